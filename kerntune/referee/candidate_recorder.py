@@ -6,6 +6,7 @@ All that this says may be false: the candidate's code runs in the same process. 
 from __future__ import annotations
 
 import contextlib
+import random
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from kerntune.compiling.worker_process import Died, JobOutcome
 from kerntune.errors import CaptureError, CompileError, KerntuneError
 from kerntune.gpu.base import Backend, tensors_in
 from kerntune.gpu.fake_cuda.static_backend import StaticBackend, empty_tensor
-from kerntune.referee.layouts import KERNELBENCH, load, seed_generators
+from kerntune.referee.layouts import KERNELBENCH, load
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.tasks import (
     CallArgument,
@@ -115,6 +116,16 @@ def _users_code(backend: Backend) -> Iterator[None]:
             raise Refusal(Reason.VALUES, needs) from None
         print("".join(traceback.format_exception(exc))[-4000:], file=sys.stderr)
         raise Refusal(Reason.CANDIDATE_FAILED, f"{type(exc).__name__}: {str(exc)[:500]}") from None
+
+
+def seed_generators(seed: int) -> None:
+    """Seed what users' code draws from: torch's, NumPy's and Python's generators, which processes else have alike."""
+    import numpy as np
+    import torch
+
+    torch.manual_seed(seed)
+    np.random.seed(seed % (1 << 32))
+    random.seed(seed)
 
 
 def _candidate(task: RecordTask, backend: Backend) -> Any:
@@ -208,7 +219,7 @@ def host_bytes(source: Any, made: Any) -> bytes | None:
             return None
 
 
-Content = Union[bytes, tuple[str, Union[int, float]]]
+FirstContent = Union[bytes, tuple[str, Union[int, float]]]
 """Bytes that the host has, or a dtype and the number that fills a storage."""
 
 
@@ -221,7 +232,7 @@ class DeviceOperators:
         self.launches: Sequence[Any] = ()
         self.names: list[str] = []
         self._allocated: dict[int, Any] = {}
-        self._contents: dict[int, tuple[int, Content, Any]] = {}
+        self._contents: dict[int, tuple[int, FirstContent, Any]] = {}
         """By place, what a storage was filled with last, after how many launches; the tensor keeps its place."""
 
     def begin(self) -> int:
@@ -302,7 +313,7 @@ class DeviceOperators:
         """A tensor's first content is given from outside."""
         self._contents.pop(self._place(tensor), None)
 
-    def content_of(self, tensor: Any) -> tuple[int, Content] | None:
+    def content_of(self, tensor: Any) -> tuple[int, FirstContent] | None:
         """After how many launches a storage was filled last, and what with; None of one that wasn't."""
         import torch
 
@@ -376,18 +387,6 @@ def _refuse_late_fill(recording: Any, storage: int, after: int) -> None:
     for launch in recording.launches[:after]:
         if any(p.view is not None and recording.views[p.view].storage == storage for p in launch.params):
             raise Refusal(Reason.OPERATOR, "memory that a kernel has used is filled by torch")
-
-
-def _known_bytes(backend: Backend, tensor: Any) -> bytes | None:
-    """The bytes of a storage whose content the host knows."""
-    import torch
-
-    stand_ins = getattr(backend, "stand_ins", None)
-    if stand_ins is None:
-        return None
-    with torch._C.DisableTorchFunction():
-        storage = stand_ins.known_storage(tensor)
-        return None if storage is None else bytes(torch.empty(0, dtype=torch.uint8).set_(storage).numpy().tobytes())
 
 
 MOST_NESTED = 16

@@ -48,7 +48,7 @@ MOST_DEPTH = 64
 ITEM_BYTES = {name: kind.width for name, kind in {**FLOAT_FORMATS, **INTEGER_FORMATS}.items()}
 
 
-class CheckedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CheckedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A recording that can be replayed, and where inputs, results and first contents lie in it.
 
     ``inputs`` has a storage for each input tensor, None for one that no launch reaches.

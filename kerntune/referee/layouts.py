@@ -16,14 +16,12 @@ from __future__ import annotations
 import ast
 import codecs
 import importlib.util
-import inspect
 import io
 import os
-import random
 import sys
 import tokenize
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.machinery import (
     EXTENSION_SUFFIXES,
@@ -36,7 +34,7 @@ from importlib.machinery import (
 )
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any, Union
+from typing import Union
 
 import msgspec
 
@@ -216,24 +214,9 @@ def load(source: UserCallable) -> ModuleType:
     return module
 
 
-def seed_generators(seed: int) -> None:
-    """Seed what users' code draws from: torch's, NumPy's and Python's generators, which processes else have alike."""
-    import numpy as np
-    import torch
-
-    torch.manual_seed(seed)
-    np.random.seed(seed % (1 << 32))
-    random.seed(seed)
-
-
 def _named_as_another(path: Path) -> bool:
     """Whether the file has the name of a module that is imported already, or that an import would find elsewhere."""
     if path.stem in sys.modules:
         return getattr(sys.modules[path.stem], "__file__", None) != str(path)
     found = PathFinder.find_spec(path.stem)
     return path.stem in sys.builtin_module_names or (found is not None and found.origin != str(path))
-
-
-def parameters_of(function: Callable[..., Any]) -> Sequence[str]:
-    """The names of a function's parameters."""
-    return list(inspect.signature(function).parameters)

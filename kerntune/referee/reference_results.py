@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from kerntune.base.device import Target, typical_device
-from kerntune.referee.candidate_recorder import arguments_of, outlined, value_of
-from kerntune.referee.layouts import KERNELBENCH, MAKERS, load, seed_generators
+from kerntune.referee.candidate_recorder import arguments_of, outlined, seed_generators, value_of
+from kerntune.referee.layouts import KERNELBENCH, MAKERS, load
 from kerntune.referee.reasons import Reason
 from kerntune.referee.tasks import (
     CallArgument,

@@ -250,7 +250,7 @@ def _exchange(task_in: int, answer_end: int, task: bytes, seconds: float, most: 
             except OSError:  # it reads no more
                 left = left[:0]
         if readable:
-            piece = os.read(answer_end, 1 << 20)
+            piece = os.read(answer_end, PIPE_BYTES)
             if not piece:
                 return None
             buffer += piece

@@ -322,7 +322,7 @@ def _seccomp(signals_stay_inside: bool, gpu: bool) -> None:
         raise CannotSeal(f"the system takes no seccomp filter ({os.strerror(ctypes.get_errno())})")
 
 
-Step = tuple[int, int, int, int]
+FilterStep = tuple[int, int, int, int]
 """What to do, how many steps to skip if it is so and if not, a number or the place of one."""
 
 
@@ -336,7 +336,7 @@ def filter_steps(
     conditions: Sequence[tuple[int, int, str, int]] = (),
     answered: Sequence[int] = (),
     missing: int = -1,
-) -> list[Step]:
+) -> list[FilterStep]:
     """A seccomp filter's steps. Another processor's calls end the process. Those in ``refused`` fail. Each of
     ``conditions`` is a call, the place of an argument (its lower half: process ids, requests and flags have 32 bits),
     :data:`OWN`, :data:`NOT` or :data:`WITHOUT`, and a number: if it doesn't hold, the call fails. Those in

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -311,3 +312,12 @@ def test_torch_s_streams_are_as_they_were(recorded: Any) -> None:
     before = torch.cuda.stream, torch.cuda.set_stream
     recorded("return run(x, x)")
     assert (torch.cuda.stream, torch.cuda.set_stream) == before
+
+
+@pytest.mark.parametrize(("seed", "numpys"), [(3, 3), ((1 << 32) + 7, 7), ((1 << 63) - 1, (1 << 32) - 1)])
+def test_all_generators_are_seeded(seed: int, numpys: int) -> None:
+    """NumPy's takes 32 bits."""
+    candidate_recorder.seed_generators(seed)
+    assert torch.initial_seed() == seed
+    assert np.random.rand() == np.random.RandomState(numpys).rand()
+    assert random.random() == random.Random(seed).random()

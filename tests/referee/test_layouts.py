@@ -186,6 +186,7 @@ def test_lines_of_a_task_that_are_read(text: str, shapes: object, tmp_path: Path
         ("tests:\n" + '  - {"a": 1}\n' * 65, "it has 65 shapes under benchmarks or tests; 1 to 64 are read"),
         ("  tests:\n  - {}\n", "it has 0 shapes under benchmarks or tests; 1 to 64 are read"),
         ("tests:\n  - {size: 1}\n", "'- {size: 1}' is no mapping in braces"),
+        ('tests:\n  - {"a": 1}\n  lang: py\n', "'lang: py'; each shape is a line `- {...}` under tests"),
     ],
 )
 def test_lines_of_a_task_that_are_none(text: str, told: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,12 +11,23 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+import torch
 
 from kerntune.referee import reference_results
 from kerntune.referee.declared_inputs import parse_line
-from kerntune.referee.layouts import reference_source
+from kerntune.referee.layouts import GPU_MODE, KERNELBENCH, reference_source
 from kerntune.referee.reasons import Reason
-from kerntune.referee.tasks import MUCH, DescribeTask, ExpectAnswer, ExpectTask, PlainArgument, TensorAt, encoded
+from kerntune.referee.tasks import (
+    MUCH,
+    DescribeTask,
+    ExpectAnswer,
+    ExpectTask,
+    PlainArgument,
+    TensorAt,
+    TensorInput,
+    UserCallable,
+    encoded,
+)
 
 TASK = f"{Path(__file__).parents[2]}/benchmarks/judge/kernelbench_task.py"
 
@@ -185,3 +197,99 @@ def test_plain_inputs_stay_as_they_are(value: object, tensors: int) -> None:
 def test_an_input_of_another_kind_is_refused() -> None:
     with pytest.raises(TypeError, match="an input is a dict, which can't be handed to another process"):
         reference_results._argument([{}], [])
+
+
+class Maker:
+    """A module of an author's: what it was asked to make, and what it drew."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+    def generate_input(self, **words: Any) -> Any:
+        self.asked.append(words)
+        return torch.rand(3), np.random.rand(), random.random()
+
+    def get_inputs(self) -> Any:
+        return (self.generate_input(),)
+
+
+def test_what_makes_inputs_draws_by_the_seed() -> None:
+    """Of whatever generator. GPU MODE's maker has the seed as an argument of 31 bits, too."""
+    maker, given = Maker(), {"size": 3, "seed": 9}
+    for layout, asked in ((GPU_MODE, {"size": 3, "seed": (1 << 30) + 5}), (KERNELBENCH, {})):
+        source = UserCallable("r.py", "Model", layout)
+        seed = (1 << 62) + (1 << 31) + (1 << 30) + 5
+        one, again, other = (reference_results._made_inputs(maker, source, given, n)[0] for n in (seed, seed, 5))
+        assert maker.asked[-3] == asked
+        assert torch.equal(one[0], again[0])
+        assert one[1:] == again[1:]
+        assert not torch.equal(one[0], other[0])
+        assert one[1] != other[1] or one[2] != other[2]
+
+
+def test_a_model_is_made_alike_each_time() -> None:
+    source = UserCallable("r.py", "rand", KERNELBENCH)
+    found = [reference_results._model(torch, source, [3]) for _ in range(2)]
+    torch.manual_seed(0)
+    assert found[0].tolist() == found[1].tolist() == torch.rand(3).tolist()
+
+
+def test_generators_of_the_gpu_are_looked_at_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda: torch.tensor([1, 2], dtype=torch.uint8))
+    own = bytes(torch.get_rng_state().numpy())
+    assert reference_results._generators(False) == [own]
+    assert reference_results._generators(True) == [own, b"\1\2"]
+
+
+def test_inputs_of_gpu_mode_are_told_by_their_sizes() -> None:
+    """Views are told as the dense tensors that both sides are given."""
+    source = UserCallable(f"{Path(TASK).parent}/gpu_mode/reference.py", "ref_kernel", GPU_MODE)
+    given = {"size": 64, "seed": 1}
+    (case,) = answered(DescribeTask(source, (given,))).cases
+    sys.modules.pop("reference", None)
+    assert (case.label, case.given, case.init, case.parameters) == ("size=64, seed=1", given, (), {})
+    turned = reference_results._tensor_input("x", torch.zeros(4, 3, dtype=torch.float16).t())
+    assert turned == TensorInput("x", "float16", (3, 4), (4, 1), "author")
+
+
+@pytest.mark.parametrize(
+    ("values", "alike"),
+    [([1.0, 2.0, 0.0, 3.0] * 50, 1), ([-1.0, -2.0, 0.0, -3.0] * 50, 1), ([-1.0, 2.0, 0.0, -3.0] * 50, 0)],
+)
+def test_parameters_are_shuffled_and_signs_drawn_where_there_are_both(values: list[float], alike: int) -> None:
+    value = torch.tensor(values).reshape(10, 20)
+    found = reference_results._shuffled(value, torch.Generator().manual_seed(3))
+    assert found.shape == value.shape
+    assert not torch.equal(found.abs(), value.abs())
+    assert sorted(found.abs().flatten().tolist()) == sorted(value.abs().flatten().tolist())
+    assert (sorted(found.flatten().tolist()) == sorted(values)) == bool(alike)
+    if not alike:
+        assert 0.4 < float((found < 0).sum() / (found != 0).sum()) < 0.6
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wide"),
+    [("float16", "float64"), ("bfloat16", "float64"), ("float32", "float64"), ("float64", "float64"),
+     ("float8_e4m3fn", "float64"), ("float8_e5m2", "float64"), ("int32", "int32"), ("bool", "bool")],
+)  # fmt: skip
+def test_what_is_computed_in_double_precision(dtype: str, wide: str) -> None:
+    assert reference_results._widened(torch.ones(2).to(getattr(torch, dtype))).dtype is getattr(torch, wide)
+
+
+def test_an_input_has_its_bytes_as_they_lie() -> None:
+    given = TensorInput("x", "int16", (2, 3), (3, 1))
+    assert reference_results.tensor_of(given, np.arange(6, dtype="i2").tobytes()).tolist() == [[0, 1, 2], [3, 4, 5]]
+    empty = reference_results.tensor_of(TensorInput("x", "float32", (0, 3), (3, 1)), b"")
+    assert (empty.shape, empty.dtype) == ((0, 3), torch.float32)
+
+
+def test_tensors_are_found_by_the_numbers_of_their_places() -> None:
+    x, y = torch.ones(1), torch.zeros(1)
+    assert list(reference_results._paired([1, (0, "a"), 7], [x, [y, "b"], 7])) == [(1, x), (0, y)]
+
+
+def test_where_a_reference_fails_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    refused = expected(tmp_path, "raise ValueError('y' * 5000)", "x: f32[6]", X).refused
+    assert refused is not None
+    assert refused.text == f"ValueError: {'y' * 500}"
+    assert capsys.readouterr().err == "y" * 3999 + "\n\n"

@@ -9,6 +9,7 @@ import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -121,9 +122,10 @@ def test_a_supervisor_that_says_nothing_has_left_survivors(end: SealedEnd | None
     [
         (SealedEnd(3), "", "it ended with status 3 and gave no whole answer"),
         (SealedEnd(-9), " \n", "it ended with status -9 and gave no whole answer"),
-        (SealedEnd(-9, late=True), "a\nb\n\n \n", "it was ended, being late: b"),
+        (SealedEnd(-9, late=True), "a\nb\nc\n\n \n", "it was ended, being late: c"),
         (SealedEnd(1), "a\n\x1b" + "y" * 400, f"it ended with status 1 and gave no whole answer: \\u001b{299 * 'y'}"),
         (SealedEnd(0, cannot_seal="no Landlock"), "a\n", "no Landlock"),
+        (SealedEnd(-9, excess="it has too much"), "a\n", "it was ended: it has too much"),
     ],
 )  # fmt: skip
 def test_how_a_process_without_an_answer_ended(end: SealedEnd, printed: str, how: str) -> None:
@@ -187,12 +189,12 @@ def test_what_may_be_read_is_said(processes: SealedProcesses, tmp_path: Path) ->
         except OSError as exc: return type(exc).__name__
     path = {str(tmp_path)!r}
     answer = [tried(lambda: open(f"{{path}}/given").read()), tried(lambda: open(f"{{path}}/made", "w")),
-              tried(lambda: open("/dev/null", "w")), tried(lambda: open("/etc/passwd").read()),
+              tried(lambda: open("/dev/null", "w")), tried(lambda: open("/etc/shadow").read()),
               tried(lambda: open("/proc/self/comm", "w"))]
     """
     no = "PermissionError"
-    assert told(processes, lines) == [no, no, "did it", "did it", no]
-    assert told(processes, lines, readable=(str(tmp_path),)) == ["did it", no, "did it", "did it", no]
+    assert told(processes, lines) == [no, no, "did it", no, no]
+    assert told(processes, lines, readable=(str(tmp_path),)) == ["did it", no, "did it", no, no]
     assert told(processes, lines, gpu=True) == [no, no, "did it", "did it", "did it"]
 
 
@@ -309,6 +311,44 @@ def test_what_uses_too_much_is_ended(processes: SealedProcesses, lines: str, tol
     assert (found.end.code, found.end.late, found.end.survivors, found.end.excess) == (-9, False, 0, told)
     assert found.how == f"it was ended: {told}"
     assert asked(processes, lines, memory=0, seconds=1.0).end.late
+
+
+GIB = 1 << 30
+ITS = "its processes take more than 12.9 GB of memory"
+WRITES = "it writes more than 1.07 GB or 10,000 files"
+
+
+@pytest.mark.parametrize(
+    ("count", "memory", "blocks", "names", "told"),
+    [
+        (64, 0, 0, 0, ""), (65, 0, 0, 0, "it has more than 64 processes"), (4, 3 * GIB, 0, 0, ""),
+        (4, 3 * GIB + 1, 0, 0, ITS), (1, 0, GIB // 512, 0, ""), (1, 0, GIB // 512 + 1, 0, WRITES),
+        (1, 0, 0, 9_997, ""), (1, 0, 0, 9_998, WRITES),
+    ],
+)  # fmt: skip
+def test_what_a_process_and_its_own_may_use_together(
+    count: int, memory: int, blocks: int, names: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Descendants of any generation; others' processes don't count. The folder, those below it and files are names."""
+    me, first = os.getpid(), 10_000_000
+    parents = [(first + i, first + i - 1) for i in reversed(range(1, count))] + [(first, me), (5, 4), (me, 3)]
+    monkeypatch.setattr(sealed_process, "_parents", lambda: iter(parents))
+    monkeypatch.setattr(sealed_process, "_own_bytes", lambda pid: memory if pid >= first else 1 << 50)
+    folders = [("s", ["t"], ["a"]), ("s/t", [], [str(i) for i in range(names)])]
+    monkeypatch.setattr(sealed_process.os, "walk", lambda folder: iter(folders if folder == "s" else []))
+    stat = SimpleNamespace(st_blocks=blocks)
+    monkeypatch.setattr(
+        sealed_process.os, "lstat", lambda path: stat if path == "s/a" else SimpleNamespace(st_blocks=0)
+    )
+    assert sealed_process._excess("s") == told
+
+
+def test_memory_that_is_a_file_s_is_not_a_process_s_own() -> None:
+    with open("/proc/self/statm") as file:
+        _, resident, shared, *_ = map(int, file.read().split())
+    own = (resident - shared) * resource.getpagesize()
+    assert abs(sealed_process._own_bytes(os.getpid()) - own) < 32 << 20
+    assert sealed_process._own_bytes(1 << 30) == 0
 
 
 @pytest.mark.parametrize(("alone", "killed"), [(True, [-1]), (False, [7, 8])])

@@ -365,11 +365,6 @@ def test_folders_that_imports_come_from(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert sealing.import_folders() == tuple(dict.fromkeys([*paths[:2], *own]))
 
 
-def test_devices_of_a_cuda_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "listdir", lambda path: {"/dev": ["nvidia0", "null", "nvidiactl"]}[path])
-    assert list(sealing.nvidia_devices()) == ["/dev/nvidia0", "/dev/nvidiactl"]
-
-
 @pytest.mark.parametrize(
     ("system", "machine", "told"),
     [("darwin", "x86_64", "on darwin x86_64"), ("linux", "riscv64", "on linux riscv64")],
@@ -424,24 +419,27 @@ def test_the_system_is_told_all_of_it(
     sealing.seal(limits)
     assert system.told == [limits, (38, 1), (limits, version), *([] if gpu else ["no capabilities"]), (22, 2)]
     at = ["x86_64", "aarch64"].index(machine)
-    refused = {entry[at] for entry in REFUSED_CALLS.values()} - set(SOCKETS[machine] if gpu else ())
-    refused |= set(SIGNALS[machine] if version < 6 else ())
-    refused |= set() if gpu else {entry[at] for entry in sealing.WITHOUT_GPU.values()}
-    answered = set() if gpu else {entry[at] for entry in sealing.ANSWERED.values()}
-    others = {entry[at]: entry[2] for entry in sealing.OWN_ALONE.values() if entry[at] not in refused}
-    priority = sealing.OWN_ALONE["setpriority"][at]
-    assert {system.says(code, priority, *words) for words in ((0, 1), (1, 0), (2, 0))} == {sealing.REFUSE}
-    assert system.says(code, priority, 0, 0) == sealing.ALLOW
-    for number in {*range(500)} - {priority}:
-        said = system.says(code, number, *(1 - (others.get(number) == i) for i in range(3)))
-        other = {435: sealing.NO_CALL, **dict.fromkeys(answered, sealing.ANSWER)}.get(number, sealing.ALLOW)
-        assert said == (sealing.REFUSE if number in refused else other), number
+
+    def numbers(table: dict[str, tuple[int, ...]]) -> set[int]:
+        return {entry[at] for entry in table.values()}
+
+    refused = numbers(REFUSED_CALLS) - set(SOCKETS[machine] if gpu else ())
+    refused |= (set() if gpu else numbers(sealing.WITHOUT_GPU)) | set(SIGNALS[machine] if version < 6 else ())
+    said = dict.fromkeys(refused, sealing.REFUSE) | {435: sealing.NO_CALL}
+    said |= {} if gpu else dict.fromkeys(numbers(sealing.ANSWERED), sealing.ANSWER)
+    for number in range(500):
+        assert system.says(code, number, 0, 0, 0) == said.get(number, sealing.ALLOW), number
     assert CONNECT[machine] in refused
-    for number, argument in others.items():
-        assert system.says(code, number, *(int(i == argument) for i in range(3))) == sealing.REFUSE
-    asked = [(sealing.IOCTL, (0, 0x5412)), (sealing.IOCTL, (0, 0x40086602)), (sealing.CLONE, (0x10000000, 0))]
-    assert {system.says(code, call[at], *words) for call, words in asked} == {sealing.REFUSE}
-    assert (system.says(code, sealing.FCNTL[at], 0, 8) == sealing.REFUSE) == (version < 6)
+    conditions = [(entry[at], entry[2], 1) for entry in sealing.OWN_ALONE.values()]
+    conditions += [((141, 140)[at], 0, 1), ((141, 140)[at], 0, 2)]  # priorities of a group's and of a user's processes
+    conditions += [((16, 29)[at], 1, request) for request in sealing.REFUSED_REQUESTS]
+    conditions += [((56, 220)[at], 0, 1 << bit) for bit in (7, 17, 25, 26, 27, 28, 29, 30)]
+    for number, place, value in conditions:
+        assert system.says(code, number, *(value * (i == place) for i in range(3))) == sealing.REFUSE
+    assert system.says(code, (141, 140)[at], 0, 0, 19) == system.says(code, (56, 220)[at], 0x11, 0) == sealing.ALLOW
+    for command in (8, 10, 15):
+        told = system.says(code, (72, 25)[at], 0, command, 0)
+        assert told == (sealing.REFUSE if version < 6 else sealing.ALLOW)
     assert system.says(0x40000003, 0) == sealing.END_PROCESS
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from msgspec.structs import replace
 
 from kerntune.base.stats import Estimate
@@ -85,3 +86,25 @@ def test_json_has_the_documents_fields() -> None:
 def test_numbers_that_json_has_not_are_no_crash() -> None:
     odd = ShapeResult("x", Word.UNDECIDED, change=Estimate(0.1, -0.5, float("inf"), 0.999))
     json.loads(to_json(CandidateVerdict(Word.UNDECIDED, "c", "r", (odd,))))
+
+
+def test_where_nothing_may_be_off_the_largest_error_is_told() -> None:
+    errors = (ResultError(0, "int32", 0.25), ResultError(1, "int32", 0.5), ResultError(2, "int32"))
+    shape = ShapeResult("x", Word.UNTIMED, errors)
+    *_, line = text_of(CandidateVerdict(Word.UNTIMED, "c", "r", (shape,)))
+    assert line == "    results of 3 comparisons: error at most 0.5 of their size, 0 allowed"
+
+
+@pytest.mark.parametrize(("count", "more"), [(64, []), (65, ["    and 1 launches more"])])
+def test_launches_that_work_are_shown_up_to_64(count: int, more: list[str]) -> None:
+    launches = [TimedLaunch("k", (1, 2, 3))] * count + [TimedLaunch("none", (1, 0, 3))]
+    shape = ShapeResult("x", Word.UNTIMED, launches=tuple(launches))
+    found = list(text_of(CandidateVerdict(Word.UNTIMED, "c", "r", (shape,))))
+    assert found[2:] == ["    launch k 1x2x3"] * 64 + more
+
+
+def test_what_a_candidate_says_takes_one_line() -> None:
+    shape = ShapeResult("x", Word.REFUSED, text="why\n\n  not")
+    assert list(text_of(CandidateVerdict(Word.REFUSED, "c\nd.py", "r", (shape,)))) == [
+        "REFUSED c d.py against r", "  REFUSED x", "    why not"
+    ]  # fmt: skip

@@ -1,0 +1,298 @@
+"""Parts of replays on a GPU, on a scripted one: first contents, what is kept, turns, and failures as answers."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kerntune.base.device import typical_device
+from kerntune.base.recording import Storage, Zeros
+from kerntune.errors import BackendError, MeasurementError, OutOfResourcesError
+from kerntune.gpu.guards import GuardDamage
+from kerntune.gpu.program import Loader
+from kerntune.gpu.script import Rule, Script
+from kerntune.gpu.scripted import FakeGpu
+from kerntune.referee import gpu_replay, sealing
+from kerntune.referee.gpu_replay import Reservoir, VariedProgram, VariedSources
+from kerntune.referee.hostile_recording import checked
+from kerntune.referee.tasks import (
+    DeviceAnswer,
+    Fill,
+    KeptExecution,
+    ReplaySide,
+    ReplayTask,
+    TimeAnswer,
+    TimeTask,
+    Variation,
+    encoded,
+)
+from tests.referee.recordings import BINARY, CALL, CASE, TARGET
+
+POISON = b"\xf1\x7f" * 4
+X, Y = os.urandom(2400), os.urandom(2400)
+VARIATION = Variation((0, 1), (4, 4))
+
+
+def gpu_with(time_ns: float = 30_000.0) -> FakeGpu:
+    return FakeGpu(typical_device(TARGET), Script([Rule("add", time_ns=time_ns)]))
+
+
+CHECKED = checked(CALL, CASE, TARGET).recording
+
+
+def side(*more: Storage, fills: tuple[Fill, ...] = (), launches: int = 1) -> ReplaySide:
+    """Of ``o = x + y``, with more storages that no launch uses; so many launches, of other grids."""
+    (launch,) = CHECKED.launches
+    recording = msgspec.structs.replace(
+        CHECKED,
+        storages=(*CHECKED.storages, *more),
+        launches=tuple(msgspec.structs.replace(launch, grid=(3 + i, 1, 1)) for i in range(launches)),
+    )
+    contents = (X, Y, None, *[None for _ in more])
+    return ReplaySide(recording, {BINARY.sha256: b"\x7fELF"}, contents, fills, POISON)
+
+
+def time_task(**parts: Any) -> TimeTask:
+    task = TimeTask(side(), side(), (2, 0), VARIATION, (8, 12), 2, True, 3, 1)
+    return msgspec.structs.replace(task, **parts)
+
+
+class Chance:
+    """Draws these numbers in turn."""
+
+    def __init__(self, *numbers: int) -> None:
+        self.numbers, self.asked = [*numbers], list[tuple[int, ...]]()
+
+    def randrange(self, *ends: int) -> int:
+        self.asked.append(ends)
+        return self.numbers.pop(0)
+
+
+# first contents
+
+
+def test_first_contents_are_on_the_device_and_twice_where_they_vary() -> None:
+    """So that a rolled one is one piece. What isn't given is a fill or poison; a storage may have no bytes."""
+    gpu = gpu_with()
+    replayed = side(Storage(0, "float32", Zeros()), Storage(10, "int16", Zeros()), fills=(Fill(4, "int16", 513),))
+    sources = VariedSources(gpu, replayed, Variation((1,), (4,)))
+    whole = [gpu.read(b) for b in sources._buffers]
+    assert whole == [X, Y + Y, POISON * 300, b"", b"\1\2" * 5]
+    assert [gpu.read(source.pristine) for source in sources.plain()] == [X, Y, POISON * 300, b"", b"\1\2" * 5]
+    assert not any(source.shared for source in sources.plain())
+    assert [gpu.read(sources.content(i, (40,))) for i in range(3)] == [X, Y[40:] + Y[:40], POISON * 300]
+
+
+@pytest.mark.parametrize("storage", [0, 1, 2, 4])
+@pytest.mark.parametrize("end", [False, True])
+def test_a_changed_byte_of_any_first_content_is_seen(storage: int, end: bool) -> None:
+    gpu = gpu_with()
+    replayed = side(Storage(0, "float32", Zeros()), Storage(10, "int8", Zeros()))
+    sources = VariedSources(gpu, replayed, Variation((1,), (4,)))
+    assert not sources.damaged()
+    at = sources.sizes[storage] - 1 if end else 0
+    content = gpu.read(sources._buffers[storage])
+    gpu.write_at(sources._buffers[storage], at, memoryview(bytes([content[at] ^ 1])))
+    assert sources.damaged()
+
+
+@pytest.mark.parametrize(("storages", "rolls", "on_device"), [(4, 16, False), (5, 13, True)])
+def test_many_guard_zones_are_compared_on_the_device(
+    storages: int, rolls: int, on_device: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From 65 on, in all executions. Their damages are counted together."""
+    asked: list[bool] = []
+
+    class Reader:
+        def __init__(self, gpu: Any, on_device: bool) -> None:
+            asked.append(on_device)
+
+        def damages(self, guarded: Any) -> list[Any]:
+            assert len(guarded) == storages
+            return [GuardDamage(0, -1, -1, count) for count in (2, 3)]
+
+    monkeypatch.setattr(gpu_replay, "GuardReader", Reader)
+    more = [Storage(8, "int8", Zeros())] * (storages - 3)
+    task = ReplayTask(side(*more), (2,), 1.0, True, False, VARIATION, ((4, 8),) * rolls)
+    answer = gpu_replay._replayed(gpu_with(), task)
+    assert (asked, answer.outside, len(answer.contents)) == ([on_device], 5 * rolls, rolls)
+
+
+# what is kept
+
+
+def test_a_reservoir_keeps_what_executions_left_in_places_of_its_own() -> None:
+    """The first ones; a later one at the place that is drawn, if it is one."""
+    gpu, chance = gpu_with(), Chance(2, 0, 1)
+    left = [gpu.allocate(4), gpu.allocate(0)]
+    reservoir = Reservoir(gpu, [4, 0], 2, chance)  # type: ignore[arg-type]
+    for name in (b"aaaa", b"bbbb", b"cccc", b"dddd"):
+        gpu.write(left[0], name)
+        reservoir.offer((name[0],), lambda: left)
+    kept = [KeptExecution((ord(name),), (name.encode() * 4, b"")) for name in "db"]
+    assert reservoir.all(True) == kept
+    digests = [tuple(hashlib.sha256(c).digest() for c in one.contents) for one in kept]
+    assert [one.contents for one in reservoir.all(False)] == digests
+    gpu.write(left[0], b"eeee")
+    reservoir.offer((5,), lambda: left)
+    assert [one.rolls for one in reservoir.all(True)] == [(ord("d"),), (5,)]
+    assert chance.asked == [(3,), (4,), (5,)]
+
+
+def test_a_reservoir_that_is_not_full_has_what_was_offered() -> None:
+    gpu = gpu_with()
+    reservoir = Reservoir(gpu, [], 3, Chance())  # type: ignore[arg-type]
+    reservoir.offer((1,), list)
+    assert reservoir.all(True) == [KeptExecution((1,), ())]
+
+
+def test_an_execution_s_content_is_known_or_drawn() -> None:
+    """One in eight is known. What an execution left is kept before the next one's content comes; at last, once."""
+    gpu, chance = gpu_with(), Chance(0, 7, 5, 6, 1, 9, 3)
+    task = time_task()
+    sources = VariedSources(gpu, task.candidate, VARIATION)
+    program = VariedProgram(Loader(gpu), task, sources, chance)  # type: ignore[arg-type]
+
+    def content() -> list[bytes]:
+        return [gpu.read(program.memory.buffer(0, i)) for i in range(3)]
+
+    def left(x: int, y: int) -> list[bytes]:
+        return [X[x:] + X[:x], Y[y:] + Y[:y], POISON * 300]
+
+    program.restore()
+    assert content() == left(8, 12)
+    program.restore()
+    assert content() == left(20, 24)
+    program.restore()
+    assert content() == left(36, 12)
+    assert [k.rolls for k in program.kept()] == [(8, 12), (20, 24)]
+    program.settle()
+    program.settle()
+    assert [(k.rolls, k.contents[1]) for k in program.kept()] == [
+        ((8, 12), left(8, 0)[0]), ((20, 24), left(20, 0)[0]), ((36, 12), left(36, 0)[0])
+    ]  # fmt: skip
+    chance.numbers = [0]
+    program.restore()
+    program._offer(0)
+    assert len(program.kept()) == 3, "nothing is kept after that"
+    assert chance.asked[:4] == [(8,), (8,), (1, 600), (1, 600)]
+
+
+def test_a_kernel_s_scratch_memory_is_zero_before_each_execution() -> None:
+    gpu, task = gpu_with(), time_task()
+    program = VariedProgram(Loader(gpu), task, VariedSources(gpu, task.candidate, VARIATION), random.Random(1))
+    program._scratch = [gpu.allocate(8)]
+    gpu.write(program._scratch[0], b"12345678")
+    program.restore()
+    assert gpu.read(program._scratch[0]) == bytes(8)
+
+
+def test_a_warm_execution_follows_others() -> None:
+    """Eight of them, seven times, each time after one on restored memory."""
+    gpu, did = gpu_with(), list[str]()
+
+    class Runs:
+        def restore(self) -> None:
+            did.append("restore")
+
+        def enqueue(self) -> None:
+            raise AssertionError
+
+    def work() -> None:
+        did.append("work")
+        gpu._clock += 1_000.0 * (1 + (did.count("restore") == 3))
+
+    assert gpu_replay._warm(gpu, Runs(), work) == pytest.approx(1_000.0, rel=0.02)
+    assert did == ["restore", *["work"] * 9] * 7
+
+
+# times
+
+
+@pytest.fixture(autouse=True)
+def lock_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    descriptor = os.open(tmp_path / "turn", os.O_RDWR | os.O_CREAT)
+    monkeypatch.setattr(sealing, "turn_file", descriptor)
+    yield descriptor
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize(("alone", "kind"), [(True, fcntl.LOCK_EX), (False, fcntl.LOCK_SH)])
+def test_processes_take_turns(alone: bool, kind: int, lock_file: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    locked: list[tuple[int, int]] = []
+    monkeypatch.setattr(gpu_replay.fcntl, "lockf", lambda *words: locked.append(words))
+    held = gpu_replay.turn(alone)
+    held.__enter__()
+    assert locked == [(lock_file, kind)]
+    assert not held.__exit__(KeyError, KeyError(), None)
+    assert locked == [(lock_file, kind), (lock_file, fcntl.LOCK_UN)]
+
+
+@pytest.mark.parametrize("details", [False, True])
+def test_a_timing_process_answers_as_many_blocks_as_it_was_asked_for(
+    details: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And times with a warm cache, and of each launch, where details are asked for."""
+    monkeypatch.setattr(gpu_replay, "_gpu_for", lambda task: gpu_with())
+    answer = msgspec.msgpack.decode(
+        gpu_replay.timed(encoded(time_task(details=details, candidate=side(launches=2)))), type=TimeAnswer
+    )
+    assert (answer.refused, answer.damaged) == (None, False)
+    assert answer.reference_ns == pytest.approx([30_000.0] * 3, rel=0.02)
+    assert answer.candidate_ns == pytest.approx([60_000.0] * 3, rel=0.02)
+    assert answer.warm_ns == pytest.approx([30_000.0, 60_000.0][: 2 * details], rel=0.02)
+    assert answer.launch_ns == pytest.approx([30_000.0] * 2 * details, rel=0.02)
+    assert 2 <= len(answer.kept) <= 4
+    assert {len(k.rolls) for k in answer.kept} == {2}
+
+
+# failures
+
+
+FAILURES = [
+    (OutOfResourcesError("too much shared memory"), "compile", "compile", "too much shared memory"),
+    (BackendError("an illegal address"), "fault", "replay", "an illegal address"),
+    (MeasurementError("no such thing"), "replay", "replay", "no such thing"),
+]
+
+
+@pytest.mark.parametrize(("error", "replayed", "timed", "text"), FAILURES)
+def test_failures_are_answers(
+    error: Exception, replayed: str, timed: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a replay, a fault is the kernel's; while two sides are timed, it may be either's."""
+    devices: list[int] = []
+
+    def device(ordinal: int) -> Any:
+        devices.append(ordinal)
+        raise error
+
+    monkeypatch.setattr(gpu_replay, "DriverGpu", device)
+    told = gpu_replay.replayed_on_gpu(ReplayTask(side(), (2,), 1.0, True)).refused
+    assert told is not None
+    assert (told.reason, told.text) == (replayed, text)
+    told = msgspec.msgpack.decode(gpu_replay.timed(encoded(time_task())), type=TimeAnswer).refused
+    assert told is not None
+    assert (told.reason, told.text) == (timed, text)
+    found = msgspec.msgpack.decode(gpu_replay.device_answer(b""), type=DeviceAnswer)
+    assert (found.spec, found.bandwidth, found.problem) == (None, None, text)
+    assert devices == [0, 0, 0]
+
+
+def test_the_device_that_is_visible_first_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = gpu_with()
+    monkeypatch.setattr(gpu_replay, "DriverGpu", lambda ordinal: gpu if ordinal == 0 else None)
+    monkeypatch.setattr(gpu_replay, "measured_bandwidth", lambda one: 3e12 if one is gpu else None)
+    found = msgspec.msgpack.decode(gpu_replay.device_answer(b""), type=DeviceAnswer)
+    assert found == DeviceAnswer(gpu.spec, 3e12)
+    answer = gpu_replay.replayed_on_gpu(ReplayTask(side(), (2, 0), 1.0, True))
+    assert [len(content or b"") for content in answer.contents] == [2400, 2400]
+    assert (answer.outside, answer.refused) == (0, None)
