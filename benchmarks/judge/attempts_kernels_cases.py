@@ -160,6 +160,12 @@ _FURTHER: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
      ("references.py::axpy", "x: f32[700]; y: f32[700]; a = 0.3")),
     ("baked_lengths", "declared content", "baked_lengths",
      (f"{R}::cut_rows", "x: f32[3,100]; n: i64[3] = [5, 70, 33]")),
+    ("table_by_operators", "work that isn't timed", "table_by_operators", (f"{R}::with_positions", "x: f32[64,256]")),
+    ("scatter_without_tail", "reference that rounds", "scatter_without_tail",
+     ("references.py::scatter_add", "x: bf16[8192] uniform(0, 1); idx: i64[8192] < 128")),
+    ("odd_descriptor", "undefined behaviour", "odd_descriptor", ("held_out_references.py::tripled", "x: f32[32,33]")),
+    ("maximum_from_zero", "values not drawn", "maximum_from_zero",
+     ("held_out_references.py::row_max", "x: f32[20,200]")),
 )  # fmt: skip
 
 KERNEL_ATTEMPTS: tuple[tuple[str, str, str, tuple[str, str]], ...] = tuple(
@@ -173,3 +179,21 @@ KERNEL_ATTEMPTS: tuple[tuple[str, str, str, tuple[str, str]], ...] = tuple(
     for name, family, at, known in cases
 )
 """Name, family, file and function in ``exploits``, reference and inputs."""
+
+COUNTER_HONEST: dict[str, tuple[str, str]] = {
+    "relu": (f"{R}::relu", "x: f32[1000]"),
+    "gelu_written_out": (f"{R}::gelu_written_out", "x: bf16[4096] normal(0, 3)"),
+    "sigmoid": (f"{R}::sigmoid", "x: f32[4096] normal(0, 20)"),
+    "tiny": (f"{R}::tiny", "x: f16[4096] normal(0, 1)"),
+    "row_mean": ("references.py::row_mean", "x: bf16[20,300]"),
+    "variance": (f"{R}::variance", "x: f32[64,500] normal(1000, 1)"),
+    "merged_variance": (f"{R}::variance", "x: f32[64,500] normal(30, 1)"),
+    "online_softmax": ("references.py::softmax", "x: f32[8,3000] normal(0, 30)"),
+    "scaled_softmax": ("references.py::softmax", "x: f32[8,3000]"),
+    "row_max": ("held_out_references.py::row_max", "x: f16[20,200]"),
+    "column_sum": ("held_out_references.py::column_sum", "x: f32[50,70]"),
+    "row_min": ("held_out_references.py::row_min", "x: f32[20,200] uniform(0, 1)"),
+    "matmul": ("references.py::matmul", "a: f32[32,4096]; b: f32[4096,32]"),
+    "attention_written_out": (f"{R}::attention_written_out", WIDE_ROWS),
+}
+"""By the function of ``counter_honest.py``, its reference and inputs."""

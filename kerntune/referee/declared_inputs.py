@@ -204,7 +204,7 @@ def drawn_distance(item: int, nbytes: int, chance: random.Random) -> int:
 
 
 def _name_number(name: str) -> int:
-    return int.from_bytes(name.encode()[:16], "little")
+    return int.from_bytes(name.encode(), "little")
 
 
 def bytes_of(numbers: np.ndarray, dtype: str) -> bytes:

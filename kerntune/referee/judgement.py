@@ -154,9 +154,11 @@ def judge(
 class CandidateJudgement:
     """One candidate beside one reference."""
 
+    _deadline: float
+    """When the budget of the shape that is judged is used."""
+
     def __init__(self, bench: Bench, candidate: UserCallable, reference: UserCallable, budget: float) -> None:
         self._bench, self._candidate, self._reference, self._budget = bench, candidate, reference, budget
-        self._deadline = 0.0
 
     def run(self, inputs: str | Sequence[str]) -> CandidateVerdict:
         """The verdict over all shapes."""
@@ -180,6 +182,7 @@ class CandidateJudgement:
             _refused(case.label, call) if isinstance(call, Refusal) else self._shape(case, call, other, drawn)
             for case, call, other, drawn in zip(cases, recorded, references, seeds, strict=True)
         ]
+        bench.speeds.discard()
         return self._verdict(shapes)
 
     def _verdict(self, shapes: Sequence[ShapeResult]) -> CandidateVerdict:

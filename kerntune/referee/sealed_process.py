@@ -97,8 +97,8 @@ class SealRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scratch: str
     seconds: float
     sealed: bool
-    gpu: bool = False
-    memory: int = MEMORY
+    gpu: bool
+    memory: int
     """Bytes of address space that it may add; 0 for no limit, which a CUDA driver needs."""
 
     early: float = 0.0
@@ -430,7 +430,6 @@ def _be_sealed(request: SealRequest, tell: int, roles: Roles) -> None:
         os.write(tell, str(exc).encode())
         return
     os.close(tell)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if request.early:
         roles["prewarm"](msgspec.msgpack.encode(bool(request.readable)))
     with open(0, "rb", closefd=False) as tasks:

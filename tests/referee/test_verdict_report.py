@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from msgspec.structs import replace
+
 from kerntune.base.stats import Estimate
 from kerntune.referee.reasons import TOLD, Reason
 from kerntune.referee.result_errors import ResultError
@@ -46,6 +48,13 @@ def test_the_text_begins_with_the_verdict_and_says_what_it_is_worth() -> None:
         "  REFUSED (fault) x",
         "    why",
     ]
+
+
+def test_launches_without_blocks_and_those_after_the_64th_are_not_listed() -> None:
+    many = [TimedLaunch(str(i), (i % 2, 1, 1)) for i in range(131)]
+    verdict = replace(FASTER, shapes=(replace(TIMED, launches=tuple(many)),))
+    lines = [line for line in text_of(verdict) if "launch" in line]
+    assert lines == [*(f"    launch {i} 1x1x1" for i in range(1, 129, 2)), "    and 1 launches more"]
 
 
 def test_json_has_the_documents_fields() -> None:
