@@ -150,6 +150,9 @@ class Speeds:
     def prewarm_timing(self, folder: str) -> None:
         """Have processes ready that time; ``folder`` is the reference's if it runs live, else empty."""
 
+    def discard(self) -> None:
+        """End processes that nobody has needed."""
+
     def measure(self, right: RightCandidate) -> TimedPair | None:
         """Times of both. None without a GPU; :class:`Refusal` where what is timed computes something else."""
         raise NotImplementedError
@@ -204,7 +207,6 @@ class GpuSpeeds(Speeds):
     def prewarm(self, folder: str, case: CaseInputs, seconds: float) -> None:
         """One a seed, where there is room."""
         if self._roomy:
-            self._processes.discard()
             nbytes = sum(math.prod(t.shape) * ITEM_BYTES.get(t.dtype, 8) for t in case.tensors)
             apart = nbytes >= MUCH and all(t.content != "author" for t in case.tensors)
             self._processes.prewarm("expect", (folder,), AUTHOR_SECONDS, SEEDS if apart else 1)
@@ -215,6 +217,11 @@ class GpuSpeeds(Speeds):
         if self._roomy:
             self._processes.prewarm("time", (folder,) if folder else (), TIME_SECONDS, PROCESSES)
             self._processes.prewarm("replay", (), TIME_SECONDS, PROCESSES)
+
+    def discard(self) -> None:
+        """They hold contexts of the device."""
+        if self._roomy:
+            self._processes.discard()
 
     def target(self, default: Target) -> Target:
         """The GPU's."""

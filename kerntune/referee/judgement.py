@@ -182,6 +182,7 @@ class CandidateJudgement:
             _refused(case.label, call) if isinstance(call, Refusal) else self._shape(case, call, other, drawn)
             for case, call, other, drawn in zip(cases, recorded, references, seeds, strict=True)
         ]
+        bench.speeds.discard()
         return self._verdict(shapes)
 
     def _verdict(self, shapes: Sequence[ShapeResult]) -> CandidateVerdict:

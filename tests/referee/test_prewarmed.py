@@ -5,14 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from kerntune.base.device import Target, typical_device
 from kerntune.referee import prewarmed
+from kerntune.referee.candidate_speed import ROOMY, GpuSpeeds
+from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.prewarmed import PrewarmedProcesses
-from kerntune.referee.sealed_process import SealedEnd
+from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.sealing import landlock_version
+from kerntune.referee.tasks import DeviceAnswer, encoded
 
 LANDLOCK = bool(landlock_version())
 
@@ -92,3 +97,64 @@ def test_its_time_begins_with_its_task(processes: PrewarmedProcesses) -> None:
     found = processes.ask("hang", "a", (), 10.0, 3, True)
     assert (found.data, found.end.late, found.how) == (None, True, "it was ended, being late")
     assert 0.2 < time.monotonic() - began < 3
+
+
+# what a GPU's speeds start early
+
+
+class Prewarming:
+    """A device with so many free bytes. Notes what is started."""
+
+    def __init__(self, free: int) -> None:
+        spec = typical_device(Target.parse("cuda:90"))
+        self._device = Answered(encoded(DeviceAnswer(spec, 1e12, free)), SealedEnd(), "")
+        self.early: list[tuple[Any, ...]] = []
+        self.discarded = False
+
+    def ask(self, *words: Any, gpu: bool) -> Answered:
+        assert gpu
+        return self._device
+
+    def prewarm(self, *words: Any) -> None:
+        self.early.append(words)
+
+    def discard(self) -> None:
+        self.discarded = True
+
+
+def speeds_of(processes: Prewarming) -> GpuSpeeds:
+    speeds = GpuSpeeds()
+    speeds.start(processes)  # type: ignore[arg-type]
+    return speeds
+
+
+@pytest.mark.parametrize(
+    ("line", "content", "count"),
+    [("x: f32[2097152]", "normal", 5), ("x: f32[2097151]", "normal", 1), ("x: f32[2097152]", "author", 1)],
+)
+def test_authors_and_replays_are_prewarmed_as_many_as_are_asked(line: str, content: str, count: int) -> None:
+    """For large inputs that the referee makes, an author's process a seed."""
+    processes, case = Prewarming(ROOMY), parse_line(line)
+    speeds = speeds_of(processes)
+    case = msgspec.structs.replace(case, tensors=(msgspec.structs.replace(case.tensors[0], content=content),))
+    speeds.prewarm("/folder", case, 11.0)
+    assert processes.early == [("expect", ("/folder",), 300.0, count), ("replay", (), 11.0, 5)]
+    speeds.discard()
+    assert processes.discarded
+
+
+@pytest.mark.parametrize(("folder", "readable"), [("/folder", ("/folder",)), ("", ())])
+def test_timing_is_prewarmed_with_what_a_live_reference_may_read(folder: str, readable: tuple[str, ...]) -> None:
+    processes = Prewarming(ROOMY)
+    speeds_of(processes).prewarm_timing(folder)
+    assert processes.early == [("time", readable, 60.0, 3), ("replay", (), 60.0, 3)]
+
+
+def test_a_small_device_has_no_early_processes() -> None:
+    processes = Prewarming(ROOMY - 1)
+    speeds = speeds_of(processes)
+    speeds.prewarm("/folder", parse_line("x: f32[64]"), 11.0)
+    speeds.prewarm_timing("")
+    speeds.discard()
+    assert processes.early == []
+    assert not processes.discarded
