@@ -13,6 +13,7 @@ An item is ``name: dtype[sizes] content`` or ``name = literal``; items are parte
 from __future__ import annotations
 
 import ast
+import hashlib
 import math
 import random
 import re
@@ -142,7 +143,7 @@ def content_of(given: TensorInput, seed: int) -> bytes:
     import numpy as np
 
     numbers: Any
-    chance, count = np.random.default_rng([seed, _name_number(given.name)]), math.prod(given.shape)
+    chance, count = np.random.default_rng([seed, name_number(given.name)]), math.prod(given.shape)
     if given.content == "zeros":
         numbers = np.zeros(count)
     elif given.content == "fixed":
@@ -188,8 +189,9 @@ def drawn_distance(item: int, nbytes: int, chance: random.Random) -> int:
     return item * (at if at * 16 % count else at - 1 or 1)
 
 
-def _name_number(name: str) -> int:
-    return int.from_bytes(name.encode()[:16], "little")
+def name_number(name: str) -> int:
+    """Of the whole name: inputs whose names begin alike get other numbers all the same."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest(), "little")
 
 
 def _encoded(numbers: np.ndarray, dtype: str) -> bytes:

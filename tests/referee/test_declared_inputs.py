@@ -8,7 +8,7 @@ import pytest
 from kerntune.errors import UsageError
 from kerntune.gpu.compare import decode_floats
 from kerntune.gpu.number_formats import FLOAT_FORMATS, values
-from kerntune.referee.declared_inputs import content_of, parse_line
+from kerntune.referee.declared_inputs import content_of, name_number, parse_line
 from kerntune.referee.tasks import PlainArgument, TensorAt, TensorInput
 
 
@@ -92,12 +92,14 @@ def test_seeds_and_names_give_other_numbers_and_no_part_repeats() -> None:
     assert content_of(x, 1) != content_of(x, 2)
     assert content_of(x, 1) != content_of(y, 1)
     assert len(np.unique(floats(x, 1))) > 4090
+    one, other = parse_line("projection_weight_a: f32[64]; projection_weight_b: f32[64]").tensors
+    assert content_of(one, 1) != content_of(other, 1)
 
 
 @pytest.mark.parametrize("dtype", ["f8e4m3", "f8e5m2"])
 def test_eight_bit_floats_are_to_the_nearest(dtype: str) -> None:
     given = tensor(f"{dtype}[4000] uniform(-2, 2)")
-    wide = np.random.default_rng([3, int.from_bytes(b"x", "little")]).uniform(-2, 2, 4000)
+    wide = np.random.default_rng([3, name_number("x")]).uniform(-2, 2, 4000)
     found = values(np.frombuffer(content_of(given, 3), "u1").astype("u8"), FLOAT_FORMATS[given.dtype])
     assert np.abs(found - wide).max() <= 2 * (2**-4 if "4m3" in dtype else 2**-3) / 2 + 1e-9
     assert np.isfinite(found).all()

@@ -71,7 +71,7 @@ def rounded(values: Any, element: str) -> np.ndarray:
 def to_bits(values: np.ndarray, element: str) -> np.ndarray:
     """Values as they lie in memory: an array of numpy's own type of that size."""
     if element == "bf16":
-        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+        bits = np.asarray(values, np.float32, order="C").view(np.uint32)  # a scalar stays one
         up = (bits + (((bits >> 16) & 1) + np.uint32(0x7FFF))) >> 16
         return np.asarray(np.where(np.isnan(values), np.uint32(0x7FFF), up), np.uint16)
     if element in EIGHT_BITS:
@@ -297,7 +297,7 @@ def extern(symbol: str) -> Callable[..., Any]:
 
 def cut_to_tf32(values: np.ndarray) -> np.ndarray:
     """Float32 with the 10 bits of mantissa that tensor cores take, to nearest, ties away from zero (``cvt.rna``)."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    bits = np.asarray(values, np.float32, order="C").view(np.uint32)
     return np.asarray(((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32))
 
 
