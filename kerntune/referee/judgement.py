@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ import msgspec
 
 from kerntune.base.device import Target
 from kerntune.base.formatting import format_bytes, visible
-from kerntune.base.recording import View
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.referee.candidate_speed import (
     NoSpeeds,
@@ -30,7 +30,15 @@ from kerntune.referee.candidate_speed import (
     TimedPair,
     default_speeds,
 )
-from kerntune.referee.declared_inputs import content_of, parse_line, poison_patterns
+from kerntune.referee.declared_inputs import (
+    EXTREMES,
+    contents_of,
+    extreme_forms,
+    parse_line,
+    poison_patterns,
+    same_everywhere,
+)
+from kerntune.referee.errors_together import errors_of, hardly_changed, together_of, wrong_together
 from kerntune.referee.hostile_recording import (
     ITEM_BYTES,
     MOST_BYTES,
@@ -49,7 +57,7 @@ from kerntune.referee.layouts import (
     task_shapes,
 )
 from kerntune.referee.reasons import TOLD, Reason, Refusal
-from kerntune.referee.result_errors import ResultError, error_of, hardly_varies
+from kerntune.referee.result_errors import hardly_varies
 from kerntune.referee.sealed_process import Answered, SealedProcesses, folder_of
 from kerntune.referee.sealing import landlock_version
 from kerntune.referee.tasks import (
@@ -75,7 +83,7 @@ from kerntune.referee.verdicts import (
 )
 
 SEEDS = 5
-"""Contents that each shape is judged on."""
+"""Usual contents that each shape is judged on; those of extreme numbers (:data:`.declared_inputs.EXTREMES`) follow."""
 
 DEFAULT_BUDGET = 10.0
 """Seconds for the replays and times of one shape."""
@@ -168,7 +176,9 @@ class CandidateJudgement:
             return self._verdict([_refused("all", exc)])
         recorded = [self._recorded(self._candidate, case) for case in cases]
         references = [self._recorded(self._reference, case) for case in cases]
-        seeds = [[secrets.randbits(63) for _ in range(SEEDS)] for _ in cases]  # the candidate's processes are dead
+        seeds = [
+            [secrets.randbits(63) for _ in range(SEEDS + len(EXTREMES))] for _ in cases
+        ]  # the candidate's processes are dead
         shapes = [
             _refused(case.label, call) if isinstance(call, Refusal) else self._shape(case, call, other, drawn)
             for case, call, other, drawn in zip(cases, recorded, references, seeds, strict=True)
@@ -232,27 +242,35 @@ class CandidateJudgement:
     ) -> ShapeResult:
         self._deadline = time.monotonic() + self._budget
         launches = tuple(TimedLaunch(visible(x.kernel), x.grid) for x in call.recording.launches)
+        forms: list[tuple[str, ...]] = [()] * SEEDS
+        if not (case.given or _by_author(case)):
+            forms += extreme_forms(case.tensors, secrets.SystemRandom())
         try:
-            expected, patterns, answers = self._evidence(case, call, seeds)
+            expected, patterns, answers = self._evidence(case, call, seeds, forms)
+            left = [_left(call, x, answer) for x, answer in zip(expected, answers, strict=True)]
+            together = together_of(case, expected[:SEEDS])
             with ThreadPoolExecutor(self._workers) as threads:
-                left = [_left(call, x, answer) for x, answer in zip(expected, answers, strict=True)]
-                found = threads.map(lambda *one: list(self._errors(case, call, *one)), expected, patterns, left)
-                errors = tuple(e for each in found for e in each)
+                one = partial(errors_of, case, call, together)
+                found = list(threads.map(lambda *given: list(one(*given)), expected, patterns, left, forms))
+            errors = tuple(e for each in found[:SEEDS] for e in each)
+            wrong = [e for each in found for e in each if e.wrong] or list(wrong_together(case, together))
+            if not wrong and (why := hardly_changed(case, together)):
+                raise Refusal(Reason.DEGENERATE, why)
         except Refusal as exc:
             return msgspec.structs.replace(_refused(case.label, exc), launches=launches)
-        wrong = [e for e in errors if e.wrong]
         if wrong and all(e.unwritten for e in wrong):
             unwritten = Refusal(Reason.RESULT_UNWRITTEN, f"result {wrong[0].result}: {TOLD[Reason.RESULT_UNWRITTEN]}")
             return msgspec.structs.replace(_refused(case.label, unwritten), launches=launches)
         if wrong:
             text = f"result {wrong[0].result}: {wrong[0].wrong}" if wrong[0].result >= 0 else wrong[0].wrong
-            return ShapeResult(case.label, Word.WRONG, errors, text=text, launches=launches)
+            told = (*errors, *(e for e in wrong if e not in errors))
+            return ShapeResult(case.label, Word.WRONG, told, text=text, launches=launches)
         if empty := next((e for e in errors if not e.significant and e.size > 0), None):
             why = f"result {empty.result} may be off by {empty.rms_allowed:.0%} of its size, so it says nothing"
             return _refused(case.label, Refusal(Reason.DEGENERATE, why))
         right = RightCandidate(
-            case, call, self._reference, reference, expected, tuple(left), all(x.repeatable for x in answers),
-            patterns, self._deadline,
+            case, call, self._reference, reference, expected[:SEEDS], tuple(left[:SEEDS]),
+            all(x.repeatable for x in answers), patterns, self._deadline,
         )  # fmt: skip
         return self._timed(right, ShapeResult(case.label, Word.UNTIMED, errors, launches=launches))
 
@@ -262,60 +280,56 @@ class CandidateJudgement:
         return SEEDS if self._bench.speeds.on_gpu else 1
 
     def _evidence(
-        self, case: CaseInputs, call: CheckedCall, seeds: Sequence[int]
+        self, case: CaseInputs, call: CheckedCall, seeds: Sequence[int], forms: Sequence[Sequence[str]]
     ) -> tuple[tuple[ExpectedSeed, ...], list[bytes], list[ReplayAnswer]]:
         """What the reference computes, what fills unwritten memory, and what the candidate leaves: a list a seed.
         Where the referee makes the inputs and there is a GPU, both sides compute at the same time."""
-        patterns = poison_patterns(len(seeds))
+        patterns = [*poison_patterns(SEEDS), *poison_patterns(len(forms) - SEEDS)]
         with ThreadPoolExecutor(self._workers + 1) as threads:
             contents: tuple[tuple[bytes, ...], ...] = ()
             if not (case.given or _by_author(case)):
-                contents = tuple(threads.map(lambda seed: tuple(content_of(t, seed) for t in case.tensors), seeds))
-            task = ExpectTask(self._reference, case, tuple(seeds), contents, self._bench.speeds.on_gpu)
+                contents = tuple(threads.map(partial(contents_of, case.tensors), seeds, forms))
             at_once = bool(contents) and self._workers > 1
             given = contents if at_once else ()
-            early = [threads.submit(self._replayed, call, *one) for one in zip(given, patterns, strict=False)]
-            expected = self._authors(task).seeds
-            if contents:
-                replace = msgspec.structs.replace
-                expected = tuple(replace(x, contents=c) for x, c in zip(expected, contents, strict=True))
+            early = [
+                threads.submit(self._replayed, call, *one)
+                for one in zip(given, patterns, self._ends(forms), strict=False)
+            ]
+            expected = self._expected(case, seeds[: len(forms)], contents)
             _check_reference(expected)
-            if why := hardly_varies([_evidence(x) for x in expected]):
+            if why := hardly_varies([_evidence(x) for x in expected[:SEEDS]]):
                 raise Refusal(Reason.DEGENERATE, why)
             check_results(call, case, expected[0].results)
             if not at_once:
                 early = [
-                    threads.submit(self._replayed, call, x.contents, poison)
-                    for x, poison in zip(expected, patterns, strict=True)
+                    threads.submit(self._replayed, call, x.contents, poison, end)
+                    for x, poison, end in zip(expected, patterns, self._ends(forms), strict=False)
                 ]
-            return expected, patterns, [one.result() for one in early]
+            answers = [one.result() for one in early[: len(expected)]]
+            return expected, patterns, answers
 
-    def _errors(
-        self, case: CaseInputs, call: CheckedCall, expected: ExpectedSeed, poison: bytes, left_in: Sequence[bytes]
-    ) -> Iterator[ResultError]:
-        """The errors of what one replay left in the wanted storages."""
-        after_of = dict(zip(call.wanted, left_in, strict=True))
-        for number, (view, want) in enumerate(zip(call.results, expected.results, strict=True)):
-            yield error_of(number, after_of[view.storage], view, want, case, poison)
-        for index, (given, storage) in enumerate(zip(case.tensors, call.inputs, strict=True)):
-            left = expected.changed[index] if index < len(expected.changed) else None
-            if storage is None:  # no launch reaches it, or so the recording says
-                if left is not None:
-                    text = f"it leaves input {given.name} as it is, which the reference changes"
-                    yield ResultError(-1, given.dtype, size=1.0, wrong=text)
-                continue
-            after, before = after_of[storage], expected.contents[index]
-            if left is None and after != before:
-                yield ResultError(-1, given.dtype, size=1.0, wrong=f"it changes input {given.name}")
-            elif left is not None:
-                view = View(storage, given.dtype, given.shape, given.strides)
-                found = error_of(-1, after, view, left, case, poison)
-                text = f"input {given.name}, which the reference changes: {found.wrong}" if found.wrong else ""
-                yield msgspec.structs.replace(found, wrong=text)
+    def _expected(
+        self, case: CaseInputs, seeds: Sequence[int], contents: tuple[tuple[bytes, ...], ...]
+    ) -> tuple[ExpectedSeed, ...]:
+        """What the reference computes; of the usual contents alone where it fails for extreme numbers."""
+        on_gpu, replace = self._bench.speeds.on_gpu, msgspec.structs.replace
+        try:
+            found = self._authors(ExpectTask(self._reference, case, tuple(seeds), contents, on_gpu)).seeds
+        except Refusal:
+            if len(contents) <= SEEDS:
+                raise
+            task = ExpectTask(self._reference, case, tuple(seeds[:SEEDS]), contents[:SEEDS], on_gpu)
+            found = self._authors(task).seeds
+        return tuple(replace(x, contents=c) for x, c in zip(found, contents, strict=False)) if contents else found
 
-    def _replayed(self, call: CheckedCall, given: Sequence[bytes], poison: bytes) -> ReplayAnswer:
+    def _ends(self, forms: Sequence[Sequence[str]]) -> Iterator[float]:
+        """When each replay has to be done: those of extreme contents have as much time again as the others."""
+        more = self._budget * (len(forms) - SEEDS) / SEEDS
+        return (self._deadline + (more if any(form) else 0.0) for form in forms)
+
+    def _replayed(self, call: CheckedCall, given: Sequence[bytes], poison: bytes, end: float) -> ReplayAnswer:
         """What one replay leaves, in a process of its own that knows no other seed."""
-        seconds, gpu = max(1.0, self._deadline - time.monotonic()), self._bench.speeds.on_gpu
+        seconds, gpu = max(1.0, end - time.monotonic()), self._bench.speeds.on_gpu
         side = side_of(call, given, poison, binaries=gpu)
         sizes = [call.recording.storages[i].nbytes for i in call.wanted]
         most = sum(sizes) + 64 * len(call.recording.storages) + (1 << 20)
@@ -337,7 +351,7 @@ class CandidateJudgement:
 
     def _timed(self, right: RightCandidate, untimed: ShapeResult) -> ShapeResult:
         speeds, replace = self._bench.speeds, msgspec.structs.replace
-        untimed = replace(untimed, remarks=_constants(right.call))
+        untimed = replace(untimed, remarks=(*_constants(right.call), *same_everywhere(right.case.tensors)))
         try:
             timed = speeds.measure(right)
         except Refusal as exc:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.judge.cases import Case, honest_cases
+from benchmarks.judge.cases import Case, exploit_cases, honest_cases
 from kerntune.base.device import Target, typical_device
 from kerntune.base.recording import Storage, Zeros
 from kerntune.errors import UsageError
@@ -269,8 +269,8 @@ def test_the_order_of_processes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -
         judgement.secrets, "randbits", lambda bits: (steps.append("seed") if bits > 1 else None, drawn(bits))[1]
     )
     judge(f"{CORPUS}/honest.py::add", ADD, [LINE, "x: f32[64]; y: f32[64]"], bench=bench)
-    one = ["expect", *["replay"] * 5]
-    assert steps == [*["record"] * 4, *["seed"] * 2 * 5, *one, *one]
+    one = ["expect", *["replay"] * (5 + 6)]
+    assert steps == [*["record"] * 4, *["seed"] * 2 * (5 + 6), *one, *one]
 
 
 @pytest.mark.slow
@@ -422,3 +422,75 @@ def test_poison_is_of_every_kind_in_every_float_format() -> None:
 def test_poison_is_seen_whatever_a_kernel_passes_over(bench: Bench, name: str, reference: str, line: str) -> None:
     held_out = f"{CORPUS}/held_out_references.py::{reference}"
     assert judged(bench, f"exploits/held_out.py::{name}", line, held_out).word is Word.WRONG
+
+
+ATTEMPTS = {case.name: case for case in exploit_cases()}
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "told"),
+    [
+        ("biased_rounding", Word.WRONG, "smaller in magnitude"),
+        ("no_clamp", Word.WRONG, "there x has a deviation of 64 to 128"),
+        ("no_zero_guard", Word.WRONG, "infinite or NaN"),
+        ("no_epsilon", Word.WRONG, "there x"),
+        ("naive_variance", Word.WRONG, "there x is far"),
+        ("twin", Word.WRONG, "off by more"),
+        ("no_step", Word.REFUSED, "input p changes by less than what it may be off by"),
+    ],
+)
+def test_what_usual_numbers_do_not_tell(bench: Bench, name: str, word: Word, told: str) -> None:
+    verdict = judge(*ATTEMPTS[name].files, ATTEMPTS[name].inputs, bench=bench)
+    assert verdict.word is word
+    assert told in verdict.shapes[0].text
+
+
+def test_what_is_left_out_shows_where_few_numbers_are_large(bench: Bench, tmp_path: Path) -> None:
+    """A mean over 15 of 16 columns, of numbers that are declared as above zero."""
+    (tmp_path / "r.py").write_text("def r(x): return x.mean(-1)")
+    text = """
+@triton.jit
+def k(x, o, n, some, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    v = tl.load(x + row * n + at, mask=at < some, other=0.0).to(tl.float32)
+    tl.store(o + row, (tl.sum(v, 0) / some).to(o.dtype.element_ty))
+
+def f(x):
+    o = torch.empty(x.shape[0], dtype=x.dtype, device=x.device)
+    k[(x.shape[0],)](x, o, x.shape[1], x.shape[1] * SHARE // 16, BLOCK=4096)
+    return o
+"""
+    for share, word in ((16, Word.UNTIMED), (15, Word.WRONG)):
+        made = candidate(tmp_path, text.replace("SHARE", str(share)))
+        verdict = judge(made, f"{tmp_path}/r.py::r", "x: bf16[64,4096] uniform(0, 1)", bench=bench)
+        assert verdict.word is word, verdict.shapes[0].text
+    assert "nearly constant" in verdict.shapes[0].text
+
+
+def test_inputs_that_are_one_number_are_told(speeds: Bench, tmp_path: Path) -> None:
+    line = "x: f32[300]; y: f32[300] zeros"
+    remarks = judged(speeds, "honest.py::add", line).shapes[0].remarks
+    assert "input y is 0 in every content, so it may be ignored" in remarks
+    assert not any("every content" in r for r in judged(speeds, "honest.py::add").shapes[0].remarks)
+
+
+@pytest.mark.parametrize("far", [2, 20])
+def test_a_reference_that_fails_for_extreme_numbers_is_asked_for_usual_ones(
+    bench: Bench, tmp_path: Path, far: int
+) -> None:
+    text = f"""
+def r(x, y):
+    if x.abs().max() > {far}:
+        raise ValueError("too far")
+    return x + y
+"""
+    (tmp_path / "r.py").write_text(text)
+    verdict = judge(f"{CORPUS}/honest.py::add", f"{tmp_path}/r.py::r", LINE, bench=bench)
+    assert verdict.reason is (Reason.REFERENCE if far == 2 else None)
+
+
+def test_an_input_that_a_reference_changes_may_stay_as_it_is_for_extreme_numbers(bench: Bench) -> None:
+    """Steps that are less than half of its last place."""
+    for _ in range(3):
+        verdict = judged(bench, "honest.py::sgd_", "p: f32[70]; g: f32[70]; lr = 0.1", f"{CORPUS}/references.py::sgd_")
+        assert verdict.word is Word.UNTIMED, verdict.shapes[0].text
