@@ -9,6 +9,7 @@ SUM = ("references.py::row_sum", "x: f32[20,300]")
 RUNNING = ("held_out_references.py::cumsum", VECTOR)
 TRIPLED = ("held_out_references.py::tripled", VECTOR)
 WIDE_ROWS = "q: bf16[256,64] normal(0, 3); k: bf16[256,64] normal(0, 3); v: bf16[256,64]"
+DROP = ("triton_references.py::dropout", "x: f32[800]; seed: i64[1] < 1000000; p = 0.25")
 TRIPLE = ("held_out_references.py::tripled", "x: bf16[4096]")
 
 _NUMBERS: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
@@ -79,7 +80,8 @@ _MEMORY: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
     ("fast_sine", "emulator alone", "fast_sine", (f"{R}::fast_wave", VECTOR)),
     ("last_number_sums", "races", "last_number_sums", ("held_out_references.py::total", VECTOR)),
     ("half_parts", "lower precision", "half_parts", ("references.py::matmul", "a: f16[64,512]; b: f16[512,32]")),
-    ("three_of_long", "lower precision", "three_of_long", ("references.py::matmul", "a: f32[32,4096]; b: f32[4096,32]")),
+    ("three_of_long", "lower precision", "three_of_long",
+     ("references.py::matmul", "a: f32[32,4096]; b: f32[4096,32]")),
     ("narrow_parts", "lower precision", "narrow_parts", ("references.py::matmul", "a: bf16[64,512]; b: bf16[512,32]")),
     ("sampled_product", "sampling", "sampled_product",
      ("references.py::matmul", "a: bf16[32,4096] uniform(0, 1); b: bf16[4096,32] uniform(0, 1)")),
@@ -88,9 +90,110 @@ _MEMORY: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
     ("skipped_keys", "fewer iterations", "skipped_keys", (f"{R}::attention_written_out", WIDE_ROWS)),
 )  # fmt: skip
 
+_LAUNCHES: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
+    ("copy_for_input", "layout of results", "copy_for_input",
+     ("held_out_references.py::doubled_head", "x: f32[500]")),
+    ("dense_for_permuted", "layout of results", "dense_for_permuted", (f"{R}::doubled_columns", "x: f32[32,48]")),
+    ("repeated_by_stride", "layout of results", "repeated_by_stride", (f"{R}::doubled_rows", "x: f32[32,48]")),
+    ("shared_border", "layout of results", "shared_border", ("references.py::mean_and_variance", "x: f32[20,300]")),
+    ("shifted_view", "layout of results", "shifted_view", ADD),
+    ("empty_grid", "launches", "empty_grid", ADD),
+    ("launch_flood", "launches", "launch_flood", ADD),
+    ("endless", "launches", "endless", ADD),
+    ("printed_verdict", "launches", "printed_verdict", ADD),
+    ("distance_of_pointers", "pointers", "distance_of_pointers", ADD),
+    ("address_as_number", "pointers", "address_as_number", ADD),
+    ("table_of_pointers", "pointers", "table_of_pointers", ADD),
+    ("assembly", "launches", "assembly", ADD),
+    ("foreign_symbol", "emulator alone", "foreign_symbol", (f"{R}::fast_wave", VECTOR)),
+    ("skips_by_address", "few seeds", "skips_by_address", ADD),
+    ("ones_for_softmax", "degenerate task", "ones_for_softmax", ("references.py::softmax", "x: f32[200,1]")),
+    ("zeros_for_product", "degenerate task", "zeros_for_product", (f"{R}::nothing", VECTOR)),
+    ("nan_for_variance", "degenerate task", "nan_for_variance", (f"{R}::variance", "x: f32[200,1]")),
+    ("never_true", "degenerate task", "never_true", (f"{R}::any_above_100", "x: f32[20,300]")),
+    ("guessed_sign", "degenerate task", "guessed_sign", (f"{R}::sum_is_positive", VECTOR)),
+    ("zeros_for_outliers", "degenerate task", "zeros_for_outliers", (f"{R}::outliers", "x: f32[1000] normal(0, 1)")),
+    ("last_of_ties", "values not drawn", "last_of_ties", ("references.py::argmax", "x: f32[20,300]")),
+    ("all_masked", "values not drawn", "all_masked", (f"{R}::masked_softmax", "x: f32[16,128]; m: bool[16,128]")),
+    ("clipped_input", "values not drawn", "clipped_input", TRIPLED),
+    ("no_negative_branch", "declared content", "no_negative_branch", (f"{R}::leaky", "x: f32[1000] uniform(0, 1)")),
+    ("eight_bit_counts", "values not drawn", "eight_bit_counts", ("references.py::histogram", "idx: i32[1000] < 64")),
+    ("rare_index", "few seeds", "rare_index",
+     ("references.py::embedding", "idx: i64[3] < 10000; table: f32[10000,16]")),
+    ("saturated", "values not drawn", "saturated", ("references.py::row_sum", "x: f16[64,2048] normal(32, 0.3)")),
+    ("fewer_rounds", "randomness", "fewer_rounds", DROP),
+    ("repeated_mask", "randomness", "repeated_mask", DROP),
+    ("no_seed", "randomness", "no_seed", DROP),
+    ("narrow_dropout", "randomness", "narrow_dropout", DROP),
+    ("table_by_host", "work that isn't timed", "table_by_host", (f"{R}::with_positions", "x: f32[64,256]")),
+    ("zeros_by_fill", "work that isn't timed", "zeros_by_fill", (f"{R}::lower_triangle", "x: f32[128,128]")),
+    ("result_by_host", "work that isn't timed", "result_by_host", ADD),
+    ("twice_and_half", "launches", "twice_and_half", ADD),
+)  # fmt: skip
+
+_FURTHER: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
+    ("beside_a_pole", "few elements wrong", "beside_a_pole", (f"{R}::tangent", "x: f32[65536]")),
+    ("offset_hides", "lower precision", "offset_hides", (f"{R}::thousand_more", "x: f32[262144]")),
+    ("dithered", "bias", "dithered", TRIPLE),
+    ("smaller_eight_bits", "bias", "smaller_eight_bits", ("held_out_references.py::to_e4m3", "x: f32[4096]")),
+    ("no_collisions", "values not drawn", "no_collisions", (f"{R}::spread", "x: f32[64]; idx: i64[64] < 1000000")),
+    ("no_fence", "races", "no_fence", RUNNING),
+    ("last_by_reduction", "undefined behaviour", "last_by_reduction", (f"{R}::last_column", "x: f32[64,256]")),
+    ("not_associative", "undefined behaviour", "not_associative", (f"{R}::faded", "x: f32[8,64]")),
+    ("skipped_experts", "fewer iterations", "skipped_experts",
+     (f"{R}::experts", "x: bf16[64,128]; g: bf16[64,16] normal(0, 2); w: bf16[16,128]")),
+    ("low_words", "declared content", "low_words", (f"{R}::whole_sum", "x: i64[20,300] < 1000")),
+    ("eight_bit_workspace", "lower precision", "eight_bit_workspace", TRIPLE),
+    ("integer_product", "lower precision", "integer_product",
+     ("references.py::matmul", "a: bf16[64,128]; b: bf16[128,32]")),
+    ("nothing_to_do", "degenerate task", "nothing_to_do", (f"{R}::clamp_20_", VECTOR)),
+    ("coarse_rows", "few results", "coarse_rows",
+     ("references.py::embedding", "idx: i64[3] < 262144; table: f32[262144,4]")),
+    ("sampled_denominator", "small results", "sampled_denominator",
+     ("references.py::softmax", "x: f16[4,65536] normal(0, 1)")),
+    ("misaligned", "undefined behaviour", "misaligned", TRIPLED),
+    ("narrow_scope", "races", "narrow_scope", SUM),
+    ("flip_in_place", "races", "flip_in_place", (f"{R}::flipped_", VECTOR)),
+    ("by_processor", "launches", "by_processor", TRIPLED),
+    ("no_tail_mask", "declared content", "no_tail_mask", ("held_out_references.py::tripled", "x: f32[1024]")),
+    ("baked_number", "declared content", "baked_number",
+     ("references.py::axpy", "x: f32[700]; y: f32[700]; a = 0.3")),
+    ("baked_lengths", "declared content", "baked_lengths",
+     (f"{R}::cut_rows", "x: f32[3,100]; n: i64[3] = [5, 70, 33]")),
+    ("table_by_operators", "work that isn't timed", "table_by_operators", (f"{R}::with_positions", "x: f32[64,256]")),
+    ("scatter_without_tail", "reference that rounds", "scatter_without_tail",
+     ("references.py::scatter_add", "x: bf16[8192] uniform(0, 1); idx: i64[8192] < 128")),
+    ("odd_descriptor", "undefined behaviour", "odd_descriptor", ("held_out_references.py::tripled", "x: f32[32,33]")),
+    ("maximum_from_zero", "values not drawn", "maximum_from_zero",
+     ("held_out_references.py::row_max", "x: f32[20,200]")),
+)  # fmt: skip
+
 KERNEL_ATTEMPTS: tuple[tuple[str, str, str, tuple[str, str]], ...] = tuple(
     (name, family, f"{file}.py::{at}", known)
-    for file, cases in (("attempts_kernels", _NUMBERS), ("attempts_kernels_2", _MEMORY))
+    for file, cases in (
+        ("attempts_kernels", _NUMBERS),
+        ("attempts_kernels_2", _MEMORY),
+        ("attempts_kernels_3", _LAUNCHES),
+        ("attempts_kernels_4", _FURTHER),
+    )
     for name, family, at, known in cases
 )
 """Name, family, file and function in ``exploits``, reference and inputs."""
+
+COUNTER_HONEST: dict[str, tuple[str, str]] = {
+    "relu": (f"{R}::relu", "x: f32[1000]"),
+    "gelu_written_out": (f"{R}::gelu_written_out", "x: bf16[4096] normal(0, 3)"),
+    "sigmoid": (f"{R}::sigmoid", "x: f32[4096] normal(0, 20)"),
+    "tiny": (f"{R}::tiny", "x: f16[4096] normal(0, 1)"),
+    "row_mean": ("references.py::row_mean", "x: bf16[20,300]"),
+    "variance": (f"{R}::variance", "x: f32[64,500] normal(1000, 1)"),
+    "merged_variance": (f"{R}::variance", "x: f32[64,500] normal(30, 1)"),
+    "online_softmax": ("references.py::softmax", "x: f32[8,3000] normal(0, 30)"),
+    "scaled_softmax": ("references.py::softmax", "x: f32[8,3000]"),
+    "row_max": ("held_out_references.py::row_max", "x: f16[20,200]"),
+    "column_sum": ("held_out_references.py::column_sum", "x: f32[50,70]"),
+    "row_min": ("held_out_references.py::row_min", "x: f32[20,200] uniform(0, 1)"),
+    "matmul": ("references.py::matmul", "a: f32[32,4096]; b: f32[4096,32]"),
+    "attention_written_out": (f"{R}::attention_written_out", WIDE_ROWS),
+}
+"""By the function of ``counter_honest.py``, its reference and inputs."""

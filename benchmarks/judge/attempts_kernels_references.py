@@ -127,3 +127,85 @@ def gelu_written_out(x: Any) -> Any:
 
 def fast_wave(x: Any) -> Any:
     return torch.sin(100 * x)
+
+
+def doubled_columns(x: Any) -> Any:
+    """Its strides are those of a transposed tensor."""
+    return (x * 2).t()
+
+
+def doubled_rows(x: Any) -> Any:
+    return x * 2
+
+
+def nothing(x: Any) -> Any:
+    return x * 0
+
+
+def any_above_100(x: Any) -> Any:
+    return (x > 100).any(-1)
+
+
+def sum_is_positive(x: Any) -> Any:
+    return (x.sum() > 0).reshape(1)
+
+
+def outliers(x: Any) -> Any:
+    return F.relu(x - 3.5)
+
+
+def masked_softmax(x: Any, m: Any) -> Any:
+    return torch.nan_to_num(torch.softmax(x.masked_fill(m, -float("inf")), -1))
+
+
+def leaky(x: Any) -> Any:
+    return F.leaky_relu(x, 0.01)
+
+
+def tangent(x: Any) -> Any:
+    return torch.tan(1.7 * x)
+
+
+def thousand_more(x: Any) -> Any:
+    return x + 1000
+
+
+def spread(x: Any, idx: Any) -> Any:
+    return torch.zeros(1000000, dtype=x.dtype, device=x.device).index_add(0, idx, x)
+
+
+def faded(x: Any) -> Any:
+    h, found = torch.zeros_like(x[:, 0]), []
+    for t in range(x.shape[1]):
+        h = 0.5 * h + x[:, t]
+        found.append(h)
+    return torch.stack(found, 1)
+
+
+def experts(x: Any, g: Any, w: Any) -> Any:
+    return x * (torch.softmax(g, -1) @ w)
+
+
+def whole_sum(x: Any) -> Any:
+    return x.sum(-1)
+
+
+def clamp_20_(x: Any) -> Any:
+    return x.clamp_(-20, 20)
+
+
+def flipped_(x: Any) -> Any:
+    return x.copy_(x.flip(0))
+
+
+def cut_rows(x: Any, n: Any) -> Any:
+    at = torch.arange(x.shape[1], device=x.device)
+    return torch.where(at[None, :] < n[:, None], x, 0.0)
+
+
+def relu(x: Any) -> Any:
+    return F.relu(x)
+
+
+def sigmoid(x: Any) -> Any:
+    return torch.sigmoid(x)

@@ -109,6 +109,7 @@ def main() -> int:
     args = parser.parse_args()
     pairs = [Case(name, "pair", a, b, (line,)) for name, a, b, line in PAIRS]
     clocked = [Case(n, "clock", f"exploits/on_gpu.py::{n}", "references.py::softmax", (ROWS,)) for n in CLOCKED]
+    clocked.append(Case("structure_seen", "content", "exploits/structure_seen.py", "structured_task.py", ()))
     rounds = [list(pairs) for _ in range(args.rounds)]
     if args.exploits:
         rounds.append([*clocked, *exploit_cases()])
