@@ -50,6 +50,7 @@ MAY_IMPORT_HEAVY = (
     "kerntune.gate.call",
     "kerntune.referee.candidate_recorder",  # runs in a process of its own, on users' tensors
     "kerntune.referee.reference_results",  # the same
+    "kerntune.referee.live_reference",  # the same
     "kerntune.timing.timers",  # torch's own profiler, asked for by name only
     "kerntune.tuning.api.install",  # replaces Triton's own decorator
     "kerntune.tuning.choices",  # calls, compares and traces functions of tensors
@@ -88,7 +89,7 @@ EXPORTS = {
     },
     "kerntune.gpu": set(),
     "kerntune.gpu.emulator": {"replay_results"},
-    "kerntune.gpu.fake_cuda": {"Level", "StandInEnd", "StandIns", "static_reason"},
+    "kerntune.gpu.fake_cuda": {"StandInEnd", "StandIns", "static_reason"},
     "kerntune.compiling.binary": set(),
     "kerntune.tuning.torch_compile": set(),
     "kerntune.tuning.choices": set(),

@@ -92,6 +92,56 @@ def test_structs_are_frozen_and_refuse_unknown_fields() -> None:
     assert [n for n, c in decoded.items() if not c.__struct_config__.forbid_unknown_fields] == [], "unknown fields"
 
 
+WHOLE = {
+    "Access", "AllFigures", "BandwidthFile", "BaselineChanges", "BinaryInput", "Budget", "CacheFile", "Calibration",
+    "CodeFigures", "ComboPlan", "CompileFailed", "DeviceSpec", "Done", "Draft", "Environment", "Field", "Finding",
+    "FirstLaunchFailed", "FirstLaunchReply", "GridLimits", "HistorySteps", "JobRequest", "KernelHints", "LaunchDump",
+    "LookupTable", "Loss", "Measured", "Metrics", "ModelledConfig", "Modes", "NamesRequest", "Neighbourhood", "Normal",
+    "OutsideWrite", "PairReply", "PairRequest", "Policy", "Preset", "Range", "RequestFailed", "Row", "RunReport",
+    "Scratch", "SealRequest", "SealedEnd", "Shown", "StaticBaseline", "StaticChange", "StaticDifference",
+    "StaticMetrics", "StaticPolicy", "StaticPrune", "StaticRule", "Target", "TimeBaseline", "TimingProtocol", "Tried",
+    "TtirCounts", "Uniform", "Upgrade", "WriteReply", "_Author", "_Comment", "_Event", "_Head", "_Header",
+    "_Repository",
+}  # fmt: skip
+"""Structs that are written with all their fields, or not at all. Of others, fields with their default are left out:
+files and messages stay small, and a baseline that is written again stays as it was when a field is added."""
+
+
+def test_structs_are_written_without_their_defaults_but_for_these() -> None:
+    required = msgspec.NODEFAULT
+    whole = {
+        c.__name__
+        for c in classes()
+        if issubclass(c, msgspec.Struct)
+        and not c.__struct_config__.omit_defaults
+        and any(f.default is not required or f.default_factory is not required for f in msgspec.structs.fields(c))
+    }
+    assert whole == WHOLE
+
+
+def test_which_values_have_an_order_and_which_objects_are_equal_to_themselves_alone() -> None:
+    structs = [c for c in classes() if issubclass(c, msgspec.Struct)]
+    assert {c.__name__ for c in structs if c.__struct_config__.order} == {"CaseId", "OperatorRow"}
+    assert {c.__name__ for c in structs if not c.__struct_config__.eq} == {"Config"}
+    parameters = {c.__name__: c.__dataclass_params__ for c in classes() if dataclasses.is_dataclass(c)}
+    assert {name for name, p in parameters.items() if not p.eq} == {  # type: ignore[attr-defined]
+        "Collection", "BaselinePlace", "_Order", "FakeFunction", "Traced", "Trial", "GraphLaunch", "GridMemo",
+        "SealedRun",
+    }  # fmt: skip
+
+
+def test_what_a_class_leaves_to_others() -> None:
+    found = {
+        c.__name__: {n for n, value in vars(c).items() if getattr(value, "__isabstractmethod__", False)}
+        for c in classes()
+    }
+    assert {name: left for name, left in found.items() if left} == {
+        "ComboKernelGrid": {"x_blocks"},
+        "Grid": {"axes"},
+        "UrlFiles": {"create", "names", "read", "remove", "replace"},
+    }
+
+
 def test_dataclasses_that_change_are_these() -> None:
     found = {c.__name__ for c in classes() if dataclasses.is_dataclass(c) and not _frozen(c)}
     assert found <= CHANGING, "freeze it, or add its name to the list above"

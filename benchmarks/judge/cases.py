@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.judge.attempts_host_cases import HOST_ATTEMPTS
 from benchmarks.judge.attempts_kernels_cases import COUNTER_HONEST, KERNEL_ATTEMPTS
 from benchmarks.judge.held_out_cases import HELD_OUT_EXPLOITS, HELD_OUT_HONEST
 
@@ -192,8 +193,8 @@ def exploit_cases() -> list[Case]:
     """Candidates that must never be FASTER."""
     held_out = [(name, family, f"held_out.py::{at}", known) for name, family, at, known in HELD_OUT_EXPLOITS]
     found = [
-        Case(name, family, f"exploits/{at}", reference, (inputs,))
-        for name, family, at, (reference, inputs) in (*EXPLOITS, *held_out, *KERNEL_ATTEMPTS)
+        Case(name, family, f"exploits/{at}", reference, (inputs,) if inputs else ())
+        for name, family, at, (reference, inputs) in (*EXPLOITS, *held_out, *HOST_ATTEMPTS, *KERNEL_ATTEMPTS)
     ]
     no_bias = ("exploits/held_out_no_bias.py", "kernelbench_task.py")
     return [*found, Case("no_bias", "shortcut for the inputs seen", *no_bias, ())]

@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.harness import environment
 from kerntune.base.device import Target
 from kerntune.referee.declared_inputs import content_of, parse_line
-from kerntune.referee.hostile_recording import check_results, checked, decoded
+from kerntune.referee.hostile_recording import check_results, checked, decoded, side_of
 from kerntune.referee.reasons import Refusal
 from kerntune.referee.replayed_outputs import replayed
 from kerntune.referee.result_errors import error_of
@@ -189,11 +189,13 @@ def outcome(data: bytes) -> str:
     if sum(s.nbytes for s in call.recording.storages) > 1 << 28:
         return "refused"  # the judge's replay would run out of memory in a process of its own
     poison = b"\xff\x7f" * 4
-    task = ReplayTask(call.recording, call.artifacts, call.contents(inputs), call.fills, call.wanted, poison, 5.0)
-    done = replayed(task)
+    side = side_of(call, inputs, poison, binaries=False)
+    done = replayed(ReplayTask(side, call.wanted, 5.0))
     if done.refused is not None or done.outside:
         return "refused"
-    after, view = dict(zip(call.wanted, done.contents, strict=True)), call.results[0]
+    left = zip(call.wanted, done.contents, strict=True)
+    after = {i: side.contents[i] or b"" if content is None else content for i, content in left}
+    view = call.results[0]
     error = error_of(0, after[view.storage], view, expected, CASE, poison)
     changed_inputs = any(s is not None and after[s] != inputs[i] for i, s in enumerate(call.inputs))
     return "wrong" if error.wrong or changed_inputs else "accepted"

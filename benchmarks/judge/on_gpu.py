@@ -1,27 +1,41 @@
 """Judges pairs on a GPU, twice in fresh processes: are the speed-ups the same, and how long does a verdict take?
 
-    python -m benchmarks.judge.on_gpu OUT.json [--rounds 2] [--only NAME] [--exploits] [--seconds 500]
+    python -m benchmarks.judge.on_gpu OUT.json [--rounds 2] [--budget 6] [--only NAME] [--seconds 430]
+    python -m benchmarks.judge.on_gpu OUT.json --rounds 0 --exploits [--honest]
 
-With ``--exploits`` also the corpus, and exploits that need a GPU's clock: none may be FASTER. What the time doesn't
-suffice for is counted. Seconds are from the draw of the seeds on, when all is compiled and recorded.
+All pairs are judged once, then all again. With ``--exploits`` also the corpus, and exploits that need a GPU's clock:
+none may be FASTER, and those that were found right are named; with ``--honest`` the corpus' honest candidates. What the
+time doesn't suffice for is counted. The file is written after each verdict. Seconds of a verdict are without those of
+recording and compiling. ``timeline`` has each sealed process with the seconds of its begin and end.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import queue
+import sys
+import threading
 import time
+import traceback
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import msgspec
+
 from benchmarks import harness
-from benchmarks.judge.cases import Case, exploit_cases
+from benchmarks.judge.cases import Case, exploit_cases, honest_cases
+from kerntune.referee import judgement
 from kerntune.referee.candidate_speed import GpuSpeeds
 from kerntune.referee.judgement import Bench, CandidateJudgement, judge
-from kerntune.referee.sealed_process import SealedProcesses
+from kerntune.referee.sealed_process import Answered, SealedProcesses
 from kerntune.referee.sealing import landlock_version
+from kerntune.referee.tasks import TimeAnswer
 
 LARGE = "x: f32[8388608]; y: f32[8388608]"
 ROWS = "x: f16[4096,2048]"
@@ -54,47 +68,109 @@ PAIRS = (
 CLOCKED = ("leaves_out_a_tenth", "leaves_out_half", "done_flag")
 
 
+EXPLOIT_RECORD_SECONDS = 20.0
+"""Some hang: a recording has two minutes otherwise."""
+
+ALONE = ("pair", "honest")
+"""Families that are judged one by one, as anyone would."""
+
+TOGETHER = 3
+"""Exploits that are judged at a time: their speeds need not be precise."""
+
+RIGHT = ("FASTER", "SAME", "SLOWER", "UNDECIDED", "UNTIMED")
+
+
+class Watch:
+    """What a verdict's processes do, and when: seconds from the verdict's begin."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._lock = threading.Lock()
+        self.timeline: list[tuple[str, float, float]] = []
+        self.stages: list[dict[str, float]] = []
+        """Of the timing processes."""
+
+        self.timed_as: set[str] = set()
+        self.printed: list[str] = []
+        self.recording = 0.0
+
+    def now(self) -> float:
+        """Seconds since the begin."""
+        return time.monotonic() - self._began
+
+    def note(self, role: str, begin: float, answered: Answered) -> None:
+        """A process has ended."""
+        with self._lock:
+            self.timeline.append((role, round(begin, 2), round(self.now(), 2)))
+            if answered.printed.strip():
+                self.printed.append(f"{role}: {answered.printed[-2000:]}")
+            if role == "time" and answered.data is not None:
+                answer = msgspec.msgpack.decode(answered.data, type=TimeAnswer)
+                self.stages.append({name: round(seconds, 2) for name, seconds in answer.stages.items()})
+                self.timed_as.add(answer.timed_as)
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Held meanwhile."""
+        ask, recorded = SealedProcesses.ask, CandidateJudgement._recorded
+
+        def asked(processes: SealedProcesses, role: str, *args: Any, **words: Any) -> Answered:
+            begin = self.now()
+            answered = ask(processes, role, *args, **words)
+            self.note(role, begin, answered)
+            return answered
+
+        def recording(judging: CandidateJudgement, *args: Any) -> Any:
+            begin = self.now()
+            try:
+                return recorded(judging, *args)
+            finally:
+                self.recording += self.now() - begin
+
+        with (
+            mock.patch.object(SealedProcesses, "ask", asked),
+            mock.patch.object(CandidateJudgement, "_recorded", recording),
+        ):
+            yield
+
+
 def judged(bench: Bench, case: Case, budget: float) -> dict[str, Any]:
-    """One verdict as a row."""
-    spent = 0.0
-    recorded = CandidateJudgement._recorded
-
-    def timed(self: CandidateJudgement, *args: Any) -> Any:
-        nonlocal spent
-        begin = time.monotonic()
-        try:
-            return recorded(self, *args)
-        finally:
-            spent += time.monotonic() - begin
-
-    roles: Counter[str] = Counter()
-    ask = SealedProcesses.ask
-
-    def asked(self: SealedProcesses, role: str, *args: Any, **words: Any) -> Any:
-        begin = time.monotonic()
-        try:
-            return ask(self, role, *args, **words)
-        finally:
-            roles[role] += time.monotonic() - begin
-            roles[f"{role} processes"] += 1
-
-    begin = time.monotonic()
-    with (
-        mock.patch.object(CandidateJudgement, "_recorded", timed),
-        mock.patch.object(SealedProcesses, "ask", asked),
-    ):
+    """One verdict as a row; what its processes do is watched where no other is made meanwhile."""
+    watch = Watch()
+    with watch.watching() if case.family in ALONE else contextlib.nullcontext():
         verdict = judge(*case.files, case.inputs, bench=bench, budget=budget)
-    shape = verdict.shapes[0]
-    seconds = time.monotonic() - begin
+    seconds = watch.now()
+    shape = next((s for s in verdict.shapes if s.word is verdict.word), verdict.shapes[0])
+    usual = verdict.word.value in RIGHT and not shape.text and watch.timed_as <= {"replayed", "unrolled"}
+    told = {} if usual else {"printed": watch.printed}
     return {
         "name": case.name, "family": case.family, "verdict": verdict.word.value,
         "reason": None if verdict.reason is None else verdict.reason.value, "text": shape.text,
         "speedup": shape.speedup, "reference_ns": shape.reference_ns, "candidate_ns": shape.candidate_ns,
-        "warm": shape.warm, "bandwidth": shape.bandwidth, "must_move": shape.must_move,
-        "launches": [(x.kernel, x.ns) for x in shape.launches], "remarks": shape.remarks,
-        "seconds": round(seconds - spent, 2), "recording_seconds": round(spent, 2),
-        "roles": {name: round(value, 2) for name, value in roles.items()},
+        "timed_as": sorted(watch.timed_as), "warm": shape.warm, "bandwidth": shape.bandwidth,
+        "must_move": shape.must_move, "launches": [(x.kernel, x.ns) for x in shape.launches], "remarks": shape.remarks,
+        "seconds": round(seconds - watch.recording, 2), "recording_seconds": round(watch.recording, 2),
+        "timeline": sorted(watch.timeline, key=lambda x: x[1]), "stages": watch.stages, **told,
     }  # fmt: skip
+
+
+def row_of(bench: Bench, case: Case, budget: float) -> dict[str, Any]:
+    """The same; where the judge itself fails, with the whole traceback."""
+    try:
+        return judged(bench, case, budget)
+    except Exception:
+        found = traceback.format_exc()
+        print(found, file=sys.stderr, flush=True)
+        return {"name": case.name, "family": case.family, "verdict": "ERROR", "speedup": None, "text": found}
+
+
+def line_of(row: dict[str, Any]) -> str:
+    """A row as it is printed."""
+    speedup = " ".join(f"{x:.4f}" for x in row["speedup"] or ())
+    how = ",".join(row.get("timed_as", ()))
+    parts = [f"{row['verdict']:9} {row['name']:18} {speedup:20} {how:12} {row.get('seconds', 0):5} s"]
+    parts += [f"{row[key]}" for key in ("reason", "text", "printed", "timeline", "stages") if row.get(key)]
+    return "  ".join(parts)
 
 
 def main() -> int:
@@ -104,35 +180,61 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--exploits", action="store_true")
-    parser.add_argument("--budget", type=float, default=10.0)
-    parser.add_argument("--seconds", type=float, default=1e6)
+    parser.add_argument("--honest", action="store_true")
+    parser.add_argument("--budget", type=float, default=6.0)
+    parser.add_argument("--seconds", type=float, default=430.0)
     args = parser.parse_args()
+    end, rows, left = time.monotonic() + args.seconds, list[dict[str, Any]](), 0
     pairs = [Case(name, "pair", a, b, (line,)) for name, a, b, line in PAIRS]
-    clocked = [Case(n, "clock", f"exploits/on_gpu.py::{n}", "references.py::softmax", (ROWS,)) for n in CLOCKED]
-    clocked.append(Case("structure_seen", "content", "exploits/structure_seen.py", "structured_task.py", ()))
     rounds = [list(pairs) for _ in range(args.rounds)]
+    if args.honest:
+        rounds.append(honest_cases())
     if args.exploits:
+        clocked = [Case(n, "clock", f"exploits/on_gpu.py::{n}", "references.py::softmax", (ROWS,)) for n in CLOCKED]
+        clocked.append(Case("structure_seen", "content", "exploits/structure_seen.py", "structured_task.py", ()))
         rounds.append([*clocked, *exploit_cases()])
-    end, rows, left = time.monotonic() + args.seconds, [], 0
     for number, cases in enumerate(rounds):
-        bench = Bench(bool(landlock_version()), GpuSpeeds())
-        try:
-            bench.start()
-            for case in cases:
-                if args.only and case.name not in args.only:
-                    continue
-                if time.monotonic() > end:
+        wanted = [case for case in cases if not args.only or case.name in args.only]
+        with contextlib.ExitStack() as stack:
+            exploits = any(case.family not in ALONE for case in wanted)
+            benches = [Bench(bool(landlock_version()), GpuSpeeds()) for _ in range(TOGETHER if exploits else 1)]
+            for bench in benches:
+                stack.callback(bench.close)
+            for bench in benches:
+                bench.start()
+            if exploits:
+                stack.enter_context(mock.patch.object(judgement, "RECORD_SECONDS", EXPLOIT_RECORD_SECONDS))
+            for row in rows_of(benches, wanted, args.budget, end):
+                if row is None:
                     left += 1
-                    continue
-                row = {"round": number, **judged(bench, case, args.budget)}
-                rows.append(row)
-                print(json.dumps(row), flush=True)
-                report = summary(rows, left, bench)
-                harness.write(args.out, {**report, "rows": rows})
-        finally:
-            bench.close()
-    print(json.dumps(summary(rows, left, bench), indent=1))
+                else:
+                    rows.append({"round": number, **row})
+                    print(line_of(rows[-1]), flush=True)
+                harness.write(args.out, {**summary(rows, left, benches[0]), "rows": rows})
+    print(json.dumps(summary(rows, left, benches[0]), indent=1))
     return 0
+
+
+def rows_of(
+    benches: Sequence[Bench], cases: Sequence[Case], budget: float, end: float
+) -> Iterator[dict[str, Any] | None]:
+    """A row a case, as many at a time as there are benches; None for what there is no time for."""
+    free = queue.SimpleQueue[Bench]()
+    for bench in benches:
+        free.put(bench)
+
+    def one(case: Case) -> dict[str, Any] | None:
+        if time.monotonic() > end:
+            return None
+        bench = free.get()
+        try:
+            return row_of(bench, case, budget)
+        finally:
+            free.put(bench)
+
+    with ThreadPoolExecutor(len(benches)) as threads:
+        for future in as_completed([threads.submit(one, case) for case in cases]):
+            yield future.result()
 
 
 def summary(rows: list[dict[str, Any]], left: int, bench: Bench) -> dict[str, Any]:
@@ -144,16 +246,27 @@ def summary(rows: list[dict[str, Any]], left: int, bench: Bench) -> dict[str, An
     both = {n: r for n, r in by_name.items() if len(r) >= 2}
     apart = {n: abs(r[0]["speedup"][0] / r[1]["speedup"][0] - 1) for n, r in both.items()}
     limit = {n: 0.008 if min(r[0]["candidate_ns"], r[0]["reference_ns"]) < 5_000 else 0.002 for n, r in both.items()}
-    exploits = [row for row in rows if row["family"] != "pair"]
+    pairs, honest, exploits = ([r for r in rows if kind(r) == k] for k in ("pair", "honest", "exploit"))
     return {
         "environment": harness.environment(commit=harness.commit(), device=bench.speeds.device),
         "sealed": bench.sealed, "pairs_judged_twice": len(both),
         "within_limit": sum(apart[n] <= limit[n] for n in apart),
+        "beyond_limit": [n for n in apart if apart[n] > limit[n]],
         "apart_percent": {n: round(100 * a, 3) for n, a in apart.items()},
-        "seconds_most": max((row["seconds"] for row in rows if row["family"] == "pair"), default=None),
-        "exploits": len(exploits), "exploits_faster": [r["name"] for r in exploits if r["verdict"] == "FASTER"],
+        "seconds_most": max((row["seconds"] for row in pairs if "seconds" in row), default=None),
+        "above_10_seconds": [row["name"] for row in pairs if row.get("seconds", 0) > 10],
+        "honest": len(honest), "honest_verdicts": dict(Counter(r["verdict"] for r in honest)),
+        "exploits": len(exploits), "exploit_verdicts": dict(Counter(r["verdict"] for r in exploits)),
+        "exploits_faster": [r["name"] for r in exploits if r["verdict"] == "FASTER"],
+        "exploits_right": [r["name"] for r in exploits if r["verdict"] in RIGHT],
+        "errors": [r["name"] for r in rows if r["verdict"] == "ERROR"],
         "left_out_for_time": left,
     }  # fmt: skip
+
+
+def kind(row: dict[str, Any]) -> str:
+    """A pair, an honest candidate, or an exploit."""
+    return row["family"] if row["family"] in ALONE else "exploit"
 
 
 if __name__ == "__main__":

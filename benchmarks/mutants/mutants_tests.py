@@ -53,7 +53,9 @@ class Ran:
 
     def tests_of(self, mutant: dict[str, Any]) -> dict[str, Any]:
         """``tests``: those that run the mutant's statement. ``near``: files of tests that may run it in a process of
-        their own, where no line is seen. ``first``: files that look at declarations of all modules, for one of these.
+        their own, where no line is seen. ``first``: files that look at declarations of all modules, for one of these;
+        and of what runs at an import those that are named after the module, whose tests may use a value without
+        running any of its lines.
 
         What runs when a module is imported has those tests that use what it defines: of a default value those that run
         the function, of a name those that run a line with that name or with the name of its class.
@@ -66,8 +68,9 @@ class Ran:
             layers += [_any(known, place.body), *self._using(module, place.names)]
             layers.append(_any(known, known) if not any(layers) else set())
         ranked = self._ranked(module, layers)
-        found = {"tests": ranked[:TESTS], "ran_its_line": len(ranked), "near": near(module)}
-        return found | {"first": [DECLARATIONS] if place.declares else []}
+        found: dict[str, Any] = {"tests": ranked[:TESTS], "ran_its_line": len(ranked), "near": near(module)}
+        named = [file for file in found["near"] if belongs(module, file) == NAMED]
+        return found | {"first": [*[DECLARATIONS] * place.declares, *(named if place.imported else [])]}
 
     @cache  # noqa: B019 - one object a program
     def _lines(self, module: str) -> dict[int, set[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import msgspec
 
@@ -92,11 +93,17 @@ class LaunchReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     """Of a baseline's launch without config, what it was written with, where that is another."""
 
 
+CauseKind = Literal["torch", "code", "config", "launch options", "arguments", "environment", "compiler"]
+"""What the code of a launch differs by."""
+
+
 class LaunchCause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Why the code of a kernel's launch is not the baseline's: ``config (BLOCK 64 -> 128), first in TTGIR``."""
+    """Why the code of a kernel's launch is not the baseline's: ``config (BLOCK 64 -> 128), first in TTGIR``, and the
+    ``kinds`` of cause that this names; none where the cause isn't known."""
 
     kernel: str
     why: str
+    kinds: tuple[CauseKind, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.kernel}: because of {self.why}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Union
@@ -48,10 +47,6 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         """
         fields = (self.num_warps, self.num_stages, self.num_ctas, self.maxnreg)
         return repr((sorted(self.kwargs.items()), fields, sorted(self.options.items())))
-
-    def short_hash(self) -> str:
-        """The first 12 hex digits of SHA-256 over :meth:`key`."""
-        return hashlib.sha256(self.key().encode()).hexdigest()[:12]
 
     def all_kwargs(self) -> dict[str, Scalar]:
         """The keyword arguments of a launch: constexprs, then compile options under Triton's names."""

@@ -85,13 +85,13 @@ def record(capture: Capture, target: Target) -> Recorded:
             binaries.append(compiled.binary)
         launch = pending.specialized[target]
         assert isinstance(launch, Specialized)
-        kernel = generated(launch.jit)
-        lines.append(lines_of(launch.jit))
         recorded = make_launch(plan, launch, compiled, pending.grid)
         launches.append(_replace(recorded, config=pending.config, binary=binaries.index(compiled.binary)))
-        keep(out, compiled)
+        lines.append(lines_of(launch.jit))
+        kernel = generated(launch.jit)
         if kernel is not None and kernel.made_from is not None:
             out.made_from[recorded.source] = kernel.made_from
+        keep(out, compiled)
     out.recording = Recording(
         target=target,
         launches=tuple(launches),
@@ -111,20 +111,19 @@ def make_launch(
     plan: Plan, launch: Specialized, compiled: Compiled, grid: tuple[int, int, int], source: str = ""
 ) -> Launch:
     """One launch as data; its ``binary`` index is for the caller to set. ``source`` is the kernel's hash, if known."""
-    source, origins = source or source_hash(launch.jit), origins_of(launch.jit)
     params, access = plan.params_of(launch, compiled), compiled.access
     views = pointer_views(params)
     beyond = plan.beyond(access) if 0 not in grid else []
     return Launch(
         kernel=launch.name,
-        source=source,
+        source=source or source_hash(launch.jit),
         binary=0,
         grid=grid,
         params=params,
         reads=tuple(sorted({*plan.touched(views, access.reads), *beyond})),
         writes=tuple(sorted({*plan.touched(views, access.writes), *beyond})),
         float_atomics=access.float_atomics,
-        origins=origins,
+        origins=origins_of(launch.jit),
     )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from kerntune.base.case_result import End
+from kerntune.base.case_result import CauseKind, End
 from kerntune.base.codec import to_json
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec, Target, typical_device
@@ -153,7 +153,7 @@ CaseTarget = tuple[str, str, str]
 
 class LaunchChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A launch whose code or grid differs. ``figures`` are those that changed, ``findings`` the rules' on them,
-    ``because`` the cause, ``stage`` the first compiler stage that differs (empty: not known)."""
+    ``because`` the cause, of these ``kinds``, ``stage`` the first compiler stage that differs (empty: not known)."""
 
     kernel: str
     before: Config | None
@@ -162,6 +162,7 @@ class LaunchChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     findings: tuple[Finding, ...]
     because: str
     stage: str
+    kinds: tuple[CauseKind, ...] = ()
 
     @property
     def rank(self) -> tuple[float, ...]:
@@ -319,6 +320,7 @@ def _alone(pairs: Iterable[tuple[LaunchStatic | None, LaunchStatic | None]]) -> 
 
 def _launch(found: LaunchFindings, tritons: tuple[str, str], same_code: bool) -> LaunchChange:
     old, new = found.before, found.after
+    cause = launch_cause(old, new, *tritons, same_code=same_code)
     values = [(name, read(old.metrics), read(new.metrics)) for name, read in SHOWN.items()]
     values += [("programs", math.prod(old.grid), math.prod(new.grid))]
     return LaunchChange(
@@ -327,18 +329,14 @@ def _launch(found: LaunchFindings, tritons: tuple[str, str], same_code: bool) ->
         after=new.config,
         figures=tuple(Figure(new.kernel, name, a, b) for name, a, b in values if a != b),
         findings=found.findings,
-        because=_because(old, new, tritons, same_code),
+        because=SAME_CODE if cause is None else cause.why,
         stage=first_difference(old.stages, new.stages),
+        kinds=() if cause is None else cause.kinds,
     )
 
 
 SAME_CODE = "the launch (same code)"
 """Why figures of a launch differ whose grid alone does."""
-
-
-def _because(old: LaunchStatic, new: LaunchStatic, tritons: tuple[str, str], same_code: bool) -> str:
-    cause = launch_cause(old, new, *tritons, same_code=same_code)
-    return SAME_CODE if cause is None else cause.why
 
 
 def _growth(figure: Figure) -> float:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from kerntune.base.case_result import Attribution, CaseResult
+from kerntune.base.case_result import Attribution, CaseResult, CauseKind
 from kerntune.base.codec import to_json
 from kerntune.base.formatting import NO_FIGURE, escaped, format_share
 from kerntune.base.policy import Verdict
@@ -198,7 +198,7 @@ def _launch_loss(change: StaticChange, launch: LaunchChange, unfit: Sequence[str
         case=change.case,
         target=change.target,
         kernel=launch.kernel,
-        cause=cause_of(launch.because) if fits else "config no longer fits",
+        cause=cause_of(launch.kinds) if fits else "config no longer fits",
         because=launch.because,
         lost=(*(f"fail: {text}" for text in unfit), *(f"{f.severity}: {f.text}" for f in lost)),
         advice="",
@@ -207,18 +207,11 @@ def _launch_loss(change: StaticChange, launch: LaunchChange, unfit: Sequence[str
     )
 
 
-def cause_of(because: str) -> Cause:
-    """The cause of a launch's change by what :func:`kerntune.gate.causes.launch_cause` says. Of several, torch comes
-    first, since it makes the source that a compiler gets; settings of the environment come before the compiler."""
-    kinds: dict[str, Cause] = {
-        "torch ": "torch",
-        "code (": "code",
-        "environment (": "environment",
-        "compiler (": "compiler",
-    }
-    return next(
-        (cause for word, cause in kinds.items() if re.search(rf"(?:^| and ){re.escape(word)}", because)), "unknown"
-    )
+def cause_of(kinds: Collection[CauseKind]) -> Cause:
+    """The cause of a change with these kinds of cause. Of several, torch comes first, since it makes the source that a
+    compiler gets; settings of the environment come before the compiler."""
+    ranked: tuple[Cause, ...] = ("torch", "code", "environment", "compiler")
+    return next((cause for cause in ranked if cause in kinds), "unknown")
 
 
 def _noted(notes: Iterable[str]) -> Iterator[str]:
@@ -271,11 +264,12 @@ def _other_losses(result: CaseResult) -> Iterator[Loss]:
         return
     unfit = [text for text in (result.message, *result.findings) if CANT_RUN.search(text)]
     because = "; ".join(cause.why for cause in result.launch_causes)
+    kinds = {kind for cause in result.launch_causes for kind in cause.kinds}
     yield Loss(
         case=str(result.case),
         target=result.target,
         kernel=", ".join(dict.fromkeys(x.kernel for x in result.launches)),
-        cause="config no longer fits" if unfit else cause_of(because),
+        cause="config no longer fits" if unfit else cause_of(kinds),
         because=because or "; ".join(result.causes),
         lost=tuple(f"fail: {text}" for text in (unfit or result.findings[:1] or (result.message,))),
         advice="",

@@ -98,8 +98,7 @@ class Compiler:
     def compile(self, launch: Specialized) -> Compiled:
         """The compiled kernel of a launch. Raises :class:`CompileError`, with the same text each time."""
         with self._lock:
-            known = self._done.get(launch.key())
-        found = known
+            found = self._done.get(launch.key())
         while found is None:
             found = next(iter(self._compile_now([launch])), None)  # none if another thread has ended it meanwhile
         if isinstance(found, TrialError):
@@ -131,10 +130,7 @@ class Compiler:
         self._compilations.flush()
 
     def compile_stream(
-        self,
-        launches: Iterable[Specialized],
-        made_before: Collection[int] = (),
-        stopped: Future[None] | None = None,
+        self, launches: Iterable[Specialized], made_before: Collection[int] = (), stopped: Future[None] | None = None
     ) -> Iterator[tuple[Specialized, Compiled | TrialError]]:
         """Each launch once, with its result, in the order in which they are done: known results come first.
 
@@ -369,9 +365,10 @@ def _recompiled(
 ) -> tuple[Binary, bytes]:
     if binary.ttir_sha256 not in artifacts:
         raise ReplayError(f"kernel {binary.symbol}: its TTIR {binary.ttir_sha256[:12]} is not stored here")
-    ttir = ttir_text(artifacts[binary.ttir_sha256], binary.symbol)
-    job = _job_from_ttir(recording.target, _stored_options(binary), ttir, binary.symbol, own)
-    return _described(recording, binary, job, _compiled_stages(farm, job, binary.symbol))
+    ttir, options = artifacts[binary.ttir_sha256], _stored_options(binary)
+    job, done = _compiled(farm, recording.target, ttir, options, binary.symbol, own)
+    made = msgspec.structs.replace(binary, unreplayable="", **_fields_of(recording.target, job, done, binary.options))
+    return made, done.stages[made.kind]
 
 
 def stages_from(
@@ -388,7 +385,7 @@ def stages_from(
     Triton's defaults count: options that no file may set come from there. :class:`ReplayError` where one of them
     differs, and where the compiler refuses the TTIR.
     """
-    return _compiled_stages(farm, _job_from_ttir(target, options, ttir_text(ttir, kernel), kernel, own), kernel).stages
+    return _compiled(farm, target, ttir, options, kernel, own)[1].stages
 
 
 def binary_from(
@@ -396,8 +393,7 @@ def binary_from(
 ) -> tuple[Binary, Mapping[str, bytes]]:
     """The binary that today's compiler makes of a TTIR, and what its stages gave, by name; options and errors are those
     of :func:`stages_from`."""
-    job = _job_from_ttir(target, options, ttir_text(ttir, kernel), kernel, {})
-    done = _compiled_stages(farm, job, kernel)
+    job, done = _compiled(farm, target, ttir, options, kernel, {})
     values = _option_values(job.options)
     binary = Binary(
         kind=ASSEMBLY[job.backend][1],
@@ -418,7 +414,10 @@ def ttir_text(ttir: bytes, kernel: str) -> str:
         raise ReplayError(f"kernel {kernel}: its TTIR is no text in UTF-8 ({exc.reason} at byte {exc.start})") from None
 
 
-def _compiled_stages(farm: Farm, job: Job, kernel: str) -> Done:
+def _compiled(
+    farm: Farm, target: Target, ttir: bytes, options: Mapping[str, Any], kernel: str, own: Mapping[str, Any]
+) -> tuple[Job, Done]:
+    job = _job_from_ttir(target, options, ttir_text(ttir, kernel), kernel, own)
     outcome = farm.submit(job, Shape(len(job.ir), 1, 1)).result()
     if isinstance(outcome, NotStarted):
         raise ReplayError(f"kernel {kernel}: its {job.ext.upper()} can't be compiled: {outcome.reason}")
@@ -428,7 +427,7 @@ def _compiled_stages(farm: Farm, job: Job, kernel: str) -> Done:
         said = answer.reason if failed else f"the compiler died: {answer.reason}"
         why = with_words(said, outcome.output, last=not failed)
         raise ReplayError(f"kernel {kernel}: Triton {compat.triton_version()} refuses its {job.ext.upper()}: {why}")
-    return answer
+    return job, answer
 
 
 def _job_from_ttir(target: Target, stored: Mapping[str, Any], ttir: str, kernel: str, own: Mapping[str, Any]) -> Job:
@@ -453,11 +452,6 @@ def _job_from_ttir(target: Target, stored: Mapping[str, Any], ttir: str, kernel:
 def _stored_options(binary: Binary) -> dict[str, Any]:
     """As it was launched: where warps are specialized, ``binary.num_warps`` counts those of all partitions."""
     return {"num_warps": binary.num_warps, "num_ctas": binary.num_ctas, **binary.options}
-
-
-def _described(recording: Recording, old: Binary, job: Job, done: Done) -> tuple[Binary, bytes]:
-    fields = _fields_of(recording.target, job, done, old.options)
-    return msgspec.structs.replace(old, unreplayable="", **fields), done.stages[ASSEMBLY[job.backend][1]]
 
 
 def _fields_of(target: Target, job: Job, done: Done, options: Mapping[str, Any]) -> dict[str, Any]:

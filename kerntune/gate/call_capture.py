@@ -166,7 +166,7 @@ def needs_values(backend: Backend, error: BaseException) -> str | None:
     return backend.end_reason(error) if backend.gpu is None else None
 
 
-def end_of(backend: Backend, error: BaseException, root: Path, *, between: bool = False) -> End | None:
+def end_of(backend: Backend, error: BaseException, root: Path) -> End | None:
     """Where users' code asked for what only a GPU has; None for errors that say something else. Files of the project
     are named relative to ``root``."""
     asked = [(link, reason) for link in chain(error) if (reason := needs_values(backend, link)) is not None]
@@ -175,8 +175,8 @@ def end_of(backend: Backend, error: BaseException, root: Path, *, between: bool 
     link, reason = asked[-1]  # the first question that had no answer
     line = line_of_error(link) or line_of_error(error)
     if line is None:
-        return End("", "", "", reason, between)
-    return End(line.place(root), line.function, line.text, reason, between)
+        return End("", "", "", reason)
+    return End(line.place(root), line.function, line.text, reason)
 
 
 CAUGHT = "; the call caught this error and went on"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 
 import msgspec
 
-from kerntune.base.case_result import Attribution, LaunchCause, LostConfig, Share
+from kerntune.base.case_result import Attribution, CauseKind, LaunchCause, LostConfig, Share
 from kerntune.base.config import settings_text, split_settings
 from kerntune.base.device import Environment
 from kerntune.base.recording import Launch, Recording, same_work
@@ -76,36 +76,38 @@ def launch_cause(
     if before.code == after.code:
         return None
     old, new = before.made_from, after.made_from
-    blamed = list(_asked_otherwise(before, after, lost))
+    blamed = dict(_asked_otherwise(before, after, lost))
     if old is not None and new is not None and old.torch != new.torch:
-        blamed = list(_blamed_torch(before, after, old, new, blamed, same_code))
+        blamed = dict(_blamed_torch(before, after, old, new, blamed.values(), same_code))
     elif before.source != after.source:
-        blamed.insert(0, "code (its source changed)")
+        blamed = {"code": "code (its source changed)", **blamed}
     moved = moved_settings(before.compiler_settings, after.compiler_settings)
     if moved:
-        blamed.append(f"environment ({moved})")
+        blamed["environment"] = f"environment ({moved})"
     compilers = before.compiler or f"Triton {triton_before}", after.compiler or f"Triton {triton_after}"
     if triton_before != triton_after or (before.compiler and compilers[0] != compilers[1]):
-        blamed.append(f"compiler ({compilers[0]} -> {compilers[1]})")
-    why = " and ".join(blamed) or NOT_KEPT
+        blamed["compiler"] = f"compiler ({compilers[0]} -> {compilers[1]})"
+    why = " and ".join(blamed.values()) or NOT_KEPT
     stage = first_difference(before.stages, after.stages)
-    return LaunchCause(after.kernel, f"{why}, first in {stage}" if stage else why)
+    return LaunchCause(after.kernel, f"{why}, first in {stage}" if stage else why, tuple(blamed))
 
 
 NOT_KEPT = "something that is not kept (same source, config, launch options, arguments and compiler)"
 
 
-def _asked_otherwise(before: LaunchStatic, after: LaunchStatic, lost: LostConfig | None) -> Iterator[str]:
+def _asked_otherwise(
+    before: LaunchStatic, after: LaunchStatic, lost: LostConfig | None
+) -> Iterator[tuple[CauseKind, str]]:
     """What the compiler was asked for otherwise, of a source."""
     chosen, given = split_settings(before.setting_changes(after), before.config, after.config)
     if chosen:
         gone = f"; {lost.removal}" if lost and lost.removal else ""
-        yield f"config ({settings_text(chosen)}{gone})"
+        yield "config", f"config ({settings_text(chosen)}{gone})"
     if given:
-        yield f"launch options ({settings_text(given)})"
+        yield "launch options", f"launch options ({settings_text(given)})"
     told = [f"{n}: {old} -> {new}" for n, old, new in _arguments(before, after)]
     if told:
-        yield f"arguments ({'; '.join(told)})"
+        yield "arguments", f"arguments ({'; '.join(told)})"
 
 
 def _blamed_torch(
@@ -113,9 +115,9 @@ def _blamed_torch(
     after: LaunchStatic,
     old: GeneratedFrom,
     new: GeneratedFrom,
-    asked: Sequence[str],
+    asked: Iterable[str],
     same_code: bool,
-) -> Iterator[str]:
+) -> Iterator[tuple[CauseKind, str]]:
     """Of a generated kernel: torch, for what it generated or asked for otherwise. Where an edit of the function may
     have changed the source as well, both are named."""
     details = [f"Inductor's {text}" for text in asked]
@@ -124,7 +126,7 @@ def _blamed_torch(
         details.insert(0, regenerated(after, old, new))
         either = "" if same_code or old.remade(new) else " or code"
     if details:
-        yield f"torch {old.torch} -> {new.torch}{either} ({'; '.join(details)})"
+        yield "torch", f"torch {old.torch} -> {new.torch}{either} ({'; '.join(details)})"
 
 
 SHOWN_CALLS = 3

@@ -12,10 +12,9 @@ from typing import Union
 
 import msgspec
 
-from kerntune.base.case_result import CaseId, CaseResult, End, incomplete_result, word_of
+from kerntune.base.case_result import CaseId, CaseResult, End, incomplete_result
 from kerntune.base.device import Target, typical_device
 from kerntune.base.formatting import visible
-from kerntune.base.numerics import NumericsReport
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
 from kerntune.base.recording_check import case_problems
 from kerntune.compiling.binary.identity import STAGES, first_stage_of, stage_hashes
@@ -27,9 +26,8 @@ from kerntune.gate.baselines import StaticBaseline, operators_of
 from kerntune.gate.bundle import check_identity, decode_bundle, unpacked
 from kerntune.gate.code_changes import options_of
 from kerntune.gate.report import OUTCOMES, RunReport
-from kerntune.gate.static_check import NOTHING_RUNS
-from kerntune.gate.static_figures import LaunchStatic, binary_input, launch_reports
-from kerntune.gate.static_verdict import RunOfCase, judge_launches, unjudged_remarks
+from kerntune.gate.static_figures import LaunchStatic, binary_input
+from kerntune.gate.static_verdict import RunOfCase, judge_launches
 from kerntune.gate.stores import KnownCase, Stores, known_case
 from kerntune.kernels import compat
 from kerntune.static.metrics import StaticMetrics, metrics_of
@@ -235,42 +233,13 @@ def judge_stored(
     case, target, fingerprint = today.case, today.target, today.fingerprint
     end = today.end if isinstance(today.end, End) and not today.end.between else None
     accepted = stores.accepted_end(target, case, fingerprint, Update.NONE)
-    cut_off = end is not None and end != accepted
-    run = RunOfCase(len(launches), cut_off, operators_of(today))
+    run = RunOfCase(len(launches), end, accepted, operators_of(today))
     judged = judge_launches(known, launches, run, target, policy)
     series = compat.triton_series()
     unreviewed = stores.unreviewed(judged.verdict, stores.own.static_path(target, series, case, fingerprint))
-    stopped = (f"stopped at {visible(str(end))}; what it launches after that isn't judged",) if cut_off else ()
-    reasons = (*judged.reasons, *filter(None, [unreviewed.said]), *stopped)
-    word = word_of(judged.verdict, held=known.reference is not None)
-    numerics = NumericsReport(str(policy.numerics), not_compared=(NOTHING_RUNS,)) if known.own is not None else None
-    return CaseResult(
-        case=case,
-        fingerprint=fingerprint,
-        verdict=judged.verdict,
-        outcome=unreviewed.outcome(policy.outcome(judged.verdict)),
-        message=judged.message(f"{word} {case} ({target}, static only)", reasons),
-        target=str(target),
-        launches=launch_reports(launches, known.launches),
-        rung="static",
-        causes=reasons,
-        launch_causes=judged.launch_causes,
-        findings=judged.findings,
-        remarks=(
-            *unjudged_remarks(judged.verdict, known.launches, launches),
-            *judged.found.remarks,
-            *judged.beside.told,
-        ),
-        operators=operators_of(today),
-        warnings=(
-            *stores.damage.among(stores.reference, target, (launch.ttir_sha256 for launch in known.launches)),
-            *((NOTHING_RUNS,) if numerics is not None and policy.numerics.gates else ()),
-        ),
-        baseline_path=stores.reference.shown(stores.reference.static_path(target, series, case, fingerprint)),
-        numerics=numerics,
-        end=end,
-        end_accepted=end is not None and not cut_off,
-    )
+    stopped = (f"stopped at {visible(str(end))}; what it launches after that isn't judged",) if run.cut_off else ()
+    named = msgspec.structs.replace(today, triton=series)
+    return judged.result(stores, named, policy, unreviewed, (*filter(None, [unreviewed.said]), *stopped))
 
 
 def with_claims(own: CaseResult, claimed: Iterable[CaseResult]) -> CaseResult:

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import msgspec
 
-from kerntune.base.case_result import CaseResult, End, word_of
+from kerntune.base.case_result import CaseResult, End
 from kerntune.base.device import Target, typical_device
 from kerntune.base.failed_candidates import told_once
-from kerntune.base.numerics import NumericsReport
 from kerntune.base.policy import Update
 from kerntune.capture import Capture
 from kerntune.capture.recorder import Recorded
 from kerntune.errors import CompileError, EnvironmentFault
-from kerntune.gate.baselines import (
-    STATIC_SCHEMA,
-    StaticBaseline,
-    now,
-)
+from kerntune.gate.baselines import STATIC_SCHEMA, StaticBaseline, now
 from kerntune.gate.call import PendingBaseline, outcome_of, should_write
 from kerntune.gate.call_capture import CapturedCall
 from kerntune.gate.candidate_configs import config_findings, config_reports, lost_configs
-from kerntune.gate.static_figures import launch_reports, launch_statics
-from kerntune.gate.static_verdict import RunOfCase, judge_launches, unjudged_remarks
+from kerntune.gate.static_figures import launch_statics
+from kerntune.gate.static_verdict import RunOfCase, judge_launches
 from kerntune.gate.stores import KnownCase, Stores, known_case, known_figures
 from kerntune.kernels import compat
 from kerntune.kernels.source import source_hash
@@ -43,11 +38,10 @@ def check_static(
     broken = tuple(dict.fromkeys(f"can't be compiled: {exc}" for exc in recorded.failures.values()))
     lost = dict(lost_configs(known.launches, launches, recorded, case.capture, spec))
     own = {(x.kernel, x.config) for x in launches}
-    launched, accepted = len(case.capture.launches), stores.accepted_end(target, case.id, fingerprint, update)
-    cut_off = captured.end is not None and captured.end != accepted
     run = RunOfCase(
-        launched,
-        cut_off,
+        len(case.capture.launches),
+        captured.end,
+        stores.accepted_end(target, case.id, fingerprint, update),
         case.operators,
         tuple(config_findings(configs, own, dict.fromkeys(lost.values()), policy.static)),
         lost,
@@ -55,51 +49,25 @@ def check_static(
         _refused_sources(recorded, case.capture, target),
     )
     judged = judge_launches(known, launches, run, target, policy)
-    verdict, found, beside = judged.verdict, judged.found, judged.beside
-    stored = tuple(x.without_lines() for x in launches)
+    verdict, stored = judged.verdict, tuple(x.without_lines() for x in launches)
     today = StaticBaseline(STATIC_SCHEMA, case.id, fingerprint, case.arguments, target, series, now(), stored)
-    kept, listed = (
-        _kept_end(captured.end, accepted, update),
-        case.operators.without_places() if case.operators else msgspec.UNSET,
-    )
+    kept = _kept_end(captured.end, run.accepted, update)
+    listed = case.operators.without_places() if case.operators else msgspec.UNSET
     today = msgspec.structs.replace(today, end=kept, operators=listed)
     unreviewed = stores.unreviewed(verdict, stores.own.static_path(target, series, case.id, fingerprint))
     write = should_write(verdict, update, policy, known_otherwise=renamed.edited) and not broken
     write = unreviewed.writes(write, update)
-    fewer = known.most[0] > launched  # accepted by a baseline that is later than the one with more
+    fewer = known.most[0] > run.launched  # accepted by a baseline that is later than the one with more
     pending = PendingBaseline(today, {} if broken else recorded.artifacts, write, anew=fewer)
-    stopped = _stopped(captured, accepted) if cut_off else ()
-    reasons = (*judged.reasons, *filter(None, [unreviewed.said, renamed.said]), *stopped)
-    word = word_of(verdict, held=known.reference is not None)
-    numerics = NumericsReport(str(policy.numerics), not_compared=(NOTHING_RUNS,)) if known.own is not None else None
-    unknown = numerics.not_compared if numerics is not None and policy.numerics.gates else ()
-    result = CaseResult(
-        case=case.id,
-        fingerprint=fingerprint,
-        verdict=verdict,
+    stopped = _stopped(captured, run.accepted) if run.cut_off else ()
+    result = judged.result(stores, today, policy, unreviewed, (*filter(None, [renamed.said]), *stopped))
+    result = msgspec.structs.replace(
+        result,
         outcome=unreviewed.outcome(outcome_of(verdict, policy, pending, update)),
-        message=judged.message(f"{word} {case.id} ({target}, static only)", reasons),
-        target=str(target),
-        launches=launch_reports(launches, known.launches),
-        rung="static",
-        causes=reasons,
-        launch_causes=judged.launch_causes,
-        lost_configs=tuple(dict.fromkeys(lost.values())),
-        findings=judged.findings,
-        remarks=(*unjudged_remarks(verdict, known.launches, launches), *renamed.remarks, *found.remarks, *beside.told),
-        operators=case.operators,
+        remarks=(*result.remarks, *renamed.remarks),
         configs=told_once(configs),
-        warnings=(
-            *stores.damage.among(stores.reference, target, (x.ttir_sha256 for x in known.launches)),
-            *unknown,
-            *([f"stopped where the baseline accepts it, at {captured.end}"] if captured.end and not cut_off else []),
-        ),
-        baseline_path=stores.reference.shown(own_path),
         recorded=renamed.taken,
         code=case.code_changes(stores.reference, known.launches, launches) if code else (),
-        numerics=numerics,
-        end=captured.end,
-        end_accepted=captured.end is not None and not cut_off,
     )
     return result, pending
 
@@ -121,9 +89,6 @@ def _refuse_known(known: KnownCase, recorded: Recorded, capture: Capture, target
                     "compiler, so this machine is to blame: look at its memory, its load, HOME, TRITON_CACHE_DIR and "
                     "TMPDIR, and run again"
                 )
-
-
-NOTHING_RUNS = "results not compared: nothing runs without a GPU"
 
 
 def _kept_end(end: End | None, accepted: End | None, update: Update) -> End | msgspec.UnsetType:

@@ -8,13 +8,13 @@ from itertools import chain
 
 import msgspec
 
-from kerntune.base.case_result import UNJUDGED, LaunchCause, LostConfig
+from kerntune.base.case_result import UNJUDGED, CaseResult, End, LaunchCause, LostConfig, word_of
 from kerntune.base.device import Target, typical_device
+from kerntune.base.formatting import visible
+from kerntune.base.numerics import NumericsReport
 from kerntune.base.operator_list import OperatorList, places_text
 from kerntune.base.policy import Policy, StaticPolicy, StaticRule, Verdict
-from kerntune.gate.baselines import (
-    operators_of,
-)
+from kerntune.gate.baselines import StaticBaseline, operators_of
 from kerntune.gate.call_operators import NO_CHANGE, OperatorChange, compare_operators, more_bytes
 from kerntune.gate.causes import code_cause, config_causes, launch_cause
 from kerntune.gate.decision import Evidence, decide
@@ -31,8 +31,8 @@ from kerntune.gate.launch_changes import (
     replaced_kernels,
     static_setting_lines,
 )
-from kerntune.gate.static_figures import LaunchStatic, in_both
-from kerntune.gate.stores import KnownCase
+from kerntune.gate.static_figures import LaunchStatic, in_both, launch_reports
+from kerntune.gate.stores import KnownCase, Stores, Unreviewed
 from kerntune.kernels import compat
 from kerntune.static.code_rules import RuleMessage, worst_first
 
@@ -52,39 +52,88 @@ class StaticFindings:
 
 
 @dataclass(frozen=True)
-class StaticJudgement:
-    """What a case's launches come to beside those that are known of it: the verdict, what static rules ``found``, what
-    runs ``beside`` the kernels, and the reasons for people."""
+class RunOfCase:
+    """What a case's run has beside its figures. ``launched`` counts its launches, those that are ``broken`` (a sentence
+    each) or ``refused`` by the compiler (a source's hash each) among them; ``end`` is where it stopped at a value that
+    only a GPU has, ``accepted`` where the baseline lets it stop. ``lost`` has by launch the baseline's config that is
+    gone."""
 
+    launched: int
+    end: End | None
+    accepted: End | None
+    operators: OperatorList | None = None
+    about_configs: tuple[RuleMessage, ...] = ()
+    lost: Mapping[int, LostConfig] = field(default_factory=dict)
+    broken: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether it stopped where the baseline doesn't accept that."""
+        return self.end is not None and self.end != self.accepted
+
+
+NOTHING_RUNS = "results not compared: nothing runs without a GPU"
+
+
+@dataclass(frozen=True)
+class StaticJudgement:
+    """What a case's ``launches`` come to beside those that are ``known`` of it: the verdict, what static rules
+    ``found``, what runs ``beside`` the kernels, and the reasons for people."""
+
+    known: KnownCase
+    launches: tuple[LaunchStatic, ...]
+    run: RunOfCase
     verdict: Verdict
     found: StaticFindings
     beside: OperatorChange
     reasons: tuple[str, ...]
     launch_causes: tuple[LaunchCause, ...] = ()
 
-    @property
-    def findings(self) -> tuple[str, ...]:
-        """What fails the case, then what it is warned of."""
-        return (*self.beside.failures, *self.found.failures, *self.found.notes)
-
-    def message(self, head: str, reasons: Iterable[str]) -> str:
-        """The case's message: ``head`` has its verdict and its name."""
-        return ", ".join([head, *self.beside.failures, *self.found.failures, *reasons])
-
-
-@dataclass(frozen=True)
-class RunOfCase:
-    """What a case's run has beside its figures. ``launched`` counts its launches, those that are ``broken`` (a sentence
-    each) or ``refused`` by the compiler (a source's hash each) among them; ``cut_off``: it stopped at a value that only
-    a GPU has, and that isn't accepted. ``lost`` has by launch the baseline's config that is gone."""
-
-    launched: int
-    cut_off: bool
-    operators: OperatorList | None = None
-    about_configs: tuple[RuleMessage, ...] = ()
-    lost: Mapping[int, LostConfig] = field(default_factory=dict)
-    broken: tuple[str, ...] = ()
-    refused: tuple[str, ...] = ()
+    def result(
+        self,
+        stores: Stores,
+        today: StaticBaseline,
+        policy: Policy,
+        unreviewed: Unreviewed,
+        further_reasons: Iterable[str] = (),
+    ) -> CaseResult:
+        """The result of ``today``'s case, of whose fields no figure is read. Its outcome is that of its verdict."""
+        known, run, target = self.known, self.run, today.target
+        failures, reasons = (*self.beside.failures, *self.found.failures), (*self.reasons, *further_reasons)
+        own_path = stores.reference.static_path(target, today.triton, today.case, today.fingerprint)
+        numerics = NumericsReport(str(policy.numerics), not_compared=(NOTHING_RUNS,)) if known.own is not None else None
+        warnings = [*stores.damage.among(stores.reference, target, (x.ttir_sha256 for x in known.launches))]
+        if numerics is not None and policy.numerics.gates:
+            warnings.append(NOTHING_RUNS)
+        if run.end is not None and not run.cut_off:
+            warnings.append(f"stopped where the baseline accepts it, at {visible(str(run.end))}")
+        word = word_of(self.verdict, held=known.reference is not None)
+        return CaseResult(
+            case=today.case,
+            fingerprint=today.fingerprint,
+            verdict=self.verdict,
+            outcome=unreviewed.outcome(policy.outcome(self.verdict)),
+            message=", ".join([f"{word} {today.case} ({target}, static only)", *failures, *reasons]),
+            target=str(target),
+            launches=launch_reports(self.launches, known.launches),
+            rung="static",
+            causes=reasons,
+            launch_causes=self.launch_causes,
+            lost_configs=tuple(dict.fromkeys(run.lost.values())),
+            findings=(*failures, *self.found.notes),
+            remarks=(
+                *unjudged_remarks(self.verdict, known.launches, self.launches),
+                *self.found.remarks,
+                *self.beside.told,
+            ),
+            operators=run.operators,
+            warnings=tuple(warnings),
+            baseline_path=stores.reference.shown(own_path),
+            numerics=numerics,
+            end=run.end,
+            end_accepted=run.end is not None and not run.cut_off,
+        )
 
 
 def judge_launches(
@@ -102,7 +151,8 @@ def judge_launches(
     why = _reasons(known, launches, target, series, found, run.refused, blamed)
     fewer_launches = () if beside.failures else _missing(known, run.launched)
     reasons = (*beside.unsure, *fewer_launches, *beside.qualified(why), *_settings(moved))
-    return StaticJudgement(verdict, found, beside, reasons, tuple(dict.fromkeys(filter(None, blamed))))
+    causes = tuple(dict.fromkeys(filter(None, blamed)))
+    return StaticJudgement(known, launches, run, verdict, found, beside, reasons, causes)
 
 
 def _found(

@@ -184,6 +184,10 @@ class Executor(Protocol):
     def flush_l2(self) -> None:
         """Enqueue a write that is larger than the L2 cache."""
 
+    def reset_persisting_l2(self) -> None:
+        """After all enqueued work, make lines that launches have marked to stay in the L2 cache like all others: the
+        next flush reaches them."""
+
     def rest(self, seconds: float = 0.5) -> None:
         """Idle, by default until clocks and power are as they are before hard work."""
 
@@ -220,8 +224,9 @@ class Gpu(Executor, Protocol):
     def borrow(self, tensor: Any) -> Buffer:
         """The memory under a user's tensor, whole storage, not copied; it is kept alive."""
 
-    def call_graph(self, work: Callable[[], object]) -> GpuGraph:
-        """Record a user's call, which may allocate. RuntimeError where it can't be recorded."""
+    def call_graph(self, *calls: Callable[[], object]) -> GpuGraph:
+        """Record users' calls, one after the other, which may allocate: what one of several allocates is no memory of
+        another's. RuntimeError where they can't be recorded."""
 
 
 class OperatorListener(Protocol):

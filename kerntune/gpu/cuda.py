@@ -33,15 +33,35 @@ MANY = 16
 """Copies that are worth a kernel for all of them."""
 
 
-class TorchGraph:
-    """A graph of a call that uses torch, its allocations included."""
+CALL_STREAMS = 16
+"""Streams that several calls of one graph are recorded on, in turn. torch's allocator gives freed memory to the stream
+that had it; a library's workspaces are one for each stream (32 MiB of cuBLAS on a Hopper)."""
 
-    def __init__(self, work: Callable[[], object]) -> None:
+
+class TorchGraph:
+    """A graph of calls that use torch, their allocations included.
+
+    Several are recorded on streams of their own, each after the one before, so the graph is the same chain of kernels
+    as on one stream. But no call's temporaries are those of the call before it, which may still be in the L2 cache;
+    results of all calls are kept until all are recorded.
+    """
+
+    def __init__(self, *calls: Callable[[], object]) -> None:
         import torch
 
         self._graph = torch.cuda.CUDAGraph()
+        streams = [torch.cuda.Stream() for _ in calls[:CALL_STREAMS]] if len(calls) > 1 else []
+        kept = []
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-            work()
+            own = torch.cuda.current_stream()
+            for i, call in enumerate(calls):
+                side = streams[i % len(streams)] if streams else own
+                if side != own:
+                    side.wait_stream(own)
+                with torch.cuda.stream(side):
+                    kept.append(call())
+                if side != own:
+                    own.wait_stream(side)
 
     def replay(self) -> None:
         self._graph.replay()
@@ -159,9 +179,9 @@ class CudaGpu(DriverGpu):
         storage = tensor.untyped_storage()
         return borrowed(int(storage.data_ptr()), int(storage.nbytes()), storage)
 
-    def call_graph(self, work: Callable[[], object]) -> GpuGraph:
-        """A graph of a user's call, through torch, because it may allocate."""
-        return TorchGraph(work)
+    def call_graph(self, *calls: Callable[[], object]) -> GpuGraph:
+        """A graph of users' calls, through torch, because they may allocate."""
+        return TorchGraph(*calls)
 
 
 class CudaTensors:
@@ -306,21 +326,21 @@ def matmul_operations(size: int) -> float:
     return 2.0 * size**3
 
 
-def _product(dtype: str, size: int, device: str = "cuda") -> Callable[[], object] | None:
+def _product(dtype: str, size: int) -> Callable[[], object] | None:
     """The random numbers are of a generator of its own: a test's don't depend on what was measured before."""
     import torch
 
-    own = torch.Generator(device)
+    own = torch.Generator("cuda")
 
     def random() -> Any:
-        return torch.randn(size, size, device=device, generator=own)
+        return torch.randn(size, size, device="cuda", generator=own)
 
     if dtype == "int8":
         shape = (size, size)
-        a, b = (torch.randint(-128, 128, shape, device=device, dtype=torch.int8, generator=own) for _ in range(2))
+        a, b = (torch.randint(-128, 128, shape, device="cuda", dtype=torch.int8, generator=own) for _ in range(2))
         return lambda: torch._int_mm(a, b.t())
     if dtype == "float8_e4m3fn":
-        one = torch.ones((), device=device)
+        one = torch.ones((), device="cuda")
         a, b = random().to(torch.float8_e4m3fn), random().to(torch.float8_e4m3fn)
         return lambda: torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
     kind = getattr(torch, dtype, None)

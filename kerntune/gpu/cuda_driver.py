@@ -14,7 +14,7 @@ from typing import Any
 from kerntune.base.recording import Binary, Param
 from kerntune.errors import BackendError, OutOfResourcesError
 
-CUDA_ERROR_NOT_READY, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 600, 701
+CUDA_ERROR_NOT_READY, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, CUDA_ERROR_NOT_SUPPORTED = 600, 701, 801
 
 MAX_DYNAMIC_SHARED = 8
 LOCAL_SIZE_BYTES = 3

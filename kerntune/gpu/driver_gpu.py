@@ -22,6 +22,7 @@ from kerntune.gpu.base import Buffer, Function, GpuEvent, GpuGraph, one_by_one
 from kerntune.gpu.compare import Difference, compare_bytes
 from kerntune.gpu.cuda_driver import (
     CUDA_ERROR_NOT_READY,
+    CUDA_ERROR_NOT_SUPPORTED,
     CudaFunction,
     check,
     ipc_close,
@@ -374,6 +375,13 @@ class DriverGpu:
         if self._flush is None:
             self._flush = DriverBuffer(max(FLUSH_FACTOR * self.spec.l2_bytes, 1 << 20))
         self.fill(self._flush, 0)
+
+    def reset_persisting_l2(self) -> None:
+        """By ``cuCtxResetPersistingL2Cache``, which is no work of a stream; devices without such lines refuse it."""
+        self.synchronize()
+        code = library().cuCtxResetPersistingL2Cache()
+        if code != CUDA_ERROR_NOT_SUPPORTED:
+            check(code, "resetting lines that stay in the L2 cache")
 
     def rest(self, seconds: float = REST_S) -> None:
         """Half a second: power limits that hard work ran into are lifted within that time (seen on an H200)."""

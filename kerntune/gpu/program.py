@@ -80,6 +80,14 @@ class Program:
         for call in self._prepared(replica):
             call()
 
+    def rotate(self, replicas: int, runs: int) -> int:
+        """Have ``replicas`` whole copies, and one for each of ``runs`` executions of what is restored. How many copies
+        executions have."""
+        self.cycle = replicas
+        copies = runs if self.in_place else replicas
+        self.memory.ensure(copies)
+        return copies
+
     def graph(self, runs: int, replicas: int) -> GpuGraph:
         """``runs`` executions, on each of ``replicas`` copies in turn, as one graph. None of them runs here."""
 

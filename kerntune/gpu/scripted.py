@@ -267,13 +267,16 @@ class FakeGpu(FakeMemory):
         finally:
             self._recording = None
 
-    def call_graph(self, work: Callable[[], object]) -> GpuGraph:
+    def call_graph(self, *calls: Callable[[], object]) -> GpuGraph:
         """A user's call launches nothing here, so there is nothing to record."""
         raise RuntimeError("calls can't be recorded on a scripted GPU")
 
     def flush_l2(self) -> None:
         """Takes time that no event pair encloses, and as long as an H200: fewer flushes outlast what the host does."""
         self._clock += FLUSH_NS
+
+    def reset_persisting_l2(self) -> None:
+        """Nothing stays here."""
 
     def rest(self, seconds: float = 0.5) -> None:
         """Never tired."""

@@ -275,14 +275,18 @@ def _render(expr: Expr, spell: Callable[[Name], str], language: _Language) -> st
     if isinstance(expr, CeilDiv):
         return language.ceil_div.format(n=text(expr.numel), b=text(expr.block))
     items = [text(item) for item in expr.items]
-    if expr.extreme:
-        return items[0] if len(items) == 1 else language.extreme(expr.word, items)  # max(n) would iterate over n
-    return f"({f' {expr.word} '.join(items)})" if items else str(expr.identity)
+    match items:
+        case [only] if expr.extreme:  # max(n) would iterate over n
+            return only
+        case []:
+            return str(expr.identity)
+    return language.extreme(expr.word, items) if expr.extreme else f"({f' {expr.word} '.join(items)})"
 
 
 def _in_pairs(function: str, items: list[str]) -> str:
     """A function of two arguments over many."""
-    return items[0] if len(items) == 1 else f"{function}({items[0]}, {_in_pairs(function, items[1:])})"
+    first, *rest = items
+    return f"{function}({first}, {_in_pairs(function, rest)})" if rest else first
 
 
 def _python_name(name: Name, spelling: Spelling) -> str:

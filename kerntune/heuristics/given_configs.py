@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from kerntune.base.codec import from_json, to_json, write_atomic
-from kerntune.base.config import COMPILE_FIELDS, Config, Scalar
+from kerntune.base.config import COMPILE_FIELDS, Config
 from kerntune.errors import ConfigError, StoreError
 from kerntune.heuristics.hints import Modes
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
@@ -30,11 +30,11 @@ FOREACH_WARPS = 8
 FOREACH_TUNED_WARPS = (1, 2, 4, 8)
 
 
-def template(num_warps: int, num_stages: int, options: Mapping[str, Scalar] | None = None) -> tuple[Config, ...]:
+def template(num_warps: int, num_stages: int) -> tuple[Config, ...]:
     """The one config of a kernel generated for its blocks; :class:`ConfigError` for a count below 1."""
     if num_warps < 1 or num_stages < 1:
         raise ConfigError(f"a template needs at least one warp and stage, got {num_warps} and {num_stages}")
-    return (Config(num_warps=num_warps, num_stages=num_stages, options=dict(options or {})),)
+    return (Config(num_warps=num_warps, num_stages=num_stages),)
 
 
 def fixed_config(values: Mapping[str, Any], parameters: Collection[str] | None = None) -> tuple[Config, ...]:

@@ -33,9 +33,6 @@ LONGEST_INNER_ROW = 1024
 LONGEST_ROW = 64
 """Longest reduction that one block holds: read along contiguous elements, or otherwise."""
 
-COOPERATIVE_ROWS = 32
-"""A cooperative reduction of fewer outputs than this holds rows that are so many times longer: programs share them."""
-
 FEW_OUTPUTS, LENGTH_PER_OUTPUT = 8, 32768
 SOME_OUTPUTS, LENGTH_FOR_SOME = 16, 2097152
 """Programs share the rows of up to 8 outputs from 32768 elements an output on, of up to 16 from two million."""
@@ -49,16 +46,14 @@ def pays_cooperative(hints: KernelHints) -> bool:
     return outputs <= SOME_OUTPUTS and r >= LENGTH_FOR_SOME
 
 
-def pays_persistent(hints: KernelHints, *, cooperative: bool = False) -> bool:
-    """Whether a block should hold whole rows (its share of them, where the reduction is ``cooperative``).
+def pays_persistent(hints: KernelHints) -> bool:
+    """Whether a block should hold whole rows.
 
     A reduction whose length is only known at launch (``dynamic_sizes``) isn't.
     """
     if hints.dynamic_sizes:
         return False
     longest = LONGEST_INNER_ROW if hints.reduction is ReductionHint.INNER else LONGEST_ROW
-    if cooperative:
-        longest *= COOPERATIVE_ROWS // min(_outputs(hints), COOPERATIVE_ROWS)
     return hints.reduction_numel <= longest
 
 

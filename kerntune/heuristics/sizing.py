@@ -143,7 +143,7 @@ def widen_for_grid(x: int, size: int, warps: int, bounds: Bounds) -> int:
     while blocks * threads > MAX_GRID_X and x < cap:
         x *= 2
         blocks //= 2
-    if blocks * (threads if bounds.preset.grid_by_threads else 1) > MAX_GRID_X:
+    if blocks > MAX_GRID_X:
         raise HintError(
             f"{bounds.where}x={size} needs {blocks} blocks of XBLOCK={x}, more than the launch grid's {MAX_GRID_X}; "
             "split the work over several launches"

@@ -61,15 +61,11 @@ def unshadowed(syntax: Syntax, scope: Mapping[str, Any]) -> dict[str, Any]:
 
 def syntax_of(tree: ast.AST) -> Syntax:
     """Collect all of it in one walk over the code."""
-    paths, own = set(), set()
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Name, ast.Attribute)):
-            paths.add(_path(node))
-        if isinstance(node, ast.arg):
-            own.add(node.arg)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            own.add(node.id)
-    return Syntax(dump(tree), tuple(sorted(paths - {""})), frozenset(own))
+    nodes = list(ast.walk(tree))
+    paths = {_path(node) for node in nodes if isinstance(node, (ast.Name, ast.Attribute))}
+    assigned = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    parameters = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    return Syntax(dump(tree), tuple(sorted(paths - {""})), frozenset(assigned | parameters))
 
 
 def dump(node: Any) -> str:

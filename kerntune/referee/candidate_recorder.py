@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Union
 
 import msgspec
 
@@ -26,7 +26,7 @@ from kerntune.compiling.worker_process import Died, JobOutcome
 from kerntune.errors import CaptureError, CompileError, KerntuneError
 from kerntune.gpu.base import Backend, tensors_in
 from kerntune.gpu.fake_cuda.static_backend import StaticBackend, empty_tensor
-from kerntune.referee.layouts import KERNELBENCH, load
+from kerntune.referee.layouts import KERNELBENCH, load, seed_generators
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.tasks import (
     CallArgument,
@@ -105,8 +105,6 @@ def _users_code(backend: Backend) -> Iterator[None]:
     """What users' code raises becomes a reason."""
     try:
         yield
-    except Refusal:
-        raise
     except CaptureError as exc:
         raise Refusal(Reason.UNSEEN, str(exc)) from None
     except CompileError as exc:
@@ -125,7 +123,7 @@ def _candidate(task: RecordTask, backend: Backend) -> Any:
     made = getattr(load(task.source), task.source.name)
     if task.source.layout != KERNELBENCH:
         return made
-    torch.manual_seed(0)
+    seed_generators(0)
     model = made(*(value_of(a, ()) for a in task.case.init))
     return model.to(backend.torch_device) if isinstance(model, torch.nn.Module) else model
 
@@ -210,17 +208,21 @@ def host_bytes(source: Any, made: Any) -> bytes | None:
             return None
 
 
+Content = Union[bytes, tuple[str, Union[int, float]]]
+"""Bytes that the host has, or a dtype and the number that fills a storage."""
+
+
 class DeviceOperators:
     """Torch's operators on the device's tensors: what fills memory is replayed, allocations and views run nothing, and
     all others are named."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: StaticBackend) -> None:
         self._backend = backend
         self.launches: Sequence[Any] = ()
         self.names: list[str] = []
-        self._fills: dict[int, tuple[int, int | float, str, Any]] = {}
         self._allocated: dict[int, Any] = {}
-        self._uploads: dict[int, tuple[int, bytes, Any]] = {}
+        self._contents: dict[int, tuple[int, Content, Any]] = {}
+        """By place, what a storage was filled with last, after how many launches; the tensor keeps its place."""
 
     def begin(self) -> int:
         """How many launches there are before an operator runs."""
@@ -263,8 +265,7 @@ class DeviceOperators:
 
     def _is_constant(self, tensor: Any) -> bool:
         """Whether a tensor was made from what the host knows."""
-        stand_ins = getattr(self._backend, "stand_ins", None)
-        return stand_ins is not None and stand_ins.known(tensor) is not None
+        return self._backend.stand_ins.known(tensor) is not None
 
     def _uploaded(self, word: str, args: Sequence[Any], results: Sequence[Any], begun: int) -> bool:
         """Note a copy of the host's memory over a whole storage; False for anything else."""
@@ -276,8 +277,7 @@ class DeviceOperators:
             return False
         data = host_bytes(source, made)
         if data is not None:
-            self._fills.pop(self._place(made), None)
-            self._uploads[self._place(made)] = (begun, data, made)
+            self._contents[self._place(made)] = (begun, data, made)
         return data is not None
 
     def _filled(
@@ -295,24 +295,24 @@ class DeviceOperators:
                 return False
         for tensor in made:
             dtype = str(tensor.dtype).removeprefix("torch.")
-            self._uploads.pop(self._place(tensor), None)
-            self._fills[self._place(tensor)] = (begun, value + 0, dtype, tensor)
+            self._contents[self._place(tensor)] = (begun, (dtype, value + 0), tensor)
         return True
 
     def forget(self, tensor: Any) -> None:
         """A tensor's first content is given from outside."""
-        self._fills.pop(self._place(tensor), None)
-        self._uploads.pop(self._place(tensor), None)
+        self._contents.pop(self._place(tensor), None)
 
-    def upload_of(self, tensor: Any) -> tuple[int, bytes] | None:
-        """After how many launches a storage was copied from the host last, and its bytes."""
-        found = self._uploads.get(self._place(tensor))
-        return None if found is None else found[:2]
+    def content_of(self, tensor: Any) -> tuple[int, Content] | None:
+        """After how many launches a storage was filled last, and what with; None of one that wasn't."""
+        import torch
 
-    def fill_of(self, tensor: Any) -> tuple[int, int | float, str] | None:
-        """After how many launches a storage was filled last, by which number of which dtype."""
-        found = self._fills.get(self._place(tensor))
-        return None if found is None else found[:3]
+        if found := self._contents.get(self._place(tensor)):
+            return found[:2]
+        with torch._C.DisableTorchFunction():
+            storage = self._backend.stand_ins.known_storage(tensor)
+            if storage is None:
+                return None
+            return 0, bytes(torch.empty(0, dtype=torch.uint8).set_(storage).numpy().tobytes())
 
     def allocated(self, tensor: Any) -> bool:
         """Whether a storage was made without content."""
@@ -328,7 +328,13 @@ def _claims(
     backend, plan = capture.backend, capture.plan
     if not capture.launches:
         raise Refusal(Reason.OPERATOR if watch.names else Reason.NO_LAUNCH, _named(watch.names))
-    returned = [x for x in _leaves(value) if backend.tensors.is_tensor(x)]
+    try:
+        tensors, outline = outlined(value)
+    except TypeError as exc:
+        raise Refusal(Reason.RESULT_COUNT, f"the candidate: {exc}") from None
+    returned = [x for x in tensors if backend.tensors.is_tensor(x)]
+    if any(x.is_neg() or x.is_conj() for x in returned):
+        raise Refusal(Reason.RESULT_LAYOUT, "a result is negated or conjugated when it is read, which no launch does")
     try:
         recorded = record(capture, task.target)
         given = tuple(plan.view_of(x) for x in inputs)
@@ -341,24 +347,22 @@ def _claims(
     mine = {plan.storage_of_view(v) for v in given}
     fills, constants, unknown = [], [], []
     for index, tensor in enumerate(plan.tensors()):
-        fill, upload = watch.fill_of(tensor), watch.upload_of(tensor)
         if index in mine:
             continue
-        if fill is not None:
-            _refuse_late_fill(recording, index, fill[0])
-            fills.append(Fill(index, fill[2], fill[1]))
-        elif upload is not None:
-            _refuse_late_fill(recording, index, upload[0])
-            constants.append(Constant(index, upload[1]))
-        elif (data := _known_bytes(backend, tensor)) is not None:
-            constants.append(Constant(index, data))
+        if found := watch.content_of(tensor):
+            after, content = found
+            _refuse_late_fill(recording, index, after)
+            if isinstance(content, bytes):
+                constants.append(Constant(index, content))
+            else:
+                fills.append(Fill(index, *content))
         elif not watch.allocated(tensor):
             unknown.append(index)
     if sum(len(c.data) for c in constants) > MOST_CONSTANT:
         raise Refusal(Reason.MEMORY, f"constants have more than {MOST_CONSTANT >> 20} MiB")
     return RecordedCall(
         recording, _needed(recorded.artifacts, task.binaries), given, results, tuple(fills),
-        tuple(constants), tuple(unknown), tuple(dict.fromkeys(watch.names)),
+        tuple(constants), tuple(unknown), tuple(dict.fromkeys(watch.names)), outline,
     )  # fmt: skip
 
 
@@ -386,16 +390,28 @@ def _known_bytes(backend: Backend, tensor: Any) -> bytes | None:
         return None if storage is None else bytes(torch.empty(0, dtype=torch.uint8).set_(storage).numpy().tobytes())
 
 
-def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
-    """Tensors in what a call returned, in order."""
+MOST_NESTED = 16
+"""Sequences and mappings in each other that a call may return."""
+
+
+def outlined(value: Any, depth: int = 0) -> tuple[list[Any], str]:
+    """The tensors in what a call returned, and a text of how they lie in it: ``({'sum': tensor}, 3, None)``. Lists are
+    as tuples, keys are in order. :class:`TypeError` for what can't be compared."""
     if hasattr(value, "untyped_storage"):
-        yield value
-    elif isinstance(value, (tuple, list)) and depth < 8:
-        for item in value:
-            yield from _leaves(item, depth + 1)
-    elif isinstance(value, dict) and depth < 8:
-        for item in value.values():
-            yield from _leaves(item, depth + 1)
+        return [value], "tensor"
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return [], repr(value)
+    if not isinstance(value, (tuple, list, dict)) or depth == MOST_NESTED:
+        what = "deeply nested values" if depth == MOST_NESTED else f"a {type(value).__name__}"
+        raise TypeError(f"it returns {what}: tensors, numbers, sequences and mappings can be compared")
+    items = sorted(value.items(), key=lambda item: repr(item[0])) if isinstance(value, dict) else enumerate(value)
+    tensors, parts = list[Any](), list[str]()
+    for key, item in items:
+        found, text = outlined(item, depth + 1)
+        tensors += found
+        parts.append(f"{key!r}: {text}" if isinstance(value, dict) else text)
+    inside = ", ".join(parts)
+    return tensors, f"{{{inside}}}" if isinstance(value, dict) else f"({inside})"
 
 
 def _named(names: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ import random
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
@@ -54,6 +54,14 @@ from kerntune.timing.worker.requests import PairReply, PairRequest
 
 LIVE = "live_reference"
 """The name of a reference's work that isn't Triton's, on a scripted GPU."""
+
+_LIVE = "the reference runs live, as the author's code"
+LIVE_TOLD: Mapping[str, str] = {
+    "unrolled": f"{_LIVE}: both sides are timed as unrolled graphs",
+    "single graphs": f"{_LIVE}: each side is timed call by call, as a graph; it is long, or has memory of its own",
+    "single calls": f"{_LIVE}, which no CUDA graph can hold: each side is timed call by call",
+}
+"""What a reader should know of how a live reference was timed. Call by call, a time resolves half a microsecond."""
 
 MOST_KEPT = 16
 KEPT_BYTES, SENT_BYTES = 128 << 20, 64 << 20
@@ -243,6 +251,7 @@ class SealedPairs(Pairs):
         self.kept: list[tuple[int, KeptExecution]] = []
         self.launch_ns: tuple[float, ...] = ()
         self.warm: float | None = None
+        self._timed_as: set[str] = set()
 
     def _computed(self) -> set[int]:
         """Storages of results, and of inputs that the reference changes."""
@@ -311,6 +320,7 @@ class SealedPairs(Pairs):
         if answer.damaged:
             raise Refusal(Reason.OUTSIDE, "while it is timed, first contents of tensors change")
         self.kept += [(seed, one) for one in answer.kept]
+        self._timed_as.add(answer.timed_as)
         if answer.warm_ns:
             self.warm, self.launch_ns = answer.warm_ns[1] / answer.warm_ns[0] - 1, answer.launch_ns
         return PairReply(answer.reference_ns, answer.candidate_ns, answer.foreign)
@@ -385,8 +395,7 @@ class SealedPairs(Pairs):
 
     def remarks(self) -> Iterator[str]:
         """What a reader should know of these times."""
-        if self.live:
-            yield "the reference runs live, as the author's code: each side is timed call by call"
+        yield from (LIVE_TOLD[how] for how in sorted(self._timed_as & LIVE_TOLD.keys()))
         if not self.variation.storages:
             yield "no input's content can vary from one timed execution to the next"
 

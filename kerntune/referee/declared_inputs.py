@@ -13,7 +13,6 @@ An item is ``name: dtype[sizes] content`` or ``name = literal``; items are parte
 from __future__ import annotations
 
 import ast
-import hashlib
 import math
 import random
 import re
@@ -38,6 +37,9 @@ DTYPES = {
 
 MOST_ELEMENTS = 1 << 34
 MOST_LINE = 1 << 16
+
+LARGEST = (1 << 62) - 1
+"""Of whole numbers that are drawn or passed."""
 
 _TENSOR = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*:\s*(?P<dtype>\w+)\s*\[(?P<sizes>[^\]]*)\]\s*(?P<content>.*)", re.S)
 _SCALAR = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*=\s*(?P<value>.+)", re.S)
@@ -77,7 +79,17 @@ def _literal(text: str, item: str) -> bool | int | float | str | None:
         value = ...
     if value is not None and not isinstance(value, (bool, int, float, str)):
         raise UsageError(f"inputs: {item!r} has no number, text, True, False or None")
+    if (isinstance(value, int) and abs(value) > LARGEST) or (isinstance(value, str) and not _is_text(value)):
+        raise UsageError(f"inputs: {item!r}: such a value can't be handed over")
     return value
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and abs(value) <= LARGEST
+
+
+def _is_text(value: str) -> bool:
+    return value.encode(errors="replace").decode() == value
 
 
 def _tensor(name: str, word: str, sizes: str, content: str, item: str) -> TensorInput:
@@ -103,6 +115,8 @@ def _content(
     text: str, dtype: str, shape: tuple[int, ...], item: str
 ) -> tuple[str, float, float, bool, tuple[float, ...]]:
     """Kind, low or mean, high or deviation, whether those vary, values."""
+    if re.match(r"<|in\b", text) and any(int(number[:99]) > LARGEST for number in re.findall(r"\d+", text)):
+        raise UsageError(f"inputs: {item!r}: numbers of more than 62 bits can't be drawn")
     floating, pair = dtype in FLOAT_FORMATS, _PAIR.fullmatch(text)
     below, between = re.fullmatch(r"<\s*(\d+)", text), re.fullmatch(r"in\s+(-?\d+)\s*\.\.\s*(-?\d+)", text)
     if text == "zeros":
@@ -128,7 +142,7 @@ def _values(text: str, shape: tuple[int, ...], item: str) -> tuple[float, ...]:
         found = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         found = None
-    if not isinstance(found, list) or not all(isinstance(x, (bool, int, float)) for x in found):
+    if not isinstance(found, list) or not all(isinstance(x, float) or _is_whole(x) for x in found):
         raise UsageError(f"inputs: {item!r}: no list of numbers after =")
     if len(found) != math.prod(shape):
         raise UsageError(f"inputs: {item!r}: {len(found)} numbers for {math.prod(shape)} elements")
@@ -192,7 +206,7 @@ def content_of(given: TensorInput, seed: int, form: str = "") -> bytes:
     import numpy as np
 
     numbers: Any
-    chance, count = np.random.default_rng([seed, name_number(given.name)]), math.prod(given.shape)
+    chance, count = np.random.default_rng([seed, _name_number(given.name)]), math.prod(given.shape)
     if given.content == "zeros":
         numbers = np.zeros(count)
     elif given.content == "fixed":
@@ -215,7 +229,7 @@ def content_of(given: TensorInput, seed: int, form: str = "") -> bytes:
         nearest = sparse_centre(given)
         few = chance.random(count) * SPARSE < 1
         numbers = np.where(few, numbers, nearest + (numbers - nearest) * 2.0**-10)
-    return _encoded(numbers, given.dtype)
+    return bytes_of(numbers, given.dtype)
 
 
 DISTRIBUTIONS = ("normal", "uniform", "integers", "zeros")
@@ -270,19 +284,22 @@ def drawn_distance(item: int, nbytes: int, chance: random.Random) -> int:
     return item * (at if at * 16 % count else at - 1 or 1)
 
 
-def name_number(name: str) -> int:
-    """Of the whole name: inputs whose names begin alike get other numbers all the same."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest(), "little")
+def _name_number(name: str) -> int:
+    return int.from_bytes(name.encode(), "little")
 
 
-def _encoded(numbers: np.ndarray, dtype: str) -> bytes:
+def bytes_of(numbers: np.ndarray, dtype: str) -> bytes:
+    """Numbers as little-endian elements of a dtype, rounded as torch does: to the nearest, of two to the even one."""
     import numpy as np
 
     if dtype in INTEGERS:
-        return bytes(numbers.astype(INTEGERS[dtype]).tobytes())
+        return bytes((numbers != 0 if dtype == "bool" else numbers).astype(INTEGERS[dtype]).tobytes())
     if dtype.startswith("float8"):
         return _eight_bits(numbers, dtype)
     with np.errstate(over="ignore"):
+        if dtype == "bfloat16":
+            bits = numbers.astype("<f4").view("<u4")
+            return bytes(((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("<u2").tobytes())
         return encode_floats(numbers, dtype)
 
 
@@ -299,5 +316,6 @@ def _eight_bits(numbers: np.ndarray, dtype: str) -> bytes:
     order = np.argsort(known, kind="stable")
     patterns, known = patterns[order], known[order]
     at = np.clip(np.searchsorted(known, numbers), 1, len(known) - 1)
-    nearer = np.where(numbers - known[at - 1] < known[at] - numbers, at - 1, at)
+    below, above = numbers - known[at - 1], known[at] - numbers
+    nearer = np.where((below < above) | (below == above) & (patterns[at] & 1 == 1), at - 1, at)
     return bytes(patterns[nearer].astype(np.uint8).tobytes())

@@ -14,16 +14,17 @@ import fcntl
 import hashlib
 import random
 import secrets
+import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, dataclass
-from typing import Protocol
+from dataclasses import astuple
+from typing import Protocol, cast
 
 import msgspec
 
 from kerntune.base.recording import Recording
 from kerntune.base.stats import median
 from kerntune.errors import BackendError, KerntuneError, OutOfResourcesError
-from kerntune.gpu.base import Buffer, Executor
+from kerntune.gpu.base import Buffer, Executor, Gpu
 from kerntune.gpu.driver_gpu import DriverGpu
 from kerntune.gpu.guards import GuardedBuffer, GuardReader
 from kerntune.gpu.memory import Memory, Source
@@ -31,8 +32,8 @@ from kerntune.gpu.program import Loader, Program
 from kerntune.referee import sealing
 from kerntune.referee.declared_inputs import drawn_distance
 from kerntune.referee.hostile_recording import given_contents
+from kerntune.referee.live_reference import LiveSide, PreparedRuns, Runs
 from kerntune.referee.reasons import Reason
-from kerntune.referee.reference_results import LiveReference
 from kerntune.referee.tasks import (
     CallRefused,
     DeviceAnswer,
@@ -42,21 +43,16 @@ from kerntune.referee.tasks import (
     ReplayTask,
     Rolls,
     TimeAnswer,
+    TimedAs,
     TimeTask,
     Variation,
     encoded,
 )
 from kerntune.timing.paired import Pairing, slots_alike
-from kerntune.timing.sampling import event_runs, launch_times, measured_bandwidth
+from kerntune.timing.sampling import launch_times, measured_bandwidth
 from kerntune.timing.timers import (
-    Reading,
     Slot,
-    TimingProtocol,
     between_events,
-    flushed_runs,
-    flushes_before,
-    median_ns,
-    mostly_late,
 )
 from kerntune.timing.worker.serve import Scatter
 
@@ -109,10 +105,15 @@ class VariedSources:
     def damaged(self) -> bool:
         """Whether any first content has changed."""
         return any(
-            self._gpu.read(b, n) != (g * (n // len(g) + 1) if len(g) < n else g)[:n]
+            not _begins_over_and_over(self._gpu.read(b, n), g)
             for b, n, g in zip(self._buffers, self.sizes, self.given, strict=True)
             if n
         )
+
+
+def _begins_over_and_over(content: bytes, given: bytes) -> bool:
+    """Whether ``content`` is ``given`` over and over, the last one cut off."""
+    return content.startswith(given[: len(content)]) and content[len(given) :] == content[: -len(given)]
 
 
 # results
@@ -203,7 +204,10 @@ class VariedProgram(Program):
         self._settled = False
 
     def restore(self, replica: int = 0) -> None:
-        """Enqueue the first content of another execution into every storage that the launches use."""
+        """Enqueue the first content of another execution into every storage that the launches use. All copies are
+        restored, the first one first: then no lines stay in the cache that either side has marked."""
+        if replica == 0:
+            self.gpu.reset_persisting_l2()
         self._offer(replica)
         rolls = self._task.known
         if self._chance.randrange(KNOWN_EACH):
@@ -212,7 +216,7 @@ class VariedProgram(Program):
         self._content[replica] = rolls
         for storage in self.in_place:
             self.gpu.copy(self.memory.buffer(replica, storage), self._sources.content(storage, rolls))
-        for buffer in self._scratch if replica == 0 else ():  # all copies are restored, the first one first
+        for buffer in self._scratch if replica == 0 else ():
             self.gpu.fill(buffer, 0)
 
     def _offer(self, replica: int) -> None:
@@ -232,35 +236,6 @@ class VariedProgram(Program):
         return (*self.known.all(self._task.whole), *self.others.all(self._task.whole))
 
 
-class Runs(Protocol):
-    """Something that can be executed again after its memory is restored."""
-
-    def enqueue(self) -> object:
-        """Enqueue one execution."""
-
-    def restore(self) -> None:
-        """Enqueue what it needs before."""
-
-
-class SingleSlot:
-    """Executions one by one, each restored and flushed, as a graph where that is possible: for sides of which one runs
-    torch, so that both are timed alike."""
-
-    def __init__(self, gpu: Executor, runs: Runs, work: Callable[[], object], count: int) -> None:
-        self._gpu, self._runs, self._work = gpu, runs, work
-        self.protocol = TimingProtocol("single", count, 1)
-        self.late = False
-        runs.restore()
-        work()
-        self._flushes = flushes_before(gpu, work, runs.restore)
-
-    def enqueue(self) -> Reading:
-        """Enqueue all runs."""
-        pieces = flushed_runs(self._gpu, self._work, self.protocol.runs_per_slot, self._flushes, self._runs.restore)
-        self.late = mostly_late(pieces)
-        return lambda: median_ns(pieces)
-
-
 def timed(task: bytes) -> bytes:
     """Do a :class:`TimeTask`; the bytes of a :class:`TimeAnswer`. Failures are answers too."""
     asked = msgspec.msgpack.decode(task, type=TimeTask)
@@ -273,6 +248,11 @@ def timed(task: bytes) -> bytes:
 
 
 def _timed(task: TimeTask) -> TimeAnswer:
+    stages, began = dict[str, float](), time.monotonic()
+
+    def end(stage: str) -> None:
+        stages[stage] = time.monotonic() - began - sum(stages.values())
+
     with turn(alone=False):
         gpu, chance = _gpu_for(task), random.Random(secrets.randbits(64))
         loaders = Loader(gpu), Loader(gpu)
@@ -282,17 +262,29 @@ def _timed(task: TimeTask) -> TimeAnswer:
         scatter.code([s.recording for s in sides], {k: v for s in sides for k, v in s.artifacts.items()})
         sources = VariedSources(gpu, task.candidate, task.variation)
         candidate = VariedProgram(loaders[0], task, sources, chance)
-        other = _other_side(gpu, task, loaders[1])
+        other: OtherSide
+        if isinstance(task.reference, ReplaySide):
+            other = ReplayedReference(loaders[1], task.reference)
+        else:
+            other = LiveSide(cast("Gpu", gpu), task.reference)
         gpu.synchronize()
+    end("prepare")
     try:
         with turn(alone=True):
-            slots, runs = _slots(gpu, other, candidate)
+            end("wait")
+            slots = other.slots(candidate)
+            end("slots")
             pair = Pairing(gpu, slots, task.seed).run(task.blocks, 0.99)
             candidate.settle()
-            warm = tuple(_warm(gpu, *one) for one in runs) if task.details else ()
+            warm = tuple(_warm(gpu, *one) for one in other.single(candidate)) if task.details else ()
             shares = _shares(loaders[0], task.candidate.recording, sources, task) if task.details else ()
-        damaged = sources.damaged() or (other.sources is not None and other.sources.damaged())
-        return TimeAnswer(pair.a_ns, pair.b_ns, astuple(pair.foreign), candidate.kept(), shares, warm, damaged)
+            end("time")
+        with turn(alone=False):  # copies to the host take bandwidth of what others time
+            damaged, kept = sources.damaged() or other.damaged(), candidate.kept()
+        end("read")
+        return TimeAnswer(
+            pair.a_ns, pair.b_ns, astuple(pair.foreign), kept, shares, warm, damaged, other.timed_as, stages
+        )
     finally:
         for loader in loaders:
             loader.close()
@@ -300,6 +292,7 @@ def _timed(task: TimeTask) -> TimeAnswer:
 
 
 def _gpu_for(task: TimeTask) -> Executor:
+    """Of torch as well where the reference runs live."""
     if isinstance(task.reference, ReplaySide):
         return DriverGpu(ORDINAL)
     from kerntune.gpu.cuda import CudaGpu
@@ -317,46 +310,48 @@ def turn(alone: bool) -> Iterator[None]:
         fcntl.lockf(sealing.turn_file, fcntl.LOCK_UN)
 
 
-@dataclass(frozen=True)
-class OtherSide:
-    """The reference, as one of both, and its first contents."""
+class OtherSide(Protocol):
+    """The reference, beside a candidate."""
 
-    program: Program | None = None
-    sources: VariedSources | None = None
-    live: LiveReference | None = None
+    timed_as: TimedAs
 
+    def slots(self, candidate: VariedProgram) -> tuple[Slot, Slot]:
+        """Its slot and the candidate's, timed alike."""
 
-def _other_side(gpu: Executor, task: TimeTask, loader: Loader) -> OtherSide:
-    if not isinstance(task.reference, ReplaySide):
-        return OtherSide(live=LiveReference(gpu, task.reference))
-    side, first = task.reference, VariedSources(gpu, task.reference, Variation())
-    memory = Memory(gpu, side.recording.storages, first.plain(), spaced=True)
-    return OtherSide(Program(loader, side.recording, memory, side.artifacts), first)
+    def single(self, candidate: VariedProgram) -> tuple[PreparedRuns, PreparedRuns]:
+        """Single executions of both."""
+
+    def damaged(self) -> bool:
+        """Whether its first contents have changed."""
 
 
-PreparedRuns = tuple[Runs, Callable[[], object]]
+class ReplayedReference(Program):
+    """A reference that was recorded."""
 
+    timed_as: TimedAs = "replayed"
 
-def _slots(
-    gpu: Executor, other: OtherSide, candidate: VariedProgram
-) -> tuple[tuple[Slot, Slot], tuple[PreparedRuns, PreparedRuns]]:
-    """The reference's and the candidate's slots, timed alike, and both sides' single executions."""
-    if other.program is not None:
-        program = other.program
-        return slots_alike(program, candidate), ((program, program.enqueue), (candidate, candidate.enqueue))
-    assert other.live is not None
-    candidate.restore()
-    candidate.enqueue()
-    gpu.synchronize()
-    graph = gpu.graph(candidate.enqueue)
-    prepared: tuple[PreparedRuns, PreparedRuns] = ((other.live, other.live.captured()), (candidate, graph.replay))
-    count = event_runs(min(_roughly(gpu, *one) for one in prepared))
-    reference, own = (SingleSlot(gpu, runs, work, count) for runs, work in prepared)
-    return (reference, own), prepared
+    def __init__(self, loader: Loader, side: ReplaySide) -> None:
+        self._sources = VariedSources(loader.gpu, side, Variation())
+        memory = Memory(loader.gpu, side.recording.storages, self._sources.plain(), spaced=True)
+        super().__init__(loader, side.recording, memory, side.artifacts)
 
+    def restore(self, replica: int = 0) -> None:
+        """As every program's, and no lines stay in the cache that the candidate has marked."""
+        if replica == 0:
+            self.gpu.reset_persisting_l2()
+        super().restore(replica)
 
-def _roughly(gpu: Executor, runs: Runs, work: Callable[[], object]) -> float:
-    return median_ns(flushed_runs(gpu, work, 3, 1, runs.restore))
+    def slots(self, candidate: VariedProgram) -> tuple[Slot, Slot]:
+        """As the engine times two programs."""
+        return slots_alike(self, candidate)
+
+    def single(self, candidate: VariedProgram) -> tuple[PreparedRuns, PreparedRuns]:
+        """Launch by launch."""
+        return (self, self.enqueue), (candidate, candidate.enqueue)
+
+    def damaged(self) -> bool:
+        """By reading them."""
+        return self._sources.damaged()
 
 
 def _warm(gpu: Executor, runs: Runs, work: Callable[[], object]) -> float:

@@ -17,20 +17,23 @@ from kerntune.base.device import Target
 from kerntune.base.formatting import visible
 from kerntune.base.recording import LOWEST_ADDRESS, Launch, Param, Recording, Storage, View, Zeros
 from kerntune.base.recording_check import recording_problems
-from kerntune.gpu.memory import INTEGERS, encode_floats
 from kerntune.gpu.number_formats import FLOAT_FORMATS, INTEGER_FORMATS
+from kerntune.referee.declared_inputs import bytes_of
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.tasks import (
     CaseInputs,
     Constant,
     ExpectedResult,
+    ExpectedSeed,
     Fill,
     PlainArgument,
     RecordAnswer,
     RecordedCall,
     ReplaySide,
-    TensorInput,
 )
+
+MOST_ITEMS = 500_000
+"""Values in an answer: 2,048 launches with 40 arguments of five values each, and some more."""
 
 MOST_BYTES = 1 << 28
 """Of a candidate's answer: binaries and TTIR of a call are a few MB, constants up to 64 MiB."""
@@ -57,6 +60,7 @@ class CheckedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     results: tuple[View, ...]
     fills: tuple[Fill, ...]
     constants: tuple[Constant, ...]
+    outline: str = "tensor"
 
     @property
     def wanted(self) -> tuple[int, ...]:
@@ -76,10 +80,37 @@ class CheckedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def decoded(data: bytes) -> RecordAnswer:
     """An answer's bytes as a message; :class:`Refusal` for anything else."""
+    if has_more_items(data, MOST_ITEMS):
+        raise Refusal(Reason.ANSWER, f"its answer has more than {MOST_ITEMS:,} values")
     try:
         return msgspec.msgpack.decode(data, type=RecordAnswer)
     except (msgspec.MsgspecError, ValueError, RecursionError, TypeError, OverflowError) as exc:
         raise Refusal(Reason.ANSWER, f"its answer can't be read ({visible(str(exc)[:200])})") from None
+
+
+# Of MessagePack's types by their first byte: bytes of the item after it, or of the count that follows, and whether that
+# count is of bytes (the specification's "formats").
+_FIXED = {0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4,
+          0xD3: 8, 0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17}  # fmt: skip
+_COUNTED = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
+_CONTAINERS = {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
+
+
+def has_more_items(data: bytes, most: int) -> bool:
+    """Whether a MessagePack document has more values than ``most``, keys and containers counted: a byte of the
+    document may be 140 bytes of an object."""
+    at = count = 0
+    while at < len(data) and count <= most:
+        first, count = data[at], count + 1
+        at += 1
+        if first in _COUNTED:
+            size = _COUNTED[first]
+            at += size + int.from_bytes(data[at : at + size], "big") + (0xC7 <= first <= 0xC9)
+        elif 0xA0 <= first <= 0xBF:
+            at += first & 0x1F
+        else:
+            at += _FIXED.get(first, 0) + _CONTAINERS.get(first, 0)
+    return count > most
 
 
 def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall:
@@ -89,7 +120,8 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall
     if problem:
         raise Refusal(Reason.ANSWER, f"its recording can't be: {visible(problem[:300])}")
     if call.recording.target != target:
-        raise Refusal(Reason.ANSWER, f"it was recorded for {call.recording.target}, not for {target}")
+        other = visible(str(call.recording.target)[:40])
+        raise Refusal(Reason.ANSWER, f"it was recorded for {other}, not for {target}")
     for sha, data in call.artifacts.items():
         if hashlib.sha256(data).hexdigest() != sha:
             raise Refusal(Reason.ANSWER, "an artifact isn't what its checksum says")
@@ -113,7 +145,9 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall
     if len(call.results) > MOST_RESULTS:
         raise Refusal(Reason.ANSWER, f"it returns {len(call.results)} tensors")
     results = tuple(call.recording.views[i] for i in call.results)
-    return CheckedCall(_plain(call.recording), dict(call.artifacts), inputs, results, call.fills, call.constants)
+    return CheckedCall(
+        _plain(call.recording), dict(call.artifacts), inputs, results, call.fills, call.constants, call.outline
+    )
 
 
 def _bounded(call: RecordedCall) -> None:
@@ -162,7 +196,7 @@ def _check_addresses(recording: Recording, case: CaseInputs) -> None:
 
 
 def _may_be_address(param: Param) -> bool:
-    return isinstance(param.value, int) and not isinstance(param.value, bool) and abs(param.value) >= LOWEST_ADDRESS
+    return isinstance(param.value, int) and abs(param.value) >= LOWEST_ADDRESS
 
 
 def _check_view(view: View, storage: Storage) -> None:
@@ -207,7 +241,7 @@ def _inputs(call: RecordedCall, case: CaseInputs) -> tuple[int | None, ...]:
 
 
 def _layout(view: View) -> str:
-    return f"{visible(view.dtype[:40])}{list(view.shape[:8])} with strides {list(view.strides[:8])}"
+    return f"{view.dtype}{list(view.shape[:8])} with strides {list(view.strides[:8])}"
 
 
 def _check_contents(call: RecordedCall, inputs: set[int]) -> None:
@@ -229,10 +263,19 @@ def _plain(recording: Recording) -> Recording:
     launches = []
     for launch in recording.launches:
         reached = tuple(sorted({recording.views[p.view].storage for p in launch.params if p.view is not None}))
-        launches.append(Launch(launch.kernel, "", launch.binary, launch.grid, launch.params, reached, reached))
+        kernel = recording.binaries[launch.binary].symbol  # what is loaded
+        launches.append(Launch(kernel, "", launch.binary, launch.grid, launch.params, reached, reached))
     storages = tuple(Storage(s.nbytes, s.dtype, Zeros(), read=True, written=True) for s in recording.storages)
     binaries = tuple(replace(b, settings={}) for b in recording.binaries)
     return Recording(recording.target, tuple(launches), binaries, storages, recording.views)
+
+
+def check_outlines(call: CheckedCall, expected: Sequence[ExpectedSeed]) -> None:
+    """Whether the call returns what the reference does, but for the numbers in tensors. :class:`Refusal` otherwise."""
+    for want in (x.outline for x in expected):
+        if call.outline != want:
+            text = f"it returns {visible(call.outline[:200])}, the reference {visible(want[:200])}"
+            raise Refusal(Reason.RESULT_COUNT, text)
 
 
 def check_results(call: CheckedCall, case: CaseInputs, expected: Sequence[ExpectedResult]) -> None:
@@ -240,6 +283,7 @@ def check_results(call: CheckedCall, case: CaseInputs, expected: Sequence[Expect
     if len(call.results) != len(expected):
         raise Refusal(Reason.RESULT_COUNT, f"it returns {len(call.results)} tensors, the reference {len(expected)}")
     written = {i for launch in call.recording.launches if 0 not in launch.grid for i in launch.writes}
+    names = dict(zip(call.inputs, (given.name for given in case.tensors), strict=True))
     for number, (view, want) in enumerate(zip(call.results, expected, strict=True)):
         if (view.dtype, view.shape) != (want.dtype, want.shape) or not same_strides(view, want):
             has = f"{want.dtype}{list(want.shape)} with strides {list(want.strides)}"
@@ -247,25 +291,18 @@ def check_results(call: CheckedCall, case: CaseInputs, expected: Sequence[Expect
         if view.storage not in written:
             raise Refusal(Reason.RESULT_UNWRITTEN, f"no recorded launch has a pointer to result {number}")
         own = None if want.input is None else call.inputs[want.input]
-        if view.storage in [i for i in call.inputs if i is not None] and view.storage != own:
+        if view.storage in call.inputs and view.storage != own:
             raise Refusal(Reason.RESULT_OVERLAP, f"result {number} is memory of an input, the reference's isn't")
         if own is not None and view.storage != own:
-            name = case.tensors[want.input or 0].name
             raise Refusal(
-                Reason.RESULT_OVERLAP, f"result {number} is not the memory of input {name}, the reference's is"
+                Reason.RESULT_OVERLAP, f"result {number} is not the memory of input {names[own]}, the reference's is"
             )
     for i, a in enumerate(call.results):
         for b in call.results[i + 1 :]:
             if a.storage == b.storage and a != b and _overlap(a, b):
                 raise Refusal(Reason.RESULT_OVERLAP, "two results share memory")
-            if a == b and not _alike(call, expected, i):
+            if a == b and expected[i].input is None:  # of one input both are as the reference's
                 raise Refusal(Reason.RESULT_OVERLAP, "two results are the same memory")
-
-
-def _alike(call: CheckedCall, expected: Sequence[ExpectedResult], first: int) -> bool:
-    """Whether the reference's results are of one memory, too: both the same input's."""
-    same = [e.input for v, e in zip(call.results, expected, strict=True) if v == call.results[first]]
-    return same[0] is not None and len(set(same)) == 1
 
 
 def _overlap(a: View, b: View) -> bool:
@@ -300,15 +337,6 @@ def filled(fill: Fill, nbytes: int) -> bytes:
     """The bytes of a storage that holds one number."""
     import numpy as np
 
-    one = np.asarray([fill.value])
     with np.errstate(all="ignore"):
-        if fill.dtype in INTEGERS:
-            data = one.astype(INTEGERS[fill.dtype]).tobytes()
-        elif fill.dtype.startswith("float8"):
-            from kerntune.referee.declared_inputs import content_of
-
-            given = TensorInput("fill", fill.dtype, (1,), (1,), "fixed", values=(fill.value,))
-            data = content_of(given, 0)
-        else:
-            data = encode_floats(one.astype(np.float64), fill.dtype)
+        data = bytes_of(np.asarray([fill.value]), fill.dtype)
     return (data * (nbytes // len(data) + 1))[:nbytes]

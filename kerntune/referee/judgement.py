@@ -11,8 +11,8 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -43,6 +43,7 @@ from kerntune.referee.hostile_recording import (
     ITEM_BYTES,
     MOST_BYTES,
     CheckedCall,
+    check_outlines,
     check_results,
     checked,
     decoded,
@@ -90,6 +91,9 @@ DEFAULT_BUDGET = 10.0
 
 RECORD_SECONDS = 120.0
 """A candidate's import, its call on stand-ins and its compilation."""
+
+MOST_NAME = 200
+"""Characters of a kernel's name that are shown."""
 
 AUTHOR_SECONDS = 300.0
 MOST_EXPECTED = 1 << 32
@@ -174,11 +178,13 @@ class CandidateJudgement:
             cases = self._cases(inputs)
         except Refusal as exc:
             return self._verdict([_refused("all", exc)])
-        recorded = [self._recorded(self._candidate, case) for case in cases]
-        references = [self._recorded(self._reference, case) for case in cases]
-        seeds = [
-            [secrets.randbits(63) for _ in range(SEEDS + len(EXTREMES))] for _ in cases
-        ]  # the candidate's processes are dead
+        recorded = list(self._all_recorded(cases))
+        references = [
+            call if isinstance(call, Refusal) else self._recorded(self._reference, case)
+            for case, call in zip(cases, recorded, strict=True)
+        ]
+        drawn = SEEDS + len(EXTREMES)  # the candidate's processes are dead
+        seeds = [[secrets.randbits(63) for _ in range(drawn)] for _ in cases]
         shapes = [
             _refused(case.label, call) if isinstance(call, Refusal) else self._shape(case, call, other, drawn)
             for case, call, other, drawn in zip(cases, recorded, references, seeds, strict=True)
@@ -225,6 +231,15 @@ class CandidateJudgement:
 
     # recordings
 
+    def _all_recorded(self, cases: Sequence[CaseInputs]) -> Iterator[CheckedCall | Refusal]:
+        """The candidate at each shape. One that is late has used its time at all of them."""
+        late: Refusal | None = None
+        for case in cases:
+            call = late or self._recorded(self._candidate, case)
+            if isinstance(call, Refusal) and call.reason is Reason.CANDIDATE_LATE:
+                late = Refusal(call.reason, "not recorded: it was late at an earlier shape")
+            yield call
+
     def _recorded(self, source: UserCallable, case: CaseInputs) -> CheckedCall | Refusal:
         """One side's launches at one shape, by a process that is dead now."""
         bench = self._bench
@@ -241,7 +256,7 @@ class CandidateJudgement:
         self, case: CaseInputs, call: CheckedCall, reference: CheckedCall | Refusal, seeds: Sequence[int]
     ) -> ShapeResult:
         self._deadline = time.monotonic() + self._budget
-        launches = tuple(TimedLaunch(visible(x.kernel), x.grid) for x in call.recording.launches)
+        launches = tuple(TimedLaunch(visible(x.kernel[:MOST_NAME]), x.grid) for x in call.recording.launches)
         forms: list[tuple[str, ...]] = [()] * SEEDS
         if not (case.given or _by_author(case)):
             forms += extreme_forms(case.tensors, secrets.SystemRandom())
@@ -257,17 +272,17 @@ class CandidateJudgement:
             if not wrong and (why := hardly_changed(case, together)):
                 raise Refusal(Reason.DEGENERATE, why)
         except Refusal as exc:
-            return msgspec.structs.replace(_refused(case.label, exc), launches=launches)
+            return _refused(case.label, exc, launches)
         if wrong and all(e.unwritten for e in wrong):
             unwritten = Refusal(Reason.RESULT_UNWRITTEN, f"result {wrong[0].result}: {TOLD[Reason.RESULT_UNWRITTEN]}")
-            return msgspec.structs.replace(_refused(case.label, unwritten), launches=launches)
+            return _refused(case.label, unwritten, launches)
         if wrong:
             text = f"result {wrong[0].result}: {wrong[0].wrong}" if wrong[0].result >= 0 else wrong[0].wrong
             told = (*errors, *(e for e in wrong if e not in errors))
             return ShapeResult(case.label, Word.WRONG, told, text=text, launches=launches)
         if empty := next((e for e in errors if not e.significant and e.size > 0), None):
             why = f"result {empty.result} may be off by {empty.rms_allowed:.0%} of its size, so it says nothing"
-            return _refused(case.label, Refusal(Reason.DEGENERATE, why))
+            return _refused(case.label, Refusal(Reason.DEGENERATE, why), launches)
         right = RightCandidate(
             case, call, self._reference, reference, expected[:SEEDS], tuple(left[:SEEDS]),
             all(x.repeatable for x in answers), patterns, self._deadline,
@@ -285,20 +300,23 @@ class CandidateJudgement:
         """What the reference computes, what fills unwritten memory, and what the candidate leaves: a list a seed.
         Where the referee makes the inputs and there is a GPU, both sides compute at the same time."""
         patterns = [*poison_patterns(SEEDS), *poison_patterns(len(forms) - SEEDS)]
-        with ThreadPoolExecutor(self._workers + 1) as threads:
+        with ThreadPoolExecutor(2 * self._workers) as threads:
             contents: tuple[tuple[bytes, ...], ...] = ()
             if not (case.given or _by_author(case)):
                 contents = tuple(threads.map(partial(contents_of, case.tensors), seeds, forms))
             at_once = bool(contents) and self._workers > 1
             given = contents if at_once else ()
+            task = ExpectTask(self._reference, case, tuple(seeds[: len(forms)]), contents, self._bench.speeds.on_gpu)
+            asked = [threads.submit(self._authors, one) for one in (task.by_seed() if at_once else (task,))]
             early = [
                 threads.submit(self._replayed, call, *one)
                 for one in zip(given, patterns, self._ends(forms), strict=False)
             ]
-            expected = self._expected(case, seeds[: len(forms)], contents)
+            expected = self._expected(asked, task)
             _check_reference(expected)
             if why := hardly_varies([_evidence(x) for x in expected[:SEEDS]]):
                 raise Refusal(Reason.DEGENERATE, why)
+            check_outlines(call, expected)
             check_results(call, case, expected[0].results)
             if not at_once:
                 early = [
@@ -308,19 +326,19 @@ class CandidateJudgement:
             answers = [one.result() for one in early[: len(expected)]]
             return expected, patterns, answers
 
-    def _expected(
-        self, case: CaseInputs, seeds: Sequence[int], contents: tuple[tuple[bytes, ...], ...]
-    ) -> tuple[ExpectedSeed, ...]:
-        """What the reference computes; of the usual contents alone where it fails for extreme numbers."""
-        on_gpu, replace = self._bench.speeds.on_gpu, msgspec.structs.replace
+    def _expected(self, asked: Sequence[Future[ExpectAnswer]], task: ExpectTask) -> tuple[ExpectedSeed, ...]:
+        """What the reference computes, with the contents; without those of extreme numbers where it fails for some."""
+        found: tuple[ExpectedSeed, ...] = ()
         try:
-            found = self._authors(ExpectTask(self._reference, case, tuple(seeds), contents, on_gpu)).seeds
+            for one in asked:
+                found += one.result().seeds
         except Refusal:
-            if len(contents) <= SEEDS:
+            if len(task.contents) <= SEEDS:
                 raise
-            task = ExpectTask(self._reference, case, tuple(seeds[:SEEDS]), contents[:SEEDS], on_gpu)
-            found = self._authors(task).seeds
-        return tuple(replace(x, contents=c) for x, c in zip(found, contents, strict=False)) if contents else found
+            usual = msgspec.structs.replace(task, seeds=task.seeds[:SEEDS], contents=task.contents[:SEEDS])
+            found = found[:SEEDS] if len(found) >= SEEDS else self._authors(usual).seeds
+        replace = msgspec.structs.replace
+        return tuple(replace(x, contents=c) for x, c in zip(found, task.contents, strict=False)) or found
 
     def _ends(self, forms: Sequence[Sequence[str]]) -> Iterator[float]:
         """When each replay has to be done: those of extreme contents have as much time again as the others."""
@@ -411,6 +429,8 @@ def _check_reference(seeds: Sequence[ExpectedSeed]) -> None:
         raise Refusal(Reason.REFERENCE, "its results have other layouts for other numbers")
     results = [r for seed in seeds for r in (*seed.results, *filter(None, seed.changed))]
     unknown = sorted({r.dtype for r in results} - ITEM_BYTES.keys())
+    if results and not any(r.native for r in results):
+        raise Refusal(Reason.DEGENERATE, "no result of the reference has an element")
     if unknown or not results:
         raise Refusal(Reason.REFERENCE, f"its results are {', '.join(unknown) or 'none'}, which can't be judged")
 
@@ -421,9 +441,19 @@ def _evidence(seed: ExpectedSeed) -> tuple[ExpectedResult, ...]:
 
 
 def _constants(call: CheckedCall) -> tuple[str, ...]:
-    """What the candidate made before the call, by size: a table of results would be among it."""
-    sizes = sorted((len(c.data) for c in call.constants), reverse=True)
-    return (f"constants made before the launches: {', '.join(map(format_bytes, sizes[:8]))}",) if sizes else ()
+    """What launches get that the candidate has made, by size: a table of results would be among it."""
+    reached = {storage for launch in call.recording.launches for storage in launch.reads}
+    sizes = sorted((len(c.data) for c in call.constants if c.storage in reached), reverse=True)
+    largest = ", ".join(map(format_bytes, sizes[:8]))
+    text = f"{len(sizes)} constants of {format_bytes(sum(sizes))} made before the launches, the largest: {largest}"
+    return (text,) if sizes else ()
+
+
+RECORDERS = (
+    Reason.CANDIDATE_FAILED, Reason.COMPILE, Reason.MEMORY, Reason.NO_LAUNCH, Reason.OPERATOR, Reason.RESULT_COUNT,
+    Reason.RESULT_LAYOUT, Reason.STREAMS, Reason.UNSEEN, Reason.VALUES,
+)  # fmt: skip
+"""What a recorder may refuse for. It may be the candidate that says so."""
 
 
 def _call_of(answered: Answered) -> Any:
@@ -437,16 +467,15 @@ def _call_of(answered: Answered) -> Any:
         raise Refusal(Reason.CANDIDATE_LATE if end.late else Reason.CANDIDATE_DIED, answered.how)
     answer = decoded(answered.data)
     if answer.refused is not None:
-        known: Mapping[str, Reason] = {r.value: r for r in Reason}
-        reason = known.get(answer.refused.reason, Reason.ANSWER)
-        raise Refusal(reason, visible(answer.refused.text[:1000]))
+        reason = next((r for r in RECORDERS if r.value == answer.refused.reason), Reason.ANSWER)
+        raise Refusal(reason, visible(" ".join(answer.refused.text[:1000].split())))
     if answer.call is None:
         raise Refusal(Reason.ANSWER, "its answer is empty")
     return answer.call
 
 
-def _refused(label: str, exc: Refusal) -> ShapeResult:
-    return ShapeResult(label, Word.REFUSED, reason=exc.reason, text=str(exc) or TOLD[exc.reason])
+def _refused(label: str, exc: Refusal, launches: tuple[TimedLaunch, ...] = ()) -> ShapeResult:
+    return ShapeResult(label, Word.REFUSED, reason=exc.reason, text=str(exc) or TOLD[exc.reason], launches=launches)
 
 
 def _named(source: UserCallable) -> str:

@@ -14,13 +14,28 @@ tests a property of results that aren't unique: it would have to decide in place
 from __future__ import annotations
 
 import ast
+import codecs
 import importlib.util
 import inspect
+import io
+import os
+import random
 import sys
+import tokenize
+import warnings
 from collections.abc import Callable, Sequence
-from importlib.machinery import PathFinder
+from dataclasses import dataclass
+from importlib.machinery import (
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    ModuleSpec,
+    PathFinder,
+    SourceFileLoader,
+)
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, Union
 
 import msgspec
@@ -30,8 +45,8 @@ from kerntune.referee.tasks import UserCallable
 
 FUNCTION, KERNELBENCH, GPU_MODE = "function", "kernelbench", "gpu mode"
 
-MOST_SOURCE = 4 << 20
-"""Bytes of a source file that is read."""
+MOST_SOURCE = 256 << 10
+"""Bytes of a source file that is read: Python's parser takes some 600 bytes of memory for each."""
 
 CANDIDATES = {"ModelNew": KERNELBENCH, "custom_kernel": GPU_MODE}
 REFERENCES = {"Model": KERNELBENCH, "ref_kernel": GPU_MODE}
@@ -51,6 +66,8 @@ def reference_source(spec: str) -> UserCallable:
 
 def _source(spec: str, known: dict[str, str], what: str) -> UserCallable:
     path, _, name = spec.partition("::")
+    if not path.isprintable():
+        raise UsageError(f"{path!r}: a file's name must be text of one line")
     found = defined_names(path)
     if not name:
         name = next((n for n in known if n in found), "")
@@ -86,8 +103,13 @@ def syntax_of(path: str) -> ast.Module:
         with open(path, "rb") as file:
             data = file.read(MOST_SOURCE + 1)
         if len(data) > MOST_SOURCE:
-            raise UsageError(f"{path}: it has more than {MOST_SOURCE >> 20} MiB")
-        return ast.parse(data, filename=path)
+            raise UsageError(f"{path}: it has more than {MOST_SOURCE >> 10} KiB")
+        coding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        if codecs.lookup(coding).name not in ("ascii", "utf-8", "utf-8-sig"):  # some take hours to decode
+            raise UsageError(f"{path}: its encoding is {coding}; save it as UTF-8")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they show the line that they are for
+            return ast.parse(data.decode(coding), filename=path)
     except OSError as exc:
         raise UsageError(f"{path}: it can't be read ({exc.strerror})") from exc
     except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
@@ -95,17 +117,24 @@ def syntax_of(path: str) -> ast.Module:
 
 
 def literal_inputs(path: str) -> tuple[str, ...]:
-    """The lines of ``INPUTS`` in an inputs file, a text or a list of texts; empty without one."""
-    for node in syntax_of(path).body:
-        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "INPUTS" for t in node.targets):
-            try:
-                found = ast.literal_eval(node.value)
-            except ValueError:
-                raise UsageError(f"{path}: INPUTS is no plain text or list of texts") from None
-            lines = (found,) if isinstance(found, str) else tuple(found)
-            if not all(isinstance(line, str) for line in lines):
-                raise UsageError(f"{path}: INPUTS is no plain text or list of texts")
-            return lines
+    """The lines of ``INPUTS`` in an inputs file, a text or a list of texts; empty without one. The file isn't run: it
+    may name them once."""
+    tree = syntax_of(path)
+    uses = sum(isinstance(node, ast.Name) and node.id == "INPUTS" for node in ast.walk(tree))
+    for node in tree.body if uses else ():
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if uses > 1 or not any(isinstance(t, ast.Name) and t.id == "INPUTS" for t in targets):
+            continue
+        try:
+            found = ast.literal_eval(node.value)  # type: ignore[attr-defined]
+        except (ValueError, TypeError, MemoryError, RecursionError):
+            found = None
+        lines = [found] if isinstance(found, str) else found
+        if not isinstance(lines, (list, tuple)) or not all(isinstance(line, str) for line in lines):
+            raise UsageError(f"{path}: INPUTS is no plain text or list of texts")
+        return tuple(lines)
+    if uses:
+        raise UsageError(f"{path}: INPUTS must be set once, at the top level, and not be used: the file isn't run")
     return ()
 
 
@@ -130,6 +159,8 @@ def task_shapes(path: str) -> tuple[dict[str, bool | int | float | str | None], 
             except msgspec.MsgspecError:
                 raise UsageError(f"{path}: {line.strip()!r} is no mapping in braces") from None
             found.setdefault(section, []).append({k: v for k, v in shape.items() if k != "seed"})
+        elif section in ("tests", "benchmarks") and line.strip() and not line.strip().startswith("#"):
+            raise UsageError(f"{path}: {line.strip()!r}; each shape is a line `- {{...}}` under {section}")
     shapes = found.get("benchmarks") or found.get("tests") or []
     if not 0 < len(shapes) <= MOST_SHAPES:
         raise UsageError(f"{path}: it has {len(shapes)} shapes under benchmarks or tests; 1 to {MOST_SHAPES} are read")
@@ -139,20 +170,60 @@ def task_shapes(path: str) -> tuple[dict[str, bool | int | float | str | None], 
 # in a sealed process
 
 
+class SourceLoader(SourceFileLoader):
+    """Compiles the source at each import: code in ``__pycache__`` may be of another one (PEP 552)."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Of the source."""
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
+@dataclass(frozen=True)
+class UsersFolder:
+    """Finds modules in a user's folder, by sources and extensions. As the last of the finders it is asked for what the
+    others don't find: an installed package without a file of its own comes first, too."""
+
+    folder: str
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
+        """A module at the top of the folder."""
+        return PathFinder.find_spec(name, [self.folder]) if path is None else None
+
+    def entry(self, path: str) -> FileFinder:
+        """Python's finder for the folder and those below it; ImportError for others."""
+        if path != self.folder and not path.startswith(self.folder + os.sep):
+            raise ImportError(path)
+        return FileFinder(path, (ExtensionFileLoader, EXTENSION_SUFFIXES), (SourceLoader, SOURCE_SUFFIXES))
+
+
 def load(source: UserCallable) -> ModuleType:
-    """Import a user's file, its folder last on the path: in a reference's folder candidates may lie, which must not be
-    taken for the standard library or an installed package. The module has the file's name, unless that is another's."""
+    """Import a user's file, and let it import from its folder what is found nowhere else: in a reference's folder
+    candidates may lie, which must not be taken for the standard library or an installed package. Sources count, never
+    compiled code beside them. The module has the file's name, unless that is another's."""
     path = Path(source.path)
     name = f"{path.stem}_of_user" if _named_as_another(path) else path.stem
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))
-    spec = importlib.util.spec_from_file_location(name, path)
+    finder = UsersFolder(str(path.parent))
+    if finder not in sys.meta_path:
+        sys.meta_path.append(finder)
+        sys.path_hooks.insert(0, finder.entry)
+    spec = importlib.util.spec_from_file_location(name, path, loader=SourceLoader(name, str(path)))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def seed_generators(seed: int) -> None:
+    """Seed what users' code draws from: torch's, NumPy's and Python's generators, which processes else have alike."""
+    import numpy as np
+    import torch
+
+    torch.manual_seed(seed)
+    np.random.seed(seed % (1 << 32))
+    random.seed(seed)
 
 
 def _named_as_another(path: Path) -> bool:

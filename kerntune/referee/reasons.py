@@ -55,7 +55,7 @@ TOLD = {
     Reason.ADDRESSES: "a kernel follows addresses that no argument gives",
     Reason.STREAMS: "kernels are launched on several streams",
     Reason.INPUT_LAYOUT: "the recording has an input with another layout than the one that was given",
-    Reason.RESULT_COUNT: "the call returns another number of tensors than the reference",
+    Reason.RESULT_COUNT: "the call returns another number of tensors than the reference, or in another structure",
     Reason.RESULT_LAYOUT: "a result has another shape, dtype or strides than the reference's",
     Reason.RESULT_OVERLAP: "a result shares memory with another result or with an input where the reference's doesn't",
     Reason.RESULT_UNWRITTEN: "no recorded launch writes a result",

@@ -7,6 +7,7 @@ interpreter.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,8 +16,8 @@ from typing import Any
 import msgspec
 
 from kerntune.base.device import Target, typical_device
-from kerntune.referee.candidate_recorder import _leaves, arguments_of, value_of
-from kerntune.referee.layouts import KERNELBENCH, MAKERS, load
+from kerntune.referee.candidate_recorder import arguments_of, outlined, value_of
+from kerntune.referee.layouts import KERNELBENCH, MAKERS, load, seed_generators
 from kerntune.referee.reasons import Reason
 from kerntune.referee.tasks import (
     CallArgument,
@@ -27,7 +28,6 @@ from kerntune.referee.tasks import (
     ExpectedResult,
     ExpectedSeed,
     ExpectTask,
-    LiveCall,
     Plain,
     PlainArgument,
     SequenceArgument,
@@ -88,9 +88,7 @@ def _described(source: UserCallable, given: Mapping[str, Plain]) -> CaseInputs:
 
 
 def _made_inputs(module: Any, source: UserCallable, given: Mapping[str, Plain], seed: int) -> list[Any]:
-    import torch
-
-    torch.manual_seed(seed)
+    seed_generators(seed)
     maker = getattr(module, MAKERS[source.layout])
     if source.layout == KERNELBENCH:
         return list(maker())
@@ -98,9 +96,7 @@ def _made_inputs(module: Any, source: UserCallable, given: Mapping[str, Plain], 
 
 
 def _model(module: Any, source: UserCallable, init: Sequence[Any]) -> Any:
-    import torch
-
-    torch.manual_seed(0)
+    seed_generators(0)
     return getattr(module, source.name)(*init)
 
 
@@ -128,9 +124,9 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
     module = load(task.source)
     for i, seed in enumerate(task.seeds):
         contents = task.contents[i] if task.contents else _authors_contents(module, task, seed)
-        native, after = _run(module, task, contents, lambda t: t)
+        native, after, outline = _run(module, task, contents, lambda t: t)
         try:
-            wide, wide_after = _run(module, task, contents, _widened)
+            wide, wide_after, _ = _run(module, task, contents, _widened)
         except Exception as exc:  # a kernel of Triton's has the types that it has
             print(f"no float64: {exc}", file=sys.stderr)
             wide, wide_after = [None] * len(native), [None] * len(after)
@@ -140,7 +136,7 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
             None if _bytes(t) == before else _result(t, w, k)
             for k, (t, w, before) in enumerate(zip(after, wide_after, contents, strict=True))
         )
-        yield ExpectedSeed(() if task.contents else tuple(contents), results, changed)
+        yield ExpectedSeed(() if task.contents else tuple(contents), results, changed, outline)
 
 
 def _authors_contents(module: Any, task: ExpectTask, seed: int) -> tuple[bytes, ...]:
@@ -151,34 +147,63 @@ def _authors_contents(module: Any, task: ExpectTask, seed: int) -> tuple[bytes, 
         _argument(value, tensors)
     if task.case.parameters:
         model = _model(module, task.source, [value_of(a, ()) for a in task.case.init])
-        generator = torch.Generator().manual_seed(seed)
+        own = hashlib.sha256(f"parameters {seed}".encode()).digest()  # inputs are drawn with the seed itself
+        generator = torch.Generator().manual_seed(int.from_bytes(own[:7], "big"))
+        learned = {name for name, _ in model.named_parameters()}
         for name, value in model.state_dict().items():
             assert len(tensors) == task.case.parameters[name]
             noise = torch.rand(value.shape, generator=generator) if value.is_floating_point() else None
             if noise is not None and value.any():
                 value = value * (0.75 + 0.5 * noise.to(value.dtype))
+                if name in learned:  # what its maker has seen of signs, zeros and places is no help
+                    value = _shuffled(value, generator)
             elif noise is not None:  # a bias that is zero when it is made must be added as any other
                 value = (noise - 0.5).to(value.dtype)
             tensors.append(value)
     return tuple(_bytes(t) for t in tensors)
 
 
+def _shuffled(value: Any, generator: Any) -> Any:
+    """A parameter's numbers in a random order; where they have both signs, with random ones."""
+    import torch
+
+    value = value.detach().flatten()[torch.randperm(value.numel(), generator=generator)].reshape(value.shape)
+    if (value < 0).any() and (value > 0).any():
+        value = value * (1 - 2 * torch.randint(2, value.shape, generator=generator)).to(value.dtype)
+    return value
+
+
 def _run(
     module: Any, task: ExpectTask, contents: Sequence[bytes], convert: Callable[[Any], Any]
-) -> tuple[list[Any], list[Any]]:
-    """The reference's results, and its inputs afterwards."""
+) -> tuple[list[Any], list[Any], str]:
+    """The reference's results, its inputs afterwards, and how the results lie in what it returned."""
     import torch
 
     case = task.case
-    tensors = [convert(tensor_of(x, data)) for x, data in zip(case.tensors, contents, strict=True)]
+    tensors = [convert(tensor_of(x, data).to("cuda")) for x, data in zip(case.tensors, contents, strict=True)]
     function = reference_function(module, task.source, case, tensors, wide=convert is _widened)
-    args, words = arguments_of(case, [t.to("cuda") for t in tensors])
+    args, words = arguments_of(case, tensors)
     on_device, _ = arguments_of(case, list(range(len(tensors))))
     moved = dict(_paired(on_device, args))
     with torch.no_grad() if task.source.layout == KERNELBENCH else contextlib.nullcontext():
+        before = _generators(task.gpu)
         value = function(*args, **words)
+        if _generators(task.gpu) != before:
+            raise ValueError("it draws random numbers of torch's: which ones, its inputs must say")
     after = [moved.get(i, t) for i, t in enumerate(tensors)]
-    return [x.detach() for x in _leaves(value)], [x.detach() for x in after]
+    if case.parameters:  # a model has copies of what it was given
+        state = function.state_dict()  # type: ignore[attr-defined]
+        for name, i in case.parameters.items():
+            after[i] = state[name]
+    results, outline = outlined(value)
+    return [x.detach().resolve_conj().resolve_neg() for x in results], [x.detach() for x in after], outline
+
+
+def _generators(gpu: bool) -> list[bytes]:
+    """The states of torch's generators."""
+    import torch
+
+    return [bytes(s.numpy()) for s in (torch.get_rng_state(), *([torch.cuda.get_rng_state()] if gpu else []))]
 
 
 def reference_function(
@@ -236,45 +261,3 @@ def _result(native: Any, wide: Any, place: int | None) -> ExpectedResult:
         data = _bytes(wide.to(torch.float64))
     dtype = str(native.dtype).removeprefix("torch.")
     return ExpectedResult(dtype, tuple(native.shape), tuple(native.stride()), _bytes(native), data, place)
-
-
-# timed
-
-
-class LiveReference:
-    """An author's callable on the GPU, on inputs of its own that are restored before each call."""
-
-    def __init__(self, gpu: Any, call: LiveCall) -> None:
-        import torch
-
-        self.gpu = gpu
-        case = call.case
-        tensors = [tensor_of(x, data) for x, data in zip(case.tensors, call.contents, strict=True)]
-        self._function = reference_function(load(call.source), call.source, case, tensors)
-        self._inputs = [t.to("cuda") for t in tensors]
-        self._first = [t.clone() for t in self._inputs]
-        self._args, self._words = arguments_of(case, self._inputs)
-        self._mode = torch.no_grad if call.source.layout == KERNELBENCH else contextlib.nullcontext
-
-    def enqueue(self) -> object:
-        """One call."""
-        with self._mode():
-            return self._function(*self._args, **self._words)
-
-    def restore(self) -> None:
-        """The inputs' first content."""
-        for tensor, first in zip(self._inputs, self._first, strict=True):
-            tensor.copy_(first)
-
-    def captured(self) -> Callable[[], object]:
-        """The call as a graph; as it is where it can't be captured."""
-        try:
-            for _ in range(3):
-                self.enqueue()
-            self.gpu.synchronize()
-            graph = self.gpu.call_graph(self.enqueue)
-            graph.replay()
-            self.gpu.synchronize()
-        except RuntimeError:
-            return self.enqueue
-        return graph.replay  # type: ignore[no-any-return]

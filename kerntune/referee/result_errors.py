@@ -196,7 +196,7 @@ def _untouched(bits: np.ndarray, nbytes: int, view: View, poison: bytes) -> bool
     import numpy as np
 
     item = bits.dtype.itemsize
-    if poison and (bits.flat[0].tobytes() != (poison * 2)[view.offset_bytes % len(poison) :][:item]):
+    if bits.flat[0].tobytes() != (poison * 2)[view.offset_bytes % len(poison) :][:item]:
         return False
     raw = np.resize(np.frombuffer(poison, np.uint8), nbytes).tobytes()
     return bool((bits == taken(raw, view)).all())
@@ -225,7 +225,9 @@ def _float_error(
         found, exact, stock = (x[finite] for x in (found, exact, stock))
     if seen is not None:
         seen(dtype, found, exact, stock, terms, False)
-    error, own, magnitude = np.abs(found - exact), np.abs(stock - exact), np.abs(exact)
+    error, own, magnitude = found - exact, stock - exact, np.abs(exact)
+    np.abs(error, out=error)  # without another array: for large results, most of the time is its pages'
+    np.abs(own, out=own)
     size = rms_of(magnitude)
     if size == 0:
         wrong = "" if not error.any() else f"elements up to {error.max():.3g} where the reference has zeros"
@@ -237,9 +239,10 @@ def _float_error(
     half = SMALLEST[dtype] / 2
     rounding = math.hypot(ROUNDING_RMS * ROUNDOFF[dtype] * size, 3**-0.5 * half)
     rms_allowed = RMS_FACTOR * (max(rms_of(own), rounding) + sums)
-    rounded = np.maximum(ROUNDOFF[dtype] * magnitude, half)
-    beyond_rounding = float(np.maximum(own - rounded, 0.0).max())
-    worst_allowed = WORST_FACTOR * (beyond_rounding + sums) + ELEMENT_FACTOR * rounded
+    rounded = np.maximum(magnitude * ROUNDOFF[dtype], half)
+    beyond_rounding = max(0.0, float(np.subtract(own, rounded).max()))
+    worst_allowed = np.multiply(rounded, ELEMENT_FACTOR, out=rounded)
+    worst_allowed += WORST_FACTOR * (beyond_rounding + sums)
     beyond = error > worst_allowed
     rms, worst = rms_of(error), float(error.max())
     wrong = ""
@@ -348,6 +351,11 @@ def _extreme_error(
     return ResultError(number, dtype, size=size)
 
 
+SQUARABLE = 2.0**-400
+"""Down to here, and up to its reciprocal, the squares of 2**64 numbers, and those of numbers 2**52 times as small, are
+float64's own."""
+
+
 def rms_of(x: np.ndarray) -> float:
     """Root mean square of numbers from 0 on."""
     import numpy as np
@@ -355,8 +363,10 @@ def rms_of(x: np.ndarray) -> float:
     top = float(np.max(x, initial=0.0))
     if not top > 0:
         return 0.0
-    scaled = x.reshape(-1) / top
-    return top * math.sqrt(float(np.dot(scaled, scaled)) / scaled.size)
+    flat, power = x.reshape(-1), 1.0
+    if not SQUARABLE < top < 1 / SQUARABLE:
+        flat, power = flat / top, top
+    return power * math.sqrt(float(np.dot(flat, flat)) / flat.size)
 
 
 def hardly_varies(seeds: Sequence[Sequence[ExpectedResult]]) -> str:
@@ -403,6 +413,4 @@ def _equal(a: np.ndarray, b: np.ndarray, slack: float) -> bool:
     first = slice(0, 4096)
     if a.size > 4096 and not _equal(a[first], b[first], slack):
         return False
-    with np.errstate(invalid="ignore"):
-        near = np.abs(a - b) <= slack * np.maximum(np.abs(a), np.abs(b))
-    return bool(np.all(near | (a == b) | (np.isnan(a) & np.isnan(b))))
+    return np.allclose(a, b, rtol=slack, atol=0.0, equal_nan=True)

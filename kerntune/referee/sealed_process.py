@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -31,7 +31,7 @@ import msgspec
 
 from kerntune.base.child_process import module_command
 from kerntune.base.folders import TemporaryFolder, remove_tree
-from kerntune.base.formatting import visible
+from kerntune.base.formatting import format_bytes, visible
 from kerntune.base.frames import Reader, Timeout, receive_with, send, send_with
 from kerntune.compiling.forking import fork
 from kerntune.errors import FrameError, MeasurementError
@@ -42,6 +42,7 @@ from kerntune.referee.sealing import (
     CannotSeal,
     SealLimits,
     import_folders,
+    keep_signals_inside,
     nvidia_devices,
     seal,
     set_limits,
@@ -68,6 +69,15 @@ ENDING_SECONDS = 5.0
 
 MEMORY = 6 << 30
 """Bytes of address space that a sealed process may add: torch, compilers and stand-ins of full size take 3 GiB."""
+
+MOST_RESIDENT, MOST_PROCESSES = 12 << 30, 64
+"""Bytes of memory of their own, and processes, that all that a sealed process has started may have together."""
+
+MOST_WRITTEN, MOST_FILES = 1 << 30, 10_000
+"""Bytes and names in the folder that it writes in."""
+
+LOOK_SECONDS = 0.25
+"""How often the supervisor looks at these."""
 
 MOST_TOLD = 8 << 10
 """Bytes of what a sealed process has printed last that a message may show."""
@@ -101,6 +111,8 @@ class SealedEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     killed: int = 0
     survivors: int = 0
     cannot_seal: str = ""
+    excess: str = ""
+    """What it was ended for using too much of."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +127,8 @@ class Answered:
     @property
     def how(self) -> str:
         """How a process without an answer ended, with the last line that it printed."""
-        if self.end.cannot_seal:
-            return self.end.cannot_seal
+        if self.end.cannot_seal or self.end.excess:
+            return self.end.cannot_seal or f"it was ended: {self.end.excess}"
         late = "it was ended, being late"
         how = late if self.end.late else f"it ended with status {self.end.code} and gave no whole answer"
         words = [line for line in self.printed.splitlines() if line.strip()]
@@ -293,58 +305,99 @@ def _keep(request: SealRequest, status: int, answer: Callable[[bytes], bytes]) -
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     told, tell = os.pipe()
     deadline, server = time.monotonic() + request.seconds, os.getppid()
+    alone = request.sealed and keep_signals_inside(server)
     pid = fork(lambda: _be_sealed(request, tell, answer), tell, standard=(), bound=True)
     os.close(tell)
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1):
         os.dup2(nothing, number)
-    code, late = _waited(pid, deadline, server)
-    killed, survivors = _kill_all()
+    code, late, excess = _waited(pid, deadline, server, request.scratch if request.memory else None)
+    killed, survivors = _kill_all(alone)
     with contextlib.suppress(OSError):
         why = os.read(told, 4096).decode(errors="replace") if select.select([told], [], [], 0)[0] else ""
-        send(status, SealedEnd(code, late, killed, survivors, why))
+        send(status, SealedEnd(code, late, killed, survivors, why, excess))
 
 
-def _waited(pid: int, deadline: float, server: int) -> tuple[int, bool]:
-    """Its exit status, and whether it was late. Where the fork server has ended, nothing waits for it any more."""
-    while time.monotonic() < deadline and os.getppid() == server:
+def _waited(pid: int, deadline: float, server: int, scratch: str | None) -> tuple[int, bool, str]:
+    """Its exit status, whether it was late, and what it used too much of, if its memory is bounded. Where the fork
+    server has ended, nothing waits for it any more."""
+    excess, look = "", time.monotonic() + LOOK_SECONDS
+    while time.monotonic() < deadline and os.getppid() == server and not excess:
         found, status = os.waitpid(pid, os.WNOHANG)
         if found:
-            return os.waitstatus_to_exitcode(status), False
+            return os.waitstatus_to_exitcode(status), False, ""
         time.sleep(0.005)
+        if scratch is not None and time.monotonic() > look:
+            excess, look = _excess(scratch), time.monotonic() + LOOK_SECONDS
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    return -signal.SIGKILL, True
+    return -signal.SIGKILL, not excess, excess
 
 
-def _kill_all() -> tuple[int, int]:
+def _excess(scratch: str) -> str:
+    """What the descendants of this process use too much of, together; empty if of nothing."""
+    parents = dict(_parents())
+    known, found = {os.getpid()}, list[int]()
+    while new := [pid for pid, parent in parents.items() if parent in known and pid not in known]:
+        known.update(new)
+        found += new
+    if len(found) > MOST_PROCESSES:
+        return f"it has more than {MOST_PROCESSES} processes"
+    if sum(map(_own_bytes, found)) > MOST_RESIDENT:
+        return f"its processes take more than {format_bytes(MOST_RESIDENT)} of memory"
+    written = names = 0
+    for folder, _, files in os.walk(scratch):
+        names += 1 + len(files)
+        for name in files:
+            with contextlib.suppress(OSError):
+                written += os.lstat(os.path.join(folder, name)).st_blocks * 512
+        if written > MOST_WRITTEN or names > MOST_FILES:
+            return f"it writes more than {format_bytes(MOST_WRITTEN)} or {MOST_FILES:,} files"
+    return ""
+
+
+def _own_bytes(pid: int) -> int:
+    """A process's memory that is no file's, in bytes."""
+    try:
+        with open(f"/proc/{pid}/statm") as file:
+            _, resident, shared, *_ = map(int, file.read().split())
+    except (OSError, ValueError):
+        return 0
+    return (resident - shared) * resource.getpagesize()
+
+
+def _kill_all(alone: bool) -> tuple[int, int]:
     """Kill the descendants of this process, which become its children as their parents end; how many were killed, and
-    how many are left."""
+    how many are left. Where signals reach these ``alone``, all at once: of a chain of processes that fork and end each
+    is gone before a list of them is made."""
     killed, end = 0, time.monotonic() + ENDING_SECONDS
     while time.monotonic() < end:
-        for pid in _children():
+        for pid in (-1,) if alone else _children():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        try:
-            found, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return killed, 0
-        killed += bool(found)
-        if not found:
-            time.sleep(0.002)
+        found = -1
+        while found:
+            try:
+                found, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return killed, 0
+            killed += bool(found)
+        time.sleep(0.002)
     return killed, len(_children())
 
 
 def _children() -> list[int]:
     """Processes whose parent is this one."""
-    me, found = str(os.getpid()), []
+    return [pid for pid, parent in _parents() if parent == os.getpid()]
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    """Each process, and its parent."""
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-                if file.read().rpartition(b") ")[2].split()[1].decode() == me:
-                    found.append(int(name))
-    return found
+                yield int(name), int(file.read().rpartition(b") ")[2].split()[1])
 
 
 def _be_sealed(request: SealRequest, tell: int, answer: Callable[[bytes], bytes]) -> None:
@@ -362,7 +415,7 @@ def _be_sealed(request: SealRequest, tell: int, answer: Callable[[bytes], bytes]
     if request.gpu:
         sealing.turn_file = os.open(Path(scratch).parent / "turn", os.O_RDWR | os.O_CREAT, 0o600)
     limits = SealLimits(
-        readable=(*SYSTEM, *import_folders(), *request.readable),
+        readable=(*SYSTEM, *import_folders(), *request.readable, *(("/etc",) if request.gpu else ())),
         writable=(scratch, *DEVICES, *((*nvidia_devices(), "/proc/self") if request.gpu else ())),
         memory=request.memory,
         seconds=int(request.seconds) + 1,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Union
+from typing import Any, Literal, Union
 
 import msgspec
 
@@ -10,6 +10,9 @@ from kerntune.base.device import DeviceSpec, Target
 from kerntune.base.recording import Recording
 
 Plain = Union[bool, int, float, str, None]
+
+MUCH = 8 << 20
+"""Bytes of a seed's inputs from which the author's process is one for each seed."""
 
 
 class TensorInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -117,6 +120,8 @@ class RecordedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     """Storages whose first content isn't known here."""
 
     operators: tuple[str, ...] = ()
+    outline: str = "tensor"
+    """How the tensors lie in what was returned (:func:`.candidate_recorder.outlined`)."""
 
 
 class CallRefused(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -151,6 +156,13 @@ class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     contents: tuple[tuple[bytes, ...], ...] = ()
     gpu: bool = False
 
+    def by_seed(self) -> list[ExpectTask]:
+        """One for each seed where contents are large: to hand them over takes longer than another process's start."""
+        if not self.contents or sum(map(len, self.contents[0])) < MUCH:
+            return [self]
+        each = zip(self.seeds, self.contents, strict=True)
+        return [msgspec.structs.replace(self, seeds=(seed,), contents=(contents,)) for seed, contents in each]
+
 
 class ExpectedResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One result: as the reference gives it, and computed in float64 where that is possible (little-endian, dense)."""
@@ -171,6 +183,8 @@ class ExpectedSeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     contents: tuple[bytes, ...]
     results: tuple[ExpectedResult, ...]
     changed: tuple[ExpectedResult | None, ...] = ()
+    outline: str = "tensor"
+    """How the results lie in what the reference returned."""
 
 
 class ExpectAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -262,11 +276,16 @@ class KeptExecution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     contents: tuple[bytes, ...]
 
 
+TimedAs = Literal["replayed", "unrolled", "single graphs", "single calls"]
+"""How a reference is timed, and the candidate beside it: both by the engine; as unrolled graphs of which the
+reference's is recorded from its live calls; or call by call, with a graph for each where that is possible."""
+
+
 class TimeAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Times in ns, a block each, of the reference and the candidate; or why not.
 
     ``warm_ns`` has both sides' times of executions that follow each other. ``damaged``: first contents of either side
-    have changed.
+    have changed. ``stages`` has the seconds of the process's own stages.
     """
 
     reference_ns: tuple[float, ...] = ()
@@ -276,6 +295,8 @@ class TimeAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     launch_ns: tuple[float, ...] = ()
     warm_ns: tuple[float, ...] = ()
     damaged: bool = False
+    timed_as: TimedAs = "replayed"
+    stages: dict[str, float] = {}
     refused: CallRefused | None = None
 
 

@@ -13,11 +13,15 @@ from kerntune.referee.verdicts import CandidateVerdict, ShapeResult
 
 SCHEMA = "kerntune.judge/1"
 
+MOST_LAUNCHES = 64
+"""Launches of a shape that the text shows."""
+
 
 def text_of(verdict: CandidateVerdict) -> Iterator[str]:
     """Lines: the verdict first, then each shape."""
     where = f" on {verdict.device}" if verdict.device else ""
-    yield f"{verdict.word.value} {verdict.candidate} against {verdict.reference}{where}"
+    candidate = " ".join(verdict.candidate.split())
+    yield f"{verdict.word.value} {candidate} against {verdict.reference}{where}"
     if verdict.speeds == "scripted":
         yield "  speeds are scripted: no GPU has run anything"
     if not verdict.sealed:
@@ -31,7 +35,7 @@ def _shape(shape: ShapeResult) -> Iterator[str]:
     reason = f" ({shape.reason.value})" if shape.reason is not None else ""
     yield f"  {shape.word.value}{reason} {shape.label}"
     if shape.text:
-        yield f"    {shape.text}"
+        yield f"    {' '.join(shape.text.split())}"
     speedup = shape.speedup
     if speedup is not None and shape.change is not None:
         level = f"{shape.change.level:.1%}"
@@ -50,9 +54,12 @@ def _shape(shape: ShapeResult) -> Iterator[str]:
             f"    results of {len(shape.errors)} comparisons: error at most {worst.rms:.2g} of their size, "
             f"{worst.rms_allowed:.2g} allowed"
         )
-    for launch in shape.launches:
+    working = [launch for launch in shape.launches if 0 not in launch.grid]
+    for launch in working[:MOST_LAUNCHES]:
         time = f", {format_time(launch.ns)} ({launch.share or 0.0:.0%})" if launch.ns is not None else ""
         yield f"    launch {launch.kernel} {'x'.join(map(str, launch.grid))}{time}"
+    if len(working) > MOST_LAUNCHES:
+        yield f"    and {len(working) - MOST_LAUNCHES:,} launches more"
     yield from (f"    {remark}" for remark in shape.remarks)
 
 

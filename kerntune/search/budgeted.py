@@ -258,7 +258,7 @@ class Search:
             many if self.trials is None else min(many, self.trials)
         )
 
-    def run(self, measure: Measure, prepare: Prepare, starts: Sequence[Config], spent: float = 0.0) -> Found:
+    def run(self, measure: Measure, prepare: Prepare, starts: Sequence[Config], spent: float) -> Found:
         """Continue after the configs that it :meth:`begins_with`, which took ``spent`` seconds."""
         search = BudgetedSearch(self.space, seed=self.seed, starts=starts, prepare=prepare, at_once=AT_ONCE)
         seconds = None if self.seconds is None else max(self.seconds - spent, 0.0)

@@ -61,7 +61,7 @@ class ComboSearch:
             return False
         return all(value in _common(name, plan) for name, value in kwargs.items() if not name[-1].isdigit())
 
-    def run(self, measure: Measure, prepare: Prepare, starts: Sequence[Config], spent: float = 0.0) -> Found:
+    def run(self, measure: Measure, prepare: Prepare, starts: Sequence[Config], spent: float) -> Found:
         """Go through the plan. What is measured before it is ready is prepared first."""
         return combo_search(measure, self.plan, descent=self.descent, max_trials=self.trials, prepare=prepare)
 

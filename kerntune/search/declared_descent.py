@@ -80,7 +80,7 @@ class Descent:
         """Whether the descent might come to a config: one of the list with other legal values of its fields."""
         return any(self._reaches(start, config) for start in self.listed)
 
-    def run(self, measure: Measure, prepare: Prepare, starts: Sequence[Config], spent: float = 0.0) -> Found:
+    def run(self, measure: Measure, prepare: Prepare, starts: Sequence[Config], spent: float) -> Found:
         """Descend from the fastest few of ``starts``, whose known times are no trials; not if none can be used."""
         history = _Further(measure, starts, self.trials)
         if history.fastest():

@@ -38,8 +38,8 @@ def guided_descent(
     history: History,
     steps_from: StepsFrom,
     *,
-    all_directions: int = 0,
-    prepare: Prepare = lambda configs: None,
+    all_directions: int,
+    prepare: Prepare,
 ) -> None:
     """Step from the best few configs of ``history``, which has one that can be used at least, until it is full or no
     step is left.
@@ -206,7 +206,7 @@ class RegisterScaling:
         return any(scaled_down(c, count, self.hints, self.device) is not None for c, count in pairs)
 
     def run(
-        self, measure: Callable[[Config], Measured], prepare: Prepare, starts: Sequence[Config], spent: float = 0.0
+        self, measure: Callable[[Config], Measured], prepare: Prepare, starts: Sequence[Config], spent: float
     ) -> Found:
         """Have the halved configs prepared; ``measure`` gives the registers of each."""
         history, known = History(measure), {self._canonical(c): c for c in starts}

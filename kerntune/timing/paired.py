@@ -78,7 +78,7 @@ def slots_alike(a: Program, b: Program, timer: str = AUTO) -> tuple[Slot, Slot]:
     """Slots of one protocol for two programs. ``timer`` is as :func:`kerntune.timing.sampling.slot_for` takes it; the
     profiler's is for one side only; with it the timer is chosen automatically here."""
     estimate = min(estimate_ns(a), estimate_ns(b))
-    slower = a if len(a.in_place) >= len(b.in_place) else b
+    slower = max(a, b, key=lambda program: len(program.in_place))
     first = slot_for(slower, estimate, AUTO if timer == PROFILER else timer)
     other = same_kind(b if slower is a else a, first)
     return (first, other) if slower is a else (other, first)

@@ -196,20 +196,43 @@ IN_PLACE_BYTES = 1 << 30
 millisecond. A graph of two launches only would be read off event timers that resolve half a microsecond."""
 
 
+class Rotated(Protocol):
+    """What is executed on copies of its memory in turn: a :class:`~kerntune.gpu.program.Program`, which describes the
+    methods, or a call of torch's."""
+
+    @property
+    def gpu(self) -> Executor:
+        """Where it runs."""
+
+    @property
+    def in_place(self) -> Sequence[int]:
+        """What is restored before each execution; none: nothing has to be."""
+
+    def rotate(self, replicas: int, runs: int) -> int:
+        """Have so many copies."""
+
+    def enqueue(self, replica: int = 0) -> object:
+        """One execution."""
+
+    def restore(self, replica: int = 0) -> None:
+        """First content, as far as executions change it and depend on it."""
+
+    def graph(self, runs: int, replicas: int) -> GpuGraph:
+        """Executions on copies in turn."""
+
+
 class GraphSlot:
     """A graph of ``runs`` executions that visit the copies in turn; the slot's time is its duration over ``runs``.
 
     What launches change and depend on has a copy for each execution, because restores can't be inside the graph.
     """
 
-    def __init__(self, program: Program, replicas: int, runs: int) -> None:
+    def __init__(self, program: Rotated, replicas: int, runs: int) -> None:
         self._program = program
         self.protocol = TimingProtocol("graph", runs, replicas)
         self.late = False
-        program.cycle = replicas
-        self._restored = range(runs if program.in_place else 0)
-        visits = range(runs if program.in_place else replicas)
-        program.memory.ensure(len(visits))
+        visits = range(program.rotate(replicas, runs))
+        self._restored: Sequence[int] = visits if program.in_place else ()
         self._restore()
         for visit in visits:
             program.enqueue(visit)

@@ -168,13 +168,14 @@ class Winners:
     def key(self, site: Site, lax: str | None = None) -> WinnerKey:
         """What the winner of a site depends on; under these rules, or ``lax`` ones."""
         spec = self._gpu.spec
+        arguments = _arguments(site) + _settings(spec.target.backend) + (self.lax if lax is None else lax)
         return WinnerKey(
             kernel=site.kernel,
             source=source_hash(site.jit),
             target=str(spec.target),
             device=spec.name,
             triton=compat.triton_version(),
-            arguments=_arguments(site) + _settings(spec.target.backend) + (self.lax if lax is None else lax),
+            arguments=arguments,
             configs=tuple(c.config for c in site.listed),
             search="" if site.search is None else str(site.search),
         )

@@ -89,6 +89,13 @@ def test_what_was_meant_is_said(text: str, meant: str) -> None:
     assert str(info.value).partition("; did you mean ")[2] == (f"{meant}?" if meant else "")
 
 
+def test_what_nothing_is_known_of_has_small_figures() -> None:
+    """Those of the first GPUs with Triton."""
+    assert DeviceSpec(Target("cuda", "70"), "x", 9) == DeviceSpec(
+        Target("cuda", "70", 32), "x", 9, 65536, 2048, 1024, 49152, 65536, 0, ""
+    )
+
+
 def test_digits_are_ascii() -> None:
     with pytest.raises(TargetError):
         Target.parse("cuda:٩٠")

@@ -86,7 +86,14 @@ def test_num_ctas_leaves_other_axes_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "warps", "limit"), [(MI300, 4, 2**24 - 1), (NAVI31, 4, 2**25 - 1), (MI300, 8, 2**23 - 1)]
+    ("spec", "warps", "limit"),
+    [
+        (MI300, 4, 2**24 - 1),
+        (NAVI31, 4, 2**25 - 1),
+        (MI300, 8, 2**23 - 1),
+        (MI300, 1, 2**26 - 1),
+        (MI300, 0, 2**26 - 1),
+    ],
 )
 def test_hip_counts_threads_on_x(spec: DeviceSpec, warps: int, limit: int) -> None:
     assert on(spec, (limit,), num_warps=warps) == (limit, 1, 1)

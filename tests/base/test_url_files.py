@@ -93,6 +93,7 @@ def test_fsspec_reads_what_was_written(memory: UrlFiles) -> None:
     assert memory.read("a/b", 10) == b"12345"
     assert memory.read("a/b", 3) == b"1234"
     assert memory.read_many(["a/b", "a/c"], 10) == [b"12345", None]
+    assert memory.read_many(["a/b"], 3) == [b"1234"]
     assert memory.names() == ["a/b"]
     memory.remove("a/b")
     memory.remove("a/b")
@@ -102,6 +103,7 @@ def test_fsspec_reads_what_was_written(memory: UrlFiles) -> None:
 def test_a_long_file_is_read_up_to_its_limit_and_a_fifo_is_not_waited_for(files: UrlFiles, tmp_path: Path) -> None:
     files.replace("long", b"x" * 100)
     assert files.read("long", 10) == b"x" * 11
+    assert files.read_many(["long", "none"], 10) == [b"x" * 11, None]
     os.mkfifo(tmp_path / "store" / "fifo")
     assert files.read("fifo", 10) == b""
 

@@ -275,13 +275,17 @@ def test_a_mutant_s_tests(ran: mutants_tests.Ran, line: int, tests: list[str]) -
     assert found["near"] == own
 
 
-@pytest.mark.parametrize(("line", "declares"), [(2, False), (4, False), (3, False), (8, True), (12, True), (14, True)])
+@pytest.mark.parametrize(
+    ("line", "declares", "imported"),
+    [(2, False, True), (4, False, False), (3, False, True), (8, True, True), (12, True, True), (14, True, True)],
+)
 def test_declarations_have_the_test_of_all_declarations_first(
-    ran: mutants_tests.Ran, line: int, declares: bool
+    ran: mutants_tests.Ran, line: int, declares: bool, imported: bool
 ) -> None:
+    """And what runs at an import has the module's own files: a table's tests needn't run a line of it."""
     (mutants_tests.ROOT / "kerntune" / "m.py").write_text(f"{CODE}if LIMIT:\n    import os\n@cache\ndef g(): pass\n")
     found = ran.tests_of({"module": "kerntune/m.py", "line": line, "old": "x"})["first"]
-    assert found == ([mutants_tests.DECLARATIONS] if declares else [])
+    assert found == [*[mutants_tests.DECLARATIONS] * declares, *["tests/test_m.py"] * imported]
 
 
 def test_a_few_cases_of_each_function_come_before_the_rest(ran: mutants_tests.Ran) -> None:

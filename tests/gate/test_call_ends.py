@@ -23,7 +23,9 @@ from kerntune.errors import UsageError
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import StaticBaseline
 from kerntune.gate.call_capture import end_of
+from kerntune.gate.claimed_cases import judge_stored
 from kerntune.gate.reporting.table import table
+from kerntune.gate.stores import Stores, known_case
 
 SM90 = "cuda:90"
 
@@ -105,6 +107,18 @@ def test_an_accepted_end_passes_and_is_shown(project: Project) -> None:
     assert "stopped at: return" in table([again])
     whole = msgspec.structs.replace(again, end=None)
     assert "stopped at: return" in table([whole, whole, again], max_rows=1), "which folds rows that say nothing"
+
+
+def test_a_case_that_is_claimed_is_judged_as_its_call_is(project: Project) -> None:
+    """By a sealed run, which has the claim alone."""
+    check(project, users(project.root), Update.ALL)
+    own, claimed = check(project, users(project.root)), stored(project)
+    store = BaselineStore(project.baselines, project.root)
+    stores = Stores(store, store)
+    known = known_case(stores, claimed.target, claimed.case, claimed.fingerprint, Update.NONE)
+    result = judge_stored(stores, known, claimed, claimed.launches, Policy())
+    for name in ("verdict", "outcome", "message", "causes", "warnings", "end", "end_accepted", "baseline_path"):
+        assert getattr(result, name) == getattr(own, name), name
 
 
 @pytest.mark.parametrize(

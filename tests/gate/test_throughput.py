@@ -123,6 +123,15 @@ def test_each_launch_has_its_own_time(backend: FakeBackend) -> None:
     ]
 
 
+def test_a_launch_without_blocks_takes_no_time(backend: FakeBackend) -> None:
+    script(backend, Rule("scale_kernel", time_ns=300.0), Rule("increment_kernel", time_ns=400.0), noise=0.0)
+    found = recorded(backend, several)
+    empty = replace(found.recording.launches[1], grid=(1, 0, 1))
+    for launches, times in (((empty, *found.recording.launches[:2]), (0.0, 300.0, 400.0)), ((empty, empty), ())):
+        made = replace(found.recording, launches=launches)
+        assert launch_times(Loader(backend.gpu), made, found.sources, found.artifacts) == pytest.approx(times)
+
+
 def test_one_launch_is_all_of_it(backend: FakeBackend) -> None:
     assert shares_of(backend, one) == ()
     assert launch_shares(recorded(backend, one).recording, ()) == ()

@@ -480,3 +480,30 @@ def test_a_device_is_idle_when_its_work_has_ended(backend):
         torch.cuda._sleep(1_000_000_000)
     assert not gpu.idle(0.01), "an earlier answer says nothing of later work"
     torch.cuda.synchronize()
+
+
+def test_calls_of_one_graph_have_memory_of_their_own(backend):
+    """Results and temporaries, as far as there are streams; each call sees what the one before has left."""
+    total, places = torch.zeros(1 << 18, device="cuda"), []
+
+    def call():
+        temporary = total * 2
+        places.append(temporary.data_ptr())
+        total.add_(1)
+        return temporary + 1
+
+    call()
+    torch.cuda.synchronize()
+    total.zero_()
+    del places[:]
+    graph = backend.gpu.call_graph(*[call] * 8)
+    assert len(set(places)) == 8
+    graph.replay()
+    torch.cuda.synchronize()
+    assert total.unique().tolist() == [8.0]
+
+
+def test_persisting_lines_can_be_reset(backend):
+    x = torch.zeros(1000, device="cuda")
+    backend.gpu.reset_persisting_l2()
+    assert x.add(1).sum().item() == 1000

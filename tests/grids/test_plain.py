@@ -7,7 +7,7 @@ from hypothesis import given
 
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import GridError
-from kerntune.grids import BatchMatmulGrid3D, Grid1D, Grid2D, Grid2DWithYZOverflow, Grid3D
+from kerntune.grids import BatchMatmulGrid3D, Grid1D, Grid2D, Grid2DWithYZOverflow, Grid3D, SplitScanGrid
 
 from .strategies import BLOCKS, SIZES
 
@@ -67,6 +67,8 @@ def test_own_names_and_no_block() -> None:
 
 def test_inductor_names_need_no_block() -> None:
     assert Grid2D()({"xnumel": 7, "ynumel": 9, "YBLOCK": 4}) == (7, 3, 1)
+    assert Grid3D()({"xnumel": 7, "ynumel": 9, "znumel": 5}) == (7, 9, 5)
+    assert SplitScanGrid()({"xnumel": 7, "r0_numel": 9}) == (9, 7, 1)
 
 
 def test_every_size_and_block_of_three_axes_can_be_named() -> None:

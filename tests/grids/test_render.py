@@ -10,7 +10,7 @@ from hypothesis import given
 
 from kerntune.errors import GridError
 from kerntune.grids import FixedGrid, Grid1D, Grid2DWithYZOverflow, Name, add, ceil_div, maximum, minimum, mul
-from kerntune.grids.expr import substitute, to_cpp, to_python
+from kerntune.grids.expr import C_HELPERS, substitute, to_c, to_cpp, to_python
 
 from . import differential
 from .strategies import SCOPES, expressions
@@ -41,6 +41,15 @@ def test_reads_plainly(expr, python, cpp) -> None:
     assert to_cpp(expr) == cpp
 
 
+def test_c_has_functions_of_two_for_an_extreme_of_many() -> None:
+    """C99 has no ``std::max``."""
+    expr = maximum(minimum("n", "m"), ceil_div("k", 4), add("n", 1), 7)
+    n, m, k = (f"((int64_t)({name}))" for name in "nmk")
+    assert to_c(expr) == (f"grid_max(grid_min({n}, {m}), grid_max((({k} + (4 - 1)) / 4), grid_max(({n} + 1), 7)))")
+    assert Grid1D("n", None).to_c({"n": "args[0]"}) == ("((int64_t)(args[0]))", "1", "1")
+    assert C_HELPERS.count("return a > b ? a : b;") == C_HELPERS.count("return a < b ? a : b;") == 1
+
+
 def test_spelling_replaces_names() -> None:
     grid = Grid1D("xnumel", "XBLOCK")
     spelling = {"XBLOCK": "result.xblocks[0]"}
@@ -53,7 +62,7 @@ def test_spelling_replaces_names() -> None:
 
 def test_an_argument_that_hides_a_builtin_needs_another_spelling() -> None:
     grid = FixedGrid(maximum("max", 3))
-    with pytest.raises(GridError, match="argument named max"):
+    with pytest.raises(GridError, match=r"^an argument named max hides the builtin .* calls; spell it otherwise$"):
         grid.to_python()
     assert grid.to_python({"max": "max_"})[0] == "max(max_, 3)"
 

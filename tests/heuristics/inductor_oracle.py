@@ -18,23 +18,11 @@ import torch
 from torch._inductor.runtime import hints as torch_hints
 from torch._inductor.runtime import triton_heuristics as th
 
-from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
 from kerntune.heuristics.hints import KernelHints
 from kerntune.heuristics.sizing import device_major
 
-Flat = tuple[tuple[tuple[str, Any], ...], int, int]
-"""A config as sorted constexprs and options, warps, stages."""
-
-
-def flat(config: Any) -> Flat:
-    """Torch's or our config in a form that compares."""
-    items = {**config.kwargs, **getattr(config, "options", {})}
-    return tuple(sorted(items.items())), config.num_warps, config.num_stages
-
-
-def flat_all(configs: tuple[Config, ...]) -> list[Flat]:
-    return [flat(c) for c in configs]
+from .inductor_free import Flat, flat_all
 
 
 @contextlib.contextmanager
@@ -170,4 +158,4 @@ def ask(family: str, hints: KernelHints, device: DeviceSpec) -> list[Flat] | Non
             found = function(sizes, reduction_hint(hints), triton_meta=device_meta, inductor_meta=meta)
     except (AssertionError, KeyError, NotImplementedError, TypeError, UnboundLocalError, ValueError, ZeroDivisionError):
         return None
-    return [flat(c) for c in found]
+    return flat_all(found)

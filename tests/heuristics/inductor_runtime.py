@@ -41,7 +41,8 @@ from kerntune.heuristics.proposer import Proposer
 from kerntune.heuristics.reduction import may_scale, scale_reductions
 
 from .inductor_cases import B200, H100, MI300, R_SIZES, RX7900, T4, X_SIZES, XPU
-from .inductor_oracle import axis_name, backend, flat, flat_all, inductor_meta, properties, sizes_of, triton_meta
+from .inductor_free import flat, flat_all
+from .inductor_oracle import axis_name, backend, inductor_meta, properties, sizes_of, triton_meta
 
 Pair = tuple[Any, Any]
 Compared = tuple[str, Callable[[], Pair]]

@@ -18,7 +18,7 @@ H100 = TYPICAL_DEVICES["cuda:90"]
 @pytest.mark.parametrize(
     ("x", "r", "sms", "split"),
     [(1, 1 << 20, 132, 64), (2, 1 << 20, 132, 64), (4, 1 << 20, 132, 32), (256, 1 << 20, 132, 1), (1, 8, 132, 8)]
-    + [(1, 1 << 20, sms, split) for sms, split in ((16, 16), (63, 32), (64, 64), (304, 64))],
+    + [(1, 1 << 20, sms, split) for sms, split in ((1, 1), (16, 16), (63, 32), (64, 64), (304, 64))],
 )
 def test_programs_never_outnumber_the_sms(x: int, r: int, sms: int, split: int) -> None:
     device = msgspec.structs.replace(H100, sm_count=sms)

@@ -37,11 +37,10 @@ from kerntune.heuristics import (
 from kerntune.heuristics.hints import HeuristicType, KernelHints, Modes, ReductionHint, TileHint
 
 from .inductor_cases import XPU
+from .inductor_free import flat, flat_all
 from .inductor_oracle import (
     ask,
     backend,
-    flat,
-    flat_all,
     inductor_meta,
     properties,
     reduction_hint,

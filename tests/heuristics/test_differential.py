@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from pathlib import Path
 
@@ -12,24 +13,24 @@ pytest.importorskip("torch", minversion="2.13.0.dev0")
 
 from kerntune.heuristics import INDUCTOR_2_13
 
-from .inductor_cases import CASES, ours
-from .inductor_oracle import ask, backend, flat_all
-from .inductor_random import difference, random_cases
+from .inductor_cases import CASES, Case
+from .inductor_free import (
+    MEANT,
+    OTHER_PRESETS,
+    RANDOM,
+    RECORDED,
+    Flat,
+    answer_of,
+    digest,
+    other_digests,
+    sample,
+)
+from .inductor_oracle import ask, backend
+from .inductor_random import difference
 from .inductor_runtime import RUNTIME
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "heuristics.md"
 
-STRIDES = {
-    "pointwise": 61,
-    "reduction": 127,
-    "persistent_reduction": 109,
-    "mix_order": 211,
-    "cooperative_reduction": 101,
-    "cooperative_persistent": 83,
-    "split_scan": 101,
-    "matmul": 29,
-    "newer_hints": 31,
-}
 RUNTIME_STRIDES = {
     "combo": 3,
     "dynamic_rblock_scaling": 17,
@@ -47,40 +48,47 @@ MIN_COMPARED = {
     "first_pass_hints": 250,
     "lookup_keys": 9,
 }
-"""Primes, so that a sample runs through every value of every axis of the enumeration."""
+
+
+def asked(cases: list[Case]) -> list[list[Flat] | None]:
+    """Torch's answers; a backend is a set of patches, so cases are asked backend by backend."""
+    found: dict[int, list[Flat] | None] = {}
+    order = sorted(range(len(cases)), key=lambda i: cases[i][2].target.backend)
+    for name, group in itertools.groupby(order, key=lambda i: cases[i][2].target.backend):
+        with backend(name):
+            found |= {i: ask(*cases[i]) for i in group}
+    return [found[i] for i in range(len(cases))]
+
+
+def digests(cases: list[Case], theirs: list[list[Flat] | None]) -> str:
+    """As they are recorded."""
+    answers = zip(cases, theirs, strict=True)
+    return "".join(digest(answer) if answer_of(case) == answer else MEANT for case, answer in answers)
 
 
 @pytest.mark.parametrize("family", CASES)
 def test_same_ordered_configs_as_torch(family: str) -> None:
-    sample = itertools.islice(CASES[family](), 0, None, STRIDES[family])
-    agreed = refused = 0
-    for name, group in itertools.groupby(sorted(sample, key=_backend), key=_backend):
-        with backend(name):
-            for kind, hints, device in group:
-                configs = ours(kind, hints, device)
-                mine = None if configs is None else flat_all(configs)
-                assert mine == ask(kind, hints, device), f"{kind} {hints} on {device.target}"
-                agreed += mine is not None
-                refused += mine is None
-    assert agreed > 300, f"the sample of {family} is too small: {agreed} agreed, {refused} refused by both"
+    cases = sample(family)
+    theirs = asked(cases)
+    for case, answer in zip(cases, theirs, strict=True):
+        assert answer_of(case) == answer, f"{case[0]} {case[1]} on {case[2].target}"
+    assert sum(answer is not None for answer in theirs) > 300
+    assert digests(cases, theirs) == json.loads(RECORDED.read_text())[family]
 
 
 def test_random_hints_differ_only_where_they_are_meant_to() -> None:
-    """Untypical devices, odd sizes, all hints at once; each meant difference by its name in the document."""
-    cases = sorted(itertools.islice(random_cases(seed=1), 1500), key=_backend)
+    """Each meant difference by its name in the document."""
+    cases, answers = sample(RANDOM), asked(sample(RANDOM))
     agreed, named = 0, set()
-    for name, group in itertools.groupby(cases, key=_backend):
-        with backend(name):
-            for kind, hints, device in group:
-                configs = ours(kind, hints, device)
-                mine = None if configs is None else flat_all(configs)
-                theirs = ask(kind, hints, device)
-                why = "" if mine == theirs else difference(kind, hints, device, mine, theirs)
-                assert mine == theirs or why, f"{kind} {hints} on {device}"
-                agreed += mine is not None and mine == theirs
-                named |= {why} - {""}
+    for case, theirs in zip(cases, answers, strict=True):
+        mine = answer_of(case)
+        why = "" if mine == theirs else difference(*case, mine, theirs)
+        assert mine == theirs or why, f"{case[0]} {case[1]} on {case[2]}"
+        agreed += mine is not None and mine == theirs
+        named |= {why} - {""}
     assert agreed > 800
     assert named <= set(re.findall(r"^\| `(\w+)` \|", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE))
+    assert digests(cases, answers) == json.loads(RECORDED.read_text())[RANDOM]
 
 
 @pytest.mark.parametrize("part", RUNTIME)
@@ -93,5 +101,8 @@ def test_same_decisions_as_torch_at_run_time(part: str) -> None:
     assert compared >= MIN_COMPARED[part]
 
 
-def _backend(case: object) -> str:
-    return case[2].target.backend  # type: ignore[index]
+if __name__ == "__main__":  # python -m tests.heuristics.test_differential, where torch is 2.13
+    samples = {family: sample(family) for family in (*CASES, RANDOM)}
+    found = {family: digests(cases, asked(cases)) for family, cases in samples.items()}
+    found |= {preset.name: other_digests(preset) for preset in OTHER_PRESETS}
+    RECORDED.write_text(json.dumps(found, indent=1) + "\n")

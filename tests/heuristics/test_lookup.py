@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -22,6 +23,12 @@ def test_a_key_ignores_the_name_and_the_order_of_axes() -> None:
     assert key != kernel_hash(SOURCE, {"x": 2048, "r0": 64})
     assert key != kernel_hash(SOURCE.replace("pass", "return"), SIZES)
     assert key != kernel_hash(SOURCE.replace("(x,", "(z,"), SIZES)
+
+
+def test_the_text_that_is_hashed_is_torchs() -> None:
+    text = b"{'z': 1, 'y': 2, 'x': 1024, 'r0_': 64, 'r1_': 4}(x, y, n):\n    pass"
+    sizes = {"r1": 4, "r0": 64, "x": 1024, "y": 2, "z": 1}
+    assert kernel_hash(SOURCE, sizes) == hashlib.sha256(text).hexdigest()
 
 
 def test_only_the_first_name_is_ignored() -> None:

@@ -56,6 +56,8 @@ def test_the_longest_axis_is_halved_and_floors_hold() -> None:
     assert (halved.kwargs["R0_BLOCK"], halved.kwargs["R1_BLOCK"]) == (64, 64)
     floored = msgspec.structs.replace(HINTS, min_r_block=2048)
     assert scaled_down(config(2048), 255, floored, H100) is None
+    assert scaled_down(config(4096), 255, floored, H100) == config(2048)
+    assert scaled_down(config(64, R1_BLOCK=4096), 255, floored, H100) == config(64, R1_BLOCK=2048)
 
 
 def test_halving_chains_and_each_step_is_compiled() -> None:
@@ -92,6 +94,8 @@ def test_who_may_be_scaled() -> None:
 
     assert may(H100)
     assert may(MI300)
+    assert may(TYPICAL_DEVICES["cuda:80"])
+    assert may(H100, HeuristicType.COOPERATIVE_REDUCTION)
     assert not may(TYPICAL_DEVICES["cuda:75"])
     assert not may(XPU)
     assert not may(H100, HeuristicType.PERSISTENT_REDUCTION)

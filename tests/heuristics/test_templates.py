@@ -11,11 +11,12 @@ from kerntune.heuristics.hints import Modes
 
 
 def test_template_is_one_config_without_blocks() -> None:
-    assert template(8, 3, {"num_consumer_groups": 2}) == (
-        Config(num_warps=8, num_stages=3, options={"num_consumer_groups": 2}),
-    )
-    with pytest.raises(ConfigError, match="at least one warp"):
-        template(0, 3)
+    assert template(8, 3) == (Config(num_warps=8, num_stages=3),)
+    assert template(1, 1) == (Config(num_warps=1, num_stages=1),)
+    for warps, stages in ((0, 3), (4, 0)):
+        told = f"a template needs at least one warp and stage, got {warps} and {stages}"
+        with pytest.raises(ConfigError, match=f"^{told}$"):
+            template(warps, stages)
 
 
 def test_fixed_config_separates_blocks_from_launch_options() -> None:

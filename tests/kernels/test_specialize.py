@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from fake_runs import bind, scale_kernel
 from kerntune.base.device import Target
 from kerntune.errors import CompileError, ConfigError
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.kernels.specialize import Specialized
+from kerntune.kernels.specialize import Specialized, as_launch
 
 SM90, SM80, GFX942 = Target.parse("cuda:90"), Target.parse("cuda:80"), Target.parse("hip:gfx942")
 
@@ -157,3 +158,19 @@ def test_wrong_calls_name_the_kernel(backend: FakeBackend) -> None:
     for args in [(), (x_of(),) * 9]:
         with pytest.raises(ConfigError, match=r"scale_kernel \(.*fake_runs\.py\) can't be called like this"):
             bind(backend, scale_kernel, *args, BLOCK=64)
+
+
+def test_a_compiled_kernel_is_launched_as_its_function_is() -> None:
+    """With the launch options that it was compiled with."""
+    called: list[Any] = []
+    jit = SimpleNamespace(params=(), run=lambda *args, **words: called.append((args, words)))
+    metadata = SimpleNamespace(num_warps=8, num_stages=2, num_ctas=None)
+    launch = as_launch(SimpleNamespace(src=SimpleNamespace(fn=jit), metadata=metadata), [4, 1])
+    assert launch is not None
+    launch(1, 2, stream=5)
+    assert called == [((1, 2), {"grid": (4, 1), "warmup": False, "num_warps": 8, "num_stages": 2})]
+
+
+@pytest.mark.parametrize("compiled", [object(), SimpleNamespace(src=None), SimpleNamespace(src=SimpleNamespace(fn=1))])
+def test_a_kernel_that_was_compiled_from_ir_has_no_function(compiled: Any) -> None:
+    assert as_launch(compiled, (1,)) is None

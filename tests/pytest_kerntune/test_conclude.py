@@ -29,7 +29,6 @@ from pytest_kerntune.conclude import (
     write_baselines,
 )
 from pytest_kerntune.fixture import UPHELD, Record
-from pytest_kerntune.run_end import RunEnd
 from pytest_kerntune.run_files import Series
 from pytest_kerntune.session import Gate
 
@@ -425,21 +424,3 @@ def test_which_tests_are_no_more(
     gate.end = SimpleNamespace(narrowed=narrowed, would_meet=lambda nodeid: met)  # type: ignore[assignment]
     monkeypatch.setattr(session, "narrowed", lambda config: False)
     assert gate._gone(nodeid, {"here.py::test_there"}) is gone
-
-
-def test_what_other_targets_say_joins_and_fails_the_run() -> None:
-    """But for what this run says of a case itself."""
-    end = RunEnd.__new__(RunEnd)
-    here = CaseResult(CaseId("a.py::test_x", "0"), "f", Verdict.PASS, Outcome.PASS, "", "cuda:90")
-    there = [msgspec.structs.replace(here, target=t, outcome=o, message=f"on {t}") for t, o in
-             (("cuda:90", Outcome.FAIL), ("cuda:80", Outcome.FAIL), ("cuda:89", Outcome.PASS))]  # fmt: skip
-    joined: list[Any] = []
-    end.collected = SimpleNamespace(  # type: ignore[assignment]
-        results=[here], join=lambda *words: joined.append(words), carry=lambda *words: joined.append(words)
-    )
-    end._extra = SimpleNamespace(  # type: ignore[assignment]
-        tests=["a.py::test_x"], results=lambda nodeid: there, static_only={"s": "why"}, baselines={"b": 1}
-    )
-    with pytest.raises(KerntuneError, match=r"^on cuda:80$"):
-        end._join_extra_targets()
-    assert joined == [("a.py::test_x", tuple(there[1:])), ({"s": "why"}, {"b": 1})]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fnmatch
 import json
 import lzma
 import os
@@ -10,21 +11,32 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 from inner import NO_SERVER, NO_SUMMARY
 
+from kerntune.base.case_result import CaseId, CaseResult
+from kerntune.base.codec import MAX_REPORT
 from kerntune.base.device import Target
-from kerntune.base.policy import Missing, Outcome, Policy, Verdict
-from kerntune.errors import UsageError
+from kerntune.base.policy import Missing, Outcome, Policy, TuneMode, Update, Verdict
+from kerntune.errors import KerntuneError, MeasurementError, UsageError
+from kerntune.gate import git
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.claimed_cases import CodeFigures, Judge, claimed_cases, figures_of, unreported
-from kerntune.gate.report import decode_run
+from kerntune.gate.project import plugin_args
+from kerntune.gate.report import RunReport, decode_run
 from kerntune.gate.stores import ReferenceStore, Stores
+from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.sealing import landlock_version
+from pytest_kerntune import sealed
 from pytest_kerntune.marker import policy_of_marks
+from pytest_kerntune.options import Options
+from pytest_kerntune.payload import Payload, payload_of
 from pytest_kerntune.reference_settings import ReferenceSettings
-from pytest_kerntune.sealed import SealedRun, parsed
+from pytest_kerntune.sealed import SealedRun, become, main, parsed
+from pytest_kerntune.sealed_tasks import TestsRan
 
 needs_landlock = pytest.mark.skipif(not landlock_version(), reason="this kernel has no Landlock")
 
@@ -514,3 +526,365 @@ def test_case_ids_with_anything_odd_are_no_cases(base):
             result["case"]["nodeid"] = "a\x00b"
 
     assert claimed_cases(run_of(base, change), [TARGET]) == {}
+
+
+# the process that decides, with what a sealed process would answer
+
+
+def case(nodeid, outcome=Outcome.PASS, target="cuda:90", **more):
+    found = CaseResult(CaseId(nodeid, "0"), "f", Verdict.PASS, outcome, f"{outcome.value} {nodeid}", target)
+    return msgspec.structs.replace(found, **more)
+
+
+def answer(data=None, printed="", **end):
+    return Answered(data, SealedEnd(**end), printed)
+
+
+def ran(code=0, printed=b"", report=b'{"schema": "kerntune.run/1", "results": []}'):
+    return msgspec.msgpack.encode(TestsRan(code, printed, report))
+
+
+class Processes:
+    """Gives one answer, and notes what was asked for."""
+
+    def __init__(self, given):
+        self.given, self.asked, self.closed = given, [], False
+
+    def ask(self, *words, **named):
+        self.asked.append((words, named))
+        return self.given
+
+    def close(self):
+        self.closed = True
+
+
+def sealed_run(tmp_path, *words, **given):
+    namespace, rest = parsed(["--kerntune-baselines-ref=base", *words])
+    namespace.file_or_dir = [word for word in rest if not word.startswith("-")]
+    settings = ReferenceSettings("base", tmp_path, "0123456789abcdef", tmp_path, {})
+    policy = SimpleNamespace(policy=Policy())
+    run = SealedRun(policy, settings, namespace, rest, tmp_path, tmp_path, {}, [], (TARGET,), **given)
+    run.end = SimpleNamespace(notes=[])
+    run._config = SimpleNamespace(args=["."], pluginmanager=SimpleNamespace(getplugin=lambda name: None))
+    return run
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "problem"),
+    [
+        (answer(ran(0)), 0, ""), (answer(ran(1)), 1, ""), (answer(ran(5)), 5, ""),
+        (answer(ran(2)), 2, "the tests' pytest ended with exit code 2"),
+        (answer(ran(0), survivors=3), 0, "3 processes that tests have started could not be ended"),
+        (answer(ran(0, report=b"")), 0, "the tests' pytest ended with exit code 0 and reported nothing"),
+        (answer(ran(0, report=b"{")), 0, "the tests' report: not readable as JSON (Input data was truncated)*"),
+        (answer(None, late=True), None, "the tests' process did not end within 3600 s and left no answer"),
+        (answer(b"no", code=-9), None, "the tests' process ended (-9) and left no answer"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_an_answer(tmp_path, given, code, problem):
+    processes = Processes(given)
+    found, run, said = sealed_run(tmp_path)._tests(processes)
+    assert (found and found.code, run.results) == (code, ())
+    assert fnmatch.fnmatchcase(said, problem)
+    ((words, named),) = processes.asked
+    assert (words[0], words[3:], named) == ("tests", (3600.0, MAX_REPORT + (512 << 10)), {"memory": 0})
+
+
+def test_without_a_seal_nothing_is_run(tmp_path):
+    with pytest.raises(UsageError, match=r"^--kerntune-sealed: no Landlock; nothing was run$"):
+        sealed_run(tmp_path)._tests(Processes(answer(cannot_seal="no Landlock")))
+
+
+def test_figures_are_of_all_codes_or_of_none():
+    one = CodeFigures(refused="no such operation")
+    assert sealed._figures(Processes(answer(msgspec.msgpack.encode([one]))), ["asked"]) == [one]
+    for data in (msgspec.msgpack.encode([one, one]), b"?", None):
+        processes = Processes(answer(data, "x" * 600 + "out of memory"))
+        with pytest.raises(MeasurementError) as caught:
+            sealed._figures(processes, ["asked"])
+        end = "x" * 487 + "out of memory"
+        assert str(caught.value) == f"the compiling process has ended without an answer: {end}"
+        assert processes.asked[0] == (("figures", ["asked"], (git.own_path(),), 3600.0, MAX_REPORT), {})
+
+
+def test_a_report_for_each_test():
+    results = [case("a.py::x"), case("a.py::x", Outcome.FAIL, "cuda:80"), case("a.py::y"), case("b.py::z[\x1b]")]
+    failed = {"a.py::x": "by itself", "a.py::y": "E  1\x1b\nE  2", "c.py::w": "", "d.py": "SyntaxError"}
+    reports = list(sealed._by_test(results, failed))
+    assert [(r.nodeid, r.outcome, r.longrepr, r.location) for r in reports] == [
+        ("a.py::x", "failed", "fail a.py::x", ("a.py", None, "x")),
+        ("a.py::y", "failed", "E  1\\u001b\nE  2", ("a.py", None, "y")),
+        ("b.py::z[\\u001b]", "passed", None, ("b.py", None, "z[\\u001b]")),
+        ("c.py::w", "failed", "failed", ("c.py", None, "w")),
+        ("d.py", "failed", "SyntaxError", ("d.py", None, "")),
+    ]
+    payloads = [payload_of(r) for r in reports]
+    assert payloads == [*(Payload(r.nodeid, tuple(mine), True) for r, mine in
+                          ((reports[0], results[:2]), (reports[1], results[2:3]))),
+                        Payload("b.py::z[\x1b]", (results[3],), True), None, None]  # fmt: skip
+    assert [r.longrepr for r in sealed._by_test(results[2:3], {"a.py::y": ""})] == ["failed"]
+    assert {r.when for r in reports} == {"call"}
+
+
+@pytest.mark.parametrize(
+    ("code", "problem", "results", "failed", "reports"),
+    [
+        (0, "", [case("a.py::x")], {}, [("a.py::x", "passed")]),
+        (1, "", [case("a.py::x")], {}, [("a.py::x", "passed"), ("sealed-run", "failed")]),
+        (1, "", [case("a.py::x")], {"a.py::x": "no"}, [("a.py::x", "failed")]),
+        (2, "broke off", [case("a.py::x", Outcome.FAIL)], {}, [("a.py::x", "failed"), ("sealed-run", "failed")]),
+        (None, "no answer", [], {}, [("a.py::gone", "failed"), ("sealed-run", "failed")]),
+    ],
+)  # fmt: skip
+def test_a_failure_that_is_not_named_is_one_of_the_run(tmp_path, monkeypatch, code, problem, results, failed, reports):
+    """A case of the base of which nothing is reported fails, where it is selected and not failing already."""
+    run, printed, processes = sealed_run(tmp_path), [], Processes(None)
+    answered = None if code is None else TestsRan(code, b"", b"")
+    missing = [case("a.py::gone", Outcome.FAIL), case("b.py::other", Outcome.FAIL)] if code is None else []
+    missing += [case("a.py::x", Outcome.FAIL)] if problem == "broke off" else []
+    claimed = {"decided": SimpleNamespace(decidable=True), "not decided": SimpleNamespace(decidable=False)}
+    run.engine = SimpleNamespace(stores="stores")
+    run._unread = {"a.py::x": None, "a.py::y": None}
+    monkeypatch.setattr(sealed, "SealedProcesses", lambda module: processes)
+    monkeypatch.setattr(run, "_tests", lambda given: (answered, RunReport((), failed=failed), problem))
+    monkeypatch.setattr(sealed, "claimed_cases", lambda of, targets: claimed)
+    monkeypatch.setattr(sealed, "Judge", lambda *words: SimpleNamespace(results=lambda claimed: [*results]))
+    monkeypatch.setattr(sealed, "unreported", lambda stores, targets, keys: missing if keys == ["decided"] else None)
+    monkeypatch.setattr(run, "_selected", lambda nodeid: nodeid.startswith("a.py"))
+    monkeypatch.setattr(run, "_print", lambda ran, whole: printed.append((ran, whole)))
+    found = run._reports()
+    assert [(r.nodeid, r.outcome) for r in found] == reports
+    if found[-1].nodeid == "sealed-run":
+        assert found[-1].longrepr == (problem or "the tests' pytest ended with exit code 1, and named no failure")
+    assert printed == [(answered, any(outcome == "failed" for _, outcome in reports))]
+    assert processes.closed
+    assert run.end.notes == [
+        "markers that aren't literals in base; there the ini file's settings count: a.py::x, a.py::y"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "nodeid", "selected"),
+    [
+        (["t.py::test_a"], "t.py::test_a", True), (["t.py::test_a"], "t.py::test_a[3]", True),
+        (["t.py::Test"], "t.py::Test::test_a", True), (["t.py::test_a"], "t.py::test_ab", False),
+        (["t.py::test_a"], "u.py::test_a", False), (["u.py", "t.py::test_a"], "u.py::test_x", True),
+        (["u.py", "t.py::test_a"], "t.py::test_x", False), (["x/../t.py::test_a"], "t.py::test_a", True),
+    ],
+)  # fmt: skip
+def test_which_tests_a_run_of_these_arguments_has(tmp_path, arguments, nodeid, selected):
+    run = sealed_run(tmp_path)
+    place = SimpleNamespace(dir=tmp_path)
+    run._config = SimpleNamespace(args=arguments, rootpath=tmp_path, invocation_params=place)
+    assert run._selected(nodeid) is selected
+
+
+@pytest.mark.parametrize(("whole", "verbosity", "shown"), [(True, 0, 3), (False, 1, 3), (False, 0, 1)])
+def test_what_tests_print_is_marked(tmp_path, whole, verbosity, shown):
+    """A CI obeys lines that begin as its commands do."""
+    run, lines = sealed_run(tmp_path), []
+    reporter = SimpleNamespace(verbosity=verbosity, write_line=lambda text, **markup: lines.append(text))
+    run._config.pluginmanager = SimpleNamespace(getplugin={"terminalreporter": reporter}.get)
+    run._print(TestsRan(0, b"::error::x\n\xff\n2 passed\n\n", b""), whole)
+    assert lines == ["| ::error::x", "| \ufffd", "| 2 passed"][-shown:]
+    lines.clear()
+    run._print(None, whole)
+    assert lines == []
+
+
+def test_words_of_both_processes(tmp_path):
+    (tmp_path / "there.py").touch()
+    words = (
+        "-v",
+        "-q",
+        "--color=yes",
+        "--junitxml=j.xml",
+        "--kerntune-strict",
+        "--kerntune-tolerance=3%",
+        "-c",
+        "my.ini",
+    )
+    run = sealed_run(tmp_path, *words, "there.py::x", "gone.py", "-x")
+    assert run.own_arguments == [
+        "--noconftest", "-p", "no:cacheprovider", f"--rootdir={tmp_path}", "--junitxml=j.xml", "--color=yes", "-v",
+        "-q", "there.py::x",
+    ]  # fmt: skip
+    begin = [*plugin_args(), "-p", "pytest_kerntune.unattended", "-p", "no:rerunfailures"]
+    assert run.tests_words == [
+        *begin, "there.py::x", "gone.py", "-x", "--kerntune", "--kerntune-baselines-ref=0123456789abcdef",
+        "--kerntune-target=cuda:90", "--kerntune-missing=warn", f"--rootdir={tmp_path}", "-o",
+        "cache_dir=$TMPDIR/pytest_cache", "--kerntune-tolerance=3%", "--kerntune-strict", "--config-file=my.ini",
+    ]  # fmt: skip
+
+
+def test_the_environment_of_tests_is_the_callers(tmp_path, monkeypatch):
+    """But for what is about this run of pytest; git takes the repository of another user."""
+    monkeypatch.setattr(sealed.site, "getuserbase", lambda: "/user")
+    run = sealed_run(tmp_path)
+    own = {"PYTEST_ADDOPTS": "-x", "PYTEST_CURRENT_TEST": "a", "PYTEST_VERSION": "9", "PYTEST_XDIST_WORKER": "gw0"}
+    run.environment = {"PATH": "/bin", "PYTEST_PLUGINS": "p", "PYTHONPATH": "/a::/b", **own}
+    assert run._environment == {
+        "PATH": "/bin", "PYTEST_PLUGINS": "p", "PYTHONPATH": f"/a:/b:{git.own_path()}", "PYTHONUSERBASE": "/user",
+        "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*",
+    }  # fmt: skip
+
+
+def test_nothing_is_imported_from_the_repository(tmp_path, monkeypatch):
+    """But for an environment in it, and this kerntune."""
+    top, own = tmp_path / "top", tmp_path / "top" / "kerntune"
+    paths = [str(path) for path in (top, top / "src", top / "venv" / "lib", own, tmp_path, tmp_path / "topmost")]
+    monkeypatch.setattr(sys, "path", [*paths])
+    monkeypatch.setattr(sys, "prefix", str(top / "venv"))
+    monkeypatch.setattr(git, "own_path", lambda: str(own))
+    sealed._forget_project(top)
+    assert sys.path == paths[2:]
+
+
+@pytest.mark.parametrize(("ini", "root"), [(None, ["--rootdir=/root"]), ("/root/pytest.ini", [])])
+def test_pytest_is_replaced_with_its_own_arguments(monkeypatch, tmp_path, ini, root):
+    did = []
+    capture = SimpleNamespace(suspend_global_capture=lambda in_: did.append(f"capture {in_}"))
+    monkeypatch.setattr(os, "execv", lambda path, words: did.append((path, words)))
+    monkeypatch.setattr(os, "chdir", lambda folder: did.append(folder))
+    for plugin in (capture, None):
+        did.clear()
+        become(SimpleNamespace(
+            pluginmanager=SimpleNamespace(getplugin={"capturemanager": plugin}.get), rootpath="/root", inipath=ini,
+            invocation_params=SimpleNamespace(args=["-k", Path("x")], dir=tmp_path),
+        ))  # fmt: skip
+        command = [sys.executable, "-E", "-c", sealed.PROGRAM, git.own_path(), *root, "-k", "x"]
+        assert did == [*(["capture True"] if plugin else []), tmp_path, (sys.executable, command)]
+
+
+def test_a_run_that_can_not_be_sealed_is_a_usage_error(monkeypatch, capsys):
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--kerntune-update")
+    assert main(["--kerntune-sealed"]) == pytest.ExitCode.USAGE_ERROR
+    assert capsys.readouterr().err == (
+        "kerntune: --kerntune-sealed: name the revision that counts, as --kerntune-baselines-ref=origin/main\n"
+    )
+
+
+def test_settings_of_the_revisions_file_come_after_the_command_line(repository):
+    project = repository
+    addopts = "addopts = --kerntune-tolerance=7% --kerntune-strict -x\ntestpaths = 'a b' c\n"
+    (project.path / "sub").mkdir()
+    (project.path / "sub" / "pytest.ini").write_text(INI + addopts)
+    project.tag("settings")
+    words = ["--kerntune-baselines-ref=settings", "--kerntune-tolerance=2%", "-k", "test_x"]
+    run = SealedRun.of(words, project.path / "sub", {})
+    assert (run.given.kerntune_tolerance, run.given.kerntune_strict) == ("2%", True)
+    assert (run.root, run.testpaths) == (project.path / "sub", ["a b", "c"])
+    assert SealedRun.of([*words, "--rootdir=sub"], project.path, {}).root == project.path / "sub"
+    assert SealedRun.of([*words, "--rootdir=.."], project.path / "sub", {}).root == project.path
+    assert run.given.file_or_dir == ["test_x"], "what is no option may be a file"
+    assert sealed._words(["a b", 1]) == ["a b", "1"]
+    for flag in ("-h", "--kerntune-strict-not"):
+        assert parsed([flag])[1] == [flag], "of the tests' pytest"
+
+
+def test_markers_that_can_not_be_read_leave_the_ini_files_settings(tmp_path):
+    run = sealed_run(tmp_path)
+    run.settings = SimpleNamespace(own_marks=lambda nodeid, root: None if "[" in nodeid else [])
+    assert run._policy(CaseId("a.py::x[1]", "0")) is run.options.policy
+    assert run._unread == {"a.py::x": None}
+    assert run._policy(CaseId("a.py::y", "0")) == run.options.policy
+    assert list(run._unread) == ["a.py::x"]
+
+
+@pytest.mark.parametrize("anchor", ["", "anchors"])
+def test_a_sealed_run_opens_a_session_that_compares_with_the_revision(tmp_path, monkeypatch, anchor):
+    did = []
+    engine = SimpleNamespace(
+        close=lambda: None, header=lambda: ["device"], hold_against=lambda *words: did.append(words),
+        anchor_at=lambda *words: did.append(words),
+    )  # fmt: skip
+    run, into = sealed_run(tmp_path), tmp_path / "into"
+    run.options = SimpleNamespace(
+        settings=lambda: Options.settings(options_of(tmp_path)), anchor=anchor, anchor_name="the anchor",
+        reference_baselines="baselines", root=tmp_path,
+    )  # fmt: skip
+    monkeypatch.setattr(sealed, "TemporaryFolder", lambda kind: SimpleNamespace(folder=into, remove="remove"))
+    monkeypatch.setattr(sealed, "open_session", lambda settings: did.append(settings.targets) or engine)
+    monkeypatch.setattr(git, "extract", lambda *words: words)
+    monkeypatch.setattr(sealed, "anchor_folder", lambda options, folder: folder / options.anchor)
+    cleanups, run.end = [], SimpleNamespace(begin=lambda *words: did.append(words))
+    run._config = SimpleNamespace(add_cleanup=cleanups.append)
+    next(run.pytest_sessionstart())
+    held = (("0123456789abcdef", "baselines", into, tmp_path), "base (0123456789)")
+    told = "sealed: tests run in a process that decides nothing; only static figures are compared"
+    begun = (engine, ("device", told), sealed.ExtraTargets())
+    assert did == [("cuda:90",), held, *([(into / "anchors", "the anchor")] if anchor else []), begun]
+    assert cleanups == ["remove", engine.close]
+    assert run.pytest_report_header() == ["kerntune: device", f"kerntune: {told}"]
+    assert run.pytest_collection() is True
+
+
+def options_of(root):
+    return Options(root, root / "baselines", Update.NONE, TuneMode.AUTO, Policy(), "kernels", (), None, None)
+
+
+def test_reports_of_tests_go_to_pytest(tmp_path, monkeypatch):
+    run, said = sealed_run(tmp_path), []
+    hook = SimpleNamespace(
+        pytest_runtest_logstart=lambda nodeid, location: said.append((nodeid, location)),
+        pytest_runtest_logreport=lambda report: said.append(report),
+    )
+    session = SimpleNamespace(config=SimpleNamespace(hook=hook), testscollected=0)
+    report = sealed._report("a.py::x", (), "")
+    monkeypatch.setattr(run, "_reports", lambda: [report, report])
+    assert run.pytest_runtestloop(session) is True
+    assert said == [("a.py::x", ("a.py", None, "x")), report] * 2
+    assert session.testscollected == 2
+
+
+@pytest.mark.parametrize("hook", ["pytest_sessionstart", "pytest_runtestloop"])
+def test_an_error_of_a_sealed_run_is_a_usage_error(tmp_path, monkeypatch, hook):
+    run = sealed_run(tmp_path)
+
+    def broken():
+        raise KerntuneError("no such commit")
+
+    for name in ("_open", "_reports"):
+        monkeypatch.setattr(run, name, broken)
+    with pytest.raises(pytest.UsageError, match=r"^no such commit$"):
+        next(run.pytest_sessionstart()) if hook == "pytest_sessionstart" else run.pytest_runtestloop(None)
+
+
+def test_its_pytest_reads_no_file_of_the_project(tmp_path, monkeypatch):
+    """But for the folders that the revision names for tests."""
+    seen = []
+    run = sealed_run(tmp_path)
+    run.testpaths = ["a", "b"]
+    monkeypatch.setattr(SealedRun, "of", lambda words, folder, environment: seen.append(words) or run)
+    monkeypatch.setattr(sealed, "_forget_project", lambda top: seen.append(top))
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-k 'a b'")
+    monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", raising=False)
+
+    def run_pytest(words, plugins):
+        ini = Path(words[0].removeprefix("--config-file="))
+        seen.extend([ini.read_text(), words[1:], plugins])
+        assert {k: v for k, v in os.environ.items() if k.startswith("PYTEST_")} == {
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"
+        }
+        return pytest.ExitCode.TESTS_FAILED
+
+    with monkeypatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("PYTEST_")]:
+            patch.setenv(name, os.environ[name])
+        patch.setattr(pytest, "main", run_pytest)
+        assert main(["--kerntune-sealed"]) == 1
+    assert seen == [
+        ["-k", "a b", "--kerntune-sealed"], tmp_path, "[pytest]\ntestpaths = a b\n", run.own_arguments, [run],
+    ]  # fmt: skip
+
+
+def test_it_is_a_run_of_pytest_of_its_own(tmp_path, monkeypatch):
+    run, did = sealed_run(tmp_path), []
+    monkeypatch.setattr(sealed, "RunEnd", lambda config, options: ("end", options))
+    config = SimpleNamespace(
+        option=SimpleNamespace(), addinivalue_line=lambda *words: did.append(words),
+        pluginmanager=SimpleNamespace(register=lambda *words: did.append(words)),
+    )  # fmt: skip
+    run.pytest_configure(config)
+    assert did == [("markers", sealed.SIGNATURE), (("end", run.options), "kerntune_end")]
+    assert config.option.kerntune_sealed is True

@@ -9,13 +9,17 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+import torch
 
 from kerntune.base.device import Target
+from kerntune.capture import Capture
+from kerntune.errors import CaptureError, CompileError
+from kerntune.gpu.fake_cuda.static_backend import StaticBackend
 from kerntune.referee import candidate_recorder
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.layouts import candidate_source
-from kerntune.referee.reasons import Reason
-from kerntune.referee.tasks import Fill, RecordAnswer, RecordTask, encoded
+from kerntune.referee.reasons import Reason, Refusal
+from kerntune.referee.tasks import Fill, PlainArgument, RecordAnswer, RecordTask, encoded
 
 KERNEL = """
 import torch, triton
@@ -42,7 +46,8 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def record(body: str, line: str = LINE) -> RecordAnswer:
         path = tmp_path / "candidate_under_test.py"
-        path.write_text(f"{KERNEL}def f(x):\n    {body}\n")
+        given = ", ".join(item.partition(":")[0] for item in line.split("; "))
+        path.write_text(f"{KERNEL}def f({given}):\n    {body}\n")
         task = RecordTask(candidate_source(f"{path}::f"), parse_line(line), Target.parse("cuda:90"))
         return msgspec.msgpack.decode(candidate_recorder.answer(encoded(task)), type=RecordAnswer)
 
@@ -62,6 +67,9 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         ("torch.empty_like(x).fill_(7)", "float32", 7),
         ("torch.ones_like(x).zero_()", "float32", 0.0),
         ("torch.full((50,), 3, dtype=torch.int32, device=x.device)", "int32", 3),
+        ("torch.full((50,), True, dtype=torch.bool, device=x.device)", "bool", 1),
+        ("torch.full_like(x, 5, pin_memory=False)", "float32", 5),
+        ("torch.zeros_like(x).copy_(torch.arange(50.)).fill_(3)", "float32", 3),
     ],
 )
 def test_filled_memory_is_told_by_its_number(recorded: Any, made: str, dtype: str, value: float) -> None:
@@ -78,6 +86,11 @@ def test_filled_memory_is_told_by_its_number(recorded: Any, made: str, dtype: st
         ("torch.tensor([2.0] * 50, device=x.device)", np.full(50, 2, "f4")),
         ("torch.empty_like(x).copy_(torch.arange(50))", np.arange(50, dtype="f4")),
         ("torch.zeros_like(x).copy_(torch.ones(50))", np.ones(50, "f4")),
+        (
+            "torch.empty(10, 5, device=x.device).t().copy_(torch.arange(50).reshape(5, 10))",
+            np.arange(50, dtype="f4").reshape(5, 10).T,
+        ),
+        ("torch.scalar_tensor(2.0, device=x.device)", np.full(1, 2, "f4")),
     ],
 )
 def test_memory_that_the_host_knows_is_a_constant(recorded: Any, made: str, content: np.ndarray) -> None:
@@ -93,37 +106,116 @@ def test_memory_without_content_is_none_of_them(recorded: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "operators"),
+    ("body", "operators", "unknown"),
     [
-        ("w = torch.empty_like(x); w[:10].zero_(); return run(x, w)", ("aten.zero_",)),
-        ("return run(x, x + 1)", ("aten.add",)),
-        ("return run(x, torch.zeros_like(x)) * 2", ("aten.mul",)),
-        ("return run(x, x.exp().exp())", ("aten.exp",)),
+        ("w = torch.empty_like(x); w[:10].zero_(); return run(x, w)", ("aten.zero_",), ()),
+        ("w = torch.empty_like(x); w[:10].copy_(torch.ones(10)); return run(x, w)", ("aten.copy_",), ()),
+        ("return run(x, torch.empty_like(x).copy_(torch.tensor(2.0)))", ("aten.copy_",), ()),
+        ("return run(x, torch.empty_like(x).copy_(x))", ("aten.copy_",), ()),
+        ("return run(x, x + 1)", ("aten.add",), (1,)),
+        ("return run(x, torch.zeros_like(x)) * 2", ("aten.mul",), (3,)),
+        ("return run(x, x.exp().exp())", ("aten.exp",), (1,)),
     ],
 )
-def test_what_torch_computes_is_named(recorded: Any, body: str, operators: tuple[str, ...]) -> None:
-    found = recorded(body)
-    assert found.call.operators == operators
+def test_what_torch_computes_is_named(
+    recorded: Any, body: str, operators: tuple[str, ...], unknown: tuple[int, ...]
+) -> None:
+    """Once. Of a part of a storage, and of the device's own numbers; a copy to more elements is no plain one."""
+    call = recorded(body).call
+    assert (call.operators, call.unknown, call.constants) == (operators, unknown, ())
+
+
+@pytest.mark.parametrize(
+    ("body", "fills"),
+    [
+        ("return run(run(x, x), torch.zeros_like(x))", (Fill(2, "float32", 0.0),)),
+        ("w = torch.ones_like(x); o = run(x, x); w.fill_(3); return run(o, w)", (Fill(2, "float32", 3),)),
+    ],
+)
+def test_memory_that_no_kernel_has_used_may_be_filled_between_launches(
+    recorded: Any, body: str, fills: tuple[Fill, ...]
+) -> None:
+    call = recorded(body).call
+    assert (call.fills, len(call.recording.launches)) == (fills, 2)
+
+
+def test_fixed_numbers_are_known_while_it_is_recorded(recorded: Any) -> None:
+    body = "return run(x, x) if [int(n[1, 0]), n.shape] == [8, (2, 1)] else None"
+    call = recorded(body, "x: f32[50]; n: i64[2,1] = [7, 8]").call
+    assert (len(call.results), call.operators) == (1, ())
+
+
+MODEL = """
+class ModelNew(torch.nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.ones(n))
+        self.register_buffer("b", torch.rand(n))
+
+    def forward(self, x):
+        return run(run(x, self.w.detach()), self.b)
+"""
+
+
+@pytest.mark.parametrize(
+    ("parameter", "inputs", "known"),
+    [("w: f32[50]", (0, 1), ["b"]), ("w: f32[49]", (0, 5), ["w", "b"]), ("w: f64[50]", (0, 5), ["w", "b"])],
+)
+def test_a_model_s_parameters_are_given_by_their_names(
+    parameter: str, inputs: tuple[int, ...], known: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where they are as they were described. What else the model draws, it draws with a seed of zero."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    path = tmp_path / "model_under_test.py"
+    path.write_text(KERNEL + MODEL)
+    case = parse_line(f"{LINE}; {parameter}")
+    case = msgspec.structs.replace(
+        case, arguments=case.arguments[:1], parameters={"w": 1, "no": 0}, init=(PlainArgument(50),)
+    )
+    task = RecordTask(candidate_source(str(path)), case, Target.parse("cuda:90"))
+    call = msgspec.msgpack.decode(candidate_recorder.answer(encoded(task)), type=RecordAnswer).call
+    sys.modules.pop("model_under_test", None)
+    assert call is not None
+    torch.manual_seed(0)
+    contents = {"w": np.ones(50, "f4").tobytes(), "b": torch.rand(50).numpy().tobytes()}
+    assert [c.data for c in call.constants] == [contents[name] for name in known]
+    assert (call.inputs, call.fills, call.unknown, call.operators) == (inputs, (), (), ())
+
+
+def test_constants_may_have_64_mib_together(recorded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert candidate_recorder.MOST_CONSTANT == 67_108_864
+    monkeypatch.setattr(candidate_recorder, "MOST_CONSTANT", 3 << 20)
+    body = "w = [torch.ones(n * 262_144 + {}).to(x.device) for n in (1, 2)]; return run(run(x, w[0]), w[1])"
+    assert len(recorded(body.format(0)).call.constants) == 2
+    refused = recorded(body.format(1)).refused
+    assert (refused.reason, refused.text) == (Reason.MEMORY.value, "constants have more than 3 MiB")
+
+
+def test_binaries_are_sent_where_they_are_loaded() -> None:
+    artifacts = {"a": b"\x7fELF\x02", "b": b"module {"}
+    assert candidate_recorder._needed(artifacts, False) == {"b": b"module {"}
+    assert candidate_recorder._needed(artifacts, True) == artifacts
 
 
 @pytest.mark.parametrize(
     ("body", "reason", "told"),
     [
-        ("return x * 2", Reason.OPERATOR, "torch's aten.mul compute instead"),
+        ("return x * 2 * 3 + 1", Reason.OPERATOR, "torch's aten.mul, aten.add compute instead"),
         ("return x", Reason.NO_LAUNCH, "the call launches nothing"),
-        ("o = run(x, x); o.zero_(); return run(x, o)", Reason.OPERATOR, "memory that a kernel has used is filled"),
-        ("o = run(x, x); o.copy_(torch.ones(50)); return run(x, o)", Reason.OPERATOR, "memory that a kernel has used"),
+        ("o = run(x, x); o.zero_(); return run(x, o)", Reason.OPERATOR,
+         "memory that a kernel has used is filled by torch"),
+        ("o = run(x, x); o.copy_(torch.ones(50)); return run(x, o)", Reason.OPERATOR,
+         "memory that a kernel has used is filled by torch"),
+        ("o = run(x, x); o = run(o, o); o.zero_(); return o", Reason.OPERATOR,
+         "memory that a kernel has used is filled by torch"),
         ("raise ValueError('a\\\\nb')", Reason.CANDIDATE_FAILED, "ValueError: a"),
         ("raise SystemExit(3)", Reason.CANDIDATE_FAILED, "SystemExit: 3"),
         ("return run(x, x) if x.sum() > 0 else x", Reason.VALUES, ""),
         ("k[(1,)](x, x, x, 50, BLOCK=48); return x", Reason.COMPILE, "power of 2"),
-        (
-            "torch.cuda.set_stream(torch.cuda.Stream()); return run(x, x)",
-            Reason.STREAMS,
-            "it calls torch.cuda.set_stream",
-        ),
+        ("torch.cuda.set_stream(torch.cuda.Stream()); torch.cuda.stream(None); return run(x, x)", Reason.STREAMS,
+         "it calls torch.cuda.set_stream, torch.cuda.stream"),
     ],
-)
+)  # fmt: skip
 def test_why_there_is_no_call(recorded: Any, body: str, reason: Reason, told: str) -> None:
     refused = recorded(body).refused
     assert refused.reason == reason.value
@@ -131,13 +223,36 @@ def test_why_there_is_no_call(recorded: Any, body: str, reason: Reason, told: st
 
 
 @pytest.mark.parametrize(
-    ("value", "results"),
-    [("o", 1), ("(o, [o, {'a': o}])", 3), ("None", 0), ("[3, 'x', o]", 1), ("[[[[[[[[o]]]]]]]]", 1),
-     ("[[[[[[[[[o]]]]]]]]]", 0)],
-)  # fmt: skip
-def test_results_are_the_tensors_in_what_it_returns(recorded: Any, value: str, results: int) -> None:
-    """In tuples, lists and dictionaries, eight deep."""
-    assert len(recorded(f"o = run(x, x); return {value}").call.results) == results
+    ("value", "results", "outline"),
+    [
+        ("o", 1, "tensor"),
+        ("(o, [x, {'b': o, 'a': x}])", 4, "(tensor, (tensor, {'a': tensor, 'b': tensor}))"),
+        ("None", 0, "None"),
+        ("[3, 'x', 0.5, True, o]", 1, "(3, 'x', 0.5, True, tensor)"),
+        ("[[[[[[[[[[[[[[[[o]]]]]]]]]]]]]]]]", 1, "(" * 16 + "tensor" + ")" * 16),
+    ],
+)
+def test_results_are_the_tensors_in_what_it_returns(recorded: Any, value: str, results: int, outline: str) -> None:
+    """In tuples, lists and dictionaries by their keys' order, sixteen deep; what else there is must be as it is."""
+    call = recorded(f"o = run(x, x); return {value}").call
+    assert (len(call.results), call.outline) == (results, outline)
+    storages = [call.recording.views[i].storage for i in call.results]
+    assert "'b'" not in value or storages == [storages[0], storages[1], storages[1], storages[0]]
+
+
+@pytest.mark.parametrize(
+    ("value", "reason", "told"),
+    [
+        ("[o, object()]", Reason.RESULT_COUNT, "it returns a object: tensors, numbers, sequences and mappings"),
+        ("[" * 17 + "o" + "]" * 17, Reason.RESULT_COUNT, "it returns deeply nested values"),
+        ("torch._neg_view(o)", Reason.RESULT_LAYOUT, "a result is negated or conjugated when it is read"),
+    ],
+)
+def test_what_is_returned_and_can_not_be_compared_is_refused(
+    recorded: Any, value: str, reason: Reason, told: str
+) -> None:
+    refused = recorded(f"o = run(x, x); return {value}").refused
+    assert (refused.reason, told in refused.text) == (reason.value, True)
 
 
 def test_arguments_by_place_and_by_name() -> None:
@@ -146,3 +261,46 @@ def test_arguments_by_place_and_by_name() -> None:
     assert candidate_recorder.arguments_of(case, ["X", "Y"]) == (["X", "Y"], {"a": 0.5, "b": "mean"})
     plain = msgspec.structs.replace(case, keywords=())
     assert candidate_recorder.arguments_of(plain, ["X", "Y"]) == (["X", "Y", 0.5, "mean"], {})
+
+
+@pytest.mark.parametrize(
+    ("missed", "unseen", "told"), [(["a", "b"], [], "a; b"), ([], ["c"], "c"), (["a"], ["c"], "a; c")]
+)
+def test_launches_that_were_not_seen_are_no_call(
+    missed: list[str], unseen: list[str], told: str, recorded: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def capture(*words: Any) -> Capture:
+        made = Capture(*words)
+        made.missed += missed
+        made.compiled.unseen += unseen
+        return made
+
+    monkeypatch.setattr(candidate_recorder, "Capture", capture)
+    refused = recorded("return run(x, x)").refused
+    assert (refused.reason, refused.text) == (Reason.UNSEEN.value, told)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "told"),
+    [
+        (CaptureError("it hides"), Reason.UNSEEN, "it hides"),
+        (CompileError("no tile"), Reason.COMPILE, "no tile"),
+        (KeyError("k"), Reason.CANDIDATE_FAILED, "KeyError: 'k'"),
+        (SystemExit(3), Reason.CANDIDATE_FAILED, "SystemExit: 3"),
+        (Refusal(Reason.SURVIVORS, "as it likes"), Reason.CANDIDATE_FAILED, "Refusal: as it likes"),
+    ],
+)
+def test_what_users_code_raises_is_a_reason(
+    error: BaseException, reason: Reason, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only that; and where it lies, on the error output."""
+    with pytest.raises(Refusal) as caught, candidate_recorder._users_code(StaticBackend((Target.parse("cuda:90"),))):
+        raise error
+    assert (caught.value.reason, str(caught.value)) == (reason, told)
+    assert ("raise error" in capsys.readouterr().err) == (reason is Reason.CANDIDATE_FAILED)
+
+
+def test_torch_s_streams_are_as_they_were(recorded: Any) -> None:
+    before = torch.cuda.stream, torch.cuda.set_stream
+    recorded("return run(x, x)")
+    assert (torch.cuda.stream, torch.cuda.set_stream) == before

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,29 +13,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerntune.base.device import Target, typical_device
-from kerntune.base.recording import Launch, Param, Recording, Storage, View, Zeros
 from kerntune.errors import MeasurementError
-from kerntune.gpu.base import binary_of_ptx
+from kerntune.gpu.program import Loader
 from kerntune.gpu.script import Script
 from kerntune.gpu.scripted import FakeGpu
-from kerntune.referee import candidate_speed, gpu_replay, sealing
+from kerntune.referee import candidate_speed, gpu_replay
 from kerntune.referee.candidate_speed import (
     MOST_KEPT,
     BudgetUsed,
     NotRepeatable,
-    RightCandidate,
     SealedPairs,
     drawn_rolls,
     variation_of,
 )
-from kerntune.referee.declared_inputs import content_of, drawn_distance, parse_line, rolled
-from kerntune.referee.hostile_recording import CheckedCall
+from kerntune.referee.declared_inputs import drawn_distance, parse_line, rolled
 from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.tasks import (
     DeviceAnswer,
-    ExpectedSeed,
     KeptExecution,
     LiveCall,
     ReplaySide,
@@ -48,89 +42,23 @@ from kerntune.referee.tasks import (
     Variation,
     encoded,
 )
-from kerntune.timing import paired_processes
 from kerntune.timing.worker.requests import PairRequest
+from tests.referee.computing_gpu import (
+    CALL,
+    CASE,
+    NBYTES,
+    POISON,
+    TARGET,
+    VARIATION,
+    Compute,
+    ComputingGpu,
+    Processes,
+    candidate,
+    right,
+    side,
+)
 
-TARGET = Target.parse("cuda:90")
-CASE = parse_line("x: f32[1024]")
-NBYTES = 4096
-POISON = b"\xf1\x7f" * 4
-FLIPPED = bytes(255 - i for i in range(256))
-
-Compute = Callable[[int, bytes], "bytes | None"]
-
-
-def right(number: int, x: bytes) -> bytes:
-    """All bits flipped."""
-    return x.translate(FLIPPED)
-
-
-class ComputingGpu(FakeGpu):
-    """Its launches run ``compute`` on the first argument's memory, and put what that gives into the last one's. The
-    number is that of the execution."""
-
-    def __init__(self, compute: Compute = right, beside: bool = False) -> None:
-        super().__init__(typical_device(TARGET), Script())
-        self.compute, self.beside, self.executions = compute, beside, 0
-        self.collected: list[Callable[[], None]] | None = None
-
-    def prepare(self, function: Any, grid: Any, params: Any, addresses: Sequence[int | None]) -> Callable[[], None]:
-        if function.binary.symbol != CALL.recording.binaries[0].symbol:  # one of kerntune's own kernels
-            return super().prepare(function, grid, params, addresses)
-        buffers = [b for a in addresses if a and (b := self._containing(a)) is not None]
-
-        def call() -> None:
-            if self.collected is not None:
-                self.collected.append(call)
-                return
-            self.executions += 1
-            found = self.compute(self.executions, self.read(buffers[0]))
-            if found is not None:
-                self.write(buffers[-1], found)
-            if self.beside:
-                next(self._buffers.between(buffers[-1].address + NBYTES, 1 << 62)).put_at(0, b"\0")
-            self._clock += 1_000_000.0
-
-        return call
-
-    def graph(self, work: Callable[[], None]) -> Any:
-        self.collected = calls = list[Callable[[], None]]()
-        try:
-            work()
-        finally:
-            self.collected = None
-
-        class Graph:
-            def replay(self) -> None:
-                for call in calls:
-                    call()
-
-        return Graph()
-
-
-def checked_call() -> CheckedCall:
-    binary = msgspec.structs.replace(binary_of_ptx("k", 4), arch="sm_90a")
-    launch = Launch("k", "", 0, (1, 1, 1), (Param("x", "*fp32", 0), Param("o", "*fp32", 1)), (0, 1), (0, 1))
-    storages = tuple(Storage(NBYTES, "float32", Zeros(), read=True, written=True) for _ in range(2))
-    views = tuple(View(i, "float32", (1024,), (1,)) for i in range(2))
-    recording = Recording(TARGET, (launch,), (binary,), storages, views)
-    return CheckedCall(recording, {binary.sha256: b"\x7fELF"}, (0,), (views[1],), (), ())
-
-
-CALL = checked_call()
-VARIATION = variation_of(CASE, CALL)
-
-
-def side(content: bytes) -> ReplaySide:
-    return ReplaySide(CALL.recording, CALL.artifacts, CALL.contents((content,)), (), POISON)
-
-
-@pytest.fixture(autouse=True)
-def turn_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    descriptor = os.open(tmp_path / "turn", os.O_RDWR | os.O_CREAT)
-    monkeypatch.setattr(sealing, "turn_file", descriptor)
-    yield
-    os.close(descriptor)
+pytestmark = pytest.mark.usefixtures("turn_file")
 
 
 # contents
@@ -217,31 +145,6 @@ def test_digests_where_the_whole_is_not_asked_for() -> None:
 
 
 # times
-
-
-class Processes:
-    """Answers as sealed processes do, each on a device of its own."""
-
-    def __init__(self, compute: Compute, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.roles: list[str] = []
-        monkeypatch.setattr(gpu_replay, "_gpu_for", lambda task: ComputingGpu(compute))
-        for name, value in (("BLOCKS", 6), ("MORE_UNKNOWN_BLOCKS", 6), ("MORE_UNKNOWN", 2)):
-            monkeypatch.setattr(paired_processes, name, value)
-        self._compute = compute
-
-    def ask(self, role: str, task: Any, *args: Any, **words: Any) -> Answered:
-        self.roles.append(role)
-        if role == "time":
-            return Answered(gpu_replay.timed(encoded(task)), SealedEnd(), "")
-        return Answered(encoded(gpu_replay._replayed(ComputingGpu(self._compute), task)), SealedEnd(), "")
-
-
-def candidate(deadline: float = float("inf"), repeatable: bool = True) -> RightCandidate:
-    contents = [content_of(CASE.tensors[0], seed) for seed in range(5)]
-    expected = tuple(ExpectedSeed((c,), ()) for c in contents)
-    results = tuple((right(0, c), c) for c in contents)
-    source = UserCallable("r.py", "f", FUNCTION)
-    return RightCandidate(CASE, CALL, source, CALL, expected, results, repeatable, [POISON] * 5, deadline)
 
 
 def timed(compute: Compute, monkeypatch: pytest.MonkeyPatch, **words: Any) -> tuple[SealedPairs, str]:
@@ -359,6 +262,41 @@ def test_changed_first_contents_are_seen() -> None:
     assert not sources.damaged()
     gpu.write_at(sources._buffers[0], 5, memoryview(b"\0\1"))
     assert sources.damaged()
+
+
+@pytest.mark.parametrize("side_of_two", [0, 1])
+def test_first_contents_of_either_side_are_checked(side_of_two: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[gpu_replay.VariedSources] = []
+
+    class Noted(gpu_replay.VariedSources):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            made.append(self)
+
+    def compute(number: int, x: bytes) -> bytes:
+        if number == 9:
+            gpu.write_at(made[side_of_two]._buffers[0], 7, memoryview(b"\0\1\2"))
+        return right(number, x)
+
+    gpu = ComputingGpu(compute)
+    monkeypatch.setattr(gpu_replay, "VariedSources", Noted)
+    monkeypatch.setattr(gpu_replay, "_gpu_for", lambda task: gpu)
+    task = TimeTask(side(os.urandom(NBYTES)), side(os.urandom(NBYTES)), (1,), VARIATION, (8,), 2, True, 2, 1)
+    assert msgspec.msgpack.decode(gpu_replay.timed(encoded(task)), type=TimeAnswer).damaged
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize("ns", [20_000.0, 300_000.0])
+def test_a_slot_of_either_side_begins_with_no_persisting_lines(ns: float) -> None:
+    gpu, content = ComputingGpu(ns=ns), os.urandom(NBYTES)
+    task = TimeTask(side(content), side(content), (1,), VARIATION, (8,), 2, True, 2, 1)
+    sources = gpu_replay.VariedSources(gpu, task.candidate, VARIATION)
+    candidate = gpu_replay.VariedProgram(Loader(gpu), task, sources, random.Random(1))
+    for slot in gpu_replay.ReplayedReference(Loader(gpu), side(content)).slots(candidate):
+        del gpu.did[:]
+        slot.enqueue()()
+        assert gpu.did[0] == "reset"
+        assert gpu.did.count("reset") == (1 if ns < 200_000.0 else slot.protocol.runs_per_slot)
 
 
 def test_both_sides_have_other_contents(monkeypatch: pytest.MonkeyPatch) -> None:

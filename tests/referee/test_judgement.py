@@ -30,7 +30,7 @@ from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.roles import ROLES
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.sealing import landlock_version
-from kerntune.referee.tasks import CallRefused, Constant, RecordAnswer, encoded
+from kerntune.referee.tasks import CallRefused, Constant, ExpectedResult, ExpectedSeed, RecordAnswer, encoded
 from kerntune.referee.verdicts import CandidateVerdict, Word
 
 CORPUS = Path(__file__).parents[2] / "benchmarks" / "judge"
@@ -258,11 +258,13 @@ def test_a_candidate_that_hangs_is_late(sealed_bench: Bench, monkeypatch: pytest
 def test_the_order_of_processes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """All recordings, then seeds, then the reference's results, then replays with one seed's inputs each."""
     steps: list[str] = []
+    limits: dict[str, tuple[tuple[str, ...], float, int]] = {}
     ask, drawn = bench.processes.ask, judgement.secrets.randbits
 
-    def asked(role: str, *args: object, **words: object) -> object:
+    def asked(role: str, task: object, *args: Any, **words: Any) -> object:
         steps.append(role)
-        return ask(role, *args, **words)  # type: ignore[arg-type]
+        limits[role] = args[:3]
+        return ask(role, task, *args, **words)
 
     monkeypatch.setattr(bench.processes, "ask", asked)
     monkeypatch.setattr(
@@ -271,6 +273,11 @@ def test_the_order_of_processes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -
     judge(f"{CORPUS}/honest.py::add", ADD, [LINE, "x: f32[64]; y: f32[64]"], bench=bench)
     one = ["expect", *["replay"] * (5 + 6)]
     assert steps == [*["record"] * 4, *["seed"] * 2 * (5 + 6), *one, *one]
+    own = (str(CORPUS),)
+    assert (limits["record"], limits["expect"]) == ((own, 120.0, 1 << 28), (own, 300.0, 1 << 32))
+    readable, seconds, most = limits["replay"]
+    assert (readable, most) == ((), 3 * 4 * 64 + 3 * 64 + (1 << 20))
+    assert 5 < seconds < 15
 
 
 @pytest.mark.slow
@@ -375,12 +382,29 @@ def test_inputs_that_a_forged_recording_does_not_name_must_change(sealed_bench: 
          Reason.ANSWER, "\\u001b[31mred"),
         (Answered(encoded(RecordAnswer(refused=CallRefused(Reason.STREAMS.value, "y" * 2000))), SealedEnd(), ""),
          Reason.STREAMS, "y" * 1000),
+        (Answered(encoded(RecordAnswer(refused=CallRefused(Reason.ROOFLINE.value, "a\nFASTER"))), SealedEnd(), ""),
+         Reason.ANSWER, "a FASTER"),
     ],
 )  # fmt: skip
 def test_what_a_recorder_that_gave_no_call_is_refused_for(answered: Answered, reason: Reason, told: str) -> None:
     with pytest.raises(Refusal) as refused:
         judgement._call_of(answered)
     assert (refused.value.reason, str(refused.value)) == (reason, told)
+
+
+@pytest.mark.parametrize(
+    ("natives", "reason", "told"),
+    [
+        ((b"", b""), Reason.DEGENERATE, "no result of the reference has an element"),
+        ((), Reason.REFERENCE, "its results are none, which can't be judged"),
+    ],
+)
+def test_a_reference_without_numbers_is_no_evidence(natives: tuple[bytes, ...], reason: Reason, told: str) -> None:
+    results = tuple(ExpectedResult("float32", (len(x) // 4,), (1,), x) for x in natives)
+    with pytest.raises(Refusal) as refused:
+        judgement._check_reference([ExpectedSeed((), results), ExpectedSeed((), results)])
+    assert (refused.value.reason, str(refused.value)) == (reason, told)
+    judgement._check_reference([ExpectedSeed((), (*results, ExpectedResult("float32", (1,), (1,), b"1234")))])
 
 
 def test_what_must_move_are_inputs_that_are_read_whole() -> None:
@@ -392,11 +416,17 @@ def test_what_must_move_are_inputs_that_are_read_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "told"), [((), ()), ((10, 3000), ("3 kB, 10 B",)), ([1] * 9, (", ".join(["1 B"] * 8),))]
+    ("sizes", "told"),
+    [
+        ((), ()),
+        ((10, 3000), ("2 constants of 3.01 kB made before the launches, the largest: 3 kB, 10 B",)),
+        ([1] * 9, (f"9 constants of 9 B made before the launches, the largest: {', '.join(['1 B'] * 8)}",)),
+    ],
 )
-def test_constants_are_told_by_their_size(sizes: tuple[int, ...], told: tuple[str, ...]) -> None:
-    call = SimpleNamespace(constants=[Constant(i, bytes(n)) for i, n in enumerate(sizes)])
-    told = tuple(f"constants made before the launches: {text}" for text in told)
+def test_constants_that_launches_get_are_told_by_their_size(sizes: tuple[int, ...], told: tuple[str, ...]) -> None:
+    constants = [*(Constant(i, bytes(n)) for i, n in enumerate(sizes)), Constant(99, bytes(10_000))]
+    launches = [SimpleNamespace(reads=(i,)) for i in range(len(sizes))]
+    call = SimpleNamespace(constants=constants, recording=SimpleNamespace(launches=launches))
     assert judgement._constants(call) == told  # type: ignore[arg-type]
 
 

@@ -14,6 +14,7 @@ from kerntune.referee.layouts import (
     FUNCTION,
     GPU_MODE,
     KERNELBENCH,
+    UsersFolder,
     candidate_source,
     defined_names,
     literal_inputs,
@@ -68,6 +69,8 @@ def test_makes_inputs_asks_for_the_layouts_function(tmp_path: Path) -> None:
         ("def f(:", "::f", "no Python"),
         ("x = 1\0", "::x", "no Python"),
         ("(" * 3000, "::f", "no Python"),
+        ("# coding: punycode\ndef f(): pass-", "::f", "its encoding is punycode; save it as UTF-8"),
+        ("# coding: nothing\ndef f(): pass", "::f", "no Python"),
     ],
 )
 def test_what_cannot_be_read_is_told(tmp_path: Path, text: str, spec: str, told: str) -> None:
@@ -79,6 +82,11 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(layouts, "MOST_SOURCE", 10)
     with pytest.raises(UsageError, match="more than"):
         candidate_source(write(tmp_path, "def f(): pass") + "::f")
+
+
+@pytest.mark.parametrize("start", ["", "\ufeff", "# coding: utf-8\n", "# -*- coding: UTF8 -*-\n"])
+def test_utf_8_is_read(tmp_path: Path, start: str) -> None:
+    assert candidate_source(write(tmp_path, f"{start}def f(): pass  # \u00e9") + "::f").name == "f"
 
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
@@ -112,7 +120,8 @@ def test_files_beside_a_reference_stand_for_nothing_that_is_installed(tmp_path: 
     value, *others = load(candidate_source(write(tmp_path, text, "task_file.py") + "::f")).f()
     assert value == 3
     assert not any(Path(str(module.__file__)).is_relative_to(tmp_path) for module in others)
-    assert sys.path[-1] == str(tmp_path)
+    assert sys.meta_path[-1] == UsersFolder(str(tmp_path))
+    assert str(tmp_path) not in sys.path
 
 
 def test_a_users_file_takes_no_name_of_another_module(tmp_path: Path, imports: None) -> None:

@@ -15,7 +15,7 @@ from kerntune.referee import reference_results
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.layouts import reference_source
 from kerntune.referee.reasons import Reason
-from kerntune.referee.tasks import DescribeTask, ExpectAnswer, ExpectTask, PlainArgument, TensorAt, encoded
+from kerntune.referee.tasks import MUCH, DescribeTask, ExpectAnswer, ExpectTask, PlainArgument, TensorAt, encoded
 
 TASK = f"{Path(__file__).parents[2]}/benchmarks/judge/kernelbench_task.py"
 
@@ -52,6 +52,20 @@ def test_results_are_computed_twice(tmp_path: Path) -> None:
     assert (seed.contents, seed.changed) == ((), (None, None)), "who asks has the contents"
 
 
+@pytest.mark.parametrize(("nbytes", "count"), [(MUCH, 3), (MUCH - 1, 1)])
+def test_large_inputs_are_a_process_s_each(nbytes: int, count: int) -> None:
+    contents = tuple((bytes([i]) * (nbytes - 5), bytes(5)) for i in range(3))
+    task = ExpectTask(reference_source(f"{TASK}::Model"), parse_line("x: u8[9] < 5"), (7, 8, 9), contents, True)
+    found = task.by_seed()
+    assert len(found) == count
+    assert tuple(seed for one in found for seed in one.seeds) == task.seeds
+    assert tuple(c for one in found for c in one.contents) == contents
+    assert all(
+        msgspec.structs.replace(one, seeds=(), contents=()) == msgspec.structs.replace(task, seeds=(), contents=())
+        for one in found
+    )
+
+
 def test_whole_numbers_are_not_computed_wider(tmp_path: Path) -> None:
     whole = np.arange(6, dtype="i4")
     (seed,) = expected(tmp_path, "return (i * 2, i > 2)", "i: i32[6] < 9", whole).seeds
@@ -75,8 +89,24 @@ def test_what_can_not_be_computed_in_double_precision_has_one_result(tmp_path: P
     assert (seed.results[0].native, seed.results[0].wide) == (X.tobytes(), None)
 
 
+def test_how_results_lie_in_what_is_returned(tmp_path: Path) -> None:
+    """By keys in order; numbers as they are, views that negate as their values."""
+    (seed,) = expected(tmp_path, "return {'b': x, 'a': (torch._neg_view(x), 3)}", "x: f32[6]", X).seeds
+    assert seed.outline == "{'a': (tensor, 3), 'b': tensor}"
+    assert [r.native for r in seed.results] == [(-X).tobytes(), X.tobytes()]
+
+
 @pytest.mark.parametrize(
-    ("body", "told"), [("raise KeyError('k')", "KeyError: 'k'"), ("raise SystemExit(2)", "SystemExit: 2")]
+    ("body", "told"),
+    [
+        ("raise KeyError('k')", "KeyError: 'k'"),
+        ("raise SystemExit(2)", "SystemExit: 2"),
+        ("return x + torch.rand(6)", "ValueError: it draws random numbers of torch's: which ones, its inputs must say"),
+        (
+            "return x, object()",
+            "TypeError: it returns a object: tensors, numbers, sequences and mappings can be compared",
+        ),
+    ],
 )
 def test_a_reference_that_fails_says_why(tmp_path: Path, body: str, told: str) -> None:
     refused = expected(tmp_path, body, "x: f32[6]", X).refused
@@ -108,6 +138,39 @@ def test_parameters_are_drawn_about_what_they_are_made_with() -> None:
         x = x.reshape(16, 128).astype("f8")
         wide = x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * weight + bias
         assert np.frombuffer(seed.results[0].wide or b"", "f8").reshape(16, 128) == pytest.approx(wide, rel=1e-12)
+
+
+MODEL = """
+import random, numpy, torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.ones(4))
+
+    def forward(self, x):
+        self.mean.mul_(2)
+        return x + self.mean
+
+def get_inputs():
+    return [torch.tensor([random.random(), numpy.random.rand(), float(torch.rand(())), 1.0])]
+"""
+
+
+def test_what_a_model_changes_of_its_buffers_is_told(tmp_path: Path) -> None:
+    """It has copies of what it was given. Python's and NumPy's generators give each seed numbers of its own."""
+    path = tmp_path / "reference_under_test.py"
+    path.write_text(MODEL)
+    source = reference_source(str(path))
+    (case,) = answered(DescribeTask(source, ({},))).cases
+    one, other, again = answered(ExpectTask(source, case, (1, 1 << 40, 1))).seeds
+    before, changed = np.frombuffer(one.contents[1], "f4"), one.changed[1]
+    assert changed is not None
+    assert np.frombuffer(changed.native, "f4") == pytest.approx(before * 2)
+    assert one.changed[0] is None
+    assert one.contents == again.contents
+    same = np.frombuffer(one.contents[0], "f4") == np.frombuffer(other.contents[0], "f4")
+    assert same.tolist() == [False, False, False, True]
 
 
 @pytest.mark.parametrize(

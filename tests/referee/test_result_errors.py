@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 
-from kerntune.base.recording import View
+from kerntune.base.device import Target
+from kerntune.base.recording import Recording, View
+from kerntune.referee import hostile_recording, result_errors
 from kerntune.referee.declared_inputs import parse_line
+from kerntune.referee.hostile_recording import CheckedCall
 from kerntune.referee.result_errors import ROUNDOFF, SMALLEST, ResultError, error_of, hardly_varies, longest_sum, taken
-from kerntune.referee.tasks import ExpectedResult
+from kerntune.referee.tasks import CaseInputs, ExpectedResult
 
 POISON = b"\xff\x7f" * 4
 CASE = parse_line("a: f16[32,512]; b: f16[512,16]")
@@ -21,7 +25,7 @@ STOCK = EXACT.astype(np.float16)
 
 
 def expected(wide: np.ndarray | None = EXACT, native: np.ndarray = STOCK) -> ExpectedResult:
-    dtype = {"f2": "float16", "f4": "float32", "i4": "int32"}[native.dtype.str[1:]]
+    dtype = {"f2": "float16", "f4": "float32", "f8": "float64", "i4": "int32"}[native.dtype.str[1:]]
     strides = tuple(s // native.itemsize for s in native.strides)
     data = None if wide is None else wide.tobytes()
     return ExpectedResult(dtype, native.shape, strides, native.tobytes(), data)
@@ -61,13 +65,31 @@ def test_a_narrower_accumulator_is_wrong() -> None:
 
 def test_rounding_to_the_farther_neighbour_is_wrong_though_no_element_is_off_by_much() -> None:
     away = np.where(EXACT > STOCK, np.float16(np.inf), np.float16(-np.inf))
-    assert "is what rounding explains" in error(np.nextafter(STOCK, away)).wrong
+    told = "its error is 0.00057 of its size; 0.00042 is what rounding explains"
+    assert error(np.nextafter(STOCK, away)).wrong == told
 
 
 def test_one_wrong_element_is_found_and_named() -> None:
     wrong = STOCK.copy()
     wrong[3, 5] += np.float16(2)
-    assert "[3, 5]" in error(wrong).wrong
+    assert error(wrong).wrong == (
+        "1 of 512 elements are off by more than rounding explains, the most at [3, 5]: -23.5156, not -25.5215"
+    )
+
+
+def test_the_most_wrong_element_is_named_by_its_place_beside_nan() -> None:
+    """And where the stock operator is finite but float64 isn't, nothing is compared."""
+    ones = np.ones((3, 21), np.float32)
+    ones[0, 0] = np.nan
+    wide = ones.astype(np.float64)
+    wide[1, 0] = np.inf
+    found = ones.copy()
+    found[1, 0], found[2, 19], found[2, 20] = 7.0, 1.5, 2.0
+    assert error(found, expected(wide, ones)).wrong == (
+        "2 of 63 elements are off by more than rounding explains, the most at [2, 20]: 2, not 1"
+    )
+    found[2, 19:] = 1
+    assert error(found, expected(wide, ones)).wrong == ""
 
 
 def test_small_elements_are_not_excused_by_large_ones() -> None:
@@ -96,7 +118,13 @@ def test_infinities_and_nan_must_be_where_the_reference_has_them() -> None:
     for at, value in (((0, 0), 0.0), ((1, 1), -np.inf), ((1, 1), np.nan), ((2, 2), np.nan)):
         other = native.copy()
         other[at] = value
-        assert error(other, want).wrong
+        assert error(other, want) == ResultError(
+            0, "float16", size=1.0,
+            wrong="1 elements are infinite or NaN where they must not be, or the other way round, first at "
+            f"{list(at)}: {value:.6g}",
+        )  # fmt: skip
+    nothing = np.full(3, np.nan, np.float16)
+    assert error(nothing, expected(None, nothing)) == ResultError(0, "float16")
 
 
 def test_what_nothing_has_written_is_seen() -> None:
@@ -116,7 +144,8 @@ def test_whole_numbers_must_be_equal() -> None:
     assert error(native, want).wrong == ""
     other = native.copy()
     other[4] += 1
-    assert error(other, want).wrong == "1 of 12 elements differ"
+    assert error(native, want) == ResultError(0, "int32", size=1.0)
+    assert error(other, want) == ResultError(0, "int32", size=1.0, wrong="1 of 12 elements differ")
 
 
 def test_a_result_that_zeros_would_nearly_be_says_nothing() -> None:
@@ -129,18 +158,25 @@ def test_where_the_reference_has_zeros_only_zeros_are_right() -> None:
     zeros = np.zeros((4, 4), np.float32)
     want = expected(zeros.astype(np.float64), zeros)
     assert error(zeros, want).wrong == ""
-    assert error(zeros + np.float32(1e-20), want).wrong
+    told = "elements up to 1e-20 where the reference has zeros"
+    assert error(zeros + np.float32(1e-20), want) == ResultError(0, "float32", wrong=told)
 
 
 def test_strided_results_are_taken_from_their_places() -> None:
     memory = np.arange(24, dtype=np.uint16)
     found = taken(memory.tobytes(), View(0, "float16", (2, 3), (8, 2), offset_bytes=4))
     assert found.tolist() == [[2, 4, 6], [10, 12, 14]]
+    backwards = taken(memory.tobytes(), View(0, "float16", (3,), (-1,), offset_bytes=4))
+    assert backwards.tolist() == [2, 1, 0]
+    assert taken(bytes([1, 2, 3]), View(0, "int8", (), (), offset_bytes=2)).tolist() == 3
+    assert taken(bytes([1, 2, 3]), View(0, "int8", (1, 2), (9, 2))).tolist() == [[1, 3]]
+    assert taken(b"", View(0, "float64", (2, 0), (0, 1))).shape == (2, 0)
 
 
 def test_the_longest_sum_is_the_largest_dimension_or_the_ratio() -> None:
     assert longest_sum(CASE, (32, 16)) == 512
-    assert longest_sum(CASE, (1,)) == 32 * 512
+    assert longest_sum(CASE, (1,)) == longest_sum(CASE, (0, 7)) == 32 * 512
+    assert longest_sum(parse_line("x: f32[1]"), (2,)) == longest_sum(CaseInputs("", (), ()), (3,)) == 1
 
 
 @pytest.mark.parametrize("dtype", ROUNDOFF)
@@ -178,18 +214,200 @@ def test_which_results_say_something(allowed: float, size: float, dtype: str, si
     assert ResultError(0, dtype, rms_allowed=allowed, size=size).significant is significant
 
 
+UNIT = 2.0**-24
+"""Half of the last place of 1 in float32, in which sums are added up."""
+
+HALF, DOUBLE = 2.0**-11, 2.0**-53
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "off", "count", "terms", "alone", "rms_allowed", "worst_allowed"),
+    [
+        ("f4", 1.0, 0, 63, 4096, False, 2 * (0.42 + 64) * UNIT, (6 * 64 + 3) * UNIT),
+        ("f4", 2.0, 0, 63, 4096, False, 2 * (0.42 + 64) * UNIT, (6 * 64 + 3) * UNIT),
+        ("f4", 1.0, 0, 63, 4096, True, 2 * (0.42 + 2 * 64) * UNIT, (6 * 2 * 64 + 3) * UNIT),
+        ("f4", 1.0, 8, 63, 1, False, 2 * (8 / 63**0.5 + 1) * UNIT, (6 * (7 + 1) + 3) * UNIT),
+        ("f4", 1.0, 32, 64, 1 << 20, False, 2 * (4 + 32 * 4) * UNIT, (6 * (31 + 32 * 4) + 3) * UNIT),
+        ("f8", 1.0, 0, 63, 16, False, 2 * (0.42 + 4) * DOUBLE, (6 * 4 + 3) * DOUBLE),
+        ("f2", 2.0**-24, 0, 63, 1, False, 2 * (0.42 * HALF + UNIT + 1), 6 * (UNIT + 1) + 3 * HALF),
+    ],
+)
+def test_what_the_stock_operator_is_off_by_is_allowed(
+    dtype: str, value: float, off: int, count: int, terms: int, alone: bool, rms_allowed: float, worst_allowed: float
+) -> None:
+    """Of equal elements; the stock operator's first one is off by so many units. The smallest number is always
+    allowed."""
+    exact = np.full(count, value)
+    stock = exact.astype(dtype)
+    stock[0] += off * UNIT
+    want = expected(None if alone else exact, stock)
+    view = View(0, want.dtype, (count,), (1,))
+    found = error_of(0, exact.astype(dtype).tobytes(), view, want, parse_line(f"x: f32[{terms}]"), POISON)
+    assert (found.rms_allowed, found.worst_allowed) == pytest.approx((rms_allowed, worst_allowed), rel=1e-6)
+
+
+@pytest.mark.parametrize(("off", "wrong"), [(386, False), (388, True)])
+def test_one_element_may_be_off_by_what_is_allowed(off: int, wrong: bool) -> None:
+    """By 387 units, see above."""
+    exact = np.ones(63)
+    found = exact.astype("f4")
+    found[7] += off * UNIT
+    case, view = parse_line("x: f32[4096]"), View(0, "float32", (63,), (1,))
+    assert bool(error_of(0, found.tobytes(), view, expected(exact, exact.astype("f4")), case, POISON).wrong) is wrong
+
+
+@pytest.mark.parametrize(
+    ("count", "magnitude", "own", "sums", "allowed"),
+    [
+        (64, 1.0, 0.0, 0.0, 2 * 0.42 * HALF),
+        (64, 5.0, 0.0, 0.0, 2 * 0.42 * HALF),
+        (64, 1.0, 2.0**-10, 2.0**-12, 2 * (2.0**-10 + 2.0**-12)),
+        (64, 1.0, 2.0**-10, 1.0, 2 * 33 * 2.0**-10),
+        (64, 1.0, 0.0, 1.0, 2 * 0.42 * (HALF + 32 * UNIT)),
+        (64, 2.0**-13 * 1.01, 0.0, 0.0, 2 * 0.42 * HALF),
+        (64, 2.0**-13, 0.0, 0.0, 1e9),
+        (63, 1.0, 0.0, 0.0, 1e9),
+    ],
+)
+def test_what_a_typical_element_may_be_off_by(
+    count: int, magnitude: float, own: float, sums: float, allowed: float
+) -> None:
+    """Of float16, relative to its size. Elements up to 2**-13 have fewer digits, and of fewer than 64 none is
+    typical."""
+
+    def told(off: float) -> str:
+        errors = (np.full(count, off * magnitude), np.full(count, own * magnitude))
+        return result_errors._typical_wrong(*errors, np.full(count, magnitude), HALF, sums, "float16")
+
+    assert told(0.98 * allowed) == ""
+    words = f"half of its elements are off by {1.02 * allowed:.2g} of their size; {allowed:.2g} is what rounding"
+    assert told(1.02 * allowed) == (f"{words} explains" if allowed < 1 else "")
+
+
+@pytest.mark.parametrize("count", [100, 101])
+def test_of_many_elements_some_are_drawn(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[tuple[int, int, int]] = []
+
+    class Chance:
+        def integers(self, *words: int) -> np.ndarray:
+            drawn.append(words)  # type: ignore[arg-type]
+            return np.arange(70)
+
+    monkeypatch.setattr(result_errors, "SAMPLED", 100)
+    monkeypatch.setattr(np.random, "default_rng", Chance)
+    wrong_first = np.where(np.arange(count) < 40, 1.0, 0.0)
+    errors = wrong_first, np.zeros(count), np.ones(count)
+    told = result_errors._typical_wrong(*(x.reshape(1, -1) for x in errors), HALF, 0.0, "float16")
+    assert bool(told) is (count > 100), "most of those that are drawn, of all the smaller part"
+    assert drawn == [(0, 101, 100)] * (count > 100)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "root"), [([], 0.0), ([0.0, 0.0], 0.0), ([3.0, 4.0], 12.5**0.5), ([[1e200], [1e200]], 1e200)]
+)
+def test_root_mean_squares(numbers: list[float], root: float) -> None:
+    """Squares of large numbers are no infinities."""
+    assert result_errors._rms(np.array(numbers, "f8")) == pytest.approx(root)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "strides", "offset"), [("float32", (2,), 4), ("float64", (1,), 4), ("int8", (3,), 7)]
+)
+def test_poison_is_known_wherever_a_view_begins(dtype: str, strides: tuple[int, ...], offset: int) -> None:
+    poison = bytes(range(1, 9))
+    content, view = bytearray(poison * 6), View(0, dtype, (5,), strides, offset)
+    want = ExpectedResult(dtype, (5,), (1,), bytes(5 * hostile_recording.ITEM_BYTES[dtype]))
+
+    def unwritten() -> bool:
+        return error_of(2, bytes(content), view, want, CASE, poison).unwritten
+
+    told = ResultError(2, dtype, wrong="nothing of it is written", unwritten=True)
+    assert error_of(2, bytes(content), view, want, CASE, poison) == told
+    for at in (offset, hostile_recording.extent(view)[1] - 1):
+        content[at] ^= 128
+        assert not unwritten()
+        content[at] ^= 128
+    assert unwritten()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ({}, {}, ""),
+        ({1: 1.0, 2: 5}, {1: 1.0 + 2 * UNIT, 2: 5}, ""),
+        ({2: 5}, {1: 9.0, 2: 5}, ""),
+        ({1: 1.0}, {1: 1.5}, "result 0 is another than before: 64 of 64 elements are off by more than rounding "
+         "explains, the most at [0]: 1.5, not 1"),
+        ({1: 1.0, 2: 5}, {1: 1.0, 2: 6}, "result 1 is another than before: its elements are others"),
+        ({0: 1.0}, {0: 3.0}, "input x is another than before: 64 of 64 elements are off by more than rounding "
+         "explains, the most at [0]: 3, not 1"),
+    ],
+)  # fmt: skip
+def test_what_two_executions_leave_may_differ_by_rounding(
+    before: dict[int, float], after: dict[int, float], told: str
+) -> None:
+    """Of results and of inputs; storages that weren't kept are left out. Whole numbers don't round."""
+    kinds = ("float32", "float32", "int32")
+    results = tuple(View(i, kinds[i], (64,), (1,)) for i in (1, 2))
+    call = CheckedCall(Recording(Target.parse("cuda:90"), (), (), (), ()), {}, (0, None), results, (), ())
+    case = parse_line("x: f32[64]; y: f32[64]")
+    contents = ({i: np.full(64, n, kinds[i]).tobytes() for i, n in side.items()} for side in (before, after))
+    assert result_errors.difference_of(case, call, *contents) == told
+
+
+def test_what_is_not_said_of_an_error_is_nothing() -> None:
+    assert msgspec.structs.astuple(ResultError(3, "int8")) == (3, "int8", 0.0, 0.0, 0.0, 0.0, 0.0, "", False)
+
+
 def results(*arrays: np.ndarray) -> list[list[ExpectedResult]]:
     return [[expected(a.astype(np.float64), a.astype(np.float32))] for a in arrays]
 
 
-def test_results_that_hardly_vary_are_no_evidence() -> None:
-    varying = [CHANCE.standard_normal(50) for _ in range(3)]
-    assert hardly_varies(results(*varying)) == ""
-    assert "same number everywhere" in hardly_varies(results(*[np.full(50, 1 / 256)] * 3))
-    assert "same for all inputs" in hardly_varies(results(varying[0], varying[0], varying[0]))
-    assert "no finite number" in hardly_varies(results(*[np.full(50, np.nan)] * 3))
-    whole = [[expected(None, np.full(5, n, np.int32))] for n in (1, 1, 1)]
-    assert hardly_varies(whole)
+EVERYWHERE, ALWAYS = "result 0 is the same number everywhere", "result 0 is the same for all inputs"
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("seeds", "told"),
+    [
+        ([[1.0, 2.0], [3.0, 5.0], [1.0, 2.0]], ""),
+        ([[1.0, 2.0]], ""),
+        ([[1.0, 1.0 + 4 * UNIT], [5.0, 5.0]], EVERYWHERE),
+        ([[1.0, 1.0 + 6 * UNIT], [5.0, 5.0]], ""),
+        ([[-1.0, -1.0 - 4 * UNIT], [5.0, 5.0]], EVERYWHERE),
+        ([[1.0, 2.0], [1.0 + 4 * UNIT, 2.0]], ALWAYS),
+        ([[1.0, 2.0], [1.0 + 6 * UNIT, 2.0]], ""),
+        ([[1.0, 2.0], [1.0, 2.0], [1.0, 3.0]], ""),
+        ([[1.0], [2.0]], ""),
+        ([[1.0], [1.0]], ALWAYS),
+        ([[NAN, NAN], [NAN, NAN]], "result 0 has no finite number"),
+        ([[NAN, NAN], [1.0, 2.0]], ""),
+        ([[NAN, 1.0], [NAN, 2.0]], EVERYWHERE),
+        ([[NAN, 1.0, np.inf, 2.0], [NAN, 1.0, np.inf, 2.0]], ALWAYS),
+        ([[NAN, 1.0, np.inf, 2.0], [NAN, 1.0, -np.inf, 2.0]], ""),
+        ([[NAN, 1.0, np.inf, 2.0], [NAN, 1.0, 5.0, 2.0]], ""),
+        ([[], []], ""),
+    ],
+)
+def test_results_that_hardly_vary_are_no_evidence(seeds: list[list[float]], told: str) -> None:
+    assert hardly_varies(results(*(np.array(one) for one in seeds))) == told
+
+
+def test_whole_numbers_vary_if_one_does_and_later_results_are_looked_at() -> None:
+    def whole(*numbers: int) -> ExpectedResult:
+        return expected(None, np.array(numbers, np.int32))
+
+    assert hardly_varies([[whole(1, 2)], [whole(1, 3)]]) == ""
+    assert hardly_varies([[whole(1, 2), whole(4, 5)], [whole(1, 3), whole(4, 5)]]) == ALWAYS.replace("0", "1")
+    assert hardly_varies([[whole(), whole(4, 4)], [whole(), whole(5, 5)]]) == EVERYWHERE.replace("0", "1")
+
+
+def test_the_end_of_a_long_result_is_looked_at() -> None:
+    one = CHANCE.standard_normal(5000)
+    other = one.copy()
+    assert hardly_varies(results(one, other)) == ALWAYS
+    other[-1] += 1
+    assert hardly_varies(results(one, other)) == ""
 
 
 LONG = parse_line("x: f32[262144]")

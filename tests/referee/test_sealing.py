@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +19,7 @@ from kerntune.referee.sealing import REFUSED_CALLS, filter_steps, landlock_versi
 
 AT_LEAST = 53
 EQUAL = 21
+ANY_OF = 69
 LOAD = 32
 RETURN = 6
 X32 = 0x40000000
@@ -34,6 +36,11 @@ def attempt(body: str, folder: Path, sealed: bool = True, seconds: int = 20) -> 
     import sys; sys.path.insert(0, {str(ROOT)!r})
     import os, resource, signal, socket, ctypes
     from kerntune.referee.sealing import SYSTEM, DEVICES, SealLimits, import_folders, seal
+    def libc(x86, arm, *arguments):
+        call = ctypes.CDLL(None, use_errno=True).syscall
+        if call(x86 if os.uname().machine == "x86_64" else arm, *arguments) < 0:
+            raise OSError(ctypes.get_errno(), "a call")
+        return 0
     limits = SealLimits((*SYSTEM, *import_folders()), ({str(folder)!r}, *DEVICES), 1 << 30, {seconds})
     if {sealed}: seal(limits)
     def tried(work):
@@ -64,6 +71,15 @@ FORBIDDEN = {
     "another's limits": "print(tried(lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CORE)))",
     "another's priority": "print(tried(lambda: os.setpriority(os.PRIO_PROCESS, os.getppid(), 19)))",
     "another's processors": "print(tried(lambda: os.sched_setaffinity(os.getppid(), os.sched_getaffinity(0))))",
+    "an own namespace": "print(tried(lambda: os.waitstatus_to_exitcode(libc(56, 220, 0x10000011, 0, 0, 0, 0))))",
+    "memory of a file": "print(tried(lambda: os.memfd_create('x')))",
+    "a device": "print(tried(lambda: os.mknod('d', 0o020600, os.makedev(1, 1))))",
+    "passwords": "print(tried(lambda: open('/etc/shadow').read()))",
+    "the clock": "print(tried(lambda: __import__('time').clock_settime(0, 1e9)))",
+    "the host's name": "print(tried(lambda: socket.sethostname('x')))",
+    "a file's flags": "import fcntl; print(tried(lambda: fcntl.ioctl(open('/bin/sh'), 0x40086602, bytes(8))))",
+    "priorities": "print(tried(lambda: os.setpriority(os.PRIO_PROCESS, 0, 1)))",
+    "attributes": "open('f', 'w').close(); print(tried(lambda: os.setxattr('f', 'user.x', b'1')))",
     "a large file": "print(tried(lambda: os.truncate(os.open('big', os.O_CREAT | os.O_WRONLY), 1 << 30)))",
     "more address space": "print(tried(lambda: len(bytearray(1 << 31))))",
 }  # fmt: skip
@@ -104,7 +120,7 @@ def test_what_a_candidate_needs_goes_on(tmp_path: Path) -> None:
 @needs_landlock
 def test_system_calls_are_refused_by_number(tmp_path: Path) -> None:
     at = 0 if os.uname().machine == "x86_64" else 1
-    numbers = [pair[at] for pair in REFUSED_CALLS.values()]
+    numbers = [pair[at] for pair in {**REFUSED_CALLS, **sealing.WITHOUT_GPU}.values() if pair[at] >= 0]
     body = f"""
     libc, found = ctypes.CDLL(None, use_errno=True), []
     for number in {numbers}:
@@ -112,6 +128,49 @@ def test_system_calls_are_refused_by_number(tmp_path: Path) -> None:
     print(set(found))
     """
     assert attempt(body, tmp_path) == "{(-1, 1)}"
+
+
+@needs_landlock
+def test_modes_and_times_of_files_stay_as_they_are(tmp_path: Path) -> None:
+    """Whoever asks for others goes on."""
+    folder, outside = tmp_path / "scratch", tmp_path / "secret"
+    folder.mkdir()
+    outside.write_text("secret")
+    before = outside.stat()
+    body = """
+    import shutil
+    os.chmod("../secret", 0o777); os.utime("../secret", (1, 1)); os.chown("../secret", 0, 0)
+    open("a", "w").write("x"); shutil.copy2("a", "b")
+    print(open("b").read())
+    """
+    assert attempt(body, folder) == "x"
+    after = outside.stat()
+    assert (after.st_mode, after.st_mtime_ns, after.st_uid) == (before.st_mode, before.st_mtime_ns, before.st_uid)
+
+
+@needs_landlock
+def test_the_administrator_s_capabilities_are_gone(tmp_path: Path) -> None:
+    """And those that a program started by the administrator would have again (the bounding set)."""
+    said = attempt("print(open('/proc/self/status').read())", tmp_path)
+    sets = {name: int(value, 16) for name, value in re.findall(r"^Cap(\w+):\s+(\w+)$", said, re.MULTILINE)}
+    assert sets.keys() == {"Inh", "Prm", "Eff", "Bnd", "Amb"}
+    if os.geteuid():
+        del sets["Bnd"]
+    assert {name for name, kept in sets.items() if kept & ~sealing.KEPT_CAPABILITIES} == set()
+
+
+def test_signals_stay_inside_where_landlock_keeps_them(tmp_path: Path) -> None:
+    """So that all of its descendants can be killed at once. A process that is gone proves nothing."""
+    body = """
+    import subprocess, time
+    from kerntune.referee.sealing import keep_signals_inside
+    print(keep_signals_inside(1 << 22))
+    inside, child = keep_signals_inside(os.getppid()), subprocess.Popen(["/bin/sleep", "60"])
+    os.kill(-1 if inside else child.pid, signal.SIGTERM)
+    print(inside, child.wait())
+    """
+    scoped = landlock_version() >= 6
+    assert attempt(body, tmp_path, sealed=False) == f"False\n{scoped} -15"
 
 
 @needs_landlock
@@ -144,8 +203,7 @@ def run_filter(
             value = {0: number, 4: machine}[k] if k < 16 else arguments[(k - 16) // 8]
             place += 1
         else:
-            assert code in (EQUAL, AT_LEAST)
-            holds = value == k if code == EQUAL else value >= k
+            holds = {EQUAL: value == k, AT_LEAST: value >= k, ANY_OF: bool(value & k)}[code]
             place += 1 + (if_so if holds else if_not)
 
 
@@ -159,13 +217,28 @@ def test_the_filter_refuses_its_numbers_and_no_others() -> None:
 
 
 def test_calls_on_other_processes_are_refused_by_their_argument() -> None:
-    steps = filter_steps(0xC000003E, [41, 500], [(302, 0), (141, 1)])
+    steps = filter_steps(0xC000003E, [41, 500], [(302, 0, "own", 0), (141, 1, "own", 0)])
 
     def said(number: int, *arguments: int) -> int:
         return run_filter(steps, 0xC000003E, number, arguments)
 
     assert said(302, 0, 9) == said(141, 9, 0) == said(142, 9, 9) == sealing.ALLOW
     assert said(302, 9, 0) == said(141, 0, 9) == said(41, 0, 0) == said(500, 0, 0) == sealing.REFUSE
+
+
+def test_calls_that_are_answered_refused_by_a_flag_or_said_to_be_missing() -> None:
+    conditions = [(302, 0, "own", 0), (16, 1, "not", 7), (16, 1, "not", 9), (56, 0, "without", 0x7E020080)]
+    steps = filter_steps(0xC000003E, [41], conditions, [90, 91], 435)
+
+    def said(number: int, *arguments: int) -> int:
+        return run_filter(steps, 0xC000003E, number, arguments)
+
+    assert said(90) == said(91) == sealing.ANSWER == 0x50000
+    assert said(435) == sealing.NO_CALL == 0x50026
+    assert said(56, 0x10000011) == said(56, 0x80) == said(302, 1) == sealing.REFUSE == 0x50001
+    assert said(16, 0, 7) == said(16, 0, 9) == sealing.REFUSE
+    assert said(16, 7, 8) == said(17, 0, 7) == sealing.ALLOW
+    assert said(56, 0x11) == said(57, 0x80) == said(302, 0) == said(0) == sealing.ALLOW
 
 
 def header(path: str, pattern: str) -> dict[str, int]:
@@ -188,7 +261,18 @@ INCLUDES = ("/usr/include", "/usr/include/x86_64-linux-gnu", "/usr/include/aarch
 def test_numbers_of_calls_are_the_systems(at: int, path: str, pattern: str) -> None:
     """The name of a header's call that older ones lack is left out."""
     known = header(path, pattern)
-    ours = {n: entry[at] for table in (REFUSED_CALLS, sealing.OWN_ALONE, sealing.SIGNALS) for n, entry in table.items()}
+    tables = (REFUSED_CALLS, sealing.OWN_ALONE, sealing.SIGNALS, sealing.WITHOUT_GPU, sealing.ANSWERED)
+    more = {
+        "clone": sealing.CLONE,
+        "clone3": sealing.CLONE3,
+        "capget": sealing.CAPGET,
+        "capset": sealing.CAPSET,
+        "ioctl": sealing.IOCTL,
+        "fcntl": sealing.FCNTL,
+    }
+    ours = {n: entry[at] for table in (*tables, more) for n, entry in table.items() if entry[at] >= 0}
+    missing = {n for table in tables for n, entry in table.items() if entry[at] < 0}
+    assert not missing & known.keys()
     assert len(ours.keys() & known.keys()) > 50
     assert {n: number for n, number in ours.items() if known.get(n, number) != number} == {}
 
@@ -198,11 +282,14 @@ def test_numbers_of_the_kernels_interface_by_hand() -> None:
     assert (sealing.CREATE_RULESET, sealing.ADD_RULE, sealing.RESTRICT_SELF) == (444, 445, 446)
     assert (sealing.ABI_QUESTION, sealing.PATH_BENEATH) == (1, 1)
     assert (sealing.EXECUTE, sealing.WRITE_FILE, sealing.READ_FILE, sealing.READ_DIR) == (1, 2, 4, 8)
-    assert sealing.MAKING == 0b1_1111_1111_0000
+    assert sealing.MAKING == 0b1_0111_1011_0000
+    assert sealing.DEVICE_NODES | sealing.MAKING == 0b1_1111_1111_0000
     assert (sealing.REFER, sealing.TRUNCATE, sealing.IOCTL_DEV) == (0x2000, 0x4000, 0x8000)
     assert sealing.OF_FILES == 0xC007
     assert (sealing.NO_NEW_PRIVILEGES, sealing.SECCOMP, sealing.SECCOMP_FILTER) == (38, 22, 2)
-    assert (sealing.LOAD, sealing.EQUAL, sealing.AT_LEAST, sealing.RETURN) == (0x20, 0x15, 0x35, 0x06)
+    assert (sealing.LOAD, sealing.EQUAL, sealing.AT_LEAST, sealing.ANY_OF) == (0x20, 0x15, 0x35, 0x45)
+    assert (sealing.RETURN, sealing.KEPT_CAPABILITIES, sealing.CAPABILITIES_3) == (0x06, 0b100, 0x20080522)
+    assert (sealing.SET_BOUND, sealing.AMBIENT, sealing.CLEAR_ALL) == (24, 47, 4)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +315,7 @@ def test_what_landlock_is_told(
     assert (number, list(struct.unpack(f"{len(fields)}Q", attributes)), flags) == (444, fields, 0)  # type: ignore[arg-type]
     assert size.value == 8 * len(fields)  # type: ignore[attr-defined]
     allowed = [struct.unpack("=Qi", words[3])[0] for words in rules]  # type: ignore[arg-type]
-    assert allowed == [0b1101, fields[0], fields[0] & 0xC007]
+    assert allowed == [0b1101, fields[0] & ~0b1000_0100_0000, fields[0] & 0xC007]
     assert [(words[0], words[2], words[4]) for words in rules] == [(445, 1, 0)] * 3
     assert (last[0], last[2]) == (446, 0)
 
@@ -260,6 +347,27 @@ def test_limits_of_a_sealed_process(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resource.RLIMIT_AS not in told
 
 
+def test_folders_that_imports_come_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each once: those that packages were imported from or are installed in. Neither the working folder nor the one
+    beside kerntune's sources, but kerntune's own; not the folder of a script."""
+    monkeypatch.chdir(tmp_path)
+    folders = {name: tmp_path / name for name in ("site", "editable", "imported", "script")}
+    for folder in folders.values():
+        folder.mkdir()
+    (folders["site"] / "x.pth").write_text("\n../editable\nimport os\n")
+    monkeypatch.setattr(sealing.site, "getsitepackages", lambda: [str(folders["site"])])
+    monkeypatch.setitem(sys.modules, "one", SimpleNamespace(__file__=str(folders["imported"] / "one" / "__init__.py")))
+    paths = [str(folders[name]) for name in ("editable", "imported", "script", "editable")]
+    monkeypatch.setattr(sys, "path", ["", str(tmp_path), str(ROOT), str(tmp_path / "none"), *paths])
+    own = [str(ROOT / "kerntune"), sys.prefix, sys.base_prefix, sys.exec_prefix]
+    assert sealing.import_folders() == tuple(dict.fromkeys([*paths[:2], *own]))
+
+
+def test_devices_of_a_cuda_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "listdir", lambda path: {"/dev": ["nvidia0", "null", "nvidiactl"]}[path])
+    assert list(sealing.nvidia_devices()) == ["/dev/nvidia0", "/dev/nvidiactl"]
+
+
 @pytest.mark.parametrize(
     ("system", "machine", "told"),
     [("darwin", "x86_64", "on darwin x86_64"), ("linux", "riscv64", "on linux riscv64")],
@@ -283,11 +391,12 @@ def test_signals_are_refused_where_landlock_does_not_keep_them_inside(
     monkeypatch.setattr(sealing, "_landlock", lambda limits, version: told.append((version,)))
     monkeypatch.setattr(sealing, "_prctl", lambda *words: told.append(words[:2]))
     monkeypatch.setattr(sealing.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(sealing, "_drop_capabilities", lambda: told.append((1,)))
     steps = sealing.filter_steps
     seen: list[list[int]] = []
     monkeypatch.setattr(sealing, "filter_steps", lambda *words: (seen.append(list(words[1])), steps(*words))[1])
     sealing.seal(sealing.SealLimits((), (), 0, 1))
-    assert told == [(0,), (38, 1), (version,), (22, 2)]
+    assert told == [(0,), (38, 1), (version,), (1,), (22, 2)]
     assert ({62, 200, 234, 129, 297} <= {*seen[0]}) == (version == 5)
     monkeypatch.setattr(sealing, "_prctl", lambda *words: 1)
     with pytest.raises(sealing.CannotSeal, match="PR_SET_NO_NEW_PRIVS"):

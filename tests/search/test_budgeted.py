@@ -312,10 +312,10 @@ def test_what_a_declared_search_says_and_how_it_runs() -> None:
     search, prepared = Search(TINY, seconds=2.0), list[int]()
     assert str(search).endswith("; 2 s, seed 0")
     assert str(Search(TINY)).endswith("; all of it, seed 0")
-    found = search.run(Counted(tiny_ns), lambda configs: prepared.append(len(configs)), [])
+    found = search.run(Counted(tiny_ns), lambda configs: prepared.append(len(configs)), [], 0.0)
     assert (prepared, len(found.trials)) == ([8, 1], 9)
     assert search.run(Counted(tiny_ns), lambda configs: None, [], spent=2.0).trials == ()
-    assert len(Search(TINY, trials=7).run(Counted(tiny_ns), lambda configs: None, []).trials) == 7
+    assert len(Search(TINY, trials=7).run(Counted(tiny_ns), lambda configs: None, [], 0.0).trials) == 7
 
 
 def test_what_a_declared_search_begins_with() -> None:

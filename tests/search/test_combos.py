@@ -8,7 +8,7 @@ from kerntune.base.config import Config
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.heuristics import ComboPlan, Neighbourhood, SubKernel, combo
 from kerntune.heuristics.hints import HeuristicType, KernelHints
-from kerntune.search import ComboSearch, combo_search
+from kerntune.search import ComboSearch, Measured, combo_search
 from kerntune.search.combos import GroupSteps
 from search.tables import Counted, descended, every
 
@@ -103,6 +103,18 @@ def test_a_descent_keeps_the_blocks_that_a_part_needs() -> None:
     assert not ComboSearch(plan, 48, descent=True).has(found.best.config.replace(XBLOCK_0=64))
     without_minimum = ComboSearch(plan_of(), 48, descent=True)
     assert [without_minimum.has(plan_of().base.replace(XBLOCK_0=n)) for n in (0, 1, 3, 4)] == [False, True, False, True]
+
+
+def test_what_is_measured_is_prepared_before() -> None:
+    prepared, measured = list[Config](), list[Config]()
+
+    def measure(config: Config) -> Measured:
+        assert config in prepared
+        measured.append(config)
+        return separable({"XBLOCK_0": 4, "XBLOCK_1": 256, "XBLOCK_2": 4}, 4)(config)
+
+    found = combo_search(measure, plan_of(), descent=True, prepare=prepared.extend)
+    assert prepared == measured == [trial.config for trial in found.trials]
 
 
 def test_the_limit_holds() -> None:

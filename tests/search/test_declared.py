@@ -27,7 +27,7 @@ def test_what_it_begins_with_is_tried_whatever_comes_of_it(seed: int, trials: in
     assert len(first) == min(SPREAD, trials)
     for time in (matmul_ns, lambda c: 1.0, lambda c: None):
         measure = Counted(time)
-        search.run(measure, lambda configs: None, ())
+        search.run(measure, lambda configs: None, (), 0.0)
         assert measure.asked[: len(first)] == first
         assert len(measure.asked) == trials
 
@@ -50,7 +50,7 @@ def test_rounds_are_told_before_any_of_them_is_measured() -> None:
         measured.append(config)
         return Measured(matmul_ns(config))
 
-    Search(MATMUL, trials=2 * AT_ONCE + 3).run(measure, lambda configs: told.append(list(configs)), ())
+    Search(MATMUL, trials=2 * AT_ONCE + 3).run(measure, lambda configs: told.append(list(configs)), (), 0.0)
     assert [len(configs) for configs in told] == [AT_ONCE, AT_ONCE, 3]
     assert measured == [config for configs in told for config in configs]
 

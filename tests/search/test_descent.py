@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable
 from statistics import NormalDist
 
@@ -15,7 +16,14 @@ from kerntune.base.config import Config
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.heuristics import Field, Neighbourhood
 from kerntune.search import Descent, Measured
-from kerntune.search.descent import _is_half, expected_improvements, guided_descent, log_times, points_of
+from kerntune.search.descent import (
+    _is_half,
+    _most_promising,
+    expected_improvements,
+    guided_descent,
+    log_times,
+    points_of,
+)
 from kerntune.search.trial_history import History
 from search.tables import MATMUL, Counted, best_of, descended, matmul_ns, refusing
 
@@ -81,7 +89,7 @@ STAGES, WARPS = ("num_stages",), ("num_warps", "num_stages")
 
 def run(time_of: Callable[[Config], Measured], *starts: Config, **words: object) -> Config:
     descent = Descent(tuple(starts), H100, **words)  # type: ignore[arg-type]
-    found = descent.run(time_of, lambda configs: None, starts)
+    found = descent.run(time_of, lambda configs: None, starts, 0.0)
     assert len(found.trials) <= len(starts) + descent.trials
     return found.best.config
 
@@ -146,7 +154,7 @@ def test_stages_that_lead_to_the_same_code_cost_one_trial() -> None:
         return Measured(time, code=config.replace(num_stages=1).key())
 
     start = Config({"X": 16, "Y": 8}, num_stages=1)
-    found = Descent((start,), H100, frozen=("num_warps",)).run(measure, lambda configs: None, [start])
+    found = Descent((start,), H100, frozen=("num_warps",)).run(measure, lambda configs: None, [start], 0.0)
     assert len([t for t in found.trials if t.config.num_stages > 1]) == 1
     assert found.best.config.kwargs["Y"] == 64
 
@@ -173,7 +181,7 @@ def test_further_starts_are_tried_first_as_far_as_a_third_of_the_trials() -> Non
     asked: list[list[Config]] = []
     far = [Config({"X": 2**i}) for i in range(8, 14)]
     descent = Descent((Config({"X": 16}),), H100, trials=9, frozen=WARPS, further=(Config({"Y": 3}), *far))
-    found = descent.run(lambda config: Measured(100.0), lambda configs: asked.append(list(configs)), descent.listed)
+    found = descent.run(lambda c: Measured(100.0), lambda configs: asked.append(list(configs)), descent.listed, 0.0)
     assert asked[0] == far[:3], "not what the list has no field of"
     assert [t.config for t in found.trials[:4]] == [*descent.listed, *far[:3]]
 
@@ -185,12 +193,12 @@ def test_a_second_descent_goes_on_where_the_first_was() -> None:
         return Measured(1000.0 + hash_of(config))
 
     start = Config({"X": 64, "Y": 64})
-    short, long = (Descent((start,), H100, trials=n).run(measure, lambda configs: None, [start]) for n in (10, 20))
+    short, long = (Descent((start,), H100, trials=n).run(measure, lambda configs: None, [start], 0.0) for n in (10, 20))
     assert long.trials[:11] == short.trials
 
 
 def hash_of(config: Config) -> int:
-    return int(config.short_hash(), 16) % 500
+    return zlib.crc32(config.key().encode()) % 500
 
 
 # points, and what is expected of untried ones
@@ -278,9 +286,14 @@ def test_steps_go_from_the_best_five_and_two_are_measured_at_once() -> None:
         return Neighbourhood((Field("BLOCK", most=1024), Field("num_warps", most=32)))
 
     history._limit = 10
-    guided_descent(history, steps_from, prepare=lambda configs: asked.append(list(configs)))
+    guided_descent(history, steps_from, all_directions=0, prepare=lambda configs: asked.append(list(configs)))
     assert list(dict.fromkeys(seen)) == [1, 2, 4, 8, 16]
     assert [len(configs) for configs in asked] == [2]
+
+
+def test_a_descent_tries_25_configs_beyond_its_list_and_none_of_all_directions_by_default() -> None:
+    start = Config({"X": 16})
+    assert Descent((start,), H100) == Descent((start,), H100, 25, False, (), (), (), (), 1, None)
 
 
 def test_the_way_down_promises_more_than_the_way_up() -> None:
@@ -295,3 +308,18 @@ def test_a_time_of_zero_is_a_short_one() -> None:
     gains = expected_improvements(points[:2], [0.0, 100.0], points[2:])
     assert np.isfinite(gains).all()
     assert log_times([0.0, 100.0])[1] - log_times([0.0, 100.0])[0] == 1.0
+    assert math.isclose(np.ptp(log_times([0.0, 2e-3])), math.log(2))
+
+
+def test_the_second_of_two_is_chosen_as_if_the_first_were_as_fast_as_the_best() -> None:
+    times = {16: 300.0, 32: 200.0, 64: 100.0}
+    history = History(refusing(times))
+    for block in times:
+        history.time_of(Config({"BLOCK": block}))
+    choices = [Config({"BLOCK": b}) for b in (8, 2048, 128, 256, 4)]
+    points = points_of([*history.tried(), *choices])
+    first = int(expected_improvements(points[:3], list(times.values()), points[3:]).argmax())
+    gains = expected_improvements(points[[0, 1, 2, 3 + first]], [*times.values(), 100.0], points[3:])
+    gains[first] = 0.0
+    assert (first, int(gains.argmax())) == (2, 3)
+    assert _most_promising(history, choices) == [choices[2], choices[3]]

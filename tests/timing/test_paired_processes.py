@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from statistics import NormalDist
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -161,9 +162,10 @@ def test_an_open_verdict_is_looked_at_once_more_and_with_more_blocks() -> None:
         seen.append(change)
         return False
 
-    found = compare(pairs, WORK, DEFAULT_LEVEL, 0.001, settled)
+    found = compare(pairs, msgspec.structs.replace(WORK, results=True), DEFAULT_LEVEL, 0.001, settled)
     assert len(found.a_ns) == PROCESSES + MORE_PROCESSES
-    assert [r.blocks for r in pairs.requests] == [BLOCKS] * PROCESSES + [MORE_BLOCKS] * MORE_PROCESSES
+    assert [r.blocks for r in pairs.requests] == [24] * 3 + [36] * 5
+    assert [r.results for r in pairs.requests] == [True] + [False] * 7, "results are compared once"
     assert len(seen) == 1, "one escalation"
     assert found.change.high - found.change.low < seen[0].high - seen[0].low
 

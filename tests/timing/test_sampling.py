@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
+import json
 import math
 import types
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -339,8 +342,6 @@ class Caller:
             self.gpu.run(self.work)
 
     def preserving(self) -> Any:
-        import contextlib
-
         self.preserved += 1
         return contextlib.nullcontext()
 
@@ -459,6 +460,8 @@ def profiled(monkeypatch: pytest.MonkeyPatch, *kernels: tuple[str, float]) -> No
 
 def test_the_profiler_counts_our_kernels_only(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     made = program(backend)
+    empty = msgspec.structs.replace(made.recording.launches[0], grid=(1, 0, 1))
+    made.recording = msgspec.structs.replace(made.recording, launches=(*made.recording.launches, empty))
     profiled(monkeypatch, ("Memset", 40_000.0), ("scale_kernel", 900.0), ("Memset", 1.0), ("scale_kernel", 1100.0))
     slot = slot_for(made, 5000.0, "profiler")
     assert slot.protocol == TimingProtocol("profiler", 20, 1)
@@ -487,12 +490,12 @@ def test_without_cuda_there_are_no_timestamps(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_copy_s_source_is_filled_before_it_is_timed(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory that was never written may not be there at all."""
-    gpu, did = backend.gpu, list[str]()
+    gpu, did = backend.gpu, list[Any]()
     for name in ("fill", "copy", "event"):
         real = getattr(gpu, name)
-        monkeypatch.setattr(gpu, name, lambda *a, name=name, real=real: (did.append(name), real(*a))[1])
-    assert measured_bandwidth(gpu) is None or did
-    assert did[:2] == ["fill", "copy"]
+        monkeypatch.setattr(gpu, name, lambda *a, name=name, real=real: (did.append((name, *a[1:])), real(*a))[1])
+    assert measured_bandwidth(gpu) is None
+    assert [did[0], did[1][0]] == [("fill", 1), "copy"], "ones, since a device may compress zeros"
 
 
 # the host's time
@@ -714,9 +717,58 @@ def test_a_rough_time_of_one_launch_needs_no_look_at_the_host(
     made, flushed = program(backend, block(64, 100.0), call=call), list[FakeGpu]()
     monkeypatch.setattr(FakeGpu, "flush_l2", lambda self: flushed.append(self))
     slot = EventSlot(made, 3, roughly)
-    assert len(flushed) == measured
+    assert (len(flushed), backend.gpu.launches) == (measured, measured * launches), "it runs before, and when looked at"
     slot.enqueue()
-    assert (len(flushed) > measured, slot.protocol) == (True, TimingProtocol("events", 3, 1))
+    assert (len(flushed), slot.protocol) == (measured + 3, TimingProtocol("events", 3, 1))
+
+
+def test_an_estimate_is_of_three_executions_after_three(backend: FakeBackend) -> None:
+    made = program(backend, block(64, 100.0))
+    assert estimate_ns(made) == pytest.approx(100.0)
+    assert backend.gpu.launches == 6
+
+
+class Noted:
+    """A device that notes what it is asked for, and whose host takes a second between two events."""
+
+    def __init__(self) -> None:
+        self.did: list[str] = []
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda *args: self.did.append(name)
+
+    def elapsed_ns(self, start: object, end: object) -> float:
+        self.did.append("elapsed_ns")
+        return 1e8
+
+    def call_graph(self, call: Callable[[], object]) -> Any:
+        self.did.append("call_graph")
+        return types.SimpleNamespace(replay=lambda: self.did.append("replay"))
+
+
+LOOK = "flush_l2 event flush_l2 event elapsed_ns synchronize event {} event synchronize"
+
+
+def test_what_comes_before_a_work_hides_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flush is timed while the device is busy, then the host's time with both events, on an idle device."""
+    gpu, seconds = Noted(), iter([1_000_000_000, 2_000_000_000])
+    monkeypatch.setattr(timers.time, "perf_counter_ns", lambda: gpu.did.append("clock") or next(seconds))
+    did = gpu.did.append
+    assert timers.flushes_before(gpu, lambda: did("work"), lambda: did("restore")) == 20  # type: ignore[arg-type]
+    before, after = LOOK.split(" event {} event ")
+    assert gpu.did == ["restore", *before.split(), "clock", "event", "work", "event", "clock", *after.split()]
+
+
+def test_a_call_is_run_before_it_is_captured_and_its_graph_before_it_is_timed() -> None:
+    """A graph that can't be replayed says so only when the device is waited for."""
+    gpu = Noted()
+    CallSlot(gpu, lambda: gpu.did.append("call"), contextlib.nullcontext)  # type: ignore[arg-type]
+    assert gpu.did == f"call synchronize call_graph replay synchronize {LOOK.format('replay')}".split()
+
+
+def test_times_are_kept_to_a_tenth_of_a_nanosecond() -> None:
+    slot: Any = types.SimpleNamespace(protocol=TimingProtocol("events", 1, 1), enqueue=lambda: lambda: 1234.56)
+    assert take_sample(slot).times_ns == (1234.6,) * 10
 
 
 def test_a_whole_call_runs_five_times_a_slot(backend: FakeBackend) -> None:
@@ -750,3 +802,42 @@ def test_kernels_of_the_profiler_are_ours_in_order_of_their_start(monkeypatch: p
     monkeypatch.setattr(torch.profiler, "profile", Profile)
     assert timers.kernels_of(lambda: did.append("work")) == [("a", 500.0), ("b", 2000.0)]
     assert did == ["work", "end"]
+
+
+@pytest.mark.parametrize("devices", ["CPU", "CPU CUDA", "CPU XPU"])
+def test_a_trace_is_of_the_host_and_of_the_gpu_where_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: str
+) -> None:
+    """Its end waits for the GPU; its metadata are texts within JSON."""
+    from torch.profiler import ProfilerActivity
+
+    did: list[object] = []
+
+    class Profile:
+        def __init__(self, **words: Any) -> None:
+            did.append(({kind.name for kind in words["activities"]}, words["acc_events"]))
+
+        def __enter__(self) -> Profile:
+            return self
+
+        def __exit__(self, *exc: object) -> None:
+            did.append("end")
+
+        def add_metadata(self, name: str, text: str) -> None:
+            did.append((name, json.loads(f'"{text}"')))
+
+        def export_chrome_trace(self, path: str) -> None:
+            assert Path(path).parent.is_dir()
+            did.append(path)
+
+    kinds = {ProfilerActivity.__members__[name] for name in devices.split()}
+    monkeypatch.setattr(torch.profiler, "supported_activities", lambda: kinds)
+    monkeypatch.setattr(torch.profiler, "profile", Profile)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: did.append("synchronize"))
+    path, said = tmp_path / "far" / "away" / "trace.json", 'a "text"\n'
+    for _ in range(2):
+        did.clear()
+        timers.write_trace(path, lambda: did.append("work"), {"case": said})
+        waits = ["synchronize"] if "CUDA" in devices else []
+        kept = {*devices.split()} - {"XPU"}
+        assert did == [(kept, True), "work", *waits, ("case", said), "end", str(path)]

@@ -51,9 +51,8 @@ class CubinResources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one kernel of a cubin takes, as ``cuobjdump --dump-resource-usage`` says it.
 
     ``registers`` per thread (32-bit), ``frame_bytes`` and ``min_stack`` of local memory per thread, ``code_bytes`` of
-    machine code with the padding after it, ``static_shared`` bytes per block (Triton's own shared memory is dynamic, so
-    not in it). ``symbols``: all kernels in the file. Spilled bytes are not here: a stack frame can be used without a
-    spill.
+    machine code with the padding after it. ``symbols``: all kernels in the file. Spilled bytes are not here: a stack
+    frame can be used without a spill.
     """
 
     symbol: str
@@ -61,7 +60,6 @@ class CubinResources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     frame_bytes: int
     min_stack: int
     code_bytes: int
-    static_shared: int
     symbols: tuple[str, ...]
 
 
@@ -135,14 +133,12 @@ def cubin_resources(data: bytes, symbol: str | None = None) -> CubinResources:
         raise StoreError(f"damaged .nv.info in the cubin of {name}: {error}; compile the kernel again") from None
     if _REGISTERS not in values:
         raise StoreError(f"the cubin of {name} does not say how many registers it takes")
-    shared = elf.section(f".nv.shared.{name}")
     return CubinResources(
         symbol=name,
         registers=values[_REGISTERS],
         frame_bytes=values.get(_FRAME, 0),
         min_stack=values.get(_MIN_STACK, 0),
         code_bytes=text.size,
-        static_shared=shared.size if shared else 0,
         symbols=elf.kernels,
     )
 

@@ -204,10 +204,10 @@ class CaseCurve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     branch: str
 
 
-def curves_of(index: Index, *, branch: str = "", false_rate: float = FALSE_RATE) -> list[CaseCurve]:
+def curves_of(index: Index, *, branch: str = "") -> list[CaseCurve]:
     """Read what is new, and give the curve of every case; :class:`~kerntune.errors.HistoryError` if none can be."""
     known = _read(index, "", branch)
-    steps = _steps_of(known, false_rate).steps
+    steps = _steps_of(known, FALSE_RATE).steps
     return [_curve(one, known, steps) for one in known.series]
 
 

@@ -301,6 +301,19 @@ def cut_to_tf32(values: np.ndarray) -> np.ndarray:
     return np.asarray(((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32))
 
 
+def product_of_parts(a: np.ndarray, b: np.ndarray, how: str) -> np.ndarray:
+    """A product of float32 as sums of bfloat16: of three products of two parts each, or of six of three (Triton's
+    F32DotTC pass), the smallest first."""
+    parts, rest = [], [a, b]
+    for _ in range(2 if how == "bf16x3" else 3):
+        one = [rounded(x, "bf16") for x in rest]
+        parts.append(one)
+        rest = [x - y for x, y in zip(rest, one, strict=True)]
+    chosen = [(i, j) for i in range(len(parts)) for j in range(len(parts)) if i + j < len(parts)]
+    smallest_first = sorted(chosen, key=sum, reverse=True)
+    return np.asarray(sum(np.matmul(parts[i][0], parts[j][1]) for i, j in smallest_first))
+
+
 def updated(how: str, old: np.ndarray, value: np.ndarray, element: str) -> np.ndarray:
     """What an atomic operation leaves."""
     if how == "exch":

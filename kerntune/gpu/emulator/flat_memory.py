@@ -44,8 +44,6 @@ class FlatMemory:
         for (place, size), content in zip(self._places, contents, strict=True):
             self._bytes[place : place + size] = content
         self._first = self._bytes.copy()
-        self.touched = np.zeros(len(self._bytes), np.bool_)
-        """Bytes that a launch has loaded."""
 
     def undefined(self, element: str) -> np.ndarray:
         """An element of poison: what is taken from no memory at all."""
@@ -61,11 +59,6 @@ class FlatMemory:
         place, size = self._places[storage]
         return self._bytes[place : place + size]
 
-    def bytes_loaded(self, storage: int) -> int:
-        """How many of a storage's bytes launches have loaded."""
-        place, size = self._places[storage]
-        return int(np.count_nonzero(self.touched[place : place + size]))
-
     def damage(self) -> int:
         """Bytes outside of all storages that have changed."""
         inside = np.zeros(len(self._bytes), np.bool_)
@@ -75,9 +68,13 @@ class FlatMemory:
 
     def load(self, addresses: np.ndarray, element: str) -> np.ndarray:
         """Elements at addresses. :class:`KernelFault` outside of the space."""
-        size, places = bytes_of(element), self._offsets(addresses, bytes_of(element), "read")
-        self._mark(places, size)
-        return from_bits(self._gathered(places, size), element)
+        size = bytes_of(element)
+        places = self._offsets(addresses, size, "read")
+        if not (places % size).any():
+            bits = np.asarray(self._bytes.view(f"u{size}")[places // size])
+        else:
+            bits = np.ascontiguousarray(self._bytes[places[..., None] + np.arange(size)]).view(f"u{size}")[..., 0]
+        return from_bits(bits, element)
 
     def store(self, addresses: np.ndarray, values: np.ndarray, element: str) -> None:
         """Write elements; of several to one address the last one stays."""
@@ -89,16 +86,6 @@ class FlatMemory:
             self._bytes.view(f"u{size}")[places // size] = bits
         else:
             self._bytes[places[..., None] + np.arange(size)] = np.ascontiguousarray(bits)[..., None].view(np.uint8)
-
-    def _mark(self, places: np.ndarray, size: int) -> None:
-        for step in range(size):
-            self.touched[places + step] = True
-
-    def _gathered(self, places: np.ndarray, size: int) -> np.ndarray:
-        if not (places % size).any():
-            return np.asarray(self._bytes.view(f"u{size}")[places // size])
-        pieces = np.ascontiguousarray(self._bytes[places[..., None] + np.arange(size)])
-        return pieces.view(f"u{size}")[..., 0]
 
     def _offsets(self, addresses: np.ndarray, size: int, how: str) -> np.ndarray:
         places = addresses - self._base

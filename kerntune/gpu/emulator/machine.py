@@ -24,6 +24,7 @@ from kerntune.gpu.emulator.elements import (
     extern,
     from_bits,
     numpy_of,
+    product_of_parts,
     rounded,
     to_bits,
     unsigned,
@@ -38,6 +39,9 @@ CONVERSIONS = frozenset(
     f"arith.{name}" for name in ("extsi", "extui", "trunci", "sitofp", "uitofp", "fptosi", "fptoui", "extf", "truncf",
                                  "index_cast", "index_castui")
 )  # fmt: skip
+
+WITHOUT_RESULT = ("scf.yield", "scf.condition", "tt.return", "tt.reduce.return", "tt.scan.return", "tt.assert",
+                  "tt.print", "llvm.intr.assume", "gpu.barrier", "ttg.barrier")  # fmt: skip
 
 PAD_NAN = 2
 """``tt.PaddingOption`` (TritonAttrDefs.td): what a descriptor gives outside of its tensor; 0 otherwise."""
@@ -104,9 +108,7 @@ class Machine:
             handler = HANDLERS.get(last.name)
             if handler is None:
                 raise InterpreterLimit(f"{last.name} can't be emulated")
-            results = handler(self, last, values)
-            for key, result in zip(last.results, results, strict=True):
-                values[key] = result
+            values.update(zip(last.results, handler(self, last, values), strict=True))
         return last
 
     def _passed(self, region: Region, values: ValueTable) -> list[Any]:
@@ -120,9 +122,7 @@ class Machine:
         if int(step) <= 0:
             raise InterpreterLimit("a loop has no positive step")
         while at < int(high):
-            values[body.arguments[0]] = np.asarray(at, kind)
-            for key, value in zip(body.arguments[1:], carried, strict=True):
-                values[key] = value
+            values.update(zip(body.arguments, [np.asarray(at, kind), *carried], strict=True))
             carried = self._passed(body, values)
             at += int(step)
         return carried
@@ -131,13 +131,11 @@ class Machine:
         before, after = op.regions
         carried = [values[o] for o in op.operands]
         while True:
-            for key, value in zip(before.arguments, carried, strict=True):
-                values[key] = value
+            values.update(zip(before.arguments, carried, strict=True))
             goes_on, *passed = self._passed(before, values)
             if not bool(goes_on):
                 return passed
-            for key, value in zip(after.arguments, passed, strict=True):
-                values[key] = value
+            values.update(zip(after.arguments, passed, strict=True))
             carried = self._passed(after, values)
 
     def branch(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
@@ -300,10 +298,15 @@ class Machine:
         how = op.attributes["inputPrecision"] if elements == ["f32", "f32"] else ""
         if how == "tf32":
             a, b = cut_to_tf32(a), cut_to_tf32(b)
-        product = _product_of_parts(a, b, how) if how in ("bf16x3", "bf16x6") else np.matmul(a, b)
+        product = product_of_parts(a, b, how) if how in ("bf16x3", "bf16x6") else np.matmul(a, b)
         return (rounded(product + c.astype(wide), op.types[0].element),)
 
     # memory
+
+    def _with_mask(self, op: TtirOperation, values: ValueTable, shape: Sequence[int]) -> Iterable[np.ndarray]:
+        """Addresses, values and mask of an operation that writes; all is written where it has none."""
+        addresses, value, *mask = (values[o] for o in op.operands)
+        return (np.broadcast_to(x, shape) for x in (addresses, value, *(mask or [True])))
 
     def add_pointer(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         pointer, offset = values[op.operands[0]], values[op.operands[1]]
@@ -313,43 +316,29 @@ class Machine:
     def load(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         kind = op.types[0]
         addresses, *more = (values[o] for o in op.operands)
-        shape = kind.shape
-        addresses = np.broadcast_to(addresses, shape)
-        mask = np.broadcast_to(more[0], shape) if more else np.ones(shape, np.bool_)
-        other = more[1] if len(more) > 1 else self._memory.undefined(kind.element)
-        found = np.array(np.broadcast_to(other, shape))
+        other = more.pop() if len(more) > 1 else self._memory.undefined(kind.element)
+        addresses, mask = (np.broadcast_to(x, kind.shape) for x in (addresses, *(more or [True])))
+        found = np.array(np.broadcast_to(other, kind.shape))
         if mask.any():
             found[mask] = self._memory.load(addresses[mask], kind.element)
         return (found,)
 
     def store(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        addresses, value, *more = (np.asarray(values[o]) for o in op.operands)
         kind = self._program.types[op.operands[1]]
-        mask = np.broadcast_to(more[0], kind.shape) if more else np.ones(kind.shape, np.bool_)
+        addresses, value, mask = self._with_mask(op, values, kind.shape)
         if mask.any():
-            places = np.broadcast_to(addresses, kind.shape)[mask]
-            self._memory.store(places, np.broadcast_to(value, kind.shape)[mask], kind.element)
+            self._memory.store(addresses[mask], value[mask], kind.element)
         return ()
 
     def atomic(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         kind = op.types[0]
-        addresses, value, *more = (np.asarray(values[o]) for o in op.operands)
-        mask = np.broadcast_to(more[0], kind.shape) if more else np.ones(kind.shape, np.bool_)
-        how = op.attributes["atomic_rmw_op"]
+        addresses, value, mask = self._with_mask(op, values, kind.shape)
         old = np.zeros(kind.shape, numpy_of(kind.element))
-        addresses, value = np.broadcast_to(addresses, kind.shape), np.broadcast_to(value, kind.shape)
-        if len(np.unique(addresses[mask])) == np.count_nonzero(mask):
-            found = self._memory.load(addresses[mask], kind.element)
-            self._memory.store(addresses[mask], updated(how, found, value[mask], kind.element), kind.element)
-            old[mask] = found
-            return (old,)
-        for index in np.argwhere(mask):
-            at = tuple(index)
-            found = self._memory.load(addresses[at].reshape(1), kind.element)
-            self._memory.store(
-                addresses[at].reshape(1), updated(how, found, value[at].reshape(1), kind.element), kind.element
-            )
-            old[at] = found[0]
+        distinct = len(np.unique(addresses[mask])) == np.count_nonzero(mask)
+        for at in [mask] if distinct else (tuple(index[:, None]) for index in np.argwhere(mask)):
+            old[at] = self._memory.load(addresses[at], kind.element)
+            new = updated(op.attributes["atomic_rmw_op"], old[at], value[at], kind.element)
+            self._memory.store(addresses[at], new, kind.element)
         return (old,)
 
     def compare_and_swap(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
@@ -399,19 +388,6 @@ class Machine:
         return ()
 
 
-def _product_of_parts(a: np.ndarray, b: np.ndarray, how: str) -> np.ndarray:
-    """A product of float32 as sums of bfloat16: of three products of two parts each, or of six of three (Triton's
-    F32DotTC pass), the smallest first."""
-    parts, rest = [], [a, b]
-    for _ in range(2 if how == "bf16x3" else 3):
-        one = [rounded(x, "bf16") for x in rest]
-        parts.append(one)
-        rest = [x - y for x, y in zip(rest, one, strict=True)]
-    chosen = [(i, j) for i in range(len(parts)) for j in range(len(parts)) if i + j < len(parts)]
-    smallest_first = sorted(chosen, key=sum, reverse=True)
-    return np.asarray(sum(np.matmul(parts[i][0], parts[j][1]) for i, j in smallest_first))
-
-
 OperationHandler = Callable[[Machine, TtirOperation, ValueTable], Sequence[Any]]
 
 HANDLERS: dict[str, OperationHandler] = {
@@ -426,21 +402,7 @@ HANDLERS: dict[str, OperationHandler] = {
     "scf.for": Machine.for_loop,
     "scf.while": Machine.while_loop,
     "scf.if": Machine.branch,
-    **dict.fromkeys(
-        [
-            "scf.yield",
-            "scf.condition",
-            "tt.return",
-            "tt.reduce.return",
-            "tt.scan.return",
-            "tt.assert",
-            "tt.print",
-            "llvm.intr.assume",
-            "gpu.barrier",
-            "ttg.barrier",
-        ],
-        Machine.nothing,
-    ),
+    **dict.fromkeys(WITHOUT_RESULT, Machine.nothing),
     "tt.call": Machine.call,
     "tt.get_program_id": Machine.program_id,
     "tt.get_num_programs": Machine.num_programs,

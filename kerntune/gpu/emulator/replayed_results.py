@@ -18,11 +18,9 @@ from kerntune.gpu.emulator.ttir_program import parse_ttir
 
 @dataclass(frozen=True)
 class ReplayedResults:
-    """Per storage its bytes after the launches, and how many of them a launch has read; ``outside`` counts bytes
-    beside all storages that were changed."""
+    """Per storage its bytes after the launches; ``outside`` counts bytes beside all storages that were changed."""
 
     contents: tuple[bytes, ...]
-    bytes_read: tuple[int, ...]
     outside: int
 
 
@@ -34,8 +32,8 @@ def replay_results(
     seconds: float,
 ) -> ReplayedResults:
     """Run the launches in order. ``ttir`` has the text by its checksum; ``contents`` the first bytes by storage, of one
-    without any ``poison`` over and over. Of it
-    follows as well where storages lie, and in which order the programs of a launch run.
+    without any ``poison`` over and over. Where storages lie, and in which order the programs of a launch run, is drawn
+    from the system: a kernel can read the poison, and nothing else may follow from it.
 
     :class:`InterpreterLimit`, :class:`KernelFault` and :class:`KernelTimeout` name the kernel.
     """
@@ -45,7 +43,7 @@ def replay_results(
         np.resize(pattern, storage.nbytes) if content is None else np.frombuffer(content, np.uint8)
         for storage, content in zip(recording.storages, contents, strict=True)
     ]
-    chance = random.Random(poison)
+    chance = random.SystemRandom()
     memory = FlatMemory(first, poison, chance)
     for launch in recording.launches:
         if 0 in launch.grid:
@@ -59,11 +57,7 @@ def replay_results(
         except Exception as exc:
             raise type(exc)(f"kernel {launch.kernel}: {exc}") from exc
     storages = range(len(recording.storages))
-    return ReplayedResults(
-        tuple(memory.content(i).tobytes() for i in storages),
-        tuple(memory.bytes_loaded(i) for i in storages),
-        memory.damage(),
-    )
+    return ReplayedResults(tuple(memory.content(i).tobytes() for i in storages), memory.damage())
 
 
 def may_wait(text: str) -> bool:

@@ -11,7 +11,7 @@ from kerntune.kernels.compat.torch_private import require_stand_in_parts
 
 require_stand_in_parts()  # first: what is imported below takes them from torch
 
-from kerntune.gpu.fake_cuda.patches import Level, StandInEnd, static_reason  # noqa: E402
+from kerntune.gpu.fake_cuda.patches import StandInEnd, static_reason  # noqa: E402
 from kerntune.gpu.fake_cuda.session import StandIns  # noqa: E402
 
-__all__ = ["Level", "StandInEnd", "StandIns", "static_reason"]
+__all__ = ["StandInEnd", "StandIns", "static_reason"]

@@ -19,6 +19,7 @@ from triton import testing
 from triton.backends.compiler import GPUTarget
 
 from kerntune.base.device import DeviceSpec, Target
+from kerntune.gpu import host_gpus
 from kerntune.gpu.fake_cuda.patches import StandInEnd, always, replace, replace_known
 
 
@@ -31,11 +32,6 @@ class Clocks(NamedTuple):
     sm_mhz: int
     memory_mhz: int
     bus_bits: int
-
-    @property
-    def gbps(self) -> float:
-        """Bandwidth in 10**9 bytes a second."""
-        return 2 * self.memory_mhz * self.bus_bits / 8 / 1000
 
 
 TYPICAL_CLOCKS = {
@@ -272,8 +268,16 @@ def install_management(stack: contextlib.ExitStack, spec: DeviceSpec, memory_byt
     replace(stack, testing, "nvsmi", _nvsmi(spec, memory_bytes))
     pynvml = sys.modules.get("pynvml")  # torch.cuda has imported it, if it can be
     if pynvml is not None:
-        for name, stub in _nvml(spec, memory_bytes).items():
+        host_gpus.device_node(spec.uuid)  # is remembered: a lock on the device asks for it while stubs answer
+        stubs = _nvml(spec, memory_bytes) | {"nvmlDeviceGetHandleByUUID": _handle_of(spec, pynvml)}
+        for name, stub in stubs.items():
             replace_known(stack, pynvml, name, stub)
+
+
+def _handle_of(spec: DeviceSpec, pynvml: Any) -> Callable[[str], Any]:
+    """The handle by UUID: locks on other devices ask for theirs while stubs answer."""
+    asked, own = pynvml.nvmlDeviceGetHandleByUUID, {f"{kind}{spec.uuid}" for kind in ("", "GPU-", "MIG-")}
+    return lambda uuid: HANDLE if uuid in own else asked(uuid)
 
 
 def _nvsmi(spec: DeviceSpec, memory_bytes: int) -> Callable[[Sequence[str]], list[int]]:
@@ -319,7 +323,6 @@ def _nvml(spec: DeviceSpec, memory_bytes: int) -> dict[str, Callable[..., Any]]:
         "nvmlShutdown": None,
         "nvmlDeviceGetCount": 1,
         "nvmlDeviceGetHandleByIndex": HANDLE,
-        "nvmlDeviceGetHandleByUUID": HANDLE,
         "nvmlDeviceGetHandleByPciBusId": HANDLE,
         "nvmlDeviceGetIndex": 0,
         "nvmlDeviceGetName": spec.name,

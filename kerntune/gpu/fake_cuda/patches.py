@@ -6,7 +6,6 @@ A level says up to where a body runs. Where it can't go on, an exception has the
 from __future__ import annotations
 
 import contextlib
-import enum
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -77,15 +76,6 @@ def _put_back(owner: Any, name: str, before: Any) -> None:
             delattr(owner, name)
     else:
         setattr(owner, name, before)
-
-
-class Level(enum.Enum):
-    """The effect of reading a value that a stand-in doesn't have."""
-
-    FIRST_VALUE = "first-value"
-    """The first read ends the body; kernels launched after a comparison (most backward kernels) are not recorded."""
-    COMPARISONS_PASS = "comparisons-pass"
-    """Comparisons pass, so that the body continues; reads of other values (``.item()``) still end it."""
 
 
 class StandInEnd(CaptureError):

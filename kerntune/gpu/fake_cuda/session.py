@@ -28,7 +28,7 @@ from kerntune.gpu.fake_cuda.modes import (
     Watch,
     entered,
 )
-from kerntune.gpu.fake_cuda.patches import Level, Replacements, replace
+from kerntune.gpu.fake_cuda.patches import Replacements, replace
 from kerntune.gpu.fake_cuda.placement import KnownValues, Placement
 from kerntune.gpu.fake_cuda.tensors import Addresses, Comparisons, ensure_guard, install_methods
 from kerntune.kernels.access import Access
@@ -58,17 +58,14 @@ class StandIns:
     """Full-size stand-ins for the tensors of a device that doesn't exist.
 
     While active, ``device="cuda"`` makes tensors with shape, strides, dtype and an address, but no memory; kernels are
-    bound and not launched; torch and Triton report the device ``spec`` as number 0, and ``others`` as
-    the next ones. Everything is process-wide, except that tensors
-    become stand-ins only on the thread that activated (torch's modes are per thread).
+    bound and not launched; torch and Triton report the device ``spec`` as number 0, and ``others`` as the next ones.
+    Comparisons of values pass; what else asks for a value that isn't known ends the body. Everything is process-wide,
+    except that tensors become stand-ins only on the thread that activated (torch's modes are per thread).
     """
 
-    def __init__(
-        self, spec: DeviceSpec, level: Level = Level.COMPARISONS_PASS, others: Sequence[DeviceSpec] = ()
-    ) -> None:
+    def __init__(self, spec: DeviceSpec, others: Sequence[DeviceSpec] = ()) -> None:
         self.spec = spec
         self.numbers = DeviceNumbers((spec, *others))
-        self.level = level
         self._addresses = Addresses()
         self._known = KnownValues()
         self.watch = Watch()
@@ -179,8 +176,7 @@ class StandIns:
         stack.enter_context(self._entered_modes())
 
     def _handlers(self) -> dict[Any, Handler]:
-        comparisons = self._comparisons.handlers() if self.level is Level.COMPARISONS_PASS else {}
-        return {torch.Tensor.data_ptr: self._data_ptr, **hook_handlers(), **comparisons}
+        return {torch.Tensor.data_ptr: self._data_ptr, **hook_handlers(), **self._comparisons.handlers()}
 
     def _data_ptr(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         self._known.forget(args[0])  # users' code that has the address may write there

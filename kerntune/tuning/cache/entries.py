@@ -130,9 +130,9 @@ class Entries(Generic[T]):
             return False
         return standing is not None and codec.is_newer(standing, self._schema)
 
-    def paths(self, pattern: str = "**/*.json") -> list[Path]:
+    def paths(self) -> list[Path]:
         """Files of entries, in a stable order."""
-        return sorted((self.folder / self.store).glob(pattern))
+        return sorted((self.folder / self.store).glob("**/*.json"))
 
     def within(self, *parts: str) -> list[T]:
         """All entries of one folder that can be read, in a stable order: of ``path(*parts, name)`` for any name."""

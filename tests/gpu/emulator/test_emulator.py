@@ -274,25 +274,27 @@ def test_loops_and_branches(count: int, want: float) -> None:
 
 
 def test_masks_decide_what_is_loaded_and_stored() -> None:
+    """Addresses of other lanes are of no tensor."""
     x = np.arange(8, dtype="<f4")
     body = """
     %r = tt.make_range {end = 8 : i32, start = 0 : i32} : tensor<8xi32>
     %c = arith.constant dense<5> : tensor<8xi32>
     %o = arith.constant dense<9.0> : tensor<8xf32>
     %m = arith.cmpi slt, %r, %c : tensor<8xi32>
+    %f = arith.constant dense<2000000000> : tensor<8xi32>
+    %i = arith.select %m, %r, %f : tensor<8xi1>, tensor<8xi32>
     %s = tt.splat %a0 : !tt.ptr<f32> -> tensor<8x!tt.ptr<f32>>
-    %p = tt.addptr %s, %r : tensor<8x!tt.ptr<f32>>, tensor<8xi32>
+    %p = tt.addptr %s, %i : tensor<8x!tt.ptr<f32>>, tensor<8xi32>
     %v = tt.load %p, %m, %o : tensor<8x!tt.ptr<f32>>
     %t = tt.splat %a1 : !tt.ptr<f32> -> tensor<8x!tt.ptr<f32>>
     %q = tt.addptr %t, %r : tensor<8x!tt.ptr<f32>>, tensor<8xi32>
     tt.store %q, %v : tensor<8x!tt.ptr<f32>>
     %u = tt.splat %a2 : !tt.ptr<f32> -> tensor<8x!tt.ptr<f32>>
-    %w = tt.addptr %u, %r : tensor<8x!tt.ptr<f32>>, tensor<8xi32>
+    %w = tt.addptr %u, %i : tensor<8x!tt.ptr<f32>>, tensor<8xi32>
     tt.store %w, %v, %m : tensor<8x!tt.ptr<f32>>"""
     done = run(body, [("f32", x.tobytes()), ("f32", bytes(32)), ("f32", np.full(8, 7, "<f4").tobytes())])
     np.testing.assert_array_equal(np.frombuffer(done.contents[1], "<f4"), [0, 1, 2, 3, 4, 9, 9, 9])
     np.testing.assert_array_equal(np.frombuffer(done.contents[2], "<f4"), [0, 1, 2, 3, 4, 7, 7, 7])
-    assert done.bytes_read == (20, 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -70,14 +70,6 @@ def test_of_several_to_one_address_the_last_one_stays() -> None:
     assert found.load(np.array([found.address(1)]), "i32").tolist() == [3]
 
 
-def test_loaded_bytes_are_counted_once() -> None:
-    found = memory()
-    at = found.address(3)
-    assert found.bytes_loaded(3) == 0
-    found.load(np.array([at, at + 2, at + 2]), "i32")
-    assert [found.bytes_loaded(i) for i in range(4)] == [0, 0, 0, 6]
-
-
 def test_damage_is_what_changes_beside_storages() -> None:
     found = memory()
     end = found.address(1) + 16

@@ -22,7 +22,7 @@ PREAMBLE = """
 import warnings
 warnings.simplefilter("error")
 import torch, triton
-from kerntune.gpu.fake_cuda import Level, StandInEnd, StandIns, static_reason
+from kerntune.gpu.fake_cuda import StandInEnd, StandIns, static_reason
 from kerntune.base.device import typical_device, Target
 import kernels as K
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pynvml
 import pytest
 import torch
 import triton
 from fake_runs import active
+from msgspec.structs import replace
 from triton import testing
 
 from kerntune.base.device import TYPICAL_DEVICES, Target
+from kerntune.gpu import host_gpus
 from kerntune.gpu.fake_cuda import StandInEnd
 from kerntune.gpu.fake_cuda.driver import TYPICAL_CLOCKS, clocks_of
 from kerntune.gpu.interpreter import Interpreter
@@ -99,6 +102,22 @@ def test_afterwards_they_are_tritons_and_nvmls_own() -> None:
     assert (testing.nvsmi, pynvml.nvmlInit, pynvml.nvmlDeviceGetMaxClockInfo) == before
 
 
+def test_a_lock_on_a_device_knows_its_node_while_stubs_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVML knows two devices; handles of stand-ins are none of its own."""
+    nodes = {"GPU-here": 3, "GPU-other": 5}
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda uuid: nodes[uuid])
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMinorNumber", lambda handle: int(handle))
+    host_gpus.device_node.cache_clear()
+    with Interpreter(replace(TYPICAL_DEVICES["cuda:90"], uuid="here")).activate():
+        assert pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByUUID("GPU-here")) == torch.cuda.get_device_name()
+        assert [host_gpus.device_node(uuid) for uuid in ("here", "other")] == [
+            Path("/dev/nvidia3"),
+            Path("/dev/nvidia5"),
+        ]
+    host_gpus.device_node.cache_clear()
+
+
 def test_nvml_stays_what_it_is_for_amd() -> None:
     before = pynvml.nvmlInit
     with Interpreter(TYPICAL_DEVICES["hip:gfx942"]).activate():
@@ -109,12 +128,13 @@ def test_nvml_stays_what_it_is_for_amd() -> None:
 
 @pytest.mark.parametrize("target", TYPICAL_CLOCKS)
 def test_bandwidths_are_the_datasheets(target: str) -> None:
-    assert TYPICAL_CLOCKS[target].gbps == pytest.approx(DATASHEETS[target], rel=0.03)
+    clocks = TYPICAL_CLOCKS[target]
+    assert 2 * clocks.memory_mhz * clocks.bus_bits / 8 / 1000 == pytest.approx(DATASHEETS[target], rel=0.03)
 
 
 @pytest.mark.parametrize("target", TYPICAL_DEVICES)
 def test_every_typical_device_has_figures(target: str) -> None:
-    assert clocks_of(Target.parse(target)).gbps > 0
+    assert min(clocks_of(Target.parse(target))) > 0
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import ctypes
 import gc
+import os
 import re
 import sys
 import threading
@@ -539,3 +541,15 @@ def test_numbers_beyond_are_not_of_that_kind(value: int) -> None:
 def test_constants_whose_equality_says_nothing_of_their_code_are_left_to_triton() -> None:
     assert part(torch.float16, constexpr=True) is not None
     assert part(torch.device("cpu"), constexpr=True) is None
+
+
+def test_where_the_drivers_launch_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = ctypes.CFUNCTYPE(None)
+    here = function(lambda: None)
+    for found, address in ((here, ctypes.cast(here, ctypes.c_void_p).value), (function(), 0)):
+        monkeypatch.setattr(ctypes, "CDLL", lambda name, found=found: SimpleNamespace(cuLaunchKernel=found))
+        assert native.driver_address() == address
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace())
+    assert native.driver_address() == 0
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: os.open("/no such library", 0))
+    assert native.driver_address() == 0

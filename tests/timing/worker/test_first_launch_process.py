@@ -19,7 +19,7 @@ from samples import bytes_of, recording
 
 from kerntune.base.child_process import ChildEnded
 from kerntune.base.device import Target, typical_device
-from kerntune.errors import MeasurementError, PeerTimeout
+from kerntune.errors import BackendError, MeasurementError, OutOfResourcesError, PeerTimeout, ReplayError
 from kerntune.gpu.base import Buffer
 from kerntune.gpu.script import ABORT, HANG, ILLEGAL_ADDRESS, Rule, Script
 from kerntune.gpu.scripted import FakeGpu
@@ -34,6 +34,7 @@ from kerntune.timing.worker.requests import (
     FirstLaunchReply,
     FirstLaunchRequest,
     ForgetRequest,
+    RequestFailed,
     Staged,
     StageRequest,
 )
@@ -124,6 +125,53 @@ def test_code_is_loaded_once_a_tuning(gpu: FakeGpu, staging: HostStaging) -> Non
         assert gpu.modules == own + len(WORK.binaries)
         assert looker.answer(ForgetRequest()) == Staged()
         assert gpu.modules == own
+
+
+@pytest.mark.parametrize(
+    ("error", "lost", "told"),
+    [
+        (BackendError("no"), True, FirstLaunchFailed("no", True, False, 7, False)),
+        (BackendError("no"), False, FirstLaunchFailed("no", False, False, 7, False)),
+        (MeasurementError("no"), False, FirstLaunchFailed("no", False, False, 7, True)),
+        (OutOfResourcesError("no"), False, FirstLaunchFailed("no", False, True, 7, False)),
+        (ReplayError("no"), False, FirstLaunchFailed("no", False, False, 7, False)),
+    ],
+)  # fmt: skip
+def test_what_is_told_of_a_launch_that_failed(
+    gpu: FakeGpu, staging: HostStaging, error: Exception, lost: bool, told: FirstLaunchFailed
+) -> None:
+    """The device is spoiled if it answers no more; ``7`` is the launch that ran."""
+    looker = FirstLaunchWorker(gpu, staging.file)
+
+    def run(*words: object) -> FirstLaunchReply:
+        assert looker._running == 0, "counted anew"
+        looker._running = 7
+        raise error
+
+    def answers() -> None:
+        if lost:
+            raise BackendError("gone")
+
+    looker._run, gpu.synchronize = run, answers  # type: ignore[method-assign]
+    looker._running = 5
+    assert looker.answer(LOOK) == told
+    assert FirstLaunchFailed("no") == FirstLaunchFailed("no", True, False, 0, False)
+
+
+def test_storages_are_laid_out_anew_where_their_size_changes(gpu: FakeGpu, staging: HostStaging) -> None:
+    looker = FirstLaunchWorker(gpu, staging.file)
+    assert looker._nothing.pristine.nbytes == 0
+    sizes = []
+    for nbytes in (512, 512, 1024):
+        assert looker.answer(StageRequest(HOST, b"", {0: (nbytes, 16)}, ())) == Staged()
+        sizes.append((looker._pristine[0], looker._guarded[0].nbytes, looker._guarded[0].buffer.address % 512))
+    assert sizes[0] == sizes[1] == (sizes[0][0], 512, 16)
+    assert (sizes[2][0].nbytes, *sizes[2][1:]) == (1024, 1024, 16)
+    gpu.allocate = refused  # type: ignore[method-assign]
+    assert looker.answer(StageRequest(HOST, b"", {1: (8, 0)}, ())) == RequestFailed("no room", replayable=True)
+    assert looker.answer(Staged()) == RequestFailed(
+        "a process for first launches can't answer Staged", replayable=False
+    )
 
 
 def test_a_first_look_finds_all_ready_and_leaves_the_zones_on_the_device(gpu: FakeGpu, staging: HostStaging) -> None:

@@ -71,9 +71,14 @@ def test_nothing_is_left(seed: int) -> None:
 
 
 def test_layouts_differ() -> None:
-    seen = [scattered(seed) for seed in range(40)]
-    assert len({tuple(d.sizes) for d, _ in seen}) > 30
-    assert len({len(d.loaded) for d, _ in seen}) > 1
+    seen = [scattered(seed) for seed in range(100)]
+    assert len({tuple(d.sizes) for d, _ in seen}) > 70
+    assert {len(d.sizes) for d, _ in seen} == set(range(MAX_PADS + 1))
+    sizes = sorted(n for d, _ in seen for n in d.sizes)
+    assert sizes[0] < 1024, "half of a pad of 512 B at least"
+    assert sizes[-1] > 4 << 20
+    binaries = [b.sha256 for b in recording().binaries]
+    assert {d.loaded.count(b) for d, _ in seen for b in binaries} == set(range(MAX_LOADS + 1))
     assert any(0 < len(d.held) < len(d.sizes) for d, _ in seen), "holes among what stays"
 
 

@@ -185,7 +185,7 @@ def test_modes_say_how_a_descent_looks_around(valley: FakeBackend, monkeypatch: 
     monkeypatch.setattr(Neighbourhood, "all_directions", noted)
     start = Config(kwargs={"BLOCK": 256}, num_warps=4)
     for descent in (plain, found):
-        descent.run(lambda config: Measured(100.0), lambda _: None, [start])
+        descent.run(lambda config: Measured(100.0), lambda _: None, [start], 0.0)
     assert radii == {2}
 
 
@@ -317,7 +317,7 @@ def test_two_fields_may_change_at_once() -> None:
     start = Config({"BLOCK": 64}, num_warps=1)
     descent = Descent((start,), typical_device(TARGET), frozen=("num_stages",), limits=(("BLOCK", 1024),))
     prepared: list[Config] = []
-    found = descent.run(measure, prepared.extend, [start])
+    found = descent.run(measure, prepared.extend, [start], 0.0)
     assert found.best.config == Config({"BLOCK": 1024}, num_warps=16)
     assert {t.config for t in found.trials} == {start, *prepared}, "each is prepared before it is measured"
     assert len(found.trials) <= 1 + descent.trials
@@ -325,7 +325,7 @@ def test_two_fields_may_change_at_once() -> None:
 
 def test_nothing_is_tried_where_no_start_can_be_used() -> None:
     descent = Descent((Config(),), typical_device(TARGET))
-    found = descent.run(lambda config: Measured(None, "no"), lambda configs: None, [Config()])
+    found = descent.run(lambda config: Measured(None, "no"), lambda configs: None, [Config()], 0.0)
     assert [t.reason for t in found.trials] == ["no"]
 
 

@@ -177,7 +177,7 @@ def test_each_halved_config_is_prepared_once() -> None:
         assert isinstance(step, int)
         return Measured(float(step), registers=step // 16)
 
-    trials = found.run(measure, prepared.extend, [start]).trials
+    trials = found.run(measure, prepared.extend, [start], 0.0).trials
     assert [t.config.kwargs["STEP"] for t in trials] == [4096, 2048, 1024, 512]
     assert [c.kwargs["STEP"] for c in prepared] == [2048, 1024, 512]
     assert all(found.has(c) for c in prepared)

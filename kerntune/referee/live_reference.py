@@ -1,0 +1,246 @@
+"""A reference that runs live, as its author's code, and is timed beside a candidate's program.
+
+Its calls are recorded as an unrolled graph of rotated copies, as the engine does with a program: event pairs around
+single calls resolve half a microsecond, and two verdicts on one pair differed by 0.2 to 2.9 % by that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from kerntune.errors import MeasurementError
+from kerntune.gpu.base import Executor, Gpu, GpuGraph, tensors_in
+from kerntune.gpu.memory import MEMORY_SHARE
+from kerntune.gpu.program import Program
+from kerntune.referee.candidate_recorder import arguments_of
+from kerntune.referee.layouts import KERNELBENCH, load
+from kerntune.referee.reference_results import _bytes, reference_function, tensor_of
+from kerntune.referee.tasks import LiveCall, TimedAs
+from kerntune.timing.sampling import GRAPH_BELOW_NS, event_runs
+from kerntune.timing.timers import (
+    IN_PLACE_BYTES,
+    GraphSlot,
+    Reading,
+    Slot,
+    TimingProtocol,
+    flushed_runs,
+    flushes_before,
+    median_ns,
+    most_in_place,
+    mostly_late,
+    unrolled_runs,
+)
+
+
+@dataclass(frozen=True)
+class LiveCopy:
+    """A callable and its arguments; ``inputs`` are those tensors among them that are given, by number."""
+
+    function: Callable[..., Any]
+    inputs: Mapping[int, Any]
+    args: Sequence[Any]
+    words: Mapping[str, Any]
+
+
+class LiveReference:
+    """An author's callable on the GPU, on inputs of its own that are restored before each call.
+
+    It can be called on copies in turn (:class:`kerntune.timing.timers.Rotated`): each has inputs of its own, all with
+    the same numbers, and a model of its own where parameters are inputs.
+    """
+
+    def __init__(self, gpu: Gpu, call: LiveCall) -> None:
+        import torch
+
+        self.gpu, self._call, self._case = gpu, call, call.case
+        tensors = [tensor_of(x, data) for x, data in zip(self._case.tensors, call.contents, strict=True)]
+        module = load(call.source)
+        self._function = reference_function(module, call.source, self._case, tensors)
+        self._models = call.source.layout == KERNELBENCH
+        self._mode: Callable[[], AbstractContextManager[object]] = (
+            torch.no_grad if self._models else contextlib.nullcontext
+        )
+        self.in_place = [i for i in range(len(tensors)) if i not in self._case.parameters.values()]
+        """Tensors that are restored: all but the parameters, which are the models'."""
+
+        self._given = [call.contents[i] for i in self.in_place]
+        self._first = [tensors[i].to("cuda") for i in self.in_place]
+        self.keeps_tensors = any(isinstance(t, torch.Tensor) for t in tensors_in(vars(module).values()))
+        """Whether the file has tensors of its own, of which calls would have no copies."""
+
+        self._copies = [self._copy(self._function)]
+
+    def _copy(self, function: Callable[..., Any]) -> LiveCopy:
+        inputs = {i: first.clone() for i, first in zip(self.in_place, self._first, strict=True)}
+        args, words = arguments_of(self._case, [inputs.get(i) for i in range(len(self._case.tensors))])
+        return LiveCopy(function, inputs, args, words)
+
+    def enqueue(self, replica: int = 0) -> object:
+        """One call."""
+        one = self._copies[replica]
+        with self._mode():
+            return one.function(*one.args, **one.words)
+
+    def restore(self, replica: int = 0) -> None:
+        """The first content of a copy's inputs. All copies are restored, the first one first: then no lines stay in the
+        cache that the other side has marked."""
+        if replica == 0:
+            self.gpu.reset_persisting_l2()
+        for tensor, first in zip(self._copies[replica].inputs.values(), self._first, strict=True):
+            tensor.copy_(first)
+
+    def captured(self) -> Callable[[], object] | None:
+        """The call as a graph; None where it can't be captured."""
+        try:
+            for _ in range(3):
+                self.enqueue()
+            self.gpu.synchronize()
+            graph = self.gpu.call_graph(self.enqueue)
+            graph.replay()
+            self.gpu.synchronize()
+        except RuntimeError as exc:
+            print(f"the reference can't be captured: {type(exc).__name__}: {exc}", file=sys.stderr)
+            return None
+        return graph.replay
+
+    # copies
+
+    def most_runs(self) -> float:
+        """How many calls may have copies of their own: of the inputs, as the candidate's side may
+        (:data:`~kerntune.timing.timers.IN_PLACE_BYTES`), and of what a call allocates, as there is memory."""
+        import torch
+
+        self.gpu.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        self.enqueue()
+        self.gpu.synchronize()
+        allocated = int(torch.cuda.max_memory_allocated() - before)
+        given = sum(len(data) for data in self._call.contents)  # a model's parameters are among them
+        room = self.gpu.free_bytes() * MEMORY_SHARE
+        return min(IN_PLACE_BYTES / max(given, 1), room / max(given + allocated, 1))
+
+    def rotate(self, replicas: int, runs: int) -> int:
+        """A copy for each of ``runs`` calls. RuntimeError where a model can't be copied."""
+        for _ in range(len(self._copies), runs):
+            self._copies.append(self._copy(self._own_model() if self._models else self._function))
+        return runs
+
+    def _own_model(self) -> Callable[..., Any]:
+        try:
+            return copy.deepcopy(self._function)
+        except Exception as exc:  # the author's classes
+            raise RuntimeError(f"the model can't be copied: {type(exc).__name__}: {exc}") from exc
+
+    def graph(self, runs: int, replicas: int) -> GpuGraph:
+        """``runs`` calls on the copies in turn as one graph; each allocates memory of its own for its results."""
+        return self.gpu.call_graph(*(partial(self.enqueue, i % replicas) for i in range(runs)))
+
+    def drop_copies(self) -> None:
+        """Have one copy alone."""
+        import torch
+
+        del self._copies[1:]
+        torch.cuda.empty_cache()
+
+    def damaged(self) -> bool:
+        """Whether the first content of any input has changed."""
+        return any(_bytes(first) != given for first, given in zip(self._first, self._given, strict=True))
+
+
+# timed
+
+
+class Runs(Protocol):
+    """Something that can be executed again after its memory is restored."""
+
+    def restore(self) -> None:
+        """Enqueue what it needs before."""
+
+
+class SingleSlot:
+    """Executions one by one, each restored and flushed, as a graph where that is possible: for sides of which one runs
+    torch and can't be unrolled, so that both are timed alike."""
+
+    def __init__(self, gpu: Executor, runs: Runs, work: Callable[[], object], count: int) -> None:
+        self._gpu, self._runs, self._work = gpu, runs, work
+        self.protocol = TimingProtocol("single", count, 1)
+        self.late = False
+        runs.restore()
+        work()
+        self._flushes = flushes_before(gpu, work, runs.restore)
+
+    def enqueue(self) -> Reading:
+        """Enqueue all runs."""
+        pieces = flushed_runs(self._gpu, self._work, self.protocol.runs_per_slot, self._flushes, self._runs.restore)
+        self.late = mostly_late(pieces)
+        return lambda: median_ns(pieces)
+
+
+PreparedRuns = tuple[Runs, Callable[[], object]]
+
+
+class LiveSide:
+    """A reference that runs as the author's code: its calls are recorded as an unrolled graph of rotated copies, as the
+    candidate's executions are. Where that can't be, single executions of both are timed between events."""
+
+    def __init__(self, gpu: Gpu, call: LiveCall) -> None:
+        self._gpu, self._live = gpu, LiveReference(gpu, call)
+        self._single: tuple[PreparedRuns, PreparedRuns] | None = None
+        self.timed_as: TimedAs = "single graphs"
+
+    def single(self, candidate: Program) -> tuple[PreparedRuns, PreparedRuns]:
+        """As graphs; the reference's calls as they are where they can't be recorded."""
+        if self._single is None:
+            candidate.restore()
+            candidate.enqueue()
+            self._gpu.synchronize()
+            graph, captured = self._gpu.graph(candidate.enqueue), self._live.captured()
+            if captured is None:
+                self.timed_as = "single calls"
+            self._single = (self._live, captured or self._live.enqueue), (candidate, graph.replay)
+        return self._single
+
+    def slots(self, candidate: Program) -> tuple[Slot, Slot]:
+        """Of both, unrolled if possible."""
+        single = self.single(candidate)
+        estimate = min(_roughly(self._gpu, *one) for one in single)
+        if (slots := self._unrolled(candidate, estimate)) is not None:
+            self.timed_as = "unrolled"
+            return slots
+        count = event_runs(estimate)
+        reference, own = (SingleSlot(self._gpu, runs, work, count) for runs, work in single)
+        return reference, own
+
+    def _unrolled(self, candidate: Program, estimate: float) -> tuple[Slot, Slot] | None:
+        """Graphs of as many executions of both, each on memory of its own that is restored before: by the rules of
+        :func:`~kerntune.timing.sampling.slot_for`."""
+        live, recording = self._live, candidate.recording
+        replicas = candidate.memory.rotation(recording)
+        if self.timed_as == "single calls" or live.keeps_tensors or estimate >= GRAPH_BELOW_NS or replicas < 2:
+            return None
+        most = min(most_in_place(candidate), live.most_runs())
+        if most < replicas:
+            return None
+        runs = unrolled_runs(replicas, len(recording.launches), estimate, most)
+        try:
+            return GraphSlot(live, replicas, runs), GraphSlot(candidate, replicas, runs)
+        except (RuntimeError, MeasurementError) as exc:
+            print(f"the reference can't be unrolled: {type(exc).__name__}: {exc}", file=sys.stderr)
+        live.drop_copies()
+        return None
+
+    def damaged(self) -> bool:
+        """By reading them."""
+        return self._live.damaged()
+
+
+def _roughly(gpu: Executor, runs: Runs, work: Callable[[], object]) -> float:
+    return median_ns(flushed_runs(gpu, work, 3, 1, runs.restore))

@@ -1,0 +1,36 @@
+"""What torch 2.13 answers, by digests that it was asked for: they are compared whatever torch is installed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kerntune.heuristics import Preset
+
+from .inductor_cases import CASES
+from .inductor_free import DIGITS, MEANT, OTHER_PRESETS, RANDOM, RECORDED, answer_of, digest, other_digests, sample
+
+DIGESTS = json.loads(RECORDED.read_text())
+
+
+@pytest.mark.parametrize("family", [*CASES, RANDOM])
+def test_same_ordered_configs_as_torch_2_13(family: str) -> None:
+    told, cases = DIGESTS[family], sample(family)
+    assert len(told) == DIGITS * len(cases)
+    for i, case in enumerate(cases):
+        wanted = told[DIGITS * i : DIGITS * (i + 1)]
+        mine = answer_of(case)
+        assert wanted in (MEANT, digest(mine)), f"{case[0]} {case[1]} on {case[2]}: {mine} isn't torch 2.13's answer"
+
+
+def test_few_answers_are_meant_to_differ() -> None:
+    assert sum(told.count(MEANT) for told in DIGESTS.values()) < 50
+
+
+@pytest.mark.parametrize("preset", OTHER_PRESETS, ids=lambda preset: preset.name)
+def test_presets_of_other_releases_stay_as_they_are(preset: Preset) -> None:
+    told, found = DIGESTS[preset.name], other_digests(preset)
+    assert len(told) > 5_000
+    other = [i // DIGITS for i in range(0, len(told), DIGITS) if told[i : i + DIGITS] != found[i : i + DIGITS]]
+    assert (other, len(found)) == ([], len(told)), "the numbers of cases"

@@ -1,0 +1,72 @@
+"""Verdicts on a real GPU: how references are timed that launch what isn't Triton's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from kerntune.referee.candidate_speed import LIVE_TOLD, GpuSpeeds
+from kerntune.referee.judgement import Bench, judge
+from kerntune.referee.sealing import landlock_version
+from kerntune.referee.verdicts import ShapeResult, Word
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.slow,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+]
+
+CORPUS = Path(__file__).parents[2] / "benchmarks" / "judge"
+TIMED = (Word.FASTER, Word.SAME, Word.SLOWER, Word.UNDECIDED)
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    made = Bench(bool(landlock_version()), GpuSpeeds())
+    yield made
+    made.close()
+
+
+def judged(bench: Bench, candidate: str, reference: str, *lines: str) -> ShapeResult:
+    verdict = judge(f"{CORPUS}/{candidate}", reference, lines, bench=bench, budget=6.0)
+    (shape,) = verdict.shapes
+    assert shape.word in TIMED, shape.text
+    return shape
+
+
+@pytest.mark.parametrize(
+    ("candidate", "reference", "lines"),
+    [
+        ("honest.py::add", "references.py::add", ("x: f32[262144]; y: f32[262144]",)),
+        ("honest.py::relu_", "references.py::relu_", ("x: f32[262144]",)),
+        ("honest.py::matmul", "references.py::matmul", ("a: f16[512,512]; b: f16[512,512]",)),
+        ("kernelbench_candidate.py", "kernelbench_task.py", ()),
+    ],
+)
+def test_a_live_reference_is_unrolled(bench: Bench, candidate: str, reference: str, lines: tuple[str, ...]) -> None:
+    shape = judged(bench, candidate, f"{CORPUS}/{reference}", *lines)
+    assert LIVE_TOLD["unrolled"] in shape.remarks
+
+
+@pytest.mark.parametrize(
+    ("body", "how"),
+    [
+        ("return x + y * (0.0 * x.sum().item() + 1.0)", "single calls"),
+        ("return x + y * ones[0]", "single graphs"),
+    ],
+)
+def test_others_are_timed_call_by_call(bench: Bench, body: str, how: str, tmp_path: Path) -> None:
+    """What waits for a value, and what keeps a tensor of its own."""
+    path = tmp_path / "live.py"
+    ones = "ones = [torch.ones((), device='cuda')]" if "ones" in body else ""
+    path.write_text(f"import torch\n{ones}\ndef add(x, y):\n    {body}\n")
+    shape = judged(bench, "honest.py::add", f"{path}::add", "x: f32[262144]; y: f32[262144]")
+    assert LIVE_TOLD[how] in shape.remarks
+
+
+def test_a_replayed_reference_has_no_remark(bench: Bench) -> None:
+    shape = judged(bench, "honest.py::add", f"{CORPUS}/honest.py::add", "x: f32[262144]; y: f32[262144]")
+    assert not set(LIVE_TOLD.values()) & set(shape.remarks)

@@ -1,0 +1,525 @@
+"""The steps of a judgement, with answers that no process would give: what is asked, what is believed, what is said."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from kerntune.base.device import Target
+from kerntune.base.stats import Estimate
+from kerntune.errors import MeasurementError, UsageError
+from kerntune.referee import judgement
+from kerntune.referee.candidate_speed import NoSpeeds, RightCandidate, Speeds, TimedPair
+from kerntune.referee.declared_inputs import parse_line
+from kerntune.referee.hostile_recording import CheckedCall, checked
+from kerntune.referee.judgement import Bench, CandidateJudgement, judge
+from kerntune.referee.layouts import FUNCTION, GPU_MODE
+from kerntune.referee.reasons import TOLD, Reason, Refusal
+from kerntune.referee.result_errors import ResultError
+from kerntune.referee.roles import ROLES
+from kerntune.referee.sealed_process import Answered, SealedEnd
+from kerntune.referee.tasks import (
+    CallRefused,
+    Constant,
+    ExpectAnswer,
+    ExpectedResult,
+    ExpectedSeed,
+    RecordAnswer,
+    ReplayAnswer,
+    UserCallable,
+    encoded,
+)
+from kerntune.referee.verdicts import CandidateVerdict, ShapeResult, TimedLaunch, Word
+from tests.referee.recordings import CALL, CASE, EXPECTED, TARGET, call
+
+CORPUS = Path(__file__).parents[2] / "benchmarks" / "judge"
+ADD = f"{CORPUS}/references.py::add"
+LINE = "x: f32[600]; y: f32[600]"
+
+
+class Steps:
+    """Both sides are recorded as ``o = x + y``; what isn't said here is computed in this process."""
+
+    def __init__(self, **says: Any) -> None:
+        self.says, self.asked, self.tasks = says, list[tuple[Any, ...]](), list[Any]()
+        self.closed = self.waited = 0
+
+    def wait(self) -> None:
+        self.waited += 1
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def ask(
+        self, role: str, task: Any, readable: tuple[str, ...], seconds: float, most: int, gpu: bool = False
+    ) -> Answered:
+        self.asked.append((role, readable, seconds, most, gpu))
+        self.tasks.append(task)
+        says = self.says.get(role, encoded(RecordAnswer(CALL)) if role == "record" else ROLES[role])
+        found = says(encoded(task)) if callable(says) else says
+        return found if isinstance(found, Answered) else Answered(found, SealedEnd(), "")
+
+
+Judge = Callable[..., CandidateVerdict]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    """A candidate that nothing imports."""
+    (tmp_path / "candidate.py").write_text("def f(x, y): raise SystemExit\n")
+    return f"{tmp_path}/candidate.py::f"
+
+
+@pytest.fixture
+def bench_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Bench]:
+    def made(steps: Steps, speeds: Speeds | None = None) -> Bench:
+        monkeypatch.setattr(judgement, "SealedProcesses", lambda sealed: steps)
+        monkeypatch.setattr(judgement, "landlock_version", lambda: 1)
+        return Bench(speeds=speeds or NoSpeeds())
+
+    return made
+
+
+class Measuring(Speeds):
+    """Answers what it is told to."""
+
+    origin, device = "told", "a device"
+
+    def __init__(self, found: TimedPair | Exception | None = None, on_gpu: bool = False) -> None:
+        self.found, self.on_gpu, self.started = found, on_gpu, list[Any]()
+
+    def start(self, processes: Any) -> None:
+        self.started.append(processes)
+
+    def target(self, default: Target) -> Target:
+        assert str(default) == "cuda:90"
+        return TARGET
+
+    def measure(self, right: RightCandidate) -> TimedPair | None:
+        self.right = right
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
+
+
+# what is asked
+
+
+def test_what_each_process_is_asked(
+    source: str, bench_of: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may read which folder, for how long, and how much of the answer is read."""
+    count = itertools.count(1)
+    monkeypatch.setattr(judgement, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr(judgement.secrets, "randbits", lambda bits: (1 << bits) - next(count))
+    steps, speeds = Steps(), Measuring()
+    verdict = judge(source, ADD, LINE, bench=bench_of(steps, speeds))
+    candidates, references = str(Path(source).parent), str(CORPUS)
+    replay = ("replay", (), 15.0, 3 * 2400 + 3 * 64 + (1 << 20), False)
+    assert steps.asked == [
+        ("record", (candidates,), 120.0, 1 << 28, False),
+        ("record", (references,), 120.0, 1 << 28, False),
+        ("expect", (references,), 300.0, 1 << 32, False),
+        *[replay] * 5,
+    ]
+    recorded, reference, expect, *replays = steps.tasks
+    assert (recorded.source.name, reference.source.name, expect.source.name) == ("f", "add", "add")
+    assert (recorded.target, recorded.binaries, expect.gpu) == (TARGET, False, False)
+    assert expect.seeds == tuple(2**63 - i for i in range(1, 6))
+    assert [(x.side.contents[:2], x.seconds, x.gpu) for x in replays] == [(c, 10.0, False) for c in expect.contents]
+    assert len({x.side.poison for x in replays}) == 5
+    right = speeds.right
+    assert (right.deadline, right.repeatable, right.source.name) == (110.0, True, "add")
+    assert right.patterns == [x.side.poison for x in replays]
+    assert [x.contents for x in right.expected] == [*expect.contents]
+    sums = [np.frombuffer(x, "f4") + np.frombuffer(y, "f4") for x, y in expect.contents]
+    assert right.results == tuple((o.tobytes(), *given) for o, given in zip(sums, expect.contents, strict=True))
+    assert (verdict.word, verdict.speeds, verdict.device, verdict.sealed) == (Word.UNTIMED, "told", "a device", True)
+    assert verdict.shapes[0].text == "right on 5 contents; there is no GPU here"
+    assert verdict.shapes[0].launches == (TimedLaunch("add", (3, 1, 1)),)
+
+
+def test_a_replay_gets_a_second_though_the_budget_is_used(source: str, bench_of: Callable[..., Bench]) -> None:
+    steps = Steps()
+    judge(source, ADD, LINE, budget=-5.0, bench=bench_of(steps))
+    assert [seconds for role, _, seconds, *_ in steps.asked if role == "replay"] == [6.0] * 5
+
+
+def test_on_a_gpu_results_are_its_own_and_each_replay_has_its_seed_s_contents(
+    source: str, bench_of: Callable[..., Bench]
+) -> None:
+    """Binaries are recorded; the reference may have the GPU, a candidate's process never. Both sides compute at the
+    same time."""
+    begun = Event()
+
+    def expect(task: bytes) -> bytes:
+        asked = msgspec.msgpack.decode(task, type=judgement.ExpectTask)
+        assert asked.gpu
+        assert begun.wait(10)
+        return ROLES["expect"](encoded(replace(asked, gpu=False)))
+
+    def replay(task: bytes) -> bytes:
+        asked = msgspec.msgpack.decode(task, type=judgement.ReplayTask)
+        begun.set()
+        x, y = (np.frombuffer(c or b"", "f4") for c in asked.side.contents[:2])
+        return encoded(ReplayAnswer(((x + y).tobytes(), None, None)))
+
+    steps, speeds = Steps(expect=expect, replay=replay), Measuring(on_gpu=True)
+    verdict = judge(source, ADD, LINE, bench=bench_of(steps, speeds))
+    assert verdict.word is Word.UNTIMED
+    assert sorted((role, gpu) for role, *_, gpu in steps.asked) == [
+        ("expect", True), ("record", False), ("record", False), *[("replay", True)] * 5
+    ]  # fmt: skip
+    assert all(task.binaries for task in steps.tasks[:2])
+    assert CandidateJudgement(bench_of(steps, speeds), _named(), _named(), 1.0)._workers == 5
+
+
+def _named(path: str = f"{CORPUS}/references.py", layout: str = FUNCTION) -> UserCallable:
+    return UserCallable(path, "add", layout)
+
+
+def test_a_bench_starts_before_it_is_used(bench_of: Callable[..., Bench]) -> None:
+    steps, speeds = Steps(), Measuring()
+    bench = bench_of(steps, speeds)
+    bench.target = Target.parse("cuda:90")
+    bench.start()
+    assert (steps.waited, speeds.started, bench.target) == (1, [steps], TARGET)
+    bench.close()
+    assert steps.closed == 1
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_who_gives_no_bench_has_one_that_is_closed(
+    sealed: bool, source: str, bench_of: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, told = Steps(), list[bool]()
+    given = bench_of(steps)
+    monkeypatch.setattr(judgement, "SealedProcesses", lambda sealed: (told.append(sealed), steps)[1])
+    monkeypatch.setattr(judgement, "default_speeds", Measuring)
+    verdict = judge(source, ADD, LINE, sealed=sealed)
+    assert (steps.closed, told, verdict.sealed, verdict.speeds) == (1, [sealed], sealed, "told")
+    judge(source, ADD, LINE, bench=given)
+    assert steps.closed == 1
+
+
+def test_a_system_that_can_not_seal_judges_what_need_not_be(
+    source: str, bench_of: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = bench_of(Steps())
+    monkeypatch.setattr(judgement, "landlock_version", lambda: 0)
+    refused = judge(source, ADD, LINE, bench=bench)
+    assert refused.shapes == (ShapeResult("all", Word.REFUSED, reason=Reason.UNSEALED, text=TOLD[Reason.UNSEALED]),)
+    assert (refused.candidate, refused.reference, refused.device) == (source, _shown(ADD), "cuda:90")
+    bench.sealed = False
+    assert judge(source, ADD, LINE, bench=bench).word is Word.UNTIMED
+
+
+def _shown(path: str) -> str:
+    return judgement.os.path.relpath(path) if path.startswith(str(Path.cwd())) else path
+
+
+def test_files_are_named_from_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path, shown in ((tmp_path / "a.py", "a.py"), (tmp_path / "b" / "a.py", "b/a.py"), (Path("/c/a.py"), "/c/a.py")):
+        assert judgement._named(_named(str(path))) == f"{shown}::add"
+        assert judgement._named(_named(str(path), GPU_MODE)) == shown
+
+
+# inputs
+
+
+@pytest.fixture
+def cases_of(tmp_path: Path, bench_of: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """The labels of what is made of ``inputs``, and what the author's process was asked to make."""
+    monkeypatch.chdir(tmp_path)
+    Path("lines.py").write_text("INPUTS = ['x: f32[1]', 'x: f32[2]']")
+    Path("none.py").write_text("OUTPUTS = ['x: f32[1]']")
+    for name in ("task.yml", "task.yaml"):
+        Path(name).write_text('tests:\n  - {"size": 1, "seed": 2}\n  - {"size": 3, "seed": 2}\n')
+    Path("maker.py").write_text("def ref_kernel(data): pass\ndef generate_input(): pass\n")
+
+    def made(inputs: Any, reference: UserCallable) -> Any:
+        steps = Steps(expect=encoded(ExpectAnswer(cases=(replace(CASE, label="described"),))))
+        cases = CandidateJudgement(bench_of(steps), _named(), reference, 1.0)._cases(inputs)
+        return [c.label for c in cases], [task.given for task in steps.tasks]
+
+    return made
+
+
+MAKER = UserCallable("maker.py", "ref_kernel", GPU_MODE)
+SIZES = [({"size": 1}, {"size": 3})]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "reference", "labels", "asked"),
+    [
+        (LINE, _named(), [LINE], []),
+        ([LINE, "z: f32[2]"], _named(), [LINE, "z: f32[2]"], []),
+        ("lines.py", _named(), ["x: f32[1]", "x: f32[2]"], []),
+        ("task.yml", MAKER, ["described"], SIZES),
+        (["task.yaml"], MAKER, ["described"], SIZES),
+        ((), MAKER, ["described"], [({},)]),
+    ],
+)
+def test_where_inputs_come_from(
+    inputs: Any, reference: UserCallable, labels: list[str], asked: Any, cases_of: Callable[..., Any]
+) -> None:
+    assert cases_of(inputs, reference) == (labels, asked)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "told"),
+    [
+        ("none.py", "inputs: 'none.py: it has no INPUTS' is neither `name: f16[4096,4096] normal` nor `name = 1e-5`"),
+        (["lines.py", LINE], "inputs: 'lines.py' is neither `name: f16[4096,4096] normal` nor `name = 1e-5`"),
+        (["task.yml", LINE], "inputs: 'task.yml' is neither `name: f16[4096,4096] normal` nor `name = 1e-5`"),
+        ((), f"{CORPUS}/references.py: it makes no inputs; declare them: --inputs 'x: f16[4096] normal'"),
+    ],
+)
+def test_inputs_that_are_none_are_told(inputs: Any, told: str, cases_of: Callable[..., Any]) -> None:
+    with pytest.raises(UsageError) as caught:
+        cases_of(inputs, _named())
+    assert str(caught.value) == told
+
+
+# what is believed
+
+
+FAILED = Answered(None, SealedEnd(code=3), "")
+LATE = Answered(None, SealedEnd(code=-9, late=True), "a word\n")
+
+
+@pytest.mark.parametrize(
+    ("says", "reason", "told"),
+    [
+        ({"record": FAILED}, Reason.CANDIDATE_DIED, "it ended with status 3 and gave no whole answer"),
+        ({"record": encoded(RecordAnswer(call(inputs=(0,))))}, Reason.ANSWER,
+         "its recording has 1 inputs, 2 were given"),
+        ({"expect": FAILED}, Reason.REFERENCE, "it ended with status 3 and gave no whole answer"),
+        ({"expect": encoded(ExpectAnswer(refused=CallRefused("any", "why not")))}, Reason.REFERENCE, "why not"),
+        ({"replay": LATE}, Reason.REPLAY_LATE, "the replay: it was ended, being late: a word"),
+        ({"replay": FAILED}, Reason.FAULT, "the replay: it ended with status 3 and gave no whole answer"),
+        ({"replay": encoded(ReplayAnswer(refused=CallRefused("emulator", "\x1b no")))}, Reason.EMULATOR,
+         "\\u001b no"),
+        ({"replay": encoded(ReplayAnswer((bytes(2400), None)))}, Reason.ANSWER,
+         "the replay's answer has other sizes than the recording"),
+        ({"replay": encoded(ReplayAnswer((bytes(2400), None, bytes(2399))))}, Reason.ANSWER,
+         "the replay's answer has other sizes than the recording"),
+        ({"replay": encoded(ReplayAnswer((bytes(2400), None, None), outside=1_234))}, Reason.OUTSIDE,
+         "1,234 bytes beside all tensors are written"),
+    ],
+)  # fmt: skip
+def test_answers_that_refuse(
+    says: dict[str, Any], reason: Reason, told: str, source: str, bench_of: Callable[..., Bench]
+) -> None:
+    (shape,) = judge(source, ADD, LINE, bench=bench_of(Steps(**says))).shapes
+    ran = () if "record" in says else (TimedLaunch("add", (3, 1, 1)),)
+    assert shape == ShapeResult(LINE, Word.REFUSED, reason=reason, text=told, launches=ran)
+
+
+def test_a_task_whose_inputs_can_not_be_made_is_refused(source: str, bench_of: Callable[..., Bench]) -> None:
+    task = f"{CORPUS}/gpu_mode/reference.py"
+    verdict = judge(source, task, bench=bench_of(Steps(expect=FAILED)))
+    told = "it ended with status 3 and gave no whole answer"
+    assert verdict.shapes == (ShapeResult("all", Word.REFUSED, reason=Reason.REFERENCE, text=told),)
+
+
+def result(**parts: Any) -> ExpectedResult:
+    return replace(EXPECTED, **parts)
+
+
+def seeds(*results: Any) -> list[ExpectedSeed]:
+    return [ExpectedSeed((), each) for each in results]
+
+
+@pytest.mark.parametrize(
+    ("reference", "told"),
+    [
+        (seeds((result(),), (result(native=b"other", wide=b"5"),)), ""),
+        (seeds((result(),), (result(shape=(300,)),)), "its results have other layouts for other numbers"),
+        (seeds((result(),), (result(strides=(2,)),)), "its results have other layouts for other numbers"),
+        (seeds((result(),), (result(dtype="int32"),)), "its results have other layouts for other numbers"),
+        (seeds((result(),), (result(input=0),)), "its results have other layouts for other numbers"),
+        (seeds((result(),), (result(), result())), "its results have other layouts for other numbers"),
+        (seeds((), ()), "its results are none, which can't be judged"),
+        (seeds((result(dtype="b"), result(dtype="a"))), "its results are a, b, which can't be judged"),
+        ([ExpectedSeed((), (), (None, result()))], ""),
+        ([ExpectedSeed((), (), (None, result(dtype="c")))], "its results are c, which can't be judged"),
+        ([ExpectedSeed((), (result(),), (None, result(dtype="d")))], "its results are d, which can't be judged"),
+        ([ExpectedSeed((), (), (result(),)), ExpectedSeed((), (), (None,))],
+         "its results have other layouts for other numbers"),
+    ],
+)  # fmt: skip
+def test_references_that_can_be_judged(reference: list[ExpectedSeed], told: str) -> None:
+    """By their results, or by inputs that they change where they return nothing."""
+    if not told:
+        judgement._check_reference(reference)
+        return
+    with pytest.raises(Refusal) as caught:
+        judgement._check_reference(reference)
+    assert (caught.value.reason, str(caught.value)) == (Reason.REFERENCE, told)
+
+
+# what is said
+
+
+def judged_errors(found: list[ResultError], source: str, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> ShapeResult:
+    """The result where these are the errors of the first seeds, and the others' are none."""
+    errors = iter(found)
+    monkeypatch.setattr(judgement, "error_of", lambda *words: next(errors, ResultError(0, "float32", size=1.0)))
+    return judge(source, ADD, LINE, bench=bench).shapes[0]
+
+
+GOOD = ResultError(0, "float32", size=1.0)
+UNWRITTEN = ResultError(0, "float32", wrong="nothing of it is written", unwritten=True)
+OFF, INPUT = replace(GOOD, wrong="it is off"), replace(GOOD, result=-1, wrong="it changes input x")
+
+
+@pytest.mark.parametrize(
+    ("found", "word", "reason", "text"),
+    [
+        ([OFF], Word.WRONG, None, "result 0: it is off"),
+        ([GOOD, replace(OFF, result=2), OFF], Word.WRONG, None, "result 2: it is off"),
+        ([INPUT], Word.WRONG, None, "it changes input x"),
+        ([INPUT, OFF], Word.WRONG, None, "it changes input x"),
+        ([UNWRITTEN, OFF], Word.WRONG, None, "result 0: nothing of it is written"),
+        ([GOOD, replace(UNWRITTEN, result=3), UNWRITTEN], Word.REFUSED, Reason.RESULT_UNWRITTEN,
+         "result 3: no recorded launch writes a result"),
+        ([GOOD, replace(GOOD, rms_allowed=0.25, result=4)], Word.REFUSED, Reason.DEGENERATE,
+         "result 4 may be off by 25% of its size, so it says nothing"),
+        ([replace(GOOD, rms_allowed=0.25, size=0.0)], Word.UNTIMED, None, "right on 5 contents; there is no GPU here"),
+    ],
+)  # fmt: skip
+def test_what_errors_mean(
+    found: list[ResultError], word: Word, reason: Reason | None, text: str, source: str,
+    bench_of: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    shape = judged_errors(found, source, bench_of(Steps()), monkeypatch)
+    assert (shape.word, shape.reason, shape.text) == (word, reason, text)
+    assert len(shape.errors) == (0 if word is Word.REFUSED else 5)
+    assert shape.launches == (TimedLaunch("add", (3, 1, 1)),)
+
+
+ONES, TWOS = (np.full(600, n, "f4").tobytes() for n in (1, 2))
+CHANGED = result(native=TWOS, wide=np.full(600, 2.0).tobytes(), input=0)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "changed", "left", "told"),
+    [
+        ((0, 1), (), (ONES, ONES, TWOS), []),
+        ((0, 1), (), (ONES, TWOS, TWOS), [(-1, "it changes input x")]),
+        ((0, 1), (), (ONES, ONES, ONES), [(-1, "it changes input y")]),
+        ((0, 1), (CHANGED,), (ONES, TWOS, TWOS), [(-1, "")]),
+        ((0, 1), (None, replace(CHANGED, native=ONES, wide=None)), (ONES, ONES, TWOS),
+         [(-1, "input y, which the reference changes: 600 of 600 elements are off by more than rounding explains, "
+           "the most at [0]: 2, not 1")]),
+        ((None, 1), (CHANGED,), (ONES, TWOS), [(-1, "it leaves input x as it is, which the reference changes")]),
+        ((None, 1), (), (ONES, TWOS), []),
+    ],
+)  # fmt: skip
+def test_inputs_are_looked_at_as_results_are(
+    inputs: tuple[int | None, ...], changed: Any, left: tuple[bytes, ...], told: list[tuple[int, str]],
+    bench_of: Callable[..., Bench],
+) -> None:  # fmt: skip
+    """Of a result of ones from inputs of ones and of twos; ``left`` is in the result's memory and in the inputs'."""
+    found = checked(call(inputs=inputs), CASE, TARGET)
+    expected = ExpectedSeed((ONES, TWOS), (result(native=ONES, wide=np.ones(600).tobytes()),), changed)
+    judging = CandidateJudgement(bench_of(Steps()), _named(), _named(), 1.0)
+    first, *others = judging._errors(CASE, found, expected, b"\x7f" * 8, left)
+    assert (first.result, first.wrong) == (0, "")
+    assert [(e.result, e.wrong) for e in others] == told
+    assert all(e.size == 1.0 and e.dtype == "float32" for e in others if e.wrong.startswith("it "))
+
+
+def test_what_is_left_is_the_given_content_where_nothing_has_changed() -> None:
+    found = checked(call(constants=(Constant(2, b"c" * 2400),)), CASE, TARGET)
+    expected = ExpectedSeed((ONES, TWOS), ())
+    assert judgement._left(found, expected, ReplayAnswer((None, TWOS, None))) == (b"c" * 2400, TWOS, TWOS)
+    plain = checked(CALL, CASE, TARGET)
+    assert judgement._left(plain, expected, ReplayAnswer((None, None, TWOS))) == (b"", ONES, TWOS)
+
+
+def timed(**parts: Any) -> TimedPair:
+    change = Estimate(-0.5, -0.52, -0.48, 0.99)
+    return TimedPair(change, **{"reference_ns": 40_000.0, "candidate_ns": 20_000.0, **parts})
+
+
+@pytest.mark.parametrize(
+    ("found", "word", "reason", "text"),
+    [
+        (None, Word.UNTIMED, None, "right on 5 contents; there is no GPU here"),
+        (Refusal(Reason.OUTSIDE, "it is seen"), Word.REFUSED, Reason.OUTSIDE, "it is seen"),
+        (Refusal(Reason.OUTSIDE), Word.REFUSED, Reason.OUTSIDE, "a kernel writes outside of all tensors"),
+        (MeasurementError("no\x1btime"), Word.UNTIMED, None, "right, but not timed: no\\u001btime"),
+        (timed(wrong="by then it is off"), Word.WRONG, None, "by then it is off"),
+        (timed(), Word.FASTER, None, ""),
+        (timed(bandwidth=1e9), Word.FASTER, None, ""),
+        (timed(bandwidth=2e8), Word.REFUSED, Reason.ROOFLINE,
+         "20,000 ns for 4,800 bytes, at 2e+08 bytes a second at most"),
+    ],
+)  # fmt: skip
+def test_what_times_say(
+    found: Any, word: Word, reason: Reason | None, text: str, source: str, bench_of: Callable[..., Bench]
+) -> None:
+    (shape,) = judge(source, ADD, LINE, bench=bench_of(Steps(), Measuring(found))).shapes
+    assert (shape.word, shape.reason, shape.text, len(shape.errors)) == (word, reason, text, 5)
+
+
+def test_times_are_told_with_all_that_a_reader_should_know(source: str, bench_of: Callable[..., Bench]) -> None:
+    """Constants of the candidate, remarks of the timer, and why the reference runs live."""
+    answers = iter([RecordAnswer(call(constants=(Constant(2, bytes(2400)),))), RecordAnswer()])
+    steps = Steps(record=lambda task: encoded(next(answers)))
+    found = timed(bandwidth=1e12, warm=-0.4, launch_ns=(19_000.0,), remarks=("a remark",))
+    (shape,) = judge(source, ADD, LINE, bench=bench_of(steps, Measuring(found))).shapes
+    errors = shape.errors
+    assert shape == ShapeResult(
+        LINE, Word.FASTER, errors, change=found.change, warm=-0.4, reference_ns=40_000.0, candidate_ns=20_000.0,
+        launches=(TimedLaunch("add", (3, 1, 1), 19_000.0, 1.0),), must_move=4_800, bandwidth=1e12,
+        remarks=(
+            "1 constants of 2.4 kB made before the launches, the largest: 2.4 kB", "a remark",
+            "the reference isn't replayed: its answer is empty",
+        ),
+    )  # fmt: skip
+
+
+def test_a_file_that_is_none_is_refused_by_its_layout(source: str, bench_of: Callable[..., Bench]) -> None:
+    path = source.partition("::")[0]
+    for spec, told in (
+        (f"{path}::g", f"{path}: it defines no g at its top level; it has f"),
+        (
+            path,
+            f"{path}: it has none of a candidate's ModelNew or custom_kernel; name its function as {path}::function",
+        ),
+    ):
+        refused = ShapeResult("all", Word.REFUSED, reason=Reason.LAYOUT, text=told)
+        assert judge(spec, ADD, LINE, sealed=False) == CandidateVerdict(
+            Word.REFUSED, spec, _shown(ADD), (refused,), sealed=False
+        )
+    with pytest.raises(UsageError, match=r"none\.py::f: there is no such file"):
+        judge("none.py::f", ADD, LINE)
+
+
+def test_a_candidate_that_lies_in_no_way_as_the_reference_does_is_refused(
+    source: str, bench_of: Callable[..., Bench]
+) -> None:
+    """By the layout of the first seed's results."""
+    steps = Steps(record=encoded(RecordAnswer(call(results=()))))
+    (shape,) = judge(source, ADD, LINE, bench=bench_of(steps)).shapes
+    assert (shape.reason, shape.text) == (Reason.RESULT_COUNT, "it returns 0 tensors, the reference 1")
+
+
+def test_what_must_move_is_what_launches_reach() -> None:
+    found: CheckedCall = checked(call(inputs=(None, 1)), CASE, TARGET)
+    assert judgement.bytes_that_must_move(CASE, found) == 2400
+    table = parse_line("x: f32[600]; y: i32[600] < 600")
+    assert judgement.bytes_that_must_move(table, checked(CALL, CASE, TARGET)) == 0
