@@ -15,7 +15,8 @@ import msgspec
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.declared_inputs import EXTREMES, sparse_centre
-from kerntune.referee.hostile_recording import CheckedCall
+from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
+from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import (
     EXTREME_FACTOR,
     FEW,
@@ -27,8 +28,9 @@ from kerntune.referee.result_errors import (
     numbers_of,
     quantiles_wrong,
     rms_of,
+    sums_of,
 )
-from kerntune.referee.tasks import CaseInputs, ExpectedResult, ExpectedSeed, TensorInput
+from kerntune.referee.tasks import CaseInputs, ExpectedResult, ExpectedSeed, ReplayAnswer, TensorInput
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,7 +93,7 @@ class ErrorsTogether:
 
         if self._few:
             error, own, magnitude = (np.concatenate(x) for x in zip(*self._few, strict=True))
-            if told := quantiles_wrong(error, own, magnitude, self.dtype, self._terms):
+            if told := quantiles_wrong(error, own, magnitude, sums_of(self.dtype, self._terms), self.dtype):
                 return told
         if len(self._blocks) < 2:
             return ""
@@ -123,6 +125,31 @@ def _mean_of_blocks(errors: Sequence[np.ndarray]) -> tuple[float, float]:
     factors = (STUDENT[min(len(errors) - 1, len(STUDENT)) - 1], BIAS_ERRORS, BIAS_ERRORS)
     chances = [f * float(np.std(x, ddof=1)) / math.sqrt(len(x)) for f, x in zip(factors, kinds, strict=True)]
     return float(np.mean(kinds[0])), max(chances)
+
+
+def check_reference(seeds: Sequence[ExpectedSeed]) -> None:
+    """Whether the reference's results are of known dtypes, and lie alike for all seeds."""
+    layouts = {tuple((r.dtype, r.shape, r.strides, r.input) for r in what_counts(seed)) for seed in seeds}
+    if len(layouts) != 1:
+        raise Refusal(Reason.REFERENCE, "its results have other layouts for other numbers")
+    results = [r for seed in seeds for r in (*seed.results, *filter(None, seed.changed))]
+    unknown = sorted({r.dtype for r in results} - ITEM_BYTES.keys())
+    if results and not any(r.native for r in results):
+        raise Refusal(Reason.DEGENERATE, "no result of the reference has an element")
+    if unknown or not results:
+        raise Refusal(Reason.REFERENCE, f"its results are {', '.join(unknown) or 'none'}, which can't be judged")
+
+
+def what_counts(seed: ExpectedSeed) -> tuple[ExpectedResult, ...]:
+    """What the reference computes: its results, and inputs that it changes."""
+    return seed.results or tuple(c for c in seed.changed if c is not None)
+
+
+def left_of(call: CheckedCall, expected: ExpectedSeed, answer: ReplayAnswer) -> tuple[bytes, ...]:
+    """What each wanted storage held after a replay."""
+    given = call.contents(expected.contents)
+    pairs = zip(call.wanted, answer.contents, strict=True)
+    return tuple(given[i] or b"" if after is None else after for i, after in pairs)
 
 
 def together_of(case: CaseInputs, seeds: Sequence[ExpectedSeed]) -> dict[int, ErrorsTogether]:

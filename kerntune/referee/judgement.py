@@ -38,9 +38,16 @@ from kerntune.referee.declared_inputs import (
     poison_patterns,
     same_everywhere,
 )
-from kerntune.referee.errors_together import errors_of, hardly_changed, together_of, wrong_together
+from kerntune.referee.errors_together import (
+    check_reference,
+    errors_of,
+    hardly_changed,
+    left_of,
+    together_of,
+    what_counts,
+    wrong_together,
+)
 from kerntune.referee.hostile_recording import (
-    ITEM_BYTES,
     MOST_BYTES,
     CheckedCall,
     check_outlines,
@@ -65,7 +72,6 @@ from kerntune.referee.tasks import (
     CaseInputs,
     DescribeTask,
     ExpectAnswer,
-    ExpectedResult,
     ExpectedSeed,
     ExpectTask,
     RecordTask,
@@ -79,6 +85,7 @@ from kerntune.referee.verdicts import (
     TimedLaunch,
     Word,
     below_roofline,
+    bytes_that_must_move,
     together,
     word_of_change,
 )
@@ -262,7 +269,7 @@ class CandidateJudgement:
             forms += extreme_forms(case.tensors, secrets.SystemRandom())
         try:
             expected, patterns, answers = self._evidence(case, call, seeds, forms)
-            left = [_left(call, x, answer) for x, answer in zip(expected, answers, strict=True)]
+            left = [left_of(call, x, answer) for x, answer in zip(expected, answers, strict=True)]
             together = together_of(case, expected[:SEEDS])
             with ThreadPoolExecutor(self._workers) as threads:
                 one = partial(errors_of, case, call, together)
@@ -285,7 +292,7 @@ class CandidateJudgement:
             return _refused(case.label, Refusal(Reason.DEGENERATE, why), launches)
         right = RightCandidate(
             case, call, self._reference, reference, expected[:SEEDS], tuple(left[:SEEDS]),
-            all(x.repeatable for x in answers), patterns, self._deadline,
+            all(x.repeatable for x in answers[:SEEDS]), patterns[:SEEDS], self._deadline,
         )  # fmt: skip
         return self._timed(right, ShapeResult(case.label, Word.UNTIMED, errors, launches=launches))
 
@@ -300,6 +307,8 @@ class CandidateJudgement:
         """What the reference computes, what fills unwritten memory, and what the candidate leaves: a list a seed.
         Where the referee makes the inputs and there is a GPU, both sides compute at the same time."""
         patterns = [*poison_patterns(SEEDS), *poison_patterns(len(forms) - SEEDS)]
+        more = self._budget * (len(forms) - SEEDS) / SEEDS  # seconds, for extreme contents
+        ends = [self._deadline + (more if any(form) else 0.0) for form in forms]
         with ThreadPoolExecutor(2 * self._workers) as threads:
             contents: tuple[tuple[bytes, ...], ...] = ()
             if not (case.given or _by_author(case)):
@@ -308,20 +317,17 @@ class CandidateJudgement:
             given = contents if at_once else ()
             task = ExpectTask(self._reference, case, tuple(seeds[: len(forms)]), contents, self._bench.speeds.on_gpu)
             asked = [threads.submit(self._authors, one) for one in (task.by_seed() if at_once else (task,))]
-            early = [
-                threads.submit(self._replayed, call, *one)
-                for one in zip(given, patterns, self._ends(forms), strict=False)
-            ]
+            early = [threads.submit(self._replayed, call, *one) for one in zip(given, patterns, ends, strict=False)]
             expected = self._expected(asked, task)
-            _check_reference(expected)
-            if why := hardly_varies([_evidence(x) for x in expected[:SEEDS]]):
+            check_reference(expected)
+            if why := hardly_varies([what_counts(x) for x in expected[:SEEDS]]):
                 raise Refusal(Reason.DEGENERATE, why)
             check_outlines(call, expected)
             check_results(call, case, expected[0].results)
             if not at_once:
                 early = [
                     threads.submit(self._replayed, call, x.contents, poison, end)
-                    for x, poison, end in zip(expected, patterns, self._ends(forms), strict=False)
+                    for x, poison, end in zip(expected, patterns, ends, strict=False)
                 ]
             answers = [one.result() for one in early[: len(expected)]]
             return expected, patterns, answers
@@ -339,11 +345,6 @@ class CandidateJudgement:
             found = found[:SEEDS] if len(found) >= SEEDS else self._authors(usual).seeds
         replace = msgspec.structs.replace
         return tuple(replace(x, contents=c) for x, c in zip(found, task.contents, strict=False)) or found
-
-    def _ends(self, forms: Sequence[Sequence[str]]) -> Iterator[float]:
-        """When each replay has to be done: those of extreme contents have as much time again as the others."""
-        more = self._budget * (len(forms) - SEEDS) / SEEDS
-        return (self._deadline + (more if any(form) else 0.0) for form in forms)
 
     def _replayed(self, call: CheckedCall, given: Sequence[bytes], poison: bytes, end: float) -> ReplayAnswer:
         """What one replay leaves, in a process of its own that knows no other seed."""
@@ -399,45 +400,8 @@ def _with_times(untimed: ShapeResult, timed: TimedPair, right: RightCandidate) -
     return found
 
 
-def bytes_that_must_move(case: CaseInputs, call: CheckedCall) -> int:
-    """Bytes of inputs that have to come from memory once. A tensor that an index may choose from (one of its sizes is
-    what a declared index is below) needn't be read whole, so it doesn't count; nor do results, which may stay in the
-    cache until after the clock is read."""
-    chosen_from = {int(t.high) + 1 for t in case.tensors if t.content == "integers"}
-    return sum(
-        call.recording.storages[storage].nbytes
-        for given, storage in zip(case.tensors, call.inputs, strict=True)
-        if storage is not None and not chosen_from & set(given.shape)
-    )
-
-
-def _left(call: CheckedCall, expected: ExpectedSeed, answer: ReplayAnswer) -> tuple[bytes, ...]:
-    """What each wanted storage held after a replay."""
-    given = call.contents(expected.contents)
-    pairs = zip(call.wanted, answer.contents, strict=True)
-    return tuple(given[i] or b"" if after is None else after for i, after in pairs)
-
-
 def _by_author(case: CaseInputs) -> bool:
     return any(t.content == "author" for t in case.tensors)
-
-
-def _check_reference(seeds: Sequence[ExpectedSeed]) -> None:
-    """Whether the reference's results are of known dtypes, and lie alike for all seeds."""
-    layouts = {tuple((r.dtype, r.shape, r.strides, r.input) for r in _evidence(seed)) for seed in seeds}
-    if len(layouts) != 1:
-        raise Refusal(Reason.REFERENCE, "its results have other layouts for other numbers")
-    results = [r for seed in seeds for r in (*seed.results, *filter(None, seed.changed))]
-    unknown = sorted({r.dtype for r in results} - ITEM_BYTES.keys())
-    if results and not any(r.native for r in results):
-        raise Refusal(Reason.DEGENERATE, "no result of the reference has an element")
-    if unknown or not results:
-        raise Refusal(Reason.REFERENCE, f"its results are {', '.join(unknown) or 'none'}, which can't be judged")
-
-
-def _evidence(seed: ExpectedSeed) -> tuple[ExpectedResult, ...]:
-    """What the reference computes: its results, and inputs that it changes."""
-    return seed.results or tuple(c for c in seed.changed if c is not None)
 
 
 def _constants(call: CheckedCall) -> tuple[str, ...]:

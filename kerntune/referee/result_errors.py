@@ -255,7 +255,7 @@ def _float_error(
         )
     elif rms > rms_allowed:
         wrong = f"its error is {rms / size:.2g} of its size; {rms_allowed / size:.2g} is what rounding explains"
-    elif told := quantiles_wrong(error, own, magnitude, dtype, terms):
+    elif told := quantiles_wrong(error, own, magnitude, sums_of(dtype, terms), dtype):
         wrong = told
     return ResultError(
         number, dtype, rms / size, rms_allowed / size, worst / size, float(np.max(worst_allowed)) / size, size, wrong
@@ -270,17 +270,22 @@ def _not_finite(number: int, dtype: str, found: np.ndarray, odd: np.ndarray) -> 
     return ResultError(number, dtype, size=1.0, wrong=f"{wrong}, first at {list(at)}: {found[at]:.6g}")
 
 
+def sums_of(dtype: str, terms: int) -> float:
+    """What a sum of so many terms may be off by at most, relative to the result."""
+    return math.sqrt(terms) * ROUNDOFF["float64" if dtype == "float64" else "float32"]
+
+
 def _roundings(dtype: str, terms: int, count: int, own: float) -> float:
-    """What a sum of so many terms may be off by beside the stock operator, which is off by ``own``, relative to the
-    result. The length of a sum is a guess, so with many elements ``own`` bounds it."""
-    unit = ROUNDOFF["float64" if dtype == "float64" else "float32"]
-    most = MOST_SUMS * max(own, ROUNDING_RMS * ROUNDOFF["float32"])
-    if count < FEW:
-        most = FEW_SUMS * max(most, math.sqrt(terms / PART) * unit)
-    return min(math.sqrt(terms) * unit, most)
+    """The same beside a stock operator that is off by ``own``. The length of a sum is a guess, so that bounds it."""
+    sums, most = sums_of(dtype, terms), _most_sums(own)
+    return min(sums, most if count >= FEW else FEW_SUMS * max(most, sums / math.sqrt(PART)))
 
 
-def quantiles_wrong(error: np.ndarray, own: np.ndarray, magnitude: np.ndarray, dtype: str, terms: int) -> str:
+def _most_sums(own: float) -> float:
+    return MOST_SUMS * max(own, ROUNDING_RMS * ROUNDOFF["float32"])
+
+
+def quantiles_wrong(error: np.ndarray, own: np.ndarray, magnitude: np.ndarray, sums: float, dtype: str) -> str:
     """The same by quantiles of relative errors: beside a few large elements, a root mean square says nothing of all
     others. Elements that are zero, or have fewer digits than the dtype's, don't count.
 
@@ -299,7 +304,7 @@ def quantiles_wrong(error: np.ndarray, own: np.ndarray, magnitude: np.ndarray, d
     error, own, magnitude = (x[full] for x in (error, own, magnitude))
     relative = own / magnitude
     middle = float(np.median(relative))
-    sums = _roundings(dtype, terms, FEW, middle)
+    sums = min(sums, _most_sums(middle))
     allowed = RMS_FACTOR * (max(middle, ROUNDING_RMS * ROUNDOFF[dtype]) + sums)
     if (typical := float(np.median(error / magnitude))) > allowed:
         return f"half of its elements are off by {typical:.2g} of their size; {allowed:.2g} is what rounding explains"
