@@ -23,13 +23,23 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 TIMEOUT_S = 300.0
+
+
+def until(holds: Callable[[], Any], seconds: float = 60.0) -> bool:
+    """Wait for what another process or thread does; whether it holds."""
+    end = time.monotonic() + seconds
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.01)
+    return bool(holds())
+
 
 CALL = Path(__file__).parent / "forked_call.py"
 

@@ -4,12 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from forked import PYTHON, Copies
+from forked import PYTHON, Copies, until
 
 HANGS = """
 import os, time
@@ -52,20 +50,13 @@ def test_files_arguments_folder_and_environment_are_the_callers(copies: Copies, 
     assert (said.stdout, said.stderr) == (f"['script.py', 'a b'] {tmp_path} ü 5\n", "hello\n")
 
 
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def test_a_copy_ends_with_its_caller(copies: Copies, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(HANGS)
     pid = tmp_path / "pid"
     with subprocess.Popen([*copies.call, "script.py"], cwd=tmp_path) as caller:
-        until(pid.exists)
+        assert until(pid.exists)
         caller.kill()
-    until(lambda: not Path("/proc", pid.read_text()).exists())
+    assert until(lambda: not Path("/proc", pid.read_text()).exists())
 
 
 def test_copies_start_copies_where_they_are_told_to(copies: Copies, tmp_path: Path) -> None:

@@ -80,7 +80,8 @@ def specs_of(module: str) -> dict[str, MutationSpec]:
     """All changes of a module, by names that stay while the module does."""
     path = Path(module)
     text = (ROOT / path).read_text()
-    skipped, lines = list(skipped_places(ast.parse(text))), text.splitlines()
+    lines = text.splitlines()
+    skipped = [tuple(_in_characters(lines, *at) for at in place) for place in skipped_places(ast.parse(text))]
     found = {}
     for item in _all_work_items([path], {}):
         (spec,) = item.mutations
@@ -88,6 +89,11 @@ def specs_of(module: str) -> dict[str, MutationSpec]:
         if _wanted(spec.operator_name) and not here:
             found[f"{module}:{spec.operator_name}:{spec.occurrence}"] = spec
     return found
+
+
+def _in_characters(lines: Sequence[str], line: int, column: int) -> tuple[int, int]:
+    """A place of ``ast``'s, whose columns are bytes of UTF-8, as Cosmic Ray counts."""
+    return line, len(lines[line - 1].encode()[:column].decode())
 
 
 def _wanted(operator: str) -> bool:

@@ -126,7 +126,7 @@ def remove_tree(folder: Path) -> None:
                     if not entry.is_dir(follow_symlinks=False):
                         os.unlink(entry.path)
                         continue
-                    with contextlib.suppress(OSError, NotImplementedError):  # to move one takes the right to write in it
+                    with contextlib.suppress(OSError, NotImplementedError):  # who moves one must be able to write in it
                         os.chmod(entry.path, stat.S_IRWXU, follow_symlinks=False)
                     moved += 1
                     aside = f"{folder}.{moved}"

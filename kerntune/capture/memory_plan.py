@@ -231,9 +231,14 @@ class Plan:
         found = {views[i] for i in pointers if i < len(views)}
         return sorted({self.storage_of_view(v) for v in found if v is not None})
 
+    @property
+    def _gpu(self) -> Gpu:
+        """The device, where launches run."""
+        assert self._backend.gpu is not None
+        return self._backend.gpu
+
     def _clone(self, tensor: Any) -> Buffer:
-        gpu = self._backend.gpu
-        assert gpu is not None
+        gpu = self._gpu
         original = gpu.borrow(tensor)
         require_memory(gpu, original.nbytes, "keeping the first content of what a kernel writes")
         copy = gpu.allocate(original.nbytes)
@@ -272,15 +277,14 @@ class Plan:
 
     def _words(self, storage: int) -> bytes:
         """The content of a storage that may hold addresses."""
-        gpu, dtypes, size = self._backend.gpu, self._dtypes_of(storage), self._sizes[storage]
-        assert gpu is not None
+        dtypes, size = self._dtypes_of(storage), self._sizes[storage]
         if size > TABLE_LIMIT and not dtypes.isdisjoint(TABLES):
             raise MeasurementError(
                 f"a tensor of {size >> 20} MiB of 64-bit integers is too large to search for addresses"
             )
         limit = BYTES_LIMIT if dtypes.isdisjoint(TABLES) else TABLE_LIMIT
         searched = size <= limit and not dtypes.isdisjoint((*TABLES, *BYTES))
-        return gpu.read(gpu.borrow(self._tensors[storage])) if searched else b""
+        return self._gpu.read(self._gpu.borrow(self._tensors[storage])) if searched else b""
 
     def _dtypes_of(self, storage: int) -> set[str]:
         return {self._dtypes[storage], *(v.dtype for v in self._views if v.storage == storage)}
@@ -288,13 +292,11 @@ class Plan:
     def _stay(self, addresses: list[int]) -> list[int]:
         """The storages that addresses lie in, which will be used in place from now on. :class:`MeasurementError` if one
         lies in memory that can't be kept."""
-        gpu = self._backend.gpu
-        assert gpu is not None
         if len(addresses) > MOST_ADDRESSES:
             raise MeasurementError(f"{len(addresses):,} numbers among its arguments may be addresses")
         mine = self._spans()
         inside = {a: i for a in addresses if (i := mine.at(a)) is not None}
-        others = [a for a in addresses if a not in inside and gpu.reaches(a)]
+        others = [a for a in addresses if a not in inside and self._gpu.reaches(a)]
         tensors, nobodys = holders(self._backend.tensors, others) if others else ([], [])
         if nobodys:
             raise MeasurementError(whose(nobodys[0]))
@@ -302,22 +304,22 @@ class Plan:
             self._refuse_other_gpu(tensor)
         found = [*inside.values(), *(self._storage(t, str(t.dtype).removeprefix("torch.")) for t in tensors)]
         for index in dict.fromkeys(found):
-            self._keep_at_home(gpu, index)
+            self._keep_at_home(index)
         return found
 
     def _spans(self) -> Spans:
         """Where the storages lie."""
         return Spans((start, start + self._sizes[i], i) for start, i in self._index.items())
 
-    def _keep_at_home(self, gpu: Gpu, index: int) -> None:
+    def _keep_at_home(self, index: int) -> None:
         if index in self._homes:
             return
-        original = gpu.borrow(self._tensors[index])
+        original = self._gpu.borrow(self._tensors[index])
         if index in self._snapshots:
             self._homes[index] = Source(self._snapshots[index], shared=False, home=original)
             self._held_at_home += original.nbytes
             return
-        self._homes[index] = keep_at_home(gpu, original, self._bytes, self._held_at_home)
+        self._homes[index] = keep_at_home(self._gpu, original, self._bytes, self._held_at_home)
         self._held_at_home += original.nbytes
 
     def beyond(self, access: Access) -> list[int]:
@@ -348,25 +350,21 @@ class Plan:
     def rewind(self) -> None:
         """Put back what storages held before the first launch that wrote them."""
         for index in {**self._snapshots, **self._homes}:
-            gpu = self._backend.gpu
-            assert gpu is not None
-            gpu.copy(gpu.borrow(self._tensors[index]), self._source(gpu, index).pristine)
+            self._gpu.copy(self._gpu.borrow(self._tensors[index]), self._source(index).pristine)
 
     @contextlib.contextmanager
     def preserving(self, values: Iterable[Any]) -> Iterator[None]:
         """Undo what happens to the tensors among ``values`` meanwhile."""
-        gpu = self._backend.gpu
-        tensors = [] if gpu is None else [v for v in values if self._backend.tensors.is_tensor(v)]
-        kept = [] if gpu is None else self._kept_content(gpu, tensors)
+        kept = [] if self._backend.gpu is None else self._kept_content(values)
         try:
             yield
         finally:
             for tensor, copy in kept:
-                assert gpu is not None
-                gpu.copy(gpu.borrow(tensor), copy)
+                self._gpu.copy(self._gpu.borrow(tensor), copy)
 
-    def _kept_content(self, gpu: Gpu, tensors: list[Any]) -> list[tuple[Any, Buffer]]:
+    def _kept_content(self, values: Iterable[Any]) -> list[tuple[Any, Buffer]]:
         """Tensors with copies of their storages, in the host's memory where those would fill the device's."""
+        gpu, tensors = self._gpu, [v for v in values if self._backend.tensors.is_tensor(v)]
         inputs, held, kept = sum(gpu.borrow(t).nbytes for t in tensors), 0, []
         for tensor in tensors:
             original = gpu.borrow(tensor)
@@ -376,16 +374,14 @@ class Plan:
 
     def sources(self) -> list[Source]:
         """Per storage, its first content: a snapshot where a launch wrote, the user's memory where none did."""
-        gpu = self._backend.gpu
-        assert gpu is not None
-        return [self._source(gpu, i) for i in range(len(self._tensors))]
+        return [self._source(i) for i in range(len(self._tensors))]
 
-    def _source(self, gpu: Gpu, index: int) -> Source:
+    def _source(self, index: int) -> Source:
         if index in self._homes:
             return self._homes[index]
         if index in self._snapshots:
             return Source(self._snapshots[index], shared=False)
-        return Source(gpu.borrow(self._tensors[index]), shared=True)
+        return Source(self._gpu.borrow(self._tensors[index]), shared=True)
 
     def storages(self, reads: set[int], writes: set[int]) -> tuple[Storage, ...]:
         """Storages as a recording lists them, their content not yet described."""

@@ -170,9 +170,11 @@ def judge(
 class CandidateJudgement:
     """One candidate beside one reference."""
 
+    _deadline: float
+    """When the budget of the shape that is judged is used."""
+
     def __init__(self, bench: Bench, candidate: UserCallable, reference: UserCallable, budget: float) -> None:
         self._bench, self._candidate, self._reference, self._budget = bench, candidate, reference, budget
-        self._deadline = 0.0
 
     def run(self, inputs: str | Sequence[str]) -> CandidateVerdict:
         """The verdict over all shapes."""

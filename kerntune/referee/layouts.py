@@ -151,8 +151,8 @@ def task_shapes(path: str) -> tuple[dict[str, bool | int | float | str | None], 
     found: dict[str, list[dict[str, bool | int | float | str | None]]] = {}
     section = ""
     for line in lines:
-        if line and not line[0].isspace() and line.rstrip().endswith(":"):
-            section = line.rstrip()[:-1]
+        if line and not line[0].isspace() and line[0] not in "-#":
+            section = line.rstrip().removesuffix(":")
         elif section in ("tests", "benchmarks") and line.strip().startswith("- {"):
             try:
                 shape = msgspec.json.decode(line.strip()[2:], type=dict[str, Union[bool, int, float, str, None]])

@@ -97,8 +97,8 @@ class SealRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scratch: str
     seconds: float
     sealed: bool
-    gpu: bool = False
-    memory: int = MEMORY
+    gpu: bool
+    memory: int
     """Bytes of address space that it may add; 0 for no limit, which a CUDA driver needs."""
 
 
@@ -427,7 +427,6 @@ def _be_sealed(request: SealRequest, tell: int, answer: Callable[[bytes], bytes]
         os.write(tell, str(exc).encode())
         return
     os.close(tell)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     data = answer(task)
     with os.fdopen(outbox, "wb") as file:
         file.write(_SIZE.pack(len(data)) + data)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+import re
 
-from kerntune.base.roofline import MATMUL, MEMORY, Roofline
+import pytest
+import torch
+
+from kerntune.base.roofline import MATMUL, MEMORY, Roofline, bits_of
 
 H200 = {"bandwidth": 4e12, "matmul_peak": 800e12}
 
@@ -39,3 +42,13 @@ def test_nothing_follows_from_what_is_not_known() -> None:
     unknown = Roofline(10.0, 1e6, 1e9)
     assert (unknown.roof, unknown.of_roof, unknown.of_bandwidth, unknown.of_matmul) == ("", None, None, None)
     assert Roofline(0.0, 1.0, 1.0, 1.0, 1.0).of_roof is None
+
+
+DTYPES = sorted(str(x).removeprefix("torch.") for x in vars(torch).values() if isinstance(x, torch.dtype))
+
+
+@pytest.mark.parametrize("name", [name for name in DTYPES if re.fullmatch("(u?int|float|bfloat|complex|bool).*", name)])
+def test_bits_of_a_dtype_are_torchs(name: str) -> None:
+    """Of whole bytes: torch holds integers of fewer bits in one each."""
+    own = re.fullmatch(r"u?int([1-7])", name)
+    assert bits_of(name) == (int(own[1]) if own else getattr(torch, name).itemsize * 8)

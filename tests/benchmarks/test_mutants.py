@@ -30,6 +30,10 @@ def test_annotations_and_large_numbers_stay() -> None:
     assert sorted(lines[a[0] - 1][a[1] : b[1]] for a, b in skipped) == ["100", "int | None", "int | None", "str | int"]
 
 
+def test_places_after_other_letters_are_counted_in_characters() -> None:
+    assert module()._in_characters(["", 'x = "µs", 1e6'], 2, len('x = "µs", '.encode())) == (2, len('x = "µs", '))
+
+
 def test_a_star_among_parameters_is_no_multiplication() -> None:
     lines = ["def f(x, *, y, *z):", "    return x * y"]
     assert [bool(module().bare_star(lines, 1, at)) for at in range(len(lines[0]))].index(True) == lines[0].index("*,")

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from forked import until
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,13 +45,6 @@ def submit(farm, launch):
 def answer(future):
     outcome = future.result(timeout=120)
     return outcome if isinstance(outcome, NotStarted) else outcome.answer
-
-
-def until(what, seconds=20.0):
-    end = time.monotonic() + seconds
-    while not what() and time.monotonic() < end:
-        time.sleep(0.02)
-    return what()
 
 
 def gone(pid):
@@ -135,7 +129,7 @@ def test_the_longest_expected_is_first(farm):
     for block in (64, 4096, 512):
         future = submit(one, kernels.launch(kernels.softmax, kernels.FLOATS, kernels.CUDA90, B=block))
         future.add_done_callback(lambda _, block=block: ended.append(block))
-    assert until(lambda: len(ended) == 3, 60)
+    assert until(lambda: len(ended) == 3)
     assert ended == [4096, 512, 64]
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from forked import until
 
 from kerntune.base.frames import receive_with, send, send_with
 from kerntune.compiling import fork_server as nest
@@ -54,13 +55,6 @@ def process(fork_client):
     assert isinstance(one._child.process, Child)
     yield one
     one.kill()
-
-
-def until(true, seconds=20.0):
-    end = time.monotonic() + seconds
-    while not true() and time.monotonic() < end:
-        time.sleep(0.01)
-    return true()
 
 
 def job(launch=None):

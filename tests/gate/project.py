@@ -8,18 +8,37 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kerntune.base.case_result import CaseResult
 from kerntune.base.device import Target
 from kerntune.base.policy import Policy
+from kerntune.base.recording import Recording
 from kerntune.gate.api import Call, Checked, Session, Settings, open_session
 from kerntune.gpu.fake_cuda.static_backend import StaticBackend
 from kerntune.gpu.script import Rule, Script
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
+from kerntune.tuning import first_launches, isolation
 
 SCRIPTED = ("noise", "shift", "seed", "memory_bytes", "isolated", "unprotected", "foreign", "unmapped")
 """Options of the script, not of the settings."""
 
 NODE = "tests/test_scale.py::test_scale"
+
+
+def noted_first_launches(monkeypatch: pytest.MonkeyPatch, note: Callable[[Recording], Any]) -> list[Any]:
+    """What ``note`` says of each recording that another process launches first, as it is asked to."""
+    noted: list[Any] = []
+    real = isolation.FirstLaunchProcess._reply
+
+    def exchange(self: Any, request: Any, limit_s: float) -> Any:
+        for one in getattr(request, "requests", (request,)):
+            if isinstance(one, first_launches.FirstLaunchRequest):
+                noted.append(note(one.recording))
+        return real(self, request, limit_s)
+
+    monkeypatch.setattr(isolation.FirstLaunchProcess, "_reply", exchange)
+    return noted
 
 
 @dataclass

@@ -9,7 +9,7 @@ import triton
 from fake_runs import block, configs, scale, scale_kernel, tuned
 
 import kerntune
-from gate.project import Project
+from gate.project import Project, noted_first_launches
 from kerntune.base.policy import TuneMode, Verdict
 from kerntune.capture import site
 from kerntune.errors import TuningError
@@ -36,17 +36,7 @@ def failed(result: Any) -> dict[int, str]:
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Blocks that were launched in other processes."""
-    blocks: list[str] = []
-    real = isolation_module.FirstLaunchProcess._reply
-
-    def exchange(self: Any, request: Any, limit_s: float) -> Any:
-        for one in getattr(request, "requests", (request,)):
-            if isinstance(one, launches_module.FirstLaunchRequest):
-                blocks.append(one.recording.binaries[0].constexprs["BLOCK"])
-        return real(self, request, limit_s)
-
-    monkeypatch.setattr(isolation_module.FirstLaunchProcess, "_reply", exchange)
-    return blocks
+    return noted_first_launches(monkeypatch, lambda recording: recording.binaries[0].constexprs["BLOCK"])
 
 
 def test_the_first_of_the_list_faults(project: Project, launched: list[str]) -> None:

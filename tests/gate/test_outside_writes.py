@@ -9,13 +9,11 @@ import torch
 import triton
 from fake_runs import N, block, by_block, configs, increment_kernel, scale, scale_kernel, sum_kernel, tuned
 
-from gate.project import NODE, Project
+from gate.project import NODE, Project, noted_first_launches
 from kerntune.base.case_result import OutsideWrite
 from kerntune.base.codec import to_json
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
 from kerntune.gpu.script import ILLEGAL_ADDRESS, Rule
-from kerntune.tuning import first_launches as launches_module
-from kerntune.tuning import isolation as isolation_module
 
 pytestmark = pytest.mark.slow
 
@@ -25,17 +23,7 @@ BESIDE = Rule(kernel="scale_kernel", beside=(0, 4))
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many launches each look in another process had."""
-    counts: list[int] = []
-    real = isolation_module.FirstLaunchProcess._reply
-
-    def exchange(self: Any, request: Any, limit_s: float) -> Any:
-        for one in getattr(request, "requests", (request,)):
-            if isinstance(one, launches_module.FirstLaunchRequest):
-                counts.append(len(one.recording.working))
-        return real(self, request, limit_s)
-
-    monkeypatch.setattr(isolation_module.FirstLaunchProcess, "_reply", exchange)
-    return counts
+    return noted_first_launches(monkeypatch, lambda recording: len(recording.working))
 
 
 def fixed(size: int = 64) -> Any:

@@ -48,16 +48,9 @@ def several() -> None:
 # bytes
 
 
-def test_what_is_read_and_written_counts_once_each(backend: FakeBackend) -> None:
-    assert bytes_moved(recorded(backend, one).recording) == 2 * 4 * N
-
-
-def test_in_place_counts_twice(backend: FakeBackend) -> None:
-    assert bytes_moved(recorded(backend, in_place).recording) == 2 * 4 * N
-
-
-def test_every_launch_counts(backend: FakeBackend) -> None:
-    assert bytes_moved(recorded(backend, several).recording) == 3 * 2 * 4 * N
+@pytest.mark.parametrize(("call", "launches"), [(one, 1), (in_place, 1), (several, 3)])
+def test_what_each_launch_reads_and_writes_counts_once_each(backend: FakeBackend, call: Any, launches: int) -> None:
+    assert bytes_moved(recorded(backend, call).recording) == launches * 2 * 4 * N
 
 
 def with_input(backend: FakeBackend, *views: View) -> Recording:

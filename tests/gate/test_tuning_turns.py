@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from fake_runs import N, block, by_block, captured, tuned
-from tuning.turn_clock import LIMITS, Clock
+from tuning.turn_clock import Clock, stopped_clock
 
 from gate.project import Project, Run
 from kerntune.base.policy import TuneMode
@@ -19,7 +19,6 @@ from kerntune.gate import call_tuning
 from kerntune.gpu import device_lock
 from kerntune.gpu.script import Script
 from kerntune.gpu.scripted import scripted_host
-from kerntune.tuning import agreement
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.stored_winners import Winners
 
@@ -35,10 +34,7 @@ def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
-    monkeypatch.setattr(agreement, "time", found)
-    monkeypatch.setattr(agreement, "LIMITS", LIMITS)
-    return found
+    return stopped_clock(monkeypatch)
 
 
 def scaled(x: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,11 @@ from kerntune.heuristics import (
     MEASURED_2026,
     PRESETS,
     cooperative_reduction,
-    persistent_reduction,
     pointwise,
-    reduction,
-    split_scan,
 )
 from kerntune.heuristics.hints import KernelHints, Modes, ReductionHint, TileHint
+
+from .inductor_cases import PROPOSALS
 
 GOLDEN: list[dict[str, Any]] = json.loads((Path(__file__).parent / "golden" / "inductor_2_6.json").read_text())
 """What the functions of torch 2.6.0's wheel answer, written by ``tests/heuristics/make_golden_inductor_2_6.py`` of
@@ -32,15 +30,6 @@ commit 2adbcecd."""
 
 BEYOND = 1 << 34
 """From here on 2.6 raises errors where this preset gives configs: test_tiles_left_out_refuse_nothing."""
-
-FAMILIES = {
-    "pointwise": pointwise,
-    "reduction": reduction,
-    "persistent_reduction": persistent_reduction,
-    "cooperative_reduction": cooperative_reduction,
-    "cooperative_persistent": functools.partial(cooperative_reduction, persistent=True),
-    "split_scan": split_scan,
-}
 
 
 def hints_of(case: dict[str, Any]) -> KernelHints:
@@ -62,7 +51,7 @@ def hints_of(case: dict[str, Any]) -> KernelHints:
 def proposed(case: dict[str, Any]) -> list[str] | None:
     """Our configs in the golden file's form; 2.6 called R0_BLOCK RBLOCK."""
     try:
-        configs = FAMILIES[case["family"]](hints_of(case), TYPICAL_DEVICES[case["target"]], INDUCTOR_2_6)
+        configs = PROPOSALS[case["family"]](hints_of(case), TYPICAL_DEVICES[case["target"]], INDUCTOR_2_6)
     except HintError:
         return None
     return [_text(c) for c in configs]
@@ -74,7 +63,7 @@ def _text(config: Config) -> str:
     return " ".join([*blocks, f"w{config.num_warps}", f"s{config.num_stages}"])
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", PROPOSALS)
 def test_preset_2_6_answers_as_torch_2_6_did(family: str) -> None:
     cases = [case for case in GOLDEN if case["family"] == family and case["sizes"]["x"] < BEYOND]
     wrong = [(case, mine) for case in cases if (mine := proposed(case)) != case["configs"]]

@@ -12,9 +12,12 @@ import triton.language as tl
 from fake_runs import bind, scale_kernel
 
 from kerntune.base.device import Target
-from kerntune.errors import CompileError, ConfigError
+from kerntune.base.recording import TensorMap
+from kerntune.errors import CaptureError, CompileError, ConfigError
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.kernels.specialize import Specialized, as_launch
+from kerntune.kernels import specialize
+from kerntune.kernels.compat import launcher
+from kerntune.kernels.specialize import TMA_DTYPE_DEVICE_TO_HOST, Specialized, as_launch
 
 SM90, SM80, GFX942 = Target.parse("cuda:90"), Target.parse("cuda:80"), Target.parse("hip:gfx942")
 
@@ -174,3 +177,53 @@ def test_a_compiled_kernel_is_launched_as_its_function_is() -> None:
 @pytest.mark.parametrize("compiled", [object(), SimpleNamespace(src=None), SimpleNamespace(src=SimpleNamespace(fn=1))])
 def test_a_kernel_that_was_compiled_from_ir_has_no_function(compiled: Any) -> None:
     assert as_launch(compiled, (1,)) is None
+
+
+META = {"swizzle": 3, "elem_size": 2, "elem_type": 6, "block_size": [64, 32], "fp4_padded": False}
+DESCRIPTOR: Any = SimpleNamespace(shape=(8, 16), strides=(16, 1), base="base", padding="nan", round_f32_to_tf32=True)
+
+
+def test_a_descriptor_is_a_map_its_sizes_and_its_strides() -> None:
+    flat = specialize._descriptor("d", "tensordesc<fp16[64, 32]>", DESCRIPTOR, META)
+    (tensor_map, base), *rest = flat
+    assert (tensor_map.name, tensor_map.type, base) == ("d.map", "nvTmaDesc", "base")
+    assert tensor_map.tensor_map == TensorMap(
+        swizzle=3, elem_size=2, elem_type=TMA_DTYPE_DEVICE_TO_HOST.get(6, 6), block=(64, 32), shape=(8, 16),
+        strides=(16, 1), fp4_padded=False, nan_padding=True, tf32=True,
+    )  # fmt: skip
+    assert [(p.name, p.type, p.value, tensor) for p, tensor in rest] == [
+        ("d.shape[0]", "i32", 8, None), ("d.shape[1]", "i32", 16, None), ("d.strides[0]", "i64", 16, None),
+        ("d.strides[1]", "i64", 1, None),
+    ]  # fmt: skip
+
+
+def test_without_tma_it_is_a_pointer_with_its_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher, "_decomposed_flags", lambda: 2)
+    plain: Any = SimpleNamespace(shape=(8,), strides=(1,), base="base")
+    for value, flag in ((DESCRIPTOR, True), (plain, False)):
+        (pointer, base), *rest = specialize._descriptor("d", "tensordesc<fp16[64]>", value, None)
+        assert (pointer.name, pointer.type, base) == ("d.base", "*fp16", "base")
+        own = (value.shape[0], value.strides[0])
+        assert [(p.name, p.type, p.value) for p, _ in rest] == [
+            ("d.shape[0]", "i64", own[0]), ("d.strides[0]", "i64", own[1]), ("d.nan_padding", "i1", flag),
+            ("d.round_f32_to_tf32", "i1", flag), ("d.shape[0]", "i32", own[0]), ("d.strides[0]", "i64", own[1]),
+        ]  # fmt: skip
+
+
+def test_pairs_of_four_bits_count_twice_and_im2col_is_refused() -> None:
+    found = specialize._tensor_map([8, 16], [16, 1], False, False, {**META, "fp4_padded": True})
+    assert (found.shape, found.strides, found.fp4_padded, found.nan_padding, found.tf32) == (
+        (8, 32), (16, 1), True, False, False,
+    )  # fmt: skip
+    with pytest.raises(CaptureError, match=r"^an im2col tensor descriptor can't be replayed yet$"):
+        specialize._tensor_map([8], [1], False, False, {**META, "is_im2col": True})
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "scalar"),
+    [("fp32", 1, 1.0), ("bf16", 0.5, 0.5), ("f64", float("inf"), "inf"), ("fp16", float("nan"), "nan"), ("i32", 7, 7),
+     ("i1", True, True), ("u8", 3, 3)],
+)  # fmt: skip
+def test_scalars_of_a_launch(kind: str, value: Any, scalar: Any) -> None:
+    found = specialize._scalar(kind, value)
+    assert (found, type(found)) == (scalar, type(scalar))

@@ -389,24 +389,18 @@ def asm_with_an_address_from_a_table(table, out):
     tl.store(out, seen)
 
 
-@pytest.mark.parametrize("where", TARGETS)
-def test_who_writes_where_no_argument_points_says_why(where: str) -> None:
-    found = access(through_table, "*i64 i32", where)
-    assert found.follows
-    assert found.beyond == ("tt.store: an address is made from an integer",)
-
-
 @triton.jit
 def add_through_table(table, n):
     at = tl.load(table + n).to(tl.pointer_type(tl.float32))
     tl.atomic_add(at, 1.0)
 
 
+@pytest.mark.parametrize(("kernel", "op"), [(through_table, "tt.store"), (add_through_table, "tt.atomic_rmw")])
 @pytest.mark.parametrize("where", TARGETS)
-def test_who_adds_atomically_there_writes_there(where: str) -> None:
-    found = access(add_through_table, "*i64 i32", where)
+def test_who_writes_where_no_argument_points_says_why(where: str, kernel: Any, op: str) -> None:
+    found = access(kernel, "*i64 i32", where)
     assert found.follows
-    assert found.beyond == ("tt.atomic_rmw: an address is made from an integer",)
+    assert found.beyond == (f"{op}: an address is made from an integer",)
 
 
 def test_who_only_reads_there_follows_addresses_and_writes_nothing_beyond() -> None:

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import py_compile
 import sys
 import tempfile
 import time
+import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from kerntune.base.device import Target
 from kerntune.base.folders import remove_tree
 from kerntune.compiling.forking import fork
 from kerntune.errors import UsageError
 from kerntune.referee import layouts
 from kerntune.referee.declared_inputs import content_of, parse_line
-from kerntune.referee.judgement import Bench, judge
+from kerntune.referee.hostile_recording import checked, decoded
+from kerntune.referee.judgement import Bench, _call_of, judge
 from kerntune.referee.layouts import candidate_source, literal_inputs, load, task_shapes
-from kerntune.referee.reasons import Reason
+from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.sealing import import_folders
-from kerntune.referee.tasks import UserCallable, encoded
+from kerntune.referee.tasks import CallRefused, RecordAnswer, UserCallable, encoded
 from kerntune.referee.verdict_report import text_of, to_json
 from kerntune.referee.verdicts import CandidateVerdict, ShapeResult, Word
+from tests.referee import recordings
 
 
 @pytest.fixture
@@ -270,3 +276,44 @@ def test_a_candidate_that_hangs_at_each_of_many_shapes(tmp_path: Path, monkeypat
     verdict = judge(f"{path}::fn", f"{path}::fn", [f"x: f32[{n}]" for n in range(1, 9)], bench=bench)
     assert verdict.word is Word.REFUSED
     assert bench.processes.asked == 1  # type: ignore[attr-defined]
+
+
+# recordings: what their size, and their texts, do to the judge and to its reader
+
+
+def test_fifty_thousand_empty_maps() -> None:
+    """Each byte of a recording may become a hundred in the judge: what isn't bytes needs a bound of its own."""
+    binary = msgspec.structs.replace(recordings.BINARY, options={"x": [{}] * 50_000})
+    answer = encoded(RecordAnswer(call=recordings.recording(binaries=(binary,))))
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(Refusal):
+            found = decoded(answer)
+            assert found.call is not None
+            checked(found.call, recordings.CASE, recordings.TARGET)
+        assert tracemalloc.get_traced_memory()[1] < 20 * len(answer)
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_text_of_another_target() -> None:
+    """It is the candidate's: it has an end, and one line."""
+    target = Target("cuda", "90\nFASTER" + "x" * 100_000)
+    with pytest.raises(Refusal) as refused:
+        checked(recordings.recording(target=target), recordings.CASE, recordings.TARGET)
+    assert len(str(refused.value)) < 2_000
+
+
+def test_the_name_of_a_launch_is_that_of_its_code() -> None:
+    """A verdict lists launches by name: what the recording calls them is its own claim."""
+    call = checked(recordings.launch(kernel="flash_attention"), recordings.CASE, recordings.TARGET)
+    assert [x.kernel for x in call.recording.launches] == ["add"]
+
+
+@pytest.mark.parametrize("reason", [Reason.REFERENCE, Reason.UNSEALED, Reason.ROOFLINE, Reason.DEGENERATE])
+def test_a_recorder_that_blames_another(reason: Reason) -> None:
+    """A candidate's process can't know what is wrong with the reference, the system or the time."""
+    answer = encoded(RecordAnswer(refused=CallRefused(reason.value, "x")))
+    with pytest.raises(Refusal) as refused:
+        _call_of(Answered(answer, SealedEnd(), ""))
+    assert refused.value.reason is Reason.ANSWER

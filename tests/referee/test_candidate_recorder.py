@@ -300,6 +300,13 @@ def test_what_users_code_raises_is_a_reason(
     assert ("raise error" in capsys.readouterr().err) == (reason is Reason.CANDIDATE_FAILED)
 
 
+def test_of_what_users_code_raises_the_end_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Refusal) as caught, candidate_recorder._users_code(StaticBackend((Target.parse("cuda:90"),))):
+        raise ValueError("x" * 5000)
+    assert str(caught.value) == f"ValueError: {'x' * 500}"
+    assert capsys.readouterr().err == "x" * 3999 + "\n\n"
+
+
 def test_torch_s_streams_are_as_they_were(recorded: Any) -> None:
     before = torch.cuda.stream, torch.cuda.set_stream
     recorded("return run(x, x)")

@@ -12,10 +12,14 @@ from kerntune.gpu.compare import decode_floats
 from kerntune.gpu.number_formats import FLOAT_FORMATS, values
 from kerntune.referee.declared_inputs import (
     EXTREMES,
+    bytes_of,
     content_of,
     contents_of,
+    drawn_distance,
     extreme_forms,
     parse_line,
+    poison_patterns,
+    rolled,
     same_everywhere,
 )
 from kerntune.referee.tasks import PlainArgument, TensorAt, TensorInput
@@ -37,6 +41,49 @@ def test_a_line_is_a_case() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "dtype", "strides", "content"),
+    [
+        ("f16[4096, 128] normal", "float16", (128, 1), ("normal", 0.0, 1.0, True, ())),
+        ("bfloat16[3]", "bfloat16", (1,), ("normal", 0.0, 1.0, True, ())),
+        ("f32[2,2,3] normal(3, -0.5e1)", "float32", (6, 3, 1), ("normal", 3.0, -5.0, False, ())),
+        ("f64[] uniform ( -1. , +2 )", "float64", (), ("uniform", -1.0, 2.0, False, ())),
+        ("f8e5m2[4] zeros", "float8_e5m2", (1,), ("zeros", 0.0, 0.0, False, ())),
+        ("i32[5] < 1", "int32", (1,), ("integers", 0.0, 0.0, False, ())),
+        ("u8[5] <7", "uint8", (1,), ("integers", 0.0, 6.0, False, ())),
+        ("i8[5] in -2..3", "int8", (1,), ("integers", -2.0, 3.0, False, ())),
+        ("i16[5] in 3 .. 3", "int16", (1,), ("integers", 3.0, 3.0, False, ())),
+        ("bool[5]", "bool", (1,), ("integers", 0.0, 1.0, False, ())),
+        ("bool[5] < 1", "bool", (1,), ("integers", 0.0, 0.0, False, ())),
+        ("i64[3] zeros", "int64", (1,), ("zeros", 0.0, 0.0, False, ())),
+        ("i64[3] = [5, 7, 9]", "int64", (1,), ("fixed", 0.0, 0.0, False, (5, 7, 9))),
+        ("f32[2,1] = [0.5, True]", "float32", (1, 1), ("fixed", 0.0, 0.0, False, (0.5, True))),
+        ("f16[17179869184]", "float16", (1,), ("normal", 0.0, 1.0, True, ())),
+    ],
+)
+def test_what_an_item_means(
+    text: str, dtype: str, strides: tuple[int, ...], content: tuple[str, float, float, bool, tuple[float, ...]]
+) -> None:
+    x = tensor(text)
+    assert (x.dtype, x.strides, (x.content, x.low, x.high, x.varied, x.values)) == (dtype, strides, content)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("-1e-5", -1e-5), ("7", 7), ("'sum'", "sum"), ("True", True), ("None", None), (" 3 ", 3)],
+)
+def test_a_plain_argument_is_a_literal(text: str, value: object) -> None:
+    assert parse_line(f"x: f32[1]; a = {text}").arguments == (TensorAt(0), PlainArgument(value))  # type: ignore[arg-type]
+
+
+def test_a_line_may_have_64_k_characters() -> None:
+    line = "x: f32[1];"
+    parse_line(line + " " * (65_536 - len(line)))
+    with pytest.raises(UsageError) as caught:
+        parse_line(line + " " * (65_537 - len(line)))
+    assert str(caught.value) == "a line of inputs has 65,537 characters, more than 65,536"
+
+
+@pytest.mark.parametrize(
     ("line", "told"),
     [
         ("", "has no tensor"),
@@ -44,7 +91,15 @@ def test_a_line_is_a_case() -> None:
         ("x: f17[3]", "f17 is no dtype"),
         ("x: f16[3,a]", "no whole numbers"),
         ("x: f16[0]", "can't be"),
-        ("x: f16[99999999999,99999]", "can't be"),
+        ("x: f16[17179869185]", "can't be"),
+        ("x: f16[3,0]", "can't be"),
+        ("x: i64[3] = (1, 2, 3)", "no list of numbers"),
+        ("x: i64[1] = ['a']", "no list of numbers"),
+        ("x: f16[3] in 1..2", "says no content; floats take"),
+        ("x: i64[3] normal", "normal says no content; integers need"),
+        ("x: i64[3] uniform(1, 2)", "says no content; integers need"),
+        ("x: i64[3]", "nothing says no content; integers need"),
+        ("x: f16[3]; y = [1]", "no number"),
         ("x: i64[3]", "integers need"),
         ("x: f16[3] < 7", "says no content"),
         ("x: i64[3] < 0", "says no content"),
@@ -75,6 +130,7 @@ def test_a_plain_normals_mean_and_deviation_vary_from_seed_to_seed() -> None:
     assert max(deviations) < 2.1
     assert max(abs(m) for m in means) > 0.2
     assert len({np.sign(m) for m in means}) == 2
+    assert max(abs(m) / d for m, d in zip(means, deviations, strict=True)) < 0.53
 
 
 def test_a_normal_with_numbers_has_those() -> None:
@@ -100,6 +156,8 @@ def test_seeds_and_names_give_other_numbers_and_no_part_repeats() -> None:
     assert content_of(x, 1) == content_of(x, 1)
     assert content_of(x, 1) != content_of(x, 2)
     assert content_of(x, 1) != content_of(y, 1)
+    long = parse_line("gradient_of_weights: f32[9]; gradient_of_weights_2: f32[9]").tensors
+    assert content_of(long[0], 1) != content_of(long[1], 1)
     assert len(np.unique(floats(x, 1))) > 4090
     one, other = parse_line("projection_weight_a: f32[64]; projection_weight_b: f32[64]").tensors
     assert content_of(one, 1) != content_of(other, 1)
@@ -112,6 +170,59 @@ def test_eight_bit_floats_are_to_the_nearest(dtype: str) -> None:
     found = values(np.frombuffer(content_of(given, 3), "u1").astype("u8"), FLOAT_FORMATS[given.dtype])
     assert np.abs(found - wide).max() <= 2 * (2**-4 if "4m3" in dtype else 2**-3) / 2 + 1e-9
     assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number", "data"),
+    [
+        ("bool", 3.0, b"\1"), ("bool", 1.0, b"\1"), ("bool", 0.0, b"\0"),
+        ("int16", -2.0, b"\xfe\xff"), ("float16", 1e6, b"\0\x7c"),
+        ("bfloat16", 0.1, b"\xcd="), ("bfloat16", 1 + 2**-8, b"\x80?"), ("bfloat16", 1 + 3 * 2**-8, b"\x82?"),
+        ("float8_e4m3fn", 1e6, b"\x7e"), ("float8_e4m3fn", -1e6, b"\xfe"), ("float8_e4m3fn", 1.0625, b"\x38"),
+        ("float8_e5m2", 1.375, b"\x3e"), ("float8_e5m2", 0.0, b"\0"), ("float8_e5m2", -0.3, b"\xb5"),
+    ],
+)  # fmt: skip
+def test_numbers_are_rounded_to_the_nearest_of_two_to_the_even_one(dtype: str, number: float, data: bytes) -> None:
+    """What is beyond a format of eight bits is its largest number."""
+    assert bytes_of(np.array([number]), dtype) == data
+
+
+class Chance:
+    """Draws this number."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.asked = number, list[tuple[int, int]]()
+
+    def randrange(self, low: int, high: int) -> int:
+        self.asked.append((low, high))
+        return self.number
+
+
+@pytest.mark.parametrize(
+    ("item", "nbytes", "drawn", "distance"),
+    [(4, 256, 5, 20), (4, 256, 4, 12), (4, 256, 1, 4), (4, 256, 63, 252), (8, 512, 60, 472), (2, 32, 1, 2),
+     (2, 32, 9, 16)],
+)  # fmt: skip
+def test_a_drawn_distance_is_no_whole_number_of_sixteenths(item: int, nbytes: int, drawn: int, distance: int) -> None:
+    chance = Chance(drawn)
+    assert drawn_distance(item, nbytes, chance) == distance  # type: ignore[arg-type]
+    assert chance.asked == [(1, nbytes // item)]
+
+
+def test_rolled_content_begins_later() -> None:
+    assert rolled(b"abcdef", 2) == b"cdefab"
+
+
+def test_poison_has_eight_bytes_of_each_kind_in_an_order_that_is_drawn() -> None:
+    """The kind is the high byte of each pair."""
+    drawn = [poison_patterns(5) for _ in range(40)]
+    for patterns in drawn:
+        assert {len(p) for p in patterns} == {8}
+        kinds = sorted(p[1] for p in patterns)
+        assert kinds == sorted([0x7F, 0x7B, 0xFB, 0x3F, 0x7F])
+        assert all(p[1::2] == p[1:2] * 4 and {*p[::2]} <= {*range(0xF1, 0xFF)} for p in patterns)
+    assert len({tuple(p[1] for p in patterns) for patterns in drawn}) > 5
+    assert {b for patterns in drawn for p in patterns for b in p[::2]} == {*range(0xF1, 0xFF)}
 
 
 def extreme(text: str, form: str, seed: int = 1) -> np.ndarray:

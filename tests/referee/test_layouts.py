@@ -64,24 +64,30 @@ def test_makes_inputs_asks_for_the_layouts_function(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "spec", "told"),
     [
-        ("def f(): pass", "", "has none of"),
-        ("def f(): pass", "::g", "defines no g"),
+        ("def f(): pass", "", r"a\.py: it has none of a candidate's ModelNew or custom_kernel; name its function as "
+         r".*a\.py::function$"),
+        ("def f(): pass\ndef e(): pass", "::g", "it defines no g at its top level; it has e, f$"),
+        ("", "::g", "it defines no g at its top level; it has none$"),
         ("def f(:", "::f", "no Python"),
         ("x = 1\0", "::x", "no Python"),
         ("(" * 3000, "::f", "no Python"),
         ("# coding: punycode\ndef f(): pass-", "::f", "its encoding is punycode; save it as UTF-8"),
         ("# coding: nothing\ndef f(): pass", "::f", "no Python"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_read_is_told(tmp_path: Path, text: str, spec: str, told: str) -> None:
     with pytest.raises(UsageError, match=told):
         candidate_source(write(tmp_path, text) + spec)
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layouts, "MOST_SOURCE", 10)
-    with pytest.raises(UsageError, match="more than"):
-        candidate_source(write(tmp_path, "def f(): pass") + "::f")
+    assert layouts.MOST_SOURCE == 262_144
+    path = write(tmp_path, f"def f(): pass{' ' * ((3 << 20) - 13)}")
+    monkeypatch.setattr(layouts, "MOST_SOURCE", 3 << 20)
+    candidate_source(f"{path}::f")
+    write(tmp_path, f"def f(): pass{' ' * ((3 << 20) - 12)}")
+    with pytest.raises(UsageError, match=r"a\.py: it has more than 3072 KiB$"):
+        candidate_source(f"{path}::f")
 
 
 @pytest.mark.parametrize("start", ["", "\ufeff", "# coding: utf-8\n", "# -*- coding: UTF8 -*-\n"])
@@ -95,8 +101,12 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
 
 
 def test_names_inside_of_functions_are_not_the_files(tmp_path: Path) -> None:
-    path = write(tmp_path, "def f():\n    def ModelNew(): pass\na, b = 1, 2\nc = 3\nd: int = 4\nimport os.path as p\n")
-    assert defined_names(path) == {"f", "c", "d", "p"}
+    path = write(
+        tmp_path,
+        "def f():\n    def ModelNew(): pass\na, b = 1, 2\nc = e = 3\nd: int = 4\nimport os.path as p, g.h\nx.y = 5\n"
+        "class C:\n    z = 1\nfrom i import j as k, l\n",
+    )
+    assert defined_names(path) == {"f", "c", "e", "d", "p", "g", "C", "k", "l"}
 
 
 @pytest.fixture
@@ -133,6 +143,7 @@ def test_a_users_file_takes_no_name_of_another_module(tmp_path: Path, imports: N
     assert "fractions" not in sys.modules
     for _ in range(2):  # once for each shape
         assert load(candidate_source(write(tmp_path, "def f(): pass", "task_file.py") + "::f")).__name__ == "task_file"
+        assert sys.meta_path.count(UsersFolder(str(tmp_path))) == 1
 
 
 def test_inputs_are_read_and_not_run(tmp_path: Path) -> None:
@@ -153,3 +164,40 @@ def test_shapes_of_a_task(tmp_path: Path) -> None:
             task_shapes(write(tmp_path, text, "task.yml"))
     with pytest.raises(UsageError, match="can't be read"):
         task_shapes(str(tmp_path / "none.yml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ('tests:  \n  - {"a": 1}\n\nother:\n  - {"b": 2}\n', ({"a": 1},)),
+        ('tests:\n- {"a": 1}\n# none\nlang: py\nfiles:\n  - x: y\n', ({"a": 1},)),
+        ('tests:\n  # - {"c": 1}\n    - {"a": true, "b": null, "c": "d", "e": 0.5}  \n',
+         ({"a": True, "b": None, "c": "d", "e": 0.5},)),
+        ("tests:\n" + '  - {"a": 1}\n' * 64, ({"a": 1},) * 64),
+    ],
+)  # fmt: skip
+def test_lines_of_a_task_that_are_read(text: str, shapes: object, tmp_path: Path) -> None:
+    assert task_shapes(write(tmp_path, text, "task.yml")) == shapes
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("tests:\n" + '  - {"a": 1}\n' * 65, "it has 65 shapes under benchmarks or tests; 1 to 64 are read"),
+        ("  tests:\n  - {}\n", "it has 0 shapes under benchmarks or tests; 1 to 64 are read"),
+        ("tests:\n  - {size: 1}\n", "'- {size: 1}' is no mapping in braces"),
+    ],
+)
+def test_lines_of_a_task_that_are_none(text: str, told: str, tmp_path: Path) -> None:
+    path = write(tmp_path, text, "task.yml")
+    with pytest.raises(UsageError) as caught:
+        task_shapes(path)
+    assert str(caught.value) == f"{path}: {told}"
+
+
+@pytest.mark.parametrize(
+    ("name", "another"), [("sys", True), ("json", True), ("_ast", True), ("task_file_of_none", False)]
+)
+def test_which_files_have_the_name_of_another_module(name: str, another: bool, tmp_path: Path) -> None:
+    """Of one that is imported, built in, or that an import would find."""
+    assert layouts._named_as_another(tmp_path / f"{name}.py") is another

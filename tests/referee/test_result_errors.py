@@ -286,6 +286,20 @@ def test_what_a_typical_element_may_be_off_by(
     assert told(1.02 * allowed) == (f"{words} explains" if allowed < 1 else "")
 
 
+@pytest.mark.parametrize(
+    ("off", "told"),
+    [(8, ""), (10, "half of its elements are off by 6e-07 of their size; 5.3e-07 is what rounding explains")],
+)
+def test_beside_a_large_element_others_may_be_off_by_what_sums_explain(off: int, told: str) -> None:
+    """Of sums of 16 terms: 2 * (0.42 + 4) units of their own size."""
+    exact = np.ones(65)
+    exact[0] = 1000
+    stock = exact.astype("f4")
+    found = stock + np.float32(off * UNIT)
+    case, view = parse_line("x: f32[16]"), View(0, "float32", (65,), (1,))
+    assert error_of(0, found.tobytes(), view, expected(exact, stock), case, POISON).wrong == told
+
+
 @pytest.mark.parametrize("count", [100, 101])
 def test_of_many_elements_some_are_drawn(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[tuple[int, int, int]] = []

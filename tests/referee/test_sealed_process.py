@@ -1,9 +1,11 @@
-"""Sealed processes of a fork server that imports nothing large: answers, ends, and what such a process may do."""
+"""Sealed processes of a fork server that imports little: what they get, what is believed, how they end."""
 
 from __future__ import annotations
 
-import json
 import os
+import resource
+import struct
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,70 +14,301 @@ from typing import Any
 import msgspec
 import pytest
 
+from kerntune.base.frames import send
 from kerntune.errors import MeasurementError
 from kerntune.referee import sealed_process
-from kerntune.referee.sealed_process import Answered, SealedEnd, SealedProcesses, folder_of
+from kerntune.referee.sealed_process import FIXED, Answered, SealedEnd, SealedProcesses, folder_of
 from kerntune.referee.sealing import landlock_version
 
-LANDLOCK = bool(landlock_version())
-MODULE = "tests.referee.sealed_roles"
+SERVER = "tests.referee.sealed_roles"
+
+needs_landlock = pytest.mark.skipif(not landlock_version(), reason="this kernel has no Landlock")
 
 
 @pytest.fixture(scope="module")
 def processes() -> Iterator[SealedProcesses]:
-    made = SealedProcesses(LANDLOCK, MODULE)
+    """Sealed, where the system can."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("KERNTUNE_TEST_SECRET", "1")
+    patch.setenv("LANG", "C.UTF-8")
+    made = SealedProcesses(bool(landlock_version()), SERVER)
+    patch.undo()
     yield made
     made.close()
-    assert made._server.returncode is not None
-    assert not made._scratch.folder.exists()
 
 
-def ask(processes: SealedProcesses, role: str, task: Any = None, **words: Any) -> Answered:
-    found = processes.ask(role, task, **{"readable": (), "seconds": 10.0, "most": 1 << 23, **words})
-    assert [p.name for p in processes._scratch.folder.iterdir() if p.name.isdigit()] == [], "its folder is left"
-    return found
+def asked(
+    processes: SealedProcesses, lines: str, readable: tuple[str, ...] = (), seconds: float = 20.0, **words: Any
+) -> Answered:
+    return processes.ask("run", textwrap.dedent(lines), readable, seconds, words.pop("most", 1 << 20), **words)
 
 
-@pytest.mark.parametrize("count", [0, 3 << 20])
-def test_an_answer_comes_whole_if_it_has_no_more_bytes_than_are_read(processes: SealedProcesses, count: int) -> None:
-    """Of more bytes, too, than a pipe holds."""
-    content = os.urandom(count)
-    told = msgspec.msgpack.encode(content)
-    assert ask(processes, "echo", content, most=len(told)) == Answered(told[::-1], SealedEnd(), "")
-    assert ask(processes, "echo", content, most=len(told) - 1, seconds=0.1).data is None
+def told(processes: SealedProcesses, lines: str, **words: Any) -> Any:
+    """The answer, of a process that has ended as it should."""
+    found = asked(processes, lines, **words)
+    assert (found.end, found.printed) == (SealedEnd(), "")
+    return msgspec.json.decode(found.data or b"")
 
 
-def test_a_process_without_an_answer_is_told_by_its_last_words(processes: SealedProcesses) -> None:
-    found = ask(processes, "speak")
-    assert (found.data, found.end) == (None, SealedEnd(code=3))
-    assert found.printed == ("x" * 10_000 + "\nsaid\x1b\n \nlast words\n\n\n")[-8192:]
-    assert found.how == "it ended with status 3 and gave no whole answer: last words"
+# tasks and answers
 
 
-def test_a_late_process_is_killed(processes: SealedProcesses) -> None:
-    began = time.monotonic()
-    found = ask(processes, "hang", seconds=0.2)
-    assert (found.data, found.end, found.how) == (None, SealedEnd(code=-9, late=True), "it was ended, being late")
-    assert time.monotonic() - began < 5
+@pytest.mark.parametrize("size", [0, 1, 65_536, 3_000_000])
+def test_tasks_and_answers_of_any_size_pass(size: int, processes: SealedProcesses) -> None:
+    found = processes.ask("echo", "x" * size, (), 20.0, size + 5)
+    assert found == Answered(msgspec.msgpack.encode("x" * size), SealedEnd(), "")
 
 
-def test_what_it_has_started_is_killed_though_it_has_left_its_session(processes: SealedProcesses) -> None:
-    found = ask(processes, "litter")
-    assert found.data is not None
-    assert (found.end.killed, found.end.survivors, found.end.code) == (2, 0, 0)
-    assert [pid for pid in found.data.split() if Path(f"/proc/{pid.decode()}").exists()] == []
+@pytest.mark.parametrize(("most", "whole"), [(999, False), (1_000, True)])
+def test_an_answer_has_at_most_so_many_bytes(most: int, whole: bool, processes: SealedProcesses) -> None:
+    found = asked(processes, "answer = bytes(1_000)", most=most)
+    assert found.data == (bytes(1_000) if whole else None)
+
+
+HEADER = struct.pack("<Q", 5)
 
 
 @pytest.mark.parametrize(
-    ("role", "told"),
-    [("crowd", "it has more than 64 processes"), ("hoard", "it writes more than 1.07 GB or 10,000 files")],
+    ("sent", "answer"),
+    [
+        (b"", None),
+        (HEADER[:7], None),
+        (HEADER, None),
+        (HEADER + b"1234", None),
+        (HEADER + b"12345", b"12345"),
+        (HEADER + b"123456", b"12345"),
+        (struct.pack("<Q", 0), b""),
+        (struct.pack("<Q", 6) + b"123456", None),
+        (struct.pack("<Q", 1 << 63) + b"12345", None),
+    ],
 )
-def test_what_uses_too_much_is_ended(processes: SealedProcesses, role: str, told: str) -> None:
+def test_what_is_no_whole_answer_is_none(sent: bytes, answer: bytes | None) -> None:
+    """Of at most five bytes; whoever has answered need not have read its task."""
+    (task_end, task_in), (answer_end, answer_in) = os.pipe(), os.pipe()
+    os.write(answer_in, sent)
+    os.close(answer_in)
+    os.close(task_end)
+    assert sealed_process._exchange(task_in, answer_end, b"a task", 9.0, 5) == answer
+    os.close(task_in)
+    os.close(answer_end)
+
+
+def test_a_task_has_its_size_before_it_and_an_answer_its_time() -> None:
+    (task_end, task_in), (answer_end, answer_in) = os.pipe(), os.pipe()
+    began = time.monotonic()
+    assert sealed_process._exchange(task_in, answer_end, b"a task", 0.1, 5) is None
+    assert 0.1 <= time.monotonic() - began < 5
+    assert os.read(task_end, 100) == struct.pack("<Q", 6) + b"a task"
+    for one in (task_end, task_in, answer_end, answer_in):
+        os.close(one)
+
+
+@pytest.mark.parametrize(
+    ("end", "found"),
+    [(SealedEnd(3, True, 1, 2, "why"), SealedEnd(3, True, 1, 2, "why")), (None, SealedEnd(-1, True, 0, 1))],
+)
+def test_a_supervisor_that_says_nothing_has_left_survivors(end: SealedEnd | None, found: SealedEnd) -> None:
+    read, write = os.pipe()
+    if end is not None:
+        send(write, end)
+    os.close(write)
+    assert sealed_process._end_of(read, 5.0) == found
+    os.close(read)
+
+
+@pytest.mark.parametrize(
+    ("end", "printed", "how"),
+    [
+        (SealedEnd(3), "", "it ended with status 3 and gave no whole answer"),
+        (SealedEnd(-9), " \n", "it ended with status -9 and gave no whole answer"),
+        (SealedEnd(-9, late=True), "a\nb\n\n \n", "it was ended, being late: b"),
+        (SealedEnd(1), "a\n\x1b" + "y" * 400, f"it ended with status 1 and gave no whole answer: \\u001b{299 * 'y'}"),
+        (SealedEnd(0, cannot_seal="no Landlock"), "a\n", "no Landlock"),
+    ],
+)  # fmt: skip
+def test_how_a_process_without_an_answer_ended(end: SealedEnd, printed: str, how: str) -> None:
+    assert Answered(None, end, printed).how == how
+
+
+def test_an_end_of_which_nothing_is_said_is_a_good_one() -> None:
+    assert msgspec.structs.astuple(SealedEnd()) == (0, False, 0, 0, "", "")
+
+
+# what a process gets
+
+
+def test_a_process_has_a_folder_and_variables_of_its_own(processes: SealedProcesses) -> None:
+    found = told(
+        processes,
+        """
+        import os, tempfile
+        open("written", "w").close()
+        answer = {"environment": dict(os.environ), "folder": os.getcwd(), "temporary": tempfile.gettempdir()}
+        """,
+    )
+    folder = found["folder"]
+    assert (found["temporary"], Path(folder).parent) == (folder, processes._scratch.folder)
+    assert not Path(folder).exists()
+    environment = {k: v for k, v in found["environment"].items() if k not in sealed_process.ENVIRONMENT}
+    own = {"HOME": "", "TMPDIR": "", "TRITON_CACHE_DIR": "/triton", "TORCHINDUCTOR_CACHE_DIR": "/inductor"}
+    own["KERNTUNE_CACHE_DIR"] = "/kerntune"
+    environment.pop("LC_CTYPE", None)  # Python's own
+    assert environment == {**FIXED, **{name: folder + path for name, path in own.items()}}
+    assert (found["environment"]["LANG"], found["environment"]["PATH"]) == ("C.UTF-8", os.environ["PATH"])
+    assert asked(processes, "import os; answer = os.getcwd()").data != msgspec.json.encode(folder)
+
+
+def test_a_process_holds_nothing_of_the_judge_s(processes: SealedProcesses) -> None:
+    """No socket, no terminal; it leads a session, and the fork server isn't its parent."""
+    found = told(
+        processes,
+        """
+        import os
+        files = []
+        for name in os.listdir("/proc/self/fd"):
+            try: files.append(os.readlink(f"/proc/self/fd/{name}"))
+            except OSError: pass
+        answer = [files, os.getsid(0) == os.getpid(), os.getppid()]
+        """,
+    )
+    files, leads, parent = found
+    assert leads
+    assert parent not in (os.getpid(), processes._server.pid)
+    assert not [name for name in files if name.startswith(("socket:", "/dev/pts", "/dev/tty"))]
+
+
+@needs_landlock
+def test_what_may_be_read_is_said(processes: SealedProcesses, tmp_path: Path) -> None:
+    (tmp_path / "given").write_text("1")
+    lines = f"""
+    import os
+    def tried(work):
+        try: work(); return "did it"
+        except OSError as exc: return type(exc).__name__
+    path = {str(tmp_path)!r}
+    answer = [tried(lambda: open(f"{{path}}/given").read()), tried(lambda: open(f"{{path}}/made", "w")),
+              tried(lambda: open("/dev/null", "w")), tried(lambda: open("/etc/passwd").read()),
+              tried(lambda: open("/proc/self/comm", "w"))]
+    """
+    no = "PermissionError"
+    assert told(processes, lines) == [no, no, "did it", "did it", no]
+    assert told(processes, lines, readable=(str(tmp_path),)) == ["did it", no, "did it", "did it", no]
+    assert told(processes, lines, gpu=True) == [no, no, "did it", "did it", "did it"]
+
+
+LIMITS = """
+import resource
+pages = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+answer = [resource.getrlimit(which) for which in (resource.RLIMIT_CORE, resource.RLIMIT_CPU, resource.RLIMIT_AS)]
+answer.append(answer[-1][1] - pages)
+"""
+
+
+def test_a_process_is_limited(processes: SealedProcesses) -> None:
+    """Seconds of processor time, and memory beyond what it has: 6 GiB, if nothing else is said."""
+    core, seconds, _, memory = told(processes, LIMITS, seconds=7.5)
+    assert (core, seconds) == ([0, 0], [8, 8])
+    assert abs(memory - (6 << 30)) < 64 << 20
+    assert abs(told(processes, LIMITS, memory=2 << 30)[-1] - (2 << 30)) < 64 << 20
+
+
+def test_a_process_with_the_gpu_has_all_of_the_address_space_and_a_turn(processes: SealedProcesses) -> None:
+    """All of one judge have the same file, to lock in turn; others have none."""
+    turn = "import os; from kerntune.referee import sealing; at = sealing.turn_file\n"
+    lines = turn + LIMITS + "answer = [answer[2][1], os.readlink(f'/proc/self/fd/{at}'), os.fstat(at).st_mode & 0o777]"
+    found = [told(processes, lines, gpu=True) for _ in range(2)]
+    assert found == [[resource.getrlimit(resource.RLIMIT_AS)[1], f"{processes._scratch.folder}/turn", 0o600]] * 2
+    assert told(processes, turn + "answer = at") == -1
+
+
+@needs_landlock
+def test_a_socket_can_be_had_where_a_driver_starts(processes: SealedProcesses) -> None:
+    lines = "import socket; answer = bool(socket.socket())"
+    assert told(processes, lines, gpu=True) is True
+    assert asked(processes, lines).data is None
+
+
+# how it ends
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "printed"),
+    [
+        ("import os; os._exit(3)", 3, ""),
+        ("import os; os.kill(os.getpid(), 15)", -15, ""),
+        ("print('a', flush=True); raise ValueError", 1, "a\n"),
+        ("import os; os.write(1, b'to one'); os.write(2, b'to two'); os._exit(0)", 0, "to oneto two"),
+    ],
+)
+def test_a_process_that_gives_no_answer_is_told_by_its_end(
+    lines: str, code: int, printed: str, processes: SealedProcesses
+) -> None:
+    found = asked(processes, lines)
+    assert found == Answered(None, SealedEnd(code), printed)
+
+
+def test_the_last_that_is_printed_is_kept(processes: SealedProcesses) -> None:
+    lines = "import os; os.write(1, b'a' * 10 + b'b' * {}); answer = b''"
+    assert asked(processes, lines.format(8_182)).printed == "a" * 10 + "b" * 8_182
+    assert asked(processes, lines.format(8_192)).printed == "b" * 8_192
+
+
+def test_a_late_process_is_ended(processes: SealedProcesses) -> None:
+    began = time.monotonic()
+    found = asked(processes, "import time; time.sleep(60)", seconds=0.2)
+    assert (found.data, found.end) == (None, SealedEnd(-9, late=True))
+    assert time.monotonic() - began < 10
+
+
+def test_a_supervisor_has_time_to_say_how_it_was(processes: SealedProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a late process, a second after its time; and three times what killing all of it may take."""
+    waited: list[float] = []
+    exchange, end_of = sealed_process._exchange, sealed_process._end_of
+    monkeypatch.setattr(sealed_process, "_exchange", lambda *words: (waited.append(words[3]), exchange(*words))[1])
+    monkeypatch.setattr(sealed_process, "_end_of", lambda *words: (waited.append(words[1]), end_of(*words))[1])
+    asked(processes, "answer = b''", seconds=7.0)
+    assert waited == [8.0, 22.0]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_a_process_has_started_is_ended_and_counted(count: int, processes: SealedProcesses) -> None:
+    """Though it has left its session and its parent."""
+    found = asked(
+        processes,
+        f"""
+        import os, time
+        read, write = os.pipe()
+        for _ in range({count}):
+            if os.fork() == 0:
+                os.setsid()
+                if os.fork() == 0:
+                    os.write(write, b"%d " % os.getpid())
+                    time.sleep(60)
+                os._exit(0)
+            os.wait()
+        answer = b""
+        while answer.count(b" ") < {count}: answer += os.read(read, 100)
+        """,
+    )
+    assert found.end == SealedEnd(killed=count)
+    assert not [pid for pid in (found.data or b"").split() if Path(f"/proc/{int(pid)}").exists()]
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ("for _ in range(64):\n    if not os.fork(): break", "it has more than 64 processes"),
+        ("for i in range(10_001): open(str(i), 'w').close()", "it writes more than 1.07 GB or 10,000 files"),
+    ],
+    ids=["processes", "files"],
+)
+def test_what_uses_too_much_is_ended(processes: SealedProcesses, lines: str, told: str) -> None:
     """Nothing of it is left. Without a limit of memory nobody looks."""
-    found = ask(processes, role)
+    lines = f"import os, time\n{lines}\ntime.sleep(60)\nanswer = b''"
+    found = asked(processes, lines)
     assert (found.end.code, found.end.late, found.end.survivors, found.end.excess) == (-9, False, 0, told)
     assert found.how == f"it was ended: {told}"
-    assert ask(processes, role, memory=0, seconds=1.0).end.late
+    assert asked(processes, lines, memory=0, seconds=1.0).end.late
 
 
 @pytest.mark.parametrize(("alone", "killed"), [(True, [-1]), (False, [7, 8])])
@@ -98,44 +331,76 @@ def test_what_is_left_is_killed_at_once_where_signals_reach_nothing_else(
     assert asked == killed
 
 
-@pytest.mark.parametrize("gpu", [False, True])
-def test_what_such_a_process_is_like(processes: SealedProcesses, gpu: bool) -> None:
-    answer = ask(processes, "facts", [], seconds=7.5, gpu=gpu)
-    assert answer.data is not None, answer.how
-    found = json.loads(answer.data)
-    scratch = found["cwd"]
-    assert Path(scratch).parent == processes._scratch.folder
-    home = {"HOME": scratch, "TMPDIR": scratch, "KERNTUNE_CACHE_DIR": f"{scratch}/kerntune"}
-    caches = {"TRITON_CACHE_DIR": f"{scratch}/triton", "TORCHINDUCTOR_CACHE_DIR": f"{scratch}/inductor"}
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    fixed = {"CUDA_CACHE_DISABLE": "1", "PYTHONDONTWRITEBYTECODE": "1", **threads}
-    assert found["environ"].items() >= {**home, **caches, **fixed}.items()
-    assert "PYTEST_CURRENT_TEST" not in found["environ"]
-    assert found["tempdir"] == scratch
-    assert (found["limits"]["CORE"], found["limits"]["CPU"]) == (0, 8)
-    space = found["limits"]["AS"]
-    assert space == -1 if gpu else 5.9 * 2**30 < space - found["size"] <= 6 * 2**30
-    assert (found["turn"] >= 0) == gpu == (processes._scratch.folder / "turn").exists()
+@needs_landlock
+def test_a_process_that_can_not_be_sealed_runs_nothing(processes: SealedProcesses) -> None:
+    """Landlock takes no rule for a pipe, which its standard input is."""
+    found = asked(processes, "answer = b'it ran'", readable=("/proc/self/fd/0",))
+    assert found.data is None
+    assert found.how == "Landlock takes no rule for /proc/self/fd/0 (File descriptor in bad state)"
+    assert found.end == SealedEnd(cannot_seal=found.how)
 
 
-@pytest.mark.skipif(not LANDLOCK, reason="this kernel has no Landlock")
-def test_what_it_may_read(processes: SealedProcesses, tmp_path: Path) -> None:
-    own, other = tmp_path / "own" / "a", tmp_path / "other" / "b"
-    for path in (own, other):
-        path.parent.mkdir()
-        path.touch()
-    answer = ask(processes, "facts", [str(own), str(other)], readable=(folder_of(str(own)),))
-    assert answer.data is not None
-    assert json.loads(answer.data)["tried"] == {"../written": False, str(own): True, str(other): False}
+def test_nothing_is_left_of_processes_that_have_ended(processes: SealedProcesses) -> None:
+    """Neither a child of the fork server, nor a descriptor here, nor a folder."""
+    asked(processes, "answer = b''")
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        asked(processes, "answer = b''")
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert [p.name for p in processes._scratch.folder.iterdir() if p.name.isdigit()] == []
+    deadline = time.monotonic() + 5
+    while (children := _children_of(processes._server.pid)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert children == []
 
 
-def test_a_fork_server_that_does_not_start_or_has_ended_is_an_error() -> None:
-    with pytest.raises(MeasurementError, match=r"^the judge's processes do not start: "):
-        SealedProcesses(LANDLOCK, "tests.referee.no_such_module").wait()
-    ended = SealedProcesses(LANDLOCK, MODULE)
-    ended.wait()
-    ended._server.kill()
-    ended._server.wait()
-    with pytest.raises(MeasurementError, match=r"^the judge's processes have ended"):
-        ended.ask("echo", None, (), 1.0, 100)
-    ended.close()
+def _children_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+# the fork server
+
+
+def test_a_closed_judge_has_no_processes_and_no_files() -> None:
+    made = SealedProcesses(False, SERVER)
+    folder, server = made._scratch.folder, made._server
+    made.wait()
+    made.wait()
+    assert asked(made, "answer = b'1'").data == b"1"
+    server.kill()
+    server.wait()
+    with pytest.raises(MeasurementError) as caught:
+        asked(made, "answer = b''")
+    assert str(caught.value) == "the judge's processes have ended (Broken pipe)"
+    made.close()
+    assert not folder.exists()
+
+
+def test_closing_ends_the_fork_server() -> None:
+    made = SealedProcesses(False, SERVER)
+    made.wait()
+    assert made._server.poll() is None
+    made.close()
+    assert made._server.returncode == -9
+
+
+def test_a_fork_server_ends_with_its_judge() -> None:
+    made = SealedProcesses(False, SERVER)
+    made.wait()
+    made._ours.close()
+    assert made._server.wait(10) == 0
+    made.close()
+
+
+def test_a_fork_server_that_does_not_start_is_an_error() -> None:
+    made = SealedProcesses(False, "tests.referee.no_such_module")
+    with pytest.raises(MeasurementError, match="the judge's processes do not start: "):
+        made.wait()
+    assert not made._scratch.folder.exists()
+
+
+def test_a_user_s_folder_is_that_of_the_file_itself(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "a.py").touch()
+    (tmp_path / "a.py").symlink_to(tmp_path / "there" / "a.py")
+    assert folder_of(str(tmp_path / "a.py")) == str(tmp_path.resolve() / "there")

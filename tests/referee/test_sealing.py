@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import resource
@@ -381,29 +382,87 @@ def test_systems_that_cannot_seal(monkeypatch: pytest.MonkeyPatch, system: str, 
         assert landlock_version() == 0
 
 
-@pytest.mark.parametrize("version", [5, 6])
-def test_signals_are_refused_where_landlock_does_not_keep_them_inside(
-    monkeypatch: pytest.MonkeyPatch, version: int
+SIGNALS = {"x86_64": [62, 200, 234, 129, 297], "aarch64": [129, 130, 131, 138, 240]}
+SOCKETS = {"x86_64": [41, 49, 50], "aarch64": [198, 200, 201]}
+CONNECT = {"x86_64": 42, "aarch64": 203}
+
+
+class System:
+    """What the system is told by :func:`kerntune.referee.sealing.seal`, in order; ``failing`` is an option of prctl."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, version: int, machine: str, failing: int = 0) -> None:
+        self.told: list[object] = []
+        self.steps: list[tuple[int, ...]] = []
+        self._failing = failing
+        monkeypatch.setattr(sealing, "landlock_version", lambda: version)
+        monkeypatch.setattr(sealing, "set_limits", self.told.append)
+        monkeypatch.setattr(sealing, "_landlock", lambda *words: self.told.append(words))
+        monkeypatch.setattr(sealing, "_prctl", self._prctl)
+        monkeypatch.setattr(sealing, "_drop_capabilities", lambda: self.told.append("no capabilities"))
+        monkeypatch.setattr(sealing.platform, "machine", lambda: machine)
+
+    def _prctl(self, option: int, word: int, address: int = 0) -> int:
+        self.told.append((option, word))
+        if option == 22:
+            count, code = struct.unpack("HP", ctypes.string_at(address, 16))
+            self.steps = list(struct.iter_unpack("HBBI", ctypes.string_at(code, 8 * count)))
+        return int(option == self._failing)
+
+    def says(self, machine: int, number: int, *arguments: int) -> int:
+        return run_filter(self.steps, machine, number, arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+@pytest.mark.parametrize(("machine", "code"), [("x86_64", 0xC000003E), ("aarch64", 0xC00000B7)])
+@pytest.mark.parametrize("version", [3, 5, 6])
+def test_the_system_is_told_all_of_it(
+    version: int, machine: str, code: int, gpu: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[tuple[int, ...]] = []
-    monkeypatch.setattr(sealing, "landlock_version", lambda: version)
-    monkeypatch.setattr(sealing, "set_limits", lambda limits: told.append((0,)))
-    monkeypatch.setattr(sealing, "_landlock", lambda limits, version: told.append((version,)))
-    monkeypatch.setattr(sealing, "_prctl", lambda *words: told.append(words[:2]))
-    monkeypatch.setattr(sealing.platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(sealing, "_drop_capabilities", lambda: told.append((1,)))
-    steps = sealing.filter_steps
-    seen: list[list[int]] = []
-    monkeypatch.setattr(sealing, "filter_steps", lambda *words: (seen.append(list(words[1])), steps(*words))[1])
-    sealing.seal(sealing.SealLimits((), (), 0, 1))
-    assert told == [(0,), (38, 1), (version,), (1,), (22, 2)]
-    assert ({62, 200, 234, 129, 297} <= {*seen[0]}) == (version == 5)
-    monkeypatch.setattr(sealing, "_prctl", lambda *words: 1)
-    with pytest.raises(sealing.CannotSeal, match="PR_SET_NO_NEW_PRIVS"):
-        sealing.seal(sealing.SealLimits((), (), 0, 1))
+    """Signals are refused where Landlock doesn't keep them inside; a driver may have sockets, and connects none."""
+    system, limits = System(monkeypatch, version, machine), sealing.SealLimits(("a",), (), 0, 1, gpu)
+    sealing.seal(limits)
+    assert system.told == [limits, (38, 1), (limits, version), *([] if gpu else ["no capabilities"]), (22, 2)]
+    at = ["x86_64", "aarch64"].index(machine)
+    refused = {entry[at] for entry in REFUSED_CALLS.values()} - set(SOCKETS[machine] if gpu else ())
+    refused |= set(SIGNALS[machine] if version < 6 else ())
+    refused |= set() if gpu else {entry[at] for entry in sealing.WITHOUT_GPU.values()}
+    answered = set() if gpu else {entry[at] for entry in sealing.ANSWERED.values()}
+    others = {entry[at]: entry[2] for entry in sealing.OWN_ALONE.values() if entry[at] not in refused}
+    for number in range(500):
+        said = system.says(code, number, *(1 - (others.get(number) == i) for i in range(3)))
+        other = {435: sealing.NO_CALL, **dict.fromkeys(answered, sealing.ANSWER)}.get(number, sealing.ALLOW)
+        assert said == (sealing.REFUSE if number in refused else other), number
+    assert CONNECT[machine] in refused
+    for number, argument in others.items():
+        assert system.says(code, number, *(int(i == argument) for i in range(3))) == sealing.REFUSE
+    asked = [(sealing.IOCTL, (0, 0x5412)), (sealing.IOCTL, (0, 0x40086602)), (sealing.CLONE, (0x10000000, 0))]
+    assert {system.says(code, call[at], *words) for call, words in asked} == {sealing.REFUSE}
+    assert (system.says(code, sealing.FCNTL[at], 0, 8) == sealing.REFUSE) == (version < 6)
+    assert system.says(0x40000003, 0) == sealing.END_PROCESS
 
 
-def test_a_system_without_landlock_cannot_seal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sealing, "landlock_version", lambda: 0)
-    with pytest.raises(sealing.CannotSeal, match="Landlock"):
+@pytest.mark.parametrize(
+    ("version", "failing", "told"),
+    [
+        (0, 0, "this kernel has no Landlock, or it is turned off"),
+        (2, 0, "this kernel's Landlock doesn't keep files from being truncated: Linux 6.2 is needed"),
+        (3, 38, "the system refuses PR_SET_NO_NEW_PRIVS"),
+        (3, 22, "the system takes no seccomp filter "),
+    ],
+)
+def test_a_system_that_refuses_a_part_cannot_seal(
+    version: int, failing: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    System(monkeypatch, version, "x86_64", failing)
+    with pytest.raises(sealing.CannotSeal) as caught:
         sealing.seal(sealing.SealLimits((), (), 0, 1))
+    assert str(caught.value).partition("(")[0] == told
+
+
+@pytest.mark.parametrize(("answered", "version"), [(-1, 0), (0, 0), (1, 1), (7, 7)])
+def test_the_version_of_landlock_is_asked(answered: int, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[object, ...]] = []
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(sealing, "_syscall", lambda *words: (asked.append(words), answered)[1])
+    assert landlock_version() == version
+    assert asked == [(444, None, 0, 1)]

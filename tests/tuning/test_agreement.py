@@ -32,7 +32,7 @@ from kerntune.tuning.cache.shared_store import SharedWinnerCache
 from kerntune.tuning.stored_winners import Winners
 from tuning.cache.made import LARGE, SMALL, WINNER
 from tuning.cache.stores import machine
-from tuning.turn_clock import LIMITS, Clock
+from tuning.turn_clock import LIMITS, Clock, stopped_clock
 
 MARGIN_S = 60.0
 
@@ -49,10 +49,7 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
-    monkeypatch.setattr(agreement, "time", found)
-    monkeypatch.setattr(agreement, "LIMITS", LIMITS)
-    return found
+    return stopped_clock(monkeypatch)
 
 
 def site(backend: FakeBackend, n: int = N) -> Site:

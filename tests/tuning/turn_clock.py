@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from kerntune.tuning import agreement
 from kerntune.tuning.agreement import Limits
 
 LIMITS = Limits(idle_s=0.0, busy_s=30.0, wait_s=120.0, poll_s=0.0, ask_s=0.0)
+
+
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock by which turns are waited for, within :data:`LIMITS`."""
+    found = Clock()
+    monkeypatch.setattr(agreement, "time", found)
+    monkeypatch.setattr(agreement, "LIMITS", LIMITS)
+    return found
 
 
 class Clock:

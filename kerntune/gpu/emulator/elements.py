@@ -71,7 +71,7 @@ def rounded(values: Any, element: str) -> np.ndarray:
 def to_bits(values: np.ndarray, element: str) -> np.ndarray:
     """Values as they lie in memory: an array of numpy's own type of that size."""
     if element == "bf16":
-        bits = np.asarray(values, np.float32, order="C").view(np.uint32)  # a scalar stays one
+        bits = np.asarray(values, np.float32).view(np.uint32)
         up = (bits + (((bits >> 16) & 1) + np.uint32(0x7FFF))) >> 16
         return np.asarray(np.where(np.isnan(values), np.uint32(0x7FFF), up), np.uint16)
     if element in EIGHT_BITS:
@@ -112,6 +112,10 @@ def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     )
 
 
+def _ceil_quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.asarray(np.floor_divide(a, b) + (np.remainder(a, b) != 0), a.dtype)
+
+
 def _remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.asarray(a - _quotient(a, b) * b)
 
@@ -148,7 +152,7 @@ BINARY: dict[str, Callable[..., Any]] = {
     "arith.divui": _of_unsigned(lambda a, b: np.floor_divide(a, np.where(b == 0, b.dtype.type(1), b))),
     "arith.remui": _of_unsigned(lambda a, b: np.remainder(a, np.where(b == 0, b.dtype.type(1), b))),
     "arith.floordivsi": lambda a, b: np.floor_divide(a, np.where(b == 0, b.dtype.type(1), b)),
-    "arith.ceildivsi": lambda a, b: -np.floor_divide(-a, np.where(b == 0, b.dtype.type(1), b)),
+    "arith.ceildivsi": lambda a, b: _ceil_quotient(a, np.where(b == 0, b.dtype.type(1), b)),
     "arith.andi": np.bitwise_and,
     "arith.ori": np.bitwise_or,
     "arith.xori": np.bitwise_xor,

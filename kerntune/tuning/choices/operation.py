@@ -20,7 +20,7 @@ from kerntune import capture as captures
 from kerntune.base.policy import TuneMode
 from kerntune.capture.launch import entry_of
 from kerntune.errors import CacheMissError, MeasurementError, UsageError
-from kerntune.gpu.base import Backend
+from kerntune.gpu.base import Backend, Gpu
 from kerntune.gpu.probe import captures_graph, is_exporting
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch.choice_function import ChoiceFinder, ChoiceFunction, choice_finder, find_by, in_order
@@ -54,7 +54,7 @@ from kerntune.tuning.choices.declaration import (
     settings_texts,
 )
 from kerntune.tuning.choices.implementation_runs import ImplementationRuns
-from kerntune.tuning.choices.stored_choices import ChoiceSite, ChoiceWinners, LaunchFaults, Regret, regret_text
+from kerntune.tuning.choices.stored_choices import ChoiceSite, ChoiceWinners, LaunchFaults, OpenKey, Regret, regret_text
 from kerntune.tuning.isolation import Isolate
 from kerntune.tuning.many.shapes_file import noting
 from kerntune.tuning.stored_winners import index_of
@@ -125,7 +125,10 @@ class Operation:
         ``nearest`` may cost. The arguments are of any call on the device that is meant."""
         values = self._bound(args, kwargs)
         backend = _backend_for(values)
-        return [] if backend is None else self._winners(backend).regrets(self._site(values))
+        if backend is None or backend.gpu is None:
+            return []
+        key = self._open_key(values, self.key_text(values), backend, backend.gpu)
+        return key.winners.regrets(key.site)
 
     # the way of a call
 
@@ -162,9 +165,10 @@ class Operation:
         if (known := self.known.find(gpu, text)) is not None:
             return known
         if backend is not None and backend.gpu is not None:
-            winners, site = self._winners(backend), self._site(values)
-            if (found := winners.stored(site)) is not None and (index := index_of(site, found.config)) is not None:
-                self._reuse(winners, site, text, index)
+            key = self._open_key(values, text, backend, backend.gpu)
+            found = key.winners.stored(key.site)
+            if found is not None and (index := index_of(key.site, found.config)) is not None:
+                self._reuse(key, index)
                 return index
         programs = kind_of(_on_its_device(context.this_gpu(), values))
         if (outside := self.known.find_outside(programs, text)) is not None:  # a gated test: the gate decided nothing
@@ -205,23 +209,21 @@ class Operation:
             alone = contextlib.nullcontext() if captures.wait_while_suspended(self.name) is None else _APART
             with alone, self._deciding.of(text), backend.gpu.entered():
                 if (known := self.known.find(gpu, text)) is None:
-                    return self._decided(values, text, backend)
+                    return self._decided(self._open_key(values, text, backend, backend.gpu))
             return known, True
 
-    def _decided(self, values: Mapping[str, Any], text: str, backend: Backend) -> tuple[int, bool]:
+    def _decided(self, key: OpenKey) -> tuple[int, bool]:
         """The stored winner, else a race; what is neither stays open."""
-        assert backend.gpu is not None
-        winners, site = self._winners(backend), self._site(values)
         try:
-            found = winners.find(site)
+            found = key.winners.find(key.site)
         except CacheMissError as exc:
             raise CacheMissError(str(exc).replace("kernel ", "choice ", 1)) from None
-        if found is None and winners.mode is TuneMode.NEAREST:
-            return self._nearest(winners, site, text)
+        if found is None and key.winners.mode is TuneMode.NEAREST:
+            return self._nearest(key)
         if found is None and noting():
             return 0, False
         if found is not None:
-            self._reuse(winners, site, text, found)
+            self._reuse(key, found)
             return found, True
         if captures_graph():
             raise MeasurementError(
@@ -230,47 +232,41 @@ class Operation:
             )
         place, recording = current_place(), captures.current()
         if recording is None:
-            return self._decided_in_turn(winners, site, values, text, backend)
+            return self._decided_in_turn(key)
         if place is None or not recording.in_users_code():
-            return self._undecided(
-                winners.gpu_kind, text, "what a kernel launches is being recorded, and it was not decided before"
-            )
+            why = "what a kernel launches is being recorded, and it was not decided before"
+            return self._undecided(key.winners.gpu_kind, key.text, why)
         with place.apart():
-            return self._decided_in_turn(winners, site, values, text, backend)
+            return self._decided_in_turn(key)
 
-    def _decided_in_turn(
-        self, winners: ChoiceWinners, site: Any, values: Mapping[str, Any], text: str, backend: Backend
-    ) -> tuple[int, bool]:
+    def _decided_in_turn(self, key: OpenKey) -> tuple[int, bool]:
         """By a race of this process, or by another one's."""
-        assert backend.gpu is not None
-        with tuning_turn(winners, site, backend.gpu, unfinished=False) as arrived:
+        with tuning_turn(key.winners, key.site, key.gpu, unfinished=False) as arrived:
             if arrived is None:
-                return self._raced(winners, site, values, text, backend)
-        self._reuse(winners, site, text, arrived)
+                return self._raced(key)
+        self._reuse(key, arrived)
         return arrived, True
 
-    def _raced(
-        self, winners: ChoiceWinners, site: Any, values: Mapping[str, Any], text: str, backend: Backend
-    ) -> tuple[int, bool]:
-        assert backend.gpu is not None
+    def _raced(self, key: OpenKey) -> tuple[int, bool]:
+        winners, site = key.winners, key.site
         begin, options = time.perf_counter(), self._options()
         call = functools.partial(_call, self.parameters)
-        first_runs = ImplementationRuns(self.name, backend, options.isolate, LaunchFaults(winners))
-        given = self.reference, options.verification, backend.gpu, first_runs
-        deciding = Deciding(self.name, self.implementations, values, call, *given)
+        first_runs = ImplementationRuns(self.name, key.backend, options.isolate, LaunchFaults(winners))
+        given = self.reference, options.verification, key.gpu, first_runs
+        deciding = Deciding(self.name, self.implementations, key.values, call, *given)
         incumbent = winners.incumbent(site)
-        index, times = deciding.race(self._of_baseline(values) if incumbent is None else incumbent)
+        index, times = deciding.race(self._of_baseline(key.values) if incumbent is None else incumbent)
         standing = winners.keep(site, index, times.get(index, 0.0))
         winners.keep_times(site, times, deciding.left_out)
         index = standing if winners.agrees or standing not in deciding.left_out else index
         names = {i: one.name for i, one in enumerate(self.implementations)}
         left_out = {names[i]: why for i, why in deciding.left_out.items()}
-        self._note(winners, site, text, index)
+        self._note(key, index)
         self._found(
             winners.gpu_kind,
             Decision(
                 self.name,
-                text,
+                key.text,
                 names[index],
                 {names[i]: ns for i, ns in times.items()},
                 left_out,
@@ -290,36 +286,37 @@ class Operation:
         name = known.get(entry_of(self.name, "; ".join(self._key_parts(values))), known.get(self.name))
         return next((i for i, one in enumerate(self.implementations) if one.name == name), None)
 
-    def _reuse(self, winners: ChoiceWinners, site: Any, text: str, index: int) -> None:
-        times, left_out = winners.times_of(winners.key(site))
-        self._note(winners, site, text, index)
+    def _reuse(self, key: OpenKey, index: int) -> None:
+        times, left_out = key.winners.times_of(key.winners.key(key.site))
+        self._note(key, index)
         name = self.implementations[index].name
-        self._found(winners.gpu_kind, Decision(self.name, text, name, times, left_out, "stored"))
+        self._found(key.winners.gpu_kind, Decision(self.name, key.text, name, times, left_out, "stored"))
 
     def _found(self, gpu: GpuKind, decision: Decision) -> None:
         self.decisions.append(decision)
         self.known.tell(gpu, decision)
 
-    def _note(self, winners: ChoiceWinners, site: Any, text: str, index: int) -> None:
-        self.known.keep(winners.gpu_kind, text, index)
+    def _note(self, key: OpenKey, index: int) -> None:
+        self.known.keep(key.winners.gpu_kind, key.text, index)
         if current_place() is None:
-            note_chosen(winners.key(site), self.implementations[index].config)
+            note_chosen(key.winners.key(key.site), self.implementations[index].config)
 
-    def _nearest(self, winners: ChoiceWinners, site: Any, text: str) -> tuple[int, bool]:
+    def _nearest(self, key: OpenKey) -> tuple[int, bool]:
         """The winner of the nearest stored key, said with what that has cost; nothing is stored."""
+        winners, site = key.winners, key.site
         near = winners.nearest(site)
         index = None if near is None else index_of(site, near.winner.config)
         cost = regret_text(winners.regrets(site))
         used = "no decided call is near, so the first implementation is" if near is None else f"{near} is"
         warnings.warn(
-            f"choice {self.name}, key {text}: has no stored winner; {used} used undecided (tune=nearest)"
+            f"choice {self.name}, key {key.text}: has no stored winner; {used} used undecided (tune=nearest)"
             + (f"; {cost}" if cost else ""),
             RuntimeWarning,
             stacklevel=2,
         )
         index = index or 0
-        self._note(winners, site, text, index)
-        self._found(winners.gpu_kind, Decision(self.name, text, self.implementations[index].name, how="nearest"))
+        self._note(key, index)
+        self._found(winners.gpu_kind, Decision(self.name, key.text, self.implementations[index].name, how="nearest"))
         return index, True
 
     def _undecided(self, gpu: GpuKind, text: str, why: str) -> tuple[int, bool]:
@@ -352,9 +349,6 @@ class Operation:
         kind = value.kind if isinstance(value, KindOnly) else type(value).__name__
         return [f"{name}={t.dtype}" for _, t in tensor_places(value)] or [f"{name}:{kind}"]
 
-    def _site(self, values: Mapping[str, Any]) -> Any:
-        return ChoiceSite(self.name, self.implementations, self.key_text(values))
-
     def _options(self) -> TuneOptions:
         place = current_place()
         verify, ignored = self.verify, self.verify_ignore
@@ -362,12 +356,13 @@ class Operation:
             verify, ignored = verify or place.verify, place.verify_ignore if ignored is None else ignored
         return TuneOptions.now(verify=verify, verify_ignore=ignored, isolate=self.isolate)
 
-    def _winners(self, backend: Backend) -> ChoiceWinners:
-        assert backend.gpu is not None
+    def _open_key(self, values: Mapping[str, Any], text: str, backend: Backend, gpu: Gpu) -> OpenKey:
         lax, place = self._options().verification.lax, current_place()
         if place is not None:
-            return ChoiceWinners(place.cache, place.mode, backend.gpu, lax)
-        return ChoiceWinners(with_store(WinnerCache()), tune_mode(self.tune), backend.gpu, lax)
+            winners = ChoiceWinners(place.cache, place.mode, gpu, lax)
+        else:
+            winners = ChoiceWinners(with_store(WinnerCache()), tune_mode(self.tune), gpu, lax)
+        return OpenKey(text, values, backend, gpu, winners, ChoiceSite(self.name, self.implementations, text))
 
     def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         bound = self.function.__signature__.bind(*args, **kwargs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,6 +19,7 @@ from kerntune.base.recording import Recording
 from kerntune.base.stats import median
 from kerntune.capture import Probe
 from kerntune.errors import CacheError, LaunchFault
+from kerntune.gpu.base import Backend, Gpu
 from kerntune.kernels import compat
 from kerntune.kernels.source import source_hash
 from kerntune.tuning.cache import StoredTrial, TrialCache, TrialKey, WinnerKey
@@ -94,6 +95,17 @@ class ChoiceWinners(Winners):
         alike = [w for w in self.cache.entries() if _same_choice(w.key, mine)]
         found = {w.key.arguments: (w, self.times_of(w.key)[0]) for w in alike}
         return [r for name in sorted(found) if (r := _regret(name, found)) is not None]
+
+
+class OpenKey(NamedTuple):
+    """A key of which nothing is decided in this process: the call's values, the GPU, and what is stored of it."""
+
+    text: str
+    values: Mapping[str, Any]
+    backend: Backend
+    gpu: Gpu
+    winners: ChoiceWinners
+    site: Any
 
 
 def trial_key(key: WinnerKey) -> TrialKey:

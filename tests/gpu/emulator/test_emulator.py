@@ -126,27 +126,19 @@ def test_shifts() -> None:
     np.testing.assert_array_equal(binary("i32", "arith.shrui", A, by, kind="<i4"), (U >> by.view("<u4")).view("<i4"))
 
 
-@pytest.mark.parametrize(
-    ("predicate", "want"),
-    [("slt", A < B), ("sge", A >= B), ("eq", A == B), ("ne", A != B), ("ult", U < V), ("uge", U >= V), ("ugt", U > V),
-     ("sle", A <= B), ("sgt", A > B), ("ule", U <= V)],
-)  # fmt: skip
-def test_integer_comparisons(predicate: str, want: np.ndarray) -> None:
-    found = binary("i32", f"arith.cmpi {predicate},", A, B, "i1", "u1")
-    np.testing.assert_array_equal(found, want.astype("u1"))
-
-
 ODD = np.isnan(X) | np.isnan(Y)
+INTEGERS = [("slt", A < B), ("sge", A >= B), ("eq", A == B), ("ne", A != B), ("ult", U < V), ("uge", U >= V),
+            ("ugt", U > V), ("sle", A <= B), ("sgt", A > B), ("ule", U <= V)]  # fmt: skip
+FLOATS = [("olt", X < Y), ("oge", X >= Y), ("oeq", X == Y), ("une", X != Y), ("ult", (X < Y) | ODD), ("uno", ODD),
+          ("ord", ~ODD), ("one", (X != Y) & ~ODD), ("ogt", X > Y), ("ule", (X <= Y) | ODD)]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("predicate", "want"),
-    [("olt", X < Y), ("oge", X >= Y), ("oeq", X == Y), ("une", X != Y), ("ult", (X < Y) | ODD), ("uno", ODD),
-     ("ord", ~ODD), ("one", (X != Y) & ~ODD), ("ogt", X > Y), ("ule", (X <= Y) | ODD)],
-)  # fmt: skip
-def test_float_comparisons(predicate: str, want: np.ndarray) -> None:
-    found = binary("f32", f"arith.cmpf {predicate},", X, Y, "i1", "u1")
-    np.testing.assert_array_equal(found, want.astype("u1"))
+    ("op", "predicate", "want"), [*(("cmpi", *row) for row in INTEGERS), *(("cmpf", *row) for row in FLOATS)]
+)
+def test_comparisons(op: str, predicate: str, want: np.ndarray) -> None:
+    element, a, b = ("i32", A, B) if op == "cmpi" else ("f32", X, Y)
+    np.testing.assert_array_equal(binary(element, f"arith.{op} {predicate},", a, b, "i1", "u1"), want.astype("u1"))
 
 
 def converted(op: str, source: str, target: str, data: np.ndarray, kind: str) -> np.ndarray:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -144,3 +145,55 @@ def test_functions_of_dynamos_cuda_interface_are_those_of_torch() -> None:
     found = dict(inductor_settings.interface_functions())
     assert {"device_count", "current_device"} <= found.keys()
     assert not [name for name in found if name.startswith("__") or not hasattr(torch.cuda, name)]
+
+
+@pytest.mark.parametrize(
+    ("graph", "launches", "hidden"),
+    [
+        (SimpleNamespace(source_code="k = async_compile.triton('k')"), True, "a compiled graph whose"),
+        (SimpleNamespace(source_code="@triton_heuristics.pointwise", fx_kwargs={"cpp_wrapper": True}), True,
+         "a graph compiled with cpp_wrapper, which launches from C++"),
+        (SimpleNamespace(source_code="extern_kernels.mm(a)", fx_kwargs={"cpp_wrapper": False}), False, "a compiled"),
+        (SimpleNamespace(fx_kwargs=None), False, "a compiled graph whose launches were recorded before, such as in a"),
+    ],
+)  # fmt: skip
+def test_what_is_known_of_a_compiled_graph(graph: Any, launches: bool, hidden: str) -> None:
+    assert inductor_parts.launches_kernels(graph) is launches
+    assert inductor_parts.why_hidden(graph).startswith(hidden)
+
+
+def test_which_failures_are_the_compilers() -> None:
+    class InductorError(Exception):
+        pass
+
+    class Later(InductorError):
+        pass
+
+    assert inductor_parts.is_compiler_failure(Later())
+    assert not inductor_parts.is_compiler_failure(ValueError())
+
+
+def test_a_tuners_own_words() -> None:
+    tuner = SimpleNamespace(inductor_meta={"kernel_name": "triton_poi_fused_add_0"}, fn=SimpleNamespace(__name__="f"))
+    assert inductor_parts.kernel_word(tuner) == "triton_poi_fused_add_0"
+    tuner.inductor_meta = {"kernel_name": None}
+    assert inductor_parts.kernel_word(tuner) == "f"
+    assert inductor_parts.size_hints_text(SimpleNamespace(size_hints={"x": 4})) == "{'x': 4}"
+    assert inductor_parts.size_hints_text(SimpleNamespace()) == "None"
+
+
+def test_a_choice_is_made_anew_if_no_setting_made_it() -> None:
+    call = SimpleNamespace(picked_kernel=1, kernels=("a", "b"))
+    inductor_parts.choose_anew(call)
+    assert call.picked_kernel == 1
+    inductor_parts.mark_free(call)
+    inductor_parts.choose_anew(call)
+    assert (call.picked_kernel, inductor_parts.listed_kernels(call)) == (None, ["a", "b"])
+
+
+def test_a_kernels_function_is_loaded_where_a_worker_made_the_tuner() -> None:
+    own, loaded = SimpleNamespace(fn=None), SimpleNamespace(fn="function")
+    tuner = SimpleNamespace(fn=own, _reload_kernel=lambda: SimpleNamespace(fn=loaded))
+    assert inductor_parts.loaded_kernel(tuner) is tuner.fn is loaded
+    tuner._reload_kernel = None
+    assert inductor_parts.loaded_kernel(tuner) is loaded

@@ -177,3 +177,11 @@ def test_operations_in_regions_come_before_the_one_around() -> None:
 def test_what_is_not_known_is_refused(name: str, line: str) -> None:
     with pytest.raises(InterpreterLimit, match=name):
         attributes_in_text(name, line)
+
+
+@pytest.mark.parametrize("name", ["tt.get_program_id", "tt.get_num_programs"])
+def test_axes_in_a_text(name: str) -> None:
+    (key,) = ATTRIBUTES[name]
+    assert [attributes_in_text(name, f" {axis} : i32") for axis in "xyz"] == [{key: i} for i in range(3)]
+    with pytest.raises(InterpreterLimit, match=f"^a {name} in its TTIR has an attribute that isn't known$"):
+        attributes_in_text(name, " w : i32")

@@ -168,12 +168,19 @@ def test_what_is_no_scalar_is_refused() -> None:
             scalar_of(ScalarText(kind, text))
 
 
+def vars_of(argument: Any) -> tuple[int, int, int]:
+    return argument.value.block, argument.value.nbytes, argument.value.offset
+
+
 def test_tensors_that_overlap_overlap_again(shared: FakeBackend) -> None:
     """A kernel that works in place, or on the parts of one buffer, has other times than one with memory of its own."""
     whole = torch.empty(1000, device="cuda")
     job = describe(kernels.scaled, (whole[10:500], whole[20:600], 480, 2.0), {"grid": (1,)})
     (x, y, _, _), _ = again(job)
     assert y.data_ptr() - x.data_ptr() == 40
+    assert [vars_of(a) for a in job.arguments[:2]] == [(0, 2360, 0), (0, 2360, 40)]
+    inner = describe(kernels.scaled, (whole[10:500], whole[20:30], 480, 2.0), {"grid": (1,)})
+    assert [vars_of(a) for a in inner.arguments[:2]] == [(0, 1960, 0), (0, 1960, 40)]
     apart = describe(kernels.scaled, (whole[:500], whole[500:], 480, 2.0), {"grid": (1,)})
     assert apart.digest() != job.digest()
     assert {a.value.block for a in apart.arguments[:2]} == {0, 1}  # type: ignore[union-attr]
