@@ -254,21 +254,28 @@ def _zeros(shape: Sequence[int], chance: np.random.Generator) -> np.ndarray:
     return np.flatnonzero(zero)
 
 
-POISONS = (0x7F, 0x7B, 0xFB, 0x3F)
-"""High bytes of what fills unwritten memory. With a low byte of :data:`LOW_BYTES` they are NaN, huge, hugely negative,
-and between 1 and 2, in float16, bfloat16, float32 and float64 alike."""
+POISONS = (0x7F, 0x7B, 0xFB, 0x3F, 0x00)
+"""High bytes of what fills unwritten memory: with a low byte of :data:`LOW_BYTES` NaN, huge, and hugely negative, in
+float16, bfloat16, float32 and float64 alike; ordinary numbers of both signs up to 2, of any bits; and zeros, as most
+new memory has them."""
 
 LOW_BYTES = range(0xF1, 0xFF)
 
 
 def poison_patterns(count: int) -> list[bytes]:
     """Eight bytes for each of so many replays, which fill what nothing has written. They are of all kinds of
-    :data:`POISONS`, in an order drawn anew: a maximum passes over NaN, a comparison over what is huge, and NaN that is
-    never stored may be what the reference has."""
+    :data:`POISONS`, in an order drawn anew: a maximum passes over NaN, a comparison over what is huge, NaN that is
+    never stored may be what the reference has, and ordinary numbers have no bits that a kernel could know them by."""
     chance = secrets.SystemRandom()
     kinds = [POISONS[i % len(POISONS)] for i in range(count)]
     chance.shuffle(kinds)
-    return [bytes(b for _ in range(4) for b in (chance.choice(LOW_BYTES), kind)) for kind in kinds]
+    return [b"".join(_unit(kind, chance) for _ in range(4)) for kind in kinds]
+
+
+def _unit(kind: int, chance: random.Random) -> bytes:
+    if kind == 0x3F:
+        return bytes((chance.randrange(256), chance.randrange(0x3C, 0x40) | chance.choice((0, 0x80))))
+    return bytes((chance.choice(LOW_BYTES), kind)) if kind else bytes(2)
 
 
 def rolled(content: bytes, distance: int) -> bytes:

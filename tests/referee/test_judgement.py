@@ -442,7 +442,8 @@ def test_poison_is_of_every_kind_in_every_float_format() -> None:
         assert any(np.isnan(v).all() for v in found)
         assert any((v > 50_000).all() for v in found)
         assert any((v < -50_000).all() for v in found)
-        assert any(((v >= 1) & (v <= 2)).all() for v in found)
+        assert any((v != 0).all() and (np.abs(v) <= 2).all() for v in found)
+        assert any((v == 0).all() for v in found)
 
 
 @pytest.mark.parametrize(

@@ -527,3 +527,11 @@ def test_of_extreme_numbers_what_is_small_beside_the_usual_may_be_lost() -> None
     exact = -1e-9 * CHANCE.uniform(1, 2, 256)
     assert extreme(np.zeros(256), exact, usual=0.5).wrong == ""
     assert extreme(np.zeros(256), exact, usual=1e-6).wrong
+
+
+def test_zeros_that_nothing_has_written_are_right_where_zeros_are() -> None:
+    zeros, ones = np.zeros(8, np.float32), np.ones(8, np.float32)
+    view = View(0, "float32", (8,), (1,))
+    for stock, unwritten in ((zeros, False), (ones, True)):
+        found = error_of(0, bytes(32), view, expected(stock.astype(np.float64), stock), CASE, bytes(8))
+        assert (found.unwritten, bool(found.wrong)) == (unwritten, unwritten)
