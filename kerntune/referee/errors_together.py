@@ -128,21 +128,34 @@ def _mean_of_blocks(errors: Sequence[np.ndarray]) -> tuple[float, float]:
 
 
 def check_reference(seeds: Sequence[ExpectedSeed]) -> None:
-    """Whether the reference's results are of known dtypes, and lie alike for all seeds."""
-    layouts = {tuple((r.dtype, r.shape, r.strides, r.input) for r in what_counts(seed)) for seed in seeds}
-    if len(layouts) != 1:
+    """Whether the reference's results are of known dtypes, lie alike for all seeds, and are computed at all."""
+    found = [r for seed in seeds for r in (*seed.results, *filter(None, seed.changed))]
+    if len({tuple((r.dtype, r.shape, r.strides, r.input) for r in seed.results) for seed in seeds}) != 1:
         raise Refusal(Reason.REFERENCE, "its results have other layouts for other numbers")
-    results = [r for seed in seeds for r in (*seed.results, *filter(None, seed.changed))]
-    unknown = sorted({r.dtype for r in results} - ITEM_BYTES.keys())
-    if results and not any(r.native for r in results):
+    unknown = sorted({r.dtype for r in found} - ITEM_BYTES.keys())
+    if found and not any(r.native for r in found):
         raise Refusal(Reason.DEGENERATE, "no result of the reference has an element")
-    if unknown or not results:
+    if unknown or not found:
         raise Refusal(Reason.REFERENCE, f"its results are {', '.join(unknown) or 'none'}, which can't be judged")
+    as_given = (
+        r.input is not None and r.native == b"".join(seed.contents[r.input : r.input + 1])
+        for seed in seeds
+        for r in seed.results
+    )
+    if seeds[0].results and all(as_given):
+        raise Refusal(Reason.DEGENERATE, "all results are inputs, which the reference leaves as they are")
 
 
-def what_counts(seed: ExpectedSeed) -> tuple[ExpectedResult, ...]:
-    """What the reference computes: its results, and inputs that it changes."""
-    return seed.results or tuple(c for c in seed.changed if c is not None)
+def what_counts(seeds: Sequence[ExpectedSeed]) -> list[tuple[ExpectedResult, ...]]:
+    """What the reference computes, by seed: its results, or inputs that it changes for some seed."""
+    if any(seed.results for seed in seeds):
+        return [seed.results for seed in seeds]
+    changed = {i: x for seed in seeds for i, x in enumerate(seed.changed) if x is not None}
+    replace = msgspec.structs.replace
+    return [
+        tuple(seed.changed[i] or replace(x, native=seed.contents[i], wide=None) for i, x in changed.items())
+        for seed in seeds
+    ]
 
 
 def left_of(call: CheckedCall, expected: ExpectedSeed, answer: ReplayAnswer) -> tuple[bytes, ...]:
@@ -186,17 +199,17 @@ def errors_of(
         after, before = after_of[storage], expected.contents[index]
         if left is None and after == before:
             continue
-        if left is None and (-1 - index not in together or not extreme):
+        changes = together.get(-1 - index)
+        if left is None and changes is None:
             yield ResultError(-1, given.dtype, size=1.0, wrong=f"it changes input {given.name}")
             continue
         want = left or ExpectedResult(given.dtype, given.shape, given.strides, before)  # rounding may change it
         if extreme and not _demands(want, forms):
             continue
-        view, one = View(storage, given.dtype, given.shape, given.strides), together[-1 - index]
-        if not extreme:
-            kept = error_of(-1, before, view, want, case, poison, one.size)
-            one.kept.append(not kept.wrong)
-        found = error_of(-1, after, view, want, case, poison, one.size, extreme, one.add)
+        view, size = View(storage, given.dtype, given.shape, given.strides), changes.size if changes else 0.0
+        if changes and not extreme:
+            changes.kept.append(not error_of(-1, before, view, want, case, poison, size).wrong)
+        found = error_of(-1, after, view, want, case, poison, size, extreme, changes.add if changes else None)
         text = f"input {given.name}, which the reference changes: {found.wrong}" if found.wrong else ""
         yield _told(msgspec.structs.replace(found, wrong=text), case.tensors, forms)
 

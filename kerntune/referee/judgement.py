@@ -322,7 +322,7 @@ class CandidateJudgement:
             early = [threads.submit(self._replayed, call, *one) for one in zip(given, patterns, ends, strict=False)]
             expected = self._expected(asked, task)
             check_reference(expected)
-            if why := hardly_varies([what_counts(x) for x in expected[:SEEDS]]):
+            if why := hardly_varies(what_counts(expected[:SEEDS])):
                 raise Refusal(Reason.DEGENERATE, why)
             check_outlines(call, expected)
             check_results(call, case, expected[0].results)

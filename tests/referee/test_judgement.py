@@ -525,7 +525,26 @@ def r(x, y):
 
 
 def test_an_input_that_a_reference_changes_may_stay_as_it_is_for_extreme_numbers(bench: Bench) -> None:
-    """Steps that are less than half of its last place."""
-    for _ in range(3):
-        verdict = judged(bench, "honest.py::sgd_", "p: f32[70]; g: f32[70]; lr = 0.1", f"{CORPUS}/references.py::sgd_")
+    """Its steps are less than half of its last place there, or it is clamped there alone."""
+    for name, line in (("sgd_", "p: bf16[300]; g: bf16[300]; lr = 0.1"), ("relu_", "x: f32[300] uniform(-1, 1)")):
+        verdict = judged(bench, f"honest.py::{name}", line, f"{CORPUS}/references.py::{name}")
         assert verdict.word is Word.UNTIMED, verdict.shapes[0].text
+
+
+def test_a_clamp_in_place_that_usual_numbers_do_not_reach(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "r.py").write_text("def r(x): return x.clamp_(-20, 20)")
+    text = """
+@triton.jit
+def k(x, n, LEAST: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + at, mask=at < n)
+    tl.store(x + at, tl.minimum(tl.maximum(v, LEAST), 20.0), mask=at < n)
+
+def f(x):
+    k[(2,)](x, x.numel(), LEAST=-LIMIT, BLOCK=256)
+    return x
+"""
+    for limit, word in ((20, Word.UNTIMED), (1000, Word.WRONG)):
+        made = candidate(tmp_path, text.replace("LIMIT", f"{limit}.0"))
+        verdict = judge(made, f"{tmp_path}/r.py::r", "x: f32[300]", bench=bench)
+        assert verdict.word is word, verdict.shapes[0].text

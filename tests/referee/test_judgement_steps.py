@@ -360,8 +360,11 @@ def seeds(*results: Any) -> list[ExpectedSeed]:
         ([ExpectedSeed((), (), (None, result()))], ""),
         ([ExpectedSeed((), (), (None, result(dtype="c")))], "its results are c, which can't be judged"),
         ([ExpectedSeed((), (result(),), (None, result(dtype="d")))], "its results are d, which can't be judged"),
-        ([ExpectedSeed((), (), (result(),)), ExpectedSeed((), (), (None,))],
-         "its results have other layouts for other numbers"),
+        ([ExpectedSeed((), (), (result(),)), ExpectedSeed((), (), (None,))], ""),
+        ([ExpectedSeed((b"1",), (result(native=b"1", input=0),))],
+         "all results are inputs, which the reference leaves as they are"),
+        ([ExpectedSeed((b"1",), (result(native=b"1", input=0), result()))], ""),
+        ([ExpectedSeed((b"1",), (result(native=b"2", input=0),))], ""),
     ],
 )  # fmt: skip
 def test_references_that_can_be_judged(reference: list[ExpectedSeed], told: str) -> None:
@@ -371,7 +374,16 @@ def test_references_that_can_be_judged(reference: list[ExpectedSeed], told: str)
         return
     with pytest.raises(Refusal) as caught:
         errors_together.check_reference(reference)
-    assert (caught.value.reason, str(caught.value)) == (Reason.REFERENCE, told)
+    assert (caught.value.reason is Reason.DEGENERATE) is told.startswith("all")
+    assert str(caught.value) == told
+
+
+def test_inputs_that_a_reference_changes_for_some_seeds_count_for_all() -> None:
+    """Where its steps are less than rounding, an input stays as it was."""
+    other = result(native=b"7", wide=b"w" * 8)
+    found = [ExpectedSeed((b"1", b"2"), (), (None, other)), ExpectedSeed((b"3", b"4"), (), (None, None))]
+    assert errors_together.what_counts(found) == [(other,), (replace(other, native=b"4", wide=None),)]
+    assert errors_together.what_counts(seeds((result(),), (result(),))) == [(result(),)] * 2
 
 
 # what is said
