@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
+import tempfile
 from collections import defaultdict
 from collections.abc import Container, Iterable, Sequence
 from functools import lru_cache
@@ -68,11 +68,11 @@ def _understood(ttir: str, target: Target | None) -> Access:
 
 
 def parse_module(text: str, context: Any) -> Any:
-    """The MLIR module of a text. Triton's bindings parse files only: it is one in memory, so that a process that is
-    killed leaves none on the disk."""
+    """The MLIR module of a text. Triton's bindings parse files only: it is one without a name, so that a process that
+    is killed leaves none on the disk."""
     from triton._C.libtriton import ir
 
-    with open(os.memfd_create("kernel"), "wb") as file:
+    with tempfile.TemporaryFile() as file:
         file.write(text.encode())
         file.flush()
         return ir.parse_mlir_module(f"/proc/self/fd/{file.fileno()}", context)

@@ -74,11 +74,11 @@ WITHOUT_GPU = {
     "memfd_create": (319, 279), "memfd_secret": (447, 447), "inotify_init": (253, -1), "inotify_init1": (294, 26),
     "fanotify_init": (300, 262), "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7),
     "setxattrat": (463, 463), "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
-    "removexattrat": (466, 466), "setpriority": (141, 140), "ioprio_set": (251, 30),
+    "removexattrat": (466, 466), "ioprio_set": (251, 30),
 }  # fmt: skip
 """Refused as well where no CUDA driver starts: memory that is no address space, names of what others do in a folder,
-files' attributes, which Landlock has no rule for, priorities, which a user's processes have together. -1: a processor
-without that call."""
+files' attributes, which Landlock has no rule for, input's priorities, which a user's processes have together. -1: a
+processor without that call."""
 
 ANSWERED = {
     "chmod": (90, -1), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452), "chown": (92, -1),
@@ -304,6 +304,7 @@ def _seccomp(signals_stay_inside: bool, gpu: bool) -> None:
         sorted(pair[at] for pair in refused.values() if pair[at] >= 0),
         [
             *((entry[at], entry[2], OWN, 0) for entry in OWN_ALONE.values()),
+            (OWN_ALONE["setpriority"][at], 0, OWN, 0),  # PRIO_PROCESS: others are a group's or a user's
             *((IOCTL[at], 1, NOT, request) for request in REFUSED_REQUESTS),
             *((FCNTL[at], 1, NOT, command) for command in (() if signals_stay_inside else SIGNALLING)),
             (CLONE[at], 0, WITHOUT, NEW_NAMESPACES),

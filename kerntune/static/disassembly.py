@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 import threading
 from bisect import bisect_right
 from collections import Counter, OrderedDict
@@ -290,7 +291,7 @@ def _listing(code: bytes, arch: str) -> str:
 
 
 def _run_nvdisasm(tool: Path, code: bytes, arch: str) -> subprocess.CompletedProcess[str]:
-    with open(os.memfd_create("code"), "wb") as file:
+    with tempfile.TemporaryFile() as file:
         file.write(code)
         file.flush()
         command = [str(tool), "-ndf", "--binary", arch.replace("sm_", "SM"), f"/proc/self/fd/{file.fileno()}"]
