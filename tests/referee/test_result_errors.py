@@ -12,7 +12,16 @@ from kerntune.base.recording import Recording, View
 from kerntune.referee import hostile_recording, result_errors
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.hostile_recording import CheckedCall
-from kerntune.referee.result_errors import ROUNDOFF, SMALLEST, ResultError, error_of, hardly_varies, longest_sum, taken
+from kerntune.referee.result_errors import (
+    LARGEST,
+    ROUNDOFF,
+    SMALLEST,
+    ResultError,
+    error_of,
+    hardly_varies,
+    longest_sum,
+    taken,
+)
 from kerntune.referee.tasks import CaseInputs, ExpectedResult
 
 POISON = b"\xff\x7f" * 4
@@ -183,6 +192,7 @@ def test_the_longest_sum_is_the_largest_dimension_or_the_ratio() -> None:
 def test_roundings_are_torchs(dtype: str) -> None:
     """The smallest number is the last place of the smallest normal one."""
     info = torch.finfo(getattr(torch, dtype))
+    assert LARGEST.get(dtype, info.max) == info.max
     assert ROUNDOFF[dtype] == info.eps / 2
     assert SMALLEST[dtype] == (2.0**-1074 if dtype == "float64" else info.smallest_normal * info.eps)
 
@@ -509,6 +519,15 @@ def test_of_extreme_numbers_what_is_finite_must_be_finite() -> None:
     assert extreme(odd, exact, overflowing).wrong == ""
     assert extreme(exact, exact, overflowing).wrong == ""
     assert extreme(odd, odd, exact.astype(np.float32)).wrong == ""
+
+
+def test_of_extreme_numbers_those_near_the_largest_may_overflow() -> None:
+    exact = np.array([40000.0, 30000.0, 1.0] * 30)
+    stock, found = exact.astype(np.float16), exact.astype(np.float16)
+    found[0] = np.inf
+    assert extreme(found, exact, stock).wrong == ""
+    found[1] = np.inf
+    assert "first at [1]" in extreme(found, exact, stock).wrong
 
 
 def test_of_extreme_numbers_a_few_elements_may_be_off() -> None:
