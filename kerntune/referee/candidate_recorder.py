@@ -15,6 +15,7 @@ from typing import Any, Union
 
 import msgspec
 
+from kerntune.base.formatting import format_bytes
 from kerntune.capture import Capture
 from kerntune.capture.operator_traits import FILLING, traits_of
 from kerntune.capture.recorder import record
@@ -43,6 +44,9 @@ from kerntune.referee.tasks import (
     TensorAt,
     encoded,
 )
+
+MOST_UPLOADED = 4 << 10
+"""Bytes that a call may copy from the host: sizes and offsets, but no table of what the device would compute."""
 
 MOST_CONSTANT = 64 << 20
 """Bytes of all constants of a call together."""
@@ -93,6 +97,7 @@ def _recorded(task: RecordTask) -> RecordedCall:
                 stack.enter_context(capture.active())
                 stack.enter_context(capture.compiled_functions())
                 stack.enter_context(backend.tensors.watching(watch))
+                watch.begin_call()
                 value = function(*args, **words)
             if streams:
                 raise Refusal(Reason.STREAMS, f"it calls {', '.join(streams)}")
@@ -235,6 +240,18 @@ class DeviceOperators:
         self._contents: dict[int, tuple[int, FirstContent, Any]] = {}
         """By place, what a storage was filled with last, after how many launches; the tensor keeps its place."""
 
+        self._before = self._contents
+        """Those from before the call."""
+
+    def begin_call(self) -> None:
+        """What is filled from here on is filled in each execution."""
+        self._before = {**self._contents}
+
+    def is_of_the_call(self, tensor: Any) -> bool:
+        """Whether the call has filled its storage, or copied the host's memory to it."""
+        found = self._contents.get(self._place(tensor))
+        return found is not None and found is not self._before.get(self._place(tensor))
+
     def begin(self) -> int:
         """How many launches there are before an operator runs."""
         return len(self.launches)
@@ -356,7 +373,7 @@ def _claims(
         raise Refusal(Reason.COMPILE, str(next(iter(recorded.failures.values()))))
     recording = msgspec.structs.replace(recorded.recording, views=plan.views, storages=plan.storages(set(), set()))
     mine = {plan.storage_of_view(v) for v in given}
-    fills, constants, unknown = [], [], []
+    fills, constants, unknown, uploaded = [], [], [], 0
     for index, tensor in enumerate(plan.tensors()):
         if index in mine:
             continue
@@ -365,10 +382,14 @@ def _claims(
             _refuse_late_fill(recording, index, after)
             if isinstance(content, bytes):
                 constants.append(Constant(index, content))
+                uploaded += len(content) * watch.is_of_the_call(tensor)
             else:
-                fills.append(Fill(index, *content))
+                fills.append(Fill(index, *content, before=not watch.is_of_the_call(tensor)))
         elif not watch.allocated(tensor):
             unknown.append(index)
+    if uploaded > MOST_UPLOADED:
+        text = f"the call copies {format_bytes(uploaded)} from the host, which takes time that isn't measured"
+        raise Refusal(Reason.OPERATOR, f"{text}; {format_bytes(MOST_UPLOADED)} may be")
     if sum(len(c.data) for c in constants) > MOST_CONSTANT:
         raise Refusal(Reason.MEMORY, f"constants have more than {MOST_CONSTANT >> 20} MiB")
     return RecordedCall(

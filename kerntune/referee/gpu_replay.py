@@ -31,7 +31,7 @@ from kerntune.gpu.memory import Memory, Source
 from kerntune.gpu.program import Loader, Program
 from kerntune.referee import sealing
 from kerntune.referee.declared_inputs import drawn_distance
-from kerntune.referee.hostile_recording import given_contents
+from kerntune.referee.hostile_recording import filled, given_contents
 from kerntune.referee.live_reference import LiveSide, PreparedRuns, Runs, open_by_torch
 from kerntune.referee.reasons import Reason
 from kerntune.referee.tasks import (
@@ -200,7 +200,11 @@ class Reservoir:
 
 
 class VariedProgram(Program):
-    """A candidate's program. :meth:`restore` gives a copy new content, and keeps what the execution before it left."""
+    """A candidate's program. :meth:`restore` gives a copy new content, and keeps what the execution before it left.
+
+    Memory that the call itself fills with one byte, zeros above all, is filled in each execution, as the reference's
+    is: it is a part of what is timed.
+    """
 
     def __init__(self, loader: Loader, task: TimeTask, sources: VariedSources, chance: random.Random) -> None:
         side = task.candidate
@@ -212,6 +216,14 @@ class VariedProgram(Program):
         self.known, self.others = (Reservoir(loader.gpu, sizes, task.keep, chance) for _ in range(2))
         self._content: dict[int, Rolls] = {}
         self._settled = False
+        bytes_of = {f.storage: {*filled(f, 8)} for f in side.fills if not f.before and f.storage in self.in_place}
+        self._filled = {i: byte.pop() for i, byte in bytes_of.items() if len(byte) == 1}
+
+    def enqueue(self, replica: int = 0) -> None:
+        """Enqueue the call's fills and every launch."""
+        for storage, byte in self._filled.items():
+            self.gpu.fill(self.memory.buffer(replica, storage), byte)
+        super().enqueue(replica)
 
     def restore(self, replica: int = 0) -> None:
         """Enqueue the first content of another execution into every storage that the launches use. All copies are

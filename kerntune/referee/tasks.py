@@ -97,6 +97,8 @@ class Fill(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     storage: int
     dtype: str
     value: Union[int, float]
+    before: bool = False
+    """It was filled before the call, so that no execution fills it."""
 
 
 class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
