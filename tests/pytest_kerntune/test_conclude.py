@@ -339,6 +339,13 @@ def test_a_regression_stands_whatever_a_rerun_gives() -> None:
     other = Record(standing=(stands,))
     other.uphold()
     assert other.results == [stands]
+    for ends_well in (True, False):
+        rerun = Record(results=[result(Outcome.PASS, "quick", "fail")], standing=(stands,))
+        if ends_well:
+            said = failed(conclude, Item(), NODE, rerun, STRICT, marked=True)
+        else:
+            said = failed(after_error, Item(), rerun, pytest.skip.Exception("not here"), never)
+        assert said.startswith("fail")
 
 
 # a GPU that answers no more

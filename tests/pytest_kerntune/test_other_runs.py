@@ -252,7 +252,7 @@ def test_a_run_that_does_not_say_why_it_failed_is_an_error(
         "cwd": tmp_path, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "check": False,
     }  # fmt: skip
     assert not {"PYTEST_XDIST_WORKER", "PYTEST_CURRENT_TEST"} & words["env"].keys()
-    assert words["env"]["PYTHONPATH"].endswith(":/mine")
+    assert words["env"]["PYTHONPATH"] == f"{Path(other_runs.__file__).parents[1]}:/mine"
 
 
 def result(test: str, outcome: Outcome = Outcome.PASS, verdict: Verdict = Verdict.PASS) -> CaseResult:

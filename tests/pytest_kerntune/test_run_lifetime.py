@@ -187,12 +187,14 @@ def hidden(depth: int) -> None:
     hidden(depth - 1)
 
 
-@pytest.mark.parametrize(("raises", "frames"), [(deep, 4), (hidden, 8)])
+@pytest.mark.parametrize(("raises", "frames"), [(deep, 4), (hidden, 10)])
 def test_an_interrupt_shows_its_last_frames(raises: Any, frames: int) -> None:
     """All of them where the last ones are hidden: one has to be shown."""
     with pytest.raises(KeyboardInterrupt) as caught:
-        raises(6)
+        raises(8)
+    caught.value.__context__ = ValueError("handled meanwhile")
     run_lifetime.only_where(caught)
     assert len(caught.traceback) == frames
     text = str(caught.getrepr(showlocals=True, funcargs=True))
     assert "depth" not in text, "no arguments, whatever is asked for"
+    assert "handled meanwhile" not in text
