@@ -311,3 +311,32 @@ def test_a_launch_that_one_side_has_is_named(capsys: pytest.CaptureFixture[str])
         "now was recorded under Triton 3.9; all but its TTIR is compiled by today's",
         f"{kernel}: only in now",
     ]
+
+
+@pytest.mark.parametrize(
+    ("stage", "unified", "width", "texts", "said", "differs"),
+    [
+        (None, False, 0, ("a", "b"), "add_kernel, ptx:\nside by side 123\n\n", True),
+        ("ttir", False, 60, ("a", "b"), "add_kernel, ttir:\nside by side 60\n\n", True),
+        ("ttir", True, 0, ("a", "b"), "add_kernel, ttir:\nunified\n\n", True),
+        ("ttir", True, 0, ("a", "a"), "add_kernel, ttir: the same\n", False),
+        ("", False, 0, ("a", "b"), "add_kernel: the same in every stage\n", False),
+    ],
+)  # fmt: skip
+def test_a_launch_of_both_sides(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stage: str | None, unified: bool, width: int,
+    texts: tuple[str, str], said: str, differs: bool,
+) -> None:  # fmt: skip
+    """The first stage that differs, unless one is named; as wide as the terminal, unless that is."""
+    monkeypatch.setenv("COLUMNS", "123")
+    monkeypatch.setattr(code, "_first", lambda *words: "ptx" if stage is None else "")
+    show = {"unified": lambda a, b, names: "unified" if a != b else "",
+            "side_by_side": lambda a, b, names, width: f"side by side {width}" if a != b else ""}  # fmt: skip
+    for name, function in show.items():
+        monkeypatch.setattr(code, name, function)
+    of = iter(texts)
+    given = cast(Texts, argparse.Namespace(of=lambda side, launch, stage: next(of)))
+    sides = Side("then", static().baseline, {}), Side("now", static().baseline, {})
+    args = argparse.Namespace(stage=stage, unified=unified, width=width)
+    assert code._show_launch(*sides, (static_launch(), static_launch()), given, args) is differs
+    assert capsys.readouterr().out == said
