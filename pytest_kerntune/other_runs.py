@@ -201,7 +201,6 @@ def read_extra_targets(targets: Sequence[str], folder: Path) -> ExtraTargets:
 
 
 def _run(config: pytest.Config, target: str, into: Path) -> None:
-    into.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "pytest", *plugin_args(), *UNATTENDED, *arguments(config, target, into)]
     done = subprocess.run(
         bound_command(command), cwd=config.invocation_params.dir, env=_environment(), stdin=subprocess.DEVNULL,
@@ -236,7 +235,7 @@ def arguments(config: pytest.Config, target: str, into: Path) -> list[str]:
 
 def _environment() -> dict[str, str]:
     """Ours, with this kerntune, wherever it was started from."""
-    paths = (str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", ""))
+    paths = (git.own_path(), os.environ.get("PYTHONPATH", ""))
     mine = {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST" and not k.startswith("PYTEST_XDIST")}
     return {**mine, "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
 

@@ -15,10 +15,17 @@ from gluon_kernels import scale as scale_in_gluon
 from samples import static_launch
 
 from cli.command import Command
-from cli.made import folder, static
+from cli.made import folder, static, timed
+from kerntune.base.case_result import CaseId, CaseResult
+from kerntune.base.device import Target
+from kerntune.base.policy import Outcome, Verdict
+from kerntune.cli import code
 from kerntune.cli.code import Side, Texts, _show, side_by_side, unified
+from kerntune.cli.stored import load_folder
 from kerntune.compiling.farm import Farm
-from kerntune.errors import UsageError
+from kerntune.errors import KerntuneError, UsageError
+from kerntune.gate.call import PendingBaseline
+from kerntune.gate.report import RunReport, write_run
 
 pytestmark = pytest.mark.usefixtures("quick_python")
 
@@ -152,6 +159,128 @@ def test_long_lines_are_wrapped() -> None:
     assert shown == [f"{'a' * 20} | {'b' * 20}", f"{'a' * 10:<20}   {'b' * 20}", f"{'':<20}   {'b' * 10}"]
 
 
+def entries(path: Path, *made: Any) -> Any:
+    folder(path, *made)
+    return load_folder(path)
+
+
+OTHER = "t.py::other"
+
+
+@pytest.mark.parametrize(
+    ("case", "target", "against", "chosen", "said"),
+    [
+        ("softmax", None, None, ("tests/test_softmax.py::test_softmax[4096]", "cuda:90"), ""),
+        ("softmax", "hip:gfx942", None, ("tests/test_softmax.py::test_softmax[4096]", "hip:gfx942"), ""),
+        ("nothing", None, None, None, "no baseline's case is 'nothing'; `kerntune baselines show` lists them"),
+        ("new.py::test", "cuda:80", "main", ("new.py::test", "cuda:80"), ""),
+        ("new.py::test", None, "main", None, "say what to compile for: --target cuda:90"),
+        ("new.py::test", "cuda:80", None, None, "no baseline's case is 'new.py::test'"),
+        ("new.py", "cuda:80", "main", None, "no baseline's case is 'new.py'"),
+        ("both", None, None, None, "say what to compile for: --target cuda:80 or cuda:90"),
+    ],
+)  # fmt: skip
+def test_the_case_and_the_target_that_are_meant(
+    tmp_path: Path, case: str, target: str | None, against: str | None, chosen: Any, said: str
+) -> None:
+    both = static("t.py::both")
+    elsewhere = PendingBaseline(
+        msgspec.structs.replace(both.baseline, target=Target.parse("cuda:80")), both.artifacts, True
+    )
+    args = argparse.Namespace(case=case, target=target, against=against)
+    given = entries(tmp_path, static(), static(OTHER), both, elsewhere)
+    if chosen is None:
+        with pytest.raises(KerntuneError) as caught:
+            code.wanted(given, args)
+        assert str(caught.value).startswith(said)
+    else:
+        assert tuple(map(str, code.wanted(given, args))) == chosen
+
+
+def test_the_latest_static_baseline_comes_before_one_of_a_device(tmp_path: Path) -> None:
+    old, new = static(triton="3.7"), static()
+    old = PendingBaseline(msgspec.structs.replace(old.baseline, recorded="2025-12-31T00:00:00Z"), old.artifacts, True)
+    device = timed()
+    case, target = new.baseline.case, new.baseline.target
+    found = code.stored(tmp_path, entries(tmp_path, old, new, device), case, target)
+    assert (found.name, found.triton, found.baseline.recorded) == (
+        "baseline of 2026-01-02",
+        "3.9",
+        new.baseline.recorded,
+    )
+    (tmp_path / "device").mkdir()
+    found = code.stored(tmp_path / "device", entries(tmp_path / "device", device), case, target)
+    assert (found.baseline, found.triton) == (device.baseline, device.baseline.environment.triton)
+    with pytest.raises(KerntuneError, match=r"has no baseline of t\.py::other for cuda:90"):
+        code.stored(tmp_path, entries(tmp_path, new), CaseId(OTHER, "0"), target)
+
+
+@pytest.mark.parametrize(
+    ("revision", "fails", "records"),
+    [("", [], True), ("main", [], True), ("", ["main: no"], False), ("", [], False)],
+)
+def test_a_case_is_recorded_today(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, revision: str, fails: list[str], records: bool
+) -> None:
+    """Beside its baselines, whose configs are those that are compiled; of a revision in its own tree."""
+    made, other = static(), static(OTHER)
+    case, target = made.baseline.case, made.baseline.target
+    folder(tmp_path / "baselines", made, other)
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    asked: list[Any] = []
+
+    @contextlib.contextmanager
+    def worktree(ref: str, root: Path) -> Any:
+        asked.append((ref, root))
+        yield tmp_path / "tree"
+
+    def record(python: str, words: Any, targets: str, into: Path, name: str, cwd: Path, env: Any) -> list[str]:
+        asked.append((words[0], targets, name, cwd, env, sorted(str(e.baseline.case) for e in load_folder(into))))
+        (launch,) = made.baseline.launches
+        slower = msgspec.structs.replace(launch, metrics=msgspec.structs.replace(launch.metrics, registers=250))
+        fresh = msgspec.structs.replace(made.baseline, launches=(slower,))
+        if records:
+            folder(into, PendingBaseline(fresh, made.artifacts, True))
+        results = (CaseResult(case, fresh.fingerprint, Verdict.NEW, Outcome.PASS, "", str(target)),) if records else ()
+        write_run(Path(words[1].partition("=")[2]), RunReport(results))
+        return fails
+
+    monkeypatch.setattr(code.git, "top_of", lambda root: tmp_path)
+    monkeypatch.setattr(code.git, "worktree", worktree)
+    monkeypatch.setattr(code.git, "worktree_environment", lambda tree, top, root: {"root": str(root)})
+    monkeypatch.setattr(code, "record", record)
+    here = tmp_path / "project"
+    look = code.recorded(case, target, tmp_path / "baselines", "today", revision)
+    if records:
+        with look as side:
+            assert (side.name, side.baseline.launches[0].metrics.registers) == ("today", 250)
+            assert side.artifacts.get(made.baseline.launches[0].ttir_sha256) == b"module { softmax }"
+    else:
+        why = "main: no" if fails else "is it there, and does it launch Triton kernels?"
+        with pytest.raises(UsageError) as caught:
+            look.__enter__()
+        assert str(caught.value).startswith(f"today: {case} has recorded nothing for cuda:90")
+        assert str(caught.value).endswith(why)
+    tree = tmp_path / "tree" / "project"
+    of_tree = (tree, {"root": str(tree)}) if revision else (here, None)
+    assert asked == [*([("main", here)] if revision else []), (case.nodeid, "cuda:90", "today", *of_tree, [str(case)])]
+
+
+def test_of_a_test_that_failed_nothing_is_recorded(tmp_path: Path) -> None:
+    case, other = CaseId("t.py::a", "0"), CaseId("t.py::b", "0")
+    results = tuple(
+        CaseResult(c, f, Verdict.PASS, Outcome.PASS, "", "cuda:90") for c, f in ((case, "f"), (case, "g"), (other, "h"))
+    )
+    for failed, found in (({}, {"f", "g"}), ({"t.py::b": "no"}, {"f", "g"}), ({"t.py::a": "no"}, set())):
+        write_run(tmp_path / "run.json", RunReport(results, failed=failed))
+        assert code._ran(tmp_path / "run.json", case) == found
+
+
+def test_an_architecture_is_that_of_the_text() -> None:
+    assert code.arch_in(".version 8.7\n.target sm_90a, debug\n.address_size 64") == "sm_90a"
+
+
 def test_a_gluon_kernels_stages_begin_with_its_own() -> None:
     with active() as backend:
         found = recorded(backend, scale_in_gluon)
@@ -182,3 +311,32 @@ def test_a_launch_that_one_side_has_is_named(capsys: pytest.CaptureFixture[str])
         "now was recorded under Triton 3.9; all but its TTIR is compiled by today's",
         f"{kernel}: only in now",
     ]
+
+
+@pytest.mark.parametrize(
+    ("stage", "unified", "width", "texts", "said", "differs"),
+    [
+        (None, False, 0, ("a", "b"), "add_kernel, ptx:\nside by side 123\n\n", True),
+        ("ttir", False, 60, ("a", "b"), "add_kernel, ttir:\nside by side 60\n\n", True),
+        ("ttir", True, 0, ("a", "b"), "add_kernel, ttir:\nunified\n\n", True),
+        ("ttir", True, 0, ("a", "a"), "add_kernel, ttir: the same\n", False),
+        ("", False, 0, ("a", "b"), "add_kernel: the same in every stage\n", False),
+    ],
+)  # fmt: skip
+def test_a_launch_of_both_sides(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stage: str | None, unified: bool, width: int,
+    texts: tuple[str, str], said: str, differs: bool,
+) -> None:  # fmt: skip
+    """The first stage that differs, unless one is named; as wide as the terminal, unless that is."""
+    monkeypatch.setenv("COLUMNS", "123")
+    monkeypatch.setattr(code, "_first", lambda *words: "ptx" if stage is None else "")
+    show = {"unified": lambda a, b, names: "unified" if a != b else "",
+            "side_by_side": lambda a, b, names, width: f"side by side {width}" if a != b else ""}  # fmt: skip
+    for name, function in show.items():
+        monkeypatch.setattr(code, name, function)
+    of = iter(texts)
+    given = cast(Texts, argparse.Namespace(of=lambda side, launch, stage: next(of)))
+    sides = Side("then", static().baseline, {}), Side("now", static().baseline, {})
+    args = argparse.Namespace(stage=stage, unified=unified, width=width)
+    assert code._show_launch(*sides, (static_launch(), static_launch()), given, args) is differs
+    assert capsys.readouterr().out == said

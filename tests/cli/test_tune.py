@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -259,3 +261,110 @@ def test_a_pytest_that_breaks_off_shows_its_end(pytest_run: Any) -> None:
         tune.noted_in(["t.py", "u.py"], None, False, [])
     shown = str(caught.value).splitlines()[1:]
     assert (len(shown), shown[0], shown[-1]) == (15, "line 1", "error")
+
+
+# calls that tests make, noted in a pytest of its own
+
+
+@pytest.mark.parametrize(
+    ("target", "really", "code", "option", "said", "complains"),
+    [
+        ("cuda:80", False, 0, "--kerntune-note-target=cuda:80", "t.py -x: 1 call noted on stand-ins; 2 passed\n",
+         False),
+        (None, False, 1, "--kerntune-note-target=cuda:90", "t.py -x: 1 call noted on stand-ins; 2 passed\n", True),
+        (None, True, 1, None, "t.py -x: 1 call noted; 2 passed\n", False),
+    ],
+)  # fmt: skip
+def test_tests_run_once_to_note_their_calls(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], target: str | None, really: bool, code: int,
+    option: str | None, said: str, complains: bool,
+) -> None:  # fmt: skip
+    started: list[Any] = []
+    job = TuningJob(SCHEMA, "module", "kernel", file="/m.py")
+
+    def run(command: list[str], *, env: dict[str, str], **words: Any) -> Any:
+        started.append((command, env, words))
+        ShapesFile(Path(env["KERNTUNE_SHAPES"])).add(job)
+        return subprocess.CompletedProcess(command, code, "2 passed\n\n", "")
+
+    monkeypatch.setattr(tune.subprocess, "run", run)
+    monkeypatch.setattr(tune, "bound_command", lambda command: command)
+    monkeypatch.setattr(tune, "plugin_args", lambda: ["-p", "kerntune"])
+    monkeypatch.setattr(tune, "environment", lambda: {"PYTHONPATH": "/own", "A": "1"})
+    monkeypatch.setattr(tune, "target_here", lambda: "cuda:90")
+    assert [str(x) for x in tune.noted_in(["t.py", "-x"], target, really, ["/a", "/b", "/here"])] == [str(job)]
+    ((command, env, words),) = started
+    fixed = ["-p", "kerntune", "-p", "pytest_kerntune.noted_calls", "-p", "no:cacheprovider", "-q", "--tb=no"]
+    assert command == [sys.executable, "-m", "pytest", *fixed, *([option] if option else []), "t.py", "-x"]
+    assert (env["PYTHONPATH"], env["A"]) == ("/a:/b:/own", "1")
+    assert words == {"capture_output": True, "text": True, "check": False}
+    out, err = capsys.readouterr()
+    assert out == said
+    assert ("--run runs them on the GPU" in err) is complains
+
+
+@pytest.mark.parametrize("code", [2, 3, 4, 5])
+def test_a_pytest_that_could_not_run_is_told_with_its_end(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    end = "".join(f"line {i}\n\n" for i in range(30))
+    done = subprocess.CompletedProcess([], code, end, "on standard error\n")
+    monkeypatch.setattr(tune.subprocess, "run", lambda *words, **named: done)
+    with pytest.raises(UsageError) as caught:
+        tune.noted_in(["t.py"], "cuda:90", False, ["/here"])
+    lines = str(caught.value).splitlines()
+    assert lines[0] == f"pytest could not run t.py (exit code {code})"
+    assert lines[1:] == [*(f"line {i}" for i in range(16, 30)), "on standard error"]
+
+
+@pytest.mark.parametrize(
+    ("file", "module", "folder"),
+    [("/x/a/b.py", "a.b", "/x"), ("/x/b.py", "b", "/x"), ("/x/a/b.py", "c.b", ""), ("/x/a/b.py", "b", "/x/a"),
+     ("/a/b/c.py", "a.b.c", "/")],
+)  # fmt: skip
+def test_where_a_module_is_found(file: str, module: str, folder: str) -> None:
+    assert tune.folder_of(TuningJob(SCHEMA, module, "kernel", file=file)) == folder
+
+
+def test_dask_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Client:
+        def __init__(self, address: str) -> None:
+            if address == "nowhere":
+                raise OSError("timed out")
+
+        def __enter__(self) -> Client:
+            return self
+
+        def __exit__(self, *words: object) -> None:
+            ended.append(1)
+
+        def get_executor(self, **words: Any) -> Any:
+            return words
+
+    ended: list[int] = []
+    with tune._executor(argparse.Namespace(dask="")) as none:
+        assert none is None
+    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=Client))
+    with tune._executor(argparse.Namespace(dask="tcp://a")) as executor:
+        assert (executor, ended) == ({"pure": False, "retries": 0}, [])
+    assert ended == [1]
+    with pytest.raises(UsageError, match=r"^--dask nowhere: no scheduler answers there \(timed out\)$"):
+        tune._executor(argparse.Namespace(dask="nowhere")).__enter__()
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(UsageError, match="--dask needs Dask: pip install"):
+        tune._executor(argparse.Namespace(dask="tcp://a")).__enter__()
+
+
+def test_without_a_gpu_calls_are_noted_for_the_default_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    class NVMLError(Exception):
+        pass
+
+    def refuse() -> None:
+        raise NVMLError
+
+    found = SimpleNamespace(
+        NVMLError=NVMLError, nvmlInit=lambda: None, nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetCudaComputeCapability=lambda handle: (8, 6 + handle),
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "pynvml", found)
+    assert tune.target_here() == "cuda:86"
+    found.nvmlInit = refuse
+    assert tune.target_here() == "cuda:90"

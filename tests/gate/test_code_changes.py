@@ -16,6 +16,7 @@ from samples import artifacts_of, binary, bytes_of, recording, static_launch
 
 from gate.project import Project
 from kerntune.base.config import Config
+from kerntune.errors import CompileError
 from kerntune.gate import code_changes as module
 
 
@@ -207,3 +208,44 @@ def test_the_baselines_binary_is_that_of_the_launch() -> None:
     texts_of = module._Texts(module.StoredCode([], artifacts_of("a", "b"), kept), unused, unused)
     assert texts_of._cubin(compiled("b")) == bytes_of("cubin b")
     assert texts_of._cubin(compiled("another")) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept", "stages"),
+    [
+        ("cubin", False, [("ptx", ("-made ptx-", "-today's ptx-")), ("sass", ("made", "today"))]),
+        ("cubin", True, [("ptx", ("-made ptx-", "-today's ptx-")), ("sass", ("kept", "today"))]),
+        ("hsaco", False, [("ptx", ("-made ptx-", "-today's ptx-"))]),
+        ("missing", False, []), ("refused", False, []),
+    ],
+)  # fmt: skip
+def test_assembly_and_machine_code_of_both_sides(
+    monkeypatch: pytest.MonkeyPatch, kind: str, kept: bool, stages: list[Any]
+) -> None:
+    """Of the baseline what it keeps, else what its TTIR compiles to with its options; nothing where that fails."""
+    asked: list[Any] = []
+    today = binary("new", kind="cubin" if kind in ("missing", "refused") else kind)
+    stored = recording(binaries=(binary("other"), binary("old"))) if kept else None
+
+    def stages_from(*words: Any) -> dict[str, bytes]:
+        asked.append(words)
+        if kind == "refused":
+            raise CompileError("no")
+        return {"ptx": b"made ptx", "cubin": b"made"}
+
+    monkeypatch.setattr(module, "stages_from", stages_from)
+    monkeypatch.setattr(module, "strip_debug", lambda text, kind: f"-{text}-")
+    monkeypatch.setattr(module, "_machine_code", lambda cubin, arch: cubin.decode())
+    texts = module._Texts(
+        SimpleNamespace(recording=stored, artifacts={binary("old").sha256: b"kept"}),  # type: ignore[arg-type]
+        SimpleNamespace(  # type: ignore[arg-type]
+            recording=recording(binaries=(today,)),
+            asm={} if kind == "missing" else {today.sha256: "today's ptx"},
+            artifacts={today.sha256: b"today"},
+        ),
+        "the farm",  # type: ignore[arg-type]
+    )
+    old = static_launch("old")
+    assert list(texts._assembly(0, old, static_launch("new"), b"ttir")) == stages
+    target = recording().target
+    assert asked == [("the farm", target, b"ttir", module.options_of(old), "add_kernel", today.options)]

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kerntune.base import live_line
+from kerntune.gate import console
 from kerntune.gate.console import FINDINGS, OK, USAGE, counted, error_text, fail_with, say, speak_anything
 
 
@@ -55,3 +61,88 @@ def test_other_streams_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     speak_anything()
     say("µ")
+
+
+class Terminal(io.StringIO):
+    """Standard error of somebody who looks."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("paged", "in_place"), [(False, True), (True, False), (None, False)])
+def test_a_line_is_in_place_on_a_terminal_without_a_pager(
+    monkeypatch: pytest.MonkeyPatch, paged: bool | None, in_place: bool
+) -> None:
+    made: list[Any] = []
+
+    class Line:
+        def __init__(self, write: Callable[[str], object], *, in_place: bool) -> None:
+            made.append(in_place)
+            write("shown")
+
+        def tell(self, text: str) -> None:
+            made.append(text)
+
+        def start(self) -> None:
+            made.append("start")
+
+        def close(self) -> None:
+            made.append("close")
+
+    monkeypatch.setattr(live_line, "LiveLine", Line)
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    if paged is None:
+        monkeypatch.setattr(sys, "stdout", None)
+    else:
+        monkeypatch.setattr(console, "_paged", lambda: paged)
+    line = console.live_line("bisect")
+    line.__enter__()
+    assert made == [in_place, "kerntune bisect", "start"]
+    assert not line.__exit__(KeyError, KeyError(), None)
+    assert made[3:] == ["close"]
+    assert stream.getvalue() == "shown"
+    made.clear()
+    stream.close()
+    for gone in (stream, None):
+        monkeypatch.setattr(sys, "stderr", gone)
+        with console.live_line("bisect"):
+            assert made == []
+
+
+def test_a_pipe_is_a_pager_and_a_file_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    read, write = os.pipe()
+    with open(tmp_path / "file", "w") as file, open(write, "w") as pipe, open(read):
+        for stream, paged in ((file, False), (pipe, True), (io.StringIO(), True)):
+            monkeypatch.setattr(sys, "stdout", stream)
+            assert console._paged() is paged
+
+
+def test_a_line_that_was_never_shown_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden: list[int] = []
+    monkeypatch.setattr(live_line, "hide", lambda: hidden.append(1))
+    console.hide_line()
+    monkeypatch.delitem(sys.modules, "kerntune.base.live_line")
+    console.hide_line()
+    assert hidden == [1]
+
+
+@pytest.mark.parametrize(
+    ("widths", "words", "room", "narrowed"),
+    [
+        ([10, 20], [3, 3], 32, [10, 20]), ([10, 20], [3, 3], 31, [10, 19]), ([10, 20], [3, 3], 16, [7, 7]),
+        ([10, 20], [9, 18], 25, [9, 14]), ([10, 20], [10, 20], 31, [10, 19]),
+    ],
+)  # fmt: skip
+def test_the_widest_column_is_narrowed_first(
+    widths: list[int], words: list[int], room: int, narrowed: list[int]
+) -> None:
+    """To its longest word; where that isn't enough, within words."""
+    assert console.GAP == "  "
+    assert console._narrowed(widths, words, room) == narrowed
+
+
+def test_a_cell_that_is_too_wide_goes_on_below() -> None:
+    rows = console._side_by_side(["one two", "a-long-name", "x\n\ny"], [4, 12, 3])
+    assert rows == ["one   a-long-name   x", "two", "                    y"]

@@ -118,6 +118,17 @@ def test_a_failures_line_is_its_worst_finding(
     assert getattr(caught.value, HEADLINE, None) == line
 
 
+@pytest.mark.parametrize(
+    ("found", "cause", "line"),
+    [("spills 0 -> 8 B", "num_warps 4 -> 1", "spills 0 -> 8 B · num_warps 4 -> 1"), ("spills", "", "spills"),
+     ("", "num_warps 4 -> 1", "")],
+)  # fmt: skip
+def test_a_finding_is_told_with_its_cause(monkeypatch: pytest.MonkeyPatch, found: str, cause: str, line: str) -> None:
+    monkeypatch.setattr(ends, "headline", lambda result: found)
+    monkeypatch.setattr(ends, "cause_text", lambda result: cause)
+    assert ends._line_of(FAIL) == line
+
+
 def test_no_update_accepts_what_is_held_against_a_revision() -> None:
     item = Item(against="main")
     assert failed(conclude, item, NODE, Record(results=[FAIL]), STRICT, marked=True) == "fail"
@@ -328,6 +339,13 @@ def test_a_regression_stands_whatever_a_rerun_gives() -> None:
     other = Record(standing=(stands,))
     other.uphold()
     assert other.results == [stands]
+    for ends_well in (True, False):
+        rerun = Record(results=[result(Outcome.PASS, "quick", "fail")], standing=(stands,))
+        if ends_well:
+            said = failed(conclude, Item(), NODE, rerun, STRICT, marked=True)
+        else:
+            said = failed(after_error, Item(), rerun, pytest.skip.Exception("not here"), never)
+        assert said.startswith("fail")
 
 
 # a GPU that answers no more

@@ -247,9 +247,12 @@ def test_a_run_that_does_not_say_why_it_failed_is_an_error(
     ((command, words),) = process.calls
     assert f"--kerntune-json={folder}/run.json" in command
     assert command[command.index(unattended.__name__) - 1] == "-p", "it leaves the cache and the keyboard to this run"
-    assert (words["cwd"], words["stdin"]) == (tmp_path, subprocess.DEVNULL)
+    own = {name: words[name] for name in words if name != "env"}
+    assert own == {
+        "cwd": tmp_path, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "check": False,
+    }  # fmt: skip
     assert not {"PYTEST_XDIST_WORKER", "PYTEST_CURRENT_TEST"} & words["env"].keys()
-    assert words["env"]["PYTHONPATH"].endswith(":/mine")
+    assert words["env"]["PYTHONPATH"] == f"{Path(other_runs.__file__).parents[1]}:/mine"
 
 
 def result(test: str, outcome: Outcome = Outcome.PASS, verdict: Verdict = Verdict.PASS) -> CaseResult:

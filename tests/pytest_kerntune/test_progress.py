@@ -221,3 +221,75 @@ def test_there_is_no_line_without_a_terminal_of_its_own(config: Any) -> None:
     made.of("t.py::a")("compiling")
     made.pytest_sessionfinish()
     assert live_line._STACK == []
+
+
+class Screen:
+    """A file of a terminal: its descriptor leads to a file on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = path.open("w+")
+
+    def fileno(self) -> int:
+        return self.file.fileno()
+
+    def write(self, text: str) -> int:
+        return self.file.write(text)
+
+
+@pytest.mark.parametrize(
+    ("isatty", "capture", "logging", "in_place"),
+    [
+        (True, "fd", None, True), (True, "sys", False, True), (True, "no", None, False), (True, "tee-sys", None, False),
+        (True, "fd", True, False), (False, "fd", None, False),
+    ],
+)  # fmt: skip
+def test_a_run_is_followed_on_its_own_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isatty: bool, capture: str, logging: bool | None, in_place: bool
+) -> None:
+    """In place where nothing but pytest writes there; the terminal is afterwards as it was."""
+    made: list[Any] = []
+
+    class Line:
+        def __init__(self, write: Any, **words: Any) -> None:
+            made.append((write, words))
+
+        def start(self) -> Line:
+            return self
+
+        def tell(self, text: str) -> None:
+            made.append(text)
+
+        def hide(self) -> None:
+            made.append("hidden")
+
+        def close(self) -> None:
+            made.append("closed")
+
+    monkeypatch.setattr("pytest_kerntune.progress.LiveLine", Line)
+    screen = Screen(tmp_path / "screen")
+    terminal = SimpleNamespace(_file=screen, width_of_current_line=7, fullwidth=100, _current_line="x")
+    reporter = SimpleNamespace(_tw=terminal, isatty=isatty, currentfspath="x")
+    log = None if logging is None else SimpleNamespace(_log_cli_enabled=lambda: logging)
+    config: Any = SimpleNamespace(
+        pluginmanager=SimpleNamespace(getplugin={"terminalreporter": reporter, "logging-plugin": log}.get),
+        get_verbosity=lambda: 0, getoption={"capture": capture}.get,
+    )  # fmt: skip
+    found = Progress(config, lambda: 5.0)
+    found.begin()
+    (write, words), told = made
+    assert (words["in_place"], words["column"](), words["width"](), words["clock"](), told) == (
+        in_place, 7, 100, 5.0, "starting",
+    )  # fmt: skip
+    write("a\udcff")
+    assert (tmp_path / "screen").read_text() == "a?"
+    words["after_line"]()
+    assert (reporter.currentfspath, terminal._current_line) == (None, "")
+    terminal._file.write("b")
+    assert made[2:] == ["hidden"]
+    files = len(os.listdir("/proc/self/fd"))
+    found.end()
+    assert (made[3:], found.line, terminal._file) == (["closed"], None, screen)
+    assert len(os.listdir("/proc/self/fd")) == files - 1
+    found.end()
+    assert made[3:] == ["closed"]
+    screen.file.close()

@@ -78,7 +78,8 @@ def test_a_kernel_without_its_grid_is_told_by_its_name() -> None:
             UsageError, match=r"kernel a_kernel has no grid.*write autotune\(a_kernel\[grid\], \*args\)"
         ):
             refuse_kernel(fn)
-    for fn in (a_kernel[(1,)], len, SimpleNamespace(fn=1), functools.partial(len)):
+    half = type("Half", (), {"run": None})()
+    for fn in (half, a_kernel[(1,)], len, SimpleNamespace(fn=1), functools.partial(len)):
         refuse_kernel(fn)
 
 

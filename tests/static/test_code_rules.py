@@ -250,6 +250,12 @@ def test_a_threshold_has_to_be_exceeded(threshold: float, count: int) -> None:
     assert len(list(heavier(elementwise(100), elementwise(300), threshold))) == count
 
 
+def test_more_slots_for_more_bytes_are_other_work() -> None:
+    """Three times the slots over twice the bytes are half as many more for each byte."""
+    before, after = elementwise(300), elementwise(900, loads=5)
+    assert [len(list(heavier(before, after, threshold))) for threshold in (0.49, 0.51)] == [1, 0]
+
+
 @pytest.mark.parametrize(("slots", "fails"), [(32767, False), (32768, True)])
 def test_a_product_waits_for_memory_below_64_slots_a_byte(slots: int, fails: bool) -> None:
     """16 bytes by each of 128 threads, whose four warps execute the products."""

@@ -14,14 +14,6 @@ MAX_COMPARED = 8_000
 LINES = st.lists(st.sampled_from(["add", "mul", "ld", "st", "bra"]), max_size=30)
 
 
-def test_a_hunk_says_where_it_is() -> None:
-    before = [f"line {i}" for i in range(40)]
-    after = [*before[:20], "new", *before[20:]]
-    assert hunk_text(before, after, 99) == (
-        "@@ -18,6 +18,7 @@\n line 17\n line 18\n line 19\n+new\n line 20\n line 21\n line 22", 0
-    )  # fmt: skip
-
-
 def test_numbers_of_values_and_registers_dont_count_beside_another_difference() -> None:
     before = ["mov %r1, 1", "IADD R1, R2, R3", "bra $L1"]
     after = ["mov %r7, 1", "IADD R9, R8, R3", "bra $L4", "ret"]
@@ -55,3 +47,16 @@ def test_hunks_make_one_text_of_the_other(before: list[str], after: list[str]) -
             at = j
             assert tag != "equal" or before[i:j] == after[k:m]
     assert rebuilt + before[at:] == after
+
+
+def test_a_hunk_says_where_it_lies() -> None:
+    """As diff -u: the first line from 1, and how many lines, of both sides."""
+    before = [f"line {i}" for i in range(1, 31)]
+    after = [*before[:9], "new 10", "new 10b", *before[10:24], *before[25:]]
+    text, left = hunk_text(before, after, 99)
+    heads = [line for line in text.splitlines() if line.startswith("@@")]
+    assert (heads, left) == (["@@ -7,7 +7,8 @@", "@@ -22,7 +23,6 @@"], 0)
+    whole = ["@@ -7,7 +7,8 @@", " line 7", " line 8", " line 9", "-line 10", "+new 10", "+new 10b", " line 11"]
+    assert text.splitlines()[:8] == whole
+    assert hunk_text(before, after, 3) == ("\n".join(whole[:3]), len(text.splitlines()) - 3)
+    assert hunks(before, before) == []
