@@ -81,7 +81,7 @@ def _anchor_of(ref: str, baselines: Path, into: Path, root: Path) -> Path:
 
 def export(config: pytest.Config, root: Path, top: Path, into: Path, targets: Sequence[str]) -> Reference:
     """Run the same tests in the worktree ``root`` of the repository ``top``, in a process of its own."""
-    into.mkdir(parents=True, exist_ok=True)
+    into.mkdir()
     tests = counterparts(config, root, top)
     if not tests:
         return Reference(into, "the base has none of these tests, so every case is NEW")

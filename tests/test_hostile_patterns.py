@@ -49,7 +49,7 @@ SCANS: dict[str, Callable[[str], object]] = {
     "strip_debug of amdgcn": lambda text: strip_debug(text, kind="amdgcn"),
     "bare_text of PTX": lambda text: bare_text(text, "ptx"),
     "bare_text of amdgcn": lambda text: bare_text(text, "amdgcn"),
-    "stage_hashes": lambda text: stage_hashes({"ttir": text, "llir": text, "ptx": text}, "ptx"),
+    "stage_hashes": lambda text: stage_hashes({"ttir": text, "llir": text, "ptx": text}),
     "count_ttir": count_ttir,
     "operation_lines": operation_lines,
     "attributes_in_text": lambda text: [attributes_in_text(name, text) for name in ("tt.dot", "tt.fp_to_fp")],

@@ -1,6 +1,6 @@
 """The gate without a GPU on edits of compiled functions that were labelled by argument before its rules were made.
 
-    python -m benchmarks.edit_corpus.compiled_losses OUT.json [--functions rope dropout] [--processes 2]
+    python -m benchmarks.edit_corpus.compiled_losses OUT.json [--kernels rope dropout] [--processes 2]
 
 A loss is found if its case is REGRESSED and one failing finding names its operator and its line. A harmless edit is
 right if its case doesn't fail. OUT keeps its first run (``first``) when it is written again.
@@ -9,15 +9,13 @@ right if its case doesn't fail. OUT keeps its first run (``first``) when it is w
 from __future__ import annotations
 
 import json
-import multiprocessing
 import re
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks import harness
+from benchmarks.edit_corpus.edit import judge_by_argument
 from benchmarks.edit_corpus.edits_compiled import EDITS, CompiledEdit
 
 
@@ -65,30 +63,5 @@ def _said(row: dict[str, Any]) -> str:
     return "; ".join([row["verdict"], *row["findings"]])
 
 
-def main() -> int:
-    """See the module's text."""
-    parser = harness.parser(__doc__)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--functions", nargs="*", default=list(dict.fromkeys(edit.kernel for edit in EDITS)))
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--target", default="cuda:90")
-    args = parser.parse_args()
-    start = time.perf_counter()
-    rows: list[dict[str, Any]] = []
-    with multiprocessing.get_context("spawn").Pool(args.processes, maxtasksperchild=1) as pool:
-        for each in pool.imap_unordered(judged, [(name, args.target) for name in args.functions], chunksize=1):
-            rows += each
-            print(f"{len(rows)} rows", file=sys.stderr, flush=True)
-    place = {edit.key: i for i, edit in enumerate(EDITS)}
-    rows.sort(key=lambda row: place[row["edit"]])
-    seconds = round(time.perf_counter() - start, 1)
-    environment = harness.environment(target=args.target, commit=harness.commit(), seconds=seconds)
-    last = {"environment": environment, **summary(rows)}
-    kept = json.loads(args.out.read_text()) if args.out.exists() else {}
-    harness.write(args.out, {"first": kept.get("first", last), "last": last, "rows": rows})
-    print(json.dumps(last, indent=1))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(judge_by_argument(__doc__, EDITS, judged, summary))

@@ -21,6 +21,7 @@ from typing import Any
 from benchmarks import harness
 from benchmarks.edit_corpus import figures
 from benchmarks.edit_corpus.corpus import by_kernel
+from benchmarks.edit_corpus.edit import in_order, rows_of
 from benchmarks.edit_corpus.tables import false_failures, joined, summary
 
 LABELS = harness.RESULTS / "edit_labels_h200.json"
@@ -60,13 +61,8 @@ def all_figures(kernels: list[str], target: str, processes: int) -> dict[str, fi
 def all_rows(kernels: list[str], target: str, processes: int) -> list[dict[str, Any]]:
     """The rows of all kernels, each in a process of its own, those with most edits first."""
     order = sorted(kernels, key=lambda kernel: -len(by_kernel()[kernel]))
-    rows: list[dict[str, Any]] = []
-    with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=1) as pool:
-        for found in pool.imap_unordered(judged, [(kernel, target) for kernel in order], chunksize=1):
-            rows += found
-            print(f"{len(rows)} rows", file=sys.stderr, flush=True)
-    place = {edit.key: i for i, edit in enumerate(e for edits in by_kernel().values() for e in edits)}
-    return sorted(rows, key=lambda row: (place[row["edit"]], row["direction"]))
+    edits = (edit for edits in by_kernel().values() for edit in edits)
+    return in_order(rows_of(judged, order, target, processes), edits)
 
 
 def main() -> int:

@@ -10,16 +10,14 @@ make can't be launched: an improvement must not fail. OUT keeps its first run (`
 from __future__ import annotations
 
 import json
-import multiprocessing
 import re
 import sys
 import tempfile
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchmarks import harness
+from benchmarks.edit_corpus.edit import judge_by_argument
 from benchmarks.edit_corpus.edits_planted import EDITS, Planted
 
 
@@ -82,33 +80,5 @@ def _said(row: dict[str, Any]) -> str:
     return "; ".join([row["verdict"], *row["findings"], *row.get("causes", [])])
 
 
-def main() -> int:
-    """See the module's text."""
-    parser = harness.parser(__doc__)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--kernels", nargs="*", default=list(dict.fromkeys(edit.kernel for edit in EDITS)))
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--target", default="cuda:90")
-    args = parser.parse_args()
-    start = time.perf_counter()
-    rows: list[dict[str, Any]] = []
-    with multiprocessing.get_context("spawn").Pool(args.processes, maxtasksperchild=1) as pool:
-        for each in pool.imap_unordered(judged, [(kernel, args.target) for kernel in args.kernels], chunksize=1):
-            rows += each
-            print(f"{len(rows)} rows", file=sys.stderr, flush=True)
-    place = {edit.key: i for i, edit in enumerate(EDITS)}
-    rows.sort(key=lambda row: (place[row["edit"]], row["direction"]))
-    seconds = round(time.perf_counter() - start, 1)
-    last = {
-        "environment": harness.environment(target=args.target, commit=harness.commit(), seconds=seconds),
-        **summary(rows),
-    }
-    kept = json.loads(args.out.read_text()) if args.out.exists() else {}
-    result = {"first": kept.get("first", last), "last": last, "rows": rows}
-    harness.write(args.out, result)
-    print(json.dumps(last, indent=1))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(judge_by_argument(__doc__, EDITS, judged, summary))

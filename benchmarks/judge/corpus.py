@@ -18,8 +18,9 @@ from benchmarks.judge.cases import Case, exploit_cases, honest_cases
 from kerntune.base.device import Target, typical_device
 from kerntune.gpu.script import Rule, Script
 from kerntune.gpu.scripted import FakeGpu
-from kerntune.referee.candidate_speed import LIVE, ScriptedSpeeds
+from kerntune.referee.candidate_speed import ScriptedSpeeds
 from kerntune.referee.judgement import Bench, judge
+from kerntune.referee.scripted_pair import LIVE
 
 SPEED_WORDS = ("FASTER", "SLOWER", "SAME", "UNDECIDED")
 

@@ -33,7 +33,8 @@ from benchmarks.judge.cases import Case, exploit_cases, honest_cases
 from kerntune.referee import judgement
 from kerntune.referee.candidate_speed import GpuSpeeds
 from kerntune.referee.judgement import Bench, CandidateJudgement, judge
-from kerntune.referee.sealed_process import Answered, SealedProcesses
+from kerntune.referee.prewarmed import PrewarmedProcesses
+from kerntune.referee.sealed_process import Answered
 from kerntune.referee.sealing import landlock_version
 from kerntune.referee.tasks import TimeAnswer
 
@@ -112,9 +113,9 @@ class Watch:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Held meanwhile."""
-        ask, recorded = SealedProcesses.ask, CandidateJudgement._recorded
+        ask, recorded = PrewarmedProcesses.ask, CandidateJudgement._recorded
 
-        def asked(processes: SealedProcesses, role: str, *args: Any, **words: Any) -> Answered:
+        def asked(processes: PrewarmedProcesses, role: str, *args: Any, **words: Any) -> Answered:
             begin = self.now()
             answered = ask(processes, role, *args, **words)
             self.note(role, begin, answered)
@@ -128,7 +129,7 @@ class Watch:
                 self.recording += self.now() - begin
 
         with (
-            mock.patch.object(SealedProcesses, "ask", asked),
+            mock.patch.object(PrewarmedProcesses, "ask", asked),
             mock.patch.object(CandidateJudgement, "_recorded", recording),
         ):
             yield

@@ -69,15 +69,12 @@ class Compiled:
         :func:`kerntune.compiling.binary.identity.stage_hashes` makes them. They are read from Triton's
         cache at the first access, which is for winners only: it takes 20 ms. Empty if the files are gone.
         """
+        paths = {name.rpartition(".")[2]: path for name, path in self.files().items()}
         try:
-            return stage_hashes(_texts(self.files()), ASSEMBLY[self._backend][0])
+            texts = {stage: Path(paths[stage]).read_text() for stage in STAGES if stage in paths}
         except OSError:
             return {}
-
-    @property
-    def _backend(self) -> str:
-        """``cuda`` or ``hip``."""
-        return "cuda" if self.binary.kind == "cubin" else "hip"
+        return stage_hashes(texts)
 
 
 class Compiler:
@@ -134,10 +131,10 @@ class Compiler:
     ) -> Iterator[tuple[Specialized, Compiled | TrialError]]:
         """Each launch once, with its result, in the order in which they are done: known results come first.
 
-        The front end runs between the first results, so a caller that takes long for each result
-        should use :meth:`compile_aside`. Closing the iterator cancels what has not begun. Kernels are
-        written to Triton's cache meanwhile; :meth:`flush` waits for that. ``made_before`` has the ``id`` of each launch
-        that is probably in that cache. Once ``stopped`` is done, no more results come.
+        The front end runs between the first results, so a caller that takes long for each result should use
+        :meth:`compile_aside`. Closing the iterator cancels what has not begun. Kernels are written to Triton's cache
+        meanwhile; :meth:`flush` waits for that. ``made_before`` has the ``id`` of each launch that is probably in that
+        cache. Once ``stopped`` is done, no more results come.
         """
         by_key: dict[str, list[Specialized]] = {}
         for launch in launches:
@@ -248,7 +245,7 @@ def code_fields(
     """The fields of a :class:`Binary` that follow from its code: ``asm`` is the assembly text, ``bare`` that text as a
     code identity sees it, ``data`` the machine code, ``metadata`` the compiler's, ``settings`` the environment's."""
     assembler = compat.assembler_version(target.backend, target.triton_arch)
-    unseen = unseen_settings(settings)
+    unseen = {name: value for name, value in settings.items() if name in compat.ASSEMBLER_ONLY}  # in no text or option
     return {
         "arch": arch_of(target, asm),
         "symbol": metadata["name"],
@@ -264,22 +261,12 @@ def code_fields(
     }
 
 
-def unseen_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings whose effect appears in no option and no assembly text."""
-    return {name: value for name, value in settings.items() if name in compat.ASSEMBLER_ONLY}
-
-
 def _files_of(kernel: Any) -> Callable[[], Mapping[str, str]]:
     """A function that holds neither the kernel nor its launch: it is kept for ever, the user's tensors must not be."""
     if isinstance(kernel, Made):
         return kernel.stored.result
     group = dict(kernel.metadata_group)
     return lambda: group
-
-
-def _texts(files: Mapping[str, str]) -> dict[str, str]:
-    by_stage = {name.rpartition(".")[2]: path for name, path in files.items()}
-    return {stage: Path(by_stage[stage]).read_text() for stage in STAGES if stage in by_stage}
 
 
 def arch_of(target: Target, asm: str) -> str:

@@ -133,7 +133,7 @@ def _figures(farm: Farm, request: CodeRequest) -> CodeFigures:
     return CodeFigures(
         code=binary.code,
         compiler=f"Triton {binary.triton}, assembler {binary.assembler}",
-        stages=stage_hashes(texts, assembly),
+        stages=stage_hashes(texts),
         settings=dict(binary.settings),
         metrics=metrics,
     )
@@ -198,8 +198,9 @@ class Judge:
         known: KnownCase | str,
         made: Mapping[object, CodeFigures],
     ) -> CaseResult:
+        name, _, target = key
         if isinstance(known, str):
-            return incomplete_result(key[0], f" ({key[2]}): {known}", Outcome.FAIL, key[2])
+            return incomplete_result(name, f" ({target}): {known}", Outcome.FAIL, target)
         launches = []
         for launch in today.launches:
             stored = _stored_like(launch, known, today.target)
@@ -207,23 +208,23 @@ class Judge:
                 _as_stored(launch, stored) if stored is not None else _as_made(launch, made[_job(launch, today.target)])
             )
             if isinstance(own, str):
-                text = f" ({key[2]}): the TTIR of {visible(launch.kernel[:80])} is not compiled: {own}"
-                return incomplete_result(key[0], text, Outcome.FAIL, key[2])
+                text = f" ({target}): the TTIR of {visible(launch.kernel[:80])} is not compiled: {own}"
+                return incomplete_result(name, text, Outcome.FAIL, target)
             launches.append(own)
-        own_result = judge_stored(self.stores, known, today, tuple(launches), self.policy(key[0]))
+        own_result = judge_stored(self.stores, known, today, tuple(launches), self.policy(name))
         return with_claims(own_result, case.results)
 
     def _without_code(self, key: CaseKey, case: ClaimedCase) -> CaseResult:
         """A case that nothing was launched in or that broke off: INCOMPLETE. One that claims anything better has
         withheld its code."""
-        result = case.results[0]
+        name, _, target = key
         if case.problem or any(
             x.verdict is not Verdict.INCOMPLETE and x.outcome is not Outcome.FAIL for x in case.results
         ):
-            text = f" ({key[2]}): {case.problem or 'it was reported without its code, so it was not decided'}"
-            return incomplete_result(key[0], text, Outcome.FAIL, key[2])
-        own = incomplete_result(key[0], "", self.policy(key[0]).outcome(Verdict.INCOMPLETE), result.target)
-        return with_claims(msgspec.structs.replace(own, message=visible(result.message)), case.results)
+            text = f" ({target}): {case.problem or 'it was reported without its code, so it was not decided'}"
+            return incomplete_result(name, text, Outcome.FAIL, target)
+        own = incomplete_result(name, "", self.policy(name).outcome(Verdict.INCOMPLETE), target)
+        return with_claims(msgspec.structs.replace(own, message=visible(case.results[0].message)), case.results)
 
 
 def judge_stored(

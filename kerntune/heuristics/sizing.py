@@ -279,8 +279,8 @@ def reduction_config(
 def _shorten(blocks: dict[str, int], budget: int) -> None:
     """Halve the reduced axes' blocks, r0 first, until the tile is within ``budget`` or they are 1."""
     tile = prod(blocks.values())
-    for axis in ("r0", "r1"):
-        while tile > budget and blocks.get(axis, 1) > 1:
+    for axis in [axis for axis in ("r0", "r1") if axis in blocks]:
+        while tile > budget and blocks[axis] > 1:
             blocks[axis] //= 2
             tile //= 2
 

@@ -13,26 +13,28 @@ import random
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 import msgspec
 
 from kerntune.base.device import Target
-from kerntune.base.recording import Launch, Recording, Storage
 from kerntune.base.stats import DEFAULT_LEVEL, Estimate, median
 from kerntune.errors import MeasurementError
 from kerntune.gpu import device_lock
-from kerntune.gpu.base import Executor, binary_of_ptx
+from kerntune.gpu.base import Executor
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.declared_inputs import drawn_distance, rolled
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall, side_of
-from kerntune.referee.reasons import Reason, Refusal
+from kerntune.referee.prewarmed import PrewarmedProcesses
+from kerntune.referee.reasons import LIVE_TOLD, Reason, Refusal
 from kerntune.referee.result_errors import difference_of
-from kerntune.referee.sealed_process import SealedProcesses, folder_of
+from kerntune.referee.scripted_pair import live_stand_in, side_by_side
+from kerntune.referee.sealed_process import folder_of
 from kerntune.referee.sealing import nvidia_devices
 from kerntune.referee.tasks import (
+    MUCH,
     CaseInputs,
     DeviceAnswer,
     ExpectedSeed,
@@ -52,17 +54,6 @@ from kerntune.timing.paired_processes import PROCESSES, Replay, combine, compare
 from kerntune.timing.worker.pool import LocalPairs, Pairs
 from kerntune.timing.worker.requests import PairReply, PairRequest
 
-LIVE = "live_reference"
-"""The name of a reference's work that isn't Triton's, on a scripted GPU."""
-
-_LIVE = "the reference runs live, as the author's code"
-LIVE_TOLD: Mapping[str, str] = {
-    "unrolled": f"{_LIVE}: both sides are timed as unrolled graphs",
-    "single graphs": f"{_LIVE}: each side is timed call by call, as a graph; it is long, or has memory of its own",
-    "single calls": f"{_LIVE}, which no CUDA graph can hold: each side is timed call by call",
-}
-"""What a reader should know of how a live reference was timed. Call by call, a time resolves half a microsecond."""
-
 MOST_KEPT = 16
 KEPT_BYTES, SENT_BYTES = 128 << 20, 64 << 20
 """Executions of each kind that one timing process keeps: so many, or as many as these bytes hold, two at least; fewer
@@ -80,6 +71,13 @@ LEAST_VARIED = 64
 
 TIME_SECONDS = 60.0
 LOCK_SECONDS = 3_600.0
+
+SEEDS = 5
+"""Contents that each shape is judged on."""
+
+AUTHOR_SECONDS = 300.0
+ROOMY = 24 << 30
+"""Bytes of free device memory from which processes are prewarmed: some twenty contexts of half a GB at a time."""
 
 
 @dataclass(frozen=True)
@@ -138,12 +136,22 @@ class Speeds:
     why_not = "there is no GPU here"
     on_gpu = False
 
-    def start(self, processes: SealedProcesses) -> None:
+    def start(self, processes: PrewarmedProcesses) -> None:
         """Find the device, before a candidate runs."""
 
     def target(self, default: Target) -> Target:
         """What is compiled for."""
         return default
+
+    def prewarm(self, folder: str, case: CaseInputs, seconds: float) -> None:
+        """Have processes ready for the results of a case, whose replays may take so many ``seconds``; the reference's
+        file is in ``folder``."""
+
+    def prewarm_timing(self, folder: str) -> None:
+        """Have processes ready that time; ``folder`` is the reference's if it runs live, else empty."""
+
+    def discard(self) -> None:
+        """End processes that nobody has needed."""
 
     def measure(self, right: RightCandidate) -> TimedPair | None:
         """Times of both. None without a GPU; :class:`Refusal` where what is timed computes something else."""
@@ -160,7 +168,7 @@ class NoSpeeds(Speeds):
 
 class ScriptedSpeeds(Speeds):
     """Times of a scripted GPU: its rules name kernels, and the work of a reference that isn't Triton's as
-    :data:`LIVE`."""
+    :data:`~kerntune.referee.scripted_pair.LIVE`."""
 
     origin = "scripted"
 
@@ -182,7 +190,7 @@ class GpuSpeeds(Speeds):
 
     origin, on_gpu = "gpu", True
 
-    def start(self, processes: SealedProcesses) -> None:
+    def start(self, processes: PrewarmedProcesses) -> None:
         """:class:`MeasurementError` where the GPU can't be used."""
         if self.device:
             return
@@ -193,7 +201,27 @@ class GpuSpeeds(Speeds):
         if answer.spec is None:
             raise MeasurementError(f"the GPU can't be used: {answer.problem}; CUDA_VISIBLE_DEVICES= judges without it")
         self._processes, self._spec, self._bandwidth = processes, answer.spec, answer.bandwidth
+        self._roomy = answer.free >= ROOMY
         self.device = answer.spec.name
+
+    def prewarm(self, folder: str, case: CaseInputs, seconds: float) -> None:
+        """One a seed, where there is room."""
+        if self._roomy:
+            nbytes = sum(math.prod(t.shape) * ITEM_BYTES.get(t.dtype, 8) for t in case.tensors)
+            apart = nbytes >= MUCH and all(t.content != "author" for t in case.tensors)
+            self._processes.prewarm("expect", (folder,), AUTHOR_SECONDS, SEEDS if apart else 1)
+            self._processes.prewarm("replay", (), seconds, SEEDS)
+
+    def prewarm_timing(self, folder: str) -> None:
+        """Those of the first look, and as many that check what they leave."""
+        if self._roomy:
+            self._processes.prewarm("time", (folder,) if folder else (), TIME_SECONDS, PROCESSES)
+            self._processes.prewarm("replay", (), TIME_SECONDS, PROCESSES)
+
+    def discard(self) -> None:
+        """They hold contexts of the device."""
+        if self._roomy:
+            self._processes.discard()
 
     def target(self, default: Target) -> Target:
         """The GPU's."""
@@ -235,7 +263,7 @@ class SealedPairs(Pairs):
     Each process has the content of one seed for the candidate and of another one for the reference.
     """
 
-    def __init__(self, processes: SealedProcesses, right: RightCandidate) -> None:
+    def __init__(self, processes: PrewarmedProcesses, right: RightCandidate) -> None:
         self._processes, self._right = processes, right
         self._chance = random.Random(secrets.randbits(64))
         self.variation = variation_of(right.case, right.call)
@@ -421,23 +449,3 @@ def variation_of(case: CaseInputs, call: CheckedCall) -> Variation:
 
 def _authors_numbers(content: str, dtype: str) -> bool:
     return content == "author" and dtype in FLOAT_FORMATS
-
-
-def live_stand_in(like: Recording) -> Recording:
-    """One launch of :data:`LIVE`, for a scripted GPU alone."""
-    binary = msgspec.structs.replace(binary_of_ptx(LIVE, 4), arch=f"sm_{like.target.arch}")
-    return Recording(like.target, (Launch(LIVE, "", 0, (1, 1, 1), ()),), (binary,), (), ())
-
-
-def side_by_side(reference: Recording, candidate: Recording) -> PairRequest:
-    """A request of a scripted GPU, whose sides share no memory."""
-    count, replace = len(reference.storages), msgspec.structs.replace
-    views = tuple(replace(v, storage=v.storage + count) for v in candidate.views)
-    launches = tuple(
-        replace(x, reads=tuple(i + count for i in x.reads), writes=tuple(i + count for i in x.writes))
-        for x in candidate.launches
-    )
-    storages: tuple[Storage, ...] = (*reference.storages, *candidate.storages)
-    moved = replace(candidate, views=views, launches=launches, storages=storages)
-    first = replace(reference, storages=storages)
-    return PairRequest(first, moved, storages, {b.sha256: b"" for side in (first, moved) for b in side.binaries})

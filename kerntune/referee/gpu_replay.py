@@ -32,7 +32,7 @@ from kerntune.gpu.program import Loader, Program
 from kerntune.referee import sealing
 from kerntune.referee.declared_inputs import drawn_distance
 from kerntune.referee.hostile_recording import given_contents
-from kerntune.referee.live_reference import LiveSide, PreparedRuns, Runs
+from kerntune.referee.live_reference import LiveSide, PreparedRuns, Runs, open_by_torch
 from kerntune.referee.reasons import Reason
 from kerntune.referee.tasks import (
     CallRefused,
@@ -73,9 +73,19 @@ def device_answer(task: bytes) -> bytes:
     """What GPU there is; the bytes of a :class:`DeviceAnswer`."""
     try:
         gpu = DriverGpu(ORDINAL)
-        return encoded(DeviceAnswer(gpu.spec, measured_bandwidth(gpu)))
+        return encoded(DeviceAnswer(gpu.spec, measured_bandwidth(gpu), gpu.free_bytes()))
     except KerntuneError as exc:
         return encoded(DeviceAnswer(problem=str(exc)))
+
+
+def prewarm(with_torch: bytes) -> bytes:
+    """Open the device, with torch where a user's code is to run. Where that fails, so will the task, and says so."""
+    with contextlib.suppress(KerntuneError, RuntimeError):
+        if msgspec.msgpack.decode(with_torch, type=bool):
+            open_by_torch()
+        else:
+            DriverGpu(ORDINAL)
+    return b""
 
 
 class VariedSources:

@@ -24,6 +24,8 @@ from kerntune.base.formatting import format_bytes, visible
 from kerntune.base.recording import View
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.referee.candidate_speed import (
+    AUTHOR_SECONDS,
+    SEEDS,
     NoSpeeds,
     RightCandidate,
     Speeds,
@@ -49,9 +51,10 @@ from kerntune.referee.layouts import (
     reference_source,
     task_shapes,
 )
+from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import TOLD, Reason, Refusal
 from kerntune.referee.result_errors import ResultError, error_of, hardly_varies
-from kerntune.referee.sealed_process import Answered, SealedProcesses, folder_of
+from kerntune.referee.sealed_process import Answered, folder_of
 from kerntune.referee.sealing import landlock_version
 from kerntune.referee.tasks import (
     CaseInputs,
@@ -75,9 +78,6 @@ from kerntune.referee.verdicts import (
     word_of_change,
 )
 
-SEEDS = 5
-"""Contents that each shape is judged on."""
-
 DEFAULT_BUDGET = 10.0
 """Seconds for the replays and times of one shape."""
 
@@ -87,7 +87,6 @@ RECORD_SECONDS = 120.0
 MOST_NAME = 200
 """Characters of a kernel's name that are shown."""
 
-AUTHOR_SECONDS = 300.0
 MOST_EXPECTED = 1 << 32
 """Bytes of what the author's process may answer."""
 
@@ -104,7 +103,7 @@ class Bench:
     target: Target = field(default_factory=lambda: Target.parse(DEFAULT_TARGET))
 
     def __post_init__(self) -> None:
-        self.processes = SealedProcesses(self.sealed)
+        self.processes = PrewarmedProcesses(self.sealed)
 
     def start(self) -> None:
         """Everything is imported, and the device is known, before a candidate runs."""
@@ -172,6 +171,7 @@ class CandidateJudgement:
             cases = self._cases(inputs)
         except Refusal as exc:
             return self._verdict([_refused("all", exc)])
+        bench.speeds.prewarm(folder_of(self._reference.path), cases[0], self._budget + 5.0)
         recorded = list(self._all_recorded(cases))
         references = [
             call if isinstance(call, Refusal) else self._recorded(self._reference, case)
@@ -182,6 +182,7 @@ class CandidateJudgement:
             _refused(case.label, call) if isinstance(call, Refusal) else self._shape(case, call, other, drawn)
             for case, call, other, drawn in zip(cases, recorded, references, seeds, strict=True)
         ]
+        bench.speeds.discard()
         return self._verdict(shapes)
 
     def _verdict(self, shapes: Sequence[ShapeResult]) -> CandidateVerdict:
@@ -249,6 +250,7 @@ class CandidateJudgement:
         self, case: CaseInputs, call: CheckedCall, reference: CheckedCall | Refusal, seeds: Sequence[int]
     ) -> ShapeResult:
         self._deadline = time.monotonic() + self._budget
+        self._bench.speeds.prewarm_timing(folder_of(self._reference.path) if isinstance(reference, Refusal) else "")
         launches = tuple(TimedLaunch(visible(x.kernel[:MOST_NAME]), x.grid) for x in call.recording.launches)
         try:
             expected, patterns, answers = self._evidence(case, call, seeds)

@@ -39,6 +39,14 @@ from kerntune.timing.timers import (
 )
 
 
+def open_by_torch() -> None:
+    """Start torch on the GPU: its context, its allocator, and a first kernel."""
+    import torch
+
+    torch.zeros(1, device="cuda").add_(1)
+    torch.cuda.synchronize()
+
+
 @dataclass(frozen=True)
 class LiveCopy:
     """A callable and its arguments; ``inputs`` are those tensors among them that are given, by number."""

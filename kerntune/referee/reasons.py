@@ -77,3 +77,12 @@ class Refusal(Exception):
     def __init__(self, reason: Reason, text: str = "") -> None:
         super().__init__(text)
         self.reason = reason
+
+
+_LIVE = "the reference runs live, as the author's code"
+LIVE_TOLD = {
+    "unrolled": f"{_LIVE}: both sides are timed as unrolled graphs",
+    "single graphs": f"{_LIVE}: each side is timed call by call, as a graph; it is long, or has memory of its own",
+    "single calls": f"{_LIVE}, which no CUDA graph can hold: each side is timed call by call",
+}
+"""What a reader should know of how a live reference was timed. Call by call, a time resolves half a microsecond."""

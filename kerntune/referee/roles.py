@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import kerntune.capture.inductor.launches
+import kerntune.gpu.cuda
 import kerntune.gpu.emulator
 import kerntune.gpu.interpreter  # noqa: F401 - so that forks needn't
 from kerntune.kernels.compat.launcher import prepare_specializing
@@ -18,5 +19,6 @@ ROLES: Mapping[str, Callable[[bytes], bytes]] = {
     "replay": replayed_outputs.answer,
     "time": gpu_replay.timed,
     "device": gpu_replay.device_answer,
+    "prewarm": gpu_replay.prewarm,
 }
 """By name, the function that gets the task's bytes and gives the answer's."""

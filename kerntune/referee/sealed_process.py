@@ -101,6 +101,9 @@ class SealRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory: int
     """Bytes of address space that it may add; 0 for no limit, which a CUDA driver needs."""
 
+    early: float = 0.0
+    """Seconds that it may wait for its task; before that, it does the role ``prewarm``."""
+
 
 class SealedEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How it ended: its exit status (negative: the signal), whether it was late, how many of its descendants were
@@ -178,22 +181,24 @@ class SealedProcesses:
         most: int,
         gpu: bool = False,
         memory: int = MEMORY,
+        early: float = 0.0,
     ) -> Answered:
         """Have a new process do a task, and end it with all that it has started; ``most`` bytes of its answer are read.
+        ``early``: ``task`` is a future of its bytes and of ``most``, which comes within so many seconds.
 
         :class:`MeasurementError` only where no process can be had.
         """
         self.wait()
         scratch = self._scratch.folder / str(next(self._numbers))
         scratch.mkdir()
-        request = SealRequest(role, readable, str(scratch), seconds, self.sealed, gpu, 0 if gpu else memory)
+        request = SealRequest(role, readable, str(scratch), seconds, self.sealed, gpu, 0 if gpu else memory, early)
         try:
             with tempfile.TemporaryFile() as errors:
-                return self._asked(request, msgspec.msgpack.encode(task), errors, most)
+                return self._asked(request, task if early else msgspec.msgpack.encode(task), errors, most)
         finally:
             remove_tree(scratch)
 
-    def _asked(self, request: SealRequest, task: bytes, errors: IO[bytes], most: int) -> Answered:
+    def _asked(self, request: SealRequest, task: Any, errors: IO[bytes], most: int) -> Answered:
         (task_end, task_in), (answer_end, answer_in), (status_end, status_in) = os.pipe(), os.pipe(), os.pipe()
         with contextlib.suppress(OSError):
             for one in (task_in, answer_end):
@@ -206,6 +211,7 @@ class SealedProcesses:
             finally:
                 for one in (task_end, answer_in, status_in):
                     os.close(one)
+            task, most = task.result() if request.early else (task, most)
             data = _exchange(task_in, answer_end, task, request.seconds + 1.0, most)
             end = _end_of(status_end, request.seconds + 3 * ENDING_SECONDS)
         finally:
@@ -287,26 +293,26 @@ def main(descriptor: int, parent: int, roles: Roles) -> None:
             continue
         except (OSError, FrameError):
             return
-        _fork_supervisor(request, descriptors, roles[request.role])
+        _fork_supervisor(request, descriptors, roles)
 
 
-def _fork_supervisor(request: SealRequest, descriptors: list[int], answer: Callable[[bytes], bytes]) -> None:
+def _fork_supervisor(request: SealRequest, descriptors: list[int], roles: Roles) -> None:
     *standard, status = descriptors
     with contextlib.suppress(OSError):
-        fork(lambda: _keep(request, status, answer), status, standard=standard)
+        fork(lambda: _keep(request, status, roles), status, standard=standard)
     for one in descriptors:
         os.close(one)
 
 
-def _keep(request: SealRequest, status: int, answer: Callable[[bytes], bytes]) -> None:
+def _keep(request: SealRequest, status: int, roles: Roles) -> None:
     """Fork the sealed process, wait for it, kill all of it, and say so."""
     libc = ctypes.CDLL(None)
     libc.prctl(SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     told, tell = os.pipe()
-    deadline, server = time.monotonic() + request.seconds, os.getppid()
+    deadline, server = time.monotonic() + request.early + request.seconds, os.getppid()
     alone = request.sealed and keep_signals_inside(server)
-    pid = fork(lambda: _be_sealed(request, tell, answer), tell, standard=(), bound=True)
+    pid = fork(lambda: _be_sealed(request, tell, roles), tell, standard=(), bound=True)
     os.close(tell)
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1):
@@ -400,13 +406,10 @@ def _parents() -> Iterator[tuple[int, int]]:
                 yield int(name), int(file.read().rpartition(b") ")[2].split()[1])
 
 
-def _be_sealed(request: SealRequest, tell: int, answer: Callable[[bytes], bytes]) -> None:
-    """The sealed process: read the task, seal itself, answer."""
+def _be_sealed(request: SealRequest, tell: int, roles: Roles) -> None:
+    """The sealed process: seal itself, read the task, answer."""
     outbox = os.dup(1)
     os.dup2(2, 1)
-    with open(0, "rb", closefd=False) as tasks:
-        (size,) = _SIZE.unpack(tasks.read(_SIZE.size))
-        task = tasks.read(size)
     scratch = request.scratch
     os.chdir(scratch)
     caches = {"TRITON_CACHE_DIR": f"{scratch}/triton", "TORCHINDUCTOR_CACHE_DIR": f"{scratch}/inductor"}
@@ -427,7 +430,13 @@ def _be_sealed(request: SealRequest, tell: int, answer: Callable[[bytes], bytes]
         os.write(tell, str(exc).encode())
         return
     os.close(tell)
-    data = answer(task)
+    if request.early:
+        roles["prewarm"](msgspec.msgpack.encode(bool(request.readable)))
+    with open(0, "rb", closefd=False) as tasks:
+        (size,) = _SIZE.unpack(tasks.read(_SIZE.size))
+        task = tasks.read(size)
+    signal.setitimer(signal.ITIMER_REAL, request.seconds if request.early else 0.0)  # the task is here
+    data = roles[request.role](task) if task else b""
     with os.fdopen(outbox, "wb") as file:
         file.write(_SIZE.pack(len(data)) + data)
 

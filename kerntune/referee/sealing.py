@@ -252,11 +252,15 @@ def keep_signals_inside(outside: int) -> bool:
     ``outside`` can't be signalled any more. Then ``kill(-1)`` reaches just these."""
     if landlock_version() < 6 or _prctl(NO_NEW_PRIVILEGES, 1):
         return False
-    attributes = struct.pack("3Q", 0, 0, SCOPE_SIGNALS)
+    attributes = struct.pack("3Q", REFER, 0, SCOPE_SIGNALS)
     ruleset = _syscall(CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
-    if ruleset < 0 or _syscall(RESTRICT_SELF, ruleset, 0) < 0:
+    if ruleset < 0:
         return False
+    _allow(ruleset, "/", REFER)  # a set of rules that says nothing of it keeps files in their folders
+    kept = _syscall(RESTRICT_SELF, ruleset, 0)
     os.close(ruleset)
+    if kept < 0:
+        return False
     try:
         os.kill(outside, 0)
     except PermissionError:

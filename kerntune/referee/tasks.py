@@ -301,10 +301,11 @@ class TimeAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
 
 class DeviceAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The GPU, and the bytes a second that it copies; or why there is none."""
+    """The GPU, the bytes a second that it copies, and its free bytes; or why there is none."""
 
     spec: DeviceSpec | None = None
     bandwidth: float | None = None
+    free: int = 0
     problem: str = ""
 
 

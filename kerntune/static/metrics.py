@@ -142,7 +142,7 @@ def _listings(binaries: Sequence[BinaryInput], asked: Sequence[int], disassemble
         if opcodes is None:
             by_arch[arch][i] = text
         else:
-            found[i] = Listing(opcodes, {}, False, {})
+            found[i] = msgspec.structs.replace(_NO_CODE, opcodes=opcodes)
     for arch, texts in by_arch.items():
         found.update(zip(texts, disassembler.listings([*texts.values()], arch), strict=True))
     return found

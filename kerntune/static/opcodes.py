@@ -63,8 +63,7 @@ def counted_opcodes(text: bytes, arch: str) -> Counter[str] | None:
     if arch not in _ARCHITECTURES or len(text) % 16:
         return None
     found: Counter[str] = Counter()
-    words = struct.unpack(f"<{len(text) // 8}Q", text)
-    for low, high in zip(words[::2], words[1::2], strict=True):
+    for low, high in struct.iter_unpack("<2Q", text):
         name = _MNEMONICS.get(low & 0xFFF, "")
         modifiers = _modifiers(name, low, high) if name in _MODIFIED else ""
         if not name or modifiers is None:

@@ -10,12 +10,14 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kerntune.base import codec
 from kerntune.base.codec import encodable, from_json, to_json, write_atomic
 from kerntune.base.stats import Estimate
 from kerntune.errors import BaselineError, CacheError, StoreError
@@ -273,3 +275,29 @@ CONFLICT = b"""{
 def test_what_is_no_json_says_what_became_of_it(data: bytes, words: str) -> None:
     with pytest.raises(StoreError, match=re.escape(words)):
         from_json(data, Thing, SCHEMA, where="a.json")
+
+
+def test_why_a_file_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that isn't there is None; of the largest that may be read, all is."""
+    file, fifo = tmp_path / "file", tmp_path / "fifo"
+    file.write_bytes(b"12345")
+    os.mkfifo(fifo)
+    assert codec.read_file(tmp_path / "none") is None
+    assert codec.read_file(file, limit=5) == b"12345"
+
+    def why(path: Path, **words: Any) -> str:
+        with pytest.raises(StoreError) as told:
+            codec.read_file(path, **words)
+        return str(told.value).removeprefix(f"{tmp_path}/")
+
+    assert why(file, limit=4).startswith("file: has 5 bytes, and may have 4; ")
+    assert why(fifo) == "fifo: can't be read: it is a FIFO, not a regular file; move it away"
+    assert why(tmp_path) == f"{tmp_path}: can't be read: it is a folder, not a regular file; move it away"
+    assert why(tmp_path / "a\0b") == "a\\u0000b: can't be read (embedded null byte)"
+    assert why(file / "below") == "file/below: can't be read (Not a directory)"
+
+    def refuse(handle: int, limit: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(codec, "_whole", refuse)
+    assert why(file) == "file: can't be read (Input/output error)"

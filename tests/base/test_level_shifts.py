@@ -162,3 +162,21 @@ def test_noise_by_hand(count: int, scale: float) -> None:
     places = [0.0] * int(0.9 * count) + [5.0 * 2**0.5] * (count - int(0.9 * count))
     values = np.cumsum([0.0, *places])
     assert noise_scale((values, np.ones(len(values)))) == pytest.approx(scale, rel=1e-3)
+
+
+def test_errors_are_as_large_as_stated_or_larger() -> None:
+    """By the median of at least 12 differences between neighbours, and by the 90 % point; exact values have none."""
+    zigzag, ones = np.array([0.0, 1.0] * 6 + [0.0]), np.ones(13)
+    half, tail = (NormalDist().inv_cdf((1 + share) / 2) for share in (0.5, 0.9))
+    assert noise_scale((10 * zigzag, ones)) == pytest.approx(10 / math.sqrt(2) / half)
+    assert noise_scale((zigzag[:12] * 10, ones[:12])) == 1.0, "eleven differences"
+    assert noise_scale((zigzag[:7] * 10, ones[:7]), (zigzag[:7] * 10, ones[:7])) == pytest.approx(
+        10 / math.sqrt(2) / half
+    )
+    assert noise_scale((zigzag, ones)) == pytest.approx(1 / math.sqrt(2) / half)
+    assert noise_scale((0.1 * zigzag, ones)) == 1.0
+    assert noise_scale((zigzag * 10, 0 * ones)) == noise_scale() == 1.0
+    few = np.append(0 * zigzag, [9.0, 0.0, 9.0])
+    assert noise_scale((few, np.ones(16))) == pytest.approx(9 / math.sqrt(2) / tail)
+    uneven = np.where(zigzag > 0, 3.0, 4.0)
+    assert noise_scale((10 * zigzag, uneven)) == pytest.approx(10 / 5 / half)

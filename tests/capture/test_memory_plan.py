@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kerntune.base.recording import Normal, Param, Stored, Uniform, View, Zeros
+from kerntune.capture import memory_plan
 from kerntune.capture.memory_plan import Plan, describe
 from kerntune.errors import CaptureError, MeasurementError
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
@@ -254,3 +256,8 @@ def test_a_capture_plans_with_its_compiler(backend: FakeBackend) -> None:
     capture = captured(backend, lambda: launch_scale(x, y))
     assert capture.compiler is COMPILER
     assert [v.storage for v in capture.plan.views] == [0, 1]
+
+
+def test_which_pythons_tell_a_function_s_variables_without_keeping_them() -> None:
+    """From 3.13 on (PEP 667)."""
+    assert (sys.version_info >= (3, 13)) is memory_plan.LOCALS_STAY_AS_THEY_ARE

@@ -11,6 +11,7 @@ from gate.reporting.made_runs import made_run
 from gate.reporting.parsed import details_of, parsed
 
 from kerntune.base.case_result import CaseId
+from kerntune.cli import history
 from kerntune.gate.history.places import Folder, add_run
 from kerntune.gate.history.points import SCHEMA, HistoryRun, Point, Shift
 from kerntune.gate.report import write_run
@@ -112,6 +113,17 @@ def test_summary_and_csv(kerntune, tmp_path, runs):
 )
 def test_nothing_to_write_is_a_usage_error(kerntune, runs, words, said):
     kerntune("report", *runs, *words).complains(2, said)
+
+
+@pytest.mark.parametrize("form", ["-o", "--csv", "--parquet", "--summary", "--comment"])
+def test_any_form_is_enough(kerntune, runs, monkeypatch, form):
+    wrote = []
+    for name in ("write_page", "write_csv", "write_parquet", "append_summary", "_comment"):
+        monkeypatch.setattr(history, name, lambda *words, name=name: wrote.append(name))
+    install_plotly(monkeypatch)
+    assert kerntune("report", *runs, form, "always" if form == "--comment" else "file").code == 0
+    names = {"-o": "write_page", "--csv": "write_csv", "--parquet": "write_parquet", "--summary": "append_summary"}
+    assert wrote == [names.get(form, "_comment")]
 
 
 def test_without_plotly_it_says_what_to_install(kerntune, tmp_path, runs, monkeypatch):

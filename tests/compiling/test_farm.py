@@ -667,3 +667,57 @@ def test_a_system_that_does_not_say_its_load(monkeypatch):
 
     monkeypatch.setattr(farm_module.os, "getloadavg", refuse)
     assert load_per_core() == 1.0
+
+
+class Watched:
+    """A process that notes whether it was killed."""
+
+    killed = False
+
+    def kill(self) -> None:
+        self.killed = True
+
+
+def done(size: int = 0) -> Done:
+    return Done({}, b"", [("ttir", 1)], size)
+
+
+PASS, MEMORY = CompileFailed("ttgir: PassManager::run failed"), "LLVM ERROR: out of memory"
+REPORTED = CompileFailed("the compiler reported an error and went on")
+
+
+@pytest.mark.parametrize(
+    ("answer", "output", "judged", "killed", "learns"),
+    [
+        (done(), "", done(), False, True),
+        (done(500), "", done(500), False, True),
+        (done(501), "", done(501), True, True),
+        (done(), "a.py:1:1: error: no\n", REPORTED, False, True),
+        (PASS, "", PASS, True, True),
+        (CompileFailed("no"), "", CompileFailed("no"), False, True),
+        (CompileFailed("std::bad_alloc"), "", Died("std::bad_alloc (a compiling process may use 9.31e-07 GiB)"), True,
+         False),
+        (Died("SIGABRT"), MEMORY, Died("SIGABRT (a compiling process may use 9.31e-07 GiB)"), True, False),
+        (Died("SIGABRT"), "", Died("SIGABRT"), False, False),
+        (done(), "out of memory", done(), False, True),
+    ],
+)  # fmt: skip
+def test_what_an_answer_means(answer, output, judged, killed, learns):
+    """A process that has kept half of its memory, or in which a pass failed, takes no more jobs."""
+    one, process, shape = Farm(1, memory=1000), Watched(), Shape(1, 2, 3)
+    seen = []
+    one.expectation = SimpleNamespace(saw=lambda *args: seen.append(args))
+    assert one._judged(JobOutcome(answer, output), process, shape, 50.0) == JobOutcome(judged, output)
+    assert process.killed is killed
+    assert seen == ([(shape, 50.0)] if learns else [])
+    assert one.deadline.seconds >= (500.0 if learns else 30.0)
+    assert (one.deadline.seconds >= 500.0) is learns
+
+
+def test_a_farm_has_a_process_for_each_core_that_ends_after_a_minute(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
+    one = Farm()
+    assert (one.workers, one._idle, one.memory) == (16, 60.0, memory_limit(16))
+    assert (Farm(3, 7)._idle, Farm(3, 7).memory) == (60.0, 7)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2})
+    assert worker_count() == 3

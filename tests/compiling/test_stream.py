@@ -14,6 +14,7 @@ import pytest
 import triton
 from triton import knobs
 
+from kerntune.compiling import compiler as compiler_module
 from kerntune.compiling import frontend, stream
 from kerntune.compiling.binary.identity import strip_locations
 from kerntune.compiling.compiler import Compiled, Compiler
@@ -870,3 +871,43 @@ def test_errors_of_this_machine_pass(monkeypatch):
     plain, caused, other = CompileError("x"), CompileError("x"), CompileError("x")
     caused.__cause__, other.__cause__ = OSError(28, "No space left on device"), ValueError("x")
     assert [is_passing(error) for error in (plain, caused, other, EnvironmentFault("x"))] == [False, True, False, True]
+
+
+def test_ending_stops_what_is_under_way_and_the_processes():
+    steps = []
+    made = stream.Compilations(SimpleNamespace(end=lambda: steps.append("end")))
+    under_way = [Future(), Future()]
+    made._stops.update(under_way)
+    made.end()
+    made.end()
+    assert ([one.done() for one in under_way], steps) == ([True, True], ["end"] * 2)
+
+
+def test_warming_starts_processes_and_the_search_of_the_cache(monkeypatch):
+    steps = []
+    monkeypatch.setattr(stream, "prepare_hashes", lambda: steps.append("hashes"))
+    made = stream.Compilations(SimpleNamespace(warm=lambda jobs: steps.append(jobs)))
+    made.warm(7)
+    compiler = Compiler.__new__(Compiler)
+    compiler._compilations = made
+    compiler.warm(8)
+    assert steps == [7, "hashes", 8, "hashes"]
+
+
+@pytest.mark.parametrize("what", ["a job", "stopped", "the cache"])
+def test_a_run_waits_for_the_first_of_its_ends(what, monkeypatch):
+    ends = {name: Future() for name in ("a job", "stopped", "the cache")}
+    monkeypatch.setattr(stream, "prepare_hashes", lambda: ends["the cache"])
+    run = SimpleNamespace(futures={ends["a job"]: 1}, stopped=ends["stopped"], unsearched=[1])
+    waiting = threading.Thread(target=stream._wait, args=[run], daemon=True)
+    waiting.start()
+    waiting.join(0.02)
+    assert waiting.is_alive()
+    ends[what].set_result(None)
+    waiting.join(30)
+    assert not waiting.is_alive()
+
+
+@pytest.mark.parametrize(("total", "told"), [(1, "compiling k"), (2, "compiling k, 1 of 2")])
+def test_what_is_compiled_is_told_with_its_number_among_several(total, told):
+    assert compiler_module._progress(SimpleNamespace(name="k"), 1, total) == told

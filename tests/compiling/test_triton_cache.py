@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 import threading
 from concurrent.futures import Future
 from pathlib import Path
@@ -236,3 +237,18 @@ def test_who_flushes_last_ends_the_threads(monkeypatch):
     one.put(None, None)
     one.flush()
     assert [thread.is_alive() for thread in seen] == [False]
+
+
+@pytest.mark.parametrize(("answer", "device"), [(3, 3), (RuntimeError("0 active drivers"), 0)])
+def test_the_device_that_a_hook_is_told(answer, device, monkeypatch):
+    """The first where there is no driver: it compiles for a GPU of another machine."""
+
+    class Driver:
+        @property
+        def active(self):
+            if isinstance(answer, RuntimeError):
+                raise answer
+            return SimpleNamespace(get_current_device=lambda: answer)
+
+    monkeypatch.setattr(sys.modules["triton.runtime.driver"], "driver", Driver())
+    assert triton_cache._device() == device

@@ -207,6 +207,8 @@ def test_one_process_has_no_deviation() -> None:
 
 def test_of_a_block_the_mean_of_its_two_sides_counts() -> None:
     assert both(PairReply((1.0, 5.0), (3.0, 8.0))) == [2.0, 6.5]
+    with pytest.raises(ValueError, match="zip"):
+        both(PairReply((1.0, 5.0), (3.0,)))
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ from .inductor_free import (
     digest,
     other_digests,
     sample,
+    split_digests,
+    step_digests,
 )
 from .inductor_oracle import ask, backend
 from .inductor_random import difference
@@ -105,4 +107,5 @@ if __name__ == "__main__":  # python -m tests.heuristics.test_differential, wher
     samples = {family: sample(family) for family in (*CASES, RANDOM)}
     found = {family: digests(cases, asked(cases)) for family, cases in samples.items()}
     found |= {preset.name: other_digests(preset) for preset in OTHER_PRESETS}
+    found |= {"splits": split_digests(), "steps": step_digests()}
     RECORDED.write_text(json.dumps(found, indent=1) + "\n")

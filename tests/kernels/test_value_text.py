@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 from enum import Enum
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDes
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kerntune.kernels.source import text_of
+from kerntune.kernels.specialize import tensor_of
 
 
 class Mode(Enum):
@@ -64,3 +68,40 @@ def test_texts_hold_no_addresses() -> None:
     """They are stored, and read by another process."""
     values = (Plain(), doubled, tl.constexpr(doubled), triton.constexpr_function(doubled))
     assert all("0x" not in text_of(value) for value in values)
+
+
+class TensorWrapper:
+    def __init__(self, base: Any) -> None:
+        self.base = base
+
+
+class TensorDescriptorOfAnother(TensorWrapper):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (torch.empty(2, 3, dtype=torch.float16), "torch.float16(2, 3)(3, 1)"),
+        (torch.empty(2, 3).t(), "torch.float32(3, 2)(1, 3)"),
+        (True, "True"), (3, "3"), (0.5, "0.5"), ("a", "'a'"), (None, "None"), ((1, [2, None]), "(1, (2, None))"),
+        (torch.bfloat16, "torch.bfloat16"), (tl.float16, "fp16"), (tl.constexpr(3), "constexpr(3)"),
+        (SimpleNamespace(data_ptr=0, dtype="f8"), "SimpleNamespace(f8)"),
+        (SimpleNamespace(data_ptr=0), "SimpleNamespace()"),
+        (SimpleNamespace(src="return 1"), f"function({hashlib.sha256(b'return 1').hexdigest()[:16]})"),
+        (math.sqrt, "math.sqrt"), (object(), "object"), (complex(1, 2), "(1+2j)"),
+        (SimpleNamespace(stride=1), "namespace(stride=1)"),
+        (SimpleNamespace(dtype=1, shape=2), "namespace(dtype=1, shape=2)"),
+    ],
+)  # fmt: skip
+def test_texts_of_values(value: Any, text: str) -> None:
+    assert text_of(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "tensor"),
+    [(3, 3), (TensorWrapper("x"), "x"), (TensorWrapper(TensorDescriptorOfAnother("x")), "x"),
+     (SimpleNamespace(base="x"), SimpleNamespace(base="x"))],
+)  # fmt: skip
+def test_the_tensor_behind_views_of_tritons(value: Any, tensor: Any) -> None:
+    assert tensor_of(value) == tensor

@@ -29,6 +29,7 @@ from pytest_kerntune.conclude import (
     write_baselines,
 )
 from pytest_kerntune.fixture import UPHELD, Record
+from pytest_kerntune.marker import HEADLINE
 from pytest_kerntune.run_files import Series
 from pytest_kerntune.session import Gate
 
@@ -84,8 +85,9 @@ ACCEPT = "  to accept: pytest --kerntune --kerntune-update=regressed ../t.py::te
 
 
 def failed(call: Any, *args: Any, **words: Any) -> str:
-    with pytest.raises(pytest.fail.Exception) as caught:
+    with pytest.raises(BaseException) as caught:  # noqa: PT011 - a skip that nobody expects would skip this test
         call(*args, **words)
+    assert isinstance(caught.value, pytest.fail.Exception)
     assert not caught.value.pytrace
     return str(caught.value)
 
@@ -96,6 +98,24 @@ def test_a_test_fails_by_its_failing_results_and_warns_of_others() -> None:
     assert said == f"in a thread\nfail\n{ACCEPT}"
     assert (item.warned, item.user_properties) == (["warn"], ["pass", "warn", "fail"])
     assert (record.finished, record.settled, record.failed, record.concluded) == (True, True, True, 3)
+
+
+@pytest.mark.parametrize(
+    ("lines", "before", "line"),
+    [
+        (["slower", "spills"], [], "slower (and 1 more)"), (["slower", "", "spills", "x"], [], "slower (and 2 more)"),
+        (["slower", ""], [], "slower"), (["a\x1b"], [], "a\\u001b"), (["", ""], [], None),
+        (["slower"], ["in a thread"], None),
+    ],
+)  # fmt: skip
+def test_a_failures_line_is_its_worst_finding(
+    monkeypatch: pytest.MonkeyPatch, lines: list[str], before: list[str], line: str | None
+) -> None:
+    monkeypatch.setattr(ends, "_line_of", lambda result: lines[int(result.case.call)])
+    results = [result(Outcome.FAIL, call=str(i)) for i in range(len(lines))]
+    with pytest.raises(pytest.fail.Exception) as caught:
+        ends.fail_with(Item(), results, before)  # type: ignore[arg-type]
+    assert getattr(caught.value, HEADLINE, None) == line
 
 
 def test_no_update_accepts_what_is_held_against_a_revision() -> None:

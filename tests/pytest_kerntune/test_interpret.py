@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Generator, Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from inner import QUIET, USER_WARNINGS, find_plugin, usage_error
 
+from kerntune.errors import BackendError, ReferenceMismatch
 from kerntune.gpu.interpreter.launches import NEVER_ENDS_SECONDS
+from kerntune.kernels import compat
+from pytest_kerntune import interpret
+from pytest_kerntune.interpret import CALLED, CHECKED, INTERPRETER, InterpretedAutotune, Numerics
 from pytest_kerntune.options import INTERPRET_LIMIT
 
 KERNELS = """
@@ -305,3 +312,253 @@ def test_references_may_be_computed_on_the_cpu(run: Run) -> None:
 
 def test_the_limit_is_the_interpreters():
     assert INTERPRET_LIMIT == NEVER_ENDS_SECONDS
+
+
+# the plugin's hooks, without a run
+
+
+class Item:
+    """A test, as far as the plugin asks it."""
+
+    nodeid, originalname, fspath = "t.py::test_a[1]", "test_a", None
+
+    def __init__(self, marker: dict[str, Any] | None = None, params: dict[str, Any] | None = None) -> None:
+        self.stash: dict[Any, Any] = {}
+        self.user_properties: list[Any] = []
+        self.callspec = SimpleNamespace(params=params if params is not None else {"rows": 1})
+        self.fixturenames = ["autotune", *self.callspec.params]
+        self._marks = [] if marker is None else [pytest.mark.autotune(**marker).mark]
+
+    def iter_markers(self, name: str) -> list[Any]:
+        return self._marks if name == "autotune" else []
+
+    def get_closest_marker(self, name: str) -> Any:
+        return next(iter(self.iter_markers(name)), None)
+
+
+class Interpreted:
+    """Counts launches, and notes the candidates that it is given."""
+
+    def __init__(self) -> None:
+        self.launched, self.candidates = 0, list[Any]()
+
+    def given(self, candidates: Any) -> Any:
+        self.candidates.append(candidates)
+        return contextlib.nullcontext()
+
+
+def through(hook: Generator[Any, Any, Any], value: object = None) -> Any:
+    """What a wrapper gives where what it wraps gives ``value``, or raises it."""
+    next(hook)
+    try:
+        hook.throw(value) if isinstance(value, BaseException) else hook.send(value)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("it goes on")
+
+
+def numerics(**option: Any) -> Any:
+    return Numerics(SimpleNamespace(option=SimpleNamespace(collectonly=False, **option), stash={}))  # type: ignore[arg-type]
+
+
+LIMITED = NotImplementedError("tl.inline_asm")
+
+
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the interpreter can't do, by its exception."""
+    found = lambda error: "no inline assembly" if error is LIMITED else None  # noqa: E731
+    monkeypatch.setattr("kerntune.gpu.interpreter.limit_of", found)
+
+
+def call(interpreter: Any, item: Any, launches: int, error: Exception | None = None, **words: Any) -> Any:
+    def fn(x: int) -> int:
+        interpreter.launched += launches
+        if error is not None:
+            raise error
+        return x
+
+    return InterpretedAutotune(item, interpreter)(fn, 5, **words)
+
+
+def test_a_call_counts_once_it_was_interpreted_to_its_end(limits: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    interpreter, item = Interpreted(), Item({"candidates": {"k": [{"BLOCK": 32}]}})
+    fixture = numerics()
+    fixture._config.stash[INTERPRETER] = interpreter
+    found = fixture.fixture(item)
+    assert (found.device, found.interpreted, item.stash) == ("cuda", True, {CHECKED: 0})
+    assert [call(interpreter, item, 1, name=name) for name in "ab"] == [5, 5]
+    assert item.stash == {CHECKED: 2, CALLED: True}
+    assert [list(given) for given in interpreter.candidates] == [["k"]] * 2
+    with pytest.raises(
+        pytest.fail.Exception, match="no Triton kernel was launched in this call, so nothing was checked"
+    ):
+        call(interpreter, item, 0)
+    with pytest.raises(ValueError, match="mine"):
+        call(interpreter, item, 1, ValueError("mine"))
+    with pytest.raises(pytest.skip.Exception, match=r"^numerics not checked: no inline assembly$"):
+        call(interpreter, item, 1, LIMITED)
+    assert (item.stash[CHECKED], item.user_properties) == (2, [("kerntune_interpreter_limit", "no inline assembly")])
+
+
+@pytest.mark.parametrize(("launches", "checked"), [(2, 1), (0, 0)])
+def test_a_wrong_number_was_checked_if_a_kernel_made_it(
+    monkeypatch: pytest.MonkeyPatch, launches: int, checked: int
+) -> None:
+    def differs(value: object, expected: object, **words: Any) -> None:
+        raise ReferenceMismatch(f"{words['case']}: {value} is not {expected}")
+
+    monkeypatch.setattr("kerntune.gate.api.compare_reference", differs)
+    item = Item()
+    item.stash[CHECKED] = 0
+    with pytest.raises(pytest.fail.Exception, match="5 is not 6"):
+        call(Interpreted(), item, launches, reference=lambda: 6)
+    assert item.stash == {CHECKED: checked, CALLED: True}
+
+
+def test_small_parameters_replace_a_tests_own_and_equal_tests_run_once() -> None:
+    gone: list[Any] = []
+    config: Any = SimpleNamespace(hook=SimpleNamespace(pytest_deselected=lambda items: gone.extend(items)))
+    small = {"interpret": {"rows": 4}}
+    items = [Item(small, {"rows": n, "cols": c}) for n, c in ((1024, 8), (2048, 8), (2048, 16))]
+    other, plain = Item(small, {"rows": 1, "cols": 8}), Item({}, {"rows": 7})
+    other.nodeid = "t.py::test_b[1]"
+    every: list[Any] = [*items, plain, other]
+    assert through(numerics().pytest_collection_modifyitems(config, every), "collected") == "collected"
+    assert gone == [items[1]]
+    assert every == [items[0], items[2], plain, other]
+    assert [x.callspec.params for x in every] == [
+        {"rows": 4, "cols": 8}, {"rows": 4, "cols": 16}, {"rows": 7}, {"rows": 4, "cols": 8},
+    ]  # fmt: skip
+    gone.clear()
+    through(numerics().pytest_collection_modifyitems(config, every[2:]))
+    assert gone == []
+
+
+@pytest.mark.parametrize(
+    ("marker", "called", "checked", "fails", "properties"),
+    [
+        ({}, True, 2, False, [("kerntune_interpreted", 2)]), ({}, True, 0, False, []), ({}, False, 0, True, []),
+        ({}, True, None, False, []), (None, False, 0, False, []), (None, True, 1, False, [("kerntune_interpreted", 1)]),
+    ],
+)  # fmt: skip
+def test_a_marked_test_calls_it(
+    marker: dict[str, Any] | None, called: bool, checked: int | None, fails: bool, properties: list[Any]
+) -> None:
+    item: Any = Item(marker)
+    item.stash |= {k: v for k, v in {CHECKED: checked, CALLED: called or None}.items() if v is not None}
+    hook = numerics().pytest_runtest_call(item)
+    if fails:
+        with pytest.raises(pytest.fail.Exception, match=r"^t\.py::test_a\[1\]: .*autotune") as caught:
+            through(hook)
+        assert not caught.value.pytrace
+    else:
+        assert through(hook, "value") == "value"
+    assert item.user_properties == properties
+
+
+@pytest.mark.parametrize("hook", ["pytest_runtest_setup", "pytest_runtest_call"])
+@pytest.mark.parametrize(
+    ("error", "ends"),
+    [(LIMITED, pytest.skip.Exception), (ValueError("mine"), ValueError), (AssertionError(), AssertionError)],
+)
+def test_what_the_interpreter_can_not_do_is_no_failure(limits: None, hook: str, error: Exception, ends: Any) -> None:
+    with pytest.raises(BaseException) as caught:  # noqa: PT011 - a skip would skip this test
+        through(getattr(numerics(), hook)(Item()), error)
+    assert type(caught.value) is ends
+
+
+def test_the_summary_counts_calls_tests_and_limits() -> None:
+    plugin, lines = numerics(), []
+    interpreted, limit = ("kerntune_interpreted", 2), ("kerntune_interpreter_limit", "no inline assembly")
+
+    def report(nodeid: str, when: str, outcome: str, *properties: Any) -> Any:
+        return SimpleNamespace(
+            nodeid=nodeid,
+            when=when,
+            passed=outcome == "passed",
+            skipped=outcome == "skipped",
+            user_properties=properties,
+        )
+
+    reporter: Any = SimpleNamespace(
+        write_sep=lambda *words: lines.append(words), write_line=lambda text, **markup: lines.append((text, markup))
+    )
+    for one in (report("a", "setup", "passed", ("kerntune_interpreted", 9)), report("a", "call", "passed", interpreted),
+                report("b", "call", "passed"), report("c", "call", "failed", interpreted)):  # fmt: skip
+        plugin.pytest_runtest_logreport(one)
+    told = "computed in Triton's interpreter, {} not checked; nothing was compiled or timed"
+    plugin.pytest_terminal_summary(reporter)
+    title = ("=", "kerntune: numerics only")
+    assert lines == [title, (f"2 calls of 1 test {told.format('0 tests')}", {"green": True})]
+    lines.clear()
+    plugin.pytest_runtest_logreport(report("a\x1b", "setup", "skipped", limit))
+    plugin.pytest_runtest_logreport(report("d", "call", "passed", limit))
+    plugin.pytest_terminal_summary(reporter)
+    assert lines == [
+        title, ("not checked: a\\u001b: no inline assembly", {"yellow": True}),
+        (f"2 calls of 1 test {told.format('1 test')}", {"green": False}),
+    ]  # fmt: skip
+    lines.clear()
+    plugin._config.option.collectonly = True
+    plugin.pytest_terminal_summary(reporter)
+    assert lines == []
+    fresh = numerics()
+    fresh.pytest_terminal_summary(reporter)
+    assert lines[-1][1] == {"green": False}, "nothing was checked"
+
+
+def test_the_header_of_an_interpreted_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compat, "newer_versions", lambda: ["newer torch"])
+    assert numerics().pytest_report_header() == [
+        f"kerntune: numerics only, in the interpreter of Triton {compat.triton_version()}; nothing is timed",
+        "kerntune: newer torch",
+    ]
+
+
+@pytest.mark.parametrize(("targets", "target"), [((), "cuda:90"), (("hip:gfx942", "cuda:80"), "hip:gfx942")])
+def test_interpreting_begins_before_conftests_and_ends_with_the_config(
+    monkeypatch: pytest.MonkeyPatch, targets: tuple[str, ...], target: str
+) -> None:
+    did: list[Any] = []
+
+    class Made(Interpreted):
+        def __init__(self, spec: Any, limit: float) -> None:
+            super().__init__()
+            did.append((str(spec.target), limit))
+
+        @contextlib.contextmanager
+        def activate(self) -> Iterator[None]:
+            did.append("begins")
+            yield
+            did.append("ends")
+
+    monkeypatch.setattr(interpret.options, "resolve",
+                        lambda config, given: SimpleNamespace(targets=targets, interpret_limit=7.0))  # fmt: skip
+    monkeypatch.setattr("kerntune.gpu.interpreter.Interpreter", Made)
+    monkeypatch.setattr(compat, "take_announcements", lambda: did.append("announcements"))
+    cleanups: list[Any] = []
+    config: Any = SimpleNamespace(known_args_namespace=None, stash={}, add_cleanup=cleanups.append)
+    interpret.begin(config)
+    assert isinstance(config.stash[INTERPRETER], Made)
+    assert did == [(target, 7.0), "announcements", "begins"]
+    cleanups[0]()
+    assert did[-1] == "ends"
+
+    def broken() -> None:
+        raise BackendError("this torch can't")
+
+    monkeypatch.setattr(compat, "take_announcements", broken)
+    with pytest.raises(pytest.UsageError, match=r"^this torch can't$"):
+        interpret.begin(config)
+
+
+@pytest.mark.parametrize(("name", "marked", "once"), [("benchmark", {}, True), ("other", {}, False)])
+def test_a_benchmark_of_an_interpreted_test_calls_once(
+    monkeypatch: pytest.MonkeyPatch, name: str, marked: Any, once: bool
+) -> None:
+    told: list[object] = []
+    monkeypatch.setattr(interpret.refusals, "run_once", told.append)
+    hook = numerics().pytest_fixture_setup(SimpleNamespace(argname=name), SimpleNamespace(node=Item(marked)))
+    assert through(hook, "fixture") == "fixture"
+    assert told == (["fixture"] if once else [])

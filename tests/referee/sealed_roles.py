@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from typing import Any
@@ -21,5 +22,20 @@ def run(task: bytes) -> bytes:
     return answer if isinstance(answer, bytes) else msgspec.json.encode(answer)
 
 
+prewarmed: list[str] = []
+
+
+def prewarm(task: bytes) -> bytes:
+    """Note it, and that folders of users can be read."""
+    prewarmed.append(f"{os.getpid()} {msgspec.msgpack.decode(task)}")
+    return b""
+
+
+def noted(task: bytes) -> bytes:
+    """What was noted, and the task."""
+    return msgspec.msgpack.encode([*prewarmed, msgspec.msgpack.decode(task)])
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), {"run": run, "echo": lambda task: task})
+    roles = {"run": run, "echo": lambda task: task, "prewarm": prewarm, "noted": noted}
+    main(int(sys.argv[1]), int(sys.argv[2]), roles)

@@ -270,7 +270,7 @@ class Late:
 
 def test_a_candidate_that_hangs_at_each_of_many_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """64 shapes of two minutes each would be two hours: one that is refused decides for all."""
-    monkeypatch.setattr("kerntune.referee.judgement.SealedProcesses", lambda sealed: Late())
+    monkeypatch.setattr("kerntune.referee.judgement.PrewarmedProcesses", lambda sealed: Late())
     path = _file(tmp_path, "def fn(x): return x\n")
     bench = Bench()
     verdict = judge(f"{path}::fn", f"{path}::fn", [f"x: f32[{n}]" for n in range(1, 9)], bench=bench)

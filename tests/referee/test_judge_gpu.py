@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from kerntune.referee.candidate_speed import LIVE_TOLD, GpuSpeeds
+from kerntune.referee.candidate_speed import GpuSpeeds
 from kerntune.referee.judgement import Bench, judge
+from kerntune.referee.reasons import LIVE_TOLD
 from kerntune.referee.sealing import landlock_version
 from kerntune.referee.verdicts import ShapeResult, Word
 

@@ -23,11 +23,12 @@ from kerntune.gpu.number_formats import FLOAT_FORMATS, values
 from kerntune.gpu.script import Rule, Script
 from kerntune.gpu.scripted import FakeGpu
 from kerntune.referee import declared_inputs, judgement
-from kerntune.referee.candidate_speed import LIVE, NoSpeeds, ScriptedSpeeds, Speeds
+from kerntune.referee.candidate_speed import NoSpeeds, ScriptedSpeeds, Speeds
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.judgement import Bench, judge
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.roles import ROLES
+from kerntune.referee.scripted_pair import LIVE
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.sealing import landlock_version
 from kerntune.referee.tasks import CallRefused, Constant, ExpectedResult, ExpectedSeed, RecordAnswer, encoded
@@ -77,7 +78,7 @@ def bench(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Be
     if request.param == "sealed processes":
         found: Bench = request.getfixturevalue("sealed_bench")
         return found
-    monkeypatch.setattr(judgement, "SealedProcesses", lambda sealed: OneProcess())
+    monkeypatch.setattr(judgement, "PrewarmedProcesses", lambda sealed: OneProcess())
     monkeypatch.setattr(judgement, "landlock_version", lambda: 1)
     return Bench()
 
@@ -342,7 +343,7 @@ def test_without_landlock_it_is_refused_unless_unsealed(monkeypatch: pytest.Monk
         pass
 
     monkeypatch.setattr(judgement, "landlock_version", lambda: 0)
-    monkeypatch.setattr(judgement, "SealedProcesses", lambda sealed: None)
+    monkeypatch.setattr(judgement, "PrewarmedProcesses", lambda sealed: None)
     made = Bench.__new__(Bench)
     made.sealed, made.speeds, made.target = True, Silent(), Target.parse("cuda:90")
     verdict = judge(f"{CORPUS}/honest.py::add", ADD, LINE, bench=made)

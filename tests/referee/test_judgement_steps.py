@@ -82,7 +82,7 @@ def source(tmp_path: Path) -> str:
 @pytest.fixture
 def bench_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Bench]:
     def made(steps: Steps, speeds: Speeds | None = None) -> Bench:
-        monkeypatch.setattr(judgement, "SealedProcesses", lambda sealed: steps)
+        monkeypatch.setattr(judgement, "PrewarmedProcesses", lambda sealed: steps)
         monkeypatch.setattr(judgement, "landlock_version", lambda: 1)
         return Bench(speeds=speeds or NoSpeeds())
 
@@ -206,7 +206,7 @@ def test_who_gives_no_bench_has_one_that_is_closed(
 ) -> None:
     steps, told = Steps(), list[bool]()
     given = bench_of(steps)
-    monkeypatch.setattr(judgement, "SealedProcesses", lambda sealed: (told.append(sealed), steps)[1])
+    monkeypatch.setattr(judgement, "PrewarmedProcesses", lambda sealed: (told.append(sealed), steps)[1])
     monkeypatch.setattr(judgement, "default_speeds", Measuring)
     verdict = judge(source, ADD, LINE, sealed=sealed)
     assert (steps.closed, told, verdict.sealed, verdict.speeds) == (1, [sealed], sealed, "told")

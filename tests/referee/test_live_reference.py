@@ -15,10 +15,10 @@ from kerntune.base.device import typical_device
 from kerntune.gpu.interpreter import Interpreter
 from kerntune.gpu.program import Loader
 from kerntune.referee import gpu_replay, live_reference
-from kerntune.referee.candidate_speed import LIVE_TOLD, SealedPairs
+from kerntune.referee.candidate_speed import SealedPairs
 from kerntune.referee.layouts import FUNCTION, KERNELBENCH
 from kerntune.referee.live_reference import LiveReference, LiveSide, SingleSlot
-from kerntune.referee.reasons import Reason, Refusal
+from kerntune.referee.reasons import LIVE_TOLD, Reason, Refusal
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.tasks import (
     CaseInputs,

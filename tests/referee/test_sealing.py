@@ -168,6 +168,7 @@ def test_signals_stay_inside_where_landlock_keeps_them(tmp_path: Path) -> None:
     print(keep_signals_inside(1 << 22))
     inside, child = keep_signals_inside(os.getppid()), subprocess.Popen(["/bin/sleep", "60"])
     os.kill(-1 if inside else child.pid, signal.SIGTERM)
+    os.mkdir("a"); open("a/b", "w").close(); os.replace("a/b", "b")
     print(inside, child.wait())
     """
     scoped = landlock_version() >= 6

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.static.code_rules import DIRECTIONS, Direction, Finding, _lanes, issue_slots
+from kerntune.static.code_rules import DIRECTIONS, Direction, Finding, _lanes, heavier, issue_slots
 from kerntune.static.metrics import StaticMetrics
 from kerntune.static.rules import compare_static
 
@@ -243,6 +243,11 @@ def test_a_warp_or_a_group_of_four_executes_a_product(counts: dict[str, int], th
 def test_six_slots_a_byte_hide_behind_memory(before: StaticMetrics, after: StaticMetrics, fails: bool) -> None:
     """48 bytes: from 289 slots on a thread has more than six for each."""
     assert bool(work(before, after)) is fails
+
+
+@pytest.mark.parametrize(("threshold", "count"), [(2.0, 0), (1.99, 1)])
+def test_a_threshold_has_to_be_exceeded(threshold: float, count: int) -> None:
+    assert len(list(heavier(elementwise(100), elementwise(300), threshold))) == count
 
 
 @pytest.mark.parametrize(("slots", "fails"), [(32767, False), (32768, True)])

@@ -15,9 +15,11 @@ import pytest
 import torch
 import triton
 from fake_runs import N, block, configs, increment_kernel, scale, scale_kernel, script
+from samples import recording
 from stub_driver import built, f32, i32, needs_compiler
 
 import kerntune
+from kerntune.base.recording import Normal, Storage, Zeros
 from kerntune.capture import launch_dump
 from kerntune.errors import StoreError
 from kerntune.gpu.scripted import FakeBackend
@@ -192,3 +194,16 @@ def test_a_dump_runs_in_a_python_without_packages(dump: Path, tmp_path: Path) ->
     first = driver.launches()[0]
     assert (first.grid, first.block, first.params[2:4]) == ((32, 1, 1), (128, 1, 1), (i32(N), f32(2.0)))
     assert len(struct.unpack(f"<{N}f", (tmp_path / "out" / "output-1.bin").read_bytes())) == N
+
+
+def test_contents_are_guessed_where_nothing_ran() -> None:
+    """Numbers with a point are normally distributed, each storage with a seed of its own; others stay zeros."""
+    kinds = ("float32", "int32", "bfloat16", "bool", "float64")
+    made = recording(storages=tuple(Storage(64, kind, Zeros()) for kind in kinds))
+    contents = [s.content for s in launch_dump.guessed(made).storages]
+    assert contents == [Normal(seed=0), Zeros(), Normal(seed=2), Zeros(), Normal(seed=4)]
+
+
+def test_names_of_files_have_80_plain_characters() -> None:
+    assert launch_dump.plain_name("a/b::c[x] - d." + "e" * 100) == "a-b-c-x---d." + "e" * 68
+    assert launch_dump.plain_name("..a b--") == "a-b"

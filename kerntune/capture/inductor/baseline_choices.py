@@ -21,7 +21,6 @@ from kerntune.kernels.compat.inductor_settings import without_graph_caches
 from kerntune.kernels.source import (
     GeneratedKernel,
     generated,
-    kernel_file,
     kernel_name,
     mark_generated,
     name_without_number,
@@ -90,23 +89,22 @@ class InductorChoices:
         """Settle ``tuner`` on the config that the baseline has of this launch of its kernel."""
         if not self._known.configs:
             return
-        key = (kernel_name(jit), source_hash(jit))
+        name = kernel_name(jit)
+        key = name, source_hash(jit)
         configs, number = self._known.configs.get(key, ()), self._launched[key]
         self._launched[key] += 1
         if not configs:
             return
-        wanted, where = configs[min(number, len(configs) - 1)], f"kernel {key[0]} ({kernel_file(jit)})"
+        wanted = configs[min(number, len(configs) - 1)]
 
         def is_wanted(config: Any) -> bool:
             try:
-                return config_of(config, where) == wanted
+                return config_of(config, name) == wanted
             except ConfigError:
                 return False
 
         if not inductor_parts.keep_config(tuner, is_wanted, lambda like: _config_like(like, wanted)):
-            self._say(
-                f"Inductor can't choose the baseline's config of {key[0]} ({wanted}) any more: it has chosen anew"
-            )
+            self._say(f"Inductor can't choose the baseline's config of {name} ({wanted}) any more: it has chosen anew")
 
     def _say(self, text: str) -> None:
         if text not in self.anew:

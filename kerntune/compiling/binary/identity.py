@@ -258,13 +258,13 @@ _LLVM_IDLE = re.compile(r"^(?:source_filename|!\S|\s*$)|^\s*(?:call void @llvm\.
 _LLVM_ATTACHED = re.compile(r",? !dbg !\d+")
 
 
-def stage_hashes(texts: Mapping[str, str | bytes], asm_stage: AsmKind) -> dict[str, str]:
+def stage_hashes(texts: Mapping[str, str | bytes]) -> dict[str, str]:
     """A hash of each stage's text, the first stage first.
 
     Source locations, comments and the names of values and functions don't count: they follow the Python source.
     """
     found = {name: text for name in STAGES if isinstance(text := texts.get(name), str)}
-    return {name: _hash(_normal(name, text, asm_stage)) for name, text in found.items()}
+    return {name: _hash(_normal(name, text)) for name, text in found.items()}
 
 
 def first_difference(before: Mapping[str, str], after: Mapping[str, str]) -> str:
@@ -277,12 +277,12 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
 
 
-def _normal(stage: str, text: str, asm_stage: AsmKind) -> str:
+def _normal(stage: str, text: str) -> str:
     if stage in MLIR_STAGES:
         return _renamed(strip_locations(text), _MLIR_FUNCTION)
     if stage == "llir":
         return _renamed("\n".join(_llvm_lines(text)), _LLVM_FUNCTION)
-    return anonymous(strip_debug(text, kind=asm_stage), asm_stage)
+    return bare_text(text, "ptx" if stage == "ptx" else "amdgcn")
 
 
 def _llvm_lines(text: str) -> Iterable[str]:

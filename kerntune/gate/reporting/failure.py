@@ -122,7 +122,7 @@ def failure_text(result: CaseResult, command: str, width: int = 0) -> str:
     parts = [*failing, *result.causes]
     head = result.message
     for text in sorted(parts, key=len, reverse=True):
-        head = head.replace(f", {text}", "", 1)
+        head = head.replace(f", {text}", "")
     kept = [text for text in parts if text not in head]
     cause = cause_text(result) if any(text in kept for text in result.causes) else ""
     told_as_cause = [str(lost) for lost in result.lost_configs if lost.removal and lost.removal in cause]

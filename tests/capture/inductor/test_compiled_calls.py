@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from torch_warnings import ignore_torchs_own
 
+from kerntune.capture.inductor import compiled_calls
 from kerntune.capture.inductor.compiled_calls import INDUCTOR, TRITON, CompiledCalls, gates_own_caches
+from kerntune.kernels.compat import inductor_parts
 
 pytestmark = ignore_torchs_own
 
@@ -38,6 +40,94 @@ def test_a_graph_is_missed_where_the_call_itself_runs_it(records: bool, monkeypa
         run: Any = CompiledFxGraph.__call__
         assert run(graph, [1]) == [1]
     assert bool(calls.unseen) is records
+
+
+class Parts:
+    """Inductor's parts that a capture replaces, as functions that tell what they are called with."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, package: bool = True) -> None:
+        self.replaced: dict[str, Any] = {}
+        part = SimpleNamespace(exists=lambda: package)
+        monkeypatch.setattr(inductor_parts, "INDUCTOR", {"package_call": part})
+        monkeypatch.setattr(inductor_parts, "inductor_part", lambda word: lambda *words, **named: (word, words, named))
+        monkeypatch.setattr(inductor_parts, "replace_part", lambda stack, word, new: self.replaced.update({word: new}))
+        monkeypatch.setattr(compiled_calls, "noted_breaks", lambda: ["before", "after"])
+        monkeypatch.setattr(compiled_calls, "break_text", lambda found, root: f"break {found}")
+
+
+@pytest.mark.parametrize("package", [True, False])
+def test_a_package_of_aotinductor_is_watched_where_torch_has_them(
+    monkeypatch: pytest.MonkeyPatch, package: bool
+) -> None:
+    parts, calls = Parts(monkeypatch, package), CompiledCalls([], lambda: True)
+    with contextlib.ExitStack() as stack:
+        calls.install(stack)
+    assert list(parts.replaced) == ["graph_call", "cudagraphify", *(["package_call"] if package else [])]
+    if package:
+        assert parts.replaced["package_call"](1, a=2) == ("package_call", (1,), {"a": 2})
+        assert calls.unseen == ["a package of AOTInductor, which launches from C++"]
+
+
+def test_a_cuda_graph_is_not_replayed_while_its_launches_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And made once, when it is first replayed."""
+    parts, made, records = Parts(monkeypatch), list[object](), [True]
+    graphed = lambda model, *args, **words: made.append((args, words)) or (lambda x: x * 100)  # noqa: E731
+    monkeypatch.setattr(inductor_parts, "inductor_part", lambda word: graphed)
+    calls = CompiledCalls([], lambda: records[0])
+    with contextlib.ExitStack() as stack:
+        calls.install(stack)
+        graph = parts.replaced["cudagraphify"](lambda x: x + 1, "inputs", static=3)
+        assert (graph(1), made) == (2, [])
+        records[0] = False
+        assert [graph(1), graph(2)] == [100, 200]
+        records[0] = True
+        assert graph(1) == 2
+    assert graph(1) == 100, "the capture is over"
+    assert made == [(("inputs",), {"static": 3})]
+
+
+def test_breaks_and_frames_of_a_call_are_noted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    Parts(monkeypatch)
+    records, breaks = [True], ["old"]
+    monkeypatch.setattr(compiled_calls, "noted_breaks", lambda: breaks)
+    calls = CompiledCalls([], lambda: records[0])
+    for new in (["x"], ["x", "y"]):
+        with contextlib.ExitStack() as stack:
+            calls.install(stack)
+            breaks += new
+    assert calls.breaks == ["break x", "break y"]
+    noted = calls.noting_frames(lambda wrapper, frame, *args, **words: (wrapper, args, words))
+    frame = SimpleNamespace(f_code=len.__call__)
+    for recording in (False, True, True):
+        records[0] = recording
+        assert noted("wrapper", frame, 1, a=2) == ("wrapper", (1,), {"a": 2})
+        assert len(calls.frames) == recording
+
+
+@pytest.mark.parametrize(
+    ("graphs", "files", "breaks", "said"),
+    [
+        (1, ["/p/model.py"], [], ": what torch compiled calls torch's own operators alone"),
+        (0, [], [], ""),
+        (0, ["/p/model.py", "/p/other.py"], ["a.py:3"],
+         ": Inductor made no graph of named (model.py:7) (break at a.py:3); TORCH_LOGS=dynamo,graph_breaks says why"),
+        (0, ["/v/site-packages/net.py", "/p/model.py"], [],
+         ": Inductor made no graph of named (model.py:7); TORCH_LOGS=dynamo,graph_breaks says why"),
+        (0, ["/v/site-packages/net.py", "/v/site-packages/net.py"], [],
+         ": Inductor made no graph, for Module.compile() leaves the code of installed packages alone (forward); use "
+         "torch.compile(module) in its place, or call the module in a compiled function of yours"),
+    ],
+)  # fmt: skip
+def test_why_no_kernel_was_launched(graphs: int, files: list[str], breaks: list[str], said: str) -> None:
+    calls: Any = CompiledCalls([], lambda: True)
+    calls.graphs, calls.breaks, calls.root = graphs, breaks, Path("/p")
+    calls.frames = [
+        SimpleNamespace(
+            co_filename=file, co_firstlineno=7, co_name="forward", co_qualname="forward" if "/v/" in file else "named"
+        )
+        for file in files
+    ]
+    assert calls.why_no_kernel() == said
 
 
 # the folders of a capture on a GPU

@@ -148,6 +148,17 @@ def test_a_kernel_that_inductor_times_is_launched_and_not_recorded(tuner: Any, t
     assert len(recorder.launches) == (not timing)
 
 
+@pytest.mark.parametrize("timed", [True, False])
+def test_a_benchmark_stays_one(tuner: Any, timed: bool) -> None:
+    """What isn't one isn't told so: older tuners don't take the word."""
+    recorder, ran = Recorder(), []
+    recorder.records_launch = lambda kernel: timed  # type: ignore[method-assign]
+    run = _recording(recorder, lambda tuner, *args, **words: ran.append(words))
+    run(tuner, "tensor", 256, stream=7, benchmark_run=timed, other=1)
+    assert ran == [{"stream": 7, **({"benchmark_run": True} if timed else {}), "other": 1}]
+    assert recorder.launches == []
+
+
 def test_what_inductor_launches_to_choose_its_config_is_left_out(tuner: Any) -> None:
     recorder, seen = Recorder(), []
     recorder.paused = lambda: contextlib.closing(SimpleNamespace(close=lambda: seen.append("ended")))  # type: ignore

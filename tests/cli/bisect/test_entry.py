@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from cli.command import Command, CommandResult
 from kerntune.cli.bisect import entry
+from kerntune.cli.bisect.bisected_version import BisectedVersion, TritonChoice
 from kerntune.cli.bisect.entry import Conclusion
+from kerntune.errors import KerntuneError, UsageError
 from kerntune.gpu.probe import has_cuda
 
 pytestmark = pytest.mark.usefixtures("quick_python")
@@ -207,3 +211,185 @@ def test_tests_are_needed(repository: Repository, kerntune: Command) -> None:
     repository.commit("c1", 128)
     assert "say which tests to run" in kerntune("bisect", "c1").err
     assert "no such test file" in kerntune("bisect", "c1", "--", "gone.py").err
+
+
+# the command, without versions that are built
+
+
+def words(*revisions: str, **more: Any) -> Any:
+    """The command's arguments."""
+    given = {"tests": ["t.py"], "setup": "", "triton": "", "torch": "", "target": "", "own_tests": False,
+             "check": False, "keep": None, "processes": None, "baselines": None}  # fmt: skip
+    return argparse.Namespace(revisions=[*revisions], **given | more)
+
+
+class Judge:
+    """Notes what it is asked for."""
+
+    alone = 0
+
+    def __init__(self, project: Any, target: str, scratch: Path, processes: int) -> None:
+        self.did: list[Any] = [(target, processes)]
+        self.timed = not target
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *words: self.did.append((name, *words)) or ["a case"] * 3
+
+
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Judge]:
+    """The judges that a command makes; the repository has three commits, and targets of baselines."""
+    made: list[Judge] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(entry, "VersionJudge", lambda *words: made.append(Judge(*words)) or made[-1])
+    monkeypatch.setattr(entry, "project_at", lambda cwd, tests, setup, own, need_git: SimpleNamespace(
+        cwd=cwd, top=tmp_path if need_git else None))  # fmt: skip
+    monkeypatch.setattr(entry, "commits_between", lambda top, good, bad: [good] if good == bad else [good, "c2", bad])
+    monkeypatch.setattr(entry.os, "sched_getaffinity", lambda pid: range(9))
+    monkeypatch.setattr(entry, "has_cuda", lambda: False)
+    monkeypatch.setattr(entry, "BaselineStore", lambda folder: SimpleNamespace(targets=lambda: ["cuda:90", "cuda:80"]))
+    monkeypatch.setattr(entry.git, "commit_of", lambda top, name: f"commit of {name}")
+    return made
+
+
+def test_revisions_are_good_and_bad_or_head() -> None:
+    assert entry._words(words("a")) == (["a", "HEAD"], ["t.py"])
+    assert entry._words(words("a", "b")) == (["a", "b"], ["t.py"])
+    assert entry._words(words()) == ([], ["t.py"])
+    with pytest.raises(UsageError, match=r"^3 revisions \(a b c\): name GOOD and BAD; tests come after --$"):
+        entry._words(words("a", "b", "c"))
+
+
+@pytest.mark.parametrize(
+    ("target", "gpu", "processes", "made"),
+    [("", False, None, ("cuda:90,cuda:80", 2)), ("", True, None, ("", 2)), ("cuda:80", True, 3, ("cuda:80", 3)),
+     ("", True, 1, ("", 1))],
+)  # fmt: skip
+def test_what_versions_are_judged_with(
+    judged: list[Judge],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    target: str,
+    gpu: bool,
+    processes: Any,
+    made: Any,
+) -> None:
+    """Without a GPU the targets of the baselines; a version for each four cores, and one at least."""
+    monkeypatch.setattr(entry, "has_cuda", lambda: gpu)
+    project: Any = SimpleNamespace(cwd=tmp_path)
+    with entry._judge(words(target=target, processes=processes), project, tmp_path):
+        assert judged[0].did == [made]
+    assert judged[0].did[1:] == [("close",)]
+    monkeypatch.setattr(entry.os, "sched_getaffinity", lambda pid: range(3))
+    with entry._judge(words(), project, tmp_path):
+        assert judged[1].did[0][1] == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (words(processes=0), "--processes: 0 is too few; give 1 or more"),
+        (words("a", triton="3.8,3.9", torch="2.13,2.15"), "give --triton or --torch: versions on a line differ"),
+        (words(), "name GOOD and BAD (two commits), or two or more versions with --triton or --torch"),
+        (words("HEAD", "HEAD"), "HEAD and HEAD are the same commit: there is nothing between them"),
+    ],
+)
+def test_what_is_no_line_of_versions(judged: list[Judge], given: Any, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        entry.run(given)
+    assert str(caught.value).startswith(said)
+    assert judged == []
+
+
+@pytest.mark.parametrize(
+    ("given", "commits", "choices", "header"),
+    [
+        (words("a", "b"), ["a", "c2", "b"], 0, "bisecting 2 commits, 3 cases, static figures only"),
+        (words("a", "b", target="cuda:80"), ["a", "c2", "b"], 0, "bisecting 2 commits, 3 cases, static figures only"),
+        (words(triton="x,y"), [""], 2, "bisecting 2 versions of Triton, 3 cases, static figures only"),
+        (words("a", torch="x,y"), ["a", "c2", "HEAD"], 2,
+         "bisecting 2 commits and 2 versions of torch, 3 cases, static figures only"),
+    ],
+)  # fmt: skip
+def test_a_line_of_versions(
+    judged: list[Judge], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], given: Any,
+    commits: list[str], choices: int, header: str,
+) -> None:  # fmt: skip
+    """The first one is recorded, as the good side; then both ends are given to the search."""
+    sought: list[Any] = []
+
+    def choose(text: str, package: str = "Triton") -> list[TritonChoice]:
+        return [TritonChoice(name, package=package) for name in filter(None, text.split(","))]
+
+    monkeypatch.setattr(entry, "triton_choices", choose)
+    monkeypatch.setattr(
+        entry, "over_both", lambda bisection, *line: sought.append(line) or Conclusion(("none",), False)
+    )
+    assert entry.run(given) == entry.FINDINGS
+    assert capsys.readouterr().out.splitlines() == [header, "none"]
+    ((found, tritons),) = sought
+    assert (found, len(tritons)) == (commits, choices or 1)
+    assert judged[0].did[1:] == [("record_good", BisectedVersion(commits[0], tritons[0])), ("close",)]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (UsageError("no such test"), 128, "kerntune: error: no such test\n"),
+        (PermissionError(13, "Permission denied", "/cache"), 128, "kerntune: error: /cache: Permission denied\n"),
+        (KerntuneError("it can't be built"), 125, "kerntune: can't tell: it can't be built\n"),
+    ],
+)
+def test_a_check_that_ends_by_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, code: int, said: str
+) -> None:
+    def broken(args: object) -> int:
+        raise error
+
+    monkeypatch.setattr(entry, "_checked", broken)
+    assert entry.run(words("a", check=True)) == code
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize(("slower", "code"), [(True, 1), (False, 0), (None, 125)])
+def test_a_check_s_exit_code(
+    judged: list[Judge], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], slower: Any, code: int
+) -> None:
+    monkeypatch.setattr(entry.Bisection, "is_bad", lambda self, version: slower)
+    monkeypatch.setattr(entry.Bisection, "shown", lambda self, version: ["what was seen", f"of {version}"])
+    assert entry.run(words("a", check=True)) == code
+    assert capsys.readouterr().out == "what was seen\nof the working tree\n"
+    assert judged[0].did[1:] == [("record_good", BisectedVersion("commit of a")), ("close",)]
+    assert entry.run(words("a", "b", check=True)) == 128
+
+
+@pytest.mark.parametrize(
+    ("good", "keep", "there", "did"),
+    [
+        ("a", None, "", [("record_good", BisectedVersion("commit of a"))]),
+        ("a", "kept", "", [("record_good", BisectedVersion("commit of a")), ("keep_good", Path("kept"))]),
+        ("a", "kept", "kept", [("reuse_good", Path("kept"))]),
+        ("made", None, "made", [("reuse_good", Path("made"))]),
+        ("made", "kept", "made", [("reuse_good", Path("made"))]),
+    ],
+)  # fmt: skip
+def test_what_was_recorded_of_the_good_side_is_used_again(
+    judged: list[Judge], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, good: str, keep: str | None, there: str,
+    did: list[Any],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(entry.Bisection, "is_bad", lambda self, version: False)
+    monkeypatch.setattr(entry.Bisection, "shown", lambda self, version: [])
+    if there:
+        (tmp_path / there).mkdir()
+    assert entry.run(words(good, check=True, keep=keep)) == 0
+    assert judged[0].did[1:-1] == did
+
+
+@pytest.mark.parametrize(("found", "timed", "code"), [(True, True, 0), (False, False, 1)])
+def test_an_answer_says_how_many_versions_were_timed(
+    capsys: pytest.CaptureFixture[str], found: bool, timed: bool, code: int
+) -> None:
+    judge, bisection = SimpleNamespace(timed=timed, alone=0), SimpleNamespace(measured=1)
+    assert entry._print_answer(Conclusion(("a", "b"), found), bisection, judge) == code  # type: ignore[arg-type]
+    said = ["1 version timed; versions that compile to the same code are timed once"] if timed else []
+    assert capsys.readouterr().out.splitlines() == ["a", "b", *said]

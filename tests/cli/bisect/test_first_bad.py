@@ -90,3 +90,9 @@ def test_a_good_one_behind_a_bad_one_moves_nothing() -> None:
     """A slow commit that was undone, and done again: the first of both is asked for."""
     found = Story([0, 1, 0, 1], {1}).search()
     assert (found.good, found.bad) == (0, 1)
+
+
+def test_a_long_line_of_which_nothing_can_be_built_ends() -> None:
+    line = Story([0, *[None] * 80, 1], {1})
+    assert line.search() == FirstBad(0, 81, (81,))
+    assert line.screened == [0, 81, *sorted(range(1, 81), key=lambda p: abs(p - 40))], "from the middle outwards"

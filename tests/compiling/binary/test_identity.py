@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kerntune.compiling.binary import identity as identity_module
 from kerntune.compiling.binary.elf import text_sections
 from kerntune.compiling.binary.identity import bare_text, identity_of, strip_debug, text_identity
 from kerntune.errors import StoreError, UsageError
@@ -205,3 +207,18 @@ def test_different_lines_differ(one: list[str], two: list[str]) -> None:
 def test_machine_code_of_nonsense_is_an_error() -> None:
     with pytest.raises(StoreError, match="not a compiled kernel"):
         text_identity(b"no ELF at all")
+
+
+@pytest.mark.parametrize(
+    ("text", "renamed"),
+    [
+        ("%x = a\nuse %x, %y\n%y = b %x", "%0 = a\nuse %0, %1\n%2 = b %0"),
+        ("%x = a\nuse %x\n%x = b\nuse %x", "%0 = a\nuse %0\n%1 = b\nuse %1"),
+        ("%x:2 = a\nuse %x#1", "%0:2 = a\nuse %0#1"),
+        ("func @f(%x: i32, %7: i32)\ncall @f, @g, %7", "func @function_0(%0: i32, %1: i32)\ncall @function_0, @g, %1"),
+        ("func @b\nfunc @a\ncall @a @b", "func @function_0\nfunc @function_1\ncall @function_1 @function_0"),
+    ],
+)
+def test_values_and_functions_go_by_their_order(text: str, renamed: str) -> None:
+    """A name that is defined again is another value."""
+    assert identity_module._renamed(text, re.compile(r"func @(\w+)")) == renamed

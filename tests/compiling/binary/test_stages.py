@@ -52,12 +52,14 @@ TEXTS = {"ttir": TTIR, "ttgir": TTIR, "llir": LLIR, "ptx": PTX, "cubin": b"\x7fE
 
 
 def hashes(**changes: str) -> dict[str, str]:
-    return stage_hashes(TEXTS | changes, "ptx")
+    return stage_hashes(TEXTS | changes)
 
 
 def test_stages_come_in_their_order_and_bytes_are_none() -> None:
     assert list(hashes()) == ["ttir", "ttgir", "llir", "ptx"]
-    assert list(stage_hashes({"amdgcn": "s_endpgm", "ttir": TTIR}, "amdgcn")) == ["ttir", "amdgcn"]
+    assert list(stage_hashes({"amdgcn": "s_endpgm", "ttir": TTIR})) == ["ttir", "amdgcn"]
+    (one,) = {stage_hashes({"amdgcn": f"s_endpgm ; {comment}"})["amdgcn"] for comment in ("done", "the end")}
+    assert one != stage_hashes({"ptx": "s_endpgm ; done"})["ptx"]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +135,7 @@ def compiled(tmp_path, **words: str) -> dict[str, str]:
     jit = scope[words.get("KERNEL", "scale")]
     signature = {words.get("VALUES", "x"): "*fp32", "out": "*fp32", "BLOCK": "constexpr"}
     source = ASTSource(jit, signature, {(2,): 256}, {(0,): [["tt.divisibility", 16]]})
-    return stage_hashes(triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm, "ptx")
+    return stage_hashes(triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm)
 
 
 def test_a_real_kernel(tmp_path) -> None:

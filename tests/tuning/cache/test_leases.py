@@ -266,3 +266,7 @@ def test_a_holder_gives_a_sign_of_life_every_three_seconds(
     (renewal,) = told
     assert isinstance(renewal, RenewRequest)
     assert (renewal.name, renewal.seconds) == (lease_name(WINNER, 1), 3.0)
+
+
+def test_ranks_of_a_run_start_within_a_minute() -> None:
+    assert [leases.of_this_run(leases.BEGUN - s) for s in (-100.0, 0.0, 60.0, 60.5)] == [True, True, True, False]

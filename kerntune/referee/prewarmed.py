@@ -1,0 +1,91 @@
+"""Sealed processes that open the GPU before their task is known: that takes a second, for most roles the larger part.
+
+They start while the candidate is recorded, or while results are compared. They hold nothing by then, and run no code
+but kerntune's own.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from kerntune.referee.sealed_process import MEMORY, Answered, SealedProcesses
+
+EARLY_SECONDS = 60.0
+"""A process waits so long for its task at most."""
+
+USED_SECONDS = 30.0
+"""And is given one only if it has waited no longer than this: what it may take for it is not much less then."""
+
+MOST_EARLY = 32
+
+
+@dataclass(frozen=True)
+class _Early:
+    answered: Future[Answered]
+    task: Future[tuple[bytes, int]]
+    since: float = field(default_factory=time.monotonic)
+
+
+class PrewarmedProcesses(SealedProcesses):
+    """Sealed processes of which some on the GPU start before they are asked."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._threads, self._lock = ThreadPoolExecutor(MOST_EARLY), threading.Lock()
+        self._early: dict[tuple[str, tuple[str, ...]], deque[_Early]] = {}
+
+    def prewarm(self, role: str, readable: tuple[str, ...], seconds: float, count: int) -> None:
+        """Start processes for a role on the GPU, whose tasks may take ``seconds`` each."""
+        self.wait()
+        waiting = self._early.setdefault((role, readable), deque())
+        for _ in range(count):
+            task: Future[tuple[bytes, int]] = Future()
+            start = partial(super().ask, role, task, readable, seconds, 0, gpu=True, early=EARLY_SECONDS)
+            waiting.append(_Early(self._threads.submit(start), task))
+
+    def ask(
+        self,
+        role: str,
+        task: Any,
+        readable: tuple[str, ...],
+        seconds: float,
+        most: int,
+        gpu: bool = False,
+        memory: int = MEMORY,
+        early: float = 0.0,
+    ) -> Answered:
+        """By a process that has started before, if one waits for such a task."""
+        while gpu and (one := self._taken(role, readable)) is not None:
+            if time.monotonic() - one.since < USED_SECONDS and not one.answered.done():
+                one.task.set_result((msgspec.msgpack.encode(task), most))
+                found = one.answered.result()
+                late = found.end.late or found.end.code == -signal.SIGALRM
+                return replace(found, end=msgspec.structs.replace(found.end, late=late))
+            one.task.set_result((b"", 0))
+        return super().ask(role, task, readable, seconds, most, gpu, memory, early)
+
+    def _taken(self, role: str, readable: tuple[str, ...]) -> _Early | None:
+        with self._lock:
+            waiting = self._early.get((role, readable))
+            return waiting.popleft() if waiting else None
+
+    def discard(self) -> None:
+        """End those that nobody has asked."""
+        for role, readable in list(self._early):
+            while (one := self._taken(role, readable)) is not None:
+                one.task.set_result((b"", 0))
+
+    def close(self) -> None:
+        """These, too."""
+        self.discard()
+        super().close()
+        self._threads.shutdown()

@@ -1,0 +1,247 @@
+"""The machine's operations one by one, on values of the test."""
+
+from __future__ import annotations
+
+import math
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kerntune.errors import InterpreterLimit
+from kerntune.gpu.emulator.flat_memory import FlatMemory
+from kerntune.gpu.emulator.machine import HANDLERS, Machine, _product_of_parts
+
+POISON = b"\xf1\x7f"
+
+
+def kind(element: str = "i32", shape: tuple[int, ...] = (), pointee: str = "") -> Any:
+    return SimpleNamespace(element=element, shape=shape, pointee=pointee)
+
+
+def machine(*contents: np.ndarray, types: Any = ()) -> tuple[Machine, FlatMemory]:
+    memory = FlatMemory([c.view(np.uint8) for c in contents], POISON, random.Random(1))
+    program: Any = SimpleNamespace(types=dict(types), functions={})
+    return Machine(program, memory, math.inf, None), memory
+
+
+def done(name: str, *values: Any, result: Any = None, memory: Any = None, types: Any = (), **attributes: Any) -> Any:
+    """What an operation gives for these operands."""
+    made = machine(types=enumerate(types))[0] if memory is None else memory
+    op: Any = SimpleNamespace(
+        name=name, operands=list(range(len(values))), types=[result or kind()], attributes=attributes, results=[99],
+        regions=[],
+    )  # fmt: skip
+    found = HANDLERS[name](made, op, dict(enumerate(values)))
+    return [one.tolist() for one in found]
+
+
+GRID = np.arange(6, dtype=np.int32).reshape(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "result", "attributes", "wanted"),
+    [
+        ("tt.make_range", (), None, {"start": 2, "end": 5}, [[2, 3, 4]]),
+        ("tt.splat", (np.int32(7),), kind(shape=(2,)), {}, [[7, 7]]),
+        ("tt.reshape", (GRID,), kind(shape=(3, 2)), {}, [[[0, 1], [2, 3], [4, 5]]]),
+        ("tt.expand_dims", (np.arange(2),), None, {"axis": 1}, [[[0], [1]]]),
+        ("tt.trans", (GRID,), None, {"order": [1, 0]}, [[[0, 3], [1, 4], [2, 5]]]),
+        ("tt.cat", (np.arange(2), np.arange(3)), None, {}, [[0, 1, 0, 1, 2]]),
+        ("tt.join", (np.array([1, 2]), np.array([3, 4])), None, {}, [[[1, 3], [2, 4]]]),
+        ("tt.split", (np.array([[1, 3], [2, 4]]),), None, {}, [[1, 2], [3, 4]]),
+        ("tt.gather", (GRID, np.array([[2, 0], [1, 1]], np.int32)), None, {"axis": 1}, [[[2, 0], [4, 4]]]),
+        ("tt.gather", (GRID, np.array([[1, 0, 1]], np.int8)), None, {"axis": 0}, [[[3, 1, 5]]]),
+        ("tt.histogram", (np.array([0, 2, 2, 4, -1, 3]),), kind(shape=(4,)), {}, [[1, 0, 2, 1]]),
+        ("tt.histogram", (np.array([0, 2, 2]), np.array([True, False, True])), kind(shape=(4,)), {}, [[1, 0, 1, 0]]),
+        ("ub.poison", (), kind("f32", (2,)), {}, [[0.0, 0.0]]),
+        ("arith.select", (np.array([True, False]), np.array([1, 2]), np.array([3, 4])), None, {}, [[1, 4]]),
+        ("arith.cmpi", (np.array([1, 2]), np.array([2, 2])), None, {"predicate": "slt"}, [[True, False]]),
+        ("arith.cmpf", (np.array([1.0, np.nan]), np.array([2.0, 2.0])), None, {"predicate": "olt"}, [[True, False]]),
+        ("tt.clampf", (np.array([-1.0, 0.5, 9.0]), 0.0, 1.0), None, {"propagateNan": "none"}, [[0.0, 0.5, 1.0]]),
+        ("tt.clampf", (np.array([np.inf, 2.0]), 0.0, 1.0), None, {"propagateNan": "all"}, [[1.0, 1.0]]),
+    ],
+)  # fmt: skip
+def test_values_and_shapes(name: str, values: Any, result: Any, attributes: Any, wanted: Any) -> None:
+    assert done(name, *values, result=result, **attributes) == wanted
+
+
+@pytest.mark.parametrize(("propagates", "wanted"), [("all", math.nan), ("none", 0.0)])
+def test_a_clamp_passes_nan_on_or_over_it(propagates: str, wanted: float) -> None:
+    ((found,),) = done("tt.clampf", np.array([np.nan]), 0.0, 1.0, propagateNan=propagates)
+    assert found == wanted or (math.isnan(found) and math.isnan(wanted))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "value", "wanted"),
+    [("f32", "i32", np.float32(1.5), 0x3FC00000), ("i32", "f32", np.int32(0x3FC00000), 1.5),
+     ("bf16", "i16", np.float32(1.5), 0x3FC0), ("ptr", "i64", np.int64(77), 77), ("i32", "i32", np.int32(5), 5)],
+)  # fmt: skip
+def test_bits_stay_as_another_type(source: str, target: str, value: Any, wanted: Any) -> None:
+    assert done("tt.bitcast", value, result=kind(target), types=[kind(source)]) == [wanted]
+
+
+def test_a_float_is_rounded_to_nearest_alone() -> None:
+    assert done("tt.fp_to_fp", np.float32(1 + 2.0**-9), result=kind("bf16"), rounding="rtne") == [1.0]
+    with pytest.raises(InterpreterLimit, match=r"^it converts floats toward zero$"):
+        done("tt.fp_to_fp", np.float32(1.0), result=kind("bf16"), rounding="rtz")
+
+
+@pytest.mark.parametrize(("pointee", "wanted"), [("f32", 1012), ("f16", 1006), ("!tt.ptr<f32>", 1024), ("i8", 1003)])
+def test_pointers_move_by_elements(pointee: str, wanted: int) -> None:
+    assert done("tt.addptr", np.int64(1000), np.int32(3), result=kind("ptr", (), pointee)) == [wanted]
+
+
+def test_where_a_program_is() -> None:
+    made, _ = machine()
+    made._place, made._grid = (3, 4, 5), (6, 7, 8)
+    for axis in range(3):
+        assert done("tt.get_program_id", memory=made, axis=axis) == [3 + axis]
+        assert done("tt.get_num_programs", memory=made, axis=axis) == [6 + axis]
+
+
+@pytest.mark.parametrize(
+    ("elements", "precision", "wanted"),
+    [(("i8", "i8", "i32"), "", 3 * 5 + 1), (("f16", "f16", "f32"), "", 16.0), (("f64", "f64", "f64"), "ieee", 16.0)],
+)
+def test_products_have_their_sums_added(elements: tuple[str, str, str], precision: str, wanted: float) -> None:
+    dtypes = {"i8": np.int8, "i32": np.int32, "f16": np.float16, "f32": np.float32, "f64": np.float64}
+    a, b, c = (np.array([[n]], dtypes[e]) for n, e in zip((3, 5, 1), elements, strict=True))
+    types = [kind(e) for e in elements]
+    assert done("tt.dot", a, b, c, result=types[2], types=types, inputPrecision=precision) == [[[wanted]]]
+
+
+@pytest.mark.parametrize(
+    ("precision", "error"), [("ieee", 0.0), ("tf32", 2.0**-11), ("bf16x3", 2.0**-15), ("bf16x6", 2.0**-23)]
+)
+def test_products_of_float32_have_the_precision_that_is_asked_for(precision: str, error: float) -> None:
+    x = np.float32(1 + 2.0**-11 + 2.0**-13 + 2.0**-17)
+    a, one, zero = (np.array([[n]], np.float32) for n in (x, 1, 0))
+    types = [kind("f32")] * 3
+    (((found,),),) = done("tt.dot", a, one, zero, result=kind("f32"), types=types, inputPrecision=precision)
+    assert abs(found - float(x)) <= error
+    assert (found == float(x)) == (precision != "tf32"), "two parts hold 16 bits"
+
+
+def test_a_product_of_parts_has_the_products_of_both_sides() -> None:
+    a, b = (np.array([[1 + 2.0**-9 + 2.0**-17]], np.float32) for _ in range(2))
+    exact = float(a[0, 0]) ** 2
+    errors = [abs(float(_product_of_parts(a, b, how)[0, 0]) - exact) for how in ("bf16x3", "bf16x6")]
+    assert 2.0**-20 < errors[0] < 2.0**-15
+    assert errors[1] < 2.0**-22
+
+
+# memory
+
+
+def test_a_load_takes_what_the_mask_lets_and_the_other_elsewhere() -> None:
+    made, memory = machine(np.arange(4, dtype=np.int32))
+    at = memory.address(0) + 4 * np.arange(4)
+    mask = np.array([True, False, True, False])
+    result = kind("i32", (4,))
+    assert done("tt.load", at, memory=made, result=result) == [[0, 1, 2, 3]]
+    undefined = int.from_bytes(POISON * 2, "little")
+    assert done("tt.load", at, mask, memory=made, result=result) == [[0, undefined, 2, undefined]]
+    assert done("tt.load", at, mask, np.int32(9), memory=made, result=result) == [[0, 9, 2, 9]]
+    assert done("tt.load", at * 0, mask & False, np.int32(9), memory=made, result=result) == [[9] * 4]
+    assert memory.bytes_loaded(0) == 16
+
+
+def test_a_store_writes_what_the_mask_lets() -> None:
+    made, memory = machine(np.zeros(4, np.int32), types={1: kind("i32", (4,))})
+    at = memory.address(0) + 4 * np.arange(4)
+    assert done("tt.store", at, np.int32(7), np.array([True, False, True, False]), memory=made) == []
+    assert memory.content(0).view(np.int32).tolist() == [7, 0, 7, 0]
+    done("tt.store", at * 0, np.int32(7), np.zeros(4, bool), memory=made)
+    assert memory.damage() == 0
+
+
+@pytest.mark.parametrize(
+    ("places", "mask", "old", "left"),
+    [
+        ([0, 1, 2], None, [10, 20, 30], [11, 22, 33, 40]),
+        ([0, 1, 2], [True, False, True], [10, 0, 30], [11, 20, 33, 40]),
+        ([1, 1, 1], None, [20, 21, 23], [10, 26, 30, 40]),
+        ([1, 1, 2], [True, False, True], [20, 0, 30], [10, 21, 33, 40]),
+    ],
+)
+def test_an_atomic_gives_what_was_there(places: Any, mask: Any, old: list[int], left: list[int]) -> None:
+    """Of several to one place, each sees those before it."""
+    made, memory = machine(np.array([10, 20, 30, 40], np.int32))
+    at, more = memory.address(0) + 4 * np.array(places), () if mask is None else (np.array(mask),)
+    value, result = np.array([1, 2, 3], np.int32), kind("i32", (3,))
+    assert done("tt.atomic_rmw", at, value, *more, memory=made, result=result, atomic_rmw_op="add") == [old]
+    assert memory.content(0).view(np.int32).tolist() == left
+
+
+def test_compare_and_swap_writes_where_the_value_is_what_was_expected() -> None:
+    made, memory = machine(np.array([10, 20], np.int32))
+    at = memory.address(0) + 4 * np.arange(2)
+    expected, new = np.array([10, 21], np.int32), np.array([1, 2], np.int32)
+    assert done("tt.atomic_cas", at, expected, new, memory=made, result=kind("i32", (2,))) == [[10, 20]]
+    assert memory.content(0).view(np.int32).tolist() == [1, 20]
+
+
+def test_a_descriptor_gives_and_takes_what_lies_in_its_tensor() -> None:
+    made, memory = machine(np.arange(12, dtype=np.int32))
+    block = kind("desc", (2, 2), "i32")
+    descriptor = (memory.address(0), [3, 4], [4, 1], block, 0)
+    at = (np.int32(2), np.int32(1))
+    assert done("tt.descriptor_load", descriptor, *at, memory=made, result=kind("i32", (2, 2))) == [[[9, 10], [0, 0]]]
+    value = np.array([[70, 71], [72, 73]], np.int32)
+    assert done("tt.descriptor_store", descriptor, value, *at, memory=made) == []
+    assert memory.content(0).view(np.int32).tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 70, 71, 11]
+    away = (np.int32(-2), np.int32(0))
+    assert done("tt.descriptor_load", descriptor, *away, memory=made, result=kind("i32", (4,))) == [[0] * 4]
+    assert memory.damage() == 0
+
+
+@pytest.mark.parametrize(("padding", "outside"), [(2, math.nan), (1, 0)])
+def test_a_descriptor_is_made_of_sizes_and_strides(padding: int, outside: float) -> None:
+    made, _ = machine()
+    op: Any = SimpleNamespace(
+        operands=[0, 1, 2, 3, 4], types=[kind("desc", (2, 2), "f32")], attributes={"padding": padding}
+    )
+    values: Any = dict(enumerate([np.int64(64), np.int32(3), np.int32(4), np.int64(4), np.int64(1)]))
+    ((base, sizes, strides, block, found),) = made.make_descriptor(op, values)
+    assert (base, sizes, strides, block) == (64, [3, 4], [4, 1], op.types[0])
+    assert found == outside or (math.isnan(found) and math.isnan(outside))
+
+
+# programs
+
+
+@pytest.mark.parametrize(("chance", "count", "shuffled"), [(None, 9, False), (random.Random(1), 9, True)])
+def test_the_order_of_programs_is_drawn(chance: Any, count: int, shuffled: bool) -> None:
+    made, _ = machine()
+    made._chance = chance
+    order = list(made._order(count))
+    assert sorted(order) == list(range(count))
+    assert (order != list(range(count))) == shuffled
+    assert made._order((1 << 22) + 1) == range((1 << 22) + 1)
+
+
+@pytest.mark.parametrize(
+    ("element", "value", "wanted"),
+    [("ptr", (1 << 64) - 8, -8), ("i64", -1, -1), ("i32", (1 << 32) + 5, 5), ("i1", 1, True),
+     ("f16", 1 + 2.0**-12, 1.0), ("bf16", 1 + 2.0**-9, 1.0)],
+)  # fmt: skip
+def test_arguments_are_numbers_of_their_type(element: str, value: Any, wanted: Any) -> None:
+    made, _ = machine(types={1: kind(element)})
+    assert made._argument(1, value).tolist() == wanted
+
+
+def test_a_descriptor_that_the_host_makes_is_refused() -> None:
+    for one in (kind("desc"), kind("f32", (2,))):
+        made, _ = machine(types={1: one})
+        with pytest.raises(InterpreterLimit, match=r"^it takes a tensor descriptor that the host makes$"):
+            made._argument(1, 0)
+
+
+def test_a_launch_with_other_arguments_is_refused() -> None:
+    made, _ = machine()
+    made._program = SimpleNamespace(kernel=SimpleNamespace(arguments=[1, 2]))  # type: ignore[assignment]
+    with pytest.raises(InterpreterLimit, match=r"^its TTIR takes 2 arguments, the launch has 1$"):
+        made.launch([0], (1, 1, 1))

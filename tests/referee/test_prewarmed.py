@@ -1,0 +1,160 @@
+"""Sealed processes that start before they are asked: which is taken, what it has done, and how the others end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kerntune.base.device import Target, typical_device
+from kerntune.referee import prewarmed
+from kerntune.referee.candidate_speed import ROOMY, GpuSpeeds
+from kerntune.referee.declared_inputs import parse_line
+from kerntune.referee.prewarmed import PrewarmedProcesses
+from kerntune.referee.sealed_process import Answered, SealedEnd
+from kerntune.referee.sealing import landlock_version
+from kerntune.referee.tasks import DeviceAnswer, encoded
+
+LANDLOCK = bool(landlock_version())
+
+
+@pytest.fixture
+def processes() -> Iterator[PrewarmedProcesses]:
+    made = PrewarmedProcesses(LANDLOCK, "tests.referee.sealed_roles")
+    yield made
+    made.close()
+    assert not made._scratch.folder.exists()
+
+
+def noted(processes: PrewarmedProcesses, word: str, readable: tuple[str, ...] = (), gpu: bool = True) -> list[str]:
+    found = processes.ask("noted", word, readable, 10.0, 1 << 10, gpu)
+    assert found.end == SealedEnd()
+    assert found.data is not None
+    return msgspec.msgpack.decode(found.data, type=list[str])
+
+
+def folders(processes: PrewarmedProcesses) -> int:
+    """One for each process."""
+    return sum(path.name.isdigit() for path in processes._scratch.folder.iterdir())
+
+
+def until(processes: PrewarmedProcesses, count: int) -> None:
+    end = time.monotonic() + 10
+    while folders(processes) != count:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_each_task_has_a_process_of_its_own_that_is_prewarmed(processes: PrewarmedProcesses, tmp_path: Path) -> None:
+    processes.prewarm("noted", (), 5.0, 2)
+    processes.prewarm("noted", (str(tmp_path),), 5.0, 1)
+    until(processes, 3)
+    first, second, third = (noted(processes, word) for word in ("a", "b", "c"))
+    assert (first[1:], second[1:], third) == (["a"], ["b"], ["c"]), "the third starts when it is asked"
+    assert first[0].endswith(" False")
+    assert first[0] != second[0]
+    with_folder = noted(processes, "d", (str(tmp_path),))
+    assert (with_folder[0].endswith(" True"), with_folder[1:]) == (True, ["d"])
+    assert folders(processes) == 0
+
+
+def test_other_roles_and_processes_without_a_gpu_are_not_these(processes: PrewarmedProcesses) -> None:
+    processes.prewarm("noted", (), 5.0, 1)
+    assert noted(processes, "a", gpu=False) == ["a"]
+    assert processes.ask("echo", 1, (), 10.0, 9, True).data == b"\1"
+    assert len(noted(processes, "b")) == 2
+
+
+def test_one_that_has_waited_long_is_ended(processes: PrewarmedProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
+    processes.prewarm("noted", (), 5.0, 1)
+    monkeypatch.setattr(prewarmed, "USED_SECONDS", 0.0)
+    assert noted(processes, "a") == ["a"]
+    until(processes, 0)
+
+
+def test_those_that_nobody_asks_are_ended(processes: PrewarmedProcesses) -> None:
+    processes.prewarm("noted", (), 5.0, 3)
+    until(processes, 3)
+    processes.discard()
+    until(processes, 0)
+    assert noted(processes, "a") == ["a"]
+
+
+def test_an_answer_has_no_more_bytes_than_the_task_s(processes: PrewarmedProcesses) -> None:
+    processes.prewarm("noted", (), 1.0, 1)
+    assert processes.ask("noted", "a", (), 10.0, 3, True).data is None
+
+
+def test_its_time_begins_with_its_task(processes: PrewarmedProcesses) -> None:
+    processes.prewarm("hang", (), 0.3, 1)
+    until(processes, 1)
+    time.sleep(0.4)
+    began = time.monotonic()
+    found = processes.ask("hang", "a", (), 10.0, 3, True)
+    assert (found.data, found.end.late, found.how) == (None, True, "it was ended, being late")
+    assert 0.2 < time.monotonic() - began < 3
+
+
+# what a GPU's speeds start early
+
+
+class Prewarming:
+    """A device with so many free bytes. Notes what is started."""
+
+    def __init__(self, free: int) -> None:
+        spec = typical_device(Target.parse("cuda:90"))
+        self._device = Answered(encoded(DeviceAnswer(spec, 1e12, free)), SealedEnd(), "")
+        self.early: list[tuple[Any, ...]] = []
+        self.discarded = False
+
+    def ask(self, *words: Any, gpu: bool) -> Answered:
+        assert gpu
+        return self._device
+
+    def prewarm(self, *words: Any) -> None:
+        self.early.append(words)
+
+    def discard(self) -> None:
+        self.discarded = True
+
+
+def speeds_of(processes: Prewarming) -> GpuSpeeds:
+    speeds = GpuSpeeds()
+    speeds.start(processes)  # type: ignore[arg-type]
+    return speeds
+
+
+@pytest.mark.parametrize(
+    ("line", "content", "count"),
+    [("x: f32[2097152]", "normal", 5), ("x: f32[2097151]", "normal", 1), ("x: f32[2097152]", "author", 1)],
+)
+def test_authors_and_replays_are_prewarmed_as_many_as_are_asked(line: str, content: str, count: int) -> None:
+    """For large inputs that the referee makes, an author's process a seed."""
+    processes, case = Prewarming(ROOMY), parse_line(line)
+    speeds = speeds_of(processes)
+    case = msgspec.structs.replace(case, tensors=(msgspec.structs.replace(case.tensors[0], content=content),))
+    speeds.prewarm("/folder", case, 11.0)
+    assert processes.early == [("expect", ("/folder",), 300.0, count), ("replay", (), 11.0, 5)]
+    speeds.discard()
+    assert processes.discarded
+
+
+@pytest.mark.parametrize(("folder", "readable"), [("/folder", ("/folder",)), ("", ())])
+def test_timing_is_prewarmed_with_what_a_live_reference_may_read(folder: str, readable: tuple[str, ...]) -> None:
+    processes = Prewarming(ROOMY)
+    speeds_of(processes).prewarm_timing(folder)
+    assert processes.early == [("time", readable, 60.0, 3), ("replay", (), 60.0, 3)]
+
+
+def test_a_small_device_has_no_early_processes() -> None:
+    processes = Prewarming(ROOMY - 1)
+    speeds = speeds_of(processes)
+    speeds.prewarm("/folder", parse_line("x: f32[64]"), 11.0)
+    speeds.prewarm_timing("")
+    speeds.discard()
+    assert processes.early == []
+    assert not processes.discarded
