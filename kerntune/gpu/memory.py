@@ -153,8 +153,8 @@ class Source:
     far: bool = False
 
 
-def copies_allowed(gpu: Executor, inputs: int, held: int = 0) -> int:
-    """Bytes of device memory that copies of a call's storages may take; the call itself holds ``inputs`` bytes.
+def copies_allowed(gpu: Executor, inputs: int, held: int) -> int:
+    """Bytes of device memory that further copies of a call's storages may take; the call itself holds ``inputs`` bytes.
 
     A tenth of what the call holds, or a sixteenth of what is free where that is more; never more than a quarter of
     what is free. ``held`` are the bytes that such copies take already.
@@ -163,7 +163,7 @@ def copies_allowed(gpu: Executor, inputs: int, held: int = 0) -> int:
     return int(min(free * MEMORY_SHARE, max(inputs * COPY_SHARE, free * FREE_SHARE))) - held
 
 
-def keep_at_home(gpu: Executor, buffer: Buffer, inputs: int, held: int = 0) -> Source:
+def keep_at_home(gpu: Executor, buffer: Buffer, inputs: int, held: int) -> Source:
     """A copy of a buffer, for work in the buffer itself: on the device if it may be there, else in pinned memory of
     the host."""
     far = buffer.nbytes > copies_allowed(gpu, inputs, held)

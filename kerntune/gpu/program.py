@@ -171,4 +171,4 @@ def _found(before: Memory, storage: int) -> Source:
     left, source = before.buffer(0, storage), before.sources[storage]
     if source.home is None:
         return Source(left, shared=False)
-    return keep_at_home(before.gpu, left, before.inputs)
+    return keep_at_home(before.gpu, left, before.inputs, held=0)

@@ -149,10 +149,59 @@ def _values(text: str, shape: tuple[int, ...], item: str) -> tuple[float, ...]:
     return tuple(found)
 
 
-def content_of(given: TensorInput, seed: int) -> bytes:
+EXTREMES = {
+    "up": "is far above zero (a mean of 32 to 64 deviations)",
+    "down": "is far below zero (a mean of -32 to -64 deviations)",
+    "tiny": "is tiny (a deviation of 2**-12)",
+    "broad": "has a deviation of 4 to 8 and zeros, rows of them among others",
+    "wide": "has a deviation of 64 to 128",
+    "sparse": "is nearly constant but for one element of 64",
+}
+"""What numbers may be in contents that are judged beside the usual ones, and what a verdict says of them: where a sum
+of squares cancels, an epsilon counts, a clamp is reached, an exponential overflows, or what is left out shows."""
+
+SPARSE = 64
+"""One of so many elements is as declared, the others are 2**10 times nearer to zero, or what is nearest to it."""
+
+
+def extreme_forms(tensors: Sequence[TensorInput], chance: random.Random) -> list[tuple[str, ...]]:
+    """For each extreme content a key of :data:`EXTREMES` for each tensor, or nothing. Floats that vary have each
+    once, and others than their neighbours; distributions that are declared are ``sparse`` alone."""
+    varied = [i for i, t in enumerate(tensors) if t.varied]
+    floats = [i for i, t in enumerate(tensors) if t.content in ("normal", "uniform") and _spreads(t)]
+    order = [form for form in EXTREMES if form != "sparse"] if varied else []
+    chance.shuffle(order)
+    turns = [{i: order[(turn + k) % len(order)] for k, i in enumerate(varied)} for turn in range(len(order))]
+    turns += [dict.fromkeys(floats, "sparse")] if floats else []
+    return [tuple(turn.get(i, "") for i in range(len(tensors))) for turn in turns]
+
+
+def _spreads(given: TensorInput) -> bool:
+    """Whether drawn elements may be different numbers."""
+    return given.high != 0 if given.content == "normal" else given.low != given.high
+
+
+def sparse_centre(given: TensorInput) -> float:
+    """What most of ``sparse`` numbers are near to."""
+    return min(max(0.0, given.low), given.high) if given.content == "uniform" else given.low
+
+
+def same_everywhere(tensors: Sequence[TensorInput]) -> tuple[str, ...]:
+    """Of inputs that are declared as one number: no content tells whether a candidate reads them."""
+    numbers = ((t.name, t.low) for t in tensors if t.content in DISTRIBUTIONS and not _spreads(t))
+    return tuple(f"input {name} is {number:g} in every content, so it may be ignored" for name, number in numbers)
+
+
+def contents_of(tensors: Sequence[TensorInput], seed: int, forms: Sequence[str]) -> tuple[bytes, ...]:
+    """The bytes of each tensor for a seed, with its form of :func:`extreme_forms`; no forms for a usual content."""
+    return tuple(content_of(t, seed, form) for t, form in zip(tensors, forms or [""] * len(tensors), strict=True))
+
+
+def content_of(given: TensorInput, seed: int, form: str = "") -> bytes:
     """The bytes of a tensor's elements for a seed: no part of them repeats.
 
-    A ``varied`` normal's deviation is between 0.5 and 2, its mean between -0.5 and 0.5 times that.
+    A ``varied`` normal's deviation is between 0.5 and 2, its mean between -0.5 and 0.5 times that; ``form`` is a key of
+    :data:`EXTREMES`.
     """
     import numpy as np
 
@@ -169,25 +218,64 @@ def content_of(given: TensorInput, seed: int) -> bytes:
     else:
         deviation = 2 ** chance.uniform(-1, 1) if given.varied else given.high
         mean = chance.uniform(-0.5, 0.5) * deviation if given.varied else given.low
+        if form in _DEVIATIONS:
+            deviation, mean = 2 ** chance.uniform(*_DEVIATIONS[form]), 0.0
+        if form in ("up", "down"):
+            mean = chance.uniform(32, 64) * deviation * (1 if form == "up" else -1)
         numbers = chance.standard_normal(count) * deviation + mean
+    if form == "broad":
+        numbers[_zeros(given.shape, chance)] = 0
+    if form == "sparse":
+        nearest = sparse_centre(given)
+        few = chance.random(count) * SPARSE < 1
+        numbers = np.where(few, numbers, nearest + (numbers - nearest) * 2.0**-10)
     return bytes_of(numbers, given.dtype)
 
 
-POISONS = (0x7F, 0x7B, 0xFB, 0x3F)
-"""High bytes of what fills unwritten memory. With a low byte of :data:`LOW_BYTES` they are NaN, huge, hugely negative,
-and between 1 and 2, in float16, bfloat16, float32 and float64 alike."""
+DISTRIBUTIONS = ("normal", "uniform", "integers", "zeros")
+"""Contents that are drawn by a seed."""
+
+_DEVIATIONS = {"tiny": (-12.0, -12.0), "broad": (2.0, 3.0), "wide": (6.0, 7.0), "sparse": (0.0, 0.0)}
+"""Logarithms of the least and the largest, to base 2."""
+
+
+def _zeros(shape: Sequence[int], chance: np.random.Generator) -> np.ndarray:
+    """A quarter of the rows, or of a single row a quarter in one piece; and one of 16 elements elsewhere."""
+    import numpy as np
+
+    columns, count = shape[-1] if shape else 1, math.prod(shape)
+    zero = chance.random(count) < 1 / 16
+    if count == columns:
+        at = int(chance.integers(0, count - count // 4 + 1))
+        zero[at : at + count // 4] = True
+    else:
+        rows = zero.reshape(-1, columns)
+        rows[chance.permutation(len(rows))[: max(1, len(rows) // 4)]] = True
+    return np.flatnonzero(zero)
+
+
+POISONS = (0x7F, 0x7B, 0xFB, 0x3F, 0x00)
+"""High bytes of what fills unwritten memory: with a low byte of :data:`LOW_BYTES` NaN, huge, and hugely negative, in
+float16, bfloat16, float32 and float64 alike; ordinary numbers of both signs up to 2, of any bits; and zeros, as most
+new memory has them."""
 
 LOW_BYTES = range(0xF1, 0xFF)
 
 
 def poison_patterns(count: int) -> list[bytes]:
     """Eight bytes for each of so many replays, which fill what nothing has written. They are of all kinds of
-    :data:`POISONS`, in an order drawn anew: a maximum passes over NaN, a comparison over what is huge, and NaN that is
-    never stored may be what the reference has."""
+    :data:`POISONS`, in an order drawn anew: a maximum passes over NaN, a comparison over what is huge, NaN that is
+    never stored may be what the reference has, and ordinary numbers have no bits that a kernel could know them by."""
     chance = secrets.SystemRandom()
     kinds = [POISONS[i % len(POISONS)] for i in range(count)]
     chance.shuffle(kinds)
-    return [bytes(b for _ in range(4) for b in (chance.choice(LOW_BYTES), kind)) for kind in kinds]
+    return [b"".join(_unit(kind, chance) for _ in range(4)) for kind in kinds]
+
+
+def _unit(kind: int, chance: random.Random) -> bytes:
+    if kind == 0x3F:
+        return bytes((chance.randrange(256), chance.randrange(0x3C, 0x40) | chance.choice((0, 0x80))))
+    return bytes((chance.choice(LOW_BYTES), kind)) if kind else bytes(2)
 
 
 def rolled(content: bytes, distance: int) -> bytes:

@@ -12,8 +12,9 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ import msgspec
 
 from kerntune.base.device import Target
 from kerntune.base.formatting import format_bytes, visible
-from kerntune.base.recording import View
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.referee.candidate_speed import (
     AUTHOR_SECONDS,
@@ -32,9 +32,24 @@ from kerntune.referee.candidate_speed import (
     TimedPair,
     default_speeds,
 )
-from kerntune.referee.declared_inputs import content_of, parse_line, poison_patterns
+from kerntune.referee.declared_inputs import (
+    EXTREMES,
+    contents_of,
+    extreme_forms,
+    parse_line,
+    poison_patterns,
+    same_everywhere,
+)
+from kerntune.referee.errors_together import (
+    check_reference,
+    errors_of,
+    hardly_changed,
+    left_of,
+    together_of,
+    what_counts,
+    wrong_together,
+)
 from kerntune.referee.hostile_recording import (
-    ITEM_BYTES,
     MOST_BYTES,
     CheckedCall,
     check_outlines,
@@ -53,14 +68,13 @@ from kerntune.referee.layouts import (
 )
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import TOLD, Reason, Refusal
-from kerntune.referee.result_errors import ResultError, error_of, hardly_varies
+from kerntune.referee.result_errors import hardly_varies
 from kerntune.referee.sealed_process import Answered, folder_of
 from kerntune.referee.sealing import landlock_version
 from kerntune.referee.tasks import (
     CaseInputs,
     DescribeTask,
     ExpectAnswer,
-    ExpectedResult,
     ExpectedSeed,
     ExpectTask,
     RecordTask,
@@ -74,6 +88,7 @@ from kerntune.referee.verdicts import (
     TimedLaunch,
     Word,
     below_roofline,
+    bytes_that_must_move,
     together,
     word_of_change,
 )
@@ -177,7 +192,8 @@ class CandidateJudgement:
             call if isinstance(call, Refusal) else self._recorded(self._reference, case)
             for case, call in zip(cases, recorded, strict=True)
         ]
-        seeds = [[secrets.randbits(63) for _ in range(SEEDS)] for _ in cases]  # the candidate's processes are dead
+        drawn = SEEDS + len(EXTREMES)  # the candidate's processes are dead
+        seeds = [[secrets.randbits(63) for _ in range(drawn)] for _ in cases]
         shapes = [
             _refused(case.label, call) if isinstance(call, Refusal) else self._shape(case, call, other, drawn)
             for case, call, other, drawn in zip(cases, recorded, references, seeds, strict=True)
@@ -252,27 +268,35 @@ class CandidateJudgement:
         self._deadline = time.monotonic() + self._budget
         self._bench.speeds.prewarm_timing(folder_of(self._reference.path) if isinstance(reference, Refusal) else "")
         launches = tuple(TimedLaunch(visible(x.kernel[:MOST_NAME]), x.grid) for x in call.recording.launches)
+        forms: list[tuple[str, ...]] = [()] * SEEDS
+        if not (case.given or _by_author(case)):
+            forms += extreme_forms(case.tensors, secrets.SystemRandom())
         try:
-            expected, patterns, answers = self._evidence(case, call, seeds)
+            expected, patterns, answers = self._evidence(case, call, seeds, forms)
+            left = [left_of(call, x, answer) for x, answer in zip(expected, answers, strict=True)]
+            together = together_of(case, expected[:SEEDS])
             with ThreadPoolExecutor(self._workers) as threads:
-                left = [_left(call, x, answer) for x, answer in zip(expected, answers, strict=True)]
-                found = threads.map(lambda *one: list(self._errors(case, call, *one)), expected, patterns, left)
-                errors = tuple(e for each in found for e in each)
+                one = partial(errors_of, case, call, together)
+                found = list(threads.map(lambda *given: list(one(*given)), expected, patterns, left, forms))
+            errors = tuple(e for each in found[:SEEDS] for e in each)
+            wrong = [e for each in found for e in each if e.wrong] or list(wrong_together(case, together))
+            if not wrong and (why := hardly_changed(case, together)):
+                raise Refusal(Reason.DEGENERATE, why)
         except Refusal as exc:
             return _refused(case.label, exc, launches)
-        wrong = [e for e in errors if e.wrong]
         if wrong and all(e.unwritten for e in wrong):
             unwritten = Refusal(Reason.RESULT_UNWRITTEN, f"result {wrong[0].result}: {TOLD[Reason.RESULT_UNWRITTEN]}")
             return _refused(case.label, unwritten, launches)
         if wrong:
             text = f"result {wrong[0].result}: {wrong[0].wrong}" if wrong[0].result >= 0 else wrong[0].wrong
-            return ShapeResult(case.label, Word.WRONG, errors, text=text, launches=launches)
+            told = (*errors, *(e for e in wrong if e not in errors))
+            return ShapeResult(case.label, Word.WRONG, told, text=text, launches=launches)
         if empty := next((e for e in errors if not e.significant and e.size > 0), None):
             why = f"result {empty.result} may be off by {empty.rms_allowed:.0%} of its size, so it says nothing"
             return _refused(case.label, Refusal(Reason.DEGENERATE, why), launches)
         right = RightCandidate(
-            case, call, self._reference, reference, expected, tuple(left), all(x.repeatable for x in answers),
-            patterns, self._deadline,
+            case, call, self._reference, reference, expected[:SEEDS], tuple(left[:SEEDS]),
+            all(x.repeatable for x in answers[:SEEDS]), patterns[:SEEDS], self._deadline,
         )  # fmt: skip
         return self._timed(right, ShapeResult(case.label, Word.UNTIMED, errors, launches=launches))
 
@@ -282,62 +306,53 @@ class CandidateJudgement:
         return SEEDS if self._bench.speeds.on_gpu else 1
 
     def _evidence(
-        self, case: CaseInputs, call: CheckedCall, seeds: Sequence[int]
+        self, case: CaseInputs, call: CheckedCall, seeds: Sequence[int], forms: Sequence[Sequence[str]]
     ) -> tuple[tuple[ExpectedSeed, ...], list[bytes], list[ReplayAnswer]]:
         """What the reference computes, what fills unwritten memory, and what the candidate leaves: a list a seed.
         Where the referee makes the inputs and there is a GPU, both sides compute at the same time."""
-        patterns = poison_patterns(len(seeds))
+        patterns = [*poison_patterns(SEEDS), *poison_patterns(len(forms) - SEEDS)]
+        more = self._budget * (len(forms) - SEEDS) / SEEDS  # seconds, for extreme contents
+        ends = [self._deadline + (more if any(form) else 0.0) for form in forms]
         with ThreadPoolExecutor(2 * self._workers) as threads:
             contents: tuple[tuple[bytes, ...], ...] = ()
             if not (case.given or _by_author(case)):
-                contents = tuple(threads.map(lambda seed: tuple(content_of(t, seed) for t in case.tensors), seeds))
-            task = ExpectTask(self._reference, case, tuple(seeds), contents, self._bench.speeds.on_gpu)
+                contents = tuple(threads.map(partial(contents_of, case.tensors), seeds, forms))
             at_once = bool(contents) and self._workers > 1
             given = contents if at_once else ()
+            task = ExpectTask(self._reference, case, tuple(seeds[: len(forms)]), contents, self._bench.speeds.on_gpu)
             asked = [threads.submit(self._authors, one) for one in (task.by_seed() if at_once else (task,))]
-            early = [threads.submit(self._replayed, call, *one) for one in zip(given, patterns, strict=False)]
-            expected = tuple(seed for one in asked for seed in one.result().seeds)
-            if contents:
-                replace = msgspec.structs.replace
-                expected = tuple(replace(x, contents=c) for x, c in zip(expected, contents, strict=True))
-            _check_reference(expected)
-            if why := hardly_varies([_evidence(x) for x in expected]):
+            early = [threads.submit(self._replayed, call, *one) for one in zip(given, patterns, ends, strict=False)]
+            expected = self._expected(asked, task)
+            check_reference(expected)
+            if why := hardly_varies(what_counts(expected[:SEEDS])):
                 raise Refusal(Reason.DEGENERATE, why)
             check_outlines(call, expected)
             check_results(call, case, expected[0].results)
             if not at_once:
                 early = [
-                    threads.submit(self._replayed, call, x.contents, poison)
-                    for x, poison in zip(expected, patterns, strict=True)
+                    threads.submit(self._replayed, call, x.contents, poison, end)
+                    for x, poison, end in zip(expected, patterns, ends, strict=False)
                 ]
-            return expected, patterns, [one.result() for one in early]
+            answers = [one.result() for one in early[: len(expected)]]
+            return expected, patterns, answers
 
-    def _errors(
-        self, case: CaseInputs, call: CheckedCall, expected: ExpectedSeed, poison: bytes, left_in: Sequence[bytes]
-    ) -> Iterator[ResultError]:
-        """The errors of what one replay left in the wanted storages."""
-        after_of = dict(zip(call.wanted, left_in, strict=True))
-        for number, (view, want) in enumerate(zip(call.results, expected.results, strict=True)):
-            yield error_of(number, after_of[view.storage], view, want, case, poison)
-        for index, (given, storage) in enumerate(zip(case.tensors, call.inputs, strict=True)):
-            left = expected.changed[index] if index < len(expected.changed) else None
-            if storage is None:  # no launch reaches it, or so the recording says
-                if left is not None:
-                    text = f"it leaves input {given.name} as it is, which the reference changes"
-                    yield ResultError(-1, given.dtype, size=1.0, wrong=text)
-                continue
-            after, before = after_of[storage], expected.contents[index]
-            if left is None and after != before:
-                yield ResultError(-1, given.dtype, size=1.0, wrong=f"it changes input {given.name}")
-            elif left is not None:
-                view = View(storage, given.dtype, given.shape, given.strides)
-                found = error_of(-1, after, view, left, case, poison)
-                text = f"input {given.name}, which the reference changes: {found.wrong}" if found.wrong else ""
-                yield msgspec.structs.replace(found, wrong=text)
+    def _expected(self, asked: Sequence[Future[ExpectAnswer]], task: ExpectTask) -> tuple[ExpectedSeed, ...]:
+        """What the reference computes, with the contents; without those of extreme numbers where it fails for some."""
+        found: tuple[ExpectedSeed, ...] = ()
+        try:
+            for one in asked:
+                found += one.result().seeds
+        except Refusal:
+            if len(task.contents) <= SEEDS:
+                raise
+            usual = msgspec.structs.replace(task, seeds=task.seeds[:SEEDS], contents=task.contents[:SEEDS])
+            found = found[:SEEDS] if len(found) >= SEEDS else self._authors(usual).seeds
+        replace = msgspec.structs.replace
+        return tuple(replace(x, contents=c) for x, c in zip(found, task.contents, strict=False)) or found
 
-    def _replayed(self, call: CheckedCall, given: Sequence[bytes], poison: bytes) -> ReplayAnswer:
+    def _replayed(self, call: CheckedCall, given: Sequence[bytes], poison: bytes, end: float) -> ReplayAnswer:
         """What one replay leaves, in a process of its own that knows no other seed."""
-        seconds, gpu = max(1.0, self._deadline - time.monotonic()), self._bench.speeds.on_gpu
+        seconds, gpu = max(1.0, end - time.monotonic()), self._bench.speeds.on_gpu
         side = side_of(call, given, poison, binaries=gpu)
         sizes = [call.recording.storages[i].nbytes for i in call.wanted]
         most = sum(sizes) + 64 * len(call.recording.storages) + (1 << 20)
@@ -359,7 +374,7 @@ class CandidateJudgement:
 
     def _timed(self, right: RightCandidate, untimed: ShapeResult) -> ShapeResult:
         speeds, replace = self._bench.speeds, msgspec.structs.replace
-        untimed = replace(untimed, remarks=_constants(right.call))
+        untimed = replace(untimed, remarks=(*_constants(right.call), *same_everywhere(right.case.tensors)))
         try:
             timed = speeds.measure(right)
         except Refusal as exc:
@@ -389,45 +404,8 @@ def _with_times(untimed: ShapeResult, timed: TimedPair, right: RightCandidate) -
     return found
 
 
-def bytes_that_must_move(case: CaseInputs, call: CheckedCall) -> int:
-    """Bytes of inputs that have to come from memory once. A tensor that an index may choose from (one of its sizes is
-    what a declared index is below) needn't be read whole, so it doesn't count; nor do results, which may stay in the
-    cache until after the clock is read."""
-    chosen_from = {int(t.high) + 1 for t in case.tensors if t.content == "integers"}
-    return sum(
-        call.recording.storages[storage].nbytes
-        for given, storage in zip(case.tensors, call.inputs, strict=True)
-        if storage is not None and not chosen_from & set(given.shape)
-    )
-
-
-def _left(call: CheckedCall, expected: ExpectedSeed, answer: ReplayAnswer) -> tuple[bytes, ...]:
-    """What each wanted storage held after a replay."""
-    given = call.contents(expected.contents)
-    pairs = zip(call.wanted, answer.contents, strict=True)
-    return tuple(given[i] or b"" if after is None else after for i, after in pairs)
-
-
 def _by_author(case: CaseInputs) -> bool:
     return any(t.content == "author" for t in case.tensors)
-
-
-def _check_reference(seeds: Sequence[ExpectedSeed]) -> None:
-    """Whether the reference's results are of known dtypes, and lie alike for all seeds."""
-    layouts = {tuple((r.dtype, r.shape, r.strides, r.input) for r in _evidence(seed)) for seed in seeds}
-    if len(layouts) != 1:
-        raise Refusal(Reason.REFERENCE, "its results have other layouts for other numbers")
-    results = [r for seed in seeds for r in (*seed.results, *filter(None, seed.changed))]
-    unknown = sorted({r.dtype for r in results} - ITEM_BYTES.keys())
-    if results and not any(r.native for r in results):
-        raise Refusal(Reason.DEGENERATE, "no result of the reference has an element")
-    if unknown or not results:
-        raise Refusal(Reason.REFERENCE, f"its results are {', '.join(unknown) or 'none'}, which can't be judged")
-
-
-def _evidence(seed: ExpectedSeed) -> tuple[ExpectedResult, ...]:
-    """What the reference computes: its results, and inputs that it changes."""
-    return seed.results or tuple(c for c in seed.changed if c is not None)
 
 
 def _constants(call: CheckedCall) -> tuple[str, ...]:

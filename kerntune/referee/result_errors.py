@@ -10,7 +10,7 @@ is wrong if its root mean square error, or any one element's error, is beyond a 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -37,6 +37,9 @@ SMALLEST = {
 }  # fmt: skip
 """The smallest number above zero, by dtype."""
 
+LARGEST = {"float16": 65504.0, "bfloat16": 2.0**127 * (2 - 2.0**-7), "float32": 2.0**127 * (2 - 2.0**-23)}
+"""The largest number, of dtypes in which extreme contents may overflow."""
+
 RMS_FACTOR = 2.0
 """A result's root mean square error may be this many times what that explains. Other orders of sums and approximations
 of functions in ``benchmarks/judge`` stay within it; a float16 accumulator of 512 terms in steps of 16 is off by four
@@ -51,7 +54,22 @@ MOST_SUMS = 32.0
 is a guess by the inputs' sizes, and a long vector needn't be summed. A sum of 1,000 terms has the root of 1,000."""
 
 FEW = 64
-"""Of fewer elements the stock operator may be right by chance, and there is no typical one."""
+"""Of fewer elements the stock operator may be right by chance, and there is no typical one: those of all contents are
+taken together."""
+
+FEW_SUMS = 3.0
+"""So of fewer elements so many times :data:`MOST_SUMS` are added, and at least so many roundings as a sum in parts of
+:data:`PART` terms has, whose partial sums are added one after the other."""
+
+PART = 1024
+
+QUANTILES = (0.75, 0.9, 0.98)
+"""Beside the median: less than half of the elements may not be anything either."""
+
+EXTREME_FACTOR = 4.0
+"""For extreme contents, quantiles of the error may be this many times what :data:`RMS_FACTOR` is before elsewhere."""
+
+EXTREME_QUANTILES = (0.5, 0.75, 0.9)
 
 ELEMENT_FACTOR = 3.0
 """Roundings of its own size that an element may be off by beside: small elements are not excused by large ones."""
@@ -130,22 +148,29 @@ def longest_sum(case: CaseInputs, shape: Sequence[int]) -> int:
 
 
 def error_of(
-    number: int, content: bytes, view: View, expected: ExpectedResult, case: CaseInputs, poison: bytes
-) -> ResultError:
-    """How a result in a replay's storage differs from the expected one."""
+    number: int, content: bytes, view: View, expected: ExpectedResult, case: CaseInputs, poison: bytes,
+    usual: float = 0.0, extreme: float = 0.0, seen: Callable[..., None] | None = None,
+) -> ResultError:  # fmt: skip
+    """How a result in a replay's storage differs from the expected one. ``usual`` is the size that the result has in
+    most contents; ``extreme``: how wide limits are for inputs of extreme numbers, 0 for usual ones. What is compared
+    goes to ``seen``, too: dtype, elements found, expected and of the stock operator, terms of sums, whether extreme."""
     import numpy as np
 
     bits = taken(content, view)
-    if bits.size and _untouched(bits, len(content), view, poison):
-        return ResultError(number, view.dtype, wrong="nothing of it is written", unwritten=True)
     native = np.frombuffer(expected.native, f"<u{ITEM_BYTES[expected.dtype]}").reshape(expected.shape)
+    zeros = not any(poison) and not native.any()  # what nothing has written may be right
+    if bits.size and not zeros and _untouched(bits, len(content), view, poison):
+        return ResultError(number, view.dtype, wrong="nothing of it is written", unwritten=True)
     if view.dtype not in FLOAT_FORMATS:
         different = int(np.count_nonzero(bits != native))
         wrong = f"{different:,} of {bits.size:,} elements differ" if different else ""
         return ResultError(number, view.dtype, size=1.0, wrong=wrong)
     stock = numbers(native, view.dtype)
     exact = None if expected.wide is None else np.frombuffer(expected.wide, "<f8").reshape(expected.shape)
-    return _float_error(number, view.dtype, numbers(bits, view.dtype), exact, stock, longest_sum(case, view.shape))
+    found, terms = numbers(bits, view.dtype), longest_sum(case, view.shape)
+    if extreme:
+        return _extreme_error(number, view.dtype, found, exact, stock, terms, usual, extreme, seen)
+    return _float_error(number, view.dtype, found, exact, stock, terms, usual, seen)
 
 
 def difference_of(case: CaseInputs, call: CheckedCall, before: Mapping[int, bytes], after: Mapping[int, bytes]) -> str:
@@ -182,8 +207,9 @@ def _untouched(bits: np.ndarray, nbytes: int, view: View, poison: bytes) -> bool
 
 
 def _float_error(
-    number: int, dtype: str, found: np.ndarray, exact: np.ndarray | None, stock: np.ndarray, terms: int
-) -> ResultError:
+    number: int, dtype: str, found: np.ndarray, exact: np.ndarray | None, stock: np.ndarray, terms: int,
+    usual: float = 0.0, seen: Callable[..., None] | None = None,
+) -> ResultError:  # fmt: skip
     """Where the stock operator gives infinities or NaN, so must the result. Where nothing was computed in float64
     (``exact`` is None), the stock operator's own error isn't known: both sides may be off by what a sum explains."""
     import numpy as np
@@ -194,36 +220,35 @@ def _float_error(
     if not finite.all():
         odd |= ~finite & ~((found == stock) | (np.isnan(found) & np.isnan(stock)))
     if odd.any():
-        at = tuple(int(i) for i in np.argwhere(odd)[0])
-        wrong = f"{int(odd.sum()):,} elements are infinite or NaN where they must not be, or the other way round"
-        return ResultError(number, dtype, size=1.0, wrong=f"{wrong}, first at {list(at)}: {found[at]:.6g}")
+        return _not_finite(number, dtype, found, odd)
     if not finite.any():
         return ResultError(number, dtype)
     finite &= np.isfinite(exact)
     count = found.size
     if not finite.all():
         found, exact, stock = (x[finite] for x in (found, exact, stock))
+    if seen is not None:
+        seen(dtype, found, exact, stock, terms, False)
     error, own, magnitude = found - exact, stock - exact, np.abs(exact)
     np.abs(error, out=error)  # without another array: for large results, most of the time is its pages'
     np.abs(own, out=own)
-    size = _rms(magnitude)
+    size = rms_of(magnitude)
     if size == 0:
         wrong = "" if not error.any() else f"elements up to {error.max():.3g} where the reference has zeros"
         return ResultError(number, dtype, size=0.0, wrong=wrong)
-    accumulator = ROUNDOFF["float64" if dtype == "float64" else "float32"]
-    sums = math.sqrt(terms) * accumulator * size
-    if error.size >= FEW:
-        sums = min(sums, MOST_SUMS * max(_rms(own), ROUNDING_RMS * ROUNDOFF["float32"] * size))
+    sums = _roundings(dtype, terms, error.size, rms_of(own) / size) * size
+    if error.size < FEW:  # which may nearly cancel by chance
+        sums *= max(1.0, usual / size)
     sums *= 2 if alone else 1
-    least = SMALLEST[dtype]
-    rms_allowed = RMS_FACTOR * (max(_rms(own), ROUNDING_RMS * ROUNDOFF[dtype] * size) + sums + least)
-    allowed = magnitude * ROUNDOFF[dtype]
-    np.subtract(own, allowed, out=allowed)
-    beyond_rounding = max(0.0, float(allowed.max()))
-    worst_allowed = np.multiply(magnitude, ELEMENT_FACTOR * ROUNDOFF[dtype], out=allowed)
-    worst_allowed += WORST_FACTOR * (beyond_rounding + sums + least)
+    half = SMALLEST[dtype] / 2
+    rounding = math.hypot(ROUNDING_RMS * ROUNDOFF[dtype] * size, 3**-0.5 * half)
+    rms_allowed = RMS_FACTOR * (max(rms_of(own), rounding) + sums)
+    rounded = np.maximum(magnitude * ROUNDOFF[dtype], half)
+    beyond_rounding = max(0.0, float(np.subtract(own, rounded).max()))
+    worst_allowed = np.multiply(rounded, ELEMENT_FACTOR, out=rounded)
+    worst_allowed += WORST_FACTOR * (beyond_rounding + sums)
     beyond = error > worst_allowed
-    rms, worst = _rms(error), float(error.max())
+    rms, worst = rms_of(error), float(error.max())
     wrong = ""
     if beyond.any():
         most = int(np.argmax(error - worst_allowed))
@@ -234,32 +259,106 @@ def _float_error(
         )
     elif rms > rms_allowed:
         wrong = f"its error is {rms / size:.2g} of its size; {rms_allowed / size:.2g} is what rounding explains"
-    elif told := _typical_wrong(error, own, magnitude, ROUNDOFF[dtype], math.sqrt(terms) * accumulator, dtype):
+    elif told := quantiles_wrong(error, own, magnitude, sums_of(dtype, terms), dtype):
         wrong = told
     return ResultError(
         number, dtype, rms / size, rms_allowed / size, worst / size, float(np.max(worst_allowed)) / size, size, wrong
     )
 
 
-def _typical_wrong(
-    error: np.ndarray, own: np.ndarray, magnitude: np.ndarray, roundoff: float, sums: float, dtype: str
-) -> str:
-    """The same by the median of relative errors: beside a few large elements, a root mean square says nothing of all
-    others. Elements that are zero, or have fewer digits than the dtype's, don't count."""
+def _not_finite(number: int, dtype: str, found: np.ndarray, odd: np.ndarray) -> ResultError:
+    import numpy as np
+
+    at = tuple(int(i) for i in np.argwhere(odd)[0])
+    wrong = f"{int(odd.sum()):,} elements are infinite or NaN where they must not be, or the other way round"
+    return ResultError(number, dtype, size=1.0, wrong=f"{wrong}, first at {list(at)}: {found[at]:.6g}")
+
+
+def sums_of(dtype: str, terms: int) -> float:
+    """What a sum of so many terms may be off by at most, relative to the result."""
+    return math.sqrt(terms) * ROUNDOFF["float64" if dtype == "float64" else "float32"]
+
+
+def _roundings(dtype: str, terms: int, count: int, own: float) -> float:
+    """The same beside a stock operator that is off by ``own``. The length of a sum is a guess, so that bounds it."""
+    sums, most = sums_of(dtype, terms), _most_sums(own)
+    return min(sums, most if count >= FEW else FEW_SUMS * max(most, sums / math.sqrt(PART)))
+
+
+def _most_sums(own: float) -> float:
+    return MOST_SUMS * max(own, ROUNDING_RMS * ROUNDOFF["float32"])
+
+
+def quantiles_wrong(error: np.ndarray, own: np.ndarray, magnitude: np.ndarray, sums: float, dtype: str) -> str:
+    """The same by quantiles of relative errors: beside a few large elements, a root mean square says nothing of all
+    others. Elements that are zero, or have fewer digits than the dtype's, don't count.
+
+    Rounding to nearest is off by at most ``roundoff`` of an element, and evenly spread over an element's last place, so
+    the quantile q of its relative errors is at most q times that. Elements that are small since terms cancel may be off
+    by what a sum explains of those that aren't; a quarter of the elements is as large as that or larger.
+    """
     import numpy as np
 
     if magnitude.size > SAMPLED:
         some = np.random.default_rng().integers(0, magnitude.size, SAMPLED)
         error, own, magnitude = (x.reshape(-1)[some] for x in (error, own, magnitude))
-    full = magnitude > SMALLEST[dtype] / roundoff
+    full = magnitude > SMALLEST[dtype] / ROUNDOFF[dtype]
     if np.count_nonzero(full) < FEW:
         return ""
-    typical, stock = (float(np.median(e[full] / magnitude[full])) for e in (error, own))
-    explained = max(stock, ROUNDING_RMS * roundoff)
-    allowed = RMS_FACTOR * (explained + min(sums, MOST_SUMS * max(stock, ROUNDING_RMS * ROUNDOFF["float32"])))
-    if typical <= allowed:
-        return ""
-    return f"half of its elements are off by {typical:.2g} of their size; {allowed:.2g} is what rounding explains"
+    error, own, magnitude = (x[full] for x in (error, own, magnitude))
+    relative = own / magnitude
+    middle = float(np.median(relative))
+    sums = min(sums, _most_sums(middle))
+    allowed = RMS_FACTOR * (max(middle, ROUNDING_RMS * ROUNDOFF[dtype]) + sums)
+    if (typical := float(np.median(error / magnitude))) > allowed:
+        return f"half of its elements are off by {typical:.2g} of their size; {allowed:.2g} is what rounding explains"
+    cancelled = RMS_FACTOR * sums * float(np.quantile(magnitude, 0.75))
+    beyond = np.quantile(np.maximum(error - cancelled, 0.0) / magnitude, QUANTILES)
+    for share, found, stock in zip(QUANTILES, beyond, np.quantile(relative, QUANTILES), strict=True):
+        allowed = RMS_FACTOR * (max(float(stock), share * ROUNDOFF[dtype]) + sums)
+        if found > allowed:
+            return (
+                f"{1 - share:.0%} of its elements are off by {found:.2g} of their size or more; {allowed:.2g} is "
+                "what rounding explains"
+            )
+    return ""
+
+
+def _extreme_error(
+    number: int, dtype: str, found: np.ndarray, exact: np.ndarray | None, stock: np.ndarray, terms: int, usual: float,
+    factor: float, seen: Callable[..., None] | None,
+) -> ResultError:  # fmt: skip
+    """Of extreme inputs. Where the reference isn't finite in its dtype, or in float64, nothing is demanded: it may
+    overflow inside where a candidate needn't; nor beyond half of the largest number, where either side's rounding
+    decides. ``usual``: what is small beside usual contents' size may be off by what
+    a sum explains of that, as 1 + erf(x) is for large negative x."""
+    import numpy as np
+
+    exact = stock if exact is None else exact
+    finite = np.isfinite(stock) & np.isfinite(exact) & (np.abs(exact) <= LARGEST.get(dtype, math.inf) / 2)
+    odd = finite & ~np.isfinite(found)
+    if odd.any():
+        return _not_finite(number, dtype, found, odd)
+    if not finite.any():
+        return ResultError(number, dtype)
+    found, exact, stock = (x[finite] for x in (found, exact, stock))
+    if seen is not None:
+        seen(dtype, found, exact, stock, terms, True)
+    error, own, magnitude = np.abs(found - exact), np.abs(stock - exact), np.abs(exact)
+    size, half = max(rms_of(magnitude), SMALLEST[dtype]), SMALLEST[dtype] / 2
+    if error.size < FEW:
+        kinds = [("its error is", rms_of(error), rms_of(own), size)]
+    else:
+        each = [np.quantile(x, EXTREME_QUANTILES) for x in (error, own, magnitude)]
+        names = [f"{1 - share:.0%} of its elements are off by" for share in EXTREME_QUANTILES]
+        kinds = list(zip(names, *(map(float, x) for x in each), strict=True))
+    for name, off, stocks, large in kinds:
+        sums = _roundings(dtype, terms, error.size, stocks / max(large, half)) * max(large, usual)
+        allowed = factor * (max(stocks, ROUNDOFF[dtype] * large, half) + sums)
+        if off > allowed:
+            wrong = f"{name} {off:.2g} where {large:.2g} is the size; {allowed:.2g} is what rounding explains"
+            return ResultError(number, dtype, off / size, allowed / size, size=size, wrong=wrong)
+    return ResultError(number, dtype, size=size)
 
 
 SQUARABLE = 2.0**-400
@@ -267,7 +366,8 @@ SQUARABLE = 2.0**-400
 float64's own."""
 
 
-def _rms(x: np.ndarray) -> float:
+def rms_of(x: np.ndarray) -> float:
+    """Root mean square of numbers from 0 on."""
     import numpy as np
 
     top = float(np.max(x, initial=0.0))
@@ -286,7 +386,7 @@ def hardly_varies(seeds: Sequence[Sequence[ExpectedResult]]) -> str:
 
     for number, results in enumerate(zip(*seeds, strict=True)):
         dtype = results[0].dtype
-        arrays = [_wide(r) for r in results]
+        arrays = [numbers_of(r) for r in results]
         if not arrays[0].size:
             continue
         slack = 4 * ROUNDOFF.get(dtype, 0.0)
@@ -300,7 +400,8 @@ def hardly_varies(seeds: Sequence[Sequence[ExpectedResult]]) -> str:
     return ""
 
 
-def _wide(result: ExpectedResult) -> np.ndarray:
+def numbers_of(result: ExpectedResult) -> np.ndarray:
+    """A reference's result, in float64 where it was computed so."""
     import numpy as np
 
     if result.wide is not None:

@@ -11,8 +11,10 @@ from enum import Enum
 import msgspec
 
 from kerntune.base.stats import Estimate
+from kerntune.referee.hostile_recording import CheckedCall
 from kerntune.referee.reasons import Reason
 from kerntune.referee.result_errors import ResultError
+from kerntune.referee.tasks import CaseInputs
 
 
 class Word(str, Enum):
@@ -133,3 +135,15 @@ class CandidateVerdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     def exit_code(self) -> int:
         """Of the command."""
         return EXIT_CODES[self.word]
+
+
+def bytes_that_must_move(case: CaseInputs, call: CheckedCall) -> int:
+    """Bytes of inputs that have to come from memory once. A tensor that an index may choose from (one of its sizes is
+    what a declared index is below) needn't be read whole, so it doesn't count; nor do results, which may stay in the
+    cache until after the clock is read."""
+    chosen_from = {int(t.high) + 1 for t in case.tensors if t.content == "integers" and t.dtype != "bool"}
+    return sum(
+        call.recording.storages[storage].nbytes
+        for given, storage in zip(case.tensors, call.inputs, strict=True)
+        if storage is not None and not chosen_from & set(given.shape)
+    )

@@ -178,7 +178,7 @@ class FirstLaunches:
             return ""
         used = sum(2 * recording.storages[i].nbytes + guards_bytes() for i in used_storages(recording))
         need = (0 if self._isolation.ready else CONTEXT_BYTES) + STAGING_BYTES + used
-        allowed = copies_allowed(self._isolation.gpu, self._memory.inputs)
+        allowed = copies_allowed(self._isolation.gpu, self._memory.inputs, held=0)
         if need > allowed:
             return f"it needs {need >> 20} MiB more of device memory, of which tuning may take {allowed >> 20} MiB"
         return ""

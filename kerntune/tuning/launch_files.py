@@ -271,8 +271,8 @@ def load_kernel(name: str) -> tuple[Any, ModuleType]:
 
     :class:`UsageError` where there is none.
     """
-    place, colon, attribute = name.rpartition(":")
-    if not colon or not place or not attribute:
+    place, _, attribute = name.rpartition(":")
+    if not place or not attribute:
         raise UsageError(f"{name!r}: name a kernel as package.module:kernel or path/to/file.py:kernel")
     module = _module(place)
     try:

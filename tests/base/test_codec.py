@@ -301,3 +301,15 @@ def test_why_a_file_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(codec, "_whole", refuse)
     assert why(file) == "file: can't be read (Input/output error)"
+
+
+@pytest.mark.parametrize(
+    ("schema", "newer"),
+    [
+        ("test.thing/3", True), ("test.thing/99999999", True), ("test.thing/999999999", False), ("test.thing/2", False),
+        ("test.thing/1", False), ("test.other/3", False), ("test.thing/x", False), ("test.thing/³", False), ("", False),
+    ],
+)  # fmt: skip
+def test_a_later_version_of_the_same_kind_is_newer(schema: str, newer: bool) -> None:
+    assert codec.is_newer(json.dumps({"schema": schema, "more": 1}).encode(), SCHEMA) is newer
+    assert not codec.is_newer(json.dumps({"schema": schema}).encode()[:-1], SCHEMA)

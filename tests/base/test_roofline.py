@@ -52,3 +52,11 @@ def test_bits_of_a_dtype_are_torchs(name: str) -> None:
     """Of whole bytes: torch holds integers of fewer bits in one each."""
     own = re.fullmatch(r"u?int([1-7])", name)
     assert bits_of(name) == (int(own[1]) if own else getattr(torch, name).itemsize * 8)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bits"),
+    [("quint4x2", 2), ("bits", 8), ("", 8), ("a" * 39 + "4", 4), ("a" * 40 + "4", 8), ("float6_e2m3fn", 6)],
+)
+def test_an_unknown_dtype_has_the_bits_that_its_name_says(dtype: str, bits: int) -> None:
+    assert bits_of(dtype) == bits

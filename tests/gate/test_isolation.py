@@ -138,7 +138,7 @@ def test_a_process_that_has_its_context_needs_no_room_for_another(
     with project.run(isolated=True) as run:
         run.judge(lambda: scale(tuned(32, 64)))
         room = launches_module.CONTEXT_BYTES + launches_module.STAGING_BYTES
-        monkeypatch.setattr(launches_module, "copies_allowed", lambda *given: room)
+        monkeypatch.setattr(launches_module, "copies_allowed", lambda *given, held: room)
         run.judge(lambda: scale(tuned(128, 256)), node="tests/test_scale.py::test_other")
     assert {"128", "256"} <= set(launched)
 

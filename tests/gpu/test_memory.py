@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -16,7 +17,9 @@ from kerntune.errors import MeasurementError
 from kerntune.gpu.memory import (
     Memory,
     Source,
+    copies_allowed,
     in_place_storages,
+    keep_at_home,
     make_source,
     require_memory,
     used_storages,
@@ -55,6 +58,36 @@ def test_uses(
 ) -> None:
     a = using(*launches)
     assert (used_storages(a), written_storages(a), in_place_storages(a)) == (used, written, in_place)
+
+
+@pytest.mark.parametrize(
+    ("free", "inputs", "held", "allowed"),
+    [
+        (1600, 0, 0, 100),
+        (1600, 2000, 0, 180),
+        (1600, 10_000, 0, 400),
+        (1500, 0, 100, 0),
+        (1540, 2000, 60, 120),
+        (0, 2000, 0, 0),
+    ],
+    ids=["of free", "of inputs", "most", "all held", "some held", "full"],
+)
+def test_copies_may_take_a_share_of_what_the_call_holds_or_of_what_is_free(
+    free: int, inputs: int, held: int, allowed: int
+) -> None:
+    copied: list[Any] = []
+    gpu: Any = SimpleNamespace(
+        free_bytes=lambda: free,
+        allocate=lambda nbytes: ("device", nbytes),
+        allocate_host=lambda nbytes: ("host", nbytes),
+        copy=lambda *given: copied.append(given),
+    )
+    assert copies_allowed(gpu, inputs, held) == allowed
+    for nbytes, where in (allowed, "device"), (allowed + 1, "host"):
+        home: Any = SimpleNamespace(nbytes=nbytes)
+        source: Any = Source((where, nbytes), shared=False, home=home, far=where == "host")  # type: ignore[arg-type]
+        assert keep_at_home(gpu, home, inputs, held) == source
+        assert copied.pop() == ((where, nbytes), home)
 
 
 def test_an_empty_launch_writes_nothing() -> None:

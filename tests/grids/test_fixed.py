@@ -33,6 +33,8 @@ def test_no_choice_says_what_there_is() -> None:
         GridError, match=r"no grid was computed for BLOCK=32, SPLIT=1, n=5; .*BLOCK=64, SPLIT=1; BLOCK=128"
     ):
         CHOSEN({"BLOCK": 32, "SPLIT": 1, "n": 5})
+    with pytest.raises(GridError, match=r"no grid was computed for BLOCK=64, n=5; "):
+        CHOSEN({"BLOCK": 64, "n": 5})
 
 
 def test_an_undecided_choice_must_be_bound_first() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 
@@ -9,12 +11,16 @@ from kerntune.errors import UsageError
 from kerntune.gpu.compare import decode_floats
 from kerntune.gpu.number_formats import FLOAT_FORMATS, values
 from kerntune.referee.declared_inputs import (
+    EXTREMES,
     bytes_of,
     content_of,
+    contents_of,
     drawn_distance,
+    extreme_forms,
     parse_line,
     poison_patterns,
     rolled,
+    same_everywhere,
 )
 from kerntune.referee.tasks import PlainArgument, TensorAt, TensorInput
 
@@ -153,6 +159,8 @@ def test_seeds_and_names_give_other_numbers_and_no_part_repeats() -> None:
     long = parse_line("gradient_of_weights: f32[9]; gradient_of_weights_2: f32[9]").tensors
     assert content_of(long[0], 1) != content_of(long[1], 1)
     assert len(np.unique(floats(x, 1))) > 4090
+    one, other = parse_line("projection_weight_a: f32[64]; projection_weight_b: f32[64]").tensors
+    assert content_of(one, 1) != content_of(other, 1)
 
 
 @pytest.mark.parametrize("dtype", ["f8e4m3", "f8e5m2"])
@@ -206,12 +214,82 @@ def test_rolled_content_begins_later() -> None:
 
 
 def test_poison_has_eight_bytes_of_each_kind_in_an_order_that_is_drawn() -> None:
-    """The kind is the high byte of each pair."""
-    drawn = [poison_patterns(5) for _ in range(40)]
+    """The kind is the high byte of each pair; of ordinary numbers that is drawn, too."""
+    drawn = [poison_patterns(5) for _ in range(100)]
+    ordinary = {0x3C, 0x3D, 0x3E, 0x3F, 0xBC, 0xBD, 0xBE, 0xBF}
+    low, high = set[int](), set[int]()
     for patterns in drawn:
         assert {len(p) for p in patterns} == {8}
-        kinds = sorted(p[1] for p in patterns)
-        assert kinds == sorted([0x7F, 0x7B, 0xFB, 0x3F, 0x7F])
-        assert all(p[1::2] == p[1:2] * 4 and {*p[::2]} <= {*range(0xF1, 0xFF)} for p in patterns)
-    assert len({tuple(p[1] for p in patterns) for patterns in drawn}) > 5
-    assert {b for patterns in drawn for p in patterns for b in p[::2]} == {*range(0xF1, 0xFF)}
+        known = [p for p in patterns if p[1] in (0x7F, 0x7B, 0xFB)]
+        assert sorted(p[1] for p in known) == [0x7B, 0x7F, 0xFB]
+        assert all(p[1::2] == p[1:2] * 4 and {*p[::2]} <= {*range(0xF1, 0xFF)} for p in known)
+        (other,) = (p for p in patterns if p not in known and any(p))
+        low, high = low | {*other[::2]}, high | {*other[1::2]}
+        assert bytes(8) in patterns
+    assert (high, len(low) > 150) == (ordinary, True)
+    assert len({tuple(p[1] for p in patterns) for patterns in drawn}) > 20
+    assert {b for patterns in drawn for p in patterns if p[1] in (0x7F, 0x7B, 0xFB) for b in p[::2]} == {
+        *range(0xF1, 0xFF)
+    }
+
+
+def extreme(text: str, form: str, seed: int = 1) -> np.ndarray:
+    given = tensor(text)
+    return decode_floats(content_of(given, seed, form), given.dtype).reshape(given.shape)
+
+
+def test_extreme_numbers() -> None:
+    for seed in range(4):
+        for form, sign in (("up", 1), ("down", -1)):
+            x = extreme("f32[20000]", form, seed)
+            assert 31 < sign * x.mean() / x.std() < 65
+            assert 0.45 < x.std() < 2.1
+        assert extreme("f32[20000]", "tiny", seed).std() == pytest.approx(2**-12, rel=0.05)
+        assert 60 < extreme("f32[20000]", "wide", seed).std() < 132
+        broad = extreme("f32[40,500]", "broad", seed)
+        assert np.count_nonzero(~broad.any(1)) == 10
+        assert 3.8 < broad[broad != 0].std() < 8.3
+        assert 0.04 < np.mean(broad[broad.any(1)] == 0) < 0.09
+        assert 0.2 < np.mean(extreme("f32[20000]", "broad", seed) == 0) < 0.35
+    assert np.count_nonzero(~extreme("f16[2,70]", "broad").any(1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "nearest"), [("", 0.0), ("normal(3, 2)", 3.0), ("uniform(-2, 1)", 0.0), ("uniform(0.5, 1)", 0.5)]
+)
+def test_sparse_numbers_are_near_one_number_but_for_a_few(content: str, nearest: float) -> None:
+    x, usual = extreme(f"f64[20000] {content}", "sparse"), extreme(f"f64[20000] {content}", "")
+    far = np.abs(x - nearest) > 0.02
+    assert 150 < np.count_nonzero(far) < 400
+    if "uniform" in content:
+        assert usual.min() - 1e-3 < x.min()
+        assert x.max() < usual.max() + 1e-3
+
+
+def test_each_tensor_has_each_extreme_form_once_and_its_neighbours_others() -> None:
+    line = "x: f16[8]; i: i64[8] < 3; y: f32[8]; u: f32[8] uniform(0, 1); c: f32[8] normal(1, 0); z: f32[8] zeros"
+    forms = extreme_forms(parse_line(line).tensors, random.Random(3))
+    assert [{f[n] for f in forms} for n in (0, 2)] == [{*EXTREMES}] * 2
+    assert len(forms) == 6
+    assert all(f[0] != f[2] for f in forms[:5])
+    assert forms[5] == ("sparse", "", "sparse", "sparse", "", "")
+    assert {f[3:] for f in forms[:5]} == {("", "", "")}
+    assert extreme_forms(parse_line("u: f32[8] uniform(2, 2); i: i64[8] < 3").tensors, random.Random(3)) == []
+
+
+def test_a_content_is_of_the_forms_that_are_asked_for() -> None:
+    tensors = parse_line("x: f32[800]; y: f32[800]").tensors
+    assert contents_of(tensors, 5, ()) == tuple(content_of(t, 5) for t in tensors)
+    x, y = (np.frombuffer(c, "<f4") for c in contents_of(tensors, 5, ("up", "tiny")))
+    assert x.mean() > 10
+    assert np.abs(y).max() < 0.01
+
+
+def test_inputs_that_are_one_number_are_named() -> None:
+    line = "a: f32[8] zeros; b: f32[8] normal(1, 0); c: i64[8] in 4..4; d: f32[8] uniform(2, 2); i: i64[8] < 1"
+    told = same_everywhere(
+        parse_line(f"{line}; x: f32[8]; j: i64[8] < 2; k: i64[1] = [3]; u: f32[8] uniform(0, 1)").tensors
+    )
+    assert [text.split(" in every")[0] for text in told] == [
+        "input a is 0", "input b is 1", "input c is 4", "input d is 2", "input i is 0"
+    ]  # fmt: skip

@@ -12,17 +12,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
-from benchmarks.judge.cases import Case, honest_cases
+from benchmarks.judge.cases import Case, exploit_cases, honest_cases
 from kerntune.base.device import Target, typical_device
 from kerntune.base.recording import Storage, Zeros
 from kerntune.errors import UsageError
 from kerntune.gpu.number_formats import FLOAT_FORMATS, values
 from kerntune.gpu.script import Rule, Script
 from kerntune.gpu.scripted import FakeGpu
-from kerntune.referee import declared_inputs, judgement
+from kerntune.referee import declared_inputs, errors_together, judgement, verdicts
 from kerntune.referee.candidate_speed import NoSpeeds, ScriptedSpeeds, Speeds
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.judgement import Bench, judge
@@ -272,13 +273,13 @@ def test_the_order_of_processes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -
         judgement.secrets, "randbits", lambda bits: (steps.append("seed") if bits > 1 else None, drawn(bits))[1]
     )
     judge(f"{CORPUS}/honest.py::add", ADD, [LINE, "x: f32[64]; y: f32[64]"], bench=bench)
-    one = ["expect", *["replay"] * 5]
-    assert steps == [*["record"] * 4, *["seed"] * 2 * 5, *one, *one]
+    one = ["expect", *["replay"] * (5 + 6)]
+    assert steps == [*["record"] * 4, *["seed"] * 2 * (5 + 6), *one, *one]
     own = (str(CORPUS),)
     assert (limits["record"], limits["expect"]) == ((own, 120.0, 1 << 28), (own, 300.0, 1 << 32))
     readable, seconds, most = limits["replay"]
     assert (readable, most) == ((), 3 * 4 * 64 + 3 * 64 + (1 << 20))
-    assert 5 < seconds < 15
+    assert 15 < seconds < 27
 
 
 @pytest.mark.slow
@@ -403,9 +404,9 @@ def test_what_a_recorder_that_gave_no_call_is_refused_for(answered: Answered, re
 def test_a_reference_without_numbers_is_no_evidence(natives: tuple[bytes, ...], reason: Reason, told: str) -> None:
     results = tuple(ExpectedResult("float32", (len(x) // 4,), (1,), x) for x in natives)
     with pytest.raises(Refusal) as refused:
-        judgement._check_reference([ExpectedSeed((), results), ExpectedSeed((), results)])
+        errors_together.check_reference([ExpectedSeed((), results), ExpectedSeed((), results)])
     assert (refused.value.reason, str(refused.value)) == (reason, told)
-    judgement._check_reference([ExpectedSeed((), (*results, ExpectedResult("float32", (1,), (1,), b"1234")))])
+    errors_together.check_reference([ExpectedSeed((), (*results, ExpectedResult("float32", (1,), (1,), b"1234")))])
 
 
 def test_what_must_move_are_inputs_that_are_read_whole() -> None:
@@ -413,7 +414,10 @@ def test_what_must_move_are_inputs_that_are_read_whole() -> None:
     case = parse_line("i: i64[40] < 100; table: f16[100,48]; w: f32[48]; u: f32[7]")
     storages = tuple(Storage(n, "float32", Zeros()) for n in (320, 9600, 192))
     call = SimpleNamespace(recording=SimpleNamespace(storages=storages), inputs=(0, 1, 2, None))
-    assert judgement.bytes_that_must_move(case, call) == 320 + 192  # type: ignore[arg-type]
+    assert verdicts.bytes_that_must_move(case, call) == 320 + 192  # type: ignore[arg-type]
+    flags = msgspec.structs.replace(case.tensors[0], dtype="bool", high=99.0)
+    case = msgspec.structs.replace(case, tensors=(flags, *case.tensors[1:]))
+    assert verdicts.bytes_that_must_move(case, call) == 320 + 9600 + 192  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -439,7 +443,8 @@ def test_poison_is_of_every_kind_in_every_float_format() -> None:
         assert any(np.isnan(v).all() for v in found)
         assert any((v > 50_000).all() for v in found)
         assert any((v < -50_000).all() for v in found)
-        assert any(((v >= 1) & (v <= 2)).all() for v in found)
+        assert any((v != 0).all() and (np.abs(v) <= 2).all() for v in found)
+        assert any((v == 0).all() for v in found)
 
 
 @pytest.mark.parametrize(
@@ -453,3 +458,94 @@ def test_poison_is_of_every_kind_in_every_float_format() -> None:
 def test_poison_is_seen_whatever_a_kernel_passes_over(bench: Bench, name: str, reference: str, line: str) -> None:
     held_out = f"{CORPUS}/held_out_references.py::{reference}"
     assert judged(bench, f"exploits/held_out.py::{name}", line, held_out).word is Word.WRONG
+
+
+ATTEMPTS = {case.name: case for case in exploit_cases()}
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "told"),
+    [
+        ("biased_rounding", Word.WRONG, "smaller in magnitude"),
+        ("no_clamp", Word.WRONG, "there x"),
+        ("no_zero_guard", Word.WRONG, "infinite or NaN"),
+        ("no_epsilon", Word.WRONG, "there x"),
+        ("naive_variance", Word.WRONG, "there x is far"),
+        ("twin", Word.WRONG, "off by more"),
+        ("no_step", Word.REFUSED, "input p changes by less than what it may be off by"),
+    ],
+)
+def test_what_usual_numbers_do_not_tell(bench: Bench, name: str, word: Word, told: str) -> None:
+    verdict = judge(*ATTEMPTS[name].files, ATTEMPTS[name].inputs, bench=bench)
+    assert verdict.word is word
+    assert told in verdict.shapes[0].text
+
+
+def test_what_is_left_out_shows_where_few_numbers_are_large(bench: Bench, tmp_path: Path) -> None:
+    """A mean over 15 of 16 columns, of numbers that are declared as above zero."""
+    (tmp_path / "r.py").write_text("def r(x): return x.mean(-1)")
+    text = """
+@triton.jit
+def k(x, o, n, some, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    v = tl.load(x + row * n + at, mask=at < some, other=0.0).to(tl.float32)
+    tl.store(o + row, (tl.sum(v, 0) / some).to(o.dtype.element_ty))
+
+def f(x):
+    o = torch.empty(x.shape[0], dtype=x.dtype, device=x.device)
+    k[(x.shape[0],)](x, o, x.shape[1], x.shape[1] * SHARE // 16, BLOCK=4096)
+    return o
+"""
+    for share, word in ((16, Word.UNTIMED), (15, Word.WRONG)):
+        made = candidate(tmp_path, text.replace("SHARE", str(share)))
+        verdict = judge(made, f"{tmp_path}/r.py::r", "x: bf16[64,4096] uniform(0, 1)", bench=bench)
+        assert verdict.word is word, verdict.shapes[0].text
+    assert "nearly constant" in verdict.shapes[0].text
+
+
+def test_inputs_that_are_one_number_are_told(speeds: Bench, tmp_path: Path) -> None:
+    line = "x: f32[300]; y: f32[300] zeros"
+    remarks = judged(speeds, "honest.py::add", line).shapes[0].remarks
+    assert "input y is 0 in every content, so it may be ignored" in remarks
+    assert not any("every content" in r for r in judged(speeds, "honest.py::add").shapes[0].remarks)
+
+
+@pytest.mark.parametrize("far", [2, 20])
+def test_a_reference_that_fails_for_extreme_numbers_is_asked_for_usual_ones(
+    bench: Bench, tmp_path: Path, far: int
+) -> None:
+    text = f"""
+def r(x, y):
+    if x.abs().max() > {far}:
+        raise ValueError("too far")
+    return x + y
+"""
+    (tmp_path / "r.py").write_text(text)
+    verdict = judge(f"{CORPUS}/honest.py::add", f"{tmp_path}/r.py::r", LINE, bench=bench)
+    assert verdict.reason is (Reason.REFERENCE if far == 2 else None)
+
+
+def test_an_input_that_a_reference_changes_may_stay_as_it_is_for_extreme_numbers(bench: Bench) -> None:
+    """Its steps are less than half of its last place there, or it is clamped there alone."""
+    for name, line in (("sgd_", "p: bf16[300]; g: bf16[300]; lr = 0.1"), ("relu_", "x: f32[300] uniform(-1, 1)")):
+        verdict = judged(bench, f"honest.py::{name}", line, f"{CORPUS}/references.py::{name}")
+        assert verdict.word is Word.UNTIMED, verdict.shapes[0].text
+
+
+def test_a_clamp_in_place_that_usual_numbers_do_not_reach(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "r.py").write_text("def r(x): return x.clamp_(-20, 20)")
+    text = """
+@triton.jit
+def k(x, n, LEAST: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + at, mask=at < n)
+    tl.store(x + at, tl.minimum(tl.maximum(v, LEAST), 20.0), mask=at < n)
+
+def f(x):
+    k[(2,)](x, x.numel(), LEAST=-LIMIT, BLOCK=256)
+    return x
+"""
+    for limit, word in ((20, Word.UNTIMED), (1000, Word.WRONG)):
+        made = candidate(tmp_path, text.replace("LIMIT", f"{limit}.0"))
+        verdict = judge(made, f"{tmp_path}/r.py::r", "x: f32[300]", bench=bench)
+        assert verdict.word is word, verdict.shapes[0].text

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from kerntune.base.device import Target
 from kerntune.base.stats import Estimate
 from kerntune.errors import MeasurementError, UsageError
-from kerntune.referee import judgement
+from kerntune.referee import errors_together, judgement, verdicts
 from kerntune.referee.candidate_speed import NoSpeeds, RightCandidate, Speeds, TimedPair
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.hostile_recording import CheckedCall, checked
@@ -130,19 +130,21 @@ def test_what_each_process_is_asked(
         ("record", (references,), 120.0, 1 << 28, False),
         ("expect", (references,), 300.0, 1 << 32, False),
         *[replay] * 5,
+        *[("replay", (), 15.0 + 12.0, *replay[3:])] * 6,
     ]
     recorded, reference, expect, *replays = steps.tasks
     assert (recorded.source.name, reference.source.name, expect.source.name) == ("f", "add", "add")
     assert (recorded.target, recorded.binaries, expect.gpu) == (TARGET, False, False)
-    assert expect.seeds == tuple(2**63 - i for i in range(1, 6))
-    assert [(x.side.contents[:2], x.seconds, x.gpu) for x in replays] == [(c, 10.0, False) for c in expect.contents]
-    assert len({x.side.poison for x in replays}) == 5
+    assert expect.seeds == tuple(2**63 - i for i in range(1, 12))
+    assert [(x.side.contents[:2], x.gpu) for x in replays] == [(c, False) for c in expect.contents]
+    assert [x.seconds for x in replays] == [10.0] * 5 + [10.0 + 10.0 * 6 / 5] * 6
+    assert len({x.side.poison for x in replays[:5]}) == 5
     right = speeds.right
     assert (right.deadline, right.repeatable, right.source.name) == (110.0, True, "add")
-    assert right.patterns == [x.side.poison for x in replays]
-    assert [x.contents for x in right.expected] == [*expect.contents]
-    sums = [np.frombuffer(x, "f4") + np.frombuffer(y, "f4") for x, y in expect.contents]
-    assert right.results == tuple((o.tobytes(), *given) for o, given in zip(sums, expect.contents, strict=True))
+    assert right.patterns == [x.side.poison for x in replays[:5]]
+    assert [x.contents for x in right.expected] == [*expect.contents[:5]]
+    sums = [np.frombuffer(x, "f4") + np.frombuffer(y, "f4") for x, y in expect.contents[:5]]
+    assert right.results == tuple((o.tobytes(), *given) for o, given in zip(sums, expect.contents[:5], strict=True))
     assert (verdict.word, verdict.speeds, verdict.device, verdict.sealed) == (Word.UNTIMED, "told", "a device", True)
     assert verdict.shapes[0].text == "right on 5 contents; there is no GPU here"
     assert verdict.shapes[0].launches == (TimedLaunch("add", (3, 1, 1)),)
@@ -151,7 +153,7 @@ def test_what_each_process_is_asked(
 def test_a_replay_gets_a_second_though_the_budget_is_used(source: str, bench_of: Callable[..., Bench]) -> None:
     steps = Steps()
     judge(source, ADD, LINE, budget=-5.0, bench=bench_of(steps))
-    assert [seconds for role, _, seconds, *_ in steps.asked if role == "replay"] == [6.0] * 5
+    assert [seconds for role, _, seconds, *_ in steps.asked if role == "replay"] == [6.0] * 11
 
 
 def test_on_a_gpu_results_are_its_own_and_each_replay_has_its_seed_s_contents(
@@ -182,7 +184,7 @@ def test_on_a_gpu_results_are_its_own_and_each_replay_has_its_seed_s_contents(
     kinds = judgement.ExpectTask, judgement.ReplayTask
     expects, replays = ([task for task in steps.tasks if isinstance(task, kind)] for kind in kinds)
     assert sorted(c for t in expects for c in t.contents) == sorted(t.side.contents[:2] for t in replays)
-    assert len(replays) == sum(len(t.seeds) for t in expects) == 5
+    assert len(replays) == sum(len(t.seeds) for t in expects) == 11
     assert CandidateJudgement(bench_of(steps, speeds), _named(), _named(), 1.0)._workers == 5
 
 
@@ -358,18 +360,30 @@ def seeds(*results: Any) -> list[ExpectedSeed]:
         ([ExpectedSeed((), (), (None, result()))], ""),
         ([ExpectedSeed((), (), (None, result(dtype="c")))], "its results are c, which can't be judged"),
         ([ExpectedSeed((), (result(),), (None, result(dtype="d")))], "its results are d, which can't be judged"),
-        ([ExpectedSeed((), (), (result(),)), ExpectedSeed((), (), (None,))],
-         "its results have other layouts for other numbers"),
+        ([ExpectedSeed((), (), (result(),)), ExpectedSeed((), (), (None,))], ""),
+        ([ExpectedSeed((b"1",), (result(native=b"1", input=0),))],
+         "all results are inputs, which the reference leaves as they are"),
+        ([ExpectedSeed((b"1",), (result(native=b"1", input=0), result()))], ""),
+        ([ExpectedSeed((b"1",), (result(native=b"2", input=0),))], ""),
     ],
 )  # fmt: skip
 def test_references_that_can_be_judged(reference: list[ExpectedSeed], told: str) -> None:
     """By their results, or by inputs that they change where they return nothing."""
     if not told:
-        judgement._check_reference(reference)
+        errors_together.check_reference(reference)
         return
     with pytest.raises(Refusal) as caught:
-        judgement._check_reference(reference)
-    assert (caught.value.reason, str(caught.value)) == (Reason.REFERENCE, told)
+        errors_together.check_reference(reference)
+    assert (caught.value.reason is Reason.DEGENERATE) is told.startswith("all")
+    assert str(caught.value) == told
+
+
+def test_inputs_that_a_reference_changes_for_some_seeds_count_for_all() -> None:
+    """Where its steps are less than rounding, an input stays as it was."""
+    other = result(native=b"7", wide=b"w" * 8)
+    found = [ExpectedSeed((b"1", b"2"), (), (None, other)), ExpectedSeed((b"3", b"4"), (), (None, None))]
+    assert errors_together.what_counts(found) == [(other,), (replace(other, native=b"4", wide=None),)]
+    assert errors_together.what_counts(seeds((result(),), (result(),))) == [(result(),)] * 2
 
 
 # what is said
@@ -378,7 +392,7 @@ def test_references_that_can_be_judged(reference: list[ExpectedSeed], told: str)
 def judged_errors(found: list[ResultError], source: str, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> ShapeResult:
     """The result where these are the errors of the first seeds, and the others' are none."""
     errors = iter(found)
-    monkeypatch.setattr(judgement, "error_of", lambda *words: next(errors, ResultError(0, "float32", size=1.0)))
+    monkeypatch.setattr(errors_together, "error_of", lambda *words: next(errors, ResultError(0, "float32", size=1.0)))
     return judge(source, ADD, LINE, bench=bench).shapes[0]
 
 
@@ -431,14 +445,13 @@ CHANGED = result(native=TWOS, wide=np.full(600, 2.0).tobytes(), input=0)
     ],
 )  # fmt: skip
 def test_inputs_are_looked_at_as_results_are(
-    inputs: tuple[int | None, ...], changed: Any, left: tuple[bytes, ...], told: list[tuple[int, str]],
-    bench_of: Callable[..., Bench],
-) -> None:  # fmt: skip
+    inputs: tuple[int | None, ...], changed: Any, left: tuple[bytes, ...], told: list[tuple[int, str]]
+) -> None:
     """Of a result of ones from inputs of ones and of twos; ``left`` is in the result's memory and in the inputs'."""
     found = checked(call(inputs=inputs), CASE, TARGET)
     expected = ExpectedSeed((ONES, TWOS), (result(native=ONES, wide=np.ones(600).tobytes()),), changed)
-    judging = CandidateJudgement(bench_of(Steps()), _named(), _named(), 1.0)
-    first, *others = judging._errors(CASE, found, expected, b"\x7f" * 8, left)
+    together = errors_together.together_of(CASE, [expected])
+    first, *others = errors_together.errors_of(CASE, found, together, expected, b"\x7f" * 8, left, ())
     assert (first.result, first.wrong) == (0, "")
     assert [(e.result, e.wrong) for e in others] == told
     assert all(e.size == 1.0 and e.dtype == "float32" for e in others if e.wrong.startswith("it "))
@@ -447,9 +460,9 @@ def test_inputs_are_looked_at_as_results_are(
 def test_what_is_left_is_the_given_content_where_nothing_has_changed() -> None:
     found = checked(call(constants=(Constant(2, b"c" * 2400),)), CASE, TARGET)
     expected = ExpectedSeed((ONES, TWOS), ())
-    assert judgement._left(found, expected, ReplayAnswer((None, TWOS, None))) == (b"c" * 2400, TWOS, TWOS)
+    assert errors_together.left_of(found, expected, ReplayAnswer((None, TWOS, None))) == (b"c" * 2400, TWOS, TWOS)
     plain = checked(CALL, CASE, TARGET)
-    assert judgement._left(plain, expected, ReplayAnswer((None, None, TWOS))) == (b"", ONES, TWOS)
+    assert errors_together.left_of(plain, expected, ReplayAnswer((None, None, TWOS))) == (b"", ONES, TWOS)
 
 
 def timed(**parts: Any) -> TimedPair:
@@ -523,6 +536,6 @@ def test_a_candidate_that_lies_in_no_way_as_the_reference_does_is_refused(
 
 def test_what_must_move_is_what_launches_reach() -> None:
     found: CheckedCall = checked(call(inputs=(None, 1)), CASE, TARGET)
-    assert judgement.bytes_that_must_move(CASE, found) == 2400
+    assert verdicts.bytes_that_must_move(CASE, found) == 2400
     table = parse_line("x: f32[600]; y: i32[600] < 600")
-    assert judgement.bytes_that_must_move(table, checked(CALL, CASE, TARGET)) == 0
+    assert verdicts.bytes_that_must_move(table, checked(CALL, CASE, TARGET)) == 0

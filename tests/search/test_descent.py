@@ -323,3 +323,10 @@ def test_the_second_of_two_is_chosen_as_if_the_first_were_as_fast_as_the_best() 
     gains[first] = 0.0
     assert (first, int(gains.argmax())) == (2, 3)
     assert _most_promising(history, choices) == [choices[2], choices[3]]
+
+
+def test_the_second_of_two_is_not_beside_the_first() -> None:
+    history = History(refusing({1: 100.0}))
+    history.time_of(Config({"BLOCK": 1}))
+    found = _most_promising(history, [Config({"BLOCK": b}) for b in (16, 64, 32, 2, 128, 256)])
+    assert [config.kwargs["BLOCK"] for config in found] == [128, 16]

@@ -309,14 +309,14 @@ def test_room_is_needed_for_a_context_the_staging_and_two_of_each(
     need = (600 << 20) + (64 << 20) + 2 * (8 << 20) + 2 * guards_bytes()
     allowed: list[Any] = []
     monkeypatch.setattr(
-        launches_module, "copies_allowed", lambda gpu, inputs: allowed.append((gpu, inputs)) or need + more
+        launches_module, "copies_allowed", lambda *given, held: allowed.append((*given, held)) or need + more
     )
     looks = launches_of(gpu, isolation, inputs=77)
     expected = "" if more == 0 else (
         f"it needs {need >> 20} MiB more of device memory, of which tuning may take {(need + more) >> 20} MiB"
     )  # fmt: skip
     assert looks.cannot(plan) == expected
-    assert allowed == [(gpu, 77)]
+    assert allowed == [(gpu, 77, 0)]
 
 
 def test_a_process_that_has_its_context_needs_no_room_for_it(
@@ -325,9 +325,9 @@ def test_a_process_that_has_its_context_needs_no_room_for_it(
     run(looks, DONE)
     assert isolation.ready
     room = (64 << 20) + 2 * 8192 + 2 * guards_bytes()
-    monkeypatch.setattr(launches_module, "copies_allowed", lambda gpu, inputs: room)
+    monkeypatch.setattr(launches_module, "copies_allowed", lambda *given, held: room)
     assert launches_of(gpu, isolation).cannot(recording()) == ""
-    monkeypatch.setattr(launches_module, "copies_allowed", lambda gpu, inputs: 0)
+    monkeypatch.setattr(launches_module, "copies_allowed", lambda *given, held: 0)
     assert looks.cannot(recording()) == "", "it holds its memory already"
     assert launches_of(gpu, isolation).cannot(recording()) != ""
 
@@ -570,7 +570,7 @@ def test_a_storage_is_called_by_the_arguments_that_point_into_it() -> None:
 def test_one_that_can_not_run_elsewhere_runs_here_and_says_why(
     looks: FirstLaunches, processes: list[Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launches_module, "copies_allowed", lambda gpu, inputs: 0)
+    monkeypatch.setattr(launches_module, "copies_allowed", lambda *given, held: 0)
     assert run(looks) is None
     assert looks.why_not.startswith("it needs 668 MiB more of device memory, of which tuning may take 0 MiB")
     assert processes == []
@@ -578,7 +578,7 @@ def test_one_that_can_not_run_elsewhere_runs_here_and_says_why(
 
 
 def test_a_call_that_can_not_run_elsewhere_is_an_error(looks: FirstLaunches, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launches_module, "copies_allowed", lambda gpu, inputs: 0)
+    monkeypatch.setattr(launches_module, "copies_allowed", lambda *given, held: 0)
     with pytest.raises(MeasurementError, match="it needs 668 MiB more"):
         looks.whole_call(recording(), ARTIFACTS)
 
@@ -586,7 +586,7 @@ def test_a_call_that_can_not_run_elsewhere_is_an_error(looks: FirstLaunches, mon
 def test_nothing_runs_ahead_that_can_not_run_elsewhere(
     looks: FirstLaunches, processes: list[Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launches_module, "copies_allowed", lambda gpu, inputs: 0)
+    monkeypatch.setattr(launches_module, "copies_allowed", lambda *given, held: 0)
     ahead(looks, [recording()])
     assert processes == []
     assert looks.active

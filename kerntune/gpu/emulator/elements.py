@@ -103,13 +103,16 @@ def unsigned(values: np.ndarray) -> np.ndarray:
     return values if values.dtype == np.bool_ else values.view(f"u{values.dtype.itemsize}")
 
 
+def _divided(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Downwards; by 0 it has all bits, as a GPU's quotient has, and the remainder is the dividend."""
+    return np.asarray(np.where(b == 0, ~a.dtype.type(0), np.floor_divide(a, np.where(b == 0, b.dtype.type(1), b))))
+
+
 def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Toward zero; anything where the divisor is 0, as on a GPU."""
-    safe = np.where(b == 0, b.dtype.type(1), b)
-    whole = np.floor_divide(a, safe)
-    return np.asarray(
-        np.where((np.remainder(a, safe) != 0) & ((a < 0) != (safe < 0)), whole + whole.dtype.type(1), whole)
-    )
+    """Toward zero."""
+    whole, safe = _divided(a, b), np.where(b == 0, b.dtype.type(1), b)
+    up = (np.remainder(a, safe) != 0) & ((a < 0) != (safe < 0))
+    return np.asarray(np.where(up, whole + whole.dtype.type(1), whole))
 
 
 def _ceil_quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -149,9 +152,9 @@ BINARY: dict[str, Callable[..., Any]] = {
     "arith.muli": lambda a, b: a & b if a.dtype == np.bool_ else a * b,
     "arith.divsi": _quotient,
     "arith.remsi": _remainder,
-    "arith.divui": _of_unsigned(lambda a, b: np.floor_divide(a, np.where(b == 0, b.dtype.type(1), b))),
-    "arith.remui": _of_unsigned(lambda a, b: np.remainder(a, np.where(b == 0, b.dtype.type(1), b))),
-    "arith.floordivsi": lambda a, b: np.floor_divide(a, np.where(b == 0, b.dtype.type(1), b)),
+    "arith.divui": _of_unsigned(_divided),
+    "arith.remui": _of_unsigned(lambda a, b: a - _divided(a, b) * b),
+    "arith.floordivsi": _divided,
     "arith.ceildivsi": lambda a, b: _ceil_quotient(a, np.where(b == 0, b.dtype.type(1), b)),
     "arith.andi": np.bitwise_and,
     "arith.ori": np.bitwise_or,
@@ -256,21 +259,22 @@ def compare_floats(predicate: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def converted(name: str, value: np.ndarray, source: str, target: str) -> np.ndarray:
-    """A conversion of ``arith``; floats to integers saturate as hardware's do."""
+    """A conversion of ``arith``; floats to integers saturate as hardware's do, which has none of 8 bits: those are the
+    low bits of one of 16 (LLVM's NVPTX keeps them so; PTX ISA, ``cvt``)."""
     if name in ("arith.extui", "arith.uitofp"):
         value = unsigned(value)
     elif value.dtype == np.bool_ and name in ("arith.extsi", "arith.sitofp"):
         value = -value.astype(np.int8)
     if name in ("arith.fptosi", "arith.fptoui"):
         kind = np.dtype(numpy_of(target))
-        if name == "arith.fptoui" and kind != np.bool_:
-            kind = np.dtype(f"u{kind.itemsize}")
+        if kind != np.bool_:
+            kind = np.dtype(f"{'u' if name == 'arith.fptoui' else 'i'}{max(kind.itemsize, 2)}")
         low, high = (0, 1) if kind == np.bool_ else (np.iinfo(kind).min, np.iinfo(kind).max)
         whole = np.trunc(np.nan_to_num(value.astype(np.float64), nan=0.0, posinf=float(high), neginf=float(low)))
         top, bottom = whole >= float(high), whole <= float(low)
         made = np.where(top | bottom, 0, whole).astype(kind)
         made = np.where(top, kind.type(high), np.where(bottom, kind.type(low), made)).astype(kind)
-        return made.view(numpy_of(target))
+        return made.astype(numpy_of(target)) if target == "i8" else made.view(numpy_of(target))
     if name == "arith.trunci" and target == "i1":
         return np.asarray((value & 1) != 0)
     if target in INTEGERS:
@@ -301,7 +305,7 @@ def extern(symbol: str) -> Callable[..., Any]:
 
 def cut_to_tf32(values: np.ndarray) -> np.ndarray:
     """Float32 with the 10 bits of mantissa that tensor cores take, to nearest, ties away from zero (``cvt.rna``)."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    bits = np.asarray(values, np.float32, order="C").view(np.uint32)
     return np.asarray(((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32))
 
 

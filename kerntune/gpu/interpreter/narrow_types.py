@@ -146,7 +146,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "powi": np.power,
     "exp10": lambda x: np.power(x.dtype.type(10), x),
     "nearbyint": np.rint,
-    "round": lambda x: np.copysign(np.floor(np.abs(x) + x.dtype.type(0.5)), x),
+    "round": lambda x: np.trunc(x + np.copysign(np.nextafter(x.dtype.type(0.5), x.dtype.type(0)), x)),
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "rcp_rn": lambda x: 1 / x,
     "div_rn": np.divide,

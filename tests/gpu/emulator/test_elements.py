@@ -70,6 +70,18 @@ WHOLE: dict[str, Callable[[int, int], int]] = {
 DIVISIONS = {name for name in WHOLE if "div" in name or "rem" in name}
 
 
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("arith.divsi", -1), ("arith.divui", -1), ("arith.floordivsi", -1), ("arith.remsi", -7), ("arith.remui", -7),
+    ],
+)  # fmt: skip
+def test_a_division_by_zero_has_all_bits(name: str, wanted: int) -> None:
+    """As on a GPU; its remainder is what was divided."""
+    found = BINARY[name](np.array([-7], np.int32), np.array([0], np.int32))
+    assert (found.dtype, found.tolist()) == (np.int32, [wanted])
+
+
 @pytest.mark.parametrize("name", WHOLE)
 def test_whole_numbers_wrap_around(name: str) -> None:
     """But for divisions by 0, and of the smallest number by -1, which are anything."""
@@ -186,8 +198,9 @@ def test_halves_are_rounded_away_from_zero_and_a_product_is_added_unrounded() ->
         ("arith.sitofp", np.array([True]), "i1", "f32", [-1.0]),
         ("arith.uitofp", np.array([True]), "i1", "f32", [1.0]),
         ("arith.fptosi", np.array([-1.9, 127.9, 128.0, -129.0, np.nan, np.inf, -np.inf]), "f64", "i8",
-         [-1, 127, 127, -128, 0, 127, -128]),
-        ("arith.fptoui", np.array([-1.0, 254.9, 256.0, np.nan]), "f64", "i8", [0, -2, -1, 0]),
+         [-1, 127, -128, 127, 0, -1, 0]),
+        ("arith.fptoui", np.array([-1.0, 254.9, 256.0, 257.0, 1e9, np.nan]), "f64", "i8", [0, -2, 0, 1, -1, 0]),
+        ("arith.fptosi", np.array([-1.9, 4e4, -4e4]), "f64", "i16", [-1, 2**15 - 1, -(2**15)]),
         ("arith.fptosi", np.array([2.0**31, -(2.0**31), 3.5]), "f64", "i32", [2**31 - 1, -(2**31), 3]),
         ("arith.fptosi", np.array([2.0**63, -(2.0**63)]), "f64", "i64", [2**63 - 1, -(2**63)]),
         ("arith.fptoui", np.array([0.0, 1.5, -3.0]), "f64", "i1", [False, True, False]),

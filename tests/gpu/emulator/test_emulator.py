@@ -15,6 +15,7 @@ from kerntune.base.device import Target
 from kerntune.base.recording import Binary, Launch, Param, Recording, Storage, View, Zeros
 from kerntune.errors import InterpreterLimit, KernelFault, KernelTimeout
 from kerntune.gpu.emulator import replay_results, ttir_program
+from kerntune.gpu.emulator.elements import cut_to_tf32, from_bits, rounded, to_bits
 from kerntune.gpu.emulator.flat_memory import FlatMemory
 from kerntune.gpu.emulator.replayed_results import ReplayedResults, may_wait
 from kerntune.gpu.emulator.ttir_program import ValueType, value_type
@@ -167,6 +168,22 @@ def test_bfloat16_rounds_to_nearest_even() -> None:
     np.testing.assert_array_equal(converted("arith.truncf", "f32", "bf16", x, "<i2"), want)
     back = converted("arith.extf", "bf16", "f32", want, "<f4")
     np.testing.assert_array_equal(back, torch.from_numpy(want).view(torch.bfloat16).float().numpy())
+
+
+@pytest.mark.parametrize("element", ["bf16", "f8E5M2", "f8E4M3FN"])
+def test_one_number_alone_has_no_dimension_and_keeps_none(element: str) -> None:
+    one = rounded(np.float32(1.23), element)
+    assert one.shape == to_bits(one, element).shape == from_bits(to_bits(one, element), element).shape == ()
+    assert cut_to_tf32(np.float32(1.23)).shape == ()
+
+
+def test_one_bfloat16_is_stored() -> None:
+    body = """
+    %x = tt.load %a0 : !tt.ptr<f32>
+    %y = arith.truncf %x : f32 to bf16
+    tt.store %a1, %y : !tt.ptr<bf16>"""
+    done = run(body, [("f32", struct.pack("<f", 1.23)), ("bf16", bytes(2))])
+    assert done.contents[1] == struct.pack("<H", 0x3F9D)
 
 
 def test_arithmetic_in_bfloat16_rounds_each_result() -> None:
@@ -373,10 +390,12 @@ def test_programs_run_in_an_order_that_is_drawn() -> None:
     body = body.replace("%slot, %one :", "%slot, %one, %yes :").replace(
         "(!tt.ptr<i32>, i32)", "(!tt.ptr<i32>, i32, i1)"
     )
-    done = run("    %yes = arith.constant true" + body, [("i32", bytes(4)), ("i32", bytes(64))], grid=(16, 1, 1))
-    tickets = np.frombuffer(done.contents[1], "<i4").tolist()
-    assert sorted(tickets) == list(range(16))
-    assert tickets != list(range(16))
+    given = [("i32", bytes(4)), ("i32", bytes(64))]
+    runs = [run("    %yes = arith.constant true" + body, given, grid=(16, 1, 1)) for _ in range(2)]
+    one, other = (np.frombuffer(done.contents[1], "<i4").tolist() for done in runs)
+    assert sorted(one) == sorted(other) == list(range(16))
+    assert one != list(range(16))
+    assert one != other, "nothing that a kernel could read tells the order"
 
 
 def test_kernels_that_may_wait_run_in_ascending_order() -> None:

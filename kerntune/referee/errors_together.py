@@ -1,0 +1,252 @@
+"""What a replay left, result by result; and what the errors of one result say over all contents together.
+
+Rounding to nearest is right in the mean: elements that are all a little too small, by less than any one's rounding, are
+found by the mean of many. Results of few elements have quantiles over all contents alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kerntune.base.recording import View
+from kerntune.gpu.number_formats import FLOAT_FORMATS
+from kerntune.referee.declared_inputs import EXTREMES, sparse_centre
+from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
+from kerntune.referee.reasons import Reason, Refusal
+from kerntune.referee.result_errors import (
+    EXTREME_FACTOR,
+    FEW,
+    RMS_FACTOR,
+    ROUNDOFF,
+    SMALLEST,
+    ResultError,
+    error_of,
+    numbers_of,
+    quantiles_wrong,
+    rms_of,
+    sums_of,
+)
+from kerntune.referee.tasks import CaseInputs, ExpectedResult, ExpectedSeed, ReplayAnswer, TensorInput
+
+if TYPE_CHECKING:
+    import numpy as np
+
+BIAS = 0.1
+"""Mean error, in units of half of each element's last place, that is no bias yet. Rounding to nearest has none (ties go
+to even); cutting off has 1, an increase of bfloat16 results by 0.2 % has 0.7."""
+
+BIAS_ERRORS = 4.0
+"""And so many standard errors of that mean, as means of blocks have it."""
+
+STUDENT = (637.0, 31.6, 12.9, 8.61, 6.87, 5.96, 5.41, 5.04, 4.78, 4.59)
+"""Of the means of contents, so many: Student's t of 1 to 10 degrees of freedom is beyond that once in a thousand. A
+number that is rounded once in each content, as a norm is, moves all elements alike."""
+
+BIAS_BLOCKS = 16
+"""Standard errors are taken from means of so many blocks a content ("batch means": Law, Simulation Modeling and
+Analysis, 5th edition, section 9.5), since errors within a row or a column may have one cause, as a rounded sum has."""
+
+
+class ErrorsTogether:
+    """What the errors of one result say over all contents together. ``expected`` are the reference's results."""
+
+    def __init__(self, expected: Sequence[ExpectedResult]) -> None:
+        import numpy as np
+
+        self.size = 0.0
+        """The result's usual root mean square: the median over contents."""
+
+        self._few: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self._blocks: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self.dtype, self._terms = "", 1
+        self.kept: list[bool] = []
+        """Of an input that the reference changes: whether it would be right as it was, by content."""
+
+        if expected[0].dtype in FLOAT_FORMATS:
+            wide = [np.abs(numbers_of(x)) for x in expected]
+            self.size = float(np.median([rms_of(x[np.isfinite(x)]) for x in wide]))
+
+    def add(
+        self, dtype: str, found: np.ndarray, exact: np.ndarray, stock: np.ndarray, terms: int, extreme: bool
+    ) -> None:
+        """The finite elements of one content. What extreme numbers do to few elements says nothing of others."""
+        import numpy as np
+
+        self.dtype, self._terms = dtype, terms
+        found, exact, stock = (x.reshape(-1) for x in (found, exact, stock))
+        if found.size < FEW and not extreme:
+            self._few.append((np.abs(found - exact), np.abs(stock - exact), np.abs(exact)))
+        if ROUNDOFF[dtype] > ROUNDOFF["float32"]:
+            full = np.abs(exact) > SMALLEST[dtype] / ROUNDOFF[dtype]
+            unit = np.ldexp(ROUNDOFF[dtype], np.frexp(exact)[1] - 1)
+            errors, own = (np.where(full, np.clip((x - exact) / unit, -4, 4), 0.0) for x in (found, stock))
+            if np.count_nonzero(full) >= FEW and np.median(np.abs(own[full])) <= 1:
+                self._blocks.append((errors, own, np.sign(exact)))
+
+    def wrong(self) -> str:
+        """What is wrong with all contents together; empty if nothing is."""
+        import numpy as np
+
+        if self._few:
+            error, own, magnitude = (np.concatenate(x) for x in zip(*self._few, strict=True))
+            if told := quantiles_wrong(error, own, magnitude, sums_of(self.dtype, self._terms), self.dtype):
+                return told
+        if len(self._blocks) < 2:
+            return ""
+        signs = [sign for _, _, sign in self._blocks]
+        for what, kinds in (("larger", [1.0] * len(signs)), ("larger in magnitude", signs)):
+            mean, chance = _mean_of_blocks([e * k for (e, _, _), k in zip(self._blocks, kinds, strict=True)])
+            stock, _ = _mean_of_blocks([o * k for (_, o, _), k in zip(self._blocks, kinds, strict=True)])
+            allowed = abs(stock) + BIAS + chance
+            if abs(mean) > allowed:
+                which = what if mean > 0 else what.replace("larger", "smaller")
+                return (
+                    f"its elements are {which} by {abs(mean):.2g} half units of the last place in the mean; "
+                    f"{allowed:.2g} is what rounding explains"
+                )
+        return ""
+
+
+def _mean_of_blocks(errors: Sequence[np.ndarray]) -> tuple[float, float]:
+    """The mean over contents, and how far it may be from its own by chance: the most of what blocks of rows, blocks of
+    columns, and contents say."""
+    import numpy as np
+
+    cut = [e[: e.size // BIAS_BLOCKS * BIAS_BLOCKS] for e in errors]
+    kinds = (
+        np.asarray([e.mean() for e in errors]),
+        np.concatenate([e.reshape(BIAS_BLOCKS, -1).mean(1) for e in cut]),
+        np.concatenate([e.reshape(-1, BIAS_BLOCKS).mean(0) for e in cut]),
+    )
+    factors = (STUDENT[min(len(errors) - 1, len(STUDENT)) - 1], BIAS_ERRORS, BIAS_ERRORS)
+    chances = [f * float(np.std(x, ddof=1)) / math.sqrt(len(x)) for f, x in zip(factors, kinds, strict=True)]
+    return float(np.mean(kinds[0])), max(chances)
+
+
+def check_reference(seeds: Sequence[ExpectedSeed]) -> None:
+    """Whether the reference's results are of known dtypes, lie alike for all seeds, and are computed at all."""
+    found = [r for seed in seeds for r in (*seed.results, *filter(None, seed.changed))]
+    if len({tuple((r.dtype, r.shape, r.strides, r.input) for r in seed.results) for seed in seeds}) != 1:
+        raise Refusal(Reason.REFERENCE, "its results have other layouts for other numbers")
+    unknown = sorted({r.dtype for r in found} - ITEM_BYTES.keys())
+    if found and not any(r.native for r in found):
+        raise Refusal(Reason.DEGENERATE, "no result of the reference has an element")
+    if unknown or not found:
+        raise Refusal(Reason.REFERENCE, f"its results are {', '.join(unknown) or 'none'}, which can't be judged")
+    as_given = (
+        r.input is not None and r.native == b"".join(seed.contents[r.input : r.input + 1])
+        for seed in seeds
+        for r in seed.results
+    )
+    if seeds[0].results and all(as_given):
+        raise Refusal(Reason.DEGENERATE, "all results are inputs, which the reference leaves as they are")
+
+
+def what_counts(seeds: Sequence[ExpectedSeed]) -> list[tuple[ExpectedResult, ...]]:
+    """What the reference computes, by seed: its results, or inputs that it changes for some seed."""
+    if any(seed.results for seed in seeds):
+        return [seed.results for seed in seeds]
+    changed = {i: x for seed in seeds for i, x in enumerate(seed.changed) if x is not None}
+    replace = msgspec.structs.replace
+    return [
+        tuple(seed.changed[i] or replace(x, native=seed.contents[i], wide=None) for i, x in changed.items())
+        for seed in seeds
+    ]
+
+
+def left_of(call: CheckedCall, expected: ExpectedSeed, answer: ReplayAnswer) -> tuple[bytes, ...]:
+    """What each wanted storage held after a replay."""
+    given = call.contents(expected.contents)
+    pairs = zip(call.wanted, answer.contents, strict=True)
+    return tuple(given[i] or b"" if after is None else after for i, after in pairs)
+
+
+def together_of(case: CaseInputs, seeds: Sequence[ExpectedSeed]) -> dict[int, ErrorsTogether]:
+    """For each result by its number, and for each input that the reference changes by -1 minus its number."""
+    found = {
+        n: ErrorsTogether(list(results)) for n, results in enumerate(zip(*(s.results for s in seeds), strict=True))
+    }
+    for index in range(len(case.tensors)):
+        left = [s.changed[index] for s in seeds if index < len(s.changed)]
+        if changed := [x for x in left if x is not None]:
+            found[-1 - index] = ErrorsTogether(changed)
+    return found
+
+
+def errors_of(
+    case: CaseInputs, call: CheckedCall, together: Mapping[int, ErrorsTogether], expected: ExpectedSeed, poison: bytes,
+    left_in: Sequence[bytes], forms: Sequence[str],
+) -> Iterator[ResultError]:  # fmt: skip
+    """The errors of what one replay left in the wanted storages. ``forms`` says which inputs are extreme numbers."""
+    after_of, extreme = dict(zip(call.wanted, left_in, strict=True)), _factor(case.tensors, forms)
+    for number, (view, want) in enumerate(zip(call.results, expected.results, strict=True)):
+        if extreme and not _demands(want, forms):
+            continue
+        one = together[number]
+        found = error_of(number, after_of[view.storage], view, want, case, poison, one.size, extreme, one.add)
+        yield _told(found, case.tensors, forms)
+    for index, (given, storage) in enumerate(zip(case.tensors, call.inputs, strict=True)):
+        left = expected.changed[index] if index < len(expected.changed) else None
+        if storage is None:  # no launch reaches it, or so the recording says
+            if left is not None:
+                text = f"it leaves input {given.name} as it is, which the reference changes"
+                yield ResultError(-1, given.dtype, size=1.0, wrong=text)
+            continue
+        after, before = after_of[storage], expected.contents[index]
+        if left is None and after == before:
+            continue
+        changes = together.get(-1 - index)
+        if left is None and changes is None:
+            yield ResultError(-1, given.dtype, size=1.0, wrong=f"it changes input {given.name}")
+            continue
+        want = left or ExpectedResult(given.dtype, given.shape, given.strides, before)  # rounding may change it
+        if extreme and not _demands(want, forms):
+            continue
+        view, size = View(storage, given.dtype, given.shape, given.strides), changes.size if changes else 0.0
+        if changes and not extreme:
+            changes.kept.append(not error_of(-1, before, view, want, case, poison, size).wrong)
+        found = error_of(-1, after, view, want, case, poison, size, extreme, changes.add if changes else None)
+        text = f"input {given.name}, which the reference changes: {found.wrong}" if found.wrong else ""
+        yield _told(msgspec.structs.replace(found, wrong=text), case.tensors, forms)
+
+
+def wrong_together(case: CaseInputs, together: Mapping[int, ErrorsTogether]) -> Iterator[ResultError]:
+    """What is wrong with results over all contents."""
+    for number, one in together.items():
+        if told := one.wrong():
+            name = "" if number >= 0 else f"input {case.tensors[-1 - number].name}, which the reference changes: "
+            yield ResultError(max(number, -1), one.dtype, size=1.0, wrong=name + told)
+
+
+def hardly_changed(case: CaseInputs, together: Mapping[int, ErrorsTogether]) -> str:
+    """The input that the reference changes by less than what it may be off by: as it was, it would be right."""
+    names = (case.tensors[-1 - n].name for n, one in together.items() if one.kept and all(one.kept))
+    return next((f"input {name} changes by less than what it may be off by" for name in names), "")
+
+
+def _factor(tensors: Sequence[TensorInput], forms: Sequence[str]) -> float:
+    """How wide limits are: none of extreme numbers, or numbers that are mostly near zero, which don't cancel."""
+    if not any(forms):
+        return 0.0
+    near = all(not form or (form == "sparse" and sparse_centre(t) == 0) for t, form in zip(tensors, forms, strict=True))
+    return RMS_FACTOR if near else EXTREME_FACTOR
+
+
+def _demands(want: ExpectedResult, forms: Sequence[str]) -> bool:
+    """Whole numbers may follow from ties, which numbers far from zero and zeros make; what is too large for an 8-bit
+    float is its largest number, or NaN."""
+    if want.dtype not in FLOAT_FORMATS:
+        return not {"up", "down", "broad", "sparse"} & {*forms}
+    return not want.dtype.startswith("float8")
+
+
+def _told(error: ResultError, tensors: Sequence[TensorInput], forms: Sequence[str]) -> ResultError:
+    """With the inputs that are extreme."""
+    if not error.wrong or not any(forms):
+        return error
+    where = ", ".join(f"{t.name} {EXTREMES[form]}" for t, form in zip(tensors, forms, strict=True) if form)
+    return msgspec.structs.replace(error, wrong=f"{error.wrong}; there {where}")

@@ -1,0 +1,114 @@
+"""Errors over all contents together: bias, few elements, inputs that hardly change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from kerntune.base.recording import View
+from kerntune.referee.declared_inputs import parse_line
+from kerntune.referee.errors_together import ErrorsTogether, together_of, wrong_together
+from kerntune.referee.result_errors import error_of
+from kerntune.referee.tasks import ExpectedResult, ExpectedSeed
+
+CHANCE = np.random.default_rng(11)
+POISON = b"\xff\x7f" * 4
+EXACT = [CHANCE.standard_normal((16, 40)) * 3 for _ in range(5)]
+CASE = parse_line("x: f32[16,40]")
+
+
+def expected(exact: np.ndarray, stock: np.ndarray) -> ExpectedResult:
+    dtype = {"f2": "float16", "f4": "float32"}[stock.dtype.str[1:]]
+    strides = tuple(s // stock.itemsize for s in stock.strides)
+    return ExpectedResult(dtype, stock.shape, strides, stock.tobytes(), exact.tobytes())
+
+
+def judged(
+    exact: Sequence[np.ndarray], found: Sequence[np.ndarray], stock: Sequence[np.ndarray] | None = None
+) -> tuple[list[str], str]:
+    """What is wrong with each content, and with all together."""
+    stock = stock or [e.astype(found[0].dtype) for e in exact]
+    wants = [expected(e, s) for e, s in zip(exact, stock, strict=True)]
+    seeds = [ExpectedSeed((), (want,)) for want in wants]
+    together = together_of(CASE, seeds)
+    one, view = together[0], View(0, wants[0].dtype, wants[0].shape, wants[0].strides)
+    each = [
+        error_of(0, f.tobytes(), view, w, CASE, POISON, one.size, seen=one.add).wrong
+        for f, w in zip(found, wants, strict=True)
+    ]
+    return each, "".join(e.wrong for e in wrong_together(CASE, together))
+
+
+def shifted(exact: np.ndarray, units: float, toward_zero: bool = False) -> np.ndarray:
+    """Rounded to float16 with a bias of so many half units of the last place, always down or toward zero."""
+    half = np.ldexp(2.0**-11, np.frexp(exact)[1] - 1)
+    found: np.ndarray = (exact - units * half * (np.sign(exact) if toward_zero else 1)).astype(np.float16)
+    return found
+
+
+def test_rounding_to_nearest_has_no_bias() -> None:
+    assert judged(EXACT, [e.astype(np.float16) for e in EXACT]) == ([""] * 5, "")
+
+
+@pytest.mark.parametrize("toward_zero", [False, True])
+def test_a_bias_within_rounding_is_found_by_the_mean(toward_zero: bool) -> None:
+    each, together = judged(EXACT, [shifted(e, 0.5, toward_zero) for e in EXACT])
+    assert each == [""] * 5
+    assert f"smaller{' in magnitude' * toward_zero} by 0.5" in together
+    assert judged(EXACT, [shifted(e, 0.05, toward_zero) for e in EXACT])[1] == ""
+
+
+def test_the_stock_operators_own_bias_is_none_of_the_candidates() -> None:
+    found = [shifted(e, 0.5) for e in EXACT]
+    assert judged(EXACT, found, found) == ([""] * 5, "")
+
+
+@pytest.mark.parametrize("axis", [(16, 1), (1, 40), (1, 1)], ids=["rows", "columns", "contents"])
+def test_errors_of_one_cause_are_no_bias(axis: tuple[int, int]) -> None:
+    """A factor that is rounded to the result's dtype once for each row, column, or content. Of eleven contents."""
+    exact = [CHANCE.standard_normal((16, 40)) * 3 for _ in range(11)]
+    for _ in range(20):
+        factors = [1 + CHANCE.uniform(-1, 1, axis) * 2.0**-11 for _ in exact]
+        found = [(e * f).astype(np.float16) for e, f in zip(exact, factors, strict=True)]
+        assert judged(exact, found)[1] == ""
+
+
+def test_float32_results_may_be_biased() -> None:
+    """Functions of the hardware are, by less than a sum is off by."""
+    found = [(e * (1 + 2.0**-24)).astype(np.float32) for e in EXACT]
+    assert judged(EXACT, found) == ([""] * 5, "")
+
+
+def test_few_elements_have_quantiles_over_all_contents() -> None:
+    exact = [np.exp(8 * CHANCE.standard_normal(40)) for _ in range(5)]
+    found = [np.where(e < np.quantile(e, 0.35), 0, e).astype(np.float32) for e in exact]
+    each, together = judged(exact, found)
+    assert each == [""] * 5
+    assert "of its elements are off by" in together
+    assert judged(exact, [e.astype(np.float32) for e in exact])[1] == ""
+
+
+def test_the_usual_size_is_the_median_over_contents() -> None:
+    results = [expected(np.full(4, x), np.full(4, x, np.float32)) for x in (1.0, -2.0, 1e9, np.inf, 3.0)]
+    assert ErrorsTogether(results).size == 2.0
+
+
+def test_a_single_result_that_nearly_cancels_may_be_off_by_what_others_are() -> None:
+    """Of five sums of 4,096 terms one is nearly zero: its error is the others'."""
+    exact = [np.array([x]) for x in (60.0, -80.0, 0.001, 50.0, -70.0)]
+    found = [(e + 50 * 2.0**-24 * 20).astype(np.float32) for e in exact]
+    assert judged(exact, found) == ([""] * 5, "")
+    alone, _ = judged(exact[2:3], found[2:3])
+    assert alone != [""]
+
+
+def test_the_tail_of_a_long_sum_may_not_be_left_out() -> None:
+    """24 of 1,048,600 terms; a sum in parts of 1,024 terms is right, wherever its errors come from."""
+    case = parse_line("x: f32[1048600]")
+    exact = np.array([3e5])
+    want, view = expected(exact, exact.astype(np.float32)), View(0, "float32", (1,), (1,))
+    for off, wrong in ((6.9, True), (3e5 * 2.0**-24 * 32, False)):
+        found = (exact + off).astype(np.float32)
+        assert bool(error_of(0, found.tobytes(), view, want, case, POISON, 3e5).wrong) == wrong

@@ -1,0 +1,158 @@
+"""Arguments from texts, kernels from names, and which stored winner is meant."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from samples import ENVIRONMENT
+
+from kerntune.base.config import Config
+from kerntune.errors import UsageError
+from kerntune.tuning import launch_files
+from kerntune.tuning.cache import Winner
+from kerntune.tuning.launch_files import TensorLike, argument_of, dump_folder, keeps_content, load_kernel, one_winner
+from tuning.cache.made import LARGE, SMALL, WINNER
+
+NO_ARGUMENT = "{!r} is no argument: write a number, 'text', None, or a tensor as fp16[4096,128]"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (" fp16[4096, 128] ", TensorLike("float16", (4096, 128))),
+        ("fp8e4nv[64]:2", TensorLike("float8_e4m3fn", (64,), (2,))),
+        ("torch.float16(64,)(1,)", TensorLike("float16", (64,), (1,))),
+        ("*i1[]", TensorLike("bool", ())),
+        ("fp32[" + "9" * 20 + "]", TensorLike("float32", (int("9" * 20),))),
+        (" -3 ", -3), ("1e-3", 1e-3), ("True", True), ("None", None), ("'a b'", "a b"), ('"it\'s"', "it's"),
+    ],
+)  # fmt: skip
+def test_an_argument_is_read_from_its_text(text: str, value: Any) -> None:
+    found = argument_of(text)
+    assert (type(found), found) == (type(value), value)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("fp32[" + "9" * 21 + "]", "a tensor has no size or stride of 21 digits"),
+        ("fp32[2]:1," + "1" * 22, "a tensor has no size or stride of 22 digits"),
+        ("name", NO_ARGUMENT.format("name")),
+        ("1+2j", NO_ARGUMENT.format("1+2j")),
+        ("[1]", NO_ARGUMENT.format("[1]")),
+        ("9" * 41, NO_ARGUMENT.format("9" * 41)),
+    ],
+)
+def test_any_other_text_is_no_argument(text: str, error: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        argument_of(text)
+    assert str(raised.value) == error
+
+
+@pytest.mark.parametrize(
+    ("other", "agree"),
+    [
+        (TensorLike("float16", (4, 8), (8, 1)), True),
+        (TensorLike("float16", (4, 8), (1, 4)), False),
+        (TensorLike("float32", (4, 8)), False),
+        (TensorLike("float16", (4, 2, 4), (8, 4, 1)), False),
+    ],
+)
+def test_tensors_agree_if_both_can_be_one(other: TensorLike, agree: bool) -> None:
+    assert TensorLike("float16", (4, 8)).agrees(other) is agree
+    assert str(other).startswith(f"{other.dtype}[4,")
+
+
+def test_what_is_dumped_is_said_by_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    for folder, expected in ("", None), ("~/dump", Path("/home/me/dump")):
+        monkeypatch.setenv("KERNTUNE_DUMP", folder)
+        assert dump_folder() == expected
+    for text, exact in ("", False), ("described", False), ("recorded", True):
+        monkeypatch.setenv("KERNTUNE_DUMP_CONTENT", text)
+        assert keeps_content() is exact
+    monkeypatch.setenv("KERNTUNE_DUMP_CONTENT", "all")
+    with pytest.raises(UsageError, match=r"^KERNTUNE_DUMP_CONTENT is 'all'; it can be described or recorded$"):
+        keeps_content()
+
+
+# kernels
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("module", "'module': name a kernel as package.module:kernel or path/to/file.py:kernel"),
+        (":kernel", "':kernel': name a kernel as package.module:kernel or path/to/file.py:kernel"),
+        ("module:", "'module:': name a kernel as package.module:kernel or path/to/file.py:kernel"),
+        ("none.py:kernel", "none.py: is no file"),
+        ("no_such_module:kernel", "there is no module no_such_module here"),
+        ("no_such_module.part:kernel", "there is no module no_such_module.part here"),
+        ("json:kernel", "json has no kernel"),
+        ("json:dumps", "json:dumps: "),
+    ],
+)
+def test_a_name_without_a_kernel(name: str, error: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        load_kernel(name)
+    assert str(raised.value) == error if not error.endswith(": ") else str(raised.value).startswith(error)
+
+
+def test_a_kernel_of_a_file_is_imported_once_under_the_files_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "its_kernels.py"
+    path.write_text("import triton\n\nclass Group:\n    @triton.jit\n    def kernel(x):\n        pass\n")
+    monkeypatch.delitem(sys.modules, "its_kernels", raising=False)
+    kernel, module = load_kernel(f"{path}:Group.kernel")
+    assert (kernel.fn.__name__, kernel, module.__file__) == ("kernel", module.Group.kernel, str(path))
+    assert sys.modules["its_kernels"] is module
+    assert load_kernel("its_kernels:Group.kernel") == (kernel, module)
+
+
+# stored winners
+
+
+def winner(config: Config = SMALL, **changes: Any) -> Winner:
+    return Winner("winner/1", msgspec.structs.replace(WINNER, **changes), config, 1000.0, ENVIRONMENT)
+
+
+def test_the_one_winner_is_meant_whatever_else_differs() -> None:
+    first, same = winner(), winner(triton="3.6.0")
+    assert one_winner("k", []) is None
+    assert one_winner("k", iter([first, same])) is first
+
+
+def test_of_several_winners_the_first_ten_are_shown() -> None:
+    line = "\n  NVIDIA H100 (cuda:90): {}: {}"
+    with pytest.raises(UsageError) as raised:
+        one_winner("k", [winner(), winner(LARGE)])
+    assert str(raised.value) == (
+        "kernel k: 2 stored winners fit; say more by --key NAME=VALUE:"
+        + line.format(WINNER.arguments, SMALL)
+        + line.format(WINNER.arguments, LARGE)
+    )
+    with pytest.raises(UsageError) as raised:
+        one_winner("k", [winner(arguments=f"n={n}") for n in range(11)])
+    assert str(raised.value).splitlines()[1:] == [line.format(f"n={n}", SMALL)[1:] for n in range(10)]
+
+
+def test_winners_are_found_by_source_target_and_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch_files, "jit_of", lambda kernel: kernel)
+    monkeypatch.setattr(launch_files, "source_hash", lambda kernel: "abc")
+    mine, other = winner(), winner(target="cuda:80", arguments="n=1024; f=<function>; x=float32(512,)(1,)")
+    cache: Any = SimpleNamespace(entries=lambda: [mine, other, winner(source="another")])
+    for given, target, expected in (
+        ({}, None, [mine, other]),
+        ({}, "cuda:80", [other]),
+        ({"n": 1024, "unknown": 3}, None, [mine, other]),
+        ({"n": 1025}, None, []),
+        ({"x": TensorLike("float32", (1024,))}, None, [mine]),
+        ({"x": 1024}, None, []),
+    ):
+        assert launch_files.stored_for("kernel", given, target, cache) == expected
