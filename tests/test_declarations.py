@@ -98,7 +98,7 @@ WHOLE = {
     "FirstLaunchFailed", "FirstLaunchReply", "GridLimits", "HistorySteps", "JobRequest", "KernelHints", "LaunchDump",
     "LookupTable", "Loss", "Measured", "Metrics", "ModelledConfig", "Modes", "NamesRequest", "Neighbourhood", "Normal",
     "OutsideWrite", "PairReply", "PairRequest", "Policy", "Preset", "Range", "RequestFailed", "Row", "RunReport",
-    "Scratch", "SealedEnd", "Shown", "StaticBaseline", "StaticChange", "StaticDifference",
+    "Scratch", "SealRequest", "SealedEnd", "Shown", "StaticBaseline", "StaticChange", "StaticDifference",
     "StaticMetrics", "StaticPolicy", "StaticPrune", "StaticRule", "Target", "TimeBaseline", "TimingProtocol", "Tried",
     "TtirCounts", "Uniform", "Upgrade", "WriteReply", "_Author", "_Comment", "_Event", "_Head", "_Header",
     "_Repository",

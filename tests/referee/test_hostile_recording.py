@@ -484,6 +484,25 @@ def test_values_of_a_kind_that_no_message_has_are_counted_as_well(more: bytes, c
     assert (has_more_items(more, count), has_more_items(more, count - 1)) == (False, True)
 
 
+NUMBERS = dict(zip(range(0xCA, 0xD4), (4, 8, 1, 2, 4, 8, 1, 2, 4, 8), strict=True))
+EXTENSIONS = {0xD4 + i: 1 + 2**i for i in range(5)}
+COUNTS = dict(zip((0xC4, 0xC5, 0xC6, 0xC7, 0xC8, 0xC9, 0xD9, 0xDA, 0xDB), (1, 2, 4) * 3, strict=True))
+SEQUENCES = {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
+
+
+def test_each_kind_of_value_is_passed_over_by_its_length() -> None:
+    """MessagePack's specification: a first byte, then as many bytes or so long a count; three values follow."""
+    nils = b"\xc0" * 3
+    plain = {0x05: 0, 0x85: 0, 0x95: 0, 0xA0: 0, 0xA7: 7, 0xBF: 31, 0xC0: 0, 0xC2: 0, 0xC3: 0, 0xE5: 0}
+    for first, size in {**plain, **NUMBERS, **EXTENSIONS, **SEQUENCES}.items():
+        data = bytes([first]) + b"\xc0" * size + nils
+        assert (has_more_items(data, 4), has_more_items(data, 3)) == (False, True), hex(first)
+    for first, size in COUNTS.items():
+        kind = b"\xc0" if first in (0xC7, 0xC8, 0xC9) else b""
+        data = bytes([first]) + (9).to_bytes(size, "big") + kind + b"\xc0" * 9 + nils
+        assert (has_more_items(data, 4), has_more_items(data, 3)) == (False, True), hex(first)
+
+
 def test_an_answer_of_many_values_is_not_read() -> None:
     with pytest.raises(Refusal, match="more than 500,000 values"):
         decoded(b"\x91" * 1_000_000)

@@ -15,7 +15,7 @@ import torch
 
 from kerntune.referee import reference_results
 from kerntune.referee.declared_inputs import parse_line
-from kerntune.referee.layouts import GPU_MODE, KERNELBENCH, reference_source
+from kerntune.referee.layouts import FUNCTION, GPU_MODE, KERNELBENCH, reference_source
 from kerntune.referee.reasons import Reason
 from kerntune.referee.tasks import (
     MUCH,
@@ -95,10 +95,13 @@ def test_inputs_that_change_are_told(tmp_path: Path) -> None:
     assert (changed.native, changed.wide, changed.input) == ((Y * 2).tobytes(), (Y.astype("f8") * 2).tobytes(), 1)
 
 
-def test_what_can_not_be_computed_in_double_precision_has_one_result(tmp_path: Path) -> None:
-    body = "assert x.dtype == torch.float32; return x"
+def test_what_can_not_be_computed_in_double_precision_has_one_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = "assert x.dtype == torch.float32, 'it is wide'; return x"
     (seed,) = expected(tmp_path, body, "x: f32[6]", X).seeds
     assert (seed.results[0].native, seed.results[0].wide) == (X.tobytes(), None)
+    assert capsys.readouterr().err == "no float64: it is wide\n"
 
 
 def test_how_results_lie_in_what_is_returned(tmp_path: Path) -> None:
@@ -293,3 +296,32 @@ def test_where_a_reference_fails_is_printed(tmp_path: Path, capsys: pytest.Captu
     assert refused is not None
     assert refused.text == f"ValueError: {'y' * 500}"
     assert capsys.readouterr().err == "y" * 3999 + "\n\n"
+
+
+class Model:
+    """What a module's model was told."""
+
+    def __init__(self, *init: Any) -> None:
+        self.told: list[Any] = [init]
+
+    def double(self) -> Any:
+        self.told.append("double")
+        return self
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.told.append(state)
+
+    def to(self, device: str) -> Any:
+        self.told.append(device)
+        return self
+
+
+@pytest.mark.parametrize(("words", "wide"), [({}, []), ({"wide": False}, []), ({"wide": True}, ["double"])])
+def test_a_model_has_its_parameters_on_the_device(words: dict[str, bool], wide: list[str]) -> None:
+    """In double precision where that is asked for; a function is called as it is."""
+    case = msgspec.structs.replace(parse_line("x: f32[1]; w: f32[1]"), parameters={"w": 1}, init=(PlainArgument(7),))
+    source = UserCallable("r.py", "Model", KERNELBENCH)
+    found: Any = reference_results.reference_function(sys.modules[__name__], source, case, ["X", "W"], **words)
+    assert found.told == [(7,), *wide, {"w": "W"}, "cuda"]
+    plain = msgspec.structs.replace(source, layout=FUNCTION)
+    assert reference_results.reference_function(sys.modules[__name__], plain, case, [], **words) is Model

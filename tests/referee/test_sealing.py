@@ -12,6 +12,7 @@ import sys
 import textwrap
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -468,3 +469,68 @@ def test_the_version_of_landlock_is_asked(answered: int, version: int, monkeypat
     monkeypatch.setattr(sealing, "_syscall", lambda *words: (asked.append(words), answered)[1])
     assert landlock_version() == version
     assert asked == [(444, None, 0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("version", "refused", "ruleset", "restricted", "signalled", "inside"),
+    [
+        (6, 0, 0, 0, PermissionError, True), (6, 0, 0, 0, ProcessLookupError, False), (6, 0, 0, 0, None, False),
+        (5, 0, 0, 0, PermissionError, False), (6, 1, 0, 0, PermissionError, False),
+        (6, 0, -1, 0, PermissionError, False), (6, 0, 0, -1, PermissionError, False),
+    ],
+)  # fmt: skip
+def test_signals_stay_inside_if_one_to_the_outside_is_refused(
+    version: int, refused: int, ruleset: int, restricted: int, signalled: Any, inside: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    told: list[tuple[Any, ...]] = []
+
+    def syscall(number: int, *words: Any) -> int:
+        told.append((number, *words))
+        return {444: ruleset or os.open("/dev/null", os.O_RDONLY), 445: 0, 446: restricted}[number]
+
+    def kill(pid: int, number: int) -> None:
+        assert (pid, number) == (77, 0)
+        if signalled is not None:
+            raise signalled
+
+    monkeypatch.setattr(sealing, "landlock_version", lambda: version)
+    monkeypatch.setattr(sealing, "_prctl", lambda *words: refused if words == (38, 1) else 1)
+    monkeypatch.setattr(sealing, "_syscall", syscall)
+    monkeypatch.setattr(sealing.os, "kill", kill)
+    assert sealing.keep_signals_inside(77) is inside
+    asked = [] if version < 6 or refused else [444] if ruleset else [444, 445, 446]
+    assert [(words[0], words[-1]) for words in told] == [(number, 0) for number in asked]
+    if asked:
+        assert (told[0][1], told[0][2].value) == (struct.pack("3Q", 1 << 13, 0, 2), 24)
+    if len(asked) == 3:
+        assert struct.unpack("=Qi", told[1][3])[0] == 1 << 13, "files may be moved to other folders, as before"
+
+
+@pytest.mark.parametrize(("machine", "numbers"), [("x86_64", (125, 126)), ("aarch64", (90, 91))])
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_capabilities_are_given_up_but_for_reading(
+    machine: str, numbers: tuple[int, int], failing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: list[tuple[int, ...]] = []
+    kept: list[tuple[int, ...]] = []
+
+    def syscall(number: int, head: bytes, data: Any) -> int:
+        assert head == struct.pack("Ii", 0x20080522, 0)
+        if number == numbers[0]:
+            data.raw = struct.pack("6I", 0xFF, 0xFFFF, 7, 7, 7, 7)
+            return -(failing == 1)
+        kept.append(struct.unpack("6I", data))
+        return -(failing == 2)
+
+    monkeypatch.setattr(sealing.platform, "machine", lambda: machine)
+    monkeypatch.setattr(sealing, "_prctl", lambda *words: options.append(words))
+    monkeypatch.setattr(sealing, "_syscall", syscall)
+    if failing:
+        told = "the system t(ells no capabilities|akes no capabilities away) "
+        with pytest.raises(sealing.CannotSeal, match=told):
+            sealing._drop_capabilities()
+    else:
+        sealing._drop_capabilities()
+    assert options == [*((24, n) for n in range(64) if n != 2), (47, 4)]
+    assert kept == [(4, 4, 0, 0, 0, 0)][: failing != 1]
