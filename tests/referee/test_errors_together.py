@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from kerntune.base.recording import View
+from kerntune.referee import errors_together
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.errors_together import ErrorsTogether, errors_of, together_of, wrong_together
 from kerntune.referee.result_errors import error_of
@@ -144,3 +145,14 @@ def test_an_input_that_a_reference_changes_for_other_seeds_may_be_rounded() -> N
     assert left(call, [changed, kept], 1, rounded) == [""]
     assert "of 4,096 elements are off" in left(call, [changed, kept], 1, after)[0]
     assert left(call, [kept, kept], 1, rounded) == ["it changes input x"]
+
+
+def test_of_many_elements_a_piece_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it lies: all of these are biased."""
+    monkeypatch.setattr(errors_together, "SAMPLED", 128)
+    assert judged(EXACT, [e.astype(np.float16) for e in EXACT])[1] == ""
+    assert "smaller by" in judged(EXACT, [shifted(e, 0.7) for e in EXACT])[1]
+    one = ErrorsTogether([expected(e, e.astype(np.float16)) for e in EXACT])
+    assert one.size == pytest.approx(3, rel=0.2)
+    one.add("float16", *(EXACT[0].astype(np.float16).astype(float), EXACT[0], EXACT[0]), 1, False)
+    assert one._blocks[0][0].size == 128
