@@ -86,7 +86,8 @@ FORMAT_MARGIN = 1.5
 
 
 SAMPLED = 1 << 20
-"""Of more elements the median is that of so many, drawn at random: it is within 0.1 % of all elements' rank."""
+"""Of more elements quantiles are those of so many, drawn at random: they are within 0.1 % of all elements' rank; and
+the mean error is that of so many in a row."""
 
 
 class ResultError(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -299,9 +300,7 @@ def quantiles_wrong(error: np.ndarray, own: np.ndarray, magnitude: np.ndarray, s
     """
     import numpy as np
 
-    if magnitude.size > SAMPLED:
-        some = np.random.default_rng().integers(0, magnitude.size, SAMPLED)
-        error, own, magnitude = (x.reshape(-1)[some] for x in (error, own, magnitude))
+    error, own, magnitude = _sampled(error, own, magnitude)
     full = magnitude > SMALLEST[dtype] / ROUNDOFF[dtype]
     if np.count_nonzero(full) < FEW:
         return ""
@@ -324,6 +323,16 @@ def quantiles_wrong(error: np.ndarray, own: np.ndarray, magnitude: np.ndarray, s
     return ""
 
 
+def _sampled(*errors: np.ndarray) -> list[np.ndarray]:
+    """The same elements of each, drawn where there are many."""
+    import numpy as np
+
+    if errors[0].size <= SAMPLED:
+        return list(errors)
+    some = np.random.default_rng().integers(0, errors[0].size, SAMPLED)
+    return [x.reshape(-1)[some] for x in errors]
+
+
 def _extreme_error(
     number: int, dtype: str, found: np.ndarray, exact: np.ndarray | None, stock: np.ndarray, terms: int, usual: float,
     factor: float, seen: Callable[..., None] | None,
@@ -341,7 +350,8 @@ def _extreme_error(
         return _not_finite(number, dtype, found, odd)
     if not finite.any():
         return ResultError(number, dtype)
-    found, exact, stock = (x[finite] for x in (found, exact, stock))
+    if not finite.all():
+        found, exact, stock = (x[finite] for x in (found, exact, stock))
     if seen is not None:
         seen(dtype, found, exact, stock, terms, True)
     error, own, magnitude = np.abs(found - exact), np.abs(stock - exact), np.abs(exact)
@@ -349,7 +359,8 @@ def _extreme_error(
     if error.size < FEW:
         kinds = [("its error is", rms_of(error), rms_of(own), size)]
     else:
-        each = [np.quantile(x, EXTREME_QUANTILES) for x in (error, own, magnitude)]
+        some = _sampled(error, own, magnitude)
+        each = [np.quantile(x, EXTREME_QUANTILES) for x in some]
         names = [f"{1 - share:.0%} of its elements are off by" for share in EXTREME_QUANTILES]
         kinds = list(zip(names, *(map(float, x) for x in each), strict=True))
     for name, off, stocks, large in kinds:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from kerntune.base.recording import View
+from kerntune.referee import errors_together
 from kerntune.referee.declared_inputs import parse_line
-from kerntune.referee.errors_together import ErrorsTogether, together_of, wrong_together
+from kerntune.referee.errors_together import ErrorsTogether, errors_of, together_of, wrong_together
 from kerntune.referee.result_errors import error_of
 from kerntune.referee.tasks import ExpectedResult, ExpectedSeed
 
@@ -112,3 +115,44 @@ def test_the_tail_of_a_long_sum_may_not_be_left_out() -> None:
     for off, wrong in ((6.9, True), (3e5 * 2.0**-24 * 32, False)):
         found = (exact + off).astype(np.float32)
         assert bool(error_of(0, found.tobytes(), view, want, case, POISON, 3e5).wrong) == wrong
+
+
+def left(call: Any, seeds: Sequence[ExpectedSeed], of: int, *stored: np.ndarray) -> list[str]:
+    """What is wrong with a replay of one of these seeds that left this in its storages."""
+    case = parse_line("x: f32[4096]")
+    found = errors_of(case, call, together_of(case, seeds), seeds[of], POISON, [x.tobytes() for x in stored], ())
+    return [e.wrong for e in found]
+
+
+def test_a_result_is_held_against_its_usual_size() -> None:
+    """See above: the same sums as results of a replay."""
+    exact = [np.array([x]) for x in (60.0, -80.0, 0.001, 50.0, -70.0)]
+    seeds = [ExpectedSeed((b"",), (expected(e, e.astype(np.float32)),)) for e in exact]
+    call = SimpleNamespace(wanted=(1,), results=(View(1, "float32", (1,), (1,)),), inputs=(None,))
+    off = (exact[2] + 50 * 2.0**-24 * 20).astype(np.float32)
+    assert left(call, seeds, 2, off) == [""]
+    assert left(call, seeds[2:3], 0, off) != [""]
+
+
+def test_an_input_that_a_reference_changes_for_other_seeds_may_be_rounded() -> None:
+    """One step is less than half of its last place; a candidate may round it otherwise, and not more than that."""
+    before, after = np.ones(4096, np.float32), np.full(4096, 2.0, np.float32)
+    changed = ExpectedSeed((before.tobytes(),), (), (expected(after.astype(np.float64), after),))
+    kept = ExpectedSeed((before.tobytes(),), (), (None,))
+    call = SimpleNamespace(wanted=(0,), results=(), inputs=(0,))
+    rounded = before.copy()
+    rounded[::7] = np.nextafter(np.float32(1), np.float32(2))
+    assert left(call, [changed, kept], 1, rounded) == [""]
+    assert "of 4,096 elements are off" in left(call, [changed, kept], 1, after)[0]
+    assert left(call, [kept, kept], 1, rounded) == ["it changes input x"]
+
+
+def test_of_many_elements_a_piece_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it lies: all of these are biased."""
+    monkeypatch.setattr(errors_together, "SAMPLED", 128)
+    assert judged(EXACT, [e.astype(np.float16) for e in EXACT])[1] == ""
+    assert "smaller by" in judged(EXACT, [shifted(e, 0.7) for e in EXACT])[1]
+    one = ErrorsTogether([expected(e, e.astype(np.float16)) for e in EXACT])
+    assert one.size == pytest.approx(3, rel=0.2)
+    one.add("float16", *(EXACT[0].astype(np.float16).astype(float), EXACT[0], EXACT[0]), 1, False)
+    assert one._blocks[0][0].size == 128
