@@ -349,7 +349,7 @@ def _used_views(recording: Recording) -> list[View]:
 
 def place_in(view: View | None, element: int) -> tuple[int, ...]:
     """The index of a storage's element in a tensor of two dimensions or more; empty where it isn't clear."""
-    if view is None or len(view.shape) < 2 or not view.shape:
+    if view is None or len(view.shape) < 2:
         return ()
     width = format_of({view.dtype}).width
     if view.offset_bytes % width:

@@ -334,7 +334,7 @@ def scaled_down(config: Config, registers: int | None, hints: KernelHints, devic
         return None
     longest = max(blocks, key=blocks.__getitem__)
     half = blocks[longest] // 2
-    if longest == "r0" and half < (hints.min_r_block or 0):
+    if longest == "r0" and hints.min_r_block is not None and half < hints.min_r_block:
         return None
     return config.replace(**{BLOCK_NAMES[longest]: half})
 
