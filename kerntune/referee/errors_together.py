@@ -83,7 +83,8 @@ class ErrorsTogether:
         if ROUNDOFF[dtype] > ROUNDOFF["float32"]:
             full = np.abs(exact) > SMALLEST[dtype] / ROUNDOFF[dtype]
             unit = np.ldexp(ROUNDOFF[dtype], np.frexp(exact)[1] - 1)
-            errors, own = (np.where(full, np.clip((x - exact) / unit, -4, 4), 0.0) for x in (found, stock))
+            with np.errstate(all="ignore"):  # numbers that aren't full, and those far beyond four units
+                errors, own = (np.where(full, np.clip((x - exact) / unit, -4, 4), 0.0) for x in (found, stock))
             if np.count_nonzero(full) >= FEW and np.median(np.abs(own[full])) <= 1:
                 self._blocks.append((errors, own, np.sign(exact)))
 

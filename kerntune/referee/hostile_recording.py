@@ -32,8 +32,9 @@ from kerntune.referee.tasks import (
     ReplaySide,
 )
 
-MOST_ITEMS = 500_000
-"""Values in an answer: 2,048 launches with 40 arguments of five values each, and some more."""
+MOST_ITEMS, LEAST_ITEMS = 500_000, 20_000
+"""Values in an answer: 2,048 launches with 40 arguments of five values each, and some more; of a small answer the
+second, and one for each two bytes."""
 
 MOST_BYTES = 1 << 28
 """Of a candidate's answer: binaries and TTIR of a call are a few MB, constants up to 64 MiB."""
@@ -80,8 +81,9 @@ class CheckedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
 def decoded(data: bytes) -> RecordAnswer:
     """An answer's bytes as a message; :class:`Refusal` for anything else."""
-    if has_more_items(data, MOST_ITEMS):
-        raise Refusal(Reason.ANSWER, f"its answer has more than {MOST_ITEMS:,} values")
+    most = min(MOST_ITEMS, LEAST_ITEMS + len(data) // 2)
+    if has_more_items(data, most):
+        raise Refusal(Reason.ANSWER, f"its answer has more than {most:,} values")
     try:
         return msgspec.msgpack.decode(data, type=RecordAnswer)
     except (msgspec.MsgspecError, ValueError, RecursionError, TypeError, OverflowError) as exc:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 from typing import Any
 
 import msgspec
@@ -36,6 +37,12 @@ def noted(task: bytes) -> bytes:
     return msgspec.msgpack.encode([*prewarmed, msgspec.msgpack.decode(task)])
 
 
+def hang(task: bytes) -> bytes:
+    """Take longer than anyone waits."""
+    time.sleep(60)
+    return b""
+
+
 if __name__ == "__main__":
-    roles = {"run": run, "echo": lambda task: task, "prewarm": prewarm, "noted": noted}
+    roles = {"run": run, "echo": lambda task: task, "prewarm": prewarm, "noted": noted, "hang": hang}
     main(int(sys.argv[1]), int(sys.argv[2]), roles)

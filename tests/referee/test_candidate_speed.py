@@ -18,7 +18,6 @@ from kerntune.gpu.script import Rule, Script
 from kerntune.gpu.scripted import FakeGpu
 from kerntune.referee import candidate_speed
 from kerntune.referee.candidate_speed import (
-    ROOMY,
     BudgetUsed,
     GpuSpeeds,
     NoSpeeds,
@@ -395,50 +394,3 @@ def test_contents_that_can_not_vary_are_told() -> None:
     for line, remarks in (("x: f32[600]; y: f32[600]", []), ("x: f32[9]; y: f32[9]", [told])):
         pairs = pairs_of(Answers(TIMES), dataclasses.replace(right(), case=parse_line(line)))
         assert list(pairs.remarks()) == remarks
-
-
-# before they are asked
-
-
-class Prewarming(Answers):
-    """Notes what is started early."""
-
-    def __init__(self, free: int) -> None:
-        super().__init__(DeviceAnswer(typical_device(Target.parse("cuda:90")), 1e12, free))
-        self.early: list[tuple[Any, ...]] = []
-
-    def prewarm(self, *words: Any) -> None:
-        self.early.append(words)
-
-    def discard(self) -> None:
-        self.early.clear()
-
-
-@pytest.mark.parametrize(
-    ("line", "content", "count"),
-    [("x: f32[2097152]", "normal", 5), ("x: f32[2097151]", "normal", 1), ("x: f32[2097152]", "author", 1)],
-)
-def test_authors_and_replays_are_prewarmed_as_many_as_are_asked(line: str, content: str, count: int) -> None:
-    """For large inputs that the referee makes, an author's process a seed."""
-    speeds, processes, case = GpuSpeeds(), Prewarming(ROOMY), parse_line(line)
-    speeds.start(processes)  # type: ignore[arg-type]
-    case = replace(case, tensors=(replace(case.tensors[0], content=content),))
-    for _ in range(2):  # what an earlier judgement has left is discarded
-        speeds.prewarm("/folder", case, 11.0)
-        assert processes.early == [("expect", ("/folder",), 300.0, count), ("replay", (), 11.0, 5)]
-
-
-@pytest.mark.parametrize(("folder", "readable"), [("/folder", ("/folder",)), ("", ())])
-def test_timing_is_prewarmed_with_what_a_live_reference_may_read(folder: str, readable: tuple[str, ...]) -> None:
-    speeds, processes = GpuSpeeds(), Prewarming(ROOMY)
-    speeds.start(processes)  # type: ignore[arg-type]
-    speeds.prewarm_timing(folder)
-    assert processes.early == [("time", readable, 60.0, 3), ("replay", (), 60.0, 3)]
-
-
-def test_a_small_device_has_no_early_processes() -> None:
-    speeds, processes = GpuSpeeds(), Prewarming(ROOMY - 1)
-    speeds.start(processes)  # type: ignore[arg-type]
-    speeds.prewarm("/folder", parse_line("x: f32[64]"), 11.0)
-    speeds.prewarm_timing("")
-    assert processes.early == []
