@@ -202,15 +202,15 @@ def test_a_bench_starts_before_it_is_used(bench_of: Callable[..., Bench]) -> Non
     assert steps.closed == 1
 
 
-@pytest.mark.parametrize("sealed", [True, False])
+@pytest.mark.parametrize(("words", "sealed"), [({}, True), ({"sealed": True}, True), ({"sealed": False}, False)])
 def test_who_gives_no_bench_has_one_that_is_closed(
-    sealed: bool, source: str, bench_of: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+    words: dict[str, bool], sealed: bool, source: str, bench_of: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps, told = Steps(), list[bool]()
     given = bench_of(steps)
     monkeypatch.setattr(judgement, "PrewarmedProcesses", lambda sealed: (told.append(sealed), steps)[1])
     monkeypatch.setattr(judgement, "default_speeds", Measuring)
-    verdict = judge(source, ADD, LINE, sealed=sealed)
+    verdict = judge(source, ADD, LINE, **words)
     assert (steps.closed, told, verdict.sealed, verdict.speeds) == (1, [sealed], sealed, "told")
     judge(source, ADD, LINE, bench=given)
     assert steps.closed == 1
