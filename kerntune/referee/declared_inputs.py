@@ -155,13 +155,14 @@ EXTREMES = {
     "tiny": "is tiny (a deviation of 2**-12)",
     "broad": "has a deviation of 4 to 8 and zeros, rows of them among others",
     "wide": "has a deviation of 64 to 128",
-    "sparse": "is nearly constant but for one element of 64",
+    "sparse": "is nearly constant but for a few elements",
 }
 """What numbers may be in contents that are judged beside the usual ones, and what a verdict says of them: where a sum
 of squares cancels, an epsilon counts, a clamp is reached, an exponential overflows, or what is left out shows."""
 
 SPARSE = 64
-"""One of so many elements is as declared, the others are 2**10 times nearer to zero, or what is nearest to it."""
+"""One of so many elements is as declared, and of long rows so many of each; the others are 2**10 times nearer to zero,
+or to what is nearest to it."""
 
 
 def extreme_forms(tensors: Sequence[TensorInput], chance: random.Random) -> list[tuple[str, ...]]:
@@ -227,7 +228,7 @@ def content_of(given: TensorInput, seed: int, form: str = "") -> bytes:
         numbers[_zeros(given.shape, chance)] = 0
     if form == "sparse":
         nearest = sparse_centre(given)
-        few = chance.random(count) * SPARSE < 1
+        few = chance.random(count) * max(SPARSE, given.shape[-1] // SPARSE if given.shape else 0) < 1
         numbers = np.where(few, numbers, nearest + (numbers - nearest) * 2.0**-10)
     return bytes_of(numbers, given.dtype)
 

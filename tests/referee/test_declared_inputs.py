@@ -258,9 +258,10 @@ def test_extreme_numbers() -> None:
     ("content", "nearest"), [("", 0.0), ("normal(3, 2)", 3.0), ("uniform(-2, 1)", 0.0), ("uniform(0.5, 1)", 0.5)]
 )
 def test_sparse_numbers_are_near_one_number_but_for_a_few(content: str, nearest: float) -> None:
-    x, usual = extreme(f"f64[20000] {content}", "sparse"), extreme(f"f64[20000] {content}", "")
-    far = np.abs(x - nearest) > 0.02
-    assert 150 < np.count_nonzero(far) < 400
+    for shape, few in (("[20,1000]", 20000 / 64), ("[20000]", 64)):
+        row = extreme(f"f64{shape} {content}", "sparse")
+        assert 0.6 * few < np.count_nonzero(np.abs(row - nearest) > 0.02) < 1.4 * few
+    x, usual = extreme(f"f64[20,1000] {content}", "sparse"), extreme(f"f64[20,1000] {content}", "")
     if "uniform" in content:
         assert usual.min() - 1e-3 < x.min()
         assert x.max() < usual.max() + 1e-3
