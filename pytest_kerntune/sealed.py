@@ -352,6 +352,7 @@ class SealedRun:
         return {
             **kept,
             "PYTHONPATH": os.pathsep.join([*git.python_path(self.environment), git.own_path()]),
+            "GIT_CONFIG_NOSYSTEM": "1",  # that file can't be read there, for it may hold tokens
             "PYTHONUSERBASE": site.getuserbase(),
             "GIT_CONFIG_COUNT": "1",
             "GIT_CONFIG_KEY_0": "safe.directory",

@@ -95,13 +95,13 @@ def test_structs_are_frozen_and_refuse_unknown_fields() -> None:
 WHOLE = {
     "Access", "AllFigures", "BandwidthFile", "BaselineChanges", "BinaryInput", "Budget", "CacheFile", "Calibration",
     "CodeFigures", "ComboPlan", "CompileFailed", "DeviceSpec", "Done", "Draft", "Environment", "Field", "Finding",
-    "FirstLaunchFailed", "FirstLaunchReply", "GridLimits", "HistorySteps", "JobRequest", "KernelHints", "LaunchDump",
-    "LookupTable", "Loss", "Measured", "Metrics", "ModelledConfig", "Modes", "NamesRequest", "Neighbourhood", "Normal",
-    "OutsideWrite", "PairReply", "PairRequest", "Policy", "Preset", "Range", "RequestFailed", "Row", "RunReport",
-    "Scratch", "SealRequest", "SealedEnd", "Shown", "StaticBaseline", "StaticChange", "StaticDifference",
-    "StaticMetrics", "StaticPolicy", "StaticPrune", "StaticRule", "Target", "TimeBaseline", "TimingProtocol", "Tried",
-    "TtirCounts", "Uniform", "Upgrade", "WriteReply", "_Author", "_Comment", "_Event", "_Head", "_Header",
-    "_Repository",
+    "FirstLaunchFailed", "FirstLaunchReply", "GridLimits", "HistorySteps", "JobRequest", "KernelHints", "LaunchCause",
+    "LaunchChange", "LaunchDump", "LookupTable", "Loss", "Measured", "Metrics", "ModelledConfig", "Modes",
+    "NamesRequest", "Neighbourhood", "Normal", "OutsideWrite", "PairReply", "PairRequest", "Policy", "Preset",
+    "Range", "RequestFailed", "Row", "RunReport", "Scratch", "SealRequest", "SealedEnd", "Shown", "StaticBaseline",
+    "StaticChange", "StaticDifference", "StaticMetrics", "StaticPolicy", "StaticPrune", "StaticRule", "Target",
+    "TimeBaseline", "TimingProtocol", "Tried", "TtirCounts", "Uniform", "Upgrade", "WriteReply", "_Author",
+    "_Comment", "_Event", "_Head", "_Header", "_Repository",
 }  # fmt: skip
 """Structs that are written with all their fields, or not at all. Of others, fields with their default are left out:
 files and messages stay small, and a baseline that is written again stays as it was when a field is added."""

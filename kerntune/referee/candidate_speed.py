@@ -82,8 +82,7 @@ ROOMY = 24 << 30
 
 @dataclass(frozen=True)
 class TimedPair:
-    """Both sides' times in ns, and the change from the reference to the candidate (0.12: the candidate is 12 %
-    slower)."""
+    """Both sides' times in ns, and the change from the reference to the candidate (0.12: that is 12 % slower)."""
 
     change: Estimate
     reference_ns: float
@@ -151,7 +150,7 @@ class Speeds:
         """Have processes ready that time; ``folder`` is the reference's if it runs live, else empty."""
 
     def discard(self) -> None:
-        """End processes that nobody has needed."""
+        """End processes that were not needed."""
 
     def measure(self, right: RightCandidate) -> TimedPair | None:
         """Times of both. None without a GPU; :class:`Refusal` where what is timed computes something else."""

@@ -179,8 +179,7 @@ class CandidateJudgement:
         """The verdict over all shapes."""
         bench = self._bench
         if bench.sealed and not landlock_version():
-            refused = ShapeResult("all", Word.REFUSED, reason=Reason.UNSEALED, text=TOLD[Reason.UNSEALED])
-            return self._verdict([refused])
+            return self._verdict([_refused("all", Refusal(Reason.UNSEALED))])
         bench.start()
         try:
             cases = self._cases(inputs)
@@ -412,9 +411,8 @@ def _constants(call: CheckedCall) -> tuple[str, ...]:
     """What launches get that the candidate has made, by size: a table of results would be among it."""
     reached = {storage for launch in call.recording.launches for storage in launch.reads}
     sizes = sorted((len(c.data) for c in call.constants if c.storage in reached), reverse=True)
-    largest = ", ".join(map(format_bytes, sizes[:8]))
-    text = f"{len(sizes)} constants of {format_bytes(sum(sizes))} made before the launches, the largest: {largest}"
-    return (text,) if sizes else ()
+    text = f"{len(sizes)} constants of {format_bytes(sum(sizes))} made before the launches, the largest: "
+    return (text + ", ".join(map(format_bytes, sizes[:8])),) if sizes else ()
 
 
 RECORDERS = (

@@ -79,7 +79,7 @@ class PrewarmedProcesses(SealedProcesses):
             return waiting.popleft() if waiting else None
 
     def discard(self) -> None:
-        """End those that nobody has asked."""
+        """End those that were not asked."""
         for role, readable in list(self._early):
             while (one := self._taken(role, readable)) is not None:
                 one.task.set_result((b"", 0))

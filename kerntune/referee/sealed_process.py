@@ -106,8 +106,7 @@ class SealRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SealedEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How it ended: its exit status (negative: the signal), whether it was late, how many of its descendants were
-    killed, and how many could not be."""
+    """Its exit status (negative: the signal), whether it was late, how many descendants were killed or could not be."""
 
     code: int = 0
     late: bool = False
@@ -120,8 +119,7 @@ class SealedEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Answered:
-    """``data`` is what the process sent, as it is: hostile bytes, or None if there is no whole answer. ``printed`` is
-    the end of what it printed."""
+    """``data`` is what the process sent: hostile bytes, or None without a whole answer; ``printed`` its last output."""
 
     data: bytes | None
     end: SealedEnd

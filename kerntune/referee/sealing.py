@@ -278,7 +278,7 @@ CAPGET, CAPSET, CAPABILITIES_3 = (125, 90), (126, 91), 0x20080522
 
 
 def _drop_capabilities() -> None:
-    """Keep :data:`KEPT_CAPABILITIES` at most, in programs that are started from here, too. Nobody but the
+    """Keep :data:`KEPT_CAPABILITIES` at most, in programs that are started from here, too. Only the
     administrator has any."""
     for number in range(64):
         if not KEPT_CAPABILITIES >> number & 1:

@@ -186,7 +186,8 @@ def test_a_model_s_parameters_are_given_by_their_names(
 def test_constants_may_have_64_mib_together(recorded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert candidate_recorder.MOST_CONSTANT == 67_108_864
     monkeypatch.setattr(candidate_recorder, "MOST_CONSTANT", 3 << 20)
-    body = "w = [torch.ones(n * 262_144 + {}).to(x.device) for n in (1, 2)]; return run(run(x, w[0]), w[1])"
+    made = "w = [torch.ones(n * 262_144 + {}).to('cuda') for n in (1, 2)]"
+    body = f"return run(run(x, w[0]), w[1])\n\n{made}"
     assert len(recorded(body.format(0)).call.constants) == 2
     refused = recorded(body.format(1)).refused
     assert (refused.reason, refused.text) == (Reason.MEMORY.value, "constants have more than 3 MiB")
@@ -221,6 +222,23 @@ def test_why_there_is_no_call(recorded: Any, body: str, reason: Reason, told: st
     refused = recorded(body).refused
     assert refused.reason == reason.value
     assert told in refused.text
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_fills_of_the_call_are_told_from_earlier_ones(recorded: Any, before: bool) -> None:
+    made = "z" if before else "torch.zeros(50, device='cuda')"
+    (fill,) = recorded(f"return run(x, {made})\n\nz = torch.zeros(50, device='cuda')").call.fills
+    assert fill.before == before
+
+
+@pytest.mark.parametrize(("count", "refused"), [(1024, False), (1025, True)])
+def test_a_call_uploads_no_tables(recorded: Any, count: int, refused: bool) -> None:
+    answer = recorded(f"t = torch.ones({count}).to('cuda'); return run(x, t)")
+    assert (answer.refused is not None) == refused
+    if refused:
+        told = "the call copies 4.1 kB from the host, which takes time that isn't measured; 4.1 kB may be"
+        assert (answer.refused.reason, answer.refused.text) == (Reason.OPERATOR.value, told)
+    assert recorded(f"return run(x, t)\n\nt = torch.ones({count}).to('cuda')").refused is None
 
 
 @pytest.mark.parametrize(

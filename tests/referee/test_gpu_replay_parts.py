@@ -186,6 +186,25 @@ def test_an_execution_s_content_is_known_or_drawn() -> None:
     assert chance.asked[:4] == [(8,), (8,), (1, 600), (1, 600)]
 
 
+@pytest.mark.parametrize(
+    ("fill", "byte"),
+    [
+        (Fill(2, "float32", 0.0), 0), (Fill(2, "uint8", 7), 7), (Fill(2, "int32", -1), 255),
+        (Fill(2, "float32", 1.0), None), (Fill(2, "float32", 0.0, before=True), None), (Fill(3, "float32", 0.0), None),
+    ],
+)  # fmt: skip
+def test_what_the_call_fills_with_one_byte_is_filled_in_each_execution(fill: Fill, byte: int | None) -> None:
+    """In memory that launches reach, before they run; in graphs, too, for these enqueue executions."""
+    gpu, did = gpu_with(), list[object]()
+    task = time_task(candidate=side(Storage(64, "float32", Zeros()), fills=(fill,)))
+    program = VariedProgram(Loader(gpu), task, VariedSources(gpu, task.candidate, VARIATION), random.Random(1))
+    program.restore()
+    gpu.fill = lambda buffer, value: did.append((buffer, value))  # type: ignore[method-assign]
+    gpu.prepare = lambda *words: lambda: did.append("launch")  # type: ignore[method-assign]
+    program.enqueue()
+    assert did == [*([] if byte is None else [(program.memory.buffer(0, 2), byte)]), "launch"]
+
+
 def test_a_kernel_s_scratch_memory_is_zero_before_each_execution() -> None:
     gpu, task = gpu_with(), time_task()
     program = VariedProgram(Loader(gpu), task, VariedSources(gpu, task.candidate, VARIATION), random.Random(1))
