@@ -165,16 +165,23 @@ SPARSE = 64
 or to what is nearest to it."""
 
 
+LARGE, OF_LARGE = 1 << 21, 2
+"""Elements of all inputs from which there are so many extreme contents."""
+
+
 def extreme_forms(tensors: Sequence[TensorInput], chance: random.Random) -> list[tuple[str, ...]]:
     """For each extreme content a key of :data:`EXTREMES` for each tensor, or nothing. Floats that vary have each
-    once, and others than their neighbours; distributions that are declared are ``sparse`` alone."""
+    once, and others than their neighbours; distributions that are declared are ``sparse`` alone. Large inputs have
+    :data:`OF_LARGE` of them, which are drawn: each takes seconds there."""
     varied = [i for i, t in enumerate(tensors) if t.varied]
     floats = [i for i, t in enumerate(tensors) if t.content in ("normal", "uniform") and _spreads(t)]
     order = [form for form in EXTREMES if form != "sparse"] if varied else []
     chance.shuffle(order)
     turns = [{i: order[(turn + k) % len(order)] for k, i in enumerate(varied)} for turn in range(len(order))]
     turns += [dict.fromkeys(floats, "sparse")] if floats else []
-    return [tuple(turn.get(i, "") for i in range(len(tensors))) for turn in turns]
+    found = [tuple(turn.get(i, "") for i in range(len(tensors))) for turn in turns]
+    large = sum(math.prod(t.shape) for t in tensors) > LARGE
+    return chance.sample(found, min(OF_LARGE, len(found))) if large else found
 
 
 def _spreads(given: TensorInput) -> bool:

@@ -278,6 +278,15 @@ def test_each_tensor_has_each_extreme_form_once_and_its_neighbours_others() -> N
     assert extreme_forms(parse_line("u: f32[8] uniform(2, 2); i: i64[8] < 3").tensors, random.Random(3)) == []
 
 
+def test_of_large_inputs_two_extreme_contents_are_drawn() -> None:
+    small, large = (parse_line(f"x: f32[{n}]; y: f32[1048576]").tensors for n in (1048576, 1048577))
+    assert len(extreme_forms(small, random.Random(3))) == 6
+    drawn = [tuple(extreme_forms(large, random.Random(seed))) for seed in range(40)]
+    assert {len({*forms}) for forms in drawn} == {2}
+    assert {form for forms in drawn for form in forms} > {("sparse", "sparse")}
+    assert len({*drawn}) > 10
+
+
 def test_a_content_is_of_the_forms_that_are_asked_for() -> None:
     tensors = parse_line("x: f32[800]; y: f32[800]").tensors
     assert contents_of(tensors, 5, ()) == tuple(content_of(t, 5) for t in tensors)
