@@ -314,7 +314,7 @@ def measured_matmul(gpu: Executor, dtype: str) -> float | None:
     if not isinstance(gpu, CudaGpu):
         return None
     size = SIZES.get(dtype, SIZE)
-    product = _product(dtype, size)
+    product = _product(dtype, size, "cuda")
     if product is None:
         return None
     times = [_seconds(product) for _ in range(WARM_UP + RUNS)][WARM_UP:]
@@ -326,21 +326,21 @@ def matmul_operations(size: int) -> float:
     return 2.0 * size**3
 
 
-def _product(dtype: str, size: int) -> Callable[[], object] | None:
+def _product(dtype: str, size: int, device: str) -> Callable[[], object] | None:
     """The random numbers are of a generator of its own: a test's don't depend on what was measured before."""
     import torch
 
-    own = torch.Generator("cuda")
+    own = torch.Generator(device)
 
     def random() -> Any:
-        return torch.randn(size, size, device="cuda", generator=own)
+        return torch.randn(size, size, device=device, generator=own)
 
     if dtype == "int8":
         shape = (size, size)
-        a, b = (torch.randint(-128, 128, shape, device="cuda", dtype=torch.int8, generator=own) for _ in range(2))
+        a, b = (torch.randint(-128, 128, shape, device=device, dtype=torch.int8, generator=own) for _ in range(2))
         return lambda: torch._int_mm(a, b.t())
     if dtype == "float8_e4m3fn":
-        one = torch.ones((), device="cuda")
+        one = torch.ones((), device=device)
         a, b = random().to(torch.float8_e4m3fn), random().to(torch.float8_e4m3fn)
         return lambda: torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
     kind = getattr(torch, dtype, None)

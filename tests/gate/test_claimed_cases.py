@@ -33,7 +33,7 @@ from kerntune.gate.bundle import bundle_of
 from kerntune.gate.call import PendingBaseline
 from kerntune.gate.claimed_cases import ClaimedCase, CodeFigures, CodeRequest, Judge, claimed_cases, unreported
 from kerntune.gate.report import RunReport
-from kerntune.gate.static_check import NOTHING_RUNS
+from kerntune.gate.static_verdict import NOTHING_RUNS
 from kerntune.gate.stores import ReferenceStore, Stores
 from kerntune.kernels import compat
 
@@ -158,12 +158,12 @@ def test_a_text_is_compiled_and_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "metrics_of", lambda binaries, device: did.append((binaries, device)) or [metrics()])
     monkeypatch.setattr(claims, "ttir_text", lambda ttir, kernel: f"{kernel} text")
     monkeypatch.setattr(claims, "first_stage_of", lambda text: "ttir")
-    monkeypatch.setattr(claims, "stage_hashes", lambda texts, assembly: {**texts, "assembly": assembly})
+    monkeypatch.setattr(claims, "stage_hashes", dict)
     requests = [CodeRequest(TARGET, name, b"text", {"num_warps": 4}) for name in ("good", "broken")]
     good, broken = claims.figures_of(requests)
     assert good == CodeFigures(
         "code", "Triton 3.9.0, assembler 12.9",
-        {"ttir": "good text", "ttgir": "ttgir text", "ptx": "ptx text", "assembly": "ptx"}, {"A": "1"}, metrics(),
+        {"ttir": "good text", "ttgir": "ttgir text", "ptx": "ptx text"}, {"A": "1"}, metrics(),
     )  # fmt: skip
     assert broken == CodeFigures(refused=("no such operation" + "." * 600)[:500])
     asked = [(True, TARGET, b"text", {"num_warps": 4}, name) for name in ("good", "broken")]

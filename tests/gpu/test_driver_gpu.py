@@ -635,15 +635,15 @@ def test_a_backend_makes_one_of_each_device(
 
 def test_a_matrix_product_s_rate(driver: HostDriver, entered: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the median of ten runs after three others."""
-    taken, asked = iter([9.0, 9.0, 9.0, *[1.0, 2.0, 4.0] * 3, 2.0]), list[tuple[str, int]]()
+    taken, asked = iter([9.0, 9.0, 9.0, *[1.0, 2.0, 4.0] * 3, 2.0]), list[tuple[object, ...]]()
     monkeypatch.setattr(cuda, "_seconds", lambda product: next(taken))
-    monkeypatch.setattr(cuda, "_product", lambda dtype, size: (asked.append((dtype, size)), print)[1])
+    monkeypatch.setattr(cuda, "_product", lambda *words: (asked.append(words), print)[1])
     assert cuda.measured_matmul(cuda.CudaGpu(), "float16") == 2 * 8192**3 / 2.0
     assert next(taken, None) is None
     monkeypatch.setattr(cuda, "_seconds", lambda product: 1.0)
     assert cuda.measured_matmul(cuda.CudaGpu(), "float64") == 2 * 4096**3
-    assert asked == [("float16", 8192), ("float64", 4096)]
-    monkeypatch.setattr(cuda, "_product", lambda dtype, size: None)
+    assert asked == [("float16", 8192, "cuda"), ("float64", 4096, "cuda")]
+    monkeypatch.setattr(cuda, "_product", lambda *words: None)
     assert cuda.measured_matmul(cuda.CudaGpu(), "int4") is cuda.measured_matmul(Gpu(), "float16") is None  # type: ignore[arg-type]
 
 

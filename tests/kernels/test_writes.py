@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from typing import Any
 
 import pytest
@@ -519,7 +518,7 @@ def test_what_was_not_understood_is_tried_again(monkeypatch: pytest.MonkeyPatch)
     """Not the text's fault: the process had too many open files."""
     text = RECURSIVE.replace("@kernel", "@tried_again")
     with monkeypatch.context() as patch:
-        patch.setattr(writes.os, "memfd_create", lambda name: os.open("/no/such/file", 0))
+        patch.setattr(writes.tempfile, "TemporaryFile", lambda: os.open("/no/such/file", 0))
         assert access_of(text).unknown == (
             "TTIR not understood: FileNotFoundError: [Errno 2] No such file or directory: '/no/such/file'",
         )

@@ -725,7 +725,8 @@ def test_the_environment_of_tests_is_the_callers(tmp_path, monkeypatch):
     run.environment = {"PATH": "/bin", "PYTEST_PLUGINS": "p", "PYTHONPATH": "/a::/b", **own}
     assert run._environment == {
         "PATH": "/bin", "PYTEST_PLUGINS": "p", "PYTHONPATH": f"/a:/b:{git.own_path()}", "PYTHONUSERBASE": "/user",
-        "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*",
+        "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory",
+        "GIT_CONFIG_VALUE_0": "*",
     }  # fmt: skip
 
 
@@ -858,7 +859,7 @@ def test_its_pytest_reads_no_file_of_the_project(tmp_path, monkeypatch):
     monkeypatch.setattr(SealedRun, "of", lambda words, folder, environment: seen.append(words) or run)
     monkeypatch.setattr(sealed, "_forget_project", lambda top: seen.append(top))
     monkeypatch.setenv("PYTEST_ADDOPTS", "-k 'a b'")
-    monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", raising=False)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "0")  # so that it is put back
 
     def run_pytest(words, plugins):
         ini = Path(words[0].removeprefix("--config-file="))

@@ -233,7 +233,7 @@ def registers(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Sets the number of registers in the cubin."""
 
     def say(count: int) -> None:
-        resources = CubinResources("add_kernel", count, 0, 0, 128, 0, ("add_kernel",))
+        resources = CubinResources("add_kernel", count, 0, 0, 128, ("add_kernel",))
         monkeypatch.setattr(admission, "cubin_resources", lambda data, symbol: resources)
 
     return say
