@@ -100,7 +100,11 @@ def test_forbidden(name: str, tmp_path: Path) -> None:
 
 
 @needs_landlock
-@pytest.mark.parametrize("name", ["read beside the folder", "network", "signal the parent", "more address space"])
+@pytest.mark.parametrize(
+    "name",
+    ["read beside the folder", "network", "signal the parent",
+     pytest.param("more address space", marks=pytest.mark.slow)],
+)  # fmt: skip
 def test_all_that_can_be_done_unsealed(name: str, tmp_path: Path) -> None:
     """The attempts themselves are right."""
     folder = tmp_path / "scratch"
