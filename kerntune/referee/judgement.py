@@ -191,8 +191,8 @@ class CandidateJudgement:
             call if isinstance(call, Refusal) else self._recorded(self._reference, case)
             for case, call in zip(cases, recorded, strict=True)
         ]
-        drawn = SEEDS + len(EXTREMES)  # the candidate's processes are dead
-        seeds = [[secrets.randbits(63) for _ in range(drawn)] for _ in cases]
+        count = SEEDS + len(EXTREMES)  # the candidate's processes are dead
+        seeds = [[secrets.randbits(63) for _ in range(count)] for _ in cases]
         shapes = [
             _refused(case.label, call) if isinstance(call, Refusal) else self._shape(case, call, other, drawn)
             for case, call, other, drawn in zip(cases, recorded, references, seeds, strict=True)

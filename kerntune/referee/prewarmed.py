@@ -12,12 +12,11 @@ import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import msgspec
 
-from kerntune.referee.sealed_process import MEMORY, Answered, SealedProcesses
+from kerntune.referee.sealed_process import Answered, SealedProcesses, SealRequest, Task
 
 EARLY_SECONDS = 60.0
 """A process waits so long for its task at most."""
@@ -47,31 +46,21 @@ class PrewarmedProcesses(SealedProcesses):
         """Start processes for a role on the GPU, whose tasks may take ``seconds`` each."""
         self.wait()
         waiting = self._early.setdefault((role, readable), deque())
+        request = SealRequest(role, readable, seconds, self.sealed, gpu=True, memory=0, early=EARLY_SECONDS)
         for _ in range(count):
             task: Future[tuple[bytes, int]] = Future()
-            start = partial(super().ask, role, task, readable, seconds, 0, gpu=True, early=EARLY_SECONDS)
-            waiting.append(_Early(self._threads.submit(start), task))
+            waiting.append(_Early(self._threads.submit(super()._started, request, task.result), task))
 
-    def ask(
-        self,
-        role: str,
-        task: Any,
-        readable: tuple[str, ...],
-        seconds: float,
-        most: int,
-        gpu: bool = False,
-        memory: int = MEMORY,
-        early: float = 0.0,
-    ) -> Answered:
+    def _started(self, request: SealRequest, task: Task) -> Answered:
         """By a process that has started before, if one waits for such a task."""
-        while gpu and (one := self._taken(role, readable)) is not None:
+        while request.gpu and (one := self._taken(request.role, request.readable)) is not None:
             if time.monotonic() - one.since < USED_SECONDS and not one.answered.done():
-                one.task.set_result((msgspec.msgpack.encode(task), most))
+                one.task.set_result(task())
                 found = one.answered.result()
                 late = found.end.late or found.end.code == -signal.SIGALRM
                 return replace(found, end=msgspec.structs.replace(found.end, late=late))
             one.task.set_result((b"", 0))
-        return super().ask(role, task, readable, seconds, most, gpu, memory, early)
+        return super()._started(request, task)
 
     def _taken(self, role: str, readable: tuple[str, ...]) -> _Early | None:
         with self._lock:

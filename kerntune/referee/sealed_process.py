@@ -94,13 +94,13 @@ class SealRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     role: str
     readable: tuple[str, ...]
-    scratch: str
     seconds: float
     sealed: bool
     gpu: bool
     memory: int
     """Bytes of address space that it may add; 0 for no limit, which a CUDA driver needs."""
 
+    scratch: str = ""
     early: float = 0.0
     """Seconds that it may wait for its task; before that, it does the role ``prewarm``."""
 
@@ -137,6 +137,10 @@ class Answered:
 
 
 # the referee's side
+
+
+Task = Callable[[], tuple[bytes, int]]
+"""Gives a task's bytes, once they are known, and how many bytes of its answer are read."""
 
 
 class SealedProcesses:
@@ -179,24 +183,27 @@ class SealedProcesses:
         most: int,
         gpu: bool = False,
         memory: int = MEMORY,
-        early: float = 0.0,
     ) -> Answered:
-        """Have a new process do a task, and end it with all that it has started; ``most`` bytes of its answer are read.
-        ``early``: ``task`` is a future of its bytes and of ``most``, which comes within so many seconds.
+        """Have a process do a task, and end it with all that it has started; ``most`` bytes of its answer are read.
 
         :class:`MeasurementError` only where no process can be had.
         """
+        request = SealRequest(role, readable, seconds, self.sealed, gpu, 0 if gpu else memory)
+        data = msgspec.msgpack.encode(task)
+        return self._started(request, lambda: (data, most))
+
+    def _started(self, request: SealRequest, task: Task) -> Answered:
+        """By a new process, in a folder of its own."""
         self.wait()
         scratch = self._scratch.folder / str(next(self._numbers))
         scratch.mkdir()
-        request = SealRequest(role, readable, str(scratch), seconds, self.sealed, gpu, 0 if gpu else memory, early)
         try:
             with tempfile.TemporaryFile() as errors:
-                return self._asked(request, task if early else msgspec.msgpack.encode(task), errors, most)
+                return self._asked(msgspec.structs.replace(request, scratch=str(scratch)), task, errors)
         finally:
             remove_tree(scratch)
 
-    def _asked(self, request: SealRequest, task: Any, errors: IO[bytes], most: int) -> Answered:
+    def _asked(self, request: SealRequest, task: Task, errors: IO[bytes]) -> Answered:
         (task_end, task_in), (answer_end, answer_in), (status_end, status_in) = os.pipe(), os.pipe(), os.pipe()
         with contextlib.suppress(OSError):
             for one in (task_in, answer_end):
@@ -209,8 +216,8 @@ class SealedProcesses:
             finally:
                 for one in (task_end, answer_in, status_in):
                     os.close(one)
-            task, most = task.result() if request.early else (task, most)
-            data = _exchange(task_in, answer_end, task, request.seconds + 1.0, most)
+            given, most = task()
+            data = _exchange(task_in, answer_end, given, request.seconds + 1.0, most)
             end = _end_of(status_end, request.seconds + 3 * ENDING_SECONDS)
         finally:
             for one in (task_in, answer_end, status_end):
