@@ -7,8 +7,8 @@ import json
 import os
 import py_compile
 import sys
-import tempfile
 import time
+import traceback
 import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ from kerntune.referee.judgement import Bench, _call_of, judge
 from kerntune.referee.layouts import candidate_source, literal_inputs, load, task_shapes
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.sealed_process import Answered, SealedEnd
-from kerntune.referee.sealing import import_folders
+from kerntune.referee.sealing import _drop_capabilities, import_folders
 from kerntune.referee.tasks import CallRefused, RecordAnswer, UserCallable, encoded
 from kerntune.referee.verdict_report import text_of, to_json
 from kerntune.referee.verdicts import CandidateVerdict, ShapeResult, Word
@@ -221,14 +221,16 @@ def test_a_files_name_that_is_no_text(tmp_path: Path) -> None:
         encoded(candidate_source(f"{path}::fn"))
 
 
-def _as_nobody(work: Callable[[], bool]) -> bool:
-    """What ``work`` gives in a fork that has no rights beyond its own files'."""
+def _without_capabilities(work: Callable[[], bool]) -> bool:
+    """What ``work`` gives in a fork that has no rights beyond its own files', even where tests run as root."""
 
     def code() -> None:
-        if os.getuid() == 0:
-            os.setgid(65534)
-            os.setuid(65534)
-        os._exit(0 if work() else 7)
+        try:
+            _drop_capabilities()
+            os._exit(0 if work() else 7)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
 
     _, status = os.waitpid(fork(code), 0)
     found = os.waitstatus_to_exitcode(status)
@@ -236,19 +238,17 @@ def _as_nobody(work: Callable[[], bool]) -> bool:
     return found == 0
 
 
-def test_a_folder_without_rights_is_removed() -> None:
+def test_a_folder_without_rights_is_removed(tmp_path: Path) -> None:
     """Who isn't root can't move a folder that can't be written: the candidate's would stay for ever."""
-    with tempfile.TemporaryDirectory() as name:
-        os.chmod(name, 0o777)
 
-        def work() -> bool:
-            scratch = Path(name) / "1"
-            (scratch / "a" / "b").mkdir(parents=True)
-            (scratch / "a").chmod(0)
-            remove_tree(scratch)
-            return not os.listdir(name)
+    def work() -> bool:
+        scratch = tmp_path / "1"
+        (scratch / "a" / "b").mkdir(parents=True)
+        (scratch / "a").chmod(0)
+        remove_tree(scratch)
+        return not os.listdir(tmp_path)
 
-        assert _as_nobody(work)
+    assert _without_capabilities(work)
 
 
 class Late:
