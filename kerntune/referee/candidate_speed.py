@@ -24,9 +24,7 @@ from kerntune.base.stats import DEFAULT_LEVEL, Estimate, median
 from kerntune.errors import MeasurementError
 from kerntune.gpu import device_lock
 from kerntune.gpu.base import Executor
-from kerntune.gpu.number_formats import FLOAT_FORMATS
-from kerntune.referee.declared_inputs import drawn_distance, rolled
-from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall, side_of
+from kerntune.referee.hostile_recording import ITEM_BYTES, side_of
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import LIVE_TOLD, Reason, Refusal
 from kerntune.referee.result_errors import difference_of
@@ -37,7 +35,6 @@ from kerntune.referee.tasks import (
     MUCH,
     CaseInputs,
     DeviceAnswer,
-    ExpectedSeed,
     KeptExecution,
     LiveCall,
     ReplayAnswer,
@@ -46,9 +43,8 @@ from kerntune.referee.tasks import (
     Rolls,
     TimeAnswer,
     TimeTask,
-    UserCallable,
-    Variation,
 )
+from kerntune.referee.timed_contents import RightCandidate, TimedContents
 from kerntune.referee.verdicts import TimedLaunch, Word, word_of_change
 from kerntune.timing.paired_processes import PROCESSES, Replay, combine, compare
 from kerntune.timing.worker.pool import LocalPairs, Pairs
@@ -65,9 +61,6 @@ AT_ONCE = 4
 
 CHECKED_TOO = 1.5
 """What further processes take, of the time that those before took: their executions are checked, too."""
-
-LEAST_VARIED = 64
-"""Elements of a tensor whose content is rolled at least."""
 
 TIME_SECONDS = 60.0
 LOCK_SECONDS = 3_600.0
@@ -104,27 +97,6 @@ class TimedPair:
         return tuple(
             msgspec.structs.replace(x, ns=ns, share=ns / whole) for x, ns in zip(launches, self.launch_ns, strict=True)
         )
-
-
-@dataclass(frozen=True)
-class RightCandidate:
-    """A shape at which the candidate was right, to be timed. ``patterns`` is what filled unwritten memory, by seed."""
-
-    case: CaseInputs
-    call: CheckedCall
-    source: UserCallable
-    """The reference."""
-
-    reference: CheckedCall | Refusal
-    expected: tuple[ExpectedSeed, ...]
-    results: tuple[tuple[bytes, ...], ...]
-    """What each wanted storage held after the replay that was right, by seed."""
-
-    repeatable: bool
-    """Whether equal content gave equal results, bit for bit."""
-
-    patterns: Sequence[bytes]
-    deadline: float
 
 
 class Speeds:
@@ -264,9 +236,7 @@ class SealedPairs(Pairs):
 
     def __init__(self, processes: PrewarmedProcesses, right: RightCandidate) -> None:
         self._processes, self._right = processes, right
-        self._chance = random.Random(secrets.randbits(64))
-        self.variation = variation_of(right.case, right.call)
-        self._known = [drawn_rolls(self.variation, right.call, self._chance) for _ in right.expected]
+        self._contents = TimedContents(right, random.Random(secrets.randbits(64)))
         self._wanted = tuple(i for i in right.call.wanted if i in self._computed())
         self._sizes = sum(right.call.recording.storages[i].nbytes for i in self._wanted)
         self._repeatable = right.repeatable
@@ -330,11 +300,11 @@ class SealedPairs(Pairs):
         return self.replies[-1]
 
     def _ask(self, number: int, blocks: int) -> PairReply:
-        right = self._right
+        right, contents = self._right, self._contents
         seed = number % len(right.expected)
         task = TimeTask(
-            self._side(seed), self._reference((seed + 1) % len(right.expected)), self._wanted, self.variation,
-            self._known[seed], self._keep, not self._repeatable, blocks, number, details=not number,
+            contents.side(seed), self._reference((seed + 1) % len(right.expected)), self._wanted, contents.variation,
+            tuple(contents.known(seed)), self._keep, not self._repeatable, blocks, number, details=not number,
         )  # fmt: skip
         readable = (folder_of(right.source.path),) if self.live else ()
         most = 2 * self._keep * (self._sizes + (1 << 10)) + (1 << 20)
@@ -356,16 +326,6 @@ class SealedPairs(Pairs):
         """Wait for processes that were asked in vain."""
         self._threads.shutdown()
 
-    def _side(self, seed: int) -> ReplaySide:
-        """The candidate's, with content that becomes the seed's by the known distances."""
-        right = self._right
-        side = side_of(right.call, right.expected[seed].contents, right.patterns[seed])
-        contents = list(side.contents)
-        for storage, distance in zip(self.variation.storages, self._known[seed], strict=True):
-            content = contents[storage] or b""
-            contents[storage] = rolled(content, len(content) - distance)
-        return msgspec.structs.replace(side, contents=tuple(contents))
-
     def _reference(self, seed: int) -> ReplaySide | LiveCall:
         right, reference = self._right, self._right.reference
         given = right.expected[seed].contents
@@ -381,19 +341,16 @@ class SealedPairs(Pairs):
             return next(filter(None, threads.map(self._wrong_of, seeds)), "")
 
     def _wrong_of(self, seed: int) -> str:
-        right, known = self._right, self._known[seed]
+        right = self._right
+        known = {rolls: self._judged(one) for rolls, one in self._contents.known(seed).items()}
         mine = [one for at, one in self.kept if at == seed]
-        others = [one for one in mine if one.rolls != known]
+        others = [one for one in mine if one.rolls not in known]
         random.SystemRandom().shuffle(others)
-        before = dict(zip(right.call.wanted, right.results[seed], strict=True))
-        judged = tuple(before[i] for i in self._wanted)
-        if self._repeatable:
-            judged = tuple(hashlib.sha256(content).digest() for content in judged)
-        pairs = [(judged, one) for one in mine if one.rolls == known]
+        pairs = [(known[one.rolls], one) for one in mine if one.rolls in known]
         if others:
             # Among them is the known content, not first: what is left out of contents that come once is seen there.
             at = random.SystemRandom().randint(1, len(others))
-            others.insert(at, KeptExecution(known, judged))
+            others.insert(at, KeptExecution(*next(iter(known.items()))))
             pairs += zip(self._fresh(seed, [one.rolls for one in others]), others, strict=True)
         for left, one in pairs:
             if left == one.contents:
@@ -405,10 +362,17 @@ class SealedPairs(Pairs):
                 return f"while it is timed, {problem}"
         return ""
 
+    def _judged(self, seed: int) -> tuple[bytes, ...]:
+        """What was found right for a seed, as executions that are kept have it."""
+        before = dict(zip(self._right.call.wanted, self._right.results[seed], strict=True))
+        judged = tuple(before[i] for i in self._wanted)
+        return tuple(hashlib.sha256(content).digest() for content in judged) if self._repeatable else judged
+
     def _fresh(self, seed: int, rolls: Sequence[Rolls]) -> Iterator[tuple[bytes, ...]]:
         """What executions of these contents leave in another process; of all, if they can't be repeated exactly."""
-        whole = not self._repeatable
-        task = ReplayTask(self._side(seed), self._wanted, TIME_SECONDS, True, whole, self.variation, tuple(rolls))
+        whole, contents = not self._repeatable, self._contents
+        side, variation = contents.side(seed), contents.variation
+        task = ReplayTask(side, self._wanted, TIME_SECONDS, True, whole, variation, tuple(rolls))
         most = len(rolls) * (self._sizes + (1 << 10)) + (1 << 20)
         answered = self._processes.ask("replay", task, (), TIME_SECONDS, most, gpu=True)
         if answered.data is None:
@@ -423,28 +387,5 @@ class SealedPairs(Pairs):
     def remarks(self) -> Iterator[str]:
         """What a reader should know of these times."""
         yield from (LIVE_TOLD[how] for how in sorted(self._timed_as & LIVE_TOLD.keys()))
-        if not self.variation.storages:
+        if not self._contents.variation.storages:
             yield "no input's content can vary from one timed execution to the next"
-
-
-def drawn_rolls(variation: Variation, call: CheckedCall, chance: random.Random) -> Rolls:
-    """A distance for each varied storage."""
-    sizes = [call.recording.storages[i].nbytes for i in variation.storages]
-    return tuple(drawn_distance(item, n, chance) for item, n in zip(variation.items, sizes, strict=True))
-
-
-def variation_of(case: CaseInputs, call: CheckedCall) -> Variation:
-    """Inputs whose content may be rolled: numbers that are drawn. Of what the task's own code makes, only
-    floating-point numbers: whole ones may be offsets, which have an order."""
-    found = [
-        (storage, ITEM_BYTES[given.dtype])
-        for given, storage in zip(case.tensors, call.inputs, strict=True)
-        if storage is not None
-        and math.prod(given.shape) >= LEAST_VARIED
-        and (given.content in ("normal", "uniform", "integers") or _authors_numbers(given.content, given.dtype))
-    ]
-    return Variation(tuple(s for s, _ in found), tuple(i for _, i in found))
-
-
-def _authors_numbers(content: str, dtype: str) -> bool:
-    return content == "author" and dtype in FLOAT_FORMATS

@@ -1,10 +1,12 @@
 """Replays on a GPU, in sealed processes: results of single executions, and times of executions that are checked.
 
-A candidate's timed execution is like any other one. Each has memory of its own that is restored before it:
-unwritten memory is poison, and the content of the inputs is *rolled*, moved by a distance that is drawn for each
-execution, so that no content comes twice. The one exception is a distance whose results the referee knows, which is
-drawn for one execution in :data:`KNOWN_EACH`. Of both kinds some executions are kept, each with the same probability
-(Vitter, Random Sampling with a Reservoir, ACM TOMS 11, 1985), and what they left is the answer.
+A candidate's timed execution is like any other one. Each has memory of its own that is restored before it: unwritten
+memory is poison, and the content of the inputs is *rolled*, moved by a distance that is drawn for each execution, so
+that no content comes twice. The one exception is a distance whose results the referee knows, which is drawn for one
+execution in :data:`KNOWN_EACH`. What the author's code makes isn't rolled: there are several contents of it, all with
+known results, and neighbouring copies have different ones. Of known and of other contents some executions are kept,
+each with the same probability (Vitter, Random Sampling with a Reservoir, ACM TOMS 11, 1985), and what they left is the
+answer.
 """
 
 from __future__ import annotations
@@ -89,7 +91,8 @@ def prewarm(with_torch: bytes) -> bytes:
 
 
 class VariedSources:
-    """First contents on the device, of varied storages twice in a row, so that any rolled content is one piece."""
+    """First contents on the device. Varied storages have theirs twice in a row, so that any rolled content is one
+    piece, or several contents."""
 
     def __init__(self, gpu: Executor, side: ReplaySide, variation: Variation) -> None:
         self._gpu, self.variation = gpu, variation
@@ -99,7 +102,9 @@ class VariedSources:
 
     def _made(self, storage: int) -> Buffer:
         given, nbytes = self.given[storage], self.sizes[storage]
-        buffer = self._gpu.allocate(nbytes * (1 + (storage in self.variation.storages)))
+        if storage in self.variation.storages:
+            nbytes = max(2 * nbytes, len(given))
+        buffer = self._gpu.allocate(nbytes)
         self._gpu.repeat(buffer, given) if len(given) < buffer.nbytes else self._gpu.write(buffer, given)
         return buffer
 
@@ -115,9 +120,9 @@ class VariedSources:
     def damaged(self) -> bool:
         """Whether any first content has changed."""
         return any(
-            not _begins_over_and_over(self._gpu.read(b, n), g)
-            for b, n, g in zip(self._buffers, self.sizes, self.given, strict=True)
-            if n
+            not _begins_over_and_over(self._gpu.read(b, b.nbytes), g)
+            for b, g in zip(self._buffers, self.given, strict=True)
+            if b.nbytes
         )
 
 
@@ -215,6 +220,7 @@ class VariedProgram(Program):
         self._varied = [sources.sizes[i] for i in task.variation.storages]
         self.known, self.others = (Reservoir(loader.gpu, sizes, task.keep, chance) for _ in range(2))
         self._content: dict[int, Rolls] = {}
+        self._turn: list[Rolls] = []
         self._settled = False
         bytes_of = {f.storage: {*filled(f, 8)} for f in side.fills if not f.before and f.storage in self.in_place}
         self._filled = {i: byte.pop() for i, byte in bytes_of.items() if len(byte) == 1}
@@ -230,9 +236,10 @@ class VariedProgram(Program):
         restored, the first one first: then no lines stay in the cache that either side has marked."""
         if replica == 0:
             self.gpu.reset_persisting_l2()
+            self._turn = self._chance.sample(self._task.known, len(self._task.known))
         self._offer(replica)
-        rolls = self._task.known
-        if self._chance.randrange(KNOWN_EACH):
+        rolls = self._turn[replica % len(self._turn)]
+        if not self._task.variation.whole and self._chance.randrange(KNOWN_EACH):
             varied = zip(self._task.variation.items, self._varied, strict=True)
             rolls = tuple(drawn_distance(item, nbytes, self._chance) for item, nbytes in varied)
         self._content[replica] = rolls
@@ -244,7 +251,7 @@ class VariedProgram(Program):
     def _offer(self, replica: int) -> None:
         rolls = self._content.pop(replica, None)
         if rolls is not None and not self._settled:
-            kept = self.known if rolls == self._task.known else self.others
+            kept = self.known if rolls in self._task.known else self.others
             kept.offer(rolls, lambda: [self.memory.buffer(replica, i) for i in self._task.wanted])
 
     def settle(self) -> None:

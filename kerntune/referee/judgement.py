@@ -27,7 +27,6 @@ from kerntune.referee.candidate_speed import (
     AUTHOR_SECONDS,
     SEEDS,
     NoSpeeds,
-    RightCandidate,
     Speeds,
     TimedPair,
     default_speeds,
@@ -82,6 +81,7 @@ from kerntune.referee.tasks import (
     ReplayTask,
     UserCallable,
 )
+from kerntune.referee.timed_contents import RightCandidate
 from kerntune.referee.verdicts import (
     CandidateVerdict,
     ShapeResult,

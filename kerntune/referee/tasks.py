@@ -213,10 +213,14 @@ Rolls = tuple[int, ...]
 
 class Variation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """How the content of one execution differs from that of another: that of the ``storages`` is rolled. Each rolled
-    distance is a multiple of ``items``, the bytes of an element."""
+    distance is a multiple of ``items``, the bytes of an element.
+
+    ``whole``: these storages are given several contents in a row, and a distance is where one begins. What the author's
+    code makes may have a structure (rows that sum to one, a triangle), by which a kernel would know what is rolled."""
 
     storages: tuple[int, ...] = ()
     items: tuple[int, ...] = ()
+    whole: bool = False
 
 
 class ReplayTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -254,15 +258,15 @@ class LiveCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 class TimeTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Time a candidate's recording beside the reference, in turn, in one process on a GPU.
 
-    Each execution of the candidate has rolled content: by the distances in ``known``, whose results the referee knows,
-    or drawn. What ``keep`` executions of either kind leave in ``wanted`` is answered, whichever they were.
+    Each execution of the candidate has rolled content: by one of the distances in ``known``, whose results the referee
+    knows, or drawn. What ``keep`` executions of either kind leave in ``wanted`` is answered, whichever they were.
     """
 
     candidate: ReplaySide
     reference: Union[ReplaySide, LiveCall]
     wanted: tuple[int, ...]
     variation: Variation
-    known: Rolls
+    known: tuple[Rolls, ...]
     keep: int
     whole: bool
     blocks: int

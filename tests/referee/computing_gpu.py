@@ -15,13 +15,16 @@ from kerntune.gpu.base import binary_of_ptx
 from kerntune.gpu.script import Script
 from kerntune.gpu.scripted import FakeGpu
 from kerntune.referee import gpu_replay
-from kerntune.referee.candidate_speed import RightCandidate, variation_of
 from kerntune.referee.declared_inputs import content_of, parse_line
 from kerntune.referee.hostile_recording import CheckedCall
 from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.reasons import Refusal
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.tasks import ExpectedSeed, ReplaySide, UserCallable, encoded
+from kerntune.referee.timed_contents import (
+    RightCandidate,
+    variation_of,
+)
 from kerntune.timing import paired_processes
 
 TARGET = Target.parse("cuda:90")

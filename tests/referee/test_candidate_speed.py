@@ -21,11 +21,9 @@ from kerntune.referee.candidate_speed import (
     BudgetUsed,
     GpuSpeeds,
     NoSpeeds,
-    RightCandidate,
     ScriptedSpeeds,
     SealedPairs,
     TimedPair,
-    variation_of,
 )
 from kerntune.referee.declared_inputs import content_of, parse_line, rolled
 from kerntune.referee.hostile_recording import CheckedCall, checked
@@ -45,6 +43,10 @@ from kerntune.referee.tasks import (
     TimeAnswer,
     UserCallable,
     encoded,
+)
+from kerntune.referee.timed_contents import (
+    RightCandidate,
+    variation_of,
 )
 from kerntune.referee.verdicts import TimedLaunch
 from kerntune.timing.worker.requests import PairReply, PairRequest
@@ -237,7 +239,7 @@ def test_each_process_has_another_seed_on_either_side(live: bool) -> None:
     assert processes.asked == [("time", ("/a/folder",) if live else (), 60.0, most, True)] * 6
     for number, task in enumerate(processes.tasks):
         seed, other = number % 5, (number + 1) % 5
-        known = pairs._known[seed]
+        (known,) = pairs._contents.known(seed)
         given = [rolled(c or b"", n) for c, n in zip(task.candidate.contents[:2], known, strict=True)]
         assert tuple(given) == candidate.expected[seed].contents
         assert task.candidate.poison == POISONS[seed]
@@ -247,8 +249,9 @@ def test_each_process_has_another_seed_on_either_side(live: bool) -> None:
             assert isinstance(task.reference, ReplaySide)
             assert task.reference.contents[:2] == candidate.expected[other].contents
             assert task.reference.poison == POISONS[other]
-        assert (task.wanted, task.known, task.keep, task.whole) == ((2,), known, 16, False)
-        assert (task.blocks, task.seed, task.details, task.variation) == (7, number, number == 0, pairs.variation)
+        assert (task.wanted, task.known, task.keep, task.whole) == ((2,), (known,), 16, False)
+        assert (task.blocks, task.seed, task.details) == (7, number, number == 0)
+        assert task.variation == pairs._contents.variation
 
 
 def test_what_can_not_be_repeated_is_sent_whole() -> None:
@@ -355,7 +358,7 @@ def test_fresh_executions_are_those_of_one_seed() -> None:
     assert processes.asked == [("replay", (), 60.0, 2 * (4800 + 1024) + (1 << 20), True)]
     (task,) = processes.tasks
     assert (task.wanted, task.seconds, task.gpu, task.whole, task.rolls) == ((2, 0), 60.0, True, False, tuple(rolls))
-    assert (task.side.poison, task.variation) == (POISONS[3], pairs.variation)
+    assert (task.side.poison, task.variation) == (POISONS[3], pairs._contents.variation)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import random
@@ -17,14 +18,12 @@ from kerntune.errors import MeasurementError
 from kerntune.gpu.program import Loader
 from kerntune.gpu.script import Script
 from kerntune.gpu.scripted import FakeGpu
-from kerntune.referee import candidate_speed, gpu_replay
+from kerntune.referee import candidate_speed, gpu_replay, timed_contents
 from kerntune.referee.candidate_speed import (
     MOST_KEPT,
     BudgetUsed,
     NotRepeatable,
     SealedPairs,
-    drawn_rolls,
-    variation_of,
 )
 from kerntune.referee.declared_inputs import drawn_distance, parse_line, rolled
 from kerntune.referee.layouts import FUNCTION
@@ -41,6 +40,11 @@ from kerntune.referee.tasks import (
     UserCallable,
     Variation,
     encoded,
+)
+from kerntune.referee.timed_contents import (
+    RightCandidate,
+    drawn_rolls,
+    variation_of,
 )
 from kerntune.timing.worker.requests import PairRequest
 from tests.referee.computing_gpu import (
@@ -94,13 +98,15 @@ def test_what_is_drawn_and_large_enough_varies(line: str, varied: bool) -> None:
     assert variation_of(case, CALL).storages == ((0,) if varied else ())
 
 
-@pytest.mark.parametrize(("dtype", "varied"), [("float32", True), ("int64", False)])
-def test_of_the_authors_inputs_whole_numbers_stay(dtype: str, varied: bool) -> None:
-    """They may be offsets."""
+@pytest.mark.parametrize(
+    ("dtype", "shape", "storages"), [("float32", (1024,), (0,)), ("int64", (1,), (0,)), ("float32", (0, 4), ())]
+)
+def test_the_authors_inputs_vary_as_a_whole(dtype: str, shape: tuple[int, ...], storages: tuple[int, ...]) -> None:
+    """However small they are: what belongs together stays together."""
     (given,) = CASE.tensors
-    author = msgspec.structs.replace(given, content="author", dtype=dtype)
-    case = msgspec.structs.replace(CASE, tensors=(author,))
-    assert bool(variation_of(case, CALL).storages) == varied
+    author = msgspec.structs.replace(given, content="author", dtype=dtype, shape=shape)
+    found = variation_of(msgspec.structs.replace(CASE, tensors=(author,)), CALL)
+    assert (found.storages, found.whole) == (storages, bool(storages))
 
 
 # replays
@@ -159,8 +165,8 @@ def test_a_right_candidate_is_right_while_it_is_timed(monkeypatch: pytest.Monkey
     pairs, wrong = timed(right, monkeypatch)
     assert wrong == ""
     assert len(pairs.replies) >= 3
-    known = [one for seed, one in pairs.kept if one.rolls == pairs._known[seed]]
-    others = [one.rolls for seed, one in pairs.kept if one.rolls != pairs._known[seed]]
+    known = [one for seed, one in pairs.kept if one.rolls in pairs._contents.known(seed)]
+    others = [one.rolls for seed, one in pairs.kept if one.rolls not in pairs._contents.known(seed)]
     assert 0 < len(known) <= MOST_KEPT * len(pairs.replies)
     assert len(others) == MOST_KEPT * len(pairs.replies)
     assert len(set(others)) > 0.5 * len(others), "contents come again"
@@ -192,7 +198,7 @@ def test_work_that_is_left_out_of_contents_that_come_once_is_wrong(monkeypatch: 
     left = (hashlib.sha256(right(0, candidate().expected[0].contents[0])).digest(),)
     nothing = (hashlib.sha256(bytes(NBYTES)).digest(),)
     others = [KeptExecution((4 * n,), nothing) for n in (1, 2)]
-    pairs.kept = [(0, KeptExecution(pairs._known[0], left)), *((0, one) for one in others)]
+    pairs.kept = [(0, KeptExecution(*pairs._contents.known(0), left)), *((0, one) for one in others)]
     monkeypatch.setattr(pairs, "_repeatable", True)
     first = gpu_replay._replayed
     monkeypatch.setattr(gpu_replay, "_replayed", lambda gpu, task: _with_first(first, gpu, task, nothing))
@@ -281,7 +287,7 @@ def test_first_contents_of_either_side_are_checked(side_of_two: int, monkeypatch
     gpu = ComputingGpu(compute)
     monkeypatch.setattr(gpu_replay, "VariedSources", Noted)
     monkeypatch.setattr(gpu_replay, "_gpu_for", lambda task: gpu)
-    task = TimeTask(side(os.urandom(NBYTES)), side(os.urandom(NBYTES)), (1,), VARIATION, (8,), 2, True, 2, 1)
+    task = TimeTask(side(os.urandom(NBYTES)), side(os.urandom(NBYTES)), (1,), VARIATION, ((8,),), 2, True, 2, 1)
     assert msgspec.msgpack.decode(gpu_replay.timed(encoded(task)), type=TimeAnswer).damaged
     assert len(made) == 2
 
@@ -289,7 +295,7 @@ def test_first_contents_of_either_side_are_checked(side_of_two: int, monkeypatch
 @pytest.mark.parametrize("ns", [20_000.0, 300_000.0])
 def test_a_slot_of_either_side_begins_with_no_persisting_lines(ns: float) -> None:
     gpu, content = ComputingGpu(ns=ns), os.urandom(NBYTES)
-    task = TimeTask(side(content), side(content), (1,), VARIATION, (8,), 2, True, 2, 1)
+    task = TimeTask(side(content), side(content), (1,), VARIATION, ((8,),), 2, True, 2, 1)
     sources = gpu_replay.VariedSources(gpu, task.candidate, VARIATION)
     candidate = gpu_replay.VariedProgram(Loader(gpu), task, sources, random.Random(1))
     for slot in gpu_replay.ReplayedReference(Loader(gpu), side(content)).slots(candidate):
@@ -314,14 +320,91 @@ def test_both_sides_have_other_contents(monkeypatch: pytest.MonkeyPatch) -> None
     (task,) = asked
     assert isinstance(task.reference, ReplaySide)
     mine, other = task.candidate.contents[0] or b"", task.reference.contents[0]
-    assert rolled(mine, task.known[0]) == candidate().expected[0].contents[0]
+    assert rolled(mine, *task.known[0]) == candidate().expected[0].contents[0]
     assert other == candidate().expected[1].contents[0]
+
+
+def authors(**words: Any) -> RightCandidate:
+    """The same candidate, on inputs that the task's own code makes."""
+    one = candidate(**words)
+    (given,) = one.case.tensors
+    author = msgspec.structs.replace(given, content="author")
+    return dataclasses.replace(one, case=msgspec.structs.replace(one.case, tensors=(author,)))
+
+
+def timed_authors(compute: Compute, monkeypatch: pytest.MonkeyPatch) -> str:
+    pairs = SealedPairs(Processes(compute, monkeypatch), authors())  # type: ignore[arg-type]
+    _, wrong = pairs.timed(PairRequest(CALL.recording, CALL.recording, (), {}))
+    pairs.close()
+    return wrong
+
+
+def test_contents_of_the_author_are_never_rolled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So no kernel knows by their structure that nothing is checked."""
+    whole = {x.contents[0] for x in authors().expected}
+    others: list[bytes] = []
+
+    def compute(number: int, x: bytes) -> bytes:
+        others.extend([x] * (x not in whole))
+        return right(number, x)
+
+    assert timed_authors(compute, monkeypatch) == ""
+    assert others == []
+
+
+@pytest.mark.parametrize("each", [5, 40])
+def test_work_that_is_left_out_of_the_authors_contents_is_wrong(each: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = timed_authors(lambda n, x: None if n > 100 and n % each < 3 else right(n, x), monkeypatch)
+    assert wrong.startswith("while it is timed")
+
+
+def test_another_contents_result_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each execution is held against the results of the content that it had."""
+    other = authors().expected[2].contents[0]
+    assert timed_authors(lambda n, x: right(n, other), monkeypatch).startswith("while it is timed")
+
+
+def test_neighbouring_copies_have_other_contents_and_none_has_the_references(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = SealedPairs(Processes(right, monkeypatch), authors())  # type: ignore[arg-type]
+    known = pairs._contents.known(3)
+    assert set(known.values()) == {0, 1, 2, 3}
+    assert known == {(0,): 3, (NBYTES,): 2, (2 * NBYTES,): 1, (3 * NBYTES,): 0}
+    seen: list[bytes] = []
+    gpu = ComputingGpu(lambda n, x: seen.append(x))
+    side = pairs._contents.side(3)
+    task = TimeTask(side, side, (1,), pairs._contents.variation, tuple(known), 2, True, 2, 1)
+    sources = gpu_replay.VariedSources(gpu, task.candidate, task.variation)
+    program = gpu_replay.VariedProgram(Loader(gpu), task, sources, random.Random(1))
+    orders = set()
+    for _ in range(20):
+        del seen[:]
+        program.rotate(4, 4)
+        for replica in range(4):
+            program.restore(replica)
+        for replica in range(4):
+            program.enqueue(replica)
+        assert {*seen} == {x.contents[0] for x in authors().expected[:4]}
+        orders.add(tuple(seen))
+    assert len(orders) > 5
+    assert not sources.damaged()
+    gpu.write_at(sources._buffers[0], 3 * NBYTES + 5, memoryview(b"\0\1"))
+    assert sources.damaged()
+    pairs.close()
+
+
+def test_contents_of_the_author_are_as_many_as_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = SealedPairs(Processes(right, monkeypatch), authors())  # type: ignore[arg-type]
+    for most, count in ((NBYTES, 2), (3 * NBYTES, 3), (1 << 30, 4)):
+        monkeypatch.setattr(timed_contents, "WHOLE_BYTES", most)
+        assert len(pairs._contents.known(0)) == count
+        assert len(pairs._contents.side(0).contents[0] or b"") == count * NBYTES
+    pairs.close()
 
 
 def test_messages_survive_the_way() -> None:
     live = LiveCall(UserCallable("r.py", "f", FUNCTION), CASE, (b"1",))
     for reference in (live, side(b"\1" * NBYTES)):
-        task = TimeTask(side(b""), reference, (1,), Variation((0,), (4,)), (8,), 2, True, 3, 4)
+        task = TimeTask(side(b""), reference, (1,), Variation((0,), (4,)), ((8,),), 2, True, 3, 4)
         assert msgspec.msgpack.decode(encoded(task), type=TimeTask) == task
 
 

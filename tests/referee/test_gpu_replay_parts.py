@@ -6,7 +6,7 @@ import fcntl
 import hashlib
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ def side(*more: Storage, fills: tuple[Fill, ...] = (), launches: int = 1) -> Rep
 
 
 def time_task(**parts: Any) -> TimeTask:
-    task = TimeTask(side(), side(), (2, 0), VARIATION, (8, 12), 2, True, 3, 1)
+    task = TimeTask(side(), side(), (2, 0), VARIATION, ((8, 12),), 2, True, 3, 1)
     return msgspec.structs.replace(task, **parts)
 
 
@@ -70,6 +70,9 @@ class Chance:
 
     def __init__(self, *numbers: int) -> None:
         self.numbers, self.asked = [*numbers], list[tuple[int, ...]]()
+
+    def sample(self, numbers: Sequence[Any], count: int) -> list[Any]:
+        return [*numbers][:count]
 
     def randrange(self, *ends: int) -> int:
         self.asked.append(ends)

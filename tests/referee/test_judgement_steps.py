@@ -18,7 +18,11 @@ from kerntune.base.device import Target
 from kerntune.base.stats import Estimate
 from kerntune.errors import MeasurementError, UsageError
 from kerntune.referee import errors_together, judgement, verdicts
-from kerntune.referee.candidate_speed import NoSpeeds, RightCandidate, Speeds, TimedPair
+from kerntune.referee.candidate_speed import (
+    NoSpeeds,
+    Speeds,
+    TimedPair,
+)
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.hostile_recording import CheckedCall, checked
 from kerntune.referee.judgement import Bench, CandidateJudgement, judge
@@ -37,6 +41,9 @@ from kerntune.referee.tasks import (
     ReplayAnswer,
     UserCallable,
     encoded,
+)
+from kerntune.referee.timed_contents import (
+    RightCandidate,
 )
 from kerntune.referee.verdicts import CandidateVerdict, ShapeResult, TimedLaunch, Word
 from tests.referee.recordings import CALL, CASE, EXPECTED, TARGET, call

@@ -69,7 +69,7 @@ def calls_of(call: LiveCall) -> list[Any]:
 
 
 def prepared(gpu: ComputingGpu) -> gpu_replay.VariedProgram:
-    task = TimeTask(side(CONTENT), side(CONTENT), (1,), VARIATION, (8,), 2, True, 2, 1)
+    task = TimeTask(side(CONTENT), side(CONTENT), (1,), VARIATION, ((8,),), 2, True, 2, 1)
     sources = gpu_replay.VariedSources(gpu, task.candidate, VARIATION)
     return gpu_replay.VariedProgram(Loader(gpu), task, sources, random.Random(1))
 
@@ -216,7 +216,7 @@ def test_a_verdict_says_how_its_reference_was_timed(
 ) -> None:
     call = live_call(tmp_path, NOTING)
     monkeypatch.setattr(gpu_replay, "_gpu_for", lambda task: ComputingGpu(ns=ns))
-    task = TimeTask(side(CONTENT), call, (1,), VARIATION, (8,), 2, True, 2, 1, details=True)
+    task = TimeTask(side(CONTENT), call, (1,), VARIATION, ((8,),), 2, True, 2, 1, details=True)
     data = gpu_replay.timed(encoded(task))
 
     class Answering:

@@ -1,0 +1,100 @@
+"""Which contents a candidate's timed executions have, and of which of them the results are known.
+
+Numbers that are drawn are rolled: moved by a distance that is another one for each execution. What the author's code
+makes may have a structure (rows that sum to one, a triangle), by which a kernel would know what is rolled: of that
+there are several contents, of other seeds, in turn.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from kerntune.referee.declared_inputs import drawn_distance, rolled
+from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall, side_of
+from kerntune.referee.reasons import Refusal
+from kerntune.referee.tasks import CaseInputs, ExpectedSeed, ReplaySide, Rolls, UserCallable, Variation
+
+LEAST_VARIED = 64
+"""Elements of a tensor whose content is rolled at least."""
+
+WHOLE_BYTES = 256 << 20
+"""Of contents that the author's code makes, and that one timing process has beside each other; two of them at least."""
+
+
+@dataclass(frozen=True)
+class RightCandidate:
+    """A shape at which the candidate was right, to be timed. ``patterns`` is what filled unwritten memory, by seed."""
+
+    case: CaseInputs
+    call: CheckedCall
+    source: UserCallable
+    """The reference."""
+
+    reference: CheckedCall | Refusal
+    expected: tuple[ExpectedSeed, ...]
+    results: tuple[tuple[bytes, ...], ...]
+    """What each wanted storage held after the replay that was right, by seed."""
+
+    repeatable: bool
+    """Whether equal content gave equal results, bit for bit."""
+
+    patterns: Sequence[bytes]
+    deadline: float
+
+
+class TimedContents:
+    """Of one right candidate, process by process."""
+
+    def __init__(self, right: RightCandidate, chance: random.Random) -> None:
+        self._right, self.variation = right, variation_of(right.case, right.call)
+        seeds = () if self.variation.whole else right.expected
+        self._rolls = [drawn_rolls(self.variation, right.call, chance) for _ in seeds]
+
+    def known(self, seed: int) -> dict[Rolls, int]:
+        """The distances in a process of this seed whose results are known, and the seed that each leads to. None leads
+        to that of the reference beside it."""
+        if not self.variation.whole:
+            return {self._rolls[seed]: seed}
+        sizes = [self._right.call.recording.storages[i].nbytes for i in self.variation.storages]
+        count = len(self._right.expected)
+        most = max(2, WHOLE_BYTES // max(1, sum(sizes)))
+        seeds = [(seed - k) % count for k in range(max(1, min(most, count - 1)))]
+        return {tuple(place * n for n in sizes): one for place, one in enumerate(seeds)}
+
+    def side(self, seed: int) -> ReplaySide:
+        """The candidate's, with contents that become those of seeds by the known distances."""
+        right, known = self._right, self.known(seed)
+        side = side_of(right.call, right.expected[seed].contents, right.patterns[seed])
+        contents = list(side.contents)
+        given = [right.call.contents(right.expected[one].contents) for one in known.values()]
+        for storage, distance in zip(self.variation.storages, next(iter(known)), strict=True):
+            each = [of_seed[storage] or b"" for of_seed in given]
+            contents[storage] = b"".join(each) if self.variation.whole else rolled(each[0], len(each[0]) - distance)
+        return msgspec.structs.replace(side, contents=tuple(contents))
+
+
+def drawn_rolls(variation: Variation, call: CheckedCall, chance: random.Random) -> Rolls:
+    """A distance for each varied storage."""
+    sizes = [call.recording.storages[i].nbytes for i in variation.storages]
+    return tuple(drawn_distance(item, n, chance) for item, n in zip(variation.items, sizes, strict=True))
+
+
+def variation_of(case: CaseInputs, call: CheckedCall) -> Variation:
+    """Inputs whose content may be rolled: numbers that are drawn. Of what the task's own code makes, all inputs have
+    another content together."""
+    found = [
+        (storage, given)
+        for given, storage in zip(case.tensors, call.inputs, strict=True)
+        if storage is not None
+        and (
+            (given.content in ("normal", "uniform", "integers") and math.prod(given.shape) >= LEAST_VARIED)
+            or (given.content == "author" and math.prod(given.shape))
+        )
+    ]
+    whole = any(given.content == "author" for _, given in found)
+    return Variation(tuple(s for s, _ in found), tuple(ITEM_BYTES[given.dtype] for _, given in found), whole)
