@@ -155,10 +155,16 @@ EXTREMES = {
     "tiny": "is tiny (a deviation of 2**-12)",
     "broad": "has a deviation of 4 to 8 and zeros, rows of them among others",
     "wide": "has a deviation of 64 to 128",
+    "holes": "has NaN among its elements",
     "sparse": "is nearly constant but for a few elements",
+    "few": "has few different values, or one along a row",
 }
 """What numbers may be in contents that are judged beside the usual ones, and what a verdict says of them: where a sum
-of squares cancels, an epsilon counts, a clamp is reached, an exponential overflows, or what is left out shows."""
+of squares cancels, an epsilon counts, a clamp is reached, an exponential overflows, what is left out shows, a counter
+overflows, or a whole row is masked."""
+
+OF_VARIED = tuple(form for form in EXTREMES if form not in ("sparse", "few"))
+"""The forms of floats that vary."""
 
 SPARSE = 64
 """One of so many elements is as declared, and of long rows so many of each; the others are 2**10 times nearer to zero,
@@ -171,14 +177,16 @@ LARGE, OF_LARGE = 1 << 21, 2
 
 def extreme_forms(tensors: Sequence[TensorInput], chance: random.Random) -> list[tuple[str, ...]]:
     """For each extreme content a key of :data:`EXTREMES` for each tensor, or nothing. Floats that vary have each
-    once, and others than their neighbours; distributions that are declared are ``sparse`` alone. Large inputs have
-    :data:`OF_LARGE` of them, which are drawn: each takes seconds there."""
+    once, and others than their neighbours; distributions that are declared are ``sparse`` alone, and whole numbers
+    ``few``. Large inputs have :data:`OF_LARGE` of them, which are drawn: each takes seconds there."""
     varied = [i for i, t in enumerate(tensors) if t.varied]
-    floats = [i for i, t in enumerate(tensors) if t.content in ("normal", "uniform") and _spreads(t)]
-    order = [form for form in EXTREMES if form != "sparse"] if varied else []
+    spread = [(i, t.content) for i, t in enumerate(tensors) if _spreads(t)]
+    order = list(OF_VARIED) if varied else []
     chance.shuffle(order)
     turns = [{i: order[(turn + k) % len(order)] for k, i in enumerate(varied)} for turn in range(len(order))]
-    turns += [dict.fromkeys(floats, "sparse")] if floats else []
+    for form, contents in (("sparse", ("normal", "uniform")), ("few", ("integers",))):
+        if own := [i for i, content in spread if content in contents]:
+            turns.append(dict.fromkeys(own, form))
     found = [tuple(turn.get(i, "") for i in range(len(tensors))) for turn in turns]
     large = sum(math.prod(t.shape) for t in tensors) > LARGE
     return chance.sample(found, min(OF_LARGE, len(found))) if large else found
@@ -186,18 +194,14 @@ def extreme_forms(tensors: Sequence[TensorInput], chance: random.Random) -> list
 
 def _spreads(given: TensorInput) -> bool:
     """Whether drawn elements may be different numbers."""
+    if given.content not in ("normal", "uniform", "integers"):
+        return False
     return given.high != 0 if given.content == "normal" else given.low != given.high
 
 
 def sparse_centre(given: TensorInput) -> float:
     """What most of ``sparse`` numbers are near to."""
     return min(max(0.0, given.low), given.high) if given.content == "uniform" else given.low
-
-
-def same_everywhere(tensors: Sequence[TensorInput]) -> tuple[str, ...]:
-    """Of inputs that are declared as one number: no content tells whether a candidate reads them."""
-    numbers = ((t.name, t.low) for t in tensors if t.content in DISTRIBUTIONS and not _spreads(t))
-    return tuple(f"input {name} is {number:g} in every content, so it may be ignored" for name, number in numbers)
 
 
 def contents_of(tensors: Sequence[TensorInput], seed: int, forms: Sequence[str]) -> tuple[bytes, ...]:
@@ -221,6 +225,8 @@ def content_of(given: TensorInput, seed: int, form: str = "") -> bytes:
         numbers = np.asarray(given.values)
     elif given.content == "integers":
         numbers = chance.integers(int(given.low), int(given.high), count, endpoint=True)
+        if form == "few":
+            numbers = _few(numbers, given, chance)
     elif given.content == "uniform":
         numbers = chance.uniform(given.low, given.high, count)
     else:
@@ -233,6 +239,8 @@ def content_of(given: TensorInput, seed: int, form: str = "") -> bytes:
         numbers = chance.standard_normal(count) * deviation + mean
     if form == "broad":
         numbers[_zeros(given.shape, chance)] = 0
+    if form == "holes":
+        numbers[chance.permutation(count)[: max(1, count // HOLES)]] = np.nan
     if form == "sparse":
         nearest = sparse_centre(given)
         few = chance.random(count) * max(SPARSE, given.shape[-1] // SPARSE if given.shape else 0) < 1
@@ -240,11 +248,26 @@ def content_of(given: TensorInput, seed: int, form: str = "") -> bytes:
     return bytes_of(numbers, given.dtype)
 
 
-DISTRIBUTIONS = ("normal", "uniform", "integers", "zeros")
-"""Contents that are drawn by a seed."""
+HOLES = 256
+"""One of so many elements is NaN, or one."""
+
+FEW_VALUES = 3
+"""Different whole numbers where they are few."""
 
 _DEVIATIONS = {"tiny": (-12.0, -12.0), "broad": (2.0, 3.0), "wide": (6.0, 7.0), "sparse": (0.0, 0.0)}
 """Logarithms of the least and the largest, to base 2."""
+
+
+def _few(numbers: np.ndarray, given: TensorInput, chance: np.random.Generator) -> Any:
+    """Three of the numbers, the least and the largest that may be among them; in half of the rows one alone."""
+    import numpy as np
+
+    values = np.concatenate([[int(given.low), int(given.high)], chance.choice(numbers, FEW_VALUES - 2)])
+    found = chance.choice(values, numbers.size).reshape(-1, given.shape[-1] if given.shape else 1)
+    rows = chance.permutation(len(found))[: -(-len(found) // 2)]
+    if len(found) > 1:
+        found[rows] = values[np.arange(len(rows)) % len(values)][:, None]
+    return found.reshape(-1)
 
 
 def _zeros(shape: Sequence[int], chance: np.random.Generator) -> np.ndarray:

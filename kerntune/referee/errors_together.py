@@ -161,6 +161,21 @@ def what_counts(seeds: Sequence[ExpectedSeed]) -> list[tuple[ExpectedResult, ...
     ]
 
 
+def unvaried(case: CaseInputs, seeds: Sequence[ExpectedSeed]) -> str:
+    """The input that is one number in all contents, which the reference leaves as it is: no content tells whether a
+    candidate reads it. Empty if there is none; numbers that are known when recording, and single ones of the task's
+    own code, may be the same."""
+    for i, given in enumerate(case.tensors):
+        first, item = seeds[0].contents[i], ITEM_BYTES[given.dtype]
+        if given.content == "fixed" or (given.content == "author" and len(first) <= item):
+            continue
+        changed = any(seed.changed[i] is not None for seed in seeds if i < len(seed.changed))
+        alike = all(seed.contents[i] == first for seed in seeds)
+        if alike and not changed and first == first[:item] * (len(first) // item):
+            return f"input {given.name} is one number in every content, so it may be ignored; it needs others"
+    return ""
+
+
 def left_of(call: CheckedCall, expected: ExpectedSeed, answer: ReplayAnswer) -> tuple[bytes, ...]:
     """What each wanted storage held after a replay."""
     given = call.contents(expected.contents)
@@ -184,10 +199,13 @@ def errors_of(
     case: CaseInputs, call: CheckedCall, together: Mapping[int, ErrorsTogether], expected: ExpectedSeed, poison: bytes,
     left_in: Sequence[bytes], forms: Sequence[str],
 ) -> Iterator[ResultError]:  # fmt: skip
-    """The errors of what one replay left in the wanted storages. ``forms`` says which inputs are extreme numbers."""
+    """The errors of what one replay left in the wanted storages. ``forms`` says which inputs are extreme numbers. NaN
+    among the inputs demands something where the reference replaces all of it."""
+    if "holes" in forms and not all(_finite(r) for r in (*expected.results, *filter(None, expected.changed))):
+        return
     after_of, extreme = dict(zip(call.wanted, left_in, strict=True)), _factor(case.tensors, forms)
     for number, (view, want) in enumerate(zip(call.results, expected.results, strict=True)):
-        if extreme and not _demands(want, forms):
+        if any(forms) and not _demands(case, want, forms):
             continue
         one = together[number]
         found = error_of(number, after_of[view.storage], view, want, case, poison, one.size, extreme, one.add)
@@ -207,7 +225,7 @@ def errors_of(
             yield ResultError(-1, given.dtype, size=1.0, wrong=f"it changes input {given.name}")
             continue
         want = left or ExpectedResult(given.dtype, given.shape, given.strides, before)  # rounding may change it
-        if extreme and not _demands(want, forms):
+        if any(forms) and not _demands(case, want, forms):
             continue
         view, size = View(storage, given.dtype, given.shape, given.strides), changes.size if changes else 0.0
         if changes and not extreme:
@@ -232,19 +250,29 @@ def hardly_changed(case: CaseInputs, together: Mapping[int, ErrorsTogether]) -> 
 
 
 def _factor(tensors: Sequence[TensorInput], forms: Sequence[str]) -> float:
-    """How wide limits are: none of extreme numbers, or numbers that are mostly near zero, which don't cancel."""
-    if not any(forms):
+    """How wide limits are: 0 of usual numbers, though whole ones are few; else wider, but for numbers near zero, which
+    don't cancel."""
+    of = list(zip(tensors, forms, strict=True)) if forms else []
+    if all(not form or (form == "few" and t.dtype != "bool") for t, form in of):
         return 0.0
-    near = all(not form or (form == "sparse" and sparse_centre(t) == 0) for t, form in zip(tensors, forms, strict=True))
+    near = all(form in ("", "few", "holes") or (form == "sparse" and sparse_centre(t) == 0) for t, form in of)
     return RMS_FACTOR if near else EXTREME_FACTOR
 
 
-def _demands(want: ExpectedResult, forms: Sequence[str]) -> bool:
-    """Whole numbers may follow from ties, which numbers far from zero and zeros make; what is too large for an 8-bit
-    float is its largest number, or NaN."""
+def _demands(case: CaseInputs, want: ExpectedResult, forms: Sequence[str]) -> bool:
+    """Whole numbers may follow from ties, which numbers far from zero, zeros and masked rows make, or from what NaN is
+    compared with; what is too large for an 8-bit float is its largest number, or NaN."""
     if want.dtype not in FLOAT_FORMATS:
-        return not {"up", "down", "broad", "sparse"} & {*forms}
+        ties = {"up", "down", "broad", "sparse", "holes"}
+        ties |= {"few"} if any(t.dtype in FLOAT_FORMATS for t in case.tensors) else set()
+        return not ties & {*forms}
     return not want.dtype.startswith("float8")
+
+
+def _finite(result: ExpectedResult) -> bool:
+    import numpy as np
+
+    return bool(np.isfinite(numbers_of(result)).all())
 
 
 def _told(error: ResultError, tensors: Sequence[TensorInput], forms: Sequence[str]) -> ResultError:

@@ -37,7 +37,6 @@ from kerntune.referee.declared_inputs import (
     extreme_forms,
     parse_line,
     poison_patterns,
-    same_everywhere,
 )
 from kerntune.referee.errors_together import (
     check_reference,
@@ -45,6 +44,7 @@ from kerntune.referee.errors_together import (
     hardly_changed,
     left_of,
     together_of,
+    unvaried,
     what_counts,
     wrong_together,
 )
@@ -323,7 +323,8 @@ class CandidateJudgement:
             early = [threads.submit(self._replayed, call, *one) for one in zip(given, patterns, ends, strict=False)]
             expected = self._expected(asked, task)
             check_reference(expected)
-            if why := hardly_varies(what_counts(expected[:SEEDS])):
+            usual = expected[:SEEDS]
+            if why := hardly_varies(what_counts(usual)) or unvaried(case, usual):
                 raise Refusal(Reason.DEGENERATE, why)
             check_outlines(call, expected)
             check_results(call, case, expected[0].results)
@@ -373,7 +374,7 @@ class CandidateJudgement:
 
     def _timed(self, right: RightCandidate, untimed: ShapeResult) -> ShapeResult:
         speeds, replace = self._bench.speeds, msgspec.structs.replace
-        untimed = replace(untimed, remarks=(*_constants(right.call), *same_everywhere(right.case.tensors)))
+        untimed = replace(untimed, remarks=_constants(right.call))
         try:
             timed = speeds.measure(right)
         except Refusal as exc:

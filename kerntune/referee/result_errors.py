@@ -339,8 +339,9 @@ def _extreme_error(
 ) -> ResultError:  # fmt: skip
     """Of extreme inputs. Where the reference isn't finite in its dtype, or in float64, nothing is demanded: it may
     overflow inside where a candidate needn't; nor beyond half of the largest number, where either side's rounding
-    decides. ``usual``: what is small beside usual contents' size may be off by what
-    a sum explains of that, as 1 + erf(x) is for large negative x."""
+    decides. ``usual``: what is small beside usual contents' size may be off by what a sum explains of that, as
+    1 + erf(x) is for large negative x. Of numbers near zero sums are small, too, but constants aren't: exp(x) - 1 is
+    off by a rounding of 1."""
     import numpy as np
 
     exact = stock if exact is None else exact
@@ -364,7 +365,8 @@ def _extreme_error(
         names = [f"{1 - share:.0%} of its elements are off by" for share in EXTREME_QUANTILES]
         kinds = list(zip(names, *(map(float, x) for x in each), strict=True))
     for name, off, stocks, large in kinds:
-        sums = _roundings(dtype, terms, error.size, stocks / max(large, half)) * max(large, usual)
+        beside = max(large, usual) if factor > RMS_FACTOR else large
+        sums = _roundings(dtype, terms, error.size, stocks / max(large, half)) * beside + sums_of(dtype, 1) * usual
         allowed = factor * (max(stocks, ROUNDOFF[dtype] * large, half) + sums)
         if off > allowed:
             wrong = f"{name} {off:.2g} where {large:.2g} is the size; {allowed:.2g} is what rounding explains"

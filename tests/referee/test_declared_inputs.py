@@ -20,7 +20,6 @@ from kerntune.referee.declared_inputs import (
     parse_line,
     poison_patterns,
     rolled,
-    same_everywhere,
 )
 from kerntune.referee.tasks import PlainArgument, TensorAt, TensorInput
 
@@ -270,17 +269,36 @@ def test_sparse_numbers_are_near_one_number_but_for_a_few(content: str, nearest:
 def test_each_tensor_has_each_extreme_form_once_and_its_neighbours_others() -> None:
     line = "x: f16[8]; i: i64[8] < 3; y: f32[8]; u: f32[8] uniform(0, 1); c: f32[8] normal(1, 0); z: f32[8] zeros"
     forms = extreme_forms(parse_line(line).tensors, random.Random(3))
-    assert [{f[n] for f in forms} for n in (0, 2)] == [{*EXTREMES}] * 2
-    assert len(forms) == 6
-    assert all(f[0] != f[2] for f in forms[:5])
-    assert forms[5] == ("sparse", "", "sparse", "sparse", "", "")
-    assert {f[3:] for f in forms[:5]} == {("", "", "")}
-    assert extreme_forms(parse_line("u: f32[8] uniform(2, 2); i: i64[8] < 3").tensors, random.Random(3)) == []
+    assert [{f[n] for f in forms} for n in (0, 2)] == [{*EXTREMES} - {"few"} | {""}] * 2
+    assert len(forms) == 8
+    assert all(f[0] != f[2] for f in forms[:6])
+    assert forms[6:] == [("sparse", "", "sparse", "sparse", "", ""), ("", "few", "", "", "", "")]
+    assert {f[3:] for f in forms[:6]} == {("", "", "")}
+    assert extreme_forms(parse_line("u: f32[8] uniform(2, 2); i: i64[8] < 1").tensors, random.Random(3)) == []
+
+
+def test_few_whole_numbers_are_three_and_one_along_half_of_the_rows() -> None:
+    (given,) = parse_line("i: i64[40,500] in -7..1000").tensors
+    found = np.frombuffer(content_of(given, 5, "few"), "<i8").reshape(40, 500)
+    assert len({*found.flat}) == 3
+    assert {-7, 1000} < {*found.flat}
+    alike = [row[0] for row in found if len({*row}) == 1]
+    assert len(alike) == 20
+    assert len({*alike}) == 3
+    (row,) = parse_line("m: bool[500]").tensors
+    assert 100 < sum(content_of(row, 5, "few")) < 400
+
+
+def test_holes_are_not_a_number() -> None:
+    x = extreme("f32[20,1000]", "holes")
+    assert np.count_nonzero(np.isnan(x)) == 20_000 // 256
+    assert not np.isinf(x).any()
+    assert np.count_nonzero(np.isnan(extreme("f32[9]", "holes"))) == 1
 
 
 def test_of_large_inputs_two_extreme_contents_are_drawn() -> None:
     small, large = (parse_line(f"x: f32[{n}]; y: f32[1048576]").tensors for n in (1048576, 1048577))
-    assert len(extreme_forms(small, random.Random(3))) == 6
+    assert len(extreme_forms(small, random.Random(3))) == 7
     drawn = [tuple(extreme_forms(large, random.Random(seed))) for seed in range(40)]
     assert {len({*forms}) for forms in drawn} == {2}
     assert {form for forms in drawn for form in forms} > {("sparse", "sparse")}
@@ -293,13 +311,3 @@ def test_a_content_is_of_the_forms_that_are_asked_for() -> None:
     x, y = (np.frombuffer(c, "<f4") for c in contents_of(tensors, 5, ("up", "tiny")))
     assert x.mean() > 10
     assert np.abs(y).max() < 0.01
-
-
-def test_inputs_that_are_one_number_are_named() -> None:
-    line = "a: f32[8] zeros; b: f32[8] normal(1, 0); c: i64[8] in 4..4; d: f32[8] uniform(2, 2); i: i64[8] < 1"
-    told = same_everywhere(
-        parse_line(f"{line}; x: f32[8]; j: i64[8] < 2; k: i64[1] = [3]; u: f32[8] uniform(0, 1)").tensors
-    )
-    assert [text.split(" in every")[0] for text in told] == [
-        "input a is 0", "input b is 1", "input c is 4", "input d is 2", "input i is 0"
-    ]  # fmt: skip

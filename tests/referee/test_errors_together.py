@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from kerntune.base.recording import View
 from kerntune.referee import errors_together
 from kerntune.referee.declared_inputs import parse_line
-from kerntune.referee.errors_together import ErrorsTogether, errors_of, together_of, wrong_together
+from kerntune.referee.errors_together import ErrorsTogether, errors_of, together_of, unvaried, wrong_together
 from kerntune.referee.result_errors import error_of
 from kerntune.referee.tasks import ExpectedResult, ExpectedSeed
 
@@ -145,6 +146,78 @@ def test_an_input_that_a_reference_changes_for_other_seeds_may_be_rounded() -> N
     assert left(call, [changed, kept], 1, rounded) == [""]
     assert "of 4,096 elements are off" in left(call, [changed, kept], 1, after)[0]
     assert left(call, [kept, kept], 1, rounded) == ["it changes input x"]
+
+
+def held(line: str, want: np.ndarray, found: np.ndarray, form: str, usual: np.ndarray | None = None) -> str:
+    """What is wrong with a result where the first input is of a form."""
+    case = parse_line(line)
+    results = [
+        ExpectedResult(str(x.dtype), x.shape, (1,), x.tobytes()) for x in (want, want if usual is None else usual)
+    ]
+    seeds = [ExpectedSeed(tuple(b"" for _ in case.tensors), (r,)) for r in results]
+    view = View(0, str(want.dtype), want.shape, (1,))
+    call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,) * len(case.tensors))
+    forms = (form, *("" for _ in case.tensors[1:]))
+    together = together_of(case, seeds[1:])
+    return "".join(e.wrong for e in errors_of(case, call, together, seeds[0], POISON, [found.tobytes()], forms))
+
+
+NUMBERS = np.random.default_rng(3).standard_normal(1000).astype(np.float32)
+WHOLE = np.arange(100, dtype=np.int32)
+ONE_OFF = np.where(np.arange(1000) == 7, NUMBERS + np.float32(1), NUMBERS)
+
+
+@pytest.mark.parametrize(
+    ("line", "want", "found", "form", "wrong"),
+    [
+        ("i: i32[9] < 5", WHOLE, WHOLE + (WHOLE == 3), "few", True),  # a counter that overflows
+        ("i: i32[9] < 5; x: f32[9]", WHOLE, WHOLE + (WHOLE == 3), "few", False),  # whose order ties decide
+        ("i: i32[9] < 5; x: f32[9]", NUMBERS, ONE_OFF, "few", True),  # two that should be added up
+        ("m: bool[9]", NUMBERS, ONE_OFF, "few", False),
+        ("m: bool[9]", NUMBERS, NUMBERS * np.float32(np.nan), "few", True),  # a row that is masked as a whole
+        ("m: bool[9]", NUMBERS * np.float32(np.nan), NUMBERS, "few", False),
+        ("x: f32[9]", NUMBERS, np.where(ONE_OFF == NUMBERS, NUMBERS, np.float32(np.nan)), "holes", True),
+        ("x: f32[9]", np.where(ONE_OFF == NUMBERS, NUMBERS, np.float32(np.nan)), NUMBERS * 2, "holes", False),
+        ("x: f32[9]", WHOLE, WHOLE + 1, "holes", False),
+    ],
+)  # fmt: skip
+def test_what_few_numbers_and_nan_demand(line: str, want: Any, found: Any, form: str, wrong: bool) -> None:
+    told = held(line, want, found, form)
+    assert bool(told) == wrong
+    assert not wrong or "; there" in told
+
+
+@pytest.mark.parametrize(("off", "wrong"), [(0.0, False), (5e-8, False), (5e-7, True)])
+def test_near_zero_constants_may_be_off_by_a_rounding_and_sums_may_not(off: float, wrong: bool) -> None:
+    """exp(x) - 1 beside a result that usually is of the size of 1; but not what a sum of 2**20 terms explains."""
+    near = NUMBERS * np.float32(2.0**-12)
+    assert bool(held("x: f32[1048576]", near, near + np.float32(off), "sparse", NUMBERS)) == wrong
+
+
+def unvaried_input(line: str, *contents: bytes, changed: bool = False, content: str = "") -> str:
+    case = parse_line(line)
+    tensors = tuple(msgspec.structs.replace(t, content=content or t.content) for t in case.tensors)
+    after = expected(NUMBERS, NUMBERS) if changed else None
+    seeds = [ExpectedSeed((one,), (), (after if i == 1 else None,)) for i, one in enumerate(contents)]
+    return unvaried(msgspec.structs.replace(case, tensors=tensors), seeds)
+
+
+def test_an_input_that_is_one_number_is_no_evidence() -> None:
+    ones, twos = (np.full(4, n, "<f4").tobytes() for n in (1, 2))
+    assert "input b is one number in every content" in unvaried_input("b: f32[4]", ones, ones)
+    assert unvaried_input("b: f32[4]", ones, twos) == ""
+    mixed = ones[:8] + twos[:8]
+    assert unvaried_input("b: f32[4]", mixed, mixed) == ""
+    assert unvaried_input("b: f32[4]", ones, ones, changed=True) == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "size", "named"), [("fixed", 4, 0), ("author", 4, 1), ("author", 1, 0), ("zeros", 1, 1)]
+)
+def test_numbers_that_may_be_the_same_in_every_content(content: str, size: int, named: int) -> None:
+    """Those that are known when recording are told otherwise; of the author's single ones are settings."""
+    ones = np.ones(size, "<f4").tobytes()
+    assert bool(unvaried_input(f"b: f32[{size}]", ones, ones, content=content)) == named
 
 
 def test_of_many_elements_a_piece_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
