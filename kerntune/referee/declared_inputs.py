@@ -20,6 +20,8 @@ import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from kerntune.errors import UsageError
 from kerntune.gpu.memory import INTEGERS, encode_floats
 from kerntune.gpu.number_formats import FLOAT_FORMATS
@@ -202,6 +204,28 @@ def _spreads(given: TensorInput) -> bool:
 def sparse_centre(given: TensorInput) -> float:
     """What most of ``sparse`` numbers are near to."""
     return min(max(0.0, given.low), given.high) if given.content == "uniform" else given.low
+
+
+def other_numbers(case: CaseInputs, chance: random.Random) -> CaseInputs | None:
+    """The case with other numbers where a candidate knows them when it is recorded, which its label tells: a little
+    smaller for what isn't whole, in another order for a list that has none. None if there are no such numbers."""
+    replace, told = msgspec.structs.replace, list[str]()
+    arguments, tensors = list(case.arguments), list(case.tensors)
+    for i, argument in enumerate(arguments):
+        value = argument.value if isinstance(argument, PlainArgument) else None
+        if isinstance(value, float) and math.isfinite(value) and value != int(value):
+            arguments[i] = other = PlainArgument(value * chance.uniform(0.7, 0.95))
+            told.append(f"{other.value:.3g} for {value:g}")
+    for i, given in enumerate(tensors):
+        values = list(given.values)
+        if values not in (sorted(values), sorted(values, reverse=True)):
+            while values == list(given.values):
+                chance.shuffle(values)
+            tensors[i] = replace(given, values=tuple(values))
+            told.append(f"{given.name} in another order")
+    if not told:
+        return None
+    return replace(case, label=", ".join(told), tensors=tuple(tensors), arguments=tuple(arguments))
 
 
 def contents_of(tensors: Sequence[TensorInput], seed: int, forms: Sequence[str]) -> tuple[bytes, ...]:

@@ -12,9 +12,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,6 @@ from kerntune.base.device import Target
 from kerntune.base.formatting import format_bytes, visible
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.referee.candidate_speed import (
-    AUTHOR_SECONDS,
     SEEDS,
     NoSpeeds,
     Speeds,
@@ -32,30 +29,16 @@ from kerntune.referee.candidate_speed import (
     default_speeds,
 )
 from kerntune.referee.declared_inputs import (
-    EXTREMES,
-    contents_of,
     extreme_forms,
+    other_numbers,
     parse_line,
-    poison_patterns,
 )
-from kerntune.referee.errors_together import (
-    check_reference,
-    errors_of,
-    hardly_changed,
-    left_of,
-    together_of,
-    unvaried,
-    what_counts,
-    wrong_together,
-)
+from kerntune.referee.evidence import Evidence, made_by_author
 from kerntune.referee.hostile_recording import (
     MOST_BYTES,
     CheckedCall,
-    check_outlines,
-    check_results,
     checked,
     decoded,
-    side_of,
 )
 from kerntune.referee.layouts import (
     FUNCTION,
@@ -67,18 +50,12 @@ from kerntune.referee.layouts import (
 )
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import TOLD, Reason, Refusal
-from kerntune.referee.result_errors import hardly_varies
+from kerntune.referee.result_errors import ResultError
 from kerntune.referee.sealed_process import Answered, folder_of
 from kerntune.referee.sealing import landlock_version
 from kerntune.referee.tasks import (
     CaseInputs,
-    DescribeTask,
-    ExpectAnswer,
-    ExpectedSeed,
-    ExpectTask,
     RecordTask,
-    ReplayAnswer,
-    ReplayTask,
     UserCallable,
 )
 from kerntune.referee.timed_contents import RightCandidate
@@ -102,8 +79,8 @@ RECORD_SECONDS = 120.0
 MOST_NAME = 200
 """Characters of a kernel's name that are shown."""
 
-MOST_EXPECTED = 1 << 32
-"""Bytes of what the author's process may answer."""
+Twin = tuple[CaseInputs, "CheckedCall | Refusal"]
+"""A case with other numbers, and the candidate's recording there."""
 
 DEFAULT_TARGET = "cuda:90"
 """What is compiled for without a GPU (H100, H200)."""
@@ -174,6 +151,7 @@ class CandidateJudgement:
 
     def __init__(self, bench: Bench, candidate: UserCallable, reference: UserCallable, budget: float) -> None:
         self._bench, self._candidate, self._reference, self._budget = bench, candidate, reference, budget
+        self._evidence = Evidence(bench.processes, reference, bench.speeds.on_gpu, budget)
 
     def run(self, inputs: str | Sequence[str]) -> CandidateVerdict:
         """The verdict over all shapes."""
@@ -186,16 +164,17 @@ class CandidateJudgement:
         except Refusal as exc:
             return self._verdict([_refused("all", exc)])
         bench.speeds.prewarm(folder_of(self._reference.path), cases[0], self._budget + 5.0)
-        recorded = list(self._all_recorded(cases))
+        others = [other_numbers(case, secrets.SystemRandom()) for case in cases]
+        recorded = list(self._all_recorded([*cases, *filter(None, others)]))
+        recorded, again = recorded[: len(cases)], iter(recorded[len(cases) :])
+        twins = [(other, next(again)) if other else None for other in others]
         references = [
             call if isinstance(call, Refusal) else self._recorded(self._reference, case)
             for case, call in zip(cases, recorded, strict=True)
         ]
-        count = SEEDS + len(EXTREMES)  # the candidate's processes are dead
-        seeds = [[secrets.randbits(63) for _ in range(count)] for _ in cases]
-        shapes = [
-            _refused(case.label, call) if isinstance(call, Refusal) else self._shape(case, call, other, drawn)
-            for case, call, other, drawn in zip(cases, recorded, references, seeds, strict=True)
+        shapes = [  # the candidate's processes are dead: contents are drawn from here on
+            _refused(case.label, call) if isinstance(call, Refusal) else self._shape(case, call, other, twin)
+            for case, call, other, twin in zip(cases, recorded, references, twins, strict=True)
         ]
         bench.speeds.discard()
         return self._verdict(shapes)
@@ -214,29 +193,14 @@ class CandidateJudgement:
         if len(lines) == 1 and lines[0].endswith(".py"):
             lines = list(literal_inputs(lines[0])) or [f"{lines[0]}: it has no INPUTS"]
         if len(lines) == 1 and lines[0].endswith((".yml", ".yaml")):
-            return self._described(task_shapes(lines[0]))
+            return self._evidence.described(task_shapes(lines[0]))
         if lines:
             return [parse_line(line) for line in lines]
         if not makes_inputs(self._reference):
             raise UsageError(
                 f"{self._reference.path}: it makes no inputs; declare them: --inputs 'x: f16[4096] normal'"
             )
-        return self._described(({},))
-
-    def _described(self, given: tuple[dict[str, Any], ...]) -> list[CaseInputs]:
-        answer = self._authors(DescribeTask(self._reference, given, self._bench.speeds.on_gpu))
-        return list(answer.cases)
-
-    def _authors(self, task: DescribeTask | ExpectTask) -> ExpectAnswer:
-        answered = self._bench.processes.ask(
-            "expect", task, (folder_of(self._reference.path),), AUTHOR_SECONDS, MOST_EXPECTED, task.gpu
-        )
-        if answered.data is None:
-            raise Refusal(Reason.REFERENCE, answered.how)
-        answer = msgspec.msgpack.decode(answered.data, type=ExpectAnswer)
-        if answer.refused is not None:
-            raise Refusal(Reason.REFERENCE, answer.refused.text)
-        return answer
+        return self._evidence.described(({},))
 
     # recordings
 
@@ -262,27 +226,19 @@ class CandidateJudgement:
     # one shape
 
     def _shape(
-        self, case: CaseInputs, call: CheckedCall, reference: CheckedCall | Refusal, seeds: Sequence[int]
+        self, case: CaseInputs, call: CheckedCall, reference: CheckedCall | Refusal, twin: Twin | None
     ) -> ShapeResult:
         self._deadline = time.monotonic() + self._budget
         self._bench.speeds.prewarm_timing(folder_of(self._reference.path) if isinstance(reference, Refusal) else "")
         launches = tuple(TimedLaunch(visible(x.kernel[:MOST_NAME]), x.grid) for x in call.recording.launches)
         forms: list[tuple[str, ...]] = [()] * SEEDS
-        if not (case.given or _by_author(case)):
+        if not made_by_author(case):
             forms += extreme_forms(case.tensors, secrets.SystemRandom())
         try:
-            expected, patterns, answers = self._evidence(case, call, seeds, forms)
-            left = [left_of(call, x, answer) for x, answer in zip(expected, answers, strict=True)]
-            together = together_of(case, expected[:SEEDS])
-            with ThreadPoolExecutor(self._workers) as threads:
-                one = partial(errors_of, case, call, together)
-                found = list(threads.map(lambda *given: list(one(*given)), expected, patterns, left, forms))
-            errors = tuple(e for each in found[:SEEDS] for e in each)
-            wrong = [e for each in found for e in each if e.wrong] or list(wrong_together(case, together))
-            if not wrong and (why := hardly_changed(case, together)):
-                raise Refusal(Reason.DEGENERATE, why)
+            found = self._evidence.compare(case, call, forms, self._deadline)
         except Refusal as exc:
             return _refused(case.label, exc, launches)
+        errors, wrong = found.errors, found.wrong
         if wrong and all(e.unwritten for e in wrong):
             unwritten = Refusal(Reason.RESULT_UNWRITTEN, f"result {wrong[0].result}: {TOLD[Reason.RESULT_UNWRITTEN]}")
             return _refused(case.label, unwritten, launches)
@@ -293,88 +249,30 @@ class CandidateJudgement:
         if empty := next((e for e in errors if not e.significant and e.size > 0), None):
             why = f"result {empty.result} may be off by {empty.rms_allowed:.0%} of its size, so it says nothing"
             return _refused(case.label, Refusal(Reason.DEGENERATE, why), launches)
+        remarks = () if twin is None else self._with_other_numbers(*twin)
+        if not isinstance(remarks, tuple):
+            return ShapeResult(case.label, Word.WRONG, (*errors, remarks), text=remarks.wrong, launches=launches)
         right = RightCandidate(
-            case, call, self._reference, reference, expected[:SEEDS], tuple(left[:SEEDS]),
-            all(x.repeatable for x in answers[:SEEDS]), patterns[:SEEDS], self._deadline,
+            case, call, self._reference, reference, found.expected[:SEEDS], tuple(found.left[:SEEDS]),
+            found.repeatable, found.patterns[:SEEDS], self._deadline,
         )  # fmt: skip
-        return self._timed(right, ShapeResult(case.label, Word.UNTIMED, errors, launches=launches))
+        return self._timed(right, ShapeResult(case.label, Word.UNTIMED, errors, launches=launches, remarks=remarks))
 
-    @property
-    def _workers(self) -> int:
-        """Seeds that are looked at together: a GPU's machine has room for all."""
-        return SEEDS if self._bench.speeds.on_gpu else 1
-
-    def _evidence(
-        self, case: CaseInputs, call: CheckedCall, seeds: Sequence[int], forms: Sequence[Sequence[str]]
-    ) -> tuple[tuple[ExpectedSeed, ...], list[bytes], list[ReplayAnswer]]:
-        """What the reference computes, what fills unwritten memory, and what the candidate leaves: a list a seed.
-        Where the referee makes the inputs and there is a GPU, both sides compute at the same time."""
-        patterns = [*poison_patterns(SEEDS), *poison_patterns(len(forms) - SEEDS)]
-        more = self._budget * (len(forms) - SEEDS) / SEEDS  # seconds, for extreme contents
-        ends = [self._deadline + (more if any(form) else 0.0) for form in forms]
-        with ThreadPoolExecutor(2 * self._workers) as threads:
-            contents: tuple[tuple[bytes, ...], ...] = ()
-            if not (case.given or _by_author(case)):
-                contents = tuple(threads.map(partial(contents_of, case.tensors), seeds, forms))
-            at_once = bool(contents) and self._workers > 1
-            given = contents if at_once else ()
-            task = ExpectTask(self._reference, case, tuple(seeds[: len(forms)]), contents, self._bench.speeds.on_gpu)
-            asked = [threads.submit(self._authors, one) for one in (task.by_seed() if at_once else (task,))]
-            early = [threads.submit(self._replayed, call, *one) for one in zip(given, patterns, ends, strict=False)]
-            expected = self._expected(asked, task)
-            check_reference(expected)
-            usual = expected[:SEEDS]
-            if why := hardly_varies(what_counts(usual)) or unvaried(case, usual):
-                raise Refusal(Reason.DEGENERATE, why)
-            check_outlines(call, expected)
-            check_results(call, case, expected[0].results)
-            if not at_once:
-                early = [
-                    threads.submit(self._replayed, call, x.contents, poison, end)
-                    for x, poison, end in zip(expected, patterns, ends, strict=False)
-                ]
-            answers = [one.result() for one in early[: len(expected)]]
-            return expected, patterns, answers
-
-    def _expected(self, asked: Sequence[Future[ExpectAnswer]], task: ExpectTask) -> tuple[ExpectedSeed, ...]:
-        """What the reference computes, with the contents; without those of extreme numbers where it fails for some."""
-        found: tuple[ExpectedSeed, ...] = ()
+    def _with_other_numbers(self, case: CaseInputs, call: CheckedCall | Refusal) -> ResultError | tuple[str, ...]:
+        """What is wrong where numbers that are known when recording are others, or what a reader should know."""
         try:
-            for one in asked:
-                found += one.result().seeds
-        except Refusal:
-            if len(task.contents) <= SEEDS:
-                raise
-            usual = msgspec.structs.replace(task, seeds=task.seeds[:SEEDS], contents=task.contents[:SEEDS])
-            found = found[:SEEDS] if len(found) >= SEEDS else self._authors(usual).seeds
-        replace = msgspec.structs.replace
-        return tuple(replace(x, contents=c) for x, c in zip(found, task.contents, strict=False)) or found
-
-    def _replayed(self, call: CheckedCall, given: Sequence[bytes], poison: bytes, end: float) -> ReplayAnswer:
-        """What one replay leaves, in a process of its own that knows no other seed."""
-        seconds, gpu = max(1.0, end - time.monotonic()), self._bench.speeds.on_gpu
-        side = side_of(call, given, poison, binaries=gpu)
-        sizes = [call.recording.storages[i].nbytes for i in call.wanted]
-        most = sum(sizes) + 64 * len(call.recording.storages) + (1 << 20)
-        task = ReplayTask(side, call.wanted, seconds, gpu)
-        answered = self._bench.processes.ask("replay", task, (), seconds + 5.0, most, gpu)
-        if answered.data is None:
-            late = answered.end.late
-            raise Refusal(Reason.REPLAY_LATE if late else Reason.FAULT, f"the replay: {answered.how}")
-        answer = msgspec.msgpack.decode(answered.data, type=ReplayAnswer)
-        if answer.refused is not None:
-            raise Refusal(Reason(answer.refused.reason), visible(answer.refused.text))
-        if len(answer.contents) != len(sizes) or any(
-            c is not None and len(c) != n for c, n in zip(answer.contents, sizes, strict=True)
-        ):
-            raise Refusal(Reason.ANSWER, "the replay's answer has other sizes than the recording")
-        if answer.outside:
-            raise Refusal(Reason.OUTSIDE, f"{answer.outside:,} bytes beside all tensors are written")
-        return answer
+            if isinstance(call, Refusal):
+                return (f"judged with these numbers alone: with {case.label} the candidate is refused: {call}",)
+            found = self._evidence.compare(case, call, [()] * 2, self._deadline)
+        except Refusal as exc:
+            return (f"judged with these numbers alone: with {case.label} nothing can be compared: {exc}",)
+        for error in found.wrong:
+            return msgspec.structs.replace(error, wrong=f"with {case.label}: {error.wrong}")
+        return ()
 
     def _timed(self, right: RightCandidate, untimed: ShapeResult) -> ShapeResult:
         speeds, replace = self._bench.speeds, msgspec.structs.replace
-        untimed = replace(untimed, remarks=_constants(right.call))
+        untimed = replace(untimed, remarks=(*_constants(right.call), *untimed.remarks))
         try:
             timed = speeds.measure(right)
         except Refusal as exc:
@@ -402,10 +300,6 @@ def _with_times(untimed: ShapeResult, timed: TimedPair, right: RightCandidate) -
         text = f"{timed.candidate_ns:,.0f} ns for {moved:,} bytes, at {timed.bandwidth or 0:.3g} bytes a second at most"
         return msgspec.structs.replace(found, word=Word.REFUSED, reason=Reason.ROOFLINE, text=text)
     return found
-
-
-def _by_author(case: CaseInputs) -> bool:
-    return any(t.content == "author" for t in case.tensors)
 
 
 def _constants(call: CheckedCall) -> tuple[str, ...]:

@@ -1,6 +1,9 @@
-"""Replays a checked recording once, in a sealed process that holds no code of the candidate's host side."""
+"""Replays a checked recording, in a sealed process that holds no code of the candidate's host side."""
 
 from __future__ import annotations
+
+import time
+from collections.abc import Iterator
 
 import msgspec
 
@@ -25,7 +28,11 @@ def replayed(task: ReplayTask) -> ReplayAnswer:
     side = task.side
     try:
         ttir = {k: v.decode() for k, v in side.artifacts.items()}
-        found = replay_results(side.recording, ttir, given_contents(side), side.poison, task.seconds)
+        end = time.monotonic() + task.seconds
+        found = [
+            replay_results(side.recording, ttir, contents, side.poison, end - time.monotonic())
+            for contents in _each_content(task)
+        ]
     except UnicodeDecodeError:
         return _refused(Reason.ANSWER, "a kernel's TTIR is no text")
     except KernelFault as exc:
@@ -36,8 +43,21 @@ def replayed(task: ReplayTask) -> ReplayAnswer:
         return _refused(Reason.EMULATOR, str(exc))
     except Exception as exc:  # TTIR that no compiler has written
         return _refused(Reason.EMULATOR, f"{type(exc).__name__}: {exc}")
-    left = ((found.contents[i], side.contents[i]) for i in task.wanted)
-    return ReplayAnswer(tuple(None if after == before else after for after, before in left), found.outside)
+    left = ((one.contents[i], side.contents[i]) for one in found for i in task.wanted)
+    outside = sum(one.outside for one in found)
+    return ReplayAnswer(tuple(None if after == before else after for after, before in left), outside)
+
+
+def _each_content(task: ReplayTask) -> Iterator[list[bytes | None]]:
+    """What each storage begins with, for each of the task's distances."""
+    sizes = [s.nbytes for s in task.side.recording.storages]
+    for rolls in task.rolls:
+        contents = given_contents(task.side)
+        for storage, distance in zip(task.variation.storages, rolls, strict=bool(rolls)):
+            content, nbytes = contents[storage] or b"", sizes[storage]
+            moved = content[distance : distance + nbytes]
+            contents[storage] = moved + content[: nbytes - len(moved)]
+        yield contents
 
 
 def _refused(reason: Reason, text: str) -> ReplayAnswer:

@@ -60,22 +60,39 @@ class TimedContents:
         to that of the reference beside it."""
         if not self.variation.whole:
             return {self._rolls[seed]: seed}
-        sizes = [self._right.call.recording.storages[i].nbytes for i in self.variation.storages]
-        count = len(self._right.expected)
-        most = max(2, WHOLE_BYTES // max(1, sum(sizes)))
-        seeds = [(seed - k) % count for k in range(max(1, min(most, count - 1)))]
-        return {tuple(place * n for n in sizes): one for place, one in enumerate(seeds)}
+        call, count = self._right.call, len(self._right.expected)
+        each = sum(call.recording.storages[i].nbytes for i in self.variation.storages)
+        seeds = [(seed - k) % count for k in range(max(1, min(max(2, WHOLE_BYTES // each), count - 1)))]
+        return dict(zip(places(call, self.variation, len(seeds)), seeds, strict=True))
 
     def side(self, seed: int) -> ReplaySide:
         """The candidate's, with contents that become those of seeds by the known distances."""
         right, known = self._right, self.known(seed)
         side = side_of(right.call, right.expected[seed].contents, right.patterns[seed])
+        if self.variation.whole:
+            return in_a_row(side, right.call, [right.expected[one].contents for one in known.values()], self.variation)
         contents = list(side.contents)
-        given = [right.call.contents(right.expected[one].contents) for one in known.values()]
-        for storage, distance in zip(self.variation.storages, next(iter(known)), strict=True):
-            each = [of_seed[storage] or b"" for of_seed in given]
-            contents[storage] = b"".join(each) if self.variation.whole else rolled(each[0], len(each[0]) - distance)
+        for storage, distance in zip(self.variation.storages, self._rolls[seed], strict=True):
+            content = contents[storage] or b""
+            contents[storage] = rolled(content, len(content) - distance)
         return msgspec.structs.replace(side, contents=tuple(contents))
+
+
+def in_a_row(
+    side: ReplaySide, call: CheckedCall, inputs: Sequence[Sequence[bytes]], variation: Variation
+) -> ReplaySide:
+    """A side whose varied storages have the contents of all these inputs, one after the other."""
+    given = [call.contents(one) for one in inputs]
+    contents = list(side.contents)
+    for storage in variation.storages:
+        contents[storage] = b"".join(one[storage] or b"" for one in given)
+    return msgspec.structs.replace(side, contents=tuple(contents))
+
+
+def places(call: CheckedCall, variation: Variation, count: int) -> tuple[Rolls, ...]:
+    """Where each of so many contents in a row begins."""
+    sizes = [call.recording.storages[i].nbytes for i in variation.storages]
+    return tuple(tuple(place * n for n in sizes) for place in range(count))
 
 
 def drawn_rolls(variation: Variation, call: CheckedCall, chance: random.Random) -> Rolls:
@@ -84,17 +101,14 @@ def drawn_rolls(variation: Variation, call: CheckedCall, chance: random.Random) 
     return tuple(drawn_distance(item, n, chance) for item, n in zip(variation.items, sizes, strict=True))
 
 
-def variation_of(case: CaseInputs, call: CheckedCall) -> Variation:
-    """Inputs whose content may be rolled: numbers that are drawn. Of what the task's own code makes, all inputs have
-    another content together."""
+def variation_of(case: CaseInputs, call: CheckedCall, least: int = LEAST_VARIED) -> Variation:
+    """Inputs whose content may be rolled: numbers that are drawn, so many at ``least``. Of what the task's own code
+    makes, all inputs have another content together."""
     found = [
         (storage, given)
         for given, storage in zip(case.tensors, call.inputs, strict=True)
-        if storage is not None
-        and (
-            (given.content in ("normal", "uniform", "integers") and math.prod(given.shape) >= LEAST_VARIED)
-            or (given.content == "author" and math.prod(given.shape))
-        )
+        if storage is not None and math.prod(given.shape) >= (1 if given.content == "author" else least)
     ]
+    found = [(s, given) for s, given in found if given.content in ("normal", "uniform", "integers", "author")]
     whole = any(given.content == "author" for _, given in found)
     return Variation(tuple(s for s, _ in found), tuple(ITEM_BYTES[given.dtype] for _, given in found), whole)

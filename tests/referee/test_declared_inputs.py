@@ -17,6 +17,7 @@ from kerntune.referee.declared_inputs import (
     contents_of,
     drawn_distance,
     extreme_forms,
+    other_numbers,
     parse_line,
     poison_patterns,
     rolled,
@@ -287,6 +288,31 @@ def test_few_whole_numbers_are_three_and_one_along_half_of_the_rows() -> None:
     assert len({*alike}) == 3
     (row,) = parse_line("m: bool[500]").tensors
     assert 100 < sum(content_of(row, 5, "few")) < 400
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("x: f32[8]; a = 0.3", "for 0.3"), ("x: f32[8]; a = -1e-5", "for -1e-05"), ("x: f32[8]; a = 2.0", None),
+        ("x: f32[8]; a = 3", None), ("x: f32[8]; a = True; t = 'no'; n = None", None), ("x: f32[8]", None),
+        ("x: f32[3]; n: i32[3] = [5, 7, 6]", "n in another order"), ("x: f32[3]; n: i32[3] = [0, 5, 9]", None),
+        ("x: f32[3]; n: i32[3] = [9, 5, 5]", None), ("x: f32[3]; n: i32[3] = [4, 4, 4]", None),
+    ],
+)  # fmt: skip
+def test_numbers_that_are_known_have_others(line: str, told: str | None) -> None:
+    case = parse_line(line)
+    for seed in range(20):
+        other = other_numbers(case, random.Random(seed))
+        if other is None:
+            assert told is None
+            continue
+        assert other.label.endswith(told or "-")
+        for mine, its in zip(case.tensors, other.tensors, strict=True):
+            assert sorted(mine.values) == sorted(its.values)
+            assert (mine.values != its.values) == bool(mine.values)
+        for argument, changed in zip(case.arguments, other.arguments, strict=True):
+            if isinstance(argument, PlainArgument) and isinstance(changed, PlainArgument):
+                assert 0.7 <= changed.value / argument.value <= 0.95  # type: ignore[operator]
 
 
 def test_holes_are_not_a_number() -> None:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from kerntune.base.device import Target
 from kerntune.base.stats import Estimate
 from kerntune.errors import MeasurementError, UsageError
-from kerntune.referee import errors_together, judgement, verdicts
+from kerntune.referee import errors_together, evidence, judgement, verdicts
 from kerntune.referee.candidate_speed import (
     NoSpeeds,
     Speeds,
@@ -37,8 +37,10 @@ from kerntune.referee.tasks import (
     ExpectAnswer,
     ExpectedResult,
     ExpectedSeed,
+    ExpectTask,
     RecordAnswer,
     ReplayAnswer,
+    ReplayTask,
     UserCallable,
     encoded,
 )
@@ -126,8 +128,9 @@ def test_what_each_process_is_asked(
 ) -> None:
     """Who may read which folder, for how long, and how much of the answer is read."""
     count = itertools.count(1)
-    monkeypatch.setattr(judgement, "time", SimpleNamespace(monotonic=lambda: 100.0))
-    monkeypatch.setattr(judgement.secrets, "randbits", lambda bits: (1 << bits) - next(count))
+    for module in (judgement, evidence):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr(evidence.secrets, "randbits", lambda bits: (1 << bits) - next(count))
     steps, speeds = Steps(), Measuring()
     verdict = judge(source, ADD, LINE, bench=bench_of(steps, speeds))
     candidates, references = str(Path(source).parent), str(CORPUS)
@@ -137,14 +140,14 @@ def test_what_each_process_is_asked(
         ("record", (references,), 120.0, 1 << 28, False),
         ("expect", (references,), 300.0, 1 << 32, False),
         *[replay] * 5,
-        *[("replay", (), 15.0 + 12.0, *replay[3:])] * 6,
+        *[("replay", (), 15.0 + 14.0, *replay[3:])] * 7,
     ]
     recorded, reference, expect, *replays = steps.tasks
     assert (recorded.source.name, reference.source.name, expect.source.name) == ("f", "add", "add")
     assert (recorded.target, recorded.binaries, expect.gpu) == (TARGET, False, False)
-    assert expect.seeds == tuple(2**63 - i for i in range(1, 12))
+    assert expect.seeds == tuple(2**63 - i for i in range(1, 13))
     assert [(x.side.contents[:2], x.gpu) for x in replays] == [(c, False) for c in expect.contents]
-    assert [x.seconds for x in replays] == [10.0] * 5 + [10.0 + 10.0 * 6 / 5] * 6
+    assert [x.seconds for x in replays] == [10.0] * 5 + [10.0 + 10.0 * 7 / 5] * 7
     assert len({x.side.poison for x in replays[:5]}) == 5
     right = speeds.right
     assert (right.deadline, right.repeatable, right.source.name) == (110.0, True, "add")
@@ -160,7 +163,7 @@ def test_what_each_process_is_asked(
 def test_a_replay_gets_a_second_though_the_budget_is_used(source: str, bench_of: Callable[..., Bench]) -> None:
     steps = Steps()
     judge(source, ADD, LINE, budget=-5.0, bench=bench_of(steps))
-    assert [seconds for role, _, seconds, *_ in steps.asked if role == "replay"] == [6.0] * 11
+    assert [seconds for role, _, seconds, *_ in steps.asked if role == "replay"] == [6.0] * 12
 
 
 def test_on_a_gpu_results_are_its_own_and_each_replay_has_its_seed_s_contents(
@@ -171,13 +174,13 @@ def test_on_a_gpu_results_are_its_own_and_each_replay_has_its_seed_s_contents(
     begun = Event()
 
     def expect(task: bytes) -> bytes:
-        asked = msgspec.msgpack.decode(task, type=judgement.ExpectTask)
+        asked = msgspec.msgpack.decode(task, type=ExpectTask)
         assert asked.gpu
         assert begun.wait(10)
         return ROLES["expect"](encoded(replace(asked, gpu=False)))
 
     def replay(task: bytes) -> bytes:
-        asked = msgspec.msgpack.decode(task, type=judgement.ReplayTask)
+        asked = msgspec.msgpack.decode(task, type=ReplayTask)
         begun.set()
         x, y = (np.frombuffer(c or b"", "f4") for c in asked.side.contents[:2])
         return encoded(ReplayAnswer(((x + y).tobytes(), None, None)))
@@ -188,11 +191,11 @@ def test_on_a_gpu_results_are_its_own_and_each_replay_has_its_seed_s_contents(
     assert [(role, gpu) for role, *_, gpu in steps.asked[:2]] == [("record", False)] * 2
     assert {(role, gpu) for role, *_, gpu in steps.asked[2:]} == {("expect", True), ("replay", True)}
     assert all(task.binaries for task in steps.tasks[:2])
-    kinds = judgement.ExpectTask, judgement.ReplayTask
+    kinds = ExpectTask, ReplayTask
     expects, replays = ([task for task in steps.tasks if isinstance(task, kind)] for kind in kinds)
     assert sorted(c for t in expects for c in t.contents) == sorted(t.side.contents[:2] for t in replays)
-    assert len(replays) == sum(len(t.seeds) for t in expects) == 11
-    assert CandidateJudgement(bench_of(steps, speeds), _named(), _named(), 1.0)._workers == 5
+    assert len(replays) == sum(len(t.seeds) for t in expects) == 12
+    assert CandidateJudgement(bench_of(steps, speeds), _named(), _named(), 1.0)._evidence._workers == 5
 
 
 def _named(path: str = f"{CORPUS}/references.py", layout: str = FUNCTION) -> UserCallable:

@@ -1,0 +1,228 @@
+"""What a candidate leaves, beside what the reference computes, on contents that are drawn after it was recorded.
+
+The reference's results come from one process, which never sees the candidate; the candidate's from a process for each
+content, which gets that content alone. Where results are few, many contents are judged together, in one process more.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+
+from kerntune.base.formatting import visible
+from kerntune.referee.candidate_speed import AUTHOR_SECONDS, SEEDS
+from kerntune.referee.declared_inputs import contents_of, poison_patterns
+from kerntune.referee.errors_together import (
+    check_reference,
+    errors_of,
+    hardly_changed,
+    left_of,
+    together_of,
+    unvaried,
+    what_counts,
+    wrong_together,
+)
+from kerntune.referee.hostile_recording import CheckedCall, check_outlines, check_results, side_of
+from kerntune.referee.prewarmed import PrewarmedProcesses
+from kerntune.referee.reasons import Reason, Refusal
+from kerntune.referee.result_errors import FEW, ResultError, hardly_varies
+from kerntune.referee.sealed_process import folder_of
+from kerntune.referee.tasks import (
+    CaseInputs,
+    DescribeTask,
+    ExpectAnswer,
+    ExpectedSeed,
+    ExpectTask,
+    ReplayAnswer,
+    ReplaySide,
+    ReplayTask,
+    Rolls,
+    UserCallable,
+    Variation,
+)
+from kerntune.referee.timed_contents import in_a_row, places, variation_of
+
+MOST_EXPECTED = 1 << 32
+"""Bytes of what the author's process may answer."""
+
+MANY, MANY_ELEMENTS = 255, 1 << 20
+"""Further contents where a result has fewer than :data:`~.result_errors.FEW` elements, as far as their inputs have so
+many elements in all: a maximum that leaves out 3 % of the numbers is right for one content in 33."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What was compared, by content, usual ones first. ``errors`` are those of usual contents."""
+
+    expected: tuple[ExpectedSeed, ...]
+    patterns: Sequence[bytes]
+    """What filled unwritten memory."""
+
+    left: Sequence[tuple[bytes, ...]]
+    """What each wanted storage held after the replay."""
+
+    repeatable: bool
+    """Whether equal content gave equal results, bit for bit."""
+
+    errors: tuple[ResultError, ...]
+    wrong: tuple[ResultError, ...]
+
+
+class Evidence:
+    """Collects it, for one reference."""
+
+    def __init__(self, processes: PrewarmedProcesses, reference: UserCallable, on_gpu: bool, budget: float) -> None:
+        self._processes, self._reference, self._on_gpu, self._budget = processes, reference, on_gpu, budget
+
+    def described(self, given: tuple[dict[str, bool | int | float | str | None], ...]) -> list[CaseInputs]:
+        """The cases whose inputs the task's own code makes."""
+        return list(self._authors(DescribeTask(self._reference, given, self._on_gpu)).cases)
+
+    def compare(self, case: CaseInputs, call: CheckedCall, forms: Sequence[tuple[str, ...]], end: float) -> Comparison:
+        """Both sides' results, on a content for each of ``forms``, of which the usual ones are empty and first. The
+        candidate's processes are dead. :class:`Refusal` where that is no evidence, or can't be had."""
+        usual = sum(not any(form) for form in forms)
+        expected, patterns, answers = self._results(case, call, forms, usual, end)
+        left = [left_of(call, x, answer) for x, answer in zip(expected, answers, strict=True)]
+        together = together_of(case, expected[:usual])
+        with ThreadPoolExecutor(self._workers) as threads:
+            one = partial(errors_of, case, call, together)
+            found = list(threads.map(lambda *given: list(one(*given)), expected, patterns, left, forms))
+        errors = tuple(e for each in found[:usual] for e in each)
+        for want, poison, after in self._of_many(case, call, expected[0], end):
+            found.append(list(errors_of(case, call, together, want, poison, after, ())))
+        wrong = tuple(e for each in found for e in each if e.wrong) or tuple(wrong_together(case, together))
+        if not wrong and (why := hardly_changed(case, together)):
+            raise Refusal(Reason.DEGENERATE, why)
+        return Comparison(expected, patterns, left, all(x.repeatable for x in answers[:usual]), errors, wrong)
+
+    @property
+    def _workers(self) -> int:
+        """Contents that are looked at together: a GPU's machine has room for all."""
+        return SEEDS if self._on_gpu else 1
+
+    def _authors(self, task: DescribeTask | ExpectTask) -> ExpectAnswer:
+        answered = self._processes.ask(
+            "expect", task, (folder_of(self._reference.path),), AUTHOR_SECONDS, MOST_EXPECTED, task.gpu
+        )
+        if answered.data is None:
+            raise Refusal(Reason.REFERENCE, answered.how)
+        answer = msgspec.msgpack.decode(answered.data, type=ExpectAnswer)
+        if answer.refused is not None:
+            raise Refusal(Reason.REFERENCE, answer.refused.text)
+        return answer
+
+    def _results(
+        self, case: CaseInputs, call: CheckedCall, forms: Sequence[Sequence[str]], usual: int, deadline: float
+    ) -> tuple[tuple[ExpectedSeed, ...], list[bytes], list[ReplayAnswer]]:
+        """What the reference computes, what fills unwritten memory, and what the candidate leaves: a list a content.
+        Where the referee makes the inputs and there is a GPU, both sides compute at the same time."""
+        seeds = [secrets.randbits(63) for _ in forms]
+        patterns = [*poison_patterns(usual), *poison_patterns(len(forms) - usual)]
+        more = self._budget * (len(forms) - usual) / max(usual, 1)  # seconds, for extreme contents
+        ends = [deadline + (more if any(form) else 0.0) for form in forms]
+        with ThreadPoolExecutor(2 * self._workers) as threads:
+            contents: tuple[tuple[bytes, ...], ...] = ()
+            if not made_by_author(case):
+                contents = tuple(threads.map(partial(contents_of, case.tensors), seeds, forms))
+            at_once = bool(contents) and self._workers > 1
+            given = contents if at_once else ()
+            task = ExpectTask(self._reference, case, tuple(seeds), contents, self._on_gpu)
+            asked = [threads.submit(self._authors, one) for one in (task.by_seed() if at_once else (task,))]
+            early = [threads.submit(self._replayed, call, *one) for one in zip(given, patterns, ends, strict=False)]
+            expected = self._expected(asked, task, usual)
+            check_reference(expected)
+            if why := hardly_varies(what_counts(expected[:usual])) or unvaried(case, expected[:usual]):
+                raise Refusal(Reason.DEGENERATE, why)
+            check_outlines(call, expected)
+            check_results(call, case, expected[0].results)
+            if not at_once:
+                early = [
+                    threads.submit(self._replayed, call, x.contents, poison, end)
+                    for x, poison, end in zip(expected, patterns, ends, strict=False)
+                ]
+            answers = [one.result() for one in early[: len(expected)]]
+            return expected, patterns, answers
+
+    def _expected(
+        self, asked: Sequence[Future[ExpectAnswer]], task: ExpectTask, usual: int
+    ) -> tuple[ExpectedSeed, ...]:
+        """What the reference computes, with the contents; without those of extreme numbers where it fails for some."""
+        found: tuple[ExpectedSeed, ...] = ()
+        try:
+            for one in asked:
+                found += one.result().seeds
+        except Refusal:
+            if len(task.contents) <= usual:
+                raise
+            fewer = msgspec.structs.replace(task, seeds=task.seeds[:usual], contents=task.contents[:usual])
+            found = found[:usual] if len(found) >= usual else self._authors(fewer).seeds
+        replace = msgspec.structs.replace
+        return tuple(replace(x, contents=c) for x, c in zip(found, task.contents, strict=False)) or found
+
+    def _of_many(
+        self, case: CaseInputs, call: CheckedCall, first: ExpectedSeed, end: float
+    ) -> Iterator[tuple[ExpectedSeed, bytes, tuple[bytes, ...]]]:
+        """Many contents where results are few: what the reference computes, what fills unwritten memory, and what the
+        candidate leaves, in one process for all."""
+        variation = msgspec.structs.replace(variation_of(case, call, least=1), whole=True)
+        count = many_contents(case, first)
+        if not count or not variation.storages:
+            return
+        seeds = tuple(secrets.randbits(63) for _ in range(count))
+        contents = tuple(contents_of(case.tensors, seed, ()) for seed in seeds)
+        expected = self._authors(ExpectTask(self._reference, case, seeds, contents, self._on_gpu)).seeds
+        check_reference((first, *expected))
+        (poison,) = poison_patterns(1)
+        side = in_a_row(side_of(call, contents[0], poison, self._on_gpu), call, contents, variation)
+        answer = self._answer(side, call, end, variation, places(call, variation, count))
+        each = len(call.wanted)
+        for k, (want, given) in enumerate(zip(expected, contents, strict=True)):
+            own = msgspec.structs.replace(answer, contents=answer.contents[k * each : (k + 1) * each])
+            want = msgspec.structs.replace(want, contents=given)
+            yield want, poison, left_of(call, want, own)
+
+    def _replayed(self, call: CheckedCall, given: Sequence[bytes], poison: bytes, end: float) -> ReplayAnswer:
+        """What one replay leaves, in a process of its own that knows no other content."""
+        return self._answer(side_of(call, given, poison, self._on_gpu), call, end, Variation(), ((),))
+
+    def _answer(
+        self, side: ReplaySide, call: CheckedCall, end: float, variation: Variation, rolls: tuple[Rolls, ...]
+    ) -> ReplayAnswer:
+        seconds, count = max(1.0, end - time.monotonic()), len(rolls)
+        sizes = [call.recording.storages[i].nbytes for i in call.wanted] * count
+        most = sum(sizes) + 64 * count * len(call.recording.storages) + (1 << 20)
+        task = ReplayTask(side, call.wanted, seconds, self._on_gpu, True, variation, rolls)
+        answered = self._processes.ask("replay", task, (), seconds + 5.0, most, self._on_gpu)
+        if answered.data is None:
+            late = answered.end.late
+            raise Refusal(Reason.REPLAY_LATE if late else Reason.FAULT, f"the replay: {answered.how}")
+        answer = msgspec.msgpack.decode(answered.data, type=ReplayAnswer)
+        if answer.refused is not None:
+            raise Refusal(Reason(answer.refused.reason), visible(answer.refused.text))
+        if len(answer.contents) != len(sizes) or any(
+            c is not None and len(c) != n for c, n in zip(answer.contents, sizes, strict=True)
+        ):
+            raise Refusal(Reason.ANSWER, "the replay's answer has other sizes than the recording")
+        if answer.outside:
+            raise Refusal(Reason.OUTSIDE, f"{answer.outside:,} bytes beside all tensors are written")
+        return answer
+
+
+def made_by_author(case: CaseInputs) -> bool:
+    """Whether the task's own code makes its inputs."""
+    return bool(case.given) or any(t.content == "author" for t in case.tensors)
+
+
+def many_contents(case: CaseInputs, first: ExpectedSeed) -> int:
+    """How many further contents are worth it: none where each result has enough elements."""
+    few = [r for r in (*first.results, *filter(None, first.changed)) if 0 < math.prod(r.shape) < FEW]
+    elements = sum(math.prod(t.shape) for t in case.tensors)
+    return min(MANY, MANY_ELEMENTS // max(elements, 1)) if few and not made_by_author(case) else 0

@@ -1,0 +1,131 @@
+"""What a candidate leaves on contents that are drawn: many of them where results are few."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from kerntune.referee import replayed_outputs
+from kerntune.referee.declared_inputs import parse_line
+from kerntune.referee.evidence import Evidence, made_by_author, many_contents
+from kerntune.referee.hostile_recording import checked, side_of
+from kerntune.referee.layouts import FUNCTION
+from kerntune.referee.reasons import Reason, Refusal
+from kerntune.referee.sealed_process import Answered, SealedEnd
+from kerntune.referee.tasks import (
+    CallRefused,
+    ExpectedResult,
+    ExpectedSeed,
+    ReplayAnswer,
+    ReplayTask,
+    UserCallable,
+    Variation,
+    encoded,
+)
+from kerntune.referee.timed_contents import in_a_row, places
+from tests.referee.recordings import CALL, CASE, TARGET
+
+CHECKED = checked(CALL, CASE, TARGET)
+POISON = b"\xf1\x7f" * 4
+GIVEN = [np.random.default_rng(i).standard_normal((2, 600)).astype("<f4") for i in range(3)]
+
+
+def result(*shape: int) -> ExpectedResult:
+    return ExpectedResult("float32", shape, (1,) * len(shape), b"")
+
+
+# replays in the emulator
+
+
+def replayed(task: ReplayTask) -> list[np.ndarray]:
+    answer = replayed_outputs.replayed(task)
+    assert answer.refused is None
+    return [np.frombuffer(c or b"", "<f4") for c in answer.contents]
+
+
+def test_a_process_replays_several_contents_one_after_the_other() -> None:
+    variation = Variation((0, 1), (4, 4), whole=True)
+    side = side_of(CHECKED, [x.tobytes() for x in GIVEN[0]], POISON, binaries=False)
+    side = in_a_row(side, CHECKED, [[x.tobytes() for x in one] for one in GIVEN], variation)
+    assert [len(c or b"") for c in side.contents] == [7200, 7200, 0]
+    found = replayed(ReplayTask(side, (2,), 30.0, variation=variation, rolls=places(CHECKED, variation, 3)))
+    assert [list(o) for o in found] == [list(x + y) for x, y in GIVEN]
+
+
+def test_a_content_may_be_rolled() -> None:
+    x, y = GIVEN[0]
+    side = side_of(CHECKED, [x.tobytes(), y.tobytes()], POISON, binaries=False)
+    (found,) = replayed(ReplayTask(side, (2,), 30.0, variation=Variation((0,), (4,)), rolls=((400,),)))
+    assert list(found) == list(np.roll(x, -100) + y)
+
+
+# how many
+
+
+@pytest.mark.parametrize(
+    ("line", "shapes", "count"),
+    [
+        ("x: f32[1000]", [(1,)], 255),
+        ("x: f32[1000]", [(64,)], 0),
+        ("x: f32[1000]", [(63,)], 255),
+        ("x: f32[1000]", [(1000,), (3, 7)], 255),
+        ("x: f32[1000]", [(0, 4)], 0),
+        ("x: f32[8192]; y: f32[8192]", [(1,)], 64),
+        ("x: f32[1048577]", [(1,)], 0),
+    ],
+)
+def test_contents_are_many_where_results_are_few_and_inputs_small(line: str, shapes: list[Any], count: int) -> None:
+    case, first = parse_line(line), ExpectedSeed((), tuple(result(*shape) for shape in shapes))
+    assert many_contents(case, first) == count
+    changed = replace(first, results=(), changed=(None, *first.results))
+    assert many_contents(case, changed) == count
+
+
+def test_the_authors_contents_are_few() -> None:
+    case = parse_line("x: f32[1000]")
+    author = replace(case, tensors=tuple(replace(t, content="author") for t in case.tensors))
+    assert [made_by_author(c) for c in (case, author, replace(case, given={"n": 1}))] == [False, True, True]
+    assert many_contents(author, ExpectedSeed((), (result(1),))) == 0
+
+
+# answers
+
+
+class Says:
+    """A process that answers one thing."""
+
+    def __init__(self, answer: ReplayAnswer) -> None:
+        self.answer = answer
+
+    def ask(self, *args: Any) -> Answered:
+        return Answered(encoded(self.answer), SealedEnd(), "")
+
+
+RIGHT = (bytes(2400),) * 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (ReplayAnswer(RIGHT), None),
+        (ReplayAnswer((None, *RIGHT[1:])), None),
+        (ReplayAnswer(RIGHT[1:]), Reason.ANSWER),
+        (ReplayAnswer((bytes(2401), *RIGHT[1:])), Reason.ANSWER),
+        (ReplayAnswer(RIGHT, outside=1), Reason.OUTSIDE),
+        (ReplayAnswer(refused=CallRefused("fault", "no")), Reason.FAULT),
+    ],
+)
+def test_an_answer_that_is_none_is_refused(answer: ReplayAnswer, reason: Reason | None) -> None:
+    evidence = Evidence(Says(answer), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+    given = [x.tobytes() for x in GIVEN[0]]
+    if reason is None:
+        found = evidence._replayed(CHECKED, given, POISON, 0.0)
+        assert found == msgspec.msgpack.decode(encoded(answer), type=ReplayAnswer)
+        return
+    with pytest.raises(Refusal) as caught:
+        evidence._replayed(CHECKED, given, POISON, 0.0)
+    assert caught.value.reason is reason
