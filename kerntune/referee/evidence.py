@@ -96,7 +96,7 @@ class Evidence:
             one = partial(errors_of, case, call, together)
             found = list(threads.map(lambda *given: list(one(*given)), expected, patterns, left, forms))
         errors = tuple(e for each in found[:usual] for e in each)
-        for want, poison, after in self._of_many(case, call, expected[0], end):
+        for want, poison, after in self._of_many(case, call, expected[0]):
             found.append(list(errors_of(case, call, together, want, poison, after, ())))
         wrong = tuple(e for each in found for e in each if e.wrong) or tuple(wrong_together(case, together))
         if not wrong and (why := hardly_changed(case, together)):
@@ -168,10 +168,10 @@ class Evidence:
         return tuple(replace(x, contents=c) for x, c in zip(found, task.contents, strict=False)) or found
 
     def _of_many(
-        self, case: CaseInputs, call: CheckedCall, first: ExpectedSeed, end: float
+        self, case: CaseInputs, call: CheckedCall, first: ExpectedSeed
     ) -> Iterator[tuple[ExpectedSeed, bytes, tuple[bytes, ...]]]:
         """Many contents where results are few: what the reference computes, what fills unwritten memory, and what the
-        candidate leaves, in one process for all."""
+        candidate leaves, in one process for all, as far as the time of another budget reaches."""
         variation = msgspec.structs.replace(variation_of(case, call, least=1), whole=True)
         count = many_contents(case, first)
         if not count or not variation.storages:
@@ -182,9 +182,10 @@ class Evidence:
         check_reference((first, *expected))
         (poison,) = poison_patterns(1)
         side = in_a_row(side_of(call, contents[0], poison, self._on_gpu), call, contents, variation)
+        end, each = time.monotonic() + self._budget, len(call.wanted)
         answer = self._answer(side, call, end, variation, places(call, variation, count))
-        each = len(call.wanted)
-        for k, (want, given) in enumerate(zip(expected, contents, strict=True)):
+        done = len(answer.contents) // each
+        for k, (want, given) in enumerate(zip(expected[:done], contents, strict=False)):
             own = msgspec.structs.replace(answer, contents=answer.contents[k * each : (k + 1) * each])
             want = msgspec.structs.replace(want, contents=given)
             yield want, poison, left_of(call, want, own)
@@ -197,8 +198,8 @@ class Evidence:
         self, side: ReplaySide, call: CheckedCall, end: float, variation: Variation, rolls: tuple[Rolls, ...]
     ) -> ReplayAnswer:
         seconds, count = max(1.0, end - time.monotonic()), len(rolls)
-        sizes = [call.recording.storages[i].nbytes for i in call.wanted] * count
-        most = sum(sizes) + 64 * count * len(call.recording.storages) + (1 << 20)
+        sizes = [call.recording.storages[i].nbytes for i in call.wanted]
+        most = sum(sizes) * count + 64 * count * len(call.recording.storages) + (1 << 20)
         task = ReplayTask(side, call.wanted, seconds, self._on_gpu, True, variation, rolls)
         answered = self._processes.ask("replay", task, (), seconds + 5.0, most, self._on_gpu)
         if answered.data is None:
@@ -207,8 +208,11 @@ class Evidence:
         answer = msgspec.msgpack.decode(answered.data, type=ReplayAnswer)
         if answer.refused is not None:
             raise Refusal(Reason(answer.refused.reason), visible(answer.refused.text))
-        if len(answer.contents) != len(sizes) or any(
-            c is not None and len(c) != n for c, n in zip(answer.contents, sizes, strict=True)
+        parts = range(0, len(answer.contents), len(sizes))
+        if not 0 < len(parts) <= count or any(
+            [n if c is None else len(c) for c, n in zip(answer.contents[at : at + len(sizes)], sizes, strict=False)]
+            != sizes
+            for at in parts
         ):
             raise Refusal(Reason.ANSWER, "the replay's answer has other sizes than the recording")
         if answer.outside:

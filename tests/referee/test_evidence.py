@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -129,3 +130,27 @@ def test_an_answer_that_is_none_is_refused(answer: ReplayAnswer, reason: Reason 
     with pytest.raises(Refusal) as caught:
         evidence._replayed(CHECKED, given, POISON, 0.0)
     assert caught.value.reason is reason
+
+
+def test_the_emulator_begins_no_execution_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many contents those that are done count."""
+    clock = iter(range(0, 1000, 3))
+    monkeypatch.setattr(replayed_outputs, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    variation = Variation((0, 1), (4, 4), whole=True)
+    inputs = [[x.tobytes() for x in one] for one in GIVEN]
+    side = in_a_row(side_of(CHECKED, inputs[0], POISON, binaries=False), CHECKED, inputs, variation)
+    for seconds, done in ((4.0, 1), (12.0, 2), (1000.0, 3)):
+        clock = iter(range(0, 1000, 3))
+        task = ReplayTask(side, (2,), seconds, variation=variation, rolls=places(CHECKED, variation, 3))
+        assert len(replayed(task)) == done
+
+
+@pytest.mark.parametrize("parts", [0, 1, 2, 3])
+def test_many_contents_may_be_answered_in_part(parts: int) -> None:
+    evidence = Evidence(Says(ReplayAnswer(RIGHT * parts)), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+    side = side_of(CHECKED, [x.tobytes() for x in GIVEN[0]], POISON)
+    if parts in (1, 2):
+        assert len(evidence._answer(side, CHECKED, 0.0, Variation(), ((), ())).contents) == 3 * parts
+        return
+    with pytest.raises(Refusal, match="other sizes"):
+        evidence._answer(side, CHECKED, 0.0, Variation(), ((), ()))
