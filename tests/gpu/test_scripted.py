@@ -342,3 +342,9 @@ def test_memory_is_found_by_any_of_its_addresses_while_something_refers_to_it() 
 def test_bits_are_flipped_where_they_are_read_and_nowhere_else() -> None:
     content = Flipped(filled(0), ((4, 0x81),))
     assert [content.read(start, 4) for start in (0, 1, 4, 5)] == [b"\0" * 4, b"\0\0\0\x81", b"\x81\0\0\0", b"\0" * 4]
+
+
+def test_a_shifted_content_is_read_from_its_offset_on() -> None:
+    content = Repeated(bytes(range(32)))
+    assert Shifted(content, 4).read(3, 5) == content.read(7, 5)
+    assert Shifted(content, 4).read(0, 0) == b""

@@ -129,3 +129,10 @@ def test_expressions_are_values() -> None:
     assert {name.name for name in names_in(one)} == {"n", "B"}
     with pytest.raises(AttributeError):
         one.block = Const(1)
+
+
+@pytest.mark.parametrize("kind", [Max, Min])
+def test_an_extreme_of_nothing_is_an_error_however_it_is_made(kind: type[Max] | type[Min]) -> None:
+    for make in (kind.of, lambda: kind(())):
+        with pytest.raises(GridError):
+            make()

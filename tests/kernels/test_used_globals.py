@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from kerntune.errors import CaptureError, CompileError
+from kerntune.kernels import used_globals
 from kerntune.kernels.source import jit_of, salt, source_hash
 from kerntune.kernels.used_globals import dump
 
@@ -200,3 +201,8 @@ def hash_of(value: Any) -> str:
         return source_hash(jit_of(value))
     except CaptureError:
         return ""
+
+
+@pytest.mark.parametrize(("text", "path"), [("a", "a"), ("a.b.c", "a.b.c"), ("f().x", ""), ("a[0].x", ""), ("1", "")])
+def test_a_path_is_of_names_alone(text: str, path: str) -> None:
+    assert used_globals._path(ast.parse(text, mode="eval").body) == path

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kerntune.base.config import Config
+from kerntune.base.device import Target, typical_device
 from kerntune.errors import ConfigError
 from kerntune.search import Choice, Measured, Range, Search, Space
+from kerntune.search.declared_descent import Descent
 from search.tables import MATMUL, Counted, matmul_ns
 
 AT_ONCE = 8
@@ -97,3 +101,9 @@ def test_its_text_says_all_but_constraints() -> None:
 def test_what_makes_no_sense_is_refused(words: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Search(**{"space": SMALL, **words})
+
+
+def test_a_descents_text_tells_how_far_it_looks_beyond_one_step() -> None:
+    made = Descent((START,), typical_device(Target.parse("cuda:90")), all_directions=True)
+    assert str(made) == "descent in all directions"
+    assert str(dataclasses.replace(made, radius=2)) == "descent in all directions, 2 steps"

@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.static.code_rules import DIRECTIONS, Direction, Finding, _lanes, heavier, issue_slots
+from kerntune.static.code_rules import (
+    _WIDE,
+    DIRECTIONS,
+    Direction,
+    Finding,
+    _lanes,
+    _split,
+    heavier,
+    issue_slots,
+    narrowed,
+)
 from kerntune.static.metrics import StaticMetrics
 from kerntune.static.rules import compare_static
 
@@ -260,3 +270,45 @@ def test_more_slots_for_more_bytes_are_other_work() -> None:
 def test_a_product_waits_for_memory_below_64_slots_a_byte(slots: int, fails: bool) -> None:
     """16 bytes by each of 128 threads, whose four warps execute the products."""
     assert bool(work(product_of_work(slots // 16, copies=1), product_of_work(slots, copies=1))) is fails
+
+
+def worked(slots: int, loads: int, **counts: int) -> StaticMetrics:
+    """A block of 128 threads whose tensor core instructions, of one warp each, take so many slots."""
+    own = {"tensor_core": 1, "tensor_core_slots": slots, "global_load_128": loads, **counts}
+    return StaticMetrics(32, 0, 0, 0, 0, 4096, 128, {k: v for k, v in own.items() if v}, 1.0, "threads")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [
+        (worked(1_000_000, 4), worked(1_200_001, 4), True),
+        (worked(1_000_000, 4), worked(1_200_000, 4), False),  # the threshold itself
+        (worked(10_000_000, 40), worked(12_000_001, 48), False),  # as many a byte
+        (worked(10_000_000, 40), worked(15_000_000, 49), True),  # by 22 % a byte more
+        (worked(10_000_000, 40), worked(15_000_000, 51), False),  # by 18 %
+        (worked(2_000, 4), worked(131_072, 4), True),  # 64 slots a byte: 4 warps' instructions, 128 threads' bytes
+        (worked(2_000, 4), worked(131_071, 4), False),  # which waits for memory
+        (worked(0, 4), worked(1_000_000, 4), False),
+        (worked(1_000_000, 4), worked(0, 4), False),
+        (worked(1_000_000, 0, tma=2), worked(1_300_000, 0, tma=2), True),
+        (worked(1_000_000, 0, tma=2), worked(1_300_000, 0, tma=4), False),  # another number of tiles
+    ],
+)
+def test_when_tensor_cores_work_longer(before: StaticMetrics, after: StaticMetrics, found: bool) -> None:
+    assert [f.metric for f in heavier(before, after, 0.2)] == ["tensor_core_slots"] * found
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "severity"), [(0, 8, "warn"), (8, 4, "warn"), (8, 5, "fail"), (8, 8, "fail"), (8, 0, "fail")]
+)
+def test_loads_for_tensor_cores_that_do_half_as_much_may_be_narrower(before: int, after: int, severity: str) -> None:
+    old, new = (
+        msgspec.structs.replace(m, instructions={**m.instructions, **({"tensor_core_slots": n} if n else {})})
+        for m, n in ((metrics({128: 4}), before), (metrics({32: 16}), after))
+    )
+    (finding,) = narrowed(old, new, LOADS, 0.1)
+    assert finding.severity == severity
+
+
+def test_where_nothing_was_loaded_nothing_got_narrower() -> None:
+    assert _split({}, {32: 4}) == (_WIDE[0], 0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from kerntune.static import disassembly
 from kerntune.static.disassembly import Disassembler
 from kerntune.static.instructions import nvidia_classes
 from kerntune.static.metrics import metrics_of
-from kerntune.static.opcodes import counted_opcodes
+from kerntune.static.opcodes import _MNEMONICS, _PRODUCTS, counted_opcodes
 
 KERNELS = ["add", "add_whole", "softmax", "double", "histogram", "matmul", "descriptor_matmul"]
 
@@ -98,3 +99,11 @@ def test_nvdisasm_is_started_for_what_the_tables_lack_alone(
     monkeypatch.setattr("kerntune.static.metrics.counted_opcodes", lambda text, arch: None)
     with pytest.raises(AssertionError, match="started"):
         metrics_of(binaries, spec, disassembler=Disassembler())
+
+
+def test_each_product_is_found_by_its_bits() -> None:
+    codes = {name: code for code, name in _MNEMONICS.items()}
+    for (name, bits), modifiers in _PRODUCTS.items():
+        text = struct.pack("<2Q", codes[name], bits << 8)
+        assert counted_opcodes(text, "sm_90") == {name + modifiers: 1}
+    assert (codes["DMMA"], _PRODUCTS["DMMA", 0]) == (0x23F, ".8x8x4")

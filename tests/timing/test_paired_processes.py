@@ -341,3 +341,7 @@ def test_scatter_by_hand(points: tuple[float, ...], half: float, centre: float |
     """The variance of the points, about a known centre or their mean, less the square of half of their intervals."""
     each = [Estimate(p, p - half, p + half, 0.6827) for p in points]
     assert between(each, centre) == pytest.approx(scatter)
+
+
+def test_half_of_an_interval_of_one_sigma_is_a_standard_error() -> None:
+    assert pytest.approx(math.erf(0.5**0.5), abs=1e-4) == paired_processes.ONE_SIGMA

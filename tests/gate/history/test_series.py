@@ -8,7 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from kerntune.base.stats import Estimate
 from kerntune.gate.history import series as series_module
+from kerntune.gate.history.points import shift_of
 from kerntune.gate.history.series import CaseShift, ChangeSeries, found_in
 
 SD = 0.001
@@ -142,3 +144,11 @@ def test_deviations_that_runs_understate_by_chance_move_nothing(runs_of_case: in
         sd = np.maximum(SD, each.std(1, ddof=1)) / 3**0.5
         wrong += bool(found_in(made._replace(value=each.mean(1), sd=sd), {}, 0.01))
     assert wrong <= 4
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "known"),
+    [(0.1, 0.1, True), (0.05, 0.1, True), (0.1, 0.2, True), (0.11, 0.2, False), (0.05, 0.09, False)],
+)
+def test_a_change_may_be_an_end_of_its_interval(low: float, high: float, known: bool) -> None:
+    assert (shift_of(Estimate(0.1, low, high, 0.99), "run") is not None) == known

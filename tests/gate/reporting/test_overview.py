@@ -202,3 +202,10 @@ def test_a_failing_case_offers_the_config_of_the_baseline(outcome: Outcome, back
 
 OF = {True: "the baseline's", False: "today's"}
 """Whose config is offered."""
+
+
+def test_a_bar_goes_to_the_right_where_a_case_got_slower() -> None:
+    slower = Estimate(0.1, 0.05, 0.3, 0.99)
+    assert module.change_bar(slower, 0.05, 0.2) == {"low": 62.0, "point": 74.0, "high": 98.0, "limit": 62.0}
+    faster = Estimate(-0.1, -0.3, -0.05, 0.99)
+    assert module.change_bar(faster, None, 0.2) == {"low": 2.0, "point": 26.0, "high": 38.0, "limit": 50.0}
