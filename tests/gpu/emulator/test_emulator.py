@@ -17,7 +17,7 @@ from kerntune.errors import InterpreterLimit, KernelFault, KernelTimeout
 from kerntune.gpu.emulator import replay_results, ttir_program
 from kerntune.gpu.emulator.elements import cut_to_tf32, from_bits, rounded, to_bits
 from kerntune.gpu.emulator.flat_memory import FlatMemory
-from kerntune.gpu.emulator.replayed_results import ReplayedResults, may_wait
+from kerntune.gpu.emulator.replayed_results import ReplayedResults
 from kerntune.gpu.emulator.ttir_program import ValueType, value_type
 from kerntune.kernels.compat import triton_series
 
@@ -396,13 +396,6 @@ def test_programs_run_in_an_order_that_is_drawn() -> None:
     assert sorted(one) == sorted(other) == list(range(16))
     assert one != list(range(16))
     assert one != other, "nothing that a kernel could read tells the order"
-
-
-def test_kernels_that_may_wait_run_in_ascending_order() -> None:
-    assert may_wait("scf.while tt.atomic_rmw")
-    assert may_wait("scf.while tt.load {isVolatile = true}")
-    assert not may_wait("scf.while tt.load")
-    assert not may_wait("scf.for tt.atomic_rmw")
 
 
 def test_addresses_are_drawn() -> None:

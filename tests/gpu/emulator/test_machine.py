@@ -14,6 +14,7 @@ from kerntune.errors import InterpreterLimit
 from kerntune.gpu.emulator.elements import product_of_parts
 from kerntune.gpu.emulator.flat_memory import FlatMemory
 from kerntune.gpu.emulator.machine import HANDLERS, Machine
+from kerntune.gpu.emulator.races import RunningProgram
 
 POISON = b"\xf1\x7f"
 
@@ -97,7 +98,7 @@ def test_pointers_move_by_elements(pointee: str, wanted: int) -> None:
 
 def test_where_a_program_is() -> None:
     made, _ = machine()
-    made._place, made._grid = (3, 4, 5), (6, 7, 8)
+    made._running, made._grid = RunningProgram(0, (3, 4, 5)), (6, 7, 8)
     for axis in range(3):
         assert done("tt.get_program_id", memory=made, axis=axis) == [3 + axis]
         assert done("tt.get_num_programs", memory=made, axis=axis) == [6 + axis]
@@ -211,16 +212,6 @@ def test_a_descriptor_is_made_of_sizes_and_strides(padding: int, outside: float)
 
 
 # programs
-
-
-@pytest.mark.parametrize(("chance", "count", "shuffled"), [(None, 9, False), (random.Random(1), 9, True)])
-def test_the_order_of_programs_is_drawn(chance: Any, count: int, shuffled: bool) -> None:
-    made, _ = machine()
-    made._chance = chance
-    order = list(made._order(count))
-    assert sorted(order) == list(range(count))
-    assert (order != list(range(count))) == shuffled
-    assert made._order((1 << 22) + 1) == range((1 << 22) + 1)
 
 
 @pytest.mark.parametrize(
