@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kerntune.errors import InterpreterLimit, KernelTimeout
+from kerntune.errors import InterpreterLimit, KernelFault, KernelTimeout
 from kerntune.gpu.emulator.elements import (
     BINARY,
     TERNARY,
@@ -27,13 +27,14 @@ from kerntune.gpu.emulator.elements import (
     product_of_parts,
     rounded,
     to_bits,
-    unsigned,
 )
 from kerntune.gpu.emulator.flat_memory import FlatMemory
-from kerntune.gpu.emulator.memory_operations import MemoryOperations, ValueTable
+from kerntune.gpu.emulator.memory_operations import ValueTable
 from kerntune.gpu.emulator.program_order import ProgramOrder, Steps
+from kerntune.gpu.emulator.promises import promised
 from kerntune.gpu.emulator.races import Races, RunningProgram
-from kerntune.gpu.emulator.ttir_program import Region, TtirOperation, TtirProgram
+from kerntune.gpu.emulator.shape_operations import ShapeOperations
+from kerntune.gpu.emulator.ttir_program import Region, TtirOperation, TtirProgram, pointed_bytes
 
 Passing = Generator[None, None, list[Any]]
 """The execution of a block, which gives what it passes on."""
@@ -43,22 +44,36 @@ CONVERSIONS = frozenset(
                                  "index_cast", "index_castui")
 )  # fmt: skip
 
-WITHOUT_RESULT = ("scf.yield", "scf.condition", "tt.return", "tt.reduce.return", "tt.scan.return", "tt.assert",
-                  "tt.print", "llvm.intr.assume")  # fmt: skip
+WITHOUT_RESULT = ("scf.yield", "scf.condition", "tt.return", "tt.reduce.return", "tt.scan.return",
+                  "tt.print")  # fmt: skip
+
+EXACT = frozenset(
+    f"arith.{name}" for name in ("addi", "muli", "andi", "ori", "xori", "maxsi", "minsi", "maxui", "minui", "maxnumf",
+                                 "minnumf", "maximumf", "minimumf")
+)  # fmt: skip
+"""Reductions that give the same in any order."""
+
+DOT_BYTES = 32
+"""Of a row of the first factor in one instruction (PTX ISA, ``wgmma.mma_async``: K is 16 of float16, 32 of 8 bits)."""
 
 MOST_CALLS = 64
 """Depth of calls: kernels don't recurse."""
 
 
-class Machine(MemoryOperations):
+class Machine(ShapeOperations):
     """One kernel on one memory. ``deadline`` is of :func:`time.monotonic`.
 
-    ``chance`` draws what no GPU promises, first of all the order of the programs. A program that waits for another is
-    left, and goes on later.
+    ``chance`` draws what no GPU promises: the order of the programs, that of a reduction's terms, and of elements that
+    may be in any order; ``drawn`` has what holds for all launches of a text. A program that waits for another is left,
+    and goes on later.
     """
 
-    def __init__(self, program: TtirProgram, memory: FlatMemory, deadline: float, chance: random.Random | None) -> None:
+    def __init__(
+        self, program: TtirProgram, memory: FlatMemory, deadline: float, chance: random.Random | None,
+        drawn: dict[object, np.ndarray] | None = None,
+    ) -> None:  # fmt: skip
         self._program, self._memory, self._deadline, self._chance = program, memory, deadline, chance
+        self._drawn = {} if drawn is None else drawn
         self._grid = (1, 1, 1)
         self._running = RunningProgram(0, (0, 0, 0))
         self._order = ProgramOrder(chance)
@@ -77,6 +92,9 @@ class Machine(MemoryOperations):
         if len(arguments) != len(kernel.arguments):
             raise InterpreterLimit(f"its TTIR takes {len(kernel.arguments)} arguments, the launch has {len(arguments)}")
         given = {key: self._argument(key, value) for key, value in zip(kernel.arguments, arguments, strict=True)}
+        for position, divisor in self._program.divisible.items():
+            if int(arguments[position] or 0) % divisor:
+                raise KernelFault(f"its argument {position} is declared to be a multiple of {divisor}, and isn't")
         self._grid = grid
         self._races = None if written is None else Races(self._memory, self._program.unit, written)
         with np.errstate(all="ignore"):
@@ -121,7 +139,15 @@ class Machine(MemoryOperations):
             if last.name in CONTROL:
                 found = yield from found
             values.update(zip(last.results, found, strict=True))
+            if last.hints:
+                self._keep_promises(last, values)
         return last
+
+    def _keep_promises(self, op: TtirOperation, values: ValueTable) -> None:
+        kind = op.types[0]
+        step = 1 if kind.element != "ptr" else pointed_bytes(kind)
+        used = np.broadcast_to(values[op.operands[1]], kind.shape) if op.name == "tt.load" and op.operands[1:] else None
+        values[op.results[0]] = promised(np.asarray(values[op.results[0]]), op.hints, step, used)
 
     def _passed(self, region: Region, values: ValueTable) -> Passing:
         last = yield from self._run(region, values)
@@ -177,6 +203,16 @@ class Machine(MemoryOperations):
         program.depth -= 1
         return passed
 
+    def assume(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        if not np.all(values[op.operands[0]]):
+            raise KernelFault("what it tells the compiler isn't so (tl.assume)")
+        return ()
+
+    def demand(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        if not np.all(values[op.operands[0]]):
+            raise KernelFault("an assertion of its own fails (tl.device_assert)")
+        return ()
+
     def nothing(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         return ()
 
@@ -192,7 +228,7 @@ class Machine(MemoryOperations):
 
     def poison(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         kind = op.types[0]
-        return (np.zeros(kind.shape, numpy_of(kind.element)),)
+        return (np.broadcast_to(self._memory.undefined(kind.element), kind.shape),)
 
     def elementwise(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         function = BINARY.get(op.name) or UNARY.get(op.name) or TERNARY[op.name]
@@ -243,51 +279,16 @@ class Machine(MemoryOperations):
     def num_programs(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         return (np.asarray(self._grid[op.attributes["axis"]], np.int32),)
 
-    def make_range(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        return (np.arange(op.attributes["start"], op.attributes["end"], dtype=np.int32),)
-
-    def splat(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        return (np.broadcast_to(values[op.operands[0]], op.types[0].shape),)
-
-    def reshape(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        return (np.reshape(values[op.operands[0]], op.types[0].shape),)
-
-    def expand(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        return (np.expand_dims(values[op.operands[0]], op.attributes["axis"]),)
-
-    def transpose(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        return (np.transpose(values[op.operands[0]], op.attributes["order"]),)
-
-    def concatenate(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        return (np.concatenate([values[o] for o in op.operands]),)
-
-    def join(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        return (np.stack([values[o] for o in op.operands], axis=-1),)
-
-    def split(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        value = values[op.operands[0]]
-        return (value[..., 0], value[..., 1])
-
-    def gather(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        self.barrier(op, values)
-        source, indices = (values[o] for o in op.operands)
-        return (np.take_along_axis(source, unsigned(indices).astype(np.int64), op.attributes["axis"]),)
-
-    def histogram(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        self.barrier(op, values)
-        source = np.asarray(values[op.operands[0]])
-        if len(op.operands) > 1:
-            source = source[np.asarray(values[op.operands[1]])]
-        bins = op.types[0].shape[0]
-        inside = source[(source >= 0) & (source < bins)]
-        return (np.bincount(inside.astype(np.int64).ravel(), minlength=bins).astype(np.int32),)
-
     # reductions
 
     def reduce(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         self.barrier(op, values)
         axis = op.attributes["axis"]
         parts = [np.moveaxis(np.asarray(values[o]), axis, 0) for o in op.operands]
+        body = op.regions[0].operations
+        if len(body) != 2 or body[0].name not in EXACT:
+            order = self._any_order(id(op), len(parts[0]))
+            parts = [part[order] for part in parts]
         while len(parts[0]) > 1:
             half = len(parts[0]) // 2
             rest = [p[2 * half :] for p in parts]
@@ -322,6 +323,8 @@ class Machine(MemoryOperations):
             return (np.matmul(a.astype(np.int32), b.astype(np.int32)) + c,)
         wide = np.float64 if "f64" in elements else np.float32
         a, b = a.astype(wide), b.astype(wide)
+        if op.types[0].element == "f16":
+            return (_half_sums(a, b, c, DOT_BYTES // bytes_of(elements[0])),)
         how = op.attributes["inputPrecision"] if elements == ["f32", "f32"] else ""
         if how == "tf32":
             a, b = cut_to_tf32(a), cut_to_tf32(b)
@@ -332,8 +335,15 @@ class Machine(MemoryOperations):
 
     def add_pointer(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         pointer, offset = values[op.operands[0]], values[op.operands[1]]
-        size = bytes_of(op.types[0].pointee) if not op.types[0].pointee.startswith("!tt.ptr") else 8
-        return (pointer + offset.astype(np.int64) * size,)
+        return (pointer + offset.astype(np.int64) * pointed_bytes(op.types[0]),)
+
+
+def _half_sums(a: np.ndarray, b: np.ndarray, total: np.ndarray, terms: int) -> np.ndarray:
+    """A product in a float16 accumulator, which is rounded after so many terms."""
+    for first in range(0, a.shape[-1], terms):
+        part = np.matmul(a[..., first : first + terms], b[..., first : first + terms, :])
+        total = rounded(part + total.astype(part.dtype), "f16")
+    return total
 
 
 def _all_at_once(passing: Passing) -> list[Any]:
@@ -366,6 +376,8 @@ HANDLERS: dict[str, OperationHandler] = {
     "ub.poison": Machine.poison,
     **CONTROL,
     **dict.fromkeys(WITHOUT_RESULT, Machine.nothing),
+    "llvm.intr.assume": Machine.assume,
+    "tt.assert": Machine.demand,
     "gpu.barrier": Machine.barrier,
     "ttg.barrier": Machine.barrier,
     "tt.get_program_id": Machine.program_id,

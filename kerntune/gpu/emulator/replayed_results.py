@@ -45,6 +45,7 @@ def replay_results(
     ]
     chance = random.SystemRandom()
     memory = FlatMemory(first, poison, chance)
+    drawn: dict[object, np.ndarray] = {}
     for launch in recording.launches:
         if 0 in launch.grid:
             continue
@@ -53,7 +54,7 @@ def replay_results(
             if text is None:
                 raise InterpreterLimit("its TTIR is missing")
             program = parse_ttir(text)
-            machine = Machine(program, memory, deadline, chance)
+            machine = Machine(program, memory, deadline, chance, drawn)
             written = _written_storages(recording, launch, program)
             machine.launch([_value(recording, memory, p) for p in launch.params], launch.grid, written)
         except Exception as exc:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from kerntune.errors import InterpreterLimit
-from kerntune.gpu.emulator.elements import BYTES
+from kerntune.gpu.emulator.elements import bytes_of
 from kerntune.kernels.compat import ATTRIBUTES, operation_attributes
 from kerntune.kernels.writes import access_of, parse_module
 
@@ -137,11 +137,11 @@ class _Reading:
         self._text = module.str_nodebug()
         lines = operation_lines(self._text)
         counted = Counter(h.get_name() for h in handles if h.get_num_results())
-        hinted = {name for name, found in lines.items() if any(map(HINT.search, found))}
-        for name in hinted.union(READ_IN_TEXT):
+        read = dict.fromkeys([*READ_IN_TEXT, *(name for name, found in lines.items() if any(map(HINT.search, found)))])
+        for name in read:
             if counted[name] != len(lines[name]):
                 raise InterpreterLimit(f"its TTIR can't be read: the text has another number of {name}")
-        self._lines = {name: iter(lines[name]) for name in hinted.union(READ_IN_TEXT)}
+        self._lines = {name: iter(lines[name]) for name in read}
 
     def program(self) -> TtirProgram:
         """:class:`InterpreterLimit` for control flow between blocks."""
@@ -172,7 +172,7 @@ class _Reading:
             raise InterpreterLimit("its TTIR has no kernel")
         pointers = [i for i, k in enumerate(functions[entry].regions[0].arguments) if self._types[k].element == "ptr"]
         written = access_of(self._text, module=self._module).writes
-        sizes = [_accessed(self._types[key]) for key in self._accesses]
+        sizes = [pointed_bytes(self._types[key]) for key in self._accesses]
         return TtirProgram(
             functions, entry, self._types, frozenset(p for k, p in enumerate(pointers) if k in written),
             _divisible_arguments(self._text, entry), min(sizes, default=1),
@@ -213,9 +213,9 @@ class _Reading:
         return key
 
 
-def _accessed(kind: ValueType) -> int:
-    """Bytes of an element that is loaded or stored; 1 of a type that isn't known."""
-    return 8 if kind.pointee.startswith("!tt.ptr") else BYTES.get(kind.pointee, 1)
+def pointed_bytes(kind: ValueType) -> int:
+    """Bytes of what a pointer points to. :class:`InterpreterLimit` for a type that isn't known."""
+    return 8 if kind.pointee.startswith("!tt.ptr") else bytes_of(kind.pointee)
 
 
 def _hints(line: str, name: str) -> dict[str, tuple[int, ...]]:

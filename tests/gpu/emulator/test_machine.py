@@ -58,7 +58,7 @@ GRID = np.arange(6, dtype=np.int32).reshape(2, 3)
         ("tt.gather", (GRID, np.array([[1, 0, 1]], np.int8)), None, {"axis": 0}, [[[3, 1, 5]]]),
         ("tt.histogram", (np.array([0, 2, 2, 4, -1, 3]),), kind(shape=(4,)), {}, [[1, 0, 2, 1]]),
         ("tt.histogram", (np.array([0, 2, 2]), np.array([True, False, True])), kind(shape=(4,)), {}, [[1, 0, 1, 0]]),
-        ("ub.poison", (), kind("f32", (2,)), {}, [[0.0, 0.0]]),
+        ("ub.poison", (), kind("i16", (2,)), {}, [[0x7FF1, 0x7FF1]]),
         ("arith.select", (np.array([True, False]), np.array([1, 2]), np.array([3, 4])), None, {}, [[1, 4]]),
         ("arith.cmpi", (np.array([1, 2]), np.array([2, 2])), None, {"predicate": "slt"}, [[True, False]]),
         ("arith.cmpf", (np.array([1.0, np.nan]), np.array([2.0, 2.0])), None, {"predicate": "olt"}, [[True, False]]),

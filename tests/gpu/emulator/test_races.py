@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,8 +38,7 @@ def played(*steps: tuple[Any, ...], unit: int = 4, written: tuple[bool, ...] = (
         elif action == "volatile":
             races.volatile_load(program, at, size, mask)
         elif action == "store":
-            same = np.full(len(places), said.get("same", False))
-            races.store(program, at, size, mask, tma, lambda same=same: same)
+            races.store(program, at, size, mask, tma, partial(np.full, len(places), said.get("same", False)))
         else:
             races.atomic(program, at, size, mask, said.get("order", "acq_rel"), said.get("scope", "gpu"))
 
