@@ -35,7 +35,7 @@ def _logarithm(near_one: float, ulps: int) -> Bound:
 
 
 def _wave(near: float) -> Bound:
-    return lambda exact, x: np.where(np.abs(x) <= np.pi, near, np.abs(x) * 2.0**-23)
+    return lambda exact, x: np.where(np.abs(x) <= np.pi, near, np.minimum(np.abs(x) * 2.0**-23, 1.0))
 
 
 def _tangent(exact: np.ndarray, x: np.ndarray) -> np.ndarray:
