@@ -7,6 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
+from kerntune.errors import KernelFault
 from kerntune.gpu.emulator.races import RunningProgram
 
 MOST_SHUFFLED = 1 << 22
@@ -14,6 +15,10 @@ MOST_SHUFFLED = 1 << 22
 
 MOST_WAITING = 256
 """With so many programs that wait, those with the lowest numbers begin next: a GPU begins with them, too."""
+
+MOST_RESIDENT = 132 * 32
+"""Programs that a GPU holds at once: 32 blocks on each of the 132 processors of an H100 (CUDA C++ Programming Guide,
+"Technical Specifications per Compute Capability")."""
 
 Steps = Generator[None, None, Any]
 
@@ -44,7 +49,10 @@ class ProgramOrder:
                 yield number
 
     def wait(self, program: RunningProgram, steps: Steps) -> None:
-        """The program reads the same again and again: it goes on once one of these addresses has changed."""
+        """The program reads the same again and again: it goes on once one of these addresses has changed.
+        :class:`KernelFault` if no GPU holds so many that wait: then those they wait for never begin."""
+        if len(self._waiting) >= MOST_RESIDENT:
+            raise KernelFault(f"more than {MOST_RESIDENT} programs wait for others, which no GPU holds at once")
         self._waiting[program.number] = program, steps
         for addresses, _ in program.awaited:
             for address in addresses:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kerntune.errors import KernelFault
 from kerntune.gpu.emulator import program_order
 from kerntune.gpu.emulator.program_order import ProgramOrder
 from kerntune.gpu.emulator.races import RunningProgram
@@ -58,6 +59,16 @@ def test_one_that_waits_goes_on_when_what_it_read_has_changed() -> None:
     order.changed([104, 100])
     assert not list(order.ready(last=False))
     assert [program.number for program, _ in order.ready(last=True)] == [5]
+
+
+def test_more_than_a_gpu_holds_cannot_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those they wait for would never begin."""
+    monkeypatch.setattr(program_order, "MOST_RESIDENT", 3)
+    order = ProgramOrder(None)
+    for number in range(3):
+        waits(order, number, 100)
+    with pytest.raises(KernelFault, match=r"^more than 3 programs wait for others, which no GPU holds at once$"):
+        waits(order, 3, 100)
 
 
 def test_in_the_end_all_that_wait_are_tried_in_turn() -> None:
