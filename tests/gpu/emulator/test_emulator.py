@@ -494,7 +494,7 @@ def test_a_program_that_waits_in_vain_ends_at_the_limit() -> None:
         WAITING.replace("LAST", "0")
         .replace("STEP", "-1")
         .replace("exch, release, gpu, %g, %one", "exch, release, gpu, %g, %zero")
-    )  # noqa: E501
+    )
     with pytest.raises(KernelTimeout, match="kernel k"):
         run(body, [("i32", bytes(16)), ("i32", bytes(16))], grid=(4, 1, 1), seconds=0.3)
 
