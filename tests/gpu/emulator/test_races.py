@@ -73,6 +73,9 @@ RACES: dict[str, tuple[str, tuple[tuple[Any, ...], ...]]] = {
         UNORDERED, (("store", 0, ROW), ("atomic", 0, FLAG), ("atomic", 1, [8], CTA), ("load", 1, ROW))),
     "released too early": (UNORDERED, (("atomic", 0, FLAG), ("store", 0, ROW), ("atomic", 1, FLAG), ("load", 1, ROW))),
     "acquired too early": (UNORDERED, (("atomic", 1, FLAG), ("store", 0, ROW), ("atomic", 0, FLAG), ("load", 1, ROW))),
+    "a third released before it acquired": (
+        UNORDERED, (("store", 0, ROW), ("atomic", 2, [8]), ("atomic", 0, FLAG), ("atomic", 2, FLAG), ("atomic", 1, [8]),
+                    ("load", 1, ROW))),
     "another flag": (UNORDERED, (("store", 0, ROW), ("atomic", 0, FLAG), ("atomic", 1, [8]), ("load", 1, ROW))),
     "half of the elements are another's": (UNORDERED, (("store", 0, ONE), ("load", 1, ONE, ("size", 8)))),
     "a read by another thread": (NO_BARRIER, (("store", 0, ROW), ("load", 0, BACK))),
@@ -122,6 +125,7 @@ ORDERED: dict[str, tuple[tuple[Any, ...], ...]] = {
         ("store", 0, [0], ("mask", np.array([False, True]))), ("load", 0, [0], ("mask", np.array([False, True])))),
     "a descriptor after loads": (("load", 0, ROW, VIA_TMA), ("barrier", 0), ("store", 0, BACK, VIA_TMA)),
     "a descriptor after a barrier": (("store", 0, ROW, VIA_TMA), ("barrier", 0), ("load", 0, BACK)),
+    "a descriptor after a descriptor": (("store", 0, ROW, VIA_TMA), ("barrier", 0), ("load", 0, BACK, VIA_TMA)),
     "other storages": (("store", 0, ROW), ("load", 1, ROW, OTHER)),
 }  # fmt: skip
 
