@@ -117,7 +117,6 @@ class Races:
         self, program: RunningProgram, addresses: np.ndarray, size: int, mask: np.ndarray, order: str, scope: str
     ) -> None:
         """An atomic update. ``order`` is its semantic (``acq_rel``), ``scope`` who sees it (``gpu``)."""
-        self.barrier(program)
         self._now += 1
         units, lanes = self._units(addresses, mask, size)
         narrow = scope == "cta"
@@ -263,7 +262,6 @@ class Races:
         self._writer[units] = program.number + 1
         self._written[units] = self._now
         self._write_lane[units] = marks
-        self._reader[units] = 0
         again = self._write_lane[units] != marks
         if again.any():
             self._write_lane[units[again]] = MANY << 2 | kind

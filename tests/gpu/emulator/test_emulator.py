@@ -532,9 +532,11 @@ SCANNED = '%sc = "tt.scan"(%x) <{axis = 0 : i32, reverse = false}> ({\n ^bb0(%p:
 @pytest.mark.parametrize(
     "between",
     ["gpu.barrier" if triton_series() in ("3.6", "3.7") else "ttg.barrier all", REDUCED, SCANNED,
+     "%da = arith.constant dense<1.0> : tensor<16x16xf32>\n"
+     "%dd = tt.dot %da, %da, %da : tensor<16x16xf32> * tensor<16x16xf32> -> tensor<16x16xf32>",
      "%h = tt.histogram %x : tensor<8xi32> -> tensor<8xi32>",
      "%ga = tt.gather %x[%x] {axis = 0 : i32} : (tensor<8xi32>, tensor<8xi32>) -> tensor<8xi32>"],
-    ids=["barrier", "reduction", "scan", "histogram", "gather"],
+    ids=["barrier", "reduction", "scan", "dot", "histogram", "gather"],
 )  # fmt: skip
 def test_threads_exchange_numbers_behind_a_barrier(between: str) -> None:
     given = [("i32", np.arange(8, dtype="<i4").tobytes()), ("i32", bytes(32)), ("i32", bytes(32))]

@@ -177,6 +177,23 @@ def test_an_atomic_gives_what_was_there(places: Any, mask: Any, old: list[int], 
     assert memory.content(0).view(np.int32).tolist() == left
 
 
+@pytest.mark.parametrize(
+    ("name", "values", "changed"),
+    [
+        ("tt.atomic_rmw", (np.array([0, 2, 3], np.int32), np.array([True, True, False])), [1]),
+        ("tt.atomic_cas", (np.array([10, 21, 30], np.int32), np.array([10, 2, 3], np.int32)), [2]),
+    ],
+)
+def test_programs_that_wait_are_told_what_an_atomic_has_changed(name: str, values: Any, changed: list[int]) -> None:
+    """Not what it has left as it was: two programs that wait by atomics would wake each other forever."""
+    made, memory = machine(np.array([10, 20, 30], np.int32))
+    told: list[int] = []
+    made._order = SimpleNamespace(changed=told.extend)  # type: ignore[assignment]
+    at = memory.address(0) + 4 * np.arange(3)
+    done(name, at, *values, memory=made, result=kind("i32", (3,)), atomic_rmw_op="add")
+    assert told == at[changed].tolist()
+
+
 def test_compare_and_swap_writes_where_the_value_is_what_was_expected() -> None:
     made, memory = machine(np.array([10, 20], np.int32))
     at = memory.address(0) + 4 * np.arange(2)
