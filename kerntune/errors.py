@@ -23,7 +23,7 @@
     ├── ReplayError               a stored recording can't be run here; says why
     ├── ReferenceMismatch         a result disagrees with its reference (also an AssertionError)
     ├── InterpreterLimit          Triton's interpreter can't run this faithfully, or not in time; says what to do
-    ├── KernelFault               an interpreted kernel touches memory outside of its tensors
+    ├── KernelFault               an interpreted kernel touches memory outside of its tensors, or races
     ├── KernelTimeout             an interpreted kernel does not end within the limit on wall time
     ├── FrameError                a message of another process is damaged or too long
     │   ├── PeerClosed            the other process has ended, or closed its end, perhaps within a message
@@ -143,7 +143,7 @@ class InterpreterLimit(KerntuneError):
 
 
 class KernelFault(KerntuneError):
-    """An interpreted kernel touches memory outside of its tensors; a GPU may not notice, or crash."""
+    """A kernel touches memory outside of its tensors, races, or breaks a promise of its own; a GPU may not notice."""
 
 
 class KernelTimeout(KerntuneError):

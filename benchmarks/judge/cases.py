@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.judge.attempts_emulator_cases import EMULATOR_ATTEMPTS, EMULATOR_HONEST
 from benchmarks.judge.attempts_host_cases import HOST_ATTEMPTS
 from benchmarks.judge.attempts_kernels_cases import COUNTER_HONEST, KERNEL_ATTEMPTS
 from benchmarks.judge.held_out_cases import HELD_OUT_EXPLOITS, HELD_OUT_HONEST
@@ -91,6 +92,8 @@ def honest_cases() -> list[Case]:
         found.append(Case(name, "honest", at, reference, inputs))
     for name, (reference, line) in COUNTER_HONEST.items():
         found.append(Case(f"counter_{name}", "honest", f"counter_honest.py::{name}", reference, (line,)))
+    for name, (reference, line) in EMULATOR_HONEST.items():
+        found.append(Case(name, "honest", f"counter_emulator.py::{name}", reference, (line,)))
     drop = "x: f32[800]; seed: i64[1] < 1000000; p = 0.25"
     found.append(Case("dropout", "honest", "honest.py::dropout", "triton_references.py::dropout", (drop,)))
     found.append(Case("kernelbench", "honest", "kernelbench_candidate.py", "kernelbench_task.py", ()))
@@ -194,7 +197,13 @@ def exploit_cases() -> list[Case]:
     held_out = [(name, family, f"held_out.py::{at}", known) for name, family, at, known in HELD_OUT_EXPLOITS]
     found = [
         Case(name, family, f"exploits/{at}", reference, (inputs,) if inputs else ())
-        for name, family, at, (reference, inputs) in (*EXPLOITS, *held_out, *HOST_ATTEMPTS, *KERNEL_ATTEMPTS)
+        for name, family, at, (reference, inputs) in (
+            *EXPLOITS,
+            *held_out,
+            *HOST_ATTEMPTS,
+            *KERNEL_ATTEMPTS,
+            *EMULATOR_ATTEMPTS,
+        )
     ]
     no_bias = ("exploits/held_out_no_bias.py", "kernelbench_task.py")
     return [*found, Case("no_bias", "shortcut for the inputs seen", *no_bias, ())]

@@ -60,7 +60,7 @@ TOLD = {
     Reason.RESULT_OVERLAP: "a result shares memory with another result or with an input where the reference's doesn't",
     Reason.RESULT_UNWRITTEN: "no recorded launch writes a result",
     Reason.OUTSIDE: "a kernel writes outside of all tensors",
-    Reason.FAULT: "a kernel uses an address where no memory is",
+    Reason.FAULT: "a kernel uses memory where none is, misaligned, or in a race; or a promise of its own doesn't hold",
     Reason.EMULATOR: "without a GPU: the emulator doesn't know an operation of a kernel",
     Reason.REPLAY: "the recording can't be replayed on this GPU",
     Reason.REPLAY_LATE: "the replay did not end within the time",

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from kerntune.errors import InterpreterLimit
-from kerntune.gpu.interpreter.narrow_types import elementwise
+from kerntune.gpu.emulator.approximations import BOUNDS, approximated
+from kerntune.gpu.interpreter.narrow_types import FAST, PREFIX, elementwise
 
 INTEGERS = {"i1": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "index": np.int64}
 FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
@@ -300,7 +301,13 @@ def constant(text: str, element: str) -> np.ndarray:
 
 def extern(symbol: str) -> Callable[..., Any]:
     """A function of libdevice."""
-    return elementwise(symbol)
+    exact = elementwise(symbol)
+    name = symbol.removeprefix(f"{PREFIX}{FAST}")
+    if name == symbol:
+        return exact
+    if name not in BOUNDS:
+        raise InterpreterLimit(f"the kernel calls {symbol}, whose error isn't known")
+    return lambda *values: approximated(name, exact, *values)
 
 
 def cut_to_tf32(values: np.ndarray) -> np.ndarray:

@@ -45,6 +45,23 @@ class FlatMemory:
             self._bytes[place : place + size] = content
         self._first = self._bytes.copy()
 
+    @property
+    def base(self) -> int:
+        """The first address."""
+        return self._base
+
+    @property
+    def size(self) -> int:
+        """Bytes of the space."""
+        return len(self._bytes)
+
+    def told(self, place: int) -> str:
+        """What lies so many bytes behind the base, for a reader."""
+        for number, (first, size) in enumerate(self._places):
+            if first <= place < first + size:
+                return f"byte {place - first} of storage {number}"
+        return "memory beside all storages"
+
     def undefined(self, element: str) -> np.ndarray:
         """An element of poison: what is taken from no memory at all."""
         size = bytes_of(element)
@@ -67,29 +84,43 @@ class FlatMemory:
         return int(np.count_nonzero((self._bytes != self._first) & ~inside))
 
     def load(self, addresses: np.ndarray, element: str) -> np.ndarray:
-        """Elements at addresses. :class:`KernelFault` outside of the space."""
-        size = bytes_of(element)
-        places = self._offsets(addresses, size, "read")
-        if not (places % size).any():
-            bits = np.asarray(self._bytes.view(f"u{size}")[places // size])
-        else:
-            bits = np.ascontiguousarray(self._bytes[places[..., None] + np.arange(size)]).view(f"u{size}")[..., 0]
-        return from_bits(bits, element)
+        """Elements at addresses. :class:`KernelFault` outside of the space, and for those that aren't multiples of the
+        element's size."""
+        return from_bits(self._bits(addresses, element, "read"), element)
 
     def store(self, addresses: np.ndarray, values: np.ndarray, element: str) -> None:
-        """Write elements; of several to one address the last one stays."""
+        """Write elements. :class:`KernelFault` as of :meth:`load`, and for several values to one address, of which any
+        may stay."""
         size = bytes_of(element)
-        places = self._offsets(addresses, size, "written")
-        bits = to_bits(values, element)
-        bits = bits.view(np.uint8) if element == "i1" else bits.view(f"u{size}")
-        if not (places % size).any():
-            self._bytes.view(f"u{size}")[places // size] = bits
-        else:
-            self._bytes[places[..., None] + np.arange(size)] = np.ascontiguousarray(bits)[..., None].view(np.uint8)
+        places = self.check(addresses, element, "written") // size
+        bits, memory = _pattern(values, element), self._bytes.view(f"u{size}")
+        memory[places] = bits
+        lost = memory[places] != bits
+        if lost.any():
+            where = self.told(int(places[lost].flat[0]) * size)
+            raise KernelFault(f"a race: one store writes several values to {where}")
 
-    def _offsets(self, addresses: np.ndarray, size: int, how: str) -> np.ndarray:
-        places = addresses - self._base
+    def holds(self, addresses: np.ndarray, values: np.ndarray, element: str) -> np.ndarray:
+        """Where these values are already."""
+        return np.asarray(self._bits(addresses, element, "read") == _pattern(values, element))
+
+    def check(self, addresses: np.ndarray, element: str, how: str) -> np.ndarray:
+        """How far from the base the elements are. :class:`KernelFault` where none can be."""
+        places, size = addresses - self._base, bytes_of(element)
         if places.size and (places.min() < 0 or places.max() > len(self._bytes) - size):
             wrong = addresses[(places < 0) | (places > len(self._bytes) - size)].flat[0]
             raise KernelFault(f"memory at {int(wrong) & (1 << 64) - 1:#x} is {how}, and no tensor is near")
+        odd = places % size != 0
+        if odd.any():
+            wrong = int(places[odd].flat[0])
+            raise KernelFault(f"{self.told(wrong)} is {how} as {size} bytes, which need an address that is a multiple")
         return places
+
+    def _bits(self, addresses: np.ndarray, element: str, how: str) -> np.ndarray:
+        size = bytes_of(element)
+        return np.asarray(self._bytes.view(f"u{size}")[self.check(addresses, element, how) // size])
+
+
+def _pattern(values: np.ndarray, element: str) -> np.ndarray:
+    bits = to_bits(values, element)
+    return np.asarray(bits.view(f"u{bits.dtype.itemsize}"))

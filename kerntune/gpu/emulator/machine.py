@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
 
-from kerntune.errors import InterpreterLimit, KernelTimeout
+from kerntune.errors import InterpreterLimit, KernelFault, KernelTimeout
 from kerntune.gpu.emulator.elements import (
     BINARY,
     TERNARY,
@@ -27,65 +27,92 @@ from kerntune.gpu.emulator.elements import (
     product_of_parts,
     rounded,
     to_bits,
-    unsigned,
-    updated,
 )
 from kerntune.gpu.emulator.flat_memory import FlatMemory
-from kerntune.gpu.emulator.ttir_program import Region, TtirOperation, TtirProgram, ValueType
+from kerntune.gpu.emulator.memory_operations import ValueTable
+from kerntune.gpu.emulator.program_order import ProgramOrder, Steps
+from kerntune.gpu.emulator.promises import promised
+from kerntune.gpu.emulator.races import Races, RunningProgram
+from kerntune.gpu.emulator.shape_operations import ShapeOperations
+from kerntune.gpu.emulator.ttir_program import Region, TtirOperation, TtirProgram, pointed_bytes
 
-ValueTable = dict[int, Any]
+Passing = Generator[None, None, list[Any]]
+"""The execution of a block, which gives what it passes on."""
 
 CONVERSIONS = frozenset(
     f"arith.{name}" for name in ("extsi", "extui", "trunci", "sitofp", "uitofp", "fptosi", "fptoui", "extf", "truncf",
                                  "index_cast", "index_castui")
 )  # fmt: skip
 
-WITHOUT_RESULT = ("scf.yield", "scf.condition", "tt.return", "tt.reduce.return", "tt.scan.return", "tt.assert",
-                  "tt.print", "llvm.intr.assume", "gpu.barrier", "ttg.barrier")  # fmt: skip
+WITHOUT_RESULT = ("scf.yield", "scf.condition", "tt.return", "tt.reduce.return", "tt.scan.return",
+                  "tt.print")  # fmt: skip
 
-PAD_NAN = 2
-"""``tt.PaddingOption`` (TritonAttrDefs.td): what a descriptor gives outside of its tensor; 0 otherwise."""
+EXACT = frozenset(
+    f"arith.{name}" for name in ("addi", "muli", "andi", "ori", "xori", "maxsi", "minsi", "maxui", "minui", "maxnumf",
+                                 "minnumf", "maximumf", "minimumf")
+)  # fmt: skip
+"""Reductions that give the same in any order."""
 
-MOST_SHUFFLED = 1 << 22
-"""Programs whose order is drawn: of more, no replay comes to the end."""
+DOT_BYTES = 32
+"""Of a row of the first factor in one instruction (PTX ISA, ``wgmma.mma_async``: K is 16 of float16, 32 of 8 bits)."""
 
 MOST_CALLS = 64
 """Depth of calls: kernels don't recurse."""
 
 
-class Machine:
+class Machine(ShapeOperations):
     """One kernel on one memory. ``deadline`` is of :func:`time.monotonic`.
 
-    ``chance`` draws the order of the programs, which no GPU promises. Without it they run in ascending order, in which
-    none waits for one that has not run.
+    ``chance`` draws what no GPU promises: the order of the programs, that of a reduction's terms, and of elements that
+    may be in any order; ``drawn`` has what holds for all launches of a text. A program that waits for another is left,
+    and goes on later.
     """
 
-    def __init__(self, program: TtirProgram, memory: FlatMemory, deadline: float, chance: random.Random | None) -> None:
+    def __init__(
+        self, program: TtirProgram, memory: FlatMemory, deadline: float, chance: random.Random | None,
+        drawn: dict[object, np.ndarray] | None = None,
+    ) -> None:  # fmt: skip
         self._program, self._memory, self._deadline, self._chance = program, memory, deadline, chance
-        self._grid, self._place = (1, 1, 1), (0, 0, 0)
-        self._depth = 0
+        self._drawn = {} if drawn is None else drawn
+        self._grid = (1, 1, 1)
+        self._running = RunningProgram(0, (0, 0, 0))
+        self._order = ProgramOrder(chance)
+        self._races: Races | None = None
         self._constants: dict[int, Any] = {}
 
-    def launch(self, arguments: Sequence[Any], grid: tuple[int, int, int]) -> None:
-        """Run every program. :class:`InterpreterLimit` for what can't be emulated, :class:`KernelFault` for a wrong
-        address, :class:`KernelTimeout` at the deadline."""
+    def launch(
+        self, arguments: Sequence[Any], grid: tuple[int, int, int], written: Sequence[bool] | None = None
+    ) -> None:
+        """Run every program. ``written`` says which storages they may write; without it races aren't looked for.
+
+        :class:`InterpreterLimit` for what can't be emulated, :class:`KernelFault` for a wrong address, a race or a
+        promise that isn't kept, :class:`KernelTimeout` at the deadline.
+        """
         kernel = self._program.kernel
         if len(arguments) != len(kernel.arguments):
             raise InterpreterLimit(f"its TTIR takes {len(kernel.arguments)} arguments, the launch has {len(arguments)}")
         given = {key: self._argument(key, value) for key, value in zip(kernel.arguments, arguments, strict=True)}
+        for position, divisor in self._program.divisible.items():
+            if int(arguments[position] or 0) % divisor:
+                raise KernelFault(f"its argument {position} is declared to be a multiple of {divisor}, and isn't")
         self._grid = grid
+        self._races = None if written is None else Races(self._memory, self._program.unit, written)
         with np.errstate(all="ignore"):
-            for number in self._order(math.prod(grid)):
+            for number in self._order.numbers(math.prod(grid)):
                 rest, x = divmod(number, grid[0])
                 z, y = divmod(rest, grid[1])
-                self._place = (x, y, z)
-                self._run(kernel, dict(given))
+                self._go_on(RunningProgram(number, (x, y, z)), self._run(kernel, dict(given)))
+                for program, steps in self._order.ready(last=False):
+                    self._go_on(program, steps)
+            for program, steps in self._order.ready(last=True):
+                self._go_on(program, steps)
 
-    def _order(self, count: int) -> Iterable[int]:
-        numbers = range(count)
-        if self._chance is None or count > MOST_SHUFFLED:
-            return numbers
-        return self._chance.sample(numbers, count)
+    def _go_on(self, program: RunningProgram, steps: Steps) -> None:
+        """Run a program to its end, or until it waits."""
+        self._running = program
+        for _ in steps:
+            self._order.wait(program, steps)
+            break
 
     def _argument(self, key: int, value: Any) -> np.ndarray:
         kind = self._program.types[key]
@@ -99,8 +126,8 @@ class Machine:
 
     # control
 
-    def _run(self, region: Region, values: ValueTable) -> TtirOperation | None:
-        """Execute a block; its last operation, which says what it passes on."""
+    def _run(self, region: Region, values: ValueTable) -> Generator[None, None, TtirOperation | None]:
+        """Execute a block; its last operation, which says what it passes on. Each step ends where the program waits."""
         if time.monotonic() > self._deadline:
             raise KernelTimeout("it has not ended within the time for emulating it")
         last = None
@@ -108,14 +135,25 @@ class Machine:
             handler = HANDLERS.get(last.name)
             if handler is None:
                 raise InterpreterLimit(f"{last.name} can't be emulated")
-            values.update(zip(last.results, handler(self, last, values), strict=True))
+            found = handler(self, last, values)
+            if last.name in CONTROL:
+                found = yield from found
+            values.update(zip(last.results, found, strict=True))
+            if last.hints:
+                self._keep_promises(last, values)
         return last
 
-    def _passed(self, region: Region, values: ValueTable) -> list[Any]:
-        last = self._run(region, values)
+    def _keep_promises(self, op: TtirOperation, values: ValueTable) -> None:
+        kind = op.types[0]
+        step = 1 if kind.element != "ptr" else pointed_bytes(kind)
+        used = np.broadcast_to(values[op.operands[1]], kind.shape) if op.name == "tt.load" and op.operands[1:] else None
+        values[op.results[0]] = promised(np.asarray(values[op.results[0]]), op.hints, step, used)
+
+    def _passed(self, region: Region, values: ValueTable) -> Passing:
+        last = yield from self._run(region, values)
         return [] if last is None else [values[o] for o in last.operands]
 
-    def for_loop(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+    def for_loop(self, op: TtirOperation, values: ValueTable) -> Passing:
         low, high, step, *carried = (values[o] for o in op.operands)
         body = op.regions[0]
         at, kind = int(low), np.asarray(low).dtype
@@ -123,37 +161,57 @@ class Machine:
             raise InterpreterLimit("a loop has no positive step")
         while at < int(high):
             values.update(zip(body.arguments, [np.asarray(at, kind), *carried], strict=True))
-            carried = self._passed(body, values)
+            carried = yield from self._passed(body, values)
             at += int(step)
         return carried
 
-    def while_loop(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+    def while_loop(self, op: TtirOperation, values: ValueTable) -> Passing:
+        """A round that reads by atomics what the one before has read waits for another program."""
         before, after = op.regions
         carried = [values[o] for o in op.operands]
+        program = self._running
+        program.loops += 1
+        mark, last = len(program.awaited), None
         while True:
             values.update(zip(before.arguments, carried, strict=True))
-            goes_on, *passed = self._passed(before, values)
+            goes_on, *passed = yield from self._passed(before, values)
             if not bool(goes_on):
+                program.loops -= 1
                 return passed
             values.update(zip(after.arguments, passed, strict=True))
-            carried = self._passed(after, values)
+            carried = yield from self._passed(after, values)
+            read = program.awaited[mark:]
+            if read and read == last:
+                yield
+            last = read
+            del program.awaited[mark:]
 
-    def branch(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+    def branch(self, op: TtirOperation, values: ValueTable) -> Passing:
         chosen = op.regions[0 if bool(values[op.operands[0]]) else 1]
-        return self._passed(chosen, values) if chosen.operations else []
+        return (yield from self._passed(chosen, values)) if chosen.operations else []
 
-    def call(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+    def call(self, op: TtirOperation, values: ValueTable) -> Passing:
         name = str(op.attributes.get("callee", "")).removeprefix("@")
         function = self._program.functions.get(name)
-        if function is None or self._depth >= MOST_CALLS:
+        program = self._running
+        if function is None or program.depth >= MOST_CALLS:
             raise InterpreterLimit(f"it calls {name or 'a function'}, which can't be emulated")
         body = function.regions[0]
         inner = {k: values[o] for k, o in zip(body.arguments, op.operands, strict=True)}
-        self._depth += 1
-        try:
-            return self._passed(body, inner)
-        finally:
-            self._depth -= 1
+        program.depth += 1
+        passed = yield from self._passed(body, inner)
+        program.depth -= 1
+        return passed
+
+    def assume(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        if not np.all(values[op.operands[0]]):
+            raise KernelFault("what it tells the compiler isn't so (tl.assume)")
+        return ()
+
+    def demand(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        if not np.all(values[op.operands[0]]):
+            raise KernelFault("an assertion of its own fails (tl.device_assert)")
+        return ()
 
     def nothing(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         return ()
@@ -170,7 +228,7 @@ class Machine:
 
     def poison(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         kind = op.types[0]
-        return (np.zeros(kind.shape, numpy_of(kind.element)),)
+        return (np.broadcast_to(self._memory.undefined(kind.element), kind.shape),)
 
     def elementwise(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         function = BINARY.get(op.name) or UNARY.get(op.name) or TERNARY[op.name]
@@ -216,53 +274,21 @@ class Machine:
     # shapes
 
     def program_id(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        return (np.asarray(self._place[op.attributes["axis"]], np.int32),)
+        return (np.asarray(self._running.place[op.attributes["axis"]], np.int32),)
 
     def num_programs(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         return (np.asarray(self._grid[op.attributes["axis"]], np.int32),)
 
-    def make_range(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        return (np.arange(op.attributes["start"], op.attributes["end"], dtype=np.int32),)
-
-    def splat(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        return (np.broadcast_to(values[op.operands[0]], op.types[0].shape),)
-
-    def reshape(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        return (np.reshape(values[op.operands[0]], op.types[0].shape),)
-
-    def expand(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        return (np.expand_dims(values[op.operands[0]], op.attributes["axis"]),)
-
-    def transpose(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        return (np.transpose(values[op.operands[0]], op.attributes["order"]),)
-
-    def concatenate(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        return (np.concatenate([values[o] for o in op.operands]),)
-
-    def join(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        return (np.stack([values[o] for o in op.operands], axis=-1),)
-
-    def split(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        value = values[op.operands[0]]
-        return (value[..., 0], value[..., 1])
-
-    def gather(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        source, indices = (values[o] for o in op.operands)
-        return (np.take_along_axis(source, unsigned(indices).astype(np.int64), op.attributes["axis"]),)
-
-    def histogram(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        source = np.asarray(values[op.operands[0]])
-        if len(op.operands) > 1:
-            source = source[np.asarray(values[op.operands[1]])]
-        bins = op.types[0].shape[0]
-        inside = source[(source >= 0) & (source < bins)]
-        return (np.bincount(inside.astype(np.int64).ravel(), minlength=bins).astype(np.int32),)
-
     # reductions
 
     def reduce(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        self.barrier(op, values)
         axis = op.attributes["axis"]
         parts = [np.moveaxis(np.asarray(values[o]), axis, 0) for o in op.operands]
+        body = op.regions[0].operations
+        if len(body) != 2 or body[0].name not in EXACT:
+            order = self._any_order(id(op), len(parts[0]))
+            parts = [part[order] for part in parts]
         while len(parts[0]) > 1:
             half = len(parts[0]) // 2
             rest = [p[2 * half :] for p in parts]
@@ -271,6 +297,7 @@ class Machine:
         return tuple(p[0] for p in parts)
 
     def scan(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        self.barrier(op, values)
         axis, back = op.attributes["axis"], op.attributes["reverse"]
         parts = [np.moveaxis(np.array(values[o]), axis, 0) for o in op.operands]
         parts = [p[::-1] if back else p for p in parts]
@@ -286,15 +313,18 @@ class Machine:
         body = op.regions[0]
         inner = dict(values)
         inner.update(zip(body.arguments, [*left, *right], strict=True))
-        return [np.broadcast_to(x, left[0].shape) for x in self._passed(body, inner)]
+        return [np.broadcast_to(x, left[0].shape) for x in _all_at_once(self._passed(body, inner))]
 
     def dot(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        self.barrier(op, values)
         a, b, c = (values[o] for o in op.operands)
         elements = [self._program.types[o].element for o in op.operands[:2]]
         if op.types[0].element == "i32":
             return (np.matmul(a.astype(np.int32), b.astype(np.int32)) + c,)
         wide = np.float64 if "f64" in elements else np.float32
         a, b = a.astype(wide), b.astype(wide)
+        if op.types[0].element == "f16":
+            return (_half_sums(a, b, c, DOT_BYTES // bytes_of(elements[0])),)
         how = op.attributes["inputPrecision"] if elements == ["f32", "f32"] else ""
         if how == "tf32":
             a, b = cut_to_tf32(a), cut_to_tf32(b)
@@ -303,92 +333,37 @@ class Machine:
 
     # memory
 
-    def _with_mask(self, op: TtirOperation, values: ValueTable, shape: Sequence[int]) -> Iterable[np.ndarray]:
-        """Addresses, values and mask of an operation that writes; all is written where it has none."""
-        addresses, value, *mask = (values[o] for o in op.operands)
-        return (np.broadcast_to(x, shape) for x in (addresses, value, *(mask or [True])))
-
     def add_pointer(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         pointer, offset = values[op.operands[0]], values[op.operands[1]]
-        size = bytes_of(op.types[0].pointee) if not op.types[0].pointee.startswith("!tt.ptr") else 8
-        return (pointer + offset.astype(np.int64) * size,)
-
-    def load(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        kind = op.types[0]
-        addresses, *more = (values[o] for o in op.operands)
-        other = more.pop() if len(more) > 1 else self._memory.undefined(kind.element)
-        addresses, mask = (np.broadcast_to(x, kind.shape) for x in (addresses, *(more or [True])))
-        found = np.array(np.broadcast_to(other, kind.shape))
-        if mask.any():
-            found[mask] = self._memory.load(addresses[mask], kind.element)
-        return (found,)
-
-    def store(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        kind = self._program.types[op.operands[1]]
-        addresses, value, mask = self._with_mask(op, values, kind.shape)
-        if mask.any():
-            self._memory.store(addresses[mask], value[mask], kind.element)
-        return ()
-
-    def atomic(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        kind = op.types[0]
-        addresses, value, mask = self._with_mask(op, values, kind.shape)
-        old = np.zeros(kind.shape, numpy_of(kind.element))
-        distinct = len(np.unique(addresses[mask])) == np.count_nonzero(mask)
-        for at in [mask] if distinct else (tuple(index[:, None]) for index in np.argwhere(mask)):
-            old[at] = self._memory.load(addresses[at], kind.element)
-            new = updated(op.attributes["atomic_rmw_op"], old[at], value[at], kind.element)
-            self._memory.store(addresses[at], new, kind.element)
-        return (old,)
-
-    def compare_and_swap(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        kind = op.types[0]
-        addresses, expected, new = (np.broadcast_to(values[o], kind.shape) for o in op.operands)
-        old = np.zeros(kind.shape, numpy_of(kind.element))
-        for at in np.ndindex(kind.shape):
-            found = self._memory.load(addresses[at].reshape(1), kind.element)
-            if found[0] == expected[at]:
-                self._memory.store(addresses[at].reshape(1), np.asarray(new[at]).reshape(1), kind.element)
-            old[at] = found[0]
-        return (old,)
-
-    # descriptors that the kernel makes itself
-
-    def make_descriptor(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        base, *rest = (values[o] for o in op.operands)
-        rank = len(op.types[0].shape)
-        sizes, strides = [int(x) for x in rest[:rank]], [int(x) for x in rest[rank : 2 * rank]]
-        outside = math.nan if op.attributes["padding"] == PAD_NAN else 0
-        return ((int(base), sizes, strides, op.types[0], outside),)
-
-    def _descriptor_places(
-        self, op: TtirOperation, values: ValueTable, first: int
-    ) -> tuple[np.ndarray, np.ndarray, ValueType]:
-        base, sizes, strides, kind, _ = values[op.operands[0]]
-        starts = [int(values[o]) for o in op.operands[first : first + len(sizes)]]
-        inside: Any = np.ones(kind.shape, np.bool_)
-        place: Any = np.zeros(kind.shape, np.int64)
-        for axis, (size, stride, start) in enumerate(zip(sizes, strides, starts, strict=True)):
-            along = start + np.arange(kind.shape[axis]).reshape([-1 if i == axis else 1 for i in range(len(sizes))])
-            inside, place = inside & (along >= 0) & (along < size), place + along * stride
-        return base + place * bytes_of(kind.pointee), np.asarray(inside), kind
-
-    def descriptor_load(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        places, inside, kind = self._descriptor_places(op, values, 1)
-        found = np.full(kind.shape, values[op.operands[0]][-1], numpy_of(kind.pointee))
-        if inside.any():
-            found[inside] = self._memory.load(places[inside], kind.pointee)
-        return (found.reshape(op.types[0].shape),)
-
-    def descriptor_store(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        places, inside, kind = self._descriptor_places(op, values, 2)
-        value = np.asarray(values[op.operands[1]]).reshape(kind.shape)
-        if inside.any():
-            self._memory.store(places[inside], value[inside], kind.pointee)
-        return ()
+        return (pointer + offset.astype(np.int64) * pointed_bytes(op.types[0]),)
 
 
-OperationHandler = Callable[[Machine, TtirOperation, ValueTable], Sequence[Any]]
+def _half_sums(a: np.ndarray, b: np.ndarray, total: np.ndarray, terms: int) -> np.ndarray:
+    """A product in a float16 accumulator, which is rounded after so many terms."""
+    for first in range(0, a.shape[-1], terms):
+        part = np.matmul(a[..., first : first + terms], b[..., first : first + terms, :])
+        total = rounded(part + total.astype(part.dtype), "f16")
+    return total
+
+
+def _all_at_once(passing: Passing) -> list[Any]:
+    """What a block passes on that can't wait."""
+    try:
+        next(passing)
+    except StopIteration as end:
+        return list(end.value)
+    raise InterpreterLimit("a reduction waits for another program")
+
+
+OperationHandler = Callable[[Machine, TtirOperation, ValueTable], Any]
+
+CONTROL: dict[str, OperationHandler] = {
+    "scf.for": Machine.for_loop,
+    "scf.while": Machine.while_loop,
+    "scf.if": Machine.branch,
+    "tt.call": Machine.call,
+}
+"""Operations inside of which a program may wait."""
 
 HANDLERS: dict[str, OperationHandler] = {
     **dict.fromkeys([*BINARY, *UNARY, *TERNARY], Machine.elementwise),
@@ -399,11 +374,12 @@ HANDLERS: dict[str, OperationHandler] = {
     "arith.select": Machine.select,
     "arith.bitcast": Machine.bitcast,
     "ub.poison": Machine.poison,
-    "scf.for": Machine.for_loop,
-    "scf.while": Machine.while_loop,
-    "scf.if": Machine.branch,
+    **CONTROL,
     **dict.fromkeys(WITHOUT_RESULT, Machine.nothing),
-    "tt.call": Machine.call,
+    "llvm.intr.assume": Machine.assume,
+    "tt.assert": Machine.demand,
+    "gpu.barrier": Machine.barrier,
+    "ttg.barrier": Machine.barrier,
     "tt.get_program_id": Machine.program_id,
     "tt.get_num_programs": Machine.num_programs,
     "tt.make_range": Machine.make_range,

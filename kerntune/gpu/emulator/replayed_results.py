@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kerntune.base.recording import Param, Recording
+from kerntune.base.recording import Launch, Param, Recording
 from kerntune.errors import InterpreterLimit
 from kerntune.gpu.emulator.flat_memory import FlatMemory
 from kerntune.gpu.emulator.machine import Machine
-from kerntune.gpu.emulator.ttir_program import parse_ttir
+from kerntune.gpu.emulator.ttir_program import TtirProgram, parse_ttir
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ def replay_results(
     ]
     chance = random.SystemRandom()
     memory = FlatMemory(first, poison, chance)
+    drawn: dict[object, np.ndarray] = {}
     for launch in recording.launches:
         if 0 in launch.grid:
             continue
@@ -52,17 +53,21 @@ def replay_results(
         try:
             if text is None:
                 raise InterpreterLimit("its TTIR is missing")
-            machine = Machine(parse_ttir(text), memory, deadline, None if may_wait(text) else chance)
-            machine.launch([_value(recording, memory, p) for p in launch.params], launch.grid)
+            program = parse_ttir(text)
+            machine = Machine(program, memory, deadline, chance, drawn)
+            written = _written_storages(recording, launch, program)
+            machine.launch([_value(recording, memory, p) for p in launch.params], launch.grid, written)
         except Exception as exc:
             raise type(exc)(f"kernel {launch.kernel}: {exc}") from exc
     storages = range(len(recording.storages))
     return ReplayedResults(tuple(memory.content(i).tobytes() for i in storages), memory.damage())
 
 
-def may_wait(text: str) -> bool:
-    """Whether a kernel's programs may wait for each other: only a loop that ends by what it reads can."""
-    return "scf.while" in text and ("tt.atomic_" in text or "isVolatile = true" in text)
+def _written_storages(recording: Recording, launch: Launch, program: TtirProgram) -> list[bool]:
+    """Of each storage, whether the launch may write it."""
+    views = [launch.params[i].view for i in program.written if i < len(launch.params)]
+    found = {recording.views[view].storage for view in views if view is not None}
+    return [number in found for number in range(len(recording.storages))]
 
 
 def _value(recording: Recording, memory: FlatMemory, param: Param) -> object:

@@ -10,14 +10,22 @@ from functools import lru_cache
 from typing import Any
 
 from kerntune.errors import InterpreterLimit
+from kerntune.gpu.emulator.elements import bytes_of
 from kerntune.kernels.compat import ATTRIBUTES, operation_attributes
-from kerntune.kernels.writes import parse_module
+from kerntune.kernels.writes import access_of, parse_module
 
 WORDS = ("symbol", "sym_name", "callee")
 
-READ_IN_TEXT = (*ATTRIBUTES, "arith.constant", "tt.trans")
+READ_IN_TEXT = (*ATTRIBUTES, "arith.constant", "tt.trans", "tt.load", "tt.atomic_cas", "tt.reshape")
 """Operations of which something is read in the module's text: MLIR's bindings don't give a constant's value nor an
 array, those of Triton 3.6 no number either."""
+
+ON_MEMORY = frozenset(
+    f"tt.{name}" for name in ("load", "store", "atomic_rmw", "atomic_cas", "descriptor_load", "descriptor_store")
+)
+
+HINT = re.compile(r"tt\.(divisibility|contiguity|constancy) = (?:dense<(\d+|\[[\d, ]*\])> : tensor<(\d+)xi32>)?")
+"""What ``tl.multiple_of``, ``tl.max_contiguous`` and ``tl.max_constancy`` leave on the operation that makes a value."""
 
 MOST_TEXT = 4 << 20
 """Bytes of one kernel's TTIR: the largest of the public suites has 300 KB."""
@@ -57,7 +65,8 @@ def value_type(text: str) -> ValueType:
 
 @dataclass(frozen=True)
 class TtirOperation:
-    """One operation. ``operands`` and ``results`` are ids of values, ``types`` those of the results."""
+    """One operation. ``operands`` and ``results`` are ids of values, ``types`` those of the results. ``hints`` has, by
+    the word of :data:`HINT`, a number for each dimension of its result."""
 
     name: str
     operands: tuple[int, ...]
@@ -65,6 +74,7 @@ class TtirOperation:
     types: tuple[ValueType, ...]
     attributes: Mapping[str, Any]
     regions: tuple[Region, ...] = ()
+    hints: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -77,11 +87,18 @@ class Region:
 
 @dataclass(frozen=True)
 class TtirProgram:
-    """A module's functions by name; ``entry`` is the kernel's. ``types`` has the types of all values."""
+    """A module's functions by name; ``entry`` is the kernel's. ``types`` has the types of all values.
+
+    Of its arguments, by position: ``written`` are those whose memory it may write, ``divisible`` says what the compiler
+    took for granted. ``unit`` is the size of the smallest element that it accesses, in bytes.
+    """
 
     functions: Mapping[str, TtirOperation]
     entry: str
     types: Mapping[int, ValueType]
+    written: frozenset[int]
+    divisible: Mapping[int, int]
+    unit: int
 
     @property
     def kernel(self) -> Region:
@@ -110,18 +127,21 @@ class _Reading:
 
     def __init__(self, module: Any) -> None:
         self._types: dict[int, ValueType] = {}
+        self._accesses: list[int] = []
         self._module = module
         handles: list[Any] = []
         module.walk(handles.append)  # nested operations before the one that holds them
         if len(handles) > MOST_OPERATIONS:
             raise InterpreterLimit(f"its TTIR has {len(handles):,} operations")
         self._handles = handles
-        lines = operation_lines(module.str_nodebug())
-        counted = Counter(h.get_name() for h in handles)
-        for name in READ_IN_TEXT:
+        self._text = module.str_nodebug()
+        lines = operation_lines(self._text)
+        counted = Counter(h.get_name() for h in handles if h.get_num_results())
+        read = dict.fromkeys([*READ_IN_TEXT, *(name for name, found in lines.items() if any(map(HINT.search, found)))])
+        for name in read:
             if counted[name] != len(lines[name]):
                 raise InterpreterLimit(f"its TTIR can't be read: the text has another number of {name}")
-        self._lines = {name: iter(lines[name]) for name in READ_IN_TEXT}
+        self._lines = {name: iter(lines[name]) for name in read}
 
     def program(self) -> TtirProgram:
         """:class:`InterpreterLimit` for control flow between blocks."""
@@ -150,12 +170,18 @@ class _Reading:
         entry = self._module.get_entry_func_name()
         if entry not in functions:
             raise InterpreterLimit("its TTIR has no kernel")
-        return TtirProgram(functions, entry, self._types)
+        pointers = [i for i, k in enumerate(functions[entry].regions[0].arguments) if self._types[k].element == "ptr"]
+        written = access_of(self._text, module=self._module).writes
+        sizes = [pointed_bytes(self._types[key]) for key in self._accesses]
+        return TtirProgram(
+            functions, entry, self._types, frozenset(p for k, p in enumerate(pointers) if k in written),
+            _divisible_arguments(self._text, entry), min(sizes, default=1),
+        )  # fmt: skip
 
     def _operation(self, handle: Any, name: str, regions: tuple[Region, ...]) -> TtirOperation:
         operands = tuple(self._note(handle.get_operand(i)) for i in range(handle.get_num_operands()))
         results = tuple(self._note(handle.get_result(i)) for i in range(handle.get_num_results()))
-        line = next(self._lines[name]) if name in READ_IN_TEXT else ""
+        line = next(self._lines[name]) if name in self._lines and results else ""
         found: dict[str, Any] = {**operation_attributes(handle, name, line)}
         for key in WORDS:
             word = handle.get_flat_symbol_ref_attr(key) if key == "callee" else handle.get_str_attr(key)
@@ -168,7 +194,17 @@ class _Reading:
             found["order"] = tuple(map(int, order.split(",")))
         elif name == "tt.scan":
             found["reverse"] = bool(handle.get_bool_attr("reverse"))
-        return TtirOperation(name, operands, results, tuple(self._types[r] for r in results), found, regions)
+        elif name in ("tt.atomic_rmw", "tt.atomic_cas"):
+            words = [word.strip() for word in line.split(",")]
+            found["order"], found["scope"] = words[1:3] if name == "tt.atomic_rmw" else words[:2]
+        elif name == "tt.load":
+            found["volatile"] = "isVolatile = true" in line
+        elif name == "tt.reshape":
+            found["any_order"] = "allow_reorder" in line
+        if name in ON_MEMORY:
+            self._accesses.append(operands[0])
+        types = tuple(self._types[r] for r in results)
+        return TtirOperation(name, operands, results, types, found, regions, _hints(line, name))
 
     def _note(self, value: Any) -> int:
         key = int(value.id())
@@ -177,10 +213,33 @@ class _Reading:
         return key
 
 
+def pointed_bytes(kind: ValueType) -> int:
+    """Bytes of what a pointer points to. :class:`InterpreterLimit` for a type that isn't known."""
+    return 8 if kind.pointee.startswith("!tt.ptr") else bytes_of(kind.pointee)
+
+
+def _hints(line: str, name: str) -> dict[str, tuple[int, ...]]:
+    found: dict[str, tuple[int, ...]] = {}
+    for one in HINT.finditer(line):
+        word, numbers, rank = one.groups()
+        if numbers is None or word in found:
+            raise InterpreterLimit(f"a {name} in its TTIR has a {word} that can't be read")
+        values = [int(n) for n in numbers.strip("[]").split(",") if n.strip()]
+        found[word] = tuple(values * int(rank) if numbers[0] != "[" else values)
+    return found
+
+
+def _divisible_arguments(text: str, entry: str) -> dict[int, int]:
+    """By position, what the kernel's arguments are declared to be divisible by."""
+    head = next((line for line in text.split("\n") if line.lstrip().startswith(f"tt.func public @{entry}(")), "")
+    found = (re.search(r"tt\.divisibility = (\d+)", part) for part in _without_strings(head).split("%")[1:])
+    return {position: int(one[1]) for position, one in enumerate(found) if one is not None}
+
+
 def operation_lines(text: str) -> defaultdict[str, list[str]]:
     """By operation, what follows its name in each line of a module's text, in the order of the walk: an operation comes
     after those in its regions. Only lines that give a value count; strings, as those that a kernel prints, are left
-    empty."""
+    empty. Of an operation with regions it is the first line and the last."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     around: list[tuple[str, str]] = []
     for line in map(str.strip, text.split("\n")):
@@ -188,13 +247,17 @@ def operation_lines(text: str) -> defaultdict[str, list[str]]:
         if line.startswith("}"):
             if not opens and around:  # unlike `} else {`
                 name, rest = around.pop()
-                found[name].append(rest)
+                found[name].append(f"{rest} {_without_strings(line)}")
             continue
         named = re.match(r'%[^=]+ = "?([\w.]+)"?', line)
-        # MLIR writes a quote in a string as \22, so every second part is outside of strings
-        name, rest = (named[1], '""'.join(line[named.end() :].split('"')[::2]).strip()) if named else ("", "")
+        name, rest = (named[1], _without_strings(line[named.end() :])) if named else ("", "")
         if opens:
             around.append((name, rest))
         else:
             found[name].append(rest)
     return found
+
+
+def _without_strings(line: str) -> str:
+    """MLIR writes a quote in a string as \\22, so every second part is outside of strings."""
+    return '""'.join(line.split('"')[::2]).strip()

@@ -17,7 +17,7 @@ from kerntune.errors import InterpreterLimit, KernelFault, KernelTimeout
 from kerntune.gpu.emulator import replay_results, ttir_program
 from kerntune.gpu.emulator.elements import cut_to_tf32, from_bits, rounded, to_bits
 from kerntune.gpu.emulator.flat_memory import FlatMemory
-from kerntune.gpu.emulator.replayed_results import ReplayedResults, may_wait
+from kerntune.gpu.emulator.replayed_results import ReplayedResults
 from kerntune.gpu.emulator.ttir_program import ValueType, value_type
 from kerntune.kernels.compat import triton_series
 
@@ -398,13 +398,6 @@ def test_programs_run_in_an_order_that_is_drawn() -> None:
     assert one != other, "nothing that a kernel could read tells the order"
 
 
-def test_kernels_that_may_wait_run_in_ascending_order() -> None:
-    assert may_wait("scf.while tt.atomic_rmw")
-    assert may_wait("scf.while tt.load {isVolatile = true}")
-    assert not may_wait("scf.while tt.load")
-    assert not may_wait("scf.for tt.atomic_rmw")
-
-
 def test_addresses_are_drawn() -> None:
     contents = [np.zeros(8, np.uint8)] * 4
     places = {
@@ -440,5 +433,114 @@ def test_what_a_descriptor_gives_outside_of_its_tensor(padding: str, outside: fl
 
 def test_a_text_that_does_not_fit_the_module_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ttir_program, "operation_lines", lambda text: defaultdict(list))
-    with pytest.raises(InterpreterLimit, match=r"another number of tt\.make_range"):
+    with pytest.raises(InterpreterLimit, match=r"another number of tt\.(make_range|load)"):
         run(vector("i32", "v", "%a0"), [("i32", bytes(32))])
+
+
+WAITING = """
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %last = arith.constant LAST : i32
+    %step = arith.constant STEP : i32
+    %yes = arith.constant true
+    %p = tt.get_program_id x : i32
+    %n = arith.addi %p, %step : i32
+    %begins = arith.cmpi eq, %p, %last : i32
+    %v = scf.if %begins -> (i32) {
+      scf.yield %zero : i32
+    } else {
+      %f = tt.addptr %a0, %n : !tt.ptr<i32>, i32
+      scf.while : () -> () {
+        %got = tt.atomic_rmw add, acquire, gpu, %f, %zero, %yes : (!tt.ptr<i32>, i32, i1) -> i32
+        %goes = arith.cmpi eq, %got, %zero : i32
+        scf.condition(%goes)
+      } do {
+        scf.yield
+      }
+      %b = tt.addptr %a1, %n : !tt.ptr<i32>, i32
+      %before = tt.load %b : !tt.ptr<i32>
+      scf.yield %before : i32
+    }
+    %sum = arith.addi %v, %one : i32
+    %t = tt.addptr %a1, %p : !tt.ptr<i32>, i32
+    tt.store %t, %sum : !tt.ptr<i32>
+    %g = tt.addptr %a0, %p : !tt.ptr<i32>, i32
+    %old = tt.atomic_rmw exch, release, gpu, %g, %one, %yes : (!tt.ptr<i32>, i32, i1) -> i32"""
+
+
+@pytest.mark.parametrize(("last", "step"), [(0, -1), (39, 1)], ids=["for the one before", "for the next one"])
+def test_programs_that_wait_go_on_when_the_others_have_come(last: int, step: int) -> None:
+    body = WAITING.replace("LAST", str(last)).replace("STEP", str(step))
+    done = run(body, [("i32", bytes(160)), ("i32", bytes(160))], grid=(40, 1, 1))
+    found = np.frombuffer(done.contents[1], "<i4").tolist()
+    assert found == (list(range(1, 41)) if step < 0 else list(range(40, 0, -1)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [("exch, release", "exch, relaxed", "a race: program"), ("add, acquire", "add, relaxed", "a race: program"),
+     ("exch, release, gpu", "exch, release, cta", "a race: program"),
+     ("add, acquire, gpu", "add, acquire, cta", "a race: program")],
+)  # fmt: skip
+def test_programs_that_wait_without_order_race(old: str, new: str, told: str) -> None:
+    body = WAITING.replace("LAST", "0").replace("STEP", "-1")
+    assert old in body
+    with pytest.raises(KernelFault, match=told):
+        run(body.replace(old, new), [("i32", bytes(64)), ("i32", bytes(64))], grid=(16, 1, 1))
+
+
+def test_a_program_that_waits_in_vain_ends_at_the_limit() -> None:
+    body = (
+        WAITING.replace("LAST", "0")
+        .replace("STEP", "-1")
+        .replace("exch, release, gpu, %g, %one", "exch, release, gpu, %g, %zero")
+    )
+    with pytest.raises(KernelTimeout, match="kernel k"):
+        run(body, [("i32", bytes(16)), ("i32", bytes(16))], grid=(4, 1, 1), seconds=0.3)
+
+
+def test_a_volatile_flag_that_is_stored_is_a_race() -> None:
+    got = "%got = tt.atomic_rmw add, acquire, gpu, %f, %zero, %yes : (!tt.ptr<i32>, i32, i1) -> i32"
+    sets = "%old = tt.atomic_rmw exch, release, gpu, %g, %one, %yes : (!tt.ptr<i32>, i32, i1) -> i32"
+    body = WAITING.replace("LAST", "0").replace("STEP", "-1")
+    assert got in body
+    assert sets in body
+    body = body.replace(got, "%got = tt.load %f {isVolatile = true} : !tt.ptr<i32>")
+    given = [("i32", bytes(64)), ("i32", bytes(64))]
+    run(body, given, grid=(16, 1, 1))
+    with pytest.raises(KernelFault, match="a race: program"):
+        run(body.replace(sets, "tt.store %g, %one : !tt.ptr<i32>"), given, grid=(16, 1, 1))
+
+
+EXCHANGED = (
+    vector("i32", "x", "%a0")
+    + stored("i32", "%x", "%a1")
+    + """
+    BETWEEN
+    %c7 = arith.constant dense<7> : tensor<8xi32>
+    %back = arith.subi %c7, %xr : tensor<8xi32>
+    %bp = tt.addptr %zs, %back : tensor<8x!tt.ptr<i32>>, tensor<8xi32>
+    %y = tt.load %bp : tensor<8x!tt.ptr<i32>>
+    %op = tt.splat %a2 : !tt.ptr<i32> -> tensor<8x!tt.ptr<i32>>
+    %oq = tt.addptr %op, %xr : tensor<8x!tt.ptr<i32>>, tensor<8xi32>
+    tt.store %oq, %y : tensor<8x!tt.ptr<i32>>"""
+)
+REDUCED = REDUCE.partition("    tt.store")[0].replace("f32", "i32").replace("addf", "addi")
+SCANNED = '%sc = "tt.scan"(%x) <{axis = 0 : i32, reverse = false}> ({\n ^bb0(%p: i32, %q: i32):\n %s = arith.addi %p, %q : i32\n tt.scan.return %s : i32\n }) : (tensor<8xi32>) -> tensor<8xi32>'  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    "between",
+    ["gpu.barrier" if triton_series() in ("3.6", "3.7") else "ttg.barrier all", REDUCED, SCANNED,
+     "%da = arith.constant dense<1.0> : tensor<16x16xf32>\n"
+     "%dd = tt.dot %da, %da, %da : tensor<16x16xf32> * tensor<16x16xf32> -> tensor<16x16xf32>",
+     "%h = tt.histogram %x : tensor<8xi32> -> tensor<8xi32>",
+     "%ga = tt.gather %x[%x] {axis = 0 : i32} : (tensor<8xi32>, tensor<8xi32>) -> tensor<8xi32>"],
+    ids=["barrier", "reduction", "scan", "dot", "histogram", "gather"],
+)  # fmt: skip
+def test_threads_exchange_numbers_behind_a_barrier(between: str) -> None:
+    given = [("i32", np.arange(8, dtype="<i4").tobytes()), ("i32", bytes(32)), ("i32", bytes(32))]
+    done = run(EXCHANGED.replace("BETWEEN", between), given)
+    np.testing.assert_array_equal(np.frombuffer(done.contents[2], "<i4"), range(7, -1, -1))
+    with pytest.raises(KernelFault, match=r"kernel k: a race: a program reads byte 28 of storage 1, .* no barrier"):
+        run(EXCHANGED.replace("BETWEEN", ""), given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ def test_what_is_not_written_is_poison() -> None:
     assert int(found.undefined("i32")) == int.from_bytes(POISON[:4], "little")
 
 
-@pytest.mark.parametrize("offset", [0, 4, 1, 3], ids=["aligned", "aligned to less", "odd", "off by three"])
+@pytest.mark.parametrize("offset", [0, 8], ids=["aligned to storages", "aligned to elements"])
 @pytest.mark.parametrize(
     ("element", "value"), [("i32", -7), ("f32", 1.5), ("i8", 100), ("f16", -2.0), ("i64", 1 << 40)]
 )
@@ -64,10 +65,46 @@ def test_what_was_stored_is_loaded(offset: int, element: str, value: float) -> N
     assert found.damage() == 0
 
 
-def test_of_several_to_one_address_the_last_one_stays() -> None:
+@pytest.mark.parametrize(
+    ("offset", "element"), [(4, "i64"), (1, "i32"), (2, "f32"), (3, "bf16"), (4, "f64"), (4, "ptr"), (1, "f16")]
+)
+def test_addresses_are_multiples_of_the_elements_size(offset: int, element: str) -> None:
+    """A GPU's program ends at others (CUDA C++ Programming Guide, "Device Memory Accesses")."""
+    found, told = memory(), rf"^byte {64 + offset} of storage 3 is (read|written) as [248] bytes"
+    at = found.address(3) + 64 + np.array([0, offset])
+    with pytest.raises(KernelFault, match=told):
+        found.load(at, element)
+    with pytest.raises(KernelFault, match=told):
+        found.store(at, np.zeros(2), element)
+    found.load(np.array([found.address(3) + offset]), "i8")
+
+
+@pytest.mark.parametrize(
+    ("places", "values", "element", "kept"),
+    [
+        ([0, 0, 0], [1, 2, 3], "i32", False), ([0, 0, 4], [1, 1, 2], "i32", True),
+        ([0, 4, 0], [0.0, 1, -0.0], "f32", False), ([4, 4], [np.nan, np.nan], "f32", True),
+        ([0, 0], [1.0, 1.001], "bf16", True), ([1, 1], [True, False], "i1", False),
+    ],
+)  # fmt: skip
+def test_of_several_values_to_one_address_any_may_stay(places: Any, values: Any, element: str, kept: bool) -> None:
     found = memory()
-    found.store(np.array([found.address(1)] * 3), np.array([1, 2, 3]), "i32")
-    assert found.load(np.array([found.address(1)]), "i32").tolist() == [3]
+    at, new = found.address(1) + np.array(places), np.array(values)
+    new = new.astype(np.float32) if element[0] == "b" else new
+    if not kept:
+        with pytest.raises(KernelFault, match=rf"^a race: one store writes several values to byte {places[0]} of stor"):
+            found.store(at, new, element)
+        return
+    found.store(at, new, element)
+    assert found.holds(at, new, element).all()
+
+
+def test_places_are_told_by_their_storage() -> None:
+    found = memory()
+    assert found.told(found.address(1) - found.base + 3) == "byte 3 of storage 1"
+    assert found.told(found.address(1) - found.base + 16) == found.told(0) == "memory beside all storages"
+    assert found.size % 8 == 0
+    found.load(np.array([found.base, found.base + found.size - 8]), "i64")
 
 
 def test_damage_is_what_changes_beside_storages() -> None:

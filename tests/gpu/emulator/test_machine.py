@@ -14,6 +14,7 @@ from kerntune.errors import InterpreterLimit
 from kerntune.gpu.emulator.elements import product_of_parts
 from kerntune.gpu.emulator.flat_memory import FlatMemory
 from kerntune.gpu.emulator.machine import HANDLERS, Machine
+from kerntune.gpu.emulator.races import RunningProgram
 
 POISON = b"\xf1\x7f"
 
@@ -57,7 +58,7 @@ GRID = np.arange(6, dtype=np.int32).reshape(2, 3)
         ("tt.gather", (GRID, np.array([[1, 0, 1]], np.int8)), None, {"axis": 0}, [[[3, 1, 5]]]),
         ("tt.histogram", (np.array([0, 2, 2, 4, -1, 3]),), kind(shape=(4,)), {}, [[1, 0, 2, 1]]),
         ("tt.histogram", (np.array([0, 2, 2]), np.array([True, False, True])), kind(shape=(4,)), {}, [[1, 0, 1, 0]]),
-        ("ub.poison", (), kind("f32", (2,)), {}, [[0.0, 0.0]]),
+        ("ub.poison", (), kind("i16", (2,)), {}, [[0x7FF1, 0x7FF1]]),
         ("arith.select", (np.array([True, False]), np.array([1, 2]), np.array([3, 4])), None, {}, [[1, 4]]),
         ("arith.cmpi", (np.array([1, 2]), np.array([2, 2])), None, {"predicate": "slt"}, [[True, False]]),
         ("arith.cmpf", (np.array([1.0, np.nan]), np.array([2.0, 2.0])), None, {"predicate": "olt"}, [[True, False]]),
@@ -97,7 +98,7 @@ def test_pointers_move_by_elements(pointee: str, wanted: int) -> None:
 
 def test_where_a_program_is() -> None:
     made, _ = machine()
-    made._place, made._grid = (3, 4, 5), (6, 7, 8)
+    made._running, made._grid = RunningProgram(0, (3, 4, 5)), (6, 7, 8)
     for axis in range(3):
         assert done("tt.get_program_id", memory=made, axis=axis) == [3 + axis]
         assert done("tt.get_num_programs", memory=made, axis=axis) == [6 + axis]
@@ -176,6 +177,23 @@ def test_an_atomic_gives_what_was_there(places: Any, mask: Any, old: list[int], 
     assert memory.content(0).view(np.int32).tolist() == left
 
 
+@pytest.mark.parametrize(
+    ("name", "values", "changed"),
+    [
+        ("tt.atomic_rmw", (np.array([0, 2, 3], np.int32), np.array([True, True, False])), [1]),
+        ("tt.atomic_cas", (np.array([10, 21, 30], np.int32), np.array([10, 2, 3], np.int32)), [2]),
+    ],
+)
+def test_programs_that_wait_are_told_what_an_atomic_has_changed(name: str, values: Any, changed: list[int]) -> None:
+    """Not what it has left as it was: two programs that wait by atomics would wake each other forever."""
+    made, memory = machine(np.array([10, 20, 30], np.int32))
+    told: list[int] = []
+    made._order = SimpleNamespace(changed=told.extend)  # type: ignore[assignment]
+    at = memory.address(0) + 4 * np.arange(3)
+    done(name, at, *values, memory=made, result=kind("i32", (3,)), atomic_rmw_op="add")
+    assert told == at[changed].tolist()
+
+
 def test_compare_and_swap_writes_where_the_value_is_what_was_expected() -> None:
     made, memory = machine(np.array([10, 20], np.int32))
     at = memory.address(0) + 4 * np.arange(2)
@@ -211,16 +229,6 @@ def test_a_descriptor_is_made_of_sizes_and_strides(padding: int, outside: float)
 
 
 # programs
-
-
-@pytest.mark.parametrize(("chance", "count", "shuffled"), [(None, 9, False), (random.Random(1), 9, True)])
-def test_the_order_of_programs_is_drawn(chance: Any, count: int, shuffled: bool) -> None:
-    made, _ = machine()
-    made._chance = chance
-    order = list(made._order(count))
-    assert sorted(order) == list(range(count))
-    assert (order != list(range(count))) == shuffled
-    assert made._order((1 << 22) + 1) == range((1 << 22) + 1)
 
 
 @pytest.mark.parametrize(

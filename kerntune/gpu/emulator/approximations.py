@@ -1,0 +1,81 @@
+"""Fast functions of libdevice, with errors as large as NVIDIA says that they may be.
+
+CUDA C++ Programming Guide, "Mathematical Functions", "Intrinsic Functions": the maximum errors of ``__sinf`` and the
+others, which ``__nv_fast_sinf`` and its like are. Outside of [-pi, pi] it says "larger" of sine and cosine; PTX ISA
+(``sin.approx``) has 2**-20.5 up to 2 pi and 2**-14.7 up to 100 pi, which ``abs(x) * 2**-23`` meets at both ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+Bound = Callable[..., np.ndarray]
+
+
+def _ulps(count: object) -> Bound:
+    """A bound in units of the result's last place; ``count`` is a number or a function of the arguments."""
+
+    def bound(exact: np.ndarray, *values: np.ndarray) -> np.ndarray:
+        many = count(*values) if callable(count) else count
+        unit = np.exp2(np.floor(np.log2(np.maximum(np.abs(exact), 2.0**-126))) - 23)
+        return np.asarray(many * unit)
+
+    return bound
+
+
+def _logarithm(near_one: float, ulps: int) -> Bound:
+    """Absolute between 0.5 and 2, in units of the last place outside."""
+
+    def bound(exact: np.ndarray, x: np.ndarray) -> np.ndarray:
+        return np.where((x >= 0.5) & (x <= 2), near_one, _ulps(ulps)(exact, x))
+
+    return bound
+
+
+def _wave(near: float) -> Bound:
+    return lambda exact, x: np.where(np.abs(x) <= np.pi, near, np.minimum(np.abs(x) * 2.0**-23, 1.0))
+
+
+def _tangent(exact: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Of a quotient of sine and cosine."""
+    cosine = np.cos(x)
+    of_sine, of_cosine = BOUNDS["sinf"](exact, x), BOUNDS["cosf"](exact, x)
+    return np.asarray(of_sine / np.abs(cosine) + of_cosine * np.abs(np.sin(x)) / cosine**2)
+
+
+def _power(exact: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Of ``exp2(y * log2(x))``, with two units of the last place for ``exp2``."""
+    logarithm = np.log2(np.abs(x))
+    relative = np.log(2.0) * np.abs(y) * BOUNDS["log2f"](logarithm, np.abs(x))
+    return np.asarray(np.abs(exact) * relative + _ulps(2)(exact))
+
+
+BOUNDS: Mapping[str, Bound] = {
+    "sinf": _wave(2.0**-21.41),
+    "cosf": _wave(2.0**-21.19),
+    "tanf": _tangent,
+    "expf": _ulps(lambda x: 2 + np.floor(np.abs(1.173 * x))),
+    "exp10f": _ulps(lambda x: 2 + np.floor(np.abs(2.97 * x))),
+    "logf": _logarithm(2.0**-21.41, 3),
+    "log2f": _logarithm(2.0**-22, 2),
+    "log10f": _logarithm(2.0**-24, 3),
+    "powf": _power,
+    "fdividef": _ulps(2),
+}
+"""By the name after ``__nv_fast_``, the largest absolute error of a result."""
+
+
+def approximated(name: str, function: Callable[..., np.ndarray], *values: np.ndarray) -> np.ndarray:
+    """Results of the function with an error that follows from the arguments' bits, evenly between the bounds."""
+    wide = [np.asarray(v, np.float64) for v in values]
+    exact = np.asarray(function(*wide))
+    bits = np.zeros(exact.shape, np.uint32)
+    for value in values:
+        bits = (bits ^ np.asarray(value, np.float32).view(np.uint32)) * np.uint32(2654435761)
+    share = (bits >> np.uint32(8)).astype(np.float64) / 2.0**23 - 1
+    found = exact + share * BOUNDS[name](exact, *wide)
+    if name == "fdividef":
+        found = np.where(np.abs(wide[1]) > 2.0**126, 0.0, found)
+    return np.where(np.isfinite(exact), found, exact)
