@@ -270,7 +270,7 @@ def hinted_kernel(a, b, c, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.cons
 
 
 def matmul_hinted(a: Any, b: Any) -> Any:
-    """Hints that hold but where rows begin again, whose results nobody stores: as many kernels have them."""
+    """Hints that hold but where rows begin again, whose results aren't stored: as many kernels have them."""
     (m, k), n = a.shape, b.shape[1]
     c = a.new_empty(m, n)
     hinted_kernel[(triton.cdiv(m, 32), triton.cdiv(n, 32))](a, b, c, m, n, k, M=32, N=32, K=32)

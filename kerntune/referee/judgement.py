@@ -33,7 +33,6 @@ from kerntune.referee.declared_inputs import (
     other_numbers,
     parse_line,
 )
-from kerntune.referee.evidence import Evidence, made_by_author
 from kerntune.referee.hostile_recording import (
     MOST_BYTES,
     CheckedCall,
@@ -50,6 +49,7 @@ from kerntune.referee.layouts import (
 )
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import TOLD, Reason, Refusal
+from kerntune.referee.replay_comparer import ReplayComparer, made_by_author
 from kerntune.referee.result_errors import ResultError
 from kerntune.referee.sealed_process import Answered, folder_of
 from kerntune.referee.sealing import landlock_version
@@ -151,7 +151,7 @@ class CandidateJudgement:
 
     def __init__(self, bench: Bench, candidate: UserCallable, reference: UserCallable, budget: float) -> None:
         self._bench, self._candidate, self._reference, self._budget = bench, candidate, reference, budget
-        self._evidence = Evidence(bench.processes, reference, bench.speeds.on_gpu, budget)
+        self._comparer = ReplayComparer(bench.processes, reference, bench.speeds.on_gpu, budget)
 
     def run(self, inputs: str | Sequence[str]) -> CandidateVerdict:
         """The verdict over all shapes."""
@@ -193,14 +193,14 @@ class CandidateJudgement:
         if len(lines) == 1 and lines[0].endswith(".py"):
             lines = list(literal_inputs(lines[0])) or [f"{lines[0]}: it has no INPUTS"]
         if len(lines) == 1 and lines[0].endswith((".yml", ".yaml")):
-            return self._evidence.described(task_shapes(lines[0]))
+            return self._comparer.described(task_shapes(lines[0]))
         if lines:
             return [parse_line(line) for line in lines]
         if not makes_inputs(self._reference):
             raise UsageError(
                 f"{self._reference.path}: it makes no inputs; declare them: --inputs 'x: f16[4096] normal'"
             )
-        return self._evidence.described(({},))
+        return self._comparer.described(({},))
 
     # recordings
 
@@ -235,7 +235,7 @@ class CandidateJudgement:
         if not made_by_author(case):
             forms += extreme_forms(case.tensors, secrets.SystemRandom())
         try:
-            found = self._evidence.compare(case, call, forms, self._deadline)
+            found = self._comparer.compare(case, call, forms, self._deadline)
         except Refusal as exc:
             return _refused(case.label, exc, launches)
         errors, wrong = found.errors, found.wrong
@@ -263,7 +263,7 @@ class CandidateJudgement:
         try:
             if isinstance(call, Refusal):
                 return (f"judged with these numbers alone: with {case.label} the candidate is refused: {call}",)
-            found = self._evidence.compare(case, call, [()] * 2, self._deadline)
+            found = self._comparer.compare(case, call, [()] * 2, self._deadline)
         except Refusal as exc:
             return (f"judged with these numbers alone: with {case.label} nothing can be compared: {exc}",)
         for error in found.wrong:

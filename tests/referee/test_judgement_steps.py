@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from kerntune.base.device import Target
 from kerntune.base.stats import Estimate
 from kerntune.errors import MeasurementError, UsageError
-from kerntune.referee import errors_together, evidence, judgement, verdicts
+from kerntune.referee import errors_together, judgement, replay_comparer, verdicts
 from kerntune.referee.candidate_speed import (
     NoSpeeds,
     Speeds,
@@ -128,9 +128,9 @@ def test_what_each_process_is_asked(
 ) -> None:
     """Who may read which folder, for how long, and how much of the answer is read."""
     count = itertools.count(1)
-    for module in (judgement, evidence):
+    for module in (judgement, replay_comparer):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 100.0))
-    monkeypatch.setattr(evidence.secrets, "randbits", lambda bits: (1 << bits) - next(count))
+    monkeypatch.setattr(replay_comparer.secrets, "randbits", lambda bits: (1 << bits) - next(count))
     steps, speeds = Steps(), Measuring()
     verdict = judge(source, ADD, LINE, bench=bench_of(steps, speeds))
     candidates, references = str(Path(source).parent), str(CORPUS)
@@ -195,7 +195,7 @@ def test_on_a_gpu_results_are_its_own_and_each_replay_has_its_seed_s_contents(
     expects, replays = ([task for task in steps.tasks if isinstance(task, kind)] for kind in kinds)
     assert sorted(c for t in expects for c in t.contents) == sorted(t.side.contents[:2] for t in replays)
     assert len(replays) == sum(len(t.seeds) for t in expects) == 12
-    assert CandidateJudgement(bench_of(steps, speeds), _named(), _named(), 1.0)._evidence._workers == 5
+    assert CandidateJudgement(bench_of(steps, speeds), _named(), _named(), 1.0)._comparer._workers == 5
 
 
 def _named(path: str = f"{CORPUS}/references.py", layout: str = FUNCTION) -> UserCallable:

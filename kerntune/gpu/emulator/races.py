@@ -99,7 +99,7 @@ class Races:
         self, program: RunningProgram, addresses: np.ndarray, size: int, mask: np.ndarray, tma: bool,
         unchanged: Callable[[], np.ndarray],
     ) -> None:  # fmt: skip
-        """A write; ``unchanged`` says of which elements the value is there already, which harms nobody."""
+        """A write; ``unchanged`` says of which elements the value is there already, which does no harm."""
         if not self._tracked(addresses):
             return
         self._now += 1

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from kerntune.referee import replayed_outputs
 from kerntune.referee.declared_inputs import parse_line
-from kerntune.referee.evidence import Evidence, made_by_author, many_contents
 from kerntune.referee.hostile_recording import checked, side_of
 from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.reasons import Reason, Refusal
+from kerntune.referee.replay_comparer import ReplayComparer, made_by_author, many_contents
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.tasks import (
     CallRefused,
@@ -121,14 +121,14 @@ RIGHT = (bytes(2400),) * 3
     ],
 )
 def test_an_answer_that_is_none_is_refused(answer: ReplayAnswer, reason: Reason | None) -> None:
-    evidence = Evidence(Says(answer), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+    comparer = ReplayComparer(Says(answer), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
     given = [x.tobytes() for x in GIVEN[0]]
     if reason is None:
-        found = evidence._replayed(CHECKED, given, POISON, 0.0)
+        found = comparer._replayed(CHECKED, given, POISON, 0.0)
         assert found == msgspec.msgpack.decode(encoded(answer), type=ReplayAnswer)
         return
     with pytest.raises(Refusal) as caught:
-        evidence._replayed(CHECKED, given, POISON, 0.0)
+        comparer._replayed(CHECKED, given, POISON, 0.0)
     assert caught.value.reason is reason
 
 
@@ -147,10 +147,10 @@ def test_the_emulator_begins_no_execution_late(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("parts", [0, 1, 2, 3])
 def test_many_contents_may_be_answered_in_part(parts: int) -> None:
-    evidence = Evidence(Says(ReplayAnswer(RIGHT * parts)), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+    comparer = ReplayComparer(Says(ReplayAnswer(RIGHT * parts)), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
     side = side_of(CHECKED, [x.tobytes() for x in GIVEN[0]], POISON)
     if parts in (1, 2):
-        assert len(evidence._answer(side, CHECKED, 0.0, Variation(), ((), ())).contents) == 3 * parts
+        assert len(comparer._answer(side, CHECKED, 0.0, Variation(), ((), ())).contents) == 3 * parts
         return
     with pytest.raises(Refusal, match="other sizes"):
-        evidence._answer(side, CHECKED, 0.0, Variation(), ((), ()))
+        comparer._answer(side, CHECKED, 0.0, Variation(), ((), ()))

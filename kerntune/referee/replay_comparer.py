@@ -58,7 +58,7 @@ many elements in all: a maximum that leaves out 3 % of the numbers is right for 
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparedReplays:
     """What was compared, by content, usual ones first. ``errors`` are those of usual contents."""
 
     expected: tuple[ExpectedSeed, ...]
@@ -75,8 +75,8 @@ class Comparison:
     wrong: tuple[ResultError, ...]
 
 
-class Evidence:
-    """Collects it, for one reference."""
+class ReplayComparer:
+    """Compares, for one reference."""
 
     def __init__(self, processes: PrewarmedProcesses, reference: UserCallable, on_gpu: bool, budget: float) -> None:
         self._processes, self._reference, self._on_gpu, self._budget = processes, reference, on_gpu, budget
@@ -85,7 +85,9 @@ class Evidence:
         """The cases whose inputs the task's own code makes."""
         return list(self._authors(DescribeTask(self._reference, given, self._on_gpu)).cases)
 
-    def compare(self, case: CaseInputs, call: CheckedCall, forms: Sequence[tuple[str, ...]], end: float) -> Comparison:
+    def compare(
+        self, case: CaseInputs, call: CheckedCall, forms: Sequence[tuple[str, ...]], end: float
+    ) -> ComparedReplays:
         """Both sides' results, on a content for each of ``forms``, of which the usual ones are empty and first. The
         candidate's processes are dead. :class:`Refusal` where that is no evidence, or can't be had."""
         usual = sum(not any(form) for form in forms)
@@ -101,7 +103,7 @@ class Evidence:
         wrong = tuple(e for each in found for e in each if e.wrong) or tuple(wrong_together(case, together))
         if not wrong and (why := hardly_changed(case, together)):
             raise Refusal(Reason.DEGENERATE, why)
-        return Comparison(expected, patterns, left, all(x.repeatable for x in answers[:usual]), errors, wrong)
+        return ComparedReplays(expected, patterns, left, all(x.repeatable for x in answers[:usual]), errors, wrong)
 
     @property
     def _workers(self) -> int:
