@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 
@@ -29,6 +30,11 @@ LANE_BITS = 20
 """A tensor has 2**20 elements at most (``TRITON_MAX_TENSOR_NUMEL``)."""
 
 MOST_SHAPES = 1 << 9
+
+NOT_NOTED = np.iinfo(np.int64).min
+"""Instead of a distance: of a storage that isn't written."""
+
+NOWHERE = np.zeros(0, np.int64)
 
 
 class RunningProgram:
@@ -54,11 +60,16 @@ class Races:
     def __init__(self, memory: FlatMemory, unit: int, written: Sequence[bool]) -> None:
         self._memory, self._unit = memory, unit
         places = sorted((memory.address(i) - memory.base, may) for i, may in enumerate(written))
-        self._starts, self._may = [at for at, _ in places], [may for _, may in places]
-        count = -(-memory.size // unit)
+        self._starts = [at for at, _ in places]
+        ends, noted = [*self._starts[1:], memory.size], 0
+        self._moved = np.full(len(places), NOT_NOTED, np.int64)
+        for number, ((start, may), end) in enumerate(zip(places, ends, strict=True)):
+            if may:  # what lies behind a storage, too
+                self._moved[number] = noted - start
+                noted += end - start
         self._writer, self._written, self._write_lane, self._reader, self._read, self._read_lane = (
-            np.zeros(count, np.int32) for _ in range(6)
-        )  # pages that are never touched take no memory
+            np.zeros(-(-noted // unit), np.int32) for _ in range(6)
+        )
         self._now = 0
         self._shapes: dict[tuple[int, ...], int] = {}
         self._programs: dict[int, RunningProgram] = {}
@@ -71,10 +82,9 @@ class Races:
 
     def load(self, program: RunningProgram, addresses: np.ndarray, size: int, mask: np.ndarray, tma: bool) -> None:
         """A read of elements at ``addresses``, by a tensor's elements where ``mask`` is true."""
-        if not self._tracked(addresses):
+        units, lanes, _ = self._units(addresses, mask, size)
+        if not units.size:
             return
-        self._now += 1
-        units, lanes = self._units(addresses, mask, size)
         self._after_writes(program, units, lanes, tma, "reads", None)
         me, old = program.number + 1, self._reader[units]
         self._reader[units] = np.where((old != 0) & (old != me), SEVERAL, me)
@@ -87,10 +97,9 @@ class Races:
 
     def volatile_load(self, program: RunningProgram, addresses: np.ndarray, size: int, mask: np.ndarray) -> None:
         """A read that may wait for an atomic of another program, which it acquires."""
-        if not self._tracked(addresses):
+        units, lanes, _ = self._units(addresses, mask, size)
+        if not units.size:
             return
-        self._now += 1
-        units, lanes = self._units(addresses, mask, size)
         self._acquire(program, units)
         plain = self._write_lane[units] & 3 != ATOMIC
         self._after_writes(program, units[plain], lanes[plain], False, "reads", None)
@@ -100,15 +109,13 @@ class Races:
         unchanged: Callable[[], np.ndarray],
     ) -> None:  # fmt: skip
         """A write; ``unchanged`` says of which elements the value is there already, which does no harm."""
-        if not self._tracked(addresses):
+        units, lanes, noted = self._units(addresses, mask, size)
+        if not units.size:
             return
-        self._now += 1
-        wide = self._wide(size)
 
         def same() -> np.ndarray:
-            return np.repeat(unchanged(), wide)
+            return np.repeat(unchanged()[noted], self._wide(size))
 
-        units, lanes = self._units(addresses, mask, size)
         self._after_writes(program, units, lanes, tma, "writes", same)
         self._after_reads(program, units, None if tma else lanes, "writes", same)
         self._mark(program, units, lanes, TMA if tma else PLAIN)
@@ -117,8 +124,7 @@ class Races:
         self, program: RunningProgram, addresses: np.ndarray, size: int, mask: np.ndarray, order: str, scope: str
     ) -> None:
         """An atomic update. ``order`` is its semantic (``acq_rel``), ``scope`` who sees it (``gpu``)."""
-        self._now += 1
-        units, lanes = self._units(addresses, mask, size)
+        units, lanes, _ = self._units(addresses, mask, size)
         narrow = scope == "cta"
         if not narrow and order in ("acquire", "acq_rel"):
             self._acquire(program, units)
@@ -242,20 +248,28 @@ class Races:
         number = self._shapes.setdefault(shape, len(self._shapes)) % MOST_SHAPES
         return np.asarray(np.flatnonzero(mask) + (number << LANE_BITS), np.int32)
 
-    def _tracked(self, addresses: np.ndarray) -> bool:
-        ends = int(addresses.min()), int(addresses.max())
-        first, last = (bisect_right(self._starts, end - self._memory.base) for end in ends)
-        return first == 0 or first != last or self._may[first - 1]
-
     def _wide(self, size: int) -> int:
         return max(size // self._unit, 1)
 
-    def _units(self, addresses: np.ndarray, mask: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Which places the elements take, and the number in its tensor of each."""
-        units, wide, lanes = (addresses - self._memory.base) // self._unit, self._wide(size), self._lanes(mask)
+    def _units(self, addresses: np.ndarray, mask: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, Any]:
+        """Which places the elements take, the number in its tensor of each, and which elements lie where the launch may
+        write: the others have none."""
+        self._now += 1
+        places, noted = addresses - self._memory.base, cast(Any, slice(None))
+        first, last = (bisect_right(self._starts, int(end)) - 1 for end in (places.min(), places.max()))
+        if first == last:
+            moved = NOT_NOTED if first < 0 else self._moved[first]
+            if moved == NOT_NOTED:
+                return NOWHERE, NOWHERE, noted
+        else:
+            storages = np.searchsorted(self._starts, places, side="right") - 1
+            moved = np.where(storages < 0, NOT_NOTED, self._moved[storages])
+            noted = moved != NOT_NOTED
+            places, moved = places[noted], moved[noted]
+        units, lanes, wide = (places + moved) // self._unit, self._lanes(mask)[noted], self._wide(size)
         if wide > 1:
-            return (units[:, None] + np.arange(wide)).ravel(), np.repeat(lanes, wide)
-        return units, lanes
+            return (units[:, None] + np.arange(wide)).ravel(), np.repeat(lanes, wide), noted
+        return units, lanes, noted
 
     def _mark(self, program: RunningProgram, units: np.ndarray, lanes: np.ndarray, kind: int) -> None:
         marks = lanes << 2 | kind
@@ -267,4 +281,8 @@ class Races:
             self._write_lane[units[again]] = MANY << 2 | kind
 
     def _told(self, units: np.ndarray) -> str:
-        return self._memory.told(int(units[0]) * self._unit)
+        at = int(units[0]) * self._unit
+        moved = [
+            (start + by, by) for start, by in zip(self._starts, self._moved.tolist(), strict=True) if by != NOT_NOTED
+        ]
+        return self._memory.told(at - max(one for one in moved if one[0] <= at)[1])

@@ -529,9 +529,18 @@ REDUCED = REDUCE.partition("    tt.store")[0].replace("f32", "i32").replace("add
 SCANNED = '%sc = "tt.scan"(%x) <{axis = 0 : i32, reverse = false}> ({\n ^bb0(%p: i32, %q: i32):\n %s = arith.addi %p, %q : i32\n tt.scan.return %s : i32\n }) : (tensor<8xi32>) -> tensor<8xi32>'  # noqa: E501
 
 
+def barrier() -> str:
+    """What ``tl.debug_barrier`` becomes: another operation under earlier Tritons."""
+    try:
+        run("    ttg.barrier all", [("i32", bytes(4))])
+    except InterpreterLimit:
+        return "gpu.barrier"
+    return "ttg.barrier all"
+
+
 @pytest.mark.parametrize(
     "between",
-    ["gpu.barrier" if triton_series() in ("3.6", "3.7") else "ttg.barrier all", REDUCED, SCANNED,
+    ["BARRIER", REDUCED, SCANNED,
      "%da = arith.constant dense<1.0> : tensor<16x16xf32>\n"
      "%dd = tt.dot %da, %da, %da : tensor<16x16xf32> * tensor<16x16xf32> -> tensor<16x16xf32>",
      "%h = tt.histogram %x : tensor<8xi32> -> tensor<8xi32>",
@@ -540,7 +549,35 @@ SCANNED = '%sc = "tt.scan"(%x) <{axis = 0 : i32, reverse = false}> ({\n ^bb0(%p:
 )  # fmt: skip
 def test_threads_exchange_numbers_behind_a_barrier(between: str) -> None:
     given = [("i32", np.arange(8, dtype="<i4").tobytes()), ("i32", bytes(32)), ("i32", bytes(32))]
+    between = between.replace("BARRIER", barrier())
     done = run(EXCHANGED.replace("BETWEEN", between), given)
     np.testing.assert_array_equal(np.frombuffer(done.contents[2], "<i4"), range(7, -1, -1))
     with pytest.raises(KernelFault, match=r"kernel k: a race: a program reads byte 28 of storage 1, .* no barrier"):
         run(EXCHANGED.replace("BETWEEN", ""), given)
+
+
+def test_descriptors_go_another_way_than_stores() -> None:
+    """What a descriptor stores can be loaded; what is stored needs a fence before a descriptor loads it."""
+    block = "8xi32" if triton_series() not in ("3.6", "3.7") else "tensor<8xi32>"
+    made = f"""
+    %eight = arith.constant 8 : i32
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i64
+    %c7 = arith.constant dense<7> : tensor<8xi32>
+    %back = arith.subi %c7, %xr : tensor<8xi32>
+    %ws = tt.splat %a1 : !tt.ptr<i32> -> tensor<8x!tt.ptr<i32>>
+    %d = tt.make_tensor_descriptor %a1, [%eight], [%one] : <i32>, <{block}>"""
+    by_store = """
+    %wp = tt.addptr %ws, %xr : tensor<8x!tt.ptr<i32>>, tensor<8xi32>
+    tt.store %wp, %x : tensor<8x!tt.ptr<i32>>"""
+    by_descriptor = f"\n    tt.descriptor_store %d[%zero], %x : !tt.tensordesc<{block}>, tensor<8xi32>"
+    loaded = """
+    %bp = tt.addptr %ws, %back : tensor<8x!tt.ptr<i32>>, tensor<8xi32>
+    %y = tt.load %bp : tensor<8x!tt.ptr<i32>>"""
+    described = f"\n    %y = tt.descriptor_load %d[%zero] : !tt.tensordesc<{block}> -> tensor<8xi32>"
+    given = [("i32", np.arange(8, dtype="<i4").tobytes()), ("i32", bytes(32)), ("i32", bytes(32))]
+    begin, end = vector("i32", "x", "%a0") + made, stored("i32", "%y", "%a2")
+    for middle, wanted in ((by_descriptor + loaded, range(7, -1, -1)), (by_descriptor + described, range(8))):
+        np.testing.assert_array_equal(np.frombuffer(run(begin + middle + end, given).contents[2], "<i4"), wanted)
+    with pytest.raises(KernelFault, match="a descriptor needs a fence after stores"):
+        run(f"{begin}{by_store}\n    {barrier()}{described}{end}", given)

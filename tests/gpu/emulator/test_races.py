@@ -153,13 +153,30 @@ def test_memory_that_is_only_read_is_not_looked_at() -> None:
     played(("store", 0, ROW), ("load", 1, ROW), written=(False, True))
 
 
-def test_an_access_that_reaches_from_one_storage_to_another_is_looked_at() -> None:
-    memory = FlatMemory([np.zeros(256, np.uint8)] * 2, b"\xf1\x7f", random.Random(1))
-    races = Races(memory, 4, (False, False))
-    both, mask = np.array([memory.address(0), memory.address(1)]), np.ones(2, np.bool_)
-    races.store(RunningProgram(0, (0, 0, 0)), both, 4, mask, False, mask.copy)
+@pytest.mark.parametrize("seed", range(4))
+def test_of_an_access_to_several_storages_what_may_be_written_is_looked_at(seed: int) -> None:
+    memory = FlatMemory([np.zeros(256, np.uint8)] * 3, b"\xf1\x7f", random.Random(seed))
+    races = Races(memory, 4, (True, False, True))
+    at, mask = np.array([memory.address(i) + 8 for i in (0, 1, 2)]), np.ones(3, np.bool_)
+    one, other = (RunningProgram(n, (n, 0, 0)) for n in range(2))
+    races.store(one, at, 4, mask, False, mask.copy)
+    races.load(other, at[1:2], 4, mask[:1], False)
+    races.load(other, at - 4, 4, mask, False)
+    for storage in (0, 2):
+        with pytest.raises(KernelFault, match=f"reads byte 8 of storage {storage}, which program 0 uses"):
+            races.load(other, at[[1, storage]], 4, mask[:2], False)
+    races.store(other, at, 4, mask, False, mask.copy)
+    races.store(one, at, 4, mask, False, lambda: np.array([True, False, True]))
     with pytest.raises(KernelFault):
-        races.load(RunningProgram(1, (1, 0, 0)), both, 4, mask, False)
+        races.store(other, at, 4, mask, False, lambda: np.array([True, True, False]))
+
+
+def test_memory_is_noted_where_it_may_be_written() -> None:
+    """A sealed process has bounded memory."""
+    memory = FlatMemory([np.zeros(1 << 20, np.uint8), np.zeros(64, np.uint8)], b"\xf1\x7f", random.Random(1))
+    assert len(Races(memory, 4, (False, False))._writer) == 0
+    assert len(Races(memory, 4, (False, True))._writer) < 1 << 15
+    assert len(Races(memory, 4, (True, False))._writer) >= 1 << 18
 
 
 @pytest.mark.parametrize("unit", [1, 2, 4])
