@@ -24,8 +24,7 @@ from kerntune.kernels.dispatch import LaunchOutcome, LaunchPath
 from kerntune.kernels.dispatch.codegen import Needs
 from kerntune.kernels.source import function_of
 from kerntune.search import ComboSearch, Descent, Search
-from kerntune.search.declared_descent import TRIALS, descent_limits, with_neighbour
-from kerntune.search.descent import RegisterScaling
+from kerntune.search.descent import TRIALS, RegisterScaling, descent_limits, with_neighbour
 from kerntune.tuning import context
 from kerntune.tuning.context import PlainPath, TunerEngine, find_engines_with
 from kerntune.tuning.deferred import LateConfigs

@@ -42,8 +42,7 @@ from kerntune.kernels.dispatch.codegen import Needs
 from kerntune.kernels.source import jit_of, text_of
 from kerntune.kernels.specialize import specialize
 from kerntune.search import ComboSearch, Descent, Search
-from kerntune.search.declared_descent import Proposed
-from kerntune.search.descent import RegisterScaling
+from kerntune.search.descent import Proposed, RegisterScaling
 from kerntune.static.resource_model import quick_candidate
 from kerntune.tuning import context
 from kerntune.tuning.api import autotuner
