@@ -158,7 +158,7 @@ def _config(text: str | None, kernel: Any, name: str, stored: Config | None, tar
     if configs is None:
         return Config()
     if len(configs) == 1:
-        from kerntune.capture.site import config_of
+        from kerntune.capture.launch import config_of
 
         return config_of(configs[0], f"kernel {name}")
     raise UsageError(

@@ -20,7 +20,7 @@ from kerntune.kernels.specialize import Specialized
 from kerntune.timing.timers import PROTOCOL_VERSION, TimingProtocol
 from kerntune.tuning.cache import StoredTrial, TrialCache, TrialKey
 from kerntune.tuning.cache.entries import report_damage
-from kerntune.tuning.cache.trials import SCHEMA
+from kerntune.tuning.cache.winners import TRIAL_SCHEMA
 from kerntune.tuning.stored_winners import Winners, exact_arguments
 
 RACE_VERSION = 2
@@ -159,7 +159,7 @@ class SiteTrials:
         if index in self.site.ambiguous():
             return
         trial = StoredTrial(
-            SCHEMA,
+            TRIAL_SCHEMA,
             self.key,
             self.site.candidates[index].config,
             specialization_of(probe),

@@ -30,7 +30,7 @@ from pytest_kerntune.conclude import (
 )
 from pytest_kerntune.fixture import UPHELD, Record
 from pytest_kerntune.marker import HEADLINE
-from pytest_kerntune.run_files import Series
+from pytest_kerntune.run_end import Series
 from pytest_kerntune.session import Gate
 
 NODE = "t.py::test_a"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kerntune.base.config import COMPILE_FIELDS, Config
-from kerntune.capture.site import config_of
+from kerntune.capture.launch import config_of
 from kerntune.errors import ConfigError
 from kerntune.kernels.compat import inductor_parts
 from kerntune.kernels.compat.inductor_settings import without_graph_caches

@@ -17,7 +17,7 @@ from triton.runtime.autotuner import Autotuner as TritonAutotuner
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
 from kerntune.base.policy import StaticPrune, TuneMode
-from kerntune.capture.site import config_of, is_plain
+from kerntune.capture.launch import config_of, is_plain
 from kerntune.errors import ConfigError, UsageError
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch import LaunchOutcome, LaunchPath

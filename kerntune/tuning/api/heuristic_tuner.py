@@ -22,7 +22,7 @@ from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
 from kerntune.base.policy import StaticPrune
 from kerntune.capture import LAUNCH_WORDS
-from kerntune.capture.site import config_of
+from kerntune.capture.launch import config_of
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import (
     CaptureError,

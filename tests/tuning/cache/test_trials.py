@@ -13,7 +13,7 @@ import pytest
 from kerntune.base import codec
 from kerntune.base.config import Config
 from kerntune.tuning.cache import StoredTrial, TrialCache
-from kerntune.tuning.cache.trials import SCHEMA
+from kerntune.tuning.cache.winners import SCHEMA
 from tuning.cache.made import ENVIRONMENT, LARGE, QUESTION, SMALL, trial
 
 replace = msgspec.structs.replace
