@@ -353,10 +353,6 @@ class GatedAutotune(Autotune):
     def _ends(self, error: KerntuneError) -> bool:
         return self._session.static_end(error) is not None
 
-    @property
-    def _policy(self) -> Policy:
-        return self.marker.over(self._defaults)
-
     def _call(self, request: Request) -> Call:
         from kerntune.gate.api import Call
 

@@ -256,7 +256,6 @@ def use_trials(places: Places) -> None:
     cache = TrialCache(places.cache)
     for trial in cache.entries():
         cache.of(trial.key)
-        cache.why_missed(trial.key, trial.config, "other")
 
 
 def use_artifact(places: Places) -> None:

@@ -181,11 +181,6 @@ class SiteTrials:
         if index not in self.site.ambiguous():
             self.cache.remove(self.key, self.site.candidates[index].config, specialization_of(probe))
 
-    def why_missed(self, index: int, probe: Probe) -> list[str]:
-        """Why a candidate is tried: what differs from the nearest stored trial of the kernel."""
-        config = self.site.candidates[index].config
-        return self.cache.why_missed(self.key, config, specialization_of(probe), self.environment)
-
 
 def _by_index(site: Site, probes: Mapping[int, Probe], trials: list[StoredTrial]) -> dict[int, StoredTrial]:
     by_name = {(t.config.key(), t.specialization): t for t in trials}

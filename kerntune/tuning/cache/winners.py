@@ -105,8 +105,7 @@ class WinnerCache:
 
         Reads every winner: for explanations, not for the way to a launch.
         """
-        stored = ((w.key, w.environment) for w in self._entries.all())
-        return why_missed("winner", key, environment, stored, self.folder)
+        return why_missed(key, environment, self._entries.all(), self.folder)
 
     def own(self, key: WinnerKey) -> Winner | None:
         """The folder's winner, without shipped ones."""
@@ -283,13 +282,6 @@ def trial_name(config: Config, specialization: str) -> str:
     return hashlib.sha256(f"{config.key()}\0{specialization}".encode()).hexdigest()[:32]
 
 
-class ConfigKey(TrialKey, frozen=True):
-    """A whole question, as explanations compare it."""
-
-    specialization: str
-    config: str
-
-
 class TrialCache:
     """A folder per question with a file per config: writers of different configs never meet."""
 
@@ -334,17 +326,6 @@ class TrialCache:
         """Remove all trials; how many there were."""
         return self._entries.clear()
 
-    def why_missed(
-        self, key: TrialKey, config: Config, specialization: str, environment: Environment | None = None
-    ) -> list[str]:
-        """What differs from the nearest stored trial of the kernel, a line each; the environment too. Reads all."""
-        stored = ((_config_key(t.key, t.config, t.specialization), t.environment) for t in self._entries.all())
-        return why_missed("trial", _config_key(key, config, specialization), environment, stored, self.folder)
-
     def _path(self, trial: StoredTrial) -> Path:
         digest = trial.key.digest()
         return self._entries.path(digest[:2], digest, trial.name())
-
-
-def _config_key(key: TrialKey, config: Config, specialization: str) -> ConfigKey:
-    return ConfigKey(**msgspec.structs.asdict(key), specialization=specialization, config=str(config))
