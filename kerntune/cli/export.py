@@ -18,7 +18,7 @@ from kerntune.errors import ConfigError, GridError, UsageError
 from kerntune.gate.console import OK, say
 from kerntune.gpu.c_launcher import CKernel, c_names, header, source
 from kerntune.grids import FixedGrid, Grid
-from kerntune.grids.traced import grid_of_text, traced
+from kerntune.grids.grid import grid_of_text, traced
 from kerntune.kernels import compat
 from kerntune.kernels.source import jit_of, kernel_name
 from kerntune.tuning.launch_files import (

@@ -17,7 +17,7 @@ from kerntune.base.config import COMPILE_FIELDS, Config
 from kerntune.capture.launch import config_of
 from kerntune.errors import ConfigError
 from kerntune.kernels.compat import inductor_parts
-from kerntune.kernels.compat.inductor_settings import without_graph_caches
+from kerntune.kernels.compat.torch_compiler import without_graph_caches
 from kerntune.kernels.source import (
     GeneratedKernel,
     generated,

@@ -32,7 +32,7 @@ from kerntune.errors import CompileError, TrialError
 from kerntune.gpu.base import Backend
 from kerntune.kernels import compat
 from kerntune.kernels.compat import inductor_parts
-from kerntune.kernels.compat.untraced_frames import leaving_out_own
+from kerntune.kernels.compat.torch_compiler import leaving_out_own
 from kerntune.kernels.source import (
     GeneratedFrom,
     GeneratedKernel,
