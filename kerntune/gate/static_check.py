@@ -217,7 +217,7 @@ def _report(candidate: CandidateConfig, made: StaticMetrics | TrialError) -> Con
         kernel=candidate.kernel,
         config=candidate.config,
         registers=made.registers,
-        spill_bytes=made.spill_store_bytes + made.spill_load_bytes,
+        spill_bytes=made.spill_bytes,
         shared_bytes=made.shared_bytes,
         broken="; ".join(f"can't be launched: {v}" for v in made.over_limit),
     )
