@@ -63,33 +63,24 @@ __all__ = [
     "tuning_job",
 ]
 
-_LAZY = {
-    "Autotuner": "kerntune.tuning.api.autotuner",
-    "ComboPart": "kerntune.tuning.api.combo_kernel",
-    "Config": "kerntune.base.config",
-    "DeviceSpec": "kerntune.base.device",
-    "Environment": "kerntune.base.device",
-    "Target": "kerntune.base.device",
-    "combo": "kerntune.tuning.api.combo_kernel",
-    "foreach": "kerntune.tuning.api.combo_kernel",
-    "autotune": "kerntune.tuning.api.decorators",
-    "bandwidth": "kerntune.tuning.bandwidth_report",
-    "choice": "kerntune.tuning.choices.operation",
-    "cooperative_reduction": "kerntune.tuning.api.decorators",
-    "fingerprint": "kerntune.tuning.agreement",
-    "grid_barrier": "kerntune.kernels.cooperative_launch",
-    "judge": "kerntune.referee.judgement",
-    "descend": "kerntune.tuning.api.autotuner",
-    "install": "kerntune.tuning.api.install",
-    "matmul": "kerntune.tuning.api.decorators",
-    "persistent_reduction": "kerntune.tuning.api.decorators",
-    "pointwise": "kerntune.tuning.api.decorators",
-    "reduction": "kerntune.tuning.api.decorators",
-    "split_scan": "kerntune.tuning.api.decorators",
-    "template": "kerntune.tuning.api.decorators",
-    "tune_many": "kerntune.tuning.many.tune_many",
-    "tuning_job": "kerntune.tuning.many.tune_many",
+_MODULES = {
+    "kerntune.base.config": ("Config",),
+    "kerntune.base.device": ("DeviceSpec", "Environment", "Target"),
+    "kerntune.kernels.cooperative_launch": ("grid_barrier",),
+    "kerntune.referee.judgement": ("judge",),
+    "kerntune.tuning.agreement": ("fingerprint",),
+    "kerntune.tuning.api.autotuner": ("Autotuner", "descend"),
+    "kerntune.tuning.api.combo_kernel": ("ComboPart", "combo", "foreach"),
+    "kerntune.tuning.api.decorators": (
+        *("autotune", "cooperative_reduction", "matmul", "persistent_reduction"),
+        *("pointwise", "reduction", "split_scan", "template"),
+    ),
+    "kerntune.tuning.api.install": ("install",),
+    "kerntune.tuning.bandwidth_report": ("bandwidth",),
+    "kerntune.tuning.choices.operation": ("choice",),
+    "kerntune.tuning.many.tune_many": ("tune_many", "tuning_job"),
 }
+_LAZY = {name: module for module, names in _MODULES.items() for name in names}
 
 _PACKAGES = ("grids", "heuristics", "search")
 """Found as attributes, as in ``kerntune.grids.Grid1D``, whether or not something else has imported them."""

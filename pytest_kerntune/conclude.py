@@ -20,8 +20,7 @@ from kerntune.errors import KerntuneError
 from kerntune.gate.report import badness, properties
 from kerntune.gate.reporting.failure import SEPARATOR, accept_command, cause_text, failure_text, headline
 from pytest_kerntune.fixture import Record, naming
-from pytest_kerntune.marker import HEADLINE, nodeid_of
-from pytest_kerntune.refusals import never_called
+from pytest_kerntune.marker import HEADLINE, never_called, nodeid_of
 from pytest_kerntune.warning import KerntuneWarning
 
 if TYPE_CHECKING:

@@ -18,8 +18,17 @@ from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.users_line import calling_line, line_of_error
 from kerntune.errors import KerntuneError, UsageError
 from pytest_kerntune.concurrency import Turns
-from pytest_kerntune.marker import Marker, nodeid_of, read_marker
-from pytest_kerntune.refusals import meant, refuse_async, refuse_coroutine, refuse_fork, refuse_inside, refuse_kernel
+from pytest_kerntune.marker import (
+    Marker,
+    meant,
+    nodeid_of,
+    read_marker,
+    refuse_async,
+    refuse_coroutine,
+    refuse_fork,
+    refuse_inside,
+    refuse_kernel,
+)
 from pytest_kerntune.values import SCOPES, parse_choice, parse_kernel_values, parse_name
 
 if TYPE_CHECKING:
@@ -352,10 +361,6 @@ class GatedAutotune(Autotune):
 
     def _ends(self, error: KerntuneError) -> bool:
         return self._session.static_end(error) is not None
-
-    @property
-    def _policy(self) -> Policy:
-        return self.marker.over(self._defaults)
 
     def _call(self, request: Request) -> Call:
         from kerntune.gate.api import Call

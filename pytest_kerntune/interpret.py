@@ -10,10 +10,9 @@ import pytest
 
 from kerntune.errors import BackendError, ReferenceMismatch, UsageError
 from kerntune.gate.console import counted
-from pytest_kerntune import options, refusals
+from pytest_kerntune import marker, options
 from pytest_kerntune.fixture import Autotune, PlainAutotune, Request
-from pytest_kerntune.marker import concerns, read_marker
-from pytest_kerntune.refusals import never_called
+from pytest_kerntune.marker import concerns, never_called, read_marker
 
 if TYPE_CHECKING:
     from kerntune.gpu.interpreter import Interpreter
@@ -75,8 +74,8 @@ class Numerics:
         self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
     ) -> Generator[None, object, object]:
         value = yield
-        if fixturedef.argname == refusals.FIXTURE and concerns(request.node):
-            refusals.run_once(value)
+        if fixturedef.argname == marker.BENCHMARK and concerns(request.node):
+            marker.run_once(value)
         return value
 
     def pytest_report_header(self) -> list[str]:

@@ -7,7 +7,6 @@ without a GPU the first is this run's; each other one's tests run in a process o
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 
 from kerntune.base.case_result import CaseId, CaseResult, incomplete_result
-from kerntune.base.orphans import bound_command
+from kerntune.base.orphans import run_to_end
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate import git
@@ -89,18 +88,12 @@ def export(config: pytest.Config, root: Path, top: Path, into: Path, targets: Se
     command += ["-q", "-p", "no:cacheprovider", "--continue-on-collection-errors", *_selection(config)]
     command += [*([f"{TARGET}={','.join(targets)}"] if targets else []), *tests]
     here = root / _inside(Path(config.invocation_params.dir), top)
-    done = subprocess.run(
-        bound_command(command), cwd=here if here.is_dir() else root, env=git.worktree_environment(root, top),
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode not in FINE:
-        tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-LINES:])
-        raise UsageError(f"--kerntune-against: the tests of the base ended with code {done.returncode}:\n{tail}")
-    return Reference(into, "" if done.returncode == pytest.ExitCode.OK else f"{FAILED}: {_last_line(done.stdout)}")
-
-
-def _last_line(text: str) -> str:
-    return next((x for x in reversed(text.splitlines()) if x.strip()), "").strip("= ")
+    done = run_to_end(command, here if here.is_dir() else root, git.worktree_environment(root, top))
+    if done.code not in FINE:
+        told = f"the tests of the base ended with code {done.code}"
+        raise UsageError(f"--kerntune-against: {told}:\n{done.last(LINES)}")
+    last = done.output[-1].strip("= ") if done.output else ""
+    return Reference(into, "" if done.code == pytest.ExitCode.OK else f"{FAILED}: {last}")
 
 
 def counterparts(config: pytest.Config, root: Path, top: Path) -> list[str]:
@@ -202,13 +195,9 @@ def read_extra_targets(targets: Sequence[str], folder: Path) -> ExtraTargets:
 
 def _run(config: pytest.Config, target: str, into: Path) -> None:
     command = [sys.executable, "-m", "pytest", *plugin_args(), *UNATTENDED, *arguments(config, target, into)]
-    done = subprocess.run(
-        bound_command(command), cwd=config.invocation_params.dir, env=_environment(), stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode not in FINE or not _told(done.returncode, _json(into)):
-        tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-LINES:])
-        raise KerntuneError(f"the run for {target} ended with code {done.returncode}:\n{tail}")
+    done = run_to_end(command, config.invocation_params.dir, _environment())
+    if done.code not in FINE or not _told(done.code, _json(into)):
+        raise KerntuneError(f"the run for {target} ended with code {done.code}:\n{done.last(LINES)}")
 
 
 def arguments(config: pytest.Config, target: str, into: Path) -> list[str]:

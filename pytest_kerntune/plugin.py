@@ -15,8 +15,7 @@ from kerntune.gate.console import counted
 from pytest_kerntune import hookspecs, marker, options, run_lifetime, values
 from pytest_kerntune.fixture import WITHOUT_GPU, Autotune, PlainAutotune
 from pytest_kerntune.interpret import Numerics
-from pytest_kerntune.marker import ASKED, HEADLINE, NODEID, concerns, nodeid_of
-from pytest_kerntune.refusals import refuse_argument, why_not_forked
+from pytest_kerntune.marker import ASKED, HEADLINE, NODEID, concerns, nodeid_of, refuse_argument, why_not_forked
 from pytest_kerntune.run_lifetime import collect_again
 
 if TYPE_CHECKING:

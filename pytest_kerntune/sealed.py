@@ -39,7 +39,7 @@ from kerntune.referee.sealed_process import Answered, SealedProcesses
 from pytest_kerntune import options
 from pytest_kerntune.marker import SIGNATURE, policy_of_marks
 from pytest_kerntune.options import FLAGS, Options
-from pytest_kerntune.other_runs import UNATTENDED, ExtraTargets, anchor_folder
+from pytest_kerntune.other_runs import FINE, UNATTENDED, ExtraTargets, anchor_folder
 from pytest_kerntune.payload import Payload, attach
 from pytest_kerntune.reference_settings import ReferenceSettings, reference_settings
 from pytest_kerntune.run_conditions import covered
@@ -385,9 +385,6 @@ class SealedRun:
         lines = printed.decode(errors="replace").rstrip().splitlines()
         for line in lines if whole or reporter.verbosity > 0 else lines[-1:]:
             write_text(reporter, f"| {line}")
-
-
-FINE = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
 def _dest(flag: str) -> str:

@@ -16,7 +16,7 @@ from kerntune.base.formatting import visible
 from kerntune.base.policy import Update, Verdict
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.reporting.page import require_plotly
-from pytest_kerntune import refusals
+from pytest_kerntune import marker
 from pytest_kerntune.conclude import (
     FOUND_GPU,
     NO_GPU_LEFT,
@@ -257,8 +257,8 @@ class Gate:
         self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
     ) -> Generator[None, object, object]:
         value = yield
-        if fixturedef.argname == refusals.FIXTURE and self.engine.static and concerns(request.node):
-            refusals.run_once(value)
+        if fixturedef.argname == marker.BENCHMARK and self.engine.static and concerns(request.node):
+            marker.run_once(value)
         return value
 
     @pytest.hookimpl(wrapper=True, trylast=True)

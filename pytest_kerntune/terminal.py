@@ -16,8 +16,7 @@ from kerntune.base.formatting import visible
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.gate.console import counted
 from kerntune.gate.report import badness, counts_line, unchecked_line
-from kerntune.gate.reporting.failure import accepting
-from kerntune.gate.reporting.table import table_lines
+from kerntune.gate.reporting.failure import accepting, table_lines
 from kerntune.gate.stores import CALL_GONE, RUN_JSON, prune_command
 from pytest_kerntune.options import OPTIONS
 from pytest_kerntune.payload import Collected

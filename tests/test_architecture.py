@@ -831,7 +831,6 @@ def test_one_name_stands_for_one_thing() -> None:
 
 TWICE = {
     "launches": "of stand-ins, of the interpreter, and of code that Inductor generated: each way of running has one",
-    "placement": "of stand-ins and of the interpreter",
     "session": "of stand-ins, of the interpreter, of the gate and of pytest",
 }
 """Module names that stand in two packages, and why."""

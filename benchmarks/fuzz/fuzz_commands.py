@@ -73,7 +73,7 @@ from kerntune.gate.static_figures import in_both
 from kerntune.gate.stores import RunBaselines, Stores, known_case, stored_configs
 from kerntune.kernels import compat
 from kerntune.tuning.cache import WinnerCache, winners
-from kerntune.tuning.cache.trials import TrialCache
+from kerntune.tuning.cache.winners import TrialCache
 from kerntune.tuning.launch_files import arguments_of
 from kerntune.tuning.stored_winners import nearest
 
@@ -256,7 +256,6 @@ def use_trials(places: Places) -> None:
     cache = TrialCache(places.cache)
     for trial in cache.entries():
         cache.of(trial.key)
-        cache.why_missed(trial.key, trial.config, "other")
 
 
 def use_artifact(places: Places) -> None:

@@ -50,7 +50,7 @@ with atheris.instrument_imports(include=["kerntune.base", "kerntune.gate", "kern
     from kerntune.gate.report import SCHEMA as RUN_SCHEMA
     from kerntune.gate.report import RunReport
     from kerntune.timing.worker.requests import Message, PairReply, PairRequest, Ready, RequestFailed
-    from kerntune.tuning.cache import entries, exchange, keys, trials, winners
+    from kerntune.tuning.cache import entries, exchange, keys, winners
 
 FORMATS = harness.ROOT / "tests" / "data" / "formats"
 MAX_INPUT = 1 << 16
@@ -113,7 +113,7 @@ def artifact(data: bytes) -> None:
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "winner": entry(keys.Winner, keys.SCHEMA),
-    "trial": entry(trials.StoredTrial, trials.SCHEMA),
+    "trial": entry(winners.StoredTrial, winners.TRIAL_SCHEMA),
     "listing": entry(entries.StoredListing, entries.SCHEMA),
     "export": entry(exchange.CacheFile, exchange.SCHEMA),
     "shipped": entry(winners.DeviceWinners, winners.SHIPPED_SCHEMA),

@@ -9,7 +9,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 ENDING_SECONDS = 1.0
 """A parent that is ending closes its pipes before it unlocks its folders; its last forks may hold their locks, too."""
@@ -33,6 +34,36 @@ def bound_command(command: Sequence[str]) -> list[str]:
     error where there is no such program.
     """
     return [sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid()), *command]
+
+
+LAST_LINES = 15
+"""Of what a program has printed, shown where it failed."""
+
+
+class EndedProgram(NamedTuple):
+    """The exit code of a program, and the lines that it has printed, without empty ones."""
+
+    code: int
+    output: list[str]
+    errors: list[str]
+
+    def last(self, count: int = LAST_LINES) -> str:
+        """The last lines, those on standard error behind the others."""
+        return "\n".join([*self.output, *self.errors][-count:])
+
+
+def run_to_end(
+    command: Sequence[str], cwd: str | os.PathLike[str] | None = None, env: Mapping[str, str] | None = None
+) -> EndedProgram:
+    """Wait for a program that ends with this process at the latest, and can ask nothing."""
+    import subprocess  # most processes of ours start none
+
+    done = subprocess.run(
+        bound_command(command), cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        errors="replace", check=False,
+    )  # fmt: skip
+    output, errors = ([x for x in text.splitlines() if x.strip()] for text in (done.stdout, done.stderr))
+    return EndedProgram(done.returncode, output, errors)
 
 
 def end_with_parent(pipe: int, parent: int = 0, folder: str = "") -> threading.Thread:

@@ -6,7 +6,6 @@ do.
 """
 
 from kerntune.capture.capture import Capture, current, wait_while_suspended
-from kerntune.capture.launch import LAUNCH_WORDS, Pending, Probe
-from kerntune.capture.site import Candidate, Site
+from kerntune.capture.launch import LAUNCH_WORDS, Candidate, Pending, Probe, Site
 
 __all__ = ["LAUNCH_WORDS", "Candidate", "Capture", "Pending", "Probe", "Site", "current", "wait_while_suspended"]

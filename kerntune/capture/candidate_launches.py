@@ -14,9 +14,8 @@ from typing import Any
 
 from kerntune.base.config import COMPILE_FIELDS, Config, by_text, configs_text
 from kerntune.base.device import Target
-from kerntune.capture.launch import Pending, Probe
+from kerntune.capture.launch import Candidate, Pending, Probe, Site, in_doubt, is_hopeless, spread
 from kerntune.capture.memory_plan import Plan
-from kerntune.capture.site import Candidate, Site, in_doubt, is_hopeless, spread
 from kerntune.errors import (
     CompileError,
     ConfigError,

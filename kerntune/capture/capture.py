@@ -15,10 +15,20 @@ from kerntune.base.device import Target
 from kerntune.capture.candidate_launches import CandidateLaunches, Probing, Trying
 from kerntune.capture.entry_points import EntryPoints, OneHolder, Suspension, name_of
 from kerntune.capture.inductor.compiled_calls import CompiledCalls
-from kerntune.capture.launch import Pending, Probe, RecordedChoices, bind, launch_device, probe_of, refuse_second_device
+from kerntune.capture.launch import (
+    Pending,
+    Probe,
+    RecordedChoices,
+    Site,
+    bind,
+    launch_device,
+    probe_of,
+    refuse_second_device,
+    site_of_given,
+    site_of_tuner,
+)
 from kerntune.capture.memory_plan import Plan
 from kerntune.capture.operators import CallOperators
-from kerntune.capture.site import Site, site_of_given, site_of_tuner
 from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import (
     CaptureError,

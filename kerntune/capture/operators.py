@@ -24,7 +24,7 @@ from kerntune.base.operator_list import MAX_OUTSIDE, MAX_PLACES, MAX_ROWS, Opera
 from kerntune.base.recording import Recording
 from kerntune.base.roofline import PointerAccess, bytes_moved
 from kerntune.base.users_line import INSTALLED, users_frame
-from kerntune.capture.inductor.users_lines import lines_of_call, shown
+from kerntune.capture.inductor.compiled_calls import lines_of_call, shown
 from kerntune.capture.operator_traits import NO_STORAGE, Operator, OperatorCall, operator_call, signature
 from kerntune.gpu.base import tensors_in
 

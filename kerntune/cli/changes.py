@@ -12,7 +12,7 @@ from kerntune.base.config import settings_text
 from kerntune.base.formatting import code_of, format_size
 from kerntune.base.policy import DEFAULT_TOLERANCE
 from kerntune.cli.stored import BaselinePlace, Entry, key_of, launches_of, problems, time_ns, triton_of
-from kerntune.gate.baselines import Baseline, TimeBaseline
+from kerntune.gate.baselines import Baseline, TimeBaseline, lasting
 from kerntune.gate.causes import launch_cause
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.static.metrics import StaticMetrics
@@ -23,7 +23,7 @@ SPILLED = "spilled bytes"
 
 FIGURES: dict[str, Callable[[StaticMetrics], float | None]] = {
     "registers": lambda m: m.registers,
-    SPILLED: lambda m: m.spill_store_bytes + m.spill_load_bytes,
+    SPILLED: lambda m: m.spill_bytes,
     "shared bytes": lambda m: m.shared_bytes,
     "code bytes": lambda m: m.code_bytes,
     "occupancy": lambda m: m.occupancy,
@@ -147,13 +147,7 @@ def _broken(entry: Entry, others: Iterable[Entry]) -> bool:
 
 def _same(old: Baseline, new: Baseline) -> bool:
     """Equal but for the date of recording and the compile times."""
-    return _lasting(old) == _lasting(new)
-
-
-def _lasting(baseline: Baseline) -> Baseline:
-    launches = tuple(msgspec.structs.replace(x, compile_seconds=None) for x in launches_of(baseline))
-    where = "static" if isinstance(baseline, TimeBaseline) else "launches"
-    return msgspec.structs.replace(baseline, recorded="", **{where: launches})
+    return lasting(old) == lasting(new)
 
 
 def _incomparable(old: Baseline, new: Baseline) -> str:

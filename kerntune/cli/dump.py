@@ -6,16 +6,15 @@ import argparse
 import contextlib
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kerntune.base.case_result import CaseId
 from kerntune.base.folders import scratch_folder
-from kerntune.base.orphans import bound_command
+from kerntune.base.orphans import run_to_end
 from kerntune.capture.launch_dump import LAUNCH_FILE, DumpedTexts, folder_name, plain_name, write_launch
-from kerntune.cli.static_record import SHOWN_LINES, environment
+from kerntune.cli.static_record import environment
 from kerntune.cli.stored import (
     Entry,
     folder_argument,
@@ -101,16 +100,13 @@ def _launched(case: CaseId, args: argparse.Namespace, target: str, out: Path) ->
         words += [f"--kerntune-target={target}"] if target else []
         env = {**environment(), DUMP: str(dumped), DUMP_CONTENT: args.content}
         command = [sys.executable, "-m", "pytest", "--kerntune", *words, case.nodeid]
-        done = subprocess.run(bound_command(command), env=env, capture_output=True, text=True, check=False)
+        done = run_to_end(command, env=env)
         found = sorted(dumped.iterdir()) if dumped.is_dir() else []
         mine = [place for place in found if not case.call or _case_in(place) == str(case)]
         if not mine:
-            lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-            last = "\n".join(lines[-SHOWN_LINES:])
             need = "" if target or has_cuda() else " (without a GPU, say what to compile for: --target cuda:90)"
-            raise UsageError(
-                f"{case}: launched nothing that was dumped (pytest exit code {done.returncode}){need}\n{last}"
-            )
+            ended = f"pytest exit code {done.code}"
+            raise UsageError(f"{case}: launched nothing that was dumped ({ended}){need}\n{done.last()}")
         return [path for place in mine for path in _moved(place, out / place.name)]
 
 

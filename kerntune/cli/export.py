@@ -18,7 +18,7 @@ from kerntune.errors import ConfigError, GridError, UsageError
 from kerntune.gate.console import OK, say
 from kerntune.gpu.c_launcher import CKernel, c_names, header, source
 from kerntune.grids import FixedGrid, Grid
-from kerntune.grids.traced import grid_of_text, traced
+from kerntune.grids.grid import grid_of_text, traced
 from kerntune.kernels import compat
 from kerntune.kernels.source import jit_of, kernel_name
 from kerntune.tuning.launch_files import (
@@ -158,7 +158,7 @@ def _config(text: str | None, kernel: Any, name: str, stored: Config | None, tar
     if configs is None:
         return Config()
     if len(configs) == 1:
-        from kerntune.capture.site import config_of
+        from kerntune.capture.launch import config_of
 
         return config_of(configs[0], f"kernel {name}")
     raise UsageError(

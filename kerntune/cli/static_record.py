@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kerntune.base.folders import scratch_folder
-from kerntune.base.orphans import bound_command
+from kerntune.base.orphans import run_to_end
 from kerntune.cli.stored import Entry, load_folder
 from kerntune.errors import UsageError
 from kerntune.gate.baseline_files import BaselineStore
@@ -23,9 +22,6 @@ from kerntune.gpu.probe import has_cuda
 
 RAN = (0, 1)
 """pytest's exit codes of a run that ran: all tests passed, or some failed."""
-
-SHOWN_LINES = 15
-"""Last lines of a failed run that its error shows."""
 
 VERSION = "import importlib.metadata as m; print(m.version('triton'), m.version('torch'))"
 
@@ -81,11 +77,9 @@ def _run(python: str, tests: Sequence[str], targets: str, scratch: Path, side: s
     elif side == "new":
         options.append("--kerntune-update=new")  # timed beside the old side's binaries, which stay
     command = [python, "-m", "kerntune.cli", "baselines", "refresh", *options, *tests]
-    done = subprocess.run(bound_command(command), env=environment(), capture_output=True, text=True, check=False)
-    if done.returncode not in RAN or not folder.is_dir() or not log.exists():
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        last = "\n".join(lines[-SHOWN_LINES:])
-        raise UsageError(f"{python} ({versions}): recorded nothing (pytest exit code {done.returncode})\n{last}")
+    done = run_to_end(command, env=environment())
+    if done.code not in RAN or not folder.is_dir() or not log.exists():
+        raise UsageError(f"{python} ({versions}): recorded nothing (pytest exit code {done.code})\n{done.last()}")
     report = read_run(log)
     return EnvironmentRun(versions, _recorded(load_folder(folder), report, versions), report)
 
@@ -113,22 +107,18 @@ def record(
     """Run ``tests`` without a GPU in ``python`` and record to ``folder``; a sentence if some failed."""
     options = [f"--kerntune-baselines={folder}", f"--kerntune-target={targets}", "-p", "no:cacheprovider", "-q"]
     command = [python, "-m", "kerntune.cli", "baselines", "refresh", *options, *tests]
-    done = subprocess.run(
-        bound_command(command), env=env or environment(), cwd=cwd, capture_output=True, text=True, check=False
-    )
-    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    if done.returncode not in RAN or not folder.is_dir():
-        last = "\n".join(lines[-SHOWN_LINES:])
-        raise UsageError(f"{python} ({name}): recorded nothing (pytest exit code {done.returncode})\n{last}")
-    return [f"{name}: some tests failed: {lines[-1]}"] if done.returncode else []
+    done = run_to_end(command, cwd, env or environment())
+    if done.code not in RAN or not folder.is_dir():
+        raise UsageError(f"{python} ({name}): recorded nothing (pytest exit code {done.code})\n{done.last()}")
+    return [f"{name}: some tests failed: {done.last(1)}"] if done.code else []
 
 
 def versions_in(python: str) -> EnvironmentVersions:
     """The versions of Triton and torch that an interpreter has; :class:`UsageError` if it lacks one."""
-    done = subprocess.run(bound_command([python, "-c", VERSION]), capture_output=True, text=True, check=False)
-    if done.returncode:
+    done = run_to_end([python, "-c", VERSION])
+    if done.code:
         raise UsageError(f"{python}: has no Triton; name the interpreter of an environment with Triton and torch")
-    triton, torch = done.stdout.split()[-2:]
+    triton, torch = done.output[-1].split()
     return EnvironmentVersions(triton, torch.partition("+")[0])
 
 

@@ -20,10 +20,10 @@ import msgspec
 
 from kerntune.base.codec import to_json
 from kerntune.base.folders import scratch_folder
-from kerntune.base.orphans import bound_command
+from kerntune.base.orphans import run_to_end
 from kerntune.base.tuning_job import TuningJob
 from kerntune.cli.cache import cache_dir_argument, open_cache
-from kerntune.cli.static_record import RAN, SHOWN_LINES, environment
+from kerntune.cli.static_record import RAN, environment
 from kerntune.errors import UsageError
 from kerntune.gate.console import CONFIG_WIDTH, FINDINGS, OK, columns, complain, counted, fail_with, say
 from kerntune.gate.project import plugin_args
@@ -218,28 +218,13 @@ def noted_in(tests: Sequence[str], target: str | None, really: bool, paths: Sequ
         file = scratch / "shapes.jsonl"
         ours = environment()
         env = {**ours, SHAPES: str(file), "PYTHONPATH": os.pathsep.join([*paths[:-1], ours["PYTHONPATH"]])}
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            *plugin_args(),
-            "-p",
-            PLUGIN,
-            "-p",
-            "no:cacheprovider",
-            "-q",
-            "--tb=no",
-        ]
-        done = subprocess.run(
-            bound_command([*command, *options, *tests]), env=env, capture_output=True, text=True, check=False
-        )
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        if done.returncode not in RAN:
-            last = "\n".join(lines[-SHOWN_LINES:])
-            raise UsageError(f"pytest could not run {' '.join(tests)} (exit code {done.returncode})\n{last}")
+        command = [sys.executable, "-m", "pytest", *plugin_args(), "-p", PLUGIN]
+        done = run_to_end([*command, "-p", "no:cacheprovider", "-q", "--tb=no", *options, *tests], env=env)
+        if done.code not in RAN:
+            raise UsageError(f"pytest could not run {' '.join(tests)} (exit code {done.code})\n{done.last()}")
         jobs = ShapesFile(file).read()[0] if file.exists() else []
-    say(f"{' '.join(tests)}: {counted(len(jobs), 'call')} noted{'' if really else ' on stand-ins'}; {lines[-1]}")
-    if done.returncode and not really:
+    say(f"{' '.join(tests)}: {counted(len(jobs), 'call')} noted{'' if really else ' on stand-ins'}; {done.last(1)}")
+    if done.code and not really:
         complain(
             "tests that need results end early on stand-ins; --run runs them on the GPU, and notes all their calls"
         )

@@ -13,8 +13,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-import msgspec
-
 from kerntune.base import codec
 from kerntune.base.case_result import CaseId
 from kerntune.base.device import DeviceSpec, Target
@@ -31,6 +29,7 @@ from kerntune.gate.baselines import (
     TimeBaseline,
     decode_static,
     decode_time,
+    lasting,
 )
 from kerntune.gate.static_figures import LaunchStatic
 
@@ -250,7 +249,7 @@ class BaselineStore:
             found = self._read(self.path_of(baseline), decode_static)
         except BaselineError:
             return False
-        return found is not None and _timeless(found) == _timeless(baseline)
+        return found is not None and lasting(found) == lasting(baseline)
 
     # all of them
 
@@ -347,12 +346,6 @@ def artifact_names(recording: Recording) -> list[str]:
     names = [sha for b in recording.binaries for sha in (b.sha256, b.ttir_sha256)]
     names += [s.content.sha256 for s in recording.storages if isinstance(s.content, Stored)]
     return list(dict.fromkeys(names))
-
-
-def _timeless(baseline: StaticBaseline) -> StaticBaseline:
-    """Without what differs from run to run: when it was recorded, and how long the compiler took."""
-    launches = tuple(msgspec.structs.replace(x, compile_seconds=None) for x in baseline.launches)
-    return msgspec.structs.replace(baseline, recorded="", launches=launches)
 
 
 MAX_NAME = 120

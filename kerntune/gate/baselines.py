@@ -131,6 +131,13 @@ def operators_of(baseline: Baseline | None) -> OperatorList | None:
     return None if baseline is None or baseline.operators is msgspec.UNSET else baseline.operators
 
 
+def lasting(baseline: Baseline) -> Baseline:
+    """Without what differs from run to run: when it was recorded, and how long the compiler took."""
+    where = "static" if isinstance(baseline, TimeBaseline) else "launches"
+    launches = tuple(msgspec.structs.replace(x, compile_seconds=None) for x in getattr(baseline, where))
+    return msgspec.structs.replace(baseline, recorded="", **{where: launches})
+
+
 def fingerprint_of(arguments: Iterable[Argument]) -> str:
     """16 hex digits over shapes, dtypes and strides: cases with another fingerprint are other cases."""
     return hashlib.sha256(msgspec.json.encode(tuple(arguments))).hexdigest()[:16]

@@ -320,7 +320,7 @@ def _shape(grid: Sequence[int]) -> str:
 
 FIGURES: dict[str, tuple[str, Callable[[StaticMetrics], int]]] = {
     "registers": ("a thread", lambda m: m.registers),
-    "spills": ("bytes a thread", lambda m: m.spill_store_bytes + m.spill_load_bytes),
+    "spills": ("bytes a thread", lambda m: m.spill_bytes),
     "shared_memory": ("bytes a block", lambda m: m.shared_bytes),
     "binary_size": ("bytes", lambda m: m.code_bytes),
     "instructions": ("in the code", lambda m: m.instructions.get("total", 0)),

@@ -156,7 +156,7 @@ def _report(static: LaunchStatic, before: LaunchStatic | None) -> LaunchReport:
         config=static.config,
         grid=static.grid,
         registers=static.metrics.registers,
-        spill_bytes=static.metrics.spill_store_bytes + static.metrics.spill_load_bytes,
+        spill_bytes=static.metrics.spill_bytes,
         shared_bytes=static.metrics.shared_bytes,
         occupancy=static.metrics.occupancy,
         limiter=static.metrics.occupancy_limiter,
@@ -184,8 +184,7 @@ CONSTANT = "constexpr "
 
 
 def _figures(metrics: StaticMetrics) -> LaunchFigures:
-    spilled = metrics.spill_store_bytes + metrics.spill_load_bytes
-    return LaunchFigures(metrics.registers, spilled, metrics.shared_bytes, metrics.occupancy)
+    return LaunchFigures(metrics.registers, metrics.spill_bytes, metrics.shared_bytes, metrics.occupancy)
 
 
 AnyLaunch = TypeVar("AnyLaunch", bound=LaunchStatic | Launch)

@@ -90,6 +90,11 @@ class StaticMetrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     repeated_spill_bytes: Union[int, msgspec.UnsetType] = msgspec.UNSET
     product_loops: Union[ProductLoops, msgspec.UnsetType] = msgspec.UNSET
 
+    @property
+    def spill_bytes(self) -> int:
+        """What a thread spills, stored and loaded."""
+        return self.spill_store_bytes + self.spill_load_bytes
+
 
 _NO_CODE = Listing({}, {}, False, {})
 """Stands for machine code that isn't disassembled: it has no stack frame, so nothing is spilled."""

@@ -276,12 +276,6 @@ class Predictions:
         """A candidate's predicted cost, to be compared with other candidates' only."""
         return self.figures[index].cost if index in self.figures else math.inf
 
-    def rank(self, index: int) -> int | None:
-        """A candidate's rank by cost among those that have figures, 1 for the lowest; None without figures."""
-        if index not in self.figures:
-            return None
-        return 1 + sum(f.cost < self.figures[index].cost for f in self.figures.values())
-
 
 MODEL_LIMIT = 3.0
 """A multiple of the lowest predicted cost. On 52 sweeps of 21 kernels (``benchmarks/results/resource_model.json``) a

@@ -113,7 +113,7 @@ def _limits(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
 
 def _spills(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
     """Bytes that are spilled to memory, and on AMD registers, since some are spilled to other registers."""
-    old, new = _spilled(before), _spilled(after)
+    old, new = before.spill_bytes, after.spill_bytes
     stored = change(before.spill_store_bytes, after.spill_store_bytes)
     loaded = change(before.spill_load_bytes, after.spill_load_bytes)
     text = f"spills {change(old, new)} B a thread (stored {stored}, loaded {loaded})"
@@ -132,13 +132,9 @@ FEW_BYTES = 128
 measured. A spill in a loop is repeated in each iteration."""
 
 
-def _spilled(metrics: StaticMetrics) -> int:
-    return metrics.spill_store_bytes + metrics.spill_load_bytes
-
-
 def _repeated(metrics: StaticMetrics) -> int:
     known = metrics.repeated_spill_bytes
-    return _spilled(metrics) if isinstance(known, msgspec.UnsetType) else known
+    return metrics.spill_bytes if isinstance(known, msgspec.UnsetType) else known
 
 
 def _spill(metric: str, old: int, new: int, text: str) -> Iterator[Draft]:

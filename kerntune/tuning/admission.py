@@ -19,7 +19,7 @@ from kerntune.base.device import DeviceSpec
 from kerntune.base.failed_candidates import FailedTrial
 from kerntune.base.recording import Binary, Recording
 from kerntune.capture import Capture, Probe, Site
-from kerntune.capture.site import in_doubt, is_hopeless
+from kerntune.capture.launch import in_doubt, is_hopeless
 from kerntune.compiling.binary.elf import cubin_resources
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import CompileError, ConfigError, GridError, StoreError, TrialError

@@ -25,7 +25,6 @@ from kerntune.gpu.guards import BASE_ALIGN, GuardDamage, damage_text, guards_byt
 from kerntune.gpu.memory import Memory, Source, copies_allowed, used_storages
 from kerntune.gpu.staging import STAGING_BYTES, batches, staged_bytes
 from kerntune.kernels.specialize import Specialized
-from kerntune.timing.worker.first_launch_process import FirstLaunchProcess
 from kerntune.timing.worker.requests import (
     ChangedGuard,
     FirstLaunchesRequest,
@@ -35,7 +34,7 @@ from kerntune.timing.worker.requests import (
     RequestFailed,
     StageRequest,
 )
-from kerntune.tuning.isolation import STAGE_LIMIT_S, Isolate, Isolation, IsolationError, unsaid
+from kerntune.tuning.isolation import STAGE_LIMIT_S, FirstLaunchProcess, Isolate, Isolation, IsolationError, unsaid
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.verification import arguments_at
 

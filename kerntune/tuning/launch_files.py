@@ -29,10 +29,10 @@ from kerntune.base.codec import shortened
 from kerntune.base.config import Config
 from kerntune.base.recording import Launch, Recording
 from kerntune.capture import Capture, Site
+from kerntune.capture.launch import config_of
 from kerntune.capture.launch_dump import DumpedContents, DumpedTexts, guessed, write_launch
 from kerntune.capture.memory_plan import describe
 from kerntune.capture.recorder import Recorded, record
-from kerntune.capture.site import config_of
 from kerntune.compiling.binary.identity import STAGES, first_stage_of
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import KerntuneError, TuningError, UsageError

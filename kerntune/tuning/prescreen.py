@@ -97,10 +97,6 @@ class Prescreen:
         self._most_spilled = None
         return back
 
-    def rank(self, index: int) -> int | None:
-        """A candidate's predicted place, from 1; None where nothing can be predicted."""
-        return self._predictions.rank(index)
-
     def _cost(self, result: CandidateResult) -> float:
         i, compiled = result
         if isinstance(compiled, Compiled):

@@ -20,7 +20,7 @@ from kerntune.kernels.specialize import Specialized
 from kerntune.timing.timers import PROTOCOL_VERSION, TimingProtocol
 from kerntune.tuning.cache import StoredTrial, TrialCache, TrialKey
 from kerntune.tuning.cache.entries import report_damage
-from kerntune.tuning.cache.trials import SCHEMA
+from kerntune.tuning.cache.winners import TRIAL_SCHEMA
 from kerntune.tuning.stored_winners import Winners, exact_arguments
 
 RACE_VERSION = 2
@@ -159,7 +159,7 @@ class SiteTrials:
         if index in self.site.ambiguous():
             return
         trial = StoredTrial(
-            SCHEMA,
+            TRIAL_SCHEMA,
             self.key,
             self.site.candidates[index].config,
             specialization_of(probe),
@@ -180,11 +180,6 @@ class SiteTrials:
         """Remove what was stored of a candidate: there is nothing to remember of it after all."""
         if index not in self.site.ambiguous():
             self.cache.remove(self.key, self.site.candidates[index].config, specialization_of(probe))
-
-    def why_missed(self, index: int, probe: Probe) -> list[str]:
-        """Why a candidate is tried: what differs from the nearest stored trial of the kernel."""
-        config = self.site.candidates[index].config
-        return self.cache.why_missed(self.key, config, specialization_of(probe), self.environment)
 
 
 def _by_index(site: Site, probes: Mapping[int, Probe], trials: list[StoredTrial]) -> dict[int, StoredTrial]:

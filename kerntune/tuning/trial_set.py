@@ -10,8 +10,8 @@ from typing import Any
 from kerntune.base.failed_candidates import FailedTrial
 from kerntune.base.recording import Recording
 from kerntune.capture import Capture
+from kerntune.capture.launch import spread
 from kerntune.capture.recorder import Recorded, with_candidate
-from kerntune.capture.site import spread
 from kerntune.compiling.compiler import Compiled
 from kerntune.compiling.stream import is_passing
 from kerntune.errors import (

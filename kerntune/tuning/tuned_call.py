@@ -20,13 +20,13 @@ from kerntune.base.config import Config
 from kerntune.base.policy import TuneMode
 from kerntune.capture import Capture, Site
 from kerntune.capture.entry_points import launching_tuned
-from kerntune.capture.site import site_of_given
+from kerntune.capture.launch import site_of_given
 from kerntune.errors import CacheMissError, MeasurementError, NoGpuError, TuningError, UsageError
 from kerntune.gpu.base import Backend, Gpu
 from kerntune.gpu.probe import captures_graph, current_thread_state, device_in_use, is_exporting
 from kerntune.kernels import compat
+from kerntune.kernels.access import content_use
 from kerntune.kernels.compat import torch_private
-from kerntune.kernels.content_use import content_use
 from kerntune.kernels.dispatch import LaunchOutcome
 from kerntune.kernels.dispatch.launch_path import ObservedLaunch
 from kerntune.kernels.source import is_kernel, kernel_file

@@ -169,7 +169,6 @@ class _Tuning:
             left_out=self.prescreen.left_out,
             partly=self.consensus is not None and self.consensus.partly,
             notes=self._notes(),
-            predicted_rank=self.prescreen.rank(best.index),
         )
 
     def _notes(self) -> tuple[str, ...]:

@@ -59,9 +59,6 @@ class TuningResult:
     unraced: str = ""
     """Why nothing was timed, where nothing was: ``winner`` is the config to launch then, and has no time."""
 
-    predicted_rank: int | None = None
-    """The winner's place by the resource model among the candidates that were compiled; None where it can't tell."""
-
     partly: bool = False
     """Whether some of what the winner writes was not compared."""
 

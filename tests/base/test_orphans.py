@@ -19,7 +19,7 @@ from forked import until
 
 from kerntune.base import orphans
 from kerntune.base.folders import TemporaryFolder
-from kerntune.base.orphans import bound_command, process_end
+from kerntune.base.orphans import bound_command, process_end, run_to_end
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -181,6 +181,15 @@ def test_a_bound_program_is_the_same_one() -> None:
         assert (done.stdout, done.returncode, told.read()) == ("in", 7, "a b")
     missing = subprocess.run(bound_command(["/no/such"]), capture_output=True, text=True, check=False)
     assert (missing.returncode, missing.stderr) == (1, "/no/such: No such file or directory\n")
+
+
+def test_a_program_is_run_to_its_end(tmp_path: Path) -> None:
+    """With its folder and environment, but with nothing to read; empty lines aren't kept."""
+    text = "import os, sys; print(os.getcwd(), sys.stdin.read() or None, '', os.environ['A'], '', sep='\\n')"
+    text += "; sys.stderr.buffer.write(b'first\\n\\nlast \\xff\\n'); sys.exit(3)"
+    done = run_to_end([sys.executable, "-c", text], tmp_path, {**os.environ, "A": "b"})
+    assert done == (3, [str(tmp_path), "None", "b"], ["first", "last \ufffd"])
+    assert (done.last(1), done.last(3), len(done.last().splitlines())) == ("last \ufffd", "b\nfirst\nlast \ufffd", 5)
 
 
 def test_a_folder_that_no_process_locks_is_removed_at_once_and_another_is_waited_for(

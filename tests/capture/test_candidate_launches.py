@@ -12,7 +12,7 @@ from fake_runs import COMPILER, N, by_block, captured, configs, increment_kernel
 from kerntune.base.config import Config
 from kerntune.base.device import Target
 from kerntune.capture import Capture, Probe, Site
-from kerntune.capture.site import Candidate, spread
+from kerntune.capture.launch import Candidate, spread
 from kerntune.errors import (
     EnvironmentFault,
     GridError,

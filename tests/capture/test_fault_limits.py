@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from kerntune.capture.site import in_doubt, is_hopeless, spread
+from kerntune.capture.launch import in_doubt, is_hopeless, spread
 
 
 @pytest.mark.parametrize(

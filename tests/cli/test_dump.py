@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from cli.command import Command
 from cli.made import CUDA90, SOFTMAX, folder, timed
+from kerntune.base import orphans
 from kerntune.base.case_result import CaseId
 from kerntune.cli import dump
 from kerntune.errors import UsageError
@@ -134,8 +136,8 @@ def dumps(monkeypatch: pytest.MonkeyPatch, *cases: str, out: str = "said\n") -> 
             (place / "launch.json").write_text(json.dumps({"case": case}))
         return SimpleNamespace(returncode=4, stdout=out, stderr="error\n")
 
-    monkeypatch.setattr(dump.subprocess, "run", run)
-    monkeypatch.setattr(dump, "bound_command", lambda command: command)
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(orphans, "bound_command", lambda command: command)
     monkeypatch.setattr(dump, "has_cuda", lambda: False)
     return calls
 

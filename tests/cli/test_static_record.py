@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cli.made import folder, static
+from kerntune.base import orphans
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.cli import static_record
@@ -31,7 +32,7 @@ class Processes:
         self.began_with: list[list[str]] = []
         self.code, self.out, self.leaves = code, out, leaves
         monkeypatch.setattr(subprocess, "run", self.run)
-        monkeypatch.setattr(static_record, "bound_command", lambda command: command)
+        monkeypatch.setattr(orphans, "bound_command", lambda command: command)
         monkeypatch.setattr(static_record, "environment", lambda: ENVIRONMENT)
         monkeypatch.setattr(static_record.shutil, "which", lambda name: name if "gone" not in name else None)
         monkeypatch.setattr(static_record, "has_cuda", lambda: self.gpu)
@@ -43,7 +44,7 @@ class Processes:
             broken = "broken" in command[0]
             told = f"a warning of it\n{'3.7.0' if 'new' in command[0] else '3.9.1'} 2.13.0+cu128\n"
             return subprocess.CompletedProcess(command, int(broken), told, "")
-        self.calls.append((command, words))
+        self.calls.append((command, {name: words[name] for name in ("env", "cwd")}))
         into, log = (next((w.partition("=")[2] for w in command if w.startswith(f"--kerntune-{n}=")), "")
                      for n in ("baselines", "json"))  # fmt: skip
         self.began_with.append(sorted(path.name for path in Path(into).glob("*")))
@@ -111,7 +112,7 @@ def test_both_sides_run_the_same_tests(
     folder(tmp_path, static())
     before, after = run_both(pythons, ["t.py"], targets, tmp_path)
     assert [(command[0], words) for command, words in processes.calls] == [
-        (old, {"env": ENVIRONMENT}), ("/new/python", {"env": ENVIRONMENT}),
+        (old, {"env": ENVIRONMENT, "cwd": None}), ("/new/python", {"env": ENVIRONMENT, "cwd": None}),
     ]  # fmt: skip
     for (command, _), option, side in zip(processes.calls, options, ("old", "new"), strict=True):
         assert command[1:5] == ["-m", "kerntune.cli", "baselines", "refresh"]

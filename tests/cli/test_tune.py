@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from forked import Copies
 
+from kerntune.base import orphans
 from kerntune.base.tuning_job import SCHEMA, TuningJob
 from kerntune.cli import tune
 from kerntune.errors import UsageError
@@ -216,8 +217,8 @@ def pytest_run(monkeypatch: pytest.MonkeyPatch) -> Any:
         Path(words["env"][tune.SHAPES]).touch()
         return found
 
-    monkeypatch.setattr(tune.subprocess, "run", run)
-    monkeypatch.setattr(tune, "bound_command", lambda command: command)
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(orphans, "bound_command", lambda command: command)
     monkeypatch.setattr(tune, "target_here", lambda: "cuda:75")
     monkeypatch.setattr(tune, "environment", lambda: {"PYTHONPATH": "/ours"})
     monkeypatch.setattr(ShapesFile, "read", lambda file: (found.jobs, []))
@@ -287,8 +288,8 @@ def test_tests_run_once_to_note_their_calls(
         ShapesFile(Path(env["KERNTUNE_SHAPES"])).add(job)
         return subprocess.CompletedProcess(command, code, "2 passed\n\n", "")
 
-    monkeypatch.setattr(tune.subprocess, "run", run)
-    monkeypatch.setattr(tune, "bound_command", lambda command: command)
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(orphans, "bound_command", lambda command: command)
     monkeypatch.setattr(tune, "plugin_args", lambda: ["-p", "kerntune"])
     monkeypatch.setattr(tune, "environment", lambda: {"PYTHONPATH": "/own", "A": "1"})
     monkeypatch.setattr(tune, "target_here", lambda: "cuda:90")
@@ -297,7 +298,7 @@ def test_tests_run_once_to_note_their_calls(
     fixed = ["-p", "kerntune", "-p", "pytest_kerntune.noted_calls", "-p", "no:cacheprovider", "-q", "--tb=no"]
     assert command == [sys.executable, "-m", "pytest", *fixed, *([option] if option else []), "t.py", "-x"]
     assert (env["PYTHONPATH"], env["A"]) == ("/a:/b:/own", "1")
-    assert words == {"capture_output": True, "text": True, "check": False}
+    assert (words["cwd"], words["check"]) == (None, False)
     out, err = capsys.readouterr()
     assert out == said
     assert ("--run runs them on the GPU" in err) is complains
@@ -307,7 +308,7 @@ def test_tests_run_once_to_note_their_calls(
 def test_a_pytest_that_could_not_run_is_told_with_its_end(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     end = "".join(f"line {i}\n\n" for i in range(30))
     done = subprocess.CompletedProcess([], code, end, "on standard error\n")
-    monkeypatch.setattr(tune.subprocess, "run", lambda *words, **named: done)
+    monkeypatch.setattr(subprocess, "run", lambda *words, **named: done)
     with pytest.raises(UsageError) as caught:
         tune.noted_in(["t.py"], "cuda:90", False, ["/here"])
     lines = str(caught.value).splitlines()

@@ -24,7 +24,7 @@ from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import StaticBaseline
 from kerntune.gate.call_capture import end_of
 from kerntune.gate.claimed_cases import judge_stored
-from kerntune.gate.reporting.table import table
+from kerntune.gate.reporting.failure import table
 from kerntune.gate.stores import Stores, known_case
 
 SM90 = "cuda:90"

@@ -11,7 +11,7 @@ from fake_runs import block, configs, scale, scale_kernel, tuned
 import kerntune
 from gate.project import Project, noted_first_launches
 from kerntune.base.policy import TuneMode, Verdict
-from kerntune.capture import site
+from kerntune.capture import launch
 from kerntune.errors import TuningError
 from kerntune.gpu.script import ABORT, ILLEGAL_ADDRESS, OUT_OF_MEMORY, TRAP, Rule
 from kerntune.tuning import first_launches as launches_module
@@ -101,7 +101,7 @@ def sixteen() -> Any:
 
 
 def test_faults_that_come_first_do_not_end_the_captured_run(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(site, "DOUBT_FAULTS", 3)
+    monkeypatch.setattr(launch, "DOUBT_FAULTS", 3)
     with project.run(bad(32, ILLEGAL_ADDRESS), isolated=True) as run:
         result = run.judge(lambda: scale(sixteen()))
         assert not run.gpu.lost

@@ -46,7 +46,7 @@ from kerntune.gate.report import (
     storable,
     write_run,
 )
-from kerntune.gate.reporting.table import table, table_lines
+from kerntune.gate.reporting.failure import table, table_lines
 
 ADD = LaunchReport("add", Config({"BLOCK": 1024}, num_warps=8), (4, 1, 1), 32, 0, 2048)
 SPILLING = LaunchReport("mul", None, (4, 1, 1), 255, 48, None)

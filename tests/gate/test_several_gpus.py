@@ -18,7 +18,7 @@ from kerntune.base.locks import LockBusy, TwoSidedLock, open_lock_file
 from kerntune.base.policy import Verdict
 from kerntune.errors import CaptureError, MeasurementError
 from kerntune.gate import session as gate_session
-from kerntune.gate.reporting.table import table
+from kerntune.gate.reporting.failure import table
 from kerntune.gpu import device_lock
 from kerntune.gpu.device_lock import lock_file
 from kerntune.gpu.script import Rule, Script

@@ -17,7 +17,7 @@ from kerntune.base.recording import Binary, Launch, Param, Scratch, TensorMap
 from kerntune.errors import GridError, UsageError
 from kerntune.gpu.c_launcher import CKernel, c_names, header, source
 from kerntune.grids import FixedGrid, Grid, Grid1D, Grid2DWithYZOverflow
-from kerntune.grids.traced import grid_of_text, traced
+from kerntune.grids.grid import grid_of_text, traced
 
 INCLUDES = Path(triton.__file__).parent / "backends" / "nvidia" / "include"
 

@@ -12,7 +12,7 @@ import triton
 from kerntune.errors import GridError
 from kerntune.grids import FixedGrid
 from kerntune.grids.expr import Const, Name, add, ceil_div, maximum, minimum, mul
-from kerntune.grids.traced import grid_of_text, traced
+from kerntune.grids.grid import grid_of_text, traced
 
 N, M, BLOCK = Name("n"), Name("m"), Name("BLOCK")
 

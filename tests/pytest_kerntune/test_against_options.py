@@ -55,7 +55,7 @@ from kerntune.base.policy import Verdict
 @pytest.fixture(autouse=True)
 def seen(request, autotune):
     yield
-    print("CASES", autotune._policy.cases)
+    print("CASES", autotune.marker.over(autotune._defaults).cases)
 
 @pytest.mark.parametrize("n", range(7))
 @pytest.mark.autotune

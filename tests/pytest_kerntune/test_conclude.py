@@ -14,7 +14,7 @@ from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.policy import Outcome, Policy, Verdict
 from kerntune.errors import KerntuneError, UsageError
 from pytest_kerntune import conclude as ends
-from pytest_kerntune import refusals, session
+from pytest_kerntune import marker, session
 from pytest_kerntune.conclude import (
     DeviceLoss,
     after_error,
@@ -30,7 +30,7 @@ from pytest_kerntune.conclude import (
 )
 from pytest_kerntune.fixture import UPHELD, Record
 from pytest_kerntune.marker import HEADLINE
-from pytest_kerntune.run_files import Series
+from pytest_kerntune.run_end import Series
 from pytest_kerntune.session import Gate
 
 NODE = "t.py::test_a"
@@ -418,19 +418,19 @@ def test_a_benchmark_that_calls_again_and_again_is_refused() -> None:
     """Wherever in the stack its loop is; not one that is disabled, which calls once."""
     inside: dict[str, Any] = {"__name__": "pytest_benchmark.fixture"}
     exec("def loop(self, work): return work()\ndef other(work): return work()", inside)
-    refused = lambda: inside["other"](refusals.refuse_inside)  # noqa: E731
+    refused = lambda: inside["other"](marker.refuse_inside)  # noqa: E731
     with pytest.raises(UsageError, match=r"autotune is called by benchmark\(\), again and again"):
         inside["loop"](SimpleNamespace(disabled=False), refused)
     inside["loop"](SimpleNamespace(disabled=True), refused)
     inside["loop"](SimpleNamespace(), refused)
-    refusals.refuse_inside()
+    marker.refuse_inside()
 
 
 def test_a_benchmark_is_told_to_call_once() -> None:
     fixture = SimpleNamespace(disabled=False)
-    refusals.run_once(fixture)
+    marker.run_once(fixture)
     assert fixture.disabled is True
-    refusals.run_once(other := SimpleNamespace())
+    marker.run_once(other := SimpleNamespace())
     assert vars(other) == {}
 
 

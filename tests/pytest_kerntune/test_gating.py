@@ -44,7 +44,7 @@ pytestmark = pytest.mark.autotune(static={"registers": 0.2, "tma": "fail"})
 
 @pytest.mark.autotune(static={"tma": "off"})
 def test_a(autotune):
-    static = autotune._policy.static
+    static = autotune.marker.over(autotune._defaults).static
     assert static.rule("registers").threshold == 0.2
     assert static.rule("fp64").severity == "warn"
     assert static.rule("tma").severity == "off"

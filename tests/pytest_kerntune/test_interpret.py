@@ -558,7 +558,7 @@ def test_a_benchmark_of_an_interpreted_test_calls_once(
     monkeypatch: pytest.MonkeyPatch, name: str, marked: Any, once: bool
 ) -> None:
     told: list[object] = []
-    monkeypatch.setattr(interpret.refusals, "run_once", told.append)
+    monkeypatch.setattr(interpret.marker, "run_once", told.append)
     hook = numerics().pytest_fixture_setup(SimpleNamespace(argname=name), SimpleNamespace(node=Item(marked)))
     assert through(hook, "fixture") == "fixture"
     assert told == (["fixture"] if once else [])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kerntune.base import orphans
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.errors import KerntuneError, UsageError
@@ -67,7 +68,7 @@ class Process:
         self.calls: list[Any] = []
         self.done = SimpleNamespace(returncode=code, stdout=out, stderr=err)
         monkeypatch.setattr(subprocess, "run", self.run)
-        monkeypatch.setattr(other_runs, "bound_command", lambda command: command)
+        monkeypatch.setattr(orphans, "bound_command", lambda command: command)
         monkeypatch.setattr(other_runs.git, "worktree_environment", lambda root, top: {"ROOT": str(root)})
 
     def run(self, command: list[str], **words: Any) -> Any:
@@ -250,6 +251,7 @@ def test_a_run_that_does_not_say_why_it_failed_is_an_error(
     own = {name: words[name] for name in words if name != "env"}
     assert own == {
         "cwd": tmp_path, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "check": False,
+        "errors": "replace",
     }  # fmt: skip
     assert not {"PYTEST_XDIST_WORKER", "PYTEST_CURRENT_TEST"} & words["env"].keys()
     assert words["env"]["PYTHONPATH"] == f"{Path(other_runs.__file__).parents[1]}:/mine"

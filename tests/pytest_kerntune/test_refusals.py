@@ -12,9 +12,9 @@ import pytest
 import triton
 
 from kerntune.errors import UsageError
-from pytest_kerntune import refusals
-from pytest_kerntune.marker import ASKED
-from pytest_kerntune.refusals import (
+from pytest_kerntune import marker
+from pytest_kerntune.marker import (
+    ASKED,
     FORKED,
     meant,
     never_called,
@@ -42,7 +42,7 @@ def test_tests_that_would_run_in_a_fork(
         config=SimpleNamespace(option=options),
         get_closest_marker=lambda name: marked or None,
     )
-    monkeypatch.setattr(refusals, "concerns", lambda item: ours)
+    monkeypatch.setattr(marker, "concerns", lambda item: ours)
     assert why_not_forked(item) == (f"t.py::test_a: {how}: {FORKED}" if how else "")
 
 

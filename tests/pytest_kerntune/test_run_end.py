@@ -15,7 +15,7 @@ from kerntune.base.policy import Outcome, Verdict
 from kerntune.errors import HistoryError, KerntuneError
 from kerntune.gate.history import places
 from kerntune.gate.reporting import summaries
-from pytest_kerntune import run_end, run_files
+from pytest_kerntune import run_end
 from pytest_kerntune.payload import Payload, attach
 from pytest_kerntune.run_end import RunEnd
 
@@ -221,7 +221,7 @@ def test_what_fails_a_run_whatever_its_verdicts() -> None:
 
 def test_a_run_without_errors_keeps_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     handed: list[Any] = []
-    monkeypatch.setattr(run_files, "hand_over", lambda config, collected: handed.append(collected))
+    monkeypatch.setattr(run_end, "hand_over", lambda config, collected: handed.append(collected))
     for settings, given in ((options(), True), (options(export=Path("/base")), False)):
         end, run = end_of(Engine(), settings=settings), session()
         assert finished(end, run) == []
@@ -285,15 +285,13 @@ def test_what_other_targets_say_joins_and_fails_the_run() -> None:
 def test_the_report_is_made_once_for_all_that_a_run_writes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     wrote: list[Any] = []
     made: list[Any] = []
-    monkeypatch.setattr(run_files, "run_report", lambda *words: made.append(words) or "report")
+    monkeypatch.setattr(run_end, "run_report", lambda *words: made.append(words) or "report")
     monkeypatch.setattr(places, "origin_of", lambda root, environ: f"origin of {root}")
     monkeypatch.setattr(run_end, "write_run", lambda path, report: wrote.append((path, report)))
     monkeypatch.setattr(
-        run_files, "write_html", lambda path, report, options: wrote.append((path, report)) or "no curves"
+        run_end, "write_html", lambda path, report, options: wrote.append((path, report)) or "no curves"
     )
-    monkeypatch.setattr(
-        run_files, "annotated", lambda report, root, locations, environ: [f"::error::{root} {locations}"]
-    )
+    monkeypatch.setattr(run_end, "annotated", lambda report, root, locations, environ: [f"::error::{root} {locations}"])
     monkeypatch.setattr(summaries, "append_summary", lambda path, reports: wrote.append((path, *reports)))
     paths = {name: tmp_path / name for name in ("json", "html", "summary")}
     end = end_of(Engine(stale("t.py::x")), settings=options(**paths))
@@ -336,7 +334,7 @@ def test_a_run_is_added_to_its_history(monkeypatch: pytest.MonkeyPatch, added: A
     monkeypatch.setattr(places, "place_of", lambda text, root: f"{text} of {root}")
     monkeypatch.setattr(places, "history_run", lambda report: f"history of {report}")
     monkeypatch.setattr(places, "add_run", add)
-    monkeypatch.setattr(run_files, "run_report", lambda *words: "a report")
+    monkeypatch.setattr(run_end, "run_report", lambda *words: "a report")
     end = end_of(Engine(), settings=options(history="git:x"))
     assert finished(end, session()) == []
     assert end.notes == notes

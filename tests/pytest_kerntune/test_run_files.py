@@ -17,7 +17,7 @@ from kerntune.errors import HistoryError
 from kerntune.gate.history import index, places, summary
 from kerntune.gate.report import Origin, RunReport
 from kerntune.gate.reporting import page, summaries
-from pytest_kerntune import run_files
+from pytest_kerntune import run_end
 from pytest_kerntune.payload import Collected, Payload
 
 NODE = "tests/t.py::TestB::test_a[4096-x]"
@@ -48,7 +48,7 @@ def test_a_case_as_a_benchmark() -> None:
                    shares=(LaunchShare(0, "add_kernel", 900.0, 0.9),))  # fmt: skip
     untimed = result(call="compiled")
     brief = result(call="backward", current_ns=5.0)
-    found = run_files.benchmarks(collected(timed, untimed, brief, params={"n": "4096"}, group="sums"))
+    found = run_end.benchmarks(collected(timed, untimed, brief, params={"n": "4096"}, group="sums"))
     assert [b.fullname for b in found] == [NODE, f"{NODE}::backward"]
     first, second = found
     config = LAUNCHES[0].config
@@ -76,7 +76,7 @@ def test_a_case_as_a_benchmark() -> None:
 def test_the_name_of_a_series(nodeid: str, call: str, benchmarked: bool, name: str, full: str) -> None:
     """A test with a benchmark of its own has that under its name: its kernels have their call's."""
     one = result(nodeid, call)
-    series = run_files._series(one, collected(one, benchmarked=benchmarked))
+    series = run_end._series(one, collected(one, benchmarked=benchmarked))
     assert (series.name, series.fullname, series.param, series.params, series.group) == (name, full, None, None, None)
 
 
@@ -93,31 +93,29 @@ def test_benchmarks_are_handed_over_where_they_are_kept(options: dict[str, Any],
     pytest.importorskip("pytest_benchmark")
     session = SimpleNamespace(benchmarks=[])
     plugins = SimpleNamespace(get_plugin={"pytest-benchmark": session}.get)
-    run_files.hand_over(
-        SimpleNamespace(pluginmanager=plugins, getoption=options.get), collected(result(current_ns=5.0))
-    )  # type: ignore[arg-type]
+    run_end.hand_over(SimpleNamespace(pluginmanager=plugins, getoption=options.get), collected(result(current_ns=5.0)))  # type: ignore[arg-type]
     assert len(session.benchmarks) == added
     without: Any = SimpleNamespace(pluginmanager=SimpleNamespace(get_plugin=lambda name: None), getoption=pytest.fail)
-    run_files.hand_over(without, collected(result(current_ns=5.0)))
+    run_end.hand_over(without, collected(result(current_ns=5.0)))
 
 
 def test_everything_about_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_files, "now", lambda: "2026-01-02T03:04:05+00:00")
+    monkeypatch.setattr(run_end, "now", lambda: "2026-01-02T03:04:05+00:00")
     results = (result(), result(verdict=Verdict.REGRESSED), result(verdict=Verdict.STALE))
     found = collected(*results[:2], static_only="reads values", baselines={"b": msgspec.Raw(b"1")})
-    made = run_files.run_report(found, results, ("header",), {"x": "no"}, pytest.ExitCode.TESTS_FAILED, Origin())
+    made = run_end.run_report(found, results, ("header",), {"x": "no"}, pytest.ExitCode.TESTS_FAILED, Origin())
     assert made == RunReport(
         results=results, header=("header",), counts=made.counts, static_only={NODE: "reads values"},
-        failed={"x": "no"}, exit_status=1, created="2026-01-02T03:04:05+00:00", versions=run_files.versions(),
+        failed={"x": "no"}, exit_status=1, created="2026-01-02T03:04:05+00:00", versions=run_end.versions(),
         baselines={"b": msgspec.Raw(b"1")}, origin=Origin(),
     )  # fmt: skip
     assert {name: n for name, n in made.counts.items() if n} == {"PASS": 1, "REGRESSED": 1, "STALE": 1}
     assert made.unchecked is msgspec.UNSET
-    assert list(run_files.versions()) == ["kerntune", "pytest", "python", "platform"]
+    assert list(run_end.versions()) == ["kerntune", "pytest", "python", "platform"]
 
 
 def test_the_time_is_utc() -> None:
-    then, text = datetime.now(timezone.utc), run_files.now()
+    then, text = datetime.now(timezone.utc), run_end.now()
     assert abs((datetime.fromisoformat(text) - then).total_seconds()) < 60
     assert (text[-6:], len(text)) == ("+00:00", 25)
 
@@ -139,7 +137,7 @@ def test_a_report_has_the_curves_of_its_history(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(page, "write_page", lambda *words: wrote.append(words))
     options: Any = SimpleNamespace(history=history, root="root", cache_dir=tmp_path)
     report: Any = "report"
-    problem = run_files.write_html(Path("r.html"), report, options)
+    problem = run_end.write_html(Path("r.html"), report, options)
     curves = [f"curves of {('here of root', tmp_path / 'history')}"] if history == "here" else []
     assert problem == ("r.html: holds no history: no network" if history == "away" else "")
     assert wrote == [(Path("r.html"), ["report"], curves, "script")]
@@ -161,5 +159,5 @@ def test_annotations_name_files_as_the_checkout_does(
     monkeypatch.setattr(summaries, "annotation_lines", lambda results, place_of: [place_of(n) for n in named])
     named = ["t.py::a", "t.py::b", "far.py::c"]
     locations = {"t.py::a": ("t.py", 7, "a"), "t.py::b": ("t.py", None, "b")}
-    found: Any = run_files.annotated(RunReport(()), Path("/work/sub"), locations, environ)
+    found: Any = run_end.annotated(RunReport(()), Path("/work/sub"), locations, environ)
     assert found == (places or [])

@@ -18,7 +18,7 @@ from kerntune.base.policy import Outcome, Policy, Update, Verdict
 from kerntune.errors import KerntuneError
 from kerntune.gate import api
 from kerntune.kernels import compat
-from pytest_kerntune import refusals, session
+from pytest_kerntune import marker, session
 from pytest_kerntune.conclude import FOUND_GPU, NO_GPU_LEFT
 from pytest_kerntune.concurrency import CROWDED, TurnTaking
 from pytest_kerntune.fixture import GatedAutotune, Record
@@ -548,7 +548,7 @@ def test_a_benchmark_without_a_gpu_calls_once(
     monkeypatch: pytest.MonkeyPatch, name: str, static: bool, marked: bool, once: bool
 ) -> None:
     told: list[object] = []
-    monkeypatch.setattr(refusals, "run_once", told.append)
+    monkeypatch.setattr(marker, "run_once", told.append)
     gate: Any = gate_of(Engine(static))
     hook = gate.pytest_fixture_setup(SimpleNamespace(argname=name), SimpleNamespace(node=Item(marked)))
     assert through(hook, "fixture") == "fixture"

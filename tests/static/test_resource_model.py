@@ -197,7 +197,6 @@ def test_a_wave_that_is_nearly_empty_is_foreseen(softmax: Compiled) -> None:
     predictions.add(0, softmax, (slots + 1, 1, 1))
     predictions.add(1, softmax, (slots, 1, 1))
     assert predictions.cost(1) < predictions.cost(0)
-    assert (predictions.rank(1), predictions.rank(0)) == (1, 2)
 
 
 def test_an_empty_grid_costs_something_finite(softmax: Compiled) -> None:
@@ -212,7 +211,7 @@ def test_an_empty_grid_costs_something_finite(softmax: Compiled) -> None:
 def test_nothing_is_foreseen_for_devices_that_are_not_known(softmax: Compiled, spec: DeviceSpec) -> None:
     predictions = Predictions(spec)
     predictions.add(0, softmax, GRID)
-    assert (predictions.cost(0), predictions.rank(0), predictions.figures) == (math.inf, None, {})
+    assert (predictions.cost(0), predictions.figures) == (math.inf, {})
 
 
 @given(st.integers(0, 4000))
@@ -223,15 +222,6 @@ def test_a_damaged_binary_is_not_fatal(cut: int) -> None:
         assembler="", options={}, constexprs={}, num_warps=4,
     )  # fmt: skip
     assert figures_of(Compiled(binary, data, "", "no PTX at all", NOTHING, {}, {}), GRID, H100) is None
-
-
-@given(st.lists(st.floats(0, 1e9) | st.just(math.inf), min_size=1, max_size=20))
-def test_ranks_are_places_in_the_order_of_costs(costs: list[float]) -> None:
-    predictions = Predictions(H100)
-    predictions.figures = {i: Figures(c, 0, 1.0) for i, c in enumerate(costs)}
-    ranks = [predictions.rank(i) for i in range(len(costs))]
-    assert ranks == [1 + sorted(costs).index(c) for c in costs]
-    assert predictions.rank(len(costs)) is None
 
 
 # the candidates that are left out by static figures, and that one is always left

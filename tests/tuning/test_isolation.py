@@ -22,9 +22,9 @@ from fake_runs import block, captured, configs, scale, scale_kernel, script, tun
 
 import kerntune
 from kerntune.base.failed_candidates import is_fault
-from kerntune.capture import site
+from kerntune.capture import launch
+from kerntune.capture.launch import spread
 from kerntune.capture.recorder import record
-from kerntune.capture.site import spread
 from kerntune.compiling.worker_process import FROM_OUTSIDE
 from kerntune.errors import MeasurementError, TuningError, UsageError
 from kerntune.gpu.program import Loader
@@ -213,8 +213,8 @@ def many_kernel(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr, NUMBER: tl.constex
 @pytest.fixture
 def few_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     """A third of the limits that :mod:`tests.capture.test_fault_limits` holds."""
-    monkeypatch.setattr(site, "DOUBT_FAULTS", 4)
-    monkeypatch.setattr(site, "MORE_FAULTS", 8)
+    monkeypatch.setattr(launch, "DOUBT_FAULTS", 4)
+    monkeypatch.setattr(launch, "MORE_FAULTS", 8)
 
 
 def race_many(

@@ -9,10 +9,9 @@ import pytest
 from fake_runs import block, script
 
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.timing.worker.first_launch_process import FirstLaunchProcess
 from kerntune.tuning import isolation as isolation_module
 from kerntune.tuning import isolation as kept_module
-from kerntune.tuning.isolation import KEPT_ISOLATION, Isolate, KeptIsolation
+from kerntune.tuning.isolation import KEPT_ISOLATION, FirstLaunchProcess, Isolate, KeptIsolation
 from kerntune.tuning.many.job_run import JobEnd, JobRequest, outcome_for
 from kerntune.tuning.many.tune_many import tuning_job
 from tuning.many import kernels

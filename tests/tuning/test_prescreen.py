@@ -86,7 +86,7 @@ def test_no_order_changes_the_winner(
         plain = raced(shared, *times, seed=seed, together=False)
     assert ordered.winner == plain.winner
     assert set(ordered.times_ns) == set(plain.times_ns)
-    assert (plain.predicted_rank, plain.left_out, ordered.left_out) == (None, {}, {})
+    assert (plain.left_out, ordered.left_out) == ({}, {})
 
 
 def test_looks_are_taken_in_the_order_of_costs(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,11 +116,6 @@ def test_what_is_compiled_meanwhile_is_ready(backend: FakeBackend) -> None:
     assert not pool.ready()
 
 
-def test_the_winners_place_by_prediction_is_told(backend: FakeBackend) -> None:
-    with foreseen(costing(5, 4, 3, 2, 1)):
-        assert raced(backend, 50.0, 40.0, 10.0, 40.0, 50.0).predicted_rank == 3
-
-
 def test_hopeless_ones_cost_one_execution_if_a_good_one_came_first(backend: FakeBackend) -> None:
     times = (90e6, 80e6, 70e6, 60e6, 10_000.0)
     with foreseen(costing(*times)):
@@ -141,14 +136,13 @@ def test_where_nothing_can_be_foreseen_candidates_are_tuned_as_they_come(
 
     monkeypatch.setattr(resource_model, "quick_candidate", fails)
     found = raced(backend, 30.0, 20.0, 10.0, 20.0, 30.0, prune=prune)
-    assert (found.winner, found.predicted_rank, found.failures, found.left_out) == (2, None, (), {})
+    assert (found.winner, found.failures, found.left_out) == (2, (), {})
 
 
 def test_real_kernels_have_figures(backend: FakeBackend) -> None:
     """A wave of fewer blocks than multiprocessors: the smallest blocks fill most of them."""
     found = raced(backend, *TIMES)
     assert found.winner == 0
-    assert found.predicted_rank == 1
 
 
 # candidates that are left out

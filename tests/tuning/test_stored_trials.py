@@ -343,14 +343,6 @@ def test_another_driver_is_another_time(backend: FakeBackend, folder: Path) -> N
     again = Run(backend, folder, *RULES, driver="580")
     assert again.timed == set(BLOCKS)
     assert again.found.remembered == frozenset()
-    site, probe = probe_of(again)
-    assert again.trials is not None
-    assert again.trials.at(site).why_missed(1, probe) == []
-    later = Run(backend, folder, *RULES, driver="590")
-    assert later.trials is not None
-    newer = msgspec.structs.replace(later.gpu.environment(), driver="600")
-    later.gpu.environment = lambda: newer  # type: ignore[method-assign]
-    assert later.trials.at(site).why_missed(1, probe) == ["environment driver: 590 -> 600"]
 
 
 def test_times_of_a_throttled_device_are_not_taken_for_others(backend: FakeBackend, folder: Path) -> None:

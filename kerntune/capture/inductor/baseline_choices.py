@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from kerntune.base.config import COMPILE_FIELDS, Config
-from kerntune.capture.site import config_of
+from kerntune.capture.launch import config_of
 from kerntune.errors import ConfigError
 from kerntune.kernels.compat import inductor_parts
-from kerntune.kernels.compat.inductor_settings import without_graph_caches
+from kerntune.kernels.compat.torch_compiler import without_graph_caches
 from kerntune.kernels.source import (
     GeneratedKernel,
     generated,

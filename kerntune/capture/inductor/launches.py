@@ -25,16 +25,14 @@ from kerntune.base.config import Config
 from kerntune.base.device import Target
 from kerntune.base.grid_check import check_grid
 from kerntune.capture.inductor.baseline_choices import InductorChoices
-from kerntune.capture.inductor.compiled_calls import CompiledCalls
-from kerntune.capture.inductor.users_lines import lines_before, shown, write_lines
-from kerntune.capture.launch import Pending, Probe
-from kerntune.capture.site import Candidate, Site, config_of
+from kerntune.capture.inductor.compiled_calls import CompiledCalls, lines_before, shown, write_lines
+from kerntune.capture.launch import Candidate, Pending, Probe, Site, config_of
 from kerntune.compiling.compiler import Compiler
 from kerntune.errors import CompileError, TrialError
 from kerntune.gpu.base import Backend
 from kerntune.kernels import compat
 from kerntune.kernels.compat import inductor_parts
-from kerntune.kernels.compat.untraced_frames import leaving_out_own
+from kerntune.kernels.compat.torch_compiler import leaving_out_own
 from kerntune.kernels.source import (
     GeneratedFrom,
     GeneratedKernel,

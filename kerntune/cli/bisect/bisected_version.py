@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,13 +13,10 @@ from pathlib import Path
 
 import platformdirs
 
-from kerntune.base.orphans import bound_command
+from kerntune.base.orphans import LAST_LINES, run_to_end
 from kerntune.errors import UsageError
 from kerntune.gate import git
 from kerntune.gate.git import git_output
-
-SHOWN_LINES = 15
-"""Last lines of a command that failed, in its reason."""
 
 
 class NotBuilt(Exception):
@@ -129,11 +125,9 @@ class BisectedProject:
         if not self.setup:
             return
         shell = ["/bin/sh", "-c", self.setup]
-        done = subprocess.run(bound_command(shell), cwd=root, env=env, capture_output=True, text=True, errors="replace")
-        if done.returncode:
-            raise NotBuilt(
-                f"{version}: --setup ended with code {done.returncode}:\n{last_lines(done.stdout + done.stderr)}"
-            )
+        done = run_to_end(shell, root, env)
+        if done.code:
+            raise NotBuilt(f"{version}: --setup ended with code {done.code}:\n{done.last()}")
 
 
 def project_at(cwd: Path, tests: Sequence[str], setup: str, own_tests: bool, need_git: bool) -> BisectedProject:
@@ -217,10 +211,10 @@ def _installed(version: str, package: str) -> Path:
     wanted = f"{word}=={version}" + (".*" if version.count(".") < 2 else "")
     alone = ["--no-deps"] if word == "triton" else []
     command = [sys.executable, "-m", "pip", "install", "--quiet", *alone, "--target", str(aside), wanted]
-    done = subprocess.run(bound_command(command), capture_output=True, text=True, errors="replace")
-    if done.returncode:
+    done = run_to_end(command)
+    if done.code:
         shutil.rmtree(aside, ignore_errors=True)
-        raise UsageError(f"--{word} {version}: pip could not install it:\n{last_lines(done.stderr)}")
+        raise UsageError(f"--{word} {version}: pip could not install it:\n{done.last()}")
     if word != "triton":
         for part in [aside / "triton", *aside.glob("triton-*.dist-info")]:
             shutil.rmtree(part, ignore_errors=True)
@@ -237,4 +231,4 @@ def _shared_path(triton: TritonChoice, top: Path) -> tuple[str, ...]:
 
 def last_lines(text: str) -> str:
     """The end of a command's output."""
-    return "\n".join([line for line in text.splitlines() if line.strip()][-SHOWN_LINES:])
+    return "\n".join([line for line in text.splitlines() if line.strip()][-LAST_LINES:])

@@ -22,7 +22,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from kerntune.gpu.fake_cuda.modes import Handler, StandInFakeMode, Watch
 from kerntune.gpu.fake_cuda.patches import replace
-from kerntune.kernels.compat.untraced_frames import calls_users_code
+from kerntune.kernels.compat.torch_compiler import calls_users_code
 
 _HOOKS = "kerntune.hooks"
 _RETAINED = "kerntune.retained"

@@ -27,8 +27,12 @@ from kerntune.kernels.compat.inductor_parts import (
     why_gate_is_off,
     wraps_in_cpp,
 )
-from kerntune.kernels.compat.inductor_settings import forget_answers, interface_functions, only_code_generation
-from kerntune.kernels.compat.untraced_frames import leaving_out_own
+from kerntune.kernels.compat.torch_compiler import (
+    forget_answers,
+    interface_functions,
+    leaving_out_own,
+    only_code_generation,
+)
 
 
 class TimedChoices:

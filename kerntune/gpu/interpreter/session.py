@@ -1,14 +1,22 @@
-"""Runs tests' kernels in Triton's interpreter, process-wide, and undoes all changes afterwards."""
+"""Runs tests' kernels in Triton's interpreter, process-wide, and undoes all changes afterwards.
+
+Tensors that tests put on the GPU are real memory on the CPU, recorded as being on the GPU.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import math
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch._dynamo  # lists torch.cuda's functions when it is imported: before they are replaced
 from torch._library.triton import set_wrap_triton_enabled
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
@@ -23,7 +31,224 @@ from kerntune.gpu.fake_cuda.patches import replace
 from kerntune.gpu.fake_cuda.session import alone, run_eagerly
 from kerntune.gpu.interpreter.language import Language
 from kerntune.gpu.interpreter.launches import NEVER_ENDS_SECONDS, InterpretedLaunches
-from kerntune.gpu.interpreter.placement import CpuExecutionMode, GpuPlacementMode, GpuStorages
+
+LARGEST = 1 << 26
+"""The most elements that a tensor on the GPU may have: 256 MiB of float32. Kernels over more take too long anyway."""
+
+GPU = torch.device("cuda", 0)
+
+UNINITIALIZED = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
+
+
+class GpuStorages:
+    """The storages that are recorded as being on the GPU."""
+
+    def __init__(self) -> None:
+        self._there: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+        self.named = False
+        """Whether the test itself has given a device in the current call. torch's own code passes the device that its
+        inputs really are on."""
+
+    @contextlib.contextmanager
+    def naming(self, named: bool) -> Iterator[None]:
+        """Set :attr:`named` within the context."""
+        before, self.named = self.named, named
+        try:
+            yield
+        finally:
+            self.named = before
+
+    def any_on_gpu(self, *values: Any) -> bool:
+        """Whether one of the tensors in nested arguments is."""
+        return any(self.on_gpu(t) for t in tree_leaves(values) if isinstance(t, torch.Tensor))
+
+    def on_gpu(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is recorded as being on the GPU."""
+        with torch._C.DisableTorchFunction():
+            return tensor.layout is torch.strided and tensor.untyped_storage() in self._there
+
+    def put(self, tensor: torch.Tensor) -> None:
+        """Record a tensor, and all that share its storage, as being on the GPU."""
+        with torch._C.DisableTorchFunction():
+            if tensor.layout is torch.strided:
+                self._there[tensor.untyped_storage()] = True
+
+    def put_storage(self, storage: Any) -> None:
+        """Record a storage that no tensor has yet."""
+        self._there[storage] = True
+
+    def has_storage(self, storage: Any) -> bool:
+        """Whether a storage is recorded as being on the GPU."""
+        return storage in self._there
+
+    def put_new(self, outcome: Any, *inputs: Any) -> list[torch.Tensor]:
+        """Record the new tensors of an operator's result, not its arguments: ``here.copy_(there)`` returns ``here``."""
+        with torch._C.DisableTorchFunction():
+            given = {t.untyped_storage()._cdata for t in _strided(inputs)}
+            made = [t for t in _strided(outcome) if t.untyped_storage()._cdata not in given]
+        for tensor in made:
+            self.put(tensor)
+        return made
+
+
+def _strided(values: Any) -> list[torch.Tensor]:
+    return [t for t in tree_leaves(values) if isinstance(t, torch.Tensor) and t.layout is torch.strided]
+
+
+class CpuExecutionMode(TorchDispatchMode):  # type: ignore[misc]  # torch's types are skipped
+    """Runs operators for the GPU on the CPU, and records the device of their results.
+
+    ``implementation(func)`` is the Python code of a custom operator, if it has some: for a CPU tensor torch wouldn't
+    call code that is registered for CUDA only.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self, storages: GpuStorages, implementation: Callable[[Any], Callable[..., Any] | None]) -> None:
+        super().__init__()
+        self._storages = storages
+        self._implementation = implementation
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        code = self._implementation(func)
+        if code is not None:
+            return code(*args, **kwargs)
+        asked = kwargs.get("device")
+        there = asked is not None and torch.device(asked).type == "cuda"
+        if there:
+            kwargs["device"] = torch.device("cpu")
+        elif asked is None or not self._storages.named:
+            there = self._storages.any_on_gpu(args, kwargs)
+        kwargs.pop("pin_memory", None)
+        _refuse_large(func, args, kwargs)
+        outcome = func(*args, **kwargs)
+        if there:
+            for tensor in self._storages.put_new(outcome, args, kwargs):
+                if _name(func) in UNINITIALIZED:
+                    _fill_with_nan(tensor)
+        return outcome
+
+
+def _fill_with_nan(tensor: torch.Tensor) -> None:
+    """Fill uninitialized memory with NaN, which shows that a kernel reads it, or doesn't write all of it."""
+    if tensor.is_floating_point() and tensor.element_size() > 1:
+        tensor.fill_(float("nan"))
+    elif not tensor.is_complex() and tensor.dtype in _LARGEST_INTEGER:
+        tensor.fill_(_LARGEST_INTEGER[tensor.dtype])
+
+
+_LARGEST_INTEGER = {t: torch.iinfo(t).max for t in (torch.int16, torch.int32, torch.int64)}
+
+
+def _name(func: Any) -> str:
+    schema = getattr(func, "_schema", None)
+    return schema.name.removeprefix("aten::") if schema is not None else ""
+
+
+def _refuse_large(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise before the memory is allocated, if an argument of the operator is a size."""
+    sizes = args[0] if args and isinstance(args[0], (list, tuple)) else kwargs.get("size")
+    if not isinstance(sizes, (list, tuple)) or not all(isinstance(n, int) for n in sizes):
+        return
+    if math.prod(sizes) > LARGEST:
+        shape = " x ".join(map(str, sizes))
+        raise InterpreterLimit(
+            f"{_name(func)} of {shape} elements is too large for the interpreter (limit {LARGEST}); give smaller shapes"
+        )
+
+
+_FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray)
+
+
+class GpuPlacementMode(TorchFunctionMode):  # type: ignore[misc]  # torch's types are skipped
+    """A torch-function mode that reports recorded tensors as being on the GPU, and moves tensors by copies."""
+
+    def __init__(self, storages: GpuStorages) -> None:
+        super().__init__()
+        self._storages = storages
+        self._answers: dict[Any, Callable[..., Any]] = {
+            torch.Tensor.device.__get__: lambda t, *_: GPU if storages.on_gpu(t) else torch.device("cpu"),
+            torch.Tensor.is_cuda.__get__: lambda t, *_: storages.on_gpu(t),
+            torch.Tensor.is_cpu.__get__: lambda t, *_: not storages.on_gpu(t),
+            torch.Tensor.get_device: lambda t: 0 if storages.on_gpu(t) else -1,
+            torch.Tensor.cuda: lambda t, *args, **words: self._to(t, GPU),
+            torch.Tensor.cpu: lambda t, *args, **words: self._to(t, torch.device("cpu")),
+            torch.Tensor.to: self._to_any,
+            torch.Tensor.pin_memory: lambda t, *args, **words: t,
+            torch.Tensor.is_pinned: lambda t, *args, **words: False,
+            torch.Tensor.record_stream: lambda t, *args: None,
+            torch.Tensor.new_tensor: self._new_tensor,
+        }
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        answer = self._answers.get(func)
+        if answer is not None and isinstance(args[0], torch.Tensor):
+            return answer(*args, **kwargs)
+        if type(kwargs.get("device")) is int:
+            kwargs = {**kwargs, "device": torch.device("cuda", kwargs["device"])}
+        if func in _FROM_DATA and kwargs.get("device") is not None:
+            return self._from_data(func, args, kwargs)
+        named = kwargs.get("device") is not None
+        with self._storages.naming(named):
+            outcome = func(*args, **kwargs)
+        if not named and self._storages.any_on_gpu(args, kwargs):
+            self._storages.put_new(outcome, args, kwargs)  # tensors that torch has made in between too
+        return outcome
+
+    def _from_data(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+        """Tensors from data: torch would make them on the CPU and move them, which needs a driver."""
+        made: torch.Tensor = func(*args, **{**kwargs, "device": "cpu"})
+        if torch.device(kwargs["device"]).type != "cuda":
+            return made
+        if func is not torch.tensor:
+            return self._to(made, GPU)
+        self._storages.put(made)  # a leaf, if it requires gradients
+        return made
+
+    def _new_tensor(self, tensor: torch.Tensor, data: Any, **words: Any) -> torch.Tensor:
+        device = words.pop("device", None) or (GPU if self._storages.on_gpu(tensor) else torch.device("cpu"))
+        return self._from_data(torch.tensor, (data,), {"dtype": tensor.dtype, **words, "device": device})
+
+    def _to_any(self, tensor: torch.Tensor, *args: Any, copy: bool = False, **words: Any) -> torch.Tensor:
+        words = {k: v for k, v in words.items() if k != "non_blocking"}
+        other = args[0] if args else words.get("other")
+        if isinstance(other, torch.Tensor):
+            return self._to(tensor, GPU if self._storages.on_gpu(other) else torch.device("cpu"), other.dtype, copy)
+        named = [torch.device("cuda", a) if type(a) is int else a for a in args]
+        device, dtype, _, layout = torch._C._nn._parse_to(*_plain(named), **words)
+        here = GPU if self._storages.on_gpu(tensor) else torch.device("cpu")
+        return self._to(tensor, device or here, dtype, copy, layout)
+
+    def _to(
+        self,
+        tensor: torch.Tensor,
+        device: torch.device,
+        dtype: torch.dtype | None = None,
+        copy: bool = False,
+        layout: torch.memory_format | None = None,
+    ) -> torch.Tensor:
+        """The tensor itself if nothing changes; else a copy on that device, made by an operator that autograd
+        records."""
+        words = {} if layout is None else {"memory_format": layout}
+        if self._storages.on_gpu(tensor) == (device.type == "cuda"):
+            return tensor.to(dtype=dtype or tensor.dtype, copy=copy, **words)
+        with self._storages.naming(True):
+            return torch.ops.aten._to_copy(tensor, dtype=dtype or tensor.dtype, device=device, **words)
+
+
+def _plain(args: Sequence[Any]) -> Iterator[Any]:
+    """``_parse_to`` takes a device, a dtype and a flag; ``to`` also a second flag, for a copy."""
+    flags = 0
+    for arg in args:
+        flags += isinstance(arg, bool)
+        if not (isinstance(arg, bool) and flags > 1):
+            yield arg
 
 
 class Interpreter:

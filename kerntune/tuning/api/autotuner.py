@@ -17,15 +17,14 @@ from triton.runtime.autotuner import Autotuner as TritonAutotuner
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
 from kerntune.base.policy import StaticPrune, TuneMode
-from kerntune.capture.site import config_of, is_plain
+from kerntune.capture.launch import config_of, is_plain
 from kerntune.errors import ConfigError, UsageError
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch import LaunchOutcome, LaunchPath
 from kerntune.kernels.dispatch.codegen import Needs
 from kerntune.kernels.source import function_of
 from kerntune.search import ComboSearch, Descent, Search
-from kerntune.search.declared_descent import TRIALS, descent_limits, with_neighbour
-from kerntune.search.descent import RegisterScaling
+from kerntune.search.descent import TRIALS, RegisterScaling, descent_limits, with_neighbour
 from kerntune.tuning import context
 from kerntune.tuning.context import PlainPath, TunerEngine, find_engines_with
 from kerntune.tuning.deferred import LateConfigs

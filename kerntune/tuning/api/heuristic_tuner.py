@@ -22,7 +22,7 @@ from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
 from kerntune.base.policy import StaticPrune
 from kerntune.capture import LAUNCH_WORDS
-from kerntune.capture.site import config_of
+from kerntune.capture.launch import config_of
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import (
     CaptureError,
@@ -42,8 +42,7 @@ from kerntune.kernels.dispatch.codegen import Needs
 from kerntune.kernels.source import jit_of, text_of
 from kerntune.kernels.specialize import specialize
 from kerntune.search import ComboSearch, Descent, Search
-from kerntune.search.declared_descent import Proposed
-from kerntune.search.descent import RegisterScaling
+from kerntune.search.descent import Proposed, RegisterScaling
 from kerntune.static.resource_model import quick_candidate
 from kerntune.tuning import context
 from kerntune.tuning.api import autotuner

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from kerntune.tuning.cache.exchange import export_cache, export_devices, import_cache
 from kerntune.tuning.cache.keys import Winner, WinnerKey
-from kerntune.tuning.cache.trials import StoredTrial, TrialCache, TrialKey
-from kerntune.tuning.cache.winners import WinnerCache, add_shipped
+from kerntune.tuning.cache.winners import StoredTrial, TrialCache, TrialKey, WinnerCache, add_shipped
 
 __all__ = [
     "StoredTrial",

@@ -18,7 +18,7 @@ from kerntune.base import codec
 from kerntune.base.store_process import Contents, NamesRequest, ReadRequest
 from kerntune.base.url_files import check_packages, shown_url, without_password
 from kerntune.errors import CacheError
-from kerntune.tuning.cache import keys, trials
+from kerntune.tuning.cache import keys
 from kerntune.tuning.cache import winners as shipped
 from kerntune.tuning.cache.entries import MAX_ENTRY
 from kerntune.tuning.cache.keys import Winner
@@ -32,8 +32,7 @@ from kerntune.tuning.cache.shared_store import (
     winner_name,
 )
 from kerntune.tuning.cache.store_client import DirectClient, check_url
-from kerntune.tuning.cache.trials import StoredTrial, TrialCache
-from kerntune.tuning.cache.winners import WinnerCache
+from kerntune.tuning.cache.winners import TRIAL_SCHEMA, StoredTrial, TrialCache, WinnerCache
 
 SCHEMA = "kerntune.cache/1"
 
@@ -116,7 +115,7 @@ def _read_cache_file(file: Path) -> CacheFile:
         return CacheFile(SCHEMA, shipped.read_file(file).winners)
     found = codec.from_json(data, CacheFile, SCHEMA, where=str(file), error=CacheError, most_values=most)
     old = [w.schema for w in found.winners if w.schema != keys.SCHEMA]
-    old += [t.schema for t in found.trials if t.schema != trials.SCHEMA]
+    old += [t.schema for t in found.trials if t.schema != TRIAL_SCHEMA]
     if old:
         raise CacheError(f"{file}: holds entries of schema {old[0]!r}; export them anew with this kerntune")
     return found

@@ -73,24 +73,18 @@ SHORT = 12
 """Hex digits of a hash that a person can compare."""
 
 
-def why_missed(
-    noun: str,
-    key: msgspec.Struct,
-    environment: Environment | None,
-    stored: Iterable[tuple[msgspec.Struct, Environment]],
-    folder: Path,
-) -> list[str]:
-    """Lines ``field: stored -> asked`` against the entry of the same kernel with the fewest differences.
+def why_missed(key: WinnerKey, environment: Environment | None, stored: Iterable[Winner], folder: Path) -> list[str]:
+    """Lines ``field: stored -> asked`` against the winner of the same kernel with the fewest differences.
 
-    Empty if an entry is the same in everything. ``noun`` is what the entries are.
+    Empty if one is the same in everything.
     """
-    kernel = getattr(key, "kernel", "")
-    explained = (_lines(k, key) + _environment(e, environment) for k, e in stored if getattr(k, "kernel", "") == kernel)
+    mine = (winner for winner in stored if winner.key.kernel == key.kernel)
+    explained = (_lines(w.key, key) + _environment(w.environment, environment) for w in mine)
     nearest = min(explained, key=len, default=None)
-    return [f"no {noun} of kernel {kernel} is stored in {folder}"] if nearest is None else nearest
+    return [f"no winner of kernel {key.kernel} is stored in {folder}"] if nearest is None else nearest
 
 
-def _lines(stored: msgspec.Struct, asked: msgspec.Struct) -> list[str]:
+def _lines(stored: WinnerKey, asked: WinnerKey) -> list[str]:
     out = []
     for name in asked.__struct_fields__:
         before, after = getattr(stored, name), getattr(asked, name)
@@ -104,8 +98,6 @@ def _field(name: str, before: Any, after: Any) -> list[str]:
         return [
             f"source: {before[:SHORT]} -> {after[:SHORT]} (the kernel, a function that it calls, or a constant changed)"
         ]
-    if name == "specialization":
-        return [f"specialization: {before[:SHORT]} -> {after[:SHORT]} (types, alignment, options or grid changed)"]
     if name == "arguments":
         return _parts(before.split("; "), after.split("; "))
     if name == "configs":

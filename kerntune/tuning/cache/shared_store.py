@@ -31,12 +31,11 @@ from kerntune.base.store_process import (
 )
 from kerntune.base.url_files import READ_ONLY, shown_url
 from kerntune.errors import CacheError, StoreError
-from kerntune.tuning.cache import keys, trials
+from kerntune.tuning.cache import keys
 from kerntune.tuning.cache.entries import MAX_ENTRY, RefusedFiles, default_folder
 from kerntune.tuning.cache.keys import Question, Winner, WinnerKey
 from kerntune.tuning.cache.store_client import DirectClient, StoreClient, store_url
-from kerntune.tuning.cache.trials import StoredTrial, TrialKey
-from kerntune.tuning.cache.winners import WinnerCache, file_name
+from kerntune.tuning.cache.winners import TRIAL_SCHEMA, StoredTrial, TrialKey, WinnerCache, file_name
 
 LAST_GENERATION = 8
 """A key's winner has a file of its own for each time it was found unfinished or refused, this many at most."""
@@ -209,7 +208,7 @@ class SharedStore:
         asked = key.digest() if key is not None else name.split("/")[-2]
 
         def check(found: TrialsFile) -> None:
-            if any(t.key.digest() != asked or t.schema != trials.SCHEMA for t in found.trials):
+            if any(t.key.digest() != asked or t.schema != TRIAL_SCHEMA for t in found.trials):
                 raise CacheError(f"{self._shown(name)}: has trials of another question than its name says")
 
         found = self._usable(name, data, TrialsFile, TRIALS_SCHEMA, check)

@@ -1,14 +1,17 @@
-"""Has winners of earlier runs on disk, and those that packages ship: what was tuned once is not tuned again.
+"""Winners and single trials of earlier runs on disk: what was tuned once is not tuned again.
 
-A package ships one file for each kind of device, which is only read. ``kerntune cache export --per-device`` makes such
-files. A package calls ``kerntune.tuning.cache.add_shipped(Path(__file__).parent / "winners")``. ``KERNTUNE_WINNERS``
-names more folders, separated as in ``PATH``. A file that other users can write to is ignored, and so is one in a folder
-where they can replace it; both are reported.
+A trial is one entry per config: one config more costs one trial, and failures are remembered. A package ships winners
+in one file for each kind of device, which is only read. ``kerntune cache export --per-device`` makes such files. A
+package calls ``kerntune.tuning.cache.add_shipped(Path(__file__).parent / "winners")``. ``KERNTUNE_WINNERS`` names more
+folders, separated as in ``PATH``. A file that other users can write to is ignored, and so is one in a folder where they
+can replace it; both are reported.
 """
 
 from __future__ import annotations
 
+import contextlib
 import grp
+import hashlib
 import os
 import pwd
 import re
@@ -22,8 +25,9 @@ from kerntune.base import codec
 from kerntune.base.config import Config
 from kerntune.base.device import Environment
 from kerntune.errors import CacheError, StoreError
+from kerntune.timing.timers import TimingProtocol
 from kerntune.tuning.cache.entries import Entries, default_folder
-from kerntune.tuning.cache.keys import SCHEMA, Winner, WinnerKey, why_missed
+from kerntune.tuning.cache.keys import SCHEMA, Nanoseconds, Question, Winner, WinnerKey, why_missed
 
 
 class WinnerCache:
@@ -101,8 +105,7 @@ class WinnerCache:
 
         Reads every winner: for explanations, not for the way to a launch.
         """
-        stored = ((w.key, w.environment) for w in self._entries.all())
-        return why_missed("winner", key, environment, stored, self.folder)
+        return why_missed(key, environment, self._entries.all(), self.folder)
 
     def own(self, key: WinnerKey) -> Winner | None:
         """The folder's winner, without shipped ones."""
@@ -235,3 +238,94 @@ def write_file(folder: Path, winners: Sequence[Winner]) -> Path:
     found = DeviceWinners(SHIPPED_SCHEMA, key.target, key.device, ordered)
     codec.write_atomic(path, codec.to_json(found), error=CacheError)
     return path
+
+
+TRIAL_SCHEMA = "kerntune.trial/1"
+
+
+class TrialKey(Question, frozen=True, forbid_unknown_fields=True):
+    """What a trial's time depends on beside its config and environment.
+
+    Its ``arguments`` are exact; ``protocol`` says how times are taken.
+    """
+
+    protocol: str
+
+
+class StoredTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What trying one config gave: times in nanoseconds, or a failure's reason.
+
+    ``specialization`` hashes what the config was compiled for (types, alignment, constants, options) and its grid;
+    ``estimate_ns`` is the first look's; ``time_ns`` the median in turn with others under ``timing``, None for what was
+    dropped before; ``code`` the identity of the binary with its arguments, empty if it has none.
+    """
+
+    schema: str
+    key: TrialKey
+    config: Config
+    specialization: str
+    environment: Environment
+    estimate_ns: Nanoseconds | None = None
+    time_ns: Nanoseconds | None = None
+    timing: TimingProtocol | None = None
+    failure: str = ""
+    code: str = ""
+    grid: tuple[int, int, int] = (1, 1, 1)
+
+    def name(self) -> str:
+        """The entry's name among those of its key."""
+        return trial_name(self.config, self.specialization)
+
+
+def trial_name(config: Config, specialization: str) -> str:
+    """32 hex digits over what tells trials of one key apart."""
+    return hashlib.sha256(f"{config.key()}\0{specialization}".encode()).hexdigest()[:32]
+
+
+class TrialCache:
+    """A folder per question with a file per config: writers of different configs never meet."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or default_folder()
+        self._entries = Entries(self.folder, "trials", StoredTrial, TRIAL_SCHEMA)
+
+    @property
+    def damaged(self) -> list[str]:
+        """What was found damaged so far, a line each."""
+        return self._entries.damaged
+
+    def tell(self, why: str) -> None:
+        """Add a line to ``damaged``, once."""
+        self._entries.tell(why)
+
+    def of(self, key: TrialKey) -> list[StoredTrial]:
+        """All trials of one question, whatever their environment."""
+        digest = key.digest()
+        return [t for t in self._entries.within(digest[:2], digest) if t.key.digest() == digest]
+
+    def add(self, trial: StoredTrial) -> None:
+        """Store a trial in the place of an earlier one of the same config. :class:`CacheError` if it can't be."""
+        self._entries.write(self._path(trial), trial)
+
+    def remove(self, key: TrialKey, config: Config, specialization: str) -> None:
+        """Remove a trial, if there is one. A folder that can't be written keeps it."""
+        digest = key.digest()
+        with contextlib.suppress(OSError):
+            self._entries.path(digest[:2], digest, trial_name(config, specialization)).unlink()
+
+    def holds(self, trial: StoredTrial) -> bool:
+        """Whether there is an entry for the trial's key, config and specialization."""
+        found = self._entries.read(self._path(trial))
+        return found is not None and found.key == trial.key
+
+    def entries(self) -> list[StoredTrial]:
+        """All trials that can be read."""
+        return list(self._entries.all())
+
+    def clear(self) -> int:
+        """Remove all trials; how many there were."""
+        return self._entries.clear()
+
+    def _path(self, trial: StoredTrial) -> Path:
+        digest = trial.key.digest()
+        return self._entries.path(digest[:2], digest, trial.name())

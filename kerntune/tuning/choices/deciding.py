@@ -5,7 +5,6 @@ Calls are raced as a program makes them: one after another, so that the host's t
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,12 +44,6 @@ class Decision:
     seconds: float = 0.0
     """What deciding took, with the tuning of what the implementations launch."""
 
-    alone_s: float = 0.0
-    """How much of that their first calls took, which tune what they launch: it would be spent without a choice, too."""
-
-    elsewhere_s: float = 0.0
-    """How much of it launches in another process took, of kernels that nothing tunes."""
-
     def __str__(self) -> str:
         times = [f"{name} {format_time(ns)}" for name, ns in sorted(self.times_ns.items(), key=lambda one: one[1])]
         out = [f"{name} left out: {why}" for name, why in self.left_out.items()]
@@ -72,9 +65,6 @@ class Deciding:
     left_out: dict[int, str] = field(default_factory=dict)
     errors: dict[int, Exception] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    alone_s: float = 0.0
-    """Seconds of the first calls of the implementations and the reference without those of launches elsewhere: nearly
-    all of it is their own tuning."""
 
     def __post_init__(self) -> None:
         self._grad = torch.is_grad_enabled()
@@ -138,7 +128,6 @@ class Deciding:
         copies.restore()
         back()
         self.gpu.synchronize()
-        begin, elsewhere_s = time.perf_counter(), self.first_runs.seconds
         try:
             with self.first_runs.watched():
                 value, gradients = self._run(fn, copies)
@@ -146,7 +135,6 @@ class Deciding:
         except BaseException:
             copies.doubt()
             raise
-        self.alone_s += time.perf_counter() - begin - (self.first_runs.seconds - elsewhere_s)
         changed = copies.note_written()
         places = [place for place, t in copies.copies.items() if t.requires_grad and self._grad]
         return outcome_of(value, changed, dict(zip(places, gradients, strict=True)), copies.originals)

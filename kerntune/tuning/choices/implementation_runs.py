@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,9 +48,6 @@ class ImplementationRuns:
     faults: LaunchFaults
     notes: list[str] = field(default_factory=list)
     """Which kernels ran in this process without an earlier launch elsewhere, and why."""
-
-    seconds: float = 0.0
-    """What it took."""
 
     def __post_init__(self) -> None:
         self._thread, self._lock = threading.get_ident(), threading.RLock()
@@ -109,14 +105,11 @@ class ImplementationRuns:
         with self._lock:
             if _same(self._last, (jit, args, kwargs)):
                 return
-            begin = time.perf_counter()
             try:
                 self._seen(jit, args, kwargs)
             except (LaunchFault, IsolationError) as exc:
                 self._refused = exc
                 raise
-            finally:
-                self.seconds += time.perf_counter() - begin
             self._last = jit, args, kwargs
 
     def _concerns_me(self) -> bool:

@@ -272,8 +272,6 @@ class Operation:
                 left_out,
                 notes=tuple(deciding.notes),
                 seconds=time.perf_counter() - begin,
-                alone_s=deciding.alone_s,
-                elsewhere_s=first_runs.seconds,
             ),
         )
         warn_left_out(self.name, left_out, deciding.notes)

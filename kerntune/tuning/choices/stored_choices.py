@@ -23,7 +23,7 @@ from kerntune.gpu.base import Backend, Gpu
 from kerntune.kernels import compat
 from kerntune.kernels.source import source_hash
 from kerntune.tuning.cache import StoredTrial, TrialCache, TrialKey, WinnerKey
-from kerntune.tuning.cache.trials import SCHEMA
+from kerntune.tuning.cache.winners import TRIAL_SCHEMA
 from kerntune.tuning.choices.declaration import NAME, ChoiceCandidate
 from kerntune.tuning.stored_trials import FAILURE_FIELDS, alike_environments, specialization_of
 from kerntune.tuning.stored_winners import Winners, distance
@@ -80,7 +80,7 @@ class ChoiceWinners(Winners):
         key, cache, environment = trial_key(self.key(site)), TrialCache(self.cache.folder), self.environment()
         with contextlib.suppress(CacheError):
             for i, one in enumerate(site.candidates):
-                found = StoredTrial(SCHEMA, key, one.config, "", environment, time_ns=times_ns.get(i))
+                found = StoredTrial(TRIAL_SCHEMA, key, one.config, "", environment, time_ns=times_ns.get(i))
                 cache.add(msgspec.structs.replace(found, failure=left_out.get(i, "")))
 
     def times_of(self, key: WinnerKey) -> tuple[dict[str, float], dict[str, str]]:
@@ -216,7 +216,7 @@ class LaunchFaults:
         stored."""
         today = self._winners.environment()
         found = StoredTrial(
-            SCHEMA, launch.key, Config(), launch.specialization, today, failure=reason, grid=launch.grid
+            TRIAL_SCHEMA, launch.key, Config(), launch.specialization, today, failure=reason, grid=launch.grid
         )
         with contextlib.suppress(CacheError):
             self._cache.add(found)

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from kerntune.base.device import Target
-from kerntune.capture.site import config_of
+from kerntune.capture.launch import config_of
 from kerntune.compiling.frontend import lower, request_of
 from kerntune.errors import GridError, UsageError
 from kerntune.gpu.probe import WITHOUT_GPU
@@ -26,7 +26,6 @@ from kerntune.kernels.specialize import specialize
 from kerntune.kernels.writes import access_of
 from kerntune.tuning import context
 from kerntune.tuning.context import engine_of
-from kerntune.tuning.torch_compile.example_winner import winner_of
 from kerntune.tuning.torch_compile.graph_launch import GraphLaunch, launch_operator, register
 from kerntune.tuning.torch_compile.launch_arguments import (
     ArgumentPlan,
@@ -40,6 +39,7 @@ from kerntune.tuning.torch_compile.launch_arguments import (
     Values,
     is_fixed,
     parts,
+    winner_of,
 )
 
 NO_CONFIG = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg"})

@@ -228,10 +228,10 @@ def test_pip_is_asked_for_the_newest_of_a_series_or_one_version(
         asked.append(command)
         for name in ("triton", "triton-3.9.0.dist-info", "torch", "nvidia"):
             Path(command[command.index("--target") + 1], name).mkdir(parents=True)
-        return SimpleNamespace(returncode=0)
+        return SimpleNamespace(returncode=0, stdout="", stderr="")
 
     monkeypatch.setattr(bisected_version.platformdirs, "user_cache_dir", lambda name: str(tmp_path))
-    monkeypatch.setattr(bisected_version.subprocess, "run", pip)
+    monkeypatch.setattr(subprocess, "run", pip)
     place = bisected_version._installed(version, package)
     left = sorted(path.name for path in place.iterdir() if path.name.startswith(("triton", "nvidia")))
     assert left == (["nvidia"] if package == "torch" else ["nvidia", "triton", "triton-3.9.0.dist-info"])

@@ -117,7 +117,7 @@ def test_a_tensor_that_is_too_large_is_refused_before_it_is_made() -> None:
 
 
 def test_a_tensor_of_the_largest_size_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kerntune.gpu.interpreter.placement.LARGEST", 64)
+    monkeypatch.setattr("kerntune.gpu.interpreter.session.LARGEST", 64)
     assert torch.empty(8, 8, device="cuda").is_cuda
     with pytest.raises(InterpreterLimit, match=r"65 elements is too large for the interpreter \(limit 64\)"):
         torch.empty(65, device="cuda")

@@ -13,7 +13,7 @@ import pytest
 
 from kerntune.errors import BackendError
 from kerntune.gpu.cuda import before_compiled
-from kerntune.kernels.compat import inductor_parts, inductor_settings
+from kerntune.kernels.compat import inductor_parts, torch_compiler
 from kerntune.kernels.compat.inductor_parts import INDUCTOR, InductorPart, moved_parts, replace_part, why_gate_is_off
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.*is deprecated:DeprecationWarning")
@@ -142,7 +142,7 @@ def test_an_optional_part_that_has_changed_is_as_if_it_were_gone() -> None:
 def test_functions_of_dynamos_cuda_interface_are_those_of_torch() -> None:
     import torch
 
-    found = dict(inductor_settings.interface_functions())
+    found = dict(torch_compiler.interface_functions())
     assert {"device_count", "current_device"} <= found.keys()
     assert not [name for name in found if name.startswith("__") or not hasattr(torch.cuda, name)]
 

@@ -26,7 +26,6 @@ from kerntune.gpu.scripted import FakeGpu
 from kerntune.gpu.staging import HOST, HostStaging, StagedPiece
 from kerntune.timing.worker import __main__ as worker_main
 from kerntune.timing.worker import first_launch_server
-from kerntune.timing.worker.first_launch_process import FirstLaunchProcess
 from kerntune.timing.worker.first_launch_server import FirstLaunchWorker, serve_first_launches
 from kerntune.timing.worker.requests import (
     FirstLaunchesRequest,
@@ -38,6 +37,7 @@ from kerntune.timing.worker.requests import (
     Staged,
     StageRequest,
 )
+from kerntune.tuning.isolation import FirstLaunchProcess
 
 ROOT = Path(__file__).resolve().parents[3]
 WORK = recording()

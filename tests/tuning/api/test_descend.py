@@ -19,7 +19,7 @@ from kerntune.gpu.scripted import FakeBackend
 from kerntune.heuristics import Neighbourhood
 from kerntune.heuristics.hints import Modes
 from kerntune.search import Descent, Measured
-from kerntune.search.declared_descent import with_neighbour
+from kerntune.search.descent import with_neighbour
 
 TARGET = kerntune.Target("cuda", "90")
 

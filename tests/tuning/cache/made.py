@@ -10,7 +10,7 @@ from samples import ENVIRONMENT
 from kerntune.base.config import Config
 from kerntune.timing.timers import TimingProtocol
 from kerntune.tuning.cache import StoredTrial, TrialKey, WinnerKey
-from kerntune.tuning.cache.trials import SCHEMA
+from kerntune.tuning.cache.winners import TRIAL_SCHEMA
 
 SMALL, LARGE = Config({"BLOCK": 128}), Config({"BLOCK": 1024}, num_warps=8)
 WINNER = WinnerKey(
@@ -21,7 +21,7 @@ QUESTION = TrialKey("add_kernel", "abc", "cuda:90", "NVIDIA H100", "3.9.0", "n=1
 
 def trial(config: Config = SMALL, **changes: Any) -> StoredTrial:
     made = StoredTrial(
-        SCHEMA, QUESTION, config, "spec", ENVIRONMENT, estimate_ns=1100.5, time_ns=1000.25,
+        TRIAL_SCHEMA, QUESTION, config, "spec", ENVIRONMENT, estimate_ns=1100.5, time_ns=1000.25,
         timing=TimingProtocol("graph", 200, 3), code="c0de", grid=(8, 1, 1),
     )  # fmt: skip
     return msgspec.structs.replace(made, **changes)

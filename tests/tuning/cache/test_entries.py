@@ -10,13 +10,13 @@ from kerntune.base import codec
 from kerntune.errors import CacheError
 from kerntune.tuning.cache import entries
 from kerntune.tuning.cache.entries import MAX_ENTRY, Entries
-from kerntune.tuning.cache.trials import SCHEMA, StoredTrial
+from kerntune.tuning.cache.winners import TRIAL_SCHEMA, StoredTrial
 from tuning.cache.made import LARGE, SMALL, trial
 
 
 @pytest.fixture
 def stored(tmp_path: Path) -> Entries[StoredTrial]:
-    return Entries(tmp_path, "trials", StoredTrial, SCHEMA)
+    return Entries(tmp_path, "trials", StoredTrial, TRIAL_SCHEMA)
 
 
 def test_an_entry_lies_below_its_parts(stored: Entries[StoredTrial]) -> None:
@@ -135,7 +135,7 @@ def test_a_still_newer_one_stays(tmp_path: Path) -> None:
 def test_an_entry_of_a_later_kerntune_is_none_and_stays(tmp_path: Path, stored: Entries[StoredTrial]) -> None:
     """Two versions share a folder: neither throws out what the other has written."""
     path, made = stored.path("ab", "x"), trial(SMALL)
-    later = codec.to_json(made).replace(SCHEMA.encode(), SCHEMA.encode()[:-1] + b"12")
+    later = codec.to_json(made).replace(TRIAL_SCHEMA.encode(), TRIAL_SCHEMA.encode()[:-1] + b"12")
     codec.write_atomic(path, later.replace(b'"schema"', b'"news": 1, "schema"'))
     before = path.read_bytes()
     assert stored.read(path) is None
@@ -146,6 +146,6 @@ def test_an_entry_of_a_later_kerntune_is_none_and_stays(tmp_path: Path, stored: 
     codec.write_atomic(path, before.replace(b"trial/12", b"trial/0"))
     assert stored.read(path) is None
     assert len(stored.damaged) == 1, "an earlier one is set aside"
-    assert not codec.is_newer(b'{"schema": "kerntune.winner/9"}', SCHEMA)
-    assert not codec.is_newer(b'{"schema": "kerntune.trial/' + b"9" * 5000 + b'"}', SCHEMA)
-    assert not codec.is_newer(b"{", SCHEMA)
+    assert not codec.is_newer(b'{"schema": "kerntune.winner/9"}', TRIAL_SCHEMA)
+    assert not codec.is_newer(b'{"schema": "kerntune.trial/' + b"9" * 5000 + b'"}', TRIAL_SCHEMA)
+    assert not codec.is_newer(b"{", TRIAL_SCHEMA)

@@ -15,7 +15,6 @@ from tuning.cache.made import ENVIRONMENT, LARGE, SMALL, WINNER
 replace = msgspec.structs.replace
 MORE = Config({"BLOCK": 2048})
 WHAT = "the kernel, a function that it calls, or a constant"
-SPECIAL = "types, alignment, options or grid"
 
 
 @pytest.mark.parametrize(
@@ -67,10 +66,6 @@ def test_each_argument_that_differs_is_named_once() -> None:
     ("name", "lines"),
     [
         ("source", [f"source: 0123456789ab -> ba9876543210 ({WHAT} changed)"]),
-        (
-            "specialization",
-            [f"specialization: 0123456789ab -> ba9876543210 ({SPECIAL} changed)"],
-        ),
         ("search", ["search: 0123456789abcdef -> ba9876543210fedc"]),
         ("device", ["device: 0123456789abcdef -> ba9876543210fedc"]),
     ],

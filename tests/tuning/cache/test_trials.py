@@ -13,7 +13,7 @@ import pytest
 from kerntune.base import codec
 from kerntune.base.config import Config
 from kerntune.tuning.cache import StoredTrial, TrialCache
-from kerntune.tuning.cache.trials import SCHEMA
+from kerntune.tuning.cache.winners import SCHEMA
 from tuning.cache.made import ENVIRONMENT, LARGE, QUESTION, SMALL, trial
 
 replace = msgspec.structs.replace
@@ -74,30 +74,6 @@ def test_clear(cache: TrialCache) -> None:
     cache.add(trial())
     assert cache.clear() == 1
     assert cache.of(QUESTION) == []
-
-
-# why missed
-
-
-def test_nothing_of_the_kernel_is_said(cache: TrialCache) -> None:
-    cache.add(trial(key=replace(QUESTION, kernel="mul_kernel")))
-    (line,) = cache.why_missed(QUESTION, SMALL, "spec")
-    assert line == f"no trial of kernel add_kernel is stored in {cache.folder}"
-
-
-def test_what_differs_from_the_nearest_is_named(cache: TrialCache) -> None:
-    cache.add(trial(key=replace(QUESTION, source="x", device="NVIDIA A100", protocol="race/0")))
-    cache.add(trial(key=replace(QUESTION, arguments="n=1024; x=float32(2048,)(1,)")))
-    assert cache.why_missed(QUESTION, SMALL, "spec") == ["argument x: float32(2048,)(1,) -> float32(1024,)(1,)"]
-    lines = cache.why_missed(QUESTION, LARGE, "other")
-    assert [line.partition(":")[0] for line in lines] == ["argument x", "specialization", "config"]
-
-
-def test_another_environment_is_named_beside_an_equal_entry(cache: TrialCache) -> None:
-    cache.add(trial())
-    assert cache.why_missed(QUESTION, SMALL, "spec", ENVIRONMENT) == []
-    today = replace(ENVIRONMENT, driver="580.2")
-    assert cache.why_missed(QUESTION, SMALL, "spec", today) == ["environment driver: 570.1 -> 580.2"]
 
 
 # many processes

@@ -135,7 +135,6 @@ def test_good_ones_are_launched_elsewhere_once_and_may_win(this_gpu: FakeBackend
     double(x)
     assert decided(double).winner.endswith("bad")
     assert asked == ["bad_kernel", "scale_kernel"]
-    assert 0 < decided(double).elsewhere_s < decided(double).seconds - decided(double).alone_s
     pair.choice(tune="force")(x)
     assert asked == ["bad_kernel", "scale_kernel"]
     double(torch.empty(2 * N, device="cuda"))

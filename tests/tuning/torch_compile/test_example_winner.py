@@ -12,8 +12,8 @@ from fake_runs import N, block, by_block, configs, scale_kernel, script
 import kerntune
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning.cache import WinnerCache
-from kerntune.tuning.torch_compile import example_winner
-from kerntune.tuning.torch_compile.example_winner import winner_of
+from kerntune.tuning.torch_compile import launch_arguments
+from kerntune.tuning.torch_compile.launch_arguments import winner_of
 
 THREE = (block(64, 3000.0), block(128, 1000.0), block(256, 2000.0))
 
@@ -22,7 +22,7 @@ THREE = (block(64, 3000.0), block(128, 1000.0), block(256, 2000.0))
 def backend(this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> FakeBackend:
     """The GPU on which tuning happens; winners are kept in a folder of the test's own."""
     script(this_gpu, *THREE)
-    monkeypatch.setattr(example_winner, "WinnerCache", lambda: WinnerCache(tmp_path))
+    monkeypatch.setattr(launch_arguments, "WinnerCache", lambda: WinnerCache(tmp_path))
     return this_gpu
 
 

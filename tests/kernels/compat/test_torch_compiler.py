@@ -13,7 +13,7 @@ import pytest
 
 import kerntune
 from kerntune.gpu.fake_cuda.modes import StandInFakeMode
-from kerntune.kernels.compat import inductor_parts, untraced_frames
+from kerntune.kernels.compat import inductor_parts, torch_compiler
 
 
 class Action(enum.IntEnum):
@@ -32,7 +32,7 @@ def compiled_frame(monkeypatch: pytest.MonkeyPatch, code: CodeType) -> Callable[
     """What Dynamo is told of a frame with this code; "compiled" if it goes on as without kerntune."""
     answers = {**PARTS_OF_FRAMES, "not_below": called_by_torch.__code__}
     monkeypatch.setattr(inductor_parts, "inductor_part", answers.__getitem__)
-    compile_frame = untraced_frames.leaving_out_own(lambda wrapper, frame: "compiled")
+    compile_frame = torch_compiler.leaving_out_own(lambda wrapper, frame: "compiled")
     return functools.partial(compile_frame, None, SimpleNamespace(f_code=code))
 
 
@@ -45,7 +45,7 @@ def test_dynamo_compiles_users_frames_and_none_of_kerntunes(monkeypatch: pytest.
     assert compiled_frame(monkeypatch, test_what_users_call_of_kerntunes_is_traced.__code__)() == "compiled"
     assert compiled_frame(monkeypatch, own)() == {"frame_exec_strategy": ("SKIP", "SKIP")}
     assert compiled_frame(monkeypatch, weakref.WeakValueDictionary.__init__.__code__)() != "compiled"
-    monkeypatch.setattr(untraced_frames, "_calls_users", {own})
+    monkeypatch.setattr(torch_compiler, "_calls_users", {own})
     assert compiled_frame(monkeypatch, own)() == {"frame_exec_strategy": ("SKIP", "DEFAULT")}
 
 
@@ -59,6 +59,6 @@ def test_a_function_that_isnt_compiled_itself_is_known_by_its_caller(monkeypatch
 
 
 def test_marking_a_function_leaves_it_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(untraced_frames, "_calls_users", set())
-    assert untraced_frames.calls_users_code(called_by_torch) is called_by_torch
-    assert untraced_frames._calls_users == {called_by_torch.__code__}
+    monkeypatch.setattr(torch_compiler, "_calls_users", set())
+    assert torch_compiler.calls_users_code(called_by_torch) is called_by_torch
+    assert torch_compiler._calls_users == {called_by_torch.__code__}
