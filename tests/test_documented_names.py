@@ -17,8 +17,14 @@ DOCUMENTS = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs
 DEVELOPERS = ("CONTRIBUTING.md", "docs/architecture.md", "docs/one-case.md")
 PACKAGES = sorted(p.parent.name for p in (ROOT / "kerntune").glob("*/__init__.py"))
 
-NAMED = re.compile(rf"(?<![\w/.-])((?:kerntune/)?(?:{'|'.join(PACKAGES)})/[\w/]+|pytest_kerntune/\w+)((?:\.\w+)*)")
-"""``gate/session.Session.check`` in two groups; a folder, a file and a module stand alone."""
+NAMED = re.compile(
+    r"(?<![\w/.-])(?<![0-9a-f]{8}:)"
+    rf"((?:kerntune/)?(?:{'|'.join(PACKAGES)})/[\w/]+|pytest_kerntune/\w+)((?:\.\w+)*)"
+)
+    rf"(?<![\w/.-])(?<![0-9a-f]{{8}}:)((?:kerntune/)?(?:{'|'.join(PACKAGES)})/[\w/]+|pytest_kerntune/\w+)((?:\.\w+)*)"
+)
+"""``gate/session.Session.check`` in two groups; a folder, a file and a module stand alone. A path after a commit
+(``9ed8fc62:kerntune/gate/session.py``) is git's."""
 
 SUFFIXES = (".py", ".c", ".h", ".json", ".md")
 

@@ -102,7 +102,7 @@ BEGIN, END = "<!-- results: written by `make mutants` -->", "<!-- end of results
 
 def report(known: Mapping[str, str], kept: dict[str, Any]) -> str:
     """Scores by package, where every package was drawn from; of modules with survivors at first; and the survivors."""
-    rows = kept["rows"]
+    rows, commit = kept["rows"], kept.get("provenance", {}).get("commit", "")[:8]
     table = [*package_table(kept["packages"]), ""] if kept.get("packages") else []
     table += ["| module | tried | killed at first | killed |", "|---|---:|---:|---:|"]
     clear: list[int] = []
@@ -110,7 +110,7 @@ def report(known: Mapping[str, str], kept: dict[str, Any]) -> str:
         own = [row for row in rows if row["module"] == module]
         at_first, killed = sum(_at_first(row) for row in own), sum(row["killed"] for row in own)
         if at_first < len(own) or killed < len(own):
-            table.append(f"| {module} | {len(own)} | {at_first} | {killed} |")
+            table.append(f"| {_at(module, commit)} | {len(own)} | {at_first} | {killed} |")
         elif own:
             clear.append(len(own))
     if clear:
@@ -119,8 +119,13 @@ def report(known: Mapping[str, str], kept: dict[str, Any]) -> str:
     lines = []
     for row in survivors:
         why = known.get(f"{row['module']}: {row['change']}", "**not explained yet**")
-        lines.append(f"* {row['module']}:{row['line']}: {row['change']}: {why}")
+        lines.append(f"* {_at(row['module'], commit)}:{row['line']}: {row['change']}: {why}")
     return "\n".join([_summary(kept), "", *table, "", f"## Survivors ({len(lines)})", "", *(lines or ["None."])])
+
+
+def _at(module: str, commit: str) -> str:
+    """A module's path; as git names that of a commit where it is there no more."""
+    return module if (ROOT / module).exists() or not commit else f"{commit}:{module}"
 
 
 def package_table(packages: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -176,7 +176,7 @@ class ReplayComparer:
         candidate leaves, in one process for all, as far as the time of another budget reaches."""
         variation = msgspec.structs.replace(variation_of(case, call, least=1), whole=True)
         count = many_contents(case, first)
-        if not count or not variation.storages:
+        if not count or not variation.storages or not call.wanted:
             return
         seeds = tuple(secrets.randbits(63) for _ in range(count))
         contents = tuple(contents_of(case.tensors, seed, ()) for seed in seeds)
@@ -210,12 +210,9 @@ class ReplayComparer:
         answer = msgspec.msgpack.decode(answered.data, type=ReplayAnswer)
         if answer.refused is not None:
             raise Refusal(Reason(answer.refused.reason), visible(answer.refused.text))
-        parts = range(0, len(answer.contents), len(sizes))
-        if not 0 < len(parts) <= count or any(
-            [n if c is None else len(c) for c, n in zip(answer.contents[at : at + len(sizes)], sizes, strict=False)]
-            != sizes
-            for at in parts
-        ):
+        done = len(answer.contents) // len(sizes) if sizes else count
+        lengths = [n if c is None else len(c) for c, n in zip(answer.contents, sizes * count, strict=False)]
+        if not 0 < done <= count or len(answer.contents) != len(sizes) * done or lengths != sizes * done:
             raise Refusal(Reason.ANSWER, "the replay's answer has other sizes than the recording")
         if answer.outside:
             raise Refusal(Reason.OUTSIDE, f"{answer.outside:,} bytes beside all tensors are written")

@@ -145,6 +145,20 @@ def test_the_emulator_begins_no_execution_late(monkeypatch: pytest.MonkeyPatch) 
         assert len(replayed(task)) == done
 
 
+@pytest.mark.parametrize("contents", [(), (b"",)])
+def test_a_call_may_leave_nothing_that_is_looked_at(contents: tuple[bytes, ...]) -> None:
+    """Its launches reach neither a result nor an input."""
+    call = replace(CHECKED, inputs=(None, None), results=())
+    assert call.wanted == ()
+    comparer = ReplayComparer(Says(ReplayAnswer(contents)), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+    given = [x.tobytes() for x in GIVEN[0]]
+    if not contents:
+        assert comparer._replayed(call, given, POISON, 0.0).contents == ()
+        return
+    with pytest.raises(Refusal, match="other sizes"):
+        comparer._replayed(call, given, POISON, 0.0)
+
+
 @pytest.mark.parametrize("parts", [0, 1, 2, 3])
 def test_many_contents_may_be_answered_in_part(parts: int) -> None:
     comparer = ReplayComparer(Says(ReplayAnswer(RIGHT * parts)), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from kerntune.base.config import Config
 from kerntune.base.device import Target, typical_device
 from kerntune.errors import ConfigError
 from kerntune.search import Choice, Measured, Range, Search, Space
-from kerntune.search.declared_descent import Descent
+from kerntune.search.descent import Descent
 from search.tables import MATMUL, Counted, matmul_ns
 
 AT_ONCE = 8
