@@ -21,8 +21,6 @@ NAMED = re.compile(
     r"(?<![\w/.-])(?<![0-9a-f]{8}:)"
     rf"((?:kerntune/)?(?:{'|'.join(PACKAGES)})/[\w/]+|pytest_kerntune/\w+)((?:\.\w+)*)"
 )
-    rf"(?<![\w/.-])(?<![0-9a-f]{{8}}:)((?:kerntune/)?(?:{'|'.join(PACKAGES)})/[\w/]+|pytest_kerntune/\w+)((?:\.\w+)*)"
-)
 """``gate/session.Session.check`` in two groups; a folder, a file and a module stand alone. A path after a commit
 (``9ed8fc62:kerntune/gate/session.py``) is git's."""
 
