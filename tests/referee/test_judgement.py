@@ -215,6 +215,11 @@ def test_what_a_candidate_has_started_is_dead_before_seeds_are_drawn(
 ) -> None:
     """A process that has left its session and its parent is found by its supervisor."""
     text = """
+@triton.jit
+def k(x, y, o, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(o + at, tl.load(x + at, mask=at < n) + tl.load(y + at, mask=at < n), mask=at < n)
+
 def f(x, y):
     import signal, time
     if os.fork() == 0:
@@ -225,13 +230,15 @@ def f(x, y):
             os.execv("/bin/sleep", ["kerntune-test-survivor", "300"])
         os._exit(0)
     time.sleep(0.3)
-    raise RuntimeError("done")
+    o = torch.empty_like(x)
+    k[(triton.cdiv(x.numel(), 256),)](x, y, o, x.numel(), BLOCK=256)
+    return o
 """
     seen: list[list[str]] = []
     drawn = judgement.secrets.randbits
     monkeypatch.setattr(judgement.secrets, "randbits", lambda bits: (seen.append(survivors()), drawn(bits))[1])
     verdict = judge(candidate(tmp_path, text), ADD, LINE, bench=sealed_bench)
-    assert verdict.reason is Reason.CANDIDATE_FAILED
+    assert verdict.word is Word.UNTIMED, verdict.shapes[0].text
     assert seen
     assert not any(seen)
 
