@@ -98,9 +98,10 @@ class ReplayComparer:
             one = partial(errors_of, case, call, together)
             found = list(threads.map(lambda *given: list(one(*given)), expected, patterns, left, forms))
         errors = tuple(e for each in found[:usual] for e in each)
-        for want, poison, after in self._of_many(case, call, expected[0]):
-            found.append(list(errors_of(case, call, together, want, poison, after, ())))
-        wrong = tuple(e for each in found for e in each if e.wrong) or tuple(wrong_together(case, together))
+        wrong = tuple(e for each in found for e in each if e.wrong)
+        for want, poison, after in () if wrong else self._of_many(case, call, expected[0]):
+            wrong += tuple(e for e in errors_of(case, call, together, want, poison, after, ()) if e.wrong)
+        wrong = wrong or tuple(wrong_together(case, together))
         if not wrong and (why := hardly_changed(case, together)):
             raise Refusal(Reason.DEGENERATE, why)
         return ComparedReplays(expected, patterns, left, all(x.repeatable for x in answers[:usual]), errors, wrong)
