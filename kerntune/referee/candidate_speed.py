@@ -24,6 +24,7 @@ from kerntune.base.stats import DEFAULT_LEVEL, Estimate, median
 from kerntune.errors import MeasurementError
 from kerntune.gpu import device_lock
 from kerntune.gpu.base import Executor
+from kerntune.referee.declared_inputs import extreme_forms
 from kerntune.referee.hostile_recording import ITEM_BYTES, side_of
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import LIVE_TOLD, Reason, Refusal
@@ -61,6 +62,9 @@ AT_ONCE = 4
 
 CHECKED_TOO = 1.5
 """What further processes take, of the time that those before took: their executions are checked, too."""
+
+PRECISE = 0.002
+"""Half of an interval, relative to the ratio, from which a verdict that is clear isn't made more precise."""
 
 TIME_SECONDS = 60.0
 LOCK_SECONDS = 3_600.0
@@ -179,9 +183,10 @@ class GpuSpeeds(Speeds):
         """One a seed, where there is room."""
         if self._roomy:
             nbytes = sum(math.prod(t.shape) * ITEM_BYTES.get(t.dtype, 8) for t in case.tensors)
-            apart = nbytes >= MUCH and all(t.content != "author" for t in case.tensors)
-            self._processes.prewarm("expect", (folder,), AUTHOR_SECONDS, SEEDS if apart else 1)
-            self._processes.prewarm("replay", (), seconds, SEEDS)
+            apart = nbytes >= MUCH and not case.made_by_author
+            count = SEEDS + (0 if case.made_by_author else len(extreme_forms(case.tensors, random.Random(0))))
+            self._processes.prewarm("expect", (folder,), AUTHOR_SECONDS, count if apart else 1)
+            self._processes.prewarm("replay", (), seconds, count)
 
     def prewarm_timing(self, folder: str) -> None:
         """Those of the first look, and as many that check what they leave."""
@@ -217,7 +222,13 @@ def default_speeds() -> Speeds:
 
 def _compared(pairs: Pairs, request: PairRequest) -> Replay:
     """Over fresh processes; of none is it known what it adds to a ratio."""
-    return compare(pairs, request, DEFAULT_LEVEL, None, lambda change, ns: word_of_change(change) is not Word.UNDECIDED)
+    return compare(pairs, request, DEFAULT_LEVEL, None, _settled)
+
+
+def _settled(change: Estimate, _: float) -> bool:
+    """Whether further processes would say no more."""
+    narrow = change.high - change.low <= 2 * PRECISE * (1 + change.point)
+    return narrow and word_of_change(change) is not Word.UNDECIDED
 
 
 class NotRepeatable(Exception):

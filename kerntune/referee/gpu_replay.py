@@ -18,6 +18,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import astuple
 from typing import Protocol, cast
 
@@ -60,6 +61,9 @@ from kerntune.timing.worker.serve import Scatter
 
 KNOWN_EACH = 8
 """One execution in so many has the content whose results are known."""
+
+HASHED_AT_ONCE = 4
+"""Contents that are hashed beside each other: to hash takes longer than to read from the device."""
 
 READ_ZONES = 64
 """Guarded storages in all executions up to which reading their zones is quicker than loading a kernel that compares."""
@@ -152,26 +156,42 @@ def _replayed(gpu: Executor, task: ReplayTask) -> ReplayAnswer:
     reader = GuardReader(gpu, on_device=len(storages) * len(task.rolls) > READ_ZONES)
     sources = VariedSources(gpu, side, task.variation)
     guarded = {i: GuardedBuffer(gpu, s.nbytes) for i, s in enumerate(storages)}
-    contents, outside = list[tuple[bytes, ...]](), 0
-    for rolls in (*task.rolls, task.rolls[0]) if task.whole else task.rolls:
-        first = [Source(sources.content(i, rolls), shared=False, home=guarded[i].buffer) for i in range(len(storages))]
-        memory, loader = Memory(gpu, storages, first), Loader(gpu)
-        Program(loader, side.recording, memory, side.artifacts).enqueue()
-        gpu.synchronize()
-        buffers = [gpu.part(guarded[i].buffer, 0, storages[i].nbytes) for i in task.wanted]
-        contents.append(tuple(left_in(gpu, buffer, task.whole) for buffer in buffers))
-        outside += sum(damage.count for damage in reader.damages(guarded))
-        loader.close()
+    left, outside = list[list[Future[bytes]]](), 0
+    with Digests(gpu, task.whole) as digests:
+        for rolls in (*task.rolls, task.rolls[0]) if task.whole else task.rolls:
+            given = [sources.content(i, rolls) for i in range(len(storages))]
+            first = [Source(x, shared=False, home=guarded[i].buffer) for i, x in enumerate(given)]
+            memory, loader = Memory(gpu, storages, first), Loader(gpu)
+            Program(loader, side.recording, memory, side.artifacts).enqueue()
+            gpu.synchronize()
+            buffers = [gpu.part(guarded[i].buffer, 0, storages[i].nbytes) for i in task.wanted]
+            left.append([digests.of(buffer) for buffer in buffers])
+            outside += sum(damage.count for damage in reader.damages(guarded))
+            loader.close()
+    contents = [tuple(x.result() for x in each) for each in left]
     repeated = contents.pop() if task.whole else contents[0]
-    given = [side.contents[i] if task.rolls == ((),) else None for i in task.wanted]
-    flat = tuple(None if x == g else x for each in contents for x, g in zip(each, given, strict=True))
+    before = [side.contents[i] if task.rolls == ((),) else None for i in task.wanted]
+    flat = tuple(None if x == b else x for each in contents for x, b in zip(each, before, strict=True))
     return ReplayAnswer(flat, outside + sources.damaged(), repeated == contents[0])
 
 
-def left_in(gpu: Executor, buffer: Buffer, whole: bool) -> bytes:
-    """What a buffer holds, or its SHA-256."""
-    content = gpu.read(buffer, buffer.nbytes)
-    return content if whole else hashlib.sha256(content).digest()
+class Digests:
+    """What buffers hold, or its SHA-256: of one while the next is read."""
+
+    def __init__(self, gpu: Executor, whole: bool) -> None:
+        self._gpu, self._whole = gpu, whole
+
+    def __enter__(self) -> Digests:
+        self._threads = ThreadPoolExecutor(HASHED_AT_ONCE)
+        return self
+
+    def of(self, buffer: Buffer) -> Future[bytes]:
+        """Read a buffer now."""
+        content = self._gpu.read(buffer, buffer.nbytes)
+        return self._threads.submit(lambda: content if self._whole else hashlib.sha256(content).digest())
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown()
 
 
 # times
@@ -198,10 +218,9 @@ class Reservoir:
 
     def all(self, whole: bool) -> list[KeptExecution]:
         """What is kept, read from the device."""
-        return [
-            KeptExecution(rolls, tuple(left_in(self._gpu, b, whole) for b in place))
-            for rolls, place in zip(self._rolls, self._places, strict=False)
-        ]
+        with Digests(self._gpu, whole) as left:
+            places = [[left.of(b) for b in place] for place in self._places[: len(self._rolls)]]
+            return [KeptExecution(r, tuple(x.result() for x in p)) for r, p in zip(self._rolls, places, strict=True)]
 
 
 class VariedProgram(Program):
@@ -282,42 +301,43 @@ def _timed(task: TimeTask) -> TimeAnswer:
     def end(stage: str) -> None:
         stages[stage] = time.monotonic() - began - sum(stages.values())
 
-    with turn(alone=False):
-        gpu, chance = _gpu_for(task), random.Random(secrets.randbits(64))
-        loaders = Loader(gpu), Loader(gpu)
-        scatter = Scatter(gpu, chance)
-        scatter.memory()
-        sides = [s for s in (task.candidate, task.reference) if isinstance(s, ReplaySide)]
-        scatter.code([s.recording for s in sides], {k: v for s in sides for k, v in s.artifacts.items()})
-        sources = VariedSources(gpu, task.candidate, task.variation)
-        candidate = VariedProgram(loaders[0], task, sources, chance)
-        other: OtherSide
-        if isinstance(task.reference, ReplaySide):
-            other = ReplayedReference(loaders[1], task.reference)
-        else:
-            other = LiveSide(cast("Gpu", gpu), task.reference)
-        gpu.synchronize()
-    end("prepare")
-    try:
-        with turn(alone=True):
-            end("wait")
-            slots = other.slots(candidate)
-            end("slots")
-            pair = Pairing(gpu, slots, task.seed).run(task.blocks, 0.99)
-            candidate.settle()
-            warm = tuple(_warm(gpu, *one) for one in other.single(candidate)) if task.details else ()
-            shares = _shares(loaders[0], task.candidate.recording, sources, task) if task.details else ()
+    with contextlib.ExitStack() as opened:
+        with to_be_timed():
+            with turn(alone=False):
+                gpu, chance = _gpu_for(task), random.Random(secrets.randbits(64))
+                loaders = Loader(gpu), Loader(gpu)
+                scatter = Scatter(gpu, chance)
+                for one in (scatter, *loaders):
+                    opened.callback(one.close)
+                scatter.memory()
+                sides = [s for s in (task.candidate, task.reference) if isinstance(s, ReplaySide)]
+                scatter.code([s.recording for s in sides], {k: v for s in sides for k, v in s.artifacts.items()})
+                sources = VariedSources(gpu, task.candidate, task.variation)
+                candidate = VariedProgram(loaders[0], task, sources, chance)
+                other: OtherSide
+                if isinstance(task.reference, ReplaySide):
+                    other = ReplayedReference(loaders[1], task.reference)
+                else:
+                    other = LiveSide(cast("Gpu", gpu), task.reference)
+                gpu.synchronize()
+            end("prepare")
+            with turn(alone=True):
+                end("wait")
+                slots = other.slots(candidate)
+                end("slots")
+                pair = Pairing(gpu, slots, task.seed).run(task.blocks, 0.99)
+                candidate.settle()
+                warm = tuple(_warm(gpu, *one) for one in other.single(candidate)) if task.details else ()
+                shares = _shares(loaders[0], task.candidate.recording, sources, task) if task.details else ()
             end("time")
-        with turn(alone=False):  # copies to the host take bandwidth of what others time
+        after_all_timings()  # copies to the host take bandwidth of what others time
+        end("others")
+        with turn(alone=False):
             damaged, kept = sources.damaged() or other.damaged(), candidate.kept()
         end("read")
         return TimeAnswer(
             pair.a_ns, pair.b_ns, astuple(pair.foreign), kept, shares, warm, damaged, other.timed_as, stages
         )
-    finally:
-        for loader in loaders:
-            loader.close()
-        scatter.close()
 
 
 def _gpu_for(task: TimeTask) -> Executor:
@@ -330,13 +350,25 @@ def _gpu_for(task: TimeTask) -> Executor:
 
 
 @contextlib.contextmanager
-def turn(alone: bool) -> Iterator[None]:
-    """Among the processes of one referee: beside others that prepare themselves, or alone, to be timed."""
-    fcntl.lockf(sealing.turn_file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+def turn(alone: bool, place: int = 0) -> Iterator[None]:
+    """Among the processes of one referee: beside others that prepare themselves, or alone, to be timed. ``place`` is a
+    byte of the file that is locked."""
+    fcntl.lockf(sealing.turn_file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH, 1, place)
     try:
         yield
     finally:
-        fcntl.lockf(sealing.turn_file, fcntl.LOCK_UN)
+        fcntl.lockf(sealing.turn_file, fcntl.LOCK_UN, 1, place)
+
+
+def to_be_timed() -> contextlib.AbstractContextManager[None]:
+    """Held until a process was timed: :func:`after_all_timings` waits for it."""
+    return turn(alone=False, place=1)
+
+
+def after_all_timings() -> None:
+    """Wait until none of the processes that prepare themselves will be timed any more."""
+    with turn(alone=True, place=1):
+        pass
 
 
 class OtherSide(Protocol):

@@ -17,7 +17,7 @@ from functools import partial
 import msgspec
 
 from kerntune.base.formatting import visible
-from kerntune.referee.candidate_speed import AUTHOR_SECONDS, SEEDS
+from kerntune.referee.candidate_speed import AUTHOR_SECONDS
 from kerntune.referee.declared_inputs import contents_of, poison_patterns
 from kerntune.referee.errors_together import (
     check_reference,
@@ -51,6 +51,9 @@ from kerntune.referee.timed_contents import in_a_row, places, variation_of
 
 MOST_EXPECTED = 1 << 32
 """Bytes of what the author's process may answer."""
+
+AT_ONCE = 12
+"""Contents that are looked at together on a GPU's machine."""
 
 MANY, MANY_ELEMENTS = 255, 1 << 20
 """Further contents where a result has fewer than :data:`~.result_errors.FEW` elements, as far as their inputs have so
@@ -109,7 +112,7 @@ class ReplayComparer:
     @property
     def _workers(self) -> int:
         """Contents that are looked at together: a GPU's machine has room for all."""
-        return SEEDS if self._on_gpu else 1
+        return AT_ONCE if self._on_gpu else 1
 
     def _authors(self, task: DescribeTask | ExpectTask) -> ExpectAnswer:
         answered = self._processes.ask(
@@ -133,7 +136,7 @@ class ReplayComparer:
         ends = [deadline + (more if any(form) else 0.0) for form in forms]
         with ThreadPoolExecutor(2 * self._workers) as threads:
             contents: tuple[tuple[bytes, ...], ...] = ()
-            if not made_by_author(case):
+            if not case.made_by_author:
                 contents = tuple(threads.map(partial(contents_of, case.tensors), seeds, forms))
             at_once = bool(contents) and self._workers > 1
             given = contents if at_once else ()
@@ -220,13 +223,8 @@ class ReplayComparer:
         return answer
 
 
-def made_by_author(case: CaseInputs) -> bool:
-    """Whether the task's own code makes its inputs."""
-    return bool(case.given) or any(t.content == "author" for t in case.tensors)
-
-
 def many_contents(case: CaseInputs, first: ExpectedSeed) -> int:
     """How many further contents are worth it: none where each result has enough elements."""
     few = [r for r in (*first.results, *filter(None, first.changed)) if 0 < math.prod(r.shape) < FEW]
     elements = sum(math.prod(t.shape) for t in case.tensors)
-    return min(MANY, MANY_ELEMENTS // max(elements, 1)) if few and not made_by_author(case) else 0
+    return min(MANY, MANY_ELEMENTS // max(elements, 1)) if few and not case.made_by_author else 0

@@ -73,6 +73,11 @@ class CaseInputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     init: tuple[CallArgument, ...] = ()
     given: dict[str, Plain] = {}
 
+    @property
+    def made_by_author(self) -> bool:
+        """Whether the task's own code makes its inputs."""
+        return bool(self.given) or any(t.content == "author" for t in self.tensors)
+
 
 class UserCallable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A user's callable: its file, the name in it, and the layout by which that is read (:mod:`.layouts`)."""

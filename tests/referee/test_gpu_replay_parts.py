@@ -6,6 +6,9 @@ import fcntl
 import hashlib
 import os
 import random
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -249,13 +252,41 @@ def lock_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 @pytest.mark.parametrize(("alone", "kind"), [(True, fcntl.LOCK_EX), (False, fcntl.LOCK_SH)])
 def test_processes_take_turns(alone: bool, kind: int, lock_file: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    locked: list[tuple[int, int]] = []
+    locked: list[tuple[int, ...]] = []
     monkeypatch.setattr(gpu_replay.fcntl, "lockf", lambda *words: locked.append(words))
     held = gpu_replay.turn(alone)
     held.__enter__()
-    assert locked == [(lock_file, kind)]
+    assert locked == [(lock_file, kind, 1, 0)]
     assert not held.__exit__(KeyError, KeyError(), None)
-    assert locked == [(lock_file, kind), (lock_file, fcntl.LOCK_UN)]
+    assert locked == [(lock_file, kind, 1, 0), (lock_file, fcntl.LOCK_UN, 1, 0)]
+
+
+HOLDING = """
+import sys
+from kerntune.referee import gpu_replay, sealing
+sealing.turn_file = int(sys.argv[1])
+with gpu_replay.to_be_timed(), gpu_replay.turn(alone=False):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_was_timed_is_read_after_all_others_were(lock_file: int) -> None:
+    """Which may be timed meanwhile."""
+    command = [sys.executable, "-c", HOLDING, str(lock_file)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[lock_file]) as other:
+        assert other.stdin
+        assert other.stdout
+        assert other.stdout.readline() == b"held\n"
+        with gpu_replay.to_be_timed():
+            pass
+        waiting = threading.Thread(target=gpu_replay.after_all_timings)
+        waiting.start()
+        waiting.join(0.1)
+        assert waiting.is_alive()
+        other.stdin.close()
+        waiting.join(60)
+        assert not waiting.is_alive()
 
 
 @pytest.mark.parametrize("details", [False, True])

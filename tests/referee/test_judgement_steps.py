@@ -195,7 +195,7 @@ def test_on_a_gpu_results_are_its_own_and_each_replay_has_its_seed_s_contents(
     expects, replays = ([task for task in steps.tasks if isinstance(task, kind)] for kind in kinds)
     assert sorted(c for t in expects for c in t.contents) == sorted(t.side.contents[:2] for t in replays)
     assert len(replays) == sum(len(t.seeds) for t in expects) == 12
-    assert CandidateJudgement(bench_of(steps, speeds), _named(), _named(), 1.0)._comparer._workers == 5
+    assert CandidateJudgement(bench_of(steps, speeds), _named(), _named(), 1.0)._comparer._workers == 12
 
 
 def _named(path: str = f"{CORPUS}/references.py", layout: str = FUNCTION) -> UserCallable:

@@ -15,7 +15,7 @@ from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.hostile_recording import checked, side_of
 from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.reasons import Reason, Refusal
-from kerntune.referee.replay_comparer import ReplayComparer, made_by_author, many_contents
+from kerntune.referee.replay_comparer import ReplayComparer, many_contents
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.tasks import (
     CallRefused,
@@ -89,7 +89,7 @@ def test_contents_are_many_where_results_are_few_and_inputs_small(line: str, sha
 def test_the_authors_contents_are_few() -> None:
     case = parse_line("x: f32[1000]")
     author = replace(case, tensors=tuple(replace(t, content="author") for t in case.tensors))
-    assert [made_by_author(c) for c in (case, author, replace(case, given={"n": 1}))] == [False, True, True]
+    assert [c.made_by_author for c in (case, author, replace(case, given={"n": 1}))] == [False, True, True]
     assert many_contents(author, ExpectedSeed((), (result(1),))) == 0
 
 
