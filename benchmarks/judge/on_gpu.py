@@ -92,8 +92,8 @@ class Watch:
         self.stages: list[dict[str, float]] = []
         """Of the timing processes."""
 
-        self.ratios: list[float] = []
-        """The candidate's time by the reference's, of each of them."""
+        self.ratios: list[list[float]] = []
+        """The candidate's time by the reference's, of each of them at each placement."""
 
         self.timed_as: set[str] = set()
         self.printed: list[str] = []
@@ -113,8 +113,10 @@ class Watch:
                 answer = msgspec.msgpack.decode(answered.data, type=TimeAnswer)
                 self.stages.append({name: round(seconds, 2) for name, seconds in answer.stages.items()})
                 self.timed_as.add(answer.timed_as)
-                pairs = zip(answer.reference_ns, answer.candidate_ns, strict=True)
-                self.ratios.append(round(statistics.median(b / a for a, b in pairs), 5))
+                ratios = [b / a for a, b in zip(answer.reference_ns, answer.candidate_ns, strict=True)]
+                each = max(1, len(ratios) // answer.placements)
+                blocks = [ratios[i : i + each] for i in range(0, len(ratios), each)]
+                self.ratios.append([round(statistics.median(x), 5) for x in blocks])
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:

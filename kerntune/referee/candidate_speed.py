@@ -33,6 +33,7 @@ from kerntune.referee.scripted_pair import live_stand_in, side_by_side
 from kerntune.referee.sealed_process import folder_of
 from kerntune.referee.sealing import nvidia_devices
 from kerntune.referee.tasks import (
+    AUTHORS,
     MUCH,
     CaseInputs,
     DeviceAnswer,
@@ -62,9 +63,6 @@ AT_ONCE = 4
 
 CHECKED_TOO = 1.5
 """What further processes take, of the time that those before took: their executions are checked, too."""
-
-PRECISE = 0.002
-"""Half of an interval, relative to the ratio, from which a verdict that is clear isn't made more precise."""
 
 TIME_SECONDS = 60.0
 LOCK_SECONDS = 3_600.0
@@ -185,8 +183,8 @@ class GpuSpeeds(Speeds):
             nbytes = sum(math.prod(t.shape) * ITEM_BYTES.get(t.dtype, 8) for t in case.tensors)
             apart = nbytes >= MUCH and not case.made_by_author
             count = SEEDS + (0 if case.made_by_author else len(extreme_forms(case.tensors, random.Random(0))))
-            self._processes.prewarm("expect", (folder,), AUTHOR_SECONDS, count if apart else 1)
-            self._processes.prewarm("replay", (), seconds, count)
+            self._processes.prewarm("expect", (folder,), AUTHOR_SECONDS, min(AUTHORS, count) if apart else 1)
+            self._processes.prewarm("replay", (), seconds, SEEDS + (count > SEEDS))
 
     def prewarm_timing(self, folder: str) -> None:
         """Those of the first look, and as many that check what they leave."""
@@ -222,13 +220,7 @@ def default_speeds() -> Speeds:
 
 def _compared(pairs: Pairs, request: PairRequest) -> Replay:
     """Over fresh processes; of none is it known what it adds to a ratio."""
-    return compare(pairs, request, DEFAULT_LEVEL, None, _settled)
-
-
-def _settled(change: Estimate, _: float) -> bool:
-    """Whether further processes would say no more."""
-    narrow = change.high - change.low <= 2 * PRECISE * (1 + change.point)
-    return narrow and word_of_change(change) is not Word.UNDECIDED
+    return compare(pairs, request, DEFAULT_LEVEL, None, lambda change, ns: word_of_change(change) is not Word.UNDECIDED)
 
 
 class NotRepeatable(Exception):
@@ -315,7 +307,7 @@ class SealedPairs(Pairs):
         seed = number % len(right.expected)
         task = TimeTask(
             contents.side(seed), self._reference((seed + 1) % len(right.expected)), self._wanted, contents.variation,
-            tuple(contents.known(seed)), self._keep, not self._repeatable, blocks, number, details=not number,
+            tuple(contents.known(seed)), self._keep, not self._repeatable, blocks // 2, number, details=not number,
         )  # fmt: skip
         readable = (folder_of(right.source.path),) if self.live else ()
         most = 2 * self._keep * (self._sizes + (1 << 10)) + (1 << 20)

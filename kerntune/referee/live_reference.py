@@ -83,7 +83,7 @@ class LiveReference:
         self.keeps_tensors = any(isinstance(t, torch.Tensor) for t in tensors_in(vars(module).values()))
         """Whether the file has tensors of its own, of which calls would have no copies."""
 
-        self._copies = [self._copy(self._function)]
+        self.drop_copies()
 
     def _copy(self, function: Callable[..., Any]) -> LiveCopy:
         inputs = {i: first.clone() for i, first in zip(self.in_place, self._first, strict=True)}
@@ -152,11 +152,12 @@ class LiveReference:
         return self.gpu.call_graph(*(partial(self.enqueue, i % replicas) for i in range(runs)))
 
     def drop_copies(self) -> None:
-        """Have one copy alone."""
+        """Have one copy alone, in memory that may be other than before."""
         import torch
 
-        del self._copies[1:]
+        self._copies: list[LiveCopy] = []
         torch.cuda.empty_cache()
+        self._copies.append(self._copy(self._function))
 
     def damaged(self) -> bool:
         """Whether the first content of any input has changed."""
@@ -199,8 +200,9 @@ class LiveSide:
     """A reference that runs as the author's code: its calls are recorded as an unrolled graph of rotated copies, as the
     candidate's executions are. Where that can't be, single executions of both are timed between events."""
 
-    def __init__(self, gpu: Gpu, call: LiveCall) -> None:
-        self._gpu, self._live = gpu, LiveReference(gpu, call)
+    def __init__(self, live: LiveReference) -> None:
+        self._gpu, self._live = live.gpu, live
+        live.drop_copies()
         self._single: tuple[PreparedRuns, PreparedRuns] | None = None
         self.timed_as: TimedAs = "single graphs"
 
@@ -244,10 +246,6 @@ class LiveSide:
             print(f"the reference can't be unrolled: {type(exc).__name__}: {exc}", file=sys.stderr)
         live.drop_copies()
         return None
-
-    def damaged(self) -> bool:
-        """By reading them."""
-        return self._live.damaged()
 
 
 def _roughly(gpu: Executor, runs: Runs, work: Callable[[], object]) -> float:

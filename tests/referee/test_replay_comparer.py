@@ -168,3 +168,16 @@ def test_many_contents_may_be_answered_in_part(parts: int) -> None:
         return
     with pytest.raises(Refusal, match="other sizes"):
         comparer._answer(side, CHECKED, 0.0, Variation(), ((), ()))
+
+
+@pytest.mark.parametrize("done", [1, 3])
+def test_extreme_contents_that_are_not_all_replayed_in_time_are_refused(done: int) -> None:
+    says, inputs = Says(ReplayAnswer(RIGHT * done)), [[x.tobytes() for x in one] for one in GIVEN]
+    comparer = ReplayComparer(says, UserCallable("r.py", "f", FUNCTION), True, 1.0)  # type: ignore[arg-type]
+    each = [(given, POISON, 0.0) for given in inputs]
+    if done == 3:
+        assert [one.contents for one in comparer._replayed_in_a_row(CASE, CHECKED, each)] == [RIGHT] * 3
+        return
+    with pytest.raises(Refusal, match="2 of 3 extreme contents were not replayed") as caught:
+        comparer._replayed_in_a_row(CASE, CHECKED, each)
+    assert caught.value.reason is Reason.REPLAY_LATE
