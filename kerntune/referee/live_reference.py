@@ -83,7 +83,7 @@ class LiveReference:
         self.keeps_tensors = any(isinstance(t, torch.Tensor) for t in tensors_in(vars(module).values()))
         """Whether the file has tensors of its own, of which calls would have no copies."""
 
-        self.drop_copies()
+        self._copies = [self._copy(self._function)]
 
     def _copy(self, function: Callable[..., Any]) -> LiveCopy:
         inputs = {i: first.clone() for i, first in zip(self.in_place, self._first, strict=True)}
@@ -152,12 +152,22 @@ class LiveReference:
         return self.gpu.call_graph(*(partial(self.enqueue, i % replicas) for i in range(runs)))
 
     def drop_copies(self) -> None:
-        """Have one copy alone, in memory that may be other than before."""
+        """Have one copy alone."""
+        del self._copies[1:]
+        self.free_unused()
+
+    @staticmethod
+    def free_unused() -> None:
+        """Give back what torch's allocator has and nothing uses."""
         import torch
 
-        self._copies: list[LiveCopy] = []
         torch.cuda.empty_cache()
-        self._copies.append(self._copy(self._function))
+
+    def elsewhere(self) -> LiveReference:
+        """The same callable on copies of its own, which lie elsewhere."""
+        other = copy.copy(self)
+        other._copies = [other._copy(other._function)]
+        return other
 
     def damaged(self) -> bool:
         """Whether the first content of any input has changed."""
@@ -202,7 +212,6 @@ class LiveSide:
 
     def __init__(self, live: LiveReference) -> None:
         self._gpu, self._live = live.gpu, live
-        live.drop_copies()
         self._single: tuple[PreparedRuns, PreparedRuns] | None = None
         self.timed_as: TimedAs = "single graphs"
 

@@ -348,6 +348,30 @@ def test_each_placement_has_memory_of_its_own_and_what_is_kept_is_of_all(monkeyp
     assert not sides.damaged()
 
 
+@pytest.mark.parametrize(("room", "released"), [(None, []), (2.5, [1, 2, 3, 4]), (4.5, [3])])
+def test_placements_are_held_while_there_is_room_for_two_more(
+    room: float | None, released: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that none has memory that another one had. All of it is free afterwards."""
+    monkeypatch.setattr(gpu_times, "PLACING_SECONDS", 600.0)
+    gpu = gpu_with()
+    sides = gpu_times.TimedSides(gpu, time_task())
+    monkeypatch.setattr(gpu_times.Scatter, "memory", lambda _: None)
+    before = gpu.free_bytes()
+    sides._placed(0)
+    each = before - gpu.free_bytes()
+    assert each > 0
+    sides.release()
+    assert gpu.free_bytes() == before
+    if room is not None:
+        gpu.script.memory_bytes += int(room * each) - before
+    placed, release, found = sides._placed, sides.release, list[object]()
+    monkeypatch.setattr(sides, "_placed", lambda number: (found.append(number), placed(number))[1])
+    monkeypatch.setattr(sides, "release", lambda: (found.append("released"), release()))
+    assert len(list(sides.timed())) == 5
+    assert [found[i + 1] for i, what in enumerate(found) if what == "released"] == released
+
+
 # failures
 
 
