@@ -380,3 +380,41 @@ def test_the_key_is_of_a_tuner_alone(shared: FakeBackend) -> None:
 @pytest.mark.parametrize(("grid", "sizes"), [(5, (5,)), ((1, 2), (1, 2)), ([3, 4, 5], (3, 4, 5)), (True, (1,))])
 def test_a_grid_is_one_to_three_numbers(grid: Any, sizes: tuple[int, ...]) -> None:
     assert describing._sizes(grid) == sizes
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ModuleNotFoundError("no", name="package"), "there is no module package here; install it, or give its folder"),
+        (ModuleNotFoundError("no", name="package.kernels"), "there is no module package.kernels here"),
+        (ModuleNotFoundError("no", name="numpy"), "importing package.kernels failed: ModuleNotFoundError: no"),
+        (ModuleNotFoundError("no"), "importing package.kernels failed: ModuleNotFoundError: no"),
+        (ImportError("no", name="package"), "importing package.kernels failed: ImportError: no"),
+        (ValueError("bad"), "importing package.kernels failed: ValueError: bad"),
+    ],
+)
+def test_what_an_import_says_is_told(error: Exception, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> Any:
+        raise error
+
+    monkeypatch.setattr(describing.importlib, "import_module", refuse)
+    with pytest.raises(UsageError) as caught:
+        tuner_of("package.kernels", "k")
+    assert str(caught.value).startswith(f"kernel package.kernels.k: {told}")
+    assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize(
+    ("module", "allowed", "may"),
+    [("a.b", (), True), ("a.b", ("a",), True), ("a.b", ("a.b",), True), ("a.b", ("c", "a"), True),
+     ("ab", ("a",), False), ("a", ("a.b",), False)],
+)  # fmt: skip
+def test_a_module_is_one_that_was_named_or_within_it(
+    module: str, allowed: tuple[str, ...], may: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(describing, "_imported", lambda module, name: SimpleNamespace(k=Kernel(None)))
+    if may:
+        assert isinstance(tuner_of(module, "k", allowed), Kernel)
+        return
+    with pytest.raises(UsageError, match=f"only {', '.join(allowed)} may be imported; add --module {module}"):
+        tuner_of(module, "k", allowed)
