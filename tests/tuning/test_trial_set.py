@@ -10,7 +10,7 @@ import pytest
 from kerntune.base.config import Config
 from kerntune.base.failed_candidates import FailedTrial
 from kerntune.compiling.compiler import Compiled
-from kerntune.errors import TrialError, TuningError
+from kerntune.errors import BackendError, CompileError, OutOfResourcesError, TrialError, TuningError
 from kerntune.tuning import trial_set
 from kerntune.tuning.admission import FirstLaunchFault, FirstLaunchFaults
 from kerntune.tuning.trial_set import TrialSet
@@ -276,3 +276,116 @@ def test_an_equal_of_a_trial_is_one_with_it(trials: TrialSet, monkeypatch: pytes
     first.estimated = True
     assert trials._trial(3, compiled) is None
     assert (first.same, 3 in trials.failures) == ([0, 2, 3], False)
+
+
+# first launches of several at once
+
+
+class Elsewhere:
+    """Notes what it is given."""
+
+    def __init__(self) -> None:
+        self.given: list[Any] = []
+
+    def run_ahead(self, wanted: Any, artifacts: Any) -> None:
+        self.given.append((wanted, artifacts))
+
+
+@pytest.fixture
+def ahead(trials: TrialSet, monkeypatch: pytest.MonkeyPatch) -> Elsewhere:
+    """Candidate ``i`` is the work ``i % 3``."""
+    made = Elsewhere()
+    trials.elsewhere, trials._singles = made, {9: None}  # type: ignore[assignment, dict-item]
+    trials.loader = SimpleNamespace(gpu=SimpleNamespace(spec=None))  # type: ignore[assignment]
+    trials.recorded = SimpleNamespace(artifacts="artifacts")  # type: ignore[assignment]
+    trials._faults = FirstLaunchFaults("k")
+    monkeypatch.setattr(trials, "_good", lambda: 0)
+    monkeypatch.setattr(trials, "_has_run", lambda i: False)
+    monkeypatch.setattr(trials, "_begin", lambda i: f"begin {i}")
+    monkeypatch.setattr(trials, "_single", lambda i, compiled: (f"single {i}", (f"work {i % 3}", (1, 1, 1), ())))
+    monkeypatch.setattr(trial_set, "misfit", lambda binary, data, spec: "")
+    monkeypatch.setattr(trial_set, "stored_code", lambda single: f"code of {single}")
+    return made
+
+
+def compiled_results(*indices: int) -> list[Any]:
+    found = [(i, Compiled.__new__(Compiled)) for i in indices]
+    for _, compiled in found:
+        object.__setattr__(compiled, "binary", None)
+        object.__setattr__(compiled, "data", b"")
+    return found
+
+
+def test_several_that_are_unknown_are_launched_elsewhere_together(trials: TrialSet, ahead: Elsewhere) -> None:
+    """Each work once."""
+    trials._look_ahead(compiled_results(0, 1, 3))
+    assert ahead.given == [([("single 0", "begin 0"), ("single 1", "begin 1")], "artifacts")]
+    assert trials._singles == {}
+
+
+def test_one_alone_is_launched_when_it_is_admitted(trials: TrialSet, ahead: Elsewhere) -> None:
+    trials._look_ahead(compiled_results(0, 3))
+    assert ahead.given == []
+
+
+@pytest.mark.parametrize("known", ["ran", "found", "fault", "bad", "misfit", "site", "error"])
+def test_those_of_which_something_is_known_are_not_launched_ahead(
+    trials: TrialSet, ahead: Elsewhere, known: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three works one is known: the two others go."""
+    work: Any = ("work 0", (1, 1, 1), ())
+    results = compiled_results(0, 1, 2)
+    compiled: Any = None
+    if known == "ran":
+        monkeypatch.setattr(trials, "_has_run", lambda i: i == 0)
+    elif known == "found":
+        trials._found = {work: trial(4)}
+    elif known == "fault":
+        trials._faults.add(FirstLaunchFault("it faulted", compiled, work, "code", [4]))
+        trials._good = lambda: 1  # type: ignore[method-assign]
+    elif known == "bad":
+        trials.known.bad["code of single 0", (1, 1, 1)] = "wrong"
+    elif known == "misfit":
+        monkeypatch.setattr(trial_set, "misfit", lambda binary, data, spec: "" if binary is None else "too large")
+        object.__setattr__(results[0][1], "binary", "large")
+    elif known == "site":
+        trials.site.faults[0] = None  # type: ignore[assignment]
+    else:
+        results[0] = (0, TrialError("no"))
+    trials._look_ahead(results)
+    assert ahead.given == [([("single 1", "begin 1"), ("single 2", "begin 2")], "artifacts")]
+
+
+def test_in_doubt_nothing_is_launched_ahead(
+    trials: TrialSet, ahead: Elsewhere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trials._faults, "in_doubt", lambda good: True)
+    trials._look_ahead(compiled_results(0, 1))
+    trials._faults, trials.elsewhere = FirstLaunchFaults("k"), None
+    trials._look_ahead(compiled_results(0, 1))
+    assert ahead.given == []
+
+
+@pytest.mark.parametrize(
+    ("error", "misfits", "remembered"),
+    [
+        (OutOfResourcesError("too large"), {1}, True),
+        (CompileError("no such instruction"), set(), True),
+        (TrialError("no"), set(), False),
+        (BackendError("busy"), set(), False),
+    ],
+)
+def test_how_one_fails_is_noted(
+    trials: TrialSet, error: Exception, misfits: set[int], remembered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(i: int, compiled: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(trials, "_trial", refuse)
+    monkeypatch.setattr(trial_set, "stored_code", lambda single: f"code of {single}")
+    trials._singles = {1: ("single", None)}  # type: ignore[dict-item]
+    given: Any = SimpleNamespace(seconds=1.0, binary=SimpleNamespace(shared=0))
+    trials._admit(1, given)
+    assert (trials._misfits, trials.failures) == (misfits, {1: failed(1, str(error))})
+    stored = [(i, words) for i, _, words in trials._stored.kept]  # type: ignore[union-attr]
+    assert stored == [(1, {"failure": str(error), "code": "code of single"})] * remembered
