@@ -763,3 +763,23 @@ def test_screens_go_forwards_and_backwards_in_turn(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(("ns", "alive"), [((100.0, 125.0), 2), ((100.0, 125.1), 1), ((), 0)])
 def test_who_is_near_the_best_is_within_the_factor(ns: tuple[float, ...], alive: int) -> None:
     assert len(race._near_best([trial_of(x) for x in ns], 1.25)) == alive
+
+
+@pytest.mark.parametrize(
+    ("first", "best", "in_time", "again"),
+    [(2e6, 1.0, True, True), (2e6 + 1, 1.0, True, False), (3e6, 1e6, True, True), (3e6 + 1, 1e6, True, False),
+     (9e6, 1.0, False, True)],
+)  # fmt: skip
+def test_when_a_first_execution_is_repeated(
+    first: float, best: float, in_time: bool, again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to 2 ms or three times the best, and where the host was late."""
+    limits: list[float] = []
+    monkeypatch.setattr(race, "executions", lambda program, runs: ([first], in_time))
+    monkeypatch.setattr(race, "estimate", lambda trial, limit: limits.append(limit))
+    looks, one = Estimates(warm=True), trial_of()
+    looks.best = best
+    looks.take(one)
+    assert limits == [1.5 * best] * again
+    assert one.estimate == (0.0 if again else first)
+    assert one.estimated
