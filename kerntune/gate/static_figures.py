@@ -135,7 +135,6 @@ def binary_input(binary: Binary, data: bytes, asm: str) -> BinaryInput:
         asm=asm,
         shared_bytes=binary.shared,
         num_warps=binary.num_warps,
-        num_ctas=binary.num_ctas,
         arch=binary.arch,
         tensor_memory_columns=binary.tmem,
     )

@@ -83,6 +83,11 @@ def percent(old: float, new: float) -> str:
     return f" ({(new - old) / old:+.0%})" if old else ""
 
 
+def count(metrics: StaticMetrics, name: str) -> int:
+    """Instructions of a class; 0 of one that the code doesn't have."""
+    return metrics.instructions.get(name, 0)
+
+
 MUCH_NARROWER = 4
 """How many times as narrow an access must have become. An access that loses its alignment is split into single
 elements: an eighth of the width for 16-bit ones and a quarter for 32-bit ones. A smaller tile or a load in two halves
@@ -93,17 +98,19 @@ _WIDE = (256, 128, 64)
 
 
 class Direction(msgspec.Struct, frozen=True):
-    """Loads or stores. TMA moves tiles and has no width."""
+    """Loads or stores. TMA moves tiles and has no width; ``bulk`` is the class of its copies."""
 
     rule: str
     metric: str
+    verb: str
     noun: str
     classes: Sequence[str]
+    bulk: str
 
 
 DIRECTIONS = (
-    Direction("load_width", "global_load_width", "loads from", ("global_load", "async_copy")),
-    Direction("store_width", "global_store_width", "stores to", ("global_store",)),
+    Direction("load_width", "global_load_width", "loads", "loads from", ("global_load", "async_copy"), "tma_load"),
+    Direction("store_width", "global_store_width", "stores", "stores to", ("global_store",), "tma_store"),
 )
 
 
@@ -111,12 +118,12 @@ def narrowed(before: StaticMetrics, after: StaticMetrics, direction: Direction, 
     """A finding where more than the share ``threshold`` of the bytes is moved by much narrower accesses now."""
     old, new = accesses(before, direction.classes), accesses(after, direction.classes)
     wide, share = _split(old, new)
-    gone = False
+    gone = not any(bits >= wide for bits in new) and _accesses(new) > _accesses(old)
     if share > threshold and _hidden(before, after, direction):
         severity: Severity = "warn"
         text = _sentence(direction, "narrower", old, new)
     elif share > threshold:
-        severity, gone = "fail", not any(bits >= wide for bits in new) and _accesses(new) > _accesses(old)
+        severity = "fail"
         text = f"{_sentence(direction, 'narrower', old, new)}; look for lost alignment or contiguity"
     elif _split(new, old)[1] > threshold:
         severity, text = "info", _sentence(direction, "wider", old, new)
@@ -129,7 +136,7 @@ def _hidden(before: StaticMetrics, after: StaticMetrics, direction: Direction) -
     """Whether narrower accesses need not cost time: those of a product's epilogue, which is stored once after a loop;
     and loads for tensor cores that do less work than before, or are used only now (products of tf32 load their second
     operand by element, since it is transposed on the way)."""
-    old, new = (m.instructions.get("tensor_core_slots", 0) for m in (before, after))
+    old, new = (count(m, "tensor_core_slots") for m in (before, after))
     if direction.rule == "store_width":
         return "tensor_core" in after.instructions
     return bool(new) and (not old or new * 2 <= old)
@@ -138,9 +145,9 @@ def _hidden(before: StaticMetrics, after: StaticMetrics, direction: Direction) -
 def accesses(metrics: StaticMetrics, classes: Sequence[str]) -> dict[int, int]:
     """The number of accesses of one thread by width in bits, the widest first; code in loops counts once."""
     found: dict[int, int] = {}
-    for name, count in metrics.instructions.items():
-        if count and (match := re.fullmatch(rf"(?:{'|'.join(classes)})_(\d+)", name)):
-            found[int(match[1])] = found.get(int(match[1]), 0) + count
+    for name, times in metrics.instructions.items():
+        if times and (match := re.fullmatch(rf"(?:{'|'.join(classes)})_(\d+)", name)):
+            found[int(match[1])] = found.get(int(match[1]), 0) + times
     return dict(sorted(found.items(), reverse=True))
 
 
@@ -209,7 +216,7 @@ def heavier(before: StaticMetrics, after: StaticMetrics, threshold: float) -> It
 def _issue(before: StaticMetrics, after: StaticMetrics, threshold: float) -> Iterator[Draft]:
     if any(kind in m.instructions for kind in ("tensor_core", "tma") for m in (before, after)):
         return  # hidden behind the tensor cores, which have rules of their own; or the bytes aren't known
-    if after.instructions.get("slow_path", 0) > before.instructions.get("slow_path", 0):
+    if count(after, "slow_path") > count(before, "slow_path"):
         return  # code that ordinary arguments don't execute
     moved = moved_bytes(before), moved_bytes(after)
     old, new = issue_slots(before), issue_slots(after)
@@ -218,7 +225,7 @@ def _issue(before: StaticMetrics, after: StaticMetrics, threshold: float) -> Ite
     more = min(new / old, new / moved[1] / (old / moved[0])) - 1
     if more > threshold and new / moved[1] > ISSUED_PER_BYTE:
         per = f"{old / moved[0]:,.1f} -> {new / moved[1]:,.1f} per byte that a thread moves"
-        counted = change(before.instructions.get("total", 0), after.instructions.get("total", 0))
+        counted = change(count(before, "total"), count(after, "total"))
         slots = f"{change(old, new)} slots{percent(old, new)} for {counted} instructions in the code"
         yield Draft(
             "fail", "issue_slots", old, new, f"the same work takes many more issue slots: {per} ({slots})", "work"
@@ -226,13 +233,13 @@ def _issue(before: StaticMetrics, after: StaticMetrics, threshold: float) -> Ite
 
 
 def _matrix(before: StaticMetrics, after: StaticMetrics, threshold: float) -> Iterator[Draft]:
-    old, new = (m.instructions.get("tensor_core_slots", 0) * _lanes(m) for m in (before, after))
+    old, new = (count(m, "tensor_core_slots") * _lanes(m) for m in (before, after))
     moved = moved_bytes(before) * before.threads, moved_bytes(after) * after.threads
-    if not old or not new or new <= old * (1 + threshold):
+    if not old or new <= old * (1 + threshold):
         return
     if all(moved) and (new / moved[1] <= old / moved[0] * (1 + threshold) or new / moved[1] < SLOTS_PER_BYTE):
         return
-    if not all(moved) and before.instructions.get("tma", 0) != after.instructions.get("tma", 0):
+    if not all(moved) and count(before, "tma") != count(after, "tma"):
         return  # another number of tiles: unrolled, or another product as well
     told = f"{change(old, new)} slots{percent(old, new)}"
     text = f"the same work takes tensor cores longer: {told}; look for operands of a wider type, or more products"
@@ -241,13 +248,12 @@ def _matrix(before: StaticMetrics, after: StaticMetrics, threshold: float) -> It
 
 def issue_slots(metrics: StaticMetrics) -> int:
     """Slots of the schedulers that a thread's instructions take, loops once."""
-    counts = metrics.instructions
-    return counts.get("total", 0) + sum(counts.get(kind, 0) * more for kind, more in FURTHER_SLOTS.items())
+    return count(metrics, "total") + sum(count(metrics, kind) * more for kind, more in FURTHER_SLOTS.items())
 
 
 def _lanes(metrics: StaticMetrics) -> float:
     """How often a block executes a tensor core instruction: once per warp, or per warpgroup of four warps."""
-    grouped = metrics.instructions.get("warpgroup_mma", 0) == metrics.instructions.get("tensor_core", 0)
+    grouped = count(metrics, "warpgroup_mma") == count(metrics, "tensor_core")
     return metrics.threads / (128 if grouped else 32)
 
 
@@ -294,12 +300,12 @@ def _loops(metrics: StaticMetrics) -> ProductLoops | None:
 
 
 def _copies(metrics: StaticMetrics) -> int:
-    return metrics.instructions.get("async_copy", 0) + metrics.instructions.get("tma_load", 0)
+    return count(metrics, "async_copy") + count(metrics, "tma_load")
 
 
 def _stream(before: StaticMetrics, after: StaticMetrics, copies: str, resident: float | None) -> Iterator[Draft]:
     """Loops without products. Those that TMA fed have a rule of their own."""
-    old, new = before.instructions.get("async_copy", 0), _copies(after)
+    old, new = count(before, "async_copy"), _copies(after)
     if any("tensor_core" in m.instructions for m in (before, after)):
         return  # on one side alone, or outside of loops: other rules compare that
     if old and not new and resident is not None and resident < HIDDEN:

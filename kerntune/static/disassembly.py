@@ -50,9 +50,9 @@ def loops(jumps: Sequence[Jump], begin: int, end: int, step: int) -> list[tuple[
     ends = [*starts[1:], end]
     edges = _edges(jumps, starts, ends, step)
     found = []
-    for members in _components(edges):
-        if len(members) > 1 or members[0] in edges[members[0]]:
-            ranges = [(starts[b], ends[b]) for b in sorted(members)]
+    for first, *more in _components(edges):
+        if more or first in edges[first]:
+            ranges = [(starts[b], ends[b]) for b in sorted([first, *more])]
             if sum(last - first for first, last in ranges) > WAIT_BYTES:
                 found += ranges
     return sorted(found)

@@ -135,7 +135,7 @@ def _patterns(vendor: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 def nvidia_bits(opcode: str) -> int:
     """Bits that one thread loads or stores with one such instruction."""
-    return next((_NVIDIA_BITS[part] for part in opcode.split(".")[1:] if part in _NVIDIA_BITS), 32)
+    return next((_NVIDIA_BITS[part] for part in opcode.split(".") if part in _NVIDIA_BITS), 32)
 
 
 def amd_bits(mnemonic: str) -> int:
@@ -217,7 +217,7 @@ def _slots(name: str) -> int:
 
 
 def _nvidia_macs(opcode: str) -> int | None:
-    for part in opcode.split(".")[1:]:
+    for part in opcode.split("."):
         if shape := _LONG_SHAPE.fullmatch(part) or _SHORT_SHAPE.fullmatch(part):
             return int(shape[1]) * int(shape[2]) * int(shape[3])
     return None

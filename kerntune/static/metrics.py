@@ -53,7 +53,6 @@ class BinaryInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shared_bytes: int
     num_warps: int
     arch: str
-    num_ctas: int = 1
     tensor_memory_columns: int = 0
 
 

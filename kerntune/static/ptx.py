@@ -257,9 +257,10 @@ def _sum(loops: Sequence[ProductLoops]) -> ProductLoops:
 
 @dataclass
 class _Group:
-    """Copies or products that are waited for together. ``covered``: products were issued since."""
+    """Copies or products that are waited for together; whether there are any. ``covered``: products were issued
+    since."""
 
-    size: int
+    filled: bool = False
     covered: bool = False
 
 
@@ -276,13 +277,13 @@ class _InFlight:
 
     def __init__(self) -> None:
         self._done: dict[str, list[_Group]] = {"copy": [], "bulk": [], "product": []}
-        self._open = {kind: _Group(0) for kind in self._done}
+        self._open = {kind: _Group() for kind in self._done}
         self.covered: set[str] = set()
 
     def groups(self, kind: str) -> int:
         """How many groups of a kind are in flight that aren't empty."""
         opened = [self._open[kind]] if kind == "bulk" else []
-        return sum(1 for group in (*self._done[kind], *opened) if group.size)
+        return sum(1 for group in (*self._done[kind], *opened) if group.filled)
 
     def follow(self, instructions: Iterable[_Instruction]) -> None:
         """Go through instructions in their order."""
@@ -290,7 +291,7 @@ class _InFlight:
             if x.kind == "product":
                 self._cover()
             if x.kind in self._open:
-                self._open[x.kind].size += 1
+                self._open[x.kind].filled = True
             elif x.kind in _COMMITTED:
                 self._commit(_COMMITTED[x.kind])
             elif x.kind in _AWAITED:
@@ -311,13 +312,13 @@ class _InFlight:
                 group.covered = True
 
     def _commit(self, kind: str) -> None:
-        if self._open[kind].size or kind != "bulk":
+        if self._open[kind].filled or kind != "bulk":
             self._done[kind].append(self._open[kind])
-        self._open[kind] = _Group(0)
+        self._open[kind] = _Group()
 
     def _leave(self, kind: str, left: int) -> None:
         """Wait until so many of the newest groups are left."""
         waited = self._done[kind][: max(0, len(self._done[kind]) - left)]
         self._done[kind] = self._done[kind][len(waited) :]
-        if any(group.size and group.covered for group in waited):
+        if any(group.filled and group.covered for group in waited):
             self.covered.add(kind)

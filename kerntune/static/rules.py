@@ -20,6 +20,7 @@ from kerntune.static.code_rules import (
     Finding,
     Severity,
     change,
+    count,
     heavier,
     moved_bytes,
     narrowed,
@@ -138,8 +139,10 @@ def _repeated(metrics: StaticMetrics) -> int:
 
 
 def _spill(metric: str, old: int, new: int, text: str) -> Iterator[Draft]:
-    if new != old:
-        yield Draft("fail" if new > old else "info", metric, old, new, text, metric)
+    if new > old:
+        yield Draft("fail", metric, old, new, text, metric)
+    elif new < old:
+        yield Draft("info", metric, old, new, text, metric)
 
 
 def _tensor_cores(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
@@ -149,14 +152,14 @@ def _tensor_cores(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft
     Fewer instructions alone are no loss: they also come from a smaller tile, a loop that isn't unrolled, and larger
     instructions.
     """
-    old, new = _count(before, "tensor_core"), _count(after, "tensor_core")
+    old, new = count(before, "tensor_core"), count(after, "tensor_core")
     told = f"{change(old, new)} tensor core instructions"
     if old and not new:
         yield Draft("fail", "tensor_core", old, new, f"no tensor cores are used any more: {told}", "tensor_cores", True)
     elif new and not old:
         yield Draft("info", "tensor_core", old, new, f"tensor cores are used now: {told}", "tensor_cores")
     elif new < old and _multiplied_otherwise(before, after):
-        fp32 = f"{change(_count(before, 'fp32'), _count(after, 'fp32'))} in fp32"
+        fp32 = f"{change(count(before, 'fp32'), count(after, 'fp32'))} in fp32"
         text = f"products left the tensor cores: {told}, {fp32}"
         yield Draft("fail", "tensor_core", old, new, text, "tensor_cores")
     yield from _warpgroups(before, after)
@@ -164,8 +167,8 @@ def _tensor_cores(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft
 
 def _multiplied_otherwise(before: StaticMetrics, after: StaticMetrics) -> bool:
     """Whether the code has at least as many further fp32 multiply-adds as a quarter of the lost ones would need."""
-    lost = _count(before, "tensor_core_macs") - _count(after, "tensor_core_macs")
-    more = _count(after, "fp32") - _count(before, "fp32")
+    lost = count(before, "tensor_core_macs") - count(after, "tensor_core_macs")
+    more = count(after, "fp32") - count(before, "fp32")
     return lost > 0 and more * LANES * 4 >= lost
 
 
@@ -176,8 +179,8 @@ its lost products are detected by a sixteenth of them."""
 
 def _warpgroups(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
     """Instructions of whole warpgroups, without which sm_90 and later don't reach their full rate."""
-    old, new = _count(before, "warpgroup_mma"), _count(after, "warpgroup_mma")
-    if old and not new and _count(after, "tensor_core"):
+    old, new = count(before, "warpgroup_mma"), count(after, "warpgroup_mma")
+    if old and not new and count(after, "tensor_core"):
         text = f"tensor cores are no longer used by whole warpgroups: {change(old, new)} such instructions"
         yield Draft("fail", "warpgroup_mma", old, new, text, "tensor_cores")
 
@@ -204,18 +207,18 @@ OPERANDS = {8: "8-bit", 16: "16-bit", 32: "tf32", 64: "fp64"}
 def _operand_counts(metrics: StaticMetrics) -> dict[int, int]:
     """Tensor core instructions by the bits of their operands. Figures of an earlier version have the mean of their
     rates alone, which tells where all are alike."""
-    known = {bits: n for bits in OPERANDS if (n := _count(metrics, f"tensor_core_{bits}"))}
-    macs, slots = _count(metrics, "tensor_core_macs"), _count(metrics, "tensor_core_slots")
+    known = {bits: n for bits in OPERANDS if (n := count(metrics, f"tensor_core_{bits}"))}
+    macs, slots = count(metrics, "tensor_core_macs"), count(metrics, "tensor_core_slots")
     if known or not macs:
         return known
-    return {slots * 8 // macs: _count(metrics, "tensor_core")} if slots in (macs, 2 * macs, 4 * macs) else {}
+    return {slots * 8 // macs: count(metrics, "tensor_core")} if slots in (macs, 2 * macs, 4 * macs) else {}
 
 
 def _share(products: Mapping[int, int], bits: int) -> float:
     """The share of multiply-adds with operands of that many bits or more: an instruction takes equally many bits of
     each row, so half as many elements of twice the bits."""
     weighed = {b: n / b for b, n in products.items()}
-    return sum(w for b, w in weighed.items() if b >= bits) / (sum(weighed.values()) or 1.0)
+    return sum(w for b, w in weighed.items() if b >= bits) / sum(weighed.values()) if weighed else 0.0
 
 
 def _told(products: Mapping[int, int]) -> str:
@@ -237,12 +240,12 @@ def _fp64(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
 def _fp64_work(metrics: StaticMetrics) -> int:
     """Double-precision instructions, without the one product of each reduction of a large angle, which ordinary
     arguments don't execute."""
-    return 0 if "slow_path_fp64" in metrics.instructions else _count(metrics, "fp64")
+    return 0 if "slow_path_fp64" in metrics.instructions else count(metrics, "fp64")
 
 
 def _tma(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
     """Bulk copies that are gone, all of them, or one operand's. Then the same bytes are loaded or stored by address."""
-    old, new = _count(before, "tma"), _count(after, "tma")
+    old, new = count(before, "tma"), count(after, "tma")
     if old and not new:
         text = f"no bulk copies (TMA) any more: {change(old, new)} instructions"
         yield Draft("fail", "tma", old, new, text, "tma", True)
@@ -256,13 +259,14 @@ def _tma(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
 def _operands(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
     """Lost bulk copies of one direction. The loss of all loads counts as the loss of all copies; one operand, or the
     stores of a product's epilogue, may be hidden behind the products."""
-    for direction, (key, verb) in zip(DIRECTIONS, (("tma_load", "loads"), ("tma_store", "stores")), strict=True):
-        old, new = _count(before, key), _count(after, key)
+    for direction in DIRECTIONS:
+        key, verb = direction.bulk, direction.verb
+        old, new = count(before, key), count(after, key)
         bytes_before, bytes_after = (moved_bytes(m, direction) for m in (before, after))
         if new < old and bytes_after - bytes_before >= OPERAND_BYTES:
             by_address = f"{change(bytes_before, bytes_after)} bytes a thread {verb} by address"
             text = f"fewer {verb} by bulk copies (TMA): {change(old, new)} instructions, {by_address}"
-            hidden = new or (key == "tma_store" and _count(after, "tensor_core"))
+            hidden = new or (key == "tma_store" and count(after, "tensor_core"))
             yield Draft("fail", key, old, new, text, "tma_operands" if hidden else "tma")
 
 
@@ -272,13 +276,15 @@ OPERAND_BYTES = 16
 
 def _occupancy(before: StaticMetrics, after: StaticMetrics, threshold: float) -> Iterator[Draft]:
     old, new = before.occupancy, after.occupancy
-    if old is None or new is None or old == new:
+    if old is None or new is None:
         return
     limits = dict.fromkeys((before.occupancy_limiter, after.occupancy_limiter))
-    limited = f"limited by {', then by '.join(limits)}"
-    text = f"theoretical occupancy {'fell' if new < old else 'rose'}: {old:.1%} -> {new:.1%} ({limited})"
-    severity: Severity = "info" if new > old else "fail" if new < old * (1 - threshold) else "warn"
-    yield Draft(severity, "occupancy", old, new, text, "occupancy")
+    told = f"{old:.1%} -> {new:.1%} (limited by {', then by '.join(limits)})"
+    if new > old:
+        yield Draft("info", "occupancy", old, new, f"theoretical occupancy rose: {told}", "occupancy")
+    elif new < old:
+        severity: Severity = "fail" if new < old * (1 - threshold) else "warn"
+        yield Draft(severity, "occupancy", old, new, f"theoretical occupancy fell: {told}", "occupancy")
 
 
 def _sizes(before: StaticMetrics, after: StaticMetrics, rules: StaticPolicy) -> Iterable[Draft]:
@@ -286,7 +292,7 @@ def _sizes(before: StaticMetrics, after: StaticMetrics, rules: StaticPolicy) -> 
         ("registers", "registers a thread", before.registers, after.registers, "registers"),
         ("shared_bytes", "bytes of shared memory a block", before.shared_bytes, after.shared_bytes, "shared_memory"),
         ("code_bytes", "bytes of machine code", before.code_bytes, after.code_bytes, "binary_size"),
-        ("total", "instructions", _count(before, "total"), _count(after, "total"), "instructions"),
+        ("total", "instructions", count(before, "total"), count(after, "total"), "instructions"),
     ]
     for metric, what, old, new, rule in sizes:
         threshold, counts = _threshold(rules, rule), f"{change(old, new)}{percent(old, new)}"
@@ -294,7 +300,3 @@ def _sizes(before: StaticMetrics, after: StaticMetrics, rules: StaticPolicy) -> 
             yield Draft("fail", metric, old, new, f"more {what}: {counts}", rule)
         elif new < old * (1 - threshold):
             yield Draft("info", metric, old, new, f"fewer {what}: {counts}", rule)
-
-
-def _count(metrics: StaticMetrics, name: str) -> int:
-    return metrics.instructions.get(name, 0)

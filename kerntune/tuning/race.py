@@ -221,8 +221,9 @@ def _by_small_graphs(trials: Sequence[Trial]) -> list[Trial]:
         return list(trials)
     few = min(copies, SMALL_GRAPH)
     drop = DROP_SMALL if few == copies else DROP_CACHED
-    times = [_small_graph(t.program, few) for t in trials]
-    return [t for t, ns in zip(trials, times, strict=True) if ns <= min(times) * drop]
+    timed = [(t, _small_graph(t.program, few)) for t in trials]
+    best = min(ns for _, ns in timed)
+    return [t for t, ns in timed if ns <= best * drop]
 
 
 def _small_graph(program: Program, copies: int) -> float:

@@ -35,10 +35,10 @@ def test_a_report_has_todays_figures_beside_those_of_the_same_launch() -> None:
 
 
 def test_a_binary_is_analysed_with_what_it_was_compiled_for() -> None:
-    made = replace(binary(), shared=12, num_warps=8, num_ctas=2, tmem=64)
+    made = replace(binary(), shared=12, num_warps=8, tmem=64)
     found = binary_input(made, b"elf", "text")
     assert (found.kind, found.data, found.asm, found.arch) == ("cubin", b"elf", "text", "sm_90a")
-    assert (found.shared_bytes, found.num_warps, found.num_ctas, found.tensor_memory_columns) == (12, 8, 2, 64)
+    assert (found.shared_bytes, found.num_warps, found.tensor_memory_columns) == (12, 8, 64)
 
 
 @pytest.mark.parametrize(("took", "stored"), [(0.12345, 0.123), (2.0, 2.0), (None, None)])

@@ -186,6 +186,5 @@ def _binary(done: Any, target: Target) -> BinaryInput:
         shared_bytes=done.metadata.shared,
         num_warps=done.metadata.num_warps,
         arch=found[1] if found else target.arch,
-        num_ctas=done.metadata.num_ctas,
         tensor_memory_columns=getattr(done.metadata, "tmem_size", None) or 0,
     )

@@ -13,14 +13,23 @@ from kerntune.static.code_rules import (
     _WIDE,
     DIRECTIONS,
     Direction,
+    Draft,
     Finding,
+    RuleMessage,
     _lanes,
     _split,
+    accesses,
+    change,
     heavier,
     issue_slots,
+    moved_bytes,
     narrowed,
+    percent,
+    unpipelined,
+    worst_first,
 )
 from kerntune.static.metrics import StaticMetrics
+from kerntune.static.ptx import ProductLoops
 from kerntune.static.rules import compare_static
 
 LOADS, STORES = DIRECTIONS
@@ -312,3 +321,234 @@ def test_loads_for_tensor_cores_that_do_half_as_much_may_be_narrower(before: int
 
 def test_where_nothing_was_loaded_nothing_got_narrower() -> None:
     assert _split({}, {32: 4}) == (_WIDE[0], 0.0)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told", "share"),
+    [
+        (1024, 512, "1,024 -> 512", " (-50%)"),
+        (999, 1000, "999 -> 1,000", " (+0%)"),
+        (0, 4, "0 -> 4", ""),
+        (2.0, 12.25, "2 -> 12.2", " (+512%)"),
+        (-1, 1, "-1 -> 1", " (-200%)"),
+    ],
+)
+def test_how_a_change_is_told(old: float, new: float, told: str, share: str) -> None:
+    assert (change(old, new), percent(old, new)) == (told, share)
+
+
+def test_the_worst_comes_first_then_the_order_of_the_rules() -> None:
+    given = [("info", "limits"), ("warn", "work"), ("fail", "no rule"), ("fail", "spills"), ("warn", "limits")]
+    messages = [RuleMessage(severity, rule, "") for severity, rule in given]  # type: ignore[arg-type]
+    assert [(m.severity, m.rule) for m in worst_first([*messages, RuleMessage("fail", "limits", "")])] == [
+        ("fail", "limits"), ("fail", "spills"), ("fail", "no rule"), ("warn", "limits"), ("warn", "work"),
+        ("info", "limits"),
+    ]  # fmt: skip
+    same = [RuleMessage("fail", "work", text) for text in ("b", "a", "c")]
+    assert worst_first(same) == same
+
+
+def test_accesses_are_counted_by_width_the_widest_first() -> None:
+    counts = {"global_load_32": 2, "async_copy_128": 3, "global_load_128": 1, "global_load": 3, "global_store_64": 9,
+              "global_load_64": 0, "global_load_128_more": 7}  # fmt: skip
+    found = msgspec.structs.replace(metrics({}), instructions=counts)
+    assert [*accesses(found, LOADS.classes).items()] == [(128, 4), (32, 2)]
+    assert [*accesses(found, STORES.classes).items()] == [(64, 9)]
+    assert (moved_bytes(found, LOADS), moved_bytes(found, STORES), moved_bytes(found)) == (72, 72, 144)
+
+
+def test_what_is_left_of_wide_accesses_is_told() -> None:
+    """A narrowed access may be a matter of the config only if some are wide still, or there are no more of them."""
+    sides = metrics({128: 4, 32: 1}), metrics({128: 1, 32: 13})
+    (draft,) = narrowed(*sides, LOADS, 0.1)
+    assert draft == Draft(
+        "fail", "global_load_width", 544 / 5, 544 / 14,
+        "loads from global memory got narrower: 4 of 128 bits, 1 of 32 bits -> 1 of 128 bits, 13 of 32 bits (on "
+        "average 108.8 -> 38.9 bits); look for lost alignment or contiguity", "load_width",
+    )  # fmt: skip
+    (gone,) = narrowed(metrics({128: 4}), metrics({32: 16}), LOADS, 0.1)
+    assert gone.any_config
+    (fewer,) = narrowed(metrics({128: 4}), metrics({32: 4}), LOADS, 0.1)
+    assert not fewer.any_config
+    (wider,) = narrowed(sides[1], sides[0], LOADS, 0.1)
+    assert (wider.severity, wider.any_config) == ("info", False)
+    assert wider.text.startswith("loads from global memory got wider: 1 of 128 bits, 13 of 32 bits -> 4 of 128 bits")
+
+
+@pytest.mark.parametrize(("threshold", "count"), [(0.5, 0), (0.49, 1)])
+def test_more_than_the_threshold_s_share_of_the_bytes_must_be_narrower(threshold: float, count: int) -> None:
+    sides = metrics({128: 4}), metrics({128: 2, 32: 8})
+    assert len(list(narrowed(*sides, LOADS, threshold))) == count
+    assert len(list(narrowed(sides[1], sides[0], LOADS, threshold))) == count
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ({128: 4}, {32: 16}, (128, 1.0)),
+        ({128: 4}, {64: 8}, (256, 0.0)),
+        ({64: 4}, {16: 16}, (64, 1.0)),
+        ({256: 1}, {64: 4}, (256, 1.0)),
+        ({128: 2, 64: 4}, {32: 4, 16: 24}, (64, 0.75)),
+        ({128: 3, 32: 4}, {128: 1, 32: 12}, (128, 0.5)),
+    ],
+)
+def test_the_share_of_bytes_that_are_moved_by_a_quarter_of_the_width(
+    old: dict[int, int], new: dict[int, int], expected: tuple[int, float]
+) -> None:
+    assert _split(old, new) == expected
+
+
+def test_fewer_bytes_leave_the_growth_of_all_slots() -> None:
+    """Half as many slots more, over a third of the bytes: the smaller growth counts."""
+    before, after = elementwise(300, loads=5), elementwise(450, loads=1)
+    assert [len(list(heavier(before, after, threshold))) for threshold in (0.49, 0.51)] == [1, 0]
+
+
+@pytest.mark.parametrize(("total", "count"), [(577, 1), (576, 0)])
+def test_six_slots_are_for_a_byte_of_the_later_code(total: int, count: int) -> None:
+    """96 bytes now, of 48 before."""
+    assert len(list(heavier(elementwise(60), elementwise(total, loads=5), 0.2))) == count
+
+
+@pytest.mark.parametrize(("before", "after", "count"), [(0, 8, 0), (8, 8, 1), (8, 4, 1)])
+def test_only_a_new_slow_path_explains_more_slots(before: int, after: int, count: int) -> None:
+    sides = elementwise(100, slow_path=before), elementwise(900, slow_path=after)
+    assert len(list(heavier(*sides, 1.0))) == count
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [
+        (worked(1_300_000, 0, tma=2), worked(1_000_000, 0, tma=2), False),
+        (worked(1_000_000, 0, tma=2), worked(1_500_000, 0, tma=2), False),  # the threshold itself
+        (worked(1_000_000, 0, tma=2), worked(1_500_001, 0, tma=2), True),
+        (worked(1_000_000, 4), worked(3_000_000, 8), False),  # the threshold itself, a byte
+        (worked(1_000_000, 4), worked(3_000_001, 8), True),
+        (worked(50_000, 1), worked(100_000, 4), False),  # 48 slots a byte now
+        (worked(2_000, 4), worked(262_144, 8), True),  # 64 slots a byte now
+        (worked(2_000, 4), worked(262_143, 8), False),
+        (worked(1_000_000, 4), worked(2_000_000, 0), True),
+        (worked(1_000_000, 0), worked(2_000_000, 4), True),
+        (worked(1_000_000, 4), worked(2_000_000, 0, tma=1), False),
+    ],
+)
+def test_when_tensor_cores_work_longer_by_more_than_half(
+    before: StaticMetrics, after: StaticMetrics, found: bool
+) -> None:
+    drafts = list(heavier(before, after, 0.5))
+    assert [f.metric for f in drafts] == ["tensor_core_slots"] * found
+    assert all("the same work takes tensor cores longer: " in f.text for f in drafts)
+
+
+# what a loop has in flight
+
+
+LOOP = ProductLoops(loading=1, ahead=1, rounds=2.0, grouped=1, overlapped=1, types=("f32.f16.f16",))
+ALONE = ProductLoops(loading=1, grouped=1, overlapped=1, types=LOOP.types)
+
+
+def looped(loops: ProductLoops | None, copies: int = 24, **counts: int) -> StaticMetrics:
+    own = {"tensor_core": 8, "async_copy": copies, **counts}
+    made = StaticMetrics(32, 0, 0, 0, 0, 4096, 128, {k: n for k, n in own.items() if n}, 1.0, "threads")
+    return made if loops is None else msgspec.structs.replace(made, product_loops=loops)
+
+
+def drafts(before: StaticMetrics, after: StaticMetrics, resident: float | None = None) -> list[Draft]:
+    return list(unpipelined(before, after, resident))
+
+
+@pytest.mark.parametrize(
+    ("rounds", "far"), [(0.0, ""), (0.5, ", 0.5 rounds ahead before"), (1.0, ", 1 round ahead before"),
+                        (2.0, ", 2 rounds ahead before")]
+)  # fmt: skip
+def test_a_loop_that_waits_tells_how_far_it_was_ahead(rounds: float, far: str) -> None:
+    before, after = looped(msgspec.structs.replace(LOOP, rounds=rounds), tma_load=3), looped(ALONE, copies=0)
+    (draft,) = drafts(before, after)
+    assert (draft.severity, draft.before, draft.after, draft.any_config) == ("fail", 1, 0, True)
+    assert draft.text == (
+        "pipelined loops 1 -> 0 (each round of a loop of tensor cores waits for its own loads; asynchronous copies "
+        f"27 -> 0 instructions{far}); look at num_stages, and for a barrier or a while loop, which keep a loop from "
+        "being pipelined"
+    )
+
+
+def test_a_loop_that_loads_ahead_now_is_better() -> None:
+    (draft,) = drafts(looped(ALONE, copies=0), looped(LOOP, tma_load=2))
+    assert (draft.severity, draft.metric, draft.rule) == ("info", "pipelined_loops", "pipelining")
+    assert draft.text.endswith("load ahead now: 0 -> 1 pipelined loops, asynchronous copies 0 -> 26 instructions")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "copies", "found"),
+    [
+        pytest.param({}, {"plain_bytes": 16}, 12, "plain_bytes", id="an operand"),
+        pytest.param({}, {"plain_bytes": 15}, 12, None, id="less than an operand"),
+        pytest.param({"plain_bytes": 16}, {"plain_bytes": 32}, 12, "plain_bytes", id="a further operand"),
+        pytest.param({"plain_bytes": 16}, {"plain_bytes": 31}, 12, None, id="less than a further operand"),
+        pytest.param({}, {"plain_bytes": 64}, 24, None, id="as many copies"),
+        pytest.param({"ahead": 0}, {"ahead": 0, "plain_bytes": 64}, 12, None, id="that waited before"),
+        pytest.param({}, {"rounds": 1.0}, 24, "rounds", id="less far ahead"),
+        pytest.param({}, {"rounds": 3.0}, 24, None, id="farther ahead"),
+    ],
+)
+def test_loops_that_are_pipelined_still(
+    old: dict[str, int], new: dict[str, int], copies: int, found: str | None
+) -> None:
+    sides = looped(msgspec.structs.replace(LOOP, **old)), looped(msgspec.structs.replace(LOOP, **new), copies)
+    told = {
+        "plain_bytes": ("fail", True, "each round of a loop of tensor cores waits for its own loads, some of which are "
+                        f"no longer asynchronous: {old.get('plain_bytes', 0)} -> {new.get('plain_bytes', 0)} bytes a "
+                        "thread by ordinary loads, asynchronous copies 24 -> 12 instructions"),
+        "rounds": ("info", False, "a pipelined loop loads fewer rounds ahead: 2 -> 1"),
+    }  # fmt: skip
+    expected = [(found, *told[found])] if found else []
+    assert [(d.metric, d.severity, d.any_config, d.text) for d in drafts(*sides)] == expected
+
+
+def test_earlier_figures_say_nothing_of_ordinary_loads() -> None:
+    assert drafts(looped(None), looped(msgspec.structs.replace(LOOP, plain_bytes=64), copies=12)) == []
+    assert [d.metric for d in drafts(looped(None), looped(ALONE, copies=0))] == ["pipelined_loops"]
+    assert drafts(looped(None, copies=0), looped(ALONE, copies=0)) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ({}, {"overlapped": 0}, True),
+        ({"overlapped": 2}, {"overlapped": 1}, False),
+        ({"overlapped": 0}, {"overlapped": 0}, False),
+        ({}, {"overlapped": 0, "grouped": 0}, False),
+        ({}, {"overlapped": 0, "types": ("f16.f16.f16",)}, False),
+    ],
+)
+def test_products_that_all_end_before_the_next_round(old: dict[str, int], new: dict[str, int], found: bool) -> None:
+    before, after = (looped(msgspec.structs.replace(LOOP, **fields)) for fields in (old, new))
+    told = drafts(before, after)
+    assert [(d.metric, d.before, d.after, d.any_config) for d in told] == [("overlapped_loops", 1, 0, True)] * found
+    assert all("in 1 -> 0 loops they are in flight when the next round begins" in d.text for d in told)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "resident", "found"),
+    [
+        ({"async_copy": 9}, {}, None, ("async_copies", False)),
+        ({"async_copy": 9}, {}, 0.5, ("async_copies", False)),
+        ({"async_copy": 9}, {}, 0.49, ("pipelining", True)),
+        ({"async_copy": 9}, {"async_copy": 1}, 0.1, None),
+        ({"async_copy": 9}, {"tma_load": 1}, 0.1, None),
+        ({"tma_load": 9}, {}, 0.1, None),
+        ({}, {}, 0.1, None),
+        ({"async_copy": 9, "tensor_core": 1}, {}, 0.1, None),
+        ({"async_copy": 9}, {"tensor_core": 1}, 0.1, None),
+    ],
+)
+def test_a_stream_that_lost_its_copies(
+    before: dict[str, int], after: dict[str, int], resident: float | None, found: tuple[str, bool] | None
+) -> None:
+    one, other = (msgspec.structs.replace(metrics({}), instructions=counts) for counts in (before, after))
+    told = drafts(one, other, resident)
+    assert [(d.rule, d.any_config) for d in told] == ([found] if found else [])
+    few = ", and the launch has only 49% of the device's threads to hide their latency" if resident == 0.49 else ""
+    text = f"loads are no longer asynchronous{few}: asynchronous copies 9 -> 0 instructions"
+    assert all(d.text == text for d in told)

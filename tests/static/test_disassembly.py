@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -191,3 +192,154 @@ def test_other_kernels_of_the_listing_are_left_alone() -> None:
 @pytest.mark.parametrize(("address", "is_in"), [(0, False), (16, True), (31, True), (32, False), (64, True)])
 def test_inside(address: int, is_in: bool) -> None:
     assert inside(address, [(16, 32), (48, 80)]) is is_in
+
+
+def listed(lines: list[str], first: int = 0) -> str:
+    return "\n".join(f"        /*{first + STEP * i:04x}*/       {line} ;" for i, line in enumerate(lines))
+
+
+LOOPED = ["STL.64 [R1+0x8], R2", "LDL R3, [R1]", *["FADD R4, R4, R3"] * 9, "{jump}", "LDL.64 R2, [R1+0x8]", "{end}"]
+
+
+@pytest.mark.parametrize(
+    ("jump", "end", "repeated"),
+    [
+        ("@P0 BRA 0x10", "EXIT", {("LDL", 0): 1}),
+        ("@!P1 BRA 0x0", "EXIT", {("STL.64", 8): 1, ("LDL", 0): 1}),
+        ("BRA.U UP0, 0x10", "EXIT", {("LDL", 0): 1}),
+        ("JMP 0x10", "EXIT", {("LDL", 0): 1}),
+        ("@P0 BRA 0xc0", "BRA 0x0", {("STL.64", 8): 1, ("LDL", 0): 1, ("LDL.64", 8): 1}),
+        ("EXIT", "BRA 0xd0", {("STL.64", 8): 1, ("LDL", 0): 1, ("LDL.64", 8): 1}),  # no loop: all of it
+        ("@P0 EXIT", "BRA 0x10", {("LDL", 0): 1, ("LDL.64", 8): 1}),
+        ("RET.REL.NODEC R20 0x0", "BRA 0x10", {("STL.64", 8): 1, ("LDL", 0): 1, ("LDL.64", 8): 1}),
+    ],
+)
+def test_which_accesses_to_the_stack_are_in_loops(jump: str, end: str, repeated: dict[tuple[str, int], int]) -> None:
+    lines = [line.format(jump=jump, end=end) for line in LOOPED]
+    (found,) = disassembly._split(listed(lines), [STEP * len(lines)])
+    assert found.stack == {("STL.64", 8): 1, ("LDL", 0): 1, ("LDL.64", 8): 1}
+    assert found.repeated_stack == repeated
+    assert not found.stack_address_taken
+
+
+@pytest.mark.parametrize(
+    ("line", "taken"),
+    [("IADD3 R2, R1, 0x8, RZ", True), ("IADD3 R1, R1, -0x8, RZ", False), ("MOV R1, c[0x0][0x28]", False),
+     ("STL [R1], R1", False), ("FADD R11, R10, R1", True), ("FADD R2, R10, R11", False)],
+)  # fmt: skip
+def test_the_stack_s_address_may_be_taken(line: str, taken: bool) -> None:
+    (found,) = disassembly._split(listed([line, "EXIT"]), [2 * STEP])
+    assert found.stack_address_taken is taken
+    assert found.opcodes.total() == 2  # type: ignore[attr-defined]
+
+
+def test_pieces_are_told_apart_by_address() -> None:
+    lines = ["LDG.E R1, [R2]", "EXIT", "STL [R1+0x4], R2", *["FADD R2, R2, R3"] * 9, "@P0 BRA 0x20", "EXIT", "NOP"]
+    text = f"\t.headerflags\n{listed(lines)}\nnothing"
+    first, second, third = disassembly._split(text, [2 * STEP, 12 * STEP, STEP])
+    assert first.opcodes == {"LDG.E": 1, "EXIT": 1}
+    assert second.opcodes == {"STL": 1, "FADD": 9, "BRA": 1, "EXIT": 1}
+    assert (third.opcodes, third.stack) == ({"NOP": 1}, {})
+    assert (second.stack, second.repeated_stack) == ({("STL", 4): 1},) * 2
+
+
+@pytest.mark.parametrize("lengths", [[4 * STEP], [STEP, 3 * STEP]])
+def test_what_is_no_instruction_is_an_error(lengths: list[int]) -> None:
+    text = listed(["EXIT", "??? 0x1234", "NOP", "NOP"])
+    count = lengths[-1] // STEP
+    with pytest.raises(StoreError, match=f"of {count} instructions only {count - 1} are machine code"):
+        disassembly._split(text, lengths)
+
+
+@pytest.mark.parametrize(("body", "is_loop"), [(8, False), (9, True)])
+def test_a_loop_of_up_to_eight_instructions_waits(body: int, is_loop: bool) -> None:
+    assert numbers(jumps((body, 1, True)), body + 3) == ([(1, body + 1)] if is_loop else [])
+
+
+def test_a_block_that_jumps_to_itself_is_a_loop_and_one_that_falls_through_is_none() -> None:
+    assert numbers(jumps((20, 5, True), (40, 21, False)), 41) == [(5, 21), (21, 41)]
+    assert numbers(jumps((20, 30, True), (40, None, True)), 60) == []
+    assert numbers(jumps((20, 100, True), (40, -3, True)), 60) == [], "jumps out of the code"
+
+
+@pytest.mark.parametrize(
+    ("arch", "older"), [("sm_103a", "SM100a"), ("sm_103f", "SM100f"), ("sm_121", "SM120"), ("sm_121a", "SM120a")]
+)
+def test_an_architecture_that_is_not_known_is_read_by_its_family(
+    arch: str, older: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def run(command: list[str], **words: Any) -> Any:
+        asked.append(command[command.index("--binary") + 1])
+        said = "Value is not defined for option 'binary'" if len(asked) == 1 else ""
+        return subprocess.CompletedProcess(command, len(said) and 1, "the listing", said)
+
+    monkeypatch.setattr(disassembly, "find_tool", lambda name: Path("nvdisasm"))
+    monkeypatch.setattr(disassembly.subprocess, "run", run)
+    assert disassembly._listing(b"", arch) == "the listing"
+    assert asked == [arch.replace("sm_", "SM"), older]
+
+
+@pytest.mark.parametrize(
+    ("code", "output", "errors", "told"),
+    [(1, "", "one\nnvdisasm fatal: bad code\n", "nvdisasm fatal: bad code"), (2, "said\n", "", "said"),
+     (3, "", "", "exit 3"), (1, "", "Value is not defined for option 'binary'", "is not defined for option")],
+)  # fmt: skip
+def test_what_the_tool_says_of_an_error_is_told(
+    code: int, output: str, errors: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[int] = []
+
+    def run(command: list[str], **words: Any) -> Any:
+        runs.append(1)
+        return subprocess.CompletedProcess(command, code, output, errors)
+
+    monkeypatch.setattr(disassembly, "find_tool", lambda name: Path("nvdisasm"))
+    monkeypatch.setattr(disassembly.subprocess, "run", run)
+    with pytest.raises(BackendError, match=f"^nvdisasm can't disassemble sm_90a: .*{told}"):
+        disassembly._listing(b"", "sm_90a")
+    assert len(runs) == 1
+
+
+@pytest.mark.parametrize("error", [OSError("no such file"), subprocess.TimeoutExpired("nvdisasm", 120)])
+def test_a_tool_that_does_not_run_is_an_error(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(command: list[str], **words: Any) -> Any:
+        assert words["timeout"] == 120
+        raise error
+
+    monkeypatch.setattr(disassembly, "find_tool", lambda name: Path("nvdisasm"))
+    monkeypatch.setattr(disassembly.subprocess, "run", run)
+    with pytest.raises(BackendError, match=r"^nvdisasm could not be run: "):
+        disassembly._listing(b"", "sm_90a")
+
+
+@pytest.mark.parametrize("arch", ["sm_90a --help", "sm_9", "SM90", "sm_1000", "sm_90ab", "", "x" * 200])
+def test_only_an_architecture_s_name_becomes_a_word_of_a_command(arch: str) -> None:
+    with pytest.raises(BackendError, match="nvdisasm knows no architecture"):
+        disassembly._listing(b"", arch)
+
+
+class Stored:
+    """A store that has the listings of some codes."""
+
+    def __init__(self) -> None:
+        self.made: list[int] = []
+
+    def complete(self, codes: Any, make: Any) -> Any:
+        found = make([code for code in codes if code.instructions == 2])
+        self.made.append(len(found))
+        return {code: found.get(code, disassembly.Listing({"STORED": 1}, {}, False, {})) for code in codes}
+
+
+def test_a_store_is_asked_for_what_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disassembly, "_listing", lambda code, arch: listed(["EXIT"] * (len(code) // STEP)))
+    tool, store = Disassembler(), Stored()
+    one, two = bytes(STEP), bytes(2 * STEP)
+    with tool.remembering(store):
+        stored, made = tool.listings([one, two], "sm_90a")
+        assert (stored.opcodes, made.opcodes) == ({"STORED": 1}, {"EXIT": 2})
+        assert tool.listings([two, one], "sm_90a") == [made, stored]
+    assert store.made == [1, 0]
+    (other,) = tool.listings([one], "sm_80")
+    assert other.opcodes == {"EXIT": 1}, "of another architecture, after the store is gone"

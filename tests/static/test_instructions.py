@@ -219,3 +219,44 @@ def test_both_vendors_have_the_classes_that_rules_look_at() -> None:
 def test_products_take_longer_the_wider_their_operands(opcode: str, weight: int) -> None:
     found = (amd_classes if opcode.startswith("v_") else nvidia_classes)({opcode: 3})
     assert found["tensor_core_slots"] == weight * found["tensor_core_macs"] > 0
+
+
+@pytest.mark.parametrize(
+    ("names", "counts"),
+    [
+        ({"UTMALDG.2D": 2, "UTMASTG.2D": 1, "UTMAREDG.2D.ADD": 3, "UBLKCP": 4},
+         {"tma": 10, "tma_load": 2, "tma_store": 4, "total": 10}),
+        ({"HGMMA.64x8x16.F32": 2, "HMMA.16816.F32": 1},
+         {"tensor_core": 3, "warpgroup_mma": 2, "tensor_core_macs": 18432, "tensor_core_slots": 36864, "total": 3}),
+        ({"UTCHMMA": 1, "NOP": 2}, {"tensor_core": 1, "warpgroup_mma": 1, "nop": 2, "total": 1}),
+        ({"LDG.E.128": 0, "WHAT": 1}, {"other": 1, "total": 1}),
+        ({}, {}),
+    ],
+)  # fmt: skip
+def test_what_is_counted_beside_the_classes(names: dict[str, int], counts: dict[str, int]) -> None:
+    assert nvidia_classes(names) == counts
+
+
+def test_amd_instructions_are_counted_alike() -> None:
+    names = {"tensor_load_to_lds": 2, "tensor_store_from_lds": 1, "buffer_load_dwordx4": 3, "s_nop": 4,
+             "global_load_lds_dwordx4": 5, "v_mfma_i32_32x32x16_i8": 1, "v_add_f32_e64": 1}  # fmt: skip
+    assert amd_classes(names) == {
+        "async_copy": 5, "async_copy_128": 5, "fp32": 1, "global_load": 3, "global_load_128": 3, "nop": 4,
+        "tensor_core": 1, "tensor_core_macs": 16384, "tensor_core_slots": 16384, "tma": 3, "tma_load": 2,
+        "tma_store": 1, "total": 13,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("opcode", "macs"),
+    [("DMMA.8x8x4", 256), ("HMMA.1688.F32", 1024), ("IMMA.8816.S8.S8", 1024), ("HMMA.168128.F32", 16384),
+     ("HMMA.32816.F32", None), ("HGMMA.64x256x16.F32", 262144), ("UTCHMMA", None)],
+)  # fmt: skip
+def test_products_by_the_shape_in_their_name(opcode: str, macs: int | None) -> None:
+    assert nvidia_classes({opcode: 1}).get("tensor_core_macs") == macs
+
+
+@pytest.mark.parametrize(("own", "spilled"), [(0, (12, 20)), (8, (8, 16)), (9, (0, 16)), (17, (0, 0))])
+def test_the_stack_from_a_kernel_s_own_bytes_on_is_spilled(own: int, spilled: tuple[int, int]) -> None:
+    stack = {("STL", 0): 1, ("STL.64", 8): 1, ("LDL", 4): 1, ("LDL.128", 16): 1}
+    assert spilled_bytes(stack, own) == spilled

@@ -16,7 +16,15 @@ from kerntune.base.device import Target, typical_device
 from kerntune.errors import StoreError, TargetError
 from kerntune.static.disassembly import Disassembler, Listing, find_tool
 from kerntune.static.instructions import amd_mnemonics, amd_resources
-from kerntune.static.metrics import DISASSEMBLER, BinaryInput, StaticMetrics, metrics_of
+from kerntune.static.metrics import (
+    DISASSEMBLER,
+    BinaryInput,
+    StaticMetrics,
+    _check_target,
+    _own_local_bytes,
+    _slow_paths,
+    metrics_of,
+)
 
 NVIDIA = ["cuda:80", "cuda:90", "cuda:100"]
 
@@ -323,3 +331,62 @@ def test_mnemonics_leave_comments_and_directives_out() -> None:
         "v_mfma_f32_16x16x16_f16": 2,
         "s_endpgm": 1,
     }
+
+
+@pytest.mark.parametrize(
+    ("ptx", "nbytes"),
+    [("", 0), (".local .align 8 .b8 \t__local_depot0[24];", 24), (".shared .b8 x[9];", 0),
+     ("  .local .align 4 .b8 a[4];\n.local .align 4 .b8 b[12];\n .local .b8 c[8];", 12)],
+)  # fmt: skip
+def test_local_arrays_that_a_text_declares(ptx: str, nbytes: int) -> None:
+    assert _own_local_bytes(ptx) == nbytes
+
+
+PRODUCT = "mul.f64 %fd1, %fd2, 0d3BF921FB54442D19;"
+
+
+@pytest.mark.parametrize(
+    ("ptx", "paths"),
+    [
+        ("", {}),
+        (PRODUCT, {"slow_path": 1, "slow_path_fp64": 1}),
+        (f"@%p1 {PRODUCT}\n{PRODUCT}", {"slow_path": 2, "slow_path_fp64": 1}),
+        (f"{PRODUCT}\nadd.f64 %fd1, %fd2, %fd3;", {"slow_path": 1}),
+        (f"{PRODUCT}\n\t@!%p2 fma.rn.f64 %fd1, %fd2, %fd3, %fd4;", {"slow_path": 1}),
+        (f"{PRODUCT}\nld.global.f64 %fd1, [%rd1];", {"slow_path": 1, "slow_path_fp64": 1}),
+        ("add.f64 %fd1, %fd2, %fd3;", {}),
+    ],
+)
+def test_slow_paths_of_a_text(ptx: str, paths: dict[str, int]) -> None:
+    assert _slow_paths(ptx) == paths
+
+
+@pytest.mark.parametrize(
+    ("kind", "arch", "where", "fits"),
+    [("cubin", "sm_90a", "cuda:90", True), ("cubin", "sm_90", "cuda:90", True), ("cubin", "sm_80", "cuda:90", False),
+     ("hsaco", "gfx942", "hip:gfx942", True), ("hsaco", "gfx950", "hip:gfx942", False),
+     ("hsaco", "sm_90", "cuda:90", False), ("cubin", "gfx942", "hip:gfx942", False)],
+)  # fmt: skip
+def test_a_binary_is_of_its_device(kind: Any, arch: str, where: str, fits: bool) -> None:
+    binary, spec = BinaryInput(kind, b"", "", 0, 4, arch), typical_device(Target.parse(where))
+    if fits:
+        _check_target(binary, spec)
+        return
+    with pytest.raises(TargetError, match=f"^a {kind} for {arch} has no metrics on {re.escape(spec.name)} "):
+        _check_target(binary, spec)
+
+
+def test_what_figures_of_an_amd_kernel_are_read_from() -> None:
+    text = TEXT.replace("s_endpgm", "scratch_store_dwordx2 off, v[0:1]\n\tscratch_load_dword v0, off\n\ts_endpgm")
+    found = metrics(BinaryInput("hsaco", b"", text, 1024, 4, "gfx942"), "hip:gfx942")
+    assert (found.registers, found.vgprs, found.agprs, found.sgprs) == (78, 78, 4, 45)
+    assert (found.spill_store_bytes, found.spill_load_bytes, found.spill_bytes) == (8, 4, 12)
+    assert (found.stack_bytes, found.shared_bytes, found.threads, found.code_bytes) == (16, 1024, 256, 52)
+    assert (found.vgpr_spills, found.sgpr_spills) == (3, 2)
+    assert (found.occupancy, found.occupancy_limiter, found.over_limit) == (0.75, "registers", ())
+    assert (found.repeated_spill_bytes, found.product_loops) == (msgspec.UNSET, msgspec.UNSET)
+    bare = "\n".join(line for line in text.splitlines() if not line.startswith("; Occ"))
+    found = metrics(BinaryInput("hsaco", b"", bare, 1 << 20, 4, "gfx942"), "hip:gfx942")
+    assert (found.occupancy, found.occupancy_limiter) == (None, "")
+    assert [v.resource for v in found.over_limit] == ["shared memory"]
+    assert BinaryInput("cubin", b"", "", 0, 4, "sm_90").tensor_memory_columns == 0

@@ -17,6 +17,7 @@ from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec, Target
 from kerntune.errors import TargetError
 from kerntune.static.occupancy import (
     Occupancy,
+    Violation,
     amd_occupancy,
     cuda_occupancy,
     launch_violations,
@@ -260,3 +261,57 @@ def test_shared_memory_comes_in_units(device: str, shared: int, blocks: int) -> 
     """Of 128 bytes with a kibibyte that is the system's, or of 256 before sm_80."""
     found = cuda_occupancy(TYPICAL_DEVICES[device], registers=16, shared_bytes=shared, threads=32)
     assert found.blocks == blocks
+
+
+@pytest.mark.parametrize(("warps", "blocks"), [(1, 64), (2, 16), (4, 16)])
+def test_groups_of_more_than_one_wave_have_sixteen_barriers(warps: int, blocks: int) -> None:
+    """Of a compute unit that could hold twice as many waves as there are today."""
+    spec = msgspec.structs.replace(MI300, max_threads_per_sm=2 * MI300.max_threads_per_sm)
+    found = amd_occupancy(spec, waves_by_registers=16, shared_bytes=0, warps=warps)
+    assert (found.blocks, found.fraction) == (blocks, blocks * warps / 64)
+
+
+@pytest.mark.parametrize(("shared", "blocks"), [(0, 32), (1, 32), (512, 32), (4096, 16), (4097, 14), (65536, 1)])
+def test_lds_comes_in_units_of_512_bytes(shared: int, blocks: int) -> None:
+    assert amd_occupancy(MI300, waves_by_registers=8, shared_bytes=shared, warps=1).blocks == blocks
+
+
+@pytest.mark.parametrize(("shared", "blocks"), [(5120, 32), (5121, 25), (6400, 25), (6401, 21)])
+def test_lds_of_160_kib_comes_in_units_of_1280_bytes(shared: int, blocks: int) -> None:
+    assert amd_occupancy(MI355, waves_by_registers=8, shared_bytes=shared, warps=1).blocks == blocks
+
+
+@pytest.mark.parametrize(
+    ("threads", "blocks"), [(1, 32), (33, 32), (64, 32), (65, 21), (1024, 2), (1025, 0), (2048, 0)]
+)
+def test_threads_come_in_whole_warps(threads: int, blocks: int) -> None:
+    found = cuda_occupancy(H100, registers=16, shared_bytes=0, threads=threads)
+    assert found.blocks == blocks
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("shared memory: needs 200,000 bytes a block, the device has 166,912 (33,088 too many)",
+         Violation("shared memory", 200000, 166912, "bytes a block")),
+        ("threads: needs 2,048 a block, the device has 1,024 (1,024 too many); registers: needs 256",
+         Violation("threads", 2048, 1024, "a block")),
+        ("it faulted", None),
+        ("why: shared memory: needs 200,000 bytes a block, the device has 166,912 (33,088 too many)", None),
+        ("", None),
+    ],
+)  # fmt: skip
+def test_a_violation_is_read_from_its_text(text: str, found: Violation | None) -> None:
+    assert Violation.from_text(text) == found
+    if found is not None:
+        assert Violation.from_text(str(found)) == found
+
+
+def test_a_launch_on_the_limits_is_none_over_them() -> None:
+    at = {"registers": 255, "shared_bytes": 232448, "threads": 256, "tensor_memory_columns": 512}
+    assert launch_violations(H100, **at) == ()
+    (over,) = launch_violations(H100, **{**at, "threads": 257})
+    assert str(over) == "registers: needs 98,304 a block, the device has 65,536 (32,768 too many)"
+    (amd,) = launch_violations(MI300, registers=9999, shared_bytes=0, threads=1025)
+    assert str(amd) == "threads: needs 1,025 a block, the device has 1,024 (1 too many)"
+    assert launch_violations(H100, registers=1, shared_bytes=0, threads=32) == ()

@@ -273,3 +273,63 @@ def test_kinds_of_tensor_memory_products_by_their_bits(kind: str, bits: int) -> 
 def test_types_of_warps_products_by_their_bits(dtype: str, bits: int) -> None:
     line = f"mma.sync.aligned.m16n8k16.row.col.f32.{dtype}.{dtype}.f32 {{%f1}}, {{%r1}}, {{%r2}}, {{%f1}};"
     assert operand_counts(line) == {f"tensor_core_{bits}": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("tcgen05.mma.cta_group::1.kind::f16 [ %r1 ], %rd1, %rd2, %r3, %p1;", {"tensor_core": 1, "total": 1}),
+        ("cp.async.ca.shared.global [ %r6 ], [ %rd2 ], 8;", {"async_copy": 1, "async_copy_64": 1, "total": 1}),
+        ("cp.async.cg.shared.global [ %r6 ], [ %rd2 ], 0x10", {"async_copy": 1, "async_copy_128": 1}),
+        ("cp.async.cg.shared.global [ %r6 ], [ %rd2 ], n;\nadd.s32 %r1, %r2, 16;", {"total": 2}),
+        (f"{COPY}\n{COPY}", {"async_copy": 2, "async_copy_128": 2, "total": 2}),
+        ("red.global.add.f32 [%rd1], %f1;\nbarrier.cta.sync 0;", {"atomic": 1, "barrier": 1, "total": 2}),
+        ("cp.async.bulk.tensor.2d.shared::cta.global [%r1], [%rd1];", {"tma": 1, "total": 1}),
+        ("st.global.b8 [%rd1], %rs1;\nst.shared.b32 [%r1], %r2;", {"global_store": 1, "global_store_8": 1, "total": 2}),
+        ("\tld.global.nc.v2.f32 {%f1, %f2}, [%rd1];", {"global_load": 1, "global_load_64": 1, "total": 1}),
+        ("add.s32 %r1, %r2, %r3", {}),
+        (".reg .b32 %r<4>;\n$L:\n", {}),
+    ],
+)
+def test_classes_of_single_instructions(text: str, counts: dict[str, int]) -> None:
+    assert ptx_classes(text) == counts
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        pytest.param(
+            loop(PLAIN, PLAIN, SCALE, MMA), ProductLoops(loading=1), id="ordinary loads alone"
+        ),
+        pytest.param(loop(SCALE, SCALE, SCALE, MMA), ProductLoops(), id="12 bytes"),
+        pytest.param(loop(SCALE, SCALE, SCALE, SCALE, MMA), ProductLoops(loading=1), id="16 bytes"),
+        pytest.param([COPIED, *loop(COPIES.format(0), MMA, *STAGE)], ProductLoops(loading=1, ahead=1, rounds=1.0),
+                     id="an empty group"),
+        pytest.param([*STAGE, *loop(COPIES.format(1), MMA, *STAGE, *STAGE)],
+                     ProductLoops(loading=1, ahead=1, rounds=0.5), id="half of what a round copies"),
+        pytest.param([*STAGE * 2, *loop(COPIES.format(0), MMA, *STAGE, *STAGE, *STAGE)],
+                     ProductLoops(loading=1, ahead=1, rounds=0.67), id="two of three"),
+        pytest.param([EXPECT, BULK, *loop(BULK_WAIT, MMA, COPY, COPIED, EXPECT, BULK, COPIES.format(0))],
+                     ProductLoops(loading=1, ahead=1, rounds=1.0), id="one of two kinds"),
+        pytest.param([*loop(WGMMA, COMMIT, WAIT.format(0)), *loop(WGMMA, COMMIT, WAIT.format(1), label="$L__BB0_2")],
+                     ProductLoops(grouped=2, overlapped=1, types=("f32.f16.f16",)), id="two loops of groups"),
+        pytest.param(
+            [*loop(WGMMA.replace("f32.f16", "f16.f16"), COMMIT, WAIT.format(0)),
+             *loop(WGMMA, COMMIT, WAIT.format(0), label="$L__BB0_2")],
+            ProductLoops(grouped=2, types=("f16.f16.f16", "f32.f16.f16")), id="of two types"),
+        pytest.param([*STAGE * 3, *loop(COPIES.format(2), MMA, *STAGE), COPIES.format(0), *STAGE,
+                      *loop(COPIES.format(0), MMA, PLAIN, *STAGE, label="$L__BB0_2")],
+                     ProductLoops(loading=2, ahead=2, rounds=1.0, plain_bytes=16), id="the least of two"),
+    ],
+)  # fmt: skip
+def test_loops_by_hand(lines: list[str], expected: ProductLoops) -> None:
+    assert found(*lines) == expected
+
+
+def test_the_innermost_loop_around_a_product_counts() -> None:
+    """Its end is the last branch back; one to a label that comes later is none."""
+    inner = loop(MMA, PLAIN, label="$L__BB0_2")
+    assert found(*loop(COPY, COPIED, *inner)) == ProductLoops(loading=1)
+    assert of(f"@%p1 bra \t{'$L__BB0_3'};", MMA, "$L__BB0_3:") is None
+    assert found("$L__BB0_1:", MMA, "@%p1 bra $L__BB0_1;", PLAIN, "bra.uni $L__BB0_1;") == ProductLoops(loading=1)
+    assert ProductLoops(loading=3, ahead=1).waiting == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from kerntune.compiling.binary.elf import cubin_resources, kernel_symbol
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import TargetError, UsageError
 from kerntune.kernels.access import Access
+from kerntune.static import resource_model
 from kerntune.static.metrics import metrics_of
 from kerntune.static.occupancy import cuda_occupancy
 from kerntune.static.resource_model import (
@@ -362,6 +364,11 @@ MADE = 8 * 524288 / 4
         (MATMUL, 2, (0.3 * 700 * 8 / MADE / 4, 1 / 2048, 32768 / MADE / 32, 0)),
         (with_(MATMUL, shared_bytes=16384, stages=4), 1, (0.6 * 700 * 8 / MADE / 4, 1 / 2048, 700 / 3 / MADE, 0)),
         (with_(MATMUL, shared_bytes=8192, stages=1), 1, (0.6 * 700 * 8 / MADE / 4, 1 / 2048, 700 / MADE, 0)),
+        (with_(MATMUL, shared_bytes=8192, stages=0), 1, (0.6 * 700 * 8 / MADE / 4, 1 / 2048, 700 / MADE, 0)),
+        (with_(COPY, instructions={"total": 8, "async_copy": 2, "async_copy_128": 2}, stages=1, shared_bytes=8192), 1,
+         (4 * 8 / 4096, 0, 700 / 8192, 0)),
+        (with_(COPY, instructions={"total": 8, "async_copy": 2, "async_copy_128": 2}, stages=0, shared_bytes=8192), 1,
+         (4 * 8 / 4096, 0, 700 / 8192, 0)),
         (with_(MATMUL, instructions={**MATMUL.instructions, "barrier": 9}, spill_bytes=64), 2,
          (0.3 * 700 * 8 / MADE / 4, 1 / 2048, 32768 / MADE / 32, 64 * 256 / MADE / 32)),
     ],
@@ -393,3 +400,61 @@ def test_rates_are_those_of_the_newest_known_architecture(arch: str, rate: float
     assert 1 / _tensor(grouped, spec) == rate
     alone = {"tensor_core": 1, "tensor_core_macs": 16 * 8 * 32}
     assert 1 / _tensor(alone, spec) == pytest.approx(rate * (1 if arch == "80" else WARP_MMA_SHARE))
+
+
+def test_blocks_of_a_cluster_are_blocks_and_what_is_not_told_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    resources = SimpleNamespace(registers=40, frame_bytes=24)
+    monkeypatch.setattr(resource_model, "cubin_resources", lambda data, symbol: resources)
+    binary: Any = SimpleNamespace(symbol="k", shared=64, num_warps=8, warp_size=32, num_ctas=2, options={})
+    found = quick_candidate(binary, b"", "ret;", (7, 2, 3))
+    assert found == ModelledConfig(40, 64, 256, 84, {"total": 1}, 48, 0)
+    assert (COPY.spill_bytes, COPY.stages) == (0, 0)
+
+
+@pytest.mark.parametrize(("stages", "taken"), [(3, 3), (None, 0), ("3", 0)])
+def test_the_stages_of_a_candidate_are_its_options(stages: Any, taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def quick(*given: Any, stages: int) -> ModelledConfig:
+        seen.append(stages)
+        return COPY
+
+    monkeypatch.setattr(resource_model, "quick_candidate", quick)
+    compiled: Any = SimpleNamespace(binary=SimpleNamespace(options={"num_stages": stages}), data=b"", asm="")
+    found = figures_of(compiled, GRID, H100)
+    assert found == Figures(cost(COPY, H100), 0, 1.0)
+    assert seen == [taken]
+
+
+@pytest.mark.parametrize(
+    ("instructions", "resident", "rate"),
+    [
+        ({"total": 60, "global_store_128": 4}, 1, 14.0),
+        ({"total": 60, "global_store_128": 4, "tensor_core": 1}, 1, 32.0),
+        ({"global_load_128": 4}, 1, 64 * 128 / 700),
+        ({"global_load_128": 4}, 2, 14.0),
+        ({"global_load_128": 4, "async_copy": 1}, 1, 98304 / 2 / 700),
+    ],
+)
+def test_what_is_in_flight_bounds_the_bandwidth(instructions: dict[str, int], resident: int, rate: float) -> None:
+    """Where nothing is loaded, stores wait for nothing."""
+    shared = 98304 if "async_copy" in instructions else 0
+    found = with_(COPY, instructions=instructions, shared_bytes=shared, stages=2)
+    assert resource_model._bandwidth(found, H100, resident) == pytest.approx(min(rate, 32.0 if rate == 32 else 14.0))
+
+
+@pytest.mark.parametrize(
+    ("counts", "kind", "nbytes"),
+    [
+        ({"global_load_128": 2, "global_load_8": 3, "global_load": 5, "global_load_x": 7}, "global_load", 35),
+        ({"global_load_64": 1}, "global_store", 0),
+        ({}, "global_load", 0),
+    ],
+)
+def test_bytes_by_the_widths_of_a_class(counts: dict[str, int], kind: str, nbytes: int) -> None:
+    assert resource_model._bytes(counts, kind) == nbytes
+
+
+@pytest.mark.parametrize(("warps", "factor"), [(1, 16.0), (8, 2.0), (16, 1.0), (17, 1.0)])
+def test_few_warps_wait_for_their_own_instructions(warps: int, factor: float) -> None:
+    assert resource_model._unhidden(warps) == factor

@@ -15,7 +15,7 @@ from kerntune.static.code_rules import Finding
 from kerntune.static.metrics import StaticMetrics
 from kerntune.static.occupancy import Violation
 from kerntune.static.ptx import ProductLoops
-from kerntune.static.rules import ANY_CONFIG, SIZES, _share, compare_static
+from kerntune.static.rules import ANY_CONFIG, SIZES, _multiplied_otherwise, _operand_counts, _share, compare_static
 
 KERNTUNE = Path(__file__).parents[2] / "kerntune"
 
@@ -536,3 +536,172 @@ def test_operands_of_earlier_figures_are_known_by_their_rate() -> None:
 def test_the_share_of_wide_products(products: dict[int, int], bits: int, share: float) -> None:
     """An instruction has half as many elements of twice the bits."""
     assert _share(products, bits) == share
+
+
+@pytest.mark.parametrize(
+    ("lost", "more", "otherwise"),
+    [(0, 100, False), (-1, 100, False), (1, 1, True), (1280, 10, True), (1280, 9, False), (1280, 0, False)],
+)
+def test_lost_products_are_in_the_further_fp32_instructions(lost: int, more: int, otherwise: bool) -> None:
+    """A quarter of what 32 lanes would need."""
+    before = changed({"tensor_core_macs": 5000, "fp32": 100})
+    assert _multiplied_otherwise(before, changed({"tensor_core_macs": 5000 - lost, "fp32": 100 + more})) is otherwise
+
+
+def test_as_many_instructions_of_tensor_cores_lost_no_products() -> None:
+    after = changed({"tensor_core_macs": 64 * 1024, "fp32": 5000, "total": 500})
+    assert "tensor_core" not in found(after)
+    assert found(changed({"tensor_core": 128, "fp32": 5000, "total": 500})) == {}
+
+
+def test_a_limit_is_told_by_its_resource_on_both_sides() -> None:
+    (broken,) = compare_static(BASE, changed(over_limit=(OVER,)))
+    assert (broken.metric, broken.before, broken.after, broken.severity) == ("shared memory", 232448, 300000, "fail")
+    assert broken.text == f"can't be launched: {OVER}; before at most 232,448, after 300,000"
+    further = msgspec.structs.replace(OVER, needed=400000)
+    (worse,) = compare_static(changed(over_limit=(OVER,)), changed(over_limit=(further,)))
+    assert worse.text == f"can't be launched: {further}; before 300,000, after 400,000"
+    assert compare_static(changed(over_limit=(further,)), changed(over_limit=(OVER,))) == []
+    (met,) = compare_static(changed(over_limit=(OVER,)), BASE)
+    assert (met.metric, met.before, met.after, met.severity) == ("shared memory", 300000, 232448, "info")
+    assert met.text == ("shared memory is within the device's limit again: before 300,000, after at most 232,448")
+
+
+def test_limits_of_one_resource_in_two_units_are_two() -> None:
+    thread, block = (Violation("registers", 300, 255, unit) for unit in ("a thread", "a block"))
+    (other,) = compare_static(changed(over_limit=(thread,)), changed(over_limit=(thread, block)))
+    assert (other.severity, other.before) == ("fail", 255)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "metric", "severity"),
+    [
+        pytest.param({}, {"tensor_core": 0, "tensor_core_macs": 0}, "tensor_core", "fail", id="tensor cores"),
+        pytest.param({"tensor_core_16": 8}, {"tensor_core_32": 16}, "operand_bits", "fail", id="operands"),
+        pytest.param({"tma": 2}, {}, "tma", "fail", id="bulk copies"),
+        pytest.param({}, {"fp64": 2}, "fp64", "fail", id="double precision"),
+        pytest.param({"fp64": 1}, {"fp64": 2}, "fp64", "warn", id="more double precision"),
+        pytest.param({}, {"total": 5000}, "total", "info", id="a size"),
+        pytest.param(
+            {}, {"tensor_core": 32, "tensor_core_macs": 65536, "fp32": 3000}, "tensor_core", "warn", id="some products"
+        ),
+        pytest.param(
+            {"tma": 3, "tma_load": 2}, {"tma": 1, "async_copy": 4, "async_copy_128": 4}, "tma_load", "warn", id="loads"
+        ),
+    ],
+)
+def test_what_fails_between_two_configs(
+    before: dict[str, int], after: dict[str, int], metric: str, severity: str
+) -> None:
+    findings = compare_static(changed(before), changed(after), other_config=True)
+    assert {f.metric: f.severity for f in findings}[metric] == severity
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "severity", "told"),
+    [
+        (0.5, 0.25, "warn", "fell: 50.0% -> 25.0% (limited by registers)"),
+        (0.5, 0.2, "fail", "fell: 50.0% -> 20.0% (limited by registers)"),
+        (0.5, 0.75, "info", "rose: 50.0% -> 75.0% (limited by registers)"),
+    ],
+)
+def test_how_far_the_occupancy_may_fall(old: float, new: float, severity: str, told: str) -> None:
+    rules = StaticPolicy({"occupancy": StaticRule("fail", 0.5)})
+    (finding,) = compare_static(changed(occupancy=old), changed(occupancy=new), rules=rules)
+    assert (finding.severity, finding.text) == (severity, f"theoretical occupancy {told}")
+    assert compare_static(changed(occupancy=old), changed(occupancy=None), rules=rules) == []
+    assert compare_static(changed(occupancy=None), changed(occupancy=new), rules=rules) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "rule", "told"),
+    [
+        ("registers", "registers", "registers a thread"),
+        ("shared_bytes", "shared_memory", "bytes of shared memory a block"),
+        ("code_bytes", "binary_size", "bytes of machine code"),
+    ],
+)
+def test_the_border_of_a_size(field: str, rule: str, told: str) -> None:
+    """A quarter: a threshold has to be exceeded, on either side. Without one any change is told."""
+    rules = StaticPolicy({rule: StaticRule("warn", 0.25)})
+
+    def sized(value: int) -> StaticMetrics:
+        return msgspec.structs.replace(BASE, **{field: value})
+
+    before = sized(400)
+    for value, said in ((500, []), (501, [f"more {told}: 400 -> 501 (+25%)"]), (300, []),
+                        (299, [f"fewer {told}: 400 -> 299 (-25%)"])):  # fmt: skip
+        assert [f.text for f in compare_static(before, sized(value), rules=rules)] == said
+    bare = StaticPolicy({rule: StaticRule("warn")})
+    assert len(compare_static(before, sized(401), rules=bare)) == 1
+    assert compare_static(before, before, rules=bare) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fails"),
+    [({8: 10}, {8: 4, 16: 3, 32: 2}, 32), ({8: 8, 16: 8}, {8: 4, 16: 8}, 16), ({16: 8}, {16: 7, 32: 1}, 32),
+     ({16: 8, 32: 4}, {16: 8, 32: 9}, None), ({16: 4, 32: 4}, {16: 3, 32: 3}, None)],
+)  # fmt: skip
+def test_the_widest_that_replaces_narrower_operands_is_told(
+    before: dict[int, int], after: dict[int, int], fails: int | None
+) -> None:
+    sides = (changed({f"tensor_core_{b}": n for b, n in counts.items()}) for counts in (before, after))
+    findings = [f for f in compare_static(*sides) if f.metric == "operand_bits" and f.severity == "fail"]
+    assert [(f.before, f.after) for f in findings] == ([(min(before), fails)] if fails else [])
+
+
+def test_narrower_operands_are_an_improvement() -> None:
+    before, after = changed({"tensor_core_32": 16, "tensor_core_16": 2}), changed({"tensor_core_16": 8})
+    finding = found(after, before)["operand_bits"]
+    assert (finding.severity, finding.before, finding.after) == ("info", 32, 16)
+    assert finding.text == (
+        "tensor cores multiply narrower operands: 2 16-bit and 16 tf32 -> 8 16-bit products in the code"
+    )
+
+
+@pytest.mark.parametrize(
+    ("macs", "slots", "counted"),
+    [(1024, 1024, {8: 64}), (1024, 2048, {16: 64}), (1024, 4096, {32: 64}), (1024, 3072, {}), (0, 0, {})],
+)
+def test_operands_by_the_rate_of_earlier_figures(macs: int, slots: int, counted: dict[int, int]) -> None:
+    assert _operand_counts(changed({"tensor_core_macs": macs, "tensor_core_slots": slots})) == counted
+
+
+@pytest.mark.parametrize(
+    ("lost", "width", "told"),
+    [(1, 128, True), (4, 32, True), (3, 32, False), (0, 128, False)],
+)
+def test_bytes_of_an_operand_by_address(lost: int, width: int, told: bool) -> None:
+    """16 bytes a thread, where bulk copies became fewer."""
+    before = changed({"tma": 4, "tma_store": 3})
+    after = changed({"tma": 4, "tma_store": 2, f"global_store_{width}": lost})
+    assert ("tma_store" in found(after, before)) is told
+    assert "tma_store" not in found(msgspec.structs.replace(after, instructions=after.instructions | {"tma_store": 3}),
+                                    before)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "severity", "told"),
+    [
+        (0, 1, "fail", "arithmetic in double precision appeared: 0 -> 1 instructions; look for a float64 constant or a "
+                       "Python float"),
+        (1, 3, "warn", "more arithmetic in double precision: 1 -> 3 instructions"),
+        (3, 1, "info", "less arithmetic in double precision: 3 -> 1 instructions"),
+    ],
+)  # fmt: skip
+def test_double_precision_is_told(old: int, new: int, severity: str, told: str) -> None:
+    finding = found(changed({"fp64": new}), changed({"fp64": old}))["fp64"]
+    assert (finding.severity, finding.text, finding.before, finding.after) == (severity, told, old, new)
+
+
+@pytest.mark.parametrize(("old", "new", "severity"), [(3, 5, {"fail", "warn"}), (5, 3, {"info"})])
+def test_spilled_registers_of_amd_are_told_both_ways(old: int, new: int, severity: set[str]) -> None:
+    before, after = (changed(vgpr_spills=n, sgpr_spills=n, spill_store_bytes=40 * n) for n in (old, new))
+    findings = found(after, before)
+    assert {f.severity for f in findings.values()} == severity
+    assert findings["vgpr_spills"].text == f"spills {old} -> {new} vector registers"
+    assert findings["sgpr_spills"].text == f"spills {old} -> {new} scalar registers"
+    assert findings["spills"].text == (
+        f"spills {40 * old} -> {40 * new} B a thread (stored {40 * old} -> {40 * new}, loaded 0 -> 0)"
+    )
+    assert found(changed(vgpr_spills=None), changed(vgpr_spills=0)) == {}

@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import recording
 
-from kerntune.base.stats import Estimate, hodges_lehmann
+from kerntune.base.numerics import ComparedResults
+from kerntune.base.stats import Estimate, hodges_lehmann, median
 from kerntune.errors import MeasurementError, ReplayError
+from kerntune.gpu.foreign_work import ForeignWork
 from kerntune.timing import paired_processes
 from kerntune.timing.paired_processes import between, combine, compare, log_ratios, once, paired_work, pooled
 from kerntune.timing.worker.requests import PairReply, PairRequest
@@ -345,3 +347,33 @@ def test_scatter_by_hand(points: tuple[float, ...], half: float, centre: float |
 
 def test_half_of_an_interval_of_one_sigma_is_a_standard_error() -> None:
     assert pytest.approx(math.erf(0.5**0.5), abs=1e-4) == paired_processes.ONE_SIGMA
+
+
+@pytest.mark.parametrize("side", [1, -1])
+def test_a_border_is_outside_only_if_every_process_is_a_standard_error_beyond_it(side: int) -> None:
+    """The interval of a process's own blocks at 68.27 % counts, at the end that is nearer to the others."""
+    near, far = ([side * x for x in xs] for xs in of_processes([0.0, 0.05], noise=0.002))
+    found = pooled([near, far * 20, far * 20], 0.01, 0.0)
+    own_end = hodges_lehmann(near, 0.6827)
+    ends = (found.low, math.expm1(own_end.high)) if side > 0 else (found.high, math.expm1(own_end.low))
+    assert ends[0] == pytest.approx(ends[1], abs=1e-12)
+    assert 0.0001 < side * (ends[1] - math.expm1(own_end.point)) < 0.002
+
+
+def test_the_bias_of_processes_adds_what_their_blocks_do_not_explain() -> None:
+    """Half an interval at 68.27 % is a standard error: of blocks that scatter as much as the processes none is left."""
+    points = (-0.001, 0.0, 0.001)
+    assert between([Estimate(p, p - 0.0005, p + 0.0005, 0.6827) for p in points]) == pytest.approx(0.75e-6**0.5)
+    assert between([Estimate(p, p - 0.001, p + 0.001, 0.6827) for p in points]) == 0.0
+    assert between([Estimate(0.002, 0.001, 0.003, 0.6827)], centre=0.0) == pytest.approx(3e-6**0.5)
+    assert between([Estimate(0.0, -math.inf, math.inf, 0.6827)] * 2) == 0.0
+
+
+def test_the_first_results_are_those_of_the_decision() -> None:
+    results = ComparedResults((), "not compared")
+    plain = reply(0.0, seed=1)
+    found = combine([plain, msgspec.structs.replace(plain, results=results, foreign=(1.0, 0.5, 0.25, 2))], 0.99)
+    assert found.results == results
+    assert found.foreign == ForeignWork(1.0, 0.5, 0.25, 2)
+    assert combine([plain], 0.99).results is None
+    assert (found.a_ns, found.b_ns) == ((median(plain.a_ns),) * 2, (median(plain.b_ns),) * 2)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -17,6 +19,7 @@ import kerntune
 from kerntune.capture import Capture
 from kerntune.capture.recorder import record
 from kerntune.compiling.binary.elf import CubinResources
+from kerntune.errors import ConfigError, GridError, TrialError
 from kerntune.gpu.program import Loader
 from kerntune.gpu.scripted import FakeBackend, FakeGpu, FakeWork
 from kerntune.gpu.scripted_work import BufferContent, filled
@@ -340,3 +343,85 @@ def test_a_fault_is_no_hang_and_is_found_again_unless_it_is_said() -> None:
     found = FirstLaunchFault("it faulted", None, ("c", (1, 1, 1), ()), "c", [0])  # type: ignore[arg-type]
     assert (found.hung, found.passing) == (False, False)
     assert faults(found).hangs == 0
+
+
+@pytest.mark.parametrize(
+    ("own", "hooks", "may"),
+    [(False, (None, None), False), (False, (None, "a hook"), True), (False, ("a hook", "a hook"), True),
+     (True, (None, None), True), (None, (None,), False)],
+)  # fmt: skip
+def test_contents_may_differ_where_a_hook_is_the_user_s(own: bool | None, hooks: Any, may: bool) -> None:
+    tuner = SimpleNamespace() if own is None else SimpleNamespace(user_defined_pre_hook=own)
+    site: Any = SimpleNamespace(tuner=tuner, candidates=[SimpleNamespace(hook=hook) for hook in hooks])
+    assert admission._may_differ(site) is may
+
+
+@pytest.mark.parametrize(
+    ("grid", "nothing"), [((0, 1, 1), True), ((4, 1, 0), True), ((4, 1, 1), False), (TrialError("no"), False),
+                          (ConfigError("no"), False), (GridError("no"), False)]
+)  # fmt: skip
+def test_a_call_of_an_empty_grid_launches_nothing(grid: Any, nothing: bool) -> None:
+    asked: list[Any] = []
+
+    def probe(site: Any, index: int) -> Any:
+        asked.append((site, index))
+        if isinstance(grid, Exception):
+            raise grid
+        return SimpleNamespace(grid=grid)
+
+    capture: Any = SimpleNamespace(probe=probe)
+    site: Any = "the site"
+    assert admission.launches_nothing(capture, site) is nothing
+    assert asked == [("the site", 0)]
+
+
+@pytest.mark.parametrize(
+    ("grids", "empty"), [([], False), ([(0, 1, 1)], True), ([(0, 1, 1), (1, 1, 1)], False), ([(0, 1, 1)] * 2, True)]
+)
+def test_whether_no_candidate_launches_anything(grids: list[Any], empty: bool) -> None:
+    pool: Any = SimpleNamespace(probes={i: SimpleNamespace(grid=grid) for i, grid in enumerate(grids)})
+    assert admission.all_empty(pool) is empty
+
+
+def test_a_hook_that_changes_nothing_costs_a_look_at_the_beginning(backend: FakeBackend) -> None:
+    """Of each tensor a mebibyte, before and after; what has changed is compared as a whole."""
+    gpu, large = backend.gpu, torch.empty(1 << 20, device="cuda")
+    gpu.fill(gpu.borrow(large), GARBAGE)
+    before = gpu.allocate(large.nbytes)
+    gpu.copy(before, gpu.borrow(large))
+    tried = admission._HookTrials(gpu, {0: large}, {0: before}, {0: before}, 0)
+    sizes: list[tuple[int, str]] = []
+    compare = gpu.compare
+    gpu.compare = lambda a, b, dtype, allowed: sizes.append((b.nbytes, dtype)) or compare(a, b, dtype, allowed)  # type: ignore[method-assign, assignment, misc]
+    try:
+        assert tried.left_by(contextlib.nullcontext()) == {}
+        assert sizes == [(1 << 20, "int64")] * 2
+        sizes.clear()
+        with contextlib.ExitStack() as hooks:
+            hooks.callback(lambda: None)
+            gpu.fill(gpu.borrow(large), 0)
+            found = tried.left_by(hooks)
+        assert list(found) == [0]
+        assert (4 << 20, "int64") in sizes
+        assert contents(gpu, large) == [bytes([GARBAGE])], "put back"
+    finally:
+        del gpu.compare
+
+
+@pytest.mark.parametrize(("nbytes", "dtype"), [(8, "int64"), (12, "uint8"), (7, "uint8"), (0, "int64"), (64, "int64")])
+def test_contents_are_compared_in_words_where_they_are_whole_words(nbytes: int, dtype: str) -> None:
+    asked: list[Any] = []
+    made = admission._HookTrials.__new__(admission._HookTrials)
+    made.gpu = SimpleNamespace(compare=lambda *words: asked.append(words[2:]))  # type: ignore[assignment]
+    buffer: Any = SimpleNamespace(nbytes=nbytes)
+    assert not made._differs(buffer, buffer)
+    assert asked == [(dtype, 0.0)]
+
+
+def test_how_often_torch_has_changed_a_tensor() -> None:
+    x = torch.ones(2)
+    before = admission._version(x)
+    x.add_(1)
+    assert admission._version(x) == (before or 0) + 1
+    with torch.inference_mode():
+        assert admission._version(torch.ones(2)) is None

@@ -91,3 +91,61 @@ def test_which_launches_are_timed(
     monkeypatch.setattr(context, "this_gpu", lambda: SimpleNamespace(gpu=gpu) if here else None)
     seen: Any = SimpleNamespace(tuner=None, kwargs={"warmup": warmup})
     assert bandwidth_report.bandwidth()._device(seen) is (gpu if timed else None)
+
+
+def test_a_report_is_printed_unless_a_file_is_named() -> None:
+    assert (bandwidth_report.bandwidth()._file, bandwidth_report.bandwidth(Path("a/b"))._file) == (None, "a/b")
+
+
+def test_a_launch_is_timed_between_two_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And waited for; not while a graph is captured, nor where the device isn't there."""
+    did: list[str] = []
+    gpu: Any = SimpleNamespace(
+        event=lambda: did.append("event") or len(did), synchronize=lambda: did.append("wait"),
+        elapsed_ns=lambda begin, end: 100.0 * (end - begin),
+    )  # fmt: skip
+    report, kind = bandwidth_report.bandwidth(), _Seen("k", "c", (1,), 8)
+    monkeypatch.setattr(report, "_device", lambda seen: gpu)
+    monkeypatch.setattr(report, "_kind", lambda seen: kind)
+    monkeypatch.setattr(bandwidth_report, "captures_graph", lambda: False)
+    seen: Any = None
+    assert report.launch(seen, lambda: did.append("launch") or "result") == "result"
+    assert (did, kind.times_ns) == (["event", "launch", "event", "wait"], [200.0])
+    monkeypatch.setattr(bandwidth_report, "captures_graph", lambda: True)
+    assert report.launch(seen, lambda: "captured") == "captured"
+    monkeypatch.setattr(report, "_device", lambda seen: None)
+    assert report.launch(seen, lambda: "elsewhere") == "elsewhere"
+    assert len(kind.times_ns) == 1
+
+
+def test_launches_of_one_kind_are_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a tuner, a key, a config, a grid, and layouts of the tensors."""
+    report, counted = bandwidth_report.bandwidth(), list[Any]()
+    monkeypatch.setattr(report, "_bytes", lambda seen: counted.append(seen) or 64)
+
+    def seen(**changes: Any) -> Any:
+        x = SimpleNamespace(shape=(2, 3), stride=lambda: (3, 1))
+        words = {"tuner": report, "key": (1,), "config": "c", "grid": (1, 2), "named": {"x": x, "n": 5}, "kernel": "k"}
+        return SimpleNamespace(**(words | changes))
+
+    first = report._kind(seen())
+    assert (first.kernel, first.config, first.grid, first.nbytes) == ("k", "c", (1, 2), 64)
+    assert report._kind(seen(named={"x": seen().named["x"], "n": 6})) is first
+    turned = SimpleNamespace(shape=(2, 3), stride=lambda: (1, 2))
+    for other in ({"key": (2,)}, {"config": "d"}, {"grid": (2, 1)}, {"tuner": None}, {"named": {"x": turned}}):
+        assert report._kind(seen(**other)) is not first
+    assert len(counted) == 6
+    assert report._kind(seen(grid=None)).grid == ()
+
+
+def test_a_program_s_launches_are_watched_within_the_block(
+    monkeypatch: pytest.MonkeyPatch, report: bandwidth_report.bandwidth, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watched: list[Any] = []
+    monkeypatch.setattr(bandwidth_report, "watch", watched.append)
+    monkeypatch.setattr(bandwidth_report, "unwatch", watched.remove)
+    with report as found:
+        assert watched == [found] == [report]
+        assert capsys.readouterr().err == ""
+    assert watched == []
+    assert capsys.readouterr().err == report.text() + "\n"

@@ -85,3 +85,75 @@ def test_notes_are_of_the_kernel() -> None:
     assert (made.notes(), made.partly) == (("kernel k: no majority",), False)
     made.asked.ignore = ("y",)
     assert made.partly
+
+
+class Comparing(Voter):
+    """Notes which programs it was asked about."""
+
+    asked: list[int] = []
+
+    def disagreement(self, program: int, programs: Any) -> str | None:
+        self.asked.append(program)
+        return super().disagreement(program, programs)
+
+
+def trial_of(program: int, index: int, constants: str = "", time_ns: float = 1.0) -> Any:
+    binary = SimpleNamespace(constexprs=constants or f"of {index}")
+    return SimpleNamespace(program=program, index=index, time_ns=time_ns, recording=SimpleNamespace(binaries=[binary]))
+
+
+@pytest.fixture
+def comparing(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What is compared; a program is its own work."""
+    monkeypatch.setattr(consensus, "candidate_work", lambda program: program)
+    Comparing.asked = []
+    return Comparing.asked
+
+
+def consensus_of(reference: int, settled: bool = False) -> Any:
+    verifier: Any = Comparing(reference)
+    verifier.settled = settled
+    return consensus.Consensus("k", consensus.Verification(), verifier)
+
+
+def test_what_agreed_with_a_reference_that_was_wrong_is_compared_anew(
+    comparing: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several that are wrong alike the first may be the reference until another is asked for."""
+    made, other = consensus_of(1), Comparing(2)
+    other.settled = True
+    monkeypatch.setattr(consensus, "elected", lambda verifier, programs: (other, 2))
+    made._right = {5}
+    trials = [trial_of(5, 0), trial_of(2, 1), trial_of(3, 2)]
+    assert made.wrong(trials, trials) == {0: "other", 2: "other"}
+    assert (made.verifier, made._right, made._doubt) == (other, {2}, "")
+
+
+def test_a_reference_that_no_majority_has_is_kept_with_a_note(
+    comparing: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = consensus_of(1)
+    same = Comparing(1, {})
+    same.settled = True
+    monkeypatch.setattr(consensus, "elected", lambda verifier, programs: (same, 0))
+    assert made.wrong([trial_of(2, 0)], [trial_of(1, 1)]) == {0: "other"}
+    assert made.notes() == (f"kernel k: other; {consensus.DOUBT}",)
+
+
+def test_what_agreed_is_not_compared_again(comparing: list[int]) -> None:
+    made = consensus_of(1, settled=True)
+    made._right = {7}
+    trials = [trial_of(7, 0), trial_of(1, 1), trial_of(4, 2)]
+    assert made.wrong(trials, trials) == {2: "other"}
+    assert comparing == [4], "neither the reference nor one that is known to be right"
+
+
+def test_who_votes_has_other_constants_first_then_is_the_fastest(comparing: list[int]) -> None:
+    made = consensus_of(1)
+    own, reference = trial_of(2, 0, "A"), trial_of(1, 1, "B")
+    others = [trial_of(3, 2, "A", 1.0), trial_of(4, 3, "C", 9.0), trial_of(5, 4, "C", 3.0), trial_of(6, 5, "D", 5.0)]
+    alive = [own, reference, *others]
+    assert [t.program for t in made._voters(own, alive)] == [2, 5, 6, 3, 4]
+    assert [t.program for t in made._voters(reference, alive)] == [2, 5, 6, 3, 4]
+    made.verifier.settled = True
+    assert made._voters(reference, alive) == []

@@ -13,13 +13,16 @@ from samples import artifacts_of, launch, recording
 
 from kerntune.base.child_process import ChildEnded
 from kerntune.base.device import Target, typical_device
+from kerntune.base.failed_candidates import FIRST_LAUNCH
 from kerntune.base.recording import Recording, Storage, Zeros
+from kerntune.capture import Probe
 from kerntune.errors import BackendError, LaunchFault, LaunchTimeout, MeasurementError, OutOfResourcesError, PeerTimeout
 from kerntune.gpu import staging
 from kerntune.gpu.guards import guards_bytes
 from kerntune.gpu.script import Script
 from kerntune.gpu.scripted import FakeGpu
 from kerntune.gpu.staging import StagedPiece
+from kerntune.kernels.specialize import Specialized
 from kerntune.timing.worker.requests import (
     ChangedGuard,
     FirstLaunchesRequest,
@@ -33,7 +36,7 @@ from kerntune.timing.worker.requests import (
 )
 from kerntune.tuning import first_launches as launches_module
 from kerntune.tuning import isolation as isolation_module
-from kerntune.tuning.first_launches import FirstLaunches, name_and_size
+from kerntune.tuning.first_launches import FirstLaunches, before_captured_launch, name_and_size
 from kerntune.tuning.isolation import Isolate, Isolation, IsolationError
 
 ARTIFACTS = artifacts_of()
@@ -611,3 +614,99 @@ def test_a_process_that_does_not_take_the_contents_is_replaced_once(
     looks._held.clear()
     assert run(looks) is None
     assert looks.why_not == f"copying its memory: {error}"
+
+
+# a captured launch with an open config
+
+
+class Known:
+    """What earlier runs know of candidate 1."""
+
+    def __init__(self, ran: bool = False, failure: str = "") -> None:
+        self.ran = {1: None} if ran else {}
+        self.failed = {1: SimpleNamespace(failure=failure)} if failure else {}
+        self.probes: dict[int, Any] = {}
+
+    def at(self, site: Any) -> Known:
+        return self
+
+    def known(self, probes: dict[int, Any]) -> Known:
+        self.probes = probes
+        return self
+
+
+@pytest.mark.parametrize(
+    ("proven", "known", "wanted", "launched"),
+    [
+        pytest.param(None, Known(), True, True, id="open"),
+        pytest.param(0, Known(), True, True, id="another was proven"),
+        pytest.param(1, Known(), True, False, id="proven"),
+        pytest.param(None, Known(ran=True), True, False, id="that ran before"),
+        pytest.param(None, Known(failure="it needs too much"), True, True, id="that failed otherwise"),
+        pytest.param(None, Known(), False, False, id="nothing runs elsewhere"),
+    ],
+)
+def test_an_open_config_is_launched_elsewhere_before_the_call_is(
+    proven: int | None, known: Any, wanted: bool, launched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(launches_module, "launch_elsewhere", lambda *words: seen.append(words))
+    specialized = Specialized.__new__(Specialized)
+    site = SimpleNamespace(chosen=1, proven=proven)
+    pending: Any = SimpleNamespace(site=site, specialized={"target": specialized}, grid=(4, 1, 1))
+    capture: Any = SimpleNamespace(backend=SimpleNamespace(targets=["target"]), plan="the plan")
+    isolation, compiled = SimpleNamespace(wanted=wanted), SimpleNamespace()
+    before_captured_launch(isolation, known, capture, pending, compiled)  # type: ignore[arg-type]
+    probe = Probe(specialized, (4, 1, 1))
+    assert seen == [(isolation, "the plan", probe, compiled)] * launched
+    assert known.probes == ({} if proven == 1 else {1: probe})
+
+
+def test_a_config_that_has_faulted_before_is_not_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    reason = f"{FIRST_LAUNCH} it faulted"
+    monkeypatch.setattr(launches_module, "launch_elsewhere", lambda *words: pytest.fail("launched"))
+    pending: Any = SimpleNamespace(
+        site=SimpleNamespace(chosen=1, proven=None), specialized={"t": Specialized.__new__(Specialized)}, grid=(1, 1, 1)
+    )
+    capture: Any = SimpleNamespace(backend=SimpleNamespace(targets=["t"]), plan=None)
+    nothing: Any = SimpleNamespace(wanted=True)
+    known: Any = Known(failure=reason)
+    with pytest.raises(LaunchFault, match=reason) as caught:
+        before_captured_launch(nothing, known, capture, pending, nothing)
+    assert caught.value.remembered
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_ran_elsewhere_frees_its_memory(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    did: list[Any] = []
+
+    class Launches:
+        why_not = "no room"
+
+        def __init__(self, isolation: Any, kernel: str, memory: Any) -> None:
+            did.append((kernel, memory))
+
+        def run(self, recording: Any, artifacts: Any, first: Any) -> None:
+            did.append((recording, artifacts, first))
+            if fails:
+                raise LaunchFault("it faulted")
+
+        def close(self) -> None:
+            did.append("closed")
+
+    monkeypatch.setattr(launches_module, "recording_of", lambda plan, probe, compiled: SimpleNamespace(storages="both"))
+    monkeypatch.setattr(launches_module, "FirstLaunches", Launches)
+    monkeypatch.setattr(launches_module, "Memory", lambda gpu, storages, sources: (gpu, storages, len(sources)))
+    gpu = SimpleNamespace(borrow=lambda tensor: tensor)
+    isolation: Any = SimpleNamespace(gpu=gpu)
+    plan: Any = SimpleNamespace(tensors=lambda: [1, 2, 3])
+    probe: Any = SimpleNamespace(specialized=SimpleNamespace(name="k"))
+    compiled: Any = SimpleNamespace(binary=SimpleNamespace(sha256="sha"), data=b"code")
+    if fails:
+        with pytest.raises(LaunchFault, match="it faulted"):
+            launches_module.launch_elsewhere(isolation, plan, probe, compiled)
+    else:
+        assert launches_module.launch_elsewhere(isolation, plan, probe, compiled) == "no room"
+    assert did[0] == ("k", (gpu, "both", 3))
+    assert did[1][1:] == ({"sha": b"code"}, {})
+    assert did[2:] == ["closed"]

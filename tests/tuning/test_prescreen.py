@@ -6,6 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -13,6 +14,7 @@ import pytest
 from fake_runs import block, captured, scale, script, tuned
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import H100
 
 from kerntune.base.policy import StaticPrune
 from kerntune.capture.recorder import record
@@ -23,8 +25,9 @@ from kerntune.gpu.script import Rule
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.static import resource_model
 from kerntune.static.resource_model import Figures
+from kerntune.tuning import prescreen as prescreen_module
 from kerntune.tuning.candidates import CandidatePool, pool_of
-from kerntune.tuning.prescreen import lowest_costs_first
+from kerntune.tuning.prescreen import Prescreen, lowest_costs_first
 from kerntune.tuning.race import Estimates
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import tune
@@ -239,3 +242,55 @@ def test_of_what_is_there_together_the_cheapest_comes_first(
         taken += group
         there.update(range(min(len(costs), len(there) + next(pace))))
     assert sorted(taken) == asked == list(range(len(costs)))
+
+
+# those that spill
+
+
+def prescreen(most: int | None, spills: Mapping[int, int], ran: Any = (), incumbent: int | None = None) -> Any:
+    pool: Any = SimpleNamespace(known=SimpleNamespace(ran=dict.fromkeys(ran)), ready=lambda: True, probes={})
+    made = Prescreen(pool, H100, StaticPrune(), incumbent, most)
+    made._predictions.figures = {i: Figures(1.0, 8 * n, 1.0) for i, n in spills.items()}
+    return made
+
+
+def told(made: Any, *indices: int) -> list[list[int]]:
+    compiled = Compiled.__new__(Compiled)
+    made._cost = lambda result: 1.0
+    groups = made._spilling_last(iter([[(i, compiled)] for i in indices]))
+    return [[i for i, _ in group] for group in groups]
+
+
+@pytest.mark.parametrize(
+    ("most", "spills", "ran", "incumbent", "groups", "left_out"),
+    [
+        pytest.param(None, {0: 99, 1: 0}, (), None, [[0], [1]], [], id="no rule"),
+        pytest.param(4, {0: 4, 1: 0}, (), None, [[0], [1]], [], id="as many as may be"),
+        pytest.param(4, {0: 5, 1: 0}, (), None, [[], [1]], [0], id="one too many"),
+        pytest.param(4, {0: 5, 1: 9}, (), None, [[], [], [0, 1]], [], id="all of them"),
+        pytest.param(4, {0: 5, 1: 0}, (0,), None, [[0], [1]], [], id="that ran before"),
+        pytest.param(4, {0: 5, 1: 0}, (), 0, [[0], [1]], [], id="the incumbent"),
+        pytest.param(4, {1: 0}, (), None, [[0], [1]], [], id="of which nothing is known"),
+        pytest.param(0, {0: 1, 1: 0}, (), None, [[], [1]], [0], id="none at all"),
+    ],
+)
+def test_those_that_spill_more_than_may_be_come_last(
+    most: int | None, spills: Mapping[int, int], ran: Any, incumbent: int | None, groups: list[list[int]],
+    left_out: list[int],
+) -> None:  # fmt: skip
+    made = prescreen(most, spills, ran, incumbent)
+    assert told(made, 0, 1) == groups
+    texts = {i: f"spills {spills[i]} registers a thread, more than {most}, and others don't" for i in left_out}
+    assert made.left_out == texts
+
+
+def test_those_that_were_left_out_may_be_taken_back() -> None:
+    made = prescreen(4, {0: 5, 1: 0, 2: 7})
+    told(made, 2, 0, 1)
+    assert made.readmitted() == [0, 2]
+    assert (made.left_out, told(made, 0, 1, 2)) == ({}, [[0], [1], [2]])
+
+
+@pytest.mark.parametrize(("count", "groups"), [(0, []), (8, [8]), (9, [8, 1]), (16, [8, 8])])
+def test_eight_are_looked_at_together(count: int, groups: list[int]) -> None:
+    assert [len(group) for group in prescreen_module._few_at_a_time(range(count))] == groups

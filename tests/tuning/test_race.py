@@ -738,3 +738,48 @@ def test_estimates_that_are_taken_again_are_held_against_the_best_of_them(monkey
     for trial in trials[1:]:
         trial.late = True
     assert [t.index for t in worth_racing(trials)] == [1]
+
+
+def test_screens_go_forwards_and_backwards_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One round, then two among those within 15 % of the best; those within 5 % are the finalists."""
+    trials, seen = finalists([1e5, 1.04e5, 1.1e5, 1.3e5], noise=0.0), list[tuple[tuple[int, ...], bool]]()
+    rounds = race._rounds
+
+    def noted(alive: Any, backwards: bool = False) -> None:
+        seen.append((tuple(t.index for t in alive), backwards))
+        rounds(alive, backwards)
+
+    monkeypatch.setattr(race, "_prepare", lambda trials: None)
+    monkeypatch.setattr(race, "_rounds", noted)
+    for t in trials:
+        t.times.clear()
+    assert [t.index for t in screened(trials)] == [0, 1]
+    assert seen == [((0, 1, 2, 3), False), ((0, 1, 2), True), ((0, 1, 2), False)]
+    seen.clear()
+    assert [t.index for t in screened(trials[:1])] == [0]
+    assert seen == [], "one needs no round"
+
+
+@pytest.mark.parametrize(("ns", "alive"), [((100.0, 125.0), 2), ((100.0, 125.1), 1), ((), 0)])
+def test_who_is_near_the_best_is_within_the_factor(ns: tuple[float, ...], alive: int) -> None:
+    assert len(race._near_best([trial_of(x) for x in ns], 1.25)) == alive
+
+
+@pytest.mark.parametrize(
+    ("first", "best", "in_time", "again"),
+    [(2e6, 1.0, True, True), (2e6 + 1, 1.0, True, False), (3e6, 1e6, True, True), (3e6 + 1, 1e6, True, False),
+     (9e6, 1.0, False, True)],
+)  # fmt: skip
+def test_when_a_first_execution_is_repeated(
+    first: float, best: float, in_time: bool, again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to 2 ms or three times the best, and where the host was late."""
+    limits: list[float] = []
+    monkeypatch.setattr(race, "executions", lambda program, runs: ([first], in_time))
+    monkeypatch.setattr(race, "estimate", lambda trial, limit: limits.append(limit))
+    looks, one = Estimates(warm=True), trial_of()
+    looks.best = best
+    looks.take(one)
+    assert limits == [1.5 * best] * again
+    assert one.estimate == (0.0 if again else first)
+    assert one.estimated

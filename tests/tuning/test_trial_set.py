@@ -9,8 +9,10 @@ import pytest
 
 from kerntune.base.config import Config
 from kerntune.base.failed_candidates import FailedTrial
-from kerntune.errors import TrialError
+from kerntune.compiling.compiler import Compiled
+from kerntune.errors import BackendError, CompileError, OutOfResourcesError, TrialError, TuningError
 from kerntune.tuning import trial_set
+from kerntune.tuning.admission import FirstLaunchFault, FirstLaunchFaults
 from kerntune.tuning.trial_set import TrialSet
 
 
@@ -167,3 +169,223 @@ def test_those_that_cannot_be_launched_are_equal_to_none(trials: TrialSet, monke
     monkeypatch.setattr(trials, "_single", single)
     compiled: Any = None
     assert [trials.launched_as(i, compiled) for i in (0, 1)] == ["('work', 1)", ""]
+
+
+# who is admitted, and who waits
+
+
+@pytest.fixture
+def admitted(trials: TrialSet, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Those that are launched, in their order; nothing has run before."""
+    seen: list[int] = []
+    monkeypatch.setattr(trials, "_admit", lambda i, compiled: seen.append(i))
+    monkeypatch.setattr(trials, "_has_run", lambda i: False)
+    monkeypatch.setattr(trials, "_good", lambda: 0)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("incumbent", "first"), [(None, 0), (0, 0), (3, 3), (4, 4)], ids=["none", "the first", "in between", "the last"]
+)
+def test_those_that_were_put_off_come_after_the_incumbent(
+    trials: TrialSet, admitted: list[int], incumbent: int | None, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial_set, "spread", list)
+    trials.incumbent = incumbent
+    trials._faults = SimpleNamespace(without_hope=lambda good, count: False)  # type: ignore[assignment]
+    trials._put_off = [(i, None) for i in range(5)]  # type: ignore[misc]
+    trials.admit_put_off()
+    assert admitted == [first, *(i for i in range(5) if i != first)]
+    assert trials._put_off == []
+    trials.admit_put_off()
+    assert len(admitted) == 5, "once"
+
+
+def test_the_call_is_to_blame_when_those_that_were_put_off_are_without_hope(
+    trials: TrialSet, admitted: list[int]
+) -> None:
+    asked: list[tuple[int, int]] = []
+    trials._faults = SimpleNamespace(  # type: ignore[assignment]
+        without_hope=lambda good, count: asked.append((good, count)) or len(asked) == 3, indices=lambda: [0]
+    )
+    trials.failures = {0: failed(0, "faulted")}
+    trials._put_off = [(i, None) for i in range(5)]  # type: ignore[misc]
+    with pytest.raises(TuningError, match="so the call is to blame"):
+        trials.admit_put_off()
+    assert (len(admitted), asked) == (2, [(0, 5)] * 3)
+
+
+@pytest.mark.parametrize(
+    ("compiled", "ran", "doubt", "waits"),
+    [(True, False, True, True), (True, True, True, False), (True, False, False, False), (False, False, True, False)],
+)
+def test_in_doubt_those_wait_that_have_not_run(
+    trials: TrialSet, admitted: list[int], monkeypatch: pytest.MonkeyPatch, compiled: bool, ran: bool, doubt: bool,
+    waits: bool,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(trials, "_has_run", lambda i: ran)
+    trials._faults = SimpleNamespace(in_doubt=lambda good: doubt)  # type: ignore[assignment]
+    given: Any = Compiled.__new__(Compiled) if compiled else TrialError("no")
+    trials.admit(2, given)
+    assert (trials._put_off == [(2, given)], admitted == [2]) == (waits, not waits)
+
+
+def test_faults_that_are_settled_are_failures_of_all_that_are_the_same(trials: TrialSet) -> None:
+    """They are stored, but for what another run may not find."""
+    work: Any = ("code", (1, 1, 1), ())
+    compiled: Any = None
+    trials._faults = FirstLaunchFaults("k")
+    trials._faults.add(FirstLaunchFault("it faulted", compiled, work, "code a", [1, 3]))
+    trials._faults.add(FirstLaunchFault("it was killed", compiled, work, "code b", [4], passing=True))
+    trials._good = lambda: 9  # type: ignore[method-assign]
+    trials.judge_faults()
+    reasons = {i: failure.reason for i, failure in trials.failures.items()}
+    assert reasons == {1: "it faulted", 3: "it faulted", 4: "it was killed"}
+    kept = [(i, words) for i, _, words in trials._stored.kept]  # type: ignore[union-attr]
+    assert kept == [(i, {"failure": "it faulted", "code": "code a"}) for i in (1, 3)]
+    trials.failures.clear()
+    trials.judge_faults()
+    assert trials.failures == {}, "once"
+
+
+def test_what_hung_is_launched_once_more_before_it_counts(trials: TrialSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    work: Any = ("code", (1, 1, 1), ())
+    again: list[int] = []
+    trials._faults = FirstLaunchFaults("k")
+    compiled: Any = None
+    trials._faults.add(FirstLaunchFault("it hung", compiled, work, "code", [1, 3], hung=True))
+    trials.failures = {1: failed(1, "it hung"), 3: failed(3, "it hung")}
+    monkeypatch.setattr(trials, "_good", lambda: 9)
+    monkeypatch.setattr(trials, "admit", lambda i, compiled: again.append(i))
+    trials.judge_faults()
+    assert (again, trials.failures, trials._tried) == ([1, 3], {}, {1, 3})
+
+
+def test_an_equal_of_a_trial_is_one_with_it(trials: TrialSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one that could not be launched it is a failure as well."""
+    work: Any = ("code", (1, 1, 1), ())
+    first = trial(0, estimated=False)
+    trials._found, trials._recordings, trials.failures = {work: first}, {}, {0: failed(0, "too large")}
+    monkeypatch.setattr(trials, "_single", lambda i, compiled: (f"single {i}", work))
+    monkeypatch.setattr(trial_set, "stored_code", lambda single: "code")
+    compiled: Any = None
+    assert trials._trial(2, compiled) is None
+    assert first.same == [0, 2]
+    assert trials.failures[2] == failed(2, "too large")
+    assert trials._recordings == {2: "single 2"}
+    first.estimated = True
+    assert trials._trial(3, compiled) is None
+    assert (first.same, 3 in trials.failures) == ([0, 2, 3], False)
+
+
+# first launches of several at once
+
+
+class Elsewhere:
+    """Notes what it is given."""
+
+    def __init__(self) -> None:
+        self.given: list[Any] = []
+
+    def run_ahead(self, wanted: Any, artifacts: Any) -> None:
+        self.given.append((wanted, artifacts))
+
+
+@pytest.fixture
+def ahead(trials: TrialSet, monkeypatch: pytest.MonkeyPatch) -> Elsewhere:
+    """Candidate ``i`` is the work ``i % 3``."""
+    made = Elsewhere()
+    trials.elsewhere, trials._singles = made, {9: None}  # type: ignore[assignment, dict-item]
+    trials.loader = SimpleNamespace(gpu=SimpleNamespace(spec=None))  # type: ignore[assignment]
+    trials.recorded = SimpleNamespace(artifacts="artifacts")  # type: ignore[assignment]
+    trials._faults = FirstLaunchFaults("k")
+    monkeypatch.setattr(trials, "_good", lambda: 0)
+    monkeypatch.setattr(trials, "_has_run", lambda i: False)
+    monkeypatch.setattr(trials, "_begin", lambda i: f"begin {i}")
+    monkeypatch.setattr(trials, "_single", lambda i, compiled: (f"single {i}", (f"work {i % 3}", (1, 1, 1), ())))
+    monkeypatch.setattr(trial_set, "misfit", lambda binary, data, spec: "")
+    monkeypatch.setattr(trial_set, "stored_code", lambda single: f"code of {single}")
+    return made
+
+
+def compiled_results(*indices: int) -> list[Any]:
+    found = [(i, Compiled.__new__(Compiled)) for i in indices]
+    for _, compiled in found:
+        object.__setattr__(compiled, "binary", None)
+        object.__setattr__(compiled, "data", b"")
+    return found
+
+
+def test_several_that_are_unknown_are_launched_elsewhere_together(trials: TrialSet, ahead: Elsewhere) -> None:
+    """Each work once."""
+    trials._look_ahead(compiled_results(0, 1, 3))
+    assert ahead.given == [([("single 0", "begin 0"), ("single 1", "begin 1")], "artifacts")]
+    assert trials._singles == {}
+
+
+def test_one_alone_is_launched_when_it_is_admitted(trials: TrialSet, ahead: Elsewhere) -> None:
+    trials._look_ahead(compiled_results(0, 3))
+    assert ahead.given == []
+
+
+@pytest.mark.parametrize("known", ["ran", "found", "fault", "bad", "misfit", "site", "error"])
+def test_those_of_which_something_is_known_are_not_launched_ahead(
+    trials: TrialSet, ahead: Elsewhere, known: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three works one is known: the two others go."""
+    work: Any = ("work 0", (1, 1, 1), ())
+    results = compiled_results(0, 1, 2)
+    compiled: Any = None
+    if known == "ran":
+        monkeypatch.setattr(trials, "_has_run", lambda i: i == 0)
+    elif known == "found":
+        trials._found = {work: trial(4)}
+    elif known == "fault":
+        trials._faults.add(FirstLaunchFault("it faulted", compiled, work, "code", [4]))
+        trials._good = lambda: 1  # type: ignore[method-assign]
+    elif known == "bad":
+        trials.known.bad["code of single 0", (1, 1, 1)] = "wrong"
+    elif known == "misfit":
+        monkeypatch.setattr(trial_set, "misfit", lambda binary, data, spec: "" if binary is None else "too large")
+        object.__setattr__(results[0][1], "binary", "large")
+    elif known == "site":
+        trials.site.faults[0] = None  # type: ignore[assignment]
+    else:
+        results[0] = (0, TrialError("no"))
+    trials._look_ahead(results)
+    assert ahead.given == [([("single 1", "begin 1"), ("single 2", "begin 2")], "artifacts")]
+
+
+def test_in_doubt_nothing_is_launched_ahead(
+    trials: TrialSet, ahead: Elsewhere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trials._faults, "in_doubt", lambda good: True)
+    trials._look_ahead(compiled_results(0, 1))
+    trials._faults, trials.elsewhere = FirstLaunchFaults("k"), None
+    trials._look_ahead(compiled_results(0, 1))
+    assert ahead.given == []
+
+
+@pytest.mark.parametrize(
+    ("error", "misfits", "remembered"),
+    [
+        (OutOfResourcesError("too large"), {1}, True),
+        (CompileError("no such instruction"), set(), True),
+        (TrialError("no"), set(), False),
+        (BackendError("busy"), set(), False),
+    ],
+)
+def test_how_one_fails_is_noted(
+    trials: TrialSet, error: Exception, misfits: set[int], remembered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(i: int, compiled: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(trials, "_trial", refuse)
+    monkeypatch.setattr(trial_set, "stored_code", lambda single: f"code of {single}")
+    trials._singles = {1: ("single", None)}  # type: ignore[dict-item]
+    given: Any = SimpleNamespace(seconds=1.0, binary=SimpleNamespace(shared=0))
+    trials._admit(1, given)
+    assert (trials._misfits, trials.failures) == (misfits, {1: failed(1, str(error))})
+    stored = [(i, words) for i, _, words in trials._stored.kept]  # type: ignore[union-attr]
+    assert stored == [(1, {"failure": str(error), "code": "code of single"})] * remembered

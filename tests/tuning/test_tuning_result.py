@@ -159,3 +159,79 @@ def test_a_races_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         {"event": "won", "time_ns": 100.0, "seconds": 1.5, "configs": 4},
     ]  # fmt: skip
     assert [line.get("config", {}).get("kwargs", {}).get("BLOCK") for line in lines] == [None, 1, 2, 3, 4, 4, 1]
+
+
+@pytest.mark.parametrize(("candidates", "listens", "calls"), [(2, True, 1), (1, True, 0), (2, False, 0)])
+@pytest.mark.parametrize("seconds", [None, 1.5])
+def test_a_listener_hears_of_a_choice_among_several(
+    monkeypatch: pytest.MonkeyPatch, candidates: int, listens: bool, calls: int, seconds: float | None
+) -> None:
+    heard: list[dict[str, Any]] = []
+    monkeypatch.setattr(compat, "tuning_listener", lambda: (lambda **words: heard.append(words)) if listens else None)
+    monkeypatch.setattr(compat, "prints_tuning", lambda: False)
+    tuner: Any = SimpleNamespace(cache={(1,): "best"}, configs_timings={"best": [1.0]})
+    site: Any = SimpleNamespace(kernel="k", jit="the kernel", candidates=[None] * candidates)
+    tuning_result.tell_tuned(tuner, site, (1,), seconds)
+    assert tuner.best_config == "best"
+    expected = {"fn": "the kernel", "key": (1,), "best_config": "best", "configs_timings": {"best": [1.0]}}
+    assert heard == [{**expected, "duration": seconds, "cache_hit": seconds is None}] * calls
+
+
+@pytest.mark.parametrize(
+    ("prints", "seconds", "late", "line"),
+    [
+        (True, 1.234, 0, "kerntune: k, key (1,): tuned in 1.23 s, best config best\n"),
+        (
+            True,
+            0.0,
+            2,
+            "kerntune: k, key (1,): tuned in 0.00 s, best config best, 2 configs are still being compiled\n",
+        ),
+        (True, None, 0, ""),
+        (False, 1.0, 0, ""),
+    ],
+)
+def test_a_tuning_is_printed_where_triton_s_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, prints: bool, seconds: float | None, late: int, line: str
+) -> None:
+    monkeypatch.setattr(compat, "tuning_listener", lambda: None)
+    monkeypatch.setattr(compat, "prints_tuning", lambda: prints)
+    tuner: Any = SimpleNamespace(cache={(1,): "best"})
+    tuning_result.tell_tuned(tuner, SITE, (1,), seconds, late)
+    assert capsys.readouterr().out == line
+
+
+@pytest.mark.parametrize(
+    ("near", "told"),
+    [(None, "no tuned call is near, so the first config that can be launched is used untuned (tune=nearest)"),
+     ("the one of n=4", "the one of n=4 is used untuned (tune=nearest)")],
+)  # fmt: skip
+def test_a_call_without_a_winner_says_whose_it_takes(near: Any, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning_result, "kernel_file", lambda jit: "file.py")
+    site: Any = SimpleNamespace(kernel="k", jit=None)
+    with pytest.warns(RuntimeWarning) as caught:
+        tuning_result.tell_nearest(site, (1,), near)
+    assert [str(w.message) for w in caught] == [f"kernel k (file.py), key (1,): has no stored winner; {told}"]
+    assert caught[0].filename == __file__
+
+
+def test_a_log_that_can_not_be_written_is_told_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "no" / "log"
+    monkeypatch.setenv("KERNTUNE_LOG", str(path))
+    monkeypatch.setattr(tuning_result, "exact_arguments", lambda site: "x=3")
+    monkeypatch.setattr(tuning_result, "_warned", set())
+    with pytest.warns(
+        RuntimeWarning, match=f"^KERNTUNE_LOG: {path} can't be written: No such file or directory$"
+    ) as told:
+        tuning_result.log_config(SITE, "event")
+    assert len(told) == 1
+    tuning_result.log_config(SITE, "event")
+
+
+def test_without_a_log_nothing_is_computed_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KERNTUNE_LOG", raising=False)
+    nothing: Any = None
+    tuning_result.log_config(nothing, "event")
+    tuning_result.log_begin(nothing, "a GPU")
+    tuning_result.log_race(nothing, nothing, nothing, nothing)
+    tuning_result.log_end(nothing, 0, {}, {}, 1.0)

@@ -657,3 +657,18 @@ def test_where_results_differ_is_where_they_begin_to() -> None:
     text = verifier._text(second, 1, found)
     assert text.endswith("the first candidate into y from byte 64 on (the first difference, dtype float32)")
     assert "from byte" not in verifier._text(second, 1, [(0, "it"), *found])  # type: ignore[list-item]
+
+
+def nothing_like_it(pointers: list[bytearray]) -> None:
+    pointers[1][:] = np.full(COUNT, 99.0, "f4").tobytes()
+
+
+@pytest.mark.parametrize(("before", "found"), [(0, True), (1, True), (2, False)])
+def test_two_witnesses_are_asked_at_most(before: int, found: bool) -> None:
+    """The first that writes as one of the two would refute a workspace; those before it write like neither."""
+    kernels = [nothing_like_it] * before
+    first, second, *others = programs(double, HALF_AND_WRONG, *kernels, double)
+    asked = [in_blocks(p, block) for p, block in zip(others, [*(1, 16)[:before], 2], strict=True)]
+    verifier = Verifier(in_blocks(first, 4))
+    assert (verifier.disagreement(in_blocks(second, 8), asked) is not None) is found
+    assert bool(verifier.left_out) is not found

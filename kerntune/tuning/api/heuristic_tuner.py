@@ -305,7 +305,7 @@ class HeuristicTuner(Autotuner):
 def static_registers(compiled: Compiled) -> int | None:
     """The registers a thread that a binary says; None for one that can't be read."""
     try:
-        return quick_candidate(compiled.binary, compiled.data, compiled.asm, (1, 1, 1), stages=0).registers
+        return quick_candidate(compiled.binary, compiled.data, compiled.asm, (1, 1, 1)).registers
     except (StoreError, TargetError):
         return None
 

@@ -246,9 +246,9 @@ def outcome_of(
     before: Mapping[str, torch.Tensor],
 ) -> CallOutcome:
     """What a call on copies has returned and left, kept apart from what the next call writes."""
-    found = {f"result{place}": t for place, t in tensor_places(value)}
+    found = dict(tensor_places(value, "result"))
     found |= {f"gradient of {place}": t for place, t in gradients.items() if t is not None}
-    plain = {f"result{place}": v for place, v in _plain_in(value)}
+    plain = dict(_plain_in(value, "result"))
     shapes: dict[str, tuple[Any, ...]] = {place: (_dtype(t), *t.shape) for place, t in found.items()}
     floats = {place: v for place, v in plain.items() if isinstance(v, float)}
     found |= {place: torch.tensor(v, dtype=torch.float64, device="cpu") for place, v in floats.items()}
@@ -256,7 +256,7 @@ def outcome_of(
     return CallOutcome(_kept(found), shapes, _kept(changed), before)
 
 
-def _plain_in(value: Any, where: str = "") -> Iterator[tuple[str, bool | int | float | str | None]]:
+def _plain_in(value: Any, where: str) -> Iterator[tuple[str, bool | int | float | str | None]]:
     """Numbers, texts and None with their places, in tuples, lists and dicts of any depth."""
     if value is None or isinstance(value, (bool, int, float, str)):
         yield where, value

@@ -150,7 +150,7 @@ class _Pool:
             _kill(pid)
         self._context = None
         if executor is not None:
-            executor.shutdown(wait=False, cancel_futures=True)
+            executor.shutdown(wait=False)
 
 
 def _kill(pid: int) -> None:

@@ -239,3 +239,13 @@ def test_arguments_reach_what_is_called_as_they_were_given(decided: bool) -> Non
     assert function(1, b=2, d=4) == ((1, 2), {"c": 3, "d": 4})
     with pytest.raises(TypeError):
         function(1, 2, 3, 4)
+
+
+@pytest.mark.parametrize(("count", "python"), [(1, False), (64, False), (65, True)])
+def test_more_values_than_the_c_code_takes_are_looked_up_by_python(count: int, python: bool) -> None:
+    if native.module() is None:
+        pytest.skip("there is no C compiler")
+    find = choice_finder([True] * count)
+    assert isinstance(find, PythonFinder) is python
+    find.keep("found", *range(count))
+    assert (find(*range(count)), find(*range(1, count + 1))) == ("found", None)

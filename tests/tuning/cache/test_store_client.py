@@ -372,7 +372,7 @@ def test_a_store_comes_back_to_a_process_with_many_descriptors(
         monkeypatch.setattr(store_client, "ChildProcess", lambda *given: child)
         client._away_until = 1e-9
         assert not client._is_back(), "it is asked now"
-        assert Reader(asked, StoreRequest).receive() == store_client.PROBE
+        assert Reader(asked, StoreRequest).receive() == ReadRequest(("kerntune-probe",), 1)
         assert not client._is_back(), "nothing is there yet"
         send(answers, StoreReady())
         assert not client._is_back(), "no reply is there yet"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import sys
+import types
+from types import SimpleNamespace
 from typing import Any
 
 import gluon_kernels
@@ -21,6 +24,7 @@ from kerntune.capture import Capture
 from kerntune.errors import StoreError, UsageError
 from kerntune.gpu.made_arguments import make_arguments
 from kerntune.gpu.scripted import FakeBackend
+from kerntune.tuning.many import describing
 from kerntune.tuning.many.describing import describe, name_of, tuner_of
 from kerntune.tuning.many.tune_many import tuning_job
 from kerntune.tuning.stored_winners import exact_arguments
@@ -297,3 +301,120 @@ def no_larger(found: Any, named: Any, **_: Any) -> Any:
 pruned = triton.autotune(configs(64, 128, 256), key=["n"], prune_configs_by={"early_config_prune": no_larger})(
     increment_kernel
 )
+
+
+def test_memory_without_an_address_is_counted_behind_the_others() -> None:
+    x, meta = torch.empty(8), torch.empty(8, device="meta")
+    blocks = describing._Blocks([x, (meta, meta[2:])])
+    found = [blocks.tensor(value) for value in (meta, x, meta[2:])]
+    assert [(text.block, text.nbytes, text.offset) for text in found] == [(1, 32, 0), (0, 32, 0), (2, 24, 0)]
+    assert [text.host for text in found] == [False, True, False]
+
+
+def test_pieces_that_touch_are_two_and_those_that_overlap_are_one() -> None:
+    x = torch.empty(16)
+    touching, overlapping = (describing._Blocks([x[:8], x[n:]]) for n in (8, 7))
+    assert [touching.tensor(t).block for t in (x[:8], x[8:])] == [0, 1]
+    assert [overlapping.tensor(t).block for t in (x[:8], x[7:])] == [0, 0]
+    assert describing._span(x[:0])[0] == describing._span(x[:0])[1]
+    assert describing._span(x.view(4, 4).t()[:2])[1] - x.data_ptr() == 4 * 14
+
+
+class Kernel:
+    """As a kernel looks to who asks for its name."""
+
+    def __init__(self, function: Any) -> None:
+        self.fn = function
+
+    def run(self) -> None:
+        """Nothing."""
+
+
+def test_a_kernel_is_found_in_any_module_but_the_program_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def function() -> None:
+        """Of no module."""
+
+    kernel, holder = Kernel(function), types.ModuleType("holder")
+    monkeypatch.setattr(describing, "function_of", lambda given: function)
+    monkeypatch.setitem(sys.modules, "a lazy one", object())  # type: ignore[misc]
+    program = types.ModuleType("__main__")
+    vars(program)["kernel_of_main"] = kernel
+    monkeypatch.setitem(sys.modules, "__main__", program)
+    with pytest.raises(UsageError, match=r"kernel .*function \(.*\): no module has its tuner as an attribute"):
+        name_of(kernel)
+    vars(holder)["alias"] = kernel
+    monkeypatch.setitem(sys.modules, "holder", holder)
+    assert name_of(kernel) == ("holder", "alias")
+
+
+@pytest.mark.parametrize(
+    ("spec", "file", "name"),
+    [
+        (SimpleNamespace(name="package.tool.__main__"), "/a/x.py", "package.tool"),
+        (SimpleNamespace(name="package.tool"), "/a/x.py", "package.tool"),
+        (SimpleNamespace(name=""), "/a/script.py", "script"),
+        (None, "/a/script.py", "script"),
+        (None, "/a/my-script.py", None),
+        (None, "<stdin>", None),
+        (None, "/a/script", None),
+    ],
+)
+def test_a_program_is_imported_as_it_is_called(
+    spec: Any, file: str, name: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function: Any = SimpleNamespace(__qualname__="k", __code__=SimpleNamespace(co_filename=file))
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", spec, raising=False)
+    assert describing._importable("another", function) == "another"
+    if name is not None:
+        assert describing._importable("__main__", function) == name
+        return
+    with pytest.raises(UsageError, match="is defined in a program that can't be imported; put the kernel into a mod"):
+        describing._importable("__main__", function)
+
+
+def test_the_key_is_of_a_tuner_alone(shared: FakeBackend) -> None:
+    assert describe(kernels.scaled, (*kernels.pair(4), 4, 2.0), {"grid": (1,)}).key != ""
+    assert describing._key(SimpleNamespace(), (), {}) == ""
+
+
+@pytest.mark.parametrize(("grid", "sizes"), [(5, (5,)), ((1, 2), (1, 2)), ([3, 4, 5], (3, 4, 5)), (True, (1,))])
+def test_a_grid_is_one_to_three_numbers(grid: Any, sizes: tuple[int, ...]) -> None:
+    assert describing._sizes(grid) == sizes
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ModuleNotFoundError("no", name="package"), "there is no module package here; install it, or give its folder"),
+        (ModuleNotFoundError("no", name="package.kernels"), "there is no module package.kernels here"),
+        (ModuleNotFoundError("no", name="numpy"), "importing package.kernels failed: ModuleNotFoundError: no"),
+        (ModuleNotFoundError("no"), "importing package.kernels failed: ModuleNotFoundError: no"),
+        (ImportError("no", name="package"), "importing package.kernels failed: ImportError: no"),
+        (ValueError("bad"), "importing package.kernels failed: ValueError: bad"),
+    ],
+)
+def test_what_an_import_says_is_told(error: Exception, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> Any:
+        raise error
+
+    monkeypatch.setattr(describing.importlib, "import_module", refuse)
+    with pytest.raises(UsageError) as caught:
+        tuner_of("package.kernels", "k")
+    assert str(caught.value).startswith(f"kernel package.kernels.k: {told}")
+    assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize(
+    ("module", "allowed", "may"),
+    [("a.b", (), True), ("a.b", ("a",), True), ("a.b", ("a.b",), True), ("a.b", ("c", "a"), True),
+     ("ab", ("a",), False), ("a", ("a.b",), False)],
+)  # fmt: skip
+def test_a_module_is_one_that_was_named_or_within_it(
+    module: str, allowed: tuple[str, ...], may: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(describing, "_imported", lambda module, name: SimpleNamespace(k=Kernel(None)))
+    if may:
+        assert isinstance(tuner_of(module, "k", allowed), Kernel)
+        return
+    with pytest.raises(UsageError, match=f"only {', '.join(allowed)} may be imported; add --module {module}"):
+        tuner_of(module, "k", allowed)

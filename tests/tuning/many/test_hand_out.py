@@ -11,7 +11,19 @@ from typing import Any
 
 import pytest
 
-from kerntune.base.tuning_job import SCHEMA, TuningJob
+from kerntune.base.config import Config
+from kerntune.base.tuning_job import (
+    SCHEMA,
+    ArgumentText,
+    ConstantText,
+    DescriptorText,
+    DtypeText,
+    NamedArgument,
+    ScalarText,
+    SequenceText,
+    TensorText,
+    TuningJob,
+)
 from kerntune.tuning.many import hand_out
 from kerntune.tuning.many.hand_out import HandOut, kind_of
 from kerntune.tuning.many.job_run import JobEnd, JobRequest, encoded, request_of
@@ -204,3 +216,94 @@ def test_a_pool_that_takes_no_more_loses_the_other_keys_by_name() -> None:
     lost = [o for o in found.values() if o.ended is JobEnd.LOST]
     assert len(lost) == 3
     assert all("BrokenProcessPool: a child process terminated" in o.error for o in lost)
+
+
+def of_kind(value: ArgumentText) -> str:
+    return hand_out._of(value)
+
+
+def tensor(**words: Any) -> TensorText:
+    return TensorText("float16", (4,), (1,), 0, 64, **words)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (tensor(), "float16"),
+        (tensor(offset=16), "float16"),
+        (tensor(offset=8), "float16 misaligned"),
+        (tensor(offset=8, misaligned=8), "float16"),
+        (tensor(misaligned=4, host=True), "float16 misaligned host"),
+        (ScalarText("int", "0"), "int32 divisible"),
+        (ScalarText("int", "1"), "int 1"),
+        (ScalarText("int", "2"), "int32"),
+        (ScalarText("int", "-16"), "int32 divisible"),
+        (ScalarText("int", str(2**31 - 1)), "int32"),
+        (ScalarText("int", str(2**31)), "int64 divisible"),
+        (ScalarText("int", str(-(2**31))), "int32 divisible"),
+        (ScalarText("int", str(-(2**31) - 1)), "int64"),
+        (ScalarText("int", "x"), "int x"),
+        (ScalarText("float", "1.5"), "float"),
+        (ScalarText("bool", "True"), "bool True"),
+        (SequenceText("tuple", (ScalarText("int", "1"), ScalarText("int", "5"))), "tuple(int 1,int32)"),
+        (DescriptorText(tensor(), (4,), (1,), (2,)), "descriptor float16 (2,)"),
+        (ConstantText(ScalarText("int", "5")), repr(ScalarText("int", "5"))),
+        (DtypeText("torch", "float16"), repr(DtypeText("torch", "float16"))),
+    ],
+)
+def test_what_triton_compiles_for(value: ArgumentText, kind: str) -> None:
+    assert of_kind(value) == kind
+
+
+def test_jobs_of_a_kind_have_the_same_code() -> None:
+    one = TuningJob(SCHEMA, "m", "k", (NamedArgument("n", ScalarText("int", "32")),))
+    assert kind_of(one) == kind_of(TuningJob(SCHEMA, "m", "k", (NamedArgument("n", ScalarText("int", "48")),)))
+    for other in (
+        TuningJob(SCHEMA, "m", "k", (NamedArgument("n", ScalarText("int", "33")),)),
+        TuningJob(SCHEMA, "m", "k", (NamedArgument("m", ScalarText("int", "32")),)),
+        TuningJob(SCHEMA, "m", "other", one.arguments),
+        TuningJob(SCHEMA, "m", "k", one.arguments, configs=(Config({"BLOCK": 64}),)),
+    ):
+        assert kind_of(other) != kind_of(one)
+    assert kind_of(one).partition(":")[0] == "m.k"
+    assert len(kind_of(one).partition(":")[2]) == 16
+
+
+def test_first_ones_of_kinds_with_the_most_jobs_come_first() -> None:
+    """The others of a kind wait for it; what died is the next."""
+
+    def asked(kernel: str, key: str) -> JobRequest:
+        return JobRequest(TuningJob(SCHEMA, "m", kernel, key=key))
+
+    jobs = hand_out.WaitingJobs([asked("a", "1"), asked("b", "1"), asked("b", "2"), asked("b", "3"), asked("c", "1")])
+    taken = [jobs.take() for _ in range(4)]
+    named = [job and (job.request.job.kernel, job.request.job.key, job.times) for job in taken]
+    assert named == [("b", "1", 1), ("a", "1", 1), ("c", "1", 1), None]
+    first, second = taken[:2]
+    assert first is not None
+    assert second is not None
+    jobs.again(second)
+    jobs.ended(first)
+    left = [job for job in (jobs.take() for _ in range(4)) if job is not None]
+    assert [(job.request.job.kernel, job.request.job.key, job.times) for job in left] == [
+        ("a", "1", 2), ("b", "2", 1), ("b", "3", 1),
+    ]  # fmt: skip
+    assert not jobs
+    jobs.again(second)
+    assert jobs
+    jobs.clear()
+    assert not jobs
+
+
+def test_those_that_do_not_call_back_are_asked_more_and_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    out = HandOut([request(0)], Silent())
+    real = out._wait
+
+    def wait(seconds: float) -> int | None:
+        waited.append(seconds)
+        return real(0.0) if len(waited) > 8 else None
+
+    monkeypatch.setattr(out, "_wait", wait)
+    assert len(list(out)) == 1
+    assert waited[:9] == [0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0, 1.0]

@@ -96,3 +96,26 @@ def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
         os.truncate(huge.fileno(), shapes_file.MAX_SHAPES + 1)
     with pytest.raises(StoreError, match="may have"):
         ShapesFile(tmp_path / "s").read()
+
+
+def test_what_was_added_since_is_read_up_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "s"
+    ShapesFile(path).add(job(3))
+    size = path.stat().st_size
+    monkeypatch.setattr(shapes_file, "MAX_SHAPES", size)
+    assert not ShapesFile(path).add(job(3))
+    monkeypatch.setattr(shapes_file, "MAX_SHAPES", size - 1)
+    assert ShapesFile(path).add(job(3)), "too much to read: it stands twice, and readers drop that"
+
+
+def test_a_file_that_was_emptied_meanwhile_is_gone_on_with(tmp_path: Path) -> None:
+    file = ShapesFile(tmp_path / "s")
+    file.add(job(3))
+    file.path.write_bytes(b"")
+    assert file.add(job(4))
+    assert file.read() == ([job(4)], [])
+
+
+def test_lines_are_counted_from_one_with_those_that_are_empty() -> None:
+    assert list(shapes_file._lines(b"\n a \n\nb")) == [(2, b"a"), (4, b"b")]
+    assert list(shapes_file._lines(b"")) == []
