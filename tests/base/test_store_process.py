@@ -98,3 +98,24 @@ def test_a_process_writes_what_is_left_when_its_parent_closes_the_pipe(tmp_path:
         process.stdin.close()
         assert process.wait(60) == 0
     assert StoreServer(f"file://{tmp_path}/store", None).files.names() == ["b", "k/a.json"]
+
+
+def test_a_lease_is_not_renewed_by_a_process_that_ends(server: StoreServer) -> None:
+    server.answer(RenewRequest("lease", "me", 0.0))
+    assert server.wait_s() == 0.0
+    assert not server.work(ending=True)
+    assert server.files.names() == []
+    assert server.work()
+    assert server.files.names() == ["lease"]
+
+
+def test_what_is_due_later_is_waited_for(server: StoreServer) -> None:
+    assert server.wait_s() is None
+    server.answer(RenewRequest("lease", "me", 60.0))
+    server.work()
+    wait = server.wait_s()
+    assert wait is not None
+    assert 50.0 < wait <= 60.0
+    assert not server.work()
+    server.answer(WriteLaterRequest("a", b"1"))
+    assert server.wait_s() == 0.0

@@ -346,5 +346,7 @@ def test_bits_are_flipped_where_they_are_read_and_nowhere_else() -> None:
 
 def test_a_shifted_content_is_read_from_its_offset_on() -> None:
     content = Repeated(bytes(range(32)))
-    assert Shifted(content, 4).read(3, 5) == content.read(7, 5)
+    assert Shifted(content, 4).read(3, 5) == bytes([7, 8, 9, 10, 11])
+    assert Shifted(content, 4).read(5, 3) == bytes([9, 10, 11])
+    assert Shifted(content, -4).read(6, 2) == bytes([2, 3]), "it begins later"
     assert Shifted(content, 4).read(0, 0) == b""
