@@ -216,8 +216,8 @@ def extent(view: View) -> tuple[int, int]:
     """The first byte of a view in its storage, and the one after its last."""
     item = ITEM_BYTES[view.dtype]
     reach = [(n - 1) * s for n, s in zip(view.shape, view.strides, strict=True)]
-    low = view.offset_bytes + item * sum(r for r in reach if r < 0)
-    high = view.offset_bytes + item * (sum(r for r in reach if r > 0) + 1)
+    low = view.offset_bytes + item * sum(min(r, 0) for r in reach)
+    high = view.offset_bytes + item * (sum(max(r, 0) for r in reach) + 1)
     return low, high
 
 

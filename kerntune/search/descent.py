@@ -99,7 +99,7 @@ def _most_promising(history: History, choices: Sequence[Config]) -> list[Config]
     best = min(times)
     while len(chosen) < min(AT_ONCE, len(choices)):
         gains = expected_improvements(known, times, others)
-        gains[chosen] = 0.0
+        gains[chosen] = -math.inf  # where nothing promises anything, too
         chosen.append(_first_largest(gains))
         known, times = points[[*range(len(tried)), *(len(tried) + i for i in chosen)]], [*times, best]
     return [choices[i] for i in chosen]

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import resource
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -313,3 +314,29 @@ def test_why_a_file_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_later_version_of_the_same_kind_is_newer(schema: str, newer: bool) -> None:
     assert codec.is_newer(json.dumps({"schema": schema, "more": 1}).encode(), SCHEMA) is newer
     assert not codec.is_newer(json.dumps({"schema": schema}).encode()[:-1], SCHEMA)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_durable_file_is_whole_when_the_disk_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
+) -> None:
+    """Then its folder, for the rename."""
+    told: list[Any] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: told.append((stat.S_ISDIR(os.fstat(handle).st_mode), _size(handle)))
+    )
+    codec.write_atomic(tmp_path / "a", b"12345", durable=durable)
+    assert [told[0], told[1][0]] == [(False, 5), True] if durable else told == []
+
+
+def _size(handle: int) -> int:
+    return os.fstat(handle).st_size
+
+
+def test_no_more_than_a_mebibyte_is_read_or_unpacked_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that what is too long is given up early."""
+    asked, read = list[int](), os.read
+    (tmp_path / "a").write_bytes(bytes(5 << 19))
+    monkeypatch.setattr(os, "read", lambda handle, count: asked.append(count) or read(handle, count))
+    assert codec.read_file(tmp_path / "a", limit=3 << 20) == bytes(5 << 19)
+    assert asked == [1 << 20, 1 << 20, 1 << 20, 1 << 19]

@@ -36,7 +36,19 @@ def rule(text: str) -> NumericsRule:
 
 @pytest.mark.parametrize(
     "text",
-    ["report", "bitwise", "off", "ulp:0", "ulp:2", "ulp:12345678", "rtol:1e-05", "rtol:1.2345678e-05", "rtol:0.5"],
+    [
+        "report",
+        "bitwise",
+        "off",
+        "ulp:0",
+        "ulp:2",
+        "ulp:12345678",
+        "rtol:1e-05",
+        "rtol:1.2345678e-05",
+        "rtol:0.5",
+        "rtol:1.99",
+        "ulp:9007199254740991",
+    ],
 )
 def test_a_rule_is_read_and_written(text: str) -> None:
     assert str(rule(text)) == text
@@ -46,7 +58,24 @@ def test_a_rule_is_read_and_written(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "ulp", "ulp:", "ulp:1.5", "ulp:-1", "ulp:nan", "ulp:inf", "rtol:0", "rtol:2", "rtol:nan", "bitwise:1", "x"],
+    [
+        "",
+        "ulp",
+        "ulp:",
+        "ulp:1.5",
+        "ulp:-1",
+        "ulp:nan",
+        "ulp:inf",
+        "rtol:0",
+        "rtol:2",
+        "rtol:-1e-5",
+        "ulp:9007199254740992",
+        "off:1",
+        "report:",
+        "rtol:nan",
+        "bitwise:1",
+        "x",
+    ],
 )
 def test_anything_else_is_refused_by_name(text: str) -> None:
     with pytest.raises(UsageError, match=r"^here: .* is none of report, bitwise, ulp:2 .*, rtol:1e-5 .*, off$"):

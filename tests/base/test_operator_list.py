@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from kerntune.base.operator_list import OperatorList, OperatorRow, names_text, places_text
@@ -64,3 +65,11 @@ def test_places_are_three_at_most(count: int, text: str) -> None:
 def test_a_baseline_has_no_places() -> None:
     found = OperatorList("2.13.0", (row("a", places=("m.py:1",)),), breaks=("m.py:3: why",)).without_places()
     assert (found.rows[0].places, found.breaks) == ((), ())
+
+
+def test_a_stored_list_says_only_what_there_is() -> None:
+    assert msgspec.json.decode('{"torch": "2.13"}', type=OperatorList) == OperatorList(
+        "2.13", (), 0, 0, 0, (), (), (), 0, ()
+    )
+    row = '{"name": "aten.mm", "signature": "s", "count": 2, "nbytes": 8}'
+    assert msgspec.json.decode(row, type=OperatorRow) == OperatorRow("aten.mm", "s", 2, 8, "", ())

@@ -14,7 +14,9 @@ from samples import binary, launch, recording, recordings, scalars
 from kerntune.base import codec
 from kerntune.base.config import Config
 from kerntune.base.recording import (
+    Binary,
     Content,
+    Launch,
     LaunchWork,
     Normal,
     Param,
@@ -228,3 +230,41 @@ def test_an_unknown_kind_of_content_is_refused() -> None:
 def test_views_default_to_the_storages_start() -> None:
     assert View(0, "float32", (4,), (1,)).offset_bytes == 0
     assert Param("p", "*fp32").view is None
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"nbytes": 4, "dtype": "int8", "content": {"kind": "zeros"}}', Storage(4, "int8", Zeros(), False, False)),
+        ('{"storage": 1, "dtype": "int8", "shape": [4], "strides": [1]}', View(1, "int8", (4,), (1,), 0)),
+        ('{"name": "x", "type": "i32"}', Param("x", "i32", None, None, None)),
+        ("{}", Scratch(0, 1)),
+        (
+            '{"swizzle": 1, "elem_size": 2, "elem_type": 3, "block": [4], "shape": [5], "strides": [1]}',
+            TensorMap(1, 2, 3, (4,), (5,), (1,), False, False, False),
+        ),
+        (
+            '{"kernel": "k", "source": "s", "binary": 0, "grid": [1, 1, 1], "params": []}',
+            Launch("k", "s", 0, (1, 1, 1), (), (), (), None, False, ()),
+        ),
+    ],
+)
+def test_a_file_says_only_what_is_not_as_usual(text: str, value: Any) -> None:
+    """Files of users lack what is as usual; with other defaults they would mean something else."""
+    assert msgspec.json.decode(text, type=type(value)) == value
+
+
+def test_a_stored_binary_is_usually_one_cta_of_warps_of_32_threads() -> None:
+    required = (
+        '{"kind": "cubin", "arch": "sm_90a", "symbol": "k", "sha256": "1", "ttir_sha256": "2", "code": "3", "text": "4"'
+        ', "triton": "3.9", "assembler": "", "options": {}, "constexprs": {}, "num_warps": 4}'
+    )
+    found = msgspec.json.decode(required, type=Binary)
+    assert msgspec.structs.astuple(found)[12:] == (
+        1, 32, 0, 0, False, False, Scratch(0, 1), Scratch(0, 1), "", {},
+    )  # fmt: skip
+
+
+def test_numbers_of_a_described_content_are_usually_around_zero() -> None:
+    assert msgspec.json.decode('{"kind": "normal"}', type=Normal) == Normal(0.0, 1.0, 0)
+    assert msgspec.json.decode('{"kind": "uniform", "low": 1, "high": 2}', type=Uniform) == Uniform(1, 2, 0)

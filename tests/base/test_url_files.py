@@ -146,3 +146,45 @@ def test_files_that_come_one_after_the_other_have_a_limit_together(
     monkeypatch.setattr(url_files, "time", TurnedClock())
     assert limited.read_many(names, 10) == [b"1", b"1", None, None]
     assert patient.read_many(names, 10) == [b"1"] * 4
+
+
+def test_folders_are_made_above_a_file_where_there_are_folders(
+    memory: UrlFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+    files: Any = memory
+    monkeypatch.setattr(files._fs, "makedirs", lambda path, exist_ok: made.append((path, exist_ok)))
+    memory.replace("a/b/c", b"1")
+    memory.create("d/e", b"1")
+    assert made == [(f"{files._root}/a/b", True), (f"{files._root}/d", True)]
+    files._has_folders = False
+    memory.replace("f/g", b"1")
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize("error", ["InvalidRange: a byte of nothing", "416 Requested Range Not Satisfiable", "500"])
+def test_a_service_that_refuses_a_range_has_an_empty_file(
+    memory: UrlFiles, monkeypatch: pytest.MonkeyPatch, error: str
+) -> None:
+    def refuse(*args: Any, **words: Any) -> bytes:
+        raise RuntimeError(error)
+
+    files: Any = memory
+    monkeypatch.setattr(files._fs, "cat_file", refuse)
+    if error == "500":
+        with pytest.raises(RuntimeError, match="500"):
+            memory.read("a", 10)
+    else:
+        assert memory.read("a", 10) == b""
+
+
+@pytest.mark.parametrize(
+    ("protocol", "timeout", "found"),
+    [
+        ("memory", 2.0, {}), ("gs", None, {"use_listings_cache": False}), ("s3", None, {"use_listings_cache": False}),
+        ("s3", 2.5, {"use_listings_cache": False, "config_kwargs": {
+            "connect_timeout": 2.5, "read_timeout": 2.5, "retries": {"total_max_attempts": 1}}}),
+    ],
+)  # fmt: skip
+def test_file_systems_keep_nothing_and_wait_as_long_as_they_may(protocol: str, timeout: Any, found: Any) -> None:
+    assert url_files._options(protocol, timeout) == {"skip_instance_cache": True, **found}

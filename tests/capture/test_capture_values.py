@@ -46,6 +46,11 @@ def test_values_are_given_where_nothing_runs_alone(
     assert len(supplied) == 2
 
 
+def test_every_argument_is_looked_at_where_nothing_is_given(backend: FakeBackend) -> None:
+    with pytest.raises(UsageError, match=r"scale_kernel\.z_ptr .*the kernel has no such tensor"):
+        launch(backend, {"x_ptr": "values", "z_ptr": "values"}, torch.empty(N, device="cuda"))
+
+
 @pytest.mark.parametrize("argument", ["n", "z_ptr"])
 def test_values_of_what_is_no_tensor_name_those_that_are(backend: FakeBackend, argument: str) -> None:
     with pytest.raises(UsageError) as caught:

@@ -318,3 +318,15 @@ def test_a_tuner_of_ours_keeps_to_the_capture_that_it_has_waited_for(
 
 def test_without_a_capture_nobody_waits() -> None:
     assert wait_while_suspended("a kernel") is None
+
+
+def test_a_decision_that_ends_between_two_looks_gives_the_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: Any = object()
+    answers = iter([None, found])
+    monkeypatch.setattr(capture, "_suspension", None)
+    monkeypatch.setattr(capture, "current", lambda: next(answers))
+    assert wait_while_suspended("a_kernel") is found
+    monkeypatch.setattr(capture, "current", lambda: found)
+    assert wait_while_suspended("a_kernel") is found
+    monkeypatch.setattr(capture, "current", lambda: None)
+    assert wait_while_suspended("a_kernel") is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
@@ -197,3 +198,49 @@ def test_each_code_is_compiled_once_with_its_options(monkeypatch: pytest.MonkeyP
         texts.of(NOW, LAUNCH, "ttir")
     with pytest.raises(UsageError, match=r"has no stage amdgcn for cuda:90; there are ttir, ttgir, llir, ptx, sass$"):
         texts.of(side, LAUNCH, "amdgcn")
+
+
+def test_machine_code_is_of_the_stored_binary_or_of_one_that_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its own architecture."""
+    monkeypatch.setattr(code, "ttir_text", lambda ttir, name: "module {}")
+    monkeypatch.setattr(code, "stages_from", lambda *words: {"cubin": b"made", "ptx": b".target sm_90a\n"})
+    monkeypatch.setattr(code, "Elf", lambda cubin: SimpleNamespace(text=[("a", cubin), ("b", b" end")]))
+    monkeypatch.setattr(code, "code_lines", lambda data, arch: [data.decode(), arch])
+    texts, side = Texts(cast(Any, None), CUDA90), Side("old", ONE, {LAUNCH.ttir_sha256: b"ttir"})
+    assert texts.of(side, LAUNCH, "sass") == "made end\nsm_90a"
+    monkeypatch.setattr(code, "_stored_cubin", lambda side, launch: (b"stored", "sm_80"))
+    assert texts.of(side, LAUNCH, "sass") == "stored end\nsm_80"
+
+
+@pytest.mark.parametrize(
+    ("against", "differs", "asked", "problem", "exit_code"),
+    [
+        (None, True, False, "", 0),
+        (None, True, True, "", 1),
+        ("main", False, True, "", 0),
+        (None, False, False, "bad", 1),
+    ],
+)
+def test_two_sides_are_compared_and_the_exit_code_says_what_was_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], against: str | None,
+    differs: bool, asked: bool, problem: str, exit_code: int,
+) -> None:  # fmt: skip
+    shown: list[Any] = []
+    entries: Any = [SimpleNamespace(problem=problem), SimpleNamespace(problem="")]
+
+    @contextlib.contextmanager
+    def recorded(case: Any, target: Any, folder: Path, name: str, revision: str = "") -> Any:
+        yield (case, target, folder, name, revision)
+
+    monkeypatch.setattr(code, "given_folder", lambda given: tmp_path / given)
+    monkeypatch.setattr(code, "load_folder", lambda folder: entries)
+    monkeypatch.setattr(code, "wanted", lambda found, args: (CASE, CUDA90))
+    monkeypatch.setattr(code, "recorded", recorded)
+    monkeypatch.setattr(code, "stored", lambda folder, found, case, target: ("stored", folder, case, target))
+    monkeypatch.setattr(code, "Farm", lambda: SimpleNamespace(close=lambda: shown.append("closed")))
+    monkeypatch.setattr(code, "_show", lambda before, after, texts, args: shown.extend([before, after]) or differs)
+    assert code.run(words(against=against, baselines="b", exit_code=asked)) == exit_code
+    place = tmp_path / "b"
+    before = (CASE, CUDA90, place, "main", "main") if against else ("stored", place, CASE, CUDA90)
+    assert shown == [before, (CASE, CUDA90, place, "today", ""), "closed"]
+    assert capsys.readouterr().err == ("kerntune: bad\n" if problem else "")

@@ -12,6 +12,7 @@ from source_path import source_path
 
 from cli.command import Command
 from cli.made import tree
+from kerntune.cli import init
 from kerntune.gate.project import find_project, plugin_args, settings_in
 
 yaml = pytest.importorskip("yaml", reason="pip install pyyaml")
@@ -258,3 +259,32 @@ def test_bodies_of_tests_are_gated_as_they_are(kerntune: Command, project: Path)
     plain = run(project, "tests/ops/")
     assert "2 failed, 1 passed" in plain, plain  # there is no GPU
     assert "pytest_kerntune" not in plain, plain
+
+
+@pytest.mark.parametrize(
+    ("version", "pinned"), [("2.13.0+cpu", "torch==2.13.0"), ("2.13.0", "torch==2.13.0"), ("", "torch")]
+)
+def test_a_version_is_pinned_without_its_build(version: str, pinned: str) -> None:
+    assert init._pinned("torch", version) == pinned
+
+
+@pytest.mark.parametrize(
+    ("text", "quoted"),
+    [("baselines", '"baselines"'), ("a/b-c.d_1", '"a/b-c.d_1"'), ("a b", "'a b'"), ('a"b', "'a\"b'"), ("", "''")],
+)
+def test_a_folder_is_quoted_for_toml(text: str, quoted: str) -> None:
+    assert init._quoted(text) == quoted
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "installable"),
+    [
+        ("setup.py", "", True), ("pyproject.toml", "[project]\nname = 'a'\n", True),
+        ("pyproject.toml", "[tool.x]\n[build-system]\n", True), ("pyproject.toml", "[tool.x]\n # [project]\n", False),
+        ("pyproject.toml", "x = '[project]'\n", False), ("setup.cfg", "[project]\n", False),
+    ],
+)  # fmt: skip
+def test_a_project_with_a_build_is_installed(tmp_path: Path, name: str, text: str, installable: bool) -> None:
+    assert not init._is_installable(tmp_path)
+    (tmp_path / name).write_text(text)
+    assert init._is_installable(tmp_path) is installable

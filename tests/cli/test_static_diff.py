@@ -50,6 +50,7 @@ def sides(tmp_path: Path) -> tuple[Path, Path]:
 def test_worst_first_side_by_side(kerntune: Command, sides: tuple[Path, Path]) -> None:
     ran = kerntune("diff", "--static", *sides)
     assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines()[0] == f"{sides[0]} -> {sides[1]}"
     assert ran.out.index("test_softmax") < ran.out.index("test_add")
     assert "spilled bytes 0" in ran.out
     assert "spilled bytes 128" in ran.out
@@ -70,6 +71,7 @@ def test_exit_code_tells_of_failing_rules(kerntune: Command, sides: tuple[Path, 
 def test_json(kerntune: Command, sides: tuple[Path, Path]) -> None:
     found = json.loads(kerntune("diff", "--static", *sides, "--json").out)
     assert found["schema"] == "kerntune.static-diff/1"
+    assert (found["before"], found["after"]) == (str(sides[0]), str(sides[1]))
     first, second, third = found["changed"]
     assert first["case"] == SOFTMAX
     assert first["launches"][0]["stage"] == "TTGIR"

@@ -302,3 +302,34 @@ def test_a_run_that_can_not_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="recorded nothing"):
         run_both([sys.executable, sys.executable], ["no_such_test.py"], "cuda:90", tmp_path / "baselines")
+
+
+SHARES = {name: Share(0.0, f"why {name}") for name in ("environment", "compiler", "code", "config", "launch")}
+
+
+@pytest.mark.parametrize(
+    ("largest", "origins", "torch", "cause", "because"),
+    [
+        ("compiler", (), "2.15.0", "compiler", "compiler (x)"), ("code", (), "2.15.0", "code", "code (x)"),
+        ("environment", ("aten.exp",), "2.15.0", "environment", "environment (x)"),
+        ("launch", (), "2.15.0", "unknown", "launch (x)"), ("config", (), "2.15.0", "unknown", "config (x)"),
+        ("launch", ("aten.exp",), "2.15.0", "torch", "torch 2.13.0 -> 2.15.0 (x)"),
+        ("config", ("aten.exp",), "2.15.0", "torch", "torch 2.13.0 -> 2.15.0 (x)"),
+        ("code", ("aten.exp",), "2.13.0", "code", "code (x)"),
+        ("compiler", ("aten.exp",), "2.15.0", "compiler", "compiler (x)"),
+    ],
+)  # fmt: skip
+def test_the_largest_share_is_the_cause(
+    largest: str, origins: tuple[str, ...], torch: str, cause: str, because: str
+) -> None:
+    launches = (LaunchReport("a"), LaunchReport("b", origins=origins))
+    shares = Attribution(**(SHARES | {largest: Share(0.1, "x")}))
+    result = result_of(recorded(0), Verdict.REGRESSED, launches=launches, attribution=shares)
+    assert upgrade._attributed(result, OLD, EnvironmentVersions("3.9.0", torch)) == (cause, because)
+    nobody = msgspec.structs.replace(result, attribution=None, causes=("a", "b"))
+    assert upgrade._attributed(nobody, OLD, NEW) == ("unknown", "a; b")
+
+
+def test_kernels_of_notes_are_named_without_their_count() -> None:
+    notes = ["launch added: triton_poi (2)", "launch removed: add", "launches: 1 -> 2"]
+    assert list(upgrade._noted(notes)) == ["triton_poi", "add", "1 -> 2"]

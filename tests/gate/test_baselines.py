@@ -888,3 +888,19 @@ def test_a_long_name_is_cut_and_stays_apart() -> None:
     folder = case_file(CaseId(f"{'d' * 256}/t.py::a", "0"), FINGERPRINT).split("/")[0]
     assert re.fullmatch(r"d{120}-[0-9a-f]{8}", folder)
     assert case_file(CaseId(f"{'d' * 255}/t.py::a", "0"), FINGERPRINT).split("/")[0] == "d" * 255
+
+
+def test_bytes_are_stored_once_and_damaged_ones_anew(tmp_path: Path) -> None:
+    artifacts, data = ArtifactFolder(tmp_path), b"code"
+    name = sha(data)
+    artifacts.put(name, data)
+    path = tmp_path / f"{name}.xz"
+    packed = path.read_bytes()
+    path.write_bytes(lzma.compress(data, preset=0) if lzma.compress(data, preset=0) != packed else packed)
+    kept = path.read_bytes(), path.stat().st_ino
+    artifacts.put(name, data)
+    assert (path.read_bytes(), path.stat().st_ino) == kept, "another packing of the same bytes will do"
+    path.write_bytes(b"no xz")
+    artifacts.put(name, data)
+    assert artifacts[name] == data
+    assert (list(artifacts), len(artifacts), name in artifacts, "0" * 64 in artifacts) == ([name], 1, True, False)

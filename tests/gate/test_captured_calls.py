@@ -23,6 +23,7 @@ from kerntune.gate.call_capture import (
     CapturedCall,
     compared_call,
     needs_values,
+    nothing_judged,
     stored_first,
     uncheckable,
     winner_first,
@@ -174,7 +175,9 @@ def test_the_stored_config_is_tried_first(
 
 
 def captured(**changes: Any) -> CapturedCall:
-    compiled = SimpleNamespace(unseen=[], choices=SimpleNamespace(anew=()))
+    compiled = SimpleNamespace(
+        unseen=[], choices=SimpleNamespace(anew=()), why_no_kernel=lambda: changes.get("why", "")
+    )
     compiled.unseen = changes.get("hidden", [])
     compiled.choices.anew = changes.get("anew", ())
     capture: Any = SimpleNamespace(
@@ -276,3 +279,19 @@ def test_a_call_that_needs_results_is_judged_by_what_it_launched_before(
     found, _ = ran(fn, gpu=gpu, launched=launched)
     assert str(found.ended) == text
     assert (found.remark, found.end) == ("", End(THIS, "fn", "raise RuntimeError(text)", "a value is asked for"))
+
+
+def test_a_call_that_launched_nothing_is_incomplete_for_the_first_target() -> None:
+    found = captured(why=": it ran torch alone")
+    found.capture.backend = backend()
+    found.capture.backend.targets = ("cuda:90", "hip:gfx942")
+    made = nothing_judged(found)
+    (result,) = made.results
+    assert (result.target, result.verdict, result.case) == ("cuda:90", Verdict.INCOMPLETE, CASE)
+    assert result.message == (
+        f"INCOMPLETE {CASE}: no Triton kernel was launched in this call, so nothing was checked: it ran torch alone"
+    )
+    hidden = captured(unseen=("k",), why=": it ran torch alone")
+    hidden.capture.backend = found.capture.backend
+    assert "it launches k, compiled without" in nothing_judged(hidden).results[0].message
+    assert "torch alone" not in nothing_judged(hidden).results[0].message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 import re
@@ -24,6 +25,7 @@ from kerntune.base.config import Config
 from kerntune.base.policy import Verdict
 from kerntune.base.recording import Recording
 from kerntune.errors import ReplayError
+from kerntune.gate import causes as module
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import TimeBaseline
 from kerntune.gate.causes import (
@@ -35,9 +37,10 @@ from kerntune.gate.causes import (
     causes,
     code_cause,
     launch_cause,
+    regenerated,
     steps_between,
 )
-from kerntune.gate.launch_changes import changed_sources, other_torch
+from kerntune.gate.launch_changes import changed_sources, changes_between, other_torch
 from kerntune.gate.messages import shares_text
 from kerntune.gate.static_figures import LaunchStatic, paired
 from kerntune.gpu.script import Rule
@@ -658,3 +661,33 @@ def test_a_generated_kernel_is_generated_on_both_sides(
     old, new = with_launch(source="1" * 64, origins=before), with_launch(source="2" * 64, origins=after)
     assert _generated_alone(old, new) is alone
     assert not _generated_alone(old, old)
+
+
+def test_of_several_changes_of_the_compiler_the_first_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Triton's own version says nothing of it."""
+    before = recording(launches=(launch(kernel="a"), launch(kernel="b")), binaries=(binary(assembler="1"),))
+    found = changes_between(before, before)
+    monkeypatch.setattr(
+        module, "changes_between", lambda *sides: dataclasses.replace(found, compiler=("first", "second"))
+    )
+    assert causes(before, before, ENVIRONMENT, ENVIRONMENT)[0] == "code unchanged, first"
+    assert causes(before, before, ENVIRONMENT, NEWER)[0] == "code unchanged, Triton 3.9.0 -> 3.10.0"
+
+
+@pytest.mark.parametrize(
+    ("calls", "text"),
+    [
+        (("a",), "a's generated code"), (("a", "b", "c"), "a, b, c's generated code"),
+        (("a", "b", "c", "d"), "a, b, c and 1 more's generated code"), (("a", "b", "a"), "a, b's generated code"),
+    ],
+)  # fmt: skip
+def test_three_calls_of_torch_are_named(calls: tuple[str, ...], text: str) -> None:
+    made = GeneratedFrom("2.15.0", calls, (), "")
+    assert regenerated(static(), SOFTMAX_2_13, made) == text
+
+
+def test_a_generated_kernel_without_calls_goes_by_its_operators_or_its_name() -> None:
+    made = GeneratedFrom("2.15.0", (), ("aten.exp",), "")
+    assert regenerated(static(origins=("aten.exp", "prims.x")), SOFTMAX_2_13, made) == "exp, prims.x's decomposition"
+    assert regenerated(static(origins=()), SOFTMAX_2_13, made) == "add's decomposition"
+    assert regenerated(static(), replace(SOFTMAX_2_13, operators=()), made) == "add's generated code"

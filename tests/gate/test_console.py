@@ -146,3 +146,44 @@ def test_the_widest_column_is_narrowed_first(
 def test_a_cell_that_is_too_wide_goes_on_below() -> None:
     rows = console._side_by_side(["one two", "a-long-name", "x\n\ny"], [4, 12, 3])
     assert rows == ["one   a-long-name   x", "two", "                    y"]
+
+
+HEADERS = ("case", "config", "verdict")
+ROWS = [("a.py::test_a", "BLOCK_M=128 num_warps=8", "PASS"), ("b", "x", "REGRESSED")]
+
+
+@pytest.mark.parametrize("width", [None, 48])
+def test_a_table_has_a_column_as_wide_as_its_widest_cell(width: int | None) -> None:
+    assert console.text_table(HEADERS, ROWS, {}, width) == [
+        ["case          config                   verdict", "------------  -----------------------  ---------"],
+        ["a.py::test_a  BLOCK_M=128 num_warps=8  PASS"],
+        ["b             x                        REGRESSED"],
+    ]  # fmt: skip
+
+
+def test_a_column_that_may_be_no_wider_is_named_by_its_header() -> None:
+    """Not by what stands in one of its cells."""
+    head, first, second = console.text_table(HEADERS, ROWS, {"config": 11, "x": 3, "PASS": 2}, None)
+    assert head == ["case          config       verdict", "------------  -----------  ---------"]
+    assert first == ["a.py::test_a  BLOCK_M=128  PASS", "              num_warps=8"]
+    assert second == ["b             x            REGRESSED"]
+
+
+def test_a_row_without_room_has_its_case_above_and_the_rest_in_narrower_columns() -> None:
+    head, first, second = console.text_table(HEADERS, ROWS, {}, 47)
+    assert head == ["  config                   verdict", "  -----------------------  ---------"]
+    assert first == ["a.py::test_a", "  BLOCK_M=128 num_warps=8  PASS"]
+    assert second == ["b", "  x                        REGRESSED"]
+    head, first, second = console.text_table(HEADERS, ROWS, {}, 20, ("config",))
+    assert head == ["  verdict", "  ---------"]
+    assert first == ["a.py::test_a", "  BLOCK_M=128", "  num_warps=8", "  PASS"]
+    assert second == ["b", "  x", "  REGRESSED"]
+
+
+def test_columns_wrap_at_their_widths_or_are_markdown() -> None:
+    assert console.columns([("one two", 10)], ["name", "count"], [3, None]).splitlines() == [
+        "name    count", "------  -------", "one     10", "two",
+    ]  # fmt: skip
+    told = console.columns([("c d", "1 | 2")], ["name", "text"], [1, 1], markdown=True).splitlines()
+    assert [" ".join(line.split()) for line in (told[0], told[2])] == ["| name | text |", "| `c d` | 1 &#124; 2 |"]
+    assert len(told) == 3

@@ -41,9 +41,13 @@ from kerntune.gate.report import (
     format_static,
     format_today,
     format_work,
+    other_failures,
+    printable,
     properties,
     read_run,
+    shown_change,
     storable,
+    worst_first,
     write_run,
 )
 from kerntune.gate.reporting.failure import table, table_lines
@@ -552,3 +556,89 @@ def test_each_line_of_a_row_has_its_outcome():
 def test_a_table_of_folded_rows_alone_is_empty():
     """The counts below it say the same."""
     assert table([result("test_a"), result("test_b")], max_rows=0) == ""
+
+
+WORSE, BETTER = Estimate(0.2, 0.1, 0.3, 0.99), Estimate(0.1, 0.05, 0.15, 0.99)
+SLOW = Verdict.REGRESSED
+
+
+@pytest.mark.parametrize(
+    ("verdict", "since", "own", "shown"),
+    [
+        (SLOW, None, BETTER, BETTER),
+        (SLOW, Since("d", SLOW, 0.05, WORSE), BETTER, WORSE),
+        (SLOW, Since("d", SLOW, 0.05, BETTER), WORSE, WORSE),
+        (SLOW, Since("d", SLOW, 0.05, BETTER), BETTER, BETTER),
+        (SLOW, Since("d", SLOW, 0.05, WORSE), None, WORSE),
+        (SLOW, Since("d", SLOW, 0.05, BETTER, shown=WORSE), BETTER, WORSE),
+        (SLOW, Since("d", SLOW, 0.05, None, shown=WORSE), BETTER, BETTER),
+        (SLOW, Since("d", Verdict.PASS, 0.05, WORSE), BETTER, BETTER),
+        (Verdict.PASS, Since("d", Verdict.PASS, 0.05, WORSE), BETTER, BETTER),
+        (SLOW, None, None, None),
+    ],
+)
+def test_the_anchors_change_is_shown_where_it_decided_and_is_the_larger(verdict, since, own, shown) -> None:
+    assert shown_change(result(verdict=verdict, since=since, change=own)) == shown
+
+
+def test_the_interval_at_99_percent_is_shown_in_place_of_the_one_that_decides() -> None:
+    assert shown_change(result(change=WORSE, shown=BETTER)) == BETTER
+    assert shown_change(result(change=WORSE)) == WORSE
+    since = Since("d", SLOW, 0.05, WORSE)
+    assert shown_change(result(verdict=SLOW, since=since, change=Estimate(0.3, 0.2, 0.4, 0.9), shown=BETTER)) == WORSE
+
+
+def test_results_stand_by_outcome_then_verdict_then_change() -> None:
+    def case(name: str, outcome: Outcome, verdict: Verdict, change: float | None) -> CaseResult:
+        estimate = None if change is None else Estimate(change, change, change, 0.99)
+        return msgspec.structs.replace(result(name, verdict, change=estimate), outcome=outcome)
+
+    order = [
+        case("a", Outcome.FAIL, Verdict.REGRESSED, 0.5), case("b", Outcome.FAIL, Verdict.REGRESSED, 0.1),
+        case("c", Outcome.FAIL, Verdict.REGRESSED, None), case("d", Outcome.FAIL, Verdict.INCOMPLETE, None),
+        case("e", Outcome.FAIL, Verdict.STALE, None), case("f", Outcome.FAIL, Verdict.INCONCLUSIVE, 0.9),
+        case("g", Outcome.WARN, Verdict.REGRESSED, 0.9), case("h", Outcome.PASS, Verdict.DRIFTED, 0.1),
+        case("i", Outcome.PASS, Verdict.NEW, None), case("j", Outcome.PASS, Verdict.IMPROVED, -0.1),
+        case("k", Outcome.PASS, Verdict.PASS, 0.01), case("l", Outcome.PASS, Verdict.PASS, -0.01),
+        case("m", Outcome.PASS, Verdict.PASS, math.inf),
+    ]  # fmt: skip
+    first, second = RunReport(tuple(order[::-2])), RunReport(tuple(order[-2::-2]))
+    found = worst_first([first, second])
+    assert [one.result.case.call and one.result.case.nodeid[-1] for one in found] == list("abcdefghijklm")
+    assert [one.run_index for one in found] == [0, 1] * 6 + [0]
+    assert all(one.run is (first, second)[one.run_index] for one in found)
+
+
+@pytest.mark.parametrize(
+    ("origin", "text"),
+    [
+        (Origin(), ""),
+        (Origin(dirty=True), ""),
+        (Origin("0123456789abcdef"), "0123456789ab"),
+        (Origin("0123456789abcdef", dirty=True), "0123456789ab with uncommitted changes"),
+    ],
+)
+def test_a_commit_is_told_by_twelve_digits_and_whether_there_was_more(origin: Origin, text: str) -> None:
+    assert origin.short_commit == text
+
+
+def test_tests_that_fail_by_a_verdict_have_no_other_reason() -> None:
+    failing = msgspec.structs.replace(result("test_a"), outcome=Outcome.FAIL)
+    run = RunReport(
+        (failing, result("test_b")), failed={failing.case.nodeid: "verdict", "tests/test_it.py::test_b": "x"}
+    )
+    assert other_failures(run) == {"tests/test_it.py::test_b": "x"}
+
+
+def test_texts_are_printable_wherever_they_lie_but_a_page_s_own_markup() -> None:
+    class Markup(str):
+        __slots__ = ()
+
+        def __html__(self) -> str:
+            return self
+
+    own = Markup("<b>\x1b</b>")
+    found = printable({"a\x1b": ["\x1b", ("\x1b", 1)], "b": own, "c": None, "d": {"e": "\x1b"}})
+    assert found == {"a\\u001b": ["\\u001b", ["\\u001b", 1]], "b": own, "c": None, "d": {"e": "\\u001b"}}
+    assert isinstance(found, dict)
+    assert found["b"] is own

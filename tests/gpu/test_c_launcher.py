@@ -182,3 +182,37 @@ def test_a_grid_function_that_can_not_be_followed_is_named(why: str) -> None:
 def test_texts_that_are_no_grid_are_refused(text: str) -> None:
     with pytest.raises(GridError):
         grid_of_text(text)
+
+
+@pytest.mark.parametrize(("ctas", "widest"), [(1, 2147483647), (2, 1073741823), (16, 134217727)])
+def test_a_grid_that_no_device_has_is_refused(ctas: int, widest: int) -> None:
+    """A cluster's blocks count each."""
+    text = source(kernel(Grid1D("n", 128), num_ctas=ctas))
+    assert f"  if (x > {widest} || y > 65535 || z > 65535) return CUDA_ERROR_INVALID_VALUE;" in text
+    assert ("NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1" in text) is (ctas == 16)
+    assert (f"config.gridDimX = grid[0] * {ctas};" in text) is (ctas > 1)
+
+
+@pytest.mark.parametrize(("shared", "asks"), [(48 << 10, False), ((48 << 10) + 1, True)])
+def test_shared_memory_above_48_kib_is_asked_for(shared: int, asks: bool) -> None:
+    text = source(kernel(Grid1D("n", 128), shared=shared))
+    assert ("MAX_DYNAMIC_SHARED_SIZE_BYTES, most - own" in text) is asks
+    assert f"config.sharedMemBytes = {shared}, " in text
+
+
+@pytest.mark.parametrize(
+    ("binary", "attributes"),
+    [
+        ({}, []), ({"pdl": True}, ["PROGRAMMATIC_STREAM_SERIALIZATION"]), ({"cooperative": True}, ["COOPERATIVE"]),
+        ({"num_ctas": 2}, ["CLUSTER_DIMENSION", "CLUSTER_SCHEDULING_POLICY_PREFERENCE"]),
+        ({"pdl": True, "cooperative": True, "num_ctas": 4}, [
+            "PROGRAMMATIC_STREAM_SERIALIZATION", "COOPERATIVE", "CLUSTER_DIMENSION",
+            "CLUSTER_SCHEDULING_POLICY_PREFERENCE"]),
+    ],
+)  # fmt: skip
+def test_a_launch_has_the_attributes_of_tritons_own(binary: dict[str, Any], attributes: list[str]) -> None:
+    lines = source(kernel(Grid1D("n", 128), **binary)).splitlines()
+    found = [line.split("ATTRIBUTE_")[1].rstrip(";") for line in lines if ".id = CU_LAUNCH_ATTRIBUTE_" in line]
+    assert found == attributes
+    assert any("numAttrs = count" in line for line in lines) is bool(attributes)
+    assert f"const unsigned count = {len(attributes)};" in "".join(lines) or not attributes

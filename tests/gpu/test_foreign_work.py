@@ -149,3 +149,7 @@ class TestOnAGpu:
         with busy_process(BUSY):
             seen = together(watch.watch() for _ in range(20))
         assert seen.disturbs, seen
+
+
+def test_nothing_is_watched_at_first() -> None:
+    assert ForeignWork() == ForeignWork(0.0, 0.0, 0.0, 0)

@@ -125,3 +125,22 @@ def test_counts_of_pieces_are_those_of_the_whole() -> None:
         assert first.with_later(later, at) == whole
     assert ElementCounts().with_later(ElementCounts(), 5) == ElementCounts()
     assert whole.worst != NOWHERE
+
+
+def test_counts_begin_with_nothing_that_differs_anywhere() -> None:
+    assert ElementCounts() == (0, 0, 0, 0, 0, NOWHERE, NOWHERE, 0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "places"),
+    [
+        ((NOWHERE, NOWHERE), (NOWHERE, NOWHERE), (NOWHERE, NOWHERE)), ((NOWHERE, NOWHERE), (2, 3), (102, 103)),
+        ((1, 4), (NOWHERE, NOWHERE), (1, 4)),
+    ],
+)  # fmt: skip
+def test_places_in_a_later_piece_come_after_those_of_the_first(
+    first: tuple[int, int], other: tuple[int, int], places: tuple[int, int]
+) -> None:
+    made = [ElementCounts(first=a, worst=b, ulp=int(b != NOWHERE)) for a, b in (first, other)]
+    found = made[0].with_later(made[1], 100)
+    assert (found.first, found.worst) == places

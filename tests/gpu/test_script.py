@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import msgspec
@@ -48,3 +49,19 @@ def test_a_script_survives_the_way_to_another_process() -> None:
     )
     script = Script(rules, 0.1, 2.0, 7, 1 << 20)
     assert Script.from_json(script.to_json()) == script
+
+
+def test_a_device_behaves_well_unless_its_script_says_otherwise() -> None:
+    assert dataclasses.astuple(Rule())[:11] == ("", {}, None, 10_000.0, "", False, None, False, False, "", 0)
+    assert dataclasses.astuple(Rule())[11:] == (None, (), (), "")
+    usual = Script()
+    assert (usual.rules, usual.noise, usual.shift, usual.seed, usual.memory_bytes) == ((), 0.0005, 1.0, 0, 1 << 40)
+    assert (usual.isolated, usual.foreign, usual.unmapped, usual.unprotected) == (False, 0.0, False, ())
+    assert [usual.pause(launches) for launches in (0, 1, 1000)] == [0.0] * 3
+
+
+def test_a_script_is_told_to_another_process() -> None:
+    rules = (Rule("a", {"BLOCK": 64}, 4, 5.0), Rule(fails="no room", beside=(4, 8), flips=((1, 2),), skips=((0, 4),)))
+    told = Script(rules, 0.25, 2.0, 7, 1 << 20)
+    found = Script.from_json(told.to_json())
+    assert (found.rules, found.noise, found.shift, found.seed, found.memory_bytes) == (rules, 0.25, 2.0, 7, 1 << 20)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kerntune.base.recording import Binary
 from kerntune.capture.recorder import Recorded
 from kerntune.errors import MeasurementError, OutOfResourcesError, UsageError
-from kerntune.gpu.script import Rule, Script
+from kerntune.gpu.script import OUT_OF_MEMORY, Rule, Script
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
 from kerntune.gpu.scripted_work import BufferContent, FakeBuffer, Flipped, Joined, Repeated, Scattered, Shifted, filled
 
@@ -346,5 +346,59 @@ def test_bits_are_flipped_where_they_are_read_and_nowhere_else() -> None:
 
 def test_a_shifted_content_is_read_from_its_offset_on() -> None:
     content = Repeated(bytes(range(32)))
-    assert Shifted(content, 4).read(3, 5) == content.read(7, 5)
+    assert Shifted(content, 4).read(3, 5) == bytes([7, 8, 9, 10, 11])
+    assert Shifted(content, 4).read(5, 3) == bytes([9, 10, 11])
+    assert Shifted(content, -4).read(6, 2) == bytes([2, 3]), "it begins later"
     assert Shifted(content, 4).read(0, 0) == b""
+
+
+@pytest.mark.parametrize(
+    ("offset", "count", "written"),
+    [
+        (0, 4, {2: (0, 4)}), (4, 8, {2: (4, 8)}), (-4, 4, {0: (12, 4)}), (-8, 4, {0: (8, 4)}), (-4, 8, {0: (12, 4)}),
+        (12, 8, {2: (12, 4)}),
+    ],
+)  # fmt: skip
+def test_a_launch_that_writes_beside_its_memory_changes_what_lies_there(
+    backend: FakeBackend, found: Recorded, offset: int, count: int, written: dict[int, tuple[int, int]]
+) -> None:
+    """From its last pointer's end on, or before its begin; its own memory it marks in any case."""
+    gpu = script(backend, Rule(beside=(offset, count)))
+    buffers = [FakeBuffer((1 << 30) + 16 * i, 16) for i in range(3)]
+    for buffer in buffers:
+        gpu._buffers.add(buffer)
+    (binary,) = found.recording.binaries
+    gpu.prepare(gpu.load(binary, b""), (1, 1, 1), [], [None, buffers[1].address])()
+    for i in (0, 2):
+        begin, length = written.get(i, (0, 0))
+        left = buffers[i].content.read(0, 16)
+        assert left == bytes(begin) + bytes([WRONG]) * length + bytes(16 - begin - length)
+    assert buffers[1].content.read(0, 16) != bytes(16)
+
+
+@pytest.mark.parametrize(("unmapped", "lost"), [(True, True), (False, False)])
+def test_a_write_where_no_memory_is_faults_on_some_devices(
+    backend: FakeBackend, found: Recorded, unmapped: bool, lost: bool
+) -> None:
+    gpu = script(backend, Rule(beside=(0, 4)), unmapped=unmapped)
+    alone = FakeBuffer(1 << 30, 16)
+    gpu._buffers.add(alone)
+    (binary,) = found.recording.binaries
+    gpu.prepare(gpu.load(binary, b""), (1, 1, 1), [], [alone.address])()
+    assert bool(gpu.lost) is lost
+
+
+def test_a_device_fails_after_as_many_launches_as_it_may(backend: FakeBackend, found: Recorded) -> None:
+    gpu = script(backend, Rule(fault="an illegal address", after=2))
+    (binary,) = found.recording.binaries
+    call = gpu.prepare(gpu.load(binary, b""), (1, 1, 1), [], [])
+    for lost in ("", "", "an illegal address"):
+        call()
+        assert (gpu.lost or "") == lost
+
+
+def test_a_device_without_room_says_so_in_its_own_words(backend: FakeBackend, found: Recorded) -> None:
+    gpu = script(backend, Rule(fault=OUT_OF_MEMORY))
+    (binary,) = found.recording.binaries
+    with pytest.raises(MeasurementError, match=rf"^no room on {gpu.spec.name} for a workspace$"):
+        gpu.prepare(gpu.load(binary, b""), (1, 1, 1), [], [])()

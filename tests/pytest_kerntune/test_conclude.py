@@ -322,6 +322,10 @@ def test_calls_of_fixtures_are_judged_where_the_setup_needs_a_gpu() -> None:
     with pytest.raises(pytest.skip.Exception):
         unfinished_setup(item, NODE, Record(results=[PASS]), STRICT, STOPPED, [WARN])  # type: ignore[arg-type]
     assert item.warned == ["warn"]
+    item, found = Item(), result(Outcome.PASS, verdict=Verdict.PASS, findings=("occupancy fell",))
+    with pytest.raises(pytest.skip.Exception):
+        unfinished_setup(item, NODE, Record(results=[found]), STRICT, STOPPED)  # type: ignore[arg-type]
+    assert item.warned == [f"PASS {NODE} (cuda:90): occupancy fell"]
 
 
 # reruns

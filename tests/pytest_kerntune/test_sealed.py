@@ -889,3 +889,17 @@ def test_it_is_a_run_of_pytest_of_its_own(tmp_path, monkeypatch):
     run.pytest_configure(config)
     assert did == [("markers", sealed.SIGNATURE), (("end", run.options), "kerntune_end")]
     assert config.option.kerntune_sealed is True
+
+
+def test_a_sealed_run_leaves_the_report_that_it_was_asked_for(repository):
+    """No plugin of another run takes it."""
+    words = ["--kerntune-baselines-ref=base", "--kerntune-json=out.json", "--kerntune-html=out.html"]
+    options = SealedRun.of(words, repository.path, {}).options
+    assert (options.json, options.html) == (repository.path / "out.json", repository.path / "out.html")
+
+
+def test_its_pytest_knows_the_options(tmp_path):
+    """By which a user's words are read, though no plugin of kerntune is there."""
+    parser = pytest.Parser(_ispytest=True)
+    sealed_run(tmp_path).pytest_addoption(parser)
+    assert parser.parse_known_args(["--kerntune-strict"]).kerntune_strict is True

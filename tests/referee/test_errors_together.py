@@ -229,3 +229,39 @@ def test_of_many_elements_a_piece_is_looked_at(monkeypatch: pytest.MonkeyPatch) 
     assert one.size == pytest.approx(3, rel=0.2)
     one.add("float16", *(EXACT[0].astype(np.float16).astype(float), EXACT[0], EXACT[0]), 1, False)
     assert one._blocks[0][0].size == 128
+
+
+def test_elements_that_are_not_full_numbers_have_no_error() -> None:
+    """Those of float16 below 2**-3 here: their last place is no longer a share of them."""
+    exact = np.concatenate([np.full(64, 3.0), np.full(64, 1e-6)])
+    one = ErrorsTogether([expected(exact, exact.astype(np.float16))])
+    stock = exact.astype(np.float16).astype(float)
+    one.add("float16", stock + np.concatenate([np.full(64, 2.0**-10), np.full(64, 1e-3)]), exact, stock, 1, False)
+    ((errors, own, signs),) = one._blocks
+    assert errors[64:].tolist() == own.tolist()[64:] == [0.0] * 64
+    assert set(errors[:64].tolist()) == {1.0}
+    assert set(signs.tolist()) == {1.0}
+
+
+def test_errors_beyond_four_units_count_as_four() -> None:
+    exact = np.full(64, 3.0)
+    one = ErrorsTogether([expected(exact, exact.astype(np.float16))])
+    one.add("float16", exact + np.where(np.arange(64) < 32, 1.0, -1.0), exact, exact, 1, False)
+    ((errors, own, _),) = one._blocks
+    assert sorted({*errors.tolist()}) == [-4.0, 4.0]
+    assert not own.any()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "line", "form", "demanded"),
+    [
+        ("float32", "x: f32[9]", "up", True), ("float8_e4m3fn", "x: f32[9]", "up", False),
+        ("int32", "x: f32[9]", "up", False), ("int32", "x: f32[9]", "down", False),
+        ("int32", "x: f32[9]", "broad", False), ("int32", "x: f32[9]", "sparse", False),
+        ("int32", "x: f32[9]", "holes", False), ("int32", "x: f32[9]", "few", False),
+        ("int32", "i: i32[9] < 5", "few", True), ("int32", "x: f32[9]", "tiny", True),
+    ],
+)  # fmt: skip
+def test_what_extreme_numbers_demand(dtype: str, line: str, form: str, demanded: bool) -> None:
+    want = ExpectedResult(dtype, (1,), (1,), b"")
+    assert errors_together._demands(parse_line(line), want, (form,)) is demanded

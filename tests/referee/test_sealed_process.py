@@ -444,3 +444,9 @@ def test_a_user_s_folder_is_that_of_the_file_itself(tmp_path: Path) -> None:
     (tmp_path / "there" / "a.py").touch()
     (tmp_path / "a.py").symlink_to(tmp_path / "there" / "a.py")
     assert folder_of(str(tmp_path / "a.py")) == str(tmp_path.resolve() / "there")
+
+
+def test_a_process_that_ended_well_has_nothing_else_to_say() -> None:
+    assert msgspec.structs.astuple(SealedEnd()) == (0, False, 0, 0, "", "")
+    asked = sealed_process.SealRequest("role", (), 1.0, True, False, 0)
+    assert msgspec.structs.astuple(asked)[6:] == ("", 0.0)

@@ -323,3 +323,20 @@ def test_what_a_declared_search_begins_with() -> None:
     assert search.begins_with(starts[:2])[:2] == starts[:2]
     assert [len(search.begins_with(starts[:n])) for n in (0, 12, 13)] == [12, 12, 13]
     assert len(Search(MATMUL, trials=5).begins_with(starts)) == 5
+
+
+def test_steps_around_a_point_come_in_an_order_that_is_drawn() -> None:
+    """Of equal configs none is before others by its axis, so that seeds differ."""
+    space = Space((Range("A", 0, 99, by_one=True), Range("B", 0, 99, by_one=True)))
+    search = BudgetedSearch(space)
+    search._take(Counted(lambda c: 1.0), Config({"A": 50, "B": 50}))
+    orders = {tuple(c.key() for c in itertools.islice(search._steps(random.Random(i)), 4)) for i in range(20)}
+    assert len(orders) > 5
+    assert len({frozenset(order) for order in orders}) == 1
+
+
+def test_a_search_has_what_is_legal_and_one_of_its_points() -> None:
+    search = Search(TINY)
+    assert search.has(Config({"A": 2}, num_warps=1))
+    assert not search.has(Config({"A": 4}, num_warps=1)), "illegal"
+    assert not search.has(Config({"A": 3}, num_warps=8)), "no point"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kerntune.base.config import Config
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.heuristics import Field, Neighbourhood
-from kerntune.search import Descent, Measured
+from kerntune.search import Descent, Measured, descent
 from kerntune.search.descent import (
     _is_half,
     _most_promising,
@@ -330,3 +330,11 @@ def test_the_second_of_two_is_not_beside_the_first() -> None:
     history.time_of(Config({"BLOCK": 1}))
     found = _most_promising(history, [Config({"BLOCK": b}) for b in (16, 64, 32, 2, 128, 256)])
     assert [config.kwargs["BLOCK"] for config in found] == [128, 16]
+
+
+def test_two_are_chosen_where_nothing_promises_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descent, "expected_improvements", lambda points, times, choices: np.zeros(len(choices)))
+    history = History(refusing({1: 100.0}))
+    history.time_of(Config({"BLOCK": 1}))
+    choices = [Config({"BLOCK": b}) for b in (2, 4, 8)]
+    assert _most_promising(history, choices) == choices[:2]

@@ -21,7 +21,7 @@ from kerntune.gate.history.places import Place, is_name
 from kerntune.gate.history.points import HistoryRun, Point, Shift, decoded
 from kerntune.gate.history.series import ChangeSeries
 
-VERSION = 2
+VERSION = 3
 """Of the tables; an index of another version is made anew."""
 
 CHUNK = 256
@@ -38,7 +38,6 @@ ROW = np.dtype(
         ("anchor", "<i8"),
         ("since", "<f8"),
         ("since_sd", "<f8"),
-        ("time_ns", "<f8"),
         ("setting", "<i4"),
     ]
 )
@@ -278,7 +277,6 @@ def _row(number: int, point: Point, setting: int) -> tuple[float, ...]:
         _short(since.against),
         since.value,
         since.sd,
-        math.nan if point.time_ns is None else point.time_ns,
         setting,
     )
 

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from cli.command import Command, CommandResult
+from kerntune.base.case_result import CaseId
 from kerntune.cli.bisect import entry
 from kerntune.cli.bisect.bisected_version import BisectedVersion, TritonChoice
 from kerntune.cli.bisect.entry import Conclusion
+from kerntune.cli.bisect.judging import ScreenedVersion, TimedVersion
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gpu.probe import has_cuda
 
@@ -393,3 +395,101 @@ def test_an_answer_says_how_many_versions_were_timed(
     assert entry._print_answer(Conclusion(("a", "b"), found), bisection, judge) == code  # type: ignore[arg-type]
     said = ["1 version timed; versions that compile to the same code are timed once"] if timed else []
     assert capsys.readouterr().out.splitlines() == ["a", "b", *said]
+
+
+def screened(code: str, **more: Any) -> ScreenedVersion:
+    """A version that compiles to some code; to none where that is empty."""
+    identity = ((CASE, "f", code),) if code else None
+    return ScreenedVersion(identity, "" if code else "can't be built", **more)  # type: ignore[arg-type]
+
+
+CASE = CaseId("t.py::test_a", "0")
+LINE = [BisectedVersion(commit) for commit in ("c1", "c2", "c3", "c4")]
+
+
+class Line:
+    """A judge of versions whose code, and whether it is slower, are known."""
+
+    def __init__(self, codes: str, slow: str = "", *, timed: bool = True, untold: str = "") -> None:
+        self.codes, self.slow, self.timed, self.untold, self.asked = codes, slow, timed, untold, list[str]()
+
+    def screen(self, versions: Any) -> list[ScreenedVersion]:
+        codes = [self.codes[LINE.index(v)].strip() for v in versions]
+        return [screened(c, slower=c in self.slow, messages=(f"code {c} said",)) for c in codes]
+
+    def measure(self, version: BisectedVersion) -> TimedVersion:
+        code = self.codes[LINE.index(version)]
+        self.asked.append(code)
+        return TimedVersion(None if code in self.untold else code in self.slow, (f"code {code} timed",))
+
+
+def bisected(line: Line) -> tuple[Conclusion, list[str], int]:
+    told: list[str] = []
+    bisection = entry.Bisection(line, None, told.append)  # type: ignore[arg-type]
+    return bisection.along(LINE), told, bisection.measured
+
+
+def test_the_first_slower_version_is_named_with_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry, "differences", lambda before, after, same_code: [f"it differs, {same_code}"])
+    found, told, measured = bisected(Line("aabb", "b"))
+    assert (found.found, found.lines) == (True, ("first bad: c3", "  code b timed", "  it differs, False"))
+    assert (told, measured) == (["timed c4: slower"], 1)
+
+
+def test_a_version_that_cannot_be_built_is_skipped_and_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry, "differences", lambda before, after, same_code: [])
+    found, told, _ = bisected(Line("a bb", "b"))
+    assert told[0] == "timed c4: slower"
+    assert told.count("skipped c2: can't be built") == 1
+    assert found.found
+    assert found.lines == (
+        "the first bad one is among these 2, of which 1 could not be judged:", "  c2: can't be built", "  c3",
+        "  code b timed",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "said", "told"),
+    [
+        (Line("aaba"), "nothing to find: c4 compiles to the same code as c1", []),
+        (Line("aabb"), "nothing to find: c4 is not slower than c1: code b timed", ["timed c4: not slower"]),
+        (
+            Line("aabb", untold="b"), "nothing to find: c4 could not be compared with c1: code b timed",
+            ["timed c4: not judged"],
+        ),
+    ],
+)  # fmt: skip
+def test_where_there_is_nothing_to_find(line: Line, said: str, told: list[str]) -> None:
+    found, progress, _ = bisected(line)
+    assert (found.found, found.lines, progress) == (False, (said,), told)
+
+
+@pytest.mark.parametrize(("codes", "end"), [(" abc", "c1"), ("abc ", "c4")])
+def test_an_end_that_cannot_be_built_is_an_error(codes: str, end: str) -> None:
+    with pytest.raises(UsageError, match=rf"^{end} has no known code: can't be built$"):
+        bisected(Line(codes))
+
+
+def test_without_times_every_version_with_other_code_is_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry, "differences", lambda before, after, same_code: [f"{before.messages} {after.messages}"])
+    found, told, measured = bisected(Line("a bc", timed=False))
+    assert (found.found, measured, told) == (False, 0, ["skipped c2: can't be built"])
+    assert found.lines == (
+        "no static rule fails for c4; these change the code, and only a GPU can tell more:",
+        "  c3", "    ('code a said',) ('code b said',)", "  c4", "    ('code b said',) ('code c said',)",
+    )  # fmt: skip
+    slow, _, measured = bisected(Line("aacc", "c", timed=False))
+    assert (slow.found, slow.lines[0], measured) == (True, "first bad: c3", 0)
+
+
+def test_what_is_shown_of_a_version() -> None:
+    line = Line("a bb", "b")
+    bisection = entry.Bisection(line, None, lambda text: None)  # type: ignore[arg-type]
+    assert [bisection.is_bad(version) for version in LINE] == [False, None, True, True]
+    assert line.asked == ["a", "b", "b"]
+    assert [bisection.shown(version) for version in LINE] == [
+        ("code a timed",), ["can't be built"], ("code b timed",), ("code b timed",),
+    ]  # fmt: skip
+    untimed = entry.Bisection(Line("ab", timed=False), None, lambda text: None)  # type: ignore[arg-type]
+    untimed.is_bad(LINE[1])
+    assert untimed.shown(LINE[1]) == ("code b said",)

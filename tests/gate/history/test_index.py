@@ -25,7 +25,7 @@ from kerntune.gate.history import summary
 from kerntune.gate.history import summary as module
 from kerntune.gate.history.index import Index
 from kerntune.gate.history.places import Folder, add_run, history_run, origin_of
-from kerntune.gate.history.points import SCHEMA, HistoryRun, Point, Shift, decoded, encoded, points_of
+from kerntune.gate.history.points import SCHEMA, HistoryRun, Point, Shift, decoded, encoded, points_of, shift_of
 from kerntune.gate.history.summary import HistoryStep, HistorySteps, curves_of, steps_of, text_of
 from kerntune.gate.report import RunReport
 
@@ -452,3 +452,37 @@ def test_a_move_names_its_target_where_moves_of_others_are_listed() -> None:
     both = text_of(HistorySteps((one, other), 2, 9, 9, 0.01))
     assert "H100 (cuda:90)" in both
     assert "A100 (cuda:80)" in both
+
+
+LEVEL = 0.99
+
+
+@pytest.mark.parametrize(
+    ("low", "point", "high", "known"),
+    [
+        (0.01, 0.01, 0.01, True), (0.0, 0.01, 0.01, True), (0.01, 0.01, 0.02, True), (0.02, 0.01, 0.03, False),
+        (0.0, 0.01, 0.005, False), (-1.0, 0.0, 0.1, False), (-0.99, 0.0, 0.1, True), (0.0, 0.1, math.inf, False),
+        (math.nan, 0.1, 0.2, False),
+    ],
+)  # fmt: skip
+def test_an_interval_around_its_point_is_a_shift(low: float, point: float, high: float, known: bool) -> None:
+    assert (shift_of(Estimate(point, low, high, LEVEL), "b") is not None) == known
+
+
+@pytest.mark.parametrize(("level", "known"), [(0.49, False), (0.5, True), (0.999, True), (1.0, False)])
+def test_a_level_of_a_half_to_one_is_a_shift(level: float, known: bool) -> None:
+    assert (shift_of(Estimate(0.1, 0.05, 0.15, level), "b") is not None) == known
+
+
+def test_a_shift_is_by_what_it_is_against() -> None:
+    change = Estimate(0.1, 0.05, 0.15, LEVEL)
+    assert shift_of(change, "") is None
+    assert shift_of(None, "b") is None
+    assert shift_of(change, "", same_work=True) is None
+    assert shift_of(None, "b", same_work=True) == Shift(0.0, 0.0, "b")
+    found = shift_of(change, "b")
+    assert found is not None
+    assert found.value == pytest.approx(math.log(1.1))
+    assert found.sd == pytest.approx((math.log(1.15) - math.log(1.05)) / 2 / 2.5758293)
+    assert shift_of(Estimate(9_998.0, 0.0, 1e5, LEVEL), "b") is not None
+    assert shift_of(Estimate(10_000.0, 0.0, 1e5, LEVEL), "b") is None, "more than ten thousand times as slow"

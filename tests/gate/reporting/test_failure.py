@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from kerntune.base.case_result import CaseId, CaseResult, LaunchCause, LaunchReport, LostConfig, Since
 from kerntune.base.policy import Outcome, Update, Verdict
 from kerntune.base.stats import Estimate
 from kerntune.gate.reporting.failure import (
+    _configs_in,
     accept_command,
     accepting,
+    compiled_for,
     failure_text,
     headline,
     short_finding,
+    update_command,
 )
 
 NODE = "test_a.py::test_a[x y]"
@@ -153,3 +157,44 @@ def test_what_accepts_a_failing_case(case: CaseResult, update: Update | None) ->
 
 def test_the_command_can_be_called_elsewhere() -> None:
     assert accept_command(SPILLING, "../test_a.py::test_a").endswith(" ../test_a.py::test_a")
+
+
+@pytest.mark.parametrize(
+    ("finding", "configs"),
+    [
+        ("add with A: too large", 1), ("add with A and add with B: too large", 2),
+        ("add with A and 3 others: too large", 4), ("add with A and 12 others: too large", 13),
+        ("add with Ab: too large", 0), ("mul with A: too large", 0), ("said: add with A: too large", 0),
+    ],
+)  # fmt: skip
+def test_how_many_configs_a_finding_is_about(finding: str, configs: int) -> None:
+    assert _configs_in(finding, ("add with A",)) == configs
+
+
+def test_the_command_names_what_is_given_and_no_more() -> None:
+    assert update_command(Update.NEW, "") == "pytest --kerntune --kerntune-update=new"
+    assert update_command(Update.ALL, "cuda:90", "t.py::a", "t.py::b c", baselines="b d") == (
+        "pytest --kerntune --kerntune-target=cuda:90 '--kerntune-baselines=b d' --kerntune-update=all t.py::a "
+        "'t.py::b c'"
+    )
+
+
+def test_targets_are_named_once_and_not_where_a_gpu_was_used() -> None:
+    one, other = result(), result(device="")
+    made = [
+        other,
+        msgspec.structs.replace(other, target="hip:gfx942"),
+        other,
+        msgspec.structs.replace(other, target=""),
+    ]
+    assert compiled_for(made) == "cuda:90,hip:gfx942"
+    assert compiled_for([*made, msgspec.structs.replace(one, device="NVIDIA H100")]) == ""
+    assert compiled_for([]) == ""
+
+
+def test_a_warning_finding_stands_for_a_case_without_a_failing_one() -> None:
+    """And after the change, which then decided."""
+    assert headline(result(findings=(FELL,))) == "add: theoretical occupancy fell: 100.0% -> 50.0%"
+    assert headline(result(findings=(FELL,), change=SLOWER)) == (
+        "+9.9 % (±0.1) · add: theoretical occupancy fell: 100.0% -> 50.0%"
+    )

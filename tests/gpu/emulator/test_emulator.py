@@ -8,17 +8,19 @@ import struct
 from collections import defaultdict
 from collections.abc import Callable
 
+import msgspec
 import numpy as np
 import pytest
 
 from kerntune.base.device import Target
-from kerntune.base.recording import Binary, Launch, Param, Recording, Storage, View, Zeros
+from kerntune.base.recording import Binary, Launch, Param, Recording, Storage, TensorMap, View, Zeros
 from kerntune.errors import InterpreterLimit, KernelFault, KernelTimeout
 from kerntune.gpu.emulator import replay_results, ttir_program
 from kerntune.gpu.emulator.elements import cut_to_tf32, from_bits, rounded, to_bits
 from kerntune.gpu.emulator.flat_memory import FlatMemory
+from kerntune.gpu.emulator.machine import Machine
 from kerntune.gpu.emulator.replayed_results import ReplayedResults
-from kerntune.gpu.emulator.ttir_program import ValueType, value_type
+from kerntune.gpu.emulator.ttir_program import ValueType, parse_ttir, value_type
 from kerntune.kernels.compat import triton_series
 
 TYPES = {
@@ -581,3 +583,107 @@ def test_descriptors_go_another_way_than_stores() -> None:
         np.testing.assert_array_equal(np.frombuffer(run(begin + middle + end, given).contents[2], "<i4"), wanted)
     with pytest.raises(KernelFault, match="a descriptor needs a fence after stores"):
         run(f"{begin}{by_store}\n    {barrier()}{described}{end}", given)
+
+
+CALLED = """
+module {
+  tt.func private @twice(%x: f32) -> f32 attributes {noinline = true} {
+    %y = arith.addf %x, %x : f32
+    tt.return %y : f32
+  }
+  tt.func public @k(%a0: !tt.ptr<f32>, %s0: f32) attributes {noinline = false} {
+    %z = tt.call @twice(%s0) : (f32) -> f32
+    %w = tt.call @twice(%z) : (f32) -> f32
+    tt.store %a0, %w : !tt.ptr<f32>
+    tt.return
+  }
+}
+"""
+
+
+def machine_of(text: str) -> tuple[Machine, FlatMemory]:
+    found = FlatMemory([np.zeros(8, np.uint8)], b"12345678", random.Random(1))
+    return Machine(parse_ttir(text), found, float("inf"), None), found
+
+
+def test_a_function_that_is_not_inlined_gives_its_result() -> None:
+    machine, found = machine_of(CALLED)
+    machine.launch([found.address(0), 1.5], (1, 1, 1))
+    assert found.content(0).view("<f4").tolist() == [6.0, 0.0]
+    with pytest.raises(InterpreterLimit, match=r"^its TTIR takes 2 arguments, the launch has 1$"):
+        machine.launch([found.address(0)], (1, 1, 1))
+
+
+@pytest.mark.parametrize(("depth", "ends"), [(63, True), (64, True), (65, False)])
+def test_calls_within_calls_have_a_depth(depth: int, ends: bool) -> None:
+    """The last of them is the ``depth``-th."""
+    functions = "".join(
+        f"""
+  tt.func private @f{i}(%x: f32) -> f32 attributes {{noinline = true}} {{
+    %y = {f"tt.call @f{i + 1}(%x) : (f32) -> f32" if i < depth else "arith.negf %x : f32"}
+    tt.return %y : f32
+  }}"""
+        for i in range(1, depth + 1)
+    )
+    text = CALLED[: CALLED.index("  tt.func private")] + functions + CALLED[CALLED.index("\n  tt.func public") :]
+    machine, found = machine_of(text.replace("@twice", "@f1"))
+    if ends:
+        machine.launch([found.address(0), 1.5], (1, 1, 1))
+        assert found.content(0).view("<f4").tolist() == [1.5, 0.0]
+    else:
+        with pytest.raises(InterpreterLimit, match=r"^it calls f65, which can't be emulated$"):
+            machine.launch([found.address(0), 1.5], (1, 1, 1))
+
+
+def refused(text: str) -> str:
+    parse_ttir.cache_clear()
+    with pytest.raises(InterpreterLimit) as caught:
+        parse_ttir(text)
+    return str(caught.value)
+
+
+def test_what_is_no_program_of_one_block_a_region_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    branching = """
+module {
+  tt.func public @k(%c: i1) attributes {noinline = false} {
+    cf.cond_br %c, ^bb1, ^bb2
+  ^bb1:
+    tt.return
+  ^bb2:
+    tt.return
+  }
+}
+"""
+    assert refused(branching) == "it branches between blocks (cf.cond_br: a return inside of an if or a loop)"
+    assert refused("module {}") == "its TTIR has no kernel"
+    assert refused("no module").startswith("its TTIR can't be read: ")
+    monkeypatch.setattr(ttir_program, "MOST_OPERATIONS", 8)
+    assert refused(CALLED) == "its TTIR has 9 operations"
+    monkeypatch.setattr(ttir_program, "MOST_OPERATIONS", 9)
+    parse_ttir(CALLED)
+    monkeypatch.setattr(ttir_program, "MOST_TEXT", 1999)
+    assert refused("x" * 2000) == "its TTIR has 2,000 characters, more than 1,999"
+
+
+def test_what_a_launch_takes_that_the_recording_does_not_have_is_refused() -> None:
+    spec = TensorMap(0, 4, 7, (8,), (8,), (1,))
+    base = Recording(
+        Target.parse("cuda:90"), (Launch("k", "", 0, (1, 1, 1), (Param("a", "*fp32", view=0),)),),
+        (Binary("cubin", "sm_90", "k", "0" * 64, "1" * 64, "", "", "", "", {}, {}, 4),),
+        (Storage(8, "float32", Zeros()),), (View(0, "float32", (2,), (1,)),),
+    )  # fmt: skip
+
+    def replayed(text: dict[str, str], *params: Param, grid: tuple[int, int, int] = (1, 1, 1)) -> ReplayedResults:
+        made = msgspec.structs.replace(base, launches=(Launch("k", "", 0, grid, params),))
+        return replay_results(made, text, [None], b"12345678", 9.0)
+
+    pointer, number = Param("a", "*fp32", view=0), Param("s", "fp32", value=2.0)
+    with pytest.raises(InterpreterLimit, match=r"^kernel k: its TTIR is missing$"):
+        replayed({}, pointer, number)
+    with pytest.raises(InterpreterLimit, match=r"^kernel k: it takes a tensor descriptor that the host makes$"):
+        replayed({"1" * 64: CALLED}, Param("d", "nvTmaDesc", tensor_map=spec), number)
+    done = replayed({"1" * 64: CALLED}, pointer, number)
+    assert done.contents == (np.array([8.0], "<f4").tobytes() + b"5678",)
+    assert done.outside == 0
+    assert replayed({}, pointer, grid=(1, 0, 1)).contents == (b"12345678",), "nothing runs"
+    assert replayed({"1" * 64: CALLED}, pointer, Param("s", "fp32")).contents == (bytes(4) + b"5678",)

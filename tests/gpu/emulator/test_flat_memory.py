@@ -123,3 +123,25 @@ def test_a_write_that_is_near_no_tensor_is_a_fault() -> None:
         with pytest.raises(KernelFault, match=f"memory at {wrong:#x} is written, and no tensor is near"):
             found.store(np.array([wrong]), np.array([1]), "i32")
     found.store(np.array([], np.int64), np.array([], np.int64), "i32")
+
+
+def test_a_race_names_the_first_place_that_lost_a_value() -> None:
+    found = memory()
+    at = found.address(3) + np.array([64, 8, 8, 8, 4, 4])
+    with pytest.raises(KernelFault, match=r"writes several values to byte 8 of storage 3$"):
+        found.store(at, np.array([9, 1, 2, 3, 1, 2]), "i32")
+
+
+def test_a_fault_names_the_first_wrong_address() -> None:
+    found = memory()
+    far = found.base + found.size
+    with pytest.raises(KernelFault, match=f"memory at {far:#x} is read"):
+        found.load(np.array([found.address(3), far, far + 64]), "i32")
+    found.load(np.array([far - 4]), "i32")
+    with pytest.raises(KernelFault, match=f"memory at {far - 2:#x} is read"):
+        found.load(np.array([far - 2]), "i32")
+    odd = found.address(3) + np.array([4, 2, 1])
+    with pytest.raises(
+        KernelFault, match=r"^byte 2 of storage 3 is read as 4 bytes, which need an address that is a m"
+    ):
+        found.load(odd, "i32")

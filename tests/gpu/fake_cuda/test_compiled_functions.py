@@ -15,6 +15,7 @@ from kerntune.base.folders import LOCK, kind_of
 from kerntune.gpu.fake_cuda.compiled_functions import (
     CACHE_VARIABLES,
     TimedChoices,
+    _reinterpreted,
     own_caches,
     without_function_mode,
 )
@@ -59,3 +60,10 @@ def test_only_a_choice_among_several_is_noted(count: int, made: list[str]) -> No
     choices = TimedChoices()
     taken = choices._select(lambda cache, name, choices: choices)(None, "mm", [SimpleNamespace() for _ in range(count)])
     assert (len(taken), choices.made) == (1, made)
+
+
+@pytest.mark.parametrize(("words", "first"), [((), 3), ((4,), 7)])
+def test_a_reinterpreted_tensor_lies_behind_its_own_offset(words: tuple[int, ...], first: int) -> None:
+    tensor = torch.arange(20)[3:]
+    found = _reinterpreted(tensor, (2, 2), (4, 1), *words)
+    assert found.tolist() == [[first, first + 1], [first + 4, first + 5]]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -17,7 +20,7 @@ from kerntune.base.config import Config
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import CompileError, ConfigError, InterpreterLimit, KernelFault, KernelTimeout
 from kerntune.gpu.interpreter import Interpreter
-from kerntune.gpu.interpreter.launches import _TimeEstimate
+from kerntune.gpu.interpreter.launches import InterpretedLaunches, Overdue, _TimeEstimate
 
 pytestmark = pytest.mark.usefixtures("interpreter")
 
@@ -390,3 +393,39 @@ class TestNeverEnding:
             waits_for_the_last[(3,)](lock, out, LAST=2)
         waits_for_the_last[(3,)](lock, out, LAST=0)
         assert out.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "done", "refused"), [(0.99, 1, False), (1.0, 1, True), (1.0, 50, False), (2.0, 100, False)]
+)
+def test_a_launch_may_take_twenty_seconds_as_far_as_can_be_told(elapsed: float, done: int, refused: bool) -> None:
+    now = [5.0]
+    watch = _TimeEstimate("kernel", (10, 50, 2), lambda: now[0])
+    for _ in range(done):
+        watch.next()
+    now[0] += elapsed
+    told = r"^kernel kernel: 1000 programs would take about 1000 s in the interpreter, more than 20 s; "
+    with pytest.raises(InterpreterLimit, match=told) if refused else contextlib.nullcontext():
+        watch.next()
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_launch_that_never_ends_says_where_it_is(inside: bool) -> None:
+    """In the kernel's file, the innermost line."""
+
+    def wait() -> None:
+        raise Overdue
+
+    launch: Any = SimpleNamespace(name="spin", jit=axpy)
+    language: Any = SimpleNamespace(builder=SimpleNamespace(grid_idx=[1, 2, 0]))
+    launches = InterpretedLaunches(TYPICAL_DEVICES["cuda:90"], language, 1.5)
+    try:
+        wait() if inside else exec(compile("raise Overdue", "elsewhere", "exec"), {"Overdue": Overdue})
+    except Overdue as exc:
+        error = exc if inside else exc.with_traceback(exc.__traceback__.tb_next)  # type: ignore[union-attr]
+        said = launches._overdue(launch, (3, 4, 1), error)
+    line = wait.__code__.co_firstlineno + 1
+    assert said.startswith(
+        f"kernel spin ({__file__}{f':{line}' if inside else ''}) has not ended after 1.5 s in the int"
+    )
+    assert "in program (1, 2, 0) of grid (3, 4, 1). Programs run" in said

@@ -1,0 +1,67 @@
+"""What a replay in the emulator answers where it fails."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from kerntune.errors import BackendError, InterpreterLimit, KernelFault, KernelTimeout
+from kerntune.gpu.emulator import replayed_results
+from kerntune.referee import gpu_replay, replayed_outputs
+from kerntune.referee.hostile_recording import checked, side_of
+from kerntune.referee.reasons import Reason
+from kerntune.referee.tasks import CallRefused, ReplayAnswer, ReplayTask, encoded
+from tests.referee.recordings import CALL, CASE, SHA, TARGET
+
+CHECKED = checked(CALL, CASE, TARGET)
+SIDE = side_of(CHECKED, [bytes(2400), bytes(2400)], b"12345678", binaries=False)
+
+
+def task(**parts: Any) -> ReplayTask:
+    return msgspec.structs.replace(ReplayTask(SIDE, (2,), 30.0), **parts)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "text"),
+    [
+        (KernelFault("a race"), Reason.FAULT, "a race"), (KernelTimeout("too long"), Reason.REPLAY_LATE, "too long"),
+        (InterpreterLimit("can't be"), Reason.EMULATOR, "can't be"), (BackendError("no"), Reason.EMULATOR, "no"),
+        (ValueError("odd"), Reason.EMULATOR, "ValueError: odd"),
+        (KernelFault("x" * 1001), Reason.FAULT, "x" * 1000),
+    ],
+)  # fmt: skip
+def test_failures_are_answers(monkeypatch: pytest.MonkeyPatch, error: Exception, reason: Reason, text: str) -> None:
+    def fail(*words: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(replayed_results, "replay_results", fail)
+    assert replayed_outputs.replayed(task()) == ReplayAnswer(refused=CallRefused(reason.value, text))
+
+
+def test_ttir_that_is_no_text_is_a_wrong_answer() -> None:
+    side = msgspec.structs.replace(SIDE, artifacts={SHA: b"\xff"})
+    found = replayed_outputs.replayed(task(side=side))
+    assert found.refused == CallRefused(Reason.ANSWER.value, "a kernel's TTIR is no text")
+
+
+def test_what_stayed_as_it_was_given_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And bytes beside all storages are counted over all contents."""
+    left = [bytes(2400), b"1" * 2400, b"2" * 2400]
+    found = SimpleNamespace(contents=left, outside=3)
+    asked: list[Any] = []
+    monkeypatch.setattr(replayed_results, "replay_results", lambda *words: asked.append(words) or found)
+    answer = replayed_outputs.replayed(task(wanted=(2, 0, 1), rolls=((), ())))
+    assert answer.contents == (left[2], None, left[1], left[2], None, left[1])
+    assert (answer.outside, answer.repeatable, answer.refused) == (6, True, None)
+    (recording, ttir, contents, poison, seconds), _ = asked
+    assert (recording, ttir) == (SIDE.recording, {SHA: CALL.artifacts[SHA].decode()})
+    assert (contents, poison) == ([bytes(2400), bytes(2400), None], b"12345678")
+    assert 29.0 < seconds <= 30.0
+
+
+def test_a_task_for_the_gpu_is_done_there_and_answers_are_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_replay, "replayed_on_gpu", lambda task: ReplayAnswer(outside=task.wanted[0]))
+    assert replayed_outputs.answer(encoded(task(gpu=True, wanted=(7,)))) == encoded(ReplayAnswer(outside=7))

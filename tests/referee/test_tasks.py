@@ -1,0 +1,58 @@
+"""Messages of the referee's processes: what one doesn't say, and how a task is cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from kerntune.referee import tasks
+from kerntune.referee.layouts import FUNCTION
+from kerntune.referee.tasks import (
+    CaseInputs,
+    DeviceAnswer,
+    ExpectAnswer,
+    ExpectedSeed,
+    ExpectTask,
+    RecordAnswer,
+    ReplayAnswer,
+    TensorInput,
+    TimeAnswer,
+    UserCallable,
+    Variation,
+    encoded,
+)
+from tests.referee.recordings import CALL, CASE, EXPECTED
+
+SOURCE = UserCallable("a.py", "f", FUNCTION)
+
+
+@pytest.mark.parametrize(
+    ("message", "unsaid"),
+    [
+        (TensorInput("x", "float32", (), ()), ("normal", 0.0, 1.0, False, ())),
+        (CaseInputs("x", (), ()), ((), {}, (), {})), (RecordAnswer(), (None, None)),
+        (CALL, ((), (), (), (), "tensor")), (EXPECTED, (None, None)), (ExpectedSeed((), ()), ((), "tensor")),
+        (ExpectAnswer(), ((), (), None)), (ExpectTask(SOURCE, CASE, ()), ((), False)),
+        (Variation(), ((), (), False)), (ReplayAnswer(), ((), 0, True, None)),
+        (TimeAnswer(), ((), (), (0.0, 0.0, 0.0, 0), (), (), (), False, "replayed", {}, None)),
+        (DeviceAnswer(), (None, None, 0, "")),
+    ],
+)  # fmt: skip
+def test_what_a_message_does_not_say_is_nothing(message: Any, unsaid: tuple[Any, ...]) -> None:
+    values = msgspec.structs.astuple(message)
+    assert values[len(values) - len(unsaid) :] == unsaid
+    assert msgspec.msgpack.decode(encoded(message), type=type(message)) == message
+
+
+@pytest.mark.parametrize(("room", "parts"), [(9, 1), (8, 3), (1, 3)])
+def test_a_task_with_much_content_is_cut_by_seeds(monkeypatch: pytest.MonkeyPatch, room: int, parts: int) -> None:
+    monkeypatch.setattr(tasks, "MUCH", room)
+    task = ExpectTask(SOURCE, CASE, (5, 6, 7), tuple((bytes([i]) * 4, bytes(4)) for i in range(3)))
+    found = task.by_seed()
+    assert len(found) == parts
+    assert [s for one in found for s in one.seeds] == [5, 6, 7]
+    assert [c for one in found for c in one.contents] == list(task.contents)
+    alone = ExpectTask(SOURCE, CASE, (5, 6))
+    assert alone.by_seed() == [alone], "whose contents the task's own code makes"
