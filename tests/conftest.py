@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from forked import PYTHON, Copies
@@ -22,6 +22,7 @@ for name in ("CI", "BUILD_NUMBER", *(n for n in os.environ if n.startswith("KERN
     os.environ.pop(name, None)  # they change verdicts and winners; a test that is about one sets it
 os.environ["KERNTUNE_CACHE_DIR"] = os.path.join(CACHES, "kerntune")
 os.environ["KERNTUNE_PATIENCE"] = "all"  # the winner must not depend on how busy the machine is
+os.environ["LANGUAGE"] = "C"  # for each word of its help, argparse looks for translations in four folders otherwise
 atexit.register(shutil.rmtree, CACHES, ignore_errors=True)
 
 pytest_plugins = ["pytester"]
@@ -29,6 +30,16 @@ pytest_plugins = ["pytester"]
 settings.register_profile("kerntune", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("kerntune")
 """No test here asserts a time, so a slow machine must not fail one."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Nothing that is imported and collected is garbage, and looking for some took an eighth of it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:
