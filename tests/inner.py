@@ -1,6 +1,10 @@
 """Options and ends of pytest runs inside of tests, in this process or another one."""
 
+import functools
 import importlib.metadata
+import sys
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -23,6 +27,32 @@ USER_WARNINGS = ("-W", "default::UserWarning")
 
 SAME_PROCESS = ("-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning")
 """An inner run in this process finds kerntune imported, which the installed plugin would want rewritten."""
+
+
+_distributions = importlib.metadata.distributions
+
+
+class KnownDistribution(importlib.metadata.PathDistribution):
+    """An installed distribution whose files are read once. Each pytest run reads those of all distributions five times:
+    for its plugins, for modules to rewrite, for its header."""
+
+    entry_points = functools.cached_property(importlib.metadata.Distribution.entry_points.fget)
+    files = functools.cached_property(importlib.metadata.Distribution.files.fget)
+    metadata = functools.cached_property(importlib.metadata.Distribution.metadata.fget)
+
+
+def known_distributions(**words: Any) -> Iterable[importlib.metadata.Distribution]:
+    """What ``importlib.metadata.distributions`` finds."""
+    return _distributions(**words) if words else _known(tuple(sys.path))
+
+
+@functools.lru_cache(maxsize=8)
+def _known(path: tuple[str, ...]) -> list[importlib.metadata.Distribution]:
+    found = list(_distributions(path=list(path)))
+    for one in found:
+        if type(one) is importlib.metadata.PathDistribution:
+            one.__class__ = KnownDistribution
+    return found
 
 
 def find_plugin() -> str:

@@ -241,7 +241,7 @@ def too_large(backend: FakeBackend) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("made", "why"),
     [
-        (dead, r"the address 0x\w+ lies in memory of no tensor"),
+        pytest.param(dead, r"the address 0x\w+ lies in memory of no tensor", marks=pytest.mark.slow),
         (empty_table, "none of its arguments holds the address of a tensor"),
         (too_large, "128 MiB of 64-bit integers is too large to search"),
     ],

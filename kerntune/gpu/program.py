@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Union
+from typing import NamedTuple, Union
 
 import msgspec
 
@@ -50,6 +51,22 @@ class Loader:
         for function in self._loaded.values():
             self.gpu.unload(function)
         self._loaded.clear()
+
+
+class PlacedLaunch(NamedTuple):
+    """A launch, but for the addresses of the copy that it runs on: hundreds of copies are prepared for one timing."""
+
+    function: Function
+    grid: tuple[int, int, int]
+    params: list[Param]
+    addresses: list[int | None]
+    """0 for each pointer, None for a scalar."""
+
+    views: list[tuple[int, int, int]]
+    """Of each pointer into a storage: its place among the parameters, the storage, the offset in bytes."""
+
+    scratch: list[tuple[int, int]]
+    """Places of pointers to memory of the launch's own, and how many bytes it needs there."""
 
 
 class Program:
@@ -115,24 +132,36 @@ class Program:
     def _prepared(self, replica: int) -> list[Callable[[], None]]:
         if replica not in self._calls:
             self.memory.ensure(replica + 1)
-            self._calls[replica] = [self._bind(x, replica) for x in self.recording.launches if 0 not in x.grid]
+            self._calls[replica] = [self._bind(x, replica) for x in self._launches]
         return self._calls[replica]
 
-    def _bind(self, launch: Launch, replica: int) -> Callable[[], None]:
-        binary = self.recording.binary_of(launch)
-        addresses = [self._address(p, replica) for p in launch.params]
-        blocks = math.prod(launch.grid) * binary.num_ctas
-        for scratch in (binary.global_scratch, binary.profile_scratch):
-            addresses.append(self._scratch_address(scratch.size * blocks) if scratch.size else 0)
-        return self.gpu.prepare(self.functions[launch.binary], launch.grid, [*launch.params, *SCRATCH], addresses)
-
-    def _address(self, param: Param, replica: int) -> int | None:
-        if param.view is not None:
-            view = self.recording.views[param.view]
-            own = self.cycle is None or view.storage in self.in_place
+    def _bind(self, launch: PlacedLaunch, replica: int) -> Callable[[], None]:
+        addresses = [*launch.addresses]
+        for place, storage, offset in launch.views:
+            own = self.cycle is None or storage in self.in_place
             copy = replica if own else replica % (self.cycle or 1)
-            return self.memory.buffer(copy, view.storage).address + view.offset_bytes
-        return 0 if param.type.startswith("*") else None
+            addresses[place] = self.memory.buffer(copy, storage).address + offset
+        for place, nbytes in launch.scratch:
+            addresses[place] = self._scratch_address(nbytes)
+        return self.gpu.prepare(launch.function, launch.grid, launch.params, addresses)
+
+    @functools.cached_property
+    def _launches(self) -> list[PlacedLaunch]:
+        return [self._placed(launch) for launch in self.recording.launches if 0 not in launch.grid]
+
+    def _placed(self, launch: Launch) -> PlacedLaunch:
+        binary, params = self.recording.binary_of(launch), [*launch.params, *SCRATCH]
+        views = [(i, self.recording.views[p.view]) for i, p in enumerate(params) if p.view is not None]
+        blocks, first = math.prod(launch.grid) * binary.num_ctas, len(launch.params)
+        sizes = (binary.global_scratch.size, binary.profile_scratch.size)
+        return PlacedLaunch(
+            self.functions[launch.binary],
+            launch.grid,
+            params,
+            [0 if p.type.startswith("*") else None for p in params],
+            [(i, view.storage, view.offset_bytes) for i, view in views],
+            [(first + i, size * blocks) for i, size in enumerate(sizes) if size],
+        )
 
     def _scratch_address(self, nbytes: int) -> int:
         buffer = self.gpu.allocate(nbytes)

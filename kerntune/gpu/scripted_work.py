@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import bisect
 import functools
+import itertools
 import math
+import operator
 import weakref
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -171,6 +173,9 @@ def _scattered_key(seed: int, byte: int) -> int:
 
 ZEROS = filled(0)
 
+_next_turn = itertools.count().__next__
+"""The order in which works are done, and contents are put."""
+
 
 class FakeBuffer:
     """Memory with real contents. Launches leave ``users`` own as it is; ``whole`` is what it is a piece of, which is
@@ -189,27 +194,29 @@ class FakeBuffer:
         whole: FakeBuffer | None = None,
     ) -> None:
         self.address, self.nbytes, self.users, self.whole = address, nbytes, users, whole
-        self._settled = content
-        self._left: list[tuple[Mark, ...]] = []
-        """What launches left since."""
+        self._settled, self._settled_at = content, _next_turn()
+        self._works: list[tuple[list[int], tuple[Mark, ...]]] = []
+        """When works were done that leave marks in it, and the marks. A work that is repeated notes its turn once, and
+        not in each of its dozens of buffers."""
 
     @property
     def content(self) -> BufferContent:
         """What it holds."""
-        if self._left:
-            self._settled = content_after(self._settled, [mark for marks in self._left for mark in marks])
-            self._left.clear()
+        left = [
+            (turn, marks) for turns, marks in self._works for turn in turns[bisect.bisect(turns, self._settled_at) :]
+        ]
+        if left:
+            left.sort(key=operator.itemgetter(0))
+            self.content = content_after(self._settled, [mark for _, marks in left for mark in marks])
         return self._settled
 
     @content.setter
     def content(self, content: BufferContent) -> None:
-        self._settled = content
-        self._left.clear()
+        self._settled, self._settled_at = content, _next_turn()
 
-    @property
-    def mark(self) -> Callable[[tuple[Mark, ...]], None]:
-        """Let a launch leave marks in it."""
-        return self._left.append
+    def written_by(self, turns: list[int], marks: tuple[Mark, ...]) -> None:
+        """Let a work leave these marks in it at each of its ``turns``, which grow."""
+        self._works.append((turns, marks))
 
     def read(self, limit: int | None = None) -> bytes:
         """Its bytes, or the first of them."""
@@ -245,16 +252,22 @@ class BuffersByAddress:
         self._addresses: list[int] = []
         """In order; some are of memory that is gone."""
 
+        self._most = 1000
+        """How many addresses there are before those of memory that is gone are left out."""
+
         self._longest = 0
 
     def add(self, buffer: FakeBuffer) -> None:
         """Find it from now on, and whatever was at its address no longer."""
-        if buffer.address not in self._alive:
+        if not self._addresses or buffer.address > self._addresses[-1]:
+            self._addresses.append(buffer.address)
+        elif buffer.address not in self._alive:
             bisect.insort(self._addresses, buffer.address)
         self._alive[buffer.address] = buffer
         self._longest = max(self._longest, buffer.nbytes)
-        if len(self._addresses) > 2 * len(self._alive) + 1000:
+        if len(self._addresses) > self._most:
             self._addresses = sorted(self._alive)
+            self._most = 2 * len(self._addresses) + 1000
 
     def forget(self, buffer: FakeBuffer) -> None:
         """Find it no longer."""
@@ -299,12 +312,15 @@ class FakeWork:
 
     def leave(self) -> None:
         """Leave the marks. Users' own memory stays as it is."""
-        for mark, marks in self._leaving:
-            mark(marks)
+        self._turns.append(_next_turn())
 
     @functools.cached_property
-    def _leaving(self) -> list[tuple[Callable[[tuple[Mark, ...]], None], tuple[Mark, ...]]]:
-        return [(buffer.mark, marks) for buffer, marks in self.left.items() if not buffer.users]
+    def _turns(self) -> list[int]:
+        turns: list[int] = []
+        for buffer, marks in self.left.items():
+            if not buffer.users:
+                buffer.written_by(turns, marks)
+        return turns
 
 
 MOST = 1 << 21

@@ -305,20 +305,25 @@ def test_marks_in_a_row_leave_what_each_leaves_after_the_other() -> None:
 
 def test_what_launches_left_is_there_whoever_looks_and_gone_once_restored() -> None:
     """It is computed late, and must not be seen to be."""
-    from kerntune.gpu.scripted_work import FakeBuffer, Mark, filled
+    from kerntune.gpu.scripted_work import FakeBuffer, FakeWork, Joined, Mark, content_after, filled
 
     buffer, marks = FakeBuffer(0, 32, filled(3)), (Mark(7, 0), Mark(9, 1))
-    buffer.mark(marks)
+    both, first = (FakeWork(len(left), 0.0, 0.0, {buffer: left}) for left in (marks, marks[:1]))
+    both.leave()
     once = marks[1].left(marks[0].left(filled(3)))
     assert buffer.read() == once.read(0, 32)
-    buffer.mark(marks)
+    both.leave()
     assert buffer.content.key == marks[1].left(marks[0].left(once)).key
-    buffer.mark(marks)
+    both.leave()
     buffer.put(filled(5), 32)
     assert buffer.read() == bytes([5]) * 32
-    buffer.mark(marks[:1])
+    first.leave()
     buffer.put(filled(5), 16)
     assert buffer.read() == bytes([5]) * 16 + marks[0].left(filled(5)).read(16, 16)
+    for work in (both, first, both):  # in this order, though each was done before
+        work.leave()
+    in_order = [*marks, *marks[:1], *marks]
+    assert buffer.content.key == content_after(Joined(filled(5), 16, marks[0].left(filled(5))), in_order).key
 
 
 def test_memory_is_found_by_any_of_its_addresses_while_something_refers_to_it() -> None:

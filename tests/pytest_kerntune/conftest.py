@@ -17,7 +17,10 @@ from forked import Copies
 from inner import SAME_PROCESS, find_plugin
 
 import kerntune.gate
-import pytest_kerntune.session  # noqa: F401 - numpy can't be imported twice, and pytester forgets what the inner run imports
+
+# numpy can't be imported twice, and pytester forgets what the inner run imports: a third of each run was for that again
+import kerntune.gate.stopped_tests
+import pytest_kerntune.session  # noqa: F401
 
 HERE = Path(__file__).parent
 

@@ -557,6 +557,7 @@ def test_a_reference_that_knows_one_number_alone(bench: Bench, tmp_path: Path) -
     assert "nothing can be compared" in "".join(shape.remarks)
 
 
+@pytest.mark.slow
 def test_few_results_are_judged_on_many_contents(bench: Bench, tmp_path: Path) -> None:
     """A maximum over 31 of 32 numbers: of twelve contents it would be right for all with 68 %."""
     (tmp_path / "r.py").write_text("def r(x): return x.max().reshape(1)")

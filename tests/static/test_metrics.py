@@ -69,7 +69,7 @@ def listed(compiled: Compile) -> Callable[[str], None]:
     return together
 
 
-@pytest.fixture(params=NVIDIA)
+@pytest.fixture(params=[pytest.param(n, marks=() if n == "cuda:90" else pytest.mark.slow) for n in NVIDIA])
 def where(request: pytest.FixtureRequest, listed: Callable[[str], None]) -> str:
     listed(request.param)
     return str(request.param)
