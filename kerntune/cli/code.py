@@ -77,7 +77,6 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--unified", action="store_true", help="as diff -u, instead of side by side")
     parser.add_argument("--width", metavar="N", type=int, default=0, help="columns (default: the terminal's)")
     parser.add_argument("--exit-code", action="store_true", help="exit with 1 if there is a difference")
-    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:

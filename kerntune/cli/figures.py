@@ -71,7 +71,6 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     case_argument(parser)
     cache_dir_argument(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:

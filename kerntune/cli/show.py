@@ -74,7 +74,6 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     folder_argument(parser)
     case_argument(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -148,7 +147,6 @@ def _nothing(folder: Path, pattern: str, entries: Sequence[Entry]) -> str:
 def verify_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what ``kerntune baselines verify`` takes."""
     folder_argument(parser)
-    parser.set_defaults(function=verify)
 
 
 def verify(args: argparse.Namespace) -> int:

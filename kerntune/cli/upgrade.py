@@ -100,7 +100,6 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--summary", action="store_true", help="print Markdown, for a job summary or a pull request")
     form.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--all", action="store_true", help="also print every kernel whose static figures changed")
-    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -87,7 +87,7 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
         "--processes", metavar="N", type=int, help="versions compiled at once (default: one for four cores)"
     )
     folder_argument(parser)
-    parser.set_defaults(tests=[], function=run)
+    parser.set_defaults(tests=[])
 
 
 def run(args: argparse.Namespace) -> int:
