@@ -82,10 +82,7 @@ def add(args: argparse.Namespace) -> int:
     """Add runs that ``--kerntune-json`` has written."""
     place = _named(history_place(args.history))
     for file in map(Path, args.runs):
-        if not file.is_file():
-            raise UsageError(f"{file}: no such file; name what --kerntune-json wrote")
-        report = read_run(file)
-        name = add_run(place, history_run(report))
+        name = add_run(place, history_run(_read(file)))
         say(f"{file}: added as {name}" if name else f"{file}: holds no case that was timed; nothing added")
     return OK
 

@@ -157,7 +157,8 @@ def verify(args: argparse.Namespace) -> int:
     entries = load_folder(folder)
     found = list(findings(folder, entries))
     artifacts = {(b.target, sha) for b in readable(entries) for sha in needed(b)}
-    say(f"{folder}: {counted(len(entries), 'baseline')}, {counted(len(artifacts), 'artifact')}, {_wrong(found)}")
+    wrong = counted(len(found), "problem") if found else "all whole"
+    say(f"{folder}: {counted(len(entries), 'baseline')}, {counted(len(artifacts), 'artifact')}, {wrong}")
     return fail_with(found)
 
 
@@ -204,7 +205,3 @@ def _damage(store: BaselineStore, baseline: Baseline, sha: str) -> str:
     except BaselineError as exc:
         return str(exc)
     return ""
-
-
-def _wrong(found: list[str]) -> str:
-    return counted(len(found), "problem") if found else "all whole"
