@@ -42,13 +42,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Request:
-    """One call of the fixture, checked: what to run and what the caller said about it. ``bytes`` moved and ``flops``
+    """One call of the fixture, checked: what to run and what the caller said about it, in the words of
+    :class:`kerntune.gate.call.Call`. ``bytes`` moved and ``flops``
     done by one call are only for people: GB/s and TFLOP/s in the report."""
 
     name: str
     fn: Callable[..., Any]
     args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
+    kwargs: dict[str, Any]
     reference: Callable[[], Any] | None
     rtol: float | None
     atol: float | None
@@ -366,22 +367,8 @@ class GatedAutotune(Autotune):
         from kerntune.gate.api import Call
 
         marker = self.marker
-        return Call(
-            nodeid=self.nodeid,
-            name=request.name,
-            fn=request.fn,
-            args=request.args,
-            kwargs=dict(request.kwargs),
-            policy=marker.over(self._defaults),
-            reference=request.reference,
-            rtol=request.rtol,
-            atol=request.atol,
-            scope=request.scope or marker.scope or self._scope,
-            candidates=marker.candidates,
-            flops=request.flops,
-            bytes=request.bytes,
-            values=request.values,
-        )
+        said = {**vars(request), "scope": request.scope or marker.scope or self._scope}
+        return Call(self.nodeid, policy=marker.over(self._defaults), candidates=marker.candidates, **said)
 
 
 def _from_user_code(traceback: TracebackType | None) -> TracebackType | None:

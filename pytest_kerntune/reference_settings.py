@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from kerntune.base.device import Target
-from kerntune.errors import TargetError, UsageError
+from kerntune.base.device import Target, targets_of_folders
+from kerntune.errors import UsageError
 from kerntune.gate import git
 from kerntune.gate.project import DEFAULT_BASELINES, INI_FILES, settings_in
 from pytest_kerntune.marker import nodeid_of
@@ -57,12 +56,7 @@ class ReferenceSettings:
     def targets(self, baselines: Path) -> tuple[Target, ...]:
         """The targets of which the revision has baselines."""
         top, name = git.place_of(baselines, self.top)
-        slugs = git.names_at(top, git.commit_of(top, self.revision), name, folders=True) or []
-        found = []
-        for slug in sorted(slugs):
-            with contextlib.suppress(TargetError):
-                found.append(Target.parse(slug.replace("-", ":", 1)))
-        return tuple(found)
+        return tuple(targets_of_folders(git.names_at(top, git.commit_of(top, self.revision), name, folders=True) or ()))
 
     def differences(self, config: pytest.Config) -> tuple[str, ...]:
         """A line for each setting of kerntune that the ini file here has otherwise."""

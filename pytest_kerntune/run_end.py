@@ -380,12 +380,12 @@ def _extra(result: CaseResult) -> dict[str, Any]:
     configs = [f"{x.kernel}: {x.config}" for x in result.launches if x.config is not None]
     extra: dict[str, Any] = {"verdict": result.verdict.value, "device": result.device, "configs": configs}
     rates: Mapping[str, tuple[float | None, float]] = {
-        "tflops": (result.flops_per_second, 1e12),
-        "gigabytes_per_second": (result.bytes_per_second, 1e9),
+        "tflops": (result.roofline.flops_per_second, 1e12),
+        "gigabytes_per_second": (result.roofline.bytes_per_second, 1e9),
     }
     extra |= {name: rate / unit for name, (rate, unit) in rates.items() if rate is not None}
-    if result.of_bandwidth is not None:
-        extra["of_bandwidth"] = result.of_bandwidth
+    if result.roofline.of_bandwidth is not None:
+        extra["of_bandwidth"] = result.roofline.of_bandwidth
     if result.shares:
         extra["shares"] = [[x.kernel, x.share] for x in result.shares]
     return extra

@@ -420,14 +420,10 @@ def _by_test(results: Iterable[CaseResult], failed: Mapping[str, str]) -> Iterab
     tests: dict[str, list[CaseResult]] = {}
     for result in results:
         tests.setdefault(result.case.nodeid, []).append(result)
-    for nodeid, mine in tests.items():
-        said = [r.message for r in mine if r.outcome is Outcome.FAIL]
-        yield _report(
-            nodeid, tuple(mine), "\n".join(said) or failed.get(nodeid, "") or ("failed" if nodeid in failed else "")
-        )
-    for nodeid, text in failed.items():
-        if nodeid not in tests:
-            yield _report(nodeid, (), text or "failed")
+    for nodeid in (*tests, *(x for x in failed if x not in tests)):
+        mine = tests.get(nodeid, [])
+        said = "\n".join(r.message for r in mine if r.outcome is Outcome.FAIL) or failed.get(nodeid, "")
+        yield _report(nodeid, tuple(mine), said or ("failed" if nodeid in failed else ""))
 
 
 def _report(nodeid: str, results: tuple[CaseResult, ...], failure: str) -> pytest.TestReport:

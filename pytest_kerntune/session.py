@@ -34,7 +34,14 @@ from pytest_kerntune.concurrency import CROWDED, Spread, in_turn
 from pytest_kerntune.fixture import GatedAutotune, Record
 from pytest_kerntune.marker import Marker, concerns, nodeid_of, read_marker
 from pytest_kerntune.options import Options
-from pytest_kerntune.other_runs import ExtraTargets, read_extra_targets, run_extra_targets, runs_tests
+from pytest_kerntune.other_runs import (
+    ExtraTargets,
+    anchor_folder,
+    read_extra_targets,
+    reference_folder,
+    run_extra_targets,
+    runs_tests,
+)
 from pytest_kerntune.payload import attach, attach_unchecked, payload_from
 from pytest_kerntune.progress import Progress
 from pytest_kerntune.run_conditions import RunFolders, narrowed, unseen_gpu
@@ -131,7 +138,7 @@ class Gate:
             folder = self._folders.folder(REFERENCE, lambda into: self._made_reference(into, started.compiled_for))
             started.hold_against(folder, self.options.reference_name)
         if self.options.anchor:
-            folder = self._folders.folder(ANCHOR, self._made_anchor)
+            folder = self._folders.folder(ANCHOR, lambda into: anchor_folder(self.options, into))
             started.anchor_at(folder, self.options.anchor_name)
         if others and runs_tests(self.config):  # last: an error for each of these runs is reported once, by this one
             folder = self._folders.folder(EXTRA_TARGETS, lambda into: run_extra_targets(self.config, others, into))
@@ -147,16 +154,9 @@ class Gate:
 
     def _made_reference(self, into: Path, targets: Sequence[str]) -> Path:
         """What the revision gives."""
-        from pytest_kerntune.other_runs import reference_folder
-
         found = reference_folder(self.config, self.options, into, targets)
         self._remarks = (found.remark,) if found.remark else ()
         return found.folder
-
-    def _made_anchor(self, into: Path) -> Path:
-        from pytest_kerntune.other_runs import anchor_folder
-
-        return anchor_folder(self.options, into)
 
     @pytest.hookimpl(optionalhook=True, trylast=True)
     def pytest_xdist_setupnodes(self, specs: Sequence[Any]) -> None:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from kerntune.cli.command import COMMANDS
+
 ROOT = Path(__file__).parent.parent
 
 LAYERS: tuple[tuple[str, ...], ...] = (
@@ -871,7 +873,7 @@ def names_as_text(node: ast.AST) -> set[str]:
 @pytest.mark.slow
 def test_every_definition_is_used() -> None:
     """By something other than itself, in the packages. By name, so a lower bound."""
-    uses: dict[str, int] = {}
+    uses = {f"{function}_arguments": 1 for _, function, _ in COMMANDS.values()}  # the command finds them by that name
     for module in MODULES.values():
         for statement in module.tree.body:
             for name in part_names(statement) | names_as_text(statement):

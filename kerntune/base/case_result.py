@@ -398,21 +398,6 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         return next((text for text in self.remarks if text.endswith(UNJUDGED)), "")
 
     @property
-    def bytes_per_second(self) -> float | None:
-        """``bytes_moved`` over today's time."""
-        return self.roofline.bytes_per_second
-
-    @property
-    def flops_per_second(self) -> float | None:
-        """``flops`` over today's time."""
-        return self.roofline.flops_per_second
-
-    @property
-    def of_bandwidth(self) -> float | None:
-        """The share of the device's measured bandwidth that is used (1.0 is all a copy gets)."""
-        return self.roofline.of_bandwidth
-
-    @property
     def roofline(self) -> Roofline:
         """Today's time against what the device's memory and tensor cores reach."""
         known = self.current_ns is not None and math.isfinite(self.current_ns)

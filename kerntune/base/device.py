@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterable
 
 import msgspec
 
@@ -51,6 +53,15 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             f"unknown target {text!r}: write backend:arch, for example cuda:90 (H100, H200), cuda:80 (A100) "
             f"or hip:gfx942 (MI300){did_you_mean(text, [*TYPICAL_DEVICES, *ALIASES])}"
         )
+
+
+def targets_of_folders(names: Iterable[str]) -> list[Target]:
+    """The targets whose :attr:`Target.slug` these names of folders are, sorted; other names count for nothing."""
+    found = []
+    for name in sorted(names):
+        with contextlib.suppress(TargetError):
+            found.append(Target.parse(name.replace("-", ":", 1)))
+    return found
 
 
 def target_named(text: str) -> Target:

@@ -103,6 +103,13 @@ class LaunchDump(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schema: str = SCHEMA
 
 
+AS_IN_BINARY = (
+    "symbol", "arch", "triton", "assembler", "constexprs", "options", "settings", "num_warps", "warp_size", "num_ctas",
+    "shared", "cooperative", "pdl", "global_scratch", "profile_scratch",
+)  # fmt: skip
+"""Fields of a :class:`LaunchDump` that its binary has by the same names."""
+
+
 @dataclass(frozen=True)
 class DumpedContents:
     """What storages held, by their index in the recording: ``before`` the launch where that is to be kept exactly, and
@@ -208,29 +215,15 @@ def _described(
     )
     hidden = "it follows addresses that are of the recorded process" if recording.hidden_pointers else ""
     return LaunchDump(
+        **{name: getattr(binary, name) for name in AS_IN_BINARY},
         kernel=launch.kernel,
         case=case,
-        symbol=binary.symbol,
-        arch=binary.arch,
         binary=f"kernel.{binary.kind}",
-        triton=binary.triton,
-        assembler=binary.assembler,
         kerntune=__version__,
         environment=environment,
         config=launch.config,
-        constexprs=binary.constexprs,
         compiled_for=dict(texts.compiled_for),
-        options=binary.options,
-        settings=binary.settings,
         grid=launch.grid,
-        num_warps=binary.num_warps,
-        warp_size=binary.warp_size,
-        num_ctas=binary.num_ctas,
-        shared=binary.shared,
-        cooperative=binary.cooperative,
-        pdl=binary.pdl,
-        global_scratch=binary.global_scratch,
-        profile_scratch=binary.profile_scratch,
         params=params,
         views=views,
         storages=storages,

@@ -28,7 +28,6 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     folder_argument(parser)
     anchor_argument(parser)
     case_argument(parser)
-    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -38,7 +38,6 @@ def show_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what ``kerntune cache show`` takes."""
     cache_dir_argument(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(function=show)
 
 
 def show(args: argparse.Namespace) -> int:
@@ -60,7 +59,6 @@ def show(args: argparse.Namespace) -> int:
 def clear_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what ``kerntune cache clear`` takes."""
     cache_dir_argument(parser)
-    parser.set_defaults(function=clear)
 
 
 def clear(args: argparse.Namespace) -> int:
@@ -80,7 +78,6 @@ def export_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--winners-only", action="store_true", help="leave single trials out")
     form.add_argument("--per-device", action="store_true", help="a file of winners per device, to ship in a wheel")
     cache_dir_argument(parser)
-    parser.set_defaults(function=export)
 
 
 def export(args: argparse.Namespace) -> int:
@@ -95,15 +92,14 @@ def export(args: argparse.Namespace) -> int:
     return fail_with(moved.damaged)
 
 
-def import_arguments(parser: argparse.ArgumentParser) -> None:
+def import_files_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what ``kerntune cache import`` takes."""
     parser.add_argument("files", metavar="FILE", nargs="+", help="what export wrote, of either form")
     parser.add_argument("--replace", action="store_true", help="also where the cache has an entry already")
     cache_dir_argument(parser)
-    parser.set_defaults(function=import_)
 
 
-def import_(args: argparse.Namespace) -> int:
+def import_files(args: argparse.Namespace) -> int:
     """Take files of ``export`` into the cache; 1 if one is damaged, after the others.
 
     :class:`UsageError` for a name that is no file, before any is taken.
@@ -124,29 +120,21 @@ def import_(args: argparse.Namespace) -> int:
     return fail_with(findings)
 
 
-def push_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what ``kerntune cache push`` takes."""
-    _store_arguments(parser)
-    parser.set_defaults(function=push)
-
-
 def push(args: argparse.Namespace) -> int:
     """Store winners and trials behind a URL; 1 if damaged entries were left out."""
     cache, url = open_cache(args.cache_dir), _url(args.url)
     return _moved(url, push_cache(cache.folder, url, with_trials=not args.winners_only))
 
 
-def _store_arguments(parser: argparse.ArgumentParser) -> None:
+def push_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``kerntune cache push`` and ``pull`` take."""
     stores = "s3://, gs://, sftp://, file:// or hf:// (default: KERNTUNE_STORE)"
     parser.add_argument("url", nargs="?", metavar="URL", help=stores)
     parser.add_argument("--winners-only", action="store_true", help="leave the trials out")
     cache_dir_argument(parser)
 
 
-def pull_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what ``kerntune cache pull`` takes."""
-    _store_arguments(parser)
-    parser.set_defaults(function=pull)
+pull_arguments = push_arguments
 
 
 def pull(args: argparse.Namespace) -> int:

@@ -30,7 +30,6 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--processes", metavar="N", type=int, default=0, help="fresh processes a case, 2 or more (default: 4)"
     )
-    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:

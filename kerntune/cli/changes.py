@@ -97,7 +97,7 @@ def compare(before: Sequence[Entry], after: Sequence[Entry]) -> BaselineChanges:
     removed = {k for k, e in old.items() if k not in new and not _broken(e, after)}
     both = sorted(old.keys() & new.keys())
     pairs = [(k, _baseline(old[k]), _baseline(new[k])) for k in both]
-    changed = [change_of(k, a, b) for k, a, b in pairs if not _same(a, b)]
+    changed = [change_of(k, a, b) for k, a, b in pairs if lasting(a) != lasting(b)]
     return BaselineChanges(
         changed=tuple(sorted(changed, key=lambda c: -c.badness)),
         added=tuple(_named(k) for k in sorted(added)),
@@ -143,11 +143,6 @@ def _baseline(entry: Entry) -> Baseline:
 
 def _broken(entry: Entry, others: Iterable[Entry]) -> bool:
     return any(o.problem and o.path == entry.path for o in others)
-
-
-def _same(old: Baseline, new: Baseline) -> bool:
-    """Equal but for the date of recording and the compile times."""
-    return lasting(old) == lasting(new)
 
 
 def _incomparable(old: Baseline, new: Baseline) -> str:

@@ -25,6 +25,7 @@ from kerntune.cli.stored import (
     not_found,
     one_case,
     readable,
+    triton_of,
 )
 from kerntune.compiling.binary.elf import Elf
 from kerntune.compiling.binary.identity import STAGES, first_difference, first_stage_of, strip_debug, strip_locations
@@ -55,13 +56,6 @@ class Side:
     baseline: Baseline
     artifacts: Mapping[str, bytes]
 
-    @property
-    def triton(self) -> str:
-        """The Triton that recorded it."""
-        if isinstance(self.baseline, TimeBaseline):
-            return self.baseline.environment.triton
-        return self.baseline.triton
-
 
 def run_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what ``kerntune code`` takes."""
@@ -77,7 +71,6 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--unified", action="store_true", help="as diff -u, instead of side by side")
     parser.add_argument("--width", metavar="N", type=int, default=0, help="columns (default: the terminal's)")
     parser.add_argument("--exit-code", action="store_true", help="exit with 1 if there is a difference")
-    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -235,8 +228,9 @@ def _stored_cubin(side: Side, launch: LaunchStatic) -> tuple[bytes | None, str]:
 def _show(before: Side, after: Side, texts: Texts, args: argparse.Namespace) -> bool:
     """Print each launch; whether any differs."""
     differs = False
-    if before.triton.split(".")[:2] != after.triton.split(".")[:2]:
-        say(f"{before.name} was recorded under Triton {before.triton}; all but its TTIR is compiled by today's")
+    triton = triton_of(before.baseline)
+    if triton.split(".")[:2] != triton_of(after.baseline).split(".")[:2]:
+        say(f"{before.name} was recorded under Triton {triton}; all but its TTIR is compiled by today's")
     for old, new in paired(launches_of(before.baseline), launches_of(after.baseline)):
         if old is None or new is None:
             only = new or old

@@ -58,7 +58,7 @@ def _told(words: list[str]) -> int:
 
 def _dispatch(words: list[str]) -> int:
     if tuple(words[:2]) == REFRESH and words[2:3] not in (["-h"], ["--help"]):
-        return _refresh(words[2:])  # all that follows is pytest's, options too
+        return _run_pytest(words[2:])  # all that follows is pytest's, options too
     _refuse_empty(words)
     words, tests = _split(words)
     name = " ".join(word for word in words[:2] if not word.startswith("-"))
@@ -102,14 +102,16 @@ def build_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
         help='print a script for the shell, as for eval "$(kerntune --completion bash)"',
     )
     groups = {"": _subcommands(parser)}
-    for name, (module, declare, text) in COMMANDS.items():
+    for name, (module, function, text) in COMMANDS.items():
         group, _, last = name.rpartition(" ")
         if group not in groups:
             groups[group] = _subcommands(groups[""].add_parser(group, help=GROUPS[group]))
         about = f"{text[0].upper()}{text[1:]}."
         command = groups[group].add_parser(last, help=text, description=about, epilog=EPILOG)
         if words is None or name.split() == [*words[: len(name.split())]]:
-            getattr(importlib.import_module(f"kerntune.cli.{module}"), declare)(command)  # no other is loaded
+            loaded = importlib.import_module(f"kerntune.cli.{module}")  # no other is loaded
+            getattr(loaded, f"{function}_arguments")(command)
+            command.set_defaults(function=getattr(loaded, function))
     return parser
 
 
@@ -171,50 +173,39 @@ GROUPS = {
 }
 
 COMMANDS = {
-    "init": ("init", "run_arguments", "write a project's settings, hook and workflow for the tests that it has"),
-    "baselines show": ("show", "run_arguments", "all baselines: case, device, config, time, environment"),
-    "baselines refresh": ("command", "refresh_arguments", "pytest --kerntune --kerntune-update=all [PYTEST ARGUMENTS]"),
-    "baselines apply": (
-        "upkeep",
-        "apply_arguments",
-        "write the baselines that a run's JSON from another machine carries",
-    ),
-    "baselines prune": ("upkeep", "prune_arguments", "remove baselines of tests that no longer exist"),
-    "baselines mv": ("upkeep", "move_arguments", "move the baselines and anchors of renamed tests to their new names"),
-    "baselines verify": ("show", "verify_arguments", "whether every baseline and every artifact is whole"),
-    "cache show": ("cache", "show_arguments", "all winners"),
-    "cache clear": ("cache", "clear_arguments", "remove all winners and trials: the next run tunes anew"),
-    "cache export": ("cache", "export_arguments", "write the cache as one JSON file"),
-    "cache import": ("cache", "import_arguments", "take exported files into the cache"),
-    "cache push": ("cache", "push_arguments", "store winners and trials behind a URL, for other machines"),
-    "cache pull": ("cache", "pull_arguments", "take winners and trials from behind a URL"),
-    "diff": ("diff", "run_arguments", "two sets of baselines side by side, worst first"),
-    "upgrade": ("upgrade", "run_arguments", "which kernels lose under another Triton or torch, because of what"),
-    "code": ("code", "run_arguments", "a case's code in a compiler stage, the baseline's beside today's"),
-    "dump": ("dump", "run_arguments", "a case's launches as folders that run without kerntune"),
-    "export": ("export", "run_arguments", "a tuned kernel as cubin, C header and C launcher"),
-    "figures": ("figures", "run_arguments", "all cases against what their device reaches"),
-    "judge": ("judge", "run_arguments", "is this kernel right, and faster than a reference?"),
-    "calibrate": (
-        "calibrate",
-        "run_arguments",
-        "hold each stored case against itself: what can be told on this device",
-    ),
-    "bisect": (
-        "bisect.entry",
-        "run_arguments",
-        "the first commit, Triton or torch with which a test's kernels are slower",
-    ),
-    "tune": ("tune", "run_arguments", "tune all keys of many kernels, from tests or from files of shapes"),
-    "shapes record": ("tune", "record_shapes_arguments", "run a command, and note the keys that it meets, untuned"),
-    "anchor": ("anchor", "run_arguments", "make today's baselines the anchor, at a release"),
-    "history show": ("history", "show_arguments", "steps and drifts of all cases, the largest slowdown first"),
-    "history add": ("history", "add_arguments", "add what --kerntune-json wrote in an earlier run"),
-    "history forget": ("history", "forget_arguments", "remove runs that should not count"),
-    "report": ("history", "report_arguments", "what runs found: an HTML page, a summary, CSV or Parquet"),
-    "doctor": ("doctor", "run_arguments", "what this machine can do, and what is missing"),
+    "init": ("init", "run", "write a project's settings, hook and workflow for the tests that it has"),
+    "baselines show": ("show", "run", "all baselines: case, device, config, time, environment"),
+    "baselines refresh": ("command", "refresh", "pytest --kerntune --kerntune-update=all [PYTEST ARGUMENTS]"),
+    "baselines apply": ("upkeep", "apply", "write the baselines that a run's JSON from another machine carries"),
+    "baselines prune": ("upkeep", "prune", "remove baselines of tests that no longer exist"),
+    "baselines mv": ("upkeep", "move", "move the baselines and anchors of renamed tests to their new names"),
+    "baselines verify": ("show", "verify", "whether every baseline and every artifact is whole"),
+    "cache show": ("cache", "show", "all winners"),
+    "cache clear": ("cache", "clear", "remove all winners and trials: the next run tunes anew"),
+    "cache export": ("cache", "export", "write the cache as one JSON file"),
+    "cache import": ("cache", "import_files", "take exported files into the cache"),
+    "cache push": ("cache", "push", "store winners and trials behind a URL, for other machines"),
+    "cache pull": ("cache", "pull", "take winners and trials from behind a URL"),
+    "diff": ("diff", "run", "two sets of baselines side by side, worst first"),
+    "upgrade": ("upgrade", "run", "which kernels lose under another Triton or torch, because of what"),
+    "code": ("code", "run", "a case's code in a compiler stage, the baseline's beside today's"),
+    "dump": ("dump", "run", "a case's launches as folders that run without kerntune"),
+    "export": ("export", "run", "a tuned kernel as cubin, C header and C launcher"),
+    "figures": ("figures", "run", "all cases against what their device reaches"),
+    "judge": ("judge", "run", "is this kernel right, and faster than a reference?"),
+    "calibrate": ("calibrate", "run", "hold each stored case against itself: what can be told on this device"),
+    "bisect": ("bisect.entry", "run", "the first commit, Triton or torch with which a test's kernels are slower"),
+    "tune": ("tune", "run", "tune all keys of many kernels, from tests or from files of shapes"),
+    "shapes record": ("tune", "record_shapes", "run a command, and note the keys that it meets, untuned"),
+    "anchor": ("anchor", "run", "make today's baselines the anchor, at a release"),
+    "history show": ("history", "show", "steps and drifts of all cases, the largest slowdown first"),
+    "history add": ("history", "add", "add what --kerntune-json wrote in an earlier run"),
+    "history forget": ("history", "forget", "remove runs that should not count"),
+    "report": ("history", "report", "what runs found: an HTML page, a summary, CSV or Parquet"),
+    "doctor": ("doctor", "run", "what this machine can do, and what is missing"),
 }
-"""By name: the module of a command, the function in it that declares its arguments, and its help."""
+"""By name: the module of a command, the function in it that runs it, and its help. The function of that name and
+``_arguments`` declares what the command takes."""
 
 
 def refresh_arguments(parser: argparse.ArgumentParser) -> None:
@@ -224,10 +215,14 @@ def refresh_arguments(parser: argparse.ArgumentParser) -> None:
         "Runs pytest --kerntune --kerntune-update=all with all that follows, in this process, and exits with its code. "
         "Baselines of tests that don't run are not touched."
     )
-    parser.set_defaults(function=lambda args: _refresh([]))
 
 
-def _refresh(words: Sequence[str]) -> int:
+def refresh(args: argparse.Namespace) -> int:
+    """Run pytest without arguments."""
+    return _run_pytest([])
+
+
+def _run_pytest(words: Sequence[str]) -> int:
     from kerntune.gate import project
 
     return project.run(words)

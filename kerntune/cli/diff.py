@@ -46,7 +46,6 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="exit with 1 if there is a difference; with --static, if a rule of the static gate fails",
     )
-    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -48,7 +48,6 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     folder_argument(parser)
     cache_dir_argument(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -54,7 +54,6 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
         "--stored", action="store_true", help="what the baseline holds, instead of running the test: no source"
     )
     folder_argument(parser)
-    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -59,7 +59,6 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", metavar="TARGET", help="what to compile for (default: the stored winner's)")
     parser.add_argument("--cpp", action="store_true", help="a launcher in C++11 instead of C99")
     cache_dir_argument(parser)
-    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -38,6 +38,12 @@ CASE_WIDTH = 60
 HEADERS = ("case", "time", "share", "bytes", "B/s", "of copy", "FLOP/s", "of matmul", "FLOP/B", "roof", "of roof")
 
 
+OF_ROOFLINE = (
+    "bytes_per_second", "of_bandwidth", "flops_per_second", "of_matmul", "intensity", "roof", "of_roof"
+)  # fmt: skip
+"""Figures of a case that its roofline has by the same names."""
+
+
 class CaseFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A case's figures. ``share`` is that of all cases' times together; rates are a second, shares 0..1; ``roof`` is
     ``memory``, ``matmul``, or empty where the device's rates aren't known."""
@@ -71,7 +77,6 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     case_argument(parser)
     cache_dir_argument(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -120,13 +125,7 @@ def figures_of(measured: Sequence[TimedCase]) -> tuple[CaseFigures, ...]:
             time_ns=r.time_ns or 0.0,
             share=(r.time_ns or 0.0) / whole if whole else 0.0,
             bytes_moved=r.nbytes,
-            bytes_per_second=r.bytes_per_second,
-            of_bandwidth=r.of_bandwidth,
-            flops_per_second=r.flops_per_second,
-            of_matmul=r.of_matmul,
-            intensity=r.intensity,
-            roof=r.roof,
-            of_roof=r.of_roof,
+            **{name: getattr(r, name) for name in OF_ROOFLINE},
         )
         for case, device, r in measured
     ]

@@ -46,7 +46,6 @@ def show_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--exit-code", action="store_true", help="exit with 1 if a case got slower")
     _history_argument(parser)
-    parser.set_defaults(function=show)
 
 
 def show(args: argparse.Namespace) -> int:
@@ -77,17 +76,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what ``kerntune history add`` takes."""
     parser.add_argument("runs", metavar="RUN.json", nargs="+", help="what --kerntune-json wrote")
     _history_argument(parser)
-    parser.set_defaults(function=add)
 
 
 def add(args: argparse.Namespace) -> int:
     """Add runs that ``--kerntune-json`` has written."""
     place = _named(history_place(args.history))
     for file in map(Path, args.runs):
-        if not file.is_file():
-            raise UsageError(f"{file}: no such file; name what --kerntune-json wrote")
-        report = read_run(file)
-        name = add_run(place, history_run(report))
+        name = add_run(place, history_run(_read(file)))
         say(f"{file}: added as {name}" if name else f"{file}: holds no case that was timed; nothing added")
     return OK
 
@@ -96,7 +91,6 @@ def forget_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what ``kerntune history forget`` takes."""
     parser.add_argument("runs", metavar="RUN", nargs="+", help="the file that `add` named, or the run's commit")
     _history_argument(parser)
-    parser.set_defaults(function=forget)
 
 
 def forget(args: argparse.Namespace) -> int:
@@ -185,7 +179,6 @@ def report_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--csv", metavar="FILE", help="a table of all figures")
     parser.add_argument("--parquet", metavar="FILE", help="the same; needs pip install kerntune[parquet]")
-    parser.set_defaults(function=report)
 
 
 def report(args: argparse.Namespace) -> int:

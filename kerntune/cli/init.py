@@ -130,7 +130,6 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
         help="files or folders of tests to gate (default: all that use autotune, or import Triton kernels)",
     )
     parser.add_argument("--dry-run", action="store_true", help="show what would be written, and write nothing")
-    parser.set_defaults(function=run)
 
 
 @dataclass(frozen=True)

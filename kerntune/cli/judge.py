@@ -28,7 +28,6 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--unsealed", action="store_true", help="run the candidate without limits where the system has none; it is said"
     )
-    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -74,7 +74,6 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     folder_argument(parser)
     case_argument(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -148,7 +147,6 @@ def _nothing(folder: Path, pattern: str, entries: Sequence[Entry]) -> str:
 def verify_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what ``kerntune baselines verify`` takes."""
     folder_argument(parser)
-    parser.set_defaults(function=verify)
 
 
 def verify(args: argparse.Namespace) -> int:
@@ -159,7 +157,8 @@ def verify(args: argparse.Namespace) -> int:
     entries = load_folder(folder)
     found = list(findings(folder, entries))
     artifacts = {(b.target, sha) for b in readable(entries) for sha in needed(b)}
-    say(f"{folder}: {counted(len(entries), 'baseline')}, {counted(len(artifacts), 'artifact')}, {_wrong(found)}")
+    wrong = counted(len(found), "problem") if found else "all whole"
+    say(f"{folder}: {counted(len(entries), 'baseline')}, {counted(len(artifacts), 'artifact')}, {wrong}")
     return fail_with(found)
 
 
@@ -206,7 +205,3 @@ def _damage(store: BaselineStore, baseline: Baseline, sha: str) -> str:
     except BaselineError as exc:
         return str(exc)
     return ""
-
-
-def _wrong(found: list[str]) -> str:
-    return counted(len(found), "problem") if found else "all whole"

@@ -290,7 +290,8 @@ def launch_changes(
 ) -> list[LaunchChange]:
     """The launches of both sides whose code or grid differs, in their order."""
     found = compare_launches(before, after, RULES, _device(target) if target is not None else None)
-    return [_launch(x, tritons, same_code) for x in found if _other(x.before, x.after)]
+    others = (x for x in found if (x.before.code, x.before.grid) != (x.after.code, x.after.grid))
+    return [_launch(x, tritons, same_code) for x in others]
 
 
 RULES = StaticPolicy()
@@ -303,10 +304,6 @@ def _device(target: Target) -> DeviceSpec | None:
         return typical_device(target)
     except TargetError:
         return None
-
-
-def _other(old: LaunchStatic, new: LaunchStatic) -> bool:
-    return old.code != new.code or old.grid != new.grid
 
 
 def _alone(pairs: Iterable[tuple[LaunchStatic | None, LaunchStatic | None]]) -> Iterator[str]:

@@ -53,7 +53,6 @@ def record_shapes_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "command", metavar="COMMAND", nargs=argparse.REMAINDER, help="after --, as `-- python train.py`"
     )
-    parser.set_defaults(function=record_shapes)
 
 
 def record_shapes(args: argparse.Namespace) -> int:
@@ -135,7 +134,6 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="only say which keys would be tuned, and which can't be")
     parser.add_argument("--json", action="store_true", help="print JSON (with --list)")
     cache_dir_argument(parser)
-    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:

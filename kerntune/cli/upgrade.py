@@ -19,7 +19,6 @@ from kerntune.cli.changes import Figure
 from kerntune.cli.static_diff import LaunchChange, StaticChange, StaticDifference, compare_statics, text_of
 from kerntune.cli.static_record import EnvironmentRun, EnvironmentVersions, run_both
 from kerntune.cli.stored import Pattern, case_argument, folder_argument
-from kerntune.gate.baselines import Baseline
 from kerntune.gate.console import FINDINGS, OK, columns, complain, counted, say
 from kerntune.gate.project import baseline_folder
 
@@ -43,7 +42,7 @@ ADVICE: Mapping[Cause, str] = {
 }
 
 
-class Loss(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Loss(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A kernel that lost. ``lost`` are sentences, the worst first; ``fails``: whether a rule or a time fails the case,
     else it is warned of. ``change`` is that of the time, as a share (0.12: 12 % slower), where it was timed."""
 
@@ -53,7 +52,7 @@ class Loss(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cause: Cause
     because: str
     lost: tuple[str, ...]
-    advice: str
+    advice: str = ""
     fails: bool
     change: float | None = None
     figures: tuple[Figure, ...] = ()
@@ -100,7 +99,6 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--summary", action="store_true", help="print Markdown, for a job summary or a pull request")
     form.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--all", action="store_true", help="also print every kernel whose static figures changed")
-    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -122,17 +120,15 @@ def run(args: argparse.Namespace) -> int:
 def compare_runs(before: EnvironmentRun, after: EnvironmentRun, pattern: Pattern) -> Upgrade:
     """Both sides' runs of the same tests, case by case."""
 
-    def selected(baseline: Baseline) -> bool:
-        return pattern.matches(baseline)
-
     names = str(before.versions), str(after.versions)
-    difference = compare_statics(before.entries, after.entries, names, selected, same_code=True)
+    difference = compare_statics(before.entries, after.entries, names, pattern.matches, same_code=True)
     results = [r for r in after.report.results if pattern.selects(str(r.case))]
     losses = [*_static_losses(difference, results), *_timed_losses(results, before.versions, after.versions)]
     known = {(loss.case, loss.target) for loss in losses if loss.fails}
     losses += [x for r in results if (str(r.case), r.target) not in known for x in _other_losses(r)]
     losses += _failed_tests(before, after, pattern)
-    advised = [_advised(loss, before.versions, after.versions) for loss in losses]
+    versions = {"old": before.versions, "new": after.versions}
+    advised = [msgspec.structs.replace(loss, advice=ADVICE[loss.cause].format(**versions)) for loss in losses]
     both = [f"{name} fails on both sides: {why}" for name, why in before.report.failed.items()]
     return Upgrade(
         before=names[0],
@@ -149,10 +145,6 @@ def _badness(loss: Loss) -> tuple[object, ...]:
     """The worse the smaller: what can't run at all, what a time or a rule fails by the change, what is warned of."""
     cant_run = loss.kernel == NO_FIGURE and loss.change is None
     return (not loss.fails, not cant_run, -(loss.change or 0.0), -len(loss.lost), loss.case, loss.kernel)
-
-
-def _advised(loss: Loss, old: EnvironmentVersions, new: EnvironmentVersions) -> Loss:
-    return msgspec.structs.replace(loss, advice=ADVICE[loss.cause].format(old=old, new=new))
 
 
 def _static_losses(difference: StaticDifference, results: Sequence[CaseResult]) -> Iterator[Loss]:
@@ -177,7 +169,6 @@ def _static_losses(difference: StaticDifference, results: Sequence[CaseResult]) 
                 cause="torch" if _torch_moved(difference) else "unknown",
                 because=f"torch ({'; '.join(change.notes)})",
                 lost=tuple(f"{f.severity}: {f.text}" for f in lost),
-                advice="",
                 fails=any(f.severity == "fail" for f in lost),
             )
 
@@ -201,7 +192,6 @@ def _launch_loss(change: StaticChange, launch: LaunchChange, unfit: Sequence[str
         cause=cause_of(launch.kinds) if fits else "config no longer fits",
         because=launch.because,
         lost=(*(f"fail: {text}" for text in unfit), *(f"{f.severity}: {f.text}" for f in lost)),
-        advice="",
         fails=bool(unfit) or any(f.severity == "fail" for f in lost),
         figures=launch.figures,
     )
@@ -238,7 +228,6 @@ def _timed_losses(results: Sequence[CaseResult], old: EnvironmentVersions, new: 
             cause=cause,
             because=because,
             lost=(f"{format_share(shown.point)} slower than the old side's binaries", *result.findings),
-            advice="",
             fails=True,
             change=result.change.point,
         )
@@ -272,7 +261,6 @@ def _other_losses(result: CaseResult) -> Iterator[Loss]:
         cause="config no longer fits" if unfit else cause_of(kinds),
         because=because or "; ".join(result.causes),
         lost=tuple(f"fail: {text}" for text in (unfit or result.findings[:1] or (result.message,))),
-        advice="",
         fails=True,
     )
 
@@ -290,7 +278,6 @@ def _failed_tests(before: EnvironmentRun, after: EnvironmentRun, pattern: Patter
             cause="config no longer fits" if CANT_RUN.search(why) else "environment",
             because="its test fails there alone",
             lost=(f"fail: {why}",),
-            advice="",
             fails=True,
         )
 

@@ -66,7 +66,6 @@ def apply_arguments(parser: argparse.ArgumentParser) -> None:
         default="all",
         help="cases that the folder doesn't have, cases that the run found faster, or all (default)",
     )
-    parser.set_defaults(function=apply)
 
 
 def apply(args: argparse.Namespace) -> int:
@@ -194,7 +193,6 @@ def move_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--replace", action="store_true", help="also where NEW has a baseline of other kernels, which is lost"
     )
-    parser.set_defaults(function=move)
 
 
 def move(args: argparse.Namespace) -> int:
@@ -279,7 +277,6 @@ def prune_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RUN.json",
         help="remove what this run (of --kerntune-json) found stale, instead of collecting the tests",
     )
-    parser.set_defaults(function=prune)
 
 
 def prune(args: argparse.Namespace) -> int:

@@ -240,11 +240,11 @@ class Farm:
 
     def _serve(self, surroundings: CompilerEnvironment) -> None:
         process: Process | None = None
-        with TOKENS.token(self._is_closed):
+        with TOKENS.token(lambda: self._closed):
             process, reason = self._start(surroundings)
         try:
             while not reason and (order := self._next()) is not None:
-                with TOKENS.token(self._is_closed):
+                with TOKENS.token(lambda: self._closed):
                     if order.future.set_running_or_notify_cancel():
                         process, reason = self._ready(process, order.surroundings)
                         self._settle(order, process, reason)
@@ -256,9 +256,6 @@ class Farm:
             self._leave(reason)
             if not self._threads:
                 self._close_fork_client()
-
-    def _is_closed(self) -> bool:
-        return self._closed
 
     def _start(self, surroundings: CompilerEnvironment) -> tuple[Process | None, str]:
         process = Process(surroundings, self.memory, self._fork_client)

@@ -151,13 +151,10 @@ def _how_fork_ended(copy: _Fork) -> Crashed | None:
             return None
         if pid:
             copy.pid = 0
-            return Crashed(_death(status)) if os.WIFSIGNALED(status) and os.WTERMSIG(status) in FAULTS else None
+            fault = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+            return Crashed(f"Triton's front end died ({signal.Signals(fault).name})") if fault in FAULTS else None
         time.sleep(0.001)
     return None
-
-
-def _death(status: int) -> str:
-    return f"Triton's front end died ({signal.Signals(os.WTERMSIG(status)).name})"
 
 
 def _end_fork(copy: _Fork) -> None:

@@ -8,10 +8,9 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Union
 
 from kerntune.base.codec import encodable
@@ -68,9 +67,6 @@ class _Run:
     equals: dict[str, list[Lowered]] = field(default_factory=dict)
     unsearched: list[tuple[CompileRequest, Future[FarmAnswer] | None]] = field(default_factory=list)
     """Requests that went to the farm before Triton's cache could be searched for them."""
-
-
-_Step = Callable[[CompileRequest, _Run], Union["Future[FarmAnswer]", None]]
 
 
 class Compilations:
@@ -174,7 +170,11 @@ class Compilations:
                 self._take_back(run)
                 if self._is_known(request, run):
                     continue
-            future = self._guarded(partial(self._lower, result=result), request, run)
+            future = None
+            try:
+                future = self._lower(request, run, result)
+            except Exception as exc:
+                run.finished.append((request.launch, refusal(request.launch, exc)))
             run.unsearched += [] if searched else [(request, future)]
             yield
 
@@ -190,7 +190,7 @@ class Compilations:
         """Whether a request needs no compiler, and is finished now."""
         try:
             if self._is_stored(request):
-                self._from_cache(request, run)
+                run.finished.append(self._here(request))
                 return True
         except Exception as exc:
             run.finished.append((request.launch, refusal(request.launch, exc)))
@@ -232,25 +232,13 @@ class Compilations:
         except Exception:
             return True
 
-    def _guarded(self, step: _Step, request: CompileRequest, run: _Run) -> Future[FarmAnswer] | None:
-        """A step for one request, whose error is its result."""
-        try:
-            return step(request, run)
-        except Exception as exc:
-            run.finished.append((request.launch, refusal(request.launch, exc)))
-            return None
-
-    def _from_cache(self, request: CompileRequest, run: _Run) -> None:
-        """Run ``triton.compile`` in this process, which searches its cache first."""
-        run.finished.append(self._here(request))
-
     def _lower(self, request: CompileRequest, run: _Run, result: FrontEndResult = None) -> Future[FarmAnswer] | None:
         """Run the front end and send the job to the farm; None if that is not needed."""
         if isinstance(result, Crashed):
             raise CompileError(result.reason)
         if why_in_process(request.launch):
             self._is_stored(request)  # what is damaged there must go
-            self._from_cache(request, run)
+            run.finished.append(self._here(request))
             return None
         lowered = result or lower(request)
         identity = lowered.identity()
@@ -323,6 +311,7 @@ class Compilations:
         return contextlib.nullcontext() if self._needs_no_compiler(request) else TOKENS.token(lambda: False)
 
     def _here(self, request: CompileRequest) -> CompileResult:
+        """Run ``triton.compile`` in this process, which searches its cache first."""
         import triton
 
         with _IN_PROCESS, self._counted(request):

@@ -191,15 +191,10 @@ def store(lowered: Lowered, done: Done) -> Group:
     name = request.file_name
     files: dict[str, Any] = {f"{name}.source": lowered.source_text, f"{name}.{request.source.ext}": lowered.job.ir}
     files |= {f"{name}.{stage}": data for stage, data in _stages(request, done).items()}
-    files[f"{name}.json"] = json.dumps(metadata_of(request, done))
+    files[f"{name}.json"] = json.dumps({"hash": request.hash, **json.loads(done.metadata)})
     group = {file: manager.put(data, file, binary=isinstance(data, bytes)) for file, data in files.items()}
     manager.put_group(f"{name}.json", group)
     return group
-
-
-def metadata_of(request: CompileRequest, done: Done) -> dict[str, Any]:
-    """A kernel's metadata as Triton's cache keeps it."""
-    return {"hash": request.hash, **json.loads(done.metadata)}
 
 
 def made_of(lowered: Lowered, done: Done, stored: Future[Group]) -> Made:

@@ -6,7 +6,6 @@ outside of the store's folder, whatever a file or a link says.
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import hashlib
 import re
@@ -15,11 +14,11 @@ from pathlib import Path
 
 from kerntune.base import codec
 from kerntune.base.case_result import CaseId
-from kerntune.base.device import DeviceSpec, Target
+from kerntune.base.device import DeviceSpec, Target, targets_of_folders
 from kerntune.base.folders import sweep_once
 from kerntune.base.recording import Recording, Stored
 from kerntune.base.recording_check import case_problems, is_sha256
-from kerntune.errors import BaselineError, StoreError, TargetError
+from kerntune.errors import BaselineError, StoreError
 from kerntune.gate.baselines import (
     MAX_FOLDER,
     Argument,
@@ -145,11 +144,7 @@ class BaselineStore:
     def targets(self) -> list[Target]:
         """The targets that have baselines, sorted."""
         slugs = [p.name for p in self.folder.iterdir() if p.is_dir()] if self.folder.is_dir() else []
-        out = []
-        for slug in sorted(slugs):
-            with contextlib.suppress(TargetError):
-                out.append(Target.parse(slug.replace("-", ":", 1)))
-        return out
+        return targets_of_folders(slugs)
 
     def artifacts(self, target: Target) -> ArtifactFolder:
         """The binaries and TTIR of a target."""

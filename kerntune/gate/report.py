@@ -255,10 +255,11 @@ def format_configs(launches: Sequence[LaunchReport]) -> str:
 def format_work(result: CaseResult) -> str:
     """Operations a second where the test says how many there are, else bytes a second and their share of what the
     device was measured to copy: ``612 TFLOP/s``, ``3.81 TB/s (92 %)``."""
-    if result.flops_per_second is not None:
-        return format_rate(result.flops_per_second, "FLOP")
-    used = result.of_bandwidth
-    return format_rate(result.bytes_per_second, "B") + (f" ({used:.0%})".replace("%", " %") if used is not None else "")
+    roof = result.roofline
+    if roof.flops_per_second is not None:
+        return format_rate(roof.flops_per_second, "FLOP")
+    used = roof.of_bandwidth
+    return format_rate(roof.bytes_per_second, "B") + (f" ({used:.0%})".replace("%", " %") if used is not None else "")
 
 
 def properties(results: Sequence[CaseResult]) -> list[tuple[str, str]]:
@@ -277,18 +278,18 @@ def _largest(form: str, values: Iterable[int | None]) -> str:
 
 
 def _figures(result: CaseResult) -> Mapping[str, str]:
-    change = result.change.point if result.change else None
+    change, roof = result.change.point if result.change else None, result.roofline
     figures = {
         "change": None if change is None or math.isnan(change) else f"{change:+.4f}",
         "time_ns": None if known(result.current_ns) is None else f"{result.current_ns:.1f}",
         "baseline_ns": None if known(result.baseline_ns) is None else f"{result.baseline_ns:.1f}",
-        "bytes_per_second": None if result.bytes_per_second is None else f"{result.bytes_per_second:.4g}",
-        "of_bandwidth": None if result.of_bandwidth is None else f"{result.of_bandwidth:.3f}",
-        "flops_per_second": None if result.flops_per_second is None else f"{result.flops_per_second:.4g}",
-        "of_matmul": None if result.roofline.of_matmul is None else f"{result.roofline.of_matmul:.3f}",
-        "intensity": None if result.roofline.intensity is None else f"{result.roofline.intensity:.4g}",
-        "roof": result.roofline.roof or None,
-        "of_roof": None if result.roofline.of_roof is None else f"{result.roofline.of_roof:.3f}",
+        "bytes_per_second": None if roof.bytes_per_second is None else f"{roof.bytes_per_second:.4g}",
+        "of_bandwidth": None if roof.of_bandwidth is None else f"{roof.of_bandwidth:.3f}",
+        "flops_per_second": None if roof.flops_per_second is None else f"{roof.flops_per_second:.4g}",
+        "of_matmul": None if roof.of_matmul is None else f"{roof.of_matmul:.3f}",
+        "intensity": None if roof.intensity is None else f"{roof.intensity:.4g}",
+        "roof": roof.roof or None,
+        "of_roof": None if roof.of_roof is None else f"{roof.of_roof:.3f}",
         "shares": ", ".join(f"{x.kernel} {x.share:.0%}" for x in result.shares) or None,
     }
     return {k: v for k, v in figures.items() if v is not None}

@@ -185,7 +185,7 @@ class Session:
         self._stack.enter_context(compat.same_assembler())
         self._stack.enter_context(DISASSEMBLER.remembering(ListingCache(self.settings.cache_dir)))
         if self.static and hasattr(self.backend, "stand_ins"):  # a crash of the compiler is then no crash of the run
-            self.backend.stand_ins.ask_access(lambda launch: self._compiler.compile(launch).access)
+            self.backend.stand_ins.launches.access_of = lambda launch: self._compiler.compile(launch).access
         self._stack.enter_context(self.backend.activate())
 
     def close(self) -> None:
@@ -213,7 +213,7 @@ class Session:
 
         if not isinstance(self.backend, StaticBackend):
             return ()
-        lines = {**self.backend.stand_ins.take_unchecked(), **dict.fromkeys(self._not_compared, True)}
+        lines = {**self.backend.stand_ins.comparisons.take_unchecked(), **dict.fromkeys(self._not_compared, True)}
         self._not_compared.clear()
         root = self.settings.root
         return tuple(UncheckedValue(f"{x.place(root)}:{x.number}", x.text, asserts) for x, asserts in lines.items())

@@ -107,7 +107,7 @@ class FakeGpu(FakeMemory):
         return () if not self.script.isolated else ("--script", self.script.to_json(), str(self.spec.target))
 
     def entered(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self._stand_ins is None else self._stand_ins.entered(self.ordinal)
+        return contextlib.nullcontext() if self._stand_ins is None else self._stand_ins.numbers.context()(self.ordinal)
 
     def unprotected(self) -> list[str]:
         return list(self.script.unprotected)
@@ -302,10 +302,8 @@ class FakeBackend:
 
     def _be_one_of(self, specs: Sequence[DeviceSpec], script: Script) -> None:
         from kerntune.gpu.fake_cuda import StandIns
-        from kerntune.gpu.fake_cuda.static_backend import StandInTensors
 
-        self.stand_ins = StandIns(specs[0], others=specs[1:])
-        self.tensors = StandInTensors(self.stand_ins)
+        self.stand_ins = self.tensors = StandIns(specs[0], others=specs[1:])
         self._of_host = [self, *(copy.copy(self) for _ in specs[1:])]
         for number, (one, spec) in enumerate(zip(self._of_host, specs, strict=True)):
             one.ordinal, one.spec, one.targets, one._of_host = number, spec, (spec.target,), self._of_host

@@ -107,12 +107,12 @@ class FakeMemory:
     def reaches(self, address: int) -> bool:
         """Stand-ins' memory, also that of dead ones: it is never released."""
         assert self._stand_ins is not None
-        return self._stand_ins.reserved(address)
+        return self._stand_ins.addresses.reserved(address)
 
     def borrow(self, tensor: Any) -> Buffer:
         """The stand-in's synthetic address."""
         assert self._stand_ins is not None
-        self._stand_ins.give_up(tensor)
+        self._stand_ins.known_values.forget(tensor)
         address, nbytes = self._stand_ins.storage_address(tensor), int(tensor.untyped_storage().nbytes())
         if address not in self._users:
             first = Scattered(len(self._users), FIRST)  # not by address: what is stored of it is the same in every run

@@ -9,8 +9,7 @@ from __future__ import annotations
 from kerntune.search.budgeted import Budget, BudgetedSearch, Predicted, Search
 from kerntune.search.combos import ComboSearch, combo_search
 from kerntune.search.descent import Descent
-from kerntune.search.space import Choice, Range, Space
-from kerntune.search.trial_history import Found, Measure, Measured, Tried
+from kerntune.search.space import Choice, Found, Measure, Measured, Range, Space, Tried
 
 __all__ = [
     "Budget",

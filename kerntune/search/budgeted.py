@@ -17,8 +17,7 @@ import msgspec
 
 from kerntune.base.config import Config
 from kerntune.errors import ConfigError, TuningError
-from kerntune.search.space import Constraint, Space
-from kerntune.search.trial_history import Found, History, Measure, Tried
+from kerntune.search.space import Constraint, Found, History, Measure, Space, Tried
 
 SPREAD = 12
 """Random trials before the first step: the best of 12 is in the top fifth of a space with 93 % (1 - 0.8^12)."""

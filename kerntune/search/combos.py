@@ -9,7 +9,7 @@ from kerntune.base.config import Config, Scalar
 from kerntune.heuristics import ComboGroup, ComboPlan, Field, improves
 from kerntune.heuristics.descent_steps import get_field, set_field
 from kerntune.search.budgeted import Prepare
-from kerntune.search.trial_history import Found, History, Measure
+from kerntune.search.space import Found, History, Measure
 
 
 def combo_search(

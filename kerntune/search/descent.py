@@ -30,8 +30,7 @@ from kerntune.heuristics import (
 from kerntune.heuristics.descent_steps import IMPROVEMENT, get_field, set_field, tile_of
 from kerntune.heuristics.hints import BLOCK_NAMES, HeuristicType, KernelHints
 from kerntune.search.budgeted import Prepare
-from kerntune.search.space import Constraint
-from kerntune.search.trial_history import Found, History, Measure, Measured, Twins
+from kerntune.search.space import Constraint, Found, History, Measure, Measured, Twins
 
 AT_ONCE = 2
 """Steps that are chosen together, and compiled at once."""

@@ -186,7 +186,7 @@ def screened(trials: Sequence[Trial]) -> list[Trial]:
             for _ in range(rounds):
                 _rounds(alive, backwards=bool(done % 2))
                 done += 1
-            alive = _near_best(alive, drop)
+            alive = near_best(alive, drop)
     return alive
 
 
@@ -334,7 +334,8 @@ def _slot(program: Program, fastest: float) -> Slot:
     return EventSlot(program, int(min(MOST_RUNS, max(2, SLOT_NS / max(fastest, 1.0)))))
 
 
-def _near_best(trials: Sequence[Trial], factor: float) -> list[Trial]:
+def near_best(trials: Sequence[Trial], factor: float) -> list[Trial]:
+    """Those that take at most ``factor`` times as long as the fastest."""
     best = min((t.time_ns for t in trials), default=math.inf)
     return [t for t in trials if t.time_ns <= best * factor]
 

@@ -296,7 +296,7 @@ def _of_kernel(cache: WinnerCache, key: WinnerKey) -> Sequence[Winner]:
     stored = [
         *_all(cache),
         *(_all(mirror) if mirror is not None else ()),
-        *winners.shipped_of_device(key.target, key.device, cache.damaged.append),
+        *winners.shipped_of_device(key.target, key.device, cache.tell),
     ]
     return [w for w in stored if (w.key.kernel, w.key.device, w.key.target) == asked]
 

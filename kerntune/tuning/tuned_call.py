@@ -37,11 +37,10 @@ from kerntune.tuning.cache import Winner, WinnerCache
 from kerntune.tuning.cache.shared_store import with_store
 from kerntune.tuning.choices.choice_place import current_place
 from kerntune.tuning.context import launch_observed
-from kerntune.tuning.deferred import late_of, leave_for_later, try_late_configs
 from kerntune.tuning.many.shapes_file import note_call, noting
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners, index_of
-from kerntune.tuning.tune_call import tune_call, unraced_call
+from kerntune.tuning.tune_call import late_of, leave_for_later, try_late_configs, tune_call, unraced_call
 from kerntune.tuning.tune_options import ALL, TuneOptions, mode_of, options_of, watch_environment
 from kerntune.tuning.tuning_result import (
     TuningResult,

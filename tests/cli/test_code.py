@@ -21,7 +21,7 @@ from kerntune.base.device import Target
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.cli import code
 from kerntune.cli.code import Side, Texts, _show, side_by_side, unified
-from kerntune.cli.stored import load_folder
+from kerntune.cli.stored import load_folder, triton_of
 from kerntune.compiling.farm import Farm
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.call import PendingBaseline
@@ -203,14 +203,14 @@ def test_the_latest_static_baseline_comes_before_one_of_a_device(tmp_path: Path)
     device = timed()
     case, target = new.baseline.case, new.baseline.target
     found = code.stored(tmp_path, entries(tmp_path, old, new, device), case, target)
-    assert (found.name, found.triton, found.baseline.recorded) == (
+    assert (found.name, triton_of(found.baseline), found.baseline.recorded) == (
         "baseline of 2026-01-02",
         "3.9",
         new.baseline.recorded,
     )
     (tmp_path / "device").mkdir()
     found = code.stored(tmp_path / "device", entries(tmp_path / "device", device), case, target)
-    assert (found.baseline, found.triton) == (device.baseline, device.baseline.environment.triton)
+    assert found.baseline == device.baseline
     with pytest.raises(KerntuneError, match=r"has no baseline of t\.py::other for cuda:90"):
         code.stored(tmp_path, entries(tmp_path, new), CaseId(OTHER, "0"), target)
 

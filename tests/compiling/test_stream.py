@@ -444,7 +444,7 @@ def scripted(monkeypatch, ready, known=()):
     seen = {"known": [], "sent": [], "back": []}
     one._is_known = lambda request, run: seen["known"].append(request) or request in known
     one._take_back = lambda run: seen["back"].append(len(run.unsearched))
-    one._guarded = lambda step, request, run: seen["sent"].append(request) or f"future of {request}"
+    one._lower = lambda request, run, result: seen["sent"].append(request) or f"future of {request}"
     one._lowered_in_forks = lambda requests: ((r, None) for r in requests)
     return one, seen
 
@@ -759,7 +759,7 @@ def lowering(monkeypatch, again=None, in_process=""):
     farm = SimpleNamespace(expectation=Expectation(), submit=lambda job, shape: jobs.append((job, shape)) or Future())
     one = stream.Compilations(farm)
     one._again = lambda lowered, identity: again
-    one._from_cache = lambda request, run: jobs.append("here")
+    one._here = lambda request: jobs.append("here")
     one._is_stored = lambda request: jobs.append("looked at")
     monkeypatch.setattr(stream, "why_in_process", lambda launch: in_process)
     monkeypatch.setattr(stream, "lower", lambda request: jobs.append("lowered") or Front("a"))
@@ -862,7 +862,7 @@ def test_what_can_not_be_searched_for_needs_no_compiler_of_the_farm():
     assert not one._needs_no_compiler("request")
     assert not one._is_known("request", run)
     one._is_stored = lambda request: True
-    one._from_cache = lambda request, run: run.finished.append(request)
+    one._here = lambda request: request
     assert one._is_known("request", run)
     assert run.finished[1:] == ["request"]
 

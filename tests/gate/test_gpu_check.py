@@ -860,10 +860,10 @@ def test_a_result_knows_its_rates_and_shares(project: Project) -> None:
         result = run.judge(two_launches, torch.randn(N, device="cuda"))
         said = run.judge(two_launches, torch.randn(N, device="cuda"), name="1", bytes=10.0, flops=1e6)
     assert result.bytes_moved == 16 * N
-    assert result.bytes_per_second == pytest.approx(16 * N / 20e-6, rel=0.01)
+    assert result.roofline.bytes_per_second == pytest.approx(16 * N / 20e-6, rel=0.01)
     assert [s.share for s in result.shares] == pytest.approx([0.5, 0.5], abs=0.01)
     assert said.bytes_moved == 10.0
-    assert said.flops_per_second == pytest.approx(1e6 / 20e-6, rel=0.01)
+    assert said.roofline.flops_per_second == pytest.approx(1e6 / 20e-6, rel=0.01)
     assert result.outliers == ()
     assert result.modes is None
 

@@ -25,7 +25,7 @@ from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.call import Call
 from kerntune.gate.gpu_capture import choices_of, known_baseline
 from kerntune.gpu.cuda import before_compiled
-from kerntune.gpu.fake_cuda.static_backend import StandInTensors
+from kerntune.gpu.fake_cuda import StandIns
 from kerntune.gpu.script import Rule
 from kerntune.kernels.compat import inductor_parts
 from kerntune.kernels.compat.inductor_parts import InductorCompilation
@@ -70,7 +70,7 @@ def inductor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         inductor_parts, "inductor_grid", lambda tuner, args, config: (args, (N // config.kwargs["XBLOCK"], 1, 1))
     )
-    monkeypatch.setattr(StandInTensors, "compiling", lambda self, begin: before_compiled(begin))
+    monkeypatch.setattr(StandIns, "compiling", lambda self, begin: before_compiled(begin))
 
 
 def compiled(x: torch.Tensor, block: int = 1024, time: Callable[[], Any] = lambda: None) -> torch.Tensor:

@@ -237,10 +237,11 @@ def test_other_targets_run_before_a_runs_own_tests(opened: list[Any], monkeypatc
     engine, remark = Engine(static=True, others=("cuda:80", "hip:gfx942")), ["only some"]
     extra = ExtraTargets()
     monkeypatch.setattr(
-        "pytest_kerntune.other_runs.reference_folder",
+        session,
+        "reference_folder",
         lambda config, options, into, targets: SimpleNamespace(folder=f"{into} of {targets}", remark=remark[0]),
     )
-    monkeypatch.setattr("pytest_kerntune.other_runs.anchor_folder", lambda options, into: f"{into} anchor")
+    monkeypatch.setattr(session, "anchor_folder", lambda options, into: f"{into} anchor")
     monkeypatch.setattr(session, "run_extra_targets", lambda config, others, into: engine.did.append(others) or "extra")
     monkeypatch.setattr(session, "read_extra_targets", lambda others, folder: engine.did.append(folder) or extra)
     gate = gate_of(None, settings(reference_name="main", anchor="a", targets=("cuda:90",)))

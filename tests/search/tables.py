@@ -11,7 +11,7 @@ from kerntune.base.config import Config
 from kerntune.errors import CompileError
 from kerntune.search import Choice, Found, Measure, Measured, Range, Space
 from kerntune.search.combos import GroupSteps, descend
-from kerntune.search.trial_history import History
+from kerntune.search.space import History
 
 SHARED_LIMIT = 232_448
 

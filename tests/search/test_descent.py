@@ -24,7 +24,7 @@ from kerntune.search.descent import (
     log_times,
     points_of,
 )
-from kerntune.search.trial_history import History
+from kerntune.search.space import History
 from search.tables import MATMUL, Counted, best_of, descended, matmul_ns, refusing
 
 ONE = Neighbourhood((Field("BLOCK", most=1024),))

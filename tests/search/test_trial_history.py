@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kerntune.base.config import Config
 from kerntune.errors import TuningError
 from kerntune.search import Measured, Tried
-from kerntune.search.trial_history import History, _fields
+from kerntune.search.space import History, _fields
 from search.tables import Counted, every, refusing
 
 BLOCKS = [Config({"BLOCK": b}) for b in (32, 64, 128, 256)]

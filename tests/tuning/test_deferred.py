@@ -22,7 +22,7 @@ from kerntune.errors import MeasurementError
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.kernels.compat import torch_private
 from kerntune.tuning import candidates, context, tuned_call
-from kerntune.tuning import deferred as lates
+from kerntune.tuning import tune_call as lates
 from kerntune.tuning.cache import TrialCache, WinnerCache, leases
 
 BLOCKS = (64, 128, 256)

@@ -87,7 +87,7 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
         "--processes", metavar="N", type=int, help="versions compiled at once (default: one for four cores)"
     )
     folder_argument(parser)
-    parser.set_defaults(tests=[], function=run)
+    parser.set_defaults(tests=[])
 
 
 def run(args: argparse.Namespace) -> int:
@@ -111,11 +111,12 @@ def _bisect(args: argparse.Namespace) -> int:
     if len(commits) == 1 and len(tritons) < 2:
         raise UsageError(f"{revisions[0]} and {revisions[1]} are the same commit: there is nothing between them")
     with scratch_folder("bisect") as scratch, _judge(args, project, scratch) as judge:
-        first = BisectedVersion(commits[0], installed_only(tritons)[0])
+        line = tritons or [INSTALLED]
+        first = BisectedVersion(commits[0], line[0])
         cases = judge.record_good(first)
         bisection = Bisection(judge, project.top, say)
         say(_header(judge, commits, tritons, len(cases)))
-        found = over_both(bisection, commits, installed_only(tritons))
+        found = over_both(bisection, commits, line)
     return _print_answer(found, bisection, judge)
 
 
@@ -379,8 +380,3 @@ def over_both(bisection: Bisection, commits: Sequence[str], tritons: Sequence[Tr
     )
     said = f"only under {last}: {commits[-1][:12]} is not slower under {first}"
     return Conclusion((*code.lines, said), code.found) if code.found else code
-
-
-def installed_only(tritons: Sequence[TritonChoice]) -> Sequence[TritonChoice]:
-    """The Tritons to go through, the installed one if none is named."""
-    return tritons or [INSTALLED]

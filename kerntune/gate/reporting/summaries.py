@@ -250,9 +250,7 @@ def write_parquet(path: Path, runs: Sequence[RunReport]) -> None:
     write_atomic(path, sink.getvalue().to_pybytes())
 
 
-AS_IN_RESULT = (
-    "target", "device", "baseline_ns", "tolerance", "bytes_per_second", "flops_per_second", "tuning_seconds", "message"
-)  # fmt: skip
+AS_IN_RESULT = ("target", "device", "baseline_ns", "tolerance", "tuning_seconds", "message")
 
 
 def _flat(ranked: RankedResult) -> FlatRow:
@@ -280,7 +278,9 @@ def _flat(ranked: RankedResult) -> FlatRow:
         change_high=change.high if change else None,
         change_level=change.level if change else None,
         since_anchor=since.point if since else None,
-        share_of_bandwidth=result.of_bandwidth,
+        bytes_per_second=roofline.bytes_per_second,
+        flops_per_second=roofline.flops_per_second,
+        share_of_bandwidth=roofline.of_bandwidth,
         share_of_roof=roofline.of_roof,
         roof=roofline.roof,
         registers=max(known["registers"], default=None),

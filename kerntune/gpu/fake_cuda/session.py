@@ -1,10 +1,14 @@
-"""Installs the stand-ins process-wide, and undoes all changes afterwards."""
+"""Installs the stand-ins process-wide, and undoes all changes afterwards.
+
+What ``torch.load`` reads, and modules that move to the GPU, become stand-ins here as well.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,12 +18,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 from kerntune.base.device import DeviceSpec
 from kerntune.base.users_line import UsersLine
 from kerntune.errors import UsageError
+from kerntune.gpu.base import OperatorListener
 from kerntune.gpu.fake_cuda.autograd import engine, hook_handlers, install_functions, replace_engine
 from kerntune.gpu.fake_cuda.compiled_functions import CompiledFunctions
 from kerntune.gpu.fake_cuda.cuda_api import install_cuda
 from kerntune.gpu.fake_cuda.driver import DeviceNumbers, install_driver
 from kerntune.gpu.fake_cuda.launches import CapturedLaunches
-from kerntune.gpu.fake_cuda.loading import Loaded, module_apply, parse_to
 from kerntune.gpu.fake_cuda.modes import (
     Handler,
     RealImplementations,
@@ -28,11 +32,10 @@ from kerntune.gpu.fake_cuda.modes import (
     Watch,
     entered,
 )
-from kerntune.gpu.fake_cuda.patches import Replacements, replace
+from kerntune.gpu.fake_cuda.patches import Replacements, replace, replace_known
 from kerntune.gpu.fake_cuda.placement import KnownValues, Placement
 from kerntune.gpu.fake_cuda.tensors import Addresses, Comparisons, ensure_guard, install_methods
 from kerntune.kernels.access import Access
-from kerntune.kernels.specialize import Specialized
 
 _only_one = threading.Lock()
 
@@ -60,18 +63,19 @@ class StandIns:
     While active, ``device="cuda"`` makes tensors with shape, strides, dtype and an address, but no memory; kernels are
     bound and not launched; torch and Triton report the device ``spec`` as number 0, and ``others`` as the next ones.
     Comparisons of values pass; what else asks for a value that isn't known ends the body. Everything is process-wide,
-    except that tensors become stand-ins only on the thread that activated (torch's modes are per thread).
+    except that tensors become stand-ins only on the thread that activated (torch's modes are per thread). They are a
+    backend's :class:`~kerntune.gpu.base.Tensors` as well.
     """
 
     def __init__(self, spec: DeviceSpec, others: Sequence[DeviceSpec] = ()) -> None:
         self.spec = spec
         self.numbers = DeviceNumbers((spec, *others))
-        self._addresses = Addresses()
-        self._known = KnownValues()
+        self.addresses = Addresses()
+        self.known_values = KnownValues()
         self.watch = Watch()
-        self._comparisons = Comparisons(self._known)
+        self.comparisons = Comparisons(self.known_values)
         self._operators = RealImplementations(self._entered_modes)
-        self._launches = CapturedLaunches(self.numbers, self.specializing, self._known)
+        self.launches = CapturedLaunches(self.numbers, self.specializing, self.known_values)
         self.compiled = CompiledFunctions(self._entered_modes, lambda: self._answers)
         self._answers: TorchFunctionHandlers | None = None
         self._placement: Placement | None = None
@@ -88,53 +92,49 @@ class StandIns:
             self._install(stack)
             yield
 
-    def entered(self, ordinal: int) -> contextlib.AbstractContextManager[None]:
-        """A device is current meanwhile."""
-        return self.numbers.context()(ordinal)
+    def is_tensor(self, value: Any) -> bool:
+        """A tensor that claims to be on the GPU."""
+        # a stand-in's `device` is looked up in Python, and this is asked for each argument of each operator
+        device = getattr(value, "fake_device", None) or (value.device if hasattr(value, "untyped_storage") else None)
+        return device is not None and device.type == "cuda"
 
     def address(self, tensor: torch.Tensor) -> int:
         """A tensor's synthetic device address in bytes, storage offset included; the real one of a real tensor."""
-        return self._addresses.tensor(tensor)
+        return self.addresses.tensor(tensor)
 
     def storage_address(self, tensor: torch.Tensor) -> int:
         """The address of a tensor's storage, a multiple of 256; views of one storage share it."""
-        return self._addresses.storage(tensor)
+        return self.addresses.storage(tensor)
+
+    def watching(self, listener: OperatorListener) -> contextlib.AbstractContextManager[None]:
+        """Operators on stand-ins, of all threads."""
+        return self.watch.to(listener)
+
+    def compiling(
+        self, begin: Callable[[contextlib.ExitStack], None]
+    ) -> contextlib.AbstractContextManager[Sequence[str]]:
+        """Code is generated for the device that doesn't exist; what only a time decides is guessed, and noted."""
+        return self.compiled.generating(begin)
 
     def launched(self, pointers: Sequence[Any], access: Callable[[], Access]) -> None:
         """Tell of a launch that reaches none of Triton's entry points (:meth:`KnownValues.launched`)."""
-        self._known.launched(pointers, access)
+        self.known_values.launched(pointers, access)
 
     def supply(self, tensor: torch.Tensor, values: torch.Tensor) -> None:
         """Give a tensor values that a kernel would have computed (:meth:`KnownValues.supply`)."""
-        self._known.supply(tensor, values)
-
-    def take_unchecked(self) -> Mapping[UsersLine, bool]:
-        """What has passed without values (:meth:`Comparisons.take_unchecked`)."""
-        return self._comparisons.take_unchecked()
+        self.known_values.supply(tensor, values)
 
     def take_unanswered(self) -> list[tuple[UsersLine, str]]:
         """Questions that had no answer (:meth:`KnownValues.take_unanswered`)."""
-        return self._known.take_unanswered()
-
-    def ask_access(self, access_of: Callable[[Specialized], Access]) -> None:
-        """Ask ``access_of`` what a launch's kernel writes, instead of compiling it in this process."""
-        self._launches.access_of = access_of
+        return self.known_values.take_unanswered()
 
     def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """The values of a stand-in, if they follow from what the host made (:meth:`KnownValues.of`)."""
-        return self._known.of(tensor)
+        return self.known_values.of(tensor)
 
     def known_storage(self, tensor: torch.Tensor) -> Any:
         """The bytes of a stand-in's whole storage, as torch's storage in the CPU's memory; None if not known."""
-        return self._known.storage_of(tensor)
-
-    def give_up(self, tensor: torch.Tensor) -> None:
-        """A tensor's values are known no more."""
-        self._known.forget(tensor)
-
-    def reserved(self, address: int) -> bool:
-        """Whether a number is in a storage's synthetic memory, or was while the storage lived."""
-        return self._addresses.reserved(address)
+        return self.known_values.storage_of(tensor)
 
     @contextlib.contextmanager
     def specializing(self) -> Iterator[None]:
@@ -151,8 +151,8 @@ class StandIns:
         # first: it imports parts of torch that list torch.cuda's functions
         fake = StandInFakeMode(len(self.numbers.specs), self.watch)
         install_cuda(stack, self.numbers)
-        install_methods(stack, self._known)
-        self._launches.install(stack)
+        install_methods(stack, self.known_values)
+        self.launches.install(stack)
         self._operators.install(stack)
         install_driver(stack, self.numbers)
         self._install_torch(stack)
@@ -172,14 +172,14 @@ class StandIns:
         stack.callback(torch._C._set_only_lift_cpu_tensors, torch._C._only_lift_cpu_tensors())
         torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device="cuda") builds on the CPU, then moves
         self._answers = TorchFunctionHandlers(self._handlers())
-        self._placement = Placement(fake, self._known, self._operators.find, self.watch)
+        self._placement = Placement(fake, self.known_values, self._operators.find, self.watch)
         stack.enter_context(self._entered_modes())
 
     def _handlers(self) -> dict[Any, Handler]:
-        return {torch.Tensor.data_ptr: self._data_ptr, **hook_handlers(), **self._comparisons.handlers()}
+        return {torch.Tensor.data_ptr: self._data_ptr, **hook_handlers(), **self.comparisons.handlers()}
 
     def _data_ptr(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-        self._known.forget(args[0])  # users' code that has the address may write there
+        self.known_values.forget(args[0])  # users' code that has the address may write there
         return self.address(args[0])
 
     def _entered_modes(self) -> contextlib.AbstractContextManager[None]:
@@ -189,3 +189,144 @@ class StandIns:
 def run_eagerly(model: Any = None, **options: Any) -> Any:
     """A ``torch.compile`` that compiles nothing: compiled functions wouldn't launch the user's kernels."""
     return model if model is not None else lambda function: function
+
+
+LOCATION = "cuda:0"
+"""The name of the only device in files."""
+
+FIRST = 0
+"""The priority of these functions: before torch's own, which call a driver (``torch.serialization.register_package``:
+10 and more)."""
+
+
+def install_restoring(
+    stack: contextlib.ExitStack, put: Callable[[Any], None], there: Callable[[Any], bool] = lambda storage: False
+) -> None:
+    """Until ``stack`` closes, a storage that belongs on the GPU stays on the CPU, and ``put`` is called with it. One
+    for which ``there`` is true is saved as the GPU's."""
+
+    def tag(storage: Any) -> str | None:
+        return LOCATION if there(storage) else None
+
+    def restore(storage: Any, location: str) -> Any:
+        if not location.startswith("cuda"):
+            return None
+        put(storage)
+        return storage
+
+    entry = (FIRST, tag, restore)
+    registry: list[Any] = torch.serialization._package_registry
+    registry.insert(0, entry)
+    stack.callback(registry.remove, entry)
+    _install_moves(stack, put)
+
+
+def _install_moves(stack: contextlib.ExitStack, put: Callable[[Any], None]) -> None:
+    """Support ``map_location=lambda storage, location: storage.cuda()`` as well as a name."""
+    base = torch.storage._StorageBase
+    original = base.to
+
+    def cuda(storage: Any, device: Any = None, non_blocking: bool = False) -> Any:
+        copy = storage.clone()
+        put(copy)
+        return copy
+
+    def to(storage: Any, *, device: Any, non_blocking: bool = False) -> Any:
+        there = torch.device(device).type == "cuda"
+        return cuda(storage) if there else original(storage, device=device, non_blocking=non_blocking)
+
+    replace(stack, base, "cuda", cuda)
+    replace(stack, base, "to", to)
+
+
+class Loaded:
+    """Makes stand-ins of the tensors that ``torch.load`` rebuilds over storages that belong on the GPU."""
+
+    def __init__(self) -> None:
+        self._moved: weakref.WeakKeyDictionary[Any, dict[torch.dtype, torch.Tensor]] = weakref.WeakKeyDictionary()
+        self._read = True
+        """Whether storages hold the file's contents already: the old format is read after tensors are rebuilt."""
+
+    def install(self, stack: contextlib.ExitStack) -> None:
+        """Until ``stack`` closes."""
+        install_restoring(stack, self._put)
+        before = torch._utils._restore_device_fake_mode  # all functions that rebuild a tensor call it last
+        replace(stack, torch._utils, "_restore_device_fake_mode", lambda tensor: self._rebuilt(before(tensor)))
+        legacy = getattr(torch.serialization, "_legacy_load", None)
+        replace_known(
+            stack, torch.serialization, "_legacy_load", lambda *args, **words: self._late(legacy, args, words)
+        )
+
+    def _put(self, storage: Any) -> None:
+        self._moved[storage] = {}
+
+    def _rebuilt(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A view of the one stand-in of its storage, so that tensors that share memory still do."""
+        moved = self._moved.get(tensor.untyped_storage())
+        if moved is None:
+            return tensor
+        if tensor.dtype not in moved:
+            moved[tensor.dtype] = self._stand_in(tensor.detach())
+        view = moved[tensor.dtype].as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+        return view.detach().requires_grad_(tensor.requires_grad)
+
+    def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The stand-in of a tensor's whole storage."""
+        count = tensor.untyped_storage().nbytes() // tensor.element_size()
+        if not self._read:
+            return torch.empty(count, dtype=tensor.dtype, device="cuda")
+        return tensor.as_strided((count,), (1,), 0).to("cuda")
+
+    def _late(self, load: Any, args: tuple[Any, ...], words: dict[str, Any]) -> Any:
+        self._read = False
+        try:
+            return load(*args, **words)
+        finally:
+            self._read = True
+
+
+Convert = Callable[[torch.Tensor], torch.Tensor]
+
+
+def module_apply(original: Callable[..., Any]) -> Callable[..., Any]:
+    """What replaces ``torch.nn.Module._apply``.
+
+    torch swaps fake parameters in place, which fails as soon as something refers to them weakly (an optimizer, the
+    fake mode itself). Here a moved parameter is a new one, unless it is on the device already.
+    """
+
+    def apply(self: torch.nn.Module, fn: Convert, recurse: bool = True) -> torch.nn.Module:
+        own = (*self._parameters.values(), *self._buffers.values())
+        if not any(isinstance(tensor, FakeTensor) for tensor in own):
+            original(self, fn, recurse)
+            return self
+        if recurse:
+            for child in self.children():
+                child._apply(fn)
+        self._parameters.update({name: _moved(value, fn) for name, value in self._parameters.items()})
+        self._buffers.update({name: None if value is None else fn(value) for name, value in self._buffers.items()})
+        return self
+
+    return apply
+
+
+def parse_to(original: Callable[..., Any]) -> Callable[..., Any]:
+    """What replaces ``torch._C._nn._parse_to``: ``module.to(0)`` means the accelerator that torch lacks."""
+
+    def parse(*args: Any, **kwargs: Any) -> Any:
+        named = [torch.device("cuda", arg) if type(arg) is int else arg for arg in args]
+        return original(*named, **kwargs)
+
+    return parse
+
+
+def _moved(parameter: Any, fn: Convert) -> Any:
+    if parameter is None:
+        return None
+    with torch.no_grad():
+        moved = fn(parameter)
+        if moved is parameter or (moved.device == parameter.device and moved.dtype == parameter.dtype):
+            return parameter
+        result = torch.nn.Parameter(moved, parameter.requires_grad)
+        result.grad = None if parameter.grad is None else fn(parameter.grad)
+    return result

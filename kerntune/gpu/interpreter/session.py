@@ -25,10 +25,9 @@ from kerntune.errors import InterpreterLimit
 from kerntune.gpu.fake_cuda.autograd import replace_engine
 from kerntune.gpu.fake_cuda.cuda_api import install_cuda
 from kerntune.gpu.fake_cuda.driver import DeviceNumbers, install_driver
-from kerntune.gpu.fake_cuda.loading import install_restoring
 from kerntune.gpu.fake_cuda.modes import RealImplementations, entered
 from kerntune.gpu.fake_cuda.patches import replace
-from kerntune.gpu.fake_cuda.session import alone, run_eagerly
+from kerntune.gpu.fake_cuda.session import alone, install_restoring, run_eagerly
 from kerntune.gpu.interpreter.language import Language
 from kerntune.gpu.interpreter.launches import NEVER_ENDS_SECONDS, InterpretedLaunches
 

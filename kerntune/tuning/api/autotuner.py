@@ -27,9 +27,9 @@ from kerntune.search import ComboSearch, Descent, Search
 from kerntune.search.descent import TRIALS, RegisterScaling, descent_limits, with_neighbour
 from kerntune.tuning import context
 from kerntune.tuning.context import PlainPath, TunerEngine, find_engines_with
-from kerntune.tuning.deferred import LateConfigs
 from kerntune.tuning.dynamo_watch import watch_dynamo
 from kerntune.tuning.isolation import Isolate
+from kerntune.tuning.tune_call import LateConfigs
 from kerntune.tuning.tuned_call import run_tuned
 from kerntune.tuning.verification import Verify
 

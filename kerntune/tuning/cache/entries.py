@@ -85,13 +85,18 @@ class Entries(Generic[T]):
     """
 
     def __init__(self, folder: Path, store: str, kind: type[T], schema: str) -> None:
-        self.folder, self.store = folder, store
+        self.folder, self.place = folder, folder / store
         self._kind, self._schema = kind, schema
-        self.damaged: list[str] = []
+        self._damaged: list[str] = []
+
+    @property
+    def damaged(self) -> list[str]:
+        """What was found damaged so far, a line each."""
+        return self._damaged
 
     def path(self, *parts: str) -> Path:
         """Where an entry lies."""
-        return self.folder.joinpath(self.store, *parts[:-1], f"{parts[-1]}.json")
+        return self.place.joinpath(*parts[:-1], f"{parts[-1]}.json")
 
     def read(self, path: Path) -> T | None:
         """The entry; None if there is none or it was damaged."""
@@ -132,11 +137,11 @@ class Entries(Generic[T]):
 
     def paths(self) -> list[Path]:
         """Files of entries, in a stable order."""
-        return sorted((self.folder / self.store).glob("**/*.json"))
+        return sorted(self.place.glob("**/*.json"))
 
     def within(self, *parts: str) -> list[T]:
         """All entries of one folder that can be read, in a stable order: of ``path(*parts, name)`` for any name."""
-        folder = self.folder.joinpath(self.store, *parts)
+        folder = self.place.joinpath(*parts)
         try:
             names = sorted(name for name in os.listdir(folder) if name.endswith(".json") and name[0] != ".")
         except OSError:
@@ -161,8 +166,8 @@ class Entries(Generic[T]):
 
     def tell(self, why: str) -> None:
         """Remember a line on damage, once."""
-        if why not in self.damaged:
-            self.damaged.append(why)
+        if why not in self._damaged:
+            self._damaged.append(why)
 
     def _encoded(self, path: Path, entry: T) -> bytes:
         """An entry as bytes that :meth:`read` takes."""
@@ -245,21 +250,15 @@ class StoredListing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
         return Listing(self.opcodes, _counts(self.stack), self.stack_address_taken, _counts(self.repeated_stack))
 
 
-class ListingCache:
+class ListingCache(Entries[StoredListing]):
     """A file for each piece of machine code; the least recently used go when there are more than ``most``.
 
     A damaged entry is set aside and counts as none; a folder that can't be written remembers nothing.
     """
 
     def __init__(self, folder: Path | None = None, most: int = MOST) -> None:
-        self.folder = folder or default_folder()
+        super().__init__(folder or default_folder(), "listings", StoredListing, SCHEMA)
         self._most = most
-        self._entries = Entries(self.folder, "listings", StoredListing, SCHEMA)
-
-    @property
-    def damaged(self) -> list[str]:
-        """What was found damaged so far, a line each."""
-        return self._entries.damaged
 
     def complete(self, codes: Sequence[Code], make: Callable[[list[Code]], dict[Code, Listing]]) -> dict[Code, Listing]:
         """The listings of these: those that are stored, and for the others what ``make`` gives, which is stored."""
@@ -272,11 +271,11 @@ class ListingCache:
     def find(self, code: Code) -> Listing | None:
         """What is remembered of the code."""
         path = self._path(code)
-        found = self._entries.read(path)
+        found = self.read(path)
         if found is None:
             return None
         if not found.answers(code):
-            self._entries.set_aside(path, f"{path}: isn't of the code that it is named after")
+            self.set_aside(path, f"{path}: isn't of the code that it is named after")
             return None
         with contextlib.suppress(OSError):
             os.utime(path)  # used just now: others go first
@@ -286,26 +285,22 @@ class ListingCache:
         """Remember these, and forget those that have not been used for longest."""
         with contextlib.suppress(CacheError):
             for code, listing in listings.items():
-                self._entries.write(self._path(code), _stored(code, listing))
+                self.write(self._path(code), _stored(code, listing))
             self._forget()
 
     def count(self) -> int:
         """How many there are."""
-        return len(self._entries.paths())
-
-    def clear(self) -> int:
-        """Remove all; how many there were."""
-        return self._entries.clear()
+        return len(self.paths())
 
     def _forget(self) -> None:
-        paths = self._entries.paths()
+        paths = self.paths()
         if len(paths) > self._most:
             for path in sorted(paths, key=_used)[: len(paths) - self._most]:
                 path.unlink(missing_ok=True)
 
     def _path(self, code: Code) -> Path:
         name = hashlib.sha256("\0".join((code.arch, code.sha256, code.tool)).encode()).hexdigest()
-        return self._entries.path(name[:2], name[:32])
+        return self.path(name[:2], name[:32])
 
 
 def _used(path: Path) -> float:

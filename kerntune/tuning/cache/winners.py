@@ -30,24 +30,18 @@ from kerntune.tuning.cache.entries import Entries, default_folder
 from kerntune.tuning.cache.keys import SCHEMA, Nanoseconds, Question, Winner, WinnerKey, why_missed
 
 
-class WinnerCache:
+class WinnerCache(Entries[Winner]):
     """One small file a winner, safe under many processes. A damaged file is set aside, never fatal.
 
     What isn't in the folder is looked for among the winners that packages ship (:func:`find_shipped`).
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder or default_folder()
-        self._entries = Entries(self.folder, "winners", Winner, SCHEMA)
-
-    @property
-    def damaged(self) -> list[str]:
-        """What was found damaged so far, a line each."""
-        return self._entries.damaged
+        super().__init__(folder or default_folder(), "winners", Winner, SCHEMA)
 
     def get(self, key: WinnerKey) -> Winner | None:
         """The stored winner, else a shipped one, else None."""
-        return self.own(key) or find_shipped(key, self._entries.tell)
+        return self.own(key) or find_shipped(key, self.tell)
 
     def put(
         self,
@@ -62,7 +56,7 @@ class WinnerCache:
 
     def add(self, winner: Winner) -> None:
         """Store a winner as it is. :class:`CacheError` if the folder can't be written."""
-        self._entries.write(self._path(winner.key), winner)
+        self.write(self._path(winner.key), winner)
 
     def offer(self, winner: Winner, instead_of: Winner | None = None, *, first_stands: bool = False) -> Winner:
         """Store a winner unless another process has stored one of the same key meanwhile; the one that stands then.
@@ -72,13 +66,13 @@ class WinnerCache:
         can't be written.
         """
         path, again = self._path(winner.key), False
-        while not self._entries.write_new(path, winner):
+        while not self.write_new(path, winner):
             standing = self.own(winner.key)
             unfinished = standing is not None and bool(standing.untried) and not winner.untried and not first_stands
             if standing is not None and standing != instead_of and not unfinished:
                 return standing
             if standing is not None or again:
-                self._entries.write(path, winner)
+                self.write(path, winner)
                 break
             again = True  # damage may have been set aside; else no winner of this key is in its place
         return winner
@@ -89,32 +83,28 @@ class WinnerCache:
 
     def entries(self) -> list[Winner]:
         """All winners of the folder that can be read, in the order of their keys' digests."""
-        return sorted(self._entries.all(), key=lambda winner: winner.key.digest())
+        return sorted(self.all(), key=lambda winner: winner.key.digest())
 
     def of_other_configs(self, key: WinnerKey) -> list[Winner]:
         """Winners of the very same question among other configs, in a stable order: reads no other questions'."""
-        own, found = key.digest(), self._entries.within(key.question[:2], key.question)
+        own, found = key.digest(), self.within(key.question[:2], key.question)
         return [w for w in found if w.key.question == key.question and w.key.digest() != own]
-
-    def clear(self) -> int:
-        """Remove all winners of the folder; how many there were."""
-        return self._entries.clear()
 
     def why_missed(self, key: WinnerKey, environment: Environment | None = None) -> list[str]:
         """What differs between ``key`` and the nearest stored winner of the kernel, a line each; its environment too.
 
         Reads every winner: for explanations, not for the way to a launch.
         """
-        return why_missed(key, environment, self._entries.all(), self.folder)
+        return why_missed(key, environment, self.all(), self.folder)
 
     def own(self, key: WinnerKey) -> Winner | None:
         """The folder's winner, without shipped ones."""
-        found = self._entries.read(self._path(key))
+        found = self.read(self._path(key))
         return found if found is not None and found.key.digest() == key.digest() else None
 
     def _path(self, key: WinnerKey) -> Path:
         """Where a winner lies: beside those of the same question among other configs."""
-        return self._entries.path(key.question[:2], key.question, key.digest())
+        return self.path(key.question[:2], key.question, key.digest())
 
 
 SHIPPED_SCHEMA = "kerntune.winners/1"
@@ -282,50 +272,36 @@ def trial_name(config: Config, specialization: str) -> str:
     return hashlib.sha256(f"{config.key()}\0{specialization}".encode()).hexdigest()[:32]
 
 
-class TrialCache:
+class TrialCache(Entries[StoredTrial]):
     """A folder per question with a file per config: writers of different configs never meet."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder or default_folder()
-        self._entries = Entries(self.folder, "trials", StoredTrial, TRIAL_SCHEMA)
-
-    @property
-    def damaged(self) -> list[str]:
-        """What was found damaged so far, a line each."""
-        return self._entries.damaged
-
-    def tell(self, why: str) -> None:
-        """Add a line to ``damaged``, once."""
-        self._entries.tell(why)
+        super().__init__(folder or default_folder(), "trials", StoredTrial, TRIAL_SCHEMA)
 
     def of(self, key: TrialKey) -> list[StoredTrial]:
         """All trials of one question, whatever their environment."""
         digest = key.digest()
-        return [t for t in self._entries.within(digest[:2], digest) if t.key.digest() == digest]
+        return [t for t in self.within(digest[:2], digest) if t.key.digest() == digest]
 
     def add(self, trial: StoredTrial) -> None:
         """Store a trial in the place of an earlier one of the same config. :class:`CacheError` if it can't be."""
-        self._entries.write(self._path(trial), trial)
+        self.write(self._path(trial), trial)
 
     def remove(self, key: TrialKey, config: Config, specialization: str) -> None:
         """Remove a trial, if there is one. A folder that can't be written keeps it."""
         digest = key.digest()
         with contextlib.suppress(OSError):
-            self._entries.path(digest[:2], digest, trial_name(config, specialization)).unlink()
+            self.path(digest[:2], digest, trial_name(config, specialization)).unlink()
 
     def holds(self, trial: StoredTrial) -> bool:
         """Whether there is an entry for the trial's key, config and specialization."""
-        found = self._entries.read(self._path(trial))
+        found = self.read(self._path(trial))
         return found is not None and found.key == trial.key
 
     def entries(self) -> list[StoredTrial]:
         """All trials that can be read."""
-        return list(self._entries.all())
-
-    def clear(self) -> int:
-        """Remove all trials; how many there were."""
-        return self._entries.clear()
+        return list(self.all())
 
     def _path(self, trial: StoredTrial) -> Path:
         digest = trial.key.digest()
-        return self._entries.path(digest[:2], digest, trial.name())
+        return self.path(digest[:2], digest, trial.name())

@@ -22,7 +22,7 @@ from kerntune.tuning.choices.call_copies import CallCopies, CallOutcome, outcome
 from kerntune.tuning.choices.declaration import ChoiceCandidate
 from kerntune.tuning.choices.implementation_runs import ImplementationRuns, unwatched
 from kerntune.tuning.isolation import KEPT_ISOLATION
-from kerntune.tuning.race import DROP_FIRST, Trial, decided
+from kerntune.tuning.race import DROP_FIRST, Trial, decided, near_best
 from kerntune.tuning.verification import Verification, Verify
 
 
@@ -284,7 +284,7 @@ def race_calls(
     _warm_up(gpu, next(iter(calls.values())), restore, most)
     for trial in trials:
         trial.estimate, trial.estimated = _estimate(gpu, calls[trial.index], restore, most), True
-    near = _near(trials, DROP_FIRST)
+    near = near_best(trials, DROP_FIRST)
     count = _calls_within(SLOT_NS, min(t.estimate for t in trials), most)
     for trial in near:
         trial.slot = CallStream(gpu, calls[trial.index], restore, count)
@@ -332,8 +332,3 @@ def _settle(trial: Trial, winner: Trial) -> None:
     else:
         mine, winners = trial.estimate, winner.estimate
     trial.settled = winner.time_ns * mine / winners if winners else mine
-
-
-def _near(trials: Sequence[Trial], factor: float) -> list[Trial]:
-    best = min(t.time_ns for t in trials)
-    return [t for t in trials if t.time_ns <= best * factor]

@@ -51,7 +51,7 @@ class ImplementationRuns:
 
     def __post_init__(self) -> None:
         self._thread, self._lock = threading.get_ident(), threading.RLock()
-        self._launches = BareLaunches(self._before)
+        self.launches = BareLaunches(self._before)
         self._last: tuple[Any, Sequence[Any], Mapping[str, Any]] | None = None
         self._like: set[object] = set()
         self._failed: dict[BareLaunch, LaunchFault] = {}
@@ -67,14 +67,14 @@ class ImplementationRuns:
             return
         _watching.runs.append(self)
         try:
-            self.begin()
+            self.launches.begin()
             yield
         except Exception as exc:
             self._refuse(exc)
             raise
         finally:
             _watching.runs.remove(self)
-            self.end()
+            self.launches.end()
             self._last = None
         self._refuse(None)
 
@@ -82,14 +82,6 @@ class ImplementationRuns:
         """Raise what a launch was refused with, whatever the implementation has made of it."""
         if self._refused is not None and self._refused is not raised:
             raise self._refused from raised
-
-    def begin(self) -> None:
-        """Launches are watched from now on."""
-        self._launches.begin()
-
-    def end(self) -> None:
-        """They aren't any more."""
-        self._launches.end()
 
     def keep_faults(self) -> None:
         """Store the faults: another implementation has run, so that the call isn't to blame."""
@@ -208,12 +200,12 @@ def unwatched() -> Iterator[None]:
     """While a decision is timed, nothing of those that it is made for lies between the launches of this thread."""
     runs = list(_watching.runs)
     for one in runs:
-        one.end()
+        one.launches.end()
     try:
         yield
     finally:
         for one in runs:
-            one.begin()
+            one.launches.begin()
 
 
 def like(recording: Recording) -> tuple[object, ...]:

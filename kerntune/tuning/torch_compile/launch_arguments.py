@@ -20,8 +20,8 @@ from kerntune.tuning import context
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.shared_store import with_store
 from kerntune.tuning.context import engine_of
-from kerntune.tuning.deferred import late_of
 from kerntune.tuning.stored_winners import Winners
+from kerntune.tuning.tune_call import late_of
 from kerntune.tuning.tune_options import mode_of, options_of
 
 

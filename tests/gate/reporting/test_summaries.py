@@ -212,7 +212,7 @@ def test_csv_has_a_row_a_result(tmp_path: Path) -> None:
     assert float(first["change_level"]) == 0.99
     assert (first["verdict"], first["outcome"], first["branch"]) == ("REGRESSED", "fail", "main")
     assert (first["registers"], first["spill_bytes"], first["occupancy"]) == ("128", "64", "0.25")
-    assert float(first["share_of_bandwidth"]) == result.of_bandwidth
+    assert float(first["share_of_bandwidth"]) == result.roofline.of_bandwidth
 
 
 def test_what_is_not_known_is_empty(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_what_lies_behind_a_link_is_never_written(cache: WinnerCache, tmp_path: 
 def test_a_good_entry_that_is_taken_for_damage_is_put_back(cache: WinnerCache, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without locks: whoever finds damage takes the file away before it looks at it again."""
     cache.put(WINNER, SMALL, 2.0, ENVIRONMENT)
-    cache._entries._set_aside(file_of(cache), b"what was read", "it was damaged")
+    cache._set_aside(file_of(cache), b"what was read", "it was damaged")
     found = cache.get(WINNER)
     assert found is not None
     assert found.config == SMALL

@@ -173,8 +173,8 @@ def test_an_entry_that_another_process_removes_meanwhile_is_the_first_to_go(
 ) -> None:
     cache, found = ListingCache(tmp_path, most=2), Listing(Counter({"EXIT": 1}), {}, False, {})
     codes = [Code("sm_90a", str(i) * 64, 1, "12.9") for i in range(2)]
-    paths = cache._entries.paths
-    monkeypatch.setattr(cache._entries, "paths", lambda: [*paths(), cache.folder / "gone.json"])
+    paths = cache.paths
+    monkeypatch.setattr(cache, "paths", lambda: [*paths(), cache.folder / "gone.json"])
     cache.add(dict.fromkeys(codes, found))
     assert [cache.find(code) for code in codes] == [found, found]
 

@@ -24,6 +24,8 @@ from kerntune.tuning.cache.shared_store import (
     winner_name,
 )
 from kerntune.tuning.cache.store_client import check_url, store_url
+from kerntune.tuning.cache.winners import add_shipped, file_name
+from kerntune.tuning.stored_winners import nearest
 from tuning.cache.made import ENVIRONMENT, LARGE, QUESTION, SMALL, WINNER, trial
 from tuning.cache.stores import machine
 
@@ -395,3 +397,13 @@ def test_all_cache_folders_share_one_process_a_store(tmp_path: Path, monkeypatch
         clients.append(found.client)
     assert clients[0] is clients[1]
     assert clients[0] is not clients[2]
+
+
+def test_a_damaged_shipped_file_is_told_where_there_is_a_store_too(here: SharedWinnerCache, tmp_path: Path) -> None:
+    """Also where no winner of the very key is asked for, but the nearest one."""
+    path = tmp_path / "wheel" / file_name(WINNER.target, WINNER.device)
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
+    add_shipped(tmp_path / "wheel")
+    assert nearest(here, key(0), lambda config: True) is None
+    assert [line.partition(":")[0] for line in here.damaged] == [str(path)]

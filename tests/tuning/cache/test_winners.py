@@ -259,7 +259,7 @@ def test_a_winner_is_offered_in_the_place_of_another_key_s(cache: WinnerCache, m
     cache.add(won(SMALL))
     path = file_of(cache)
     path.write_text(path.read_text().replace("add_kernel", "mul_kernel"))
-    monkeypatch.setattr(cache._entries, "write_new", within(2, cache._entries.write_new))
+    monkeypatch.setattr(cache, "write_new", within(2, cache.write_new))
     assert cache.offer(won(LARGE)) == won(LARGE)
     assert cache.own(KEY) == won(LARGE)
 
@@ -271,7 +271,7 @@ def test_a_winner_is_offered_in_the_place_of_a_link_to_nothing(
     path = file_of(cache)
     path.unlink()
     path.symlink_to(tmp_path / "nothing")
-    monkeypatch.setattr(cache._entries, "write_new", within(2, cache._entries.write_new))
+    monkeypatch.setattr(cache, "write_new", within(2, cache.write_new))
     assert cache.offer(won(LARGE)) == won(LARGE)
     assert cache.own(KEY) == won(LARGE)
     assert not (tmp_path / "nothing").exists()
@@ -291,8 +291,8 @@ def test_where_damage_was_set_aside_the_first_of_several_processes_stands(
             other.add(won(SMALL))
         return found
 
-    attempt = within(2, cache._entries.write_new, lambda call: call == 2 and not at_once and other.add(won(SMALL)))
-    monkeypatch.setattr(cache._entries, "write_new", attempt)
+    attempt = within(2, cache.write_new, lambda call: call == 2 and not at_once and other.add(won(SMALL)))
+    monkeypatch.setattr(cache, "write_new", attempt)
     monkeypatch.setattr(cache, "own", own)
     assert cache.offer(won(LARGE)) == won(SMALL)
     assert cache.own(KEY) == won(SMALL)
