@@ -127,7 +127,7 @@ prints behind them how the instruction is scheduled: ``&wr=0x2 ?trans1``."""
 
 _JUMP = re.compile(r"(?:BRA|JMP)\b")
 _ENDS = re.compile(r"(?:EXIT|RET|KILL)\b")
-_TARGET = re.compile(r"\b0x([0-9a-f]+)\s*$")
+_TARGET = re.compile(r"\b0x[0-9a-f]+$")
 
 _PRINTED = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s*([^;&?]*)")
 
@@ -351,7 +351,7 @@ class _ListingBuilder:
             self.jumps.append(Jump(address, None, predicated))
         elif _JUMP.match(opcode) and (target := _TARGET.search(operands)):
             always = not predicated and operands == target[0]
-            self.jumps.append(Jump(address, int(target[1], 16), not always))
+            self.jumps.append(Jump(address, int(target[0], 16), not always))
 
     def listing(self, begin: int, end: int) -> Listing:
         """The listing, once all instructions from ``begin`` to ``end`` were added."""

@@ -278,9 +278,11 @@ def amd_mnemonics(asm_text: str) -> Mapping[str, int]:
 def _metadata(asm_text: str, key: str, default: int | None = None) -> int:
     """A number of the ``.amdgpu_metadata`` block (LLVM, "User Guide for AMDGPU Backend", code object metadata)."""
     found = re.search(rf"^[ \t-]*\.{key}:\s*(\d+)", asm_text, re.MULTILINE)
-    if found is None and default is None:
+    if found is not None:
+        return int(found[1])
+    if default is None:
         raise StoreError(f"the amdgcn text has no .{key} in its metadata: is it the text of a whole kernel?")
-    return int(found[1]) if found else int(default or 0)
+    return default
 
 
 def _comment(asm_text: str, key: str) -> int | None:

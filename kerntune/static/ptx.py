@@ -93,7 +93,7 @@ def _copied(text: str) -> Iterator[str]:
     found = _COPY.search(text)
     while found is not None:
         end = text.find(";", found.end())
-        end = len(text) if end < 0 else end
+        end = len(text) if end == -1 else end
         if size := _SIZE.search(text, found.end(), end):
             yield size[1]
         found = _COPY.search(text, size.end() if size else end)

@@ -141,7 +141,7 @@ def _terms(candidate: ModelledConfig, spec: DeviceSpec, resident: int) -> list[f
     moved = _moved(candidate)
     macs = _macs_per_warp(counts) * warps
     unit = macs or moved or 1.0
-    issue = counts.get("total", 0) * warps / unit / SCHEDULERS * _unhidden(resident * warps)
+    issue = _count(counts, "total") * warps / unit / SCHEDULERS * _unhidden(resident * warps)
     if macs:
         issue *= LOOP_SHARE
     local = candidate.spill_bytes * candidate.threads / unit / L2_BYTES_PER_CYCLE
@@ -178,7 +178,7 @@ def _bandwidth(candidate: ModelledConfig, spec: DeviceSpec, resident: int) -> fl
 
 def _latency(counts: Mapping[str, int]) -> float:
     """Cycles of a block in which it only waits: for its loads, and for operations that wait one after the other."""
-    waits = ATOMIC_CYCLES * counts.get("atomic", 0) + BARRIER_CYCLES * counts.get("barrier", 0)
+    waits = ATOMIC_CYCLES * _count(counts, "atomic") + BARRIER_CYCLES * _count(counts, "barrier")
     return LATENCY_CYCLES + (0 if "tensor_core" in counts else waits)
 
 
@@ -200,6 +200,10 @@ def _filled(blocks: int, multiprocessors: int, resident: int) -> float:
     return blocks / (per_one * multiprocessors)
 
 
+def _count(counts: Mapping[str, int], kind: str) -> int:
+    return counts.get(kind, 0)
+
+
 def _bytes(counts: Mapping[str, int], kind: str) -> int:
     """Bytes that one thread moves with the instructions of a class, from the counts by width in bits."""
     widths = (name.rpartition("_") for name in counts if name.startswith(f"{kind}_"))
@@ -207,12 +211,12 @@ def _bytes(counts: Mapping[str, int], kind: str) -> int:
 
 
 def _macs_per_warp(counts: Mapping[str, int]) -> float:
-    macs = float(counts.get("tensor_core_macs", 0))
+    macs = float(_count(counts, "tensor_core_macs"))
     return macs / 4 if _grouped(counts) else macs
 
 
 def _grouped(counts: Mapping[str, int]) -> bool:
-    return counts.get("tensor_core_macs", 0) > GROUP_MACS * counts.get("tensor_core", 0)
+    return _count(counts, "tensor_core_macs") > GROUP_MACS * _count(counts, "tensor_core")
 
 
 def _pipelined(counts: Mapping[str, int]) -> bool:

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kerntune.base.device import Target
 from kerntune.base.frames import decode, encode
+from kerntune.compiling import protocol
 from kerntune.compiling.protocol import (
     READY,
     Answer,
@@ -22,10 +24,13 @@ from kerntune.compiling.protocol import (
     _matters,
     _set_by_hand,
     current_environment,
+    facts_of,
 )
 from kerntune.errors import FrameError
+from kerntune.kernels.access import Access
 
 DESCRIPTORS = 4
+EVERYTHING = Access.everything(1, ["unknown"])
 
 
 ANSWERS = st.one_of(
@@ -121,3 +126,31 @@ def test_the_moment_s_settings_are_sorted(monkeypatch: pytest.MonkeyPatch) -> No
     assert ["compilation", "always_compile", True] in json.loads(found.knobs)
     assert found != current_environment()
     assert CompilerEnvironment(found.env, found.knobs) == found
+
+
+@pytest.mark.parametrize(
+    ("stages", "first", "searched"),
+    [
+        ({"ttir": "first", "ttgir": "second", "ptx": "text"}, "first", "first"),
+        ({"ttir": b"first", "ttgir": b"second", "ptx": b"text"}, "first", "first"),
+        ({"source": "first", "ttgir": "second", "ptx": "text"}, "first", "second"),
+    ],
+)
+def test_a_kernel_s_accesses_are_found_in_its_ttir_or_a_gluon_kernel_s_in_its_ttgir(
+    monkeypatch, stages, first, searched
+):
+    asked = []
+    monkeypatch.setattr(protocol, "access_of", lambda text, target: asked.append((text.strip(), target)) or EVERYTHING)
+    target = Target.parse("cuda:90")
+    found = facts_of(target, stages)
+    assert (found.access, asked) == (EVERYTHING, [(searched, target)])
+    assert (found.ttir.strip(), found.bare.strip()) == (first, "text")
+    known = Access.everything(2, ())
+    assert facts_of(target, stages, known).access is known
+    assert len(asked) == 1
+
+
+def test_the_first_text_is_of_the_earliest_stage_that_there_is():
+    stages = {"ptx": "5", "source": "3", "ttgir": "2", "ttir": "1"}
+    assert protocol.first_text(stages) == "1"
+    assert protocol.first_text({"source": "3", "ptx": "5"}) == "3"

@@ -911,3 +911,18 @@ def test_a_run_waits_for_the_first_of_its_ends(what, monkeypatch):
 @pytest.mark.parametrize(("total", "told"), [(1, "compiling k"), (2, "compiling k, 1 of 2")])
 def test_what_is_compiled_is_told_with_its_number_among_several(total, told):
     assert compiler_module._progress(SimpleNamespace(name="k"), 1, total) == told
+
+
+@pytest.mark.parametrize(
+    ("forks", "why", "forked"), [(0, "", False), (1, "", False), (2, "", True), (3, "", True), (3, "a hook", False)]
+)
+def test_two_copies_are_worth_forking(monkeypatch, forks, why, forked):
+    """Where each of the requests can be lowered in a copy."""
+    requests = [SimpleNamespace(launch=i) for i in range(3)]
+    seen = []
+    monkeypatch.setattr(stream, "fork_count", lambda count: seen.append(count) or forks)
+    monkeypatch.setattr(stream, "why_in_process", lambda launch: why if launch == 2 else "")
+    monkeypatch.setattr(stream, "lower_in_forks", lambda given, count: seen.append((given, count)) or "forked")
+    found = stream.Compilations._lowered_in_forks(requests)
+    assert found == "forked" if forked else list(found) == [(request, None) for request in requests]
+    assert seen == [3, *([(requests, forks)] if forked else [])]

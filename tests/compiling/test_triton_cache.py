@@ -252,3 +252,25 @@ def test_the_device_that_a_hook_is_told(answer, device, monkeypatch):
 
     monkeypatch.setattr(sys.modules["triton.runtime.driver"], "driver", Driver())
     assert triton_cache._device() == device
+
+
+def test_a_pool_whose_thread_was_interrupted_is_given_up_without_a_wait(monkeypatch):
+    did = []
+
+    class Pool:
+        def __init__(self, threads, name):
+            did.append((threads, name))
+
+        def submit(self, *words):
+            raise KeyboardInterrupt
+
+        def shutdown(self, wait):
+            did.append(wait)
+
+    monkeypatch.setattr(triton_cache, "ThreadPoolExecutor", Pool)
+    one = Store()
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            one.put(None, None)
+    assert did == [(triton_cache.THREADS, "kerntune-store"), False] * 2
+    assert one._open == []

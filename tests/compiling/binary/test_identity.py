@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kerntune.compiling.binary import identity as identity_module
 from kerntune.compiling.binary.elf import text_sections
-from kerntune.compiling.binary.identity import bare_text, identity_of, strip_debug, text_identity
+from kerntune.compiling.binary.identity import bare_text, identity_of, strip_debug, strip_locations, text_identity
 from kerntune.errors import StoreError, UsageError
 
 TARGETS = ["cuda:80", "cuda:90", "cuda:100", "hip:gfx942"]
@@ -222,3 +222,20 @@ def test_machine_code_of_nonsense_is_an_error() -> None:
 def test_values_and_functions_go_by_their_order(text: str, renamed: str) -> None:
     """A name that is defined again is another value."""
     assert identity_module._renamed(text, re.compile(r"func @(\w+)")) == renamed
+
+
+@pytest.mark.parametrize(
+    ("line", "stripped"),
+    [
+        ('%0 = tt.load %1 : f32 loc("a)b":1:2)', "%0 = tt.load %1 : f32"),
+        ('%0 = tt.load %1 : f32 loc("a(b":1:2) end', "%0 = tt.load %1 : f32 end"),
+        ('x loc(callsite("f\\")"(#loc1) at "g"(#loc2))) y', "x y"),
+        ("x loc(fused[#loc1, loc(unknown)]) loc(#loc2) y", "x y"),
+        ("func(%arg0: i32 loc(#loc1), %arg1: i32 loc(#loc2)) {", "func(%arg0: i32, %arg1: i32) {"),
+        ("x block(1) y", "x block(1) y"),
+        ("x loc(never ends", "x"),
+    ],
+)
+def test_a_location_ends_at_its_own_bracket(line: str, stripped: str) -> None:
+    """Brackets within its texts aren't its own."""
+    assert strip_locations(f"#loc1 = loc(unknown)\n{line}") == f"{stripped}\n"
