@@ -151,7 +151,7 @@ def conclude(
     _settle(item, record, accepts)
 
 
-def conclude_teardown(item: pytest.Item, record: Record, *, accepts: bool = False) -> None:
+def conclude_teardown(item: pytest.Item, record: Record, *, accepts: bool) -> None:
     """The same for calls that fixtures made after the body, if that has ended well."""
     if record.finished and not record.failed and len(record.results) > record.concluded:
         _settle(item, record, accepts)

@@ -407,3 +407,7 @@ def test_a_device_without_room_says_so_in_its_own_words(backend: FakeBackend, fo
     (binary,) = found.recording.binaries
     with pytest.raises(MeasurementError, match=rf"^no room on {gpu.spec.name} for a workspace$"):
         gpu.prepare(gpu.load(binary, b""), (1, 1, 1), [], [])()
+
+
+def test_memory_that_nobody_wrote_is_zero() -> None:
+    assert FakeBuffer(1 << 20, 8).content.read(3, 5) == bytes(5)

@@ -9,8 +9,9 @@ import pytest
 
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import GridError
-from kerntune.grids import FixedGrid, Grid1D, Grid2D, Grid2DWithYZOverflow, SplitScanGrid
+from kerntune.grids import FixedGrid, Grid1D, Grid2D, Grid2DWithYZOverflow, Grid3D, SplitScanGrid
 from kerntune.grids.expr import Const, Name
+from kerntune.grids.grid import GridChoice
 
 from . import differential
 
@@ -117,3 +118,15 @@ def test_grids_are_frozen() -> None:
         FixedGrid(1).x = 2  # type: ignore[misc]
     assert FixedGrid(1, "n") == FixedGrid(1, "n")
     assert len({Grid1D(), Grid1D(), Grid2D()}) == 2
+
+
+def test_a_block_of_inductors_that_a_config_lacks_is_one_element() -> None:
+    """Of each axis."""
+    sizes = {"xnumel": 7, "ynumel": 9, "znumel": 5, "r0_numel": 11}
+    assert Grid3D()(sizes) == (7, 9, 5)
+    assert SplitScanGrid()(sizes) == (11, 7, 1)
+
+
+def test_axes_that_are_not_given_have_one_block() -> None:
+    assert FixedGrid(3)({}) == GridChoice.of({}, 3).grid({}) == (3, 1, 1)
+    assert GridChoice.of({"B": 2, "A": 1}, "n", 4).config == (("A", 1), ("B", 2))

@@ -155,15 +155,15 @@ def test_a_test_without_failures_passes() -> None:
 def test_what_fixtures_call_after_the_body_counts_by_itself(more: dict[str, Any]) -> None:
     record = Record(results=[PASS])
     conclude(Item(), NODE, record, STRICT, marked=True)  # type: ignore[arg-type]
-    conclude_teardown(Item(), record)  # type: ignore[arg-type]
+    conclude_teardown(Item(), record, accepts=False)  # type: ignore[arg-type]
     record.results.append(FAIL)
     if "static_only" in more:
         record.finished = False
     record.failed = "failed" in more
     if more:
-        return conclude_teardown(Item(), record)  # type: ignore[arg-type]
+        return conclude_teardown(Item(), record, accepts=False)  # type: ignore[arg-type]
     item = Item()
-    assert failed(conclude_teardown, item, record) == f"fail\n{ACCEPT}"
+    assert failed(conclude_teardown, item, record, accepts=False) == f"fail\n{ACCEPT}"
     assert (item.user_properties, record.concluded) == (["fail"], 2)
 
 

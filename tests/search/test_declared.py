@@ -12,7 +12,7 @@ from kerntune.base.config import Config
 from kerntune.base.device import Target, typical_device
 from kerntune.errors import ConfigError
 from kerntune.search import Choice, Measured, Range, Search, Space
-from kerntune.search.descent import Descent
+from kerntune.search.descent import Descent, descent_limits, with_neighbour
 from search.tables import MATMUL, Counted, matmul_ns
 
 AT_ONCE = 8
@@ -107,3 +107,14 @@ def test_a_descents_text_tells_how_far_it_looks_beyond_one_step() -> None:
     made = Descent((START,), typical_device(Target.parse("cuda:90")), all_directions=True)
     assert str(made) == "descent in all directions"
     assert str(dataclasses.replace(made, radius=2)) == "descent in all directions, 2 steps"
+
+
+@pytest.mark.parametrize(("warps", "other"), [(1, 2), (4, 8), (7, 14), (8, 4), (16, 8), (32, 16)])
+def test_a_list_of_one_begins_with_other_warps_too(warps: int, other: int) -> None:
+    found = with_neighbour(Config({"A": 2}, num_warps=warps, num_stages=5))
+    assert found == Config({"A": 2}, num_warps=other, num_stages=5)
+
+
+def test_limits_are_told_in_the_order_of_their_names() -> None:
+    assert descent_limits({"b": 2, "a": 9}) == (("a", 9), ("b", 2))
+    assert descent_limits(None) == descent_limits({}) == ()

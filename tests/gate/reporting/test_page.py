@@ -367,3 +367,21 @@ def test_a_bar_goes_to_the_right_where_a_case_got_slower() -> None:
     assert module.change_bar(slower, 0.05, 0.2) == {"low": 62.0, "point": 74.0, "high": 98.0, "limit": 62.0}
     faster = Estimate(-0.1, -0.3, -0.05, 0.99)
     assert module.change_bar(faster, None, 0.2) == {"low": 2.0, "point": 26.0, "high": 38.0, "limit": 50.0}
+
+
+@pytest.mark.parametrize(
+    ("place", "of", "change", "ends"),
+    [
+        (0, 1, (-0.1, 0.0, 0.1), (300.0, 112.0, 60.0, 8.0)), (0, 4, (-0.5, 0.05, 0.5), (75.0, 112.0, 34.0, 8.0)),
+        (3, 4, (0.0123, 0.0234, 0.0345), (525.0, 53.6, 47.8, 42.1)),
+        (1, 3, (-0.0345, -0.0234, -0.0123), (300.0, 77.9, 72.2, 66.4)),
+    ],
+)  # fmt: skip
+def test_a_dot_lies_higher_the_slower_a_case_got(
+    place: int, of: int, change: tuple[float, float, float], ends: tuple[float, ...]
+) -> None:
+    """In a picture of 600 by 120, to a tenth; what is beyond the scale lies at its end."""
+    low, point, high = change
+    result = CaseResult(CaseId("t.py::a", "0"), "f", Verdict.PASS, Outcome.PASS, "", "cuda:90")
+    dot = module._dot(place, of, Estimate(point, low, high, 0.99), result, 0.1)
+    assert (dot["x"], dot["low"], dot["point"], dot["high"], dot["verdict"]) == (*ends, "PASS")

@@ -655,6 +655,8 @@ module {
 }
 """
     assert refused(branching) == "it branches between blocks (cf.cond_br: a return inside of an if or a loop)"
+    unreached = branching.replace("cf.cond_br %c, ^bb1, ^bb2", "tt.return")
+    assert refused(unreached) == "it has several blocks in one region"
     assert refused("module {}") == "its TTIR has no kernel"
     assert refused("no module").startswith("its TTIR can't be read: ")
     monkeypatch.setattr(ttir_program, "MOST_OPERATIONS", 8)
