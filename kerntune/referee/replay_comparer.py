@@ -6,10 +6,11 @@ content, which gets that content alone. Where results are few, many contents are
 
 from __future__ import annotations
 
+import contextlib
 import math
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -20,9 +21,11 @@ from kerntune.base.formatting import visible
 from kerntune.referee.candidate_speed import AUTHOR_SECONDS, SEEDS
 from kerntune.referee.declared_inputs import contents_of, poison_patterns
 from kerntune.referee.errors_together import (
+    ErrorsTogether,
     check_reference,
     errors_of,
     hardly_changed,
+    hardly_varies,
     left_of,
     together_of,
     unvaried,
@@ -32,7 +35,7 @@ from kerntune.referee.errors_together import (
 from kerntune.referee.hostile_recording import CheckedCall, check_outlines, check_results, side_of
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import Reason, Refusal
-from kerntune.referee.result_errors import FEW, ResultError, hardly_varies
+from kerntune.referee.result_errors import FEW, ResultError
 from kerntune.referee.sealed_process import folder_of
 from kerntune.referee.tasks import (
     CaseInputs,
@@ -75,6 +78,14 @@ class ComparedReplays:
     wrong: tuple[ResultError, ...]
 
 
+FURTHER = 48
+"""And so many where a mean error may be a bias or chance: what the numbers of one content have in common, as a rounded
+norm is, varies from content to content alone."""
+
+INDICES = ("int64", "int32")
+"""What results may be indices."""
+
+
 class ReplayComparer:
     """Compares, for one reference."""
 
@@ -99,9 +110,12 @@ class ReplayComparer:
             found = list(threads.map(lambda *given: list(one(*given)), expected, patterns, left, forms))
         errors = tuple(e for each in found[:usual] for e in each)
         wrong = tuple(e for each in found for e in each if e.wrong)
-        for want, poison, after in () if wrong else self._of_many(case, call, expected[0]):
-            wrong += tuple(e for e in errors_of(case, call, together, want, poison, after, ()) if e.wrong)
+        many = partial(self._of_many, case, call, expected[0], together)
+        wrong = wrong or many(many_contents(case, expected[0]))
+        wrong = wrong or self._of_ties(case, call, expected[0], together, end)
         wrong = wrong or tuple(wrong_together(case, together))
+        if not wrong and any(one.undecided for one in together.values()):
+            wrong = many(affordable(case, FURTHER)) or tuple(wrong_together(case, together))
         if not wrong and (why := hardly_changed(case, together)):
             raise Refusal(Reason.DEGENERATE, why)
         return ComparedReplays(expected, patterns, left, all(x.repeatable for x in answers[:usual]), errors, wrong)
@@ -137,7 +151,9 @@ class ReplayComparer:
                 contents = tuple(threads.map(partial(contents_of, case.tensors), seeds, forms))
             at_once = bool(contents) and self._workers > 1
             given = contents if at_once else ()
-            task = ExpectTask(self._reference, case, tuple(seeds), contents, self._on_gpu)
+            task = ExpectTask(
+                self._reference, case, tuple(seeds), contents, self._on_gpu, closely=usual if contents else 0
+            )
             asked = [threads.submit(self._authors, one) for one in (task.by_seed() if at_once else (task,))]
             early = [threads.submit(self._replayed, call, *one) for one in zip(given, patterns, ends, strict=False)]
             expected = self._expected(asked, task, usual)
@@ -171,14 +187,14 @@ class ReplayComparer:
         return tuple(replace(x, contents=c) for x, c in zip(found, task.contents, strict=False)) or found
 
     def _of_many(
-        self, case: CaseInputs, call: CheckedCall, first: ExpectedSeed
-    ) -> Iterator[tuple[ExpectedSeed, bytes, tuple[bytes, ...]]]:
-        """Many contents where results are few: what the reference computes, what fills unwritten memory, and what the
-        candidate leaves, in one process for all, as far as the time of another budget reaches."""
+        self, case: CaseInputs, call: CheckedCall, first: ExpectedSeed, together: Mapping[int, ErrorsTogether],
+        count: int,
+    ) -> tuple[ResultError, ...]:  # fmt: skip
+        """What is wrong on so many further contents, in one process for all, as far as the time of another budget
+        reaches."""
         variation = msgspec.structs.replace(variation_of(case, call, least=1), whole=True)
-        count = many_contents(case, first)
         if not count or not variation.storages or not call.wanted:
-            return
+            return ()
         seeds = tuple(secrets.randbits(63) for _ in range(count))
         contents = tuple(contents_of(case.tensors, seed, ()) for seed in seeds)
         expected = self._authors(ExpectTask(self._reference, case, seeds, contents, self._on_gpu)).seeds
@@ -187,11 +203,32 @@ class ReplayComparer:
         side = in_a_row(side_of(call, contents[0], poison, self._on_gpu), call, contents, variation)
         end, each = time.monotonic() + self._budget, len(call.wanted)
         answer = self._answer(side, call, end, variation, places(call, variation, count))
-        done = len(answer.contents) // each
+        done, wrong = len(answer.contents) // each, list[ResultError]()
         for k, (want, given) in enumerate(zip(expected[:done], contents, strict=False)):
             own = msgspec.structs.replace(answer, contents=answer.contents[k * each : (k + 1) * each])
             want = msgspec.structs.replace(want, contents=given)
-            yield want, poison, left_of(call, want, own)
+            wrong += errors_of(case, call, together, want, poison, left_of(call, want, own), ())
+        return tuple(e for e in wrong if e.wrong)
+
+    def _of_ties(
+        self, case: CaseInputs, call: CheckedCall, first: ExpectedSeed, together: Mapping[int, ErrorsTogether],
+        end: float,
+    ) -> tuple[ResultError, ...]:  # fmt: skip
+        """What is wrong with indices of equal numbers, where the reference's are promised by torch's documentation."""
+        forms = tuple("ties" if t.content in ("normal", "uniform") else "" for t in case.tensors)
+        if not any(forms) or not any(r.dtype in INDICES for r in first.results):
+            return ()
+        seed, (poison,) = secrets.randbits(63), poison_patterns(1)
+        given = contents_of(case.tensors, seed, forms)
+        task = ExpectTask(self._reference, case, (seed,), (given,), self._on_gpu, ties=True)
+        found, seeds = list[ResultError](), tuple[ExpectedSeed, ...]()
+        with contextlib.suppress(Refusal):  # torch's operators can't be watched there
+            seeds = self._authors(task).seeds
+        for want in seeds:
+            want = msgspec.structs.replace(want, contents=given)
+            after = left_of(call, want, self._replayed(call, given, poison, end))
+            found += errors_of(case, call, together, want, poison, after, forms)
+        return tuple(e for e in found if e.wrong)
 
     def _replayed(self, call: CheckedCall, given: Sequence[bytes], poison: bytes, end: float) -> ReplayAnswer:
         """What one replay leaves, in a process of its own that knows no other content."""
@@ -228,5 +265,10 @@ def made_by_author(case: CaseInputs) -> bool:
 def many_contents(case: CaseInputs, first: ExpectedSeed) -> int:
     """How many further contents are worth it: none where each result has enough elements."""
     few = [r for r in (*first.results, *filter(None, first.changed)) if 0 < math.prod(r.shape) < FEW]
+    return affordable(case, MANY) if few else 0
+
+
+def affordable(case: CaseInputs, count: int) -> int:
+    """So many contents, or as many as their inputs' size allows; none of the author's own."""
     elements = sum(math.prod(t.shape) for t in case.tensors)
-    return min(MANY, MANY_ELEMENTS // max(elements, 1)) if few and not made_by_author(case) else 0
+    return 0 if made_by_author(case) else min(count, MANY_ELEMENTS // max(elements, 1))

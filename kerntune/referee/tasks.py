@@ -150,20 +150,25 @@ class DescribeTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Compute the reference's results. ``contents`` has the bytes of each input tensor, a list a seed; where it is
-    empty the task's own code makes them. On the GPU, or on the CPU."""
+    empty the task's own code makes them. On the GPU, or on the CPU. ``ties``: only if torch documents which of equal
+    numbers' indices the reference returns; else there are no results. ``closely``: of so many first seeds results are
+    looked at once more (:attr:`ExpectedResult.moved`)."""
 
     source: UserCallable
     case: CaseInputs
     seeds: tuple[int, ...]
     contents: tuple[tuple[bytes, ...], ...] = ()
     gpu: bool = False
+    ties: bool = False
+    closely: int = 0
 
     def by_seed(self) -> list[ExpectTask]:
         """One for each seed where contents are large: to hand them over takes longer than another process's start."""
         if not self.contents or sum(map(len, self.contents[0])) < MUCH:
             return [self]
         each = zip(self.seeds, self.contents, strict=True)
-        return [msgspec.structs.replace(self, seeds=(seed,), contents=(contents,)) for seed, contents in each]
+        found = [msgspec.structs.replace(self, seeds=(seed,), contents=(contents,)) for seed, contents in each]
+        return [msgspec.structs.replace(one, closely=int(self.closely > 0 and i == 0)) for i, one in enumerate(found)]
 
 
 class ExpectedResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -176,6 +181,10 @@ class ExpectedResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     wide: bytes | None = None
     input: int | None = None
     """The input tensor whose memory it is, where it is one's."""
+
+    moved: bytes | None = None
+    """Of a float32 result whose elements follow from a few numbers each: the same in float64, of inputs that are one
+    rounding of float32 off. None of others."""
 
 
 class ExpectedSeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
