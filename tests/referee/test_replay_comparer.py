@@ -265,3 +265,39 @@ def test_further_contents_tell_a_bias_from_chance(units: float, counts: list[int
 
 def test_contents_are_as_many_as_their_size_allows() -> None:
     assert [affordable(parse_line(f"x: f16[{n}]"), 48) for n in (1, 1 << 15, 1 << 20, 1 << 21)] == [48, 32, 1, 0]
+
+
+class FlagComparer(ReplayComparer):
+    """Of a reference whose one flag is true for the first five contents, and a candidate that launches reach or not."""
+
+    def __init__(self, flags: list[bool], found: bool) -> None:
+        super().__init__(Says(ReplayAnswer()), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+        self.flags, self.found = flags, found
+
+    def seeds(self, flags: list[bool]) -> tuple[ExpectedSeed, ...]:
+        return tuple(ExpectedSeed((bytes(4),), (ExpectedResult("bool", (1,), (1,), bytes([f])),)) for f in flags)
+
+    def _authors(self, task: Any) -> ExpectAnswer:
+        return ExpectAnswer(seeds=self.seeds(self.flags[-len(task.seeds) :]))
+
+    def _replayed(self, call: Any, given: Any, poison: bytes, end: float) -> ReplayAnswer:
+        return ReplayAnswer((bytes([self.found]),))
+
+
+@pytest.mark.parametrize(("later", "wrong"), [([True, False] * 127 + [True], 127), ([True] * 255, None)])
+def test_a_flag_may_be_the_same_for_a_few_contents(later: list[bool], wrong: int | None) -> None:
+    """A guess that no input reaches is held against all of them; a flag that never varies is no evidence."""
+    case, view = parse_line("x: f32[1]"), View(0, "bool", (1,), (1,))
+    call: Any = SimpleNamespace(
+        wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,), fills=(),
+        recording=SimpleNamespace(storages=(), binaries=()), artifacts={},
+    )  # fmt: skip
+    comparer = FlagComparer(later, found=True)
+    (first,) = comparer.seeds([True])
+    together = together_of(case, [first])
+    if wrong is None:
+        with pytest.raises(Refusal, match="result 0 is the same for all inputs") as raised:
+            comparer._of_many(case, call, first, together, 255)
+        assert raised.value.reason is Reason.DEGENERATE
+    else:
+        assert len(comparer._of_many(case, call, first, together, 255)) == wrong
