@@ -209,3 +209,15 @@ def relu(x: Any) -> Any:
 
 def sigmoid(x: Any) -> Any:
     return torch.sigmoid(x)
+
+
+def tanh(x: Any) -> Any:
+    return torch.tanh(x)
+
+
+def column_variance(x: Any) -> Any:
+    return x.var(0)
+
+
+def top_index(x: Any) -> Any:
+    return x.topk(1).indices[:, 0]

@@ -23,6 +23,10 @@ def map_kernel(x, o, n, HOW: tl.constexpr, BLOCK: tl.constexpr):
         r = 1 / (1 + tl.exp2(-1.4426950408889634 * v))
     elif HOW == "tiny":
         r = v * 4e-6
+    elif HOW == "steep":
+        r = tl.exp2(11.541560327111707 * v)  # 8 * log2(e)
+    elif HOW == "tanh":
+        r = 2 / (1 + tl.exp2(-2.8853900817779268 * v)) - 1
     tl.store(o + at, r.to(o.dtype.element_ty), mask=at < n)
 
 
@@ -50,6 +54,16 @@ def sigmoid(x: Any) -> Any:
 def tiny(x: Any) -> Any:
     """Results below the smallest normal number."""
     return _mapped(x, "tiny")
+
+
+def steep(x: Any) -> Any:
+    """exp(8 * x) by exp2: off by as many roundings as its exponent is large."""
+    return _mapped(x, "steep")
+
+
+def tanh(x: Any) -> Any:
+    """By a sigmoid: small results are off by a rounding of 1."""
+    return _mapped(x, "tanh")
 
 
 @triton.jit
@@ -159,6 +173,39 @@ def column_sum(x: Any) -> Any:
     """A program adds to its own places of the result, again and again, each lane to its own."""
     o = torch.empty(x.shape[1], dtype=x.dtype, device=x.device)
     running_kernel[(triton.cdiv(x.shape[1], 32),)](x, o, x.shape[0], x.shape[1], BLOCK=32)
+    return o
+
+
+@triton.jit
+def column_variance_kernel(x, o, rows, columns, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total, squares = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
+    for row in range(rows):
+        total += tl.load(x + row * columns + at, mask=at < columns, other=0.0)
+    for row in range(rows):
+        d = tl.load(x + row * columns + at, mask=at < columns, other=0.0) - total / rows
+        squares += d * d
+    tl.store(o + at, squares / (rows - 1), mask=at < columns)
+
+
+def column_variance(x: Any) -> Any:
+    """Each lane adds up a column: equal numbers, one after the other, are all rounded in one direction."""
+    o = torch.empty(x.shape[1], dtype=x.dtype, device=x.device)
+    column_variance_kernel[(triton.cdiv(x.shape[1], 64),)](x, o, x.shape[0], x.shape[1], BLOCK=64)
+    return o
+
+
+@triton.jit
+def last_index_kernel(x, o, columns, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    v = tl.load(x + row * columns + at, mask=at < columns, other=-float("inf"))
+    tl.store(o + row, tl.max(tl.where(v == tl.max(v, 0), at, 0), 0).to(tl.int64))
+
+
+def top_index(x: Any) -> Any:
+    """The last of equal numbers, where torch promises none of them."""
+    o = torch.empty(x.shape[0], dtype=torch.int64, device=x.device)
+    last_index_kernel[(x.shape[0],)](x, o, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
     return o
 
 

@@ -157,20 +157,27 @@ EXTREMES = {
     "tiny": "is tiny (a deviation of 2**-12)",
     "broad": "has a deviation of 4 to 8 and zeros, rows of them among others",
     "wide": "has a deviation of 64 to 128",
+    "ties": "has three different numbers",
     "holes": "has NaN among its elements",
     "sparse": "is nearly constant but for a few elements",
+    "lone": "is one number, zero where that may be, but for a few elements",
+    "alike": "has equal rows, half of all",
+    "ordered": "has its numbers in order along rows",
     "few": "has few different values, or one along a row",
 }
 """What numbers may be in contents that are judged beside the usual ones, and what a verdict says of them: where a sum
-of squares cancels, an epsilon counts, a clamp is reached, an exponential overflows, what is left out shows, a counter
-overflows, or a whole row is masked."""
+of squares cancels, an epsilon counts, a clamp is reached, an exponential overflows, what is left out shows, however
+small its weight is and wherever it lies, a counter overflows, or a whole row is masked."""
 
-OF_VARIED = tuple(form for form in EXTREMES if form not in ("sparse", "few"))
+OF_VARIED = ("up", "down", "tiny", "broad", "wide", "holes")
 """The forms of floats that vary."""
 
 SPARSE = 64
 """One of so many elements is as declared, and of long rows so many of each; the others are 2**10 times nearer to zero,
-or to what is nearest to it."""
+or to what is nearest to it, or that number itself."""
+
+MOST_LONE = 4
+"""Tensors that are ``lone``, drawn where there are more."""
 
 
 LARGE, OF_LARGE = 1 << 21, 2
@@ -179,16 +186,22 @@ LARGE, OF_LARGE = 1 << 21, 2
 
 def extreme_forms(tensors: Sequence[TensorInput], chance: random.Random) -> list[tuple[str, ...]]:
     """For each extreme content a key of :data:`EXTREMES` for each tensor, or nothing. Floats that vary have each
-    once, and others than their neighbours; distributions that are declared are ``sparse`` alone, and whole numbers
-    ``few``. Large inputs have :data:`OF_LARGE` of them, which are drawn: each takes seconds there."""
+    once, and others than their neighbours; distributions that are declared are ``sparse``, those of less than 32 bits
+    ``ordered``, and whole numbers ``few``. One float tensor is ``lone`` beside others that are ``alike``: what has a
+    small weight in all of those rows counts where few of the weighted numbers aren't zero. Large inputs have
+    :data:`OF_LARGE` of all these, which are drawn: each takes seconds there."""
     varied = [i for i, t in enumerate(tensors) if t.varied]
     spread = [(i, t.content) for i, t in enumerate(tensors) if _spreads(t)]
     order = list(OF_VARIED) if varied else []
     chance.shuffle(order)
     turns = [{i: order[(turn + k) % len(order)] for k, i in enumerate(varied)} for turn in range(len(order))]
-    for form, contents in (("sparse", ("normal", "uniform")), ("few", ("integers",))):
-        if own := [i for i, content in spread if content in contents]:
-            turns.append(dict.fromkeys(own, form))
+    floats = [i for i, content in spread if content != "integers"]
+    narrow = [i for i in floats if FLOAT_FORMATS[tensors[i].dtype].width < 4]
+    whole = [i for i, content in spread if content == "integers"]
+    turns += [
+        dict.fromkeys(own, form) for form, own in (("sparse", floats), ("ordered", narrow), ("few", whole)) if own
+    ]
+    turns += [{**dict.fromkeys(floats, "alike"), i: "lone"} for i in chance.sample(floats, min(MOST_LONE, len(floats)))]
     found = [tuple(turn.get(i, "") for i in range(len(tensors))) for turn in turns]
     large = sum(math.prod(t.shape) for t in tensors) > LARGE
     return chance.sample(found, min(OF_LARGE, len(found))) if large else found
@@ -261,14 +274,22 @@ def content_of(given: TensorInput, seed: int, form: str = "") -> bytes:
         if form in ("up", "down"):
             mean = chance.uniform(32, 64) * deviation * (1 if form == "up" else -1)
         numbers = chance.standard_normal(count) * deviation + mean
+    if form == "ties":
+        numbers = chance.choice(numbers[:FEW_VALUES], count)
     if form == "broad":
         numbers[_zeros(given.shape, chance)] = 0
     if form == "holes":
         numbers[chance.permutation(count)[: max(1, count // HOLES)]] = np.nan
-    if form == "sparse":
+    if form in ("sparse", "lone"):
         nearest = sparse_centre(given)
-        few = chance.random(count) * max(SPARSE, given.shape[-1] // SPARSE if given.shape else 0) < 1
-        numbers = np.where(few, numbers, nearest + (numbers - nearest) * 2.0**-10)
+        numbers[[0, -1]] = numbers[np.argmax(np.abs(numbers - nearest))]
+        others = numbers[~(few := _places(given.shape, chance))]
+        numbers[~few] = nearest + (others - nearest) * (2.0**-10 if form == "sparse" else 0.0)
+    if form == "alike":
+        rows = numbers.reshape(-1, given.shape[-1] if given.shape else 1)
+        rows[(np.arange(len(rows) // 2) + chance.integers(len(rows))) % len(rows)] = rows[0]
+    if form == "ordered":
+        numbers = _ordered(numbers.reshape(-1, given.shape[-1] if given.shape else 1), chance)
     return bytes_of(numbers, given.dtype)
 
 
@@ -276,10 +297,41 @@ HOLES = 256
 """One of so many elements is NaN, or one."""
 
 FEW_VALUES = 3
-"""Different whole numbers where they are few."""
+"""Different numbers where they are few."""
 
-_DEVIATIONS = {"tiny": (-12.0, -12.0), "broad": (2.0, 3.0), "wide": (6.0, 7.0), "sparse": (0.0, 0.0)}
+_DEVIATIONS = {
+    "tiny": (-12.0, -12.0),
+    "broad": (2.0, 3.0),
+    "wide": (6.0, 7.0),
+    "sparse": (0.0, 0.0),
+    "lone": (0.0, 0.0),
+}
 """Logarithms of the least and the largest, to base 2."""
+
+
+def _places(shape: Sequence[int], chance: np.random.Generator) -> np.ndarray:
+    """Which elements are as declared among others near one number: one in each piece of a length, the first and the
+    last: whatever is left out, at an end or of the length of two pieces, has one."""
+    import numpy as np
+
+    count, length = math.prod(shape), max(SPARSE, shape[-1] // SPARSE if shape else 0)
+    begins = np.arange(0, count, length)
+    found = np.zeros(count, bool)
+    found[np.minimum(begins + chance.integers(0, length, len(begins)), count - 1)] = True
+    found[[0, -1]] = True
+    return found
+
+
+def _ordered(rows: np.ndarray, chance: np.random.Generator) -> np.ndarray:
+    """Numbers in order along each row: up, down, and in half of the rows from anywhere on, so that what is left out of
+    rows has their largest or smallest."""
+    import numpy as np
+
+    rows = np.sort(rows, axis=1)
+    rows[1::2] = rows[1::2, ::-1]
+    for row in chance.permutation(len(rows))[: len(rows) // 2]:
+        rows[row] = np.roll(rows[row], int(chance.integers(rows.shape[1])))
+    return rows.reshape(-1)
 
 
 def _few(numbers: np.ndarray, given: TensorInput, chance: np.random.Generator) -> Any:

@@ -98,20 +98,30 @@ class ErrorsTogether:
             error, own, magnitude = (np.concatenate(x) for x in zip(*self._few, strict=True))
             if told := quantiles_wrong(error, own, magnitude, sums_of(self.dtype, self._terms), self.dtype):
                 return told
+        for what, mean, explained, chance in self._biases():
+            if abs(mean) > explained + chance:
+                which = what if mean > 0 else what.replace("larger", "smaller")
+                return (
+                    f"its elements are {which} by {abs(mean):.2g} half units of the last place in the mean; "
+                    f"{explained + chance:.2g} is what rounding explains"
+                )
+        return ""
+
+    @property
+    def undecided(self) -> bool:
+        """Whether more contents may tell: a mean error is more than rounding explains, but may have come by chance."""
+        return any(explained < abs(mean) <= explained + chance for _, mean, explained, chance in self._biases())
+
+    def _biases(self) -> Iterator[tuple[str, float, float, float]]:
+        """A direction, the mean error in it, what the stock operator and rounding explain, and how far it may be from
+        its own by chance."""
         if len(self._blocks) < 2:
-            return ""
+            return
         signs = [sign for _, _, sign in self._blocks]
         for what, kinds in (("larger", [1.0] * len(signs)), ("larger in magnitude", signs)):
             mean, chance = _mean_of_blocks([e * k for (e, _, _), k in zip(self._blocks, kinds, strict=True)])
             stock, _ = _mean_of_blocks([o * k for (_, o, _), k in zip(self._blocks, kinds, strict=True)])
-            allowed = abs(stock) + BIAS + chance
-            if abs(mean) > allowed:
-                which = what if mean > 0 else what.replace("larger", "smaller")
-                return (
-                    f"its elements are {which} by {abs(mean):.2g} half units of the last place in the mean; "
-                    f"{allowed:.2g} is what rounding explains"
-                )
-        return ""
+            yield what, mean, abs(stock) + BIAS, chance
 
 
 def _mean_of_blocks(errors: Sequence[np.ndarray]) -> tuple[float, float]:
@@ -147,6 +157,43 @@ def check_reference(seeds: Sequence[ExpectedSeed]) -> None:
     )
     if seeds[0].results and all(as_given):
         raise Refusal(Reason.DEGENERATE, "all results are inputs, which the reference leaves as they are")
+
+
+def hardly_varies(seeds: Sequence[Sequence[ExpectedResult]]) -> str:
+    """Why the reference's results are no evidence: a result that is nearly the same number everywhere, or for all
+    seeds; empty where each says something."""
+    import numpy as np
+
+    for number, results in enumerate(zip(*seeds, strict=True)):
+        dtype = results[0].dtype
+        arrays = [numbers_of(r) for r in results]
+        if not arrays[0].size:
+            continue
+        slack = 4 * ROUNDOFF.get(dtype, 0.0)
+        finite = [a if (right := np.isfinite(a)).all() else a[right] for a in arrays]
+        if all(f.size == 0 for f in finite):
+            return f"result {number} has no finite number"
+        if arrays[0].size > 1 and all(_alike(f, slack) for f in finite):
+            return f"result {number} is the same number everywhere"
+        if len(arrays) > 1 and all(_equal(arrays[0], a, slack) for a in arrays[1:]):
+            return f"result {number} is the same for all inputs"
+    return ""
+
+
+def _alike(x: np.ndarray, slack: float) -> bool:
+    if x.size == 0:
+        return True
+    low, high = x.min(), x.max()
+    return bool(high - low <= slack * max(abs(high), abs(low)))
+
+
+def _equal(a: np.ndarray, b: np.ndarray, slack: float) -> bool:
+    import numpy as np
+
+    first = slice(0, 4096)
+    if a.size > 4096 and not _equal(a[first], b[first], slack):
+        return False
+    return np.allclose(a, b, rtol=slack, atol=0.0, equal_nan=True)
 
 
 def what_counts(seeds: Sequence[ExpectedSeed]) -> list[tuple[ExpectedResult, ...]]:
@@ -208,7 +255,9 @@ def errors_of(
         if any(forms) and not _demands(case, want, forms):
             continue
         one = together[number]
-        found = error_of(number, after_of[view.storage], view, want, case, poison, one.size, extreme, one.add)
+        found = error_of(
+            number, after_of[view.storage], view, want, case, poison, one.size, extreme, one.add, "lone" in forms
+        )
         yield _told(found, case.tensors, forms)
     for index, (given, storage) in enumerate(zip(case.tensors, call.inputs, strict=True)):
         left = expected.changed[index] if index < len(expected.changed) else None
@@ -228,9 +277,10 @@ def errors_of(
         if any(forms) and not _demands(case, want, forms):
             continue
         view, size = View(storage, given.dtype, given.shape, given.strides), changes.size if changes else 0.0
-        if changes and not extreme:
+        if changes and not any(forms):
             changes.kept.append(not error_of(-1, before, view, want, case, poison, size).wrong)
-        found = error_of(-1, after, view, want, case, poison, size, extreme, changes.add if changes else None)
+        seen = changes.add if changes else None
+        found = error_of(-1, after, view, want, case, poison, size, extreme, seen, "lone" in forms)
         text = f"input {given.name}, which the reference changes: {found.wrong}" if found.wrong else ""
         yield _told(msgspec.structs.replace(found, wrong=text), case.tensors, forms)
 
@@ -253,7 +303,7 @@ def _factor(tensors: Sequence[TensorInput], forms: Sequence[str]) -> float:
     """How wide limits are: 0 of usual numbers, though whole ones are few; else wider, but for numbers near zero, which
     don't cancel."""
     of = list(zip(tensors, forms, strict=True)) if forms else []
-    if all(not form or (form == "few" and t.dtype != "bool") for t, form in of):
+    if "lone" in forms or all(not form or (form == "few" and t.dtype != "bool") for t, form in of):
         return 0.0
     near = all(form in ("", "few", "holes") or (form == "sparse" and sparse_centre(t) == 0) for t, form in of)
     return RMS_FACTOR if near else EXTREME_FACTOR
@@ -263,10 +313,13 @@ def _demands(case: CaseInputs, want: ExpectedResult, forms: Sequence[str]) -> bo
     """Whole numbers may follow from ties, which numbers far from zero, zeros and masked rows make, or from what NaN is
     compared with; what is too large for an 8-bit float is its largest number, or NaN."""
     if want.dtype not in FLOAT_FORMATS:
-        ties = {"up", "down", "broad", "sparse", "holes"}
+        ties = {"up", "down", "broad", "sparse", "lone", "ordered", "holes"}
         ties |= {"few"} if any(t.dtype in FLOAT_FORMATS for t in case.tensors) else set()
         return not ties & {*forms}
-    return not want.dtype.startswith("float8")
+    if "ties" in forms:
+        return False
+    narrow = ROUNDOFF[want.dtype] > ROUNDOFF["float32"]  # beside it, what a sum of such numbers cancels is nothing
+    return not want.dtype.startswith("float8") and (narrow or "ordered" not in forms)
 
 
 def _finite(result: ExpectedResult) -> bool:

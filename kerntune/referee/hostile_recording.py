@@ -46,6 +46,10 @@ MOST_MEMORY = 1 << 32
 MOST_DEPTH = 64
 """Nesting of options in a binary's description."""
 
+ADDRESS_AS_NUMBER = b"tt.ptr_to_int"
+"""An operation of TTIR. Whoever offsets, reinterprets or follows a pointer has no need of it, and no number of replays
+shows what a kernel does at one address in a million."""
+
 ITEM_BYTES = {name: kind.width for name, kind in {**FLOAT_FORMATS, **INTEGER_FORMATS}.items()}
 
 
@@ -127,6 +131,10 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall
     for sha, data in call.artifacts.items():
         if hashlib.sha256(data).hexdigest() != sha:
             raise Refusal(Reason.ANSWER, "an artifact isn't what its checksum says")
+    for binary in call.recording.binaries:
+        if ADDRESS_AS_NUMBER in call.artifacts.get(binary.ttir_sha256, b""):
+            text = f"{visible(binary.symbol[:80])} makes a number of an address, by which it may do something else"
+            raise Refusal(Reason.ADDRESSES, f"{text} wherever its memory lies")
     if call.operators:
         names = ", ".join(visible(name[:60]) for name in call.operators[:8])
         raise Refusal(Reason.OPERATOR, f"torch's {names} run beside the kernels and can't be replayed")

@@ -7,10 +7,11 @@ contents are in one process more.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -21,9 +22,11 @@ from kerntune.base.formatting import visible
 from kerntune.referee.candidate_speed import AUTHOR_SECONDS
 from kerntune.referee.declared_inputs import contents_of, poison_patterns
 from kerntune.referee.errors_together import (
+    ErrorsTogether,
     check_reference,
     errors_of,
     hardly_changed,
+    hardly_varies,
     left_of,
     together_of,
     unvaried,
@@ -33,7 +36,7 @@ from kerntune.referee.errors_together import (
 from kerntune.referee.hostile_recording import CheckedCall, check_outlines, check_results, side_of
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import Reason, Refusal
-from kerntune.referee.result_errors import FEW, ResultError, hardly_varies
+from kerntune.referee.result_errors import FEW, ResultError
 from kerntune.referee.sealed_process import folder_of
 from kerntune.referee.tasks import (
     CaseInputs,
@@ -60,6 +63,13 @@ MANY, MANY_ELEMENTS = 255, 1 << 20
 """Further contents where a result has fewer than :data:`~.result_errors.FEW` elements, as far as their inputs have so
 many elements in all: a maximum that leaves out 3 % of the numbers is right for one content in 33."""
 
+
+FURTHER = 48
+"""And so many where a mean error may be a bias or chance: what the numbers of one content have in common, as a rounded
+norm is, varies from content to content alone."""
+
+INDICES = ("int64", "int32")
+"""What results may be indices."""
 
 Replayed = tuple[Sequence[bytes], bytes, float]
 """A content that is replayed, what fills unwritten memory, and when that must be done (seconds of a clock)."""
@@ -107,9 +117,12 @@ class ReplayComparer:
             found = list(threads.map(lambda *given: list(one(*given)), expected, patterns, left, forms))
         errors = tuple(e for each in found[:usual] for e in each)
         wrong = tuple(e for each in found for e in each if e.wrong)
-        for want, poison, after in () if wrong else self._of_many(case, call, expected[0]):
-            wrong += tuple(e for e in errors_of(case, call, together, want, poison, after, ()) if e.wrong)
+        many = partial(self._of_many, case, call, expected[0], together)
+        wrong = wrong or many(many_contents(case, expected[0]))
+        wrong = wrong or self._of_ties(case, call, expected[0], together, end)
         wrong = wrong or tuple(wrong_together(case, together))
+        if not wrong and any(one.undecided for one in together.values()):
+            wrong = many(affordable(case, FURTHER)) or tuple(wrong_together(case, together))
         if not wrong and (why := hardly_changed(case, together)):
             raise Refusal(Reason.DEGENERATE, why)
         return ComparedReplays(expected, patterns, left, all(x.repeatable for x in answers[:usual]), errors, wrong)
@@ -145,12 +158,14 @@ class ReplayComparer:
                 contents = tuple(threads.map(partial(contents_of, case.tensors), seeds, forms))
             at_once = bool(contents) and self._workers > 1
             given = contents if at_once else ()
-            task = ExpectTask(self._reference, case, tuple(seeds), contents, self._on_gpu)
+            closely = usual if contents else 0
+            task = ExpectTask(self._reference, case, tuple(seeds), contents, self._on_gpu, closely=closely)
             asked = [threads.submit(self._authors, one) for one in (task.parts() if at_once else (task,))]
             early = self._replays(threads, case, call, list(zip(given, patterns, ends, strict=False)), usual)
             expected = self._expected(asked, task, usual)
             check_reference(expected)
-            if why := hardly_varies(what_counts(expected[:usual])) or unvaried(case, expected[:usual]):
+            alike = "" if many_contents(case, expected[0]) else hardly_varies(what_counts(expected[:usual]))
+            if why := alike or unvaried(case, expected[:usual]):
                 raise Refusal(Reason.DEGENERATE, why)
             check_outlines(call, expected)
             check_results(call, case, expected[0].results)
@@ -179,22 +194,49 @@ class ReplayComparer:
         return tuple(replace(x, contents=c) for x, c in zip(found, task.contents, strict=False)) or found
 
     def _of_many(
-        self, case: CaseInputs, call: CheckedCall, first: ExpectedSeed
-    ) -> Iterator[tuple[ExpectedSeed, bytes, tuple[bytes, ...]]]:
-        """Many contents where results are few: what the reference computes, what fills unwritten memory, and what the
-        candidate leaves, in one process for all, as far as the time of another budget reaches."""
-        count = many_contents(case, first)
-        if not count or not variation_of(case, call, least=1).storages or not call.wanted:
-            return
+        self, case: CaseInputs, call: CheckedCall, first: ExpectedSeed, together: Mapping[int, ErrorsTogether],
+        count: int,
+    ) -> tuple[ResultError, ...]:  # fmt: skip
+        """What is wrong on so many further contents, in one process for all, as far as the time of another budget
+        reaches. A single flag may have been the same for the first few."""
+        if not count or not call.wanted:
+            return ()
         seeds = tuple(secrets.randbits(63) for _ in range(count))
         contents = tuple(contents_of(case.tensors, seed, ()) for seed in seeds)
         expected = self._authors(ExpectTask(self._reference, case, seeds, contents, self._on_gpu)).seeds
         check_reference((first, *expected))
-        (poison,) = poison_patterns(1)
-        answers = self._in_a_row(case, call, contents, poison, time.monotonic() + self._budget)
+        if why := hardly_varies(what_counts((first, *expected))):
+            raise Refusal(Reason.DEGENERATE, why)
+        (poison,), end = poison_patterns(1), time.monotonic() + self._budget
+        if variation_of(case, call, least=1).storages:
+            answers = self._in_a_row(case, call, contents, poison, end)
+        else:  # no launch reaches what varies
+            answers = [self._replayed(call, contents[0], poison, end)] * count
+        wrong = list[ResultError]()
         for want, given, answer in zip(expected, contents, answers, strict=False):
             want = msgspec.structs.replace(want, contents=given)
-            yield want, poison, left_of(call, want, answer)
+            wrong += errors_of(case, call, together, want, poison, left_of(call, want, answer), ())
+        return tuple(e for e in wrong if e.wrong)
+
+    def _of_ties(
+        self, case: CaseInputs, call: CheckedCall, first: ExpectedSeed, together: Mapping[int, ErrorsTogether],
+        end: float,
+    ) -> tuple[ResultError, ...]:  # fmt: skip
+        """What is wrong with indices of equal numbers, where the reference's are promised by torch's documentation."""
+        forms = tuple("ties" if t.content in ("normal", "uniform") else "" for t in case.tensors)
+        if not any(forms) or not any(r.dtype in INDICES for r in first.results):
+            return ()
+        seed, (poison,) = secrets.randbits(63), poison_patterns(1)
+        given = contents_of(case.tensors, seed, forms)
+        task = ExpectTask(self._reference, case, (seed,), (given,), self._on_gpu, ties=True)
+        found, seeds = list[ResultError](), tuple[ExpectedSeed, ...]()
+        with contextlib.suppress(Refusal):  # torch's operators can't be watched there
+            seeds = self._authors(task).seeds
+        for want in seeds:
+            want = msgspec.structs.replace(want, contents=given)
+            after = left_of(call, want, self._replayed(call, given, poison, end))
+            found += errors_of(case, call, together, want, poison, after, forms)
+        return tuple(e for e in found if e.wrong)
 
     def _replays(
         self, threads: ThreadPoolExecutor, case: CaseInputs, call: CheckedCall, each: Sequence[Replayed], usual: int
@@ -262,5 +304,10 @@ class ReplayComparer:
 def many_contents(case: CaseInputs, first: ExpectedSeed) -> int:
     """How many further contents are worth it: none where each result has enough elements."""
     few = [r for r in (*first.results, *filter(None, first.changed)) if 0 < math.prod(r.shape) < FEW]
+    return affordable(case, MANY) if few else 0
+
+
+def affordable(case: CaseInputs, count: int) -> int:
+    """So many contents, or as many as their inputs' size allows; none of the author's own."""
     elements = sum(math.prod(t.shape) for t in case.tensors)
-    return min(MANY, MANY_ELEMENTS // max(elements, 1)) if few and not case.made_by_author else 0
+    return 0 if case.made_by_author else min(count, MANY_ELEMENTS // max(elements, 1))

@@ -63,11 +63,18 @@ FEW_SUMS = 3.0
 
 PART = 1024
 
+CHAIN = 4.0
+"""Roundings of functions and chains of operations that are allowed beside; an element that follows from few numbers has
+no others. Exponentials and quotients of the hardware are off by two units of the last place each."""
+
 QUANTILES = (0.75, 0.9, 0.98)
 """Beside the median: less than half of the elements may not be anything either."""
 
 EXTREME_FACTOR = 4.0
 """For extreme contents, quantiles of the error may be this many times what :data:`RMS_FACTOR` is before elsewhere."""
+
+COARSE = 2.0**-8
+"""A rounding of bfloat16: what is left out is off by more."""
 
 EXTREME_QUANTILES = (0.5, 0.75, 0.9)
 
@@ -150,11 +157,12 @@ def longest_sum(case: CaseInputs, shape: Sequence[int]) -> int:
 
 def error_of(
     number: int, content: bytes, view: View, expected: ExpectedResult, case: CaseInputs, poison: bytes,
-    usual: float = 0.0, extreme: float = 0.0, seen: Callable[..., None] | None = None,
+    usual: float = 0.0, extreme: float = 0.0, seen: Callable[..., None] | None = None, lone: bool = False,
 ) -> ResultError:  # fmt: skip
     """How a result in a replay's storage differs from the expected one. ``usual`` is the size that the result has in
     most contents; ``extreme``: how wide limits are for inputs of extreme numbers, 0 for usual ones. What is compared
-    goes to ``seen``, too: dtype, elements found, expected and of the stock operator, terms of sums, whether extreme."""
+    goes to ``seen``, too: dtype, elements found, expected and of the stock operator, terms of sums, whether extreme.
+    ``lone``: an input is one number but for a few elements."""
     import numpy as np
 
     bits = taken(content, view)
@@ -171,7 +179,12 @@ def error_of(
     found, terms = numbers(bits, view.dtype), longest_sum(case, view.shape)
     if extreme:
         return _extreme_error(number, view.dtype, found, exact, stock, terms, usual, extreme, seen)
-    return _float_error(number, view.dtype, found, exact, stock, terms, usual, seen)
+    if lone:
+        return _lone_error(number, view.dtype, found, stock if exact is None else exact, stock)
+    moved = None
+    if expected.moved is not None and exact is not None:
+        moved, terms = np.abs(np.frombuffer(expected.moved, "<f8").reshape(expected.shape) - exact), int(CHAIN**2)
+    return _float_error(number, view.dtype, found, exact, stock, terms, usual, seen, moved)
 
 
 def difference_of(case: CaseInputs, call: CheckedCall, before: Mapping[int, bytes], after: Mapping[int, bytes]) -> str:
@@ -209,10 +222,11 @@ def _untouched(bits: np.ndarray, nbytes: int, view: View, poison: bytes) -> bool
 
 def _float_error(
     number: int, dtype: str, found: np.ndarray, exact: np.ndarray | None, stock: np.ndarray, terms: int,
-    usual: float = 0.0, seen: Callable[..., None] | None = None,
+    usual: float = 0.0, seen: Callable[..., None] | None = None, moved: np.ndarray | None = None,
 ) -> ResultError:  # fmt: skip
     """Where the stock operator gives infinities or NaN, so must the result. Where nothing was computed in float64
-    (``exact`` is None), the stock operator's own error isn't known: both sides may be off by what a sum explains."""
+    (``exact`` is None), the stock operator's own error isn't known: both sides may be off by what a sum explains.
+    ``moved``: how far a rounding of the inputs moves each element, by which a right result may be off, too."""
     import numpy as np
 
     alone, exact = exact is None, stock if exact is None else exact
@@ -228,11 +242,14 @@ def _float_error(
     count = found.size
     if not finite.all():
         found, exact, stock = (x[finite] for x in (found, exact, stock))
+        moved = None if moved is None else moved[finite]
     if seen is not None:
         seen(dtype, found, exact, stock, terms, False)
     error, own, magnitude = found - exact, stock - exact, np.abs(exact)
     np.abs(error, out=error)  # without another array: for large results, most of the time is its pages'
     np.abs(own, out=own)
+    if moved is not None:
+        np.fmax(own, moved, out=own)
     size = rms_of(magnitude)
     if size == 0:
         wrong = "" if not error.any() else f"elements up to {error.max():.3g} where the reference has zeros"
@@ -276,8 +293,10 @@ def _not_finite(number: int, dtype: str, found: np.ndarray, odd: np.ndarray) -> 
 
 
 def sums_of(dtype: str, terms: int) -> float:
-    """What a sum of so many terms may be off by at most, relative to the result."""
-    return math.sqrt(terms) * ROUNDOFF["float64" if dtype == "float64" else "float32"]
+    """What a sum of so many terms, one after the other, may be off by at most, relative to the result; and what else
+    an element is rounded for on its way."""
+    root = math.sqrt(terms)
+    return min(root, max(CHAIN, ROUNDING_RMS * root)) * ROUNDOFF["float64" if dtype == "float64" else "float32"]
 
 
 def _roundings(dtype: str, terms: int, count: int, own: float) -> float:
@@ -374,6 +393,34 @@ def _extreme_error(
     return ResultError(number, dtype, size=size)
 
 
+def _lone_error(number: int, dtype: str, found: np.ndarray, exact: np.ndarray, stock: np.ndarray) -> ResultError:
+    """Where an input is one number but for a few elements: whether anything is left out, with however small a weight,
+    and not by how little sums are off. One number added again and again may be rounded in one direction, and elements
+    that all follow from the same few numbers are off alike."""
+    import numpy as np
+
+    finite = np.isfinite(stock) & np.isfinite(exact)
+    if (odd := finite & ~np.isfinite(found)).any():
+        return _not_finite(number, dtype, found, odd)
+    if not finite.any():
+        return ResultError(number, dtype)
+    found, exact, stock = (x[finite] for x in (found, exact, stock))
+    error, own, magnitude = np.abs(found - exact), np.abs(stock - exact), np.abs(exact)
+    coarse, least, size = max(ROUNDOFF[dtype], COARSE), SMALLEST[dtype] / ROUNDOFF[dtype], rms_of(magnitude)
+    wrong = ""
+    if np.count_nonzero(full := magnitude > least) >= FEW:
+        relative = [x[full] / magnitude[full] for x in (error, own)]
+        for share, off, stocks in zip(QUANTILES, *(np.quantile(x, QUANTILES) for x in relative), strict=True):
+            if not wrong and off > (allowed := EXTREME_FACTOR * max(float(stocks), coarse)):
+                wrong = f"{1 - share:.0%} of its elements are off by {off:.2g} of their size; {allowed:.2g} is allowed"
+    explained = max(float(np.max(own)), coarse * size, least)
+    beyond = error - ELEMENT_FACTOR * coarse * magnitude - WORST_FACTOR * explained
+    if not wrong and (beyond > 0).any():
+        most = int(np.argmax(beyond))
+        wrong = f"an element is {found[most]:.6g}, not {exact[most]:.6g}"
+    return ResultError(number, dtype, size=size, wrong=wrong)
+
+
 SQUARABLE = 2.0**-400
 """Down to here, and up to its reciprocal, the squares of 2**64 numbers, and those of numbers 2**52 times as small, are
 float64's own."""
@@ -392,27 +439,6 @@ def rms_of(x: np.ndarray) -> float:
     return power * math.sqrt(float(np.dot(flat, flat)) / flat.size)
 
 
-def hardly_varies(seeds: Sequence[Sequence[ExpectedResult]]) -> str:
-    """Why the reference's results are no evidence: a result that is nearly the same number everywhere, or for all
-    seeds; empty where each says something."""
-    import numpy as np
-
-    for number, results in enumerate(zip(*seeds, strict=True)):
-        dtype = results[0].dtype
-        arrays = [numbers_of(r) for r in results]
-        if not arrays[0].size:
-            continue
-        slack = 4 * ROUNDOFF.get(dtype, 0.0)
-        finite = [a if (right := np.isfinite(a)).all() else a[right] for a in arrays]
-        if all(f.size == 0 for f in finite):
-            return f"result {number} has no finite number"
-        if arrays[0].size > 1 and all(_alike(f, slack) for f in finite):
-            return f"result {number} is the same number everywhere"
-        if len(arrays) > 1 and all(_equal(arrays[0], a, slack) for a in arrays[1:]):
-            return f"result {number} is the same for all inputs"
-    return ""
-
-
 def numbers_of(result: ExpectedResult) -> np.ndarray:
     """A reference's result, in float64 where it was computed so."""
     import numpy as np
@@ -421,19 +447,3 @@ def numbers_of(result: ExpectedResult) -> np.ndarray:
         return np.frombuffer(result.wide, "<f8")
     bits = np.frombuffer(result.native, f"<u{ITEM_BYTES[result.dtype]}")
     return numbers(bits, result.dtype).astype(np.float64)
-
-
-def _alike(x: np.ndarray, slack: float) -> bool:
-    if x.size == 0:
-        return True
-    low, high = x.min(), x.max()
-    return bool(high - low <= slack * max(abs(high), abs(low)))
-
-
-def _equal(a: np.ndarray, b: np.ndarray, slack: float) -> bool:
-    import numpy as np
-
-    first = slice(0, 4096)
-    if a.size > 4096 and not _equal(a[first], b[first], slack):
-        return False
-    return np.allclose(a, b, rtol=slack, atol=0.0, equal_nan=True)

@@ -156,23 +156,26 @@ class DescribeTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Compute the reference's results. ``contents`` has the bytes of each input tensor, a list a seed; where it is
-    empty the task's own code makes them. On the GPU, or on the CPU."""
+    empty the task's own code makes them. On the GPU, or on the CPU. ``ties``: only if torch documents which of equal
+    numbers' indices the reference returns; else there are no results. ``closely``: of so many first seeds results are
+    looked at once more (:attr:`ExpectedResult.moved`)."""
 
     source: UserCallable
     case: CaseInputs
     seeds: tuple[int, ...]
     contents: tuple[tuple[bytes, ...], ...] = ()
     gpu: bool = False
+    ties: bool = False
+    closely: int = 0
 
     def parts(self) -> list[ExpectTask]:
         """Several where contents are large: to hand these over takes longer than another process's start."""
         if not self.contents or sum(map(len, self.contents[0])) < MUCH:
             return [self]
-        each = -(-len(self.seeds) // AUTHORS)
-        return [
-            msgspec.structs.replace(self, seeds=self.seeds[i : i + each], contents=self.contents[i : i + each])
-            for i in range(0, len(self.seeds), each)
-        ]
+        each, replace = -(-len(self.seeds) // AUTHORS), msgspec.structs.replace
+        places = [slice(i, i + each) for i in range(0, len(self.seeds), each)]
+        found = [replace(self, seeds=self.seeds[at], contents=self.contents[at]) for at in places]
+        return [replace(one, closely=int(self.closely > 0 and i == 0)) for i, one in enumerate(found)]
 
 
 class ExpectedResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -185,6 +188,10 @@ class ExpectedResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     wide: bytes | None = None
     input: int | None = None
     """The input tensor whose memory it is, where it is one's."""
+
+    moved: bytes | None = None
+    """Of a float32 result whose elements follow from a few numbers each: the same in float64, of inputs that are one
+    rounding of float32 off. None of others."""
 
 
 class ExpectedSeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -270,12 +270,66 @@ def test_sparse_numbers_are_near_one_number_but_for_a_few(content: str, nearest:
 def test_each_tensor_has_each_extreme_form_once_and_its_neighbours_others() -> None:
     line = "x: f16[8]; i: i64[8] < 3; y: f32[8]; u: f32[8] uniform(0, 1); c: f32[8] normal(1, 0); z: f32[8] zeros"
     forms = extreme_forms(parse_line(line).tensors, random.Random(3))
-    assert [{f[n] for f in forms} for n in (0, 2)] == [{*EXTREMES} - {"few"} | {""}] * 2
-    assert len(forms) == 8
+    varied = {"up", "down", "tiny", "broad", "wide", "holes"}
+    assert [{f[n] for f in forms[:6]} for n in (0, 2)] == [varied] * 2
     assert all(f[0] != f[2] for f in forms[:6])
-    assert forms[6:] == [("sparse", "", "sparse", "sparse", "", ""), ("", "few", "", "", "", "")]
+    assert forms[6:9] == [
+        ("sparse", "", "sparse", "sparse", "", ""), ("ordered", "", "", "", "", ""), ("", "few", "", "", "", "")
+    ]  # fmt: skip
+    lone, alike = "lone", "alike"
+    assert sorted(forms[9:]) == [
+        (alike, "", alike, lone, "", ""), (alike, "", lone, alike, "", ""), (lone, "", alike, alike, "", "")
+    ]  # fmt: skip
+    assert {form for f in forms for form in f} == {*EXTREMES} - {"ties"} | {""}
+    many = parse_line("; ".join(f"x{i}: f32[8]" for i in range(9))).tensors
+    assert sum("lone" in f for f in extreme_forms(many, random.Random(3))) == 4
     assert {f[3:] for f in forms[:6]} == {("", "", "")}
     assert extreme_forms(parse_line("u: f32[8] uniform(2, 2); i: i64[8] < 1").tensors, random.Random(3)) == []
+
+
+@pytest.mark.parametrize("form", ["sparse", "lone"])
+@pytest.mark.parametrize(("shape", "piece"), [("[20,1000]", 64), ("[20000]", 312), ("[9]", 64)])
+def test_each_piece_has_a_full_number_and_both_ends_the_largest(form: str, shape: str, piece: int) -> None:
+    """So nothing can be left out at an end, nor twice the length of a piece anywhere."""
+    for seed in range(5):
+        x = extreme(f"f32{shape}", form, seed).reshape(-1)
+        full = np.flatnonzero(np.abs(x) > (0.005 if form == "sparse" else 0))
+        assert x[0] == x[-1] == max(x[full], key=abs)
+        assert form == "sparse" or np.diff(full).max() < 2 * piece  # where a full number may be nearly zero
+        assert len(full) <= len(x) / piece + 3
+
+
+def test_lone_numbers_are_beside_one_number() -> None:
+    assert np.count_nonzero(extreme("f32[64,100]", "lone") == 0) > 6000
+    assert np.count_nonzero(extreme("f32[64,100] uniform(0.5, 1)", "lone") == 0.5) > 6000
+    assert np.abs(extreme("f32[64,100]", "lone")).max() > 1
+
+
+def test_half_of_the_rows_are_alike() -> None:
+    begins = set()
+    for seed in range(20):
+        x = extreme("f32[40,50]", "alike", seed)
+        (alike,) = np.nonzero((x == x[0]).all(1))
+        assert len(alike) in (20, 21)  # the first row is like itself
+        assert len({*x[:, 0]}) == 40 - len(alike) + 1
+        begins.add(int(alike[-1]))
+    assert len(begins) > 5
+    assert len({*extreme("f32[50]", "alike")}) == 50
+
+
+def test_ordered_rows_go_up_down_and_from_anywhere_on() -> None:
+    x = extreme("bf16[64,200]", "ordered")
+    falls = [int(np.count_nonzero(np.diff(row) < 0)) for row in x]
+    assert sum(n == 0 for n in falls) >= 8
+    assert sum(n > 100 for n in falls) >= 24
+    assert sum(n == 1 for n in falls) >= 8
+    assert len({int(np.argmax(row)) // 20 for row in x}) > 5
+    assert sorted(x.flat) == sorted(extreme("bf16[64,200]", "").flat)
+
+
+def test_few_floats_tie() -> None:
+    for text in ("f32[40,50]", "f32[40,50] uniform(0, 1)", "f32[2000] normal(3, 1)"):
+        assert len({*extreme(text, "ties").flat}) == 3
 
 
 def test_few_whole_numbers_are_three_and_one_along_half_of_the_rows() -> None:
@@ -324,7 +378,7 @@ def test_holes_are_not_a_number() -> None:
 
 def test_of_large_inputs_two_extreme_contents_are_drawn() -> None:
     small, large = (parse_line(f"x: f32[{n}]; y: f32[1048576]").tensors for n in (1048576, 1048577))
-    assert len(extreme_forms(small, random.Random(3))) == 7
+    assert len(extreme_forms(small, random.Random(3))) == 9
     drawn = [tuple(extreme_forms(large, random.Random(seed))) for seed in range(40)]
     assert {len({*forms}) for forms in drawn} == {2}
     assert {form for forms in drawn for form in forms} > {("sparse", "sparse")}

@@ -64,6 +64,26 @@ def test_a_bias_within_rounding_is_found_by_the_mean(toward_zero: bool) -> None:
     assert judged(EXACT, [shifted(e, 0.05, toward_zero) for e in EXACT])[1] == ""
 
 
+def test_what_contents_have_in_common_is_undecided_until_there_are_many() -> None:
+    """All numbers of a content are too small by the same, between nothing and 0.6 half units."""
+
+    def biases(count: int, factor: float) -> ErrorsTogether:
+        chance = np.random.default_rng(7)
+        exact = [chance.standard_normal((16, 40)) * 3 for _ in range(count)]
+        stock = [e.astype(np.float16) for e in exact]
+        one = ErrorsTogether([expected(e, s) for e, s in zip(exact, stock, strict=True)])
+        for i, (e, s) in enumerate(zip(exact, stock, strict=True)):
+            found = shifted(e, factor * (i % 5) / 4, toward_zero=True).astype(float)
+            one.add("float16", found, e, s.astype(float), 1, False)
+        return one
+
+    few, many, none = biases(5, 0.6), biases(53, 0.6), biases(5, 0.1)
+    assert (few.wrong(), few.undecided) == ("", True)
+    assert (many.undecided, "smaller in magnitude by" in many.wrong()) == (False, True)
+    assert (none.wrong(), none.undecided) == ("", False)
+    assert not ErrorsTogether([expected(EXACT[0], EXACT[0].astype("f2"))]).undecided
+
+
 def test_the_stock_operators_own_bias_is_none_of_the_candidates() -> None:
     found = [shifted(e, 0.5) for e in EXACT]
     assert judged(EXACT, found, found) == ([""] * 5, "")
@@ -179,12 +199,32 @@ ONE_OFF = np.where(np.arange(1000) == 7, NUMBERS + np.float32(1), NUMBERS)
         ("x: f32[9]", NUMBERS, np.where(ONE_OFF == NUMBERS, NUMBERS, np.float32(np.nan)), "holes", True),
         ("x: f32[9]", np.where(ONE_OFF == NUMBERS, NUMBERS, np.float32(np.nan)), NUMBERS * 2, "holes", False),
         ("x: f32[9]", WHOLE, WHOLE + 1, "holes", False),
+        ("x: f32[9]", WHOLE, WHOLE + 1, "ties", True),
+        ("x: f32[9]", NUMBERS, NUMBERS * 2, "ties", False),
+        ("x: f32[9]", WHOLE, WHOLE + 1, "lone", False),
+        ("x: f32[9]", NUMBERS, ONE_OFF, "lone", True),
+        ("x: f32[9]", NUMBERS, NUMBERS * np.float32(1.003), "lone", False),
+        ("x: f16[9]", WHOLE, WHOLE + 1, "ordered", False),
+        ("x: f16[9]", NUMBERS.astype("f2"), NUMBERS.astype("f2") * np.float16(1.02), "ordered", True),
+        ("x: f16[9]", NUMBERS, NUMBERS * np.float32(1.02), "ordered", False),  # their sums may have cancelled
     ],
 )  # fmt: skip
 def test_what_few_numbers_and_nan_demand(line: str, want: Any, found: Any, form: str, wrong: bool) -> None:
     told = held(line, want, found, form)
     assert bool(told) == wrong
     assert not wrong or "; there" in told
+
+
+def test_an_input_that_changes_is_held_to_what_is_left_out_where_it_is_lone() -> None:
+    after = ExpectedResult("float32", (1000,), (1,), NUMBERS.tobytes())
+    seed = ExpectedSeed((bytes(4000),), (), (after,))
+    call: Any = SimpleNamespace(wanted=(0,), results=(), inputs=(0,))
+    case = parse_line("x: f32[1000]")
+    for found, wrong in ((NUMBERS * np.float32(1.003), False), (ONE_OFF, True)):
+        together = together_of(case, [seed])
+        each = [*errors_of(case, call, together, seed, POISON, [found.tobytes()], ("lone",))]
+        assert [bool(e.wrong) for e in each] == [wrong]
+        assert together[-1].kept == [], "whether it hardly changes, usual contents say"
 
 
 @pytest.mark.parametrize(("off", "wrong"), [(0.0, False), (5e-8, False), (5e-7, True)])

@@ -68,6 +68,22 @@ def test_another_structure_than_the_references_is_refused() -> None:
     assert raised.value.reason is Reason.RESULT_COUNT
 
 
+@pytest.mark.parametrize(("operation", "refused"), [
+    ("tt.ptr_to_int %x : !tt.ptr<f32> -> i64", True), ("tt.bitcast %x : !tt.ptr<f32> -> !tt.ptr<i32>", False),
+])  # fmt: skip
+def test_a_kernel_that_takes_an_address_for_a_number_is_refused(operation: str, refused: bool) -> None:
+    """It may do something else at one address in a million. Other kinds of pointers to the same memory are none."""
+    ttir = TTIR.replace("tt.return", f"%number = {operation}\n    tt.return").encode()
+    sha = hashlib.sha256(ttir).hexdigest()
+    call = replace(recording(binaries=(replace(BINARY, ttir_sha256=sha),)), artifacts={sha: ttir})
+    if not refused:
+        assert checked(call, CASE, TARGET).artifacts == {sha: ttir}
+        return
+    with pytest.raises(Refusal, match=r"^add makes a number of an address, by which") as raised:
+        checked(call, CASE, TARGET)
+    assert raised.value.reason is Reason.ADDRESSES
+
+
 def test_what_is_claimed_of_reads_sources_and_configs_is_ignored() -> None:
     claimed = launch(reads=(), writes=(0,), source="x" * 64, float_atomics=True)
     assert checked(claimed, CASE, TARGET) == checked(CALL, CASE, TARGET)

@@ -44,11 +44,11 @@ def answered(task: Any) -> ExpectAnswer:
     return msgspec.msgpack.decode(reference_results.answer(encoded(task)), type=ExpectAnswer)
 
 
-def expected(tmp_path: Path, body: str, line: str, *contents: np.ndarray) -> ExpectAnswer:
+def expected(tmp_path: Path, body: str, line: str, *contents: np.ndarray, **asked: Any) -> ExpectAnswer:
     path = tmp_path / "reference_under_test.py"
     path.write_text(f"import torch\ndef r({', '.join(part.split(':')[0] for part in line.split('; '))}):\n    {body}\n")
-    task = ExpectTask(reference_source(f"{path}::r"), parse_line(line), (1,), (tuple(c.tobytes() for c in contents),))
-    return answered(task)
+    given = tuple(c.tobytes() for c in contents)
+    return answered(ExpectTask(reference_source(f"{path}::r"), parse_line(line), (1,), (given,), **asked))
 
 
 X, Y = np.linspace(-1, 1, 6, dtype="f4"), np.linspace(1e-8, 1, 6, dtype="f4")
@@ -80,6 +80,64 @@ def test_large_inputs_are_divided_among_three_processes(nbytes: int, contents: i
         msgspec.structs.replace(one, seeds=(), contents=()) == msgspec.structs.replace(task, seeds=(), contents=())
         for one in found
     )
+
+
+def test_of_large_inputs_the_first_content_alone_is_looked_at_closely() -> None:
+    contents = ((bytes(MUCH),),) * 3
+    task = ExpectTask(reference_source(f"{TASK}::Model"), parse_line("x: u8[9] < 5"), (7, 8, 9), contents, closely=3)
+    assert [one.closely for one in task.parts()] == [1, 0, 0]
+    assert [one.closely for one in msgspec.structs.replace(task, closely=0).parts()] == [0, 0, 0]
+    assert [one.closely for one in msgspec.structs.replace(task, contents=((b"",),) * 3).parts()] == [3]
+
+
+@pytest.mark.parametrize(
+    ("body", "promised"),
+    [
+        ("return x.argmax(-1)", True), ("return x.view(40, 3).argmin(-1)", True), ("return x.max(-1)", True),
+        ("return x.min(0)", True), ("return x.relu_().argmax()", True),
+        ("return (x * 3).argmax(-1)", False), ("return x.topk(2)", False), ("return x.sort(-1)", False),
+        ("return x.argmax(-1), x.median(-1)", False), ("return (x @ x.t()).argmax(-1), x.argmax(-1)", False),
+        ("return x > 0", False),
+    ],
+)  # fmt: skip
+def test_of_ties_torch_promises_some_indices(tmp_path: Path, body: str, promised: bool) -> None:
+    """Where the numbers are the inputs' own: products may be rounded otherwise."""
+    x = np.tile(np.array([1, 2, 2], "f4"), 40)
+    found = expected(tmp_path, body, "x: f32[3,40]", x, ties=True)
+    assert found.refused is None
+    assert len(found.seeds) == promised
+    assert len(expected(tmp_path, body, "x: f32[3,40]", x).seeds) == 1
+
+
+MOVED = np.random.default_rng(5).standard_normal((20, 40)).astype("f4")
+
+
+@pytest.mark.parametrize(
+    ("body", "moved"),
+    [
+        ("return x * 3 + y", True), ("return torch.exp(8 * x)", True), ("return x.relu()", True),
+        ("return torch.stack([x, y], -1)", True), ("return (x.roll(1) - x) * y", True),
+        ("return x.softmax(-1)", False), ("return x.cumsum(-1)", False), ("return x.sum(-1).relu()", False),
+        ("return x - x.mean()", False), ("return x[0] * y[0]", False), ("return x.half()", False),
+        ("return x * 3, x.argmax(-1)", False), ("assert x.dtype == torch.float32; return x * 3", False),
+        ("return x * 0", False),
+    ],
+)  # fmt: skip
+def test_what_a_rounding_of_few_inputs_moves(tmp_path: Path, body: str, moved: bool) -> None:
+    contents = MOVED, MOVED[::-1].copy()
+    (seed,) = expected(tmp_path, body, "x: f32[20,40]; y: f32[20,40]", *contents, closely=1).seeds
+    assert [r.moved is not None for r in seed.results] == [moved] * len(seed.results)
+    (seed,) = expected(tmp_path, body, "x: f32[20,40]; y: f32[20,40]", *contents).seeds
+    assert {r.moved for r in seed.results} == {None}
+
+
+def test_inputs_are_moved_by_a_rounding_up_or_down(tmp_path: Path) -> None:
+    body = "assert i.dtype == torch.int32; return x * i"
+    whole = np.full((20, 40), 2, "i4")
+    (seed,) = expected(tmp_path, body, "x: f32[20,40]; i: i32[20,40] < 9", MOVED, whole, closely=1).seeds
+    off = np.frombuffer(seed.results[0].moved or b"", "f8").reshape(20, 40) / (2.0 * MOVED) - 1
+    assert {*np.round(off * 2.0**24, 6).flat} == {-1.0, 1.0}
+    assert 300 < np.count_nonzero(off > 0) < 500
 
 
 def test_whole_numbers_are_not_computed_wider(tmp_path: Path) -> None:

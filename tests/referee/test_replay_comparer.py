@@ -10,17 +10,22 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from kerntune.base.recording import View
 from kerntune.referee import replayed_outputs
 from kerntune.referee.declared_inputs import parse_line
+from kerntune.referee.errors_together import errors_of, together_of
 from kerntune.referee.hostile_recording import checked, side_of
 from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.reasons import Reason, Refusal
-from kerntune.referee.replay_comparer import ReplayComparer, many_contents
+from kerntune.referee.replay_comparer import ReplayComparer, affordable, many_contents
+from kerntune.referee.result_errors import ResultError
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.tasks import (
     CallRefused,
+    ExpectAnswer,
     ExpectedResult,
     ExpectedSeed,
+    ExpectTask,
     ReplayAnswer,
     ReplayTask,
     UserCallable,
@@ -168,6 +173,134 @@ def test_many_contents_may_be_answered_in_part(parts: int) -> None:
         return
     with pytest.raises(Refusal, match="other sizes"):
         comparer._answer(side, CHECKED, 0.0, Variation(), ((), ()))
+
+
+# indices of equal numbers, and further contents
+
+
+class TiesComparer(ReplayComparer):
+    """Whose author promises the first of equal numbers, or can't say, and whose candidate takes some."""
+
+    def __init__(self, promised: bool, last: bool, fails: bool = False) -> None:
+        super().__init__(Says(ReplayAnswer()), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+        self.promised, self.last, self.fails = promised, last, fails
+        self.asked: list[ExpectTask] = []
+
+    def _authors(self, task: Any) -> ExpectAnswer:
+        self.asked.append(task)
+        if self.fails:
+            raise Refusal(Reason.REFERENCE, "no")
+        x = np.frombuffer(task.contents[0][0], "<f4").reshape(20, 300)
+        assert len({*x.flat}) == 3
+        want = ExpectedResult("int64", (20,), (1,), x.argmax(1).tobytes())
+        return ExpectAnswer(seeds=(ExpectedSeed((), (want,)),) if self.promised else ())
+
+    def _replayed(self, call: Any, given: Any, poison: bytes, end: float) -> ReplayAnswer:
+        x = np.frombuffer(given[0], "<f4").reshape(20, 300)
+        return ReplayAnswer(((299 - x[:, ::-1].argmax(1) if self.last else x.argmax(1)).tobytes(),))
+
+
+@pytest.mark.parametrize(
+    ("promised", "last", "fails", "wrong"),
+    [
+        (True, True, False, True), (True, False, False, False), (False, True, False, False), (True, True, True, False)
+    ],
+)  # fmt: skip
+def test_an_index_of_equal_numbers_is_the_promised_one(promised: bool, last: bool, fails: bool, wrong: bool) -> None:
+    case = parse_line("x: f32[20,300]")
+    view = View(0, "int64", (20,), (1,))
+    call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,))
+    first = ExpectedSeed((), (ExpectedResult("int64", (20,), (1,), bytes(160)),))
+    comparer = TiesComparer(promised, last, fails)
+    found = comparer._of_ties(case, call, first, together_of(case, [first]), 0.0)
+    assert [bool("x has three different numbers" in e.wrong) for e in found] == [True] * wrong
+    assert [task.ties for task in comparer.asked] == [True]
+
+
+@pytest.mark.parametrize(("line", "dtype"), [("x: f32[20,300]", "float32"), ("i: i32[20,300] < 9", "int64")])
+def test_ties_are_drawn_for_indices_among_floats_alone(line: str, dtype: str) -> None:
+    comparer = TiesComparer(True, last=True)
+    first = ExpectedSeed((), (ExpectedResult(dtype, (20,), (1,), bytes(160)),))
+    assert comparer._of_ties(parse_line(line), CHECKED, first, {}, 0.0) == ()
+    assert comparer.asked == []
+
+
+class HalfComparer(ReplayComparer):
+    """Whose candidate's float16 results are too small by what contents have in common, or by nothing."""
+
+    def __init__(self, units: float) -> None:
+        super().__init__(Says(ReplayAnswer()), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+        self.units, self.counts = units, list[int]()
+
+    def replayed(self, count: int) -> tuple[list[ExpectedSeed], list[bytes]]:
+        seeds, found = [], []
+        for k in range(count):
+            exact = np.random.default_rng(k).standard_normal(4096)
+            off = exact - self.units * (k % 5) / 4 * np.ldexp(2.0**-11, np.frexp(exact)[1] - 1)
+            want = ExpectedResult("float16", (4096,), (1,), exact.astype("f2").tobytes(), exact.tobytes())
+            seeds.append(ExpectedSeed((b"",), (want,)))
+            found.append(off.astype("f2").tobytes())
+        return seeds, found
+
+    def _results(self, case: Any, call: Any, forms: Any, usual: int, deadline: float) -> Any:
+        seeds, found = self.replayed(5)
+        return tuple(seeds), [POISON] * 5, [ReplayAnswer((one,)) for one in found]
+
+    def _of_many(self, case: Any, call: Any, first: Any, together: Any, count: int) -> tuple[ResultError, ...]:
+        self.counts.append(count)
+        for seed, found in zip(*self.replayed(count), strict=True):
+            assert not any(e.wrong for e in errors_of(case, call, together, seed, POISON, [found], ()))
+        return ()
+
+
+@pytest.mark.parametrize(("units", "counts", "wrong"), [(0.6, [0, 48], True), (0.1, [0], False)])
+def test_further_contents_tell_a_bias_from_chance(units: float, counts: list[int], wrong: bool) -> None:
+    view = View(0, "float16", (4096,), (1,))
+    call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,))
+    comparer = HalfComparer(units)
+    found = comparer.compare(parse_line("x: f16[4096]"), call, [()] * 5, 0.0)
+    assert comparer.counts == counts
+    assert [e.wrong[:27] for e in found.wrong] == ["its elements are smaller by"] * wrong
+
+
+def test_contents_are_as_many_as_their_size_allows() -> None:
+    assert [affordable(parse_line(f"x: f16[{n}]"), 48) for n in (1, 1 << 15, 1 << 20, 1 << 21)] == [48, 32, 1, 0]
+
+
+class FlagComparer(ReplayComparer):
+    """Of a reference whose one flag is true for the first five contents, and a candidate that launches reach or not."""
+
+    def __init__(self, flags: list[bool], found: bool) -> None:
+        super().__init__(Says(ReplayAnswer()), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+        self.flags, self.found = flags, found
+
+    def seeds(self, flags: list[bool]) -> tuple[ExpectedSeed, ...]:
+        return tuple(ExpectedSeed((bytes(4),), (ExpectedResult("bool", (1,), (1,), bytes([f])),)) for f in flags)
+
+    def _authors(self, task: Any) -> ExpectAnswer:
+        return ExpectAnswer(seeds=self.seeds(self.flags[-len(task.seeds) :]))
+
+    def _replayed(self, call: Any, given: Any, poison: bytes, end: float) -> ReplayAnswer:
+        return ReplayAnswer((bytes([self.found]),))
+
+
+@pytest.mark.parametrize(("later", "wrong"), [([True, False] * 127 + [True], 127), ([True] * 255, None)])
+def test_a_flag_may_be_the_same_for_a_few_contents(later: list[bool], wrong: int | None) -> None:
+    """A guess that no input reaches is held against all of them; a flag that never varies is no evidence."""
+    case, view = parse_line("x: f32[1]"), View(0, "bool", (1,), (1,))
+    call: Any = SimpleNamespace(
+        wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,), fills=(),
+        recording=SimpleNamespace(storages=(), binaries=()), artifacts={},
+    )  # fmt: skip
+    comparer = FlagComparer(later, found=True)
+    (first,) = comparer.seeds([True])
+    together = together_of(case, [first])
+    if wrong is None:
+        with pytest.raises(Refusal, match="result 0 is the same for all inputs") as raised:
+            comparer._of_many(case, call, first, together, 255)
+        assert raised.value.reason is Reason.DEGENERATE
+    else:
+        assert len(comparer._of_many(case, call, first, together, 255)) == wrong
 
 
 @pytest.mark.parametrize("done", [1, 3])

@@ -11,6 +11,7 @@ from kerntune.base.device import Target
 from kerntune.base.recording import Recording, View
 from kerntune.referee import hostile_recording, result_errors
 from kerntune.referee.declared_inputs import parse_line
+from kerntune.referee.errors_together import hardly_varies
 from kerntune.referee.hostile_recording import CheckedCall
 from kerntune.referee.result_errors import (
     LARGEST,
@@ -18,7 +19,6 @@ from kerntune.referee.result_errors import (
     SMALLEST,
     ResultError,
     error_of,
-    hardly_varies,
     longest_sum,
     taken,
 )
@@ -197,11 +197,11 @@ def test_roundings_are_torchs(dtype: str) -> None:
     assert SMALLEST[dtype] == (2.0**-1074 if dtype == "float64" else info.smallest_normal * info.eps)
 
 
-@pytest.mark.parametrize(("count", "sums"), [(63, 3 * 32 * 0.42), (64, 32 * 0.42)])
+@pytest.mark.parametrize(("count", "sums"), [(63, 64 * 0.42), (64, 32 * 0.42)])
 def test_what_is_allowed_by_hand(count: int, sums: float) -> None:
     """Of a float32 result of ones that the stock operator has right, in units of half a last place: twice the rounding
-    and the sums of 4,096 terms; for one element six times the sums and three roundings. With 64 elements sums are at
-    most 32 times the rounding, with fewer 96 times."""
+    and the sums of 4,096 terms, 64 roundings; for one element six times the sums and three roundings. With 64 elements
+    sums are at most 32 times the rounding, with fewer 96 times."""
     ones, unit = np.ones(count, np.float32), 2.0**-24
     want = expected(ones.astype(np.float64), ones)
     for off, wrong in ((0, False), (2 * (0.42 + sums) * 0.8, False), (2 * (0.42 + sums) * 1.3, True)):
@@ -233,11 +233,13 @@ HALF, DOUBLE = 2.0**-11, 2.0**-53
 @pytest.mark.parametrize(
     ("dtype", "value", "off", "count", "terms", "alone", "rms_allowed", "worst_allowed"),
     [
-        ("f4", 1.0, 0, 63, 4096, False, 2 * (0.42 + 40.32) * UNIT, (6 * 40.32 + 3) * UNIT),
-        ("f4", 2.0, 0, 63, 4096, False, 2 * (0.42 + 40.32) * UNIT, (6 * 40.32 + 3) * UNIT),
-        ("f4", 1.0, 0, 63, 1024, False, 2 * (0.42 + 32) * UNIT, (6 * 32 + 3) * UNIT),
-        ("f4", 1.0, 0, 63, 1 << 20, False, 2 * (0.42 + 96) * UNIT, (6 * 96 + 3) * UNIT),
-        ("f4", 1.0, 0, 63, 4096, True, 2 * (0.42 + 2 * 40.32) * UNIT, (6 * 2 * 40.32 + 3) * UNIT),
+        ("f4", 1.0, 0, 63, 4096, False, 2 * (0.42 + 26.88) * UNIT, (6 * 26.88 + 3) * UNIT),
+        ("f4", 2.0, 0, 63, 4096, False, 2 * (0.42 + 26.88) * UNIT, (6 * 26.88 + 3) * UNIT),
+        ("f4", 1.0, 0, 63, 1024, False, 2 * (0.42 + 13.44) * UNIT, (6 * 13.44 + 3) * UNIT),
+        ("f4", 1.0, 0, 63, 64, False, 2 * (0.42 + 4) * UNIT, (6 * 4 + 3) * UNIT),
+        ("f4", 1.0, 0, 63, 9, False, 2 * (0.42 + 3) * UNIT, (6 * 3 + 3) * UNIT),
+        ("f4", 1.0, 0, 63, 1 << 20, False, 2 * (0.42 + 40.32) * UNIT, (6 * 40.32 + 3) * UNIT),
+        ("f4", 1.0, 0, 63, 4096, True, 2 * (0.42 + 2 * 26.88) * UNIT, (6 * 2 * 26.88 + 3) * UNIT),
         ("f4", 1.0, 8, 63, 1, False, 2 * (8 / 63**0.5 + 1) * UNIT, (6 * (7 + 1) + 3) * UNIT),
         ("f4", 1.0, 32, 64, 1 << 20, False, 2 * (4 + 32 * 4) * UNIT, (6 * (31 + 32 * 4) + 3) * UNIT),
         ("f8", 1.0, 0, 63, 16, False, 2 * (0.42 + 4) * DOUBLE, (6 * 4 + 3) * DOUBLE),
@@ -258,9 +260,9 @@ def test_what_the_stock_operator_is_off_by_is_allowed(
     assert (found.rms_allowed, found.worst_allowed) == pytest.approx((rms_allowed, worst_allowed), rel=1e-6)
 
 
-@pytest.mark.parametrize(("off", "wrong"), [(244, False), (246, True)])
+@pytest.mark.parametrize(("off", "wrong"), [(164, False), (166, True)])
 def test_one_element_may_be_off_by_what_is_allowed(off: int, wrong: bool) -> None:
-    """By 245 units, see above."""
+    """By 164.3 units, see above."""
     exact = np.ones(63)
     found = exact.astype("f4")
     found[7] += off * UNIT
@@ -554,3 +556,88 @@ def test_zeros_that_nothing_has_written_are_right_where_zeros_are() -> None:
     for stock, unwritten in ((zeros, False), (ones, True)):
         found = error_of(0, bytes(32), view, expected(stock.astype(np.float64), stock), CASE, bytes(8))
         assert (found.unwritten, bool(found.wrong)) == (unwritten, unwritten)
+
+
+# elements that follow from few numbers
+
+
+def known(exact: np.ndarray, stock: np.ndarray) -> ExpectedResult:
+    dtype = {"f2": "float16", "f4": "float32"}[stock.dtype.str[1:]]
+    return ExpectedResult(dtype, stock.shape, (1,), stock.tobytes(), exact.tobytes())
+
+
+@pytest.mark.parametrize(("off", "wrong"), [(3.0, False), (9.0, False), (13.0, True)])
+def test_an_element_of_few_numbers_has_no_long_sum(off: float, wrong: bool) -> None:
+    """Of 4,096 numbers each, five bits less than float32's are off by 13 units; fast functions by three."""
+    exact, chance = np.linspace(1, 2, 4096), np.random.default_rng(3)
+    found = (exact * (1 + off * 3**0.5 * UNIT * chance.uniform(-1, 1, 4096))).astype("f4")
+    want = msgspec.structs.replace(known(exact, exact.astype("f4")), moved=(exact * (1 + UNIT)).tobytes())
+    case, view = parse_line("x: f32[4096]"), View(0, "float32", (4096,), (1,))
+    told = [
+        error_of(0, found.tobytes(), view, one, case, POISON).wrong
+        for one in (want, msgspec.structs.replace(want, moved=None))
+    ]
+    assert [bool(t) for t in told] == [wrong, False]
+
+
+def test_what_a_rounding_of_the_inputs_moves_is_allowed() -> None:
+    """exp(x) by exp2(x * log2(e)) is off by x roundings; where the reference is infinite, nothing is moved."""
+    x = np.linspace(60, 80, 4096)
+    exact, stock = np.exp(x), np.exp(x).astype("f4")
+    found = np.exp(x * (1 + UNIT)).astype("f4")
+    want, case = known(exact, stock), parse_line("x: f32[4096]")
+    view = View(0, "float32", (4096,), (1,))
+    assert "than rounding explains" in error_of(0, found.tobytes(), view, want, case, POISON).wrong
+    moved = np.exp(x * (1 - UNIT)).tobytes()
+    assert error_of(0, found.tobytes(), view, msgspec.structs.replace(want, moved=moved), case, POISON).wrong == ""
+    stock[5] = found[5] = np.inf
+    assert (
+        error_of(
+            0, found.tobytes(), view, msgspec.structs.replace(known(exact, stock), moved=moved), case, POISON
+        ).wrong
+        == ""
+    )
+
+
+# an input that is one number but for a few elements
+
+
+def lone(exact: np.ndarray, found: np.ndarray, stock: np.ndarray | None = None) -> str:
+    want = known(exact, exact.astype(found.dtype) if stock is None else stock)
+    view = View(0, want.dtype, exact.shape, (1,))
+    return error_of(0, found.tobytes(), view, want, CASE, POISON, lone=True).wrong
+
+
+FEW_LARGE = np.where(np.arange(2000) % 64 == 5, np.linspace(1, 2, 2000), 0.0)
+
+
+def test_of_lone_numbers_what_is_left_out_is_found() -> None:
+    assert lone(FEW_LARGE, FEW_LARGE.astype("f4")) == ""
+    (at, *_) = np.flatnonzero(FEW_LARGE)
+    without = np.where(np.arange(2000) == at, 0.0, FEW_LARGE).astype("f4")
+    assert lone(FEW_LARGE, without) == f"an element is 0, not {FEW_LARGE[at]:.6g}"
+
+
+def test_of_lone_numbers_small_weights_count() -> None:
+    """Weights below a thousandth, of which the largest element isn't; the stock operator is off by 5 % of each."""
+    weights = 10.0 ** -np.linspace(0, 8, 1000)
+    stock = weights * (1 + 0.05 * np.where(np.arange(1000) % 2, 1, -1))
+    without = np.where(weights < 1e-3, 0.0, weights)
+    assert lone(weights, weights.astype("f4"), stock.astype("f4")) == ""
+    told = lone(weights, without.astype("f4"), stock.astype("f4"))
+    assert told == "25% of its elements are off by 1 of their size; 0.2 is allowed"
+    few = slice(0, 1000, 16)  # 63 of them have no quantiles
+    assert lone(weights[few].copy(), without[few].astype("f4"), stock[few].astype("f4")) == ""
+
+
+def test_of_lone_numbers_sums_may_be_off() -> None:
+    """By a rounding of bfloat16 each; nothing is demanded of what isn't finite in the reference, or has few digits."""
+    off = (FEW_LARGE * (1 + 3 * 2.0**-8)).astype("f4")
+    assert lone(FEW_LARGE, off) == ""
+    nothing = np.full(100, np.nan)
+    assert lone(nothing, np.zeros(100, "f4")) == ""
+    assert lone(np.where(FEW_LARGE > 0, FEW_LARGE, np.inf), off) == ""
+    assert "infinite or NaN" in lone(FEW_LARGE, np.where(FEW_LARGE > 0, np.inf, off))
+    tiny = np.full(100, 2.0**-14)
+    assert lone(tiny, np.zeros(100, "f2")) == ""
+    assert lone(tiny, np.zeros(100, "f4")) != ""
