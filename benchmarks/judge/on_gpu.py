@@ -15,12 +15,13 @@ import argparse
 import contextlib
 import json
 import queue
+import statistics
 import sys
 import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ import msgspec
 
 from benchmarks import harness
 from benchmarks.judge.cases import Case, exploit_cases, honest_cases
-from kerntune.referee import judgement
+from kerntune.referee import judgement, replay_comparer
 from kerntune.referee.candidate_speed import GpuSpeeds
 from kerntune.referee.judgement import Bench, CandidateJudgement, judge
 from kerntune.referee.prewarmed import PrewarmedProcesses
@@ -91,6 +92,9 @@ class Watch:
         self.stages: list[dict[str, float]] = []
         """Of the timing processes."""
 
+        self.ratios: list[list[float]] = []
+        """The candidate's time by the reference's, of each of them at each placement."""
+
         self.timed_as: set[str] = set()
         self.printed: list[str] = []
         self.recording = 0.0
@@ -109,11 +113,26 @@ class Watch:
                 answer = msgspec.msgpack.decode(answered.data, type=TimeAnswer)
                 self.stages.append({name: round(seconds, 2) for name, seconds in answer.stages.items()})
                 self.timed_as.add(answer.timed_as)
+                ratios = [b / a for a, b in zip(answer.reference_ns, answer.candidate_ns, strict=True)]
+                each = max(1, len(ratios) // answer.placements)
+                blocks = [ratios[i : i + each] for i in range(0, len(ratios), each)]
+                self.ratios.append([round(statistics.median(x), 5) for x in blocks])
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Held meanwhile."""
         ask, recorded = PrewarmedProcesses.ask, CandidateJudgement._recorded
+
+        def noted(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+            def doing(*args: Any) -> Any:
+                begin = self.now()
+                found = work(*args)
+                found = list(found) if isinstance(found, Iterator) else found
+                with self._lock:
+                    self.timeline.append((name, round(begin, 2), round(self.now(), 2)))
+                return found
+
+            return doing
 
         def asked(processes: PrewarmedProcesses, role: str, *args: Any, **words: Any) -> Answered:
             begin = self.now()
@@ -131,6 +150,8 @@ class Watch:
         with (
             mock.patch.object(PrewarmedProcesses, "ask", asked),
             mock.patch.object(CandidateJudgement, "_recorded", recording),
+            mock.patch.object(replay_comparer, "contents_of", noted("contents", replay_comparer.contents_of)),
+            mock.patch.object(replay_comparer, "errors_of", noted("errors", replay_comparer.errors_of)),
         ):
             yield
 
@@ -151,7 +172,8 @@ def judged(bench: Bench, case: Case, budget: float) -> dict[str, Any]:
         "timed_as": sorted(watch.timed_as), "warm": shape.warm, "bandwidth": shape.bandwidth,
         "must_move": shape.must_move, "launches": [(x.kernel, x.ns) for x in shape.launches], "remarks": shape.remarks,
         "seconds": round(seconds - watch.recording, 2), "recording_seconds": round(watch.recording, 2),
-        "timeline": sorted(watch.timeline, key=lambda x: x[1]), "stages": watch.stages, **told,
+        "timeline": sorted(watch.timeline, key=lambda x: x[1]), "stages": watch.stages,
+        "ratios": watch.ratios, **told,
     }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from kerntune.base.stats import DEFAULT_LEVEL, Estimate, median
 from kerntune.errors import MeasurementError
 from kerntune.gpu import device_lock
 from kerntune.gpu.base import Executor
+from kerntune.referee.declared_inputs import extreme_forms
 from kerntune.referee.hostile_recording import ITEM_BYTES, side_of
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import LIVE_TOLD, Reason, Refusal
@@ -32,6 +33,7 @@ from kerntune.referee.scripted_pair import live_stand_in, side_by_side
 from kerntune.referee.sealed_process import folder_of
 from kerntune.referee.sealing import nvidia_devices
 from kerntune.referee.tasks import (
+    AUTHORS,
     MUCH,
     CaseInputs,
     DeviceAnswer,
@@ -179,9 +181,10 @@ class GpuSpeeds(Speeds):
         """One a seed, where there is room."""
         if self._roomy:
             nbytes = sum(math.prod(t.shape) * ITEM_BYTES.get(t.dtype, 8) for t in case.tensors)
-            apart = nbytes >= MUCH and all(t.content != "author" for t in case.tensors)
-            self._processes.prewarm("expect", (folder,), AUTHOR_SECONDS, SEEDS if apart else 1)
-            self._processes.prewarm("replay", (), seconds, SEEDS)
+            apart = nbytes >= MUCH and not case.made_by_author
+            count = SEEDS + (0 if case.made_by_author else len(extreme_forms(case.tensors, random.Random(0))))
+            self._processes.prewarm("expect", (folder,), AUTHOR_SECONDS, min(AUTHORS, count) if apart else 1)
+            self._processes.prewarm("replay", (), seconds, SEEDS + (count > SEEDS))
 
     def prewarm_timing(self, folder: str) -> None:
         """Those of the first look, and as many that check what they leave."""
@@ -304,7 +307,7 @@ class SealedPairs(Pairs):
         seed = number % len(right.expected)
         task = TimeTask(
             contents.side(seed), self._reference((seed + 1) % len(right.expected)), self._wanted, contents.variation,
-            tuple(contents.known(seed)), self._keep, not self._repeatable, blocks, number, details=not number,
+            tuple(contents.known(seed)), self._keep, not self._repeatable, blocks // 2, number, details=not number,
         )  # fmt: skip
         readable = (folder_of(right.source.path),) if self.live else ()
         most = 2 * self._keep * (self._sizes + (1 << 10)) + (1 << 20)

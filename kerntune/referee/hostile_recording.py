@@ -79,7 +79,7 @@ class CheckedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
         return tuple(found)
 
 
-def decoded(data: bytes) -> RecordAnswer:
+def decoded(data: bytes | bytearray) -> RecordAnswer:
     """An answer's bytes as a message; :class:`Refusal` for anything else."""
     most = min(MOST_ITEMS, LEAST_ITEMS + len(data) // 2)
     if has_more_items(data, most):
@@ -98,7 +98,7 @@ _COUNTED = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA:
 _CONTAINERS = {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
 
 
-def has_more_items(data: bytes, most: int) -> bool:
+def has_more_items(data: bytes | bytearray, most: int) -> bool:
     """Whether a MessagePack document has more values than ``most``, keys and containers counted: a byte of the
     document may be 140 bytes of an object."""
     at = count = 0

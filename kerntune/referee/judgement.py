@@ -49,7 +49,7 @@ from kerntune.referee.layouts import (
 )
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import TOLD, Reason, Refusal
-from kerntune.referee.replay_comparer import ReplayComparer, made_by_author
+from kerntune.referee.replay_comparer import ReplayComparer
 from kerntune.referee.result_errors import ResultError
 from kerntune.referee.sealed_process import Answered, folder_of
 from kerntune.referee.sealing import landlock_version
@@ -232,7 +232,7 @@ class CandidateJudgement:
         self._bench.speeds.prewarm_timing(folder_of(self._reference.path) if isinstance(reference, Refusal) else "")
         launches = tuple(TimedLaunch(visible(x.kernel[:MOST_NAME]), x.grid) for x in call.recording.launches)
         forms: list[tuple[str, ...]] = [()] * SEEDS
-        if not made_by_author(case):
+        if not case.made_by_author:
             forms += extreme_forms(case.tensors, secrets.SystemRandom())
         try:
             found = self._comparer.compare(case, call, forms, self._deadline)

@@ -153,10 +153,21 @@ class LiveReference:
 
     def drop_copies(self) -> None:
         """Have one copy alone."""
+        del self._copies[1:]
+        self.free_unused()
+
+    @staticmethod
+    def free_unused() -> None:
+        """Give back what torch's allocator has and nothing uses."""
         import torch
 
-        del self._copies[1:]
         torch.cuda.empty_cache()
+
+    def elsewhere(self) -> LiveReference:
+        """The same callable on copies of its own, which lie elsewhere."""
+        other = copy.copy(self)
+        other._copies = [other._copy(other._function)]
+        return other
 
     def damaged(self) -> bool:
         """Whether the first content of any input has changed."""
@@ -199,8 +210,8 @@ class LiveSide:
     """A reference that runs as the author's code: its calls are recorded as an unrolled graph of rotated copies, as the
     candidate's executions are. Where that can't be, single executions of both are timed between events."""
 
-    def __init__(self, gpu: Gpu, call: LiveCall) -> None:
-        self._gpu, self._live = gpu, LiveReference(gpu, call)
+    def __init__(self, live: LiveReference) -> None:
+        self._gpu, self._live = live.gpu, live
         self._single: tuple[PreparedRuns, PreparedRuns] | None = None
         self.timed_as: TimedAs = "single graphs"
 
@@ -244,10 +255,6 @@ class LiveSide:
             print(f"the reference can't be unrolled: {type(exc).__name__}: {exc}", file=sys.stderr)
         live.drop_copies()
         return None
-
-    def damaged(self) -> bool:
-        """By reading them."""
-        return self._live.damaged()
 
 
 def _roughly(gpu: Executor, runs: Runs, work: Callable[[], object]) -> float:

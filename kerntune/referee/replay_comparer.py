@@ -1,7 +1,8 @@
 """What a candidate leaves, beside what the reference computes, on contents that are drawn after it was recorded.
 
-The reference's results come from one process, which never sees the candidate; the candidate's from a process for each
-content, which gets that content alone. Where results are few, many contents are judged together, in one process more.
+The reference's results come from processes that never see the candidate; the candidate's from a process for each usual
+content, which gets that content alone. On a GPU extreme contents are in one process; where results are few, many usual
+contents are in one process more.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from functools import partial
 import msgspec
 
 from kerntune.base.formatting import visible
-from kerntune.referee.candidate_speed import AUTHOR_SECONDS, SEEDS
+from kerntune.referee.candidate_speed import AUTHOR_SECONDS
 from kerntune.referee.declared_inputs import contents_of, poison_patterns
 from kerntune.referee.errors_together import (
     check_reference,
@@ -52,9 +53,16 @@ from kerntune.referee.timed_contents import in_a_row, places, variation_of
 MOST_EXPECTED = 1 << 32
 """Bytes of what the author's process may answer."""
 
+AT_ONCE = 12
+"""Contents that are looked at together on a GPU's machine."""
+
 MANY, MANY_ELEMENTS = 255, 1 << 20
 """Further contents where a result has fewer than :data:`~.result_errors.FEW` elements, as far as their inputs have so
 many elements in all: a maximum that leaves out 3 % of the numbers is right for one content in 33."""
+
+
+Replayed = tuple[Sequence[bytes], bytes, float]
+"""A content that is replayed, what fills unwritten memory, and when that must be done (seconds of a clock)."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +117,7 @@ class ReplayComparer:
     @property
     def _workers(self) -> int:
         """Contents that are looked at together: a GPU's machine has room for all."""
-        return SEEDS if self._on_gpu else 1
+        return AT_ONCE if self._on_gpu else 1
 
     def _authors(self, task: DescribeTask | ExpectTask) -> ExpectAnswer:
         answered = self._processes.ask(
@@ -133,13 +141,13 @@ class ReplayComparer:
         ends = [deadline + (more if any(form) else 0.0) for form in forms]
         with ThreadPoolExecutor(2 * self._workers) as threads:
             contents: tuple[tuple[bytes, ...], ...] = ()
-            if not made_by_author(case):
+            if not case.made_by_author:
                 contents = tuple(threads.map(partial(contents_of, case.tensors), seeds, forms))
             at_once = bool(contents) and self._workers > 1
             given = contents if at_once else ()
             task = ExpectTask(self._reference, case, tuple(seeds), contents, self._on_gpu)
-            asked = [threads.submit(self._authors, one) for one in (task.by_seed() if at_once else (task,))]
-            early = [threads.submit(self._replayed, call, *one) for one in zip(given, patterns, ends, strict=False)]
+            asked = [threads.submit(self._authors, one) for one in (task.parts() if at_once else (task,))]
+            early = self._replays(threads, case, call, list(zip(given, patterns, ends, strict=False)), usual)
             expected = self._expected(asked, task, usual)
             check_reference(expected)
             if why := hardly_varies(what_counts(expected[:usual])) or unvaried(case, expected[:usual]):
@@ -147,12 +155,12 @@ class ReplayComparer:
             check_outlines(call, expected)
             check_results(call, case, expected[0].results)
             if not at_once:
-                early = [
-                    threads.submit(self._replayed, call, x.contents, poison, end)
-                    for x, poison, end in zip(expected, patterns, ends, strict=False)
-                ]
-            answers = [one.result() for one in early[: len(expected)]]
-            return expected, patterns, answers
+                contents = tuple(x.contents for x in expected)
+                early = self._replays(threads, case, call, list(zip(contents, patterns, ends, strict=False)), usual)
+            answers = list[ReplayAnswer]()
+            for one in early:
+                answers += one.result() if len(answers) < len(expected) else ()
+            return expected, patterns, answers[: len(expected)]
 
     def _expected(
         self, asked: Sequence[Future[ExpectAnswer]], task: ExpectTask, usual: int
@@ -175,23 +183,54 @@ class ReplayComparer:
     ) -> Iterator[tuple[ExpectedSeed, bytes, tuple[bytes, ...]]]:
         """Many contents where results are few: what the reference computes, what fills unwritten memory, and what the
         candidate leaves, in one process for all, as far as the time of another budget reaches."""
-        variation = msgspec.structs.replace(variation_of(case, call, least=1), whole=True)
         count = many_contents(case, first)
-        if not count or not variation.storages or not call.wanted:
+        if not count or not variation_of(case, call, least=1).storages or not call.wanted:
             return
         seeds = tuple(secrets.randbits(63) for _ in range(count))
         contents = tuple(contents_of(case.tensors, seed, ()) for seed in seeds)
         expected = self._authors(ExpectTask(self._reference, case, seeds, contents, self._on_gpu)).seeds
         check_reference((first, *expected))
         (poison,) = poison_patterns(1)
-        side = in_a_row(side_of(call, contents[0], poison, self._on_gpu), call, contents, variation)
-        end, each = time.monotonic() + self._budget, len(call.wanted)
-        answer = self._answer(side, call, end, variation, places(call, variation, count))
-        done = len(answer.contents) // each
-        for k, (want, given) in enumerate(zip(expected[:done], contents, strict=False)):
-            own = msgspec.structs.replace(answer, contents=answer.contents[k * each : (k + 1) * each])
+        answers = self._in_a_row(case, call, contents, poison, time.monotonic() + self._budget)
+        for want, given, answer in zip(expected, contents, answers, strict=False):
             want = msgspec.structs.replace(want, contents=given)
-            yield want, poison, left_of(call, want, own)
+            yield want, poison, left_of(call, want, answer)
+
+    def _replays(
+        self, threads: ThreadPoolExecutor, case: CaseInputs, call: CheckedCall, each: Sequence[Replayed], usual: int
+    ) -> list[Future[list[ReplayAnswer]]]:
+        """What the candidate leaves: of each usual content in a process of its own, which knows no other one. Extreme
+        ones are in one process on a GPU, which processes open one after the other."""
+        alone, together = list(each), list[Replayed]()
+        if self._on_gpu and call.wanted and variation_of(case, call, least=1).storages:
+            alone, together = list(each[:usual]), list(each[usual:])
+        found = [threads.submit(self._replayed_alone, call, one) for one in alone]
+        return found + ([threads.submit(self._replayed_in_a_row, case, call, together)] if together else [])
+
+    def _replayed_alone(self, call: CheckedCall, one: Replayed) -> list[ReplayAnswer]:
+        return [self._replayed(call, *one)]
+
+    def _replayed_in_a_row(self, case: CaseInputs, call: CheckedCall, each: Sequence[Replayed]) -> list[ReplayAnswer]:
+        """What replays of several contents leave, in one process."""
+        contents, count = [given for given, _, _ in each], len(each)
+        _, poison, end = each[0]
+        found = self._in_a_row(case, call, contents, poison, end)
+        if len(found) < count:
+            raise Refusal(Reason.REPLAY_LATE, f"{count - len(found)} of {count} extreme contents were not replayed")
+        return found
+
+    def _in_a_row(
+        self, case: CaseInputs, call: CheckedCall, contents: Sequence[Sequence[bytes]], poison: bytes, end: float
+    ) -> list[ReplayAnswer]:
+        """The same as far as the time reaches."""
+        variation = msgspec.structs.replace(variation_of(case, call, least=1), whole=True)
+        side = in_a_row(side_of(call, contents[0], poison, self._on_gpu), call, contents, variation)
+        answer, each = (
+            self._answer(side, call, end, variation, places(call, variation, len(contents))),
+            len(call.wanted),
+        )
+        cut = [answer.contents[i : i + each] for i in range(0, len(answer.contents), each)]
+        return [msgspec.structs.replace(answer, contents=one) for one in cut]
 
     def _replayed(self, call: CheckedCall, given: Sequence[bytes], poison: bytes, end: float) -> ReplayAnswer:
         """What one replay leaves, in a process of its own that knows no other content."""
@@ -220,13 +259,8 @@ class ReplayComparer:
         return answer
 
 
-def made_by_author(case: CaseInputs) -> bool:
-    """Whether the task's own code makes its inputs."""
-    return bool(case.given) or any(t.content == "author" for t in case.tensors)
-
-
 def many_contents(case: CaseInputs, first: ExpectedSeed) -> int:
     """How many further contents are worth it: none where each result has enough elements."""
     few = [r for r in (*first.results, *filter(None, first.changed)) if 0 < math.prod(r.shape) < FEW]
     elements = sum(math.prod(t.shape) for t in case.tensors)
-    return min(MANY, MANY_ELEMENTS // max(elements, 1)) if few and not made_by_author(case) else 0
+    return min(MANY, MANY_ELEMENTS // max(elements, 1)) if few and not case.made_by_author else 0

@@ -9,7 +9,7 @@ import kerntune.gpu.cuda
 import kerntune.gpu.emulator
 import kerntune.gpu.interpreter  # noqa: F401 - so that forks needn't
 from kerntune.kernels.compat.launcher import prepare_specializing
-from kerntune.referee import candidate_recorder, gpu_replay, reference_results, replayed_outputs
+from kerntune.referee import candidate_recorder, gpu_replay, gpu_times, reference_results, replayed_outputs
 
 prepare_specializing()
 
@@ -17,7 +17,7 @@ ROLES: Mapping[str, Callable[[bytes], bytes]] = {
     "record": candidate_recorder.answer,
     "expect": reference_results.answer,
     "replay": replayed_outputs.answer,
-    "time": gpu_replay.timed,
+    "time": gpu_times.timed,
     "device": gpu_replay.device_answer,
     "prewarm": gpu_replay.prewarm,
 }

@@ -121,7 +121,7 @@ class SealedEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Answered:
     """``data`` is what the process sent: hostile bytes, or None without a whole answer; ``printed`` its last output."""
 
-    data: bytes | None
+    data: bytearray | None
     end: SealedEnd
     printed: str
 
@@ -239,32 +239,35 @@ class SealedProcesses:
 _SIZE = struct.Struct("<Q")
 
 
-def _exchange(task_in: int, answer_end: int, task: bytes, seconds: float, most: int) -> bytes | None:
+def _exchange(task_in: int, answer_end: int, task: bytes, seconds: float, most: int) -> bytearray | None:
     """Write the task, read one answer of at most so many bytes; None if no whole one comes in time."""
     os.set_blocking(task_in, False)
-    deadline, left = time.monotonic() + seconds, memoryview(_SIZE.pack(len(task)) + task)
-    buffer, wanted = bytearray(), -1
+    deadline, left = time.monotonic() + seconds, [memoryview(_SIZE.pack(len(task))), memoryview(task)]
+    answer = head = bytearray(_SIZE.size)
+    unread = memoryview(head)
     while (wait := deadline - time.monotonic()) > 0:
-        writers = [task_in] if left else []
-        readable, writable, _ = select.select([answer_end], writers, [], wait)
+        readable, writable, _ = select.select([answer_end], [task_in] if left else [], [], wait)
         if writable:
             try:
-                left = left[os.write(task_in, left[:PIPE_BYTES]) :]
+                left[0] = left[0][os.write(task_in, left[0][:PIPE_BYTES]) :]
             except BlockingIOError:
                 pass
             except OSError:  # it reads no more
-                left = left[:0]
+                left = []
+            left = [x for x in left if x]
         if readable:
-            piece = os.read(answer_end, PIPE_BYTES)
-            if not piece:
+            read = os.readv(answer_end, [unread])
+            unread = unread[read:]
+            if not read:
                 return None
-            buffer += piece
-            if wanted < 0 and len(buffer) >= _SIZE.size:
-                (wanted,) = _SIZE.unpack_from(buffer)
+            if answer is head and not unread:
+                (wanted,) = _SIZE.unpack(head)
                 if wanted > most:
                     return None
-            if 0 <= wanted <= len(buffer) - _SIZE.size:
-                return bytes(memoryview(buffer)[_SIZE.size : _SIZE.size + wanted])
+                answer = bytearray(wanted)
+                unread = memoryview(answer)
+            if answer is not head and not unread:
+                return answer
     return None
 
 
@@ -443,7 +446,8 @@ def _be_sealed(request: SealRequest, tell: int, roles: Roles) -> None:
     signal.setitimer(signal.ITIMER_REAL, request.seconds if request.early else 0.0)  # the task is here
     data = roles[request.role](task) if task else b""
     with os.fdopen(outbox, "wb") as file:
-        file.write(_SIZE.pack(len(data)) + data)
+        file.write(_SIZE.pack(len(data)))
+        file.write(data)
 
 
 def folder_of(path: str) -> str:

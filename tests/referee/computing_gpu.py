@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -12,15 +13,16 @@ import pytest
 from kerntune.base.device import Target, typical_device
 from kerntune.base.recording import Launch, Param, Recording, Storage, View, Zeros
 from kerntune.gpu.base import binary_of_ptx
+from kerntune.gpu.program import Loader
 from kerntune.gpu.script import Script
 from kerntune.gpu.scripted import FakeGpu
-from kerntune.referee import gpu_replay
+from kerntune.referee import gpu_replay, gpu_times
 from kerntune.referee.declared_inputs import content_of, parse_line
 from kerntune.referee.hostile_recording import CheckedCall
 from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.reasons import Refusal
 from kerntune.referee.sealed_process import Answered, SealedEnd
-from kerntune.referee.tasks import ExpectedSeed, ReplaySide, UserCallable, encoded
+from kerntune.referee.tasks import ExpectedSeed, ReplaySide, TimeTask, UserCallable, encoded
 from kerntune.referee.timed_contents import (
     RightCandidate,
     variation_of,
@@ -128,7 +130,7 @@ class Processes:
 
     def __init__(self, compute: Compute, monkeypatch: pytest.MonkeyPatch) -> None:
         self.roles: list[str] = []
-        monkeypatch.setattr(gpu_replay, "_gpu_for", lambda task: ComputingGpu(compute))
+        monkeypatch.setattr(gpu_times, "_gpu_for", lambda task: ComputingGpu(compute))
         for name, value in (("BLOCKS", 6), ("MORE_UNKNOWN_BLOCKS", 6), ("MORE_UNKNOWN", 2)):
             monkeypatch.setattr(paired_processes, name, value)
         self._compute = compute
@@ -136,7 +138,7 @@ class Processes:
     def ask(self, role: str, task: Any, *args: Any, **words: Any) -> Answered:
         self.roles.append(role)
         if role == "time":
-            return Answered(gpu_replay.timed(encoded(task)), SealedEnd(), "")
+            return Answered(gpu_times.timed(encoded(task)), SealedEnd(), "")
         return Answered(encoded(gpu_replay._replayed(ComputingGpu(self._compute), task)), SealedEnd(), "")
 
 
@@ -150,3 +152,10 @@ def candidate(
     expected = tuple(ExpectedSeed((c,), ()) for c in contents)
     results = tuple((right(0, c), c) for c in contents)
     return RightCandidate(CASE, CALL, source, reference, expected, results, repeatable, [POISON] * 5, deadline)
+
+
+def varied(gpu: FakeGpu, task: TimeTask, sources: gpu_replay.VariedSources) -> gpu_times.VariedProgram:
+    """A candidate's program, and what is kept of its executions."""
+    sizes = [sources.sizes[i] for i in task.wanted]
+    kept = gpu_times.KeptExecutions(gpu, task, sizes, random.Random(2))
+    return gpu_times.VariedProgram(Loader(gpu), task, sources, kept, random.Random(1))

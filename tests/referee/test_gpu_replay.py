@@ -18,7 +18,7 @@ from kerntune.errors import MeasurementError
 from kerntune.gpu.program import Loader
 from kerntune.gpu.script import Script
 from kerntune.gpu.scripted import FakeGpu
-from kerntune.referee import candidate_speed, gpu_replay, timed_contents
+from kerntune.referee import candidate_speed, gpu_replay, gpu_times, timed_contents
 from kerntune.referee.candidate_speed import (
     MOST_KEPT,
     BudgetUsed,
@@ -60,6 +60,7 @@ from tests.referee.computing_gpu import (
     candidate,
     right,
     side,
+    varied,
 )
 
 pytestmark = pytest.mark.usefixtures("turn_file")
@@ -285,10 +286,10 @@ def test_first_contents_of_either_side_are_checked(side_of_two: int, monkeypatch
         return right(number, x)
 
     gpu = ComputingGpu(compute)
-    monkeypatch.setattr(gpu_replay, "VariedSources", Noted)
-    monkeypatch.setattr(gpu_replay, "_gpu_for", lambda task: gpu)
+    monkeypatch.setattr(gpu_times, "VariedSources", Noted)
+    monkeypatch.setattr(gpu_times, "_gpu_for", lambda task: gpu)
     task = TimeTask(side(os.urandom(NBYTES)), side(os.urandom(NBYTES)), (1,), VARIATION, ((8,),), 2, True, 2, 1)
-    assert msgspec.msgpack.decode(gpu_replay.timed(encoded(task)), type=TimeAnswer).damaged
+    assert msgspec.msgpack.decode(gpu_times.timed(encoded(task)), type=TimeAnswer).damaged
     assert len(made) == 2
 
 
@@ -297,8 +298,10 @@ def test_a_slot_of_either_side_begins_with_no_persisting_lines(ns: float) -> Non
     gpu, content = ComputingGpu(ns=ns), os.urandom(NBYTES)
     task = TimeTask(side(content), side(content), (1,), VARIATION, ((8,),), 2, True, 2, 1)
     sources = gpu_replay.VariedSources(gpu, task.candidate, VARIATION)
-    candidate = gpu_replay.VariedProgram(Loader(gpu), task, sources, random.Random(1))
-    for slot in gpu_replay.ReplayedReference(Loader(gpu), side(content)).slots(candidate):
+    candidate = varied(gpu, task, sources)
+    first = gpu_replay.VariedSources(gpu, task.candidate, Variation())
+    reference = gpu_times.ReplayedReference(Loader(gpu), side(content), first)
+    for slot in reference.slots(candidate):
         del gpu.did[:]
         slot.enqueue()()
         assert gpu.did[0] == "reset"
@@ -374,7 +377,7 @@ def test_neighbouring_copies_have_other_contents_and_none_has_the_references(mon
     side = pairs._contents.side(3)
     task = TimeTask(side, side, (1,), pairs._contents.variation, tuple(known), 2, True, 2, 1)
     sources = gpu_replay.VariedSources(gpu, task.candidate, task.variation)
-    program = gpu_replay.VariedProgram(Loader(gpu), task, sources, random.Random(1))
+    program = varied(gpu, task, sources)
     orders = set()
     for _ in range(20):
         del seen[:]
@@ -411,7 +414,7 @@ def test_messages_survive_the_way() -> None:
 def test_a_reservoir_keeps_every_execution_with_the_same_probability() -> None:
     chance, counts = random.Random(5), [0] * 40
     for _ in range(2_000):
-        kept = gpu_replay.Reservoir(FakeGpu(typical_device(TARGET), Script()), [], 4, chance)
+        kept = gpu_times.Reservoir(FakeGpu(typical_device(TARGET), Script()), [], 4, chance)
         for number in range(40):
             kept.offer((number,), list)
         for one in kept.all(True):

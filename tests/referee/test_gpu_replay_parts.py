@@ -5,7 +5,9 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import random
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,9 @@ from kerntune.gpu.guards import GuardDamage
 from kerntune.gpu.program import Loader
 from kerntune.gpu.script import Rule, Script
 from kerntune.gpu.scripted import FakeGpu
-from kerntune.referee import gpu_replay, sealing
-from kerntune.referee.gpu_replay import Reservoir, VariedProgram, VariedSources
+from kerntune.referee import gpu_replay, gpu_times, sealing
+from kerntune.referee.gpu_replay import VariedSources
+from kerntune.referee.gpu_times import KeptExecutions, Reservoir, VariedProgram
 from kerntune.referee.hostile_recording import checked
 from kerntune.referee.tasks import (
     DeviceAnswer,
@@ -34,6 +37,7 @@ from kerntune.referee.tasks import (
     Variation,
     encoded,
 )
+from tests.referee.computing_gpu import varied
 from tests.referee.recordings import BINARY, CALL, CASE, TARGET
 
 POISON = b"\xf1\x7f" * 4
@@ -162,7 +166,8 @@ def test_an_execution_s_content_is_known_or_drawn() -> None:
     gpu, chance = gpu_with(), Chance(0, 7, 5, 6, 1, 9, 3)
     task = time_task()
     sources = VariedSources(gpu, task.candidate, VARIATION)
-    program = VariedProgram(Loader(gpu), task, sources, chance)  # type: ignore[arg-type]
+    kept = KeptExecutions(gpu, task, [2400, 2400], chance)  # type: ignore[arg-type]
+    program = VariedProgram(Loader(gpu), task, sources, kept, chance)  # type: ignore[arg-type]
 
     def content() -> list[bytes]:
         return [gpu.read(program.memory.buffer(0, i)) for i in range(3)]
@@ -176,16 +181,16 @@ def test_an_execution_s_content_is_known_or_drawn() -> None:
     assert content() == left(20, 24)
     program.restore()
     assert content() == left(36, 12)
-    assert [k.rolls for k in program.kept()] == [(8, 12), (20, 24)]
+    assert [k.rolls for k in kept.all(True)] == [(8, 12), (20, 24)]
     program.settle()
     program.settle()
-    assert [(k.rolls, k.contents[1]) for k in program.kept()] == [
+    assert [(k.rolls, k.contents[1]) for k in kept.all(True)] == [
         ((8, 12), left(8, 0)[0]), ((20, 24), left(20, 0)[0]), ((36, 12), left(36, 0)[0])
     ]  # fmt: skip
     chance.numbers = [0]
     program.restore()
     program._offer(0)
-    assert len(program.kept()) == 3, "nothing is kept after that"
+    assert len(kept.all(True)) == 3, "nothing is kept after that"
     assert chance.asked[:4] == [(8,), (8,), (1, 600), (1, 600)]
 
 
@@ -200,7 +205,7 @@ def test_what_the_call_fills_with_one_byte_is_filled_in_each_execution(fill: Fil
     """In memory that launches reach, before they run; in graphs, too, for these enqueue executions."""
     gpu, did = gpu_with(), list[object]()
     task = time_task(candidate=side(Storage(64, "float32", Zeros()), fills=(fill,)))
-    program = VariedProgram(Loader(gpu), task, VariedSources(gpu, task.candidate, VARIATION), random.Random(1))
+    program = varied(gpu, task, VariedSources(gpu, task.candidate, VARIATION))
     program.restore()
     gpu.fill = lambda buffer, value: did.append((buffer, value))  # type: ignore[method-assign]
     gpu.prepare = lambda *words: lambda: did.append("launch")  # type: ignore[method-assign]
@@ -210,7 +215,7 @@ def test_what_the_call_fills_with_one_byte_is_filled_in_each_execution(fill: Fil
 
 def test_a_kernel_s_scratch_memory_is_zero_before_each_execution() -> None:
     gpu, task = gpu_with(), time_task()
-    program = VariedProgram(Loader(gpu), task, VariedSources(gpu, task.candidate, VARIATION), random.Random(1))
+    program = varied(gpu, task, VariedSources(gpu, task.candidate, VARIATION))
     program._scratch = [gpu.allocate(8)]
     gpu.write(program._scratch[0], b"12345678")
     program.restore()
@@ -232,7 +237,7 @@ def test_a_warm_execution_follows_others() -> None:
         did.append("work")
         gpu._clock += 1_000.0 * (1 + (did.count("restore") == 3))
 
-    assert gpu_replay._warm(gpu, Runs(), work) == pytest.approx(1_000.0, rel=0.02)
+    assert gpu_times._warm(gpu, Runs(), work) == pytest.approx(1_000.0, rel=0.02)
     assert did == ["restore", *["work"] * 9] * 7
 
 
@@ -249,31 +254,122 @@ def lock_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 @pytest.mark.parametrize(("alone", "kind"), [(True, fcntl.LOCK_EX), (False, fcntl.LOCK_SH)])
 def test_processes_take_turns(alone: bool, kind: int, lock_file: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    locked: list[tuple[int, int]] = []
-    monkeypatch.setattr(gpu_replay.fcntl, "lockf", lambda *words: locked.append(words))
-    held = gpu_replay.turn(alone)
+    locked: list[tuple[int, ...]] = []
+    monkeypatch.setattr(gpu_times.fcntl, "lockf", lambda *words: locked.append(words))
+    held = gpu_times.turn(alone)
     held.__enter__()
-    assert locked == [(lock_file, kind)]
+    assert locked == [(lock_file, kind, 1, 0)]
     assert not held.__exit__(KeyError, KeyError(), None)
-    assert locked == [(lock_file, kind), (lock_file, fcntl.LOCK_UN)]
+    assert locked == [(lock_file, kind, 1, 0), (lock_file, fcntl.LOCK_UN, 1, 0)]
+
+
+HOLDING = """
+import sys
+from kerntune.referee import gpu_times, sealing
+sealing.turn_file = int(sys.argv[1])
+with gpu_times.to_be_timed(), gpu_times.turn(alone=False):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_was_timed_is_read_after_all_others_were(lock_file: int) -> None:
+    """Which may be timed meanwhile."""
+    command = [sys.executable, "-c", HOLDING, str(lock_file)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[lock_file]) as other:
+        assert other.stdin
+        assert other.stdout
+        assert other.stdout.readline() == b"held\n"
+        with gpu_times.to_be_timed():
+            pass
+        waiting = threading.Thread(target=gpu_times.after_all_timings)
+        waiting.start()
+        waiting.join(0.1)
+        assert waiting.is_alive()
+        other.stdin.close()
+        waiting.join(60)
+        assert not waiting.is_alive()
 
 
 @pytest.mark.parametrize("details", [False, True])
-def test_a_timing_process_answers_as_many_blocks_as_it_was_asked_for(
+def test_a_timing_process_answers_as_many_blocks_of_each_placement_as_it_was_asked_for(
     details: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And times with a warm cache, and of each launch, where details are asked for."""
-    monkeypatch.setattr(gpu_replay, "_gpu_for", lambda task: gpu_with())
+    """And times with a warm cache, and of each launch, where details are asked for, of the first placement."""
+    monkeypatch.setattr(gpu_times, "_gpu_for", lambda task: gpu_with())
+    monkeypatch.setattr(gpu_times, "PLACEMENTS", 2)
+    monkeypatch.setattr(gpu_times, "PLACING_SECONDS", 600.0)
     answer = msgspec.msgpack.decode(
-        gpu_replay.timed(encoded(time_task(details=details, candidate=side(launches=2)))), type=TimeAnswer
+        gpu_times.timed(encoded(time_task(details=details, candidate=side(launches=2)))), type=TimeAnswer
     )
     assert (answer.refused, answer.damaged) == (None, False)
-    assert answer.reference_ns == pytest.approx([30_000.0] * 3, rel=0.02)
-    assert answer.candidate_ns == pytest.approx([60_000.0] * 3, rel=0.02)
+    assert answer.reference_ns == pytest.approx([30_000.0] * 6, rel=0.02)
+    assert answer.candidate_ns == pytest.approx([60_000.0] * 6, rel=0.02)
+    assert answer.placements == 2
     assert answer.warm_ns == pytest.approx([30_000.0, 60_000.0][: 2 * details], rel=0.02)
     assert answer.launch_ns == pytest.approx([30_000.0] * 2 * details, rel=0.02)
     assert 2 <= len(answer.kept) <= 4
     assert {len(k.rolls) for k in answer.kept} == {2}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "placements"), [([1.0], 1), ([0.5, 0.4, 0.4], 2), ([0.2] * 5, 5), ([0.6, 0.6, 0.6], 2), ([0.1, 0.6], 2)]
+)
+def test_there_are_as_many_placements_as_there_is_time_for(
+    seconds: list[float], placements: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five at most. One is begun if it ends within 1.25 s, though it takes as long as the longest before."""
+    sides, clock, taken = gpu_times.TimedSides(gpu_with(), time_task()), [7.0], [*seconds, *[9.0] * 5]
+
+    def placed(number: int) -> int:
+        clock[0] += taken[number]
+        return number
+
+    monkeypatch.setattr(sides, "_placed", placed)
+    monkeypatch.setattr(gpu_times.time, "monotonic", lambda: clock[0])
+    assert list(sides.timed()) == list(range(placements))
+
+
+def test_each_placement_has_memory_of_its_own_and_what_is_kept_is_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, task = gpu_with(), time_task(keep=400)
+    sides, made = gpu_times.TimedSides(gpu, task), list[tuple[VariedProgram, int]]()
+
+    class Noted(VariedProgram):
+        def settle(self) -> None:
+            super().settle()
+            made.append((self, len(sides.kept.all(True))))
+
+    monkeypatch.setattr(gpu_times, "VariedProgram", Noted)
+    for number in range(2):
+        sides._placed(number)
+    (one, before), (other, after) = made
+    assert one.memory is not other.memory
+    assert 0 < before < after
+    assert not sides.damaged()
+
+
+@pytest.mark.parametrize(("room", "released"), [(None, []), (2.5, [1, 2, 3, 4]), (4.5, [3])])
+def test_placements_are_held_while_there_is_room_for_two_more(
+    room: float | None, released: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that none has memory that another one had. All of it is free afterwards."""
+    monkeypatch.setattr(gpu_times, "PLACING_SECONDS", 600.0)
+    gpu = gpu_with()
+    sides = gpu_times.TimedSides(gpu, time_task())
+    monkeypatch.setattr(gpu_times.Scatter, "memory", lambda _: None)
+    before = gpu.free_bytes()
+    sides._placed(0)
+    each = before - gpu.free_bytes()
+    assert each > 0
+    sides.release()
+    assert gpu.free_bytes() == before
+    if room is not None:
+        gpu.script.memory_bytes += int(room * each) - before
+    placed, release, found = sides._placed, sides.release, list[object]()
+    monkeypatch.setattr(sides, "_placed", lambda number: (found.append(number), placed(number))[1])
+    monkeypatch.setattr(sides, "release", lambda: (found.append("released"), release()))
+    assert len(list(sides.timed())) == 5
+    assert [found[i + 1] for i, what in enumerate(found) if what == "released"] == released
 
 
 # failures
@@ -297,11 +393,12 @@ def test_failures_are_answers(
         devices.append(ordinal)
         raise error
 
-    monkeypatch.setattr(gpu_replay, "DriverGpu", device)
+    for module in (gpu_replay, gpu_times):
+        monkeypatch.setattr(module, "DriverGpu", device)
     told = gpu_replay.replayed_on_gpu(ReplayTask(side(), (2,), 1.0, True)).refused
     assert told is not None
     assert (told.reason, told.text) == (replayed, text)
-    told = msgspec.msgpack.decode(gpu_replay.timed(encoded(time_task())), type=TimeAnswer).refused
+    told = msgspec.msgpack.decode(gpu_times.timed(encoded(time_task())), type=TimeAnswer).refused
     assert told is not None
     assert (told.reason, told.text) == (timed, text)
     found = msgspec.msgpack.decode(gpu_replay.device_answer(b""), type=DeviceAnswer)

@@ -183,7 +183,8 @@ def test_on_a_gpu_results_are_its_own_and_each_replay_has_its_seed_s_contents(
         asked = msgspec.msgpack.decode(task, type=ReplayTask)
         begun.set()
         x, y = (np.frombuffer(c or b"", "f4") for c in asked.side.contents[:2])
-        return encoded(ReplayAnswer(((x + y).tobytes(), None, None)))
+        added = [z.tobytes() for z in np.split(x + y, len(asked.rolls))]
+        return encoded(ReplayAnswer(tuple(z for one in added for z in (one, None, None))))
 
     steps, speeds = Steps(expect=expect, replay=replay), Measuring(on_gpu=True)
     verdict = judge(source, ADD, LINE, bench=bench_of(steps, speeds))
@@ -193,9 +194,12 @@ def test_on_a_gpu_results_are_its_own_and_each_replay_has_its_seed_s_contents(
     assert all(task.binaries for task in steps.tasks[:2])
     kinds = ExpectTask, ReplayTask
     expects, replays = ([task for task in steps.tasks if isinstance(task, kind)] for kind in kinds)
-    assert sorted(c for t in expects for c in t.contents) == sorted(t.side.contents[:2] for t in replays)
-    assert len(replays) == sum(len(t.seeds) for t in expects) == 12
-    assert CandidateJudgement(bench_of(steps, speeds), _named(), _named(), 1.0)._comparer._workers == 5
+    *alone, rows = sorted(replays, key=lambda task: len(task.rolls))
+    (contents,) = (task.contents for task in expects)
+    assert sorted(contents[:5]) == sorted(task.side.contents[:2] for task in alone)
+    assert [b"".join(column) for column in zip(*contents[5:], strict=True)] == [*rows.side.contents[:2]]
+    assert (len(alone), rows.rolls) == (5, tuple((2400 * k,) * 2 for k in range(7)))
+    assert CandidateJudgement(bench_of(steps, speeds), _named(), _named(), 1.0)._comparer._workers == 12
 
 
 def _named(path: str = f"{CORPUS}/references.py", layout: str = FUNCTION) -> UserCallable:

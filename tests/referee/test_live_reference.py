@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +12,7 @@ import pytest
 
 from kerntune.base.device import typical_device
 from kerntune.gpu.interpreter import Interpreter
-from kerntune.gpu.program import Loader
-from kerntune.referee import gpu_replay, live_reference
+from kerntune.referee import gpu_replay, gpu_times, live_reference
 from kerntune.referee.candidate_speed import SealedPairs
 from kerntune.referee.layouts import FUNCTION, KERNELBENCH
 from kerntune.referee.live_reference import LiveReference, LiveSide, SingleSlot
@@ -32,7 +30,7 @@ from kerntune.referee.tasks import (
 )
 from kerntune.timing.timers import GraphSlot, Slot
 from kerntune.timing.worker.requests import PairRequest
-from tests.referee.computing_gpu import CALL, CASE, NBYTES, TARGET, VARIATION, ComputingGpu, candidate, side
+from tests.referee.computing_gpu import CALL, CASE, NBYTES, TARGET, VARIATION, ComputingGpu, candidate, side, varied
 
 pytestmark = pytest.mark.usefixtures("turn_file", "on_stand_ins")
 
@@ -68,14 +66,14 @@ def calls_of(call: LiveCall) -> list[Any]:
     return sys.modules[Path(call.source.path).stem].calls  # type: ignore[no-any-return]
 
 
-def prepared(gpu: ComputingGpu) -> gpu_replay.VariedProgram:
+def prepared(gpu: ComputingGpu) -> gpu_times.VariedProgram:
     task = TimeTask(side(CONTENT), side(CONTENT), (1,), VARIATION, ((8,),), 2, True, 2, 1)
     sources = gpu_replay.VariedSources(gpu, task.candidate, VARIATION)
-    return gpu_replay.VariedProgram(Loader(gpu), task, sources, random.Random(1))
+    return varied(gpu, task, sources)
 
 
 def slots(gpu: ComputingGpu, call: LiveCall) -> tuple[LiveSide, tuple[Slot, Slot]]:
-    one = LiveSide(gpu, call)
+    one = LiveSide(LiveReference(gpu, call))
     return one, one.slots(prepared(gpu))
 
 
@@ -215,9 +213,11 @@ def test_a_verdict_says_how_its_reference_was_timed(
     ns: float, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call = live_call(tmp_path, NOTING)
-    monkeypatch.setattr(gpu_replay, "_gpu_for", lambda task: ComputingGpu(ns=ns))
+    monkeypatch.setattr(gpu_times, "_gpu_for", lambda task: ComputingGpu(ns=ns))
+    monkeypatch.setattr(gpu_times, "PLACEMENTS", 2)
+    monkeypatch.setattr(gpu_times, "PLACING_SECONDS", 600.0)
     task = TimeTask(side(CONTENT), call, (1,), VARIATION, ((8,),), 2, True, 2, 1, details=True)
-    data = gpu_replay.timed(encoded(task))
+    data = gpu_times.timed(encoded(task))
 
     class Answering:
         def ask(self, *args: Any, **words: Any) -> Answered:
@@ -228,14 +228,14 @@ def test_a_verdict_says_how_its_reference_was_timed(
     pairs = SealedPairs(Answering(), right)  # type: ignore[arg-type]
     reply = pairs.run(PairRequest(CALL.recording, CALL.recording, (), {}, blocks=2))
     pairs.close()
-    assert len(reply.a_ns) == len(reply.b_ns) == 2
+    assert len(reply.a_ns) == len(reply.b_ns) == 4
     assert list(pairs.remarks()) == [LIVE_TOLD[how]]
     assert pairs.warm is not None
-    assert set(msgspec.msgpack.decode(data, type=TimeAnswer).stages) == {"prepare", "wait", "slots", "time", "read"}
+    assert set(msgspec.msgpack.decode(data, type=TimeAnswer).stages) == {"prepare", "wait", "time", "others", "read"}
 
 
 def test_the_references_first_contents_are_checked(tmp_path: Path) -> None:
-    one = LiveSide(ComputingGpu(), live_call(tmp_path, "def r(x): return x"))
-    assert not one.damaged()
-    one._live._first[0][3] += 1
-    assert one.damaged()
+    live = LiveReference(ComputingGpu(), live_call(tmp_path, "def r(x): return x"))
+    assert not live.damaged()
+    live._first[0][3] += 1
+    assert live.damaged()

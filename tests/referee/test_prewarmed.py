@@ -129,16 +129,23 @@ def speeds_of(processes: Prewarming) -> GpuSpeeds:
 
 
 @pytest.mark.parametrize(
-    ("line", "content", "count"),
-    [("x: f32[2097152]", "normal", 5), ("x: f32[2097151]", "normal", 1), ("x: f32[2097152]", "author", 1)],
+    ("line", "content", "authors", "replays"),
+    [
+        ("x: f32[2097153]", "normal", 3, 6),
+        ("x: f32[2097152]", "normal", 3, 6),
+        ("x: f32[2097151]", "normal", 1, 6),
+        ("x: f32[2097152]", "author", 1, 5),
+    ],
 )
-def test_authors_and_replays_are_prewarmed_as_many_as_are_asked(line: str, content: str, count: int) -> None:
+def test_authors_and_replays_are_prewarmed_as_many_as_are_asked(
+    line: str, content: str, authors: int, replays: int
+) -> None:
     """For large inputs that the referee makes, an author's process a seed."""
     processes, case = Prewarming(ROOMY), parse_line(line)
     speeds = speeds_of(processes)
     case = msgspec.structs.replace(case, tensors=(msgspec.structs.replace(case.tensors[0], content=content),))
     speeds.prewarm("/folder", case, 11.0)
-    assert processes.early == [("expect", ("/folder",), 300.0, count), ("replay", (), 11.0, 5)]
+    assert processes.early == [("expect", ("/folder",), 300.0, authors), ("replay", (), 11.0, replays)]
     speeds.discard()
     assert processes.discarded
 

@@ -64,14 +64,18 @@ def test_results_are_computed_twice(tmp_path: Path) -> None:
     assert (seed.contents, seed.changed) == ((), (None, None)), "who asks has the contents"
 
 
-@pytest.mark.parametrize(("nbytes", "count"), [(MUCH, 3), (MUCH - 1, 1)])
-def test_large_inputs_are_a_process_s_each(nbytes: int, count: int) -> None:
-    contents = tuple((bytes([i]) * (nbytes - 5), bytes(5)) for i in range(3))
-    task = ExpectTask(reference_source(f"{TASK}::Model"), parse_line("x: u8[9] < 5"), (7, 8, 9), contents, True)
-    found = task.by_seed()
-    assert len(found) == count
+@pytest.mark.parametrize(
+    ("nbytes", "contents", "parts"),
+    [(MUCH, 7, [3, 3, 1]), (MUCH, 3, [1, 1, 1]), (MUCH, 4, [2, 2]), (MUCH, 1, [1]), (MUCH - 1, 7, [7])],
+)
+def test_large_inputs_are_divided_among_three_processes(nbytes: int, contents: int, parts: list[int]) -> None:
+    each = tuple((bytes([i]) * (nbytes - 5), bytes(5)) for i in range(contents))
+    source, case = reference_source(f"{TASK}::Model"), parse_line("x: u8[9] < 5")
+    task = ExpectTask(source, case, tuple(range(7, 7 + contents)), each, True)
+    found = task.parts()
+    assert [len(one.seeds) for one in found] == parts
     assert tuple(seed for one in found for seed in one.seeds) == task.seeds
-    assert tuple(c for one in found for c in one.contents) == contents
+    assert tuple(c for one in found for c in one.contents) == each
     assert all(
         msgspec.structs.replace(one, seeds=(), contents=()) == msgspec.structs.replace(task, seeds=(), contents=())
         for one in found

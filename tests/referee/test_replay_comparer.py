@@ -15,7 +15,7 @@ from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.hostile_recording import checked, side_of
 from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.reasons import Reason, Refusal
-from kerntune.referee.replay_comparer import ReplayComparer, made_by_author, many_contents
+from kerntune.referee.replay_comparer import ReplayComparer, many_contents
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.tasks import (
     CallRefused,
@@ -89,7 +89,7 @@ def test_contents_are_many_where_results_are_few_and_inputs_small(line: str, sha
 def test_the_authors_contents_are_few() -> None:
     case = parse_line("x: f32[1000]")
     author = replace(case, tensors=tuple(replace(t, content="author") for t in case.tensors))
-    assert [made_by_author(c) for c in (case, author, replace(case, given={"n": 1}))] == [False, True, True]
+    assert [c.made_by_author for c in (case, author, replace(case, given={"n": 1}))] == [False, True, True]
     assert many_contents(author, ExpectedSeed((), (result(1),))) == 0
 
 
@@ -168,3 +168,16 @@ def test_many_contents_may_be_answered_in_part(parts: int) -> None:
         return
     with pytest.raises(Refusal, match="other sizes"):
         comparer._answer(side, CHECKED, 0.0, Variation(), ((), ()))
+
+
+@pytest.mark.parametrize("done", [1, 3])
+def test_extreme_contents_that_are_not_all_replayed_in_time_are_refused(done: int) -> None:
+    says, inputs = Says(ReplayAnswer(RIGHT * done)), [[x.tobytes() for x in one] for one in GIVEN]
+    comparer = ReplayComparer(says, UserCallable("r.py", "f", FUNCTION), True, 1.0)  # type: ignore[arg-type]
+    each = [(given, POISON, 0.0) for given in inputs]
+    if done == 3:
+        assert [one.contents for one in comparer._replayed_in_a_row(CASE, CHECKED, each)] == [RIGHT] * 3
+        return
+    with pytest.raises(Refusal, match="2 of 3 extreme contents were not replayed") as caught:
+        comparer._replayed_in_a_row(CASE, CHECKED, each)
+    assert caught.value.reason is Reason.REPLAY_LATE
