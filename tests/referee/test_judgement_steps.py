@@ -140,14 +140,14 @@ def test_what_each_process_is_asked(
         ("record", (references,), 120.0, 1 << 28, False),
         ("expect", (references,), 300.0, 1 << 32, False),
         *[replay] * 5,
-        *[("replay", (), 15.0 + 14.0, *replay[3:])] * 7,
+        *[("replay", (), 15.0 + 18.0, *replay[3:])] * 9,
     ]
     recorded, reference, expect, *replays = steps.tasks
     assert (recorded.source.name, reference.source.name, expect.source.name) == ("f", "add", "add")
     assert (recorded.target, recorded.binaries, expect.gpu) == (TARGET, False, False)
-    assert expect.seeds == tuple(2**63 - i for i in range(1, 13))
+    assert expect.seeds == tuple(2**63 - i for i in range(1, 15))
     assert [(x.side.contents[:2], x.gpu) for x in replays] == [(c, False) for c in expect.contents]
-    assert [x.seconds for x in replays] == [10.0] * 5 + [10.0 + 10.0 * 7 / 5] * 7
+    assert [x.seconds for x in replays] == [10.0] * 5 + [10.0 + 10.0 * 9 / 5] * 9
     assert len({x.side.poison for x in replays[:5]}) == 5
     right = speeds.right
     assert (right.deadline, right.repeatable, right.source.name) == (110.0, True, "add")
@@ -163,7 +163,7 @@ def test_what_each_process_is_asked(
 def test_a_replay_gets_a_second_though_the_budget_is_used(source: str, bench_of: Callable[..., Bench]) -> None:
     steps = Steps()
     judge(source, ADD, LINE, budget=-5.0, bench=bench_of(steps))
-    assert [seconds for role, _, seconds, *_ in steps.asked if role == "replay"] == [6.0] * 12
+    assert [seconds for role, _, seconds, *_ in steps.asked if role == "replay"] == [6.0] * 14
 
 
 def test_on_a_gpu_results_are_its_own_and_each_replay_has_its_seed_s_contents(
@@ -198,7 +198,7 @@ def test_on_a_gpu_results_are_its_own_and_each_replay_has_its_seed_s_contents(
     (contents,) = (task.contents for task in expects)
     assert sorted(contents[:5]) == sorted(task.side.contents[:2] for task in alone)
     assert [b"".join(column) for column in zip(*contents[5:], strict=True)] == [*rows.side.contents[:2]]
-    assert (len(alone), rows.rolls) == (5, tuple((2400 * k,) * 2 for k in range(7)))
+    assert (len(alone), rows.rolls) == (5, tuple((2400 * k,) * 2 for k in range(9)))
     assert CandidateJudgement(bench_of(steps, speeds), _named(), _named(), 1.0)._comparer._workers == 12
 
 
