@@ -1,4 +1,4 @@
-"""Parts of replays on a GPU, on a scripted one: first contents, what is kept, turns, and failures as answers."""
+"""First contents on a device, times of checked executions, turns, and failures as answers, on a scripted GPU."""
 
 from __future__ import annotations
 
