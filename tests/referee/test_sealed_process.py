@@ -421,7 +421,7 @@ def test_closing_ends_the_fork_server() -> None:
     made.wait()
     assert made._server.poll() is None
     made.close()
-    assert made._server.returncode == -9
+    assert made._server.returncode in (-9, 0), "killed, or it has seen that nothing asks it"
 
 
 def test_a_fork_server_ends_with_its_judge() -> None:

@@ -34,9 +34,9 @@ SOURCE = UserCallable("a.py", "f", FUNCTION)
         (TensorInput("x", "float32", (), ()), ("normal", 0.0, 1.0, False, ())),
         (CaseInputs("x", (), ()), ((), {}, (), {})), (RecordAnswer(), (None, None)),
         (CALL, ((), (), (), (), "tensor")), (EXPECTED, (None, None)), (ExpectedSeed((), ()), ((), "tensor")),
-        (ExpectAnswer(), ((), (), None)), (ExpectTask(SOURCE, CASE, ()), ((), False)),
+        (ExpectAnswer(), ((), (), None)), (ExpectTask(SOURCE, CASE, ()), ((), False, False, 0)),
         (Variation(), ((), (), False)), (ReplayAnswer(), ((), 0, True, None)),
-        (TimeAnswer(), ((), (), (0.0, 0.0, 0.0, 0), (), (), (), False, "replayed", {}, None)),
+        (TimeAnswer(), ((), (), (0.0, 0.0, 0.0, 0), (), (), (), False, "replayed", {}, 1, None)),
         (DeviceAnswer(), (None, None, 0, "")),
     ],
 )  # fmt: skip
@@ -47,12 +47,12 @@ def test_what_a_message_does_not_say_is_nothing(message: Any, unsaid: tuple[Any,
 
 
 @pytest.mark.parametrize(("room", "parts"), [(9, 1), (8, 3), (1, 3)])
-def test_a_task_with_much_content_is_cut_by_seeds(monkeypatch: pytest.MonkeyPatch, room: int, parts: int) -> None:
+def test_a_task_with_much_content_is_cut(monkeypatch: pytest.MonkeyPatch, room: int, parts: int) -> None:
     monkeypatch.setattr(tasks, "MUCH", room)
     task = ExpectTask(SOURCE, CASE, (5, 6, 7), tuple((bytes([i]) * 4, bytes(4)) for i in range(3)))
-    found = task.by_seed()
+    found = task.parts()
     assert len(found) == parts
     assert [s for one in found for s in one.seeds] == [5, 6, 7]
     assert [c for one in found for c in one.contents] == list(task.contents)
     alone = ExpectTask(SOURCE, CASE, (5, 6))
-    assert alone.by_seed() == [alone], "whose contents the task's own code makes"
+    assert alone.parts() == [alone], "whose contents the task's own code makes"

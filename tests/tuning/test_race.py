@@ -762,7 +762,7 @@ def test_screens_go_forwards_and_backwards_in_turn(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(("ns", "alive"), [((100.0, 125.0), 2), ((100.0, 125.1), 1), ((), 0)])
 def test_who_is_near_the_best_is_within_the_factor(ns: tuple[float, ...], alive: int) -> None:
-    assert len(race._near_best([trial_of(x) for x in ns], 1.25)) == alive
+    assert len(race.near_best([trial_of(x) for x in ns], 1.25)) == alive
 
 
 @pytest.mark.parametrize(

@@ -123,9 +123,9 @@ STAND_IN_PARTS = (
         "Function.apply", "FunctionCtx.set_materialize_grads(value)", "class BackwardCFunction",
         "value BackwardCFunction._input_metadata"),
     *_parts(FAKE + "autograd.py", "hooks of gradients fail", "torch", "value Tensor._backward_hooks"),
-    *_parts(FAKE + "loading.py", _NO_LOADING, "torch._utils", "_restore_device_fake_mode(tensor)"),
-    *_parts(FAKE + "loading.py", _NO_LOADING, "torch.serialization", "value _package_registry"),
-    *_parts(FAKE + "loading.py", _NO_LOADING, "torch.storage",
+    *_parts(FAKE + "session.py", _NO_LOADING, "torch._utils", "_restore_device_fake_mode(tensor)"),
+    *_parts(FAKE + "session.py", _NO_LOADING, "torch.serialization", "value _package_registry"),
+    *_parts(FAKE + "session.py", _NO_LOADING, "torch.storage",
         "class _StorageBase", "_StorageBase.to(device, non_blocking)"),
 )  # fmt: skip
 """For stand-ins for CUDA tensors, and for the interpreter, which replaces the same functions."""

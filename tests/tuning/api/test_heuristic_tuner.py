@@ -110,4 +110,4 @@ def test_a_binary_that_cannot_be_read_says_no_registers(
     monkeypatch.setattr(heuristic_tuner, "quick_candidate", quick)
     compiled: Any = SimpleNamespace(binary="binary", data=b"data", asm={"ptx": ""})
     assert [static_registers(compiled), static_registers(compiled)] == [40, None]
-    assert asked == [(("binary", b"data", {"ptx": ""}, (1, 1, 1)), {"stages": 0})] * 2
+    assert asked == [(("binary", b"data", {"ptx": ""}, (1, 1, 1)), {})] * 2
