@@ -298,6 +298,20 @@ def test_a_gluon_kernels_stages_begin_with_its_own() -> None:
             texts.of(side, launch, "ttir")
 
 
+@pytest.mark.parametrize(
+    ("triton", "told"), [("3.9", []), ("3.9.0", []), ("3.9.7", []), ("3.8.9", ["3.8.9"]), ("4.9.0", ["4.9.0"])]
+)
+def test_another_minor_version_of_triton_is_told(
+    triton: str, told: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = msgspec.structs.replace(static().baseline, launches=(), triton="3.9.0")
+    before, after = Side("then", msgspec.structs.replace(one, triton=triton), {}), Side("now", one, {})
+    assert not _show(before, after, cast(Texts, None), argparse.Namespace())
+    assert capsys.readouterr().out.splitlines() == [
+        f"then was recorded under Triton {version}; all but its TTIR is compiled by today's" for version in told
+    ]
+
+
 def test_a_launch_that_one_side_has_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     one = static()
     none = msgspec.structs.replace(one.baseline, launches=(), triton="3.1")

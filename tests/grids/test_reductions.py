@@ -68,6 +68,13 @@ def test_split_scan_has_a_row_of_blocks_for_each_row(x, r, block) -> None:
     assert (gx - 1) * block < max(r, 1)
 
 
+def test_a_split_scan_of_sizes_of_its_own() -> None:
+    grid = SplitScanGrid(xnumel=7, r0_numel=600, r0_block=256)
+    assert grid({}) == (3, 7, 1)
+    assert grid == SplitScanGrid(7, 600, 256)
+    assert grid != SplitScanGrid(7, 601, 256)
+
+
 @pytest.mark.parametrize("block", [2, 8, 0])
 def test_split_scan_refuses_other_row_blocks(block) -> None:
     meta = {"xnumel": 5, "r0_numel": 1000, "R0_BLOCK": 256}

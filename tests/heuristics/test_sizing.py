@@ -72,6 +72,7 @@ def test_warps_on_wave32(wanted: int, kwargs: dict[str, int], warps: int) -> Non
 
 def test_wave64_halves_both_bounds_rounding_up() -> None:
     assert choose_warps(0, limits_of(MI300)) == 1
+    assert choose_warps(1, limits_of(MI300), least=5) == 4
     assert choose_warps(100, limits_of(MI300)) == 4
     assert choose_warps(100, limits_of(MI300), most=1) == 1
     assert choose_warps(100, limits_of(TYPICAL_DEVICES["hip:gfx1100"])) == 8

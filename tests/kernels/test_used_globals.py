@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import triton.language as tl
+from triton.language.extra import libdevice
 
 from kerntune.errors import CaptureError, CompileError
 from kerntune.kernels import used_globals
@@ -206,3 +208,18 @@ def hash_of(value: Any) -> str:
 @pytest.mark.parametrize(("text", "path"), [("a", "a"), ("a.b.c", "a.b.c"), ("f().x", ""), ("a[0].x", ""), ("1", "")])
 def test_a_path_is_of_names_alone(text: str, path: str) -> None:
     assert used_globals._path(ast.parse(text, mode="eval").body) == path
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("tl.exp", tl.exp, []),
+        ("exp", tl.exp, []),
+        ("e", tl.exp, ["e=tl.exp"]),
+        ("libdevice.pow", libdevice.pow, ["libdevice.pow=triton.language.extra.libdevice"]),
+        ("pow", libdevice.pow, ["pow=triton.language.extra.libdevice"]),
+        ("p", libdevice.pow, ["p=triton.language.extra.libdevice.pow"]),
+    ],
+)
+def test_a_builtin_is_told_by_another_name_or_by_its_library(name: str, value: Any, told: list[str]) -> None:
+    assert [*used_globals._alias(name, value)] == told

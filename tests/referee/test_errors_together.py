@@ -42,7 +42,9 @@ def judged(
         error_of(0, f.tobytes(), view, w, CASE, POISON, one.size, seen=one.add).wrong
         for f, w in zip(found, wants, strict=True)
     ]
-    return each, "".join(e.wrong for e in wrong_together(CASE, together))
+    wrong = list(wrong_together(CASE, together))
+    assert all(e.result == 0 for e in wrong)
+    return each, "".join(e.wrong for e in wrong)
 
 
 def shifted(exact: np.ndarray, units: float, toward_zero: bool = False) -> np.ndarray:

@@ -287,6 +287,8 @@ def test_what_is_known_of_the_errors() -> None:
     for (name, x), wanted in at.items():
         exact = getattr(np, name.removesuffix("f"))(np.float64(x))
         assert float(BOUNDS[name](np.asarray(exact), np.asarray(x))) == pytest.approx(wanted, rel=0.01), name
+    power = float(BOUNDS["powf"](np.asarray(8.0), np.asarray(2.0), np.asarray(3.0)))
+    assert power == pytest.approx(8 * 3 * np.log(2) * 2**-22 + 2 * 2**-20, rel=0.01), "of exp2(3 * log2(2))"
 
 
 @pytest.mark.parametrize(
