@@ -47,8 +47,8 @@ MOST_DEPTH = 64
 """Nesting of options in a binary's description."""
 
 ADDRESS_AS_NUMBER = b"tt.ptr_to_int"
-"""An operation of TTIR. Whoever offsets, reinterprets or follows a pointer has no need of it, and no number of replays
-shows what a kernel does at one address in a million."""
+"""An operation of TTIR. To offset, reinterpret or follow a pointer takes none, and no number of replays shows what a
+kernel does at one address in a million."""
 
 ITEM_BYTES = {name: kind.width for name, kind in {**FLOAT_FORMATS, **INTEGER_FORMATS}.items()}
 

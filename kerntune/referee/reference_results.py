@@ -195,7 +195,7 @@ ANY_OF_TIES = {
     "aten.sort.default", "aten.sort.stable", "aten.topk.default", "aten.kthvalue.default", "aten.median.dim",
     "aten.nanmedian.dim", "aten.mode.default", "aten.cummax.default", "aten.cummin.default", "aten.multinomial.default",
 }  # fmt: skip
-"""Operators for which it promises none, or which aren't asked here whether they were told to be stable."""
+"""Operators for which it promises none, or which may have been asked to be stable: that isn't looked at."""
 
 
 def _promises_indices(module: Any, task: ExpectTask, contents: Sequence[bytes]) -> bool:
