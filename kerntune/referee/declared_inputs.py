@@ -151,6 +151,9 @@ def _values(text: str, shape: tuple[int, ...], item: str) -> tuple[float, ...]:
     return tuple(found)
 
 
+DRAWN = ("normal", "uniform", "integers")
+"""Contents that differ from seed to seed."""
+
 EXTREMES = {
     "up": "is far above zero (a mean of 32 to 64 deviations)",
     "down": "is far below zero (a mean of -32 to -64 deviations)",
@@ -209,7 +212,7 @@ def extreme_forms(tensors: Sequence[TensorInput], chance: random.Random) -> list
 
 def _spreads(given: TensorInput) -> bool:
     """Whether drawn elements may be different numbers."""
-    if given.content not in ("normal", "uniform", "integers"):
+    if given.content not in DRAWN:
         return False
     return given.high != 0 if given.content == "normal" else given.low != given.high
 

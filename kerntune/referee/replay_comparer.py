@@ -20,7 +20,7 @@ import msgspec
 
 from kerntune.base.formatting import visible
 from kerntune.referee.candidate_speed import AUTHOR_SECONDS
-from kerntune.referee.declared_inputs import contents_of, poison_patterns
+from kerntune.referee.declared_inputs import DRAWN, content_of, contents_of, poison_patterns
 from kerntune.referee.errors_together import (
     ErrorsTogether,
     check_reference,
@@ -33,7 +33,7 @@ from kerntune.referee.errors_together import (
     what_counts,
     wrong_together,
 )
-from kerntune.referee.hostile_recording import CheckedCall, check_outlines, check_results, side_of
+from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall, check_outlines, check_results, side_of
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import FEW, ResultError
@@ -63,6 +63,8 @@ MANY, MANY_ELEMENTS = 255, 1 << 20
 """Further contents where a result has fewer than :data:`~.result_errors.FEW` elements, as far as their inputs have so
 many elements in all: a maximum that leaves out 3 % of the numbers is right for one content in 33."""
 
+MANY_BYTES = 1 << 27
+"""Bytes of further contents where large inputs stay as they are: a table from which a few indices choose."""
 
 FURTHER = 48
 """And so many where a mean error may be a bias or chance: what the numbers of one content have in common, as a rounded
@@ -117,12 +119,13 @@ class ReplayComparer:
             found = list(threads.map(lambda *given: list(one(*given)), expected, patterns, left, forms))
         errors = tuple(e for each in found[:usual] for e in each)
         wrong = tuple(e for each in found for e in each if e.wrong)
-        many = partial(self._of_many, case, call, expected[0], together)
-        wrong = wrong or many(many_contents(case, expected[0]))
+        few, count = many_contents(case, expected[0])
+        wrong = wrong or self._of_many(few, call, expected[0], together, count)
         wrong = wrong or self._of_ties(case, call, expected[0], together, end)
         wrong = wrong or tuple(wrong_together(case, together))
         if not wrong and any(one.undecided for one in together.values()):
-            wrong = many(affordable(case, FURTHER)) or tuple(wrong_together(case, together))
+            more = self._of_many(case, call, expected[0], together, affordable(case, FURTHER))
+            wrong = more or tuple(wrong_together(case, together))
         if not wrong and (why := hardly_changed(case, together)):
             raise Refusal(Reason.DEGENERATE, why)
         return ComparedReplays(expected, patterns, left, all(x.repeatable for x in answers[:usual]), errors, wrong)
@@ -164,7 +167,7 @@ class ReplayComparer:
             early = self._replays(threads, case, call, list(zip(given, patterns, ends, strict=False)), usual)
             expected = self._expected(asked, task, usual)
             check_reference(expected)
-            alike = "" if many_contents(case, expected[0]) else hardly_varies(what_counts(expected[:usual]))
+            alike = "" if many_contents(case, expected[0])[1] else hardly_varies(what_counts(expected[:usual]))
             if why := alike or unvaried(case, expected[:usual]):
                 raise Refusal(Reason.DEGENERATE, why)
             check_outlines(call, expected)
@@ -198,11 +201,11 @@ class ReplayComparer:
         count: int,
     ) -> tuple[ResultError, ...]:  # fmt: skip
         """What is wrong on so many further contents, in one process for all, as far as the time of another budget
-        reaches. A single flag may have been the same for the first few."""
+        reaches. A single flag may have been the same for the first few. Known inputs are those of ``first``."""
         if not count or not call.wanted:
             return ()
         seeds = tuple(secrets.randbits(63) for _ in range(count))
-        contents = tuple(contents_of(case.tensors, seed, ()) for seed in seeds)
+        contents = tuple(drawn_anew(case, seed, first.contents) for seed in seeds)
         expected = self._authors(ExpectTask(self._reference, case, seeds, contents, self._on_gpu)).seeds
         check_reference((first, *expected))
         if why := hardly_varies(what_counts((first, *expected))):
@@ -301,10 +304,25 @@ class ReplayComparer:
         return answer
 
 
-def many_contents(case: CaseInputs, first: ExpectedSeed) -> int:
-    """How many further contents are worth it: none where each result has enough elements."""
+def many_contents(case: CaseInputs, first: ExpectedSeed) -> tuple[CaseInputs, int]:
+    """How many further contents are worth it, none where each result has enough elements; and the case whose inputs are
+    drawn then: where there are more if large inputs stay as they are, these are known."""
     few = [r for r in (*first.results, *filter(None, first.changed)) if 0 < math.prod(r.shape) < FEW]
-    return affordable(case, MANY) if few else 0
+    count = affordable(case, MANY) if few else 0
+    if not few or case.made_by_author or count == MANY:
+        return case, count
+    replace, small = msgspec.structs.replace, MANY_ELEMENTS // MANY
+    held = [t if math.prod(t.shape) <= small else replace(t, content="fixed") for t in case.tensors]
+    most = min(MANY, MANY_BYTES // sum(math.prod(t.shape) * ITEM_BYTES[t.dtype] for t in held))
+    if most > count and any(t.content in DRAWN for t in held):
+        return replace(case, tensors=tuple(held)), most
+    return case, count
+
+
+def drawn_anew(case: CaseInputs, seed: int, known: Sequence[bytes]) -> tuple[bytes, ...]:
+    """The contents of a seed, but for inputs that are known."""
+    given = zip(case.tensors, known, strict=True)
+    return tuple(was if t.content == "fixed" else content_of(t, seed) for t, was in given)
 
 
 def affordable(case: CaseInputs, count: int) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kerntune.referee.declared_inputs import drawn_distance, rolled
+from kerntune.referee.declared_inputs import DRAWN, drawn_distance, rolled
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall, side_of
 from kerntune.referee.reasons import Refusal
 from kerntune.referee.tasks import CaseInputs, ExpectedSeed, ReplaySide, Rolls, UserCallable, Variation
@@ -109,6 +109,6 @@ def variation_of(case: CaseInputs, call: CheckedCall, least: int = LEAST_VARIED)
         for given, storage in zip(case.tensors, call.inputs, strict=True)
         if storage is not None and math.prod(given.shape) >= (1 if given.content == "author" else least)
     ]
-    found = [(s, given) for s, given in found if given.content in ("normal", "uniform", "integers", "author")]
+    found = [(s, given) for s, given in found if given.content in (*DRAWN, "author")]
     whole = any(given.content == "author" for _, given in found)
     return Variation(tuple(s for s, _ in found), tuple(ITEM_BYTES[given.dtype] for _, given in found), whole)

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from kerntune.base.recording import View
 from kerntune.referee import replayed_outputs
-from kerntune.referee.declared_inputs import parse_line
+from kerntune.referee.declared_inputs import contents_of, parse_line
 from kerntune.referee.errors_together import errors_of, together_of
 from kerntune.referee.hostile_recording import checked, side_of
 from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.reasons import Reason, Refusal
-from kerntune.referee.replay_comparer import ReplayComparer, affordable, many_contents
+from kerntune.referee.replay_comparer import ReplayComparer, affordable, drawn_anew, many_contents
 from kerntune.referee.result_errors import ResultError
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.tasks import (
@@ -82,20 +82,42 @@ def test_a_content_may_be_rolled() -> None:
         ("x: f32[1000]", [(0, 4)], 0),
         ("x: f32[8192]; y: f32[8192]", [(1,)], 64),
         ("x: f32[1048577]", [(1,)], 0),
+        ("x: f32[1048577]; w: f32[3] zeros", [(1,)], 0),
     ],
 )
 def test_contents_are_many_where_results_are_few_and_inputs_small(line: str, shapes: list[Any], count: int) -> None:
     case, first = parse_line(line), ExpectedSeed((), tuple(result(*shape) for shape in shapes))
-    assert many_contents(case, first) == count
+    assert many_contents(case, first) == (case, count)
     changed = replace(first, results=(), changed=(None, *first.results))
-    assert many_contents(case, changed) == count
+    assert many_contents(case, changed) == (case, count)
+
+
+@pytest.mark.parametrize(
+    ("line", "count", "kinds"),
+    [
+        ("i: i64[3] < 9; table: f32[10000,16]", 209, ["integers", "fixed"]),
+        ("i: i32[4112] < 9; table: f16[4113]", 255, ["integers", "fixed"]),
+        ("i: i64[3] < 9; table: f32[100,10]", 255, ["integers", "normal"]),
+        ("i: i64[3] < 9; table: f32[60000,600]", 0, ["integers", "normal"]),
+        ("i: i64[4113] < 9; table: f32[10,1000]", 74, ["integers", "normal"]),
+    ],
+)
+def test_large_inputs_stay_where_small_ones_choose_from_them(line: str, count: int, kinds: list[str]) -> None:
+    case = parse_line(line)
+    found = many_contents(case, ExpectedSeed((), (result(3, 16),)))
+    assert ([t.content for t in found[0].tensors], found[1]) == (kinds, count)
+    if count:
+        known = contents_of(case.tensors, 1, ())
+        a, b = (drawn_anew(found[0], seed, known) for seed in (2, 3))
+        assert [x != y for x, y in zip(a, b, strict=True)] == [kind != "fixed" for kind in kinds]
+        assert [x == y for x, y in zip(a, known, strict=True)] == [kind == "fixed" for kind in kinds]
 
 
 def test_the_authors_contents_are_few() -> None:
     case = parse_line("x: f32[1000]")
     author = replace(case, tensors=tuple(replace(t, content="author") for t in case.tensors))
     assert [c.made_by_author for c in (case, author, replace(case, given={"n": 1}))] == [False, True, True]
-    assert many_contents(author, ExpectedSeed((), (result(1),))) == 0
+    assert many_contents(author, ExpectedSeed((), (result(1),)))[1] == 0
 
 
 # answers
