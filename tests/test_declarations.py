@@ -6,8 +6,9 @@ import ast
 import dataclasses
 import importlib
 import inspect
+import math
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -258,3 +259,66 @@ def test_what_is_imported_for_types_alone_is_not_there_when_it_runs() -> None:
                 there += [f"{module.__name__}.{name}" for name in names if hasattr(module, name)]
     assert seen > 30
     assert there == []
+
+
+FIELDS: dict[str, dict[str, Any]] = {
+    "BatchWait": {"until": math.inf}, "Bench": {"sealed": True}, "Binary": {"num_ctas": 1, "warp_size": 32},
+    "CParameter": {"divisible": 1}, "CallOperators": {"asks": True}, "CandidateVerdict": {"sealed": True},
+    "CompiledCalls": {"_running": True}, "Config": {"num_warps": 4, "num_stages": 3, "num_ctas": 1},
+    "Descent": {"trials": 25, "radius": 1}, "DescentOptions": {"trials": 25},
+    "DeviceSpec": {
+        "registers_per_sm": 65536, "max_threads_per_sm": 2048, "max_threads_per_block": 1024,
+        "shared_memory_per_block": 49152, "shared_memory_per_sm": 65536,
+    },
+    "Expectation": {"weights": (-8.8, 0.47, -0.45, 0.33, 0.33)},
+    "Evidence": {"timed": True}, "FakeFunction": {"registers": 32},
+    "Field": {"least": 1, "most": 1048576, "radius": 1}, "FirstLaunchFailed": {"spoiled": True},
+    "FixedGrid": {"y": 1, "z": 1}, "GridLimits": {"product": 2147483647},
+    "LaunchReport": {"grid": (1, 1, 1)}, "PairReply": {"foreign": (0.0, 0.0, 0.0, 0)},
+    "KernelHints": {"contiguous_reduction_access": True, "min_scan_rblock": 256}, "KeyOutcome": {"given_out": 1},
+    "Limits": {"idle_s": 1.0, "busy_s": 30.0, "wait_s": 120.0, "poll_s": 0.05, "ask_s": 0.5},
+    "Metrics": {"time": True},
+    "Modes": {
+        "autotune_pointwise": True, "dynamic_scale_rblock": True, "multi_stage_mix_order": True, "descent_radius": 1,
+    },
+    "Needs": {"binary": True}, "Neighbourhood": {"dot_rblock": 1}, "Normal": {"std": 1.0},
+    "Options": {"interpret_limit": 60.0, "spread": True}, "OutsideWrite": {"certain": True}, "Pending": {"ran": True},
+    "Policy": {"tolerance": 0.02, "level": 0.999, "cases": 1, "anchor_tolerance": 0.05},
+    "Preset": {
+        "hip_wide_x": True, "backend_extras": True, "inner_by_r": True, "tuned_outer": True,
+        "small_persistent_inner": True, "tune_persistent": True, "filters": True, "chained_scaling": True,
+        "foreach_candidates": True,
+    },
+    "ReplayAnswer": {"repeatable": True}, "ReplayTask": {"whole": True}, "RequestFailed": {"replayable": True},
+    "Rule": {"time_ns": 10000.0}, "Scratch": {"align": 1},
+    "Script": {"noise": 0.0005, "shift": 1.0, "memory_bytes": 1099511627776}, "Settings": {"calibrate": True},
+    "Shape": {"warps": 4}, "Target": {"warp_size": 32}, "TensorInput": {"high": 1.0},
+    "StoredTrial": {"grid": (1, 1, 1)}, "TimeAnswer": {"foreign": (0.0, 0.0, 0.0, 0), "placements": 1},
+    "TimingProtocol": {"version": 2}, "TrialSet": {"believing_wrong": True}, "TuneOptions": {"keep": True},
+    "WaitingJob": {"times": 1},
+}  # fmt: skip
+"""Fields whose default is a number that isn't 0, or a tuple of numbers, of structs and dataclasses. What a file leaves
+out means the default: another one would be another meaning of all files that are there."""
+
+
+def numbers_of(declared: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Those that aren't empty, and tuples of numbers."""
+    kinds = (bool, int, float)
+    return {
+        name: value
+        for name, value in declared
+        if value and (type(value) in kinds or (type(value) is tuple and {*map(type, value)} <= {*kinds}))
+    }
+
+
+def fields_of(one: type) -> Iterator[tuple[str, Any]]:
+    """The fields that a class itself declares, with their defaults."""
+    own = vars(one).get("__annotations__", {})
+    found = msgspec.structs.fields(one) if issubclass(one, msgspec.Struct) else dataclasses.fields(one)  # type: ignore[arg-type]
+    return ((f.name, f.default) for f in found if f.name in own)
+
+
+def test_defaults_of_fields_are_empty_but_for_these() -> None:
+    kinds = [c for c in classes() if issubclass(c, msgspec.Struct) or dataclasses.is_dataclass(c)]
+    found = {c.__name__: numbers for c in kinds if (numbers := numbers_of(fields_of(c)))}
+    assert found == FIELDS

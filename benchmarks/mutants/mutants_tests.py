@@ -190,7 +190,7 @@ class Place:
     """What it binds, and the class that it belongs to."""
 
     declares: bool = False
-    """A class or a decorated function, or an ``if`` of a module."""
+    """A class, a field with its default, a decorated function, or an ``if`` of a module."""
 
     @classmethod
     def of(cls, module: str, lines: range) -> Place:
@@ -205,7 +205,8 @@ class Place:
         inside = any(isinstance(one, FUNCTION) for one in around)
         if not inside and around and isinstance(around[-1], ast.ClassDef):
             names.add(around[-1].name)
-        declares = isinstance(node, (ast.ClassDef, ast.If)) or bool(getattr(node, "decorator_list", ()))
+        field = isinstance(node, ast.AnnAssign) and node.value is not None and bool(around)
+        declares = field or isinstance(node, (ast.ClassDef, ast.If)) or bool(getattr(node, "decorator_list", ()))
         span = range(first, max(last, lines[-1]) + 1)
         return cls(not inside or bool(body), span, body, names if not inside else set(), declares and not inside)
 

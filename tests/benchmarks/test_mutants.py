@@ -234,6 +234,14 @@ class A:
         return self.size * LIMIT
 """
 
+MORE = """if LIMIT:
+    import os
+@cache
+def g(): pass
+class B:
+    n: int = 0
+"""
+
 
 @pytest.fixture
 def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> mutants_tests.Ran:
@@ -281,13 +289,24 @@ def test_a_mutant_s_tests(ran: mutants_tests.Ran, line: int, tests: list[str]) -
 
 @pytest.mark.parametrize(
     ("line", "declares", "imported"),
-    [(2, False, True), (4, False, False), (3, False, True), (8, True, True), (12, True, True), (14, True, True)],
+    [
+        (2, False, True),
+        (4, False, False),
+        (3, False, True),
+        (8, True, True),
+        (9, False, True),
+        (12, True, True),
+        (14, True, True),
+        (17, True, True),
+    ],
 )
 def test_declarations_have_the_test_of_all_declarations_first(
     ran: mutants_tests.Ran, line: int, declares: bool, imported: bool
 ) -> None:
     """And what runs at an import has the module's own files: a table's tests needn't run a line of it."""
-    (mutants_tests.ROOT / "kerntune" / "m.py").write_text(f"{CODE}if LIMIT:\n    import os\n@cache\ndef g(): pass\n")
+    (mutants_tests.ROOT / "kerntune" / "m.py").write_text(
+        f"{CODE}if LIMIT:\n    import os\n@cache\ndef g(): pass\nclass B:\n    n: int = 0\n"
+    )
     found = ran.tests_of({"module": "kerntune/m.py", "line": line, "old": "x"})["first"]
     assert found == [*[mutants_tests.DECLARATIONS] * declares, *["tests/test_m.py"] * imported]
 
