@@ -1,10 +1,10 @@
 """How wrong a result is: against float64, with a limit that knows the dtype, the stock operator and lengths of sums.
 
 The error of a right kernel comes of rounding: of the result to its dtype, of sums in the accumulator's type. For a sum
-of n terms in any order its standard deviation is at most about the root of n roundings of the partial sums (Higham,
-Accuracy and Stability of Numerical Algorithms, 2nd edition, section 4.5 and 2.8). What the stock operator of the same
-dtype is off by on the same numbers is added: it knows cancellation, steep functions and chains of operators. A result
-is wrong if its root mean square error, or any one element's error, is beyond a fixed multiple of that.
+of n random terms in any order its standard deviation is at most about the root of n / 2 roundings of the result
+(Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, section 4.5 and 2.8). What the stock operator of
+the same dtype is off by on the same numbers is added: it knows cancellation, steep functions and chains of operators. A
+result is wrong if its root mean square error, or any one element's error, is beyond a fixed multiple of that.
 """
 
 from __future__ import annotations
@@ -292,16 +292,18 @@ def _not_finite(number: int, dtype: str, found: np.ndarray, odd: np.ndarray) -> 
     return ResultError(number, dtype, size=1.0, wrong=f"{wrong}, first at {list(at)}: {found[at]:.6g}")
 
 
-def sums_of(dtype: str, terms: int) -> float:
+def sums_of(dtype: str, terms: int, few: bool = False) -> float:
     """What a sum of so many terms, one after the other, may be off by at most, relative to the result; and what else
-    an element is rounded for on its way."""
-    root = math.sqrt(terms)
-    return min(root, max(CHAIN, ROUNDING_RMS * root)) * ROUNDOFF["float64" if dtype == "float64" else "float32"]
+    an element is rounded for on its way. Partial sums of random terms grow as the root of their number, so that half of
+    them counts; sums of terms above zero are off by less. Where elements are ``few``, none is typical: all count."""
+    root = math.sqrt(terms if few else terms / 2)
+    unit = ROUNDOFF["float64" if dtype == "float64" else "float32"]
+    return min(math.sqrt(terms), max(CHAIN, ROUNDING_RMS * root)) * unit
 
 
 def _roundings(dtype: str, terms: int, count: int, own: float) -> float:
     """The same beside a stock operator that is off by ``own``. The length of a sum is a guess, so that bounds it."""
-    sums, most = sums_of(dtype, terms), _most_sums(own)
+    sums, most = sums_of(dtype, terms, count < FEW), _most_sums(own)
     return min(sums, most if count >= FEW else FEW_SUMS * max(most, sums / math.sqrt(PART)))
 
 
