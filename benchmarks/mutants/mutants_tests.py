@@ -33,7 +33,7 @@ class Ran:
     """What ``pytest --cov=kerntune --cov=pytest_kerntune --cov-context=test --cov-report=`` has written, at the commit
     ``at`` where that is another one: lines that have moved since are found again.
 
-    FileNotFoundError without such a file.
+    FileNotFoundError without such a file, ValueError for one of another folder's modules.
     """
 
     def __init__(self, path: Path, at: str = "") -> None:
@@ -43,6 +43,8 @@ class Ran:
             raise FileNotFoundError(f"{path}: no such file; pytest --cov-context=test writes it as .coverage")
         self._data = CoverageData(str(path))
         self._data.read()
+        if not any(Path(file).is_relative_to(ROOT) for file in self._data.measured_files()):
+            raise ValueError(f"{path}: it has no module below {ROOT}; coverage.py names files by their whole path")
         self._at = at
         self._size: Counter[str] = Counter()
         """Lines that each test runs of all modules."""

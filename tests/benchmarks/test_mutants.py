@@ -270,6 +270,15 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> mutants_tests.Ran:
     return mutants_tests.Ran(tmp_path / "ran")
 
 
+def test_coverage_of_another_folder_is_refused(tmp_path: Path) -> None:
+    coverage = pytest.importorskip("coverage")
+    data = coverage.CoverageData(str(tmp_path / "ran"))
+    data.add_lines({str(tmp_path / "kerntune" / "m.py"): [1]})
+    data.write()
+    with pytest.raises(ValueError, match=rf"it has no module below {mutants_tests.ROOT}; "):
+        mutants_tests.Ran(tmp_path / "ran")
+
+
 F, ALL, AREA = (f"tests/test_m.py::test_{name}" for name in ("f", "all", "area"))
 OTHER = "tests/test_other.py::test_f[1]"
 
