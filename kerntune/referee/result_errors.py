@@ -292,18 +292,19 @@ def _not_finite(number: int, dtype: str, found: np.ndarray, odd: np.ndarray) -> 
     return ResultError(number, dtype, size=1.0, wrong=f"{wrong}, first at {list(at)}: {found[at]:.6g}")
 
 
-def sums_of(dtype: str, terms: int, few: bool = False) -> float:
+def sums_of(dtype: str, terms: int, random: bool = True) -> float:
     """What a sum of so many terms, one after the other, may be off by at most, relative to the result; and what else
     an element is rounded for on its way. Partial sums of random terms grow as the root of their number, so that half of
-    them counts; sums of terms above zero are off by less. Where elements are ``few``, none is typical: all count."""
-    root = math.sqrt(terms if few else terms / 2)
+    them counts; sums of terms above zero are off by less. All count where terms aren't ``random``, since equal numbers
+    may all be rounded in one direction, and where elements are few, of which none is typical."""
+    root = math.sqrt(terms / 2 if random else terms)
     unit = ROUNDOFF["float64" if dtype == "float64" else "float32"]
     return min(math.sqrt(terms), max(CHAIN, ROUNDING_RMS * root)) * unit
 
 
-def _roundings(dtype: str, terms: int, count: int, own: float) -> float:
+def _roundings(dtype: str, terms: int, count: int, own: float, random: bool = True) -> float:
     """The same beside a stock operator that is off by ``own``. The length of a sum is a guess, so that bounds it."""
-    sums, most = sums_of(dtype, terms, count < FEW), _most_sums(own)
+    sums, most = sums_of(dtype, terms, random and count >= FEW), _most_sums(own)
     return min(sums, most if count >= FEW else FEW_SUMS * max(most, sums / math.sqrt(PART)))
 
 
@@ -387,7 +388,8 @@ def _extreme_error(
         kinds = list(zip(names, *(map(float, x) for x in each), strict=True))
     for name, off, stocks, large in kinds:
         beside = max(large, usual) if factor > RMS_FACTOR else large
-        sums = _roundings(dtype, terms, error.size, stocks / max(large, half)) * beside + sums_of(dtype, 1) * usual
+        sums = _roundings(dtype, terms, error.size, stocks / max(large, half), random=False) * beside
+        sums += sums_of(dtype, 1) * usual
         allowed = factor * (max(stocks, ROUNDOFF[dtype] * large, half) + sums)
         if off > allowed:
             wrong = f"{name} {off:.2g} where {large:.2g} is the size; {allowed:.2g} is what rounding explains"
