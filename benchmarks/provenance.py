@@ -46,10 +46,7 @@ DISPATCH = ("kerntune/kernels/dispatch", "kerntune/tuning/api/autotuner.py")
 HEURISTICS = ("kerntune/heuristics",)
 
 MEASURES: Mapping[str, tuple[str, ...]] = {
-    "adoption": (*STATIC, "kerntune/gpu", "kerntune/cli/init.py"),
     "before_after": GATE,
-    "capture_time": ("kerntune/capture", "kerntune/gate", "kerntune/gpu"),
-    "cold_run": STATIC,
     "cold": TUNING,
     "dispatch": DISPATCH,
     "edit_compiled": ("kerntune/base", "kerntune/capture", "kerntune/gate", "kerntune/static"),
@@ -64,16 +61,10 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
     "kill_random": ("kerntune/gate", "kerntune/tuning"),
     "mutants": ("kerntune", "pytest_kerntune"),
     "named_mutants": ("kerntune", "pytest_kerntune"),
-    "opcode_table": ("kerntune/static",),
     "ops_gate": (*STATIC, "kerntune/gpu"),
-    "planted": GATE,
-    "planted_static": STATIC,
-    "planted_without_gpu": STATIC,
     "profiled_winners": TUNING,
-    "silence": ("kerntune/base/live_line.py", "kerntune/cli", "pytest_kerntune"),
     "simulate_verdicts": STATISTICS,
     "torch_matrix": ("kerntune", "pytest_kerntune"),
-    "upgrade": ("kerntune", "pytest_kerntune"),
     "tuning_suite": TUNING,
     "verdict": STATISTICS,
     "warm_start": (*CACHE, *DISPATCH, "kerntune/tuning"),
@@ -92,9 +83,12 @@ ABOUT = ("device", "gpu", "machine", "torch", "triton", "python", "driver", "cpu
 def removed_programs() -> Mapping[str, tuple[str, str]]:
     """By result: the program that made it, where that is no longer in the tree, and a commit that has it."""
     text = (RESULTS / "README.md").read_text(encoding="utf-8")
-    (commit,) = re.findall(r"^\| result \| program in (\w+) \|", text, re.M)
-    rows = re.findall(r"^\| `(\w+)\.json` \| `([\w/.]+)` \|", text, re.M)
-    return {name: (program, commit) for name, program in rows}
+    _, *tables = re.split(r"^\| result \| program in (\w+) \|", text, flags=re.M)
+    found = {}
+    for commit, table in zip(tables[::2], tables[1::2], strict=True):
+        rows = re.findall(r"^\| `(\w+)\.json` \| `([\w/.]+)` \|", table, re.M)
+        found.update({name: (program, commit) for name, program in rows})
+    return found
 
 
 def measures(name: str) -> tuple[str, ...]:
