@@ -14,23 +14,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks import harness
 from benchmarks.harness import merge
-from benchmarks.suite.children import Child, ChildError
+from benchmarks.suite.children import Child, in_turn
+from benchmarks.suite.tables import geometric_mean
 
 PROGRAM = ("-m", "benchmarks.suite.cold_public_child")
 ENGINES = ("triton", "kerntune")
 LATE = "two_and_two"
 """Of this case, how long it takes from ``kerntune.install()`` on, if it is called at once after that."""
 
-PREPARE_SECONDS = 90.0
 MANY = 10
 """A case with a list of so many configs counts among the long ones."""
 
@@ -60,46 +60,11 @@ def jobs(options: argparse.Namespace) -> list[dict[str, Any]]:
     return found
 
 
-def in_turn(listed: list[dict[str, Any]], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def rows_of(listed: list[dict[str, Any]], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Rows as they come: processes are prepared several at a time, and tune one after the other."""
-    end = time.monotonic() + options.seconds
-    for first in range(0, len(listed), options.together):
-        if time.monotonic() > end:
-            return
-        batch = [Child(job, program=PROGRAM) for job in listed[first : first + options.together]]
-        try:
-            failed = {id(one): _prepared(one, "context") for one in batch}
-            failed = {id(one): failed[id(one)] or _prepared(one, "ready") for one in batch}
-            for one in batch:
-                if time.monotonic() <= end:
-                    yield {**_plain(one.job), **(failed[id(one)] or _tuned(one, options.limit))}
-        finally:
-            for one in batch:
-                one.close()
-
-
-def _plain(job: dict[str, Any]) -> dict[str, Any]:
-    return {"case": job["case"], "engine": job["engine"]}
-
-
-def _prepared(one: Child, word: str) -> dict[str, Any]:
-    """Wait until it has its CUDA context, and let it continue, or until it has its inputs; returns its error, if there
-    is one."""
-    try:
-        one.hear(word, PREPARE_SECONDS)
-        if word == "context":
-            one.go()
-    except (ChildError, OSError) as exc:
-        return {"error": str(exc)[-1500:]}
-    return {}
-
-
-def _tuned(one: Child, limit: float) -> dict[str, Any]:
-    try:
-        one.go()
-        return one.hear("done", limit)
-    except (ChildError, OSError) as exc:
-        return {"error": str(exc)[-1500:]}
+    start, end = partial(Child, program=PROGRAM), time.monotonic() + options.seconds
+    for job, found in in_turn(listed, options.together, start, options.limit, end):
+        yield {"case": job["case"], "engine": job["engine"], **found}
 
 
 def cases_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -150,10 +115,9 @@ def summary(cases: list[dict[str, Any]]) -> dict[str, Any]:
     for name, fits in groups.items():
         group = [c for c in cases if fits(max(c["configs"].values(), default=0))]
         if group:
-            logs = [math.log(c["times_faster"]) for c in group]
             found[name] = {
                 "cases": len(group),
-                "geometric_mean": round(math.exp(sum(logs) / len(logs)), 2),
+                "geometric_mean": round(geometric_mean(c["times_faster"] for c in group), 2),
                 "least": min(c["times_faster"] for c in group),
                 "triton_s": round(sum(c["triton_s"] for c in group), 2),
                 "kerntune_s": round(sum(c["kerntune_s"] for c in group), 2),
@@ -193,7 +157,7 @@ def main() -> int:
         merge(options.out, cases=cases_of(rows), summary=summary(cases_of(rows)))
         options.seconds = -1.0
     where = harness.environment(**harness.gpu_environment())
-    for row in in_turn(jobs(options), options):
+    for row in rows_of(jobs(options), options):
         rows = [r for r in rows if (r["case"], r["engine"]) != (row["case"], row["engine"])] + [row]
         cases = cases_of(rows)
         merge(options.out, environment=where, cases=cases, summary=summary(cases), rows=rows)
