@@ -126,16 +126,21 @@ def merge(path: Path, **parts: Any) -> dict[str, Any]:
     return found
 
 
-def put_between(page: Path, begin: str, end: str, text: str) -> None:
-    """Replace what a document has between two marks, each on a line of its own.
+def between(document: str, begin: str, end: str, text: str) -> str:
+    """The document with ``text`` between two marks, each on a line of its own, in the place of what is there.
 
     Raises ``SystemExit`` if the document lacks one of them.
     """
-    before, found, rest = page.read_text(encoding="utf-8").partition(begin)
+    before, found, rest = document.partition(begin)
     _, ended, after = rest.partition(end)
     if not (found and ended):
-        raise SystemExit(f"{page} lacks {begin} or {end}")
-    page.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
+        raise SystemExit(f"the document lacks {begin} or {end}")
+    return f"{before}{begin}\n{text}\n{end}{after}"
+
+
+def put_between(page: Path, begin: str, end: str, text: str) -> None:
+    """The same in a file."""
+    page.write_text(between(page.read_text(encoding="utf-8"), begin, end, text), encoding="utf-8")
 
 
 def layout(value: Any, indent: str = "") -> str:

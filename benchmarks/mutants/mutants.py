@@ -161,9 +161,7 @@ def _summary(kept: dict[str, Any]) -> str:
 def write_report() -> None:
     """Put the results between the marks in docs/measured/mutants.md."""
     path = ROOT / "docs" / "measured" / "mutants.md"
-    before, _, rest = path.read_text().partition(BEGIN)
-    after = rest.partition(END)[2]
-    path.write_text(f"{before}{BEGIN}\n\n{report(explained(), json.loads(RESULTS.read_text()))}\n\n{END}{after}")
+    harness.put_between(path, BEGIN, END, f"\n{report(explained(), json.loads(RESULTS.read_text()))}\n")
 
 
 def main() -> None:
