@@ -2,12 +2,11 @@
 
     python -m benchmarks.suite.cold_public OUT.json [--cases liger_dyt,fla_l2norm] [--engines triton,kerntune]
 
-Each case (``cold_public_cases.py``) in fresh processes with empty caches; imports, CUDA context and inputs
-are outside the time that is taken, and so is ``kerntune.install()``, which begins what any first launch waits for;
-``two_and_two`` has a row with it. Needs liger-kernel, fla-core and einops beside torch, and one GPU. ``winner_ratio``
-of a kernel: what kerntune's winner took by what the stock tuner's winner took, in the stock tuner's own measurements
-(one ``do_bench`` each: the least of many is short by chance, and some readings are far out) and in kerntune's. Rows
-that aren't asked for stay as they are in OUT.json. ``--again`` only works out cases and summary of the rows there are.
+Each case (``cold_public_cases.py``) in fresh processes with empty caches; imports, CUDA context and inputs are outside
+the time that is taken, and so is ``kerntune.install()``, which begins what any first launch waits for. Needs
+liger-kernel, fla-core and einops beside torch, and one GPU. ``winner_ratio`` of a kernel: what kerntune's winner took by
+what the stock tuner's winner took, in the stock tuner's own measurements (one ``do_bench`` each: the least of many is
+short by chance, and some readings are far out) and in kerntune's. Rows that aren't asked for stay in OUT.json. ``--again`` only works out the cases of the rows there are.
 """
 
 from __future__ import annotations
@@ -24,15 +23,9 @@ from typing import Any
 from benchmarks import harness
 from benchmarks.harness import merge
 from benchmarks.suite.children import Child, in_turn
-from benchmarks.suite.tables import geometric_mean
 
 PROGRAM = ("-m", "benchmarks.suite.cold_public_child")
 ENGINES = ("triton", "kerntune")
-LATE = "two_and_two"
-"""Of this case, how long it takes from ``kerntune.install()`` on, if it is called at once after that."""
-
-MANY = 10
-"""A case with a list of so many configs counts among the long ones."""
 
 
 def arguments() -> argparse.Namespace:
@@ -55,8 +48,6 @@ def jobs(options: argparse.Namespace) -> list[dict[str, Any]]:
     for i, name in enumerate(options.cases.split(",") if options.cases else CASES):
         for engine in options.engines.split(",")[:: -1 if i % 2 else 1]:
             found.append({"case": name, "engine": engine})
-        if name == LATE and "kerntune" in options.engines:
-            found.append({"case": name, "engine": "kerntune, installed at once before"})
     return found
 
 
@@ -108,34 +99,6 @@ def _winner_ratios(stock: dict[str, Any], ours: dict[str, Any] | None) -> dict[s
     }
 
 
-def summary(cases: list[dict[str, Any]]) -> dict[str, Any]:
-    """Geometric means, sums, and what a process pays once."""
-    found: dict[str, Any] = {}
-    groups = {"long": lambda n: n >= MANY, "short": lambda n: n < MANY}
-    for name, fits in groups.items():
-        group = [c for c in cases if fits(max(c["configs"].values(), default=0))]
-        if group:
-            found[name] = {
-                "cases": len(group),
-                "geometric_mean": round(geometric_mean(c["times_faster"] for c in group), 2),
-                "least": min(c["times_faster"] for c in group),
-                "triton_s": round(sum(c["triton_s"] for c in group), 2),
-                "kerntune_s": round(sum(c["kerntune_s"] for c in group), 2),
-                "longest_s": max(c["kerntune_s"] for c in group),
-            }
-    pair = next((c for c in cases if c["case"] == "two_and_two"), None)
-    if pair is not None:
-        for engine in ENGINES:
-            first, second = pair[f"{engine}_steps_s"]
-            found[f"{engine}_once_s"] = round(first - second, 3)
-            found[f"{engine}_first_two_configs_s"] = first
-    for engine in ENGINES:
-        ratios = sorted(r[engine] for c in cases for r in c["winner_ratio"].values() if engine in r)
-        if ratios:
-            found[f"winner_ratios_by_{engine}"] = {"median": ratios[len(ratios) // 2], "all": ratios}
-    return found
-
-
 def line(case: dict[str, Any]) -> str:
     """A case on one line of the table."""
     lists = "+".join(map(str, case["configs"].values()))
@@ -154,18 +117,15 @@ def main() -> int:
     rows: list[dict[str, Any]] = stored.get("rows", [])
     begin = time.perf_counter()
     if options.again:
-        merge(options.out, cases=cases_of(rows), summary=summary(cases_of(rows)))
+        merge(options.out, cases=cases_of(rows))
         options.seconds = -1.0
     where = harness.environment(**harness.gpu_environment())
     for row in rows_of(jobs(options), options):
         rows = [r for r in rows if (r["case"], r["engine"]) != (row["case"], row["engine"])] + [row]
-        cases = cases_of(rows)
-        merge(options.out, environment=where, cases=cases, summary=summary(cases), rows=rows)
+        merge(options.out, environment=where, cases=cases_of(rows), rows=rows)
         said = row.get("error") or f"{row['seconds']} s {row['steps']}"
         print(f"[{time.perf_counter() - begin:6.1f}] {row['case']} {row['engine']}: {said}", flush=True)
-    cases = cases_of(rows)
-    print("\n".join(map(line, cases)))
-    print(json.dumps(summary(cases), indent=1))
+    print("\n".join(map(line, cases_of(rows))))
     return 0
 
 
