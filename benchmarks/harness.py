@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import hashlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -107,6 +111,20 @@ def scratch() -> Iterator[str]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def module_of(text: str, name: str, folder: Path) -> ModuleType:
+    """A text as a module. It is kept in ``folder``: Triton reads the sources of kernels from files."""
+    path = folder / f"{name}_{hashlib.sha256(text.encode()).hexdigest()[:16]}.py"
+    with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
+        file.write(text)
+    Path(file.name).replace(path)  # whole at once: other processes write and read the same file
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 # results

@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks import harness
 from benchmarks.harness import ROOT
-from benchmarks.mutants.mutants_tests import SOURCES, Ran
+from benchmarks.mutants.mutants_tests import Ran, all_modules
 
 CONFIG = Path(__file__).with_suffix(".toml")
 RESULTS = ROOT / "benchmarks" / "results" / "mutants_sample.json"
@@ -39,11 +39,6 @@ def explained() -> dict[str, str]:
         import toml as tomllib  # type: ignore[no-redef]
     found: dict[str, str] = tomllib.loads(CONFIG.read_text())["explained"]
     return found
-
-
-def all_modules() -> list[str]:
-    """Every module of ours, by its path; ``__init__`` as well."""
-    return sorted(path.relative_to(ROOT).as_posix() for name in SOURCES for path in (ROOT / name).rglob("*.py"))
 
 
 def package_of(module: str) -> str:

@@ -4,9 +4,10 @@
 
 Each case (``cold_public_cases.py``) in fresh processes with empty caches; imports, CUDA context and inputs are outside
 the time that is taken, and so is ``kerntune.install()``, which begins what any first launch waits for. Needs
-liger-kernel, fla-core and einops beside torch, and one GPU. ``winner_ratio`` of a kernel: what kerntune's winner took by
-what the stock tuner's winner took, in the stock tuner's own measurements (one ``do_bench`` each: the least of many is
-short by chance, and some readings are far out) and in kerntune's. Rows that aren't asked for stay in OUT.json. ``--again`` only works out the cases of the rows there are.
+liger-kernel, fla-core and einops beside torch, and one GPU. ``winner_ratio`` of a kernel: what kerntune's winner took
+by what the stock tuner's winner took, in the stock tuner's own measurements (one ``do_bench`` each: the least of many
+is short by chance, and some readings are far out) and in kerntune's. Rows that aren't asked for stay as they are in
+OUT.json. ``--again`` only works out the cases of the rows there are.
 """
 
 from __future__ import annotations

@@ -240,7 +240,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> mutants_tests.Ran:
     """Of a module at the root of a tree with three test files."""
     coverage = pytest.importorskip("coverage")
     monkeypatch.setattr(mutants_tests, "ROOT", tmp_path)
-    monkeypatch.setattr(mutants_tests, "_modules", lambda: ["kerntune/m.py"])
+    monkeypatch.setattr(mutants_tests, "all_modules", lambda: ["kerntune/m.py"])
     for each in (mutants_tests._statements, mutants_tests.Ran._lines):
         each.cache_clear()
     (tmp_path / "kerntune").mkdir()
