@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from benchmarks.harness import RESULTS, ROOT
+from benchmarks.harness import RESULTS, ROOT, between
 from benchmarks.provenance import said_of
 from benchmarks.suite.cases import CASES
 from benchmarks.suite.tables import added_seconds, cold_rows, geometric_mean, not_run, times_of
@@ -223,9 +223,7 @@ def section() -> str:
 
 def written(text: str) -> str:
     """The page with the section between its marks."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{section()}\n{END}{after}"
+    return between(text, BEGIN, END, section())
 
 
 def main(arguments: Sequence[str]) -> int:

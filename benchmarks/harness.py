@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import hashlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -109,6 +113,20 @@ def scratch() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def module_of(text: str, name: str, folder: Path) -> ModuleType:
+    """A text as a module. It is kept in ``folder``: Triton reads the sources of kernels from files."""
+    path = folder / f"{name}_{hashlib.sha256(text.encode()).hexdigest()[:16]}.py"
+    with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
+        file.write(text)
+    Path(file.name).replace(path)  # whole at once: other processes write and read the same file
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 # results
 
 
@@ -126,16 +144,21 @@ def merge(path: Path, **parts: Any) -> dict[str, Any]:
     return found
 
 
-def put_between(page: Path, begin: str, end: str, text: str) -> None:
-    """Replace what a document has between two marks, each on a line of its own.
+def between(document: str, begin: str, end: str, text: str) -> str:
+    """The document with ``text`` between two marks, each on a line of its own, in the place of what is there.
 
     Raises ``SystemExit`` if the document lacks one of them.
     """
-    before, found, rest = page.read_text(encoding="utf-8").partition(begin)
+    before, found, rest = document.partition(begin)
     _, ended, after = rest.partition(end)
     if not (found and ended):
-        raise SystemExit(f"{page} lacks {begin} or {end}")
-    page.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
+        raise SystemExit(f"the document lacks {begin} or {end}")
+    return f"{before}{begin}\n{text}\n{end}{after}"
+
+
+def put_between(page: Path, begin: str, end: str, text: str) -> None:
+    """The same in a file."""
+    page.write_text(between(page.read_text(encoding="utf-8"), begin, end, text), encoding="utf-8")
 
 
 def layout(value: Any, indent: str = "") -> str:

@@ -1,7 +1,6 @@
 """Says of each file of ``benchmarks/results/`` where it is from: commit, date, environment, runs, and measured code.
 
     python -m benchmarks.provenance FILE [...] [--runs N]     stamp results that were just measured with this checkout
-    python -m benchmarks.provenance FILE [...] --added        of old files: what the commit that recorded them had
     python -m benchmarks.provenance                           list the files, and what has changed since
 
 The stamp is the file's first entry, ``provenance``; nothing else of the file is touched. ``code`` is a hash of the
@@ -46,10 +45,7 @@ DISPATCH = ("kerntune/kernels/dispatch", "kerntune/tuning/api/autotuner.py")
 HEURISTICS = ("kerntune/heuristics",)
 
 MEASURES: Mapping[str, tuple[str, ...]] = {
-    "adoption": (*STATIC, "kerntune/gpu", "kerntune/cli/init.py"),
     "before_after": GATE,
-    "capture_time": ("kerntune/capture", "kerntune/gate", "kerntune/gpu"),
-    "cold_run": STATIC,
     "cold": TUNING,
     "dispatch": DISPATCH,
     "edit_compiled": ("kerntune/base", "kerntune/capture", "kerntune/gate", "kerntune/static"),
@@ -64,16 +60,10 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
     "kill_random": ("kerntune/gate", "kerntune/tuning"),
     "mutants": ("kerntune", "pytest_kerntune"),
     "named_mutants": ("kerntune", "pytest_kerntune"),
-    "opcode_table": ("kerntune/static",),
     "ops_gate": (*STATIC, "kerntune/gpu"),
-    "planted": GATE,
-    "planted_static": STATIC,
-    "planted_without_gpu": STATIC,
     "profiled_winners": TUNING,
-    "silence": ("kerntune/base/live_line.py", "kerntune/cli", "pytest_kerntune"),
     "simulate_verdicts": STATISTICS,
     "torch_matrix": ("kerntune", "pytest_kerntune"),
-    "upgrade": ("kerntune", "pytest_kerntune"),
     "tuning_suite": TUNING,
     "verdict": STATISTICS,
     "warm_start": (*CACHE, *DISPATCH, "kerntune/tuning"),
@@ -81,20 +71,20 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
 """What the figures of a file depend on, by the longest beginning of its name: packages and modules that the measured
 time, share or verdict comes from. Packages that only carry values between them aren't named."""
 
-RUNS = {"cold_public_h200": 2}
-"""Old files whose figures are of more than one run, as they say themselves."""
-
 ABOUT = ("device", "gpu", "machine", "torch", "triton", "python", "driver", "cpus", "cores", "target")
-"""What old files say at their top, where they have no ``environment``."""
+"""What files say at their top that have no ``environment``."""
 
 
 @functools.cache
 def removed_programs() -> Mapping[str, tuple[str, str]]:
     """By result: the program that made it, where that is no longer in the tree, and a commit that has it."""
     text = (RESULTS / "README.md").read_text(encoding="utf-8")
-    (commit,) = re.findall(r"^\| result \| program in (\w+) \|", text, re.M)
-    rows = re.findall(r"^\| `(\w+)\.json` \| `([\w/.]+)` \|", text, re.M)
-    return {name: (program, commit) for name, program in rows}
+    _, *tables = re.split(r"^\| result \| program in (\w+) \|", text, flags=re.M)
+    found = {}
+    for commit, table in zip(tables[::2], tables[1::2], strict=True):
+        rows = re.findall(r"^\| `(\w+)\.json` \| `([\w/.]+)` \|", table, re.M)
+        found.update({name: (program, commit) for name, program in rows})
+    return found
 
 
 def measures(name: str) -> tuple[str, ...]:
@@ -199,41 +189,29 @@ def has_changed(result: Mapping[str, Any]) -> bool:
     return bool(stamp["code"] != code_here(stamp["measures"]))
 
 
-def record(path: Path, runs: int | None = None, *, added: bool = False) -> dict[str, Any]:
-    """The stamp of a result: of this checkout, or of the commit that last changed an old one's figures."""
+def record(path: Path, runs: int = 1) -> dict[str, Any]:
+    """The stamp of a result that this checkout has measured."""
     result = json.loads(path.read_text(encoding="utf-8"))
-    name, paths = path.stem, measures(path.stem)
-    commit = _recorded_by(path) if added else git("rev-parse", "HEAD")
+    paths, commit = measures(path.stem), git("rev-parse", "HEAD")
     said = result.get("environment")
     where = said if isinstance(said, dict) else {k: result[k] for k in ABOUT if isinstance(result.get(k), (str, int))}
     date = (where.get("date") if isinstance(where, dict) else None) or result.get("date")
     return {
         "commit": commit,
-        "commit_is": "recorded" if added else "measured",
+        "commit_is": "measured",
         "date": (date or git("log", "-1", "--format=%as", commit))[:10],
         "environment": {k: v for k, v in where.items() if k != "date"} or "not recorded",
-        "runs": runs or RUNS.get(name, 1),
+        "runs": runs,
         "measures": list(paths),
-        "code": code_at(commit, paths) if added else code_here(paths),
+        "code": code_here(paths),
         "content": content(result),
     }
 
 
-def _recorded_by(path: Path) -> str:
-    """The last commit in which a file's figures became what they are; stamping them changes none."""
-    relative = path.relative_to(ROOT).as_posix()
-    now, found = content(json.loads(path.read_text(encoding="utf-8"))), ""
-    for commit in git("log", "--format=%H", "--", relative).splitlines():
-        if content(json.loads(git("show", f"{commit}:{relative}"))) != now:
-            break
-        found = commit
-    return found
-
-
-def stamp(path: Path, runs: int | None = None, *, added: bool = False) -> None:
+def stamp(path: Path, runs: int = 1) -> None:
     """Put a result's stamp at its front, in the place of an earlier one; the rest of its text stays as it is."""
     text = path.read_text(encoding="utf-8")
-    line = json.dumps(record(path, runs, added=added))
+    line = json.dumps(record(path, runs))
     earlier = re.match(rf'\{{\n "{KEY}": \{{[^\n]*\}},\n', text)
     rest = text[earlier.end() :] if earlier else text[1:].lstrip("\n")
     path.write_text(f'{{\n "{KEY}": {line},\n{rest}', encoding="utf-8")
@@ -252,11 +230,10 @@ def said_of(*results: Mapping[str, Any], changed: str = ", changed since") -> st
 def main() -> int:
     parser = harness.parser(__doc__)
     parser.add_argument("files", type=Path, nargs="*")
-    parser.add_argument("--runs", type=int, help="how many runs the figures are of (default: one)")
-    parser.add_argument("--added", action="store_true", help="of the commit that recorded a file, not of this checkout")
+    parser.add_argument("--runs", type=int, default=1, help="how many runs the figures are of (default: one)")
     options = parser.parse_args()
     for path in options.files:
-        stamp(path.resolve(), options.runs, added=options.added)
+        stamp(path.resolve(), options.runs)
     if not options.files:
         for path in sorted(RESULTS.glob("*.json")):
             result = json.loads(path.read_text(encoding="utf-8"))

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.harness import between
+
 ROOT = Path(__file__).parent.parent
 BENCHMARKS = ROOT / "benchmarks"
 
@@ -19,6 +21,10 @@ def docs() -> Any:
     from benchmarks.verdicts import verdict_docs
 
     return verdict_docs
+
+
+def written(docs: Any, document: str, text: str) -> str:
+    return between(document, docs.BEGIN, docs.END, text)
 
 
 def row(rule: str, variant: str, tolerance: float | None, slower: int, total: int) -> dict[str, Any]:
@@ -45,7 +51,7 @@ TABLES = {
 
 def test_tables_stand_between_the_marks(docs: Any) -> None:
     named = {"summary": {"code": {"planted": 13, "right": 12}, "all": {"planted": 13, "right": 12, "share": 0.92}}}
-    text = docs.written(f"before\n{docs.BEGIN}\nold\n{docs.END}\nafter\n", docs.measured(TABLES, named))
+    text = written(docs, f"before\n{docs.BEGIN}\nold\n{docs.END}\nafter\n", docs.measured(TABLES, named))
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")
     assert "old" not in text
@@ -61,7 +67,7 @@ def test_the_document_has_what_the_results_say(docs: Any) -> None:
     names = ("tables", "causes", "turns_h200")
     found = [json.loads((BENCHMARKS / "results" / f"verdict_{n}.json").read_text()) for n in names]
     text = docs.DOCUMENT.read_text()
-    assert docs.written(text, docs.measured(*found)) == text, "run benchmarks/verdicts/verdict_docs.py"
+    assert written(docs, text, docs.measured(*found)) == text, "run benchmarks/verdicts/verdict_docs.py"
 
 
 def test_what_turns_alone_give_stands_beside_one_process_a_side(docs: Any) -> None:
@@ -82,11 +88,11 @@ def test_what_turns_alone_give_stands_beside_one_process_a_side(docs: Any) -> No
 
 def test_without_marks_nothing_is_written(docs: Any) -> None:
     with pytest.raises(SystemExit, match="measured: begin"):
-        docs.written("no marks", "text")
+        written(docs, "no marks", "text")
 
 
 def test_the_document_has_its_marks(docs: Any) -> None:
-    assert "new" in docs.written(docs.DOCUMENT.read_text(), "new")
+    assert "new" in written(docs, docs.DOCUMENT.read_text(), "new")
 
 
 @given(st.floats(0, 1))

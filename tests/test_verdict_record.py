@@ -110,7 +110,6 @@ def test_slowdowns_are_planted_and_recorded(prepared: Any, backend: FakeBackend,
     from benchmarks.verdicts import verdict_record as module
 
     record = module.Record(tmp_path / "out.json", backend)
-    record.data["protocol"]["turns"] = 5
 
     def start(request: Any) -> Local:
         return Local(request, backend)
@@ -129,8 +128,6 @@ def test_slowdowns_are_planted_and_recorded(prepared: Any, backend: FakeBackend,
     other = stored["slow_3"][1]
     assert [len(x) for x in (row["a_host"], row["a_event"], other["b_host"], other["b_event"])] == [module.PLAIN] * 4
     assert "b_event" not in row
-    assert len(row["a_turn"]) == len(row["b_turn"]) == 5
-    assert sum(row["b_turn"]) / sum(row["a_turn"]) == pytest.approx(1.031, abs=0.01)
     assert sum(row["b"]) / sum(row["a"]) == pytest.approx(1.031, abs=0.002)
 
 

@@ -14,147 +14,74 @@ ADD_PARAMETERS = "(x_ptr, y_ptr, out_ptr, n, BLOCK"
 VECTOR_ADD = (
     Edit("vector_add", "BLOCK 1024 -> 4096", "tile", (("1024", "4096"),)),
     Edit("vector_add", "BLOCK 1024 -> 256", "tile", (("1024", "256"),)),
-    Edit(
-        "vector_add",
-        "BLOCK 1024 -> 8192, 8 warps",
-        "tile",
-        (("BLOCK=1024", "BLOCK=8192, num_warps=8"), ("1024", "8192")),
-    ),
+    Edit("vector_add", "BLOCK 1024 -> 8192, 8 warps", "tile", (
+        ("BLOCK=1024", "BLOCK=8192, num_warps=8"),
+        ("1024", "8192"),
+    )),
     Edit("vector_add", "num_warps 4 -> 8", "warps", (("BLOCK=1024", "BLOCK=1024, num_warps=8"),)),
     Edit("vector_add", "num_warps 4 -> 1", "warps", (("BLOCK=1024", "BLOCK=1024, num_warps=1"),)),
-    Edit(
-        "vector_add",
-        "a scalar is loaded",
-        "scalar",
-        (
-            (ADD_PARAMETERS, "(x_ptr, y_ptr, out_ptr, scale_ptr, n, BLOCK"),
-            ("(x, y, out, n,", "(x, y, out, ones, n,"),
-            ("x + y, mask", "x * tl.load(scale_ptr) + y, mask"),
-        ),
-    ),
-    Edit(
-        "vector_add",
-        "a third input",
-        "input",
-        (
-            (ADD_PARAMETERS, "(x_ptr, y_ptr, z_ptr, out_ptr, n, BLOCK"),
-            ("(x, y, out, n,", "(x, y, zeros, out, n,"),
-            ("x + y, mask", "x + y + tl.load(z_ptr + offsets, mask=inside), mask"),
-        ),
-    ),
+    Edit("vector_add", "a scalar is loaded", "scalar", (
+        (ADD_PARAMETERS, "(x_ptr, y_ptr, out_ptr, scale_ptr, n, BLOCK"),
+        ("(x, y, out, n,", "(x, y, out, ones, n,"),
+        ("x + y, mask", "x * tl.load(scale_ptr) + y, mask"),
+    )),
+    Edit("vector_add", "a third input", "input", (
+        (ADD_PARAMETERS, "(x_ptr, y_ptr, z_ptr, out_ptr, n, BLOCK"),
+        ("(x, y, out, n,", "(x, y, zeros, out, n,"),
+        ("x + y, mask", "x + y + tl.load(z_ptr + offsets, mask=inside), mask"),
+    )),
     Edit("vector_add", "masks removed", "mask", ((", mask=inside", ""), ("    inside = offsets < n\n", ""))),
     Edit("vector_add", "int64 offsets", "dtype", (("tl.program_id(0) *", "tl.program_id(0).to(tl.int64) *"),)),
-    Edit(
-        "vector_add",
-        "loads evicted first",
-        "hint",
-        (("offsets, mask=inside)\n    y", 'offsets, mask=inside, eviction_policy="evict_first")\n    y'),),
-    ),
-    Edit(
-        "vector_add",
-        "alignment hints",
-        "hint",
-        (
-            (
-                "    inside =",
-                "    offsets = tl.max_contiguous(tl.multiple_of(offsets, BLOCK), BLOCK)\n    inside =",
-            ),
-        ),
-    ),
-    Edit(
-        "vector_add",
-        "block split in two",
-        "loads",
-        (
-            (
-                "    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n    inside = offsets < n\n" + ADD_LOADS,
-                """    for half in tl.static_range(2):
+    Edit("vector_add", "loads evicted first", "hint", (
+        ("offsets, mask=inside)\n    y", 'offsets, mask=inside, eviction_policy="evict_first")\n    y'),
+    )),
+    Edit("vector_add", "alignment hints", "hint", (
+        ("    inside =", "    offsets = tl.max_contiguous(tl.multiple_of(offsets, BLOCK), BLOCK)\n    inside ="),
+    )),
+    Edit("vector_add", "block split in two", "loads", (
+        ("    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n    inside = offsets < n\n" + ADD_LOADS,
+         """    for half in tl.static_range(2):
         offsets = tl.program_id(0) * BLOCK + half * (BLOCK // 2) + tl.arange(0, BLOCK // 2)
         inside = offsets < n
         x = tl.load(x_ptr + offsets, mask=inside)
         y = tl.load(y_ptr + offsets, mask=inside)
         tl.store(out_ptr + offsets, x + y, mask=inside)
-""",
-            ),
-        ),
-    ),
-    Edit(
-        "vector_add",
-        "a loop over blocks",
-        "grid",
-        (
-            (
-                "    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n    inside = offsets < n\n" + ADD_LOADS,
-                """    for block in range(tl.program_id(0), tl.cdiv(n, BLOCK), tl.num_programs(0)):
+"""),
+    )),
+    Edit("vector_add", "a loop over blocks", "grid", (
+        ("    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n    inside = offsets < n\n" + ADD_LOADS,
+         """    for block in range(tl.program_id(0), tl.cdiv(n, BLOCK), tl.num_programs(0)):
         offsets = block * BLOCK + tl.arange(0, BLOCK)
         inside = offsets < n
         x = tl.load(x_ptr + offsets, mask=inside)
         y = tl.load(y_ptr + offsets, mask=inside)
         tl.store(out_ptr + offsets, x + y, mask=inside)
-""",
-            ),
-            ("(triton.cdiv(n, 1024),)", "(132 * 8,)"),
-        ),
-    ),
-    Edit(
-        "vector_add",
-        "helper for the sum",
-        "helper",
-        (
-            ("x + y, mask", "plus(x, y), mask"),
-            (
-                "@triton.jit\n",
-                "@triton.jit\ndef plus(x, y):\n    return x + y\n\n\n@triton.jit\n",
-            ),
-        ),
-    ),
-    Edit(
-        "vector_add",
-        "two launches of half the length",
-        "launches",
-        (
-            (
-                "    " + ADD_CALL,
-                "    for part in (slice(0, n // 2), slice(n // 2, n)):\n"
-                "        add_kernel[(triton.cdiv(n // 2, 1024),)](x[part], y[part], out[part], n // 2, BLOCK=1024)",
-            ),
-        ),
-    ),
-    Edit(
-        "vector_add",
-        "output one element off",
-        "alignment",
-        (("torch.empty_like(x)", "torch.empty(x.numel() + 1, device=x.device)[1:]"),),
-        planted="stores of 32 bits instead of 128",
-    ),
-    Edit(
-        "vector_add",
-        "sum in fp64",
-        "dtype",
-        (("x + y, mask", "(x.to(tl.float64) + y.to(tl.float64)).to(tl.float32), mask"),),
-        planted="double precision",
-    ),
-    Edit(
-        "vector_add",
-        "twice the programs",
-        "grid",
-        (("(triton.cdiv(n, 1024),)", "(2 * triton.cdiv(n, 1024),)"),),
-    ),
-    Edit(
-        "vector_add",
-        "addresses by division",
-        "recompute",
-        (
-            (ADD_PARAMETERS, "(x_ptr, y_ptr, out_ptr, n, cols, BLOCK"),
-            ("(x, y, out, n,", "(x, y, out, n, n // 4096 + 3,"),
-            (
-                "    inside = offsets < n\n",
-                "    inside = offsets < n\n    offsets = offsets // cols * cols + offsets % cols\n",
-            ),
-        ),
-        planted="integer division an element, accesses of 32 bits instead of 128",
-    ),
-)
+"""),
+        ("(triton.cdiv(n, 1024),)", "(132 * 8,)"),
+    )),
+    Edit("vector_add", "helper for the sum", "helper", (
+        ("x + y, mask", "plus(x, y), mask"),
+        ("@triton.jit\n", "@triton.jit\ndef plus(x, y):\n    return x + y\n\n\n@triton.jit\n"),
+    )),
+    Edit("vector_add", "two launches of half the length", "launches", (
+        ("    " + ADD_CALL,
+         "    for part in (slice(0, n // 2), slice(n // 2, n)):\n"
+         "        add_kernel[(triton.cdiv(n // 2, 1024),)](x[part], y[part], out[part], n // 2, BLOCK=1024)"),
+    )),
+    Edit("vector_add", "output one element off", "alignment", (
+        ("torch.empty_like(x)", "torch.empty(x.numel() + 1, device=x.device)[1:]"),
+    ), planted="stores of 32 bits instead of 128"),
+    Edit("vector_add", "sum in fp64", "dtype", (
+        ("x + y, mask", "(x.to(tl.float64) + y.to(tl.float64)).to(tl.float32), mask"),
+    ), planted="double precision"),
+    Edit("vector_add", "twice the programs", "grid", (("(triton.cdiv(n, 1024),)", "(2 * triton.cdiv(n, 1024),)"),)),
+    Edit("vector_add", "addresses by division", "recompute", (
+        (ADD_PARAMETERS, "(x_ptr, y_ptr, out_ptr, n, cols, BLOCK"),
+        ("(x, y, out, n,", "(x, y, out, n, n // 4096 + 3,"),
+        ("    inside = offsets < n\n",
+         "    inside = offsets < n\n    offsets = offsets // cols * cols + offsets % cols\n"),
+    ), planted="integer division an element, accesses of 32 bits instead of 128"),
+)  # fmt: skip
 
 SWIGLU_OFFSETS = "    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)\n"
 

@@ -10,8 +10,8 @@ from types import ModuleType
 from typing import Any
 
 from benchmarks.edit_corpus.edit import Edit
-from benchmarks.edit_corpus.side import load
 from benchmarks.edit_corpus.tables import equal_code
+from benchmarks.harness import module_of
 from kerntune.base.case_result import CaseResult
 from kerntune.gate.api import Call, Checked, Session, Settings, open_session
 from kerntune.gate.baselines import StaticBaseline
@@ -29,7 +29,7 @@ class Gate:
 
     def rows(self, edit: Edit) -> Iterator[dict[str, Any]]:
         """A row a direction: the verdict and all findings on it."""
-        sides = [load(text, edit.kernel, self._folder) for text in (edit.before(), edit.after())]
+        sides = [module_of(text, edit.kernel, self._folder) for text in (edit.before(), edit.after())]
         for direction, (before, after) in zip(DIRECTIONS, (sides, sides[::-1]), strict=True):
             about = {"edit": edit.key, "direction": direction}
             try:
@@ -43,18 +43,20 @@ class Gate:
     def held(self, name: str, before: str, edited: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
         """A row for each of the ``edited`` texts by its name, all held against one baseline, of ``before``."""
         nodeid = f"tests/test_{name}.py::test_{name}"
-        self._check(nodeid, load(before, name, self._folder)).commit()
+        self._check(nodeid, module_of(before, name, self._folder)).commit()
         rows = []
         for edit, text in edited:
             try:
-                rows.append({"edit": edit, **_said(self._check(nodeid, load(text, name, self._folder)).results[0])})
+                rows.append(
+                    {"edit": edit, **_said(self._check(nodeid, module_of(text, name, self._folder)).results[0])}
+                )
             except Exception as exc:  # a test that fails for another reason
                 rows.append({"edit": edit, "verdict": "ERROR", "findings": [f"{type(exc).__name__}: {exc}"]})
         return rows
 
     def launches(self, kernel: str, text: str) -> tuple[LaunchStatic, ...]:
         """What a side launches, as a baseline would have it."""
-        return _figures(self._check(f"tests/test_{kernel}.py::test_figures", load(text, kernel, self._folder)))
+        return _figures(self._check(f"tests/test_{kernel}.py::test_figures", module_of(text, kernel, self._folder)))
 
     def _judged(self, nodeid: str, before: ModuleType, after: ModuleType) -> dict[str, Any]:
         recorded = self._check(nodeid, before)

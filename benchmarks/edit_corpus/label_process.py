@@ -19,7 +19,7 @@ import torch
 
 from benchmarks.edit_corpus.corpus import EDITS
 from benchmarks.edit_corpus.edit import Edit
-from benchmarks.edit_corpus.side import load
+from benchmarks.harness import module_of
 from kerntune.base.stats import hodges_lehmann
 
 SLOT_MS = 2.0
@@ -54,7 +54,7 @@ class Sides:
     """Both sides of an edit, ready to be called."""
 
     def __init__(self, edit: Edit, folder: Path) -> None:
-        modules = [load(text, edit.kernel, folder) for text in (edit.before(), edit.after())]
+        modules = [module_of(text, edit.kernel, folder) for text in (edit.before(), edit.after())]
         self.reference = modules[0].reference
         self.calls: list[Callable[[], Any]] = []
         for module in modules:

@@ -170,8 +170,7 @@ def write_page(page: Path, kept: Mapping[str, Path] = FIGURES, timed: Path = LAB
         f"{measured['triton']}), compiled for {compiled[0]['target']} by Triton "
         f"{' and '.join(x['triton'] for x in compiled)}. Kernels held out were no reason for any rule or threshold."
     )
-    text = page.read_text()
-    page.write_text(f"{text.partition(BEGIN)[0]}{BEGIN}\n{head}\n\n{document(rows)}\n{END}{text.partition(END)[2]}")
+    harness.put_between(page, BEGIN, END, f"{head}\n\n{document(rows)}")
 
 
 def main() -> None:

@@ -22,7 +22,6 @@ import io
 import json
 import lzma
 import os
-import platform
 import random
 import shutil
 import sys
@@ -38,7 +37,7 @@ from typing import Any
 import msgspec
 
 from benchmarks import harness
-from benchmarks.fuzz.fuzz_mutations import flipped, replaced, resident_mb
+from benchmarks.fuzz.fuzz_mutations import mutated, resident_mb
 from benchmarks.harness import ROOT
 from kerntune.base.case_result import CaseId
 from kerntune.base.config import Config
@@ -368,23 +367,6 @@ class Found:
     memory_mb: int = 0
 
 
-def mutated(seeds: tuple[bytes, ...], rng: random.Random) -> bytes:
-    """A seed with other values, or other bits."""
-    whole = rng.choice(seeds)
-    chance = rng.random()
-    if chance < 0.75 and whole[:1] == b"{":
-        return replaced(whole, rng)
-    if chance < 0.8 and whole[:1] == b"{":
-        return _twice(whole, rng)
-    return flipped(whole, rng)
-
-
-def _twice(whole: bytes, rng: random.Random) -> bytes:
-    """With a key a second time."""
-    at = rng.choice([i for i, x in enumerate(whole) if x == 0x7B])
-    return whole[: at + 1] + b'"schema": "other", "kind": 1, ' + whole[at + 1 :]
-
-
 def fuzz(runs: int, seed: int, folder: Path, keep: int = 40) -> Found:
     """Try so many files, each format in turn."""
     kinds, places, found = formats(), Places(folder), Found()
@@ -438,10 +420,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         found = fuzz(args.runs, args.seed, Path(folder))
     report = {
-        "python": platform.python_version(),
-        "triton": compat.triton_version(),
-        "date": harness.today(),
-        "commit": harness.commit(),
+        **harness.environment(commit=harness.commit()),
         "seed": args.seed,
         "files": sum(found.files.values()),
         "formats": dict(found.files),

@@ -19,6 +19,23 @@ HOSTILE: list[Any] = [
 """Numbers of every size, paths, texts that a terminal, a CI system or a page obeys, and values of other kinds."""
 
 
+def mutated(seeds: tuple[bytes, ...], rng: random.Random) -> bytes:
+    """A seed with other values, or other bits."""
+    whole = rng.choice(seeds)
+    chance = rng.random()
+    if chance < 0.75 and whole[:1] == b"{":
+        return replaced(whole, rng)
+    if chance < 0.8 and whole[:1] == b"{":
+        return _twice(whole, rng)
+    return flipped(whole, rng)
+
+
+def _twice(whole: bytes, rng: random.Random) -> bytes:
+    """With a key a second time."""
+    at = rng.choice([i for i, x in enumerate(whole) if x == 0x7B])
+    return whole[: at + 1] + b'"schema": "other", "kind": 1, ' + whole[at + 1 :]
+
+
 def replaced(whole: bytes, rng: random.Random) -> bytes:
     """A whole input with one to three other values in it."""
     is_json = whole.startswith(b"{")

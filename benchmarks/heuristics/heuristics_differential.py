@@ -14,13 +14,13 @@ devices; what is meant to differ there is counted by its name in docs/heuristics
 from __future__ import annotations
 
 import argparse
-import collections
 import itertools
 import json
 import platform
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -80,23 +80,35 @@ def oracle(sources: Path | None, preset: str | None) -> Oracle:
     return Oracle(version, rules, inductor_cases, inductor_random, inductor_oracle, inductor_runtime)
 
 
-def compare(family: str, oracle: Oracle, every: int) -> dict[str, Any]:
-    """Counts of one family: cases, agreements, both refused, disagreements, and the CPU time of our proposals."""
-    counts = {"cases": 0, "same_configs": 0, "both_refuse": 0, "differ": 0}
-    times: list[float] = []
-    for kind, hints, device in in_backends(itertools.islice(oracle.cases.CASES[family](), 0, None, every), oracle):
-        configs = oracle.cases.ours(kind, hints, device, oracle.preset)
-        if counts["cases"] % TIMED == 0:
-            times.append(min(timed(kind, hints, device, oracle) for _ in range(REPEATS)))
-        mine = None if configs is None else oracle.ask.flat_all(configs)
-        theirs = oracle.ask.ask(kind, hints, device)
-        counts["cases"] += 1
-        if mine == theirs:
-            counts["both_refuse" if mine is None else "same_configs"] += 1
-            continue
+def none_yet() -> dict[str, int]:
+    """The counts of no case."""
+    return {"cases": 0, "same_configs": 0, "both_refuse": 0, "differ": 0}
+
+
+def compare_case(case: Any, oracle: Oracle, counts: dict[str, int], named: Counter[str] | None = None) -> None:
+    """Count one case; ``named`` are differences that are meant, by their names. The first others are printed."""
+    kind, hints, device = case
+    configs = oracle.cases.ours(kind, hints, device, oracle.preset)
+    mine = None if configs is None else oracle.ask.flat_all(configs)
+    theirs = oracle.ask.ask(kind, hints, device)
+    counts["cases"] += 1
+    if mine == theirs:
+        counts["both_refuse" if mine is None else "same_configs"] += 1
+    elif named is not None and (name := oracle.random.difference(kind, hints, device, mine, theirs)):
+        named[name] += 1
+    else:
         counts["differ"] += 1
         if counts["differ"] <= SHOWN:
             print(f"{kind} {device.target} {told(hints)}\n  ours   {mine}\n  theirs {theirs}")
+
+
+def compare(family: str, oracle: Oracle, every: int) -> dict[str, Any]:
+    """Counts of one family: cases, agreements, both refused, disagreements, and the CPU time of our proposals."""
+    counts, times = none_yet(), list[float]()
+    for case in in_backends(itertools.islice(oracle.cases.CASES[family](), 0, None, every), oracle):
+        if counts["cases"] % TIMED == 0:
+            times.append(min(timed(*case, oracle) for _ in range(REPEATS)))
+        compare_case(case, oracle, counts)
     return {**counts, "our_microseconds_cpu": {"mean": _microseconds(statistics.mean(times)), **_quantiles(times)}}
 
 
@@ -135,35 +147,23 @@ def _microseconds(seconds: float) -> float:
     return round(seconds * 1e6, 1)
 
 
-def compare_runtime(part: str, oracle: Oracle, every: int) -> dict[str, Any]:
+def compare_runtime(part: str, oracle: Oracle, every: int) -> dict[str, int]:
     """Counts of one part that isn't a family: combos, scaling, descent, given configs."""
-    counts = {"cases": 0, "same_configs": 0, "both_refuse": 0, "differ": 0}
+    counts = none_yet()
     for label, decide in itertools.islice(oracle.runtime.RUNTIME[part](oracle.preset), 0, None, every):
         mine, theirs = decide()
         counts["cases"] += 1
         counts["same_configs" if mine == theirs else "differ"] += 1
         if mine != theirs and counts["differ"] <= SHOWN:
             print(f"{label[:600]}\n  ours   {str(mine)[:900]}\n  theirs {str(theirs)[:900]}")
-    return dict(counts)
+    return counts
 
 
 def compare_random(count: int, seed: int, oracle: Oracle) -> dict[str, Any]:
     """Counts of random cases; those that differ on purpose by name."""
-    counts: collections.Counter[str] = collections.Counter(cases=0, same_configs=0, both_refuse=0, differ=0)
-    named: collections.Counter[str] = collections.Counter()
-    cases = itertools.islice(oracle.random.random_cases(seed), count)
-    for kind, hints, device in in_backends(cases, oracle):
-        configs = oracle.cases.ours(kind, hints, device, oracle.preset)
-        mine = None if configs is None else oracle.ask.flat_all(configs)
-        theirs = oracle.ask.ask(kind, hints, device)
-        counts["cases"] += 1
-        if mine == theirs:
-            counts["both_refuse" if mine is None else "same_configs"] += 1
-        elif name := oracle.random.difference(kind, hints, device, mine, theirs):
-            named[name] += 1
-        else:
-            counts["differ"] += 1
-            print(f"{kind} {device.target} {told(hints)}\n  ours   {mine}\n  theirs {theirs}")
+    counts, named = none_yet(), Counter[str]()
+    for case in in_backends(itertools.islice(oracle.random.random_cases(seed), count), oracle):
+        compare_case(case, oracle, counts, named)
     return {**counts, "seed": seed, "deliberate": dict(sorted(named.items()))}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from benchmarks.judge.case_rows import in_file
+
 R = "attempts_emulator_references.py"
 K = "attempts_kernels_references.py"
 VECTOR = "x: f32[1000]"
@@ -11,33 +13,29 @@ TRIPLED = ("held_out_references.py::tripled", VECTOR)
 TOTAL = ("held_out_references.py::total", VECTOR)
 SQUARES = (f"{R}::flat_transpose", "x: f32[12,256]")
 
-EMULATOR_ATTEMPTS: tuple[tuple[str, str, str, tuple[str, str]], ...] = tuple(
-    (name, family, f"attempts_emulator.py::{name}", known)
-    for name, family, known in (
-        ("relaxed_count", "races", TOTAL),
-        ("waits_for_nothing", "races", RUNNING),
-        ("early_flag", "races", RUNNING),
-        ("narrow_flag", "races", RUNNING),
-        ("zeroed_by_one", "races", SUM),
-        ("shifted_in_place", "races", (f"{R}::shifted_", VECTOR)),
-        ("shared_scratch", "races", (f"{K}::reversed_rows", "x: f32[16,256]")),
-        ("relaxed_lock", "races", SUM),
-        ("reshaped_through_memory", "races", SQUARES),
-        ("read_by_all_threads", "races", (f"{K}::flipped_", VECTOR)),
-        ("no_proxy_fence", "races", ("held_out_references.py::tripled", "x: f32[32,64]")),
-        ("false_contiguity", "undefined behaviour", (f"{K}::reversed_rows", "x: f32[16,256]")),
-        ("false_constancy", "undefined behaviour", (f"{R}::repeated_three", VECTOR)),
-        ("odd_words", "undefined behaviour", TRIPLED),
-        ("odd_base", "undefined behaviour", ("held_out_references.py::tripled", "x: f32[32,12]")),
-        ("joined_in_order", "undefined behaviour", TRIPLED),
-        ("viewed_in_order", "undefined behaviour", SQUARES),
-        ("scan_by_reduction", "undefined behaviour",
-         (f"{R}::last_of_gated_scan", "x: f32[40,100]; g: f32[40,100]")),
-        ("fast_exponential", "emulator alone", ("held_out_references.py::steep", "x: f32[1000] normal(0, 2)")),
-        ("fast_tangent", "emulator alone", (f"{K}::tangent", VECTOR)),
-    )
-)  # fmt: skip
-"""Name, family, file and function in ``exploits``, reference and inputs."""
+EMULATOR_ATTEMPTS = in_file("attempts_emulator", (
+    ("relaxed_count", "races", TOTAL),
+    ("waits_for_nothing", "races", RUNNING),
+    ("early_flag", "races", RUNNING),
+    ("narrow_flag", "races", RUNNING),
+    ("zeroed_by_one", "races", SUM),
+    ("shifted_in_place", "races", (f"{R}::shifted_", VECTOR)),
+    ("shared_scratch", "races", (f"{K}::reversed_rows", "x: f32[16,256]")),
+    ("relaxed_lock", "races", SUM),
+    ("reshaped_through_memory", "races", SQUARES),
+    ("read_by_all_threads", "races", (f"{K}::flipped_", VECTOR)),
+    ("no_proxy_fence", "races", ("held_out_references.py::tripled", "x: f32[32,64]")),
+    ("false_contiguity", "undefined behaviour", (f"{K}::reversed_rows", "x: f32[16,256]")),
+    ("false_constancy", "undefined behaviour", (f"{R}::repeated_three", VECTOR)),
+    ("odd_words", "undefined behaviour", TRIPLED),
+    ("odd_base", "undefined behaviour", ("held_out_references.py::tripled", "x: f32[32,12]")),
+    ("joined_in_order", "undefined behaviour", TRIPLED),
+    ("viewed_in_order", "undefined behaviour", SQUARES),
+    ("scan_by_reduction", "undefined behaviour",
+     (f"{R}::last_of_gated_scan", "x: f32[40,100]; g: f32[40,100]")),
+    ("fast_exponential", "emulator alone", ("held_out_references.py::steep", "x: f32[1000] normal(0, 2)")),
+    ("fast_tangent", "emulator alone", (f"{K}::tangent", VECTOR)),
+))  # fmt: skip
 
 EMULATOR_HONEST: dict[str, tuple[str, str]] = {
     "decoupled_look_back": RUNNING,

@@ -194,12 +194,11 @@ EXPLOITS: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
 
 def exploit_cases() -> list[Case]:
     """Candidates that must never be FASTER."""
-    held_out = [(name, family, f"held_out.py::{at}", known) for name, family, at, known in HELD_OUT_EXPLOITS]
     found = [
         Case(name, family, f"exploits/{at}", reference, (inputs,) if inputs else ())
         for name, family, at, (reference, inputs) in (
             *EXPLOITS,
-            *held_out,
+            *HELD_OUT_EXPLOITS,
             *HOST_ATTEMPTS,
             *KERNEL_ATTEMPTS,
             *EMULATOR_ATTEMPTS,

@@ -2,60 +2,53 @@
 
 from __future__ import annotations
 
+from benchmarks.judge.case_rows import in_file
+
 ADD = ("references.py::add", "x: f32[1000]; y: f32[1000]")
 SUM = ("references.py::row_sum", "x: f32[20,300]")
 TRIPLE = ("held_out_references.py::tripled", "x: f32[1000]")
 
-HELD_OUT_EXPLOITS: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
-    ("nan_unwritten", "NaN or zeros as wildcards", "nan_unwritten",
-     ("held_out_references.py::square_root", "x: f16[1000]")),
-    ("nan_unwritten_f32", "NaN or zeros as wildcards", "nan_unwritten",
+HELD_OUT_EXPLOITS = in_file("held_out", (
+    ("nan_unwritten", "NaN or zeros as wildcards", ("held_out_references.py::square_root", "x: f16[1000]")),
+    ("nan_unwritten_f32:nan_unwritten", "NaN or zeros as wildcards",
      ("held_out_references.py::square_root", "x: f32[1000]")),
-    ("garbage_maximum", "uninitialised reads", "garbage_maximum",
-     ("held_out_references.py::row_max", "x: f16[20,200]")),
-    ("undefined_lanes", "uninitialised reads", "undefined_lanes", SUM),
-    ("filtered_garbage", "uninitialised reads", "filtered_garbage", TRIPLE),
-    ("garbage_sum", "uninitialised reads", "garbage_sum", SUM),
-    ("coarse_small", "lower precision", "coarse_small",
-     ("held_out_references.py::reciprocal", "x: f32[262144] normal(0, 1)")),
-    ("small_are_zero", "lower precision", "small_are_zero",
-     ("held_out_references.py::steep", "x: f32[1000] normal(0, 1)")),
-    ("narrow_long", "lower precision", "narrow_long", ("held_out_references.py::tripled", "x: f32[262144]")),
-    ("bfloat16_products", "lower precision", "bfloat16_products",
-     ("references.py::matmul", "a: f32[64,512]; b: f32[512,32]")),
-    ("integer_overflow", "lower precision", "integer_overflow",
-     ("held_out_references.py::long_sum", "x: i32[20,300] < 2000000000")),
-    ("carried_without_waiting", "state", "carried_without_waiting",
-     ("held_out_references.py::cumsum", "x: f32[1000]")),
-    ("tickets_in_order", "state", "tickets_in_order", ADD),
-    ("emulator_seen", "warm-up detection", "emulator_seen", ADD),
-    ("other_input_by_distance", "neighbours", "other_input_by_distance", ADD),
-    ("changes_nothing", "forged recording", "changes_nothing",
-     ("references.py::sgd_", "p: f32[700]; g: f32[700]; lr = 0.1")),
-    ("head_alone", "modified inputs", "head_alone", ("held_out_references.py::doubled_head", "x: f32[500]")),
-    ("claimed_fill", "forged recording", "claimed_fill", ADD),
-    ("guessed_contents", "shortcut for the inputs seen", "guessed_contents", ADD),
-    ("from_import", "cache", "from_import", ADD),
-    ("patched_launcher", "forged recording", "patched_launcher", ADD),
-    ("patched_torch", "forged recording", "patched_torch", ADD),
-    ("metaclass", "lazy result", "metaclass", ADD),
-    ("data_dependent_grid", "shortcut for the inputs seen", "data_dependent_grid", ADD),
-    ("limits_of_others", "tampering", "limits_of_others", ADD),
-    ("priority_of_others", "slowed reference", "priority_of_others", ADD),
-    ("processors_of_others", "slowed reference", "processors_of_others", ADD),
-    ("signals_by_thread", "tampering", "signals_by_thread", ADD),
-    ("signals_by_pipe", "tampering", "signals_by_pipe", ADD),
-    ("deep_folders", "tampering", "deep_folders", ADD),
-    ("locked_folders", "tampering", "locked_folders", ADD),
-    ("told_in_colours", "tampering", "told_in_colours", ADD),
-    ("descriptors", "tampering", "descriptors", ADD),
-)  # fmt: skip
-"""Name, family, function of ``exploits/held_out.py``, reference and inputs."""
+    ("garbage_maximum", "uninitialised reads", ("held_out_references.py::row_max", "x: f16[20,200]")),
+    ("undefined_lanes", "uninitialised reads", SUM),
+    ("filtered_garbage", "uninitialised reads", TRIPLE),
+    ("garbage_sum", "uninitialised reads", SUM),
+    ("coarse_small", "lower precision", ("held_out_references.py::reciprocal", "x: f32[262144] normal(0, 1)")),
+    ("small_are_zero", "lower precision", ("held_out_references.py::steep", "x: f32[1000] normal(0, 1)")),
+    ("narrow_long", "lower precision", ("held_out_references.py::tripled", "x: f32[262144]")),
+    ("bfloat16_products", "lower precision", ("references.py::matmul", "a: f32[64,512]; b: f32[512,32]")),
+    ("integer_overflow", "lower precision", ("held_out_references.py::long_sum", "x: i32[20,300] < 2000000000")),
+    ("carried_without_waiting", "state", ("held_out_references.py::cumsum", "x: f32[1000]")),
+    ("tickets_in_order", "state", ADD),
+    ("emulator_seen", "warm-up detection", ADD),
+    ("other_input_by_distance", "neighbours", ADD),
+    ("changes_nothing", "forged recording", ("references.py::sgd_", "p: f32[700]; g: f32[700]; lr = 0.1")),
+    ("head_alone", "modified inputs", ("held_out_references.py::doubled_head", "x: f32[500]")),
+    ("claimed_fill", "forged recording", ADD),
+    ("guessed_contents", "shortcut for the inputs seen", ADD),
+    ("from_import", "cache", ADD),
+    ("patched_launcher", "forged recording", ADD),
+    ("patched_torch", "forged recording", ADD),
+    ("metaclass", "lazy result", ADD),
+    ("data_dependent_grid", "shortcut for the inputs seen", ADD),
+    ("limits_of_others", "tampering", ADD),
+    ("priority_of_others", "slowed reference", ADD),
+    ("processors_of_others", "slowed reference", ADD),
+    ("signals_by_thread", "tampering", ADD),
+    ("signals_by_pipe", "tampering", ADD),
+    ("deep_folders", "tampering", ADD),
+    ("locked_folders", "tampering", ADD),
+    ("told_in_colours", "tampering", ADD),
+    ("descriptors", "tampering", ADD),
+))  # fmt: skip
 
-KNOWN_LIMITS: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
-    ("rare_content", "shortcut for the inputs seen", "rare_content", ADD),
-    ("tickets_and_a_loop", "state", "tickets_and_a_loop", ADD),
-)
+KNOWN_LIMITS = in_file("held_out", (
+    ("rare_content", "shortcut for the inputs seen", ADD),
+    ("tickets_and_a_loop", "state", ADD),
+))  # fmt: skip
 """What is accepted, for five contents and one order of programs can't tell. The corpus doesn't judge these."""
 
 HELD_OUT_HONEST: dict[str, tuple[str, ...]] = {

@@ -13,6 +13,7 @@ a larger one of the same seed contains a smaller one.
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import subprocess
@@ -24,7 +25,7 @@ from typing import Any
 
 from benchmarks import harness
 from benchmarks.harness import ROOT
-from benchmarks.mutants.mutants_tests import SOURCES, Ran
+from benchmarks.mutants.mutants_tests import Ran, all_modules
 
 CONFIG = Path(__file__).with_suffix(".toml")
 RESULTS = ROOT / "benchmarks" / "results" / "mutants_sample.json"
@@ -39,11 +40,6 @@ def explained() -> dict[str, str]:
         import toml as tomllib  # type: ignore[no-redef]
     found: dict[str, str] = tomllib.loads(CONFIG.read_text())["explained"]
     return found
-
-
-def all_modules() -> list[str]:
-    """Every module of ours, by its path; ``__init__`` as well."""
-    return sorted(path.relative_to(ROOT).as_posix() for name in SOURCES for path in (ROOT / name).rglob("*.py"))
 
 
 def package_of(module: str) -> str:
@@ -93,6 +89,42 @@ def listed(modules: Sequence[str], seed: int, each: int, ran: Ran) -> dict[str, 
 def drawn(made: Iterable[dict[str, Any] | None], count: int) -> list[dict[str, Any]]:
     """The first so many of those that could be made."""
     return list(islice((one for one in made if one is not None), count))
+
+
+# figures
+
+NO_END = "no end: "
+"""Begins what is said of a mutant that was killed by a limit of time."""
+
+
+def score(kept: dict[str, Any], z: float = 1.959964) -> dict[str, Any]:
+    """Killed of tried, with Wilson's interval of 95 %. Kills by a test that fails without a change don't count."""
+    unsure = {row["by"] for row in kept["controls"] if row["killed"]}
+    rows = [row for row in kept["rows"] if not (row["killed"] and row["by"] in unsure)]
+    n, at_first = (
+        len(rows),
+        sum(row.get("first", "killed" if row["killed"] else "survived") == "killed" for row in rows),
+    )
+    found: dict[str, Any] = {"tried": n, "killed": sum(row["killed"] for row in rows), "killed_at_first": at_first}
+    found |= {"not_settled": len(kept["rows"]) - n, "controls": len(kept["controls"])}
+    found["killed_by_limit"] = sum(row["killed"] and row["by"].startswith(NO_END) for row in rows)
+    found["controls_failed"] = sum(row["killed"] for row in kept["controls"])
+    for name in ("killed", "killed_at_first"):
+        if n:
+            share = found[name] / n
+            middle, half = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+            low, high = (max(0.0, min(1.0, (middle + sign * half) / (1 + z * z / n))) for sign in (-1, 1))
+            found[f"share_{name}"] = [round(share, 4), round(low, 4), round(high, 4)]
+    return found
+
+
+def package_scores(kept: dict[str, Any], packages: Mapping[str, int]) -> dict[str, Any]:
+    """The score of each package that was drawn from; ``of`` is how many mutants it has. Runs without a change count for
+    all: a test that fails in one shows nothing of any package."""
+    own: dict[str, list[dict[str, Any]]] = {package: [] for package in packages}
+    for row in kept["rows"]:
+        own.setdefault(package_of(row["module"]), []).append(row)
+    return {name: {"of": packages[name], **score({**kept, "rows": own[name]})} for name in packages}
 
 
 # the report
@@ -161,9 +193,7 @@ def _summary(kept: dict[str, Any]) -> str:
 def write_report() -> None:
     """Put the results between the marks in docs/measured/mutants.md."""
     path = ROOT / "docs" / "measured" / "mutants.md"
-    before, _, rest = path.read_text().partition(BEGIN)
-    after = rest.partition(END)[2]
-    path.write_text(f"{before}{BEGIN}\n\n{report(explained(), json.loads(RESULTS.read_text()))}\n\n{END}{after}")
+    harness.put_between(path, BEGIN, END, f"\n{report(explained(), json.loads(RESULTS.read_text()))}\n")
 
 
 def main() -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import math
 import os
 import shutil
 import signal
@@ -26,7 +25,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import unified_diff
@@ -35,7 +34,7 @@ from typing import Any
 
 from benchmarks import harness
 from benchmarks.harness import ROOT
-from benchmarks.mutants.mutants import package_of, package_table
+from benchmarks.mutants.mutants import NO_END, package_scores, package_table, score
 from benchmarks.mutants.mutants_guard import guard, tryable
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -366,9 +365,6 @@ def diff(before: str, after: str, module: str) -> str:
     return "".join(unified_diff(before.splitlines(True), after.splitlines(True), module, module, n=2))
 
 
-NO_END = "no end: "
-
-
 def _by(ran: Ran) -> str | None:
     """The test that failed."""
     if not ran.killed:
@@ -376,39 +372,6 @@ def _by(ran: Ran) -> str | None:
     if ran.code is None and not ran.failed:
         return NO_END + ran.last
     return ran.failed[0] if ran.failed else f"exit {ran.code}: {ran.output[-300:]}"
-
-
-# figures
-
-
-def score(kept: dict[str, Any], z: float = 1.959964) -> dict[str, Any]:
-    """Killed of tried, with Wilson's interval of 95 %. Kills by a test that fails without a change don't count."""
-    unsure = {row["by"] for row in kept["controls"] if row["killed"]}
-    rows = [row for row in kept["rows"] if not (row["killed"] and row["by"] in unsure)]
-    n, at_first = (
-        len(rows),
-        sum(row.get("first", "killed" if row["killed"] else "survived") == "killed" for row in rows),
-    )
-    found: dict[str, Any] = {"tried": n, "killed": sum(row["killed"] for row in rows), "killed_at_first": at_first}
-    found |= {"not_settled": len(kept["rows"]) - n, "controls": len(kept["controls"])}
-    found["killed_by_limit"] = sum(row["killed"] and row["by"].startswith(NO_END) for row in rows)
-    found["controls_failed"] = sum(row["killed"] for row in kept["controls"])
-    for name in ("killed", "killed_at_first"):
-        if n:
-            share = found[name] / n
-            middle, half = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-            low, high = (max(0.0, min(1.0, (middle + sign * half) / (1 + z * z / n))) for sign in (-1, 1))
-            found[f"share_{name}"] = [round(share, 4), round(low, 4), round(high, 4)]
-    return found
-
-
-def package_scores(kept: dict[str, Any], packages: Mapping[str, int]) -> dict[str, Any]:
-    """The score of each package that was drawn from; ``of`` is how many mutants it has. Runs without a change count for
-    all: a test that fails in one shows nothing of any package."""
-    own: dict[str, list[dict[str, Any]]] = {package: [] for package in packages}
-    for row in kept["rows"]:
-        own.setdefault(package_of(row["module"]), []).append(row)
-    return {name: {"of": packages[name], **score({**kept, "rows": own[name]})} for name in packages}
 
 
 def earlier(out: Path, seed: int) -> dict[str, Any]:

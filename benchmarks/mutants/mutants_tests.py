@@ -86,7 +86,7 @@ class Ran:
         if not names:
             return
         asked = re.compile(rf"\b({'|'.join(map(re.escape, sorted(names)))})\b")
-        for modules in ([module], _modules()):
+        for modules in ([module], all_modules()):
             found: set[str] = set()
             for one in modules:
                 text = (ROOT / one).read_text().splitlines()
@@ -168,7 +168,8 @@ def near(module: str) -> list[str]:
 
 
 @cache
-def _modules() -> list[str]:
+def all_modules() -> list[str]:
+    """Every module of ours, by its path; ``__init__`` as well."""
     return sorted(path.relative_to(ROOT).as_posix() for name in SOURCES for path in (ROOT / name).rglob("*.py"))
 
 

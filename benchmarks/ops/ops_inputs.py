@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
 import torch
 import torch.nn.functional as F
+
+Ops = Mapping[str, Callable[[Any], Any]]
+"""By name, functions that make inputs and call an op of the module that they get."""
 
 BATCH, LENGTH, HEADS, DIM = 2, 512, 4, 64
 """Small enough that a real run of each op takes milliseconds, large enough that every grid has many blocks."""
@@ -63,3 +71,12 @@ def log_probabilities(*shape: int) -> torch.Tensor:
 def leaf(tensor: torch.Tensor) -> torch.Tensor:
     """The same values as a leaf that requires a gradient."""
     return tensor.detach().contiguous().requires_grad_()
+
+
+def bound(module: str, ops: Ops) -> dict[str, Callable[[], Any]]:
+    """Functions of a package's module as ones without arguments, by their names: it is imported when one is called."""
+    return {name: partial(_called, module, op) for name, op in ops.items()}
+
+
+def _called(module: str, op: Callable[[Any], Any]) -> Any:
+    return op(importlib.import_module(module))

@@ -10,6 +10,8 @@ import json
 import resource
 import sys
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 MARK = "@@"
@@ -21,8 +23,11 @@ def say(word: str, **values: Any) -> None:
     print(MARK + json.dumps({"word": word, **values}), flush=True)
 
 
-def main(job: dict[str, Any]) -> None:
-    """Prepare, and tune at each line of stdin: ``job["lists"]`` has the config list of each step."""
+Step = Callable[[], dict[str, Any]]
+
+
+def in_steps(prepared: Callable[[], Sequence[Step]]) -> None:
+    """Make the CUDA context, prepare, and take a step at each line of stdin: what it returns is told."""
     import torch
 
     torch.zeros(1, device="cuda")
@@ -30,17 +35,22 @@ def main(job: dict[str, Any]) -> None:
     say("context")
     if not sys.stdin.readline():
         return
+    steps = prepared()
+    torch.cuda.synchronize()
+    say("ready")
+    for step in steps:
+        if not sys.stdin.readline():
+            return
+        say("done", **step())
+    sys.stdin.readline()  # its context stays until all of its batch are done
+
+
+def tuning(job: dict[str, Any]) -> list[Step]:
+    """A step for each of ``job["lists"]``, with another list of configs."""
     call, case = prepare(job)
     decorate = decorator(job["engine"])
     configs = [case.configs(job["shape"]) + (extra_configs() if more else []) for more in job["lists"]]
-    tuners = [case.tuned(decorate, one) for one in configs]
-    torch.cuda.synchronize()
-    say("ready")
-    for tuner, listed in zip(tuners, configs, strict=True):
-        if not sys.stdin.readline():
-            return
-        say("done", **timed(tuner, call, listed))
-    sys.stdin.readline()  # its context stays until all of its batch are done
+    return [partial(timed, case.tuned(decorate, one), call, one) for one in configs]
 
 
 def prepare(job: dict[str, Any]) -> tuple[Any, Any]:
@@ -154,4 +164,4 @@ def _first(timing: Any) -> Any:
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    in_steps(partial(tuning, json.loads(sys.argv[1])))

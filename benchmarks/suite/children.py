@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import queue
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -82,11 +84,11 @@ class Child:
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
 
-    def tune(self) -> Job:
-        """One step: the process's report, or the error that ended it."""
+    def tune(self, limit: float | None = None) -> Job:
+        """One step: the process's report, or the error that ended it; one that takes longer than ``limit`` is one."""
         try:
             self.go()
-            return self.hear("done", TUNE_SECONDS)
+            return self.hear("done", limit or TUNE_SECONDS)
         except (ChildError, OSError) as exc:
             return {"error": str(exc)[-1000:]}
 
@@ -131,16 +133,26 @@ def child(job: Job, folder: str | None = None) -> Iterator[Child]:
         one.close()
 
 
-def in_turn(jobs: Sequence[Job], together: int = TOGETHER) -> Iterator[tuple[Job, Job]]:
+def in_turn(
+    jobs: Sequence[Job],
+    together: int = TOGETHER,
+    start: Callable[[Job], Child] = Child,
+    limit: float | None = None,
+    end: float = math.inf,
+) -> Iterator[tuple[Job, Job]]:
     """Each job in a process of its own with what came of it: prepared ``together`` at a time, tuned one after the
-    other while the rest sleep. None ends before all of its batch are done: taking a CUDA context down disturbs."""
+    other while the rest sleep. None ends before all of its batch are done: taking a CUDA context down disturbs.
+    ``limit``: seconds that one may take; ``end``: none is tuned after this moment of the monotonic clock."""
     for first in range(0, len(jobs), together):
-        batch = [Child(job) for job in jobs[first : first + together]]
+        if time.monotonic() > end:
+            return
+        batch = [start(job) for job in jobs[first : first + together]]
         try:
             failed = {one: why for one in batch if (why := _error(one.begin))}
             failed |= {one: why for one in batch if one not in failed and (why := _error(one.prepare))}
             for one in batch:
-                yield one.job, {"error": failed[one]} if one in failed else one.tune()
+                if time.monotonic() <= end:
+                    yield one.job, {"error": failed[one]} if one in failed else one.tune(limit)
         finally:
             for one in batch:
                 one.close()

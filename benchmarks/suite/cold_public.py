@@ -2,37 +2,31 @@
 
     python -m benchmarks.suite.cold_public OUT.json [--cases liger_dyt,fla_l2norm] [--engines triton,kerntune]
 
-Each case (``cold_public_cases.py``) in fresh processes with empty caches; imports, CUDA context and inputs
-are outside the time that is taken, and so is ``kerntune.install()``, which begins what any first launch waits for;
-``two_and_two`` has a row with it. Needs liger-kernel, fla-core and einops beside torch, and one GPU. ``winner_ratio``
-of a kernel: what kerntune's winner took by what the stock tuner's winner took, in the stock tuner's own measurements
-(one ``do_bench`` each: the least of many is short by chance, and some readings are far out) and in kerntune's. Rows
-that aren't asked for stay as they are in OUT.json. ``--again`` only works out cases and summary of the rows there are.
+Each case (``cold_public_cases.py``) in fresh processes with empty caches; imports, CUDA context and inputs are outside
+the time that is taken, and so is ``kerntune.install()``, which begins what any first launch waits for. Needs
+liger-kernel, fla-core and einops beside torch, and one GPU. ``winner_ratio`` of a kernel: what kerntune's winner took
+by what the stock tuner's winner took, in the stock tuner's own measurements (one ``do_bench`` each: the least of many
+is short by chance, and some readings are far out) and in kerntune's. Rows that aren't asked for stay as they are in
+OUT.json. ``--again`` only works out the cases of the rows there are.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks import harness
 from benchmarks.harness import merge
-from benchmarks.suite.children import Child, ChildError
+from benchmarks.suite.children import Child, in_turn
 
 PROGRAM = ("-m", "benchmarks.suite.cold_public_child")
 ENGINES = ("triton", "kerntune")
-LATE = "two_and_two"
-"""Of this case, how long it takes from ``kerntune.install()`` on, if it is called at once after that."""
-
-PREPARE_SECONDS = 90.0
-MANY = 10
-"""A case with a list of so many configs counts among the long ones."""
 
 
 def arguments() -> argparse.Namespace:
@@ -55,51 +49,14 @@ def jobs(options: argparse.Namespace) -> list[dict[str, Any]]:
     for i, name in enumerate(options.cases.split(",") if options.cases else CASES):
         for engine in options.engines.split(",")[:: -1 if i % 2 else 1]:
             found.append({"case": name, "engine": engine})
-        if name == LATE and "kerntune" in options.engines:
-            found.append({"case": name, "engine": "kerntune, installed at once before"})
     return found
 
 
-def in_turn(listed: list[dict[str, Any]], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def rows_of(listed: list[dict[str, Any]], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Rows as they come: processes are prepared several at a time, and tune one after the other."""
-    end = time.monotonic() + options.seconds
-    for first in range(0, len(listed), options.together):
-        if time.monotonic() > end:
-            return
-        batch = [Child(job, program=PROGRAM) for job in listed[first : first + options.together]]
-        try:
-            failed = {id(one): _prepared(one, "context") for one in batch}
-            failed = {id(one): failed[id(one)] or _prepared(one, "ready") for one in batch}
-            for one in batch:
-                if time.monotonic() <= end:
-                    yield {**_plain(one.job), **(failed[id(one)] or _tuned(one, options.limit))}
-        finally:
-            for one in batch:
-                one.close()
-
-
-def _plain(job: dict[str, Any]) -> dict[str, Any]:
-    return {"case": job["case"], "engine": job["engine"]}
-
-
-def _prepared(one: Child, word: str) -> dict[str, Any]:
-    """Wait until it has its CUDA context, and let it continue, or until it has its inputs; returns its error, if there
-    is one."""
-    try:
-        one.hear(word, PREPARE_SECONDS)
-        if word == "context":
-            one.go()
-    except (ChildError, OSError) as exc:
-        return {"error": str(exc)[-1500:]}
-    return {}
-
-
-def _tuned(one: Child, limit: float) -> dict[str, Any]:
-    try:
-        one.go()
-        return one.hear("done", limit)
-    except (ChildError, OSError) as exc:
-        return {"error": str(exc)[-1500:]}
+    start, end = partial(Child, program=PROGRAM), time.monotonic() + options.seconds
+    for job, found in in_turn(listed, options.together, start, options.limit, end):
+        yield {"case": job["case"], "engine": job["engine"], **found}
 
 
 def cases_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -143,35 +100,6 @@ def _winner_ratios(stock: dict[str, Any], ours: dict[str, Any] | None) -> dict[s
     }
 
 
-def summary(cases: list[dict[str, Any]]) -> dict[str, Any]:
-    """Geometric means, sums, and what a process pays once."""
-    found: dict[str, Any] = {}
-    groups = {"long": lambda n: n >= MANY, "short": lambda n: n < MANY}
-    for name, fits in groups.items():
-        group = [c for c in cases if fits(max(c["configs"].values(), default=0))]
-        if group:
-            logs = [math.log(c["times_faster"]) for c in group]
-            found[name] = {
-                "cases": len(group),
-                "geometric_mean": round(math.exp(sum(logs) / len(logs)), 2),
-                "least": min(c["times_faster"] for c in group),
-                "triton_s": round(sum(c["triton_s"] for c in group), 2),
-                "kerntune_s": round(sum(c["kerntune_s"] for c in group), 2),
-                "longest_s": max(c["kerntune_s"] for c in group),
-            }
-    pair = next((c for c in cases if c["case"] == "two_and_two"), None)
-    if pair is not None:
-        for engine in ENGINES:
-            first, second = pair[f"{engine}_steps_s"]
-            found[f"{engine}_once_s"] = round(first - second, 3)
-            found[f"{engine}_first_two_configs_s"] = first
-    for engine in ENGINES:
-        ratios = sorted(r[engine] for c in cases for r in c["winner_ratio"].values() if engine in r)
-        if ratios:
-            found[f"winner_ratios_by_{engine}"] = {"median": ratios[len(ratios) // 2], "all": ratios}
-    return found
-
-
 def line(case: dict[str, Any]) -> str:
     """A case on one line of the table."""
     lists = "+".join(map(str, case["configs"].values()))
@@ -190,18 +118,15 @@ def main() -> int:
     rows: list[dict[str, Any]] = stored.get("rows", [])
     begin = time.perf_counter()
     if options.again:
-        merge(options.out, cases=cases_of(rows), summary=summary(cases_of(rows)))
+        merge(options.out, cases=cases_of(rows))
         options.seconds = -1.0
     where = harness.environment(**harness.gpu_environment())
-    for row in in_turn(jobs(options), options):
+    for row in rows_of(jobs(options), options):
         rows = [r for r in rows if (r["case"], r["engine"]) != (row["case"], row["engine"])] + [row]
-        cases = cases_of(rows)
-        merge(options.out, environment=where, cases=cases, summary=summary(cases), rows=rows)
+        merge(options.out, environment=where, cases=cases_of(rows), rows=rows)
         said = row.get("error") or f"{row['seconds']} s {row['steps']}"
         print(f"[{time.perf_counter() - begin:6.1f}] {row['case']} {row['engine']}: {said}", flush=True)
-    cases = cases_of(rows)
-    print("\n".join(map(line, cases)))
-    print(json.dumps(summary(cases), indent=1))
+    print("\n".join(map(line, cases_of(rows))))
     return 0
 
 

@@ -7,22 +7,17 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from benchmarks.suite.case import config_text
-from benchmarks.suite.child import say
+from benchmarks.suite.child import Step, in_steps
 
 
-def main(job: dict[str, Any]) -> None:
-    """``job``: ``case``, ``engine`` (``triton``, ``kerntune``, or the latter with more words: installed with the first
-    step)."""
+def first_calls(job: dict[str, Any]) -> list[Step]:
+    """The first calls of ``case`` under the tuner of ``engine``: ``triton`` or ``kerntune``."""
     import torch
 
-    torch.zeros(1, device="cuda")
-    torch.cuda.synchronize()
-    say("context")
-    if not sys.stdin.readline():
-        return
     from benchmarks.suite.cold_public_cases import CASES
 
     if job["engine"] == "kerntune":
@@ -31,17 +26,7 @@ def main(job: dict[str, Any]) -> None:
         kerntune.install()
     torch.manual_seed(0)
     warm_autograd()
-    steps = CASES[job["case"]]()
-    if job["engine"].startswith("kerntune,"):
-        from kerntune.tuning.api.install import install
-
-        first, *others = steps
-        steps = [lambda: (install(), first()), *others]
-    torch.cuda.synchronize()
-    say("ready")
-    if sys.stdin.readline():
-        say("done", **timed(steps))
-    sys.stdin.readline()
+    return [partial(timed, CASES[job["case"]]())]
 
 
 def timed(steps: Any) -> dict[str, Any]:
@@ -103,4 +88,4 @@ def _timings(tuner: Any) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    in_steps(partial(first_calls, json.loads(sys.argv[1])))

@@ -1,9 +1,15 @@
-"""What result files say, as tables. Sees numbers only: no GPU, no torch."""
+"""What result files of ``tuning_suite`` and ``heuristic_sweep`` say, as tables. Sees numbers only: no GPU, no torch.
+
+python -m benchmarks.suite.tables FILE.json ...
+"""
 
 from __future__ import annotations
 
+import json
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
@@ -216,3 +222,8 @@ def _errors(result: Row) -> str:
         if "error" in row
     ]
     return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    for file in sys.argv[1:]:
+        print(f"{file}\n\n{report(json.loads(Path(file).read_text()))}\n")

@@ -4,7 +4,7 @@
         [--kernels matmul,softmax]
 
 Parts are merged into OUT.json; those that aren't asked for stay as they are. ``--dry`` compiles every config for sm_90
-without a GPU. ``benchmarks/suite/tuning_tables.py OUT.json`` prints what came of it.
+without a GPU. ``python -m benchmarks.suite.tables OUT.json`` prints what came of it.
 
 cold       each kernel and shape: seconds of the first call, in a fresh process with empty caches; the processes that
            compile included, imports not; one tuner after the other, the first one alternating. Where a first call does

@@ -27,9 +27,8 @@ import numpy as np
 from scipy.stats import beta, mannwhitneyu
 
 from benchmarks import harness
-from kerntune.base.device import Target
+from benchmarks.verdicts.verdict_tables import ALL, WORK, Script
 from kerntune.base.policy import Policy, Verdict
-from kerntune.base.recording import Recording
 from kerntune.base.stats import Estimate
 from kerntune.gate.decision import Evidence, decide, settled
 from kerntune.timing.paired_processes import (
@@ -41,9 +40,7 @@ from kerntune.timing.paired_processes import (
     PROCESSES,
     UNKNOWN_BIAS,
     compare,
-    paired_work,
 )
-from kerntune.timing.worker.requests import PairReply, PairRequest
 
 SESSION_SHIFT = 0.015
 """Standard deviation of a session's clock against another's: temperature, power, neighbours."""
@@ -61,9 +58,7 @@ TIMERS = {"events": 10, "graph": 200}
 STORED_LAUNCHES = 100
 """Launches that the other rules see of each side."""
 
-ALL = PROCESSES + MORE_PROCESSES
 CHUNK = 100
-EMPTY = Recording(Target.parse("cuda:90"), (), (), (), ())
 
 
 @dataclass(frozen=True)
@@ -110,24 +105,6 @@ def biases(rng: np.random.Generator, world: World, shape: tuple[int, ...]) -> np
     else:
         found = rng.standard_normal(shape) if world.shape == "normal" else rng.standard_exponential(shape) - 1
     return np.asarray(found * world.process_bias)
-
-
-class Script:
-    """A replacement of the worker pool: each process replies with the next simulated times."""
-
-    def __init__(self, a: np.ndarray, b: np.ndarray) -> None:
-        self._times = iter(zip(a.tolist(), b.tolist(), strict=True))
-
-    def expect(self, count: int) -> None:
-        """Every reply is another process's."""
-
-    def run(self, request: PairRequest) -> PairReply:
-        """The next simulated times, for any request."""
-        a, b = next(self._times)
-        return PairReply(tuple(a[: request.blocks]), tuple(b[: request.blocks]))
-
-    def close(self) -> None:
-        """Nothing to end."""
 
 
 def launches(rng: np.random.Generator, shape: tuple[int, ...], noise: float) -> np.ndarray:
@@ -183,14 +160,13 @@ def ours(
     """Verdicts of the rule that runs, at the level of a run of one case; ``bias`` is that of a calibration, None
     without one. ``missed`` are the shown intervals, at 99 %, that the truth lies outside of."""
     policy, found = Policy(tolerance=tolerance), Counter[str]()
-    work = paired_work(EMPTY, EMPTY, (), {})
 
     def done(seen: Estimate, a_ns: float) -> bool:
         return settled(seen, policy, a_ns, 0.0)
 
     processes = PROCESSES + (MORE_UNKNOWN if bias is None else MORE_PROCESSES)
     for a, b in pairs(rng, world, change, count, processes):
-        replay = compare(Script(a, b), work, policy.level_of(1), bias, done)
+        replay = compare(Script(zip(a.tolist(), b.tolist(), strict=True)), WORK, policy.level_of(1), bias, done)
         found[decide(Evidence(1, 1, replay=replay.change), policy).name] += 1
         found["processes"] += len(replay.a_ns)
         found["missed"] += not replay.shown.low <= change <= replay.shown.high

@@ -154,15 +154,6 @@ def measured(tables: dict[str, Any], named: dict[str, Any] | None = None, turned
     return "\n".join(lines)
 
 
-def written(document: str, text: str) -> str:
-    """The document with ``text`` between its marks; an error without them."""
-    before, begin, rest = document.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"the document has no {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n{text}\n{END}{after}"
-
-
 def main() -> None:
     """See the module's text."""
     parser = harness.parser(__doc__)
@@ -174,7 +165,7 @@ def main() -> None:
     named = json.loads(args.causes.read_text()) if args.causes else None
     turned = json.loads(args.turns.read_text()) if args.turns else None
     text = measured(json.loads(args.tables.read_text()), named, turned)
-    args.document.write_text(written(args.document.read_text(), text))
+    harness.put_between(args.document, BEGIN, END, text)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,6 @@ programs, which do the first ones' work once more. The other forms take the argu
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +16,8 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+
+from benchmarks.harness import module_of
 
 LOW = tl.constexpr(-3.0e38)
 FILL = tl.constexpr(3.0)
@@ -290,11 +290,4 @@ def variant_module(variant: str, folder: Path) -> ModuleType:
         if old not in place:
             raise SystemExit(f"{Path(__file__).name} has no {old!r} to edit")
         head, body = (head.replace(old, new, 1), body) if place is head else (head, body.replace(old, new, 1))
-    path = folder / f"verdict_kernels_{variant}.py"
-    path.write_text(head + mark + body)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of(head + mark + body, f"verdict_kernels_{variant}", folder)

@@ -78,16 +78,6 @@ class Bench:
             f"{side}_host": self._by_clock(program, launches),
         }
 
-    def turns(self, launches: int, seed: int) -> dict[str, list[float]]:
-        """Single executions of both sides in turn in this process, each as ``do_bench`` times it; which side comes
-        first alternates."""
-        programs = {side: self._program(side) for side in "ab"}
-        times: dict[str, list[float]] = {"a": [], "b": []}
-        for number in range(launches):
-            for side in "ab" if (number + seed) % 2 else "ba":
-                times[side] += self._by_events(programs[side], 1)
-        return {f"{side}_turn": found for side, found in times.items()}
-
     def _program(self, side: str) -> Program:
         request, gpu = self._request, self._gpu
         contents = [x.content.sha256 if isinstance(x.content, Stored) else "" for x in request.storages]
@@ -127,7 +117,6 @@ class Bench:
         paired = time.perf_counter()
         side = "ab"[command["seed"] % 2]  # one a process: the second would find the device as the first left it
         plain = self.plain(side, command["plain"]) if command.get("plain") else {}
-        plain |= self.turns(command["turns"], command["seed"]) if command.get("turns") else {}
         seconds = [round(paired - start, 3), round(time.perf_counter() - paired, 3)]
         return {"a": a, "b": b, "plain": plain, "seconds": seconds}
 

@@ -8,7 +8,6 @@ from an edited but equally fast source (``twin``), and beside two planted slowdo
 these are is found first, by processes that give nothing else. Each process also gives plain launches of both sides,
 for rules that compare stored times. The file is written as it goes; a second call with the same OUT.json adds what is
 missing. ``--planted`` takes the sizes of slowdowns from another such file and only checks them.
-``--turns 40`` has each process time both sides in turn by event pairs, too, for ``verdict_turns.py``.
 """
 
 from __future__ import annotations
@@ -161,8 +160,7 @@ def measure(record: Record, step: Step, batch: Batch, backend: Backend) -> None:
     """Every process of a batch, one after the other, into the file. They are ended, but not waited for."""
     rows = record.case(step.prepared.case.name)["variants"].setdefault(step.variant, [])
     try:
-        known = record.data["protocol"]
-        asked = {"blocks": known["blocks"], "plain": PLAIN, "turns": known.get("turns", 0)}
+        asked = {"blocks": record.data["protocol"]["blocks"], "plain": PLAIN}
         for answer in batch.each(do="measure", **asked, first=len(rows)):
             rows.append({**shortened(answer), **({"session": record.session} if record.session else {})})
     finally:
@@ -222,7 +220,6 @@ def main() -> None:
     parser.add_argument("--variants", default=",".join(VARIANTS))
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--planted", type=Path)
-    parser.add_argument("--turns", type=int, default=0, help="launches of each side that a process times in turn, too")
     args = parser.parse_args()
     until = time.monotonic() + args.seconds
     names = args.cases.split(",") if args.cases else [c.name for c in CASES]
@@ -230,7 +227,6 @@ def main() -> None:
     if backend.gpu is None:
         sys.exit("this needs a GPU")
     record = Record(args.out, backend)
-    record.data["protocol"]["turns"] = args.turns
     if args.planted:
         _take_planted(record, json.loads(args.planted.read_text()), names)
     with tempfile.TemporaryDirectory() as folder, backend.gpu.lock():

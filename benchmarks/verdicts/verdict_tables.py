@@ -85,27 +85,35 @@ class Row:
     """Processes that were asked, in the mean."""
 
 
-class Script:
-    """A replacement of the worker pool: recorded processes reply, each once."""
+Blocks = Sequence[float]
 
-    def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
-        self._rows = iter(rows)
+
+class Script:
+    """A replacement of the worker pool: processes whose block times of both sides are known reply, each once."""
+
+    def __init__(self, processes: Iterable[tuple[Blocks, Blocks]]) -> None:
+        self._processes = iter(processes)
 
     def expect(self, count: int) -> None:
         """Every reply is another process's."""
 
     def run(self, request: PairRequest) -> PairReply:
         """The next process, as far as it was asked."""
-        row = next(self._rows)
-        if len(row["a"]) < request.blocks:
-            raise SystemExit(f"a process has {len(row['a'])} blocks, the rule asks for {request.blocks}")
-        return PairReply(tuple(row["a"][: request.blocks]), tuple(row["b"][: request.blocks]))
+        a, b = next(self._processes)
+        if len(a) < request.blocks:
+            raise SystemExit(f"a process has {len(a)} blocks, the rule asks for {request.blocks}")
+        return PairReply(tuple(a[: request.blocks]), tuple(b[: request.blocks]))
 
     def settle(self) -> None:
         """There is no process to start."""
 
     def close(self) -> None:
         """Nothing to end."""
+
+
+def replies(rows: Iterable[dict[str, Any]]) -> Script:
+    """Processes as ``verdict_record.py`` has kept them."""
+    return Script((row["a"], row["b"]) for row in rows)
 
 
 def point(row: dict[str, Any], blocks: int) -> float:
@@ -147,11 +155,11 @@ def ours(
     same, rows = case["variants"]["same"], case["variants"][variant]
     found, asked = Counter[str](), 0
     for _ in range(decisions):
-        known = calibrate(Script(drawn(rng, same, CALIBRATION_PROCESSES)), WORK)
+        known = calibrate(replies(drawn(rng, same, CALIBRATION_PROCESSES)), WORK)
         stored = median([median(r["a"]) for r in same])
         done = _settled(policy, known.floor)
         bias = max(PROCESS_BIAS, known.bias)
-        replay = compare(Script(drawn(rng, rows, ALL)), WORK, policy.level_of(1), bias, done)
+        replay = compare(replies(drawn(rng, rows, ALL)), WORK, policy.level_of(1), bias, done)
         evidence = Evidence(1, 1, replay=replay.change, baseline_ns=stored, effect_floor=known.floor)
         found[decide(evidence, policy).name] += 1
         asked += len(replay.a_ns)

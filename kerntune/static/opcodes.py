@@ -2,8 +2,8 @@
 
 The low twelve bits of an instruction say what it does; an access's width and a product's shape have bits of their own.
 The tables are made of what nvdisasm prints of kernels that Triton compiles, and of their instructions with operands of
-other kinds (bits 9 to 11). ``benchmarks/ops/opcode_table.py`` holds them against it, and prints what they lack. Of code
-with anything else in it nothing is said, and nvdisasm is asked.
+other kinds (bits 9 to 11). ``e9199d4f:benchmarks/ops/opcode_table.py`` holds them against it, and prints what they
+lack. Of code with anything else in it nothing is said, and nvdisasm is asked.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def row(by: str | None, **more: Any) -> dict[str, Any]:
 
 def test_a_kill_by_a_test_that_fails_without_a_change_does_not_count() -> None:
     rows = [row("test_a"), row("test_b"), row("test_b"), row(None), row("test_c", first="survived")]
-    found = mutants_run.score({"rows": rows, "controls": [row(None), row("test_b")]})
+    found = mutants.score({"rows": rows, "controls": [row(None), row("test_b")]})
     assert (found["tried"], found["killed"], found["killed_at_first"], found["not_settled"]) == (3, 2, 1, 2)
     assert (found["controls"], found["controls_failed"]) == (2, 1)
 
@@ -118,7 +118,7 @@ def test_a_kill_by_a_test_that_fails_without_a_change_does_not_count() -> None:
 )
 def test_the_interval_is_wilson_s(killed: int, tried: int, low: float, high: float) -> None:
     rows = [row("t" if i < killed else None) for i in range(tried)]
-    found = mutants_run.score({"rows": rows, "controls": []})["share_killed"]
+    found = mutants.score({"rows": rows, "controls": []})["share_killed"]
     assert found == [killed / tried, pytest.approx(low, abs=1e-4), pytest.approx(high, abs=1e-4)]
 
 
@@ -138,7 +138,7 @@ def test_the_report_names_survivors_with_what_explains_them() -> None:
     made_by = {"date": "2026-11-22", "python": "3.11", "torch": "2.13", "triton": "3.9"}
     kept = {"rows": rows, "controls": [], "environment": made_by, "seed": 1, "of": 9}
     found = mutants.report(
-        {"m.py: `a` → `b`": "equivalent: it is"}, {**kept, "score": mutants_run.score(kept)}
+        {"m.py: `a` → `b`": "equivalent: it is"}, {**kept, "score": mutants.score(kept)}
     ).splitlines()
     assert "| m.py | 3 | 0 | 1 |" in found
     assert found[0].startswith("3 mutants of 9, as many of every package, at random with seed 1, ")
@@ -149,7 +149,7 @@ def test_modules_with_no_survivor_are_one_row_of_the_report() -> None:
     rows = [{"module": name, "line": 1, "change": "c", **row("t")} for name in ("m.py", "n.py", "n.py")]
     made_by = {"date": "2026-11-22", "python": "3.11", "torch": "2.13", "triton": "3.9"}
     kept = {"rows": rows, "controls": [], "environment": made_by, "seed": 1, "of": 9}
-    found = mutants.report({}, {**kept, "score": mutants_run.score(kept)}).splitlines()
+    found = mutants.report({}, {**kept, "score": mutants.score(kept)}).splitlines()
     assert [line for line in found if ".py" in line] == []
     assert "| 2 modules with no survivor at first | 3 | 3 | 3 |" in found
 
@@ -248,7 +248,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> mutants_tests.Ran:
     """Of a module at the root of a tree with three test files."""
     coverage = pytest.importorskip("coverage")
     monkeypatch.setattr(mutants_tests, "ROOT", tmp_path)
-    monkeypatch.setattr(mutants_tests, "_modules", lambda: ["kerntune/m.py"])
+    monkeypatch.setattr(mutants_tests, "all_modules", lambda: ["kerntune/m.py"])
     for each in (mutants_tests._statements, mutants_tests.Ran._lines):
         each.cache_clear()
     (tmp_path / "kerntune").mkdir()
@@ -433,7 +433,7 @@ def test_each_package_has_its_score_and_interval() -> None:
     rows.append(row("unsure", module="pytest_kerntune/b.py", line=1, change=""))
     kept = {"rows": rows, "controls": [row("unsure")]}
     sizes = {"kerntune/base": 900, "kerntune/gpu": 40, "pytest_kerntune": 70}
-    table = mutants.package_table(mutants_run.package_scores(kept, sizes))
+    table = mutants.package_table(mutants.package_scores(kept, sizes))
     assert table[2:] == [
         "| kerntune/base | 900 | 10 | 80.0% (49.0% to 94.3%) | 80.0% (49.0% to 94.3%) |",
         "| kerntune/gpu | 40 | 0 |  |  |",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +40,23 @@ class Tuner:
 @pytest.fixture(autouse=True)
 def _without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+
+
+@pytest.mark.parametrize(("lines", "words"), [
+    ("", ["context"]),
+    ("go\n", ["context", "ready"]),
+    ("go\ngo\n", ["context", "ready", "done"]),
+    ("go\ngo\ngo\n", ["context", "ready", "done", "done"]),
+])  # fmt: skip
+def test_a_step_is_taken_at_each_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], lines: str, words: list[str]
+) -> None:
+    monkeypatch.setattr(torch, "zeros", lambda *shape, device: None)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+    child.in_steps(lambda: [lambda n=n: {"step": n} for n in range(2)])
+    said = [json.loads(line.removeprefix(child.MARK)) for line in capsys.readouterr().out.splitlines()]
+    assert [one["word"] for one in said] == words
+    assert [one["step"] for one in said[2:]] == list(range(len(words) - 2))
 
 
 def test_the_winner_is_told_with_its_place() -> None:

@@ -81,3 +81,10 @@ def test_several_steps_are_taken_in_one_process(tmp_path: Path) -> None:
     with children.child(job(tmp_path, "a", lists=[False, True]), str(tmp_path)) as one:
         assert [one.tune()["more"], one.tune()["more"]] == [False, True]
     assert (tmp_path / "log").exists(), "caches that are given stay"
+
+
+@pytest.mark.usefixtures("program")
+def test_none_is_tuned_after_the_end(tmp_path: Path) -> None:
+    moments = in_turn([job(tmp_path, n) for n in "ab"], 2, end=float("-inf"))
+    assert list(moments) == []
+    assert not (tmp_path / "log").exists()

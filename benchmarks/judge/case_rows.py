@@ -1,0 +1,23 @@
+"""Rows of the corpus' tables: candidates that lie in one file of ``exploits``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+Known = tuple[str, str]
+"""A reference as the command takes it, and the inputs' line."""
+
+Row = tuple[str, str, Known]
+"""Name, family and what it is held against. The name is the function's, ``name:function`` where that has another."""
+
+Attempt = tuple[str, str, str, Known]
+"""The same with file and function after the family."""
+
+
+def in_file(file: str, rows: Iterable[Row]) -> tuple[Attempt, ...]:
+    """The candidates of a file of ``exploits``."""
+    found = []
+    for key, family, known in rows:
+        name, _, function = key.partition(":")
+        found.append((name, family, f"{file}.py::{function or name}", known))
+    return tuple(found)
