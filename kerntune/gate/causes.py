@@ -28,7 +28,8 @@ def causes(before: Recording, after: Recording, then: Environment, today: Enviro
     if found.source and then.torch != today.torch and _generated_alone(before, after):
         code = f"{code.replace('code', 'generated code', 1)}, torch {then.torch} -> {today.torch}"
     if found.compiler and then.triton == today.triton:
-        code += f", {found.compiler[0]}"
+        (told,) = found.compiler
+        code += f", {told}"
     return (
         code,
         *(f"{OTHER_IMPLEMENTATION}: {text}" for text in found.choices),
@@ -168,12 +169,12 @@ class Step:
 
     before: Recording
     after: Recording
-    blamed: Mapping[str, Share] = field(default_factory=dict)
+    blamed: Mapping[str, Share]
 
     @property
     def nothing(self) -> bool:
         """Whether both do the same work: then the share is zero, without a measurement."""
-        return self.before is self.after or same_work(self.before, self.after)
+        return same_work(self.before, self.after)
 
     def shares(self, change: float | None, why_not: str = "") -> dict[str, Share]:
         """The first cause has the whole change; the others are within it, since they can't be timed apart."""

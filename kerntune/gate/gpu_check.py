@@ -63,8 +63,8 @@ class CaseTime:
     """A case's time today, and that of each launch alone in nanoseconds; none of a whole operation's launches."""
 
     sample: Sample
-    launches_ns: tuple[float, ...] = ()
-    foreign: ForeignWork = NONE_SEEN
+    launches_ns: tuple[float, ...]
+    foreign: ForeignWork
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class CaseFindings:
     parts: Attribution | None
     pending: PendingBaseline
     unreviewed: Unreviewed
-    outside: OutsideWrites = NOT_LOOKED
+    outside: OutsideWrites
 
 
 class TimedCheck:
@@ -89,7 +89,7 @@ class TimedCheck:
         captured: CapturedCall,
         winners: Winners,
         progress: Callable[[str], None],
-        tuned: Callable[[], None] = lambda: None,
+        tuned: Callable[[], None],
     ) -> None:
         backend, call = captured.capture.backend, captured.call
         assert backend.gpu is not None

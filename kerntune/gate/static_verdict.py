@@ -61,7 +61,7 @@ class RunOfCase:
     launched: int
     end: End | None
     accepted: End | None
-    operators: OperatorList | None = None
+    operators: OperatorList | None
     about_configs: tuple[RuleMessage, ...] = ()
     lost: Mapping[int, LostConfig] = field(default_factory=dict)
     broken: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ class StaticJudgement:
     found: StaticFindings
     beside: OperatorChange
     reasons: tuple[str, ...]
-    launch_causes: tuple[LaunchCause, ...] = ()
+    launch_causes: tuple[LaunchCause, ...]
 
     def result(
         self,

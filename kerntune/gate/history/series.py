@@ -62,7 +62,7 @@ class CaseShift:
     earliest: int
     latest: int
     drift: bool
-    settings: tuple[str, ...] = ()
+    settings: tuple[str, ...]
 
 
 class _Blocks(NamedTuple):
