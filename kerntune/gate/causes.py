@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -257,7 +257,7 @@ def _compiler_step(before: Recording, middle: Recording) -> Step:
 def _step(before: Recording, after: Recording, changed: Changes) -> Step:
     """``changed`` differs from the baseline to today: a difference that only the recompilation makes is no cause."""
     found = changes_between(before, after)
-    found = Changes(*(now if ever else () for now, ever in zip(astuple(found), astuple(changed), strict=True)))
+    found = Changes(**{name: lines for name, lines in vars(found).items() if getattr(changed, name)})
     blamed = dict([*_blamed_call(found), *_blamed_compiler(found)])
     return Step(before, after, blamed or {"code": Share(why=UNKNOWN, cause="unknown cause")})
 
@@ -313,8 +313,8 @@ def at_configs(capture: Capture, recorded: Recorded, before: Recording) -> Recor
     if len(before.launches) != len(now.launches):
         raise ReplayError("other launches are made, so configs have no counterpart")
     with capture.active():
-        for index, (old, new) in enumerate(zip(before.launches, now.launches, strict=True)):
-            if old.config != new.config:
+        for index, old in enumerate(before.launches):
+            if old.config != now.launches[index].config:
                 now = _with_config(capture, recorded, now, index, old)
     return msgspec.structs.replace(now, views=capture.plan.views)
 

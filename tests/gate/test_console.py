@@ -145,8 +145,9 @@ def test_the_widest_column_is_narrowed_first(
 
 
 def test_a_cell_that_is_too_wide_goes_on_below() -> None:
-    rows = console._side_by_side(["one two", "a-long-name", "x\n\ny"], [4, 12, 3])
-    assert rows == ["one   a-long-name   x", "two", "                    y"]
+    """Within a word where that has no room, and at no hyphen: names of options have some."""
+    rows = console._side_by_side(["one two", "a-long-name", "x\n\ny"], [4, 6, 3])
+    assert rows == ["one   a-long  x", "two   -name", "              y"]
 
 
 HEADERS = ("case", "config", "verdict")

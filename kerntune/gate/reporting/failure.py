@@ -168,9 +168,9 @@ def table_lines(results: Sequence[CaseResult], *, whole: bool, width: int) -> li
     """One row a result, in the given order; unless it is ``whole``, PASS rows are folded into a last line. With each
     line of a row comes its outcome, for a colour.
 
-    A result without a time shows its static figures, and all its findings as its change. Where several GPUs were used, each row names its own. A table that is wider than ``width``
-    columns has each case on a line of its own, and the row below it in narrower cells. Such a line alone may be
-    longer. Where all rows are folded, there is no line.
+    A result without a time shows its static figures, and all its findings as its change. Where several GPUs were used,
+    each row names its own. A table that is wider than ``width`` columns has each case on a line of its own, and the row
+    below it in narrower cells. Such a line alone may be longer. Where all rows are folded, there is no line.
     """
     shown = [r for r in results if whole or not _dull(r)]
     if not shown:
@@ -178,7 +178,7 @@ def table_lines(results: Sequence[CaseResult], *, whole: bool, width: int) -> li
     several = len({r.target for r in results if r.target}) > 1
     gpus = len({r.gpu for r in results if r.gpu}) > 1
     rows = [tuple(map(visible, _row(r, several, gpus))) for r in shown]
-    columns = [i for i, cells in enumerate(zip(*rows, strict=True)) if i in ALWAYS or set(cells) != {NO_FIGURE}]
+    columns = [i for i in range(len(HEADERS)) if i in ALWAYS or any(row[i] != NO_FIGURE for row in rows)]
     headers = [_header(i, results) for i in columns]
     head, *parts = text_table(headers, [[row[i] for i in columns] for row in rows], WIDTHS, width, ("config",))
     lines: list[tuple[str, Outcome | None]] = [(line, None) for line in head]
