@@ -133,7 +133,7 @@ def test_a_line_that_was_never_shown_is_not_hidden(monkeypatch: pytest.MonkeyPat
     ("widths", "words", "room", "narrowed"),
     [
         ([10, 20], [3, 3], 32, [10, 20]), ([10, 20], [3, 3], 31, [10, 19]), ([10, 20], [3, 3], 16, [7, 7]),
-        ([10, 20], [9, 18], 25, [9, 14]), ([10, 20], [10, 20], 31, [10, 19]),
+        ([10, 20], [9, 18], 25, [9, 14]), ([10, 20], [10, 20], 31, [10, 19]), ([10, 20], [10, 20], 0, [8, 8]),
     ],
 )  # fmt: skip
 def test_the_widest_column_is_narrowed_first(
@@ -142,6 +142,10 @@ def test_the_widest_column_is_narrowed_first(
     """To its longest word; where that isn't enough, within words."""
     assert console.GAP == "  "
     assert console._narrowed(widths, words, room) == narrowed
+
+
+def test_a_column_is_no_narrower_than_a_time() -> None:
+    assert [console._longest_word(cells) for cells in (["ab cd", ""], ["ab", "a-longer-word c"])] == [8, 13]
 
 
 def test_a_cell_that_is_too_wide_goes_on_below() -> None:
