@@ -100,7 +100,7 @@ def counted(count: int, noun: str) -> str:
 def columns(
     rows: Sequence[Sequence[object]],
     headers: Sequence[str],
-    widths: list[int | None] | None = None,
+    widths: Sequence[int | None] = (),
     *,
     markdown: bool = False,
 ) -> str:
@@ -111,8 +111,8 @@ def columns(
 
     if markdown:
         rows = [[code_of(str(first)), *(escaped(str(cell)) for cell in rest)] for first, *rest in rows]
-    form, most = ("github", None) if markdown else ("simple", widths)
-    return str(tabulate(rows, headers=headers, tablefmt=form, disable_numparse=True, maxcolwidths=most))
+    form, most = ("github", ()) if markdown else ("simple", widths)
+    return str(tabulate(rows, headers=headers, tablefmt=form, disable_numparse=True, maxcolwidths=list(most)))
 
 
 GAP = "  "

@@ -190,6 +190,7 @@ def test_columns_wrap_at_their_widths_or_are_markdown() -> None:
     assert console.columns([("one two", 10)], ["name", "count"], [3, None]).splitlines() == [
         "name    count", "------  -------", "one     10", "two",
     ]  # fmt: skip
+    assert console.columns([("007", 1.50)], ["name", "text"]).splitlines()[2] == "007     1.5", "as they are"
     told = console.columns([("c d", "1 | 2")], ["name", "text"], [1, 1], markdown=True).splitlines()
     assert [" ".join(line.split()) for line in (told[0], told[2])] == ["| name | text |", "| `c d` | 1 &#124; 2 |"]
     assert len(told) == 3
