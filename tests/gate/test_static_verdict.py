@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from samples import static_baseline, time_baseline
 
 from kerntune.base.case_result import UNJUDGED, End, LaunchCause
 from kerntune.base.config import Config
+from kerntune.base.numerics import NumericsRule
 from kerntune.base.operator_list import OperatorList, OperatorRow
 from kerntune.base.policy import Policy, StaticPolicy, StaticRule, Verdict
 from kerntune.gate import static_verdict
@@ -22,7 +24,7 @@ from kerntune.gate.static_verdict import (
     judge_launches,
     unjudged_remarks,
 )
-from kerntune.gate.stores import KnownCase
+from kerntune.gate.stores import KnownCase, Unreviewed
 from kerntune.kernels import compat
 from kerntune.static.code_rules import Finding, RuleMessage
 from kerntune.static.occupancy import Violation
@@ -251,3 +253,44 @@ def test_a_cause_is_told_in_place_of_its_config() -> None:
     found = judged(other(config=Config({"BLOCK": 64})))
     assert [type(cause) for cause in found.launch_causes] == [LaunchCause]
     assert not any(reason.startswith("config of") for reason in found.reasons)
+
+
+@pytest.mark.parametrize(("severity", "counted"), [("fail", True), ("warn", False)])
+def test_bytes_of_operators_count_where_they_may_not_grow(
+    monkeypatch: pytest.MonkeyPatch, severity: Any, counted: bool
+) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(
+        static_verdict, "more_bytes", lambda *words, operators_count: asked.append(operators_count) or NO_CHANGE
+    )
+    judged(LAUNCH, policy=Policy(static=StaticPolicy({"other_operators": StaticRule(severity, 0.1)})))
+    assert asked == [counted]
+
+
+STOPPED = f"stopped where the baseline accepts it, at {END}"
+
+
+@pytest.mark.parametrize(
+    ("known", "run", "rule", "warned", "end_accepted"),
+    [
+        (KNOWN, {}, "report", (), False), (KNOWN, {"end": END, "accepted": END}, "report", (STOPPED,), True),
+        (KNOWN, {"end": END}, "report", (), False), (KNOWN, {}, "bitwise", (static_verdict.NOTHING_RUNS,), False),
+        (KnownCase(None, BEFORE), {}, "bitwise", (), False),
+    ],
+)  # fmt: skip
+def test_what_limits_a_result_is_warned_of(
+    known: KnownCase, run: dict[str, Any], rule: str, warned: tuple[str, ...], end_accepted: bool
+) -> None:
+    policy = Policy(numerics=NumericsRule.parse(rule, "here"))
+    stores: Any = SimpleNamespace(
+        reference=SimpleNamespace(static_path=lambda *words: words[2], shown=lambda path: f"path of {path}"),
+        damage=SimpleNamespace(among=lambda store, target, names: [f"damaged: {len([*names])}"]),
+    )
+    found = judged(LAUNCH, known=known, policy=policy, **run)
+    result = found.result(stores, BEFORE, policy, Unreviewed(), ("further",))
+    assert result.warnings == ("damaged: 1", *warned)
+    assert (result.end, result.end_accepted, result.rung) == (run.get("end"), end_accepted, "static")
+    assert (result.numerics is not None) is (known.own is not None)
+    assert (result.causes[-1], result.baseline_path) == ("further", f"path of {BEFORE.case}")
+    assert result.message.startswith(f"{found.verdict.value} {BEFORE.case} (cuda:90, static only), ")
+    assert (result.outcome, len(result.launches)) == (policy.outcome(found.verdict), 1)
