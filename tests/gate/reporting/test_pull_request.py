@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import urllib.error
@@ -121,6 +122,11 @@ def test_a_token_goes_in_the_clear_to_this_machine_alone(address: str, known: st
 
 
 # whose it is, and what is written
+
+
+def test_a_comment_of_an_earlier_version_is_found_again() -> None:
+    assert MARKER == f"<!-- kerntune {hashlib.sha256(b'mine').hexdigest()[:16]} -->"
+    assert len({MARKER, marker_of("another"), marker_of("")}) == 3
 
 
 @pytest.mark.parametrize(
