@@ -125,7 +125,7 @@ def test_a_token_goes_in_the_clear_to_this_machine_alone(address: str, known: st
 
 
 def test_a_comment_of_an_earlier_version_is_found_again() -> None:
-    assert MARKER == f"<!-- kerntune {hashlib.sha256(b'mine').hexdigest()[:16]} -->"
+    assert f"<!-- kerntune {hashlib.sha256(b'mine').hexdigest()[:16]} -->" == MARKER
     assert len({MARKER, marker_of("another"), marker_of("")}) == 3
 
 
