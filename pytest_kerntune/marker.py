@@ -67,8 +67,8 @@ SIGNATURE = (
 class Marker:
     """What the markers on one test say. ``policy`` holds only the fields that they set."""
 
-    marked: bool = False
-    policy: Mapping[str, Any] = field(default_factory=dict)
+    marked: bool
+    policy: Mapping[str, Any]
     candidates: Mapping[str, tuple[Config, ...]] = field(default_factory=dict)
     scope: str | None = None
     name: str | None = None

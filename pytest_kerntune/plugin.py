@@ -179,7 +179,7 @@ def _refuse(config: pytest.Config, items: list[pytest.Item], message: str) -> No
     items.clear()
 
 
-def shorten(report: pytest.TestReport, nodeid: str, headline: str = "") -> None:
+def shorten(report: pytest.TestReport, nodeid: str, headline: str) -> None:
     """The failure's line for pytest's summary and JUnit: its ``headline``, else its text without the test's node id,
     beside which both have it."""
     crash = getattr(report.longrepr, "reprcrash", None)

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
+from operator import is_
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -117,7 +118,7 @@ def _snapshot(value: Any) -> Any:
 def _same(now: Any, kept: Any) -> bool:
     if isinstance(kept, dict) or isinstance(now, dict):
         return bool(now == kept)
-    return all(a is b for a, b in zip(now, kept, strict=True))
+    return all(map(is_, now, kept))
 
 
 DEVICES = Path("/dev")

@@ -438,7 +438,3 @@ def _report(nodeid: str, results: tuple[CaseResult, ...], failure: str) -> pytes
     if results:
         attach(report, Payload(nodeid, results, finished=True))
     return report
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -82,7 +82,7 @@ class SettingSource:
         given: argparse.Namespace,
         options: Iterable[Option],
         *,
-        reported_elsewhere: bool = False,
+        reported_elsewhere: bool,
     ) -> None:
         self._reported_elsewhere = reported_elsewhere
         self._config = config

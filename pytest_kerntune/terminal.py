@@ -64,8 +64,8 @@ def write_summary(
 def _write_table(reporter: pytest.TerminalReporter, results: Sequence[CaseResult]) -> None:
     """The worst cases first, within the terminal's width, in the colours of their outcomes; passing ones under ``-v``
     alone."""
-    rows = None if reporter.verbosity > 0 else 0
-    lines = table_lines(sorted(results, key=badness), max_rows=rows, width=reporter._tw.fullwidth)
+    whole, width = reporter.verbosity > 0, reporter._tw.fullwidth
+    lines = table_lines(sorted(results, key=badness), whole=whole, width=width)
     for line, outcome in lines:
         write_text(reporter, line, red=outcome is Outcome.FAIL, yellow=outcome is Outcome.WARN)
     if lines:

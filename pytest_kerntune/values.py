@@ -105,9 +105,9 @@ def one_of(choices: Sequence[str]) -> Callable[[object, str], str]:
     return lambda value, where: parse_choice(value, choices, where)
 
 
-def member_of(kind: type[E], among: Iterable[E] = ()) -> Callable[[object, str], E]:
-    """A parser of an enum's members, by default of all: themselves or their words."""
-    words = [member.value for member in among or kind]
+def member_of(kind: type[E]) -> Callable[[object, str], E]:
+    """A parser of an enum's members: themselves or their words."""
+    words = [member.value for member in kind]
     return lambda value, where: kind(parse_choice(value.value if isinstance(value, kind) else value, words, where))
 
 

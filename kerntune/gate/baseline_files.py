@@ -55,12 +55,12 @@ def artifact_bounds(baseline: Baseline) -> dict[str, int]:
     for launch, figures in zip(recording.launches, baseline.static, strict=False):
         binary = recording.binary_of(launch)
         for sha in (binary.sha256, binary.ttir_sha256):
-            bounds[sha] = max(_bound(figures), bounds.get(sha, 0))
+            bounds[sha] = max(_bound(figures), bounds.get(sha, LEAST_BOUND))
     return bounds
 
 
 def _bound(figures: LaunchStatic) -> int:
-    return LEAST_BOUND + PER_CODE_BYTE * max(figures.metrics.code_bytes, 0)
+    return LEAST_BOUND + PER_CODE_BYTE * figures.metrics.code_bytes
 
 
 class ArtifactFolder(Mapping[str, bytes]):
@@ -250,7 +250,7 @@ class BaselineStore:
 
     def _note_bounds(self, baseline: Baseline) -> None:
         for sha, bound in artifact_bounds(baseline).items():
-            self._bounds[sha] = max(bound, self._bounds.get(sha, 0))
+            self._bounds[sha] = max(bound, self._bounds.get(sha, bound))
 
     def time_files(self, device_slug: str = "*", target_slug: str = "*") -> list[Path]:
         """Paths of time baselines."""

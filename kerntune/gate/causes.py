@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -28,7 +28,8 @@ def causes(before: Recording, after: Recording, then: Environment, today: Enviro
     if found.source and then.torch != today.torch and _generated_alone(before, after):
         code = f"{code.replace('code', 'generated code', 1)}, torch {then.torch} -> {today.torch}"
     if found.compiler and then.triton == today.triton:
-        code += f", {found.compiler[0]}"
+        (told,) = found.compiler
+        code += f", {told}"
     return (
         code,
         *(f"{OTHER_IMPLEMENTATION}: {text}" for text in found.choices),
@@ -168,12 +169,12 @@ class Step:
 
     before: Recording
     after: Recording
-    blamed: Mapping[str, Share] = field(default_factory=dict)
+    blamed: Mapping[str, Share]
 
     @property
     def nothing(self) -> bool:
         """Whether both do the same work: then the share is zero, without a measurement."""
-        return self.before is self.after or same_work(self.before, self.after)
+        return same_work(self.before, self.after)
 
     def shares(self, change: float | None, why_not: str = "") -> dict[str, Share]:
         """The first cause has the whole change; the others are within it, since they can't be timed apart."""
@@ -256,7 +257,7 @@ def _compiler_step(before: Recording, middle: Recording) -> Step:
 def _step(before: Recording, after: Recording, changed: Changes) -> Step:
     """``changed`` differs from the baseline to today: a difference that only the recompilation makes is no cause."""
     found = changes_between(before, after)
-    found = Changes(*(now if ever else () for now, ever in zip(astuple(found), astuple(changed), strict=True)))
+    found = Changes(**{name: lines for name, lines in vars(found).items() if getattr(changed, name)})
     blamed = dict([*_blamed_call(found), *_blamed_compiler(found)])
     return Step(before, after, blamed or {"code": Share(why=UNKNOWN, cause="unknown cause")})
 
@@ -312,8 +313,8 @@ def at_configs(capture: Capture, recorded: Recorded, before: Recording) -> Recor
     if len(before.launches) != len(now.launches):
         raise ReplayError("other launches are made, so configs have no counterpart")
     with capture.active():
-        for index, (old, new) in enumerate(zip(before.launches, now.launches, strict=True)):
-            if old.config != new.config:
+        for index, old in enumerate(before.launches):
+            if old.config != now.launches[index].config:
                 now = _with_config(capture, recorded, now, index, old)
     return msgspec.structs.replace(now, views=capture.plan.views)
 

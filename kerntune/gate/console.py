@@ -100,7 +100,7 @@ def counted(count: int, noun: str) -> str:
 def columns(
     rows: Sequence[Sequence[object]],
     headers: Sequence[str],
-    widths: Sequence[int | None] | None = None,
+    widths: Sequence[int | None] = (),
     *,
     markdown: bool = False,
 ) -> str:
@@ -111,8 +111,8 @@ def columns(
 
     if markdown:
         rows = [[code_of(str(first)), *(escaped(str(cell)) for cell in rest)] for first, *rest in rows]
-    form, most = ("github", None) if markdown else ("simple", widths and list(widths))
-    return str(tabulate(rows, headers=headers, tablefmt=form, disable_numparse=True, maxcolwidths=most))
+    form, most = ("github", ()) if markdown else ("simple", widths)
+    return str(tabulate(rows, headers=headers, tablefmt=form, disable_numparse=True, maxcolwidths=list(most)))
 
 
 GAP = "  "
@@ -126,8 +126,8 @@ def text_table(
     headers: Sequence[str],
     rows: Sequence[Sequence[str]],
     most: Mapping[str, int],
-    width: int | None,
-    above: Sequence[str] = (),
+    width: int,
+    above: Sequence[str],
 ) -> list[list[str]]:
     """The lines of a table's header and rule, then those of each row. ``most`` has by header how wide a column may be.
 
@@ -135,7 +135,7 @@ def text_table(
     ``above``, and the others below in narrower columns.
     """
     widths = [min(_widest(cells), most.get(cells[0], sys.maxsize)) for cells in zip(headers, *rows, strict=True)]
-    if width is None or _across(widths) <= width:
+    if _across(widths) <= width:
         return [
             [*_side_by_side(headers, widths), GAP.join("-" * x for x in widths)],
             *(_side_by_side(row, widths) for row in rows),
@@ -181,11 +181,8 @@ def _narrowed(widths: Sequence[int], words: Sequence[int], room: int) -> list[in
 
 def _side_by_side(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
     """A row's lines; a cell that is wider than its column goes on below."""
-    wrapped = [_wrapped(cell, width) for cell, width in zip(cells, widths, strict=True)]
-    return [
-        GAP.join(part.ljust(width) for part, width in zip(parts, widths, strict=True)).rstrip()
-        for parts in zip_longest(*wrapped, fillvalue="")
-    ]
+    lines = zip_longest(*map(_wrapped, cells, widths), fillvalue="")
+    return [GAP.join(map(str.ljust, parts, widths)).rstrip() for parts in lines]
 
 
 def _wrapped(cell: str, width: int) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic
 
 from kerntune.base.operator_list import places_text
@@ -21,8 +21,8 @@ FUSION_CHANGED = "fusion changed: "
 class FusionChange(Generic[AnyLaunch]):
     """Kernels of two sides that compute the same operators, or some of them, and are divided otherwise."""
 
-    before: list[AnyLaunch] = field(default_factory=list)
-    after: list[AnyLaunch] = field(default_factory=list)
+    before: list[AnyLaunch]
+    after: list[AnyLaunch]
 
     @property
     def lost(self) -> bool:

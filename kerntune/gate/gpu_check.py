@@ -63,8 +63,8 @@ class CaseTime:
     """A case's time today, and that of each launch alone in nanoseconds; none of a whole operation's launches."""
 
     sample: Sample
-    launches_ns: tuple[float, ...] = ()
-    foreign: ForeignWork = NONE_SEEN
+    launches_ns: tuple[float, ...]
+    foreign: ForeignWork
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class CaseFindings:
     parts: Attribution | None
     pending: PendingBaseline
     unreviewed: Unreviewed
-    outside: OutsideWrites = NOT_LOOKED
+    outside: OutsideWrites
 
 
 class TimedCheck:
@@ -89,14 +89,14 @@ class TimedCheck:
         captured: CapturedCall,
         winners: Winners,
         progress: Callable[[str], None],
-        tuned: Callable[[], None] = lambda: None,
+        tuned: Callable[[], None],
     ) -> None:
         backend, call = captured.capture.backend, captured.call
         assert backend.gpu is not None
         self.gpu, self.stores, self.settings = backend.gpu, run.stores, run.settings
         self.pairs = run.gpus.of(backend).pairs
         self.value, self.call, self.progress = captured.value, call, progress
-        self.case = case = captured.on(backend.targets[0], run.stores.reference)
+        self.case = case = captured.on(self.gpu.spec.target, run.stores.reference)
         self.path = run.stores.own.time_path(self.gpu.spec, case.id, case.fingerprint)
         self.loader, self.cache = Loader(self.gpu), winners.cache.folder
         replayer = Replayer(backend, self.pairs, self.loader, case.recorded, call.policy.timer)
@@ -238,8 +238,10 @@ class TimedCheck:
         """The comparison with the anchor. Where both did the same work, that with the baseline serves; where nothing is
         new, that of when the baseline was recorded."""
         policy, store = self.call.policy.since_anchor(), self.stores.anchor
-        anchor = self._read(store) if store is not None and policy.metrics.time else None
-        if anchor is None or store is None:
+        if store is None or not policy.metrics.time:
+            return None
+        anchor = self._read(store)
+        if anchor is None:
             return None
         if found is not None and same_work(anchor.recording, found.baseline.recording):
             return self.comparer.shared(found, anchor, sample, policy)
@@ -279,7 +281,10 @@ class TimedCheck:
         shares = [shares_text(parts)] if parts and not of_anchor else []
         said = [*judgement.findings, *shares, *filter(None, [since_text(since, parts if of_anchor else None)])]
         reasons, warnings = self._reasons(findings), self._warnings(findings)
-        told = (f"since the baseline: {reasons[0]}", *reasons[1:]) if of_anchor else reasons
+        told = reasons
+        if of_anchor:
+            first, *others = reasons
+            told = (f"since the baseline: {first}", *others)
         shown = found.shown if found is not None else None
         held = judgement.baseline is not None or judgement.since is not None
         message = timed_message(verdict, self.case.id, before, after, shown, [*said, *told, *warnings], held=held)

@@ -159,8 +159,9 @@ def _arguments(works: Sequence[tuple[str, LaunchWork, LaunchWork]], whole: bool)
 
 
 def _seen(work: LaunchWork, whole: bool) -> list[tuple[object, ...]]:
-    views = [v if whole or v is None else msgspec.structs.replace(v, storage=0) for *_, v in work.arguments]
-    return [(*rest, view) for (*rest, _), view in zip(work.arguments, views, strict=True)]
+    if whole:
+        return list(work.arguments)
+    return [(*rest, view and {**msgspec.structs.asdict(view), "storage": None}) for *rest, view in work.arguments]
 
 
 def setting_lines(

@@ -54,7 +54,7 @@ def _named(field: str, fields: Mapping[str, Share]) -> str:
     return " and ".join(s.cause or NAMES[n] for n, s in fields.items() if field in (n, s.within))
 
 
-def since_text(since: Since | None, parts: Attribution | None = None) -> str:
+def since_text(since: Since | None, parts: Attribution | None) -> str:
     """``+6.1 % since the anchor of 2026-10-02 (99 % CI +5.9..+6.3; 5.0 % allowed)``; empty for the same work.
 
     ``parts`` is this change taken apart, where it was.

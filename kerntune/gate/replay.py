@@ -288,7 +288,7 @@ def replay_baseline(
     stored: Artifacts,
     farm: Farm,
     replay: Callable[[Recording, Artifacts], Replay],
-    now: Recording | None = None,
+    now: Recording,
 ) -> ComparisonMethod:
     """Replay the baseline in turn with today's recording ``now``, by the best kind of comparison that is possible.
     ``replay`` does one."""

@@ -34,7 +34,7 @@ from kerntune.static.metrics import StaticMetrics, metrics_of
 
 
 def check_static(
-    stores: Stores, captured: CapturedCall, target: Target, update: Update, *, code: bool = False
+    stores: Stores, captured: CapturedCall, target: Target, update: Update, *, code: bool
 ) -> tuple[CaseResult, PendingBaseline]:
     """One target's verdict on a call, and the baseline that may be written. ``code``: with hunks of changed code."""
     case, policy, spec = captured.on(target, stores.reference), captured.call.policy, typical_device(target)
@@ -141,7 +141,7 @@ class CandidateConfig:
     launch: Specialized | TrialError
 
 
-def config_reports(capture: Capture, spec: DeviceSpec, *, every: bool = True) -> tuple[ConfigReport, ...]:
+def config_reports(capture: Capture, spec: DeviceSpec, *, every: bool) -> tuple[ConfigReport, ...]:
     """A report on each candidate of each launch whose config was open, equal ones once, in order. Without ``every`` of
     kernels alone that Inductor generated: it chooses among its list on the GPU, so any of them may run there."""
     with capture.active():

@@ -175,10 +175,6 @@ def _written(static: LaunchStatic) -> dict[str, str]:
     return {**constants, **options, **({"num_ctas": n} if (n := compiled_for.get("num_ctas", "1")) != "1" else {})}
 
 
-CONSTANT = "constexpr "
-"""Begins the value of a constant in what a launch is compiled for."""
-
-
 def _figures(metrics: StaticMetrics) -> LaunchFigures:
     return LaunchFigures(metrics.registers, metrics.spill_bytes, metrics.shared_bytes, metrics.occupancy)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, compress
 
 import msgspec
 
@@ -61,7 +61,7 @@ class RunOfCase:
     launched: int
     end: End | None
     accepted: End | None
-    operators: OperatorList | None = None
+    operators: OperatorList | None
     about_configs: tuple[RuleMessage, ...] = ()
     lost: Mapping[int, LostConfig] = field(default_factory=dict)
     broken: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ class StaticJudgement:
     found: StaticFindings
     beside: OperatorChange
     reasons: tuple[str, ...]
-    launch_causes: tuple[LaunchCause, ...] = ()
+    launch_causes: tuple[LaunchCause, ...]
 
     def result(
         self,
@@ -333,7 +333,7 @@ def _reasons(
     changed = any(changed_sources(reference.launches, launches)) or any(x and x not in stored for x in refused)
     code = code_cause(changed, reference.triton, series)
     pairs = [(a, b) for _, a, b in in_both(reference.launches, launches)]
-    told = {*chain(*static_setting_lines([p for p, why in zip(pairs, blamed, strict=True) if why]))}
+    told = {*chain(*static_setting_lines(compress(pairs, blamed)))}
     configs = [x for x in config_causes(*static_setting_lines(pairs)) if x not in told]
     moved = [
         x for x in launch_lines(reference.launches, launches) if x.removeprefix(FUSION_CHANGED) not in found.failures

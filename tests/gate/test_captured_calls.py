@@ -295,3 +295,64 @@ def test_a_call_that_launched_nothing_is_incomplete_for_the_first_target() -> No
     hidden.capture.backend = found.capture.backend
     assert "it launches k, compiled without" in nothing_judged(hidden).results[0].message
     assert "torch alone" not in nothing_judged(hidden).results[0].message
+
+
+@pytest.mark.parametrize(("unseen", "ends", "refused"), [((), False, True), (("j",), False, False), ((), True, False)])
+def test_candidates_without_a_launch_are_refused_of_calls_that_are_known_whole(
+    monkeypatch: pytest.MonkeyPatch, unseen: tuple[str, ...], ends: bool, refused: bool
+) -> None:
+    def fn(x: int, y: int) -> None:
+        if ends:
+            raise RuntimeError("a value")
+
+    asked: list[Any] = []
+    monkeypatch.setattr(module, "watched", lambda: contextlib.nullcontext(list(unseen)))
+    monkeypatch.setattr(module, "_refuse_unmet", lambda *words: asked.append(words))
+    ran(fn, gpu=False)
+    assert len(asked) == refused
+
+
+def test_launches_that_a_capture_leaves_alone_are_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Kernel:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __getitem__(self, grid: int) -> tuple[str, int]:
+            return self.name, grid
+
+    capturing: list[str] = ["a capture"]
+    original = Kernel.__getitem__
+    monkeypatch.setattr(module.compat, "compiled_kernel", lambda: Kernel)
+    monkeypatch.setattr(module, "current", lambda: capturing[0] if capturing else None)
+    with module.watched() as seen:
+        assert [Kernel(name)[i] for i, name in enumerate("bab")] == [("b", 0), ("a", 1), ("b", 2)]
+        capturing.clear()
+        assert Kernel("c")[3] == ("c", 3)
+    assert seen == ["b", "a"]
+    assert Kernel.__getitem__ is original
+
+
+def test_results_of_a_call_are_what_it_returned_and_its_gradients() -> None:
+    leaf, plain, value = torch.ones(2, requires_grad=True), torch.ones(2), torch.zeros(3)
+    derived = leaf * 2
+    derived.sum().backward()
+    here: Any = SimpleNamespace(tensors=SimpleNamespace(is_tensor=torch.is_tensor))
+    made: Any = SimpleNamespace(backend=here)
+    found = CapturedCall(Call("t", "0", print, (leaf, derived), {"x": plain}), made, (), value, ())
+    given, results = found._given_and_results()
+    assert [id(x) for x in given] == [id(x) for x in (leaf, derived, plain)]
+    assert [id(x) for x in results] == [id(value), id(leaf.grad)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "inputs"), [(("a",), ("a",)), ((), ("the store", "cuda:90", CASE, "a recording"))]
+)
+def test_a_closure_has_the_tensors_that_its_kernels_read(
+    monkeypatch: pytest.MonkeyPatch, arguments: Any, inputs: Any
+) -> None:
+    """What a launch that can't be compiled would write isn't known: then nothing is said of operators."""
+    recorded = SimpleNamespace(failures={0: "refused"}, recording="a recording")
+    monkeypatch.setattr(module, "record", lambda capture, target: recorded)
+    monkeypatch.setattr(module, "case_inputs", lambda *words: words)
+    found: Any = CapturedCall(call(), "a capture", arguments, unseen=()).on("cuda:90", "the store")  # type: ignore[arg-type]
+    assert (found.arguments, found.recorded, found.operators) == (inputs, recorded, None)

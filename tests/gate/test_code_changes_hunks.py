@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kerntune.gate import code_changes
 from kerntune.gate.code_changes import hunk_text, hunks
 
 CONTEXT = 3
@@ -12,6 +13,12 @@ MAX_COMPARED = 8_000
 
 
 LINES = st.lists(st.sampled_from(["add", "mul", "ld", "st", "bra"]), max_size=30)
+
+
+def test_a_compile_field_is_a_number_of_a_few_digits() -> None:
+    """Python refuses to read thousands; what is none stays a text, which no compiler takes."""
+    texts = ("4", "9" * 9, "1" * 10, "²", "", "-4")
+    assert [code_changes._number(text) for text in texts] == [4, 999_999_999, "1" * 10, "²", "", "-4"]
 
 
 def test_numbers_of_values_and_registers_dont_count_beside_another_difference() -> None:

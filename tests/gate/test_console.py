@@ -122,17 +122,18 @@ def test_a_pipe_is_a_pager_and_a_file_is_none(monkeypatch: pytest.MonkeyPatch, t
 def test_a_line_that_was_never_shown_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden: list[int] = []
     monkeypatch.setattr(live_line, "hide", lambda: hidden.append(1))
-    console.hide_line()
+    for output in (console.hide_line, lambda: say("a"), lambda: console.complain("a")):
+        output()
     monkeypatch.delitem(sys.modules, "kerntune.base.live_line")
     console.hide_line()
-    assert hidden == [1]
+    assert hidden == [1, 1, 1], "before all that is printed"
 
 
 @pytest.mark.parametrize(
     ("widths", "words", "room", "narrowed"),
     [
         ([10, 20], [3, 3], 32, [10, 20]), ([10, 20], [3, 3], 31, [10, 19]), ([10, 20], [3, 3], 16, [7, 7]),
-        ([10, 20], [9, 18], 25, [9, 14]), ([10, 20], [10, 20], 31, [10, 19]),
+        ([10, 20], [9, 18], 25, [9, 14]), ([10, 20], [10, 20], 31, [10, 19]), ([10, 20], [10, 20], 0, [8, 8]),
     ],
 )  # fmt: skip
 def test_the_widest_column_is_narrowed_first(
@@ -143,18 +144,23 @@ def test_the_widest_column_is_narrowed_first(
     assert console._narrowed(widths, words, room) == narrowed
 
 
+def test_a_column_is_no_narrower_than_a_time() -> None:
+    assert [console._longest_word(cells) for cells in (["ab cd", ""], ["ab", "a-longer-word c"])] == [8, 13]
+
+
 def test_a_cell_that_is_too_wide_goes_on_below() -> None:
-    rows = console._side_by_side(["one two", "a-long-name", "x\n\ny"], [4, 12, 3])
-    assert rows == ["one   a-long-name   x", "two", "                    y"]
+    """Within a word where that has no room, and at no hyphen: names of options have some."""
+    rows = console._side_by_side(["one two", "a-long-name", "x\n\ny"], [4, 6, 3])
+    assert rows == ["one   a-long  x", "two   -name", "              y"]
 
 
 HEADERS = ("case", "config", "verdict")
 ROWS = [("a.py::test_a", "BLOCK_M=128 num_warps=8", "PASS"), ("b", "x", "REGRESSED")]
 
 
-@pytest.mark.parametrize("width", [None, 48])
-def test_a_table_has_a_column_as_wide_as_its_widest_cell(width: int | None) -> None:
-    assert console.text_table(HEADERS, ROWS, {}, width) == [
+@pytest.mark.parametrize("width", [48, 500])
+def test_a_table_has_a_column_as_wide_as_its_widest_cell(width: int) -> None:
+    assert console.text_table(HEADERS, ROWS, {}, width, ()) == [
         ["case          config                   verdict", "------------  -----------------------  ---------"],
         ["a.py::test_a  BLOCK_M=128 num_warps=8  PASS"],
         ["b             x                        REGRESSED"],
@@ -163,14 +169,14 @@ def test_a_table_has_a_column_as_wide_as_its_widest_cell(width: int | None) -> N
 
 def test_a_column_that_may_be_no_wider_is_named_by_its_header() -> None:
     """Not by what stands in one of its cells."""
-    head, first, second = console.text_table(HEADERS, ROWS, {"config": 11, "x": 3, "PASS": 2}, None)
+    head, first, second = console.text_table(HEADERS, ROWS, {"config": 11, "x": 3, "PASS": 2}, 500, ())
     assert head == ["case          config       verdict", "------------  -----------  ---------"]
     assert first == ["a.py::test_a  BLOCK_M=128  PASS", "              num_warps=8"]
     assert second == ["b             x            REGRESSED"]
 
 
 def test_a_row_without_room_has_its_case_above_and_the_rest_in_narrower_columns() -> None:
-    head, first, second = console.text_table(HEADERS, ROWS, {}, 47)
+    head, first, second = console.text_table(HEADERS, ROWS, {}, 47, ())
     assert head == ["  config                   verdict", "  -----------------------  ---------"]
     assert first == ["a.py::test_a", "  BLOCK_M=128 num_warps=8  PASS"]
     assert second == ["b", "  x                        REGRESSED"]
@@ -184,6 +190,7 @@ def test_columns_wrap_at_their_widths_or_are_markdown() -> None:
     assert console.columns([("one two", 10)], ["name", "count"], [3, None]).splitlines() == [
         "name    count", "------  -------", "one     10", "two",
     ]  # fmt: skip
+    assert console.columns([("007", 1.50)], ["name", "text"]).splitlines()[2] == "007     1.5", "as they are"
     told = console.columns([("c d", "1 | 2")], ["name", "text"], [1, 1], markdown=True).splitlines()
     assert [" ".join(line.split()) for line in (told[0], told[2])] == ["| name | text |", "| `c d` | 1 &#124; 2 |"]
     assert len(told) == 3

@@ -18,7 +18,7 @@ from kerntune.base.locks import LockBusy, TwoSidedLock, open_lock_file
 from kerntune.base.policy import Verdict
 from kerntune.errors import CaptureError, MeasurementError
 from kerntune.gate import session as gate_session
-from kerntune.gate.reporting.failure import table
+from kerntune.gate.reporting.failure import table_lines
 from kerntune.gpu import device_lock
 from kerntune.gpu.device_lock import lock_file
 from kerntune.gpu.script import Rule, Script
@@ -172,10 +172,11 @@ def test_the_table_and_the_progress_name_gpus_where_there_are_several(project: P
     with on_host(project, 2) as host:
         results = [host.judge(scaled, x_on(n), name=str(n)) for n in range(2)]
         assert any(line.endswith(f"on {results[1].gpu_name}") for line in host.run.lines)
-    text = table(results)
-    assert text.splitlines()[0].split()[:2] == ["case", "GPU"]
-    assert all(r.gpu_name in text for r in results)
-    assert "GPU" not in table(results[:1]).splitlines()[0]
+    head, *rows = [line for line, _ in table_lines(results, whole=True, width=500)]
+    assert head.split()[:2] == ["case", "GPU"]
+    assert all(r.gpu_name in "\n".join(rows) for r in results)
+    head, *_ = table_lines(results[:1], whole=True, width=500)
+    assert "GPU" not in head[0]
 
 
 # what runs when

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 from samples import H100, SAMPLE, launch, recording, static_launch, time_baseline
 
 from kerntune.base.config import Config
-from kerntune.base.policy import Missing, Policy, TuneMode, Update, Verdict
+from kerntune.base.policy import Metrics, Missing, Policy, TuneMode, Update, Verdict
 from kerntune.base.stats import Estimate
 from kerntune.errors import MeasurementError
 from kerntune.gate import baseline_builder, gpu_check
@@ -428,3 +430,58 @@ def test_a_launch_is_rewound_to_what_was_captured() -> None:
     assert it.recorded.recording.launches[0].grid == captured.launches[0].grid
     it._settle({0: 2})
     assert (site.chosen, site.settled) == (2, [2])
+
+
+@pytest.mark.parametrize("error", [None, ValueError("mine")])
+def test_what_a_check_has_loaded_is_let_go_of(error: Exception | None) -> None:
+    def checked() -> str:
+        if error is not None:
+            raise error
+        return "checked"
+
+    it: Any = TimedCheck.__new__(TimedCheck)
+    closed: list[str] = []
+    it._checked, it.loader = checked, SimpleNamespace(close=lambda: closed.append("closed"))
+    with contextlib.nullcontext() if error is None else pytest.raises(ValueError, match=r"^mine$"):
+        assert it.run() == "checked"
+    assert closed == ["closed"]
+
+
+@dataclass
+class Compared:
+    """A comparison with a baseline of some work, which remembers that with the anchor or doesn't."""
+
+    baseline: Any
+    known: Any = None
+    evidence: Any = None
+
+    def remembered(self, anchor: Any, policy: Policy) -> Any:
+        return self.known
+
+
+@pytest.mark.parametrize(
+    ("anchor", "timed", "found", "since"),
+    [
+        (None, True, None, None), ("a", False, None, None),
+        ("a", True, Compared(SimpleNamespace(recording="a")), "shared"),
+        ("a", True, Compared(SimpleNamespace(recording="b"), "known"), "known"), ("a", True, None, "against"),
+        ("a", True, Compared(SimpleNamespace(recording="b")), "against"), ("unread", True, None, None),
+    ],
+)  # fmt: skip
+def test_how_a_case_is_held_against_the_anchor(
+    monkeypatch: pytest.MonkeyPatch, anchor: str | None, timed: bool, found: Any, since: str | None
+) -> None:
+    """Another number of launches was accepted when the baseline was recorded."""
+    it: Any = TimedCheck.__new__(TimedCheck)
+    monkeypatch.setattr(gpu_check, "same_work", lambda a, b: a == b)
+    store = None if anchor is None else SimpleNamespace(artifacts=lambda target: "artifacts")
+    it.gpu, it.stores = Gpu(), SimpleNamespace(anchor=store)
+    it.call = SimpleNamespace(policy=Policy(metrics=Metrics(timed, {})))
+    it._read = lambda store: SimpleNamespace(recording=anchor) if anchor == "a" else None
+    against = Compared("against", evidence=Evidence(3, 2))
+    it.comparer = SimpleNamespace(shared=lambda *words: "shared", against=lambda *words: against)
+    result = it._since(found, SAMPLE)
+    if since != "against":
+        assert result == since
+        return
+    assert (result.baseline, result.evidence.launched, result.evidence.expected) == ("against", 3, 3)

@@ -306,6 +306,24 @@ def test_an_anchor_that_is_a_folder_of_its_own_loses_what_is_gone(
     assert gate.engine.did[0][2] == (tmp_path / "here" if own else None)
 
 
+@pytest.mark.parametrize(
+    ("test", "narrowed", "keyword", "met", "gone"),
+    [
+        ("t.py::test_gone", False, "", True, True), ("t.py::test_a", False, "", True, False),
+        ("t.py::test_gone", True, "", True, False), ("t.py::test_gone", False, "word", True, False),
+        ("t.py::test_gone", False, "", False, False), ("none.py::test_a", True, "word", False, True),
+    ],
+)  # fmt: skip
+def test_a_test_is_gone_without_its_file_or_where_that_was_collected_whole(
+    tmp_path: Path, test: str, narrowed: bool, keyword: str, met: bool, gone: bool
+) -> None:
+    (tmp_path / "t.py").touch()
+    gate = gate_of()
+    gate.config.rootpath, gate.config.option.keyword = tmp_path, keyword
+    gate.end.narrowed, gate.end.would_meet = narrowed, lambda nodeid: met
+    assert gate._gone(test, {NODE}) is gone
+
+
 def as_dataclass(found: Any) -> Any:
     """The options as a dataclass, which a gate replaces."""
     return dataclasses.make_dataclass("Settings", vars(found))(**vars(found))

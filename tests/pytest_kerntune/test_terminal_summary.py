@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from kerntune.base.case_result import UNJUDGED, CaseId, CaseResult, UncheckedValue
+from kerntune.base.case_result import UNJUDGED, CaseId, CaseResult, LeftOut, TrialReport, UncheckedValue
 from kerntune.base.config import Config
+from kerntune.base.failed_candidates import FailedTrial
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.gate.stores import CALL_GONE
 from pytest_kerntune import terminal
@@ -78,7 +79,7 @@ def test_a_summary_has_a_table_unless_it_is_quiet() -> None:
 def test_the_counts_are_red_where_a_case_fails(results: Any, stale: Any, colors: set[str]) -> None:
     found = summary(-1, results, stale).marked
     assert [c for line, c in found.items() if line[:1].isdigit() or "no " in line][:1] == [colors]
-    assert found.get("stale", {"yellow"}) == {"yellow"}
+    assert [found[result.message] for result in stale] == [{"yellow"}] * len(stale)
 
 
 def test_stopped_tests_and_errors_are_told() -> None:
@@ -112,7 +113,8 @@ def test_unchecked_values_are_counted_and_shown() -> None:
     values = {"t.py::a": [UncheckedValue("t.py:3", "assert x", True), UncheckedValue("t.py:4", "x == y")]}
     quiet, loud = (summary(v, [result()], unchecked=values) for v in (0, 1))
     line = "values not checked without a GPU: 1 assertion and 1 other comparison in 1 test"
-    assert f"{line}; -v shows them" in quiet.lines
+    assert quiet.marked[f"{line}; -v shows them"] == loud.marked[line] == {"yellow"}
+    assert not any("t.py:3" in line for line in quiet.lines)
     assert loud.lines[(at := loud.lines.index(line)) : at + 3] == [
         line, "  t.py::a: t.py:3: assert x", "  t.py::a: t.py:4: x == y",
     ]  # fmt: skip
@@ -127,6 +129,19 @@ def test_problems_of_configs_are_told_once(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(terminal, "configs_text", lambda configs: f"{len(configs)} configs")
     assert "cuda:90: k with 2 configs: spills" in summary(0, cases).lines
     assert f"cuda:90: k with {small}, {large}: spills" in summary(1, cases).lines
+
+
+def test_failed_configs_are_a_line_for_each_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the number of all that were tried or left out of its list."""
+    a, b, c, d = (Config({"BLOCK": n}) for n in (32, 64, 128, 256))
+    case = result(
+        failed_trials=(FailedTrial("add", b, "x"), FailedTrial("add", c, "y"), FailedTrial("mul", b, "z")),
+        trials=(TrialReport("add", a, 9.0), TrialReport("add", c, 8.0), TrialReport("mul", a, 7.0)),
+        left_out=(LeftOut("add", d, "too large"),),
+    )
+    monkeypatch.setattr(terminal, "failures_line", lambda failed, count: f"{failed[0].kernel} {len(failed)}/{count}")
+    lines = summary(0, [result("t.py::b"), case]).lines
+    assert [line for line in lines if "/" in line] == ["t.py::a: add 2/4", "t.py::a: mul 1/2"]
 
 
 # what it offers

@@ -75,7 +75,7 @@ class RunInfo:
     commit: str
     branch: str
     host: str
-    dirty: bool = False
+    dirty: bool
 
     @property
     def code(self) -> str:
@@ -134,7 +134,7 @@ class Index:
         rows = self._with(lambda base: base.execute("SELECT id, text FROM settings").fetchall())
         return {i: dict(item.partition(" ")[::2] for item in text.split(SEPARATOR)) for i, text in rows}
 
-    def series(self, runs: Sequence[int], text: str = "") -> list[CaseSeries]:
+    def series(self, runs: Sequence[int], text: str) -> list[CaseSeries]:
         """The series of all cases whose name contains ``text``, of the given runs in the given order."""
         lookup = np.full(max(runs, default=0) + 2, -1, dtype=np.int64)
         lookup[list(runs)] = np.arange(len(runs))

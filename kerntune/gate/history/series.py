@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,7 +63,7 @@ class CaseShift:
     earliest: int
     latest: int
     drift: bool
-    settings: tuple[str, ...] = ()
+    settings: tuple[str, ...]
 
 
 class _Blocks(NamedTuple):
@@ -87,11 +88,8 @@ def found_in(series: ChangeSeries, settings: RunSettings, false_rate: float) -> 
         return ()
     series = series._replace(sd=_pooled(series.sd))
     begins = np.flatnonzero(np.append(True, series.reference[1:] != series.reference[:-1]))
-    ends = np.append(begins[1:], len(series.run))
-    stretches = [
-        _from_reference(series, begin, _blocks(series, begin, end))
-        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
-    ]
+    borders = [*begins.tolist(), len(series.run)]
+    stretches = [_from_reference(series, begin, _blocks(series, begin, end)) for begin, end in pairwise(borders)]
     scale = noise_scale(*((blocks.value, blocks.sd) for blocks in stretches))
     freedom = POINT_FREEDOM * int(np.count_nonzero(series.sd))
     return tuple(

@@ -153,10 +153,6 @@ def _lines(name: str, text: str, width: int) -> list[str]:
     return textwrap.wrap(line, width, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False)
 
 
-MAX_ROWS = 40
-"""Rows of the table before PASS rows are folded into one line: what fits on a screen beside a failure."""
-
-
 WIDTHS = {"config": 40, "change": 40}
 """Columns before a cell wraps: ``BLOCK_M=128 BLOCK_N=256 num_warps=8`` fits on one line."""
 
@@ -168,38 +164,29 @@ ALWAYS = (0, 7)
 """Columns that are shown even if they hold nothing: without a GPU there are no baseline times, say."""
 
 
-def table(results: Sequence[CaseResult], *, max_rows: int | None = MAX_ROWS, width: int | None = None) -> str:
-    """The lines of :func:`table_lines` as one text."""
-    return "\n".join(line for line, _ in table_lines(results, max_rows=max_rows, width=width))
-
-
-def table_lines(
-    results: Sequence[CaseResult], *, max_rows: int | None = MAX_ROWS, width: int | None = None
-) -> list[tuple[str, Outcome | None]]:
-    """One row a result, in the given order; beyond ``max_rows``, PASS rows are folded into a last line. With each
+def table_lines(results: Sequence[CaseResult], *, whole: bool, width: int) -> list[tuple[str, Outcome | None]]:
+    """One row a result, in the given order; unless it is ``whole``, PASS rows are folded into a last line. With each
     line of a row comes its outcome, for a colour.
 
-    Those with changed code are shown before others. A result without a time shows its static figures, and all its
-    findings as its change. Where several GPUs were used, each row names its own. A table that is wider than ``width``
-    columns has each case on a line of its own, and the row below it in narrower cells. Such a line alone may be
-    longer. Where all rows are folded, there is no line.
+    A result without a time shows its static figures, and all its findings as its change. Where several GPUs were used,
+    each row names its own. A table that is wider than ``width`` columns has each case on a line of its own, and the row
+    below it in narrower cells. Such a line alone may be longer. Where all rows are folded, there is no line.
     """
-    shown = _fold(results, max_rows)
+    shown = [r for r in results if whole or not _dull(r)]
+    if not shown:
+        return []
     several = len({r.target for r in results if r.target}) > 1
     gpus = len({r.gpu for r in results if r.gpu}) > 1
     rows = [tuple(map(visible, _row(r, several, gpus))) for r in shown]
-    columns = [i for i, cells in enumerate(zip(*rows, strict=True)) if i in ALWAYS or set(cells) != {NO_FIGURE}]
+    columns = [i for i in range(len(HEADERS)) if i in ALWAYS or any(row[i] != NO_FIGURE for row in rows)]
     headers = [_header(i, results) for i in columns]
-    lines: list[tuple[str, Outcome | None]] = []
-    if rows:
-        head, *parts = text_table(headers, [[row[i] for i in columns] for row in rows], WIDTHS, width, ("config",))
-        lines = [(line, None) for line in head]
-        lines += [(line, r.outcome) for r, part in zip(shown, parts, strict=True) for line in part]
-    kept = {id(r) for r in shown}
-    folded = [r for r in results if id(r) not in kept]
+    head, *parts = text_table(headers, [[row[i] for i in columns] for row in rows], WIDTHS, width, ("config",))
+    lines: list[tuple[str, Outcome | None]] = [(line, None) for line in head]
+    lines += [(line, r.outcome) for r, part in zip(shown, parts, strict=True) for line in part]
+    folded = [] if whole else [r for r in results if _dull(r)]
     changed = sum(bool(r.unjudged) for r in folded)
     told = f", {changed} of them with other code than before ({UNJUDGED})" if changed else ""
-    return [*lines, (f"... and {len(folded)} more PASS{told}", None)] if folded and rows else lines
+    return [*lines, (f"... and {len(folded)} more PASS{told}", None)] if folded else lines
 
 
 def _row(result: CaseResult, several_targets: bool, several_gpus: bool) -> tuple[str, ...]:
@@ -250,16 +237,6 @@ def _configs_in(finding: str, about: tuple[str, ...]) -> int:
 def _dull(result: CaseResult) -> bool:
     """Whether its row can be left out: it passes, has no findings, and was judged to its end."""
     return result.verdict is Verdict.PASS and not result.findings and result.end is None
-
-
-def _fold(results: Sequence[CaseResult], max_rows: int | None) -> list[CaseResult]:
-    if max_rows is None:
-        return list(results)
-    others = sum(not _dull(r) for r in results)
-    room = max(0, max_rows - others)
-    passes = sorted((r for r in results if _dull(r)), key=lambda r: not r.unjudged)[:room]
-    keep = {id(r) for r in passes}
-    return [r for r in results if not _dull(r) or id(r) in keep]
 
 
 def _header(column: int, results: Sequence[CaseResult]) -> str:

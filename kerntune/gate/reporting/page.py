@@ -187,7 +187,7 @@ def _packed_details(ranked: Sequence[RankedResult], curves: Mapping[tuple[str, s
 
 def _packed(value: object) -> str:
     text = json.dumps(printable(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 9)).decode()
+    return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), zlib.Z_BEST_COMPRESSION)).decode()
 
 
 def _run(run: RunReport) -> dict[str, Any]:

@@ -240,13 +240,10 @@ def write_parquet(path: Path, runs: Sequence[RunReport]) -> None:
     rows = flat_rows(runs)
     types: dict[str, Any] = {"str": pa.string(), "float": pa.float64(), "int": pa.int64()}
     fields = [(name, types[kind.partition(" ")[0]]) for name, kind in FlatRow.__annotations__.items()]
-    columns = [[printable(getattr(row, name)) for row in rows] for name, _ in fields]
-    table = pa.table(
-        [pa.array(column, kind) for column, (_, kind) in zip(columns, fields, strict=True)], schema=pa.schema(fields)
-    )
+    columns = [pa.array([printable(getattr(row, name)) for row in rows], kind) for name, kind in fields]
+    table = pa.table(columns, schema=pa.schema(fields))
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, table.schema) as writer:
-        writer.write(table)
+    pq.write_table(table, sink)
     write_atomic(path, sink.getvalue().to_pybytes())
 
 

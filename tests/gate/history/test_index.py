@@ -454,6 +454,56 @@ def test_a_move_names_its_target_where_moves_of_others_are_listed() -> None:
     assert "A100 (cuda:80)" in both
 
 
+@pytest.mark.parametrize(
+    ("changes", "place", "between", "days", "kind"),
+    [
+        ({}, "H100", "bbbbbbbbbb..aaaaaaaaaa", "2026-01-01", "step"),
+        ({"before": "", "earliest": ""}, "H100", "?..aaaaaaaaaa", "2026-01-01", "step"),
+        ({"device": "", "kind": "drift", "runs": 3, "to_day": "2026-01-02", "latest": "c" * 12 + "+"}, "cuda:90",
+         "bbbbbbbbbb..aaaaaaaaaa (99 %: bbbbbbbbbb..cccccccccc+)", "2026-01-01 to 2026-01-02", "drift over 3 runs"),
+        ({"settings": ("triton 3.8 -> 3.9", "host a -> b"), "kind": "environment"}, "H100", "bbbbbbbbbb..aaaaaaaaaa",
+         "2026-01-01", "environment\ntriton 3.8 -> 3.9\nhost a -> b"),
+    ],
+)  # fmt: skip
+def test_the_row_of_a_move(changes: dict[str, Any], place: str, between: str, days: str, kind: str) -> None:
+    commits = ("b" * 12, "a" * 12) * 2
+    step = HistoryStep("t::a", "cuda:90", "H100", "step", 0.05, 0.0412, -0.06, *commits, 1, *["2026-01-01"] * 2, ())
+    step = msgspec.structs.replace(step, **changes)
+    assert summary._cells(step, False) == ("t::a", place, "+5.00 %", "+4.12..-6.00", between, days, kind)
+    assert summary._cells(step, True)[1] == f"{place} (cuda:90)"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fits"),
+    [
+        ("value", math.log(1e4), True), ("value", -math.log(1e4), True), ("value", 9.22, False),
+        ("sd", 0.0, True), ("sd", 10.0, True), ("sd", 10.001, False), ("sd", -1e-9, False),
+    ],
+)  # fmt: skip
+def test_a_change_is_of_ten_thousand_times_at_most(name: str, value: float, fits: bool) -> None:
+    shift = msgspec.structs.replace(Shift(0.0, 0.0, "b"), **{name: value})
+    for field in ("change", "since"):
+        made = run(1, (msgspec.structs.replace(point(0.0, "w"), **{field: shift}),))
+        if fits:
+            assert decoded(encoded(made), "it") == made
+            continue
+        with pytest.raises(HistoryError, match=rf"^it: points\[0\]\.{field}\.{name} "):
+            decoded(encoded(made), "it")
+
+
+@pytest.mark.parametrize(
+    ("created", "committed", "wrong"),
+    [("2026-11-22T10:15:00Z", "", ""), ("", "", "created"), ("2026-11-22T10:15", "2026-11-22", "committed")],
+)
+def test_a_run_has_a_time_and_its_commit_may_have_one(created: str, committed: str, wrong: str) -> None:
+    made = msgspec.structs.replace(run(1, ()), created=created, committed=committed)
+    if not wrong:
+        assert decoded(encoded(made), "it") == made
+        return
+    with pytest.raises(HistoryError, match=rf"^it: {wrong} is '.*', no time as 2026-11-22T10:15:00Z"):
+        decoded(encoded(made), "it")
+
+
 LEVEL = 0.99
 
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -118,6 +119,36 @@ def test_a_push_that_is_refused_for_good_is_an_error_at_once(clone: Path, tmp_pa
         Branch(clone, "h").add("a.json", b"1")
 
 
+def test_jobs_wait_longer_and_longer_and_give_up(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At random between half of it and all of it."""
+    waits: list[float] = []
+    monkeypatch.setattr(places.time, "sleep", waits.append)
+    monkeypatch.setattr(places.secrets, "SystemRandom", lambda: SimpleNamespace(uniform=lambda low, high: low / high))
+    branch = Branch(clone, "h")
+    monkeypatch.setattr(branch, "_publish", lambda commit, tip: "fetch first")
+    with pytest.raises(HistoryError, match=r"'Run a' could not be added in 12 attempts: fetch first$"):
+        branch.add("2026/a.json", b"1")
+    assert waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, *[5.0] * 6])
+
+
+def test_files_are_read_as_many_at_once_as_a_run_may_have_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is removed meanwhile is left out, and one that is too long is never asked for."""
+    sizes = {"a": 6, "b": 6, "gone": None, "long": 11, "c": 4, "d": 10, "e": 1}
+    asked: list[list[str]] = []
+    branch = object.__new__(Branch)
+    monkeypatch.setattr(places, "MAX_BYTES", 10)
+    monkeypatch.setattr(branch, "_sizes", lambda names: [sizes[name] for name in names])
+    monkeypatch.setattr(branch, "_contents", lambda names: asked.append(names) or ((name, b"") for name in names))
+    found = list(branch.read(iter(sizes)))
+    assert asked == [["a"], ["b", "c"], ["d"], ["e"]]
+    assert found == [("a", b""), ("long", bytes(11)), ("b", b""), ("c", b""), ("d", b""), ("e", b"")]
+
+
+@pytest.mark.parametrize(("name", "fits"), [("a" * 1_000, True), ("a" * 1_001, False), ("a\nb", False)])
+def test_a_name_is_printable_and_no_longer_than_a_path(name: str, fits: bool) -> None:
+    assert places.is_name(name) is fits
+
+
 def test_a_url_of_fsspec(tmp_path: Path) -> None:
     pytest.importorskip("fsspec")
     place = place_of(f"file://{tmp_path}/h", tmp_path)
@@ -141,7 +172,9 @@ def test_names_of_files_are_in_order_of_time_and_equal_for_equal_runs() -> None:
     run = HistoryRun(SCHEMA, "2026-11-22T10:15:00+00:00", (), commit="c65088f0a1")
     one, again, other = file_name(run, b"1"), file_name(run, b"1"), file_name(run, b"2")
     assert one == again != other
-    assert one.startswith("2026/11/20261122T101500-c65088f0-")
+    assert one == "2026/11/20261122T101500-c65088f0-6b86b273.json"
+    nothing = HistoryRun(SCHEMA, "2026-11-22T10:15:00.123456Z", (), commit="unknown!")
+    assert file_name(nothing, b"1") == "2026/11/20261122T101500-none-6b86b273.json"
 
 
 @pytest.mark.parametrize("kind", ["folder", "branch", "local branch", "url"])

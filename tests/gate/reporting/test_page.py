@@ -385,3 +385,77 @@ def test_a_dot_lies_higher_the_slower_a_case_got(
     result = CaseResult(CaseId("t.py::a", "0"), "f", Verdict.PASS, Outcome.PASS, "", "cuda:90")
     dot = module._dot(place, of, Estimate(point, low, high, 0.99), result, 0.1)
     assert (dot["x"], dot["low"], dot["point"], dot["high"], dot["verdict"]) == (*ends, "PASS")
+
+
+PLAIN = CaseResult(CaseId("t.py::a", "0"), "f", Verdict.PASS, Outcome.PASS, "", "cuda:90")
+
+
+def ranked(*changes: Estimate | None) -> list[RankedResult]:
+    run = RunReport(tuple(msgspec.structs.replace(PLAIN, change=change) for change in changes))
+    return [RankedResult(result, run) for result in run.results]
+
+
+@pytest.mark.parametrize(
+    ("ends", "half"),
+    [
+        ([(-0.03, 0.02)], 0.03), ([(0.01, 0.02), (0.1, 0.25)], 0.25), ([(0.0, 1.5)], 1.0), ([], 0.1),
+        ([(0.05, float("inf"))], 0.05), ([(float("-inf"), float("inf"))], 0.1),
+    ],
+)  # fmt: skip
+def test_the_widest_interval_is_the_scale(ends: list[tuple[float, float]], half: float) -> None:
+    """Within bounds, and without ends that are no numbers."""
+    assert module.half_scale(ranked(None, *(Estimate(low, low, high, 0.99) for low, high in ends))) == half
+
+
+def test_a_tolerance_beyond_the_scale_lies_at_its_end() -> None:
+    bar = module.change_bar(Estimate(0.0, 0.0, 0.0, 0.99), 0.5, 0.2)
+    assert bar == {"low": 50.0, "point": 50.0, "high": 50.0, "limit": 98.0}
+    assert module.change_bar(None, 0.5, 0.2) is None
+
+
+def test_verdicts_stand_side_by_side() -> None:
+    parts = module._parts({"FAILS": 1, "NEW": 2, "PASS": 1})
+    assert [tuple(part.values()) for part in parts] == [("FAILS", 0.0, 25.0), ("NEW", 25.0, 50.0), ("PASS", 75.0, 25.0)]
+    assert module._parts({"NEW": 1, "PASS": 2})[1] == {"verdict": "PASS", "at": 33.33, "width": 66.67}
+
+
+def test_what_got_worse_and_better_are_shares_of_cases_without_a_time() -> None:
+    less = msgspec.structs.replace(SMALL, registers=10)
+    counts = module._figure_counts([untimed(SMALL), untimed(SMALL), untimed(less), untimed(), RUN.results[1]])
+    assert counts[0] == {
+        "name": "registers", "worse": 2, "better": 1, "worse_at": 50.0, "better_at": 25.0, "all": 4,
+    }  # fmt: skip
+
+
+def test_the_sentence_says_from_where_to_where_changes_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = [(Estimate(point, 0.0, 0.1, 0.99), PLAIN) for point in (0.12, 0.01, -0.05)]
+    monkeypatch.setattr(module, "MAX_DOTS", 3)
+    assert module._sentence(5, changes) == "5 cases; 3 timed, from +12.0 % to -5.0 %."
+    assert module._sentence(1, []) == "1 case."
+
+
+def test_a_row_has_numbers_to_sort_by() -> None:
+    timed = msgspec.structs.replace(
+        PLAIN, current_ns=1100.0, baseline_ns=1000.0, change=Estimate(0.1, 0.05, 0.15, 0.99), tolerance=0.02
+    )
+    names = ("run", "today_value", "baseline_value", "change_value", "timed", "bar", "bars")
+    rows = [module._row(RankedResult(result, RUN, 2), 0.2) for result in (timed, PLAIN)]
+    bar = {"low": 62.0, "point": 74.0, "high": 86.0, "limit": 54.8}
+    assert [rows[0][name] for name in names] == [3, 1100.0, 1000.0, 0.1, True, bar, []]
+    assert [rows[1][name] for name in names] == [3, -1, -1, "", False, None, []]
+
+
+@pytest.mark.parametrize(
+    ("projects", "title"),
+    [((), "kerntune"), (("a", "b", "a"), "a and b: speed of kernels"), (("", "a"), "a: speed of kernels")],
+)
+def test_the_title_names_each_project_once(projects: tuple[str, ...], title: str) -> None:
+    assert module._title([RunReport((), origin=Origin(project=name)) for name in projects]) == title
+
+
+@pytest.mark.parametrize(
+    ("commit", "linked"), [("a" * 6, False), ("a" * 7, True), ("f" * 64, True), ("f" * 65, False), ("A" * 7, False)]
+)
+def test_a_commit_s_name_is_hexadecimal(commit: str, linked: bool) -> None:
+    run = RunReport((), origin=Origin(commit=commit, url="https://github.com/a/b"))
+    assert module._commit_link(run) == (f"https://github.com/a/b/commit/{commit}" if linked else "")

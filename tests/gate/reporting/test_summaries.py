@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -241,6 +244,27 @@ def test_parquet_has_the_same(tmp_path: Path) -> None:
     assert table.to_pylist() == [msgspec.structs.asdict(row) for row in flat_rows([RUN])]
     kinds = {field.name: str(field.type) for field in table.schema}
     assert (kinds["time_ns"], kinds["registers"], kinds["test"]) == ("double", "int64", "string")
+
+
+def test_columns_go_to_pyarrow_with_their_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[Any] = []
+    fake: Any = SimpleNamespace(
+        string=lambda: "text", float64=lambda: "number", int64=lambda: "whole", schema=dict,
+        array=lambda column, kind: (kind, column),
+        table=lambda columns, schema: dict(zip(schema, columns, strict=True)),
+        BufferOutputStream=lambda: SimpleNamespace(getvalue=lambda: SimpleNamespace(to_pybytes=lambda: b"parquet")),
+        parquet=SimpleNamespace(write_table=lambda table, sink: written.append(table)),
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "pyarrow", fake)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", fake.parquet)
+    write_parquet(tmp_path / "r.parquet", [RUN])
+    assert (tmp_path / "r.parquet").read_bytes() == b"parquet"
+    (table,) = written
+    found = flat_rows([RUN])
+    assert {name: column for name, (_, column) in table.items()} == {
+        name: [getattr(row, name) for row in found] for name in FlatRow.__struct_fields__
+    }
+    assert [table[name][0] for name in ("test", "change", "registers")] == ["text", "number", "whole"]
 
 
 def test_without_pyarrow_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
