@@ -156,7 +156,7 @@ class LaunchArgument:
     name: str
     variable: str
     part: KeyPart
-    constexpr: bool = False
+    constexpr: bool
 
     @property
     def given(self) -> bool:
@@ -175,17 +175,16 @@ class Form:
     positional: int
     keywords: tuple[str, ...]
     arguments: tuple[LaunchArgument, ...]
-    single: bool = False
-    staged: bool = False
+    single: bool
+    staged: bool
     """Whether the config's hook or heuristics run first: an entry then is a ``Stage`` and has no binary."""
 
-    one_device: bool = False
-    settings: str = "False"
+    one_device: bool
+    settings: str
     """An expression that is true where Triton's knobs differ from those when the form was written."""
 
-    layouts: bool = False
-
-    globals: bool = False
+    layouts: bool
+    globals: bool
     """Whether the kernel was compiled with globals whose values Triton checks at every launch."""
 
     @property

@@ -22,7 +22,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.*is deprecated:Deprec
 
 @pytest.mark.slow
 def test_this_torch_has_every_part() -> None:
-    assert moved_parts() == []
+    """Of the optional ones some may be missing."""
+    there = [part for part in INDUCTOR.values() if part.owner_in(part.load()) is not None or not part.optional]
+    assert [part.changed() for part in there if not part.exists()] == []
 
 
 def test_each_says_what_it_is_used_for() -> None:
@@ -50,8 +52,7 @@ def test_a_parameter_with_another_name_is_told(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_module_that_is_gone_is_told() -> None:
     part = InductorPart("torch._inductor.nowhere", "function", "nothing")
-    assert "has no torch._inductor.nowhere:function" in part.problem()
-    assert InductorPart("torch._inductor.nowhere", "function", "nothing", optional=True).problem() == ""
+    assert part.changed().endswith("has no torch._inductor.nowhere:function, which is used for: nothing")
 
 
 def test_a_replaced_part_is_put_back() -> None:
@@ -136,7 +137,7 @@ def test_an_optional_part_that_has_changed_is_as_if_it_were_gone() -> None:
         "torch._inductor.codecache", "PersistentCache.lookup", "times", parameters=("no_such",), optional=True
     )
     assert not part.exists()
-    assert "has no parameter no_such any more" in part.problem()
+    assert "has no parameter no_such any more" in part.changed()
 
 
 def test_functions_of_dynamos_cuda_interface_are_those_of_torch() -> None:
