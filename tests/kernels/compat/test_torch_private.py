@@ -243,3 +243,70 @@ def test_a_tracer_that_says_nothing_of_an_export_makes_none(tracer: Any) -> None
 @pytest.mark.parametrize("tracer", [SimpleNamespace(export=True), SimpleNamespace(output=SimpleNamespace(export=True))])
 def test_a_tracer_or_its_output_says_that_it_exports(tracer: Any) -> None:
     assert exports(tracer)
+
+
+def test_a_call_of_another_kernel_keeps_its_grid() -> None:
+    class Variable(SimpleNamespace):
+        """As torch 2.11 makes them: of kernel, its number and grid."""
+
+        def __init__(self, *words: Any) -> None:
+            super().__init__(words=words)
+
+    def recreate(variable: Any, **words: Any) -> Any:
+        return variable, words
+
+    first = Variable()
+    later = SimpleNamespace(recreate_variable=recreate)
+    words = {"kernel": "kernel", "kernel_idx": None, "grid": "grid"}
+    assert torch_private.with_kernel(later, first, "kernel", "grid") == (first, words)
+    earlier = torch_private.with_kernel(SimpleNamespace(), first, "kernel", "grid")
+    assert (type(earlier), earlier.words) == (Variable, ("kernel", None, "grid"))
+
+
+def test_a_kernel_that_is_not_refused_gets_a_number() -> None:
+    from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
+
+    variable, kernel = SimpleNamespace(), object()
+    torch_private.accept(variable, kernel, "grid")
+    assert (variable.kernel, variable.grid) == (kernel, "grid")
+    assert kernel_side_table.get_kernel(variable.kernel_idx) is kernel
+
+
+def test_whether_a_call_is_for_a_graph_or_for_sizes_alone() -> None:
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    traced: list[bool] = []
+
+    def body(x: Any) -> Any:
+        traced.append(torch_private.makes_graph(None))
+        return x + 1
+
+    make_fx(body)(torch.ones(1))
+    assert (torch_private.makes_graph(object()), torch_private.makes_graph(None), traced) == (True, False, [True])
+    x = torch.ones(2)
+    fake = FakeTensorMode().from_tensor(x)
+    calls = [((x, 1), {}), ((fake,), {"x": x}), ((1,), {"x": fake})]
+    assert [torch_private.runs_for_sizes(args, kwargs) for args, kwargs in calls] == [False, True, True]
+
+
+def test_kernels_of_the_operators_that_a_graph_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._library import triton
+
+    monkeypatch.setattr(triton, "triton_ops_to_kernels", {"mine::add": ["add", "more"], "mine::mul": ["mul"]})
+    names = [{"_name": "mine::add.default"}, {"_qualified_op_name": "mine::mul"}, {"_name": "aten::add"}, {}]
+    nodes = [SimpleNamespace(target=SimpleNamespace(**words)) for words in names]
+    graphs = [SimpleNamespace(), SimpleNamespace(graph=None), SimpleNamespace(graph=SimpleNamespace(nodes=nodes))]
+    found = torch_private.kernels_in_operators(SimpleNamespace(modules=lambda: graphs))
+    assert list(found) == [["add", "more"], ["mul"]]
+
+
+def test_what_make_fx_is_given_is_what_it_is() -> None:
+    def grid(meta: Any) -> tuple[int]:
+        return (1,)
+
+    assert (torch_private.as_constant(7, None), torch_private.as_grid(grid, None)) == (7, grid)
+    assert repr(torch_private._Reference("buf0")) == "buf0"
+    torch_private.mark_constant(grid)
+    assert grid._dynamo_marked_constant is True  # type: ignore[attr-defined]
