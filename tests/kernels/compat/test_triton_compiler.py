@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -82,3 +86,69 @@ def test_a_key_that_a_fork_has_computed_is_known(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(triton_compiler, "triton_key_is_known", lambda: True)
     triton_compiler.know_triton_key("another")
     assert triton_compiler.triton_key() == "abc"
+
+
+def test_what_triton_announces_once_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def announce(target: object) -> None:
+        asked.append(target)
+        warnings.warn("the next default", UserWarning, stacklevel=2)
+
+    monkeypatch.setattr(knobs, "language", SimpleNamespace(fp_fusion_enabled=announce), raising=False)
+    triton_compiler.take_announcements()
+    assert asked == [None]
+    monkeypatch.setattr(knobs, "language", SimpleNamespace())
+    triton_compiler.take_announcements()
+    monkeypatch.delattr(knobs, "language")
+    triton_compiler.take_announcements()
+
+
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_triton_parses_under_the_lock_where_that_is_needed(monkeypatch: pytest.MonkeyPatch, in_turn: bool) -> None:
+    from triton.runtime import jit
+
+    steps: list[object] = []
+
+    @contextlib.contextmanager
+    def turn() -> Iterator[None]:
+        steps.append("begin")
+        yield
+        steps.append("end")
+
+    class Base:
+        def parse(self) -> str:
+            steps.append(self)
+            return "tree"
+
+    class Function(Base):
+        pass
+
+    own = Base.parse
+    monkeypatch.setattr(jit, "JITFunction", Function)
+    monkeypatch.setattr(triton_compiler, "IN_TURN", in_turn)
+    for _ in range(2):
+        triton_compiler.parse_in_turn()
+    monkeypatch.setattr(triton_compiler, "_TURN", turn())
+    kernel = Function()
+    assert kernel.parse() == "tree"
+    assert steps == (["begin", kernel, "end"] if in_turn else [kernel])
+    assert (Base.parse is own, "parse" in vars(Function)) == (not in_turn, False)
+
+
+@pytest.mark.parametrize(
+    ("folders", "found"),
+    [(None, False), ([], False), (["empty"], False), (["empty", "own"], True), (["inductor"], True)],
+)
+def test_whether_torch_has_a_ptxas(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, folders: list[str] | None, found: bool
+) -> None:
+    for path in ("empty", "own/bin", "inductor/_inductor/bin"):
+        (tmp_path / path).mkdir(parents=True)
+    (tmp_path / "own/bin/ptxas").touch()
+    (tmp_path / "inductor/_inductor/bin/ptxas").touch()
+    spec = SimpleNamespace(submodule_search_locations=folders and [str(tmp_path / name) for name in folders])
+    monkeypatch.setattr(triton_compiler.importlib.util, "find_spec", lambda name: spec if name == "torch" else None)
+    assert triton_compiler._torch_has_ptxas() is found
+    monkeypatch.setattr(triton_compiler.importlib.util, "find_spec", lambda name: None)
+    assert not triton_compiler._torch_has_ptxas()
