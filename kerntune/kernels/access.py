@@ -41,7 +41,7 @@ class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def everything(
-        cls, pointer_count: int, unknown: Iterable[str], *, follows: bool = False, beyond: Iterable[str] = ()
+        cls, pointer_count: int, unknown: Iterable[str], *, follows: bool, beyond: Iterable[str] = ()
     ) -> Access:
         """The safe assumption for a kernel that can't be analysed: each argument is read, written and updated
         atomically."""

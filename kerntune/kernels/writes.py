@@ -52,7 +52,7 @@ def access_of(ttir: str, target: Target | None = None, module: Any = None) -> Ac
     except Exception as error:
         first_line = (str(error).splitlines() or [""])[0]
         why = [f"TTIR not understood: {type(error).__name__}: {first_line}"]
-        return Access.everything(_count_pointers(ttir), why, beyond=why)
+        return Access.everything(_count_pointers(ttir), why, follows=True, beyond=why)
 
 
 @lru_cache(maxsize=KEPT_ACCESSES)  # which keeps no failures: a process may be out of files for a moment
@@ -276,13 +276,11 @@ class _Walk:
             self._mark(op, "an address is made from an integer")
         elif op.name == "ub.poison":
             self._poison.update(op.results)
-        elif op.name in READERS | WRITERS:
-            self._mark(op, "an address is loaded from memory")
         elif op.name == SCRATCH:
             self._scratch.update(op.results)
         elif op.name.endswith(FROM_MEMORY):
             self._from_memory.append(op)
-        else:
+        elif op.name not in READERS | WRITERS:
             if touched and op.name not in ADDRESS_ONLY and not op.name.startswith(CONTROL):
                 self._unknown.append(f"{op.name} takes an address")
             elif not self._is_known(op) and any(map(self._word.get, op.operands)):

@@ -6,6 +6,7 @@ operands ahead, and whether products overlap.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -107,7 +108,7 @@ def bits(opcode: str) -> int:
 
 def _macs(opcode: str) -> int:
     shape = _SHAPE.search(opcode)
-    return int(shape[1]) * int(shape[2]) * int(shape[3]) if shape else 0
+    return math.prod(map(int, shape.groups())) if shape else 0
 
 
 OPERAND_BYTES = 16

@@ -607,3 +607,43 @@ def test_addresses_change_places_in_both_regions_of_a_while_loop(within: str, af
     store = "tt.store {}, %v : !tt.ptr<f32>"
     text = WHILE.replace("WITHIN", within and store.format(within)).replace("AFTER", after and store.format(after))
     assert access_of(text) == exact(set(), written, 3)
+
+
+def of_body(*lines: str) -> Access:
+    """The accesses of a kernel of two pointers to floats and a word."""
+    head = "tt.func public @kernel(%x: !tt.ptr<f32>, %y: !tt.ptr<f32>, %w: i64) {"
+    begin = ["%c0 = arith.constant 0 : index", "%c1 = arith.constant 1 : index", "%v = arith.constant 1.0 : f32"]
+    return access_of("\n".join(["module {", head, *begin, *lines, "tt.return", "}", "}"]))
+
+
+@pytest.mark.parametrize(
+    ("lines", "unknown", "follows"),
+    [
+        pytest.param(["%i = tt.ptr_to_int %x : !tt.ptr<f32> -> i64"], ["an address becomes an integer"], False,
+                     id="to an integer"),
+        pytest.param(
+            ['%p = tt.elementwise_inline_asm "mov.b64 $0, $1;" {constraints = "=l,l", packed_element = 1 : i32, '
+             "pure = true} %w : i64 -> !tt.ptr<f32>", "tt.store %p, %v : !tt.ptr<f32>"],
+            ["elementwise_inline_asm takes an address",
+             "elementwise_inline_asm takes an integer that may be an address",
+             "tt.store: elementwise_inline_asm makes an address"], True, id="made by assembly"),
+    ],
+)  # fmt: skip
+def test_addresses_of_unknown_origin_say_why(lines: list[str], unknown: list[str], follows: bool) -> None:
+    found = of_body(*lines)
+    assert (list(found.unknown), found.follows) == (unknown, follows)
+    assert found.writes == {0, 1}
+
+
+def test_a_region_that_no_rule_is_about_may_be_given_any_operand() -> None:
+    found = of_body(
+        "%n = arith.index_cast %w : i64 to index",
+        "%r = scf.parallel (%i) = (%c0) to (%n) step (%c1) init (%x) -> !tt.ptr<f32> {",
+        "scf.reduce(%y : !tt.ptr<f32>) {",
+        "^bb0(%a: !tt.ptr<f32>, %b: !tt.ptr<f32>):",
+        "tt.store %b, %v : !tt.ptr<f32>",
+        "scf.reduce.return %a : !tt.ptr<f32>",
+        "}",
+        "}",
+    )
+    assert (found.writes, found.unknown) == ({1}, ())
