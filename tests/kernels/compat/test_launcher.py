@@ -175,3 +175,23 @@ def test_what_dlpack_s_exchange_says(monkeypatch: pytest.MonkeyPatch, hip: str |
     assert all((x.dtype, x.shape, x.device.type) == (dtype, (0,), "cpu") for x, dtype in samples)
     monkeypatch.delattr(torch.Tensor, "__dlpack_c_exchange_api__")
     assert launcher.tensor_exchange() is None
+
+
+@pytest.mark.parametrize(
+    ("words", "own", "everywhere", "debug"),
+    [({}, False, False, False), ({}, True, False, True), ({}, False, True, True),
+     ({"debug": False}, True, False, False), ({"debug": True}, False, False, True), ({"debug": False}, False, True, True)],
+)  # fmt: skip
+@pytest.mark.parametrize("casts", [None, True])
+def test_keywords_that_triton_adds_to_a_launch(
+    monkeypatch: pytest.MonkeyPatch, words: dict[str, Any], own: bool, everywhere: bool, debug: bool, casts: bool | None
+) -> None:
+    """A launch's own word comes before the kernel's, and the setting of the process turns it on for all."""
+    compilation = SimpleNamespace(
+        instrumentation_mode="mode", **({} if casts is None else {"fpsan_homomorphic_casts": 1})
+    )
+    knobs = SimpleNamespace(runtime=SimpleNamespace(debug=everywhere), compilation=compilation)
+    monkeypatch.setattr("triton.knobs", knobs)
+    found = launcher.run_options(SimpleNamespace(debug=own), {"BLOCK": 4, **words})
+    later = {} if casts is None else {"fpsan_homomorphic_casts": 1}
+    assert found == {"BLOCK": 4, "debug": debug, "instrumentation_mode": "mode", **later}

@@ -6,6 +6,8 @@ import ast
 import contextlib
 import os
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,7 +69,9 @@ def test_line_tables_are_left_out_meanwhile(
 
 def test_in_which_pythons_threads_parse_in_turn() -> None:
     """gh-106905 is of 3.11.0 to 3.11.7."""
-    assert (sys.version_info[:2] == (3, 11) and sys.version_info.micro < 8) == triton_compiler.IN_TURN
+    versions = [(3, 10, 14), (3, 11, 0), (3, 11, 7, "final", 0), (3, 11, 8, "final", 0), (3, 12, 0)]
+    assert [triton_compiler.fails_in_threads(v) for v in versions] == [False, True, True, False, False]
+    assert triton_compiler.fails_in_threads(sys.version_info) == triton_compiler.IN_TURN
     assert ast.dump(triton_compiler.parsed("x = 1")) == ast.dump(ast.parse("x = 1"))
 
 
@@ -152,3 +156,24 @@ def test_whether_torch_has_a_ptxas(
     assert triton_compiler._torch_has_ptxas() is found
     monkeypatch.setattr(triton_compiler.importlib.util, "find_spec", lambda name: None)
     assert not triton_compiler._torch_has_ptxas()
+
+
+@pytest.mark.skipif(not triton_compiler.IN_TURN, reason="this Python's threads parse at the same time")
+def test_a_fork_has_the_lock_also_where_a_thread_of_its_parent_held_it() -> None:
+    lock, held = triton_compiler._LOCK, threading.Event()
+
+    def parse_for_long() -> None:
+        with lock:
+            held.set()
+            time.sleep(0.1)
+
+    thread = threading.Thread(target=parse_for_long)
+    thread.start()
+    held.wait()
+    pid = os.fork()
+    if not pid:
+        os._exit(0 if lock.acquire(blocking=False) else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    thread.join()
+    assert lock.acquire(blocking=False)
+    lock.release()
