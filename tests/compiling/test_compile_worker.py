@@ -7,6 +7,7 @@ import os
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -183,3 +184,21 @@ def test_a_worker_ends_with_the_process_that_it_is_given(monkeypatch: pytest.Mon
     with pytest.raises(WatchedError) as seen:
         compile_worker.main(0, "[]", "folder", 77, 0)
     assert seen.value.args == (5, 77, "folder")
+
+
+def test_what_was_printed_goes_before_the_answer_and_inherited_memory_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = {"one": Done({}, b"", [], 100), "two": CompileFailed("no"), "three": Done({}, b"", [], 40)}
+    did: list[object] = []
+    streams = {name: SimpleNamespace(flush=lambda name=name: did.append(name)) for name in ("stdout", "stderr")}
+    monkeypatch.setattr(compile_worker, "sys", SimpleNamespace(**streams))
+    monkeypatch.setattr(compile_worker, "answer_to", answers.__getitem__)
+    monkeypatch.setattr(compile_worker, "send", lambda outbox, answer: did.append((outbox, answer)))
+    jobs: Any = [*answers]
+    compile_worker._serve(jobs, 7, 30)
+    assert did == [
+        step
+        for answer in (Done({}, b"", [], 70), CompileFailed("no"), Done({}, b"", [], 10))
+        for step in ("stdout", "stderr", (7, answer))
+    ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -200,7 +200,7 @@ def _value(variable: str, knob: str, present: bool) -> Any:
     return None if value == default else value
 
 
-@lru_cache(maxsize=8)
+@cache
 def _group(name: str) -> Any:
     from triton import knobs
 

@@ -180,7 +180,8 @@ def test_what_dlpack_s_exchange_says(monkeypatch: pytest.MonkeyPatch, hip: str |
 @pytest.mark.parametrize(
     ("words", "own", "everywhere", "debug"),
     [({}, False, False, False), ({}, True, False, True), ({}, False, True, True),
-     ({"debug": False}, True, False, False), ({"debug": True}, False, False, True), ({"debug": False}, False, True, True)],
+     ({"debug": False}, True, False, False),
+     ({"debug": True}, False, False, True), ({"debug": False}, False, True, True)],
 )  # fmt: skip
 @pytest.mark.parametrize("casts", [None, True])
 def test_keywords_that_triton_adds_to_a_launch(
