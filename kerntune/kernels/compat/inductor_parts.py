@@ -11,7 +11,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from kerntune.errors import BackendError
@@ -23,7 +23,7 @@ class InductorPart(PrivateName):
     """What a private name is used for; ``optional`` ones are of some versions only, and need no replacement there."""
 
     use: str
-    optional: bool = field(default=False, kw_only=True)
+    optional: bool = False
 
     def owner(self) -> tuple[Any, str]:
         """The object that has the attribute, and the attribute's name. :class:`BackendError` if torch moved it."""
@@ -226,10 +226,6 @@ class InductorCompilation:
 class _Asked(BaseException):
     """Carries what ``triton.compile`` was to be called with. No ``except Exception`` of torch's may log it."""
 
-    def __init__(self, compilation: InductorCompilation) -> None:
-        super().__init__()
-        self.compilation = compilation
-
 
 _asking = threading.Lock()
 
@@ -255,7 +251,9 @@ def inductor_compilation(tuner: Any, config: Any) -> InductorCompilation:
         try:
             tuner._precompile_config(config)
         except _Asked as asked:
-            return asked.compilation
+            compilation: InductorCompilation
+            (compilation,) = asked.args
+            return compilation
     raise BackendError(f"{INDUCTOR['compile_config'].name} compiled without calling triton.compile")
 
 
