@@ -24,12 +24,12 @@ def test_the_series_of_a_version(found: str, series: tuple[int, int] | None) -> 
 
 @pytest.mark.parametrize("found", ["2.15.1+cpu", "2.9.0", "2.11", "", "unknown"])
 def test_nothing_is_said_of_a_version_that_was_run_or_is_unknown(found: str) -> None:
-    assert newer_than_run("torch", found, ("2.11", "2.15")) == ""
+    assert newer_than_run("torch", found, ("2.11", "2.13", "2.15")) == ""
 
 
 @pytest.mark.parametrize("found", ["2.16.0", "2.100", "3.0.1+cu140"])
 def test_a_newer_series_is_named(found: str) -> None:
-    said = newer_than_run("torch", found, ("2.11", "2.15"))
+    said = newer_than_run("torch", found, ("2.11", "2.13", "2.15"))
     assert said.startswith(f"torch {'.'.join(found.split('.')[:2])} is newer than any")
     assert said.endswith("(2.15)")
 
@@ -37,8 +37,8 @@ def test_a_newer_series_is_named(found: str) -> None:
 def test_both_are_named_where_both_are_newer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "torch_version", lambda: "2.16.0")
     monkeypatch.setattr(versions, "triton_version", lambda: "3.10.0")
-    monkeypatch.setattr(versions, "TORCH_RUN", ("2.11", "2.15"))
-    monkeypatch.setattr(versions, "TRITON_RUN", ("3.6", "3.9"))
+    monkeypatch.setattr(versions, "TORCH_RUN", ("2.11", "2.13", "2.15"))
+    monkeypatch.setattr(versions, "TRITON_RUN", ("3.6", "3.7", "3.9"))
     assert newer_versions() == [
         "torch 2.16 is newer than any that kerntune was run with (2.15)",
         "Triton 3.10 is newer than any that kerntune was run with (3.9)",
