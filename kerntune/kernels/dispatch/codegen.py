@@ -264,16 +264,15 @@ def _lookup(form: Form, indent: str, then: str) -> list[str]:
     parts = [a.part for a in form.arguments]
     pointers = [p.pointer for p in parts if p.pointer]
     items = [item for p in parts for item in p.items]
-    tests = [test for p in parts for test in p.tests]
-    if form.positional < len(parts):
-        tests.insert(0, f"{PREFIX}{form.positional} is kt_absent")
-    lines = [s for p in parts for s in p.setup]
+    tests = [f"{PREFIX}{form.positional} is kt_absent"] if form.positional < len(parts) else []
+    tests += [test for p in parts for test in p.tests]
+    lines = ["kt_device = " + ("0" if form.one_device else "kt_current_device()")]
+    lines += [s for p in parts for s in p.setup]
     if pointers:
         lines.append(f"kt_ragged = ({' | '.join(pointers)}) & {ALIGNED}")
         each = "".join(f"{p} & {ALIGNED} == 0, " for p in pointers)
         lines.append(f"if kt_ragged: kt_ragged = ({each})")
         items.append("kt_ragged")
-    lines.insert(0, "kt_device = " + ("0" if form.one_device else "kt_current_device()"))
     decisive = items if form.one_device else ["kt_device", *items]
     lines.append(f"if {' and '.join(tests) or 'True'}:")
     lines.append("    " + then.format(key=f"({''.join(f'{i}, ' for i in decisive)})"))

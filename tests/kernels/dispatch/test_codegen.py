@@ -154,7 +154,7 @@ def test_the_key_of_a_call() -> None:
     assert key(other, y=one, n=1, B=8) == (3, "fp32", "fp32", 2, 8, (False, True))
     for wrong in ({"y": FakeGpuTensor(64, device=1)}, {"n": True}, {"n": 2**31}, {"B": True}, {"y": 5}):
         assert key(one, **{"y": one, "n": 7, "B": 4, **wrong}) is None
-    assert key(one, one, n=7, B=4) is None, "y is a keyword of this form"
+    assert key(one, other, y=one, n=7, B=4) is None, "y is a keyword of this form"
     assert key(one, y=one, n=7, B=4, more=1) is None
     alone, only = (
         key_of(form(*arguments, keywords=("y", "n", "B"), one_device=True), NAMES),
