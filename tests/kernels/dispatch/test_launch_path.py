@@ -697,3 +697,17 @@ def test_fields_that_are_compared() -> None:
     assert set(Launched.__dataclass_fields__) == {
         "function", "grid", "stream", "cooperative", "pdl", "packed", "arguments", "scratch"
     }  # fmt: skip
+
+
+def test_what_a_tuner_has_prepared_is_dropped() -> None:
+    """Tables that users' functions hold are emptied; one that is retired leaves each call to the tuner."""
+    tuner = SimpleNamespace(run=lambda *given, **words: ("run", given, words), arg_names=[])
+    path = module.LaunchPath(tuner, lambda args, kwargs: module.LaunchOutcome("slow"), module.Needs())
+    assert path in module._paths
+    for drop in (path.drop, path.retire):
+        table: Any = {"key": ()}
+        path._forms["form"] = [module.Prepared(None, None, None, None, table)]  # type: ignore[arg-type]
+        path._stages[1] = path.launch = None  # type: ignore[assignment]
+        drop()
+        assert (table, path._forms, path._stages, path.launch) == ({}, {}, {}, path._first)
+    assert path._slow((1,), {"grid": 2}) == (("run", (1,), {"grid": 2}), None)
