@@ -14,7 +14,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 from kerntune.base.locks import let_go, locked_file, locks_work, open_lock_file
@@ -110,7 +110,7 @@ def tell_if_none() -> None:
         _tell(tempfile.gettempdir())
 
 
-@cache
+@lru_cache(maxsize=4)
 def _tell(folder: str) -> None:
     warnings.warn(
         f"no locks can be had in {folder}, so each process runs as many compilers as there are cores, and several "
@@ -125,7 +125,7 @@ def can_be_had() -> bool:
     return _works(tempfile.gettempdir())
 
 
-@cache
+@lru_cache(maxsize=16)
 def _works(folder: str) -> bool:
     try:
         os.close(open_lock_file(_path(0)))

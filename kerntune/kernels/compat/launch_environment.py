@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -200,7 +200,7 @@ def _value(variable: str, knob: str, present: bool) -> Any:
     return None if value == default else value
 
 
-@cache
+@lru_cache(maxsize=8)
 def _group(name: str) -> Any:
     from triton import knobs
 

@@ -8,7 +8,7 @@ import os
 import re
 import struct
 from collections.abc import Mapping
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from kerntune.kernels.compat.triton_compiler import source_of
@@ -66,7 +66,7 @@ def expand_type(type_: str, lowered_to_tma: bool) -> list[tuple[str, str]]:
     return [("base", "*" + match[1]), *wide, *flags, *shape, *strides]
 
 
-@cache
+@lru_cache(maxsize=1)
 def _decomposed_flags() -> int:
     from triton.tools.tensor_descriptor import TensorDescriptor
 

@@ -129,7 +129,7 @@ def stages_after(stages: Mapping[str, Any], stage: str) -> list[tuple[str, Any]]
     return list(stages.items())[names.index(stage) + 1 if stage in names else 0 :]
 
 
-@functools.cache
+@lru_cache(maxsize=8)
 def compiled_kernel() -> Any:
     """The class of the result of ``kernel.warmup(...)``."""
     from triton.compiler.compiler import CompiledKernel

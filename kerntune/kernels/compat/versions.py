@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from typing import Any, Literal, TypeVar
 
 TORCH_RUN = ("2.11", "2.12", "2.13", "2.14", "2.15")
@@ -20,13 +20,13 @@ and benchmarks/results/torch_matrix.json has its results. The bounds in pyprojec
 follow from these: what is one series newer may be installed, and each run says that it was not run."""
 
 
-@cache
+@lru_cache(maxsize=1)
 def triton_version() -> str:
     """``3.9.0``; empty if Triton isn't installed. Imports nothing of it."""
     return _installed("triton")
 
 
-@cache
+@lru_cache(maxsize=1)
 def torch_version() -> str:
     """``2.13.0+cpu``; empty if torch isn't installed. Imports nothing of it."""
     return _installed("torch")
@@ -83,7 +83,7 @@ def assembler_version(backend: str, arch: int | str) -> str:
     return _ptxas_version(int(arch), paths)
 
 
-@cache
+@lru_cache(maxsize=8)
 def _ptxas_version(arch: int, paths: tuple[str, ...]) -> str:
     """Asked anew where ``paths``, what the environment names, differ: Inductor sets one in the midst of a program."""
     from triton.backends.nvidia import compiler

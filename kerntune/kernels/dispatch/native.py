@@ -6,7 +6,7 @@ import ctypes
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,7 @@ def module() -> Any:
         return built()
 
 
-@cache
+@lru_cache(maxsize=1)
 def built() -> Any:
     """The result of :func:`module`."""
     try:
