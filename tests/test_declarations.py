@@ -97,7 +97,7 @@ WHOLE = {
     "Access", "AllFigures", "BandwidthFile", "BaselineChanges", "BinaryInput", "Budget", "CacheFile", "Calibration",
     "CodeFigures", "ComboPlan", "CompileFailed", "DeviceSpec", "Done", "Draft", "Environment", "Field", "Finding",
     "FirstLaunchFailed", "FirstLaunchReply", "GridLimits", "HistorySteps", "JobRequest", "KernelHints", "LaunchCause",
-    "LaunchChange", "LaunchDump", "LookupTable", "Loss", "Measured", "Metrics", "ModelledConfig", "Modes",
+    "LaunchChange", "LaunchDump", "LookupTable", "Loss", "Measured", "Metrics", "Modes",
     "NamesRequest", "Neighbourhood", "Normal", "OutsideWrite", "PairReply", "PairRequest", "Policy", "Preset",
     "Range", "RequestFailed", "Row", "RunReport", "Scratch", "SealRequest", "SealedEnd", "Shown", "StaticBaseline",
     "StaticChange", "StaticDifference", "StaticMetrics", "StaticPolicy", "StaticPrune", "StaticRule", "Target",

@@ -194,9 +194,9 @@ def timed(kernel: Any, args: tuple[Any, ...]) -> dict[str, float]:
 
 
 WORKER = """
-import inspect
+import inspect, os
 from {name} import main
-words = dict(memory_limit=0, knobs='[]', folder={folder!r})
+words = dict(memory_limit=0, knobs='[]', folder={folder!r}, parent=os.getppid(), inherited=0)
 main(**{{key: words[key] for key in inspect.signature(main).parameters if key in words}})
 """
 """Starts a worker with those of its arguments that a revision's takes."""

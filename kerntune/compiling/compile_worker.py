@@ -32,14 +32,14 @@ NICE = 3
 """The parent comes first: it runs the front end, and first estimates of results while others are compiled."""
 
 
-def main(memory_limit: int, knobs: str, folder: str, parent: int = 0, inherited: int = 0) -> None:
-    """Serve jobs from standard input until it closes or process ``parent`` (else the one that started this one) ends.
+def main(memory_limit: int, knobs: str, folder: str, parent: int, inherited: int) -> None:
+    """Serve jobs from standard input until it closes or process ``parent`` ends.
 
     ``knobs`` is JSON: ``[[group, name, value], ...]``; temporary files go to ``folder``; ``inherited`` bytes of address
     space, of the process that was forked, don't count.
     """
     inbox, outbox = _take_pipes()
-    watch = end_with_parent(inbox, parent or os.getppid(), folder)
+    watch = end_with_parent(inbox, parent, folder)
     os.environ["TMPDIR"], tempfile.tempdir = folder, None
     _limit(memory_limit + inherited if memory_limit else 0)
     import triton
@@ -163,4 +163,4 @@ def address_space() -> int:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], sys.argv[3])
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3], os.getppid(), 0)

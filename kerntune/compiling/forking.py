@@ -99,7 +99,7 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
-def leave_behind(kept: int = -1, standard: Sequence[int] | None = None) -> None:
+def leave_behind(kept: int, standard: Sequence[int] | None) -> None:
     """In a fork: keep descriptor ``kept`` alone; no signal handler, tracer or profiler; a process group of its own;
     collect nothing that was there, since it may hold memory of a GPU.
 
@@ -168,7 +168,7 @@ MOST = 1 << 20
 """Linux's own limit of a process's descriptors (``fs.nr_open``), where the process's own limit is none or absurd."""
 
 
-def close_from(low: int, kept: int = -1) -> None:
+def close_from(low: int, kept: int) -> None:
     """Close every descriptor from ``low`` on but ``kept``: a pipe whose other end is open keeps its reader waiting.
 
     Their numbers stay taken, by the null device: objects of the parent that end later close them, and would close

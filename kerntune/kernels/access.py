@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -41,7 +42,7 @@ class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def everything(
-        cls, pointer_count: int, unknown: Iterable[str], *, follows: bool = False, beyond: Iterable[str] = ()
+        cls, pointer_count: int, unknown: Iterable[str], *, follows: bool, beyond: Iterable[str] = ()
     ) -> Access:
         """The safe assumption for a kernel that can't be analysed: each argument is read, written and updated
         atomically."""
@@ -160,18 +161,15 @@ def _functions(ttir: str) -> Iterator[list[str]]:
     yield lines
 
 
-@dataclass(frozen=True)
-class _Region:
+class _Region(NamedTuple):
     """An operation with a body: the values that it carries from round to round, and its results."""
 
     carried: list[str]
-    result: str
-    count: int
+    results: list[str]
 
     def receivers(self, place: int) -> list[str]:
         """Where the value goes that the body yields at a place."""
-        own = self.carried[place : place + 1]
-        return [*own, self.result if self.count == 1 else f"{self.result}#{place}"]
+        return [name for names in self for name in names[place : place + 1]]
 
 
 @dataclass
@@ -196,13 +194,10 @@ class _Flow:
                 regions.pop()
             self._follow(line, regions)
             if line.endswith("{") and not line.startswith("}"):
-                match = RESULTS.match(line)
-                carried = [name for name, _ in PAIRS.findall(_body(line)) if "iter_args" in line or "scf.while" in line]
-                carried = carried[1:] if "scf.for" in line else carried  # the first is the loop's own counter
-                regions.append(_Region(carried, match[1] if match else "", int(match[2] or 1) if match else 0))
+                regions.append(_Region([name for name, _ in PAIRS.findall(_given(line))], _results(line)))
 
     def _follow(self, line: str, regions: list[_Region]) -> None:
-        match, body = RESULTS.match(line), _body(line)
+        body = _body(line)
         operation, operands = _operation(body), VALUE.findall(body)
         if operation in ("scf.yield", "scf.condition") and regions:
             values = operands[1:] if operation == "scf.condition" else operands
@@ -213,12 +208,8 @@ class _Flow:
         if "iter_args" in body or operation == "scf.while":
             self.loaded.update(name for name, value in PAIRS.findall(body) if value in self.loaded)
             return
-        if (
-            match
-            and operation not in ("scf.if", "scf.for")
-            and (operation in LOADS or self.loaded.intersection(operands))
-        ):
-            self.loaded.update([f"{match[1]}#{i}" for i in range(int(match[2]))] if match[2] else [match[1]])
+        if operation not in ("scf.if", "scf.for") and (operation in LOADS or self.loaded.intersection(operands)):
+            self.loaded.update(_results(line))
 
     def _decided(self, line: str) -> list[str]:
         body = _body(line)
@@ -239,6 +230,19 @@ class _Flow:
 
 def _operation(body: str) -> str:
     return body.lstrip('"').partition(" ")[0].partition("(")[0].rstrip('"')
+
+
+def _given(line: str) -> str:
+    """The part of a loop's line that has the values that it carries, without a ``for``'s own counter."""
+    body = _body(line)
+    return body if _operation(body) == "scf.while" else body.partition("iter_args")[2]
+
+
+def _results(line: str) -> list[str]:
+    """The names of an operation's results: ``%0``, or ``%0#0`` and ``%0#1``."""
+    match = RESULTS.match(line)
+    name, count = match.groups() if match else ("", "0")
+    return [name] if count is None else [f"{name}#{i}" for i in range(int(count))]
 
 
 def _body(line: str) -> str:

@@ -88,14 +88,15 @@ def generated(jit: Any) -> GeneratedKernel | None:
 
 def origins_of(jit: Any) -> tuple[str, ...]:
     """The ATen operators that a kernel was generated for; none for a kernel that a person wrote."""
-    kernel = generated(jit)
-    return kernel.origins if kernel is not None else ()
+    return (generated(jit) or _BY_A_PERSON).origins
 
 
 def lines_of(jit: Any) -> tuple[str, ...]:
     """The users' lines that a kernel was generated for; none for a kernel that a person wrote."""
-    kernel = generated(jit)
-    return kernel.lines if kernel is not None else ()
+    return (generated(jit) or _BY_A_PERSON).lines
+
+
+_BY_A_PERSON = GeneratedKernel("", "")
 
 
 def without_name(source: str, kernel: GeneratedKernel) -> str:
@@ -176,7 +177,7 @@ def source_text(jit: Any) -> str:
 
     For readers: values that no text gives back (dtypes, classes) are left to their names.
     """
-    return "\n\n".join([_STYLES[is_gluon(jit)].imports, *_definitions(jit, set())]) + "\n"
+    return "\n\n".join([_style(jit).imports, *_definitions(jit, set())]) + "\n"
 
 
 class SourceStyle(NamedTuple):
@@ -187,22 +188,23 @@ class SourceStyle(NamedTuple):
     constexpr: str
 
 
-_STYLES = {
-    False: SourceStyle("import triton\nimport triton.language as tl", "@triton.jit", "tl.constexpr"),
-    True: SourceStyle(
-        "from triton.experimental import gluon\nfrom triton.experimental.gluon import language as gl",
-        "@gluon.jit",
-        "gl.constexpr",
-    ),
-}
-"""By :func:`kerntune.kernels.compat.is_gluon`."""
+_TRITON = SourceStyle("import triton\nimport triton.language as tl", "@triton.jit", "tl.constexpr")
+_GLUON = SourceStyle(
+    "from triton.experimental import gluon\nfrom triton.experimental.gluon import language as gl",
+    "@gluon.jit",
+    "gl.constexpr",
+)
+
+
+def _style(jit: Any) -> SourceStyle:
+    return _GLUON if is_gluon(jit) else _TRITON
 
 
 def _definitions(jit: Any, seen: set[int]) -> Iterator[str]:
     if id(jit) in seen:
         return
     seen.add(id(jit))
-    style = _STYLES[is_gluon(jit)]
+    style = _style(jit)
     for name, value in sorted(named(_syntax(jit.src), scope_of(jit.fn)).items()):
         if is_jit(value):
             yield from _definitions(value, seen)
@@ -252,8 +254,7 @@ class Salted(NamedTuple):
     error: str = ""
 
 
-@dataclass(frozen=True)
-class SourcePart:
+class SourcePart(NamedTuple):
     """One part of a hash; ``hidden`` if Triton's own key doesn't contain it."""
 
     text: str

@@ -129,9 +129,9 @@ def _of_classes(syntax: Syntax, scope: Mapping[str, Any]) -> dict[str, ClassAttr
     found: dict[str, ClassAttribute] = {}
     for path in syntax.paths:
         first, *rest = path.split(".")
-        if rest and inspect.isclass(_resolve(scope.get(first), rest[:-1], _holds_names)):
-            value = _resolve(scope.get(first), rest, _holds_names)
-            found |= {path: ClassAttribute(value)} if value is not None else {}
+        holder = _resolve(scope.get(first), rest[:-1], _holds_names)
+        if rest and inspect.isclass(holder) and (value := _resolve(holder, rest[-1:], _holds_names)) is not None:
+            found[path] = ClassAttribute(value)
     return found
 
 

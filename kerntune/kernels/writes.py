@@ -52,7 +52,7 @@ def access_of(ttir: str, target: Target | None = None, module: Any = None) -> Ac
     except Exception as error:
         first_line = (str(error).splitlines() or [""])[0]
         why = [f"TTIR not understood: {type(error).__name__}: {first_line}"]
-        return Access.everything(_count_pointers(ttir), why, beyond=why)
+        return Access.everything(_count_pointers(ttir), why, follows=True, beyond=why)
 
 
 @lru_cache(maxsize=KEPT_ACCESSES)  # which keeps no failures: a process may be out of files for a moment
@@ -80,11 +80,9 @@ def parse_module(text: str, context: Any) -> Any:
 
 def _count_pointers(ttir: str) -> int:
     """Pointer-like parameters of the public function by its text, for modules that can't be parsed."""
-    begin = ttir.find("(", ttir.find("tt.func public @"))
-    end = re.compile(r"\)\s*(?:->|attributes|\{\s*$)", re.MULTILINE).search(ttir, max(begin, 0))
-    if "tt.func public @" not in ttir or begin < 0 or end is None:
-        return 0
-    return len(re.findall(r":\s*!(?:tt\.ptr|ttn?g?\.tensordesc)", ttir[begin : end.start()]))
+    parameters = ttir.partition("tt.func public @")[2].partition("(")[2]
+    end = re.search(r"\)\s*(?:->|attributes|\{\s*$)", parameters, re.MULTILINE)
+    return len(re.findall(r":\s*!(?:tt\.ptr|ttn?g?\.tensordesc)", parameters[: end.start()])) if end else 0
 
 
 class _Op:
@@ -134,7 +132,8 @@ class _Walk:
         for op in self._ops:
             self._in_region[op.region].append(op)
         self._functions = {str(op.handle.get_str_attr("sym_name")): op for op in self._ops if op.name == "tt.func"}
-        self._parameters = self._entry(self._functions[module.get_entry_func_name()], 0)
+        (body,) = self._functions[module.get_entry_func_name()].regions
+        self._parameters = self._entry(body)
 
     def note(self, value: Any) -> int:
         """A value's id; records whether it is an address, and whether it holds floats."""
@@ -184,43 +183,45 @@ class _Walk:
             connect(op)
 
     def _for(self, op: _Op) -> None:
-        carried = self._entry(op, 0)[1:]  # the first is the induction variable
-        self._flow(carried, op.operands[3:])  # after lower bound, upper bound and step
-        self._flow(op.results, op.operands[3:])
-        for end in self._ends(op, 0):
-            self._flow(carried, end.operands)
-            self._flow(op.results, end.operands)
+        (body,) = op.regions
+        _lower, _upper, _step, *given = op.operands
+        _induction, *carried = self._entry(body)
+        for values in (given, *(end.operands for end in self._ends(body))):
+            self._flow(carried, values)
+            self._flow(op.results, values)
 
     def _while(self, op: _Op) -> None:
-        self._flow(self._entry(op, 0), op.operands)
-        for end in self._ends(op, 0):  # scf.condition: the condition, then the values that are passed on
-            self._flow(op.results, end.operands[1:])
-            self._flow(self._entry(op, 1), end.operands[1:])
-        for end in self._ends(op, 1):
-            self._flow(self._entry(op, 0), end.operands)
+        before, after = op.regions
+        self._flow(self._entry(before), op.operands)
+        for end in self._ends(before):
+            _condition, *handed_on = end.operands
+            self._flow(op.results, handed_on)
+            self._flow(self._entry(after), handed_on)
+        for end in self._ends(after):
+            self._flow(self._entry(before), end.operands)
 
     def _if(self, op: _Op) -> None:
-        for k in range(len(op.regions)):
-            for end in self._ends(op, k):
+        for region in op.regions:
+            for end in self._ends(region):
                 self._flow(op.results, end.operands)
 
     def _partitions(self, op: _Op) -> None:
         """Regions for other warps, each with the captured values as its arguments; the first region is this warp's own,
         and yields the results. Captures are operands of this operation or of the one around the other regions."""
-        for end in self._ends(op, 0):
+        own, *others = op.regions
+        for end in self._ends(own):
             self._flow(op.results, end.operands)
-        for k in range(1, len(op.regions)):
-            for inner in self._in_region[op.regions[k]]:
-                for j in range(len(inner.regions)):
-                    self._flow(self._entry(inner, j), [*op.operands, *inner.operands])
+        for inner in (inner for region in others for inner in self._in_region[region]):
+            for region in inner.regions:
+                self._flow(self._entry(region), [*op.operands, *inner.operands])
 
     def _call(self, op: _Op) -> None:
         callee = self._functions.get(str(op.handle.get_flat_symbol_ref_attr("callee")))
-        body = self._in_region[callee.regions[0]] if callee and callee.regions else []
-        if callee is None or not body:
+        if callee is None or not any(self._in_region[region] for region in callee.regions):
             self._follow("a call of a function without a body", writes=True)
             return
-        self._flow(self._entry(callee, 0), op.operands)
+        (body,) = callee.regions
+        self._flow(self._entry(body), op.operands)
         self._calls[op] = callee
         self._by_result.update(dict.fromkeys(op.results, op))
 
@@ -232,10 +233,9 @@ class _Walk:
         if op in self._returned:
             return
         self._returned.add(op)
-        callee = self._calls[op]
-        parameters = self._entry(callee, 0)
-        given = dict(zip(parameters, op.operands, strict=True))
-        for end in self._in_region[callee.regions[0]]:
+        (body,) = self._calls[op].regions
+        given = dict(zip(self._entry(body), op.operands, strict=True))
+        for end in self._in_region[body]:
             if end.name == "tt.return":
                 for result, value in zip(op.results, end.operands, strict=True):
                     found = self._within(value, given, above | {op})
@@ -262,9 +262,8 @@ class _Walk:
 
     def _branch(self, op: _Op) -> None:
         """Unstructured control flow: any operand may reach any block of the region but the first."""
-        blocks = self._in_region[op.region]
-        for other in blocks:
-            if other.block_args != blocks[0].block_args:
+        for other in self._in_region[op.region]:
+            if other.block_args != self._entry(op.region):
                 self._flow_all(other.block_args, op.operands)
 
     def _plain(self, op: _Op) -> None:
@@ -277,13 +276,11 @@ class _Walk:
             self._mark(op, "an address is made from an integer")
         elif op.name == "ub.poison":
             self._poison.update(op.results)
-        elif op.name in READERS | WRITERS:
-            self._mark(op, "an address is loaded from memory")
         elif op.name == SCRATCH:
             self._scratch.update(op.results)
         elif op.name.endswith(FROM_MEMORY):
             self._from_memory.append(op)
-        else:
+        elif op.name not in READERS | WRITERS:
             if touched and op.name not in ADDRESS_ONLY and not op.name.startswith(CONTROL):
                 self._unknown.append(f"{op.name} takes an address")
             elif not self._is_known(op) and any(map(self._word.get, op.operands)):
@@ -310,12 +307,12 @@ class _Walk:
     def _through(self, op: _Op) -> None:
         """A result, or an argument of an unknown operation's region, may be any operand or anything that a region
         yields."""
-        inside = [end for k in range(len(op.regions)) for end in self._ends(op, k)]
+        inside = [end for region in op.regions for end in self._ends(region)]
         given = [*op.operands, *(v for end in inside for v in end.operands)]
         self._flow_all(op.results, given)
         if op.name != "tt.func":
-            for k in range(len(op.regions)):
-                self._flow_all(self._entry(op, k), given)
+            for region in op.regions:
+                self._flow_all(self._entry(region), given)
 
     def _outside_code(self, op: _Op, touched: bool) -> None:
         name, pure = op.name.partition(".")[2], op.handle.get_bool_attr("pure")
@@ -342,14 +339,16 @@ class _Walk:
 
     # -- small steps -------------------------------------------------------------------------------------------------
 
-    def _entry(self, op: _Op, k: int) -> list[int]:
-        """Arguments of the first block of the k-th region (every block ends with an operation, so it has one)."""
-        inside = self._in_region[op.regions[k]] if k < len(op.regions) else []
-        return inside[0].block_args if inside else []
+    def _entry(self, region: int | None) -> list[int]:
+        """Arguments of the first block of a region (every block ends with an operation, so it has one)."""
+        return next((op.block_args for op in self._in_region[region]), [])
 
-    def _ends(self, op: _Op, k: int) -> list[_Op]:
-        inside = self._in_region[op.regions[k]] if k < len(op.regions) else []
-        return [o for o in inside if o.name in ("scf.yield", "scf.condition", "scf.reduce", "ttg.warp_yield")]
+    def _ends(self, region: int) -> list[_Op]:
+        return [
+            o
+            for o in self._in_region[region]
+            if o.name in ("scf.yield", "scf.condition", "scf.reduce", "ttg.warp_yield")
+        ]
 
     def _flow(self, into: Sequence[int], values: Sequence[int]) -> None:
         """Value by value; lengths that differ mean that this code misreads the operation, and raise an error."""

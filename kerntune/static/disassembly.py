@@ -95,7 +95,6 @@ def _finished(edges: Mapping[int, Iterable[int]]) -> list[int]:
     seen: set[int] = set()
     for root in edges:
         stack = [] if root in seen else [(root, iter(edges[root]))]
-        seen.add(root)
         while stack:
             node, following = stack[-1]
             other = next((x for x in following if x not in seen), None)
@@ -228,12 +227,18 @@ class Disassembler:
         that can't be machine code.
         """
         tool = _tool_size()
-        keys = [Code(arch, hashlib.sha256(text).hexdigest(), len(text) // _INSTRUCTION_BYTES, tool) for text in texts]
+        coded = [
+            (Code(arch, hashlib.sha256(text).hexdigest(), len(text) // _INSTRUCTION_BYTES, tool), text)
+            for text in texts
+        ]
         with self._lock:
-            unknown = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._known}
-            fresh = self._listed(unknown, arch)
-            found = [fresh[key] if key in fresh else self._known[key] for key in keys]
-            self._store(fresh, keys)
+            fresh = self._listed({key: text for key, text in coded if key not in self._known}, arch)
+            self._known.update(fresh)
+            for key, _ in coded:
+                self._known.move_to_end(key)
+            found = [self._known[key] for key, _ in coded]
+            while len(self._known) > self._cache_size:
+                self._known.popitem(last=False)
         return found
 
     def _listed(self, unknown: Mapping[Code, bytes], arch: str) -> dict[Code, Listing]:
@@ -243,13 +248,6 @@ class Disassembler:
             return dict(zip(codes, _disassemble([unknown[code] for code in codes], arch), strict=True))
 
         return make(list(unknown)) if self._memory is None else self._memory.complete(list(unknown), make)
-
-    def _store(self, fresh: Mapping[Code, Listing], used: Sequence[Code]) -> None:
-        self._known.update(fresh)
-        for key in used:
-            self._known.move_to_end(key)
-        while len(self._known) > self._cache_size:
-            self._known.popitem(last=False)
 
 
 _ARCH = re.compile(r"sm_[0-9]{2,3}[a-z]?")
@@ -314,27 +312,23 @@ def code_lines(text: bytes, arch: str) -> list[str]:
 
 def _split(listing: str, lengths: Sequence[int]) -> list[Listing]:
     """One listing for each of the pieces of code that were concatenated, separated by address."""
-    pieces = [_ListingBuilder() for _ in lengths]
-    piece, end = 0, lengths[0]
+    pieces = [_ListingBuilder(*place) for place in itertools.pairwise(itertools.accumulate(lengths, initial=0))]
+    following = iter(pieces)
+    piece = next(following)
     for line in listing.splitlines():
         if found := _INSTRUCTION.match(line):
             address = int(found[1], 16)
-            while address >= end:
-                piece += 1
-                end += lengths[piece]
-            pieces[piece].add(address, found[3], found[4].strip(), predicated=bool(found[2]))
-    for counting, length in zip(pieces, lengths, strict=True):
-        count = counting.opcodes.total()
-        if count != length // _INSTRUCTION_BYTES:
-            raise StoreError(f"of {length // _INSTRUCTION_BYTES} instructions only {count} are machine code")
-    ends = list(itertools.accumulate(lengths))
-    return [c.listing(end - length, end) for c, length, end in zip(pieces, lengths, ends, strict=True)]
+            while address >= piece.end:
+                piece = next(following)
+            piece.add(address, found[3], found[4].strip(), predicated=bool(found[2]))
+    return [piece.listing() for piece in pieces]
 
 
 class _ListingBuilder:
-    """A listing that is still being counted."""
+    """A listing that is still being counted, of the instructions from ``begin`` to ``end``."""
 
-    def __init__(self) -> None:
+    def __init__(self, begin: int, end: int) -> None:
+        self.begin, self.end = begin, end
         self.opcodes: Counter[str] = Counter()
         self.stack: list[tuple[int, str, int]] = []
         self.stack_address_taken = False
@@ -353,9 +347,12 @@ class _ListingBuilder:
             always = not predicated and operands == target[0]
             self.jumps.append(Jump(address, int(target[0], 16), not always))
 
-    def listing(self, begin: int, end: int) -> Listing:
-        """The listing, once all instructions from ``begin`` to ``end`` were added."""
-        ranges = loops(self.jumps, begin, end, _INSTRUCTION_BYTES) if self.stack else []
+    def listing(self) -> Listing:
+        """The listing, once all instructions were added; :class:`StoreError` if some are missing."""
+        count, expected = self.opcodes.total(), (self.end - self.begin) // _INSTRUCTION_BYTES
+        if count != expected:
+            raise StoreError(f"of {expected} instructions only {count} are machine code")
+        ranges = loops(self.jumps, self.begin, self.end, _INSTRUCTION_BYTES) if self.stack else []
         repeated = [(op, place) for at, op, place in self.stack if not ranges or inside(at, ranges)]
         stack = Counter((op, place) for _, op, place in self.stack)
         return Listing(self.opcodes, stack, self.stack_address_taken, Counter(repeated))

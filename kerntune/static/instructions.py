@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -219,13 +220,13 @@ def _slots(name: str) -> int:
 def _nvidia_macs(opcode: str) -> int | None:
     for part in opcode.split("."):
         if shape := _LONG_SHAPE.fullmatch(part) or _SHORT_SHAPE.fullmatch(part):
-            return int(shape[1]) * int(shape[2]) * int(shape[3])
+            return math.prod(map(int, shape.groups()))
     return None
 
 
 def _amd_macs(mnemonic: str) -> int | None:
     shape = _LONG_SHAPE.search(mnemonic)
-    return int(shape[1]) * int(shape[2]) * int(shape[3]) if shape else None
+    return math.prod(map(int, shape.groups())) if shape else None
 
 
 _NVIDIA_WAY = _VendorFormat(nvidia_class, nvidia_bits, _nvidia_macs, _NVIDIA_FURTHER)

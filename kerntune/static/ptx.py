@@ -6,6 +6,7 @@ operands ahead, and whether products overlap.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -83,7 +84,7 @@ def operand_counts(text: str) -> dict[str, int]:
 def _opcodes(text: str) -> Iterator[str]:
     """The opcodes of all instructions, each of which ends with a semicolon."""
     found = _OPCODE.search(text)
-    while found is not None and (end := text.find(";", found.end())) >= 0:
+    while found is not None and (end := text.find(";", found.end())) != -1:
         yield found[1]
         found = _OPCODE.search(text, end)
 
@@ -107,7 +108,7 @@ def bits(opcode: str) -> int:
 
 def _macs(opcode: str) -> int:
     shape = _SHAPE.search(opcode)
-    return int(shape[1]) * int(shape[2]) * int(shape[3]) if shape else 0
+    return math.prod(map(int, shape.groups())) if shape else 0
 
 
 OPERAND_BYTES = 16
@@ -179,8 +180,8 @@ def product_loops(ptx: str) -> ProductLoops | None:
     instructions = list(_instructions(lines))
     ranges = _loops(lines)
     products = [x.line for x in instructions if x.kind == "product"]
-    inner = {min(around, key=_length) for at in products if (around := [r for r in ranges if r[0] < at < r[1]])}
-    found = [_loop(instructions, begin, end, sorted(inner)) for begin, end in sorted(inner)]
+    inner = {min(around, key=len) for at in products if (around := [loop for loop in ranges if at in loop])}
+    found = [_loop(instructions, loop, inner) for loop in inner]
     return _sum(found) if found else None
 
 
@@ -198,8 +199,8 @@ def _instructions(lines: Sequence[str]) -> Iterator[_Instruction]:
                 yield _Instruction(number, kind, int(left[1], 0) if left else 0)
 
 
-def _loops(lines: Sequence[str]) -> list[tuple[int, int]]:
-    """Lines from a label to the last branch back to it."""
+def _loops(lines: Sequence[str]) -> list[range]:
+    """Lines from a label to the last branch back to it, which isn't included."""
     labels: dict[str, int] = {}
     ends: dict[int, int] = {}
     for number, line in enumerate(lines):
@@ -209,34 +210,29 @@ def _loops(lines: Sequence[str]) -> list[tuple[int, int]]:
             labels[match[1]] = number
         elif (match := _BRANCH.search(line)) and match[1] in labels:
             ends[labels[match[1]]] = number
-    return list(ends.items())
+    return [range(begin, end) for begin, end in ends.items()]
 
 
-def _length(place: tuple[int, int]) -> int:
-    return place[1] - place[0]
-
-
-def _loop(instructions: Sequence[_Instruction], begin: int, end: int, loops: Sequence[tuple[int, int]]) -> ProductLoops:
+def _loop(instructions: Sequence[_Instruction], loop: range, loops: Iterable[range]) -> ProductLoops:
     """One loop. What was copied before an earlier loop has been used there."""
-    earlier = max((last for _, last in loops if last < begin), default=0)
-    body = [x for x in instructions if begin < x.line < end]
+    earlier = max((other.stop for other in loops if other.stop in range(loop.start)), default=0)
+    body = [x for x in instructions if x.line in loop]
     kinds = {x.kind for x in body}
     flight = _InFlight()
-    flight.follow(x for x in instructions if earlier <= x.line < begin)
+    flight.follow(x for x in instructions if x.line in range(earlier, loop.start))
     rounds = flight.rounds(body)
     flight.covered.clear()
     flight.follow(body)
     used = [kind for kind in ("copy", "bulk") if kind in kinds]
-    ahead = [rounds[kind] or float(flight.groups(kind) > 0 or kind in flight.covered) for kind in used]
+    ahead = max((rounds[kind] or flight.groups(kind) > 0 or kind in flight.covered for kind in used), default=0)
     plain = sum(x.number for x in body if x.kind == "plain")
-    loading = bool(ahead) or plain >= OPERAND_BYTES
     products = _InFlight()
     products.follow(body)
     return ProductLoops(
-        loading=int(loading),
-        ahead=int(any(ahead)),
-        rounds=round(max(ahead, default=0.0), 2),
-        plain_bytes=plain if any(ahead) else 0,
+        loading=int(bool(used) or plain >= OPERAND_BYTES),
+        ahead=int(ahead > 0),
+        rounds=round(float(ahead), 2),
+        plain_bytes=plain if ahead else 0,
         grouped=int("products_committed" in kinds),
         overlapped=int(products.groups("product") > 0),
         types=tuple(sorted({x.types for x in body if x.types})),

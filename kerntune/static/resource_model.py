@@ -88,8 +88,8 @@ class ModelledConfig(msgspec.Struct, frozen=True):
     threads: int
     blocks: int
     instructions: Mapping[str, int]
-    spill_bytes: int = 0
-    stages: int = 0
+    spill_bytes: int
+    stages: int
     """Stages of the software pipeline, as in the config; 0 if unknown."""
 
 
@@ -137,7 +137,7 @@ def _resident(candidate: ModelledConfig, spec: DeviceSpec) -> int:
 
 def _terms(candidate: ModelledConfig, spec: DeviceSpec, resident: int) -> list[float]:
     counts = candidate.instructions
-    warps = max(1, candidate.threads // spec.warp_size)
+    warps = candidate.threads // spec.warp_size
     moved = _moved(candidate)
     macs = _macs_per_warp(counts) * warps
     unit = macs or moved or 1.0

@@ -7,6 +7,7 @@ import os
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -142,7 +143,7 @@ def test_a_worker_has_the_knobs_and_the_memory_that_it_was_given(
     monkeypatch.setattr(knobs, "propagate_env", False)
     monkeypatch.delenv("TRITON_DISABLE_LINE_INFO", raising=False)
     with warnings.catch_warnings():
-        compile_worker.main(limit, '[["compilation", "disable_line_info", true]]', str(tmp_path), inherited=5)
+        compile_worker.main(limit, '[["compilation", "disable_line_info", true]]', str(tmp_path), 4321, 5)
     assert knobs.compilation.disable_line_info is True
     assert soft == [0, *([] if allowed is None else [allowed])], "no core dumps, and the addresses"
     assert isinstance(Reader(told, Answer).receive(), Hello)
@@ -171,10 +172,7 @@ def test_what_prints_or_reads_is_kept_out_of_the_protocol(monkeypatch: pytest.Mo
     assert files == {0: os.devnull, 1: "errors", 2: "errors", inbox: "jobs", outbox: "answers"}
 
 
-@pytest.mark.parametrize(("words", "watched"), [({}, 4321), ({"parent": 77}, 77)], ids=["starter", "given"])
-def test_the_end_of_its_starter_ends_a_worker_unless_another_process_is_given(
-    monkeypatch: pytest.MonkeyPatch, words: dict[str, int], watched: int
-) -> None:
+def test_a_worker_ends_with_the_process_that_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     class WatchedError(Exception):
         pass
 
@@ -183,7 +181,24 @@ def test_the_end_of_its_starter_ends_a_worker_unless_another_process_is_given(
 
     monkeypatch.setattr(compile_worker, "_take_pipes", lambda: (5, 6))
     monkeypatch.setattr(compile_worker, "end_with_parent", watch)
-    monkeypatch.setattr(os, "getppid", lambda: 4321)
     with pytest.raises(WatchedError) as seen:
-        compile_worker.main(0, "[]", "folder", **words)
-    assert seen.value.args == (5, watched, "folder")
+        compile_worker.main(0, "[]", "folder", 77, 0)
+    assert seen.value.args == (5, 77, "folder")
+
+
+def test_what_was_printed_goes_before_the_answer_and_inherited_memory_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = {"one": Done({}, b"", [], 100), "two": CompileFailed("no"), "three": Done({}, b"", [], 40)}
+    did: list[object] = []
+    streams = {name: SimpleNamespace(flush=lambda name=name: did.append(name)) for name in ("stdout", "stderr")}
+    monkeypatch.setattr(compile_worker, "sys", SimpleNamespace(**streams))
+    monkeypatch.setattr(compile_worker, "answer_to", answers.__getitem__)
+    monkeypatch.setattr(compile_worker, "send", lambda outbox, answer: did.append((outbox, answer)))
+    jobs: Any = [*answers]
+    compile_worker._serve(jobs, 7, 30)
+    assert did == [
+        step
+        for answer in (Done({}, b"", [], 70), CompileFailed("no"), Done({}, b"", [], 10))
+        for step in ("stdout", "stderr", (7, answer))
+    ]

@@ -89,10 +89,11 @@ class System:
 
 
 @pytest.mark.parametrize(
-    ("given", "left"), [((0,), [0, 1, 4, 5]), ((4,), [4, 5]), ((5,), [5]), ((0, 4), [0, 1, 5]), ((1, 1), [4, 5])]
+    ("given", "left"),
+    [((0, -1), [0, 1, 4, 5]), ((4, -1), [4, 5]), ((5, -1), [5]), ((0, 4), [0, 1, 5]), ((1, 1), [4, 5])],
 )
 def test_all_from_a_number_on_lead_to_nothing(
-    monkeypatch: pytest.MonkeyPatch, given: tuple[int, ...], left: list[int]
+    monkeypatch: pytest.MonkeyPatch, given: tuple[int, int], left: list[int]
 ) -> None:
     system = System([0, 1, 4, 5, 9])
     monkeypatch.setattr(forking, "os", system)
@@ -105,7 +106,7 @@ def test_all_from_a_number_on_lead_to_nothing(
 )
 def test_without_a_listing_all_numbers_are_closed(monkeypatch: pytest.MonkeyPatch, limit: int, end: int) -> None:
     """Up to the process's own limit, or the system's where that is none."""
-    for given, ranges in (((3, 7), [(3, 7), (8, end)]), ((3,), [(3, -1), (3, end)]), ((3, 1), [(3, 1), (3, end)])):
+    for given, ranges in (((3, 7), [(3, 7), (8, end)]), ((3, -1), [(3, -1), (3, end)]), ((3, 1), [(3, 1), (3, end)])):
         system = System(None, limit)
         monkeypatch.setattr(forking, "os", system)
         close_from(*given)

@@ -30,7 +30,7 @@ from kerntune.errors import FrameError
 from kerntune.kernels.access import Access
 
 DESCRIPTORS = 4
-EVERYTHING = Access.everything(1, ["unknown"])
+EVERYTHING = Access.everything(1, ["unknown"], follows=False)
 
 
 ANSWERS = st.one_of(
@@ -145,7 +145,7 @@ def test_a_kernel_s_accesses_are_found_in_its_ttir_or_a_gluon_kernel_s_in_its_tt
     found = facts_of(target, stages)
     assert (found.access, asked) == (EVERYTHING, [(searched, target)])
     assert (found.ttir.strip(), found.bare.strip()) == (first, "text")
-    known = Access.everything(2, ())
+    known = Access.everything(2, (), follows=False)
     assert facts_of(target, stages, known).access is known
     assert len(asked) == 1
 

@@ -123,7 +123,10 @@ def test_a_process_that_finds_another_triton_is_not_used(monkeypatch, tmp_path):
 
 def test_no_executable_is_a_reason(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    assert "no process can be started" in Process(current_environment(), 0).start()
+    process = Process(current_environment(), 0)
+    assert "no process can be started" in process.start()
+    assert process._scratch is not None
+    assert not process._scratch.folder.exists()
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 from fake_runs import COMPILER
 
+from kerntune.kernels import access
 from kerntune.kernels.access import (
     ADDRESSES,
     ATOMICS,
@@ -146,3 +147,80 @@ def test_no_text() -> None:
 )
 def test_gluons_memory_operations(load: str, use: str, decided: tuple[str, ...]) -> None:
     assert content_use(f"tt.func public @kernel() {{\n%i = {load}\n{use}\ntt.return\n}}") == decided
+
+
+FOR = ["%r:2 = scf.for %k = %low to %n step %s iter_args(%a = {}, %b = {}) -> (i32, i32) : i32 {{",
+       "scf.yield {}, {} : i32",
+       "}}"]  # fmt: skip
+WHILE = ["%r:2 = scf.while (%a = {}, %b = {}) : (i32, i32) -> (i32, i32) {{", "scf.condition(%c) {}, {} : i32",
+         "}} do {{",
+         "scf.yield %u, %v", "}}"]  # fmt: skip
+IF = [
+    "%r:2 = scf.if %c -> (i32, i32) {{",
+    "scf.yield {}, {} : i32, i32",
+    "}} else {{",
+    "scf.yield {}, {} : i32, i32",
+    "}}",
+]
+
+
+def loaded(lines: list[str], *values: str) -> set[str]:
+    """Which names of these lines depend on ``%l``, which is loaded, beside itself."""
+    text = "\n".join(["%l = tt.load %x : !tt.ptr<i32>", *lines]).format(*values)
+    flow = access._Flow([line.strip() for line in text.splitlines()])
+    flow.used()
+    return flow.loaded - {"%l"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "values", "names"),
+    [
+        (FOR, ("%u", "%v", "%u", "%l"), {"%b", "%r#1"}),
+        (FOR, ("%u", "%v", "%l", "%v"), {"%a", "%r#0"}),
+        (FOR, ("%u", "%l", "%u", "%v"), {"%b"}),
+        (FOR, ("%l", "%v", "%b", "%a"), {"%a", "%b", "%r#0", "%r#1"}),
+        (WHILE, ("%l", "%v", "%u", "%v"), {"%a"}),
+        (WHILE, ("%u", "%v", "%l", "%v"), {"%a", "%r#0"}),
+        (WHILE, ("%u", "%v", "%u", "%l"), {"%b", "%r#1"}),
+        (IF, ("%l", "%v", "%u", "%v"), {"%r#0"}),
+        (IF, ("%u", "%v", "%u", "%l"), {"%r#1"}),
+        (["%r = scf.if %l -> i32 {{", "scf.yield %u : i32", "}}"], (), set()),
+        (["%r = scf.if %c -> i32 {{", "scf.yield %l : i32", "}}"], (), {"%r"}),
+        (["%r = scf.if %c -> i32 {{", "scf.if %d {{", "}}", "scf.yield %l : i32", "}}", "scf.yield %l"], (), {"%r"}),
+        (["scf.for %k = %low to %l step %s : i32 {{", "%y = arith.addi %k, %u : i32", "}}"], (), set()),
+        (["%r:3 = tt.split %l : i32", "%q = arith.addi %r#2, %u : i32"], (), {"%r#0", "%r#1", "%r#2", "%q"}),
+        (["%r = arith.addi %u, %v : i32", "tt.store %p, %l : !tt.ptr<i32>"], (), set()),
+    ],
+)
+def test_where_loaded_values_go(lines: list[str], values: tuple[str, ...], names: set[str]) -> None:
+    """Place by place through loops and branches, round after round."""
+    assert loaded(lines, *values) == names
+
+
+@pytest.mark.parametrize(
+    ("line", "decided"),
+    [
+        ("%q = tt.addptr %p, %l : !tt.ptr<f32>, i32", (ADDRESSES,)),
+        ("%q = tt.addptr %l, %i : !tt.ptr<f32>, i32", ()),
+        ("%q = tt.descriptor_load %d[%i, %l] : !tt.tensordesc<f32>", (ADDRESSES,)),
+        ("%q = tt.descriptor_load %l[%i, %i] : !tt.tensordesc<f32>", ()),
+        ("%q = tt.load %p, %l, %o : !tt.ptr<f32>", (ADDRESSES,)),
+        ("%q = tt.load %p, %m, %l : !tt.ptr<f32>", ()),
+        ("tt.store %p, %l, %m : !tt.ptr<f32>", ()),
+        ("tt.store %p, %v, %l : !tt.ptr<f32>", (ADDRESSES,)),
+        ("%q = amdg.buffer_load %l[%i] : f32", ()),
+        ("amdg.buffer_store %v, %p[%i], %l : f32", (ADDRESSES,)),
+        ("amdg.buffer_store %v, %l[%i] : f32", ()),
+        ("%q = amdg.buffer_load_to_local %p[%l] into %s : f32", (ADDRESSES,)),
+        ("scf.for %k = %n to %l step %s : i32 {", (LENGTH,)),
+        ("%q = scf.for %k = %n to %m step %s iter_args(%a = %l) -> (i32) : i32 {", ()),
+        ("scf.if %l {", (LENGTH,)),
+        ("scf.condition(%l) %v : i32", (LENGTH,)),
+        ("scf.condition(%c) %l : i32", ()),
+        ("cf.cond_br %l, ^bb1, ^bb2(%i : i32)", (LENGTH,)),
+        ("cf.cond_br %c, ^bb1, ^bb2(%l : i32)", ()),
+    ],
+)
+def test_which_operands_decide(line: str, decided: tuple[str, ...]) -> None:
+    assert content_use(f"tt.func @k() {{\n%l = tt.load %x : !tt.ptr<i32>\n{line}\n}}") == decided
+    assert content_use(f"tt.func @k() {{\n{line}\n}}\ntt.func @f() {{\n%l = tt.load %x : !tt.ptr<i32>\n}}") == ()

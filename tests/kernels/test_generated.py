@@ -13,6 +13,7 @@ from kerntune.kernels.source import (
     GeneratedKernel,
     generated,
     kernel_name,
+    lines_of,
     mark_generated,
     name_without_number,
     origins_of,
@@ -38,7 +39,7 @@ def kernel(folder: Path, name: str, more: str = "", marked: str = "") -> Any:
     scope: dict[str, Any] = {"__name__": name}
     exec(compile(path.read_text(), str(path), "exec"), scope)
     if marked:
-        mark_generated(scope[name], GeneratedKernel(marked, name, ("aten.arange",)))
+        mark_generated(scope[name], GeneratedKernel(marked, name, ("aten.arange",), lines=("a.py:1",)))
     return scope[name]
 
 
@@ -59,7 +60,7 @@ def test_a_generated_kernels_name_is_no_part_of_its_source(tmp_path: Path) -> No
     other = kernel(tmp_path, "triton_poi_fused_clone_3", marked="triton_poi_fused_clone")
     assert source_hash(one) == source_hash(other)
     assert kernel_name(one) == "triton_poi_fused_arange"
-    assert origins_of(one) == ("aten.arange",)
+    assert (origins_of(one), lines_of(one)) == (("aten.arange",), ("a.py:1",))
 
 
 def test_other_code_has_another_hash(tmp_path: Path) -> None:
@@ -71,7 +72,7 @@ def test_other_code_has_another_hash(tmp_path: Path) -> None:
 def test_a_persons_kernel_keeps_its_name(tmp_path: Path) -> None:
     one, other = kernel(tmp_path, "copy_1"), kernel(tmp_path, "copy_2")
     assert generated(one) is None
-    assert origins_of(one) == ()
+    assert (origins_of(one), lines_of(one)) == ((), ())
     assert kernel_name(one) == "copy_1"
     assert source_hash(one) != source_hash(other)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ import triton
 from fake_runs import scale_kernel
 
 from kerntune.errors import CaptureError
-from kerntune.kernels.source import jit_of, kernel_file, kernel_name, source_hash, text_of, wrappers
+from kerntune.kernels.source import jit_of, kernel_file, kernel_name, source_hash, source_text, text_of, wrappers
 
 MAX_WRAPPERS = 32
 
@@ -181,6 +183,19 @@ def test_closures_count(load: Load) -> None:
     assert source_hash(make(1)) == source_hash(make(1))
 
 
+def test_a_kernel_as_a_file_with_all_that_it_names(load: Load) -> None:
+    """Each once, before what names it; what is no constant is left to its name."""
+    above = f"{HEAD}\nKIND = tl.float32\nALSO = 7\n"
+    kernel = load(above + KERNEL.replace("SHIFT,", "inner(SHIFT) + ALSO, KIND,"))
+    parts = [part.strip() for part in source_text(kernel).split("\n\n")]
+    assert parts[:3] == ["import triton\nimport triton.language as tl", "ALSO = 7", "SHIFT = tl.constexpr(3)"]
+    assert parts[3:5] == [f"@triton.jit\n{text}" for text in (
+        "def inner(x):\n    return x + 1", "def helper(x):\n    return inner(x) * 2",
+    )]  # fmt: skip
+    (last,) = parts[5:]
+    assert last.startswith("@triton.jit\ndef kernel(x_ptr, n, BLOCK: tl.constexpr):\n    i = tl.program_id(0)")
+
+
 # wrappers
 
 
@@ -251,3 +266,9 @@ def test_a_tensor_is_what_has_strides_a_dtype_and_a_shape(missing: str | None) -
 )  # fmt: skip
 def test_texts_of_values(value: object, text: str) -> None:
     assert text_of(value) == text
+
+
+def test_a_kernel_is_told_by_its_source() -> None:
+    code = SimpleNamespace(src="def f(): pass")
+    assert text_of(scale_kernel) == f"function({source_hash(scale_kernel)[:16]})"
+    assert text_of(code) == f"function({hashlib.sha256(b'def f(): pass').hexdigest()[:16]})"

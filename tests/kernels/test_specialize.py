@@ -17,7 +17,7 @@ from kerntune.errors import CaptureError, CompileError, ConfigError
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.kernels import specialize
 from kerntune.kernels.compat import launcher
-from kerntune.kernels.specialize import TMA_DTYPE_DEVICE_TO_HOST, Specialized, as_launch
+from kerntune.kernels.specialize import Specialized, as_launch
 
 SM90, SM80, GFX942 = Target.parse("cuda:90"), Target.parse("cuda:80"), Target.parse("hip:gfx942")
 
@@ -63,6 +63,22 @@ def test_types_constants_and_defaults(backend: FakeBackend) -> None:
 
 def test_functions_among_constants_show_their_name(backend: FakeBackend) -> None:
     assert bind(backend, calling_kernel, x_of(), helper).constexpr_texts() == {"FN": "helper"}
+
+
+def test_what_a_launch_is_compiled_for(backend: FakeBackend) -> None:
+    launch = bind(backend, typed_kernel, x_of(), 4096, 7, 1, True, tl.float32, num_warps=8, num_stages=2)
+    assert launch.name == "typed_kernel"
+    assert launch.compiled_for() == {
+        "x_ptr": "*fp16, divisible by 16", "n": "i32, divisible by 16", "m": "i64", "stride": "== 1",
+        "FLAG": "constexpr True", "DTYPE": "constexpr fp32", "BLOCK": "constexpr 64", "num_warps": "8",
+        "num_stages": "2", "num_ctas": "1",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("device", "host"), [(7, 7), (8, 10), (9, 8), (10, 9), (11, 11)])
+def test_element_types_of_a_map_on_the_host(device: int, host: int) -> None:
+    """``CU_TENSOR_MAP_DATA_TYPE_BFLOAT16`` is 9, for one."""
+    assert specialize._tensor_map([8], [1], False, False, {**META, "elem_type": device}).elem_type == host
 
 
 def aligned(launch: Specialized) -> set[str]:
@@ -188,7 +204,7 @@ def test_a_descriptor_is_a_map_its_sizes_and_its_strides() -> None:
     (tensor_map, base), *rest = flat
     assert (tensor_map.name, tensor_map.type, base) == ("d.map", "nvTmaDesc", "base")
     assert tensor_map.tensor_map == TensorMap(
-        swizzle=3, elem_size=2, elem_type=TMA_DTYPE_DEVICE_TO_HOST.get(6, 6), block=(64, 32), shape=(8, 16),
+        swizzle=3, elem_size=2, elem_type=6, block=(64, 32), shape=(8, 16),
         strides=(16, 1), fp4_padded=False, nan_padding=True, tf32=True,
     )  # fmt: skip
     assert [(p.name, p.type, p.value, tensor) for p, tensor in rest] == [
@@ -211,9 +227,9 @@ def test_without_tma_it_is_a_pointer_with_its_padding(monkeypatch: pytest.Monkey
 
 
 def test_pairs_of_four_bits_count_twice_and_im2col_is_refused() -> None:
-    found = specialize._tensor_map([8, 16], [16, 1], False, False, {**META, "fp4_padded": True})
+    found = specialize._tensor_map([3, 8, 16], [128, 16, 1], False, False, {**META, "fp4_padded": True})
     assert (found.shape, found.strides, found.fp4_padded, found.nan_padding, found.tf32) == (
-        (8, 32), (16, 1), True, False, False,
+        (3, 8, 32), (128, 16, 1), True, False, False,
     )  # fmt: skip
     with pytest.raises(CaptureError, match=r"^an im2col tensor descriptor can't be replayed yet$"):
         specialize._tensor_map([8], [1], False, False, {**META, "is_im2col": True})

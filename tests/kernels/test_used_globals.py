@@ -10,6 +10,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -83,6 +84,10 @@ KINDS: dict[str, tuple[str, str, str]] = {
     ),
     "a number in a constexpr function": (
         CONSTEXPR.format("MORE = 1\n", "n + MORE"), CONSTEXPR.format("MORE = 2\n", "n + MORE"), "x + width(BLOCK)",
+    ),
+    "a constexpr function that calls itself": (
+        CONSTEXPR.format("", "n + 1 if n < 2 else width(1)"), CONSTEXPR.format("", "n + 2 if n < 2 else width(1)"),
+        "x + width(BLOCK)",
     ),
     "a helper's dtype": (
         "KIND = tl.float32\n@triton.jit\ndef cast(x):\n    return x.to(KIND)",
@@ -208,6 +213,36 @@ def hash_of(value: Any) -> str:
 @pytest.mark.parametrize(("text", "path"), [("a", "a"), ("a.b.c", "a.b.c"), ("f().x", ""), ("a[0].x", ""), ("1", "")])
 def test_a_path_is_of_names_alone(text: str, path: str) -> None:
     assert used_globals._path(ast.parse(text, mode="eval").body) == path
+
+
+class Sizes:
+    ONE, NONE = 1, None
+
+    class Inner:
+        TWO = 2
+
+
+def test_what_is_named_of_modules_and_of_classes() -> None:
+    """Of modules everything that is there; of classes what isn't None; nothing of Triton, nor of other objects."""
+    library = ModuleType("library")
+    library.Sizes, library.ONE = Sizes, 1  # type: ignore[attr-defined]
+    scope = {"Sizes": Sizes, "library": library, "tl": tl, "nothing": None, "text": "a"}
+    of_classes = {"Sizes.ONE": 1, "Sizes.Inner": Sizes.Inner, "Sizes.Inner.TWO": 2, "library.Sizes.ONE": 1}
+    of_modules = {
+        "Sizes": Sizes,
+        "library": library,
+        "library.ONE": 1,
+        "library.Sizes": Sizes,
+        "nothing": None,
+        "tl": tl,
+    }
+    absent = ("Sizes.NONE", "Sizes.GONE", "library.GONE", "tl.dtype", "tl.dtype.name", "text.upper", "gone", "gone.x")
+    syntax = used_globals.Syntax("", (*of_classes, *of_modules, *absent), frozenset({"library"}))
+    assert used_globals.named(syntax, scope) == of_modules
+    found = {path: attribute.value for path, attribute in used_globals._of_classes(syntax, scope).items()}
+    assert found == of_classes
+    everything = {path for path in {**of_classes, **of_modules} if not path.startswith("library")}
+    assert used_globals.unshadowed(syntax, scope).keys() == everything
 
 
 @pytest.mark.parametrize(

@@ -524,3 +524,126 @@ def test_what_was_not_understood_is_tried_again(monkeypatch: pytest.MonkeyPatch)
             "TTIR not understood: FileNotFoundError: [Errno 2] No such file or directory: '/no/such/file'",
         )
     assert access_of(text) == exact(set(), {0, 1}, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("tt.func public @k(%a: !tt.ptr<f32>, %b: i32, %c: !tt.tensordesc<f16>) attributes {noinline = false} {", 2),
+        ("tt.func private @f(%a: !tt.ptr<f32>) {\n}\ntt.func public @k(%b: !ttng.tensordesc<f16>)\n-> i32 {", 1),
+        ("tt.func public @k(%a: !tt.ptr<f32> {a = (1)}, %b: !tt.ptr<f32>) {\n%p: !tt.ptr<f32>", 2),
+        ("tt.func public @k(%a: !tt.ptr<f32>", 0),
+        ("tt.func public @k: !tt.ptr<f32>", 0),
+        ("(%a: !tt.ptr<f32>) {", 0),
+    ],
+)
+def test_pointers_of_a_text_that_cant_be_parsed(text: str, count: int) -> None:
+    assert writes._count_pointers(text) == count
+
+
+BODILESS = """
+module {
+  tt.func private @beyond(%p: !tt.ptr<f32>)
+  tt.func public @kernel(%x: !tt.ptr<f32>) {
+    tt.call @beyond(%x) : (!tt.ptr<f32>) -> ()
+    tt.return
+  }
+}
+"""
+
+
+def test_a_function_without_a_body_may_write_anywhere() -> None:
+    found = access_of(BODILESS)
+    assert found.beyond == found.unknown == ("a call of a function without a body",)
+    assert (found.writes, found.follows) == ({0}, True)
+
+
+PARTITIONS = """
+module attributes {"ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 4 : i32, "ttg.threads-per-warp" = 32 : i32} {
+  tt.func public @kernel(%x: !tt.ptr<f32>, %y: !tt.ptr<f32>, %out: !tt.ptr<f32>) {
+    %v = arith.constant 1.0 : f32
+    %p = ttg.warp_specialize(%y) attributes {requestedRegisters = array<i32: 24>}
+    default {
+      ttg.warp_yield %out : !tt.ptr<f32>
+    }
+    partition0(%q: !tt.ptr<f32>) num_warps(4) {
+      %w = tt.load %q : !tt.ptr<f32>
+      ttg.warp_return
+    } : (!tt.ptr<f32>) -> !tt.ptr<f32>
+    tt.store %p, %v : !tt.ptr<f32>
+    tt.return
+  }
+}
+"""
+
+
+def test_an_address_that_the_first_partition_of_warps_yields_is_followed() -> None:
+    assert access_of(PARTITIONS, Target.parse("cuda:90")) == exact({1}, {2}, 3)
+
+
+WHILE = """
+module {
+  tt.func public @kernel(%x: !tt.ptr<f32>, %y: !tt.ptr<f32>, %z: !tt.ptr<f32>, %n: i1) {
+    %v = arith.constant 1.0 : f32
+    %r:2 = scf.while (%a = %x, %b = %y) : (!tt.ptr<f32>, !tt.ptr<f32>) -> (!tt.ptr<f32>, !tt.ptr<f32>) {
+      scf.condition(%n) %b, %a : !tt.ptr<f32>, !tt.ptr<f32>
+    } do {
+    ^bb0(%c: !tt.ptr<f32>, %d: !tt.ptr<f32>):
+      WITHIN
+      scf.yield %z, %c : !tt.ptr<f32>, !tt.ptr<f32>
+    }
+    AFTER
+    tt.return
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("within", "after", "written"),
+    [("%c", "", {1}), ("%d", "", {0, 2}), ("", "%r#0", {1}), ("", "%r#1", {0, 2})],
+)
+def test_addresses_change_places_in_both_regions_of_a_while_loop(within: str, after: str, written: set[int]) -> None:
+    store = "tt.store {}, %v : !tt.ptr<f32>"
+    text = WHILE.replace("WITHIN", within and store.format(within)).replace("AFTER", after and store.format(after))
+    assert access_of(text) == exact(set(), written, 3)
+
+
+def of_body(*lines: str) -> Access:
+    """The accesses of a kernel of two pointers to floats and a word."""
+    head = "tt.func public @kernel(%x: !tt.ptr<f32>, %y: !tt.ptr<f32>, %w: i64) {"
+    begin = ["%c0 = arith.constant 0 : index", "%c1 = arith.constant 1 : index", "%v = arith.constant 1.0 : f32"]
+    return access_of("\n".join(["module {", head, *begin, *lines, "tt.return", "}", "}"]))
+
+
+@pytest.mark.parametrize(
+    ("lines", "unknown", "follows"),
+    [
+        pytest.param(["%i = tt.ptr_to_int %x : !tt.ptr<f32> -> i64"], ["an address becomes an integer"], False,
+                     id="to an integer"),
+        pytest.param(
+            ['%p = tt.elementwise_inline_asm "mov.b64 $0, $1;" {constraints = "=l,l", packed_element = 1 : i32, '
+             "pure = true} %w : i64 -> !tt.ptr<f32>", "tt.store %p, %v : !tt.ptr<f32>"],
+            ["elementwise_inline_asm takes an address",
+             "elementwise_inline_asm takes an integer that may be an address",
+             "tt.store: elementwise_inline_asm makes an address"], True, id="made by assembly"),
+    ],
+)  # fmt: skip
+def test_addresses_of_unknown_origin_say_why(lines: list[str], unknown: list[str], follows: bool) -> None:
+    found = of_body(*lines)
+    assert (list(found.unknown), found.follows) == (unknown, follows)
+    assert found.writes == {0, 1}
+
+
+def test_a_region_that_no_rule_is_about_may_be_given_any_operand() -> None:
+    found = of_body(
+        "%n = arith.index_cast %w : i64 to index",
+        "%r = scf.parallel (%i) = (%c0) to (%n) step (%c1) init (%x) -> !tt.ptr<f32> {",
+        "scf.reduce(%y : !tt.ptr<f32>) {",
+        "^bb0(%a: !tt.ptr<f32>, %b: !tt.ptr<f32>):",
+        "tt.store %b, %v : !tt.ptr<f32>",
+        "scf.reduce.return %a : !tt.ptr<f32>",
+        "}",
+        "}",
+    )
+    assert (found.writes, found.unknown) == ({1}, ())

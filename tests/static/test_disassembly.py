@@ -63,6 +63,10 @@ def test_the_memory_is_bounded_and_forgets_the_oldest(texts: list[bytes], runs: 
     assert len(runs) == 1
     tool.listings(texts[:1], "sm_90a")
     assert runs[1:] == [texts[0]]
+    tool.listings(texts[2:3], "sm_90a")  # which is used, and so the newest
+    tool.listings(texts[1:2], "sm_90a")
+    tool.listings(texts[2:3], "sm_90a")
+    assert runs[2:] == [texts[1]]
 
 
 def test_nothing_to_list() -> None:
@@ -316,7 +320,7 @@ def test_a_tool_that_does_not_run_is_an_error(error: Exception, monkeypatch: pyt
 
 @pytest.mark.parametrize("arch", ["sm_90a --help", "sm_9", "SM90", "sm_1000", "sm_90ab", "", "x" * 200])
 def test_only_an_architecture_s_name_becomes_a_word_of_a_command(arch: str) -> None:
-    with pytest.raises(BackendError, match="nvdisasm knows no architecture"):
+    with pytest.raises(BackendError, match=f"^nvdisasm knows no architecture '{arch[:80]}'$"):
         disassembly._listing(b"", arch)
 
 
@@ -343,3 +347,25 @@ def test_a_store_is_asked_for_what_is_not_known(monkeypatch: pytest.MonkeyPatch)
     assert store.made == [1, 0]
     (other,) = tool.listings([one], "sm_80")
     assert other.opcodes == {"EXIT": 1}, "of another architecture, after the store is gone"
+
+
+@pytest.mark.parametrize(
+    ("opcode", "operands", "predicated", "jump"),
+    [
+        ("BRA", "0x40", False, (0x40, False)),
+        ("BRA", "UP0, 0x40", False, (0x40, True)),
+        ("BRA", "0x40", True, (0x40, True)),
+        ("JMP", "0x50", False, (0x50, False)),
+        ("EXIT", "", False, (None, False)),
+        ("RET.REL.NODEC", "R2 0x0", True, (None, True)),
+        ("BRX", "R2 -0x40", False, None),
+        ("BRA", "R2", False, None),
+        ("IADD3", "R1, R2, 0x40", False, None),
+    ],
+)
+def test_which_instructions_jump_and_which_fall_through(
+    opcode: str, operands: str, predicated: bool, jump: tuple[int | None, bool] | None
+) -> None:
+    piece = disassembly._ListingBuilder(0, 32)
+    piece.add(16, opcode, operands, predicated=predicated)
+    assert piece.jumps == ([] if jump is None else [disassembly.Jump(16, *jump)])

@@ -21,6 +21,7 @@ from kerntune.static.metrics import (
     BinaryInput,
     StaticMetrics,
     _check_target,
+    _nvidia,
     _own_local_bytes,
     _slow_paths,
     metrics_of,
@@ -390,3 +391,14 @@ def test_what_figures_of_an_amd_kernel_are_read_from() -> None:
     assert (found.occupancy, found.occupancy_limiter) == (None, "")
     assert [v.resource for v in found.over_limit] == ["shared memory"]
     assert BinaryInput("cubin", b"", "", 0, 4, "sm_90").tensor_memory_columns == 0
+
+
+@pytest.mark.parametrize(("taken", "counted"), [(False, (4, 8, 4)), (True, (0, 8, 0))])
+def test_only_a_frame_whose_address_is_taken_begins_with_the_kernels_own_arrays(
+    taken: bool, counted: tuple[int, int, int], compiled: Callable[..., Any]
+) -> None:
+    binary, _ = compiled("add", "cuda:90")
+    listing = Listing({}, {("STL", 0): 1, ("LDL", 8): 2}, taken, {("STL", 0): 1})
+    own = msgspec.structs.replace(binary, asm="\t.local .align 8 .b8 depot[8];\n")
+    found = _nvidia(own, typical_device(Target.parse("cuda:90")), listing)
+    assert (found.spill_store_bytes, found.spill_load_bytes, found.repeated_spill_bytes) == counted

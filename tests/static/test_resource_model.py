@@ -48,6 +48,8 @@ COPY = ModelledConfig(
     threads=128,
     blocks=132 * 16 * 8,
     instructions={"total": 60, "global_load": 2, "global_load_128": 2, "global_store": 2, "global_store_128": 2},
+    spill_bytes=0,
+    stages=0,
 )
 MATMUL = ModelledConfig(
     registers=168,
@@ -55,6 +57,7 @@ MATMUL = ModelledConfig(
     threads=256,
     blocks=132 * 8,
     instructions={"total": 700, "async_copy": 24, "async_copy_128": 24, "tensor_core": 4, "tensor_core_macs": 524288},
+    spill_bytes=0,
     stages=3,
 )
 
@@ -184,7 +187,7 @@ def test_the_figures_of_a_kernel_are_the_disassemblers(softmax: Compiled, compil
     assert found is not None
     assert (found.spill_bytes, found.occupancy) == (0, metrics.occupancy)
     whole = ModelledConfig(
-        metrics.registers, metrics.shared_bytes, metrics.threads, math.prod(GRID), metrics.instructions, stages=3
+        metrics.registers, metrics.shared_bytes, metrics.threads, math.prod(GRID), metrics.instructions, 0, 3
     )
     assert found.cost == pytest.approx(cost(whole, H100), rel=0.3), "totals differ"
 
@@ -358,7 +361,7 @@ MADE = 8 * 524288 / 4
         (with_(COPY, spill_bytes=64), 16, (60 / 8192, 0, 1 / 14, 1 / 32)),
         (with_(COPY, instructions={**COPY.instructions, "atomic": 2, "barrier": 3}), 1,
          (4 * 60 / 8192, 0, (700 + 2 * 2000 + 3 * 30) / 4096, 0)),
-        (with_(COPY, instructions={"total": 10}, threads=16, spill_bytes=4), 8, (5, 0, 0, 2)),
+        (with_(COPY, instructions={"total": 10}, threads=32, spill_bytes=4), 8, (5, 0, 0, 4)),
         (with_(COPY, instructions={"total": 8, "async_copy": 2, "async_copy_128": 2}, stages=2, shared_bytes=8192), 1,
          (4 * 8 / 2048, 0, 700 / 4096, 0)),
         (MATMUL, 2, (0.3 * 700 * 8 / MADE / 4, 1 / 2048, 32768 / MADE / 32, 0)),
@@ -393,9 +396,13 @@ def test_the_share_of_the_last_wave(blocks: int, share: float) -> None:
     assert _filled(blocks, 132, 2) == pytest.approx(share)
 
 
-@pytest.mark.parametrize(("arch", "rate"), [("75", 1024), ("80", 1024), ("89", 1024), ("90", 2048), ("120", 4096)])
-def test_rates_are_those_of_the_newest_known_architecture(arch: str, rate: float) -> None:
+@pytest.mark.parametrize(
+    ("arch", "rate", "dram"),
+    [("75", 1024, 10), ("80", 1024, 10), ("89", 1024, 10), ("90", 2048, 14), ("120", 4096, 30)],
+)
+def test_rates_are_those_of_the_newest_known_architecture(arch: str, rate: float, dram: float) -> None:
     spec = DeviceSpec(Target("cuda", arch), "a GPU", 100)
+    assert resource_model._bandwidth(COPY, spec, 1000) == dram
     grouped = {"tensor_core": 1, "tensor_core_macs": 16 * 8 * 32 + 1}
     assert 1 / _tensor(grouped, spec) == rate
     alone = {"tensor_core": 1, "tensor_core_macs": 16 * 8 * 32}
@@ -408,7 +415,6 @@ def test_blocks_of_a_cluster_are_blocks_and_what_is_not_told_is_nothing(monkeypa
     binary: Any = SimpleNamespace(symbol="k", shared=64, num_warps=8, warp_size=32, num_ctas=2, options={})
     found = quick_candidate(binary, b"", "ret;", (7, 2, 3))
     assert found == ModelledConfig(40, 64, 256, 84, {"total": 1}, 48, 0)
-    assert (COPY.spill_bytes, COPY.stages) == (0, 0)
 
 
 @pytest.mark.parametrize(("stages", "taken"), [(3, 3), (None, 0), ("3", 0)])

@@ -114,7 +114,7 @@ class KnownValues:
         try:
             found = access()
         except Exception:  # the launch's own errors are reported where it is judged
-            found = Access.everything(len(pointers), ())
+            found = Access.everything(len(pointers), (), follows=False)
         clear = found.pointer_count == len(pointers)
         self.forget([x for k, x in given.items() if not clear or k in found.writes or k in found.atomics])
 

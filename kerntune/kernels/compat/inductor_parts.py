@@ -11,7 +11,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from kerntune.errors import BackendError
@@ -23,13 +23,13 @@ class InductorPart(PrivateName):
     """What a private name is used for; ``optional`` ones are of some versions only, and need no replacement there."""
 
     use: str
-    optional: bool = field(default=False, kw_only=True)
+    optional: bool = False
 
     def owner(self) -> tuple[Any, str]:
         """The object that has the attribute, and the attribute's name. :class:`BackendError` if torch moved it."""
         found = self.owner_in(self.load())
         if found is None:
-            raise BackendError(self._changed())
+            raise BackendError(self.changed())
         return found
 
     def get(self) -> Any:
@@ -40,19 +40,14 @@ class InductorPart(PrivateName):
         """Whether this torch has it as it is known."""
         return not self.problem_in(self.load())
 
-    def problem(self) -> str:
-        """What this torch has changed about it; empty if nothing that matters."""
-        missing = self.optional and self.owner_in(self.load()) is None
-        return "" if missing or self.exists() else self._changed()
-
-    def _changed(self) -> str:
+    def changed(self) -> str:
+        """What this torch has moved or changed, and what that is used for."""
         return f"{self.problem_in(self.load())}, which is used for: {self.use}"
 
 
-def moved_parts(*, required: bool = False) -> list[str]:
-    """What the installed torch has moved or changed, a line each. ``required``: only what captures can't be without."""
-    parts = (part for part in INDUCTOR.values() if not (required and part.optional))
-    return [text for part in parts if (text := part.problem())]
+def moved_parts() -> list[str]:
+    """What the installed torch has moved or changed of what captures can't be without, a line each."""
+    return [part.changed() for part in INDUCTOR.values() if not (part.optional or part.exists())]
 
 
 GATE_OFF = "the gate of compiled functions is off; kernels launched directly are judged"
@@ -60,7 +55,7 @@ GATE_OFF = "the gate of compiled functions is off; kernels launched directly are
 
 def why_gate_is_off() -> str:
     """Why this torch's compiled functions can't be captured, and what still works; else empty. Imports Inductor."""
-    moved = moved_parts(required=True)
+    moved = moved_parts()
     return f"{'; '.join(moved)}: {GATE_OFF}" if moved else ""
 
 
@@ -231,10 +226,6 @@ class InductorCompilation:
 class _Asked(BaseException):
     """Carries what ``triton.compile`` was to be called with. No ``except Exception`` of torch's may log it."""
 
-    def __init__(self, compilation: InductorCompilation) -> None:
-        super().__init__()
-        self.compilation = compilation
-
 
 _asking = threading.Lock()
 
@@ -260,7 +251,9 @@ def inductor_compilation(tuner: Any, config: Any) -> InductorCompilation:
         try:
             tuner._precompile_config(config)
         except _Asked as asked:
-            return asked.compilation
+            compilation: InductorCompilation
+            (compilation,) = asked.args
+            return compilation
     raise BackendError(f"{INDUCTOR['compile_config'].name} compiled without calling triton.compile")
 
 

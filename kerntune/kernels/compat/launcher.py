@@ -195,7 +195,7 @@ def driver_plan(kernel: Any, room: int) -> bytes | None:
     That is with clusters, and for cooperative and programmatic dependent launches.
     """
     values, metadata = direct_values(kernel), kernel.metadata
-    if values is None or values[1] or values[2] or getattr(metadata, "num_ctas", 1) != 1:
+    if values is None or values[1] or values[2] or metadata.num_ctas != 1:
         return None
     words = [str(word) for word in kernel.src.signature.values()]
     types = ["P" if word.startswith("*") else _C_TYPES.get(word, "") for word in words]

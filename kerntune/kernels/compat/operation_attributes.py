@@ -73,13 +73,14 @@ def attributes_in_text(name: str, line: str) -> dict[str, int | str]:
     if name in _FIRST:
         word = line.partition(",")[0].partition(":")[0].strip()
         axes = {"x": 0, "y": 1, "z": 2}
-        return {ATTRIBUTES[name][0]: _known(name, word) if name in WORDS else _number(axes.get(word, ""), name)}
+        (key,) = ATTRIBUTES[name]
+        return {key: _known(name, word) if name in WORDS else _number(axes.get(word, ""), name)}
     before, _, rest = line.partition("{")
     inside, _, behind = rest.rpartition("}")
     if name not in WORDS:
         unsaid = _UNSAID.get(name, {})
         return {key: _number(_only(name, key, inside) or unsaid.get(key, ""), name) for key in ATTRIBUTES[name]}
-    key = ATTRIBUTES[name][0]
+    (key,) = ATTRIBUTES[name]
     word = _only(name, key, f"{before} {behind}")
     return {key: _known(name, word)} if word or name not in _UNSAID else {**_UNSAID[name]}
 

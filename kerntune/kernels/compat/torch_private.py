@@ -131,7 +131,7 @@ STAND_IN_PARTS = (
 """For stand-ins for CUDA tensors, and for the interpreter, which replaces the same functions."""
 
 STAND_INS_OFF = (
-    "kernels can be neither compiled nor interpreted without a GPU; runs on a GPU, and tuning in programs, go on"
+    "Kernels can be neither compiled nor interpreted without a GPU; runs on a GPU, and tuning in programs, go on"
 )
 
 BACKWARD_PARTS = _parts("kerntune/capture/entry_points.py",
@@ -160,7 +160,7 @@ def require_stand_in_parts() -> None:
     missing = missing_parts(STAND_IN_PARTS)
     if missing:
         said = "; ".join(f"{p.problem_in(p.load())} ({p.user}): {p.breaks}" for p in missing)
-        raise BackendError(f"{said}. {STAND_INS_OFF[0].upper()}{STAND_INS_OFF[1:]}. {versions_run()}")
+        raise BackendError(f"{said}. {STAND_INS_OFF}. {versions_run()}")
 
 
 # captures

@@ -214,7 +214,12 @@ def take_announcements() -> None:
             announce(None)
 
 
-IN_TURN = (3, 11) <= sys.version_info[:3] < (3, 11, 8)
+def fails_in_threads(version: tuple[Any, ...]) -> bool:
+    """Whether this Python's parser does (gh-106905)."""
+    return (3, 11) <= version < (3, 11, 8)
+
+
+IN_TURN = fails_in_threads(sys.version_info)
 """Whether threads must not parse at the same time. A kernel is parsed for its hash here, and for its code by threads
 that compile; there, "AST constructor recursion depth mismatch" would make a candidate fail."""
 

@@ -174,12 +174,7 @@ def _nothing_left() -> type[ConfigError]:
     class NothingLeftError(ConfigError, *autotuner_errors()):  # type: ignore[misc]  # Triton has no types here
         """A user's pruning leaves no config."""
 
-        def __init__(self, message: str) -> None:
-            super().__init__(message)
-            self.message = message
-
-        def __str__(self) -> str:
-            return self.message
+        __str__ = Exception.__str__
 
     return NothingLeftError
 

@@ -128,8 +128,9 @@ class PrivateName:
         try:
             return importlib.import_module(self.module)
         except ImportError:
-            found: Any = sys.modules.get(self.module.partition(".")[0])
-            for step in self.module.split(".")[1:]:
+            first, *steps = self.module.split(".")
+            found: Any = sys.modules.get(first)
+            for step in steps:
                 found = getattr(found, step, None)
             return found
 

@@ -156,7 +156,7 @@ class LaunchArgument:
     name: str
     variable: str
     part: KeyPart
-    constexpr: bool = False
+    constexpr: bool
 
     @property
     def given(self) -> bool:
@@ -175,17 +175,16 @@ class Form:
     positional: int
     keywords: tuple[str, ...]
     arguments: tuple[LaunchArgument, ...]
-    single: bool = False
-    staged: bool = False
+    single: bool
+    staged: bool
     """Whether the config's hook or heuristics run first: an entry then is a ``Stage`` and has no binary."""
 
-    one_device: bool = False
-    settings: str = "False"
+    one_device: bool
+    settings: str
     """An expression that is true where Triton's knobs differ from those when the form was written."""
 
-    layouts: bool = False
-
-    globals: bool = False
+    layouts: bool
+    globals: bool
     """Whether the kernel was compiled with globals whose values Triton checks at every launch."""
 
     @property
@@ -265,16 +264,15 @@ def _lookup(form: Form, indent: str, then: str) -> list[str]:
     parts = [a.part for a in form.arguments]
     pointers = [p.pointer for p in parts if p.pointer]
     items = [item for p in parts for item in p.items]
-    tests = [test for p in parts for test in p.tests]
-    if form.positional < len(parts):
-        tests.insert(0, f"{PREFIX}{form.positional} is kt_absent")
-    lines = [s for p in parts for s in p.setup]
+    tests = [f"{PREFIX}{form.positional} is kt_absent"] if form.positional < len(parts) else []
+    tests += [test for p in parts for test in p.tests]
+    lines = ["kt_device = " + ("0" if form.one_device else "kt_current_device()")]
+    lines += [s for p in parts for s in p.setup]
     if pointers:
         lines.append(f"kt_ragged = ({' | '.join(pointers)}) & {ALIGNED}")
         each = "".join(f"{p} & {ALIGNED} == 0, " for p in pointers)
         lines.append(f"if kt_ragged: kt_ragged = ({each})")
         items.append("kt_ragged")
-    lines.insert(0, "kt_device = " + ("0" if form.one_device else "kt_current_device()"))
     decisive = items if form.one_device else ["kt_device", *items]
     lines.append(f"if {' and '.join(tests) or 'True'}:")
     lines.append("    " + then.format(key=f"({''.join(f'{i}, ' for i in decisive)})"))

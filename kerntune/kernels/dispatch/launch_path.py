@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import FunctionType, SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
@@ -126,7 +126,7 @@ class Stage:
     layers: Sequence[Layer]
     names: Sequence[str]
     path: Any
-    words: Mapping[str, Any] = field(default_factory=dict)
+    words: Mapping[str, Any]
 
     def launch(self, grid: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """As ``Autotuner.run`` once the config is known, then ``Heuristics.run``: each hook and function gets the same
@@ -171,7 +171,7 @@ class Prepared:
     settings: Any
     launch: Callable[..., Any]
     key: FunctionType
-    table: dict[Any, tuple[Any, ...]] = field(default_factory=dict)
+    table: dict[Any, tuple[Any, ...]]
 
 
 class LaunchPath:

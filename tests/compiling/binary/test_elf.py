@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import struct
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kerntune.compiling.binary.elf import Elf, cubin_resources, kernel_symbol, text_sections
+from kerntune.compiling.binary.elf import CubinResources, Elf, cubin_resources, kernel_symbol, text_sections
 from kerntune.errors import StoreError
 
 COPY = """
@@ -139,3 +142,87 @@ def test_damage_is_an_error_or_an_answer(cubin: bytes, data: st.DataObject) -> N
     except StoreError:
         return
     assert resources.code_bytes >= 0
+
+
+SYMBOLS = [("", 0, 0, 0, 0), ("helper", 2, 0x00, 4, 64), ("k", 0x12, 0x10, 5, 128), ("k.kd", 1, 0x10, 5, 3)]
+"""Name, type with binding, other, section, size."""
+
+INFO = [(4, 0x2F, 8, 1, 99), (4, 0x2F, 8, 2, 40), (1, 0x2F, 8, 0, 0), (4, 0x11, 8, 2, 24), (4, 0x23, 8, 2, 7),
+        (4, 0x11, 4, 2, 5)]  # fmt: skip
+"""Format, attribute, size, symbol, value: the first is the helper's, the others but two are of other shapes."""
+
+
+def attributes(entries: Sequence[tuple[int, ...]]) -> bytes:
+    """Only entries of format 4 have values behind them."""
+    return b"".join(
+        struct.pack("<BBH", kind, attribute, size) + struct.pack("<II", *values)[: size if kind == 4 else 0]
+        for kind, attribute, size, *values in entries
+    )
+
+
+def made(
+    machine: int = 190, info: Sequence[tuple[int, ...]] = INFO, own: Sequence[tuple[int, ...]] = ((4, 0x12, 8, 2, 16),)
+) -> bytes:
+    """An ELF file with these symbols, and with a segment that ends where it does."""
+    texts = ["", ".names", ".strings", ".symtab", ".text.helper", ".text.k", ".nv.info", ".nv.info.k", ".bss", ".text"]
+    names, places = table(texts)
+    strings, at = table([name for name, *_ in SYMBOLS])
+    symbols = b"".join(
+        struct.pack("<IBBHQQ", place, kind, other, section, 0, size)
+        for place, (_, kind, other, section, size) in zip(at, SYMBOLS, strict=True)
+    )
+    data = [b"", names, strings, symbols, bytes(64), b"\1" * 128, attributes(info), attributes(own), b"", b"\2" * 4]
+    kinds, links = [0, 3, 3, 2, 1, 1, 1, 1, 8, 1], [0, 0, 0, 2, 0, 0, 0, 0, 0, 0]
+    heads, end = [], 64
+    for place, kind, link, content in zip(places, kinds, links, data, strict=True):
+        heads.append(
+            struct.pack("<IIQQQQIIQQ", place, kind, 0, 0, end, len(content) or 1000 * (kind == 8), link, 0, 1, 0)
+        )
+        end += len(content)
+    begin = struct.pack(
+        "<16sHHIQQQIHHHHHH", b"\x7fELF\2\1\1", 2, machine, 1, 0, end + 640, end, 0, 64, 56, 1, 64, 10, 1
+    )
+    return begin + b"".join(data) + b"".join(heads) + bytes(56)
+
+
+def table(texts: Sequence[str]) -> tuple[bytes, list[int]]:
+    """Texts with a zero after each, and where each begins."""
+    places = [*itertools.accumulate((len(text) + 1 for text in texts), initial=0)]
+    return b"".join(text.encode() + b"\0" for text in texts), places[:-1]
+
+
+def test_a_made_file_is_read_as_it_was_written() -> None:
+    elf = Elf(made())
+    assert elf.machine == 190
+    assert [(s.name, s.kind, s.size, s.link) for s in elf.sections[2:5]] == [
+        (".strings", 3, 15, 0), (".symtab", 2, 96, 2), (".text.helper", 1, 64, 0),
+    ]  # fmt: skip
+    assert [msgspec.structs.astuple(s) for s in elf.symbols] == [
+        (name, kind & 15, other, section, size) for name, kind, other, section, size in SYMBOLS
+    ]
+    bss = elf.section(".bss")
+    assert bss is not None
+    assert (bss.size, bss.data) == (1000, b"")
+    assert elf.section(".none") is None
+    assert elf.text == ((".text.helper", bytes(64)), (".text.k", b"\1" * 128), (".text", b"\2" * 4))
+    assert (elf.kernels, Elf(made(224)).kernels) == (("k",), ("k",))
+
+
+def test_figures_of_a_made_cubin() -> None:
+    """Those of its own symbol, of both sections, in entries of eight bytes; what isn't said is none."""
+    assert cubin_resources(made()) == CubinResources("k", 40, 24, 16, 128, ("k",))
+    assert cubin_resources(made(info=INFO[:2], own=[])) == CubinResources("k", 40, 0, 0, 128, ("k",))
+    with pytest.raises(StoreError, match="the cubin of k does not say how many registers it takes"):
+        cubin_resources(made(info=INFO[:1]))
+    with pytest.raises(StoreError, match=r"damaged \.nv\.info in the cubin of k"):
+        cubin_resources(made(own=[(4, 0x12, 8, 9, 16)]))
+    with pytest.raises(StoreError, match="no kernel 'helper' in the cubin; it has k"):
+        cubin_resources(made(), "helper")
+
+
+def test_a_segment_ends_within_the_file() -> None:
+    """The driver reads it; one byte less is another file."""
+    data = made()
+    Elf(data)
+    with pytest.raises(StoreError, match=f"it should go on to byte {len(data)};"):
+        Elf(data[:-1])

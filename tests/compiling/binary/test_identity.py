@@ -239,3 +239,72 @@ def test_values_and_functions_go_by_their_order(text: str, renamed: str) -> None
 def test_a_location_ends_at_its_own_bracket(line: str, stripped: str) -> None:
     """Brackets within its texts aren't its own."""
     assert strip_locations(f"#loc1 = loc(unknown)\n{line}") == f"{stripped}\n"
+
+
+def renamed(kind: str, head: str, line: str) -> str:
+    """``line`` after definitions of the functions ``add`` and ``keep``."""
+    return identity_module.anonymous(f"{head}\n{line}", kind).removeprefix(identity_module.anonymous(head, kind) + "\n")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("line", "other"),
+    [
+        ("call.uni (retval0), keep, (param0);", "call.uni (retval0), function_1, (param0);"),
+        ("keep, (add);", "function_1, (function_0);"),
+        ("keep(x)", "function_1(x)"),
+        ("ld.u64 %rd1,[keep];", "ld.u64 %rd1,[function_1];"),
+        ("mov.u64 %rd1,keep;", "mov.u64 %rd1,function_1;"),
+        ("ld.param.u64 %rd1, [add_param_0];", "ld.param.u64 %rd1, [function_0_param_0];"),
+        ("add_param_0_param_1", "function_0_param_0_param_1"),
+        *((same, same) for same in ("add.s32 %r1, %r2, 1;", "add;", "mov.u64 %rd1, keep.x;", "x+keep", "%keep",
+                                    "%add_param_0 .add_param_0", "add_param_x", "keeping")),
+    ],
+)  # fmt: skip
+def test_where_a_word_of_ptx_is_a_functions_name(line: str, other: str) -> None:
+    assert renamed("ptx", ".visible .entry add()\n.func (.param .b32 r) keep()", line) == other
+
+
+@pytest.mark.parametrize(
+    ("line", "other"),
+    [
+        ("add:", "function_0:"),
+        ("m.keep:", "function_1:"),
+        ("s_getpc add", "s_getpc function_0"),
+        ("s m.keep.add", "s function_1.add"),
+        ("x,add@rel (add)", "x,function_0@rel (function_0)"),
+        (".Lm.keep.end0-add", ".Lfunction_1.end0-function_0"),
+        (".Ladd.end:", ".Lfunction_0.end:"),
+        ("x.Ladd.Lm.keep.y", "x.Lfunction_0.Lfunction_1.y"),
+        *((same, same) for same in ("add", "\tadd:", "[add]", "s m.kept", "a.add", ".Ladd", "x.Lm.keep", ".Lm.keep_end",
+                                    "Ladd", "m.keep.kd:", "v_add_f32 v0, v1")),
+    ],
+)  # fmt: skip
+def test_where_a_word_of_amdgcn_is_a_functions_name(line: str, other: str) -> None:
+    assert renamed("amdgcn", ".type add,@function\n.type m.keep,@function", line) == other
+
+
+@pytest.mark.parametrize(("parts", "known"), [(9, True), (10, False)])
+def test_of_a_name_nine_parts_are_looked_at(parts: int, known: bool) -> None:
+    """Else a name of thousands of parts would take for ever."""
+    dotted, suffixed = ".".join("abcdefghij"[:parts]), "f" + "_param_0" * (parts - 1)
+    shown = renamed("amdgcn", f".type {dotted},@function", f"s {dotted}\n.L{dotted}.end\n{dotted}:")
+    own = "function_0" if known else dotted
+    assert shown == f"s {own}\n.L{own}.end\nfunction_0:"
+    assert renamed("ptx", f".entry {suffixed}()", f"{suffixed}_param_0") == (
+        "function_0_param_0" if known else f"{suffixed}_param_0"
+    )
+
+
+def test_what_of_the_options_counts() -> None:
+    left_out = {"hash": 1, "name": "n", "target": 2, "ir_override": "f", "unset": None}
+    options = {"z": 1, "b": (1, [True, None]), "a": {"k": 2, 1: "x"}, "s": {"b", "a"}, "f": 0.5}
+    found = identity_module._canonical_options({**left_out, **options, "extern_libs": {"l": "/a/b.bc", "n": 1}})
+    assert found == {"a": {"1": "x", "k": 2}, "b": [1, [True, None]], "extern_libs": {"l": "b.bc", "n": 1}, "f": 0.5,
+                     "s": ["a", "b"], "z": 1}  # fmt: skip
+    assert [*found] == sorted(found)
+
+
+def test_identities_in_baselines_stay_what_they_are() -> None:
+    words = {"kind": "ptx", "options": {"num_warps": 4}, "assembler": "13.1"}
+    assert identity_of("ret;\n", **words)[:16] == "a4623e0627114346"  # type: ignore[arg-type]
+    assert identity_of("ret;\n", **words, settings={"DISABLE_PTXAS_OPT": "1"})[:16] == "928f622458329061"  # type: ignore[arg-type]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import triton
+from triton import knobs
+from triton.runtime.jit import JITFunction
 
 from kerntune.kernels.compat import launch_environment
 from kerntune.kernels.compat.launch_environment import compiler_settings, settings_changed
@@ -100,3 +104,80 @@ def test_settings_that_are_not_tritons_defaults(monkeypatch: pytest.MonkeyPatch)
     both = {"DISABLE_LLVM_OPT": "1", "LLVM_PASS_PLUGIN_PATH": "pass.so", "TRITON_F32_DEFAULT": "ieee"}
     assert compiler_settings("cuda") == {**both, "DISABLE_MMA_V3": "1"}
     assert compiler_settings("hip") == both
+
+
+@triton.jit
+def kernel(x):  # type: ignore[no-untyped-def]
+    pass
+
+
+class OtherRun(JITFunction):  # type: ignore[misc]
+    """A tool's own kind of kernel."""
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        return None
+
+
+class OtherKernel:
+    """What has a kernel's ``run`` and is none."""
+
+    run = JITFunction.run
+
+
+@pytest.fixture
+def active(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Triton's driver."""
+    found = SimpleNamespace(get_current_target=lambda: SimpleNamespace(backend="cuda"), get_current_device="device",
+                            get_current_stream="stream")  # fmt: skip
+    monkeypatch.setattr(sys.modules["triton.runtime.driver"], "driver", SimpleNamespace(active=found))
+    return found
+
+
+@pytest.mark.usefixtures("active")
+def test_what_a_prepared_launch_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = launch_environment.launch_surroundings(kernel)
+    assert found is not None
+    for name, knobs_ in (("runtime", knobs.runtime), ("compilation", knobs.compilation)):
+        held, then = found[f"kt_{name}"], found[f"kt_{name}_then"]
+        assert held is vars(knobs_)
+        assert then == held
+        assert then is not held
+    assert (found["kt_run"], found["kt_jit"], found["kt_JITFunction"]) == (JITFunction.run, kernel, JITFunction)
+    assert (found["kt_entering"], found["kt_leaving"]) == (
+        knobs.runtime.launch_enter_hook.calls, knobs.runtime.launch_exit_hook.calls,
+    )  # fmt: skip
+    assert (found["kt_running"], found["kt_current_device"], found["kt_current_stream"]) == (
+        kernel.pre_run_hooks, "device", "stream",
+    )  # fmt: skip
+    assert not eval(launch_environment.UNUSUAL, {**found})
+
+
+@pytest.mark.parametrize("jit", [OtherKernel(), OtherRun(kernel.fn)], ids=lambda jit: type(jit).__name__)
+@pytest.mark.usefixtures("active")
+def test_no_launch_is_prepared_for_another_kind_of_kernel(jit: Any) -> None:
+    assert launch_environment.launch_surroundings(jit) is None
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "value"),
+    [
+        (JITFunction, "run", functools.partial(print)),
+        (JITFunction, "run", OtherRun.run),
+        (knobs.runtime, "launch_enter_hook", None),
+        (knobs.runtime, "launch_exit_hook", None),
+        (knobs.runtime, "debug", True),
+        (knobs.runtime, "add_stages_inspection_hook", print),
+        (knobs.compilation, "instrumentation_mode", "gsan"),
+    ],
+)
+@pytest.mark.usefixtures("active")
+def test_no_launch_is_prepared_beside_other_tools(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, value: Any
+) -> None:
+    monkeypatch.setattr(owner, name, value) if owner is JITFunction else monkeypatch.setitem(vars(owner), name, value)
+    assert launch_environment.launch_surroundings(kernel) is None
+
+
+def test_no_launch_is_prepared_on_other_gpus(active: Any) -> None:
+    active.get_current_target = lambda: SimpleNamespace(backend="hip")
+    assert launch_environment.launch_surroundings(kernel) is None

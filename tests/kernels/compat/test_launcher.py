@@ -154,6 +154,45 @@ def test_an_address_that_does_not_answer_as_torch_does_is_none() -> None:
     folder, (library, symbol, words) = torch.__path__[0], launcher.STATE_FUNCTIONS[0]
     now = torch.is_grad_enabled()
     assert launcher._setting(folder, library, symbol, words, now) == launcher.setting_addresses()[0] != 0
+    assert launcher.setting_addresses()[1] != 0
     assert launcher._setting(folder, library, symbol, words, not now) == 0
     assert launcher._setting(folder, library, "no_such_function", words, now) == 0
     assert launcher._setting(folder, "no_such_library.so", symbol, words, now) == 0
+
+
+@pytest.mark.parametrize(("hip", "number"), [(None, 2), ("6.4", 10)])
+def test_what_dlpack_s_exchange_says(monkeypatch: pytest.MonkeyPatch, hip: str | None, number: int) -> None:
+    """``DLDeviceType`` of dlpack.h: ``kDLCUDA`` is 2, ``kDLROCM`` is 10."""
+    import torch
+
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setattr(torch.Tensor, "__dlpack_c_exchange_api__", "capsule", raising=False)
+    found = launcher.tensor_exchange()
+    assert found is not None
+    *words, samples = found
+    assert words == ["capsule", number, (torch.Tensor, torch.nn.Parameter)]
+    assert {str(dtype) for _, dtype in samples} >= {"torch.bool", "torch.bfloat16", "torch.uint64"}
+    assert all((x.dtype, x.shape, x.device.type) == (dtype, (0,), "cpu") for x, dtype in samples)
+    monkeypatch.delattr(torch.Tensor, "__dlpack_c_exchange_api__")
+    assert launcher.tensor_exchange() is None
+
+
+@pytest.mark.parametrize(
+    ("words", "own", "everywhere", "debug"),
+    [({}, False, False, False), ({}, True, False, True), ({}, False, True, True),
+     ({"debug": False}, True, False, False),
+     ({"debug": True}, False, False, True), ({"debug": False}, False, True, True)],
+)  # fmt: skip
+@pytest.mark.parametrize("casts", [None, True])
+def test_keywords_that_triton_adds_to_a_launch(
+    monkeypatch: pytest.MonkeyPatch, words: dict[str, Any], own: bool, everywhere: bool, debug: bool, casts: bool | None
+) -> None:
+    """A launch's own word comes before the kernel's, and the setting of the process turns it on for all."""
+    compilation = SimpleNamespace(
+        instrumentation_mode="mode", **({} if casts is None else {"fpsan_homomorphic_casts": 1})
+    )
+    knobs = SimpleNamespace(runtime=SimpleNamespace(debug=everywhere), compilation=compilation)
+    monkeypatch.setattr("triton.knobs", knobs)
+    found = launcher.run_options(SimpleNamespace(debug=own), {"BLOCK": 4, **words})
+    later = {} if casts is None else {"fpsan_homomorphic_casts": 1}
+    assert found == {"BLOCK": 4, "debug": debug, "instrumentation_mode": "mode", **later}

@@ -110,7 +110,7 @@ def test_stand_ins_without_a_part_say_its_name_and_what_still_works(part: Privat
     with gone, pytest.raises(BackendError, match=rf"torch \S+ has no {named}"):
         require_stand_in_parts()
     assert part.breaks in str(seen.value)
-    assert STAND_INS_OFF[1:] in str(seen.value)
+    assert f". {STAND_INS_OFF}. kerntune was run with torch " in str(seen.value)
     assert "runs on a GPU, and tuning in programs, go on" in str(seen.value)
     assert "\n" not in str(seen.value)
     require_stand_in_parts()
@@ -240,6 +240,272 @@ def test_a_tracer_that_says_nothing_of_an_export_makes_none(tracer: Any) -> None
     assert not exports(tracer)
 
 
+def test_a_graph_that_runs_without_kerntune_is_an_export(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ``torch.export``, of AOTInductor, and behind a C++ wrapper: each alone."""
+    import torch
+    from torch._inductor import config, virtualized
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.compiler, "is_exporting", lambda: True)
+        assert exports(None)
+    with monkeypatch.context() as patch:
+        patch.setattr(virtualized, "V", SimpleNamespace(aot_compilation=True))
+        assert exports(None)
+    with config.patch(cpp_wrapper=True):
+        assert exports(None)
+
+
+def test_a_call_of_an_operator_without_results_is_put_into_the_graph() -> None:
+    calls: list[Any] = []
+    tx = SimpleNamespace(output=SimpleNamespace(create_proxy=lambda *given: calls.append(given)))
+    torch_private.output_code(tx, "op", ("a", 1))
+    assert calls == [("call_function", "op", ("a", 1), {})]
+
+
 @pytest.mark.parametrize("tracer", [SimpleNamespace(export=True), SimpleNamespace(output=SimpleNamespace(export=True))])
 def test_a_tracer_or_its_output_says_that_it_exports(tracer: Any) -> None:
     assert exports(tracer)
+
+
+def test_a_call_of_another_kernel_keeps_its_grid() -> None:
+    class Variable(SimpleNamespace):
+        """As torch 2.11 makes them: of kernel, its number and grid."""
+
+        def __init__(self, *words: Any) -> None:
+            super().__init__(words=words)
+
+    def recreate(variable: Any, **words: Any) -> Any:
+        return variable, words
+
+    first = Variable()
+    later = SimpleNamespace(recreate_variable=recreate)
+    words = {"kernel": "kernel", "kernel_idx": None, "grid": "grid"}
+    assert torch_private.with_kernel(later, first, "kernel", "grid") == (first, words)
+    earlier = torch_private.with_kernel(SimpleNamespace(), first, "kernel", "grid")
+    assert (type(earlier), earlier.words) == (Variable, ("kernel", None, "grid"))
+
+
+def test_a_kernel_that_is_not_refused_gets_a_number() -> None:
+    from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
+
+    variable, kernel = SimpleNamespace(), object()
+    torch_private.accept(variable, kernel, "grid")
+    assert (variable.kernel, variable.grid) == (kernel, "grid")
+    assert kernel_side_table.get_kernel(variable.kernel_idx) is kernel
+
+
+def test_whether_a_call_is_for_a_graph_or_for_sizes_alone() -> None:
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    traced: list[bool] = []
+
+    def body(x: Any) -> Any:
+        traced.append(torch_private.makes_graph(None))
+        return x + 1
+
+    make_fx(body)(torch.ones(1))
+    assert (torch_private.makes_graph(object()), torch_private.makes_graph(None), traced) == (True, False, [True])
+    x = torch.ones(2)
+    fake = FakeTensorMode().from_tensor(x)
+    calls = [((x, 1), {}), ((fake,), {"x": x}), ((1,), {"x": fake})]
+    assert [torch_private.runs_for_sizes(args, kwargs) for args, kwargs in calls] == [False, True, True]
+
+
+def test_kernels_of_the_operators_that_a_graph_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._library import triton
+
+    monkeypatch.setattr(triton, "triton_ops_to_kernels", {"mine::add": ["add", "more"], "mine::mul": ["mul"]})
+    names = [{"_name": "mine::add.default"}, {"_qualified_op_name": "mine::mul"}, {"_name": "aten::add"}, {}]
+    nodes = [SimpleNamespace(target=SimpleNamespace(**words)) for words in names]
+    graphs = [SimpleNamespace(), SimpleNamespace(graph=None), SimpleNamespace(graph=SimpleNamespace(nodes=nodes))]
+    found = torch_private.kernels_in_operators(SimpleNamespace(modules=lambda: graphs))
+    assert list(found) == [["add", "more"], ["mul"]]
+
+
+def test_what_make_fx_is_given_is_what_it_is() -> None:
+    def grid(meta: Any) -> tuple[int]:
+        return (1,)
+
+    assert (torch_private.as_constant(7, None), torch_private.as_grid(grid, None)) == (7, grid)
+    assert repr(torch_private._Reference("buf0")) == "buf0"
+    torch_private.mark_constant(grid)
+    assert grid._dynamo_marked_constant is True  # type: ignore[attr-defined]
+
+
+class Traced:
+    """A value that Dynamo traces; lazy ones are realized first."""
+
+    def __init__(self, **words: Any) -> None:
+        self.__dict__ |= words
+
+    def realize(self) -> Any:
+        return self.__dict__.get("inside", self)
+
+    def is_python_constant(self) -> bool:
+        return "constant" in self.__dict__
+
+    def as_python_constant(self) -> Any:
+        return self.constant
+
+
+class TracedKernel(Traced):
+    pass
+
+
+class TracedModule(Traced):
+    pass
+
+
+class TracedObjectVariable(Traced):
+    pass
+
+
+class TracedList(Traced):
+    pass
+
+
+class TracedTuple(Traced):
+    pass
+
+
+class TracedDescriptor(Traced):
+    pass
+
+
+class TracedFunction(Traced):
+    pass
+
+
+@pytest.fixture
+def dynamo(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Dynamo's modules with these classes in them; the guards that are installed, and the settings that hold while
+    arguments are bound."""
+    seen: list[Any] = []
+
+    @contextlib.contextmanager
+    def patch(**settings: bool) -> Iterator[None]:
+        seen.append(settings)
+        yield
+        seen.append("end")
+
+    modules: dict[str, dict[str, Any]] = {
+        "": {"config": SimpleNamespace(patch=patch)},
+        ".guards": {"GuardBuilder": SimpleNamespace(ID_MATCH="same"), "install_guard": seen.append},
+        ".variables.base": {"VariableTracker": Traced},
+        ".variables.constant": {"ConstantVariable": SimpleNamespace(create=lambda value: ("constant", value))},
+        ".variables.functions": {
+            "TritonKernelVariable": TracedKernel, "TMADescriptorStableVariable": TracedDescriptor,
+            "UserFunctionVariable": TracedFunction, "NestedUserFunctionVariable": TracedFunction,
+        },
+        ".variables.lists": {"ListVariable": TracedList, "TupleVariable": TracedTuple},
+        ".variables.misc": {"PythonModuleVariable": TracedModule},
+        ".variables.tensor": {"SymNodeVariable": TracedObjectVariable},
+        ".variables.user_defined": {"UserDefinedObjectVariable": TracedObjectVariable},
+    }  # fmt: skip
+    for name, values in modules.items():
+        monkeypatch.setitem(torch_private.sys.modules, f"torch._dynamo{name}", SimpleNamespace(**values))
+    return seen
+
+
+SOURCE = SimpleNamespace(make_guard=lambda how: ("guard", how))
+
+
+@pytest.mark.parametrize(
+    ("variable", "found"),
+    [
+        (TracedKernel(kernel="kernel", grid=None), "kernel"),
+        (TracedKernel(kernel="kernel", grid=(1,), constant="called"), "called"),
+        (TracedModule(value="module"), "module"),
+        (Traced(grid=None, constant=7), 7),
+        (TracedObjectVariable(value="object", source=SOURCE), "object"),
+    ],
+)
+def test_the_object_that_a_traced_value_is(dynamo: list[Any], variable: Any, found: Any) -> None:
+    """Of a user's object with a guard that it is the same one."""
+    assert torch_private.object_of(variable) == found
+    assert dynamo == [("guard", "same")] * (found == "object")
+
+
+@pytest.mark.usefixtures("dynamo")
+@pytest.mark.parametrize("variable", [TracedObjectVariable(value="object", source=None), Traced(source=SOURCE)])
+def test_what_exists_only_in_the_graph_is_no_object(variable: Any) -> None:
+    with pytest.raises(torch_private.NoConstant, match=f"^a {type(variable).__name__.removesuffix('Variable')}$"):
+        torch_private.object_of(variable)
+
+
+def test_an_object_of_a_class_traced_or_not(dynamo: list[Any]) -> None:
+    object_of_kind = torch_private.object_of_kind
+    assert (object_of_kind("a", str), object_of_kind("a", int)) == ("a", None)
+    text = TracedObjectVariable(value="b", source=SOURCE)
+    assert (object_of_kind(Traced(inside=text), str), object_of_kind(text, int)) == ("b", None)
+    assert dynamo == [("guard", "same")]
+    assert object_of_kind(TracedModule(value="c"), str) is None
+
+
+@pytest.mark.usefixtures("dynamo")
+def test_kinds_of_traced_values() -> None:
+    one, tx = Traced(), object()
+    assert torch_private.items_of(TracedList(items=(one,))) == (list, [one])
+    assert torch_private.items_of(TracedTuple(items=(one, one))) == (tuple, [one, one])
+    assert torch_private.items_of(Traced(items=(one,))) is None
+    assert torch_private.descriptor_parts(TracedDescriptor(tensor="x", block_shape="b")) == ("x", "b")
+    assert torch_private.descriptor_parts(Traced(tensor="x", block_shape="b")) is None
+    assert (torch_private.is_number(TracedObjectVariable()), torch_private.is_number(one)) == (True, False)
+    assert torch_private.is_tensor(Traced(is_tensor=lambda: 1)) is True
+    assert torch_private.settled(Traced(evaluate_expr=lambda: 5)) == 5
+    node = SimpleNamespace(meta={"example_value": "fake"})
+    assert torch_private.example_of(Traced(as_proxy=lambda: SimpleNamespace(node=node))) == "fake"
+    assert torch_private.as_constant(7, tx) == torch_private.constant_variable(7) == ("constant", 7)
+
+
+def made_in_a_function(cell: int) -> Any:
+    def grid(meta: Any, more: int = 1, *, last: int = 2) -> int:
+        own = cell
+        return own
+
+    return grid
+
+
+def test_parts_of_a_traced_function(dynamo: list[Any]) -> None:
+    """Its first parameter is the call's config; what it has kept, and the defaults of the others, are traced values."""
+    code, bound = made_in_a_function(3).__code__, {"cell": "c", "meta": "m", "more": "d", "last": "e", "own": "o"}
+
+    def bind(tx: Any, args: Any, kwargs: Any) -> Any:
+        assert (args, kwargs) == ([("constant", None)], {})
+        dynamo.append("bound")
+        return bound
+
+    effects = SimpleNamespace(load_cell=lambda value: f"loaded {value}")
+    tx = SimpleNamespace(output=SimpleNamespace(side_effects=effects))
+    words = {"bind_args": bind, "get_globals": lambda: {"g": 1}}
+    found = torch_private.function_parts(TracedFunction(get_code=lambda: code, **words), tx)
+    assert found == torch_private.TracedFunction(code, {"g": 1}, {"cell": "loaded c"}, {"more": "d", "last": "e"})
+    assert dynamo == [{"skip_guards_on_constant_func_defaults": False}, "bound", "end"]
+    none = TracedFunction(get_code=lambda: (lambda: 1).__code__, **words)
+    with pytest.raises(torch_private.NoConstant, match=r"^a function without an argument$"):
+        torch_private.function_parts(none, tx)
+    assert torch_private.function_parts(Traced(get_code=lambda: code, **words), tx) is None
+
+
+def test_what_generated_code_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors by their names in it, without quotes; of lists each item as text."""
+    lines: list[str] = []
+    wrapper = SimpleNamespace(val_to_arg_str=lambda value: f"<{value!r}>", add_import_once=lines.append)
+    table: dict[str, Any] = {}
+    for name, values in {
+        "virtualized": {"V": SimpleNamespace(graph=SimpleNamespace(wrapper_code=wrapper))},
+        "codegen.custom_extern_kernel_codegen": {
+            "CUSTOM_EXTERN_KERNEL_CODEGEN": table, "CustomCodegen": lambda python: python,
+        },
+    }.items():  # fmt: skip
+        monkeypatch.setitem(torch_private.sys.modules, f"torch._inductor.{name}", SimpleNamespace(**values))
+    node = SimpleNamespace(
+        inputs=[SimpleNamespace(codegen_reference=lambda: "buf0")], constant_args=(3, "a"),
+        unflatten_args=lambda tensors, constants: ([tensors[0], [tensors[0], constants[0]], (constants[1],)], {}),
+    )  # fmt: skip
+    assert torch_private.texts_of_arguments(node) == ["buf0", ["<buf0>", "<3>"], ["<'a'>"]]
+    torch_private.write_once("import this")
+    torch_private.set_generated_call("op", print)  # type: ignore[arg-type]
+    assert (lines, table) == (["import this"], {"op": print})

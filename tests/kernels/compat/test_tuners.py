@@ -165,3 +165,16 @@ def test_a_tuner_of_one_config_is_launched_untimed() -> None:
     config = triton.Config({})
     found = tuners.tuner_of_one(SimpleNamespace(fn=kernel, arg_names=["x"]), config)
     assert (type(found), found.configs, found.keys, found.arg_names) == (Autotuner, [config], [], ["x"])
+
+
+def test_triton_s_error_for_no_config_has_a_class_in_some_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    from triton.runtime import errors
+
+    class AutotunerError(Exception):
+        pass
+
+    monkeypatch.setattr(errors, "AutotunerError", AutotunerError, raising=False)
+    assert tuners.autotuner_errors() == (AutotunerError,)
+    monkeypatch.delattr(errors, "AutotunerError")
+    assert tuners.autotuner_errors() == ()
+    assert tuners._nothing_left() is tuners._nothing_left()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,12 +25,12 @@ def test_the_series_of_a_version(found: str, series: tuple[int, int] | None) -> 
 
 @pytest.mark.parametrize("found", ["2.15.1+cpu", "2.9.0", "2.11", "", "unknown"])
 def test_nothing_is_said_of_a_version_that_was_run_or_is_unknown(found: str) -> None:
-    assert newer_than_run("torch", found, ("2.11", "2.15")) == ""
+    assert newer_than_run("torch", found, ("2.11", "2.13", "2.15")) == ""
 
 
 @pytest.mark.parametrize("found", ["2.16.0", "2.100", "3.0.1+cu140"])
 def test_a_newer_series_is_named(found: str) -> None:
-    said = newer_than_run("torch", found, ("2.11", "2.15"))
+    said = newer_than_run("torch", found, ("2.11", "2.13", "2.15"))
     assert said.startswith(f"torch {'.'.join(found.split('.')[:2])} is newer than any")
     assert said.endswith("(2.15)")
 
@@ -37,8 +38,8 @@ def test_a_newer_series_is_named(found: str) -> None:
 def test_both_are_named_where_both_are_newer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "torch_version", lambda: "2.16.0")
     monkeypatch.setattr(versions, "triton_version", lambda: "3.10.0")
-    monkeypatch.setattr(versions, "TORCH_RUN", ("2.11", "2.15"))
-    monkeypatch.setattr(versions, "TRITON_RUN", ("3.6", "3.9"))
+    monkeypatch.setattr(versions, "TORCH_RUN", ("2.11", "2.13", "2.15"))
+    monkeypatch.setattr(versions, "TRITON_RUN", ("3.6", "3.7", "3.9"))
     assert newer_versions() == [
         "torch 2.16 is newer than any that kerntune was run with (2.15)",
         "Triton 3.10 is newer than any that kerntune was run with (3.9)",
@@ -104,3 +105,56 @@ def test_a_knob_that_is_neither_set_nor_assigned_is_not_asked_for(monkeypatch: p
 
     monkeypatch.setattr(launch_environment, "_group", lambda name: Knobs())
     assert launch_environment._value("TRITON_FLAG", "group.flag", False) is None
+
+
+def test_a_part_of_an_extension_s_module_is_found_though_nothing_imports_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = SimpleNamespace(function=len)
+    monkeypatch.setitem(sys.modules, "an_extension", SimpleNamespace(inner=SimpleNamespace(deep=deep)))
+    assert versions.PrivateName("an_extension.inner.deep", "function").load() is deep
+    assert versions.PrivateName("an_extension.inner.other.more", "function").load() is None
+    assert versions.PrivateName("no_extension.inner", "function").load() is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a.b:C.d", ("a.b", "C.d", "function", ())),
+        ("a:f(x, y)", ("a", "f", "function", ("x", "y"))),
+        ("class a.b:C", ("a.b", "C", "class", ())),
+        ("value a:b.c", ("a", "b.c", "value", ())),
+    ],
+)
+def test_a_name_as_a_table_has_it(text: str, words: tuple[str, str, str, tuple[str, ...]]) -> None:
+    found = versions.PrivateName.parsed(text)
+    assert (found.module, found.path, found.kind, found.parameters) == words
+    assert found.name == f"{words[0]}:{words[1]}"
+
+
+class Holder:
+    value = 3
+
+    def method(self, a: int, *, b: int) -> None: ...
+
+    def any_words(self, **words: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("m:Holder.method(a, b)", ""),
+        ("m:Holder.method(a, c, d)", "'s m:Holder.method has no parameter c, d any more"),
+        ("m:Holder.any_words(c)", ""),
+        ("m:Holder.gone", " has no m:Holder.gone"),
+        ("m:gone.method", " has no m:gone.method"),
+        ("class m:Holder", ""),
+        ("m:Holder", "'s m:Holder is no function any more"),
+        ("class m:Holder.method", "'s m:Holder.method is no class any more"),
+        ("value m:Holder.value", ""),
+        ("value m:Holder", "'s m:Holder is no value any more"),
+        ("value m:Holder.method", "'s m:Holder.method is no value any more"),
+        ("m:Holder.value", "'s m:Holder.value is no function any more"),
+    ],
+)
+def test_what_has_changed_about_a_name(text: str, problem: str) -> None:
+    found = versions.PrivateName.parsed(text).problem_in(SimpleNamespace(Holder=Holder))
+    assert found == (problem and f"torch {versions.torch_version()}{problem}")

@@ -8,6 +8,7 @@ import threading
 import weakref
 import zlib
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -581,7 +582,76 @@ def test_ever_new_values_do_not_fill_the_memory(
         call(kernel, *args(n=n))
     (prepared,) = kernel._path._forms.values()
     assert len(slow) == 10
-    assert all(len(p.table) <= 3 for p in prepared)
+    assert [len(p.table) for p in prepared] == [1], "all are dropped when there are three"
+
+
+def test_ever_new_forms_do_not_fill_the_memory(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_FORMS", 2)
+    kernel = tuned(blocks=(64,))
+    counts = []
+    for count in range(6):
+        words = dict(zip(("x", "y", "n", "factor", "WIDE"), args(), strict=True))
+        by_position = [words.pop(name) for name in list(words)[:count]]
+        call(kernel, *by_position, **words)
+        counts.append(len(kernel._path._forms))
+    assert counts == [1, 2, 1, 2, 1, 2]
+
+
+def test_a_kernel_with_its_config_stands_for_a_tuner() -> None:
+    launched: list[Any] = []
+    jit = SimpleNamespace(arg_names=["x", "BLOCK"], run=lambda *given, **words: launched.append((given, words)))
+    fixed = module.KernelWithConfig(jit, {"BLOCK": 64, "num_warps": 4})
+    (config,) = fixed.configs
+    assert (fixed.fn, fixed.arg_names, fixed.best_config, fixed.cache) == (jit, ["x", "BLOCK"], config, {})
+    assert (config.pre_hook, config.all_kwargs()) == (None, {"BLOCK": 64, "num_warps": 4})
+    fixed.run((1,), {"num_warps": 8})
+    assert launched == [((1,), {"BLOCK": 64, "num_warps": 8})]
+
+
+def test_hooks_and_heuristics_see_what_triton_shows_them() -> None:
+    """Each function what those before it have set; a hook the config last, a heuristic the call's keywords last."""
+    seen: list[dict[str, Any]] = []
+
+    def noted(result: Any) -> Any:
+        return lambda shown: seen.append(dict(shown)) or result
+
+    path = SimpleNamespace(launch=lambda *given, **words: (given, words))
+    layers = [(["a"], {"EVEN": noted(True)}), (["a", "b"], {"WIDE": noted(8)})]
+    words = {"BLOCK": 64, "b": "config's"}
+    stage = module.Stage(SimpleNamespace(pre_hook=noted(None)), layers, ["a", "b"], path, words)
+    assert stage.launch("grid", (1,), {"b": 2}) == (("grid", 1), {"b": 2, "EVEN": True, "WIDE": 8})
+    launching = {"grid": "grid", "warmup": False}
+    assert seen == [
+        {"a": 1, **launching, "b": "config's", "BLOCK": 64}, {"a": 1, **launching, "BLOCK": 64, "b": 2},
+        {"a": 1, **launching, "BLOCK": 64, "b": 2, "EVEN": True},
+    ]  # fmt: skip
+    stage.config.pre_hook = None
+    stage.launch("grid", (1,), {"b": 2})
+    assert len(seen) == 5
+
+
+@pytest.mark.parametrize(
+    ("words", "given", "rest"),
+    [
+        ({"BLOCK": 64}, {"x"}, {"BLOCK": 64, "last": 3}),
+        ({"BLOCK": 64, "last": 4}, {"x"}, {"BLOCK": 64, "last": 4}),
+        ({"BLOCK": 64}, {"x", "last"}, {"BLOCK": 64}),
+        ({"BLOCK": 64}, {"x", "BLOCK"}, None),
+        ({}, {"x"}, None),
+    ],
+)
+def test_what_a_call_leaves_out_is_the_config_s_or_a_default(words: Any, given: set[str], rest: Any) -> None:
+    params = [SimpleNamespace(name=name, has_default=default is not None, default=default)
+              for name, default in {"x": None, "BLOCK": None, "last": 3}.items()]  # fmt: skip
+    form: Any = SimpleNamespace(arguments=[SimpleNamespace(name=p.name, given=p.name in given) for p in params])
+    config = SimpleNamespace(all_kwargs=lambda: words)
+    assert module._rest(form, SimpleNamespace(params=params), config) == rest
+
+
+def test_where_triton_keeps_a_kernel() -> None:
+    one, other = object(), object()
+    jit = SimpleNamespace(device_caches={0: ({"a": other},), 1: ({"b": other, "c": one}, "more")})
+    assert (module._slot_of(jit, one), module._slot_of(jit, object())) == ("c", None)
 
 
 @pytest.mark.slow
@@ -627,3 +697,17 @@ def test_fields_that_are_compared() -> None:
     assert set(Launched.__dataclass_fields__) == {
         "function", "grid", "stream", "cooperative", "pdl", "packed", "arguments", "scratch"
     }  # fmt: skip
+
+
+def test_what_a_tuner_has_prepared_is_dropped() -> None:
+    """Tables that users' functions hold are emptied; one that is retired leaves each call to the tuner."""
+    tuner = SimpleNamespace(run=lambda *given, **words: ("run", given, words), arg_names=[])
+    path = module.LaunchPath(tuner, lambda args, kwargs: module.LaunchOutcome("slow"), module.Needs())
+    assert path in module._paths
+    for drop in (path.drop, path.retire):
+        table: Any = {"key": ()}
+        path._forms["form"] = [module.Prepared(None, None, None, None, table)]  # type: ignore[arg-type]
+        path._stages[1] = path.launch = None  # type: ignore[assignment]
+        drop()
+        assert (table, path._forms, path._stages, path.launch) == ({}, {}, {}, path._first)
+    assert path._slow((1,), {"grid": 2}) == (("run", (1,), {"grid": 2}), None)

@@ -553,3 +553,43 @@ def test_where_the_drivers_launch_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert native.driver_address() == 0
     monkeypatch.setattr(ctypes, "CDLL", lambda name: os.open("/no such library", 0))
     assert native.driver_address() == 0
+
+
+def test_what_c_is_told_of_a_form_s_arguments() -> None:
+    """Its kind, its place (1 is the first after the grid, 0 none), whether its value is in the key, and a constexpr."""
+    parts = {"x": codegen.KeyPart("tensor"), "n": codegen.KeyPart("i32", items=("n",)), "gone": codegen.ABSENT_PART,
+             "B": codegen.KeyPart("constant int", items=("B",)), "m": codegen.KeyPart("float")}  # fmt: skip
+    arguments = tuple(codegen.LaunchArgument(name, name, part, name == "B") for name, part in parts.items())
+    form = codegen.Form(2, ("m", "B"), arguments, False, False, False, "False", False, False)
+    assert [native._parameter(form, i, argument) for i, argument in enumerate(arguments)] == [
+        (6, 1, False, False), (5, 2, True, False), (0, 0, False, False), (9, 4, True, True), (3, 3, False, False),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("order", "words", "count", "kind", "made"),
+    [
+        (37, {}, 64, "i32", True), (None, {}, 64, "i32", False), (36, {"globals": True}, 64, "i32", False),
+        (37, {}, 65, "i32", False), (37, {}, 1, "constant float", False), (37, {}, 0, "i32", True),
+    ],
+)  # fmt: skip
+def test_for_which_forms_there_is_c(
+    monkeypatch: pytest.MonkeyPatch, order: int | None, words: Any, count: int, kind: str, made: bool
+) -> None:
+    told: list[Any] = []
+    compiled = SimpleNamespace(front=lambda *given: told.append(given) or "front")
+    monkeypatch.setattr(compat, "direct_order", lambda: order)
+    monkeypatch.setattr(native, "module", lambda: compiled)
+    part = codegen.KeyPart(kind)
+    arguments = tuple(codegen.LaunchArgument(f"a{i}", f"a{i}", part, False) for i in range(count))
+    flags = {"single": True, "staged": False, "one_device": True, "layouts": False, "globals": False, **words}
+    form = codegen.Form(positional=count, keywords=(), arguments=arguments, settings="False", **flags)
+    names = {name: name for name in native.OBJECTS} | {"kt_profiler": SimpleNamespace(flag=1)}
+    assert native.native_front(form, "fallback", names) == ("front" if made else None)  # type: ignore[arg-type]
+    for held, parameters, *rest in told:
+        own = {"kt_fallback": "fallback", "kt_profiler": {"flag": 1}, "kt_keywords": (),
+               "kt_names": tuple(a.name for a in arguments)}  # fmt: skip
+        assert dict(zip(native.OBJECTS, held, strict=True)) == {**names, **own}
+        assert (len(parameters), rest) == (count, [count, True, False, False, True, True, order])
+    monkeypatch.setattr(native, "module", lambda: None)
+    assert native.native_front(form, "fallback", names) is None  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -58,3 +59,38 @@ def test_what_is_prepared_is_watched_and_prepared_again(cuda: FakeCuda) -> None:
     assert kernel._path.launch != kernel._path._first
     assert len(observer.seen) == 4
     assert len(cuda.launches) == launched + 2
+
+
+def test_who_begins_to_watch_has_everything_dropped() -> None:
+    dropped: list[str] = []
+
+    class Path:
+        def drop(self) -> None:
+            dropped.append("dropped")
+
+    path, first, second = Path(), Counting(), Counting()
+    module.register(path)
+    before = module.observers()
+    watch(first)
+    watch(second)
+    unwatch(first)
+    assert (module.observers(), dropped) == ((*before, second), ["dropped"] * 2)
+    unwatch(second)
+    assert module.observers() == before
+
+
+@pytest.mark.parametrize(
+    ("grid", "blocks"),
+    [
+        ((4, 2), (4, 2)),
+        ([3], (3,)),
+        (5, (5,)),
+        (lambda named: (named["n"], named["BLOCK"]), (7, 64)),
+        (lambda named: named["no"], None),
+    ],
+)
+def test_what_is_known_of_a_launch_that_is_watched(grid: Any, blocks: tuple[int, ...] | None) -> None:
+    tuner = SimpleNamespace(arg_names=["x", "n", "BLOCK"], base_fn=SimpleNamespace(__name__="kernel"))
+    config = SimpleNamespace(all_kwargs=lambda: {"BLOCK": 64})
+    seen = ObservedLaunch(tuner, "key", config, ("x", 7), {"grid": grid, "BLOCK": 32})
+    assert (seen.kernel, seen.named, seen.grid) == ("kernel", {"x": "x", "n": 7, "grid": grid, "BLOCK": 64}, blocks)

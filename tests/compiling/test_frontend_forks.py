@@ -333,3 +333,26 @@ def test_what_is_buffered_is_printed_once(monkeypatch: pytest.MonkeyPatch) -> No
     frontend_forks._flush()
     monkeypatch.undo()
     assert flushed == ["stderr"]
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_copy_ends_with_its_thread_and_prints_where_this_process_does(
+    monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    """What is buffered goes first; of the pipe the copy keeps one end, and this process the other."""
+    did: list[Any] = []
+
+    def fork(work: Any, kept: int, **words: Any) -> int:
+        did.append((kept, words))
+        if refused:
+            raise OSError
+        return 77
+
+    monkeypatch.setattr(frontend_forks, "_flush", lambda: did.append("flush"))
+    monkeypatch.setattr(frontend_forks, "fork", fork)
+    monkeypatch.setattr(frontend_forks, "os", SimpleNamespace(pipe=lambda: (40, 41), close=did.append))
+    copy = None
+    with contextlib.suppress(OSError):
+        copy = frontend_forks._start_fork([], [4, 5])
+    assert did == ["flush", (41, {"standard": (), "bound": True}), *([40] if refused else []), 41]
+    assert (copy and (copy.pid, copy.pipe, copy.indices)) == (None if refused else (77, 40, [4, 5]))
