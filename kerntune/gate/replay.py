@@ -198,7 +198,7 @@ class Replayer:
     def change(self, a: Recording, b: Recording, artifacts: Artifacts) -> float:
         """The change from ``a`` to ``b`` as one process sees it."""
         if self._in_place(a, b):
-            return self._pairing(a, b, artifacts).run(BLOCKS, 0.99).change.point
+            return self._pairing(a, b, artifacts).run(BLOCKS).change.point
         return once(self._pairs, self.work(a, b, artifacts))
 
     def work(self, a: Recording, b: Recording, artifacts: Artifacts) -> PairRequest:
