@@ -12,6 +12,9 @@ from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import InterpreterLimit
 from kerntune.gpu.interpreter import Interpreter, limit_of, session
 
+MOST = 1 << 26
+"""The elements of the largest tensor."""
+
 
 def test_nothing_is_compiled_meanwhile() -> None:
     def f(x: int) -> int:
@@ -55,12 +58,11 @@ def test_floats_that_nobody_has_written_are_nan_if_they_have_two_bytes() -> None
 
 @pytest.mark.parametrize(
     ("args", "kwargs", "refused"),
-    [(([session.LARGEST],), {}, False), (([session.LARGEST + 1],), {}, True), ((), {"size": [2, session.LARGEST]}, True),
-     ((), {"size": (session.LARGEST, 1)}, False), ((3, [session.LARGEST + 1]), {}, False), ((["x"],), {}, False),
-     ((), {}, False)],
+    [(([MOST],), {}, False), (([MOST + 1],), {}, True), ((), {"size": [2, MOST]}, True), ((), {}, False),
+     ((), {"size": (MOST, 1)}, False), ((3, [MOST + 1]), {}, False), ((["x"],), {}, False)],
 )  # fmt: skip
 def test_what_is_too_large_to_make_is_refused_before(args: Any, kwargs: Any, refused: bool) -> None:
-    told = pytest.raises(InterpreterLimit, match="empty.memory_format|empty of .* elements is too large")
+    told = pytest.raises(InterpreterLimit, match=r"^empty of .* elements is too large for the interpreter")
     with told if refused else contextlib.nullcontext():
         session._refuse_large(torch.ops.aten.empty.memory_format, args, kwargs)
 
@@ -93,7 +95,6 @@ def test_storages_are_on_the_gpu_with_all_that_shares_them() -> None:
     seen = [storages.named]
     with storages.naming(True), storages.naming(False):
         seen.append(storages.named)
-    with pytest.raises(ValueError, match="end"), storages.naming(True):
+    with storages.naming(True):
         seen.append(storages.named)
-        raise ValueError("end")
     assert [*seen, storages.named] == [False, False, True, False]
