@@ -232,7 +232,7 @@ class Replayer:
         pairing = self._pairing(before, mine, artifacts)
 
         def look(blocks: int) -> Replay:
-            seen = pairing.run(blocks, level)
+            seen = pairing.run(blocks)
             return combine([PairReply(seen.a_ns, seen.b_ns, astuple(seen.foreign))], level, bias)
 
         first = look(BLOCKS)
