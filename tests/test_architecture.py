@@ -607,14 +607,14 @@ LOADED_BY: Mapping[str, tuple[str, ...]] = {
         "base.config", "base.device", "base.formatting", "base.frames", "base.locks", "base.numerics",
         "base.orphans", "base.policy", "base.recording", "base.stats", "errors", "gpu.base", "gpu.compare",
         "gpu.cuda_driver", "gpu.device_lock", "gpu.driver_gpu", "gpu.early_context",
-        "gpu.foreign_work", "gpu.guards", "gpu.memory", "gpu.program", "gpu.staging", "timing.paired",
-        "timing.sampling", "timing.timers", "timing.worker.requests", "timing.worker.serve",
+        "gpu.foreign_work", "gpu.guards", "gpu.memory", "gpu.program", "gpu.replay_script", "gpu.staging",
+        "timing.paired", "timing.sampling", "timing.timers", "timing.worker.requests", "timing.worker.serve",
     ),
     "kerntune.timing.worker.first_launch_server": (
         "base.config", "base.device", "base.frames", "base.locks", "base.numerics", "base.recording",
         "compiling.forking", "errors", "gpu.base", "gpu.compare", "gpu.cuda_driver",
         "gpu.device_lock", "gpu.driver_gpu", "gpu.early_context", "gpu.guards", "gpu.memory", "gpu.program",
-        "gpu.staging", "timing.worker.first_launch_server", "timing.worker.requests",
+        "gpu.replay_script", "gpu.staging", "timing.worker.first_launch_server", "timing.worker.requests",
     ),
 }  # fmt: skip
 """All modules of ours that a measuring process and one for first launches load until they are ready, with the driver's.

@@ -293,8 +293,8 @@ def bind(backend: Backend, jit: Any, args: Sequence[Any], kwargs: Mapping[str, A
     launches = [x for x in found.values() if isinstance(x, Specialized)]
     if not launches:
         raise next(x for x in found.values() if isinstance(x, TrialError))
-    warps, bound = launches[0].options.num_warps, launches[-1].bound
-    return Pending(jit, found, _grid(backend, jit, bound, kwargs, warps), site)
+    first = launches[0]
+    return Pending(jit, found, _grid(backend, jit, first.bound, kwargs, first.options.num_warps), site)
 
 
 def probe_of(backend: Backend, jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any], target: Target) -> Probe:

@@ -317,9 +317,8 @@ class Plan:
         original = self._gpu.borrow(self._tensors[index])
         if index in self._snapshots:
             self._homes[index] = Source(self._snapshots[index], shared=False, home=original)
-            self._held_at_home += original.nbytes
-            return
-        self._homes[index] = keep_at_home(self._gpu, original, self._bytes, self._held_at_home)
+        else:
+            self._homes[index] = keep_at_home(self._gpu, original, self._bytes, self._held_at_home)
         self._held_at_home += original.nbytes
 
     def beyond(self, access: Access) -> list[int]:

@@ -198,7 +198,7 @@ class Replayer:
     def change(self, a: Recording, b: Recording, artifacts: Artifacts) -> float:
         """The change from ``a`` to ``b`` as one process sees it."""
         if self._in_place(a, b):
-            return self._pairing(a, b, artifacts).run(BLOCKS, 0.99).change.point
+            return self._pairing(a, b, artifacts).run(BLOCKS).change.point
         return once(self._pairs, self.work(a, b, artifacts))
 
     def work(self, a: Recording, b: Recording, artifacts: Artifacts) -> PairRequest:
@@ -232,7 +232,7 @@ class Replayer:
         pairing = self._pairing(before, mine, artifacts)
 
         def look(blocks: int) -> Replay:
-            seen = pairing.run(blocks, level)
+            seen = pairing.run(blocks)
             return combine([PairReply(seen.a_ns, seen.b_ns, astuple(seen.foreign))], level, bias)
 
         first = look(BLOCKS)

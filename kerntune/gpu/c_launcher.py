@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kerntune.base.recording import Binary, Launch, Param
 from kerntune.errors import UsageError
-from kerntune.gpu.cuda_driver import STATIC_SHARED_LIMIT
+from kerntune.gpu.replay_script import STATIC_SHARED_LIMIT
 from kerntune.grids import Grid
 from kerntune.grids.expr import C_HELPERS
 from kerntune.grids.grid import GRID_ARGUMENTS

@@ -11,46 +11,30 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+
 from kerntune.base.recording import Binary, Param
 from kerntune.errors import BackendError, OutOfResourcesError
+from kerntune.gpu.replay_script import (
+    FUNCTION_MAX_DYNAMIC_SHARED,
+    FUNCTION_NON_PORTABLE_CLUSTER,
+    FUNCTION_STATIC_SHARED,
+    NON_PORTABLE_CLUSTER,
+    PREFER_SHARED,
+    SCALARS,
+    STATIC_SHARED_LIMIT,
+    bfloat16,
+    settings_of,
+    tensor_map,
+)
 
 CUDA_ERROR_NOT_READY, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, CUDA_ERROR_NOT_SUPPORTED = 600, 701, 801
 
-MAX_DYNAMIC_SHARED = 8
 LOCAL_SIZE_BYTES = 3
 NUM_REGS = 4
 MAX_THREADS_PER_BLOCK = 0
-STATIC_SHARED_BYTES = 1
-NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14
-"""Numbers of ``CUfunction_attribute`` (cuda.h, CUDA 12 and 13)."""
-
-PREFER_SHARED = 1
-"""``CU_FUNC_CACHE_PREFER_SHARED`` of ``CUfunc_cache``."""
-
-ATTRIBUTE_COOPERATIVE = 2
-ATTRIBUTE_CLUSTER_DIMENSION = 4
-ATTRIBUTE_CLUSTER_SCHEDULING = 5
-ATTRIBUTE_PDL = 6
-CLUSTER_SCHEDULING_SPREAD = 1
-"""Numbers of ``CUlaunchAttributeID`` and of its values (cuda.h)."""
-
-STATIC_SHARED_LIMIT = 48 << 10
-"""Above this a kernel must ask for its dynamic shared memory (CUDA C++ Programming Guide, technical specifications)."""
-
-NON_PORTABLE_CLUSTER = 16
-
-
-class _LaunchAttribute(ctypes.Structure):
-    _fields_ = [("id", ctypes.c_int), ("pad", ctypes.c_char * 4), ("value", ctypes.c_uint32 * 16)]
-
-
-class _LaunchConfig(ctypes.Structure):
-    _fields_ = [
-        ("grid_x", ctypes.c_uint), ("grid_y", ctypes.c_uint), ("grid_z", ctypes.c_uint),
-        ("block_x", ctypes.c_uint), ("block_y", ctypes.c_uint), ("block_z", ctypes.c_uint),
-        ("shared", ctypes.c_uint), ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.POINTER(_LaunchAttribute)), ("attribute_count", ctypes.c_uint),
-    ]  # fmt: skip
+"""Numbers of ``CUfunction_attribute`` (cuda.h, CUDA 12 and 13). Others, and the driver's structures, are those of the
+script that lies in every dump, which can't import them."""
 
 
 @lru_cache(maxsize=1)
@@ -151,16 +135,14 @@ class CudaFunction:
         cuda = library()
         if self.binary.shared > STATIC_SHARED_LIMIT:
             # As Triton does: all that the device allows, so that carveout and speed are those of a plain launch.
-            dynamic = max_shared - self._attribute(STATIC_SHARED_BYTES)
+            dynamic = max_shared - self._attribute(FUNCTION_STATIC_SHARED)
             check(cuda.cuFuncSetCacheConfig(self.handle, PREFER_SHARED), "preferring shared memory over L1")
             check(
-                cuda.cuFuncSetAttribute(self.handle, MAX_DYNAMIC_SHARED, dynamic),
+                cuda.cuFuncSetAttribute(self.handle, FUNCTION_MAX_DYNAMIC_SHARED, dynamic),
                 f"reserving {dynamic} B shared memory",
             )
         if self.binary.num_ctas == NON_PORTABLE_CLUSTER:
-            check(
-                cuda.cuFuncSetAttribute(self.handle, NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1), "allowing 16-CTA clusters"
-            )
+            check(cuda.cuFuncSetAttribute(self.handle, FUNCTION_NON_PORTABLE_CLUSTER, 1), "allowing 16-CTA clusters")
 
 
 def prepare_launch(
@@ -173,12 +155,9 @@ def prepare_launch(
     """A call that launches on the stream that is current then. All memory it needs is made here, once."""
     values = [_encode(p, a) for p, a in zip(params, addresses, strict=True)]
     pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(v) for v in values))
-    attributes, count = _attributes(function.binary)
     binary = function.binary
-    config = _LaunchConfig(
-        grid[0] * binary.num_ctas, grid[1], grid[2], binary.warp_size * binary.num_warps, 1, 1,
-        binary.shared, None, attributes, count,
-    )  # fmt: skip
+    threads = binary.warp_size * binary.num_warps
+    config = settings_of(grid, threads, binary.num_ctas, binary.shared, binary.pdl, binary.cooperative)
     launch, handle, reference = quick_library().cuLaunchKernelEx, function.handle, ctypes.byref(config)
 
     def call() -> None:
@@ -187,88 +166,31 @@ def prepare_launch(
         if code:
             check(code, f"launching kernel {binary.symbol} on grid {grid}")
 
-    call.keep = (values, attributes, function)  # type: ignore[attr-defined]  # the pointers above don't own these
+    call.keep = (values, function)  # type: ignore[attr-defined]  # the pointers above don't own these
     return call
-
-
-def _attributes(binary: Binary) -> tuple[Any, int]:
-    wanted: list[tuple[int, list[int]]] = []
-    if binary.pdl:
-        wanted.append((ATTRIBUTE_PDL, [1]))
-    if binary.cooperative:
-        wanted.append((ATTRIBUTE_COOPERATIVE, [1]))
-    if binary.num_ctas != 1:
-        wanted.append((ATTRIBUTE_CLUSTER_DIMENSION, [binary.num_ctas, 1, 1]))
-        wanted.append((ATTRIBUTE_CLUSTER_SCHEDULING, [CLUSTER_SCHEDULING_SPREAD]))
-    array = (_LaunchAttribute * max(len(wanted), 1))()
-    for slot, (number, words) in zip(array, wanted, strict=False):
-        slot.id = number
-        for i, word in enumerate(words):
-            slot.value[i] = word
-    return array, len(wanted)
-
-
-_C_TYPES: dict[str, Any] = {
-    "i1": ctypes.c_int8, "i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32, "i64": ctypes.c_int64,
-    "u1": ctypes.c_uint8, "u8": ctypes.c_uint8, "u16": ctypes.c_uint16, "u32": ctypes.c_uint32, "u64": ctypes.c_uint64,
-    "fp32": ctypes.c_float, "f32": ctypes.c_float, "fp64": ctypes.c_double,
-}  # fmt: skip
 
 
 def _encode(param: Param, address: int | None) -> Any:
     if param.tensor_map is not None:
-        return _tensor_map(param, address or 0)
+        what = f"encoding the tensor map of {param.name}"
+        spec = msgspec.structs.asdict(param.tensor_map)
+        return tensor_map(lambda *words: check(library().cuTensorMapEncodeTiled(*words), what), spec, address or 0)
     if param.type.startswith("*"):
         return ctypes.c_uint64(address or 0)
     if param.type == "fp16":
         return ctypes.c_uint16(_bits_of_half(float(param.value or 0)))
     if param.type == "bf16":
-        return ctypes.c_uint16(_bits_of_bfloat16(float(param.value or 0)))
-    if param.type not in _C_TYPES:
+        return bfloat16(float(param.value or 0))
+    if param.type not in SCALARS:
         raise BackendError(f"parameter {param.name} has type {param.type}, which can't be launched")
     value = float(param.value) if isinstance(param.value, str) else param.value
-    return _C_TYPES[param.type](value)
+    return SCALARS[param.type](value)
 
 
 def _bits_of_half(value: float) -> int:
     import numpy as np
 
     return int(np.float16(value).view(np.uint16))
-
-
-def _bits_of_bfloat16(value: float) -> int:
-    import numpy as np
-
-    bits = int(np.float32(value).view(np.uint32))
-    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-
-
-TENSOR_MAP_BYTES, TENSOR_MAP_ALIGN = 128, 64
-L2_PROMOTION_128B = 2
-TMA_TF32 = 11
-"""``CU_TENSOR_MAP_DATA_TYPE_TFLOAT32``."""
-OOB_NONE, OOB_NAN = 0, 1
-
-
-def _tensor_map(param: Param, address: int) -> Any:
-    """A ``CUtensorMap`` as Triton's driver encodes it (``cuTensorMapEncodeTiled``, dimensions innermost first)."""
-    spec = param.tensor_map
-    assert spec is not None
-    rank = len(spec.shape)
-    raw = (ctypes.c_uint8 * (TENSOR_MAP_BYTES + TENSOR_MAP_ALIGN))()
-    offset = -ctypes.addressof(raw) % TENSOR_MAP_ALIGN
-    aligned = (ctypes.c_uint8 * TENSOR_MAP_BYTES).from_buffer(raw, offset)
-    dims = (ctypes.c_uint64 * rank)(*reversed(spec.shape))
-    strides = (ctypes.c_uint64 * max(rank - 1, 1))(*(s * spec.elem_size for s in reversed(spec.strides[:-1])))
-    box = (ctypes.c_uint32 * rank)(*reversed(spec.block))
-    steps = (ctypes.c_uint32 * rank)(*([1] * rank))
-    code = library().cuTensorMapEncodeTiled(
-        aligned, ctypes.c_int(TMA_TF32 if spec.tf32 else spec.elem_type), ctypes.c_uint32(rank),
-        ctypes.c_void_p(address), dims, strides, box, steps,
-        0, ctypes.c_int(spec.swizzle), L2_PROMOTION_128B, OOB_NAN if spec.nan_padding else OOB_NONE,
-    )  # fmt: skip
-    check(code, f"encoding the tensor map of {param.name}")
-    return aligned
 
 
 VISIBLE_VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")

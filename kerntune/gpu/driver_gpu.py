@@ -32,6 +32,7 @@ from kerntune.gpu.cuda_driver import (
     prepare_launch,
     quick_library,
 )
+from kerntune.gpu.replay_script import DEVICE_L2_BYTES, DEVICE_SHARED_OPTIN
 
 FLUSH_FACTOR = 2
 """An L2 flush writes this many times the cache."""
@@ -47,7 +48,7 @@ CAPTURE_RELAXED = 2
 
 ATTRIBUTES = {
     "sm_count": 16, "max_threads_per_sm": 39, "max_threads_per_block": 1, "registers_per_sm": 82,
-    "shared_memory_per_sm": 81, "shared_memory_per_block": 97, "l2_bytes": 38,
+    "shared_memory_per_sm": 81, "shared_memory_per_block": DEVICE_SHARED_OPTIN, "l2_bytes": DEVICE_L2_BYTES,
 }  # fmt: skip
 MAJOR, MINOR = 75, 76
 """Numbers of ``CUdevice_attribute`` (cuda.h)."""

@@ -41,12 +41,9 @@ class GuardedBuffer:
     a guard zone on each side."""
 
     def __init__(self, gpu: Executor, nbytes: int, residue: int = 0) -> None:
-        whole = gpu.allocate(nbytes + guards_bytes())
-        begin = GUARD_BYTES + (residue - whole.address) % BASE_ALIGN
-        sizes = [begin, nbytes, whole.nbytes - begin - nbytes]
         self._gpu, self.nbytes = gpu, nbytes
-        front, self.buffer, back = gpu.carve(whole, sizes)
-        self.zones = ((-begin, front), (nbytes, back))
+        front, self.buffer, back = between_zones(gpu, nbytes, residue)
+        self.zones = ((-front.nbytes, front), (nbytes, back))
         """Each with its offset from the storage's begin."""
 
         self.mend()
@@ -55,6 +52,14 @@ class GuardedBuffer:
         """Enqueue the pattern into both zones."""
         for _, zone in self.zones:
             self._gpu.fill(zone, PATTERN)
+
+
+def between_zones(gpu: Executor, nbytes: int, residue: int = 0) -> list[Buffer]:
+    """New device memory in three pieces: a zone, ``nbytes`` bytes at an address that is ``residue`` modulo
+    :data:`BASE_ALIGN`, and another zone."""
+    whole = gpu.allocate(nbytes + guards_bytes())
+    begin = GUARD_BYTES + (residue - whole.address) % BASE_ALIGN
+    return gpu.carve(whole, [begin, nbytes, whole.nbytes - begin - nbytes])
 
 
 class GuardReader:

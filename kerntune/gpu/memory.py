@@ -13,7 +13,7 @@ from kerntune.base.recording import Content, Normal, Recording, Storage, Stored,
 from kerntune.errors import MeasurementError, ReplayError
 from kerntune.gpu.base import Buffer, Executor
 from kerntune.gpu.compare import FLOATS, SENSIBLE, decode_floats, is_float, whole_elements
-from kerntune.gpu.guards import BASE_ALIGN, GUARD_BYTES, guards_bytes
+from kerntune.gpu.guards import between_zones, guards_bytes
 
 if TYPE_CHECKING:  # as in gpu/compare
     import numpy as np
@@ -222,10 +222,13 @@ class Memory:
         self._frugal, self._spaced = frugal, spaced
         self._held_bytes, self._spaces = 0, list[Buffer]()
         self._restores: dict[tuple[int, tuple[int, ...], bool], Callable[[], None]] = {}
-        self._homes = {i: source.home for i, source in enumerate(self._sources) if source.home is not None}
         self.ensure(1)
-        for i, home in self._homes.items():
-            gpu.copy(home, self._sources[i].pristine)
+        self._fill_homes()
+
+    def _fill_homes(self) -> None:
+        for source in self._sources:
+            if source.home is not None:
+                self.gpu.copy(source.home, source.pristine)
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -239,8 +242,8 @@ class Memory:
 
     def buffer(self, replica: int, storage: int) -> Buffer:
         """One copy of one storage. :class:`MeasurementError` if the device has no room for it."""
-        if storage in self._homes:
-            return self._homes[storage]
+        if (home := self._sources[storage].home) is not None:
+            return home
         copy = self._copies[replica]
         if storage not in copy:
             copy[storage] = self._make(storage, shareable=replica == 0)
@@ -266,9 +269,7 @@ class Memory:
     def _allocate(self, nbytes: int) -> Buffer:
         if not self._spaced:
             return self.gpu.allocate(nbytes)
-        whole = self.gpu.allocate(nbytes + guards_bytes())
-        begin = GUARD_BYTES + -whole.address % BASE_ALIGN
-        before, buffer, behind = self.gpu.carve(whole, [begin, nbytes, whole.nbytes - begin - nbytes])
+        before, buffer, behind = between_zones(self.gpu, nbytes)
         self._spaces += [before, behind]
         return buffer
 
@@ -277,16 +278,13 @@ class Memory:
         kept = self.gpu.allocate_host(home.nbytes)
         self.gpu.copy(kept, home)
         self._sources[storage] = Source(kept, shared=False, home=home, far=True)
-        self._homes[storage] = home
         self._restores.clear()
         return home
 
     def give_back(self) -> None:
         """Put the first content back where it was not a copy that was worked in; the memory can't be used on."""
-        for storage, home in self._homes.items():
-            self.gpu.copy(home, self._sources[storage].pristine)
+        self._fill_homes()
         self.gpu.synchronize()
-        self._homes.clear()
         self._copies.clear()
         self._spaces.clear()
         self._restores.clear()
@@ -346,9 +344,10 @@ class Memory:
 
     def rotation(self, recording: Recording) -> int:
         """How many copies a timer should rotate through: 1 where the call's memory must stay in place."""
-        if recording.hidden_pointers or any(i in self._homes for i in used_storages(recording)):
+        storages = used_storages(recording)
+        if recording.hidden_pointers or any(self._sources[i].home is not None for i in storages):
             return 1
-        sizes = [max(self.storages[i].nbytes, 256) for i in used_storages(recording)]
+        sizes = [max(self.storages[i].nbytes, 256) for i in storages]
         used, space = sum(sizes), guards_bytes() * len(sizes) if self._spaced else 0
         if not used:
             return 1

@@ -105,7 +105,7 @@ def count_differences(
     element, not zero where it isn't compared; ``worst`` is the first element of a distance of ``wanted`` or more."""
     import numpy as np
 
-    x, y = (_elements(data, kind) for data in (a, b))
+    x, y = (elements_of(data, kind) for data in (a, b))
     out = np.zeros(x.size, bool) if varies is None else np.frombuffer(varies, "u1") != 0
     differs = (x != y) & ~out
     poison = np.uint64(kind.poison)
@@ -127,7 +127,8 @@ def count_differences(
     )
 
 
-def _elements(data: bytes, kind: NumberFormat) -> np.ndarray:
+def elements_of(data: bytes, kind: NumberFormat) -> np.ndarray:
+    """Bit patterns as unsigned 64-bit integers."""
     import numpy as np
 
     return np.frombuffer(data, f"<u{kind.width}").astype("<u8")
@@ -190,7 +191,7 @@ def typical_magnitude(data: bytes, kind: NumberFormat) -> float | None:
     """The median magnitude of the finite numbers in ``data``, zeros among them; None if none is finite."""
     import numpy as np
 
-    found = np.abs(values(_elements(data[: len(data) // kind.width * kind.width], kind), kind))
+    found = np.abs(values(elements_of(data[: len(data) // kind.width * kind.width], kind), kind))
     found = found[np.isfinite(found)]
     return float(np.median(found)) if found.size else None
 
@@ -199,7 +200,7 @@ def element_text(data: bytes, kind: NumberFormat) -> str:
     """One element for people: ``0.123456789``, ``-3``, ``nan``, ``0x7f``."""
     if kind.is_float:
         digits = {8: 17, 4: 9, 2: 5, 1: 3}[kind.width]
-        return f"{float(values(_elements(data, kind), kind)[0]):.{digits}g}"
+        return f"{float(values(elements_of(data, kind), kind)[0]):.{digits}g}"
     if kind is BITS:
         return f"0x{data[0]:02x}"
     return str(int.from_bytes(data, "little", signed=kind.name.startswith("int")))

@@ -107,7 +107,7 @@ def current_thread_state() -> Callable[[], contextlib.AbstractContextManager[Any
 
     @contextlib.contextmanager
     def state() -> Iterator[None]:
-        with torch.cuda.stream(stream), torch.no_grad(), torch.inference_mode(inference):
+        with torch.cuda.stream(stream), torch.inference_mode(inference):
             yield
 
     return state

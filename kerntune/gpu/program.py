@@ -138,8 +138,7 @@ class Program:
     def _bind(self, launch: PlacedLaunch, replica: int) -> Callable[[], None]:
         addresses = [*launch.addresses]
         for place, storage, offset in launch.views:
-            own = self.cycle is None or storage in self.in_place
-            copy = replica if own else replica % (self.cycle or 1)
+            copy = replica if self.cycle is None or storage in self.in_place else replica % self.cycle
             addresses[place] = self.memory.buffer(copy, storage).address + offset
         for place, nbytes in launch.scratch:
             addresses[place] = self._scratch_address(nbytes)

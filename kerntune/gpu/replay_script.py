@@ -8,19 +8,16 @@ It needs Python 3.8 or later and the driver's ``libcuda``, nothing else: no torc
 
 from __future__ import annotations
 
-import argparse
 import array
 import ctypes
 import hashlib
-import json
 import math
 import random
-import statistics
 import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +28,15 @@ DEVICE_L2_BYTES, DEVICE_SHARED_OPTIN = 38, 97
 FUNCTION_STATIC_SHARED, FUNCTION_MAX_DYNAMIC_SHARED, FUNCTION_NON_PORTABLE_CLUSTER = 1, 8, 14
 PREFER_SHARED = 1
 STATIC_SHARED_LIMIT = 48 << 10
+"""Above this a kernel must ask for its dynamic shared memory (CUDA C++ Programming Guide, technical specifications)."""
+
+NON_PORTABLE_CLUSTER = 16
 LAUNCH_COOPERATIVE, LAUNCH_CLUSTER, LAUNCH_CLUSTER_SCHEDULING, LAUNCH_PDL = 2, 4, 5, 6
-"""Numbers of cuda.h: ``CUdevice_attribute``, ``CUfunction_attribute``, ``CUfunc_cache``, ``CUlaunchAttributeID``."""
+CLUSTER_SCHEDULING_SPREAD = 1
+TENSOR_MAP_TF32, L2_PROMOTION_128B, OOB_NONE, OOB_NAN = 11, 2, 0, 1
+TENSOR_MAP_BYTES, TENSOR_MAP_ALIGN = 128, 64
+"""Numbers of cuda.h: ``CUdevice_attribute``, ``CUfunction_attribute``, ``CUfunc_cache``, ``CUlaunchAttributeID`` and
+its values, ``CUtensorMapDataType`` and its like. ``kerntune.gpu.cuda_driver`` takes these and the structures, too."""
 
 FLOATS = {"float16": "e", "float32": "f", "float64": "d"}
 INTEGERS = {
@@ -114,9 +118,9 @@ class ReplayDevice:
     def read(self, address: int, nbytes: int) -> bytes:
         """Copy to the host, after all enqueued work."""
         self.synchronize()
-        place = ctypes.create_string_buffer(max(nbytes, 1))
+        place = ctypes.create_string_buffer(nbytes)
         self.call("cuMemcpyDtoH_v2", place, ctypes.c_uint64(address), ctypes.c_size_t(nbytes))
-        return place.raw[:nbytes]
+        return place.raw
 
     def synchronize(self) -> None:
         """Wait for all enqueued work."""
@@ -227,7 +231,7 @@ def load(device: ReplayDevice, launch: dict[str, Any], folder: Path) -> ctypes.c
         dynamic = device.attribute(DEVICE_SHARED_OPTIN) - static.value
         device.call("cuFuncSetCacheConfig", function, PREFER_SHARED)
         device.call("cuFuncSetAttribute", function, FUNCTION_MAX_DYNAMIC_SHARED, dynamic)
-    if launch["num_ctas"] == 16:
+    if launch["num_ctas"] == NON_PORTABLE_CLUSTER:
         device.call("cuFuncSetAttribute", function, FUNCTION_NON_PORTABLE_CLUSTER, 1)
     return function
 
@@ -251,7 +255,7 @@ def parameters(device: ReplayDevice, launch: dict[str, Any], memory: ReplayMemor
 def encoded(device: ReplayDevice, param: dict[str, Any], address: int) -> Any:
     """One parameter as the bytes that the kernel takes."""
     if param.get("tensor_map") is not None:
-        return tensor_map(device, param["tensor_map"], address)
+        return tensor_map(partial(device.call, "cuTensorMapEncodeTiled"), param["tensor_map"], address)
     if param["type"].startswith("*"):
         return ctypes.c_uint64(address)
     value = param["value"]
@@ -259,49 +263,56 @@ def encoded(device: ReplayDevice, param: dict[str, Any], address: int) -> Any:
     if param["type"] == "fp16":
         return ctypes.c_uint16(struct.unpack("<H", struct.pack("<e", value))[0])
     if param["type"] == "bf16":
-        bits = struct.unpack("<I", struct.pack("<f", value))[0]
-        return ctypes.c_uint16((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16)
+        return bfloat16(value)
     return SCALARS[param["type"]](value)
 
 
-def tensor_map(device: ReplayDevice, spec: dict[str, Any], address: int) -> Any:
+def bfloat16(value: float) -> ctypes.c_uint16:
+    """The nearest bfloat16, of two the even one."""
+    bits = int.from_bytes(bytes(ctypes.c_float(value)), "little")
+    return ctypes.c_uint16((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16)
+
+
+def tensor_map(encode: Callable[..., None], spec: dict[str, Any], address: int) -> Any:
     """A ``CUtensorMap``, encoded as Triton's driver does (dimensions innermost first)."""
     rank = len(spec["shape"])
-    raw = (ctypes.c_uint8 * 192)()
-    aligned = (ctypes.c_uint8 * 128).from_buffer(raw, -ctypes.addressof(raw) % 64)
+    raw = (ctypes.c_uint8 * (TENSOR_MAP_BYTES + TENSOR_MAP_ALIGN))()
+    offset = -ctypes.addressof(raw) % TENSOR_MAP_ALIGN
+    aligned = (ctypes.c_uint8 * TENSOR_MAP_BYTES).from_buffer(raw, offset)
     steps = [s * spec["elem_size"] for s in reversed(spec["strides"][:-1])]
-    device.call(
-        "cuTensorMapEncodeTiled", aligned, ctypes.c_int(11 if spec.get("tf32") else spec["elem_type"]),
+    encode(
+        aligned, ctypes.c_int(TENSOR_MAP_TF32 if spec.get("tf32") else spec["elem_type"]),
         ctypes.c_uint32(rank), ctypes.c_void_p(address), (ctypes.c_uint64 * rank)(*reversed(spec["shape"])),
         (ctypes.c_uint64 * max(rank - 1, 1))(*steps), (ctypes.c_uint32 * rank)(*reversed(spec["block"])),
-        (ctypes.c_uint32 * rank)(*([1] * rank)), 0, ctypes.c_int(spec["swizzle"]), 2,
-        1 if spec.get("nan_padding") else 0,
+        (ctypes.c_uint32 * rank)(*([1] * rank)), 0, ctypes.c_int(spec["swizzle"]), L2_PROMOTION_128B,
+        OOB_NAN if spec.get("nan_padding") else OOB_NONE,
     )  # fmt: skip
     return aligned
 
 
-def attributes(launch: dict[str, Any]) -> tuple[Any, int]:
-    """The launch's attributes beside grid, block and shared memory."""
-    wanted = [(LAUNCH_PDL, [1])] if launch["pdl"] else []
-    wanted += [(LAUNCH_COOPERATIVE, [1])] if launch["cooperative"] else []
-    if launch["num_ctas"] != 1:
-        wanted += [(LAUNCH_CLUSTER, [launch["num_ctas"], 1, 1]), (LAUNCH_CLUSTER_SCHEDULING, [1])]
-    found = (LaunchAttribute * max(len(wanted), 1))()
-    for place, (number, words) in enumerate(wanted):
-        found[place].id = number
-        for i, word in enumerate(words):
-            found[place].value[i] = word
-    return found, len(wanted)
+def settings_of(
+    grid: Sequence[int], threads: int, num_ctas: int, shared: int, pdl: bool, cooperative: bool
+) -> LaunchSettings:
+    """A launch of ``grid`` clusters of ``num_ctas`` blocks, on the default stream."""
+    wanted = [(LAUNCH_PDL, [1])] if pdl else []
+    wanted += [(LAUNCH_COOPERATIVE, [1])] if cooperative else []
+    if num_ctas != 1:
+        wanted += [(LAUNCH_CLUSTER, [num_ctas, 1, 1]), (LAUNCH_CLUSTER_SCHEDULING, [CLUSTER_SCHEDULING_SPREAD])]
+    found = (LaunchAttribute * len(wanted))()
+    for attribute, (number, words) in zip(found, wanted):  # noqa: B905 - Python 3.8 has no strict
+        attribute.id = number
+        attribute.value[: len(words)] = words
+    x, y, z = grid
+    return LaunchSettings(x * num_ctas, y, z, threads, 1, 1, shared, None, found, len(wanted))
 
 
 def prepared(device: ReplayDevice, launch: dict[str, Any], function: Any, memory: ReplayMemory) -> Callable[[], None]:
     """A call that enqueues the launch once."""
     values = parameters(device, launch, memory)
     pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(v) for v in values))
-    extra, count = attributes(launch)
-    x, y, z = launch["grid"]
     threads = launch["num_warps"] * launch["warp_size"]
-    settings = LaunchSettings(x * launch["num_ctas"], y, z, threads, 1, 1, launch["shared"], None, extra, count)
+    given = {name: launch[name] for name in ("grid", "num_ctas", "shared", "pdl", "cooperative")}
+    settings = settings_of(threads=threads, **given)
 
     def enqueue() -> None:
         device.call("cuLaunchKernelEx", ctypes.byref(settings), function, pointers, None)
@@ -366,6 +377,10 @@ def timed(
 
 def main(words: Sequence[str] | None = None) -> int:
     """Launch what the folder describes; 1 if it writes something else than was recorded."""
+    import argparse
+    import json
+    import statistics
+
     parser = argparse.ArgumentParser(description="Runs the kernel launch of this folder through the CUDA driver.")
     parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).resolve().parent)
     parser.add_argument("--runs", metavar="N", type=int, default=20, help="timed launches (default: 20)")

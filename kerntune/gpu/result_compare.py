@@ -22,6 +22,7 @@ from kerntune.gpu.number_formats import (
     NumberFormat,
     count_differences,
     element_text,
+    elements_of,
     format_of,
     typical_magnitude,
 )
@@ -59,7 +60,7 @@ class OnHost:
 
         seen = np.frombuffer(mask, "u1")
         for offset, x, y in self._chunks(a, b):
-            differs = _elements(x, kind) != _elements(y, kind)
+            differs = elements_of(x, kind) != elements_of(y, kind)
             begin = offset // kind.width
             seen[begin : begin + differs.size] |= differs
 
@@ -70,9 +71,7 @@ class OnHost:
         for offset, x, y in self._chunks(a, b):
             begin, size = offset // kind.width, len(x) // kind.width
             varies = None if mask is None else bytes(memoryview(mask)[begin : begin + size])
-            whole = size * kind.width
-            later = count_differences(x[:whole], y[:whole], varies, kind, poisoned, wanted)
-            found = found.with_later(later, begin)
+            found = found.with_later(count_differences(x, y, varies, kind, poisoned, wanted), begin)
         return found
 
     def close(self) -> None:
@@ -94,12 +93,6 @@ class OnHost:
 
 
 Comparing = Union[ResultKernels, OnHost]
-
-
-def _elements(data: bytes, kind: NumberFormat) -> Any:
-    import numpy as np
-
-    return np.frombuffer(data[: len(data) // kind.width * kind.width], f"<u{kind.width}")
 
 
 class DeviceOrHost:
@@ -238,7 +231,7 @@ class _Comparison:
         """By storage, for each piece a mask of the elements that two runs of one side write differently."""
         try:
             masks: dict[int, list[Any]] = {
-                i: [by.new_mask(-(-kept.nbytes // self._kind(i).width)) for _, kept in pieces]
+                i: [by.new_mask(kept.nbytes // self._kind(i).width) for _, kept in pieces]
                 for i, (pieces, _) in self.kept.items()
             }
         except MeasurementError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import partial
 
 from kerntune.base.recording import Param
 from kerntune.gpu.base import Buffer, Executor, Function, binary_of_ptx
@@ -27,7 +27,7 @@ VECTOR = 16
 OUT = struct.Struct("<8Qd")
 """What the counting kernel leaves: the fields of :class:`ElementCounts`, in their order."""
 
-START = struct.pack("<8Qd", 0, 0, 0, 0, 0, NOWHERE, NOWHERE, 0, 0.0)
+START = OUT.pack(*ElementCounts())
 
 HEADER = ".version 7.0\n.target sm_70\n.address_size 64\n"
 
@@ -96,7 +96,6 @@ def _equal_elements(width: int) -> str:
     setp.eq.u64 %p2, %rd12, %rd13;"""
 
 
-@lru_cache(maxsize=32)
 def equal_ptx(width: int) -> str:
     """Stores 1 to ``out`` if one of ``count`` elements of 16 bytes or 1 byte differs."""
     compare = EQUAL_VECTORS if width == VECTOR else _equal_elements(width)
@@ -104,7 +103,6 @@ def equal_ptx(width: int) -> str:
     return _where_different("equal", parameters, width, "", compare, "    st.global.u64 [%rd5], %rd12;")
 
 
-@lru_cache(maxsize=32)
 def mark_ptx(width: int) -> str:
     """Stores 1 to the byte in ``mask`` of each of ``count`` elements that differs."""
     parameters = {"a": 1, "b": 2, "mask": 3, "count": 4}
@@ -180,7 +178,6 @@ RELATIVE:
     max.u64 %rd18, %rd18, %rd38;"""
 
 
-@lru_cache(maxsize=32)
 def count_ptx(kind: NumberFormat) -> str:
     """Counts over ``count`` elements, without those that have a byte in ``mask`` (0: there is none), as
     :class:`ElementCounts`. Doubles that aren't negative have the order of their bits."""
@@ -306,7 +303,9 @@ class ResultKernels:
         for width, offset, count in ((VECTOR, 0, vectors), (1, rest, a.nbytes - rest)):
             pointers = {"a": a.address + offset, "b": b.address + offset}
             if count:
-                yield self._prepared(f"equal{width}", equal_ptx(width), pointers, {"count": count}, {"out": out})
+                yield self._prepared(
+                    f"equal{width}", partial(equal_ptx, width), pointers, {"count": count}, {"out": out}
+                )
 
     def new_mask(self, elements: int) -> Buffer:
         """A byte for each element, all zero. :class:`MeasurementError` where there is no room."""
@@ -317,7 +316,8 @@ class ResultKernels:
     def mark(self, a: Buffer, b: Buffer, mask: Buffer, kind: NumberFormat) -> None:
         """Note in ``mask`` which elements differ."""
         pointers = {"a": a.address, "b": b.address, "mask": mask.address}
-        self._prepared(f"mark{kind.width}", mark_ptx(kind.width), pointers, {"count": a.nbytes // kind.width})()
+        ptx = partial(mark_ptx, kind.width)
+        self._prepared(f"mark{kind.width}", ptx, pointers, {"count": a.nbytes // kind.width})()
 
     def count(
         self, a: Buffer, b: Buffer, mask: Buffer | None, kind: NumberFormat, poisoned: bool, wanted: int = NOWHERE
@@ -327,17 +327,17 @@ class ResultKernels:
         self._gpu.write(out, START)
         before = {"a": a.address, "b": b.address, "mask": mask.address if mask is not None else 0}
         self._prepared(
-            f"count_{kind.name}", count_ptx(kind), before, {"count": a.nbytes // kind.width}, {"out": out.address},
-            {"wanted": wanted, "poisoned": int(poisoned)},
+            f"count_{kind.name}", partial(count_ptx, kind), before, {"count": a.nbytes // kind.width},
+            {"out": out.address}, {"wanted": wanted, "poisoned": int(poisoned)},
         )()  # fmt: skip
         return ElementCounts(*OUT.unpack(self._gpu.read(out)))
 
-    def _prepared(self, name: str, ptx: str, *groups: dict[str, int]) -> Callable[[], None]:
+    def _prepared(self, name: str, ptx: Callable[[], str], *groups: dict[str, int]) -> Callable[[], None]:
         """A call that enqueues a launch. ``groups`` are pointers and numbers in turn, by name, in the kernel's
         order."""
         symbol = PREFIX + name
         if symbol not in self._loaded:
-            self._loaded[symbol] = self._gpu.load(binary_of_ptx(symbol, WARPS), ptx.encode() + b"\0")
+            self._loaded[symbol] = self._gpu.load(binary_of_ptx(symbol, WARPS), ptx().encode() + b"\0")
         params: list[Param] = []
         addresses: list[int | None] = []
         for number, group in enumerate(groups):
@@ -346,5 +346,5 @@ class ResultKernels:
                 params.append(Param(key, "*i8") if pointer else Param(key, "u64", value=value))
                 addresses.append(value if pointer else None)
         count = next(value for group in groups for key, value in group.items() if key == "count")
-        blocks = min(-(-count // (WARPS * 32)), BLOCKS_PER_SM * max(self._gpu.spec.sm_count, 1))
+        blocks = min(-(-count // (WARPS * 32)), BLOCKS_PER_SM * self._gpu.spec.sm_count)
         return self._gpu.prepare(self._loaded[symbol], (max(blocks, 1), 1, 1), params, addresses)

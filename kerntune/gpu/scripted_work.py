@@ -259,9 +259,7 @@ class BuffersByAddress:
 
     def add(self, buffer: FakeBuffer) -> None:
         """Find it from now on, and whatever was at its address no longer."""
-        if not self._addresses or buffer.address > self._addresses[-1]:
-            self._addresses.append(buffer.address)
-        elif buffer.address not in self._alive:
+        if buffer.address not in self._alive:
             bisect.insort(self._addresses, buffer.address)
         self._alive[buffer.address] = buffer
         self._longest = max(self._longest, buffer.nbytes)

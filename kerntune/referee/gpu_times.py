@@ -255,7 +255,7 @@ class TimedSides:
         candidate = VariedProgram(loaders[0], task, self._sources, self.kept, self._chance)
         other = self._other(loaders[1])
         slots = other.slots(candidate)
-        pair = Pairing(gpu, slots, task.seed + number).run(task.blocks, 0.99)
+        pair = Pairing(gpu, slots, task.seed + number).run(task.blocks)
         candidate.settle()
         self.timed_as = other.timed_as
         if task.details and not number:

@@ -48,7 +48,7 @@ class Pairing:
         while not warm(times):
             times.append(self._slots[0].enqueue()() + self._slots[1].enqueue()())
 
-    def run(self, blocks: int, level: float) -> Pair:
+    def run(self, blocks: int) -> Pair:
         """Add blocks, as many in ABBA as in BAAB order, and return the estimate over all blocks so far. Work of other
         processes is looked for before, in the middle and afterwards, while nothing of ours is timed."""
         with contextlib.closing(ClockWatch(self._gpu)) as clock:
@@ -57,7 +57,7 @@ class Pairing:
                     self._foreign.append(clock.watch())
                 self._block(index)
             self._foreign.append(clock.watch())
-        change = hodges_lehmann(block_ratios(self._a, self._b), level).map_exp()
+        change = hodges_lehmann(block_ratios(self._a, self._b)).map_exp()
         return Pair(tuple(self._a), tuple(self._b), change, together(self._foreign))
 
     def _block(self, index: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from fake_runs import COMPILER, N, captured, increment_kernel, recorded, scale_k
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kerntune.base.recording import Normal, Param, Stored, Uniform, View, Zeros
+from kerntune.base.recording import Normal, Param, Storage, Stored, Uniform, View, Zeros
 from kerntune.capture import memory_plan
 from kerntune.capture.memory_plan import Plan, describe
 from kerntune.errors import CaptureError, MeasurementError
@@ -152,6 +153,53 @@ def test_preserving_undoes_writes_even_after_an_error(backend: FakeBackend) -> N
         gpu.fill(gpu.borrow(x), 5)
         raise ValueError("oops")
     assert gpu.read(gpu.borrow(x), 1) == b"\x04"
+
+
+def test_each_copy_to_preserve_counts_beside_those_before(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has no room on the device goes to the host."""
+    asked: list[tuple[int, int, int]] = []
+    keep = memory_plan.keep_at_home
+    monkeypatch.setattr(
+        memory_plan,
+        "keep_at_home",
+        lambda gpu, b, inputs, held: (asked.append((b.nbytes, inputs, held)), keep(gpu, b, inputs, held))[1],
+    )
+    tensors = [torch.empty(n, device="cuda", dtype=torch.int8) for n in (100, 20, 3)]
+    plan = Plan(backend)
+    with plan.preserving([*tensors, "text"]):
+        pass
+    assert asked == [(100, 123, 0), (20, 123, 100), (3, 123, 120)]
+    asked.clear()
+    for tensor in tensors:
+        plan.view_of(tensor)
+    for index in (1, 1, 0):
+        plan._keep_at_home(index)
+    assert asked == [(20, 123, 0), (100, 123, 20)]
+    assert plan.among([tensors[0][5:], "text", torch.empty(4, device="cuda"), tensors[2]]).keys() == {0, 2}
+
+
+@pytest.mark.parametrize(("nbytes", "whole"), [(16, True), (20, False)])
+def test_what_a_storage_is_described_by(nbytes: int, whole: bool) -> None:
+    """Each has its number as its seed; of what is read alone something is kept."""
+    data, asked = struct.pack("<8i", 3, 7, 5, 5, 5, 5, 5, 5)[:nbytes], list[int | None]()
+    gpu = SimpleNamespace(read=lambda buffer, most: (asked.append(most), data)[1])
+    storages = tuple(
+        Storage(nbytes, dtype, Zeros(), read=read)
+        for dtype, read in (("int32", False), ("int32", True), ("float16", True))
+    )
+    device: Any = SimpleNamespace(gpu=gpu)
+    (unread, integers, floats), kept = describe(storages, [SimpleNamespace(pristine=None)] * 3, device, store_limit=16)
+    assert unread is storages[0]
+    assert asked == [None if whole else SAMPLE_BYTES, SAMPLE_BYTES]
+    assert isinstance(floats.content, Normal)
+    assert floats.content.seed == 2
+    if whole:
+        assert isinstance(integers.content, Stored)
+        assert kept == {integers.content.sha256: data}
+    else:
+        assert (integers.content, kept) == (Uniform(3, 7, seed=1), {})
 
 
 # content

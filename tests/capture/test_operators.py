@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from kerntune.base.operator_list import OperatorList, names_text
+from kerntune.base.operator_list import OperatorList, OperatorRow, names_text
 from kerntune.base.recording import Launch, Param, Recording, Storage, View, Zeros
 from kerntune.capture import operators as module
-from kerntune.capture.operator_traits import NO_STORAGE
-from kerntune.capture.operators import CallOperators
+from kerntune.capture.operator_traits import NO_STORAGE, Operator
+from kerntune.capture.operators import CallOperators, OperatorEvent
 from kerntune.gpu.operator_mode import noting
 
 MAX_OUTSIDE = 1000
@@ -178,6 +178,30 @@ def test_a_list_is_bounded():
     assert len(found.rows) == MAX_ROWS
     assert found.left_out == 8
     assert 0 < found.left_out_bytes <= 8 * min(row.nbytes for row in found.rows), "those that move the least"
+
+
+def test_what_moves_least_is_left_out(monkeypatch):
+    """Rows are in the order of their names; a kept row's bytes are no operator's."""
+    monkeypatch.setattr(module, "MAX_ROWS", 2)
+    monkeypatch.setattr(module, "MAX_PLACES", 2)
+    found = watched()
+
+    def event(name, nbytes, *places, launches=0):
+        operator = Operator(
+            name, ((torch.float16, (2, 3)),), ((torch.int8, ()),), nbytes, "filled" if name == "d" else ""
+        )
+        return OperatorEvent(launches, operator, (), (), frozenset(), places)
+
+    found.events = [
+        event("b", 10, "x:1", "x:2"), event("b", 10, "x:2", "x:3"), event("a", 30), event("c", 19), event("d", 5),
+        event("e", 1), event("c", 0), OperatorEvent(0, None, (), (), frozenset()),
+    ]  # fmt: skip
+    rows, left_out = found._rows({5})
+    sides = "float16[2,3] -> int8[]"
+    assert rows == (OperatorRow("a", sides, 1, 30), OperatorRow("b", sides, 2, 20, "", ("x:1", "x:2")))
+    assert [(r.name, r.count, r.nbytes, r.kind) for r in left_out] == [
+        ("c", 1, 19, ""), ("d", 1, 5, "filled"), ("e", 1, 1, "kept"), ("c", 1, 0, "")
+    ]  # fmt: skip
 
 
 def test_names_are_told_by_what_they_move():

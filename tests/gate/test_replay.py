@@ -311,16 +311,16 @@ def test_kernels_that_follow_addresses_run_in_this_process(
     )
     monkeypatch.setattr(module, "once", lambda pairs, work: 0.5)
     assert it.change(before, mine, {}) == (0.25 if here else 0.5)
-    assert changes == ([(BLOCKS, 0.99)] if here else [])
+    assert changes == ([(BLOCKS,)] if here else [])
 
 
 @pytest.mark.parametrize("settled", [True, False])
 def test_here_a_second_look_takes_more_blocks(monkeypatch: pytest.MonkeyPatch, settled: bool) -> None:
     it = replayer(HIDDEN)
-    looks: list[tuple[int, float]] = []
+    looks: list[int] = []
 
-    def run(blocks: int, level: float) -> Any:
-        looks.append((blocks, level))
+    def run(blocks: int) -> Any:
+        looks.append(blocks)
         return SimpleNamespace(a_ns=(100.0,) * blocks, b_ns=(110.0,) * blocks, foreign=module_foreign())
 
     monkeypatch.setattr(it, "_pairing", lambda *a: SimpleNamespace(run=run))
@@ -331,7 +331,7 @@ def test_here_a_second_look_takes_more_blocks(monkeypatch: pytest.MonkeyPatch, s
         return settled
 
     found = it._replay_here(HIDDEN, HIDDEN, {}, 0.999, 0.001, is_settled)
-    assert looks == [(BLOCKS, 0.999), *([] if settled else [(MORE_BLOCKS, 0.999)])]
+    assert looks == [BLOCKS, *([] if settled else [MORE_BLOCKS])]
     assert found.change.point == pytest.approx(0.1)
     assert [a_ns for _, a_ns in told] == [100.0]
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from kerntune.base import codec
 from kerntune.base.recording import Normal, Storage, Stored, Uniform, Zeros
 from kerntune.errors import ReplayError
-from kerntune.gpu.compare import FLOATS, decode_floats
-from kerntune.gpu.memory import INTEGERS, content_bytes, describe_content, encode_floats
+from kerntune.gpu.compare import FLOATS, SENSIBLE, decode_floats
+from kerntune.gpu.memory import INTEGERS, content_bytes, describe_content, encode_floats, standard_normal
 
 STORE_LIMIT = 1 << 16
 
@@ -109,6 +109,15 @@ def test_numbers_that_are_none_do_not_count() -> None:
     numbers = np.array([1.0, 3.0, np.nan, np.inf, -np.inf, 2.0, 2.0, 2.0], "f4")
     assert describe_content(numbers.tobytes(), "float32") == (Normal(2.0, 0.6325), None)
     assert describe_content(np.full(8, np.nan, "f4").tobytes(), "float32") == (Normal(), None)
+    huge = np.array([1.0, SENSIBLE, -SENSIBLE, 3.0])
+    assert describe_content(huge.tobytes(), "float64") == (Normal(2.0, 1.0), None)
+
+
+def test_long_rows_of_a_seed_are_drawn_once_and_begin_as_short_ones() -> None:
+    short, long = 1 << 16, (1 << 16) + 1
+    assert np.shares_memory(standard_normal(3, long), standard_normal(3, 1 << 19))
+    assert not np.shares_memory(standard_normal(3, long), standard_normal(3, short))
+    assert np.array_equal(standard_normal(3, long)[:short], standard_normal(3, short))
 
 
 def test_eight_bit_floats_stay_near_one() -> None:

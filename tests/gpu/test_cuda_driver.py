@@ -41,7 +41,11 @@ def test_a_kernel_beyond_the_static_limit_may_have_all_that_the_device_allows(
     monkeypatch.setattr(cuda_driver, "library", lambda: library)
     binary: Any = SimpleNamespace(symbol="k", shared=shared, num_warps=4, warp_size=32, num_ctas=1)
     cuda_driver.CudaFunction(binary, b"", MOST)
-    asked = [call[2] for call in library.calls if call[:2] == ("cuFuncSetAttribute", cuda_driver.MAX_DYNAMIC_SHARED)]
+    asked = [
+        call[2]
+        for call in library.calls
+        if call[:2] == ("cuFuncSetAttribute", replay_script.FUNCTION_MAX_DYNAMIC_SHARED)
+    ]
     assert asked == reserved
 
 
@@ -66,18 +70,18 @@ NUMBERS = {
     "CU_POINTER_ATTRIBUTE_MEMORY_TYPE": driver_gpu.MEMORY_TYPE,
     "CU_STREAM_NON_BLOCKING": driver_gpu.STREAM_NON_BLOCKING,
     "CU_STREAM_CAPTURE_MODE_RELAXED": driver_gpu.CAPTURE_RELAXED,
-    f"{FUNCTION}MAX_DYNAMIC_SHARED_SIZE_BYTES": cuda_driver.MAX_DYNAMIC_SHARED,
+    f"{FUNCTION}MAX_DYNAMIC_SHARED_SIZE_BYTES": replay_script.FUNCTION_MAX_DYNAMIC_SHARED,
     f"{FUNCTION}LOCAL_SIZE_BYTES": cuda_driver.LOCAL_SIZE_BYTES,
     f"{FUNCTION}NUM_REGS": cuda_driver.NUM_REGS,
     f"{FUNCTION}MAX_THREADS_PER_BLOCK": cuda_driver.MAX_THREADS_PER_BLOCK,
-    f"{FUNCTION}SHARED_SIZE_BYTES": cuda_driver.STATIC_SHARED_BYTES,
-    f"{FUNCTION}NON_PORTABLE_CLUSTER_SIZE_ALLOWED": cuda_driver.NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
-    "CU_FUNC_CACHE_PREFER_SHARED": cuda_driver.PREFER_SHARED,
-    f"{LAUNCH}COOPERATIVE": cuda_driver.ATTRIBUTE_COOPERATIVE,
-    f"{LAUNCH}CLUSTER_DIMENSION": cuda_driver.ATTRIBUTE_CLUSTER_DIMENSION,
-    f"{LAUNCH}CLUSTER_SCHEDULING_POLICY_PREFERENCE": cuda_driver.ATTRIBUTE_CLUSTER_SCHEDULING,
-    f"{LAUNCH}PROGRAMMATIC_STREAM_SERIALIZATION": cuda_driver.ATTRIBUTE_PDL,
-    "CU_CLUSTER_SCHEDULING_POLICY_SPREAD": cuda_driver.CLUSTER_SCHEDULING_SPREAD,
+    f"{FUNCTION}SHARED_SIZE_BYTES": replay_script.FUNCTION_STATIC_SHARED,
+    f"{FUNCTION}NON_PORTABLE_CLUSTER_SIZE_ALLOWED": replay_script.FUNCTION_NON_PORTABLE_CLUSTER,
+    "CU_FUNC_CACHE_PREFER_SHARED": replay_script.PREFER_SHARED,
+    f"{LAUNCH}COOPERATIVE": replay_script.LAUNCH_COOPERATIVE,
+    f"{LAUNCH}CLUSTER_DIMENSION": replay_script.LAUNCH_CLUSTER,
+    f"{LAUNCH}CLUSTER_SCHEDULING_POLICY_PREFERENCE": replay_script.LAUNCH_CLUSTER_SCHEDULING,
+    f"{LAUNCH}PROGRAMMATIC_STREAM_SERIALIZATION": replay_script.LAUNCH_PDL,
+    "CU_CLUSTER_SCHEDULING_POLICY_SPREAD": replay_script.CLUSTER_SCHEDULING_SPREAD,
     "CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS": cuda_driver.IPC_LAZY_PEER_ACCESS,
     "CUDA_ERROR_NOT_READY": cuda_driver.CUDA_ERROR_NOT_READY,
     "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": cuda_driver.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
@@ -90,26 +94,9 @@ def test_numbers_are_those_of_cuda_h() -> None:
     assert {name: theirs[name] for name in NUMBERS} == NUMBERS
 
 
-def test_the_script_of_a_dump_has_the_same_numbers() -> None:
-    names = {
-        "DEVICE_L2_BYTES": driver_gpu.ATTRIBUTES["l2_bytes"],
-        "DEVICE_SHARED_OPTIN": driver_gpu.ATTRIBUTES["shared_memory_per_block"],
-        "FUNCTION_STATIC_SHARED": cuda_driver.STATIC_SHARED_BYTES,
-        "FUNCTION_MAX_DYNAMIC_SHARED": cuda_driver.MAX_DYNAMIC_SHARED,
-        "FUNCTION_NON_PORTABLE_CLUSTER": cuda_driver.NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
-        "PREFER_SHARED": cuda_driver.PREFER_SHARED,
-        "STATIC_SHARED_LIMIT": cuda_driver.STATIC_SHARED_LIMIT,
-        "LAUNCH_COOPERATIVE": cuda_driver.ATTRIBUTE_COOPERATIVE,
-        "LAUNCH_CLUSTER": cuda_driver.ATTRIBUTE_CLUSTER_DIMENSION,
-        "LAUNCH_CLUSTER_SCHEDULING": cuda_driver.ATTRIBUTE_CLUSTER_SCHEDULING,
-        "LAUNCH_PDL": cuda_driver.ATTRIBUTE_PDL,
-    }
-    assert {name: getattr(replay_script, name) for name in names} == names
-
-
 def test_structures_lie_as_the_driver_reads_them() -> None:
     """``CUlaunchAttribute`` and ``CUlaunchConfig`` of cuda.h: an attribute's value at a multiple of eight bytes."""
-    attribute, config = cuda_driver._LaunchAttribute, cuda_driver._LaunchConfig
+    attribute, config = replay_script.LaunchAttribute, replay_script.LaunchSettings
     assert (ctypes.sizeof(attribute), attribute.id.offset, attribute.value.offset, attribute.value.size) == (
         72,
         0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import H100, launch, recording
 
-from kerntune.base.recording import Launch, Recording, Storage, Stored, Uniform, Zeros
+from kerntune.base.recording import Launch, Normal, Recording, Storage, Stored, Uniform, Zeros
 from kerntune.errors import MeasurementError
+from kerntune.gpu import memory as memory_module
 from kerntune.gpu.memory import (
     Memory,
     Source,
@@ -21,10 +23,13 @@ from kerntune.gpu.memory import (
     in_place_storages,
     keep_at_home,
     make_source,
+    pieces,
     require_memory,
     used_storages,
     written_storages,
 )
+from kerntune.gpu.script import Script
+from kerntune.gpu.scripted import FakeBackend
 
 MAX_REPLICAS = 256
 
@@ -174,6 +179,9 @@ def plan_of(sizes: list[int], **changes: Any) -> Recording:
         ([1 << 24], 1 << 30, 2),
         ([1 << 24], 4 << 24, 1),
         ([1 << 18, 1 << 18], 12 << 18, 1),
+        ([1 << 20], 5 << 20, 2),
+        ([1 << 20], (5 << 20) - 1, 1),
+        ([300_000], 1 << 30, 7),
     ],
 )
 def test_rotation_holds_twice_the_cache_within_a_quarter_of_the_memory(
@@ -182,6 +190,40 @@ def test_rotation_holds_twice_the_cache_within_a_quarter_of_the_memory(
     gpu: Any = HostGpu(SMALL, memory_bytes=free)
     made = memory(gpu, *[(bytes(n), True) for n in sizes])
     assert made.rotation(plan_of(sizes)) == replicas
+
+
+@pytest.mark.parametrize(("sizes", "replicas"), [([1], 8), ([255, 1], 4), ([257], 8), ([256, 257], 4), ([300], 7)])
+def test_rotation_counts_256_bytes_of_a_storage_at_least(sizes: list[int], replicas: int) -> None:
+    gpu: Any = HostGpu(replace(H100, l2_bytes=1024))
+    assert memory(gpu, *[(bytes(n), True) for n in sizes]).rotation(plan_of(sizes)) == replicas
+
+
+def test_spaced_copies_need_room_for_their_zones() -> None:
+    """One of 2 MiB and 512 bytes beside each storage."""
+    zones, size = (2 << 20) + 512, 1 << 20
+    for free, replicas in ((4 * 2 * (size + zones), 2), (4 * 2 * (size + zones) - 1, 1)):
+        gpu: Any = HostGpu(SMALL, memory_bytes=free + 2 * size)
+        sources = [Source(gpu.allocate(size), shared=True) for _ in range(2)]
+        made = Memory(gpu, [Storage(size, "uint8", Zeros())] * 2, sources, spaced=True)
+        assert made.rotation(plan_of([size, size])) == replicas
+
+
+def test_a_spaced_copy_lies_between_zones_of_its_own() -> None:
+    gpu = FakeBackend(Script()).gpu
+    source = gpu.allocate(100)
+    gpu.fill(source, 7)
+    made = Memory(gpu, [Storage(100, "uint8", Zeros())], [Source(source, shared=True)], spaced=True)
+    before = gpu.free_bytes()
+    buffer = made.buffer(0, 0)
+    assert (buffer.nbytes, buffer.address % 512, gpu.read(buffer)) == (100, 0, b"\x07" * 100)
+    assert before - gpu.free_bytes() >= 100 + (2 << 20) + 512
+    front, back = made._spaces
+    assert (front.address + front.nbytes, buffer.address + 100) == (buffer.address, back.address)
+    assert min(front.nbytes, back.nbytes) >= 1 << 20
+    made.give_back()
+    del buffer, front, back
+    gc.collect()
+    assert gpu.free_bytes() == before
 
 
 def test_hidden_pointers_forbid_rotation() -> None:
@@ -234,3 +276,85 @@ def test_what_is_written_from_now_on_is_restored_too() -> None:
     gpu.fill(made.buffer(0, 0), 0)
     made.restore(0, [0])
     assert gpu.read(made.buffer(0, 0)) == b"aa"
+
+
+def test_what_repeats_is_repeated_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_module, "TILE", 4)
+    memory_module._standard_tile.cache_clear()
+    gpu: Any = HostGpu(SMALL)
+    data = gpu.read(make_source(gpu, Storage(40, "float32", Normal())).pristine)
+    memory_module._standard_tile.cache_clear()
+    assert data == (data[:16] * 3)[:40]
+    assert any(data)
+
+
+# what has no room
+
+
+def frugal(gpu: HostGpu, dtype: str = "uint8", replicas: int = 1) -> Memory:
+    """A written storage of 100 bytes, all 5."""
+    source = Source(gpu.allocate(100), shared=False)
+    gpu.fill(source.pristine, 5)
+    made: Any = Memory(gpu, [Storage(100, dtype, Zeros(), written=True)], [source], frugal=True)  # type: ignore[arg-type]
+    made.ensure(replicas)
+    return made  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("free", "moved"), [(1600, False), (1599, True)])
+def test_a_frugal_memory_works_in_place_where_a_copy_would_take_more_than_a_sixteenth(free: int, moved: bool) -> None:
+    gpu: Any = HostGpu(SMALL, memory_bytes=100 + free)
+    made = frugal(gpu)
+    (before,) = made.sources
+    assert (made.buffer(0, 0) is before.pristine) == moved
+    if moved:
+        assert made.sources == (Source(gpu.host[0], shared=False, home=before.pristine, far=True),)
+        assert made.buffer(1, 0) is before.pristine
+    gpu.fill(made.buffer(0, 0), 6)
+    made.give_back()
+    assert gpu.read(before.pristine) == b"\5" * 100
+    assert (made.replicas, made._restores) == (0, {})
+
+
+def test_other_copies_are_restored_in_place_once_the_first_one_is() -> None:
+    gpu: Any = HostGpu(SMALL, memory_bytes=1699)
+    made = frugal(gpu, replicas=2)
+    made.restore(1, [0])
+    home = made.buffer(0, 0)
+    gpu.fill(home, 6)
+    made.restore(1, [0])
+    assert gpu.read(home) == b"\5" * 100
+
+
+@pytest.mark.parametrize(
+    ("dtype", "timing", "stays"), [("float32", True, True), ("float32", False, False), ("int32", True, False)]
+)
+def test_for_timing_the_host_s_numbers_stay_but_no_indices(dtype: str, timing: bool, stays: bool) -> None:
+    gpu: Any = HostGpu(SMALL, memory_bytes=1699)
+    made = frugal(gpu, dtype)
+    gpu.fill(made.buffer(0, 0), 6)
+    made.restore(0, [0], timing)
+    assert gpu.read(made.buffer(0, 0)) == (b"\6" if stays else b"\5") * 100
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "limit", "expected"),
+    [
+        (0, 10, []),
+        (10, 10, [(0, 10)]),
+        ((1 << 15) + 1, 1 << 15, [*((512 * i, 512) for i in range(63)), (63 * 512, 513)]),
+        (1000, 1, [*[(0, 512)] * 63, (0, 1000)]),
+        (127 << 10, (1 << 16) - 1, [*((2048 * i, 512) for i in range(63)), (253 * 512, 512)]),
+    ],
+)
+def test_pieces_are_spread_evenly_up_to_the_end(nbytes: int, limit: int, expected: list[tuple[int, int]]) -> None:
+    assert pieces(nbytes, limit) == expected
+
+
+@pytest.mark.parametrize(("free", "limit"), [(1 << 40, (1 << 35) - 8), (1 << 30, 64 << 20)])
+def test_what_is_kept_may_take_half_of_what_copies_may_or_64_mib(
+    monkeypatch: pytest.MonkeyPatch, free: int, limit: int
+) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(memory_module, "pieces", lambda *given: asked.append(given) or [])
+    made = memory(HostGpu(SMALL, memory_bytes=free + 32), (bytes(16), False))
+    assert (made.keep(0), asked) == ([], [(16, limit)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from types import SimpleNamespace
 
@@ -97,3 +98,49 @@ def test_without_a_gpu_proposals_are_for_a_usual_one(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert str(probe.current_device().target) == "cuda:90"
+
+
+def test_what_torch_is_asked_for_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(torch._C, "_cuda_getDeviceCount", lambda: 2, raising=False)
+    assert probe.amd_gpus() == 0
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    assert probe.amd_gpus() == 2
+    monkeypatch.delattr(torch._C, "_cuda_getDeviceCount")
+    assert probe.amd_gpus() == 0
+    for answer in (True, False):
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda answer=answer: answer)
+        monkeypatch.setattr(torch.compiler, "is_exporting", lambda answer=answer: answer)
+        monkeypatch.setattr(torch.backends.cuda, "is_built", lambda answer=answer: answer)
+        assert (probe.captures_graph(), probe.is_exporting()) == (answer, answer)
+        why = "can't use it" if answer else "was built without CUDA"
+        assert probe.why_unused() == f"torch {torch.__version__} {why}"
+
+
+def test_devices_count_once_torch_has_used_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda number: number % 2)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    assert (probe.device_in_use(), probe.devices_used()) == (None, [])
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    assert (probe.device_in_use(), probe.devices_used()) == (2, [1])
+
+
+@pytest.mark.parametrize("inference", [True, False])
+def test_another_thread_launches_as_this_one_does(monkeypatch: pytest.MonkeyPatch, inference: bool) -> None:
+    import torch
+
+    entered: list[object] = []
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: "mine")
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: entered.append(stream) or contextlib.nullcontext())
+    with torch.inference_mode(inference):
+        state = probe.current_thread_state()
+    for _ in range(2):
+        with state():
+            assert (torch.is_inference_mode_enabled(), torch.is_grad_enabled()) == (inference, not inference)
+    assert (entered, torch.is_inference_mode_enabled(), torch.is_grad_enabled()) == (["mine"] * 2, False, True)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from host_gpu import HostGpu
+from samples import H100, recording
 
 from kerntune.base.recording import View
 from kerntune.gpu import result_compare
-from kerntune.gpu.number_formats import FLOAT_FORMATS, NOWHERE
+from kerntune.gpu.number_formats import FLOAT_FORMATS, NOWHERE, ElementCounts
 from kerntune.gpu.result_compare import OnHost, place_in
 
 
@@ -119,3 +122,41 @@ def test_the_host_counts_what_differs_but_for_what_varies(
     assert (found.differing, found.varying, found.first, found.worst) == counted
     plain = on_host.count(memory(A), memory(B), None, kind, False)
     assert (plain.differing, plain.varying, plain.first, plain.ulp) == (2, 0, 2, 1 << 22)
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        (ElementCounts(varying=3), {"count": 0, "first": 0, "worst": 0, "baseline": "", "today": "", "place": (),
+                                    "varying": 3, "ulp": 0, "relative": 0.0, "typical": None}),
+        (ElementCounts(2, 1, 4, 5, first=2, worst=7, ulp=9, relative=0.5), {
+            "count": 2, "first": 2, "worst": 7, "baseline": "7", "today": "8", "place": (1, 2), "varying": 0, "ulp": 9,
+            "relative": 0.5, "unwritten": 1, "newly_written": 4, "nonfinite": 5, "typical": 4.5}),
+        (ElementCounts(2, first=2), {"worst": 2, "baseline": "2", "today": "3", "place": (0, 2)}),
+    ],
+    ids=["only varying", "all", "no worst"],
+)  # fmt: skip
+def test_what_is_told_of_an_output(monkeypatch: pytest.MonkeyPatch, counts: ElementCounts, expected: Any) -> None:
+    kind, gpu = FLOAT_FORMATS["float32"], HostGpu(H100)
+    for side, values in enumerate((A, B)):
+        monkeypatch.setattr(gpu, f"side{side}", gpu.allocate(40), raising=False)
+        gpu.write(getattr(gpu, f"side{side}"), values.tobytes())
+    view = View(0, "float32", (2, 5), (5, 1))
+    program: Any = SimpleNamespace(gpu=gpu, recording=recording(), written=(), memory=None)
+    made = result_compare._Comparison(program, program, None, "content")  # type: ignore[arg-type]
+    made.kept = {0: ([(0, gpu.side0)], [(0, gpu.side1)])}  # type: ignore[attr-defined]
+    monkeypatch.setattr(result_compare, "_view_of", lambda *given: view)
+    made.__dict__["storages"] = SimpleNamespace(intermediate=frozenset({0}))
+    found = made._described(0, kind, counts, 10)
+    assert {name: getattr(found, name) for name in expected} == expected
+    assert (found.dtype, found.total, found.intermediate, found.content) == ("float32", 10, True, "content")
+
+
+def test_an_element_outside_of_what_was_kept_has_no_text() -> None:
+    kind, gpu = FLOAT_FORMATS["float32"], HostGpu(H100)
+    kept = gpu.allocate(8)
+    gpu.write(kept, A[1:3].tobytes())
+    program: Any = SimpleNamespace(gpu=gpu)
+    made = result_compare._Comparison(program, program, None, "")  # type: ignore[arg-type]
+    made.kept = {0: ([(16, kept)], [])}
+    assert [made._text(0, 0, element, kind) for element in (3, 4, 5, 6)] == ["", "1", "2", ""]

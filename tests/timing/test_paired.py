@@ -56,7 +56,7 @@ def replayed(
     backend: FakeBackend, *rules: Rule, a: Callable[[], Any] = small, b: Callable[[], Any] = large, **options: Any
 ) -> Pair:
     script(backend, *rules, **options)
-    return pairing(backend, recorded(backend, a), recorded(backend, b)).run(BLOCKS, LEVEL)
+    return pairing(backend, recorded(backend, a), recorded(backend, b)).run(BLOCKS)
 
 
 def verdict(seen: Pair, tolerance: float = 0.02) -> Verdict:
@@ -116,8 +116,8 @@ def test_too_much_noise_is_inconclusive_not_regressed(backend: FakeBackend) -> N
 def test_more_blocks_narrow_the_interval(backend: FakeBackend) -> None:
     script(backend, noise=0.02)
     made = pairing(backend, recorded(backend, small), recorded(backend, large))
-    first = made.run(BLOCKS, LEVEL)
-    both = made.run(MORE_BLOCKS, LEVEL)
+    first = made.run(BLOCKS)
+    both = made.run(MORE_BLOCKS)
     assert len(both.a_ns) == BLOCKS + MORE_BLOCKS
     assert both.a_ns[:BLOCKS] == first.a_ns
     assert both.change.high - both.change.low < first.change.high - first.change.low
@@ -135,7 +135,7 @@ def test_both_sides_run_under_one_protocol(backend: FakeBackend) -> None:
     first, second = made._slots
     assert first.protocol == second.protocol
     assert first.protocol.runs_per_slot == first.protocol.replicas, "in place: once per copy, on both sides"
-    assert made.run(BLOCKS, LEVEL).change.point == pytest.approx(0.0)
+    assert made.run(BLOCKS).change.point == pytest.approx(0.0)
 
 
 @pytest.mark.parametrize("stored_first", [True, False])
@@ -173,7 +173,7 @@ def test_the_device_is_watched_before_in_the_middle_and_afterwards(
     made = Pairing(backend.gpu, (slot("a"), slot("b")))
     assert done == ["a", "b"] * 3
     done.clear()
-    seen = [made.run(blocks, LEVEL) for blocks in (4, 1)]
+    seen = [made.run(blocks) for blocks in (4, 1)]
     work = [name if name in ("watch", "close") else "" for name in done]
     assert work == ["watch", *[""] * 8, "watch", *[""] * 8, "watch", "close", "watch", *[""] * 4, "watch", "close"]
     assert [pair.foreign for pair in seen] == [ForeignWork(3.0, 1.5, 0.5, 3), ForeignWork(5.0, 2.5, 0.5, 5)]
@@ -197,7 +197,7 @@ def test_orders_are_balanced_random_and_repeatable(backend: FakeBackend) -> None
         made._random, made._a, made._b = random.Random(seed), [], []
         made._gpu, made._foreign = backend.gpu, []
         order.clear()
-        made.run(40, LEVEL)
+        made.run(40)
         return ["".join(order[i : i + 4]) for i in range(0, 160, 4)]
 
     order: list[str] = []

@@ -117,7 +117,6 @@ class DeviceContext:
 
     def __init__(self, device: Any = None) -> None:
         self.idx = self.numbers.number(device)
-        self.prev_idx = -1
 
     def __enter__(self) -> None:
         self.prev_idx = self.numbers.current()
@@ -150,7 +149,7 @@ class DeviceUtils:
     def __init__(self, numbers: DeviceNumbers) -> None:
         self._numbers = numbers
 
-    def get_device_properties(self, device: int = 0) -> dict[str, int]:
+    def get_device_properties(self, device: int) -> dict[str, int]:
         """The keys that CUDA's and HIP's drivers share, with ``warpSize`` as both name it; clocks in kHz."""
         spec = self._numbers.spec(device)
         clocks = clocks_of(spec.target)
@@ -257,7 +256,7 @@ DRIVER_VERSION = "570.0"
 
 CUDA_DRIVER_VERSION = 12080
 
-HANDLE = SimpleNamespace(value=0)
+HANDLE = SimpleNamespace()
 """The handle of the only device."""
 
 
@@ -293,10 +292,9 @@ def _nvsmi(spec: DeviceSpec, memory_bytes: int) -> Callable[[Sequence[str]], lis
         "index": 0,
         "count": 1,
     }
-    for kind in ("sm", "gr", "graphics"):
-        known |= {f"clocks{way}.{kind}": clocks.sm_mhz for way in ("", ".max", ".current", ".applications")}
-    for kind in ("mem", "memory"):
-        known |= {f"clocks{way}.{kind}": clocks.memory_mhz for way in ("", ".max", ".current", ".applications")}
+    for kind in ("sm", "gr", "graphics", "mem", "memory"):
+        mhz = clocks.memory_mhz if kind.startswith("mem") else clocks.sm_mhz
+        known |= {f"clocks{way}.{kind}": mhz for way in ("", ".max", ".current", ".applications")}
 
     def nvsmi(attrs: Sequence[str]) -> list[int]:
         unknown = [name for name in attrs if name not in known]
@@ -314,7 +312,7 @@ def _nvml(spec: DeviceSpec, memory_bytes: int) -> dict[str, Callable[..., Any]]:
 
     clocks = clocks_of(spec.target)
 
-    def clock(handle: Any, kind: int = 0, *ignored: Any) -> int:
+    def clock(handle: Any, kind: int, *ignored: Any) -> int:
         return clocks.memory_mhz if kind == MEMORY_CLOCK else clocks.sm_mhz
 
     answers: dict[str, Any] = {

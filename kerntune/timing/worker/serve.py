@@ -62,7 +62,6 @@ class Scatter:
         """Free all of it."""
         for function in self._loaded:
             self._gpu.unload(function)
-        self._loaded.clear()
         self._pads.clear()
 
 
@@ -122,7 +121,7 @@ def _timed(gpu: Executor, request: PairRequest, loaders: tuple[Loader, Loader]) 
     sources = [make_source(gpu, s, stored_content(s, request.artifacts)) for s in request.storages]
     memory, sides = Memory(gpu, request.storages, sources, spaced=request.spaced), (request.a, request.b)
     a, b = (Program(loader, x, memory, request.artifacts) for loader, x in zip(loaders, sides, strict=True))
-    pair = Pairing(gpu, slots_alike(a, b, request.timer), request.seed).run(request.blocks, 0.99)
+    pair = Pairing(gpu, slots_alike(a, b, request.timer), request.seed).run(request.blocks)
     return PairReply(pair.a_ns, pair.b_ns, astuple(pair.foreign), _results(a, b) if request.results else None)
 
 
