@@ -88,7 +88,11 @@ def test_what_earlier_runs_know_is_taken_over(trials: TrialSet) -> None:
 
 def test_what_is_tried_anew_has_no_time_and_no_failure(trials: TrialSet) -> None:
     trials.times, trials.failures = {0: 1.0, 1: 2.0}, {2: failed(2, "no"), 3: failed(3, "no")}
+    trials._put_off, trials.warm = [(4, None)], True  # type: ignore[list-item]
     trials.begin([0, 2])
+    assert (trials._put_off, trials._estimates.warm) == ([], True)
+    trials.paused()
+    assert not trials._estimates.warm
     assert (trials.times, list(trials.failures), trials._tried) == ({1: 2.0}, [3], {0, 2})
     trials.expect([1])
     assert (trials.times, trials._tried) == ({}, {0, 1, 2})
@@ -389,3 +393,65 @@ def test_how_one_fails_is_noted(
     assert (trials._misfits, trials.failures) == (misfits, {1: failed(1, str(error))})
     stored = [(i, words) for i, _, words in trials._stored.kept]  # type: ignore[union-attr]
     assert stored == [(1, {"failure": str(error), "code": "code of single"})] * remembered
+
+
+def test_what_has_failed_is_known_by_code_and_grid_on_whatever_contents(
+    trials: TrialSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: Any = None
+    trials._faults = FirstLaunchFaults("k")
+    trials._faults.add(FirstLaunchFault("it faulted", compiled, ("code", (1, 1, 1), ((0, 7),)), "code", [0]))
+    monkeypatch.setattr(trial_set, "work_of_single", lambda single, first: (*single, first))
+    recordings: Any = [("code", (1, 1, 1)), ("code", (2, 1, 1)), ("other", (1, 1, 1))]
+    assert [trials.is_faulty(single) for single in recordings] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("ran", "chosen", "captured", "past"),
+    [({2: None}, None, False, True), ({}, 2, True, True), ({}, 2, False, False), ({}, 1, True, False)],
+)
+def test_whose_first_launch_is_past(trials: TrialSet, ran: Any, chosen: int, captured: bool, past: bool) -> None:
+    """In an earlier run, or in the captured one."""
+    trials.pool.known, trials.site.chosen, trials.index = known(ran), chosen, 1
+    trials.capture = SimpleNamespace(launches=[None, SimpleNamespace(ran=captured)])  # type: ignore[assignment]
+    assert trials._has_run(2) is past
+
+
+@pytest.mark.parametrize(
+    ("estimated", "fails", "kept"), [(True, False, True), (False, False, False), (True, True, False)]
+)
+def test_a_first_estimate_is_stored_at_once(
+    trials: TrialSet, estimated: bool, fails: bool, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For all that may be wrong with it later: then it is forgotten."""
+    monkeypatch.setattr(trial_set, "stored_code", lambda recording: f"code of {recording}")
+    trials._found = {"a": trial(3, 1, estimated=estimated)}  # type: ignore[dict-item]
+    trials.failures = {1: failed(1, "no")} if fails else {}
+    trials._keep_estimate(1)
+    stored: Any = trials._stored
+    assert stored.kept == [(1, "probe 1", {"estimate_ns": 9.0, "code": "code of recording 3"})] * kept
+    assert trials._kept == ({1} if kept else set())
+    trials._stored = None
+    trials._keep_estimate(1)
+
+
+def test_estimates_of_some_are_stored_with_their_equals(trials: TrialSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial_set, "stored_code", lambda recording: "code")
+    trials._found = {"a": trial(3, 1), "b": trial(0), "c": trial(2, estimated=False)}  # type: ignore[dict-item]
+    trials.keep_estimates([1, 2])
+    assert [i for i, *_ in trials._stored.kept] == [3, 1]  # type: ignore[union-attr]
+
+
+def test_registers_are_those_of_the_trial_that_a_candidate_is_part_of(trials: TrialSet) -> None:
+    made = trial(3, 1)
+    made.program = SimpleNamespace(functions=[SimpleNamespace(registers=40)])
+    trials._found = {"a": made}  # type: ignore[dict-item]
+    assert [trials.registers_of(i) for i in (1, 2, 3)] == [40, None, 40]
+
+
+@pytest.mark.parametrize(("hook", "content"), [("a", "first"), ("b", "second"), ("c", {})])
+def test_a_candidate_that_was_added_finds_what_its_hook_leaves(trials: TrialSet, hook: str, content: Any) -> None:
+    for i, its in enumerate(["a", "b", "a", hook]):
+        trials.site.candidates[i].hook = its  # type: ignore[misc]
+    trials._first = {0: "first", 1: "second", 2: "third"}  # type: ignore[dict-item]
+    assert [trials._begin(i) for i in (1, 2, 3)] == ["second", "third", content]

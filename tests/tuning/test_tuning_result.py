@@ -58,7 +58,11 @@ def test_times_are_tritons() -> None:
 @pytest.mark.parametrize(
     ("before", "late", "merged"),
     [
-        ({"a": [2.0] * 3}, {"a": [4.0] * 3, "b": [8.0] * 3}, {"a": [2.0] * 3, "b": [4.0] * 3}),
+        (
+            {"a": [2.0, 1.0, 3.0]},
+            {"a": [4.0, 3.0, 9.0], "b": [8.0, 6.0, 10.0]},
+            {"a": [2.0, 1.0, 3.0], "b": [4.0, 3.0, 5.0]},
+        ),
         ({"a": [2.0] * 3}, {"b": [8.0] * 3}, {"a": [2.0] * 3, "b": [8.0] * 3}),
         ({}, {"a": [4.0] * 3}, {"a": [4.0] * 3}),
         ({"a": [2.0] * 3}, {"a": [math.inf] * 3, "b": [8.0] * 3}, {"a": [2.0] * 3, "b": [8.0] * 3}),
@@ -197,7 +201,7 @@ def test_a_tuning_is_printed_where_triton_s_is(
     monkeypatch.setattr(compat, "tuning_listener", lambda: None)
     monkeypatch.setattr(compat, "prints_tuning", lambda: prints)
     tuner: Any = SimpleNamespace(cache={(1,): "best"})
-    tuning_result.tell_tuned(tuner, SITE, (1,), seconds, late)
+    tuning_result.tell_tuned(tuner, SITE, (1,), seconds, *([late] if late else []))
     assert capsys.readouterr().out == line
 
 
