@@ -101,6 +101,17 @@ def test_a_lack_of_the_device_is_tritons_error() -> None:
     assert (type(launch_error("no")), str(launch_error("no"))) == (TrialError, "no")
 
 
+def test_a_users_hook_hears_of_what_can_not_be_launched() -> None:
+    """Not of what is launched, and wrong."""
+    heard: list[Any] = []
+    capture: Any = SimpleNamespace(tell_failed=lambda site, errors: heard.append((site, errors)))
+    failures = [failed(A, "it wrote other values"), failed(B, "no"), failed(C, "never")]
+    tuning_result.tell_failed(capture, SITE, failures)
+    ((site, errors),) = heard
+    assert site is SITE
+    assert {config: str(error) for config, error in errors.items()} == {B: "no", C: "never"}
+
+
 @pytest.mark.parametrize(
     ("raised", "missing", "error"),
     [("0 active drivers", "0 active drivers", NoGpuError), ("another", "0 active drivers", RuntimeError),
