@@ -10,7 +10,15 @@ import pytest
 from kerntune.base.config import Config
 from kerntune.base.failed_candidates import FailedTrial
 from kerntune.compiling.compiler import Compiled
-from kerntune.errors import BackendError, CompileError, OutOfResourcesError, TrialError, TuningError
+from kerntune.errors import (
+    BackendError,
+    CompileError,
+    LaunchFault,
+    LaunchTimeout,
+    OutOfResourcesError,
+    TrialError,
+    TuningError,
+)
 from kerntune.tuning import trial_set
 from kerntune.tuning.admission import FirstLaunchFault, FirstLaunchFaults
 from kerntune.tuning.trial_set import TrialSet
@@ -250,6 +258,26 @@ def test_faults_that_are_settled_are_failures_of_all_that_are_the_same(trials: T
     trials.failures.clear()
     trials.judge_faults()
     assert trials.failures == {}, "once"
+
+
+@pytest.mark.parametrize(("error", "hung"), [(LaunchFault("it faulted"), False), (LaunchTimeout("it hung"), True)])
+@pytest.mark.parametrize("passing", [False, True])
+def test_a_fault_is_noted_and_is_a_failure(
+    trials: TrialSet, error: LaunchFault, hung: bool, passing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it is stored yet."""
+    work: Any = ("code", (1, 1, 1), ())
+    compiled: Any = "the compiled"
+    error.passing = passing
+    trials._faults = FirstLaunchFaults("k")
+    monkeypatch.setattr(trials, "_single", lambda i, compiled: (f"single {i}", work))
+    monkeypatch.setattr(trial_set, "stored_code", lambda single: f"code of {single}")
+    trials._note_fault(2, compiled, error)
+    assert trials._faults._open == [
+        FirstLaunchFault(str(error), compiled, work, "code of single 2", [2], hung=hung, passing=passing)
+    ]
+    assert trials.failures == {2: failed(2, str(error))}
+    assert trials._stored.kept == []  # type: ignore[union-attr]
 
 
 def test_what_hung_is_launched_once_more_before_it_counts(trials: TrialSet, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -495,6 +495,7 @@ def test_who_writes_the_same_with_another_block_shows_that_there_is_no_workspace
     first, second = (in_blocks(p, b) for p, b in zip(two, blocks, strict=True))
     said = Verifier(first).disagreement(second, [second, in_blocks(third, 2)])
     assert said is not None
+    assert first.gpu.read(first.memory.buffer(0, 1)) == bytes(4 * COUNT)
     assert Verifier(first).disagreement(second) is None, "nobody to ask: a note, not a verdict"
     assert first.gpu.read(first.memory.buffer(0, 1)) == bytes(4 * COUNT)
 
