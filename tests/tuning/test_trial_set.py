@@ -483,3 +483,88 @@ def test_a_candidate_that_was_added_finds_what_its_hook_leaves(trials: TrialSet,
         trials.site.candidates[i].hook = its  # type: ignore[misc]
     trials._first = {0: "first", 1: "second", 2: "third"}  # type: ignore[dict-item]
     assert [trials._begin(i) for i in (1, 2, 3)] == ["second", "third", content]
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["a trial of its own", "the same as another"])
+def test_one_that_is_admitted_is_estimated_and_stored(
+    trials: TrialSet, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, taken, logged = trial(1), list[Any](), list[Any]()
+    monkeypatch.setattr(trials, "_trial", lambda i, compiled: None if known else made)
+    monkeypatch.setattr(trials, "_keep_estimate", lambda i: taken.append(("kept", i)))
+    monkeypatch.setattr(trial_set, "log_config", lambda site, *given, **words: logged.append((*given, words)))
+    trials._estimates = SimpleNamespace(take=lambda one: taken.append(one), best=6.0)  # type: ignore[assignment]
+    given: Any = SimpleNamespace(seconds=1.5, binary=SimpleNamespace(shared=64))
+    trials._admit(1, given)
+    assert taken == [*[made] * (not known), ("kept", 1)]
+    first = ("first launch", 1, {"estimate_ns": 9.0, "ratio": 1.5})
+    assert logged == [("compiled", 1, {"seconds": 1.5, "shared_bytes": 64}), *[first] * (not known)]
+
+
+class Runs:
+    """Notes what runs elsewhere."""
+
+    def __init__(self) -> None:
+        self.given: list[Any] = []
+
+    def run(self, *given: Any) -> None:
+        self.given.append(given)
+
+
+@pytest.fixture
+def one_trial(trials: TrialSet, ahead: Elsewhere, monkeypatch: pytest.MonkeyPatch) -> TrialSet:
+    """Candidate 1 is new, and would be launched elsewhere first."""
+    trials.elsewhere, trials._recordings = Runs(), {}  # type: ignore[assignment]
+    monkeypatch.setattr(trials, "program", lambda single, begin: (single, begin))
+    return trials
+
+
+NEW: Any = SimpleNamespace(binary=None, data=b"")
+
+
+@pytest.mark.parametrize(("past", "elsewhere"), [(False, True), (True, True), (False, False)])
+def test_one_that_is_new_is_launched_elsewhere_first(
+    one_trial: TrialSet, past: bool, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(one_trial, "_has_run", lambda i: past)
+    runs: Any = one_trial.elsewhere
+    if not elsewhere:
+        one_trial.elsewhere = None
+    made = one_trial._trial(1, NEW)
+    assert made is not None
+    assert (made.index, made.recording, made.program, made.same) == (1, "single 1", ("single 1", "begin 1"), [1])
+    assert one_trial._found == {("work 1", (1, 1, 1), ()): made}
+    assert runs.given == [("single 1", "artifacts", "begin 1")] * (elsewhere and not past)
+
+
+def test_one_that_was_wrong_before_is_so_again_unless_hooks_leave_other_contents(one_trial: TrialSet) -> None:
+    one_trial.known.bad["code of single 1", (1, 1, 1)] = "it wrote other values"
+    assert one_trial._trial(1, NEW) is None
+    assert one_trial.failures == {1: failed(1, "it wrote other values")}
+    stored: Any = one_trial._stored
+    assert stored.kept == [(1, "probe 1", {"failure": "it wrote other values", "code": "code of single 1"})]
+    one_trial._first = {0: {}}
+    assert one_trial._trial(1, NEW) is not None
+
+
+def test_one_that_faults_as_another_did_shares_its_fault(one_trial: TrialSet) -> None:
+    compiled: Any = None
+    fault = FirstLaunchFault("it faulted", compiled, ("work 1", (1, 1, 1), ()), "code", [4])
+    one_trial._faults.add(fault)
+    assert one_trial._trial(1, NEW) is None
+    assert (fault.same, one_trial.failures) == ([4, 1], {1: failed(1, "it faulted")})
+
+
+def test_one_that_does_not_fit_or_has_faulted_in_the_call_is_not_launched(
+    one_trial: TrialSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_trial.site.faults[1] = LaunchFault("it faulted")
+    monkeypatch.setattr(trial_set, "misfit", lambda binary, data, spec: "too large")
+    with pytest.raises(OutOfResourcesError, match="too large"):
+        one_trial._trial(1, NEW)
+    monkeypatch.setattr(trial_set, "misfit", lambda binary, data, spec: "")
+    with pytest.raises(LaunchFault, match="it faulted"):
+        one_trial._trial(1, NEW)
+    assert one_trial.site.faults == {}, "once"
+    assert one_trial.elsewhere.given == []  # type: ignore[union-attr]
+    assert one_trial._found == {}
