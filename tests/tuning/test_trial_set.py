@@ -568,3 +568,12 @@ def test_one_that_does_not_fit_or_has_faulted_in_the_call_is_not_launched(
     assert one_trial.site.faults == {}, "once"
     assert one_trial.elsewhere.given == []  # type: ignore[union-attr]
     assert one_trial._found == {}
+
+
+def test_first_launches_of_a_group_come_before_any_estimate(trials: TrialSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    did: list[Any] = []
+    monkeypatch.setattr(trials, "_look_ahead", lambda results: did.append(results))
+    monkeypatch.setattr(trials, "admit", lambda i, compiled: did.append((i, compiled)))
+    group: Any = [(2, "a"), (0, "b")]
+    trials.admit_all(group)
+    assert did == [group, *group]
