@@ -282,10 +282,10 @@ def test_tunings_in_turn_have_one_which_ends_some_seconds_after_the_last(kept: K
         assert (one.single, one.closed, Timer.made) == (False, 0, [])
     (timer,) = Timer.made
     assert (timer.seconds, timer.daemon, timer.cancelled, one.closed) == (10.0, True, 0, 0)
-    with kept.keeping(5.0):
+    with kept.keeping(0.5):
         assert timer.cancelled == 1
         assert used(kept, Gpu()) is one
-    assert [t.seconds for t in Timer.made] == [10.0, 5.0]
+    assert [t.seconds for t in Timer.made] == [10.0, 0.5]
     Timer.made[1].work()
     assert one.closed == 1
     with kept.keeping(0.0):
