@@ -328,3 +328,28 @@ def test_the_outcome_has_what_was_found_and_what_is_to_be_said(compared: bool) -
     assert (found.times_ns, found.failures, found.remembered) == ({1: 5.0}, ("failed",), {2})
     assert (found.slots_ns, found.stragglers, found.left_out) == ({1: (5.0,)}, "stragglers", {3: "spills"})
     assert (found.partly, found.notes) == (compared, ("x is not compared", "a process") if compared else ("a process",))
+
+
+@pytest.mark.parametrize(("asks", "searched"), [(True, False), (True, True), (False, False)])
+def test_candidates_are_compiled_estimated_and_judged_in_turn(
+    asks: bool, searched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials: Any = Trials(trial(0))
+    for name in ("begin", "admit_all", "admit_put_off", "judge_faults", "name"):
+        setattr(trials, name, lambda *given, name=name: trials.did.append((name, *given)))
+    trials.site.searched = searched
+    trials.pool.compiled = lambda candidates, pause: (i for i in candidates)
+    search = SimpleNamespace(run=lambda: trials.did.append("searched"))
+    monkeypatch.setattr(module, "Searching", lambda *given: search)
+    made = tuning(trials, options=replace(DEFAULTS, search="a search" if asks else None))  # type: ignore[arg-type]
+    made.prescreen = SimpleNamespace(in_order=lambda stream: ([i] for i in stream))
+    before = made.screening
+    assert made._estimated([0, 2]) is trials.alive
+    assert made.screening is not before
+    assert trials.did == [
+        ("begin", [0, 2]), ("admit_all", [0]), ("admit_all", [2]), ("admit_put_off",),
+        *["searched"] * (asks and not searched), ("judge_faults",), ("name",),
+    ]  # fmt: skip
+    assert made.said == ["k: compiling 2 configs"]
+    made._estimated([])
+    assert len(made.said) == 1, "of none nothing is told"

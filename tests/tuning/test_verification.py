@@ -359,7 +359,9 @@ def test_a_reference_that_a_candidate_disagrees_with_runs_twice_more() -> None:
 def test_what_a_race_has_left_is_no_first_content() -> None:
     first, second = programs(accumulate, accumulate, reads=(0, 1))
     first.enqueue()
-    assert Verifier(first).disagreement(second) is None
+    verifier = Verifier(first)
+    assert verifier.disagreement(second) is None
+    assert verifier.left_out == {}
 
 
 def test_what_the_reference_writes_is_no_input_of_a_candidate() -> None:
