@@ -27,8 +27,9 @@ from kerntune.gpu.memory import Memory
 from kerntune.kernels.source import text_of
 from kerntune.kernels.specialize import Specialized
 from kerntune.timing.worker.requests import ChangedGuard
-from kerntune.tuning.first_launches import FirstLaunches, name_and_size
+from kerntune.tuning.first_launches import FirstLaunches
 from kerntune.tuning.isolation import Isolation
+from kerntune.tuning.verification import storage_name
 
 MAX_LAUNCHES = 8
 """Launches that a message names; the last ones. A fault is reported by a later call of the driver, so each of a call's
@@ -211,7 +212,7 @@ def outside_text(write: OutsideWrite) -> str:
 def _write(recording: Recording, changed: ChangedGuard) -> OutsideWrite:
     launch = recording.working[changed.launch]
     single = msgspec.structs.replace(recording, launches=(launch,))
-    name, nbytes = name_and_size(single, changed.storage)
+    name, nbytes = storage_name(single, changed.storage), single.storages[changed.storage].nbytes
     certain = _as_found(recording, changed.launch)
     return OutsideWrite(
         launch.kernel, changed.launch, name, changed.first, changed.last, changed.count, nbytes, certain

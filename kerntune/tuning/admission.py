@@ -10,7 +10,7 @@ fails is blamed on the candidate or on the call.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -265,21 +265,25 @@ class FirstLaunchFaults:
 
     def like(self, work: CandidateWork) -> FirstLaunchFault | None:
         """The fault of the very same launch on the same contents."""
-        return next((f for f in (*self._open, *self._settled) if f.work == work), None)
+        return next((f for f in self._all() if f.work == work), None)
 
-    def has(self, launch: tuple[str, tuple[int, int, int]]) -> bool:
-        """Whether a launch, by the first two of its work, has failed, on whatever contents."""
-        return any(f.work[:2] == launch for f in (*self._open, *self._settled))
+    def has(self, work: CandidateWork) -> bool:
+        """Whether a launch has failed, on whatever contents."""
+        code, grid, _ = work
+        return any((code, grid) == f.work[:-1] for f in self._all())
 
     def indices(self) -> list[int]:
         """The candidates."""
-        return [i for fault in (*self._open, *self._settled) for i in fault.same]
+        return [i for fault in self._all() for i in fault.same]
 
-    def take_hung(self) -> Iterator[FirstLaunchFault]:
+    def _all(self) -> list[FirstLaunchFault]:
+        return self._open + self._settled
+
+    def take_hung(self) -> list[FirstLaunchFault]:
         """Those that did not end, to be launched once more; they are no faults until then."""
         hung = [fault for fault in self._open if fault.hung]
         self._open = [fault for fault in self._open if not fault.hung]
-        yield from hung
+        return hung
 
     @property
     def hangs(self) -> int:

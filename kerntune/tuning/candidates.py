@@ -76,21 +76,23 @@ class BatchWait:
 
     total: int
     queued: Callable[[], int]
-    pause: Callable[[], float] = wait_for_all
-    until: float = math.inf
+    pause: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        self._until = math.inf
 
     def gives_up(self, missing: int, coming: PrefetchedIterator[Any]) -> bool:
         """Wait for the next result; whether a pause has ended the wait for those that are ``missing``."""
         may_leave = missing <= LATE_SHARE * self.total
         while not coming.wait(self._quiet() if may_leave else QUIET_SECONDS):
             if (may_leave or missing <= FEW) and not self.queued():
-                self.until = self.pause()
-                if may_leave and time.monotonic() >= self.until and not coming.wait(0):
+                self._until = self.pause()
+                if may_leave and time.monotonic() >= self._until and not coming.wait(0):
                     return True
         return False
 
     def _quiet(self) -> float:
-        return max(LEAST_SECONDS, min(QUIET_SECONDS, self.until - time.monotonic()))
+        return max(LEAST_SECONDS, min(QUIET_SECONDS, self._until - time.monotonic()))
 
 
 MARGIN = 1.05

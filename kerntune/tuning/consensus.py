@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from kerntune.base.recording import Recording, work_of
 from kerntune.gpu.program import First, Program
 from kerntune.tuning.race import Trial
 from kerntune.tuning.verification import Verification, Verifier
+
+T = TypeVar("T")
 
 CandidateContent = tuple[tuple[int, int], ...]
 """What a candidate begins with (:func:`content_of`)."""
@@ -98,25 +101,30 @@ def candidate_work(program: Program) -> CandidateWork:
 
 def work_of_single(single: Recording, first: First) -> CandidateWork:
     """Of a recording of one launch that begins with ``first``."""
-    return launched(single), single.launches[0].grid, content_of(first)
+    return launched(single), _only(single.launches).grid, content_of(first)
 
 
 def launched(single: Recording) -> str:
     """Equal for recordings of one launch whose machine code, arguments and launch options are, whatever compiler
     options led to them: without a loop that is pipelined, all numbers of stages do. A config may choose arguments that
     are no ``tl.constexpr``, and so may its hook and ``triton.heuristics``."""
-    binary = single.binaries[0]
+    binary = _only(single.binaries)
     needs = (binary.num_warps, binary.num_ctas, binary.shared, binary.tmem, binary.cooperative, binary.pdl)
     return f"{binary.sha256} {needs} {binary.global_scratch} {binary.profile_scratch} {_arguments(single)}"
 
 
 def stored_code(single: Recording) -> str:
     """Of a recording of one launch the identity of its code with its arguments, as stored trials have it."""
-    return hashlib.sha256(f"{single.binaries[0].code} {_arguments(single)}".encode()).hexdigest()
+    return hashlib.sha256(f"{_only(single.binaries).code} {_arguments(single)}".encode()).hexdigest()
 
 
 def _arguments(single: Recording) -> str:
-    return repr(work_of(single, single.launches[0]).arguments)
+    return repr(work_of(single, _only(single.launches)).arguments)
+
+
+def _only(items: Sequence[T]) -> T:
+    (only,) = items
+    return only
 
 
 def content_of(first: First) -> CandidateContent:
@@ -125,7 +133,7 @@ def content_of(first: First) -> CandidateContent:
 
 
 def _constants(trial: Trial) -> Mapping[str, str]:
-    return trial.recording.binaries[0].constexprs
+    return _only(trial.recording.binaries).constexprs
 
 
 def elected(first: Verifier, programs: Sequence[Program]) -> tuple[Verifier, int]:

@@ -36,7 +36,7 @@ from kerntune.timing.worker.requests import (
 )
 from kerntune.tuning.isolation import STAGE_LIMIT_S, FirstLaunchProcess, Isolate, Isolation, IsolationError, unsaid
 from kerntune.tuning.stored_trials import Trials
-from kerntune.tuning.verification import arguments_at
+from kerntune.tuning.verification import storage_name
 
 CONTEXT_BYTES = 600 << 20
 """What a second context takes on the device: 523 MiB on an H200 (driver 580), and some modules."""
@@ -230,7 +230,8 @@ class FirstLaunches:
             self._isolation.renew()  # who knows what else it has written
             found = reply.guards[0]
             damage = GuardDamage(found.storage, found.first, found.last, found.count)
-            text = damage_text(damage, *name_and_size(recording, found.storage))
+            name, nbytes = storage_name(recording, found.storage), recording.storages[found.storage].nbytes
+            text = damage_text(damage, name, nbytes)
             raise LaunchFault(f"{FIRST_LAUNCH} wrote outside of its tensors: {text}")
         self._slowest_s = max(seconds, self._slowest_s or 0.0)
         return reply.ns
@@ -306,12 +307,6 @@ class _EndedFromOutside(Exception):
 
 def _first_launch(recording: Recording, artifacts: Artifacts) -> FirstLaunchRequest:
     return FirstLaunchRequest(recording, {b.sha256: artifacts[b.sha256] for b in recording.binaries})
-
-
-def name_and_size(recording: Recording, storage: int) -> tuple[str, int]:
-    """What a storage is called: by the arguments that point into it."""
-    names = dict.fromkeys(arguments_at(recording, storage))
-    return ", ".join(names) or f"storage {storage}", recording.storages[storage].nbytes
 
 
 def before_captured_launch(

@@ -105,8 +105,6 @@ def _begin(
     folder: Path, tuner: Any, config: Any, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Callable[[], object] | None:
     """Take what the launch finds; the rest is done after it. None where nothing is compiled here."""
-    from kerntune.tuning import context
-
     backend = context.this_gpu()
     if backend is None or backend.gpu is None or not is_kernel(tuner) or captures.current() is not None:
         return None
@@ -115,7 +113,8 @@ def _begin(
     recorded = staged_launch(capture, tuner, config, args, kwargs)
     recording, kept = with_content(recorded, backend)
     before = exact_contents(gpu, recorded) if exact else {}
-    texts = texts_of(recorded, 0, capture.launches[0].jit)
+    (pending,) = capture.launches
+    texts = texts_of(recorded, 0, pending.jit)
 
     def finish() -> Path:
         after = written_contents(gpu, recorded.recording, capture.plan.tensors()) if exact else {}
@@ -139,8 +138,9 @@ def staged_launch(capture: Capture, tuner: Any, config: Any, args: Sequence[Any]
 
 
 def _index_of(site: Site, config: Any) -> int:
-    same = [i for i, original in enumerate(site.originals or ()) if original is config]
-    found = same[0] if same else candidate_of(site, config_of(config, f"kernel {site.kernel}"))
+    found = next((i for i, original in enumerate(site.originals or ()) if original is config), None)
+    if found is None:
+        found = candidate_of(site, config_of(config, f"kernel {site.kernel}"))
     if found is None:
         raise TuningError(f"kernel {site.kernel}: {config} is not among the configs of this call")
     return found
@@ -177,8 +177,9 @@ def stages_of(compiled: Compiled) -> dict[str, str]:
     assembly = "ptx" if compiled.binary.kind == "cubin" else "amdgcn"
     found = {first_stage_of(compiled.ttir): compiled.ttir, assembly: compiled.asm}
     try:
-        by_stage = {name.rpartition(".")[2]: path for name, path in compiled.files().items()}
-        between = {s: Path(by_stage[s]).read_text() for s in STAGES if s in by_stage and s not in found}
+        by_suffix = {Path(name).suffix: path for name, path in compiled.files().items()}
+        missing = {s: by_suffix[f".{s}"] for s in STAGES if f".{s}" in by_suffix and s not in found}
+        between = {stage: Path(path).read_text() for stage, path in missing.items()}
     except OSError:
         between = {}
     return {stage: text for stage in STAGES if (text := {**between, **found}.get(stage)) is not None}
@@ -341,7 +342,8 @@ class AheadOfTime:
     @property
     def launch(self) -> Launch:
         """The launch; its grid is of no meaning."""
-        return self.recorded.recording.launches[0]
+        (launch,) = self.recorded.recording.launches
+        return launch
 
     @property
     def divisible(self) -> dict[str, int]:
@@ -374,7 +376,7 @@ def compiled_ahead(
     capture = Capture(backend, context.COMPILER)
     with capture.active():
         below[(1,)](**{**words, **config.all_kwargs()})
-    pending = capture.launches[0]
+    (pending,) = capture.launches
     launch = pending.specialized[backend.targets[0]]
     if not isinstance(launch, Specialized):
         raise launch

@@ -44,7 +44,7 @@ class Prescreen:
         spec: DeviceSpec,
         prune: StaticPrune,
         incumbent: int | None,
-        most_spilled: int | None = None,
+        most_spilled: int | None,
     ) -> None:
         """``most_spilled`` are the registers that a candidate may spill without being put off: those that spill more
         are left out where any other can be compiled."""

@@ -113,7 +113,7 @@ class SiteTrials:
     site: Site
     key: TrialKey
     today: Callable[[], Environment]
-    blind: bool = False
+    blind: bool
 
     def known(self, probes: Mapping[int, Probe]) -> KnownTrials:
         """What is known of the probed candidates, under an environment like today's."""

@@ -228,8 +228,8 @@ def _heuristics(site: Site) -> Iterator[tuple[str, str]]:
         return
     seen = [_set_by(layers, {**site.arguments, **candidate.words()}) for candidate in site.listed]
     for name in sorted(seen[0]):
-        texts = list(dict.fromkeys(values[name] for values in seen))
-        yield name, texts[0] if len(texts) == 1 else hashlib.sha256(repr(texts).encode()).hexdigest()[:16]
+        first, *others = dict.fromkeys(values[name] for values in seen)
+        yield name, hashlib.sha256(repr([first, *others]).encode()).hexdigest()[:16] if others else first
 
 
 def _set_by(layers: Sequence[Any], words: dict[str, Any]) -> dict[str, str]:
@@ -308,10 +308,11 @@ def _all(cache: WinnerCache) -> list[Winner]:
     """The folder's winners, read again only where one was added since: a folder of each question shows it."""
     place = cache.folder / "winners"
     stamp = {str(path): path.stat().st_mtime_ns for path in (*place.glob("*"), *place.glob("*/*"))}
-    known = _known.get(str(place))
-    if known is None or known[0] != stamp:
-        known = _known[str(place)] = stamp, cache.entries()
-    return known[1]
+    before, found = _known.get(str(place), (None, []))
+    if before != stamp:
+        found = cache.entries()
+        _known[str(place)] = stamp, found
+    return found
 
 
 def distance(stored: str, asked: str) -> float | None:
@@ -321,10 +322,10 @@ def distance(stored: str, asked: str) -> float | None:
 
     The log is taken since twice the size is the same step for small and large; 1 more, so that 0 has one.
     """
-    one, other = _numbers_apart(stored), _numbers_apart(asked)
-    if one[0] != other[0]:
+    (one, numbers), (other, others) = _numbers_apart(stored), _numbers_apart(asked)
+    if one != other:
         return None
-    return math.sqrt(sum((_log(a) - _log(b)) ** 2 for a, b in zip(one[1], other[1], strict=True)))
+    return math.dist(list(map(_log, numbers)), list(map(_log, others)))
 
 
 def _log(number: int) -> float:

@@ -50,14 +50,14 @@ class TrialSet:
     loader: Loader
     memory: Memory
     pool: CandidatePool
-    incumbent: int | None = None
-    warm: bool = False
+    incumbent: int | None
+    warm: bool
     """Whether the device needs no warming up before the first estimate."""
 
-    believing_wrong: bool = True
+    believing_wrong: bool
     """Whether a candidate that was wrong in an earlier run counts as wrong today."""
 
-    elsewhere: FirstLaunches | None = None
+    elsewhere: FirstLaunches | None
     """Runs each candidate first in another process, where that can be."""
 
     times: dict[int, float] = field(default_factory=dict)
@@ -243,7 +243,7 @@ class TrialSet:
 
     def is_faulty(self, single: Recording) -> bool:
         """Whether a recording of one launch is one that has failed so."""
-        return self._faults.has(work_of_single(single, ALIKE)[:2])
+        return self._faults.has(work_of_single(single, ALIKE))
 
     def _call_is_to_blame(self) -> TuningError:
         failed = [self.failures[i] for i in self._faults.indices() if i in self.failures]
@@ -281,8 +281,10 @@ class TrialSet:
 
     def registers_of(self, i: int) -> int | None:
         """A candidate's registers a thread, as the driver gives them; None for one that was not loaded today."""
-        trial = self._trial_of(i)
-        return None if trial is None else trial.program.functions[0].registers
+        if (trial := self._trial_of(i)) is None:
+            return None
+        (function,) = trial.program.functions
+        return function.registers
 
     def estimated_trials(self) -> list[Trial]:
         """Those that may race, in config order."""

@@ -83,9 +83,9 @@ def settle_call(
     site: Site,
     winner: int,
     late: Collection[int],
-    options: TuneOptions = DEFAULTS,
+    options: TuneOptions,
     *,
-    trials: Trials | None = None,
+    trials: Trials | None,
 ) -> TuningResult | None:
     """As :func:`tune_call`, of the ``winner`` of an earlier one and the candidates that came too ``late`` for it: a few
     milliseconds if an estimate of each shows that it is much slower.

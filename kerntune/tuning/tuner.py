@@ -77,7 +77,7 @@ def tune(
     options, memory = options.searching(site.search), memory_before(recorded, index, loader)
     strict = options.verification.all_compared
     elsewhere = FirstLaunches(isolation, site.kernel, memory) if isolation is not None else None
-    trial_set = TrialSet(capture, recorded, index, loader, memory, pool, incumbent, proven, strict, elsewhere=elsewhere)
+    trial_set = TrialSet(capture, recorded, index, loader, memory, pool, incumbent, proven, strict, elsewhere)
     prescreen = Prescreen(pool, loader.gpu.spec, options.static_prune, incumbent, site.most_spilled)
     with contextlib.closing(_Tuning(trial_set, prescreen, options, proven, trusted, progress, ahead)) as it:
         trial_set.take_over(refuted)

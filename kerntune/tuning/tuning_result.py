@@ -70,8 +70,10 @@ def nothing_left(site: Site, failures: Sequence[FailedTrial]) -> TuningError:
     """The error of a site none of whose candidates can be used. Equal reasons stand there once; one that all share, a
     call's own mistake mostly, beside the kernel."""
     head = f"kernel {site.kernel}: none of its {len(site.candidates)} configs can be used"
-    if len(failures) > 1 and len({f.reason for f in failures}) == 1:
-        return TuningError(f"{head}: {failures[0].reason}", failures)
+    reasons = {f.reason for f in failures}
+    if len(failures) > len(reasons) == 1:
+        (reason,) = reasons
+        return TuningError(f"{head}: {reason}", failures)
     told = [f"  {configs_text(configs)}: {text}" for configs, text in by_text((f.config, f.reason) for f in failures)]
     return TuningError("\n".join([head, *told]), failures)
 

@@ -145,7 +145,6 @@ class Verifier:
         Of the ``witnesses``, other candidates, some are run where one of the two may have written a workspace.
         """
         written = sorted({*self.reference.written, *program.written})
-        program.memory.will_write(written)
         only_written = frozenset(written) - {*self.reference.in_place, *program.in_place}
         for poison in POISONS if only_written else POISONS[:1]:
             run = _Run(poison, only_written, written)
@@ -187,8 +186,8 @@ class Verifier:
         if found and not self.settled:
             found &= self._varying(program, {i: theirs[i] for i in found}, run)
         for i in sorted(found):
-            names = _names(self.reference, i)
-            self.left_out[i] = f"{names} is not compared: one config writes other values there from run to run"
+            name = storage_name(self.reference.recording, i)
+            self.left_out[i] = f"{name} is not compared: one config writes other values there from run to run"
 
     def _varying(self, program: Program, kept: dict[int, Pieces], run: _Run) -> set[int]:
         """The storages to which further runs write something else than what was kept."""
@@ -210,9 +209,10 @@ class Verifier:
         others = [w for w in witnesses if w is not program and w is not self.reference]
         if not self._unrefuted(ways, [(mine, a.parts), (theirs, b.parts)], i, run, others):
             return False
+        name, (unit,) = storage_name(program.recording, i), {difference.unit for _, difference in found}
         self.left_out[i] = (
-            f"{_names(program, i)} is not compared: how much is written there follows how a config splits the work "
-            f"(({a.config}) writes {a.count:,}, ({b.config}) writes {b.count:,} {found[0][1].unit})"
+            f"{name} is not compared: how much is written there follows how a config splits the work "
+            f"(({a.config}) writes {a.count:,}, ({b.config}) writes {b.count:,} {unit})"
         )
         return True
 
@@ -224,7 +224,6 @@ class Verifier:
         split."""
         telling = [p for p in others if all(_parts(p).get(w) not in [parts[w] for _, parts in both] for w in ways)]
         for other in telling[:WITNESSES] if ways else ():
-            other.memory.will_write(other.written)
             run_poisoned(other, run.poison, run.only_written)
             for kept, parts in both:
                 if not self._differences(other, i, kept):
@@ -236,17 +235,18 @@ class Verifier:
         """How copy 0 differs from what is expected. Without a tolerance, bytes are compared (NaN, signed zeros)."""
         gpu, memory = program.gpu, program.memory
         buffer, dtype = memory.buffer(0, index), memory.storages[index].dtype
-        kind, allowed = ("uint8", 0.0) if self.bitwise else (dtype, tolerance(program.recording, dtype))
+        kind = "uint8" if self.bitwise else dtype
+        allowed = tolerance(program.recording, kind)
         found = ((at, gpu.compare(kept, gpu.part(buffer, at, kept.nbytes), kind, allowed)) for at, kept in expected)
         return [(at, difference) for at, difference in found if difference is not None]
 
     def _text(self, program: Program, index: int, found: PieceDifferences) -> str:
         offset, first = found[0]
         where = f" from byte {offset} on" if offset else ""
-        dtype = program.memory.storages[index].dtype
+        name, dtype = storage_name(program.recording, index), program.memory.storages[index].dtype
         hint = _fixed_grid(self.reference, program)
         what = OTHER_BITS if self.bitwise else WRONG
-        return f"{what} than {self.name} into {_names(program, index)}{where}{hint} ({first}, dtype {dtype})"
+        return f"{what} than {self.name} into {name}{where}{hint} ({first}, dtype {dtype})"
 
 
 @dataclass(frozen=True)
@@ -293,8 +293,9 @@ def _fixed_grid(one: Program, other: Program) -> str:
     return f", and the grid {first.grid} does not depend on the config: look there"
 
 
-def _names(program: Program, storage: int) -> str:
-    return ", ".join(arguments_at(program.recording, storage)) or f"storage {storage}"
+def storage_name(recording: Recording, storage: int) -> str:
+    """What a storage is called: by the arguments that point into it."""
+    return ", ".join(dict.fromkeys(arguments_at(recording, storage))) or f"storage {storage}"
 
 
 def tolerance(recording: Recording, dtype: str) -> float:
@@ -330,7 +331,7 @@ class WrittenAmount:
 
     count: int
     parts: Parts
-    config: str = ""
+    config: str
 
 
 def explanations(a: WrittenAmount, b: WrittenAmount, different: int) -> frozenset[str]:

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from kerntune.base.config import Config
 from kerntune.base.device import TYPICAL_DEVICES
-from kerntune.heuristics import Field, Neighbourhood
+from kerntune.heuristics import INDUCTOR_2_13, Field, Neighbourhood
+from kerntune.heuristics.hints import HeuristicType, KernelHints
 from kerntune.search import Descent, Measured, descent
 from kerntune.search.descent import (
+    RegisterScaling,
     _is_half,
     _most_promising,
     expected_improvements,
@@ -338,3 +340,41 @@ def test_two_are_chosen_where_nothing_promises_anything(monkeypatch: pytest.Monk
     history.time_of(Config({"BLOCK": 1}))
     choices = [Config({"BLOCK": b}) for b in (2, 4, 8)]
     assert _most_promising(history, choices) == choices[:2]
+
+
+# reduction blocks that are halved where registers limit occupancy
+
+
+def halving(start: Config) -> RegisterScaling:
+    hints = KernelHints(sizes={"x": 1 << 20, "r0": 8192})
+    blocks = {"x": "XB", "r0": "STEP"}
+    return RegisterScaling((start,), blocks, hints, H100, HeuristicType.REDUCTION, INDUCTOR_2_13)
+
+
+def test_each_halved_config_is_prepared_once() -> None:
+    start = Config({"XB": 1, "STEP": 4096}, num_warps=16)
+    found, prepared = halving(start), list[Config]()
+
+    def measure(config: Config) -> Measured:
+        step = config.kwargs["STEP"]
+        assert isinstance(step, int)
+        return Measured(float(step), registers=step // 16)
+
+    trials = found.run(measure, prepared.extend, [start], 0.0).trials
+    assert [t.config.kwargs["STEP"] for t in trials] == [4096, 2048, 1024, 512]
+    assert [c.kwargs["STEP"] for c in prepared] == [2048, 1024, 512]
+    assert all(found.has(c) for c in (start, *prepared))
+    for other in ({"XB": 2, "STEP": 2048}, {"XB": 1, "STEP": 3000}, {"XB": 1, "STEP": 8192}, {"STEP": 2048}):
+        assert not found.has(Config(other, num_warps=16))
+    assert not found.has(Config({"XB": 1, "STEP": 2048}, num_warps=8))
+    assert not found.has(Config({"XB": 1, "STEP": 2048, "MORE": 1}, num_warps=16))
+    assert str(found) == ""
+
+
+@pytest.mark.parametrize(("registers", "helps"), [(255, True), (33, True), (32, False), (None, False)])
+def test_halving_may_help_where_a_thread_takes_more_registers_than_full_occupancy_leaves(
+    registers: int | None, helps: bool
+) -> None:
+    start = Config({"XB": 1, "STEP": 4096}, num_warps=16)
+    assert halving(start).may_help({start: registers}) is helps
+    assert not halving(start).may_help({})

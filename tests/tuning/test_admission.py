@@ -16,10 +16,11 @@ from fake_runs import COMPILER, N, by_block, captured, script
 from samples import H100, binary
 
 import kerntune
+from kerntune.base.config import Config
 from kerntune.capture import Capture
 from kerntune.capture.recorder import record
 from kerntune.compiling.binary.elf import CubinResources
-from kerntune.errors import ConfigError, GridError, TrialError
+from kerntune.errors import ConfigError, GridError, TrialError, TuningError
 from kerntune.gpu.program import Loader
 from kerntune.gpu.scripted import FakeBackend, FakeGpu, FakeWork
 from kerntune.gpu.scripted_work import BufferContent, filled
@@ -174,6 +175,7 @@ def test_each_candidate_has_what_its_hook_leaves(backend: FakeBackend) -> None:
     held = {i: {s: c and backend.gpu.read(c.pristine, 1) for s, c in first.items()} for i, first in found.items()}
     assert held == {0: {0: None, 1: None}, 1: {0: b"\0", 1: b"\0"}, 2: {0: b"\0", 1: None}, 3: {0: None, 1: None}}
     assert found[1][0] is found[2][0], "equal contents are one copy"
+    assert not any(source.shared for first in found.values() for source in first.values() if source is not None)
 
 
 @pytest.mark.parametrize("hook", [lambda named: None, None], ids=["idle", "none"])
@@ -265,6 +267,7 @@ def test_a_file_that_does_not_say_is_left_to_the_driver() -> None:
     assert misfit(binary(), b"no ELF file", H100) == ""
     hip = msgspec.structs.replace(binary(), kind="hsaco")
     assert misfit(hip, b"", H100) == ""
+    assert admission._registers(hip, b"") == admission._registers(binary(), b"no ELF file") == 0
 
 
 # failed first launches: which are open, which are remembered, who is to blame
@@ -290,9 +293,11 @@ def test_a_fault_is_found_by_its_work_before_and_after_it_is_settled() -> None:
     found.add(two)
     assert (found.like(one.work), found.like(two.work), found.like(fault(3).work)) == (one, two, None)
     assert found.like(fault(2).work) is None, "on other contents"
-    assert found.has(fault(2).work[:2])
-    assert found.has(one.work[:2])
-    assert not found.has(fault(3).work[:2])
+    assert found.has(fault(2).work)
+    assert found.has(one.work)
+    assert not found.has(fault(3).work)
+    assert not found.has(("code 1", (3, 1, 1), ())), "on another grid"
+    assert not found.has(("code 3", (1, 1, 1), ())), "of other code"
     assert found.indices() == [2, 102, 1, 101]
     assert found.settle() == [two]
     assert found.settle() == []
@@ -397,11 +402,8 @@ def test_a_hook_that_changes_nothing_costs_a_look_at_the_beginning(backend: Fake
         assert tried.left_by(contextlib.nullcontext()) == {}
         assert sizes == [(1 << 20, "int64")] * 2
         sizes.clear()
-        with contextlib.ExitStack() as hooks:
-            hooks.callback(lambda: None)
-            gpu.fill(gpu.borrow(large), 0)
-            found = tried.left_by(hooks)
-        assert list(found) == [0]
+        gpu.fill(gpu.borrow(large), 0)
+        assert list(tried.left_by(contextlib.nullcontext())) == [0]
         assert (4 << 20, "int64") in sizes
         assert contents(gpu, large) == [bytes([GARBAGE])], "put back"
     finally:
@@ -425,3 +427,27 @@ def test_how_often_torch_has_changed_a_tensor() -> None:
     assert admission._version(x) == (before or 0) + 1
     with torch.inference_mode():
         assert admission._version(torch.ones(2)) is None
+
+
+@pytest.mark.parametrize(
+    ("incumbent", "winner", "failures"), [(None, 2, ["no 0", "no 1"]), (3, 3, []), (1, 2, ["no 1", "no 0"])]
+)
+def test_without_a_race_the_incumbent_is_used_or_else_the_first_that_can_be(
+    incumbent: int | None, winner: int, failures: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What launches nothing can always be used."""
+    closed: list[int] = []
+    monkeypatch.setattr(admission, "_broken", lambda capture, probe: f"no {probe.index}")
+    probes = {i: SimpleNamespace(index=i, grid=(i // 2 - 1, 1, 1)) for i in (3, 2, 1, 0)}
+    candidates = [SimpleNamespace(config=Config({"BLOCK": i})) for i in range(4)]
+    site = SimpleNamespace(kernel="k", candidates=candidates)
+    pool: Any = SimpleNamespace(probes=probes, site=site, close=lambda: closed.append(1))
+    capture: Any = SimpleNamespace(backend=SimpleNamespace(targets=["cuda:90", "cuda:100"]))
+    probes[3].grid = (0, 1, 1)
+    found = admission.unraced(capture, pool, incumbent, "it is large")
+    assert (found.winner, found.unraced, found.times_ns) == (winner, "it is large", {})
+    assert [(f.config, f.reason) for f in found.failures] == [(candidates[int(f[-1])].config, f) for f in failures]
+    assert (found.recording.target, closed) == ("cuda:90", [1])
+    pool.probes = {i: probe for i, probe in probes.items() if i < 2}
+    with pytest.raises(TuningError, match="none of its 4 configs can be used"):
+        admission.unraced(capture, pool, incumbent, "it is large")

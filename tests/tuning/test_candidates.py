@@ -10,8 +10,12 @@ from typing import Any
 
 import pytest
 
+from kerntune.base.failed_candidates import FIRST_LAUNCH
+from kerntune.capture import Probe
+from kerntune.errors import TrialError
 from kerntune.tuning import candidates as module
-from kerntune.tuning.candidates import Batch, BatchState, BatchWait, CandidatePool, wait_for_all
+from kerntune.tuning.candidates import Batch, BatchState, BatchWait, CandidatePool, pool_of, wait_for_all
+from kerntune.tuning.stored_trials import NOTHING, KnownTrials
 
 
 class Coming:
@@ -209,3 +213,55 @@ def test_a_pause_is_short_once_patience_has_ended() -> None:
     again = Pauses()
     assert gives_up(one, 1, again)
     assert again.waited[0] == 0.005
+
+
+# what is known before anything is compiled
+
+
+def a_pool(known: Any = None, stored: Any = None) -> Any:
+    """Of six candidates; the last two can't be specialized."""
+
+    def probe_all(site: Any, indices: Any) -> dict[int, Any]:
+        found = {i: Probe.__new__(Probe) if i < 4 else TrialError(f"no {i}") for i in indices}
+        for i, probe in found.items():
+            if isinstance(probe, Probe):
+                object.__setattr__(probe, "specialized", f"launch {i}")
+        return found
+
+    asked: list[Any] = []
+    compiler = SimpleNamespace(missing=lambda launches: asked.append(list(launches)) or 7)
+    capture: Any = SimpleNamespace(probe_all=probe_all, compiler=compiler)
+    site: Any = SimpleNamespace(candidates=[None] * 6)
+    made = pool_of(capture, site, stored)
+    if known is not None:
+        made.known = known
+    return made, asked
+
+
+def test_a_pool_knows_what_each_candidate_would_launch_or_why_not() -> None:
+    seen: list[Any] = []
+    stored: Any = SimpleNamespace(known=lambda probes: seen.append(sorted(probes)) or "known")
+    made, _ = a_pool(stored=stored)
+    assert (sorted(made.probes), made.refused) == ([0, 1, 2, 3], {4: "no 4", 5: "no 5"})
+    assert (made.known, seen) == ("known", [[0, 1, 2, 3]])
+    one = pool_of(made.capture, made.site, among={2, 5})
+    assert (sorted(one.probes), list(one.refused), one.known, one.stored) == ([2], [5], NOTHING, None)
+
+
+def ran(ns: float | None) -> Any:
+    return SimpleNamespace(estimate_ns=ns, time_ns=None, timing=None)
+
+
+def test_what_is_known_decides_what_is_tried_and_compiled() -> None:
+    """Slower ones of earlier runs come second, then failures; never what has faulted."""
+    failed: Any = {
+        0: SimpleNamespace(failure="too large"),
+        3: SimpleNamespace(failure=f"{FIRST_LAUNCH} failed: it trapped"),
+    }
+    known: Any = KnownTrials({1: ran(10.0), 2: ran(90.0)}, failed)
+    made, asked = a_pool(known)
+    assert list(made.stages()) == [[1], [2], [0]]
+    assert (made.to_compile(), asked) == (7, [[]])
+    made.known = KnownTrials({1: ran(10.0)}, {})
+    assert list(made.stages()) == [[0, 1, 2, 3], [], []]
+    assert (made.to_compile(), asked[1]) == (7, ["launch 0", "launch 2", "launch 3"])

@@ -103,3 +103,33 @@ def test_watching_twice_is_watching_once() -> None:
     before = list(sys.meta_path)
     watch.watch_dynamo()
     assert sys.meta_path == before
+
+
+def test_what_is_loaded_is_taught_at_once_and_the_rest_first_of_all_finders(monkeypatch: pytest.MonkeyPatch) -> None:
+    taught: list[str] = []
+    monkeypatch.setattr(watch, "_watched", set())
+    monkeypatch.setattr(sys, "meta_path", before := list(sys.meta_path))
+    others = list(before)
+    monkeypatch.setattr(torch_private, "DYNAMO", "json")
+    monkeypatch.setattr(torch_private, "AOT_CACHE", "kerntune_tests_later")
+    monkeypatch.setattr(watch, "_teach_tracing", lambda: taught.append("tracing"))
+    monkeypatch.setattr(watch, "_teach_cache", lambda: taught.append("cache"))
+    for _ in range(2):
+        watch.watch_dynamo()
+    finder, *rest = sys.meta_path
+    assert (taught, rest, watch._watched) == (["tracing"], others, {"json", "kerntune_tests_later"})
+    assert isinstance(finder, AfterImport)
+    assert finder.find_spec("json") is None
+    assert finder in sys.meta_path
+    finder._then()
+    assert taught == ["tracing", "cache"]
+
+
+@pytest.mark.parametrize("name", ["teach_tracing", "teach_cache"])
+def test_what_is_taught_is_taught_by_the_package_for_graphs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kerntune.tuning.torch_compile import hook_in
+
+    taught: list[str] = []
+    monkeypatch.setattr(hook_in, name, lambda: taught.append(name))
+    getattr(watch, f"_{name}")()
+    assert taught == [name]

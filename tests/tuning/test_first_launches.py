@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
-from samples import artifacts_of, launch, recording
+from samples import artifacts_of, recording
 
 from kerntune.base.child_process import ChildEnded
 from kerntune.base.device import Target, typical_device
@@ -36,7 +35,7 @@ from kerntune.timing.worker.requests import (
 )
 from kerntune.tuning import first_launches as launches_module
 from kerntune.tuning import isolation as isolation_module
-from kerntune.tuning.first_launches import FirstLaunches, before_captured_launch, name_and_size
+from kerntune.tuning.first_launches import FirstLaunches, before_captured_launch
 from kerntune.tuning.isolation import Isolate, Isolation, IsolationError
 
 ARTIFACTS = artifacts_of()
@@ -561,13 +560,6 @@ def test_what_a_device_does_not_protect_is_said_once(
     assert looks.notes() == ()
     monkeypatch.setattr(gpu, "unprotected", lambda: ())
     assert looks.notes() == ("kernel add_kernel: first launches ran in this process: it starts none",)
-
-
-def test_a_storage_is_called_by_the_arguments_that_point_into_it() -> None:
-    assert name_and_size(recording(), 1) == ("y", 4096)
-    assert name_and_size(recording(launches=(launch(), launch())), 0) == ("x", 4096)
-    plan = msgspec.structs.replace(recording(), storages=(*recording().storages, Storage(8, "float32", Zeros())))
-    assert name_and_size(plan, 2) == ("storage 2", 8)
 
 
 def test_one_that_can_not_run_elsewhere_runs_here_and_says_why(

@@ -12,7 +12,7 @@ import pytest
 from samples import ENVIRONMENT
 
 from kerntune.base.config import Config
-from kerntune.errors import UsageError
+from kerntune.errors import TuningError, UsageError
 from kerntune.tuning import launch_files
 from kerntune.tuning.cache import Winner
 from kerntune.tuning.launch_files import TensorLike, argument_of, dump_folder, keeps_content, load_kernel, one_winner
@@ -156,3 +156,132 @@ def test_winners_are_found_by_source_target_and_arguments(monkeypatch: pytest.Mo
         ({"x": 1024}, None, []),
     ):
         assert launch_files.stored_for("kernel", given, target, cache) == expected
+
+
+# a kernel that is compiled ahead of time
+
+
+def test_what_a_compiler_took_for_granted_is_by_parameter() -> None:
+    """What is within a tuple has no parameter of its own."""
+    specialized: Any = SimpleNamespace(
+        signature={"x": "*fp32", "n": "i32", "pair": "tuple", "BLOCK": "constexpr"},
+        attrs={
+            (0,): [["tt.divisibility", 16], ["tt.other", 3]],
+            (1,): [["tt.divisibility", 8]],
+            (2, 0): [["tt.divisibility", 4]],
+        },
+        constexprs={(3,): SimpleNamespace(value=64), (1,): 7, (2, 1): 9},
+    )
+    recorded: Any = SimpleNamespace(recording=SimpleNamespace(launches=("the launch",)))
+    made = launch_files.AheadOfTime(recorded, specialized)
+    assert (made.divisible, made.constants, made.launch) == ({"x": 16, "n": 8}, {"BLOCK": 64, "n": 7}, "the launch")
+
+
+@pytest.mark.parametrize(("kind", "assembly"), [("cubin", "ptx"), ("hsaco", "amdgcn")])
+@pytest.mark.parametrize("there", [True, False], ids=["in the cache", "gone"])
+def test_stages_between_are_those_that_triton_s_cache_still_has(
+    kind: str, assembly: str, there: bool, tmp_path: Path
+) -> None:
+    files = {f"kernel.{stage}": tmp_path / stage for stage in ("ttir", "ttgir", "llir", assembly, "cubin", "json")}
+    for stage, path in ((path.name, path) for path in files.values()):
+        path.write_text(f"the file {stage}")
+    if not there:
+        (tmp_path / "llir").unlink()
+    compiled: Any = SimpleNamespace(binary=SimpleNamespace(kind=kind), ttir="module", asm="text", files=lambda: files)
+    between = {"ttgir": "the file ttgir", "llir": "the file llir"} if there else {}
+    found = launch_files.stages_of(compiled)
+    assert found == {"ttir": "module", **between, assembly: "text"}
+    assert list(found) == ["ttir", *between, assembly]
+
+
+def test_a_config_is_found_as_the_user_wrote_it_or_by_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = object(), object()
+    monkeypatch.setattr(launch_files, "config_of", lambda config, where: (config, where))
+    known = {(other, "kernel k"): 5}
+    monkeypatch.setattr(launch_files, "candidate_of", lambda site, config: known.get(config))
+    site: Any = SimpleNamespace(kernel="k", originals=[object(), one])
+    assert [launch_files._index_of(site, config) for config in (one, other)] == [1, 5]
+    with pytest.raises(TuningError, match="kernel k: None is not among the configs of this call"):
+        launch_files._index_of(site, None)
+
+
+# what is dumped
+
+
+@pytest.mark.parametrize(
+    ("folder", "again", "warmup", "graph", "dumped"),
+    [(True, 0, False, False, True), (False, 0, False, False, False), (True, 1, False, False, False),
+     (True, 0, True, False, False), (True, 0, False, True, False)],
+)  # fmt: skip
+def test_the_first_launch_of_a_key_with_a_config_is_dumped(
+    folder: bool, again: int, warmup: bool, graph: bool, dumped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    did: list[str] = []
+    monkeypatch.setattr(launch_files, "dump_folder", lambda: tmp_path if folder else None)
+    monkeypatch.setattr(launch_files, "captures_graph", lambda: graph)
+    monkeypatch.setattr(launch_files, "_begin", lambda *given: did.append("begun") or (lambda: did.append("written")))
+
+    def tuner() -> None:
+        """Can be referred to weakly."""
+
+    words = {"warmup": True} if warmup else {}
+    for _ in range(again):
+        launch_files.dumping(tuner, "key", "config", (), {}, lambda: None)
+    did.clear()
+    assert launch_files.dumping(tuner, "key", "config", (), words, lambda: did.append("launched") or 7) == 7  # type: ignore[func-returns-value]
+    assert did == (["begun", "launched", "written"] if dumped else ["launched"])
+    did.clear()
+    launch_files.dumping(tuner, "key", "another", (), {}, lambda: None)
+    assert did == ["begun", "written"] * (folder and not graph)
+
+
+@pytest.mark.parametrize("fails", ["begin", "finish"])
+def test_a_launch_that_can_not_be_dumped_is_launched_with_a_warning(
+    fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: Any) -> Any:
+        raise OSError("a full disk")
+
+    monkeypatch.setattr(launch_files, "dump_folder", lambda: tmp_path)
+    monkeypatch.setattr(launch_files, "captures_graph", lambda: False)
+    monkeypatch.setattr(launch_files, "_begin", fail if fails == "begin" else lambda *given: fail)
+
+    def tuner() -> None:
+        """Can be referred to weakly."""
+
+    tuner.base_fn = tuner  # type: ignore[attr-defined]
+    with pytest.warns(RuntimeWarning) as told:
+        assert launch_files.dumping(tuner, "key", "config", (), {}, lambda: 7) == 7
+    assert [str(w.message) for w in told] == ["kernel tuner: its launch was not dumped: a full disk"]
+
+
+@pytest.mark.parametrize(
+    "missing", ["", "backend", "gpu", "kernel", "capture"], ids=lambda what: f"no {what}" if what else "all"
+)
+@pytest.mark.parametrize("exact", [False, True])
+def test_what_a_launch_finds_is_taken_before_it_and_the_rest_after_it(
+    missing: str, exact: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = SimpleNamespace(environment=lambda: "environment")
+    backend = None if missing == "backend" else SimpleNamespace(gpu=None if missing == "gpu" else gpu)
+    capture = SimpleNamespace(launches=[SimpleNamespace(jit="jit")], plan=SimpleNamespace(tensors=lambda: ["x", "y"]))
+    monkeypatch.setattr(launch_files.context, "this_gpu", lambda: backend)
+    monkeypatch.setattr(launch_files.context, "open_capture", lambda backend: capture)
+    monkeypatch.setattr(launch_files, "is_kernel", lambda tuner: missing != "kernel")
+    monkeypatch.setattr(launch_files.captures, "current", lambda: "a capture" if missing == "capture" else None)
+    monkeypatch.setattr(launch_files, "keeps_content", lambda: exact)
+    recorded = SimpleNamespace(recording="recording")
+    monkeypatch.setattr(launch_files, "staged_launch", lambda *given: recorded)
+    monkeypatch.setattr(launch_files, "with_content", lambda recorded, backend: ("with content", "kept"))
+    monkeypatch.setattr(launch_files, "exact_contents", lambda gpu, recorded: {0: b"before"})
+    monkeypatch.setattr(launch_files, "written_contents", lambda gpu, recording, tensors: {1: b"after"})
+    monkeypatch.setattr(launch_files, "texts_of", lambda recorded, index, jit: ("texts", index, jit))
+    monkeypatch.setattr(launch_files, "write_launch", lambda *given, **words: (given, words))
+    finish = launch_files._begin(Path("folder"), None, None, (), {})
+    assert (finish is None) is bool(missing)
+    if finish is not None:
+        given, words = finish()  # type: ignore[misc]
+        assert given == (Path("folder"), "with content", 0, "kept", ("texts", 0, "jit"))
+        contents = words["contents"]
+        assert (contents.before, contents.after) == (({0: b"before"}, {1: b"after"}) if exact else ({}, {}))
+        assert words["environment"] == "environment"

@@ -23,11 +23,12 @@ from kerntune.errors import StoreError, TargetError, TuningError
 from kerntune.gpu.program import Loader
 from kerntune.gpu.script import Rule
 from kerntune.gpu.scripted import FakeBackend
+from kerntune.search import Descent
 from kerntune.static import resource_model
 from kerntune.static.resource_model import Figures
 from kerntune.tuning import prescreen as prescreen_module
 from kerntune.tuning.candidates import CandidatePool, pool_of
-from kerntune.tuning.prescreen import Prescreen, lowest_costs_first
+from kerntune.tuning.prescreen import Prescreen, Searching, lowest_costs_first
 from kerntune.tuning.race import Estimates
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import tune
@@ -294,3 +295,102 @@ def test_those_that_were_left_out_may_be_taken_back() -> None:
 @pytest.mark.parametrize(("count", "groups"), [(0, []), (8, [8]), (9, [8, 1]), (16, [8, 8])])
 def test_eight_are_looked_at_together(count: int, groups: list[int]) -> None:
     assert [len(group) for group in prescreen_module._few_at_a_time(range(count))] == groups
+
+
+# further configs that a search chooses
+
+
+class Trials:
+    """A set of trials whose list has two configs; it notes what it is told."""
+
+    def __init__(self, search: Any) -> None:
+        self.did: list[Any] = []
+        listed = [SimpleNamespace(config=f"config {i}") for i in range(2)]
+        self.site = SimpleNamespace(kernel="k", candidates=listed, search=search, searched=False)
+        self.capture = SimpleNamespace(add_candidate=self.add_candidate)
+        self.pool = SimpleNamespace(compiled=self.compiled, probes={0: None, 1: None, 2: None, 3: None})
+        self.failures: dict[int, Any] = {}
+
+    def add_candidate(self, site: Any, like: int, config: str) -> int:
+        self.site.candidates.append(SimpleNamespace(config=config))
+        self.did.append(("added", like, config))
+        return len(self.site.candidates) - 1
+
+    def compiled(self, indices: Any) -> Iterator[Any]:
+        self.did.append(("compiled", list(indices)))
+        yield from ((i, Compiled.__new__(Compiled) if i != 1 else StoreError("no")) for i in indices)
+
+    def join(self, indices: list[int]) -> list[int]:
+        self.did.append(("joined", indices))
+        return [i for i in indices if i != 3]
+
+    def keep_estimates(self, indices: Any) -> None:
+        self.did.append(("kept", list(indices)))
+
+    def expect(self, indices: Any) -> None:
+        self.did.append(("expected", list(indices)))
+
+    def paused(self) -> None:
+        self.did.append("paused")
+
+    def admit_all(self, group: Any) -> None:
+        self.did.append(("admitted", [i for i, _ in group]))
+
+    def worth_repeating(self) -> list[int]:
+        return [0]
+
+    def estimate_of(self, i: int) -> float | None:
+        return None if i in self.failures else 10.0 * i
+
+    def registers_of(self, i: int) -> int:
+        return 32 + i
+
+    def launched_as(self, i: int, compiled: Any) -> str:
+        return f"code {i}"
+
+
+class Descends(Descent):
+    """Asks for three configs, of which one is listed, and for what is known of each."""
+
+    def run(self, measure: Any, prepare: Any, starts: Any, spent: float) -> Any:
+        self.found.append((list(starts), spent))
+        for configs in (["config 0", "config 2", "config 3"], ["config 1"]):
+            prepare(configs)
+        self.found.extend(measure(f"config {i}") for i in range(4))
+
+
+def searched(search: Any) -> tuple[Any, list[str]]:
+    trials, said = Trials(search), list[str]()
+    trials.failures[1] = SimpleNamespace(reason="too large")
+    by_fours: Any = SimpleNamespace(in_order=lambda stream: iter([list(stream)]))
+    Searching(trials, by_fours, said.append).run()  # type: ignore[arg-type]
+    return trials, said
+
+
+@pytest.mark.parametrize("asks", [True, False], ids=["a descent", "another search"])
+def test_what_a_search_chooses_is_compiled_estimated_and_told_to_it(asks: bool) -> None:
+    """A descent also hears of the code of each config that can be used; others don't ask."""
+    found: list[Any] = []
+    kind = Descends if asks else SimpleNamespace
+    search: Any = kind.__new__(kind)
+    object.__setattr__(search, "found", found)
+    if not asks:
+        search.run = lambda *given: Descends.run(search, *given)
+    trials, said = searched(search)
+    first = [("compiled", [0])] if asks else []
+    code = [("compiled", [2, 3])] if asks else []
+    assert trials.did == [
+        ("kept", [0, 1]), *first,
+        ("added", 0, "config 2"), ("added", 0, "config 3"), ("joined", [2, 3]), ("expected", [2]), "paused",
+        ("compiled", [2]), ("admitted", [2]), ("kept", [2]), *code,
+        ("expected", [0]), "paused", ("compiled", [0]), ("admitted", [0]), ("kept", [0]),
+    ]  # fmt: skip
+    assert said == ["k: searching, 4 configs so far"]
+    assert trials.site.searched
+    (starts, spent), *told = found
+    assert starts == ["config 0", "config 1"]
+    assert 0 <= spent < 60
+    codes = ["code 0", "", "code 2", "code 3"] if asks else [""] * 4
+    assert [(m.time_ns, m.reason, m.registers, m.code) for m in told] == [
+        (0.0, "", 32, codes[0]), (None, "too large", 33, codes[1]), (20.0, "", 34, codes[2]), (30.0, "", 35, codes[3]),
+    ]  # fmt: skip

@@ -10,7 +10,15 @@ import pytest
 from kerntune.base.config import Config
 from kerntune.base.failed_candidates import FailedTrial
 from kerntune.compiling.compiler import Compiled
-from kerntune.errors import BackendError, CompileError, OutOfResourcesError, TrialError, TuningError
+from kerntune.errors import (
+    BackendError,
+    CompileError,
+    LaunchFault,
+    LaunchTimeout,
+    OutOfResourcesError,
+    TrialError,
+    TuningError,
+)
 from kerntune.tuning import trial_set
 from kerntune.tuning.admission import FirstLaunchFault, FirstLaunchFaults
 from kerntune.tuning.trial_set import TrialSet
@@ -88,7 +96,11 @@ def test_what_earlier_runs_know_is_taken_over(trials: TrialSet) -> None:
 
 def test_what_is_tried_anew_has_no_time_and_no_failure(trials: TrialSet) -> None:
     trials.times, trials.failures = {0: 1.0, 1: 2.0}, {2: failed(2, "no"), 3: failed(3, "no")}
+    trials._put_off, trials.warm = [(4, None)], True  # type: ignore[list-item]
     trials.begin([0, 2])
+    assert (trials._put_off, trials._estimates.warm) == ([], True)
+    trials.paused()
+    assert not trials._estimates.warm
     assert (trials.times, list(trials.failures), trials._tried) == ({1: 2.0}, [3], {0, 2})
     trials.expect([1])
     assert (trials.times, trials._tried) == ({}, {0, 1, 2})
@@ -248,6 +260,26 @@ def test_faults_that_are_settled_are_failures_of_all_that_are_the_same(trials: T
     assert trials.failures == {}, "once"
 
 
+@pytest.mark.parametrize(("error", "hung"), [(LaunchFault("it faulted"), False), (LaunchTimeout("it hung"), True)])
+@pytest.mark.parametrize("passing", [False, True])
+def test_a_fault_is_noted_and_is_a_failure(
+    trials: TrialSet, error: LaunchFault, hung: bool, passing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it is stored yet."""
+    work: Any = ("code", (1, 1, 1), ())
+    compiled: Any = "the compiled"
+    error.passing = passing
+    trials._faults = FirstLaunchFaults("k")
+    monkeypatch.setattr(trials, "_single", lambda i, compiled: (f"single {i}", work))
+    monkeypatch.setattr(trial_set, "stored_code", lambda single: f"code of {single}")
+    trials._note_fault(2, compiled, error)
+    assert trials._faults._open == [
+        FirstLaunchFault(str(error), compiled, work, "code of single 2", [2], hung=hung, passing=passing)
+    ]
+    assert trials.failures == {2: failed(2, str(error))}
+    assert trials._stored.kept == []  # type: ignore[union-attr]
+
+
 def test_what_hung_is_launched_once_more_before_it_counts(trials: TrialSet, monkeypatch: pytest.MonkeyPatch) -> None:
     work: Any = ("code", (1, 1, 1), ())
     again: list[int] = []
@@ -389,3 +421,159 @@ def test_how_one_fails_is_noted(
     assert (trials._misfits, trials.failures) == (misfits, {1: failed(1, str(error))})
     stored = [(i, words) for i, _, words in trials._stored.kept]  # type: ignore[union-attr]
     assert stored == [(1, {"failure": str(error), "code": "code of single"})] * remembered
+
+
+def test_what_has_failed_is_known_by_code_and_grid_on_whatever_contents(
+    trials: TrialSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: Any = None
+    trials._faults = FirstLaunchFaults("k")
+    trials._faults.add(FirstLaunchFault("it faulted", compiled, ("code", (1, 1, 1), ((0, 7),)), "code", [0]))
+    monkeypatch.setattr(trial_set, "work_of_single", lambda single, first: (*single, first))
+    recordings: Any = [("code", (1, 1, 1)), ("code", (2, 1, 1)), ("other", (1, 1, 1))]
+    assert [trials.is_faulty(single) for single in recordings] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("ran", "chosen", "captured", "past"),
+    [({2: None}, None, False, True), ({}, 2, True, True), ({}, 2, False, False), ({}, 1, True, False)],
+)
+def test_whose_first_launch_is_past(trials: TrialSet, ran: Any, chosen: int, captured: bool, past: bool) -> None:
+    """In an earlier run, or in the captured one."""
+    trials.pool.known, trials.site.chosen, trials.index = known(ran), chosen, 1
+    trials.capture = SimpleNamespace(launches=[None, SimpleNamespace(ran=captured)])  # type: ignore[assignment]
+    assert trials._has_run(2) is past
+
+
+@pytest.mark.parametrize(
+    ("estimated", "fails", "kept"), [(True, False, True), (False, False, False), (True, True, False)]
+)
+def test_a_first_estimate_is_stored_at_once(
+    trials: TrialSet, estimated: bool, fails: bool, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For all that may be wrong with it later: then it is forgotten."""
+    monkeypatch.setattr(trial_set, "stored_code", lambda recording: f"code of {recording}")
+    trials._found = {"a": trial(3, 1, estimated=estimated)}  # type: ignore[dict-item]
+    trials.failures = {1: failed(1, "no")} if fails else {}
+    trials._keep_estimate(1)
+    stored: Any = trials._stored
+    assert stored.kept == [(1, "probe 1", {"estimate_ns": 9.0, "code": "code of recording 3"})] * kept
+    assert trials._kept == ({1} if kept else set())
+    trials._stored = None
+    trials._keep_estimate(1)
+
+
+def test_estimates_of_some_are_stored_with_their_equals(trials: TrialSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial_set, "stored_code", lambda recording: "code")
+    trials._found = {"a": trial(3, 1), "b": trial(0), "c": trial(2, estimated=False)}  # type: ignore[dict-item]
+    trials.keep_estimates([1, 2])
+    assert [i for i, *_ in trials._stored.kept] == [3, 1]  # type: ignore[union-attr]
+
+
+def test_registers_are_those_of_the_trial_that_a_candidate_is_part_of(trials: TrialSet) -> None:
+    made = trial(3, 1)
+    made.program = SimpleNamespace(functions=[SimpleNamespace(registers=40)])
+    trials._found = {"a": made}  # type: ignore[dict-item]
+    assert [trials.registers_of(i) for i in (1, 2, 3)] == [40, None, 40]
+
+
+@pytest.mark.parametrize(("hook", "content"), [("a", "first"), ("b", "second"), ("c", {})])
+def test_a_candidate_that_was_added_finds_what_its_hook_leaves(trials: TrialSet, hook: str, content: Any) -> None:
+    for i, its in enumerate(["a", "b", "a", hook]):
+        trials.site.candidates[i].hook = its  # type: ignore[misc]
+    trials._first = {0: "first", 1: "second", 2: "third"}  # type: ignore[dict-item]
+    assert [trials._begin(i) for i in (1, 2, 3)] == ["second", "third", content]
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["a trial of its own", "the same as another"])
+def test_one_that_is_admitted_is_estimated_and_stored(
+    trials: TrialSet, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, taken, logged = trial(1), list[Any](), list[Any]()
+    monkeypatch.setattr(trials, "_trial", lambda i, compiled: None if known else made)
+    monkeypatch.setattr(trials, "_keep_estimate", lambda i: taken.append(("kept", i)))
+    monkeypatch.setattr(trial_set, "log_config", lambda site, *given, **words: logged.append((*given, words)))
+    trials._estimates = SimpleNamespace(take=lambda one: taken.append(one), best=6.0)  # type: ignore[assignment]
+    given: Any = SimpleNamespace(seconds=1.5, binary=SimpleNamespace(shared=64))
+    trials._admit(1, given)
+    assert taken == [*[made] * (not known), ("kept", 1)]
+    first = ("first launch", 1, {"estimate_ns": 9.0, "ratio": 1.5})
+    assert logged == [("compiled", 1, {"seconds": 1.5, "shared_bytes": 64}), *[first] * (not known)]
+
+
+class Runs:
+    """Notes what runs elsewhere."""
+
+    def __init__(self) -> None:
+        self.given: list[Any] = []
+
+    def run(self, *given: Any) -> None:
+        self.given.append(given)
+
+
+@pytest.fixture
+def one_trial(trials: TrialSet, ahead: Elsewhere, monkeypatch: pytest.MonkeyPatch) -> TrialSet:
+    """Candidate 1 is new, and would be launched elsewhere first."""
+    trials.elsewhere, trials._recordings = Runs(), {}  # type: ignore[assignment]
+    monkeypatch.setattr(trials, "program", lambda single, begin: (single, begin))
+    return trials
+
+
+NEW: Any = SimpleNamespace(binary=None, data=b"")
+
+
+@pytest.mark.parametrize(("past", "elsewhere"), [(False, True), (True, True), (False, False)])
+def test_one_that_is_new_is_launched_elsewhere_first(
+    one_trial: TrialSet, past: bool, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(one_trial, "_has_run", lambda i: past)
+    runs: Any = one_trial.elsewhere
+    if not elsewhere:
+        one_trial.elsewhere = None
+    made = one_trial._trial(1, NEW)
+    assert made is not None
+    assert (made.index, made.recording, made.program, made.same) == (1, "single 1", ("single 1", "begin 1"), [1])
+    assert one_trial._found == {("work 1", (1, 1, 1), ()): made}
+    assert runs.given == [("single 1", "artifacts", "begin 1")] * (elsewhere and not past)
+
+
+def test_one_that_was_wrong_before_is_so_again_unless_hooks_leave_other_contents(one_trial: TrialSet) -> None:
+    one_trial.known.bad["code of single 1", (1, 1, 1)] = "it wrote other values"
+    assert one_trial._trial(1, NEW) is None
+    assert one_trial.failures == {1: failed(1, "it wrote other values")}
+    stored: Any = one_trial._stored
+    assert stored.kept == [(1, "probe 1", {"failure": "it wrote other values", "code": "code of single 1"})]
+    one_trial._first = {0: {}}
+    assert one_trial._trial(1, NEW) is not None
+
+
+def test_one_that_faults_as_another_did_shares_its_fault(one_trial: TrialSet) -> None:
+    compiled: Any = None
+    fault = FirstLaunchFault("it faulted", compiled, ("work 1", (1, 1, 1), ()), "code", [4])
+    one_trial._faults.add(fault)
+    assert one_trial._trial(1, NEW) is None
+    assert (fault.same, one_trial.failures) == ([4, 1], {1: failed(1, "it faulted")})
+
+
+def test_one_that_does_not_fit_or_has_faulted_in_the_call_is_not_launched(
+    one_trial: TrialSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_trial.site.faults[1] = LaunchFault("it faulted")
+    monkeypatch.setattr(trial_set, "misfit", lambda binary, data, spec: "too large")
+    with pytest.raises(OutOfResourcesError, match="too large"):
+        one_trial._trial(1, NEW)
+    monkeypatch.setattr(trial_set, "misfit", lambda binary, data, spec: "")
+    with pytest.raises(LaunchFault, match="it faulted"):
+        one_trial._trial(1, NEW)
+    assert one_trial.site.faults == {}, "once"
+    assert one_trial.elsewhere.given == []  # type: ignore[union-attr]
+    assert one_trial._found == {}
+
+
+def test_first_launches_of_a_group_come_before_any_estimate(trials: TrialSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    did: list[Any] = []
+    monkeypatch.setattr(trials, "_look_ahead", lambda results: did.append(results))
+    monkeypatch.setattr(trials, "admit", lambda i, compiled: did.append((i, compiled)))
+    group: Any = [(2, "a"), (0, "b")]
+    trials.admit_all(group)
+    assert did == [group, *group]

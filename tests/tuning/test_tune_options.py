@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ import triton
 from fake_runs import N, by_block, configs, scale_kernel
 
 import kerntune
-from kerntune.base.policy import Policy, StaticPrune
+from kerntune.base.policy import Policy, StaticPrune, TuneMode
 from kerntune.errors import UsageError
 from kerntune.gate.call import Settings
 from kerntune.gate.session import open_session
@@ -24,6 +25,7 @@ from kerntune.gpu.scripted import FakeBackend
 from kerntune.search import Choice, Search, Space
 from kerntune.tuning import tune_options
 from kerntune.tuning import tune_options as module
+from kerntune.tuning.context import NVTX, NvtxRanges
 from kerntune.tuning.isolation import Isolate
 from kerntune.tuning.tune_options import (
     ISOLATE,
@@ -272,3 +274,51 @@ def test_a_program_without_a_gpu_hears_of_it_first(monkeypatch: pytest.MonkeyPat
     kernel: Any = kerntune.autotune(configs(64, 128), key=["n"])(scale_kernel)
     with pytest.raises(UsageError, match="KERNTUNE_TUNE is 'frzen'"):
         kernel[by_block](torch.empty(N), torch.empty(N), N, 2.0)
+
+
+# observers
+
+
+def test_the_environment_asks_for_observers(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_end: list[Any] = []
+    monkeypatch.setattr(module.atexit, "register", at_end.append)
+    assert module.observers_of({}) == module.observers_of({NVTX: "0", "KERNTUNE_BANDWIDTH": ""}) == []
+    ranges, report = module.observers_of({NVTX: "1", "KERNTUNE_BANDWIDTH": "file.json"})
+    assert isinstance(ranges, NvtxRanges)
+    assert isinstance(report, kerntune.bandwidth)
+    assert (report._file, at_end) == ("file.json", [report.tell])
+
+
+def test_observers_begin_once_a_process_after_the_variables_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched: list[Any] = []
+    monkeypatch.setattr(module, "_WATCHED", None)
+    monkeypatch.setattr(module, "watch", watched.append)
+    monkeypatch.setattr(module, "observers_of", lambda environment: ["one", "two"])
+    monkeypatch.setenv("KERNTUNE_NVTX", "yes")
+    with pytest.raises(UsageError, match="KERNTUNE_NVTX: it is 'yes'; it can be 1 or 0"):
+        module.watch_environment()
+    assert watched == []
+    monkeypatch.setenv("KERNTUNE_NVTX", "1")
+    for _ in range(2):
+        module.watch_environment()
+    assert watched == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("own", "variable", "keep", "mode"),
+    [
+        (None, "", True, TuneMode.AUTO),
+        (None, "frozen", True, TuneMode.FROZEN),
+        ("force", "frozen", True, TuneMode.FORCE),
+        ("frozen", "frozen", False, TuneMode.FORCE),
+    ],
+)
+def test_what_is_not_kept_is_always_tuned(
+    own: str | None, variable: str, keep: bool, mode: TuneMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNTUNE_TUNE", variable)
+    tuner = SimpleNamespace(tune_mode=own)
+    assert module.mode_of(tuner, keep=keep) is mode
+    assert module.mode_of(tuner) is (mode if keep else TuneMode.FROZEN)
+    assert module.options_of(tuner, keep=keep).keep is keep
+    assert module.options_of(tuner).keep

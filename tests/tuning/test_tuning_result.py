@@ -58,7 +58,11 @@ def test_times_are_tritons() -> None:
 @pytest.mark.parametrize(
     ("before", "late", "merged"),
     [
-        ({"a": [2.0] * 3}, {"a": [4.0] * 3, "b": [8.0] * 3}, {"a": [2.0] * 3, "b": [4.0] * 3}),
+        (
+            {"a": [2.0, 1.0, 3.0]},
+            {"a": [4.0, 3.0, 9.0], "b": [8.0, 6.0, 10.0]},
+            {"a": [2.0, 1.0, 3.0], "b": [4.0, 3.0, 5.0]},
+        ),
         ({"a": [2.0] * 3}, {"b": [8.0] * 3}, {"a": [2.0] * 3, "b": [8.0] * 3}),
         ({}, {"a": [4.0] * 3}, {"a": [4.0] * 3}),
         ({"a": [2.0] * 3}, {"a": [math.inf] * 3, "b": [8.0] * 3}, {"a": [2.0] * 3, "b": [8.0] * 3}),
@@ -95,6 +99,17 @@ def test_a_lack_of_the_device_is_tritons_error() -> None:
     lack = Violation("shared memory", 300_000, 232_448, "bytes")
     assert repr(launch_error(str(lack))) == repr(compat.out_of_resources(300_000, 232_448, "shared memory"))
     assert (type(launch_error("no")), str(launch_error("no"))) == (TrialError, "no")
+
+
+def test_a_users_hook_hears_of_what_can_not_be_launched() -> None:
+    """Not of what is launched, and wrong."""
+    heard: list[Any] = []
+    capture: Any = SimpleNamespace(tell_failed=lambda site, errors: heard.append((site, errors)))
+    failures = [failed(A, "it wrote other values"), failed(B, "no"), failed(C, "never")]
+    tuning_result.tell_failed(capture, SITE, failures)
+    ((site, errors),) = heard
+    assert site is SITE
+    assert {config: str(error) for config, error in errors.items()} == {B: "no", C: "never"}
 
 
 @pytest.mark.parametrize(
@@ -197,7 +212,7 @@ def test_a_tuning_is_printed_where_triton_s_is(
     monkeypatch.setattr(compat, "tuning_listener", lambda: None)
     monkeypatch.setattr(compat, "prints_tuning", lambda: prints)
     tuner: Any = SimpleNamespace(cache={(1,): "best"})
-    tuning_result.tell_tuned(tuner, SITE, (1,), seconds, late)
+    tuning_result.tell_tuned(tuner, SITE, (1,), seconds, *([late] if late else []))
     assert capsys.readouterr().out == line
 
 

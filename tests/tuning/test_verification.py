@@ -19,6 +19,7 @@ from kerntune.errors import ReplayError
 from kerntune.gpu import memory as memory_room
 from kerntune.gpu.memory import Memory, encode_floats, make_source
 from kerntune.gpu.program import Loader, Program
+from kerntune.tuning import verification
 from kerntune.tuning.consensus import elected
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.verification import (
@@ -34,6 +35,7 @@ from kerntune.tuning.verification import (
     names_of,
     parts_of,
     run_poisoned,
+    storage_name,
     tolerance,
     verify_mode,
 )
@@ -84,6 +86,8 @@ def programs(*kernels: Kernel, host_only: bool = False, **words: Any) -> list[Pr
     if host_only:
         gpu.memory_bytes = sum(b.nbytes for b in gpu.buffers)
     memory = Memory(gpu, plans[0].storages, sources, frugal=host_only)
+    if not host_only:
+        memory.ensure(2)  # what is compared is the first copy alone
     artifacts = {sha(bytes_of(f"cubin {code}")): bytes_of(f"cubin {code}") for code in codes}
     return [Program(Loader(gpu), a, memory, artifacts) for a in plans]
 
@@ -332,10 +336,55 @@ def test_a_reference_that_agrees_runs_once_for_each_poison() -> None:
         runs.append(1)
         double(pointers)
 
-    first, *others = programs(counted, double, double)
+    for reads, most in (((0,), len(POISONS)), ((0, 1), 1)):
+        runs.clear()
+        first, *others = programs(counted, double, double, reads=reads)
+        verifier = Verifier(first)
+        assert [verifier.disagreement(program) for program in others] == [None, None]
+        assert len(runs) == most, "what is read before is not poisoned"
+
+
+def test_a_reference_that_a_candidate_disagrees_with_runs_twice_more() -> None:
+    runs: list[int] = []
+
+    def counted(pointers: list[bytearray]) -> None:
+        runs.append(1)
+        double(pointers)
+
+    first, second = programs(counted, half_done)
+    assert Verifier(first).disagreement(second) is not None
+    assert len(runs) == 3
+
+
+def test_what_a_race_has_left_is_no_first_content() -> None:
+    first, second = programs(accumulate, accumulate, reads=(0, 1))
+    first.enqueue()
     verifier = Verifier(first)
-    assert [verifier.disagreement(program) for program in others] == [None, None]
-    assert len(runs) == len(POISONS)
+    assert verifier.disagreement(second) is None
+    assert verifier.left_out == {}
+
+
+def test_what_the_reference_writes_is_no_input_of_a_candidate() -> None:
+    """Here it writes over what the candidate only reads."""
+
+    def greedy(pointers: list[bytearray]) -> None:
+        double(pointers)
+        pointers[0][:] = bytes(len(pointers[0]))
+
+    first, second = programs(greedy, double, writes=(0, 1))
+    second.written = [1]
+    text = Verifier(first, ignored=lambda name: name == "x").disagreement(second)
+    assert text is None
+
+
+def test_a_workspace_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although no further poison is run after the last one."""
+    monkeypatch.setattr(verification, "POISONS", POISONS[:1])
+    first, second = programs(sums(1), sums(2))
+    verifier = Verifier(in_blocks(first, 1))
+    assert verifier.disagreement(in_blocks(second, 2)) is None
+    assert list(verifier.left_out) == [1]
+    assert first.gpu.read(first.memory.buffer(0, 1)) == bytes(4 * COUNT)
 
 
 def test_ignored_arguments_are_not_compared() -> None:
@@ -448,6 +497,7 @@ def test_who_writes_the_same_with_another_block_shows_that_there_is_no_workspace
     first, second = (in_blocks(p, b) for p, b in zip(two, blocks, strict=True))
     said = Verifier(first).disagreement(second, [second, in_blocks(third, 2)])
     assert said is not None
+    assert first.gpu.read(first.memory.buffer(0, 1)) == bytes(4 * COUNT)
     assert Verifier(first).disagreement(second) is None, "nobody to ask: a note, not a verdict"
     assert first.gpu.read(first.memory.buffer(0, 1)) == bytes(4 * COUNT)
 
@@ -482,7 +532,7 @@ def test_rows_for_each_block_are_told_in_flat_grids_too(rows: int, columns: int,
 
     def written(block: int, wide: int) -> WrittenAmount:
         parts = parts_of((total // block * wide, 1, 1), {"M": str(block), "N": str(wide)})
-        return WrittenAmount(total // block * columns, parts)
+        return WrittenAmount(total // block * columns, parts, "")
 
     one, other = written(1 << a, 3), written(1 << b, 5)
     different = max(one.count, other.count)
@@ -647,6 +697,9 @@ def test_only_what_is_written_and_not_read_is_filled(monkeypatch: pytest.MonkeyP
 def test_arguments_are_found_by_the_storage_that_they_point_into() -> None:
     one = plan("code")
     assert [arguments_at(one, i) for i in range(3)] == [("x",), ("y",), ()]
+    assert [storage_name(one, i) for i in range(3)] == ["x", "y", "storage 2"]
+    twice = msgspec.structs.replace(one, launches=one.launches * 2)
+    assert storage_name(twice, 0) == "x"
     assert not compares_all("x")
 
 

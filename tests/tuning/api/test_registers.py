@@ -11,14 +11,8 @@ import triton.language as tl
 from fake_runs import script
 
 import kerntune
-from kerntune.base.config import Config
-from kerntune.base.device import typical_device
 from kerntune.gpu.script import Rule
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
-from kerntune.heuristics import INDUCTOR_2_13
-from kerntune.heuristics.hints import HeuristicType, KernelHints
-from kerntune.search import Measured
-from kerntune.search.descent import RegisterScaling
 from kerntune.static import resource_model
 from kerntune.tuning.api import heuristic_tuner
 
@@ -160,28 +154,3 @@ def test_a_users_own_list_may_spill(this_gpu: FakeBackend, spilling: dict[str, i
     spilling["1024"] = 4000
     call(kernel)
     assert kernel.left_out == {}
-
-
-# the pure rule
-
-
-def test_each_halved_config_is_prepared_once() -> None:
-    device = typical_device(kerntune.Target("cuda", "90"))
-    hints = KernelHints(sizes={"x": ROWS, "r0": COLUMNS})
-    start = Config({"XB": 1, "STEP": 4096}, num_warps=16)
-    found = RegisterScaling((start,), {"x": "XB", "r0": "STEP"}, hints, device, HeuristicType.REDUCTION, INDUCTOR_2_13)
-    prepared: list[Config] = []
-
-    def measure(config: Config) -> Measured:
-        step = config.kwargs["STEP"]
-        assert isinstance(step, int)
-        return Measured(float(step), registers=step // 16)
-
-    trials = found.run(measure, prepared.extend, [start], 0.0).trials
-    assert [t.config.kwargs["STEP"] for t in trials] == [4096, 2048, 1024, 512]
-    assert [c.kwargs["STEP"] for c in prepared] == [2048, 1024, 512]
-    assert all(found.has(c) for c in prepared)
-    for other in ({"XB": 2, "STEP": 2048}, {"XB": 1, "STEP": 3000}, {"XB": 1, "STEP": 8192}, {"STEP": 2048}):
-        assert not found.has(Config(other, num_warps=16))
-    assert not found.has(Config({"XB": 1, "STEP": 2048}, num_warps=8))
-    assert str(found) == ""
