@@ -161,5 +161,5 @@ def test_each_reason_is_said_once_and_each_note_each_time(monkeypatch: pytest.Mo
 def test_a_decision_is_told_with_times_the_shortest_first() -> None:
     assert str(Decision("mm", "n=1", "b")) == "choice mm went to b (raced)"
     found = Decision("mm", "n=1", "b", {"a": 3000.0, "b": 1000.0}, {"c": "wrong", "d": "slow"}, "stored")
-    assert str(found) == "choice mm went to b (stored); b 1.00 us; a 3.00 us; c left out: wrong; d left out: slow"
+    assert str(found) == "choice mm went to b (stored); b 1.00 µs; a 3.00 µs; c left out: wrong; d left out: slow"
     assert (Decision("mm", "n=1", "b").notes, Decision("mm", "n=1", "b").seconds) == ((), 0.0)

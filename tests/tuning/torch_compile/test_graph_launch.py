@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 import torch
 import triton
+from compiled_runs import configs, make, scaled
 from compiled_runs import launch_in_graph as launch
-from compiled_runs import make, scaled
 
 from kerntune.errors import UsageError
+from kerntune.kernels.source import source_hash
+from kerntune.tuning.context import PlainPath
 from kerntune.tuning.torch_compile import graph_launch
 from kerntune.tuning.torch_compile.graph_launch import (
     GraphLaunch,
@@ -70,6 +72,17 @@ def test_tokens_have_no_addresses() -> None:
 )  # fmt: skip
 def test_a_tuners_text_has_its_hooks(words: dict[str, Any]) -> None:
     assert tuner_text(make(**words)) != tuner_text(make())
+
+
+def test_a_tuners_text_has_its_kernels_source() -> None:
+    """With what the kernel calls, which its own code doesn't say."""
+    assert source_hash(scaled) in tuner_text(make())
+
+
+def test_a_launch_goes_where_its_tuners_calls_go() -> None:
+    tuner, tritons = make(), triton.autotune(configs(64, 128), key=["n"])(scaled)
+    assert launch(tuner).path is tuner._path
+    assert isinstance(launch(tritons).path, PlainPath), "once kerntune isn't installed any more"
 
 
 def test_a_launch_that_was_not_traced_here_is_an_error() -> None:
