@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,9 +12,10 @@ import torch
 from compiled_runs import launch_in_graph as launch
 from compiled_runs import make
 
+from kerntune.errors import UsageError
 from kerntune.kernels.compat import torch_private
 from kerntune.tuning.torch_compile import hook_in
-from kerntune.tuning.torch_compile.graph_launch import GraphLaunch, register
+from kerntune.tuning.torch_compile.graph_launch import WRITTEN_AS, GraphLaunch, register
 from kerntune.tuning.torch_compile.hook_in import GeneratedCall, write_call
 from kerntune.tuning.torch_compile.launch_arguments import (
     ArgumentPlan,
@@ -136,3 +139,77 @@ def test_a_method_gets_the_one_that_it_replaces() -> None:
     hook_in._wrap(Owner, "method", lambda before, self, by: (before(by), type(self).__name__))
     assert Owner().method(4) == (8, "Owner")
     assert Owner.method.__doc__ == "Twice."
+
+
+class Details:
+    """As AOTAutograd's."""
+
+    def get_triton_source_codes_from_gm(self, gm: Any) -> list[str]:
+        return ["source"]
+
+
+@pytest.mark.parametrize("lacks", [False, True])
+def test_the_cache_is_taught_where_this_torch_is_as_known(lacks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind: Any = type("Own", (), dict(vars(Details)))
+    asked: list[Any] = []
+    monkeypatch.setattr(torch_private, "cache_details", lambda: kind)
+    monkeypatch.setattr(torch_private, "kernels_in_operators", lambda gm: gm)
+    monkeypatch.setattr(hook_in, "lacks", lambda parts: asked.append(parts) or lacks)
+    hook_in.teach_cache()
+    assert asked[0]
+    assert {part.module for part in asked[0]} == {torch_private.AOT_CACHE}
+    scaled = make().fn
+    for kernels in ([[scaled]], []):
+        assert kind().get_triton_source_codes_from_gm(kernels) == ["source"]
+    for kernels in ([[scaled], [scaled, make()]], [[]]):
+        with contextlib.nullcontext() if lacks else pytest.raises(Exception, match="a triton_op may launch a kernel"):
+            kind().get_triton_source_codes_from_gm(kernels)
+
+
+@pytest.mark.parametrize("lacks", [False, True])
+def test_tracing_is_taught_where_this_torch_is_as_known(lacks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrapped: list[Any] = []
+    asked: list[Any] = []
+    monkeypatch.setattr(torch_private, "hopifier", lambda: "hopifier")
+    monkeypatch.setattr(torch_private, "set_generated_call", lambda *given: wrapped.append(given))
+    monkeypatch.setattr(hook_in, "_wrap", lambda *given: wrapped.append(given[:2]))
+    monkeypatch.setattr(hook_in, "lacks", lambda parts: asked.append(parts) or lacks)
+    hook_in.teach_tracing()
+    assert {part.module for part in asked[0]} == {torch_private.WRAP, torch_private.FUNCTIONS}
+    taught = [("hopifier", "init_variable"), ("hopifier", "call_triton_kernel")]
+    assert wrapped == ([] if lacks else [*taught, (WRITTEN_AS, write_call)])
+
+
+def test_calls_of_other_kernels_are_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[Any] = []
+    monkeypatch.setattr(torch_private, "accept", lambda *given: called.append(("accepted", *given)))
+    monkeypatch.setattr(hook_in, "traceable_grid", lambda grid, tx: f"traceable {grid}")
+    tuner = make()
+    hook_in._init_variable(lambda *given: called.append(given), None, "variable", tuner, 1, "grid")
+    hook_in._init_variable(lambda *given: called.append(given), None, "variable", tuner.fn, 1, "grid")
+    assert called == [("accepted", "variable", tuner, "grid"), ("variable", tuner.fn, 1, "grid")]
+    variable: Any = SimpleNamespace(kernel=tuner.fn, grid="grid")
+    found = hook_in._call_triton_kernel(lambda *given: given, None, variable, ["a"], {}, "tx")
+    assert found == (variable, ["a"], {}, "tx")
+    assert variable.grid == "traceable grid"
+
+
+@pytest.mark.parametrize("error", [AttributeError, ImportError, TypeError])
+def test_a_torch_that_is_read_wrongly_is_said(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Call:
+        def __init__(self, *given: Any) -> None:
+            self.given = given
+
+        def trace(self) -> Any:
+            if self.given[2] == ["fails"]:
+                raise error("no such part")
+            return self.given
+
+        def refused(self, why: str) -> Exception:
+            return UsageError(why)
+
+    monkeypatch.setattr(hook_in, "KernelCall", Call)
+    variable: Any = SimpleNamespace(kernel=make())
+    assert hook_in._call_triton_kernel(None, "hop", variable, ["a"], {}, "tx") == ("hop", variable, ["a"], {}, "tx")
+    with pytest.raises(UsageError, match=rf"this torch is read wrongly \({error.__name__}: no such part\); please"):
+        hook_in._call_triton_kernel(None, "hop", variable, ["fails"], {}, "tx")
