@@ -80,11 +80,11 @@ def make(kernel: Any = scaled, **options: Any) -> Any:
     return kerntune.autotune(configs(64, 128, 256), key=["n"], **options)(kernel)
 
 
+ONE_BLOCK = KnownValue((1,))
+
+
 def launch_in_graph(
-    kernel: Any,
-    *args: ArgumentPlan,
-    grid: ArgumentPlan = KnownValue((1,)),
-    **kwargs: ArgumentPlan,  # noqa: B008 (frozen)
+    kernel: Any, *args: ArgumentPlan, grid: ArgumentPlan = ONE_BLOCK, **kwargs: ArgumentPlan
 ) -> GraphLaunch:
     return GraphLaunch(kernel, args, tuple(kwargs.items()), grid)
 

@@ -87,13 +87,12 @@ class HandOut:
         requests: Sequence[JobRequest],
         executor: JobExecutor,
         window: int = WINDOW,
-        function: Callable[[bytes], bytes] = run_job,
     ) -> None:
         executor = with_affinity(executor)
         self._waiting = WaitingJobs(requests)
         ask = getattr(executor, "workers", None) if hasattr(executor, "submit_on") else None  # else it means anything
         self._affinity = WorkerAffinity(len(requests), ask or (lambda: 0))
-        self._executor, self._window, self._function = executor, window, function
+        self._executor, self._window = executor, window
         self._given: dict[int, _SubmittedJob] = {}
         self._numbers = itertools.count()
         self._ended: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -138,10 +137,10 @@ class HandOut:
         data, submit_of = encoded(job.request), getattr(self._executor, "submit_of", None)
         try:
             if kept_for:
-                return self._executor.submit_on(kept_for, self._function, data)  # type: ignore[attr-defined,no-any-return]
+                return self._executor.submit_on(kept_for, run_job, data)  # type: ignore[attr-defined,no-any-return]
             if submit_of is not None:
-                return submit_of(job.kind, self._function, data)  # type: ignore[no-any-return]
-            return self._executor.submit(self._function, data)  # type: ignore[no-any-return]
+                return submit_of(job.kind, run_job, data)  # type: ignore[no-any-return]
+            return self._executor.submit(run_job, data)  # type: ignore[no-any-return]
         except (RuntimeError, OSError) as exc:  # a pool one of whose processes died takes nothing more
             refused: Future[bytes] = Future()
             refused.set_exception(exc)
