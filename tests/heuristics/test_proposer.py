@@ -66,6 +66,12 @@ def test_strides_in_stored_keys_stay() -> None:
     )
 
 
+def test_a_group_has_eight_tiles_in_every_candidate() -> None:
+    """As in torch's templates."""
+    found = proposer(group="STEP").propose(ProposalInputs((("x", 4096),)), H100)
+    assert {config.kwargs["STEP"] for config in found} == {8}
+
+
 @given(st.integers(1, 2**40))
 def test_sizes_of_a_bucket_look_the_same(n: int) -> None:
     last = round_sizes({"x": n})["x"]
