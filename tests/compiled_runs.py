@@ -17,6 +17,8 @@ import triton.language as tl
 import kerntune
 from kerntune.kernels import compat
 from kerntune.tuning import tuned_call
+from kerntune.tuning.torch_compile.graph_launch import GraphLaunch
+from kerntune.tuning.torch_compile.launch_arguments import ArgumentPlan, KnownValue
 
 
 @triton.jit
@@ -76,6 +78,15 @@ def configs(*blocks: int, **options: Any) -> list[triton.Config]:
 def make(kernel: Any = scaled, **options: Any) -> Any:
     """A tuned kernel, whose winner is found by ``n``."""
     return kerntune.autotune(configs(64, 128, 256), key=["n"], **options)(kernel)
+
+
+ONE_BLOCK = KnownValue((1,))
+
+
+def launch_in_graph(
+    kernel: Any, *args: ArgumentPlan, grid: ArgumentPlan = ONE_BLOCK, **kwargs: ArgumentPlan
+) -> GraphLaunch:
+    return GraphLaunch(kernel, args, tuple(kwargs.items()), grid)
 
 
 def doubling(kernel: Any) -> Callable[[torch.Tensor], torch.Tensor]:

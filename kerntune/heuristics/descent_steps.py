@@ -85,7 +85,7 @@ class Neighbourhood(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         steps = (set_field(config, field.name, v) for v in field.values(value))
         return tuple(step for step in steps if self.is_legal(step))
 
-    def all_directions(self, config: Config, radius: int = 1) -> tuple[Config, ...]:
+    def all_directions(self, config: Config, radius: int) -> tuple[Config, ...]:
         """Legal configs up to ``radius`` steps away along every field at once, the config itself among them."""
         present = self._present(config)
         choices = [f.values(value, radius, include_self=True) for f, value in present]

@@ -107,7 +107,7 @@ def test_mix_order_without_an_x_block_has_no_steps() -> None:
         around = neighbourhood(config, H100, hints, HeuristicType.PERSISTENT_REDUCTION, preset=preset)
         assert around.fields
         assert not any(around.neighbours(config, field) for field in around.fields)
-        assert around.all_directions(config) == ()
+        assert around.all_directions(config, radius=1) == ()
 
 
 OWN = {"x": "ROWS", "r0": "STEP"}
@@ -159,7 +159,7 @@ def test_conversions_keep_their_elements_a_thread() -> None:
     hints = KernelHints(sizes={"x": 1 << 12}, min_elements_per_thread=4)
     config = Config(kwargs={"BLOCK": 512}, num_warps=4)
     around = neighbourhood(config, H100, hints, HeuristicType.POINTWISE, blocks={"x": "BLOCK"})
-    found = {(c.kwargs["BLOCK"], c.num_warps) for c in around.all_directions(config)}
+    found = {(c.kwargs["BLOCK"], c.num_warps) for c in around.all_directions(config, radius=1)}
     assert found == {(512, 2), (512, 4), (1024, 2), (1024, 4), (1024, 8), (256, 2)}
 
 
@@ -184,7 +184,7 @@ def test_waves_per_eu_of_many_warps_starts_at_zero_and_goes_to_one() -> None:
 def test_all_directions_is_the_whole_neighbourhood() -> None:
     config = Config(kwargs={"XBLOCK": 64}, num_warps=4, num_stages=1)
     around = neighbourhood(config, H100, KernelHints(sizes={"x": 1024}), HeuristicType.POINTWISE)
-    found = {(c.kwargs["XBLOCK"], c.num_warps) for c in around.all_directions(config)}
+    found = {(c.kwargs["XBLOCK"], c.num_warps) for c in around.all_directions(config, radius=1)}
     assert found == {(x, w) for x in (32, 64, 128) for w in (2, 4, 8)}
     assert len(around.all_directions(config, radius=2)) == 25
 

@@ -58,6 +58,20 @@ def test_texts_in_stored_keys_stay() -> None:
     assert str(inputs) == "Look(sizes=(('x', 4096),), reads=(Read(kept=(1,), reduced=(0,)),), empty=False)"
 
 
+def test_strides_in_stored_keys_stay() -> None:
+    x = {"a": tensor(300, 1000, strides=(4000, 1)), "b": tensor(300, 1000, strides=(0, 300)), "n": 300, "m": 1000}
+    assert str(rows().inputs(x, H100)) == (
+        "Look(sizes=(('x', 512), ('r0', 1024)), reads=(Read(kept=(2,), reduced=(1,)), Read(kept=(0,), reduced=(2,))), "
+        "empty=False)"
+    )
+
+
+def test_a_group_has_eight_tiles_in_every_candidate() -> None:
+    """As in torch's templates."""
+    found = proposer(group="STEP").propose(ProposalInputs((("x", 4096),)), H100)
+    assert {config.kwargs["STEP"] for config in found} == {8}
+
+
 @given(st.integers(1, 2**40))
 def test_sizes_of_a_bucket_look_the_same(n: int) -> None:
     last = round_sizes({"x": n})["x"]

@@ -91,9 +91,9 @@ class ComboPart:
     @cached_property
     def code(self) -> PartCode:
         """What launches are made from."""
-        return self.code_with()
+        return self.code_with(frozenset())
 
-    def code_with(self, shared: frozenset[str] = frozenset()) -> PartCode:
+    def code_with(self, shared: frozenset[str]) -> PartCode:
         """The same, with arguments that all parts share."""
         sizes = {axis: (n,) if isinstance(n, str) else tuple(n) for axis, n in self.sizes.items()}
         skipped = sum(axis in sizes for axis in ("x", "y"))
@@ -148,7 +148,7 @@ class ComboKernel:
         self._one_block = order == ORDERS[1]
         fn = round_robin_kernel(name, codes) if self._one_block else sequential_kernel(name, codes)
         blocks = block_names(codes, one_block=self._one_block)
-        proposer = ComboProposer(name, tuple(p.proposer for p in parts), blocks, frozenset(), heuristics.INDUCTOR_2_13)
+        proposer = ComboProposer(name, tuple(p.proposer for p in parts), blocks)
         self.tuner = ComboTuner(fn, proposer, **words)
         self.grid = combo_grid(codes, one_block=self._one_block, turns=self._one_block)
         self.apart = apart(parts, words)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -22,7 +22,7 @@ from kerntune.gpu.base import Gpu
 from kerntune.gpu.probe import captures_graph
 from kerntune.heuristics import ComboPlan, SubKernel
 from kerntune.heuristics.call_hints import TtirCounts
-from kerntune.heuristics.hints import REDUCTION_AXES, HeuristicType
+from kerntune.heuristics.hints import REDUCTION_AXES
 from kerntune.heuristics.proposer import NO_COUNTS, ProposalInputs, Proposer
 from kerntune.kernels import compat
 from kerntune.kernels.combined import AXIS_BLOCKS
@@ -38,7 +38,7 @@ class ComboInputs(NamedTuple):
     """What a combo's proposal depends on in one call: the inputs of each part's. ``empty``: no part has work."""
 
     parts: tuple[ProposalInputs, ...]
-    empty: bool = False
+    empty: bool
 
     def __str__(self) -> str:
         """The text in keys of stored winners."""
@@ -48,44 +48,30 @@ class ComboInputs(NamedTuple):
 @dataclass(frozen=True)
 class ComboProposer:
     """A :class:`~kerntune.heuristics.proposer.Proposer` of a kernel in which each of ``parts`` has its arguments under
-    its own number (``x_ptr_0``), except the ``shared``; ``blocks`` are the kernel's constexprs that are blocks."""
+    its own number (``x_ptr_0``); ``chosen`` are the kernel's constexprs that are blocks."""
 
     kernel: str
     parts: tuple[Proposer, ...]
-    kernel_blocks: tuple[str, ...]
-    shared: frozenset[str]
-    preset: heuristics.Preset
-    kind: HeuristicType = HeuristicType.USER_AUTOTUNE
-    whole_rows: bool = False
-    known: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def chosen(self) -> tuple[str, ...]:
-        """The blocks."""
-        return self.kernel_blocks
-
-    @property
-    def blocks(self) -> dict[str, str]:
-        """The blocks' names."""
-        return {name: name for name in self.kernel_blocks}
+    chosen: tuple[str, ...]
+    known: ClassVar[Mapping[str, Any]] = {}
 
     @property
     def constexprs(self) -> frozenset[str]:
         """Parameters that are constexprs."""
-        own = {self._own(n, i) for i, part in enumerate(self.parts) for n in part.constexprs}
-        return frozenset({*own, *self.kernel_blocks})
+        own = {_own(n, i) for i, part in enumerate(self.parts) for n in part.constexprs}
+        return frozenset({*own, *self.chosen})
 
     @property
     def sizes(self) -> dict[str, tuple[str, ...]]:
         """The arguments that sizes are made of, by part."""
-        found: dict[str, tuple[str, ...]] = {}
-        for i, part in enumerate(self.parts):
-            found[str(i)] = tuple(self._own(n, i) for names in part.sizes.values() for n in names)
-        return found
+        return {
+            str(i): tuple(_own(n, i) for names in part.sizes.values() for n in names)
+            for i, part in enumerate(self.parts)
+        }
 
     def inputs(self, arguments: Mapping[str, Any], device: DeviceSpec) -> ComboInputs:
         """What matters of a call; :class:`HintError` as for each part."""
-        found = tuple(part.inputs(self._of_part(part, i, arguments), device) for i, part in enumerate(self.parts))
+        found = tuple(part.inputs(_of_part(part, i, arguments), device) for i, part in enumerate(self.parts))
         return ComboInputs(found, all(one.empty for one in found))
 
     def propose(self, inputs: ComboInputs, device: DeviceSpec, counts: TtirCounts = NO_COUNTS) -> tuple[Config, ...]:
@@ -100,7 +86,7 @@ class ComboProposer:
         subkernels = [
             SubKernel(part.kind, part.hints_of(one, device)) for part, one in zip(self.parts, inputs.parts, strict=True)
         ]
-        found = heuristics.combo(subkernels, device, self.kernel_blocks, self.preset, grouped=True)
+        found = heuristics.combo(subkernels, device, self.chosen, grouped=True)
         rows: dict[str, Any] = {}
         for i, (part, one) in enumerate(zip(self.parts, inputs.parts, strict=True)):
             for axis in part.blocks if part.whole_rows else ():
@@ -108,15 +94,14 @@ class ComboProposer:
         base = found.base.replace(kwargs={**found.base.kwargs, **rows})
         return msgspec.structs.replace(found, base=base)
 
-    def hints_of(self, inputs: Any, device: DeviceSpec) -> None:
-        """None: there are no hints of the whole."""
 
-    def _of_part(self, part: Proposer, i: int, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        named = {name: self._own(name, i) for name in part.parameters}
-        return {name: arguments[own] for name, own in named.items() if own in arguments}
+def _of_part(part: Proposer, i: int, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    named = {name: _own(name, i) for name in part.parameters}
+    return {name: arguments[own] for name, own in named.items() if own in arguments}
 
-    def _own(self, name: str, i: int) -> str:
-        return name if name in self.shared else f"{name}_{i}"
+
+def _own(name: str, i: int) -> str:
+    return f"{name}_{i}"
 
 
 class ComboTuner(HeuristicTuner):

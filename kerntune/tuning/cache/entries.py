@@ -34,15 +34,15 @@ def report_damage(lines: Iterable[str]) -> None:
         if line in _said:
             continue
         _said.add(line)
-        tell_user(f"kerntune's cache: {line}; what it held is found anew", stacklevel=4)
+        tell_user(f"kerntune's cache: {line}; what it held is found anew")
 
 
-def tell_user(text: str, stacklevel: int = 3) -> None:
+def tell_user(text: str) -> None:
     """Warn of what must never end a user's call: of a folder or a store. Where warnings are errors, on the standard
     error stream."""
     shown = visible(text)
     try:
-        warnings.warn(shown, RuntimeWarning, stacklevel=stacklevel)
+        warnings.warn(shown, RuntimeWarning, stacklevel=3)
     except RuntimeWarning:
         print(shown, file=sys.stderr)
 

@@ -225,7 +225,7 @@ atexit.register(_let_end)
 
 def warn(text: str) -> None:
     """Warn of a store, which never ends a run."""
-    tell_user(f"kerntune's store: {text}", stacklevel=5)
+    tell_user(f"kerntune's store: {text}")
 
 
 class DirectClient:

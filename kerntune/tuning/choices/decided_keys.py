@@ -52,11 +52,6 @@ class DecidedKeys:
         """What :meth:`tell` was given of a key."""
         return self._decisions.get(_here(gpu, text))
 
-    def clear(self) -> None:
-        """Nothing is known any more."""
-        self._indices.clear()
-        self._decisions.clear()
-
 
 def _here(gpu: GpuKind, text: str) -> tuple[Hashable, GpuKind, str]:
     place = current_place()

@@ -5,7 +5,6 @@ Calls are raced as a program makes them: one after another, so that the host's t
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +18,7 @@ from kerntune.gpu.base import Gpu
 from kerntune.kernels import compat
 from kerntune.timing.timers import Reading, TimingProtocol, between_events
 from kerntune.tuning.choices.call_copies import CallCopies, CallOutcome, outcome_of, random_state_kept, tensor_places
-from kerntune.tuning.choices.declaration import ChoiceCandidate
+from kerntune.tuning.choices.declaration import ChoiceCandidate, warn
 from kerntune.tuning.choices.implementation_runs import ImplementationRuns, unwatched
 from kerntune.tuning.isolation import KEPT_ISOLATION
 from kerntune.tuning.race import DROP_FIRST, Trial, decided, near_best
@@ -215,11 +214,9 @@ def warn_left_out(choice: str, left_out: Mapping[str, str], notes: Sequence[str]
     for name, why in left_out.items():
         if (choice, name, why) not in _said:
             _said.add((choice, name, why))
-            warnings.warn(
-                f"choice {choice}: {name} is left out for such arguments: {why}", RuntimeWarning, stacklevel=2
-            )
+            warn(f"choice {choice}: {name} is left out for such arguments: {why}")
     for note in notes:
-        warnings.warn(note, RuntimeWarning, stacklevel=2)
+        warn(note)
 
 
 SLOT_NS, LEAST_CALLS, MOST_CALLS = 1e6, 2, 100

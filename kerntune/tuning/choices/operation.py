@@ -10,7 +10,6 @@ import functools
 import inspect
 import threading
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -52,6 +51,7 @@ from kerntune.tuning.choices.declaration import (
     parameters_of,
     require_hashable,
     settings_texts,
+    warn,
 )
 from kerntune.tuning.choices.implementation_runs import ImplementationRuns
 from kerntune.tuning.choices.stored_choices import ChoiceSite, ChoiceWinners, LaunchFaults, OpenKey, Regret, regret_text
@@ -306,12 +306,8 @@ class Operation:
         index = None if near is None else index_of(site, near.winner.config)
         cost = regret_text(winners.regrets(site))
         used = "no decided call is near, so the first implementation is" if near is None else f"{near} is"
-        warnings.warn(
-            f"choice {self.name}, key {key.text}: has no stored winner; {used} used undecided (tune=nearest)"
-            + (f"; {cost}" if cost else ""),
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        said = f"choice {self.name}, key {key.text}: has no stored winner; {used} used undecided (tune=nearest)"
+        warn("; ".join([said, *([cost] if cost else [])]))
         index = index or 0
         self._note(key, index)
         self._found(winners.gpu_kind, Decision(self.name, key.text, self.implementations[index].name, how="nearest"))
@@ -319,10 +315,8 @@ class Operation:
 
     def _undecided(self, gpu: GpuKind, text: str, why: str) -> tuple[int, bool]:
         """The first implementation, for this call."""
-        warnings.warn(
-            f"choice {self.name}, key {text}: its first implementation is called undecided: {why}; call it once before",
-            RuntimeWarning,
-            stacklevel=2,
+        warn(
+            f"choice {self.name}, key {text}: its first implementation is called undecided: {why}; call it once before"
         )
         self._found(gpu, Decision(self.name, text, self.implementations[0].name, how="undecided"))
         return 0, False

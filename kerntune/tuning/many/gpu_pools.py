@@ -9,7 +9,6 @@ import contextlib
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -109,16 +108,14 @@ class _Context(SpawnContext):
         return process
 
 
-def _begin(paths: Sequence[str]) -> None:
+def _begin() -> None:
     """First of all in a worker: a process group of its own, which ends with its parent, and which Ctrl-C at the
     terminal isn't sent to."""
     os.setpgid(0, 0)
     parent = multiprocessing.parent_process()
     assert parent is not None
-    end_with_parent(parent.sentinel, parent.pid or 0)  # its pipe hangs up, also where it ended before this line
-    for path in reversed(paths):
-        if path not in sys.path:
-            sys.path.insert(0, path)
+    assert parent.pid is not None
+    end_with_parent(parent.sentinel, parent.pid)  # its pipe hangs up, also where it ended before this line
 
 
 @dataclass
@@ -127,7 +124,6 @@ class _Pool:
 
     gpu: str
     environment: Mapping[str, str]
-    paths: Sequence[str]
     _executor: ProcessPoolExecutor | None = None
     _context: _Context | None = None
 
@@ -140,7 +136,7 @@ class _Pool:
         """The function's result. ``BrokenProcessPool`` if the process ended before; the next one gets a new process."""
         if self._executor is None:
             self._context = context = _Context(self.environment)
-            self._executor = ProcessPoolExecutor(1, mp_context=context, initializer=_begin, initargs=(self.paths,))
+            self._executor = ProcessPoolExecutor(1, mp_context=context, initializer=_begin)
         return self._executor.submit(function, *arguments).result()
 
     def end(self) -> None:
@@ -169,12 +165,11 @@ class GpuPools:
 
     A process sees all GPUs with its own one first. Work whose process ended raises ``BrokenProcessPool``; the others
     go on, and the GPU gets a new process. After a result that is ``spoiled`` (its device runs nothing any more) it
-    does, too. ``paths`` come before others in the processes' ``sys.path``.
+    does, too.
     """
 
     gpus: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
-    paths: Sequence[str] = ()
     spoiled: Callable[[Any], bool] = lambda result: False
 
     def __post_init__(self) -> None:
@@ -182,7 +177,7 @@ class GpuPools:
         self._ended = False
         seen = listed(os.environ)
         lists = {gpu: ",".join(turned(seen, gpu)) for gpu in self.gpus}
-        self._pools = [_Pool(gpu, {**self.environment, CUDA: lists[gpu]}, self.paths) for gpu in self.gpus]
+        self._pools = [_Pool(gpu, {**self.environment, CUDA: lists[gpu]}) for gpu in self.gpus]
         self._threads = [threading.Thread(target=self._serve, args=(pool,), daemon=True) for pool in self._pools]
         for thread in self._threads:
             thread.start()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import queue
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +41,7 @@ MOST_TRIES = 3
 WINDOW = 1024
 """Jobs that are given out at once: an executor's queue need not hold a million."""
 
-POLL_S = (0.02, 1.0)
+FIRST_POLL_S, LONGEST_POLL_S = 0.02, 1.0
 """Seconds between two looks at results that don't call back, at first and at most: submitit's ask a file system."""
 
 
@@ -86,27 +87,27 @@ class HandOut:
         requests: Sequence[JobRequest],
         executor: JobExecutor,
         window: int = WINDOW,
-        function: Callable[[bytes], bytes] = run_job,
     ) -> None:
         executor = with_affinity(executor)
         self._waiting = WaitingJobs(requests)
         ask = getattr(executor, "workers", None) if hasattr(executor, "submit_on") else None  # else it means anything
         self._affinity = WorkerAffinity(len(requests), ask or (lambda: 0))
-        self._executor, self._window, self._function = executor, window, function
+        self._executor, self._window = executor, window
         self._given: dict[int, _SubmittedJob] = {}
-        self._next = 0
+        self._numbers = itertools.count()
         self._ended: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._silent: set[int] = set()
         """Those whose results don't call back, and must be asked."""
 
     def __iter__(self) -> Iterator[KeyOutcome]:
-        poll = POLL_S[0]
+        poll = FIRST_POLL_S
         while self._waiting or self._given:
             self._fill()
             number = self._wait(poll)
-            poll = POLL_S[0] if number is not None else min(2 * poll, POLL_S[1])
             if number is None:
+                poll = min(2 * poll, LONGEST_POLL_S)
                 continue
+            poll = FIRST_POLL_S
             self._silent.discard(number)
             outcome = self._take(self._given.pop(number))
             if outcome is not None:
@@ -125,8 +126,7 @@ class HandOut:
             if (job := self._waiting.take()) is None:
                 return
             kept_for = self._affinity.choose(job.kind)
-            result = self._submitted(job, kept_for)
-            number, self._next = self._next, self._next + 1
+            result, number = self._submitted(job, kept_for), next(self._numbers)
             self._given[number] = _SubmittedJob(job, result, kept_for)
             if hasattr(result, "add_done_callback"):
                 result.add_done_callback(lambda _, number=number: self._ended.put(number))
@@ -137,22 +137,22 @@ class HandOut:
         data, submit_of = encoded(job.request), getattr(self._executor, "submit_of", None)
         try:
             if kept_for:
-                return self._executor.submit_on(kept_for, self._function, data)  # type: ignore[attr-defined,no-any-return]
+                return self._executor.submit_on(kept_for, run_job, data)  # type: ignore[attr-defined,no-any-return]
             if submit_of is not None:
-                return submit_of(job.kind, self._function, data)  # type: ignore[no-any-return]
-            return self._executor.submit(self._function, data)  # type: ignore[no-any-return]
+                return submit_of(job.kind, run_job, data)  # type: ignore[no-any-return]
+            return self._executor.submit(run_job, data)  # type: ignore[no-any-return]
         except (RuntimeError, OSError) as exc:  # a pool one of whose processes died takes nothing more
             refused: Future[bytes] = Future()
             refused.set_exception(exc)
             return refused
 
     def _wait(self, seconds: float) -> int | None:
-        """The number of a result that is there; None if there was none for so long."""
+        """The number of a result that is there; None if results must be asked, and none was there for so long."""
         ended = next((n for n in sorted(self._silent) if self._given[n].result.done()), None)
         if ended is not None:
             return ended
         try:
-            return self._ended.get(timeout=seconds if self._silent else POLL_S[1])
+            return self._ended.get(timeout=seconds if self._silent else None)
         except queue.Empty:
             return None
 
@@ -290,7 +290,8 @@ class WorkerAffinity:
     """
 
     def __init__(self, jobs: int, workers: Callable[[], int]) -> None:
-        self._left, self._workers, self._ask = jobs, 0, workers
+        self._left, self._ask = jobs, workers
+        self._workers: int  # set with the first worker of a kind
         self._at: dict[str, str] = {}
         """By kind, the worker that has had it."""
 

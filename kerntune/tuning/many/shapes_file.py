@@ -23,7 +23,7 @@ from kerntune.base.tuning_job import TuningJob
 from kerntune.errors import KerntuneError, StoreError, UsageError
 from kerntune.tuning.many.describing import describe
 
-MAX_SHAPES = 1 << 28
+MAX_SHAPES = 268_435_456
 """Bytes that such a file may have: 256 MiB, some hundred thousand calls of 1 KB each."""
 
 

@@ -94,7 +94,7 @@ def tune_many(
     requests = requests_of(jobs, modules, paths, force)
     with contextlib.ExitStack() as stack:
         if executor is None:
-            pools = GpuPools(chosen_gpus(gpus), environment={SHAPES: ""}, paths=paths, spoiled=_spoiled)
+            pools = GpuPools(chosen_gpus(gpus), environment={SHAPES: ""}, spoiled=_spoiled)
             executor = stack.enter_context(pools)
         shown = KeyProgress(len(requests)) if progress else None
         if shown is not None:

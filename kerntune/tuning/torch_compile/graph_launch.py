@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -49,7 +49,7 @@ class GraphLaunch:
     grid: ArgumentPlan
     dtypes: tuple[str, ...] = ()
     layouts: bool = False
-    grids: dict[tuple[int, ...], Any] = field(default_factory=dict, repr=False)
+    grids: dict[tuple[int, ...], Any] = field(default_factory=dict)
 
     def run(self, tensors: Sequence[Any], ints: Sequence[int], floats: Sequence[float]) -> None:
         """Launch, as ``kernel[grid](...)`` does: the winner for this call's key, which is found first if need be."""
@@ -209,9 +209,6 @@ class GlobalRead(NamedTuple):
     name: str
     value: Any
 
-    def __repr__(self) -> str:
-        return f"GlobalRead({self.name})"
-
 
 class RememberedGrid(NamedTuple):
     """A grid, the config that it holds for, and the globals that it was made of."""
@@ -358,7 +355,7 @@ def _names(code: CodeType) -> Iterator[str]:
 def _is_steady(value: Any) -> bool:
     if isinstance(value, ModuleType):
         return value.__name__.partition(".")[0] in PURE_MODULES
-    if isinstance(value, (FunctionType, BuiltinFunctionType, type)) or callable(value):
+    if callable(value):
         return str(getattr(value, "__module__", "")).partition(".")[0] in PURE_MODULES
     return False
 

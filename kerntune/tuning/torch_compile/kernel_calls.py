@@ -229,7 +229,7 @@ def traceable_grid(grid: Any, tx: Any) -> Any:
     return grid if found is None else torch_private.as_grid(as_function(found), tx)
 
 
-SOME_SIZE = 48
+SOME_SIZE = 1024
 """Stands for a number that isn't known while a graph is made: neither 0 nor 1, which are compiled as constants."""
 
 
@@ -273,7 +273,7 @@ def _stand_in(value: Any) -> Any:
         from triton.tools.tensor_descriptor import TensorDescriptor
 
         count = len(value.block_shape)
-        strides = [SOME_SIZE * 16] * (count - 1) + [1]
+        strides = [SOME_SIZE] * (count - 1) + [1]
         return TensorDescriptor(Pointer(value.base.dtype), [SOME_SIZE] * count, strides, list(value.block_shape))
     if _is_tensor(value):
         return Pointer(value.dtype)

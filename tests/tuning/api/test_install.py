@@ -20,9 +20,11 @@ import kerntune
 from kerntune.errors import UsageError
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.kernels import compat
+from kerntune.kernels.dispatch import LaunchPath
 from kerntune.tuning import context
 from kerntune.tuning.api import install
 from kerntune.tuning.cache import WinnerCache
+from kerntune.tuning.context import PlainPath
 
 THREE = (block(64, 3000.0), block(128, 1000.0), block(256, 2000.0))
 
@@ -224,6 +226,35 @@ def test_installations_nest(backend: FakeBackend) -> None:
     assert install.is_installed()
     second.uninstall()
     assert not install.is_installed()
+
+
+def test_the_first_installation_says_what_is_kept_and_who_launches(backend: FakeBackend) -> None:
+    tuner = triton.autotune(configs(64, 128), key=["n"])(scale_kernel)
+    own = triton.autotune(configs(64, 128), key=["n"])(scale_kernel)
+    own.run = lambda *args, **words: None
+    with kerntune.install(cache_results=False), kerntune.install(cache_results=True):
+        engine, plain = context.engine_of(tuner), context.engine_of(own)
+        assert engine is not None
+        assert plain is not None
+        assert (engine.keep, plain.keep) == (False, False)
+        assert (isinstance(engine.path, LaunchPath), isinstance(plain.path, PlainPath)) == (True, True)
+        assert vars(tuner)[install.PATH] is engine.path
+    assert context.engine_of(tuner) is None
+    assert install.PATH not in vars(tuner)
+    assert (install._keeps, install._swaps, install._SLOW, len(install._prepared)) == ([], [], {}, 0)
+
+
+def test_a_swap_puts_back_what_was_there_or_nothing() -> None:
+    class Owner:
+        named = 1
+
+    for name, before in (("named", 1), ("other", install.MISSING)):
+        swap = install.Swap(Owner, name, before, 2)
+        assert not swap.holds()
+        swap.apply()
+        assert (swap.holds(), vars(Owner)[name]) == (True, 2)
+        swap.undo()
+        assert vars(Owner).get(name, install.MISSING) == before
 
 
 def test_what_a_first_launch_waits_for_begins(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from kerntune.capture.launch import RecordedChoices
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.choices import choice_place
 from kerntune.tuning.choices.choice_place import ChoicePlace, choices_at
-from kerntune.tuning.choices.decided_keys import traced_call
+from kerntune.tuning.choices.decided_keys import DecidedKeys, traced_call
 
 
 def doubled(x: torch.Tensor, n: int) -> torch.Tensor:
@@ -126,7 +126,7 @@ def test_what_a_gated_test_traces_is_what_the_program_has_decided(gated: Recorde
     double, graphs = decided(4), Graphs()
     operation = double.operation
     assert operation.known.find(None, operation.key_text({"x": torch.ones(4), "n": 1})) is not None
-    operation.known.clear()
+    operation.known = DecidedKeys()
     with choices_nowhere():
         operation.known.keep(None, operation.key_text({"x": torch.ones(4), "n": 1}), 1)
     compiled = torch.compile(lambda x: double(x, 1), backend=graphs, fullgraph=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -11,11 +13,14 @@ from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from kerntune.errors import UsageError
 from kerntune.gpu.host_gpus import CUDA
+from kerntune.tuning.many import gpu_pools
 from kerntune.tuning.many.gpu_pools import GpuPools, WorkByKind, chosen_gpus
 
 
@@ -163,14 +168,42 @@ def test_work_that_cannot_be_judged_fails_and_the_pool_goes_on(monkeypatch: pyte
                 pools.submit(seen).result(60)
 
 
-def test_paths_come_first(tmp_path: Path) -> None:
-    with GpuPools(("0",), paths=(str(tmp_path),)) as pools:
-        assert pools.submit(first_path).result() == str(tmp_path)
-    assert str(tmp_path) not in sys.path
+def test_a_process_has_its_own_group_and_ends_with_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "setpgid", lambda *given: called.append(given))
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: SimpleNamespace(sentinel=7, pid=8))
+    monkeypatch.setattr(gpu_pools, "end_with_parent", lambda *given: called.append(given))
+    gpu_pools._begin()
+    assert called == [(0, 0), (7, 8)]
 
 
-def first_path() -> str:
-    return sys.path[0]
+def test_closing_begins_no_work_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs is killed, which is no reason to begin the next."""
+    begun, go_on = queue.SimpleQueue[str](), threading.Event()
+
+    def run(pool: gpu_pools._Pool, function: object, arguments: tuple[str]) -> str:
+        begun.put(arguments[0])
+        go_on.wait(30)
+        return arguments[0]
+
+    monkeypatch.setattr(gpu_pools._Pool, "run", run)
+    pools = GpuPools(("0",))
+    first, second = (pools.submit(str, text) for text in ("first", "second"))
+    assert begun.get(timeout=30) == "first"
+    pools.close()
+    go_on.set()
+    for thread in pools._threads:
+        thread.join(30)
+        assert thread.daemon, "a process that hangs keeps no program from its end"
+    assert (first.result(30), second.done(), begun.empty()) == ("first", False, True)
+
+
+def test_a_pool_that_ends_waits_for_nothing() -> None:
+    pool, asked = gpu_pools._Pool("0", {}), list[dict[str, bool]]()
+    pool._executor = cast("Any", SimpleNamespace(shutdown=lambda **words: asked.append(words)))
+    pool.end()
+    pool.end()
+    assert (asked, pool._executor, pool.pids) == ([{"wait": False}], None, ())
 
 
 # which GPUs

@@ -68,6 +68,16 @@ def test_after_the_third_death_it_is_named() -> None:
     assert found["module.kernel2"].good, "the others go on"
 
 
+def test_keys_of_a_kernel_whose_first_one_is_lost_are_still_tuned() -> None:
+    jobs = [TuningJob(SCHEMA, "module", "kernel1", key=key) for key in ("first", "second", "third")]
+    found = list(HandOut([JobRequest(one) for one in jobs], Scripted({"kernel1": MOST_TRIES})))
+    assert [(o.key, o.ended, o.given_out) for o in found] == [
+        ("first", JobEnd.LOST, 3), ("second", JobEnd.TUNED, 1), ("third", JobEnd.TUNED, 1),
+    ]  # fmt: skip
+    lost = found[0]
+    assert (lost.pid, lost.seconds, lost.time_ns, lost.spoiled) == (0, 0.0, 0.0, False), "nothing is known of it"
+
+
 def test_an_answer_of_another_version_is_named_at_once() -> None:
     class Other:
         given = 0
@@ -87,7 +97,8 @@ def test_an_answer_of_another_version_is_named_at_once() -> None:
 
 
 def test_results_that_do_not_call_back_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hand_out, "POLL_S", (0.0, 0.001))
+    monkeypatch.setattr(hand_out, "FIRST_POLL_S", 0.0)
+    monkeypatch.setattr(hand_out, "LONGEST_POLL_S", 0.001)
     found = list(HandOut([request(n) for n in range(10)], Silent(), window=4))
     assert sorted(o.kernel for o in found) == sorted(f"module.kernel{n}" for n in range(10))
 
@@ -98,7 +109,9 @@ def test_random_deaths_lose_none(seed: int) -> None:
     chance = random.Random(seed)
     deaths = {f"kernel{n}": chance.choice([0, 0, 0, 1, 2, 3, 9]) for n in range(60)}
     executor = Scripted(deaths)
-    found = list(HandOut([request(n) for n in range(60)], executor, window=chance.randrange(1, 9)))
+    out = HandOut([request(n) for n in range(60)], executor, window=chance.randrange(1, 9))
+    found = list(out)
+    assert out._affinity._left == 0
     assert len({o.job for o in found}) == len(found) == 60
     for outcome in found:
         died = deaths[outcome.kernel.removeprefix("module.")]

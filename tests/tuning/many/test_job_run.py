@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from kerntune.tuning.many.job_run import (
     JobEnd,
     JobRequest,
     KeyOutcome,
+    _look_in,
     _settings,
     encoded,
     outcome_for,
@@ -166,6 +168,12 @@ def test_a_module_that_fails_is_named(backend: FakeBackend, tmp_path: Path, monk
     assert "importing broken_module_of_mine failed: SystemError: no luck" in found.error
 
 
+def test_paths_come_first_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", ["/before", "/there"])
+    _look_in(("/first", "/there", "/second"))
+    assert sys.path == ["/first", "/second", "/before", "/there"]
+
+
 def test_no_config_that_works_is_a_failure_with_reasons(backend: FakeBackend) -> None:
     script(backend, *(block(size, fails="too much shared memory") for size in (64, 128, 256)))
     found = run(job())
@@ -183,7 +191,10 @@ def test_without_a_gpu(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) ->
     from kerntune.tuning import context
 
     monkeypatch.setattr(context, "this_gpu", lambda: None)
-    assert "kerntune finds no GPU to measure on" in run(job()).error
+    found = run(job())
+    assert "kerntune finds no GPU to measure on" in found.error
+    assert (found.config, found.time_ns, found.winner, found.notes, found.device) == ("", 0.0, None, (), "")
+    assert (found.spoiled, found.given_out, found.pid, found.seconds > 0) == (False, 1, os.getpid(), True)
 
 
 def test_a_process_that_notes_tunes_nothing(

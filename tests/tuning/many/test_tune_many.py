@@ -24,7 +24,7 @@ from kerntune.tuning.cache import Winner, WinnerCache, WinnerKey
 from kerntune.tuning.cache.keys import SCHEMA as WINNER_SCHEMA
 from kerntune.tuning.many.job_run import JobEnd, KeyOutcome, encoded, request_of
 from kerntune.tuning.many.shapes_file import ShapesFile
-from kerntune.tuning.many.tune_many import KeyProgress, TunedMany, tune_many, tuning_job
+from kerntune.tuning.many.tune_many import KeyProgress, TunedMany, _spoiled, tune_many, tuning_job
 from tuning.many import kernels
 from tuning.many.made import Scripted, Silent, job
 
@@ -91,6 +91,18 @@ def test_sizes_that_a_heuristic_rounds_alike_are_one_job(backend: FakeBackend) -
 def test_what_is_no_job_is_refused() -> None:
     with pytest.raises(UsageError, match=r"'kernel' is no job; make it with kerntune.tuning_job"):
         tune_many(["kernel"], executor=Here())  # type: ignore[list-item]
+
+
+def test_progress_is_shown_by_default(capsys: pytest.CaptureFixture[str]) -> None:
+    tune_many([job(0), job(1)], executor=Scripted({"kernel1": 99}))
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"kerntune: {job(1)}: each of 3 processes that tuned it ended")
+    assert second == "kerntune: 2 of 2 keys: 1 tuned, 1 lost"
+
+
+def test_only_an_outcome_says_that_a_process_is_spoiled() -> None:
+    found = [KeyOutcome("d", "k", "key", JobEnd.FAILED, spoiled=spoiled) for spoiled in (True, False)]
+    assert [_spoiled(data) for data in (*map(encoded, found), b"another version's")] == [True, False, False]
 
 
 def test_any_executor_will_do() -> None:

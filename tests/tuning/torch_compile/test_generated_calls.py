@@ -13,17 +13,6 @@ import triton
 from compiled_runs import Runs, configs, doubled_in_place, doubling, make, scaled
 
 import kerntune
-from kerntune.errors import UsageError
-from kerntune.tuning.torch_compile import graph_launch
-from kerntune.tuning.torch_compile.graph_launch import GraphLaunch, launch_of, register
-from kerntune.tuning.torch_compile.hook_in import GeneratedCall
-from kerntune.tuning.torch_compile.launch_arguments import (
-    ArgumentPlan,
-    GraphValue,
-    KnownValue,
-    ListedValues,
-    TensorDescription,
-)
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.*is deprecated:DeprecationWarning")
 """Inductor warns of what it imports itself."""
@@ -225,68 +214,3 @@ def test_a_triton_op_with_a_tuned_kernel_is_not_stored_by_aotautograd(runs: Runs
             torch.compile(lambda x: op(x), fullgraph=True)(torch.randn(100))
     assert counters["aot_autograd"]["autograd_cache_bypass"] == 2
     assert counters["aot_autograd"]["autograd_cache_saved"] == 0
-
-
-# tokens and texts
-
-
-ONE = KnownValue((1,))
-
-
-def launch(kernel: Any, *args: ArgumentPlan, grid: ArgumentPlan = ONE, **kwargs: ArgumentPlan) -> GraphLaunch:
-    return GraphLaunch(kernel, args, tuple(kwargs.items()), grid)
-
-
-def test_equal_launches_have_one_token() -> None:
-    kernel, x = make(), GraphValue("tensors", 0)
-    assert register(launch(kernel, x, KnownValue(2.0))) == register(launch(kernel, x, KnownValue(2.0)))
-    others = [
-        launch(kernel, x, KnownValue(3.0)),
-        launch(kernel, x, GraphValue("floats", 0)),
-        launch(kernel, x, factor=KnownValue(2.0)),
-        launch(kernel, x, KnownValue(2.0), grid=KnownValue((2,))),
-        launch(make(), x, KnownValue(2.0)),
-    ]
-    assert len({register(one) for one in (launch(kernel, x, KnownValue(2.0)), *others)}) == 6
-
-
-def test_tokens_have_no_addresses() -> None:
-    """Equal in every process: that is how torch's caches on disk are of use."""
-    texts = [graph_launch.tuner_text(make(post_hook=lambda named, exception: None)) for _ in range(2)]
-    assert texts[0] == texts[1]
-    assert " at 0x" not in texts[0]
-
-
-def test_a_launch_that_was_not_traced_here_is_an_error() -> None:
-    with pytest.raises(UsageError, match="kt0123, which this process has not traced"):
-        launch_of("kt0123")
-
-
-def text_of_call(one: GraphLaunch) -> str | None:
-    return GeneratedCall("kt", one, {"tensors": ["a", "b"], "ints": ["s0"], "floats": ["f"]}).direct()
-
-
-@pytest.fixture
-def heads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Lines at the head of the module."""
-    found: list[str] = []
-    monkeypatch.setattr("kerntune.kernels.compat.torch_private.write_once", found.append)
-    return found
-
-
-def test_values_without_a_literal_are_kept(heads: list[str]) -> None:
-    one = launch(
-        make(), GraphValue("tensors", 1), KnownValue(torch.float32), KnownValue(float("inf")), KnownValue("text")
-    )
-    assert text_of_call(one) == "kt_path.launch(kt_grid, b, kt_fixed[1], kt_fixed[2], 'text')"
-    assert heads == ["kt_path = kt.path", "kt_fixed = kt.fixed", "kt_grid = kt.fixed_grid"]
-    assert one.fixed[1] is torch.float32
-
-
-def test_what_is_made_at_each_call_is_made_by_the_launch(heads: list[str]) -> None:
-    described = TensorDescription(GraphValue("tensors", 0), (16, 16))
-    listed = ListedValues(tuple, (described, GraphValue("ints", 0)))
-    assert text_of_call(launch(make(), described)) is None
-    assert text_of_call(launch(make(), listed)) is None
-    call = GeneratedCall("kt", launch(make(), described), {"tensors": ["a"], "ints": ["s0", "1"], "floats": []})
-    assert call.whole() == "kt.run([a], [s0, 1], [])"

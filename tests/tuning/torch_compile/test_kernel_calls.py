@@ -206,14 +206,6 @@ def test_grids_that_are_arguments(runs: Runs, known: bool) -> None:
         assert runs.launches[-1].grid[0] == size
 
 
-def test_one_config_of_each_kind_stands_for_all() -> None:
-    """Block sizes change no access; flags, texts and counts of one may."""
-    words = [{"B": 64}, {"B": 128}, {"B": 1}, {"B": 0}, {"B": 64, "E": True}, {"B": 2, "E": False}, {"E": True, "B": 2}]
-    listed = [triton.Config(kwargs) for kwargs in words]
-    found = [listed.index(config) for config in kernel_calls._unlike(listed)]
-    assert sorted(found) == [0, 2, 3, 4, 5]
-
-
 def test_graphs_with_unlike_closures_do_not_share_a_launch(runs: Runs) -> None:
     """The operator finds a launch by its token at each call."""
     kernel = make()

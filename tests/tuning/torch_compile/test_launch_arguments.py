@@ -9,14 +9,18 @@ import pytest
 import torch
 
 from kerntune.tuning.torch_compile.launch_arguments import (
+    UNKNOWN,
     ArgumentPlan,
+    ExampleLayout,
     GraphValue,
     KnownValue,
     ListedValues,
+    OpenTensor,
     RebuiltFunction,
     TensorDescription,
     TracingReader,
     Values,
+    _known,
     is_fixed,
     parts,
     renumbered,
@@ -113,3 +117,50 @@ def test_a_function_that_closes_over_what_is_known_stays_itself() -> None:
     )
     made = found.of(VALUES)()
     assert (made[0] is X, made[1], made[2] is Y) == (True, 2, True)
+
+
+# what is known of an example
+
+
+def symbol(hint: int | None, constant: bool = False) -> Any:
+    """A symbolic size as far as it is asked here."""
+    node = SimpleNamespace(
+        expr="s0",
+        hint=hint,
+        has_hint=lambda: hint is not None,
+        is_constant=lambda: constant,
+        maybe_as_int=lambda: 7,
+    )
+    return SimpleNamespace(node=node)
+
+
+def test_a_layout_is_that_of_the_example() -> None:
+    found = ExampleLayout(torch.float32, (2, 3), (4, 1))
+    assert (found.stride(), found.stride(0), found.stride(1), found.numel()) == ((4, 1), 4, 1, 6)
+    assert found.data_ptr() == 0, "aligned"
+
+
+@pytest.mark.parametrize(
+    ("value", "hints", "known"),
+    [
+        (5, False, 5),
+        ("a", False, "a"),
+        (symbol(3), True, 3),
+        (symbol(3), False, UNKNOWN),
+        (symbol(None), True, UNKNOWN),
+        (symbol(3, constant=True), False, 3),
+        (symbol(None, constant=True), False, 7),
+        (torch.empty(2, 3), False, ExampleLayout(torch.float32, (2, 3), (3, 1))),
+        (SimpleNamespace(dtype=1, shape=(symbol(3),), stride=lambda: (1,)), True, ExampleLayout(1, (3,), (1,))),
+        (SimpleNamespace(dtype=1, shape=(3,), stride=lambda: (symbol(2),)), False, OpenTensor(1)),
+    ],
+)
+def test_what_is_known_of_a_value_while_the_graph_is_made(value: Any, hints: bool, known: Any) -> None:
+    assert _known(value, hints) == known
+
+
+@pytest.mark.parametrize(
+    ("value", "settled"), [(5, 5), ("a", "a"), (True, True), (None, None), (torch.float32, torch.float32)]
+)
+def test_what_is_no_symbol_is_settled(value: Any, settled: Any) -> None:
+    assert TracingReader().constant_of(value) is settled
