@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterator
 
+import hypothesis.internal.entropy
 import pytest
 from forked import PYTHON, Copies
 from hypothesis import HealthCheck, settings
@@ -33,6 +34,9 @@ settings.register_profile("kerntune", deadline=None, suppress_health_check=[Heal
 settings.load_profile("kerntune")
 """No test here asserts a time, so a slow machine must not fail one."""
 
+hypothesis.internal.entropy.NP_RANDOM = object()
+"""No property draws from numpy's global generator: to keep, seed and restore it took more than many an example."""
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
@@ -48,7 +52,7 @@ def pytest_collection_finish() -> None:
     """torch and all test modules are loaded by now, and no garbage: going through them took a quarter of the run."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000)  # of 700 new objects each time, hardly any was garbage
+    gc.set_threshold(100_000, 20, 20)  # of 700 new objects each time, hardly any was garbage
     atexit.register(gc.unfreeze)  # the interpreter's end goes through them, or bindings report them as leaked
 
 
@@ -57,6 +61,14 @@ def distributions() -> Iterator[None]:
     """pytest runs in this process needn't read what is installed each time: a fifth of each short run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(importlib.metadata, "distributions", known_distributions)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_synced() -> Iterator[None]:
+    """No file of a test outlives the machine's power: to wait for the disk is left out, except where a test asks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
         yield
 
 
