@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator
 
 import hypothesis.internal.entropy
 import pytest
-from forked import PYTHON, Copies
+from forked import PYTHON, SHARED, Copies
 from hypothesis import HealthCheck, settings
 from inner import known_distributions
 
@@ -36,6 +36,16 @@ settings.load_profile("kerntune")
 
 hypothesis.internal.entropy.NP_RANDOM = object()
 """No property draws from numpy's global generator: to keep, seed and restore it took more than many an example."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Copies of one process serve all workers of xdist, which find it by the environment that they inherit."""
+    if getattr(config.option, "tx", None) and SHARED not in os.environ:
+        shared = Copies()
+        os.environ[SHARED] = shared.socket
+        config.add_cleanup(lambda: os.environ.pop(SHARED))
+        config.add_cleanup(shared.close)
+        shared.start()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -86,7 +96,7 @@ def triton_settings_stay() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def copies() -> Iterator[Copies]:
     """Python programs in processes of their own, without the seconds that imports of torch take."""
-    found = Copies()
+    found = Copies(os.environ.get(SHARED))
     yield found
     found.close()
 

@@ -71,9 +71,7 @@ class Project:
         with pytest.MonkeyPatch.context() as patch:
             if self.python is not None and any(arg.startswith("-n") for arg in args):
                 patch.setattr(sys, "executable", self.python())
-            return self.pytester.runpytest_inprocess(
-                "-p", find_plugin(), *QUIET, *self.beside, *args, *SAME_PROCESS
-            )
+            return self.pytester.runpytest_inprocess("-p", find_plugin(), *QUIET, *self.beside, *args, *SAME_PROCESS)
 
     def run(self, *args: str) -> pytest.RunResult:
         """With it."""

@@ -306,7 +306,10 @@ def test_a(autotune, n):
 @pytest.mark.parametrize("arguments", [[], ["-n2"]], ids=["one process", "xdist"])
 @pytest.mark.parametrize(
     ("module", "options"),
-    [("pytest_randomly", ["-p", "randomly", "--randomly-seed=7"]), ("pytest_cov", ["-p", "pytest_cov", "--cov=.", "--cov-branch"])],
+    [
+        ("pytest_randomly", ["-p", "randomly", "--randomly-seed=7"]),
+        ("pytest_cov", ["-p", "pytest_cov", "--cov=.", "--cov-branch"]),
+    ],
     ids=["randomly", "cov"],
 )
 def test_order_and_coverage_change_nothing(project, monkeypatch, source_environ, module, options, arguments):
