@@ -303,7 +303,9 @@ def test_a(autotune, n):
 """
 
 
-@pytest.mark.parametrize("arguments", [[], ["-n2"]], ids=["one process", "xdist"])
+@pytest.mark.parametrize(
+    "arguments", [pytest.param([], id="one process"), pytest.param(["-n2"], id="xdist", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     ("module", "options"),
     [
