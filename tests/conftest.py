@@ -21,6 +21,7 @@ CACHES = tempfile.mkdtemp(prefix="kerntune-tests-")
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share what they compile: they inherit the controller's folder
     os.environ["TRITON_CACHE_DIR"] = os.path.join(CACHES, "triton")
+SHARED_COPIES = os.environ.pop(SHARED, None)  # no test's environment has it
 for name in ("CI", "BUILD_NUMBER", *(n for n in os.environ if n.startswith("KERNTUNE_") and "_TESTS_" not in n)):
     os.environ.pop(name, None)  # they change verdicts and winners; a test that is about one sets it
 os.environ["KERNTUNE_CACHE_DIR"] = os.path.join(CACHES, "kerntune")
@@ -40,10 +41,10 @@ hypothesis.internal.entropy.NP_RANDOM = object()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Copies of one process serve all workers of xdist, which find it by the environment that they inherit."""
-    if getattr(config.option, "tx", None) and SHARED not in os.environ:
+    if getattr(config.option, "tx", None) and "PYTEST_XDIST_WORKER" not in os.environ:
         shared = Copies()
         os.environ[SHARED] = shared.socket
-        config.add_cleanup(lambda: os.environ.pop(SHARED))
+        config.add_cleanup(lambda: os.environ.pop(SHARED, None))
         config.add_cleanup(shared.close)
         shared.start()
 
@@ -96,7 +97,7 @@ def triton_settings_stay() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def copies() -> Iterator[Copies]:
     """Python programs in processes of their own, without the seconds that imports of torch take."""
-    found = Copies(os.environ.get(SHARED))
+    found = Copies(SHARED_COPIES)
     yield found
     found.close()
 
