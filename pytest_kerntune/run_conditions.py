@@ -147,8 +147,9 @@ def kernels_that_know_pytest(names: Collection[str]) -> list[str]:
     """A line for each file with kernels of these names that asks whether it runs under pytest: what is gated there may
     not be what runs elsewhere."""
     files: dict[Path, list[str]] = {}
+    classes: dict[int, bool] = {}
     for module in list(sys.modules.values()) if names else ():
-        for name, file in _kernels(module, names):
+        for name, file in _kernels(module, names, classes):
             if name not in files.setdefault(file, []):
                 files[file].append(name)
     return [
@@ -159,16 +160,27 @@ def kernels_that_know_pytest(names: Collection[str]) -> list[str]:
     ]
 
 
-def _kernels(module: ModuleType, names: Collection[str]) -> list[tuple[str, Path]]:
-    """The kernels of these names among a module's globals, behind whatever decorators, and their files."""
+def _kernels(module: ModuleType, names: Collection[str], classes: dict[int, bool]) -> list[tuple[str, Path]]:
+    """The kernels of these names among a module's globals, behind whatever decorators, and their files.
+
+    ``classes`` remembers by identity which are Triton's or ours: torch's modules alone have 45,000 globals.
+    """
     found = []
     for value in list(vars(module).values()) if isinstance(module, ModuleType) else ():
-        kind = getattr(type(value), "__module__", None)
-        if isinstance(kind, str) and kind.startswith(("triton.", "kerntune.")):
+        kind = type(value)
+        may_be = classes.get(id(kind))
+        if may_be is None:
+            may_be = classes[id(kind)] = _is_wrapper(kind)
+        if may_be:
             function = _python_function(value)
             if function is not None and function.__name__ in names and (file := inspect.getsourcefile(function)):
                 found.append((function.__name__, Path(file)))
     return found
+
+
+def _is_wrapper(kind: type) -> bool:
+    module = getattr(kind, "__module__", None)
+    return isinstance(module, str) and module.startswith(("triton.", "kerntune."))
 
 
 def _python_function(value: Any) -> Any:

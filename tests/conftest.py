@@ -10,8 +10,9 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterator
 
+import hypothesis.internal.entropy
 import pytest
-from forked import PYTHON, Copies
+from forked import PYTHON, SHARED, Copies
 from hypothesis import HealthCheck, settings
 from inner import known_distributions
 
@@ -20,6 +21,7 @@ CACHES = tempfile.mkdtemp(prefix="kerntune-tests-")
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share what they compile: they inherit the controller's folder
     os.environ["TRITON_CACHE_DIR"] = os.path.join(CACHES, "triton")
+SHARED_COPIES = os.environ.pop(SHARED, None)  # no test's environment has it
 for name in ("CI", "BUILD_NUMBER", *(n for n in os.environ if n.startswith("KERNTUNE_") and "_TESTS_" not in n)):
     os.environ.pop(name, None)  # they change verdicts and winners; a test that is about one sets it
 os.environ["KERNTUNE_CACHE_DIR"] = os.path.join(CACHES, "kerntune")
@@ -32,6 +34,19 @@ pytest_plugins = ["pytester"]
 settings.register_profile("kerntune", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("kerntune")
 """No test here asserts a time, so a slow machine must not fail one."""
+
+hypothesis.internal.entropy.NP_RANDOM = object()
+"""No property draws from numpy's global generator: to keep, seed and restore it took more than many an example."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Copies of one process serve all workers of xdist, which find it by the environment that they inherit."""
+    if getattr(config.option, "tx", None) and "PYTEST_XDIST_WORKER" not in os.environ:
+        shared = Copies()
+        os.environ[SHARED] = shared.socket
+        config.add_cleanup(lambda: os.environ.pop(SHARED, None))
+        config.add_cleanup(shared.close)
+        shared.start()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -48,7 +63,7 @@ def pytest_collection_finish() -> None:
     """torch and all test modules are loaded by now, and no garbage: going through them took a quarter of the run."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000)  # of 700 new objects each time, hardly any was garbage
+    gc.set_threshold(100_000, 20, 20)  # of 700 new objects each time, hardly any was garbage
     atexit.register(gc.unfreeze)  # the interpreter's end goes through them, or bindings report them as leaked
 
 
@@ -57,6 +72,14 @@ def distributions() -> Iterator[None]:
     """pytest runs in this process needn't read what is installed each time: a fifth of each short run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(importlib.metadata, "distributions", known_distributions)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_synced() -> Iterator[None]:
+    """No file of a test outlives the machine's power: to wait for the disk is left out, except where a test asks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
         yield
 
 
@@ -74,7 +97,7 @@ def triton_settings_stay() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def copies() -> Iterator[Copies]:
     """Python programs in processes of their own, without the seconds that imports of torch take."""
-    found = Copies()
+    found = Copies(SHARED_COPIES)
     yield found
     found.close()
 

@@ -52,6 +52,9 @@ IMPORTS = "KERNTUNE_TESTS_IMPORT"
 SOURCE = "KERNTUNE_TESTS_SOURCE"
 """The socket of a process that makes copies already; it need not have imported anything of kerntune."""
 
+SHARED = "KERNTUNE_TESTS_SHARED"
+"""The socket of the process that xdist's controller has started for its workers."""
+
 OWN = ("pytest", "kerntune.gate.api", "kerntune.gate.gpu_check", "kerntune.gate.static_check", "kerntune.cli.command")
 """What takes half of a short run's processor time: 270 modules."""
 
@@ -66,13 +69,17 @@ esac
 
 
 class Copies:
-    """The process that makes the copies, started when it is first needed. ``call`` is the command that requests one."""
+    """The process that makes the copies, started when it is first needed. ``call`` is the command that requests one.
 
-    def __init__(self) -> None:
+    With ``shared``, the socket of a process that another one has started and ends, nothing is started or ended here.
+    """
+
+    def __init__(self, shared: str | None = None) -> None:
         self._source: subprocess.Popen[bytes] | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="tests-of-kerntune-")  # kerntune sweeps empty "kerntune-*"
-        self.socket = os.environ.get(SOURCE) or str(Path(self._folder.name) / "socket")
-        self._others = SOURCE in os.environ
+        shared = shared or os.environ.get(SOURCE)
+        self.socket = shared or str(Path(self._folder.name) / "socket")
+        self._others = bool(shared)
         self.call = [sys.executable, "-IS", str(CALL), self.socket]
 
     @property

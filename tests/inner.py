@@ -17,7 +17,11 @@ NO_GARBAGE = ("-p", "no:unraisableexception")
 NO_SERVER = ("-p", "no:rerunfailures")
 """Beside xdist it opens a port in each run, and a thread that outlives the run: 500 in a worker of the whole suite."""
 
-QUICK = (*NO_SUMMARY, *NO_GARBAGE, *NO_SERVER)
+NO_OTHERS = ("-p", "no:benchmark", "-p", "no:timeout", "-p", "no:anyio", "-p", "no:pytest_cov")
+"""Installed beside kerntune: to register them, and to ask git what is benchmarked, took a tenth of each short run. A
+test that needs one names it again: ``-p benchmark``."""
+
+QUICK = (*NO_SUMMARY, *NO_GARBAGE, *NO_SERVER, *NO_OTHERS)
 """Without what costs each of these runs a second, or leaves something."""
 
 QUIET = ("-p", "no:cacheprovider", *QUICK)

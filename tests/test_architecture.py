@@ -277,18 +277,26 @@ OURS = frozenset({"kerntune", "pytest_kerntune"})
 
 
 def is_type_checking(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+    test = node.test if isinstance(node, ast.If) else None
+    return "TYPE_CHECKING" in (getattr(test, "id", None), getattr(test, "attr", None))
 
 
-def running_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """Everything in a tree, function bodies too, but not what only type checkers see."""
-    yield node
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and is_type_checking(child):
-            for other in child.orelse:
-                yield from running_nodes(other)
-        else:
-            yield from running_nodes(child)
+def all_nodes(tree: ast.AST, running: bool = False) -> list[ast.AST]:
+    """Everything in a tree, function bodies too; if ``running``, without what only type checkers see."""
+    found, todo = [], [tree]
+    while todo:
+        node = todo.pop()
+        if running and is_type_checking(node):
+            todo += node.orelse
+            continue
+        found.append(node)
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                todo += [one for one in value if isinstance(one, ast.AST)]
+            elif isinstance(value, ast.AST):
+                todo.append(value)
+    return found
 
 
 @cache
@@ -298,7 +306,7 @@ def imports(module: Module, types: bool = False) -> set[str]:
     With ``types`` also what only type checkers import.
     """
     found: set[str] = set()
-    for node in ast.walk(module.tree) if types else running_nodes(module.tree):
+    for node in all_nodes(module.tree, running=not types):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -313,7 +321,7 @@ def imports(module: Module, types: bool = False) -> set[str]:
 @cache
 def calls(module: Module) -> list[tuple[str, ast.Call]]:
     """All calls in a module, with the text of what is called."""
-    return [(ast.unparse(node.func), node) for node in ast.walk(module.tree) if isinstance(node, ast.Call)]
+    return [(ast.unparse(node.func), node) for node in all_nodes(module.tree) if isinstance(node, ast.Call)]
 
 
 def top(name: str) -> str:
@@ -441,7 +449,7 @@ def test_inside_only_the_version_comes_from_the_package_itself() -> None:
     """``from kerntune import autotune`` inside kerntune would hide a package behind the lazy names."""
     wrong = []
     for module in MODULES.values():
-        for node in running_nodes(module.tree):
+        for node in all_nodes(module.tree, running=True):
             if isinstance(node, ast.ImportFrom) and node.module == "kerntune":
                 wrong += [
                     f"{module.name}: {a.name}"
@@ -644,7 +652,7 @@ def test_each_pure_package_loads_neither(package: str) -> None:
 def triton_names(module: Module) -> set[str]:
     """Local names that stand for Triton or something imported from it."""
     names: set[str] = set()
-    for node in running_nodes(module.tree):
+    for node in all_nodes(module.tree, running=True):
         if isinstance(node, ast.Import):
             names.update(a.asname or top(a.name) for a in node.names if top(a.name) == "triton")
         elif isinstance(node, ast.ImportFrom) and node.module and top(node.module) == "triton":
@@ -655,7 +663,7 @@ def triton_names(module: Module) -> set[str]:
 def version_checks(module: Module) -> list[str]:
     """Places where a module asks which Triton this is: its version compared, or its modules probed for a name."""
     found, triton = [], triton_names(module)
-    for node in running_nodes(module.tree):
+    for node in all_nodes(module.tree, running=True):
         if isinstance(node, ast.Compare):
             text = ast.unparse(node)
             if "triton_version" in text or "triton_series" in text or "triton.__version__" in text:

@@ -79,7 +79,10 @@ def reference() -> ModuleType:
 
 def imports_triton(path: Path) -> bool:
     """Anywhere in it, in functions too."""
-    nodes = list(ast.walk(ast.parse(path.read_text())))
+    text = path.read_text()
+    if not re.search(r"\b(from|import)\b.*\btriton\b", text):  # to parse all modules takes a second
+        return False
+    nodes = list(ast.walk(ast.parse(text)))
     names = [a.name for n in nodes if isinstance(n, ast.Import) for a in n.names]
     names += [n.module or "" for n in nodes if isinstance(n, ast.ImportFrom) and not n.level]
     return any(name.partition(".")[0] == "triton" for name in names)

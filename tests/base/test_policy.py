@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from of_each import of_each
 
 from kerntune.base.policy import (
     MAPPABLE,
@@ -44,8 +45,8 @@ POLICIES = [
 ]
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda p: f"{p.missing.value}-strict={p.strict}-ci={p.ci}")
-@pytest.mark.parametrize("verdict", Verdict)
+@of_each("policy", POLICIES)
+@of_each("verdict", Verdict)
 def test_outcome(policy: Policy, verdict: Verdict) -> None:
     expected = {
         **ALWAYS,
@@ -85,9 +86,9 @@ def test_round_trip() -> None:
     assert msgspec.json.decode(msgspec.json.encode(policy), type=Policy) == policy
 
 
-@pytest.mark.parametrize("policy", POLICIES[::5])
-@pytest.mark.parametrize("mapped", MAPPABLE)
-@pytest.mark.parametrize("outcome", Outcome)
+@of_each("policy", POLICIES[::5])
+@of_each("mapped", MAPPABLE)
+@of_each("outcome", Outcome)
 def test_a_mapped_verdict_has_that_outcome_and_no_other_changes(
     policy: Policy, mapped: Verdict, outcome: Outcome
 ) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from of_each import of_each
 from scipy.stats import t as scipy_t
 from scipy.stats import wilcoxon
 
@@ -48,8 +49,8 @@ def null_distribution(n: int) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("n", range(1, 11))
-@pytest.mark.parametrize("tail", [0.0001, 0.0005, 0.005, 0.025, 0.05, 0.1, 0.25, 0.5])
+@of_each("n", range(1, 11))
+@of_each("tail", [0.0001, 0.0005, 0.005, 0.025, 0.05, 0.1, 0.25, 0.5])
 def test_cut_by_enumeration(n: int, tail: float) -> None:
     ranks = null_distribution(n)
     fitting = [c for c in range(1, len(ranks)) if sum(t <= c - 1 for t in ranks) / 2**n <= tail]
@@ -344,8 +345,8 @@ def turning(answer: Callable[[float], bool], low: float, high: float) -> tuple[f
     return low, high
 
 
-@pytest.mark.parametrize("seed", range(24))
-@pytest.mark.parametrize("n", [10, 11, 14, 20, 30])
+@of_each("seed", range(24))
+@of_each("n", [10, 11, 14, 20, 30])
 def test_two_groups_begin_where_the_definition_says(n: int, seed: int) -> None:
     """Moved apart from nothing: at the border by chance, by the gap or by the least distance, whichever is the last."""
     source = np.random.default_rng(1000 * n + seed)

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from cli import made
 from gate.reporting.parsed import details_of, parsed
+from of_each import of_each
 
 from kerntune.base.case_result import CaseId, CaseResult, LaunchReport
 from kerntune.base.config import Config
@@ -54,7 +55,7 @@ def assert_printable(text: str) -> None:
     assert [x for x in text if not x.isprintable() and x not in "\n\t"] == []
 
 
-@pytest.mark.parametrize("text", TEXTS, ids=ascii)
+@of_each("text", TEXTS)
 def test_a_text_is_shown_with_nothing_raw(text: str) -> None:
     shown = visible(text)
     assert_plain(shown)
@@ -69,10 +70,8 @@ def test_what_is_plain_stays(text: str) -> None:
     assert visible(text) == text
 
 
-@pytest.fixture(params=TEXTS, ids=ascii)
-def result(request: pytest.FixtureRequest) -> CaseResult:
+def result_of(text: str) -> CaseResult:
     """A failing result that has the text wherever a file or a program may put one."""
-    text = request.param
     return CaseResult(
         CaseId(text, text), "f" * 16, Verdict.REGRESSED, Outcome.FAIL, f"{text} {text}", "cuda:90", device=text,
         launches=(LaunchReport(text, Config({"B": text})),), causes=(text,), warnings=(text,), findings=(text,),
@@ -81,6 +80,7 @@ def result(request: pytest.FixtureRequest) -> CaseResult:
     )  # fmt: skip
 
 
+RESULTS = [result_of(text) for text in TEXTS]
 FORMATS = Path(__file__).parents[1] / "data" / "formats"
 
 
@@ -95,6 +95,7 @@ CONFIG = SimpleNamespace(
 )
 
 
+@of_each("result", RESULTS)
 def test_the_terminal_of_a_run(result: CaseResult, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     reporter: Any = SimpleNamespace(
@@ -109,6 +110,7 @@ def test_the_terminal_of_a_run(result: CaseResult, monkeypatch: pytest.MonkeyPat
     assert_plain("\n".join(lines))
 
 
+@of_each("result", RESULTS)
 def test_failures_warnings_and_properties_of_a_test(result: CaseResult) -> None:
     said: list[str] = []
     item: Any = SimpleNamespace(warn=lambda warning: said.append(str(warning)), user_properties=[], config=CONFIG)
@@ -123,6 +125,7 @@ def test_failures_warnings_and_properties_of_a_test(result: CaseResult) -> None:
     assert [value for _, value in properties([result])]
 
 
+@of_each("result", RESULTS)
 def test_annotations(result: CaseResult) -> None:
     for line in annotation_lines(worst_first([report_of(result)]), lambda nodeid: (nodeid, 1)):
         assert line.startswith("::error file=")
@@ -130,6 +133,7 @@ def test_annotations(result: CaseResult) -> None:
         assert "\n" not in line
 
 
+@of_each("result", RESULTS)
 def test_the_summary_of_a_job(result: CaseResult) -> None:
     text = summary([report_of(result)])
     assert_plain(text)
@@ -137,6 +141,7 @@ def test_the_summary_of_a_job(result: CaseResult) -> None:
         assert raw not in re.sub(r"`[^`\n]*`", "", text)
 
 
+@of_each("result", RESULTS)
 def test_csv(result: CaseResult, tmp_path: Path) -> None:
     write_csv(tmp_path / "a.csv", [report_of(result)])
     rows = list(csv.reader((tmp_path / "a.csv").read_text(encoding="utf-8").splitlines()))
@@ -145,6 +150,7 @@ def test_csv(result: CaseResult, tmp_path: Path) -> None:
         assert cell.lstrip()[:1] not in ("=", "+", "-", "@") or re.fullmatch(r"-?[\d.e+-]+", cell)
 
 
+@of_each("result", RESULTS)
 def test_the_html_page(result: CaseResult) -> None:
     """Its texts and attributes, and the details that a script shows."""
     text = result.message
@@ -173,6 +179,7 @@ def strings_in(value: Any) -> Iterator[str]:
             yield from strings_in(one)
 
 
+@of_each("result", RESULTS)
 def test_parquet(result: CaseResult, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     write_parquet(tmp_path / "a.parquet", [report_of(result)])
@@ -181,8 +188,9 @@ def test_parquet(result: CaseResult, tmp_path: Path) -> None:
         assert_plain(cell)
 
 
-def test_commands_on_a_run(result: CaseResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_run(tmp_path / "run.json", report_of(result))
+@pytest.mark.parametrize("text", TEXTS, ids=ascii)
+def test_commands_on_a_run(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path / "run.json", report_of(result_of(text)))
     for words in (["figures"], ["baselines", "apply"], ["history", "add", f"--history={tmp_path / 'h'}"]):
         main([*words, str(tmp_path / "run.json")])
     main(["report", str(tmp_path / "run.json"), "--summary", str(tmp_path / "a.md")])
@@ -226,7 +234,7 @@ def test_commands_on_baselines(text: str, tmp_path: Path, capsys: pytest.Capture
     assert_plain(out.out + out.err)
 
 
-@pytest.mark.parametrize("text", TEXTS, ids=ascii)
+@of_each("text", TEXTS)
 def test_errors_warnings_and_logs(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,8 +256,8 @@ def test_errors_warnings_and_logs(
         assert_plain(one)
 
 
-@pytest.mark.parametrize("text", TEXTS, ids=ascii)
-@pytest.mark.parametrize("way", [escaped, code_of], ids=["text", "code"])
+@of_each("text", TEXTS)
+@of_each("way", [escaped, code_of])
 def test_markdown(text: str, way: Callable[[str], str]) -> None:
     found = way(text)
     assert_plain(found)

@@ -31,23 +31,22 @@ def file_of(cache: Path, end: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("how", DAMAGE)
-def test_a_damaged_entry_is_set_aside_and_compiled_anew(farm, cache, how):
-    launch = kernels.add_launch()
-    good = Compiler(farm()).compile(launch)
-    end, damage = DAMAGE[how]
-    path = file_of(cache, end)
-    path.write_bytes(damaged := damage(path.read_bytes()))
-    with pytest.warns(RuntimeWarning) as told:
-        again = Compiler(farm()).compile(launch)
-    (text,) = (str(w.message) for w in told)
-    assert str(path) in text
-    assert f"kernel {launch.name} ({kernels.__file__})" in text
-    assert (again.binary, again.ttir, again.data) == (good.binary, good.ttir, good.data)
-    assert path.with_name(path.name + DAMAGED_SUFFIX).read_bytes() == damaged
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert Compiler(farm()).compile(launch).data == good.data
+def test_a_damaged_entry_is_set_aside_and_compiled_anew(farm, cache):
+    launch, processes = kernels.add_launch(), farm()
+    good = Compiler(processes).compile(launch)
+    for how, (end, damage) in DAMAGE.items():
+        path = file_of(cache, end)
+        path.write_bytes(damaged := damage(path.read_bytes()))
+        with pytest.warns(RuntimeWarning) as told:
+            again = Compiler(processes).compile(launch)
+        (text,) = (str(w.message) for w in told)
+        assert str(path) in text, how
+        assert f"kernel {launch.name} ({kernels.__file__})" in text
+        assert (again.binary, again.ttir, again.data) == (good.binary, good.ttir, good.data), how
+        assert path.with_name(path.name + DAMAGED_SUFFIX).read_bytes() == damaged, how
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert Compiler(processes).compile(launch).data == good.data, how
 
 
 def test_what_the_settings_keep_in_this_process_is_compiled_anew_too(farm, cache, monkeypatch):

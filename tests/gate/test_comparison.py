@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-import pytest
+from of_each import of_each
 
 from kerntune.base.policy import Metrics, Policy, Verdict
 from kerntune.base.stats import Estimate
@@ -42,7 +42,7 @@ def comparison(verdict: Verdict | None) -> Comparison | None:
 COMBINATIONS = list(itertools.product([None, *EVIDENCE], [None, *EVIDENCE], [(), ("registers grew",)], [True, False]))
 
 
-@pytest.mark.parametrize(("found", "since", "grown", "time"), COMBINATIONS)
+@of_each("found since grown time", COMBINATIONS)
 def test_every_combination(found: Verdict | None, since: Verdict | None, grown: tuple[str, ...], time: bool) -> None:
     policy = Policy(metrics=Metrics(time=time))
     by_baseline, by_anchor = comparison(found), comparison(since)

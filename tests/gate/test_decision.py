@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from of_each import of_each
 
 from kerntune.base.policy import Missing, Policy, Verdict
 from kerntune.base.stats import Estimate
@@ -373,8 +374,8 @@ WORSE = {
 """What the anchor's verdict makes of the baseline's; all else stays as it is."""
 
 
-@pytest.mark.parametrize("since", [None, *Verdict])
-@pytest.mark.parametrize("verdict", Verdict)
+@of_each("since", [None, *Verdict])
+@of_each("verdict", Verdict)
 def test_the_anchor_can_only_make_it_worse(verdict: Verdict, since: Verdict | None) -> None:
     expected = WORSE.get(since, {}).get(verdict, verdict) if since is not None else verdict
     assert with_anchor(verdict, since) is expected

@@ -51,6 +51,9 @@ class Project:
         self.python = python
         """Runs xdist's workers; None for this Python, which imports everything anew."""
 
+        self.beside: tuple[str, ...] = ()
+        """Options that name other plugins, which a run has only where a test is about them."""
+
         self.path = pytester.path
         shutil.copy(HERE / "scripted.py", pytester.path / "scripted.py")
         self.engine()
@@ -68,7 +71,7 @@ class Project:
         with pytest.MonkeyPatch.context() as patch:
             if self.python is not None and any(arg.startswith("-n") for arg in args):
                 patch.setattr(sys, "executable", self.python())
-            return self.pytester.runpytest_inprocess("-p", find_plugin(), *QUIET, *args, *SAME_PROCESS)
+            return self.pytester.runpytest_inprocess("-p", find_plugin(), *QUIET, *self.beside, *args, *SAME_PROCESS)
 
     def run(self, *args: str) -> pytest.RunResult:
         """With it."""

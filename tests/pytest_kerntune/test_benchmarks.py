@@ -47,6 +47,12 @@ def outside_of_xdist(monkeypatch) -> None:
 
 
 @pytest.fixture
+def project(project):
+    project.beside = ("-p", "benchmark")
+    return project
+
+
+@pytest.fixture
 def folder(project) -> Path:
     """The storage, in a folder without a conftest of ours."""
     project.file(SOURCE)

@@ -110,6 +110,7 @@ def distribute(project, monkeypatch, source_environ):
     return lambda *args: project.run("-n1", *args)
 
 
+@pytest.mark.slow
 def test_under_xdist_a_new_worker_takes_the_rest(project, distribute):
     project.file(SOURCE.partition("def test_needs_the_gpu")[0])
     result = distribute("--kerntune-json=run.json")
@@ -122,6 +123,7 @@ def test_under_xdist_a_new_worker_takes_the_rest(project, distribute):
     assert project.log.count("close\n") == 3  # two workers and the controller
 
 
+@pytest.mark.slow
 def test_a_new_worker_that_finds_no_gpu_judges_nothing(project, distribute):
     project.file(SOURCE.partition("def test_needs_no_gpu")[0])
     project.pytester.makeconftest(

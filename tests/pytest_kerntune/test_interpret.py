@@ -107,6 +107,7 @@ def test_numbers_are_checked_and_nothing_else_is(pytester: pytest.Pytester) -> N
     assert not list(pytester.path.rglob("baselines"))
 
 
+@pytest.mark.slow
 def test_with_xdist(quick_python: None, run: Run) -> None:
     pytest.importorskip("xdist")
     result = run(KERNELS + TESTS, "--kerntune-interpret", "-n2", "-k", "right or too_large")

@@ -109,6 +109,7 @@ TIMEOUT = "@pytest.mark.timeout(1, method='METHOD', func_only=True)"
 def test_a_worker_that_dies_costs_its_test(project, monkeypatch, source_environ, end, timeout):
     pytest.importorskip("xdist")
     pytest.importorskip("pytest_timeout")
+    project.beside = ("-p", "timeout")
     monkeypatch.setenv("PYTHONPATH", source_environ["PYTHONPATH"])
     project.file(DIES.replace("END", end).replace("TIMEOUT", timeout))
     result = project.run("-n1", "--kerntune-json=run.json")
@@ -121,6 +122,7 @@ def test_a_worker_that_dies_costs_its_test(project, monkeypatch, source_environ,
 @pytest.mark.slow
 def test_a_timeout_by_a_signal_costs_its_test(project):
     pytest.importorskip("pytest_timeout")
+    project.beside = ("-p", "timeout")
     project.file(DIES.replace("END", "time.sleep(100)").replace("TIMEOUT", TIMEOUT.replace("METHOD", "signal")))
     result = project.run()
     result.assert_outcomes(passed=3, failed=2)
@@ -145,6 +147,7 @@ def test_after(autotune):
 @pytest.mark.slow
 def test_a_timeout_inside_of_the_function(project):
     pytest.importorskip("pytest_timeout")
+    project.beside = ("-p", "timeout")
     project.file(SLEEPS.replace("TIMEOUT", TIMEOUT.replace("METHOD", "signal")))
     result = project.run("--kerntune-json=run.json")
     result.assert_outcomes(passed=1, failed=1)
@@ -237,6 +240,7 @@ async def test_wrong(autotune):
 @pytest.mark.parametrize(("module", "marker"), [("pytest_asyncio", "asyncio"), ("anyio", "anyio")])
 def test_async_tests(project, module, marker):
     pytest.importorskip(module)
+    project.beside = ("-p", marker)
     if importlib.util.find_spec("pytest_asyncio") is not None:
         project.pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")  # it warns without
     project.file(ASYNC.replace("MARK", marker))
@@ -299,10 +303,15 @@ def test_a(autotune, n):
 """
 
 
-@pytest.mark.parametrize("arguments", [[], ["-n2"]], ids=["one process", "xdist"])
+@pytest.mark.parametrize(
+    "arguments", [pytest.param([], id="one process"), pytest.param(["-n2"], id="xdist", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     ("module", "options"),
-    [("pytest_randomly", ["-p", "randomly", "--randomly-seed=7"]), ("pytest_cov", ["--cov=.", "--cov-branch"])],
+    [
+        ("pytest_randomly", ["-p", "randomly", "--randomly-seed=7"]),
+        ("pytest_cov", ["-p", "pytest_cov", "--cov=.", "--cov-branch"]),
+    ],
     ids=["randomly", "cov"],
 )
 def test_order_and_coverage_change_nothing(project, monkeypatch, source_environ, module, options, arguments):

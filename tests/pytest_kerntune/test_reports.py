@@ -30,7 +30,7 @@ def no_ci(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.parametrize("arguments", [[], ["-n2"]])
+@pytest.mark.parametrize("arguments", [[], pytest.param(["-n2"], marks=pytest.mark.slow)])
 def test_html_has_every_case(project, monkeypatch, arguments):
     """Workers of xdist draw nothing, and need nothing for it."""
     if arguments:

@@ -73,6 +73,7 @@ def test_workers_begin_with_different_gpus_before_anything_is_imported(project, 
     assert spread("-n3", gpus=2) == {"gw0": "4,GPU-5f", "gw1": "GPU-5f,4", "gw2": "4,GPU-5f"}
 
 
+@pytest.mark.slow
 def test_without_a_list_all_are_numbered(spread):
     assert spread("-n2", gpus=3) == {"gw0": "all", "gw1": "1,2,0"}
 
@@ -124,6 +125,7 @@ def test_without_xdist_nothing_is_set(project, spread):
     assert "turn" not in project.log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gpus", "ini", "taken"),
     [

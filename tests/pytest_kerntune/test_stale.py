@@ -108,7 +108,7 @@ def test_stopped_run_is_not_whole(project):
 
 
 @pytest.mark.parametrize("source", ["raise ValueError", "pytest.skip('no', allow_module_level=True)"])
-@pytest.mark.parametrize("arguments", [[], ["-n2"]])
+@pytest.mark.parametrize("arguments", [[], pytest.param(["-n2"], marks=pytest.mark.slow)])
 def test_cases_of_a_file_that_was_not_read_are_not_gone(project, monkeypatch, source_environ, source, arguments):
     monkeypatch.setenv("PYTHONPATH", source_environ["PYTHONPATH"])
     project.engine(stale=["test_shut.py::test_a!0", "test_old.py::test_gone!0"])
@@ -176,7 +176,7 @@ def test_stale_baselines_can_fail_the_run(project):
     assert project.json()["counts"] == {"PASS": 2, "STALE": 1}
 
 
-@pytest.mark.parametrize("options", [(), ("-n1",)])
+@pytest.mark.parametrize("options", [(), pytest.param(("-n1",), marks=pytest.mark.slow)])
 def test_a_test_says_what_its_own_stale_calls_do(project, options):
     project.engine(stale=["test_it.py::test_a!second", "test_it.py::test_b!second"])
     project.file('@pytest.mark.autotune(outcomes={"STALE": "fail"})' + SOURCE)

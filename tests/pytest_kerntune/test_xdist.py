@@ -48,6 +48,7 @@ def test_results_reach_the_controller(project, distribute):
     assert project.log.count("close\n") == 3
 
 
+@pytest.mark.slow
 def test_narrowed_in_a_worker_is_known_to_the_controller(project, distribute):
     project.file(SOURCE)
     project.pytester.makepyfile(

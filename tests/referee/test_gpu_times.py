@@ -273,6 +273,7 @@ with gpu_times.to_be_timed(), gpu_times.turn(alone=False):
 """
 
 
+@pytest.mark.slow
 def test_what_was_timed_is_read_after_all_others_were(lock_file: int) -> None:
     """Which may be timed meanwhile."""
     command = [sys.executable, "-c", HOLDING, str(lock_file)]
@@ -349,6 +350,7 @@ def test_each_placement_has_memory_of_its_own_and_what_is_kept_is_of_all(monkeyp
     assert not sides.damaged()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("room", "released"), [(None, []), (2.5, [1, 2, 3, 4]), (4.5, [3])])
 def test_placements_are_held_while_there_is_room_for_two_more(
     room: float | None, released: list[int], monkeypatch: pytest.MonkeyPatch

@@ -141,7 +141,14 @@ HONEST = [case for case in honest_cases() if case.candidate.partition("::")[2] i
 }]  # fmt: skip
 
 
-@pytest.mark.parametrize("case", HONEST, ids=lambda case: case.name)
+LONG = ("argmax", "mean_and_variance", "group_mean")
+"""Seconds each: their inputs are large."""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=case.name, marks=[pytest.mark.slow] if case.name in LONG else []) for case in HONEST],
+)
 def test_honest_candidates_are_right(bench: Bench, case: Case) -> None:
     verdict = judge(*case.files, case.inputs[:1], bench=bench)
     assert (verdict.word, verdict.shapes[0].text) == (
@@ -183,6 +190,7 @@ def test_refusals_of_what_harms_its_process(sealed_bench: Bench, name: str, reas
     assert (verdict.word, verdict.reason) == (Word.REFUSED, reason)
 
 
+@pytest.mark.slow
 def test_a_constant_task_is_no_evidence(bench: Bench) -> None:
     reference = f"{CORPUS}/references.py::mean_of_softmax"
     verdict = judged(bench, "exploits/numbers_.py::constant_task", "x: f32[16,256]", reference)
@@ -476,7 +484,7 @@ ATTEMPTS = {case.name: case for case in exploit_cases()}
         ("no_clamp", Word.WRONG, "there x"),
         ("no_zero_guard", Word.WRONG, "infinite or NaN"),
         ("no_epsilon", Word.WRONG, "there x"),
-        ("naive_variance", Word.WRONG, "there x is far"),
+        pytest.param("naive_variance", Word.WRONG, "there x is far", marks=pytest.mark.slow),
         ("twin", Word.WRONG, "off by more"),
         ("no_step", Word.REFUSED, "input p changes by less than what it may be off by"),
     ],
@@ -487,6 +495,7 @@ def test_what_usual_numbers_do_not_tell(bench: Bench, name: str, word: Word, tol
     assert told in verdict.shapes[0].text
 
 
+@pytest.mark.slow
 def test_what_is_left_out_shows_where_few_numbers_are_large(bench: Bench, tmp_path: Path) -> None:
     """A mean over 31 of 32 columns, of numbers that are declared as above zero."""
     (tmp_path / "r.py").write_text("def r(x): return x.mean(-1)")

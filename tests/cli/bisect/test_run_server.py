@@ -68,6 +68,7 @@ def test_a_copy_runs_as_a_process_of_its_own_does(tmp_path: Path, runs: CommandR
         assert runs.alone == 0
 
 
+@pytest.mark.slow
 def test_code_that_shadows_an_imported_module_runs_alone(tmp_path: Path, runs: CommandRuns) -> None:
     layout = checkout(tmp_path, "a")
     shutil.copytree(Path(pluggy.__file__).parent, layout.root / "pluggy")
@@ -96,6 +97,7 @@ def test_copies_of_one_process_run_at_the_same_time(tmp_path: Path, runs: Comman
     assert (len(runs._servers), runs.alone) == (1, 0), "both were copies"
 
 
+@pytest.mark.slow
 def test_what_imports_print_is_no_answer(tmp_path: Path, runs: CommandRuns) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('0 0', flush=True)")
     layout = checkout(tmp_path, "a", shared=(str(tmp_path), *SHARED))
@@ -121,6 +123,7 @@ def test_a_copy_that_is_killed_runs_alone(tmp_path: Path, runs: CommandRuns) -> 
     assert runs.alone == 1
 
 
+@pytest.mark.slow
 def test_an_interpreter_that_lacks_the_imports_is_no_reason_to_stop(tmp_path: Path, runs: CommandRuns) -> None:
     (tmp_path / "kerntune").mkdir()
     (tmp_path / "kerntune" / "__init__.py").write_text("raise ImportError('another kerntune')")

@@ -101,7 +101,7 @@ def test_changed_by(change: str, where: str, softmax: Callable[..., Any]) -> Non
     assert text_identity(binary(before)) != text_identity(binary(after))
 
 
-@pytest.mark.parametrize("where", TARGETS)
+@pytest.mark.parametrize("where", ["cuda:90", "hip:gfx942"])
 @pytest.mark.parametrize("name", ["renamed_kernel", "add", "ret", "mov", "v_add_f32", "shared", "softmax_param_0", "x"])
 def test_a_rename_is_the_same_code(name: str, where: str, softmax: Callable[..., Any]) -> None:
     """Also to the name of an instruction or of something else that the assembler text is full of."""

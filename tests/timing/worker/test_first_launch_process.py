@@ -366,6 +366,7 @@ process.ask(LOOK, 600.0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_it_dies_with_its_parent(number: int) -> None:
     """Also while a launch never ends, so that it reads no pipe."""
