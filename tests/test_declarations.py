@@ -1,13 +1,18 @@
-"""What modules declare: values that are passed on are frozen, data from a file or a process has no unknown fields."""
+"""What modules declare: values that are passed on are frozen, data from a file or a process has no unknown fields, a
+default is nothing."""
 
 from __future__ import annotations
 
 import ast
+import ctypes
 import dataclasses
+import enum
 import importlib
 import inspect
 import pkgutil
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -75,6 +80,107 @@ def classes() -> Iterator[type]:
 
 def name_of(one: type) -> str:
     return f"{one.__module__}.{one.__qualname__}"
+
+
+SWITCHES = (
+    "autojunk=False", "capture_output=True", "check=False", "closefd=False", "daemon=True", "dirs_exist_ok=True",
+    "disable_numparse=True", "endpoint=True", "exist_ok=True", "follow_symlinks=False", "ignore_errors=True",
+    "missing_ok=True", "parents=True", "pytrace=False", "start_new_session=True", "use_errno=True",
+)  # fmt: skip
+"""What is said of calls one way alone: a thread keeps no process alive, a folder may be there already."""
+
+UNEVEN = {
+    "codec": 1, "grid_check": 1, "candidate_launches": 1, "capture": 1, "launches": 3, "launch": 2, "command": 1,
+    "compiler": 2, "baseline_files": 1, "code_changes": 2, "project": 1, "c_launcher": 2, "cuda_driver": 1,
+    "driver_gpu": 1, "autograd": 2, "sizing": 1, "launch_path": 4, "candidate_speed": 1, "replay_comparer": 5,
+    "heuristic_tuner": 3, "implementation_runs": 1, "describing": 4, "job_run": 1, "race": 1, "graph_launch": 1,
+    "tuned_call": 2,
+}  # fmt: skip
+"""How many times modules go through several lists of which one may be longer. Others are of one length."""
+
+
+def test_switches_of_calls_are_set_one_way() -> None:
+    uneven = Counter[str]()
+    for path in sorted(file for one in (kerntune, pytest_kerntune) for file in Path(one.__path__[0]).rglob("*.py")):
+        text = path.read_text()
+        for said in SWITCHES:
+            name, _, value = said.partition("=")
+            assert f"{name}={value != 'True'}" not in text, f"{path}: {said} everywhere else"
+        uneven[path.stem] += text.count("strict=False")
+    assert +uneven == UNEVEN
+
+
+DEFAULTS = {
+    "Bench": "sealed", "Binary": "num_ctas warp_size", "CParameter": "divisible", "CallOperators": "asks",
+    "CandidateVerdict": "sealed", "CompiledCalls": "_running", "Config": "num_ctas num_stages num_warps",
+    "CpuExecutionMode": "supports_higher_order_operators", "Descent": "radius trials", "DescentOptions": "trials",
+    "Evidence": "timed", "Expectation": "weights", "FakeFunction": "registers", "Field": "least radius",
+    "FirstLaunchFailed": "spoiled", "FixedGrid": "y z", "GpuSpeeds": "on_gpu", "InterpretedAutotune": "interpreted",
+    "KernelHints": "contiguous_reduction_access", "KeyOutcome": "given_out", "LaunchReport": "grid",
+    "Limits": "ask_s busy_s idle_s poll_s", "Max": "extreme", "Metrics": "time", "Min": "extreme",
+    "Modes": "autotune_pointwise descent_radius dynamic_scale_rblock multi_stage_mix_order", "Mul": "identity",
+    "Needs": "binary", "Neighbourhood": "dot_rblock", "Normal": "std",
+    "OperatorMode": "supports_higher_order_operators", "Options": "interpret_limit spread", "OutsideWrite": "certain",
+    "Pending": "ran", "Placement": "supports_higher_order_operators",
+    "Policy": "anchor_tolerance cases level tolerance",
+    "Preset": "backend_extras chained_scaling filters foreach_candidates hip_wide_x inner_by_r "
+    "small_persistent_inner tune_persistent tuned_outer",
+    "ReplayAnswer": "repeatable", "ReplayTask": "whole", "RequestFailed": "replayable", "Scratch": "align",
+    "Script": "noise shift", "Settings": "calibrate", "Shape": "warps", "StandInFakeMode": "avoid_device_init",
+    "StaticBackend": "count", "StoredTrial": "grid", "Target": "warp_size", "TensorInput": "high",
+    "TimeAnswer": "placements", "TimingProtocol": "version", "TrialSet": "believing_wrong", "TuneOptions": "keep",
+    "WaitingJob": "times",
+    "BudgetedSearch.__init__": "at_once", "CallSlot.__init__": "runs", "ChildProcess._ended_by_errors": "end_if_late",
+    "ChildProcess.ask": "end_if_late", "ChildProcess.end": "wait", "ChildProcess.exchange": "end_if_late",
+    "ChildProcess.ready": "end_if_late", "Deadline.__init__": "factor floor", "DriverGpu.rest": "seconds",
+    "EndedProgram.last": "count", "Executor.rest": "seconds", "FakeGpu.rest": "seconds",
+    "Farm.__init__": "idle_seconds", "Field.values": "radius", "FirstLaunchProcess.end": "wait",
+    "Grid.resolve": "num_ctas num_warps", "GridChoice.of": "y z", "GuardReader.__init__": "on_device",
+    "HeuristicTuner.__init__": "cache_results counts", "InterpretedLaunches.__init__": "limit",
+    "Interpreter.__init__": "limit", "Isolation.drop": "wait", "KeptIsolation.keeping": "seconds",
+    "KnownValues.keep": "derived", "Neighbourhood.all_directions": "radius", "ProfilerSlot.__init__": "runs",
+    "SealedProcesses.__init__": "sealed", "Session.in_turn": "crowded", "Session.lost": "ask",
+    "SharedWinnerCache.offer": "first_stands", "StandInFakeMode.__init__": "devices", "StoreClient.__init__": "rest_s",
+    "StoreClient.close": "wait_s", "Timeout.wait": "event", "TuneOptions.now": "keep",
+    "VersionJudge.__init__": "processes", "Winners.arrived": "ask", "WorkerPool.__init__": "requests",
+    "_decorator": "counts", "as_config": "stages", "autotune": "cache_results", "block_of": "default",
+    "calibrate": "processes", "case_details": "with_code", "check_grid": "num_ctas num_warps",
+    "choose_warps": "least most", "close_from": "kept", "combine": "bias", "config_reports": "every",
+    "decode_floats": "wide", "descend": "trials", "export_cache": "with_trials", "filter_steps": "missing",
+    "finish": "floors", "flushed_runs": "flushes", "foreach": "cache_results", "fork": "kept",
+    "grid_limits": "num_warps", "hodges_lehmann": "level", "install": "cache_results", "judge": "budget sealed",
+    "leave_behind": "kept", "lowest_costs_first": "together", "main": "seconds", "metrics_of": "instructions",
+    "missing_parts": "load", "mode_of": "keep", "more_bytes": "operators_count", "names_text": "most",
+    "options_of": "keep", "places_text": "most", "pull_cache": "with_trials", "push_cache": "with_trials",
+    "reduction_config": "least_warps", "reduction_split": "may_split", "settled": "slope window",
+    "side_of": "binaries", "steps_of": "false_rate", "table": "max_rows", "table_lines": "max_rows",
+    "tell_user": "stacklevel", "timed_message": "held", "tune_many": "progress", "variation_of": "least",
+    "with_words": "last",
+}  # fmt: skip
+"""Fields and attributes of classes, and parameters, whose default is a number or true. What isn't given is nothing
+elsewhere: empty, zero or off."""
+
+
+def test_a_default_is_nothing_but_for_these() -> None:
+    found: dict[str, list[str]] = {}
+    for one in classes():
+        if not issubclass(one, (enum.Enum, ctypes.Structure)):
+            given = {k: v for k, v in vars(one).items() if not k.startswith("__") and k != "_is_protocol"}
+            if issubclass(one, msgspec.Struct):
+                own = vars(one).get("__annotations__", {})
+                given |= {f.name: f.default for f in msgspec.structs.fields(one) if f.name in own}
+            found[one.__name__] = [name for name, value in given.items() if _is_something(value)]
+    for function in functions():
+        parameters = inspect.signature(function).parameters.values()
+        found.setdefault(function.__qualname__, []).extend(p.name for p in parameters if _is_something(p.default))
+    assert {name: " ".join(sorted(set(names))) for name, names in found.items() if names} == DEFAULTS
+
+
+def _is_something(value: Any) -> bool:
+    """Whether a value is or has a number other than 0; one of a hundred or more is a limit or a size."""
+    if isinstance(value, tuple):
+        return any(map(_is_something, value))
+    return isinstance(value, (bool, int, float)) and not isinstance(value, enum.Enum) and 0 < abs(value) < 100
 
 
 def test_structs_are_frozen_and_refuse_unknown_fields() -> None:
