@@ -106,8 +106,8 @@ def test_a_process_writes_what_is_left_when_its_parent_closes_the_pipe(tmp_path:
 
 def test_a_lease_is_not_renewed_by_a_process_that_ends(server: StoreServer) -> None:
     server.answer(RenewRequest("lease", "me", 0.0))
-    server.answer(WriteLaterRequest("a", b"1"))
     assert server.wait_s() == 0.0
+    server.answer(WriteLaterRequest("a", b"1"))
     server.finish()
     assert (server.files.names(), server.wait_s()) == (["a"], None)
 
