@@ -172,7 +172,7 @@ class Place:
     ("text", "found"),
     [
         ("2026/01/a-01234567-x.json", [0]), ("a-01234567-x.json", [0]), ("a-01234567-x", [0]), ("01234567", [0]),
-        ("0123456789abcdef", [0]), ("01234567+", [0]), ("0123456", "h: has no run 0123456; name a file of it, or a com"),
+        ("0123456789abcdef", [0]), ("01234567+", [0]), ("0123456", "h: has no run 0123456; name a file of it, or a"),
         ("0123456+", "h: has no run 0123456+;"), ("a", "h: has no run a;"),
         ("99999999", "h: 2 runs are of commit 99999999; name one:"),
     ],
