@@ -170,9 +170,10 @@ def test_a_default_is_nothing_but_for_these() -> None:
                 own = vars(one).get("__annotations__", {})
                 given |= {f.name: f.default for f in msgspec.structs.fields(one) if f.name in own}
             found[one.__name__] = [name for name, value in given.items() if _is_something(value)]
-    for function in functions():
-        parameters = inspect.signature(function).parameters.values()
-        found.setdefault(function.__qualname__, []).extend(p.name for p in parameters if _is_something(p.default))
+    for function in map(inspect.unwrap, functions()):
+        positional = function.__code__.co_varnames[function.__code__.co_argcount - len(function.__defaults__ or ()) :]
+        given = dict(zip(positional, function.__defaults__ or (), strict=False)) | (function.__kwdefaults__ or {})
+        found.setdefault(function.__qualname__, []).extend(name for name, v in given.items() if _is_something(v))
     assert {name: " ".join(sorted(set(names))) for name, names in found.items() if names} == DEFAULTS
 
 
