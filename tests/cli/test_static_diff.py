@@ -12,10 +12,12 @@ import msgspec
 import pytest
 
 from cli.command import Command, column_widths
-from cli.made import SOFTMAX, folder, metrics, static, timed
+from cli.made import CUDA90, SOFTMAX, folder, metrics, static, timed
 from kerntune.base.case_result import End
 from kerntune.base.config import Config
+from kerntune.base.device import DeviceSpec, Target, typical_device
 from kerntune.base.operator_list import OperatorList
+from kerntune.cli import static_diff
 from kerntune.cli.changes import Figure
 from kerntune.cli.static_diff import LaunchChange, StaticChange, StaticDifference, figures_text, text_of
 from kerntune.gate.baselines import StaticBaseline
@@ -337,3 +339,15 @@ def test_cells_wrap_at_their_columns() -> None:
     change = StaticChange(long, "cuda:90", ("3.8", "3.9"), (launch,), ())
     table = text_of(StaticDifference("a", "b", ("a", "b"), (change,), (), (), 0, ())).split("\n\n")[1]
     assert column_widths(table) == [34, 24, 28, 28, 44, 36]
+
+
+@pytest.mark.parametrize(
+    ("target", "device"), [(CUDA90, typical_device(CUDA90)), (None, None), (Target("cuda", "999"), None)]
+)
+def test_launches_are_judged_for_the_targets_usual_device(
+    monkeypatch: pytest.MonkeyPatch, target: Target | None, device: DeviceSpec | None
+) -> None:
+    asked = list[object]()
+    monkeypatch.setattr(static_diff, "compare_launches", lambda *words: asked.append(words) or ())
+    assert static_diff.launch_changes((), (), ("3.8", "3.9"), target) == []
+    assert asked == [((), (), static_diff.RULES, device)]
