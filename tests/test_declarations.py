@@ -1,14 +1,19 @@
-"""What modules declare: values that are passed on are frozen, data from a file or a process has no unknown fields."""
+"""What modules declare: values that are passed on are frozen, data from a file or a process has no unknown fields, a
+default is nothing."""
 
 from __future__ import annotations
 
 import ast
+import ctypes
 import dataclasses
+import enum
 import importlib
 import inspect
 import math
 import pkgutil
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -76,6 +81,89 @@ def classes() -> Iterator[type]:
 
 def name_of(one: type) -> str:
     return f"{one.__module__}.{one.__qualname__}"
+
+
+SWITCHES = (
+    "autojunk=False", "capture_output=True", "check=False", "closefd=False", "daemon=True", "dirs_exist_ok=True",
+    "disable_numparse=True", "endpoint=True", "exist_ok=True", "follow_symlinks=False", "ignore_errors=True",
+    "missing_ok=True", "parents=True", "pytrace=False", "start_new_session=True", "use_errno=True",
+)  # fmt: skip
+"""What is said of calls one way alone: a thread keeps no process alive, a folder may be there already."""
+
+UNEVEN = {
+    "codec": 1, "grid_check": 1, "candidate_launches": 1, "capture": 1, "launches": 3, "launch": 2, "command": 1,
+    "compiler": 2, "baseline_files": 1, "code_changes": 2, "project": 1, "c_launcher": 2,
+    "driver_gpu": 1, "autograd": 2, "sizing": 1, "launch_path": 4, "candidate_speed": 1, "replay_comparer": 5,
+    "heuristic_tuner": 3, "implementation_runs": 1, "describing": 4, "job_run": 1, "race": 1, "graph_launch": 1,
+    "tuned_call": 2,
+}  # fmt: skip
+"""How many times modules go through several lists of which one may be longer. Others are of one length."""
+
+
+def test_switches_of_calls_are_set_one_way() -> None:
+    uneven = Counter[str]()
+    for path in sorted(file for one in (kerntune, pytest_kerntune) for file in Path(one.__path__[0]).rglob("*.py")):
+        text = path.read_text()
+        for said in SWITCHES:
+            name, _, value = said.partition("=")
+            assert f"{name}={value != 'True'}" not in text, f"{path}: {said} everywhere else"
+        uneven[path.stem] += text.count("strict=False")
+    assert +uneven == UNEVEN
+
+
+DEFAULTS = {
+    "BudgetedSearch.__init__": "at_once", "CallSlot.__init__": "runs", "ChildProcess._ended_by_errors": "end_if_late",
+    "ChildProcess.ask": "end_if_late", "ChildProcess.end": "wait", "ChildProcess.exchange": "end_if_late",
+    "ChildProcess.ready": "end_if_late", "CpuExecutionMode": "supports_higher_order_operators",
+    "Deadline.__init__": "factor floor", "DriverGpu.rest": "seconds", "EndedProgram.last": "count",
+    "Executor.rest": "seconds", "FakeGpu.rest": "seconds", "Farm.__init__": "idle_seconds", "Field.values": "radius",
+    "FirstLaunchProcess.end": "wait", "GpuSpeeds": "on_gpu", "Grid.resolve": "num_ctas num_warps",
+    "GridChoice.of": "y z", "GuardReader.__init__": "on_device", "HeuristicTuner.__init__": "cache_results counts",
+    "InterpretedAutotune": "interpreted", "InterpretedLaunches.__init__": "limit", "Interpreter.__init__": "limit",
+    "Isolation.drop": "wait", "KeptIsolation.keeping": "seconds", "KnownValues.keep": "derived", "Max": "extreme",
+    "Min": "extreme", "Mul": "identity", "OperatorMode": "supports_higher_order_operators",
+    "Placement": "supports_higher_order_operators", "ProfilerSlot.__init__": "runs",
+    "SealedProcesses.__init__": "sealed", "Session.in_turn": "crowded", "Session.lost": "ask",
+    "SharedWinnerCache.offer": "first_stands", "StandInFakeMode": "avoid_device_init",
+    "StandInFakeMode.__init__": "devices", "StaticBackend": "count", "StoreClient.__init__": "rest_s",
+    "StoreClient.close": "wait_s", "Timeout.wait": "event", "TuneOptions.now": "keep",
+    "VersionJudge.__init__": "processes", "Winners.arrived": "ask", "WorkerPool.__init__": "requests",
+    "_decorator": "counts", "_roundings": "random", "as_config": "stages", "autotune": "cache_results",
+    "block_of": "default", "calibrate": "processes", "case_details": "with_code", "check_grid": "num_ctas num_warps",
+    "choose_warps": "least most", "combine": "bias", "decode_floats": "wide", "descend": "trials",
+    "export_cache": "with_trials", "filter_steps": "missing", "finish": "floors", "flushed_runs": "flushes",
+    "foreach": "cache_results", "fork": "kept", "grid_limits": "num_warps", "hodges_lehmann": "level",
+    "install": "cache_results", "judge": "budget sealed", "lowest_costs_first": "together", "main": "seconds",
+    "metrics_of": "instructions", "missing_parts": "load", "mode_of": "keep", "more_bytes": "operators_count",
+    "names_text": "most", "options_of": "keep", "places_text": "most", "pull_cache": "with_trials",
+    "push_cache": "with_trials", "race_calls": "most", "reduction_config": "least_warps",
+    "reduction_split": "may_split", "settled": "slope window", "side_of": "binaries", "steps_of": "false_rate",
+    "sums_of": "random", "timed_message": "held", "tune_many": "progress", "variation_of": "least",
+    "with_words": "last",
+}  # fmt: skip
+"""Attributes of classes, and parameters, whose default is a number or true. What isn't given is nothing elsewhere:
+empty, zero or off."""
+
+
+def test_a_default_is_nothing_but_for_these() -> None:
+    found: dict[str, list[str]] = {}
+    for one in classes():
+        if not issubclass(one, (enum.Enum, ctypes.Structure, msgspec.Struct)):
+            own = set(dict(fields_of(one)))
+            given = {k: v for k, v in vars(one).items() if not k.startswith("__") and k not in ("_is_protocol", *own)}
+            found[one.__name__] = [name for name, value in given.items() if _is_something(value)]
+    for function in map(inspect.unwrap, functions()):
+        positional = function.__code__.co_varnames[function.__code__.co_argcount - len(function.__defaults__ or ()) :]
+        given = dict(zip(positional, function.__defaults__ or (), strict=False)) | (function.__kwdefaults__ or {})
+        found.setdefault(function.__qualname__, []).extend(name for name, v in given.items() if _is_something(v))
+    assert {name: " ".join(sorted(set(names))) for name, names in found.items() if names} == DEFAULTS
+
+
+def _is_something(value: Any, below: float = 100) -> bool:
+    """Whether a value is or has a number other than 0; a parameter's of a hundred or more is a limit or a size."""
+    if isinstance(value, tuple):
+        return any(_is_something(x, below) for x in value)
+    return isinstance(value, (bool, int, float)) and not isinstance(value, enum.Enum) and 0 < abs(value) <= below
 
 
 def test_structs_are_frozen_and_refuse_unknown_fields() -> None:
@@ -262,20 +350,19 @@ def test_what_is_imported_for_types_alone_is_not_there_when_it_runs() -> None:
 
 
 FIELDS: dict[str, dict[str, Any]] = {
-    "BatchWait": {"until": math.inf}, "Bench": {"sealed": True}, "Binary": {"num_ctas": 1, "warp_size": 32},
-    "CParameter": {"divisible": 1}, "CallOperators": {"asks": True}, "CandidateVerdict": {"sealed": True},
-    "CompiledCalls": {"_running": True}, "Config": {"num_warps": 4, "num_stages": 3, "num_ctas": 1},
-    "Descent": {"trials": 25, "radius": 1}, "DescentOptions": {"trials": 25},
+    "Bench": {"sealed": True}, "Binary": {"num_ctas": 1, "warp_size": 32}, "CParameter": {"divisible": 1},
+    "CallOperators": {"asks": True}, "CandidateVerdict": {"sealed": True}, "CompiledCalls": {"_running": True},
+    "Config": {"num_warps": 4, "num_stages": 3, "num_ctas": 1}, "Descent": {"trials": 25, "radius": 1},
+    "DescentOptions": {"trials": 25},
     "DeviceSpec": {
         "registers_per_sm": 65536, "max_threads_per_sm": 2048, "max_threads_per_block": 1024,
         "shared_memory_per_block": 49152, "shared_memory_per_sm": 65536,
     },
-    "Expectation": {"weights": (-8.8, 0.47, -0.45, 0.33, 0.33)},
-    "Evidence": {"timed": True}, "FakeFunction": {"registers": 32},
-    "Field": {"least": 1, "most": 1048576, "radius": 1}, "FirstLaunchFailed": {"spoiled": True},
-    "FixedGrid": {"y": 1, "z": 1}, "GridLimits": {"product": 2147483647},
-    "LaunchReport": {"grid": (1, 1, 1)}, "PairReply": {"foreign": (0.0, 0.0, 0.0, 0)},
+    "Evidence": {"timed": True}, "Expectation": {"weights": (-8.8, 0.47, -0.45, 0.33, 0.33)},
+    "FakeFunction": {"registers": 32}, "Field": {"least": 1, "most": 1048576, "radius": 1},
+    "FirstLaunchFailed": {"spoiled": True}, "FixedGrid": {"y": 1, "z": 1}, "GridLimits": {"product": 2147483647},
     "KernelHints": {"contiguous_reduction_access": True, "min_scan_rblock": 256}, "KeyOutcome": {"given_out": 1},
+    "LaunchReport": {"grid": (1, 1, 1)},
     "Limits": {"idle_s": 1.0, "busy_s": 30.0, "wait_s": 120.0, "poll_s": 0.05, "ask_s": 0.5},
     "Metrics": {"time": True},
     "Modes": {
@@ -292,33 +379,27 @@ FIELDS: dict[str, dict[str, Any]] = {
     "ReplayAnswer": {"repeatable": True}, "ReplayTask": {"whole": True}, "RequestFailed": {"replayable": True},
     "Rule": {"time_ns": 10000.0}, "Scratch": {"align": 1},
     "Script": {"noise": 0.0005, "shift": 1.0, "memory_bytes": 1099511627776}, "Settings": {"calibrate": True},
-    "Shape": {"warps": 4}, "Target": {"warp_size": 32}, "TensorInput": {"high": 1.0},
-    "StoredTrial": {"grid": (1, 1, 1)}, "TimeAnswer": {"foreign": (0.0, 0.0, 0.0, 0), "placements": 1},
-    "TimingProtocol": {"version": 2}, "TrialSet": {"believing_wrong": True}, "TuneOptions": {"keep": True},
-    "WaitingJob": {"times": 1},
+    "Shape": {"warps": 4}, "StoredTrial": {"grid": (1, 1, 1)}, "Target": {"warp_size": 32},
+    "TensorInput": {"high": 1.0}, "TimeAnswer": {"placements": 1}, "TimingProtocol": {"version": 2},
+    "TuneOptions": {"keep": True}, "WaitingJob": {"times": 1},
 }  # fmt: skip
 """Fields whose default is a number that isn't 0, or a tuple of numbers, of structs and dataclasses. What a file leaves
 out means the default: another one would be another meaning of all files that are there."""
 
 
-def numbers_of(declared: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Those that aren't empty, and tuples of numbers."""
-    kinds = (bool, int, float)
-    return {
-        name: value
-        for name, value in declared
-        if value and (type(value) in kinds or (type(value) is tuple and {*map(type, value)} <= {*kinds}))
-    }
-
-
 def fields_of(one: type) -> Iterator[tuple[str, Any]]:
-    """The fields that a class itself declares, with their defaults."""
-    own = vars(one).get("__annotations__", {})
-    found = msgspec.structs.fields(one) if issubclass(one, msgspec.Struct) else dataclasses.fields(one)  # type: ignore[arg-type]
+    """The fields that a struct or dataclass itself declares, with their defaults."""
+    own, found = vars(one).get("__annotations__", {}), ()
+    if issubclass(one, msgspec.Struct):
+        found = msgspec.structs.fields(one)
+    elif dataclasses.is_dataclass(one):
+        found = dataclasses.fields(one)
     return ((f.name, f.default) for f in found if f.name in own)
 
 
 def test_defaults_of_fields_are_empty_but_for_these() -> None:
-    kinds = [c for c in classes() if issubclass(c, msgspec.Struct) or dataclasses.is_dataclass(c)]
-    found = {c.__name__: numbers for c in kinds if (numbers := numbers_of(fields_of(c)))}
+    found: dict[str, dict[str, Any]] = {}
+    for one in classes():
+        if numbers := {name: value for name, value in fields_of(one) if _is_something(value, math.inf)}:
+            found.setdefault(one.__name__, {}).update(numbers)
     assert found == FIELDS

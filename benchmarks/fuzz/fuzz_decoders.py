@@ -54,7 +54,7 @@ with atheris.instrument_imports(include=["kerntune.base", "kerntune.gate", "kern
 
 FORMATS = harness.ROOT / "tests" / "data" / "formats"
 MAX_INPUT = 1 << 16
-"""Bytes of an input: what takes much memory has tests of its own (``tests/base/test_hostile_files.py``)."""
+"""Bytes of an input: what takes much memory has tests of its own (``tests/base/test_codec_hostile_files.py``)."""
 
 ARTIFACT = b"content of an artifact " * 40
 

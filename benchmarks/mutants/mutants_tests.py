@@ -23,7 +23,14 @@ TESTS = 600
 """Tests that are listed of a mutant. Their time is limited to much less."""
 
 DECLARATIONS = "tests/test_declarations.py"
-"""Looks at the classes of all modules, at decorators, and at what is imported for types alone."""
+"""Looks at the classes of all modules, at decorators, defaults and switches of calls, and at what is imported for types
+alone."""
+
+SWITCH = re.compile(
+    r"\b(autojunk|capture_output|check|closefd|daemon|dirs_exist_ok|disable_numparse|endpoint|exist_ok|"
+    r"follow_symlinks|ignore_errors|missing_ok|parents|pytrace|start_new_session|strict|use_errno)=$"
+)
+"""Before the value of a call's switch that is set alike in all modules."""
 
 ROUND = 3
 """Of a test function's cases so many run before those of other functions do."""
@@ -72,7 +79,8 @@ class Ran:
         ranked = self._ranked(module, layers)
         found: dict[str, Any] = {"tests": ranked[:TESTS], "ran_its_line": len(ranked), "near": near(module)}
         named = [file for file in found["near"] if belongs(module, file) == NAMED]
-        return found | {"first": [*[DECLARATIONS] * place.declares, *(named if place.imported else [])]}
+        declares = place.declares or SWITCH.search((ROOT / module).read_text()[: mutant["at"]])
+        return found | {"first": [*[DECLARATIONS] * bool(declares), *(named if place.imported else [])]}
 
     @cache  # noqa: B019 - one object a program
     def _lines(self, module: str) -> dict[int, set[str]]:
@@ -193,7 +201,7 @@ class Place:
     """What it binds, and the class that it belongs to."""
 
     declares: bool = False
-    """A class, a field with its default, a decorated function, or an ``if`` of a module."""
+    """A class or one of its fields, the head of a function, or an ``if`` of a module."""
 
     @classmethod
     def of(cls, module: str, lines: range) -> Place:
@@ -208,8 +216,8 @@ class Place:
         inside = any(isinstance(one, FUNCTION) for one in around)
         if not inside and around and isinstance(around[-1], ast.ClassDef):
             names.add(around[-1].name)
-        field = isinstance(node, ast.AnnAssign) and node.value is not None and bool(around)
-        declares = field or isinstance(node, (ast.ClassDef, ast.If)) or bool(getattr(node, "decorator_list", ()))
+        field = bool(around) and isinstance(node, (ast.Assign, ast.AnnAssign))
+        declares = field or isinstance(node, (ast.ClassDef, ast.If, *FUNCTION))
         span = range(first, max(last, lines[-1]) + 1)
         return cls(not inside or bool(body), span, body, names if not inside else set(), declares and not inside)
 

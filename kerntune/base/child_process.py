@@ -264,7 +264,7 @@ class ChildProcess(Generic[T]):
     def said(self, since: int = 0) -> str:
         """What it has printed from byte ``since`` on: of much how it begins and ends; of an ended process the end."""
         size = self.printed
-        length = max(size - since, 0)
+        length = size - since
         if self._errors is None or self._errors.closed:
             return self._words[max(len(self._words) - length, 0) :].decode(errors="replace")
         much = length > FIRST_WORDS + LAST_WORDS

@@ -227,7 +227,7 @@ def _whole(handle: int, limit: int) -> bytes:
     while left and (chunk := os.read(handle, min(left, CHUNK))):
         chunks.append(chunk)
         left -= len(chunk)
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    return b"".join(chunks)
 
 
 def shown(path: Path) -> str:
@@ -238,15 +238,11 @@ def shown(path: Path) -> str:
 _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFDIR: "a folder"}
 
 
-PRESET = 6
-"""xz's own default. On a binary of 5 KB it took 2 ms where preset 9 took 52 ms (it clears 64 MiB first), for the
-same size; a run packs every case."""
-
-
 @functools.lru_cache(maxsize=32)  # a case's file and its bundle have the same artifacts
 def pack(data: bytes) -> bytes:
-    """``data`` as an xz file."""
-    return lzma.compress(data, preset=PRESET)
+    """``data`` as an xz file, by xz's own preset (6). On a binary of 5 KB it took 2 ms where preset 9 took 52 ms (it
+    clears 64 MiB first), for the same size; a run packs every case."""
+    return lzma.compress(data)
 
 
 def unpack(packed: bytes, sha256: str, limit: int) -> bytes:
@@ -281,9 +277,9 @@ def unpack(packed: bytes, sha256: str, limit: int) -> bytes:
 
 def _holds(path: Path, data: bytes) -> bool:
     try:
-        same_kind = path.is_file() and not path.is_symlink() and path.stat().st_size == len(data)
-        return same_kind and path.read_bytes() == data
-    except OSError:
+        found = path.lstat()
+        return stat.S_ISREG(found.st_mode) and found.st_size == len(data) and path.read_bytes() == data
+    except (OSError, ValueError):  # ValueError: a NUL in the name
         return False
 
 
@@ -342,12 +338,14 @@ def _write(path: Path, data: bytes, durable: bool) -> None:
     except FileNotFoundError:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, how, 0o666)
-    with open(handle, "wb", buffering=0) as file:
+    try:
         left = memoryview(data)
         while left:
-            left = left[file.write(left) :]
+            left = left[os.write(handle, left) :]
         if durable:
             os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _sync_folder(folder: Path) -> None:

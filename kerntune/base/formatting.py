@@ -80,7 +80,7 @@ def format_bytes(count: int) -> str:
     """``12.6 MB``, ``832 B``: bytes in the unit of a thousand that fits."""
     amount, unit = float(count), "B"
     for unit in ("B", "kB", "MB", "GB", "TB"):
-        if amount < 999.5 or unit == "TB":
+        if amount < LIMIT or unit == "TB":
             break
         amount /= 1000
     return f"{amount:.0f} {unit}" if unit == "B" or amount >= 99.95 else f"{amount:.3g} {unit}"

@@ -59,8 +59,7 @@ class LiveLine:
 
     def start(self) -> LiveLine:
         """Show it from now on, in the place of one that is open already."""
-        for other in _STACK[-1:]:
-            other.hide()
+        hide()
         _STACK.append(self)
         threading.Thread(target=self._beat, name="kerntune-live-line", daemon=True).start()
         return self

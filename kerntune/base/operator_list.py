@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -91,11 +92,11 @@ class OperatorList(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     @property
     def by_name(self) -> dict[str, int]:
         """How often each operator ran, by name."""
-        counts: dict[str, int] = {}
+        counts = Counter[str]()
         for row in self.rows:
             if row.kind != "kept":
-                counts[row.name] = counts.get(row.name, 0) + row.count
-        return counts
+                counts[row.name] += row.count
+        return dict(counts)
 
     def text(self) -> str:
         """``4 torch operators beside the kernels: 12.6 MB (aten.mm, aten.add 3x)``; empty without any."""
@@ -111,18 +112,17 @@ class OperatorList(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 def names_text(rows: Iterable[OperatorRow], most: int = 6, *, placed: bool = False) -> str:
     """``aten.mm, aten.add 3x``: operators by name, those that move the most first; ``placed``: with the users' lines,
     ``aten.mm at model.py:12``."""
-    counts: dict[str, list[int]] = {}
+    counts, nbytes = Counter[str](), Counter[str]()
     places: dict[str, dict[str, None]] = {}
     for row in rows:
         if row.kind != "kept":
-            known = counts.setdefault(row.name, [0, 0])
-            known[0] += row.count
-            known[1] += row.nbytes
+            counts[row.name] += row.count
+            nbytes[row.name] += row.nbytes
             places.setdefault(row.name, {}).update(dict.fromkeys(row.places if placed else ()))
-    ordered = sorted(counts.items(), key=lambda item: (-item[1][1], item[0]))
+    ordered = sorted(counts, key=lambda name: (-nbytes[name], name))
     told = [
-        (name if count == 1 else f"{name} {count}x") + places_text(tuple(places[name]))
-        for name, (count, _) in ordered[:most]
+        (name if counts[name] == 1 else f"{name} {counts[name]}x") + places_text(tuple(places[name]))
+        for name in ordered[:most]
     ]
     return ", ".join([*told, *([f"{len(ordered) - most} more"] if len(ordered) > most else [])])
 

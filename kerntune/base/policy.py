@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from kerntune.base.numerics import NumericsRule
+from kerntune.base.stats import DEFAULT_LEVEL
 from kerntune.errors import UsageError
 
 DEFAULT_TOLERANCE = 0.02
@@ -17,10 +18,6 @@ DEFAULT_TOLERANCE = 0.02
 DEFAULT_ANCHOR_TOLERANCE = 0.05
 """What steps may add up to since the anchor, 5 %: twice the default tolerance and a half, so that two accepted
 slowdowns of a release pass and steps of 1 %, each within tolerance, are seen at the sixth."""
-
-DEFAULT_LEVEL = 0.999
-"""Two-sided level of all verdicts of a run together: one run in a thousand may have a wrong one, however many cases it
-has. A gate of 0.1 % a case would be red one run in five over 200 cases."""
 
 
 class Verdict(enum.Enum):
@@ -209,11 +206,8 @@ class StaticPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 TIME = "time"
 
 METRIC_TOLERANCES = {
-    "registers": 0.10,
-    "spills": 0.0,
-    "shared_memory": 0.10,
-    "binary_size": 0.10,
-    "instructions": 0.10,
+    name: STATIC_RULES[name].threshold or 0.0
+    for name in ("registers", "spills", "shared_memory", "binary_size", "instructions")
 }
 """Static figures that can be gated in addition to the time, with the growth that is allowed by default: that of
 the static gate's rules of the same names (:data:`STATIC_RULES`), and no spill more."""

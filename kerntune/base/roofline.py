@@ -6,6 +6,7 @@ recording: what its launches read and write, and the dtype that their arithmetic
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -132,12 +133,9 @@ def bits_of(dtype: str) -> int:
     """Bits of one element of a torch dtype: ``float8_e4m3fn`` has 8, ``int64`` 64."""
     if dtype in BITS:
         return BITS[dtype]
-    digits = "".join(c if c in "0123456789" else " " for c in dtype.partition("_")[0][:MOST_NAME]).split()
-    return int(digits[-1]) if digits else 8
+    found = re.match(r"[^_]*?([0-9]{1,9})[^_0-9]*(_|$)", dtype)
+    return int(found[1]) if found else 8  # a file may have any text there
 
-
-MOST_NAME = 40
-"""Characters of a dtype's name that are looked at: a file may have any text there."""
 
 MATMUL_DTYPES = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "int8")
 """Those that tensor cores multiply and a peak is measured for; a float8_e5m2 counts as the other one."""

@@ -19,7 +19,7 @@ import msgspec
 
 from kerntune.base.frames import Reader, send
 from kerntune.base.orphans import process_end
-from kerntune.base.url_files import SFTP, UrlFiles, open_files, shown_url, without_password
+from kerntune.base.url_files import SFTP, UrlFiles, open_files, protocol_of, shown_url, without_password
 from kerntune.errors import FrameError, KerntuneError
 
 
@@ -152,7 +152,7 @@ class StoreServer:
 
     def prepare(self) -> None:
         """Make what needs no network: the client of an object store takes half a second to be made."""
-        if self._url.partition("://")[0] not in SFTP:
+        if protocol_of(self._url) not in SFTP:
             with contextlib.suppress(Exception):  # the first request says it
                 self.files.prepare()
 
@@ -200,37 +200,34 @@ class StoreServer:
         times = [due for _, _, due in self._renewals.values()]
         return max(0.0, min(times) - time.monotonic()) if times else None
 
-    def work(self, *, ending: bool = False) -> bool:
-        """Do one thing that is due, or that there is at all if the process is ``ending``; whether there was one."""
+    def work(self) -> None:
+        """Do one thing that is due."""
         try:
-            return self._renewed(ending) or self._written_later()
+            if not self._renewed() and self._later:
+                self._write(self._later.popleft())
         except Exception as exc:  # it has no reply; the next request that has one says what is wrong
             self._files, self.failed = None, without_password(f"{type(exc).__name__}: {exc}", self._url)
-            return True
 
     def finish(self) -> None:
-        """Do all that is left to be written."""
-        while self.wait_s() is not None and self.work(ending=True):
-            pass
+        """Do all that is left to be written, and renew nothing more."""
+        self._renewals.clear()
+        while self._later:
+            self.work()
 
-    def _renewed(self, ending: bool) -> bool:
+    def _renewed(self) -> bool:
         for name, (request, count, due) in list(self._renewals.items()):
-            if not ending and due <= time.monotonic():
+            if due <= time.monotonic():
                 self._renewals[name] = (request, count + 1, time.monotonic() + request.seconds)
                 self.files.replace(name, f"{request.text} {count}\n".encode())
                 return True
         return False
 
-    def _written_later(self) -> bool:
-        if not self._later:
-            return False
-        request = self._later.popleft()
+    def _write(self, request: WriteLaterRequest | RemoveLaterRequest) -> None:
         if isinstance(request, WriteLaterRequest):
             self.files.replace(request.name, request.data)
         else:
             for name in request.names:
                 self.files.remove(name)
-        return True
 
 
 def serve(server: StoreServer, parent: int, source: int, target: int) -> None:
@@ -280,7 +277,7 @@ def main(words: list[str]) -> int:
 def _load(url: str) -> None:
     """Import and prepare what the first request needs, without the network: that takes half a second or two, and is no
     sign of an outage."""
-    protocol = url.partition("://")[0]
+    protocol = protocol_of(url)
     with contextlib.suppress(Exception):  # the first request says it
         if protocol in SFTP:
             import paramiko  # type: ignore[import-not-found,import-untyped,unused-ignore] # noqa: F401

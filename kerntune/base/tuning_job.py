@@ -7,6 +7,7 @@ from typing import Annotated, Union
 
 import msgspec
 
+from kerntune.base.codec import shortened
 from kerntune.base.config import Config
 from kerntune.errors import StoreError, UsageError
 
@@ -150,7 +151,7 @@ class TuningJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
             raise StoreError(f"{where}: is no description of a call ({exc}); record it anew") from exc
         if found.schema != SCHEMA:
-            raise StoreError(f"{where}: has schema {found.schema[:80]!r}, this kerntune reads {SCHEMA!r}")
+            raise StoreError(f"{where}: has schema {shortened(found.schema)!r}, this kerntune reads {SCHEMA!r}")
         return found
 
 
@@ -179,7 +180,8 @@ def scalar_of(text: ScalarText) -> object:
             return {"True": True, "False": False}[text.text]
         return None if text.kind == "none" else SCALARS[text.kind](text.text)
     except (KeyError, ValueError):
-        raise UsageError(f"{text.kind[:80]} {text.text[:80]!r} is no scalar; record the shapes anew") from None
+        given = f"{shortened(text.kind)} {shortened(text.text)!r}"
+        raise UsageError(f"{given} is no scalar; record the shapes anew") from None
 
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")

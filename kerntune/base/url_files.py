@@ -48,6 +48,11 @@ def is_url(text: str) -> bool:
     return bool(_URL.match(text))
 
 
+def protocol_of(url: str) -> str:
+    """``s3`` of ``s3://bucket/path``."""
+    return url.partition("://")[0]
+
+
 def shown_url(url: str) -> str:
     """A URL for messages, without a password and with nothing that can't be printed."""
     url = visible(url)
@@ -63,7 +68,7 @@ def without_password(text: str, url: str) -> str:
 
 def check_packages(url: str) -> None:
     """:class:`UsageError` if a package that a URL needs is missing, without connecting to anything."""
-    protocol = url.partition("://")[0]
+    protocol = protocol_of(url)
     needed = {PACKAGES[protocol]: PACKAGES[protocol]} if protocol in PACKAGES else {}
     if protocol not in {"file", *SFTP}:
         needed["fsspec.core"] = "kerntune[store], which brings fsspec"
@@ -94,7 +99,7 @@ def check_place(url: str) -> None:
 def local_folder(url: str) -> Path | None:
     """The folder of a ``file`` URL (RFC 8089): an absolute path on this machine, percent-encoded or not; None for other
     protocols. :class:`UsageError` for one with a host, which would be left out, or with ``?`` or ``#``."""
-    if url.partition("://")[0] != "file":
+    if protocol_of(url) != "file":
         return None
     host, _, path = unqueried(url).removeprefix("file://").partition("/")
     if host.lower() not in ("", "localhost") or not path.strip("/"):
@@ -172,7 +177,7 @@ def open_files(url: str, timeout_s: float | None = None) -> UrlFiles:
     if not is_url(url):
         raise UsageError(f"{url}: is no URL; write file:///{url.lstrip('/')} for a folder")
     check_packages(url)
-    protocol = url.partition("://")[0]
+    protocol = protocol_of(url)
     if (folder := local_folder(url)) is not None:
         return FolderFiles(folder, timeout_s)
     if protocol in SFTP:
@@ -216,7 +221,7 @@ class FsspecFiles(UrlFiles):
 
     def __init__(self, url: str, timeout_s: float | None) -> None:
         super().__init__(timeout_s)
-        protocol = url.partition("://")[0]
+        protocol = protocol_of(url)
         self._has_folders = protocol not in CONDITIONAL
         from fsspec.core import url_to_fs  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
@@ -280,7 +285,7 @@ class FsspecFiles(UrlFiles):
     def _with_folder(self, path: str, write: Any) -> None:
         """Object stores have no folders; others may lack one."""
         if self._has_folders:
-            self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+            self._fs.makedirs(posixpath.dirname(path), exist_ok=True)
         write()
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import linecache
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, TracebackType
+from traceback import walk_stack, walk_tb
+from types import FrameType
 
 NOT_USERS = frozenset({"torch", "triton", "numpy", "kerntune", "pytest_kerntune", "pytest", "_pytest", "pluggy"})
 """Packages that do what users' code has asked for; the standard library is none of theirs either."""
@@ -39,22 +40,14 @@ class UsersLine:
 
 def line_of_error(error: BaseException) -> UsersLine | None:
     """The users' line in which ``error`` itself was raised (not those that it is chained to); None if there is none."""
-    return _innermost(_outermost_first(error.__traceback__))
+    found = [(frame, number) for frame, number in walk_tb(error.__traceback__) if users_frame(frame)]
+    return _line(*found[-1]) if found else None
 
 
 def calling_line() -> UsersLine | None:
     """The users' line that the current call comes from; None if there is none."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if _is_users(frame):
-            return _line(frame, frame.f_lineno)
-        frame = frame.f_back
-    return None
-
-
-def users_frame(frame: FrameType) -> bool:
-    """Whether a frame is of users' code."""
-    return _is_users(frame)
+    frames = walk_stack(sys._getframe(1))
+    return next((_line(frame, number) for frame, number in frames if users_frame(frame)), None)
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -66,28 +59,16 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
-def _outermost_first(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
-    while traceback is not None:
-        yield traceback.tb_frame, traceback.tb_lineno
-        traceback = traceback.tb_next
-
-
-def _innermost(frames: Iterable[tuple[FrameType, int]]) -> UsersLine | None:
-    found = [(frame, number) for frame, number in frames if _is_users(frame)]
-    return _line(*found[-1]) if found else None
-
-
-def _is_users(frame: FrameType) -> bool:
+def users_frame(frame: FrameType) -> bool:
+    """Whether a frame is of users' code."""
     package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
     return package not in NOT_USERS and not _is_pythons(frame.f_code.co_filename)
 
 
 def _is_pythons(file: str) -> bool:
     """Whether a file is one of the standard library's, or none at all (``<string>``, ``<frozen importlib>``)."""
-    if file.startswith("<"):
-        return True
-    inside = file.startswith(_library())
-    return inside and not any(f"/{folder}/" in file for folder in INSTALLED)
+    inside = file.startswith(_library()) and not any(f"/{folder}/" in file for folder in INSTALLED)
+    return inside or file.startswith("<")
 
 
 @functools.cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
+from pathlib import PurePosixPath
 
 import msgspec
 
@@ -93,10 +94,11 @@ class BaselineChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def compare(before: Sequence[Entry], after: Sequence[Entry]) -> BaselineChanges:
     """All that changed, the worst first. A file that can't be read on one side was neither added nor removed."""
     old, new = _by_key(before), _by_key(after)
-    added = {k for k, e in new.items() if k not in old and not _broken(e, before)}
-    removed = {k for k, e in old.items() if k not in new and not _broken(e, after)}
+    unread = {e.path for e in (*before, *after) if e.problem}
+    added = {k for k, (path, _) in new.items() if k not in old and path not in unread}
+    removed = {k for k, (path, _) in old.items() if k not in new and path not in unread}
     both = sorted(old.keys() & new.keys())
-    pairs = [(k, _baseline(old[k]), _baseline(new[k])) for k in both]
+    pairs = [(key, old[key][1], new[key][1]) for key in both]
     changed = [change_of(k, a, b) for k, a, b in pairs if lasting(a) != lasting(b)]
     return BaselineChanges(
         changed=tuple(sorted(changed, key=lambda c: -c.badness)),
@@ -132,17 +134,8 @@ def change_of(key: BaselinePlace, old: Baseline, new: Baseline) -> Change:
     )
 
 
-def _by_key(entries: Iterable[Entry]) -> dict[BaselinePlace, Entry]:
-    return {key_of(e.baseline): e for e in entries if e.baseline is not None}
-
-
-def _baseline(entry: Entry) -> Baseline:
-    assert entry.baseline is not None
-    return entry.baseline
-
-
-def _broken(entry: Entry, others: Iterable[Entry]) -> bool:
-    return any(o.problem and o.path == entry.path for o in others)
+def _by_key(entries: Iterable[Entry]) -> dict[BaselinePlace, tuple[PurePosixPath, Baseline]]:
+    return {key_of(e.baseline): (e.path, e.baseline) for e in entries if e.baseline is not None}
 
 
 def _incomparable(old: Baseline, new: Baseline) -> str:

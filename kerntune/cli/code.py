@@ -252,7 +252,7 @@ def _show_launch(
         return False
     sides = texts.of(before, old, stage), texts.of(after, new, stage)
     names = (before.name, after.name)
-    width = args.width or shutil.get_terminal_size((COLUMNS, 24)).columns
+    width = args.width or shutil.get_terminal_size((COLUMNS, COLUMNS)).columns
     text = unified(*sides, names) if args.unified else side_by_side(*sides, names, width)
     say(f"{new.kernel}, {stage}:" + (f"\n{text}\n" if text else " the same"))
     return bool(text)

@@ -29,7 +29,7 @@ from kerntune.cli.stored import (
 from kerntune.errors import BaselineError, UsageError
 from kerntune.gate.baseline_files import BaselineStore, needed
 from kerntune.gate.baselines import Baseline, TimeBaseline
-from kerntune.gate.console import CONFIG_WIDTH, columns, counted, fail_with, say
+from kerntune.gate.console import CONFIG_WIDTH, FINDINGS, OK, columns, counted, fail_with, say
 from kerntune.gate.project import baseline_folder
 from kerntune.gate.report import format_configs, format_static
 from kerntune.gate.static_figures import launch_reports
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     bad = problems(entries)
     if args.json:
         say(to_json(Shown(str(folder), tuple(rows), tuple(bad))).decode(), end="")
-        return 1 if bad else 0
+        return FINDINGS if bad else OK
     say(table(rows) if rows else _nothing(folder, args.case, entries))
     return fail_with(bad)
 

@@ -21,7 +21,17 @@ from kerntune.base.device import DeviceSpec, Target, typical_device
 from kerntune.base.formatting import NO_FIGURE, escaped
 from kerntune.base.policy import StaticPolicy
 from kerntune.cli.changes import FIGURES, SPILLED, Figure, case_list
-from kerntune.cli.stored import SERIES, Entry, Pattern, launches_of, problems, sides, triton_of, versions_of
+from kerntune.cli.stored import (
+    SERIES,
+    Entry,
+    Pattern,
+    launches_of,
+    problems,
+    readable,
+    sides,
+    triton_of,
+    versions_of,
+)
 from kerntune.compiling.binary.identity import first_difference
 from kerntune.errors import TargetError
 from kerntune.gate.baselines import Baseline, TimeBaseline
@@ -44,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     ``--exit-code`` if a rule fails."""
     folder = baseline_folder(args.baselines, Path.cwd())
     before, after = sides(args, folder)
-    names = args.names if len(args.names) > 1 else [*args.names, str(args.baselines or folder.name)]
+    names = [*args.names, str(args.baselines or folder.name)]
     found = compare_statics(before, after, (names[0], names[1]), Pattern(args.case).matches)
     if args.json:
         say(to_json(found).decode(), end="")
@@ -234,9 +244,10 @@ def compare_statics(
     pairs = [(key, old[key], new[key]) for key in sorted(old.keys() & new.keys())]
     changes = [_change(key, a, b, same_code) for key, a, b in pairs]
     changed = [c for c in changes if c.launches or c.notes]
+    was, now = names
     return StaticDifference(
-        before=names[0],
-        after=names[1],
+        before=was,
+        after=now,
         versions=(versions_of(before), versions_of(after)),
         changed=tuple(sorted(changed, key=lambda c: c.rank)),
         added=tuple(_named(k) for k in sorted(new.keys() - old.keys())),
@@ -256,7 +267,7 @@ def _end(baseline: Baseline) -> str:
 def _by_key(entries: Iterable[Entry], case: Callable[[Baseline], bool]) -> dict[CaseTarget, Baseline]:
     """Static baselines by key, those of time where there is none; of several Triton series the newest."""
     found: dict[CaseTarget, Baseline] = {}
-    for baseline in sorted((e.baseline for e in entries if e.baseline is not None), key=_preference):
+    for baseline in sorted(readable(entries), key=_preference):
         if case(baseline):
             found[str(baseline.case), str(baseline.target), baseline.fingerprint] = baseline
     return found
@@ -267,12 +278,13 @@ def _preference(baseline: Baseline) -> tuple[int, ...]:
 
 
 def _change(key: CaseTarget, old: Baseline, new: Baseline, same_code: bool) -> StaticChange:
+    case, target, _ = key
     sides = launches_of(old), launches_of(new)
     tritons = triton_of(old), triton_of(new)
     launches = launch_changes(*sides, tritons, new.target, same_code=same_code)
     return StaticChange(
-        case=key[0],
-        target=key[1],
+        case=case,
+        target=target,
         compilers=tritons,
         launches=tuple(sorted(launches, key=lambda x: x.rank)),
         notes=tuple(_alone(paired(*sides))),
@@ -345,4 +357,5 @@ def _growth(figure: Figure) -> float:
 
 
 def _named(key: CaseTarget) -> str:
-    return f"{key[0]} ({key[1]})"
+    case, target, _ = key
+    return f"{case} ({target})"

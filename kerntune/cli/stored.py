@@ -85,7 +85,7 @@ def torch_of(baseline: Baseline) -> str:
 
 def versions_of(entries: Iterable[Entry]) -> str:
     """``Triton 3.9, torch 2.13.0``: all that some baselines were recorded under."""
-    baselines = [e.baseline for e in entries if e.baseline is not None]
+    baselines = readable(entries)
     named = (("Triton", {triton_of(b) for b in baselines}), ("torch", {torch_of(b) for b in baselines}))
     found = [f"{name} {' and '.join(sorted(filter(None, versions)))}" for name, versions in named if any(versions)]
     return ", ".join(found) or "of no known version"

@@ -119,7 +119,6 @@ def run(args: argparse.Namespace) -> int:
 
 def compare_runs(before: EnvironmentRun, after: EnvironmentRun, pattern: Pattern) -> Upgrade:
     """Both sides' runs of the same tests, case by case."""
-
     names = str(before.versions), str(after.versions)
     difference = compare_statics(before.entries, after.entries, names, pattern.matches, same_code=True)
     results = [r for r in after.report.results if pattern.selects(str(r.case))]
@@ -131,8 +130,8 @@ def compare_runs(before: EnvironmentRun, after: EnvironmentRun, pattern: Pattern
     advised = [msgspec.structs.replace(loss, advice=ADVICE[loss.cause].format(**versions)) for loss in losses]
     both = [f"{name} fails on both sides: {why}" for name, why in before.report.failed.items()]
     return Upgrade(
-        before=names[0],
-        after=names[1],
+        before=difference.before,
+        after=difference.after,
         losses=tuple(sorted(advised, key=_badness)),
         compared=len({(str(r.case), r.fingerprint, r.target) for r in results}),
         timed=any(r.change is not None for r in results),
@@ -288,7 +287,7 @@ def report(found: Upgrade, *, markdown: bool = False) -> str:
     parts = [f"### Upgrade, {escaped(head)}" if markdown else head]
     parts += [columns([_row(x) for x in found.losses], HEADERS, WIDTHS, markdown=markdown)] if found.losses else []
     causes = Counter(loss.cause for loss in found.losses)
-    by_cause = "".join(f", {n} by {cause}" for cause, n in causes.most_common()) if causes else ""
+    by_cause = "".join(f", {n} by {cause}" for cause, n in causes.most_common())
     how = "timed beside the old side's binaries" if found.timed else "static figures only"
     parts.append(f"{counted(found.compared, 'case')} compared, {how}: {found.failing} failing, "
                  f"{len(found.losses) - found.failing} warned of{by_cause}")  # fmt: skip

@@ -301,7 +301,7 @@ def prune(args: argparse.Namespace) -> int:
         f"{'would remove' if args.dry_run else 'removed'} {counted(len(stale), 'baseline')}, {len(kept)} stay; "
         f"{counted(unused, 'artifact')} that no baseline needs"
     )
-    return 0
+    return OK
 
 
 def found_stale(entries: Sequence[Entry], report: RunReport) -> Iterator[Stale]:

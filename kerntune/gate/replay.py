@@ -16,9 +16,8 @@ from statistics import NormalDist, stdev
 import msgspec
 
 from kerntune.base.numerics import OWN, ComparedResults
-from kerntune.base.policy import DEFAULT_LEVEL
 from kerntune.base.recording import Artifacts, Recording, Storage, same_arguments, scalar_addresses
-from kerntune.base.stats import Estimate, hodges_lehmann, median, student_quantile
+from kerntune.base.stats import DEFAULT_LEVEL, Estimate, hodges_lehmann, median, student_quantile
 from kerntune.capture.memory_plan import describe
 from kerntune.capture.recorder import Recorded
 from kerntune.compiling.compiler import recompiled

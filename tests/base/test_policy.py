@@ -21,10 +21,13 @@ from kerntune.base.policy import (
     Missing,
     Outcome,
     Policy,
+    StaticPolicy,
+    StaticPrune,
     StaticRule,
     Verdict,
     spent,
 )
+from kerntune.errors import UsageError
 
 DEFAULT_LEVEL = 0.999
 DEFAULT_TOLERANCE = 0.02
@@ -145,3 +148,39 @@ def test_the_documents_table_has_each_static_rules_default() -> None:
         for name in re.findall(r"\w+", names):
             told[name] = StaticRule(severity, *([float(share.rstrip(" %")) / 100] if share else []))
     assert {name: told.get(name) for name in STATIC_RULES} == STATIC_RULES
+
+
+@pytest.mark.parametrize(
+    ("value", "prune"),
+    [
+        ("spills model", StaticPrune(spills=True, model=True)), ("occupancy,spills", StaticPrune(True, True)),
+        (0.33, StaticPrune(share=0.33)), ("33%", StaticPrune(share=0.33)), ("1", StaticPrune(share=1.0)),
+        ("100%", StaticPrune(share=1.0)), (["model", 0.5], StaticPrune(model=True, share=0.5)),
+        (("off",), StaticPrune()), ("off", StaticPrune()), ("", StaticPrune()),
+    ],
+)  # fmt: skip
+def test_what_is_left_out_unrun(value: object, prune: StaticPrune) -> None:
+    assert StaticPrune.parse(value, "here") == prune
+    assert bool(prune) is (prune != StaticPrune())
+
+
+@pytest.mark.parametrize("part", [{"spills": True}, {"occupancy": True}, {"model": True}, {"share": 0.1}])
+def test_any_part_of_a_pruning_is_one(part: dict[str, float]) -> None:
+    assert StaticPrune(**part)
+
+
+@pytest.mark.parametrize("value", ["off spills", "spils", 0, "0", "0%", 1.01, "101%", -0.5, "nan", ["model", "off"]])
+def test_what_is_no_pruning(value: object) -> None:
+    with pytest.raises(UsageError) as told:
+        StaticPrune.parse(value, "here")
+    words = "spills, occupancy, model, a share above 0 (0.33 or 33%), several of them, or off"
+    assert str(told.value) == f"here: {value!r} is none of {words}"
+
+
+def test_a_rule_is_the_policys_own_or_the_usual_one() -> None:
+    own, theirs = StaticRule("off"), StaticRule("fail", 0.0)
+    policy, defaults = StaticPolicy({"work": own}), StaticPolicy({"work": theirs, "grid": theirs}, True)
+    assert (policy.rule("work"), policy.rule("grid")) == (own, STATIC_RULES["grid"])
+    assert policy.over(defaults) == StaticPolicy({"work": own, "grid": theirs}, True)
+    assert StaticPolicy({}, False).over(defaults).every_config is False
+    assert {n: 0.0 if n == "spills" else STATIC_RULES[n].threshold for n in METRIC_TOLERANCES} == METRIC_TOLERANCES

@@ -234,14 +234,6 @@ class A:
         return self.size * LIMIT
 """
 
-MORE = """if LIMIT:
-    import os
-@cache
-def g(): pass
-class B:
-    n: int = 0
-"""
-
 
 @pytest.fixture
 def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> mutants_tests.Ran:
@@ -290,7 +282,7 @@ OTHER = "tests/test_other.py::test_f[1]"
 )
 def test_a_mutant_s_tests(ran: mutants_tests.Ran, line: int, tests: list[str]) -> None:
     """First of the module's own file, of these those that run the least."""
-    found = ran.tests_of({"module": "kerntune/m.py", "line": line, "old": "x"})
+    found = ran.tests_of({"module": "kerntune/m.py", "line": line, "at": 0, "old": "x"})
     assert (found["tests"], found["ran_its_line"]) == (tests, len(tests))
     own = ["tests/test_m.py", "tests/test_other.py"]
     assert found["near"] == own
@@ -298,26 +290,25 @@ def test_a_mutant_s_tests(ran: mutants_tests.Ran, line: int, tests: list[str]) -
 
 @pytest.mark.parametrize(
     ("line", "declares", "imported"),
-    [
-        (2, False, True),
-        (4, False, False),
-        (3, False, True),
-        (8, True, True),
-        (9, False, True),
-        (12, True, True),
-        (14, True, True),
-        (17, True, True),
-    ],
-)
+    [(2, False, True), (4, False, False), (3, True, True), (8, True, True), (9, True, True), (10, True, True),
+     (12, True, True), (14, True, True)],
+)  # fmt: skip
 def test_declarations_have_the_test_of_all_declarations_first(
     ran: mutants_tests.Ran, line: int, declares: bool, imported: bool
 ) -> None:
     """And what runs at an import has the module's own files: a table's tests needn't run a line of it."""
-    (mutants_tests.ROOT / "kerntune" / "m.py").write_text(
-        f"{CODE}if LIMIT:\n    import os\n@cache\ndef g(): pass\nclass B:\n    n: int = 0\n"
-    )
-    found = ran.tests_of({"module": "kerntune/m.py", "line": line, "old": "x"})["first"]
+    (mutants_tests.ROOT / "kerntune" / "m.py").write_text(f"{CODE}if LIMIT:\n    import os\n@cache\ndef g(): pass\n")
+    found = ran.tests_of({"module": "kerntune/m.py", "line": line, "at": 0, "old": "x"})["first"]
     assert found == [*[mutants_tests.DECLARATIONS] * declares, *["tests/test_m.py"] * imported]
+
+
+@pytest.mark.parametrize(("word", "first"), [("strict", True), ("astrict", False), ("reverse", False)])
+def test_switches_that_are_set_alike_have_it_first_too(ran: mutants_tests.Ran, word: str, first: bool) -> None:
+    text = CODE.replace("            x)", f"            x, {word}=True)")
+    (mutants_tests.ROOT / "kerntune" / "m.py").write_text(text)
+    at = text.index("True")
+    found = ran.tests_of({"module": "kerntune/m.py", "line": 6, "at": at, "old": "Tru"})["first"]
+    assert found == [mutants_tests.DECLARATIONS] * first
 
 
 def test_a_few_cases_of_each_function_come_before_the_rest(ran: mutants_tests.Ran) -> None:
@@ -332,7 +323,7 @@ def test_lines_that_have_moved_are_found_again(ran: mutants_tests.Ran, monkeypat
     monkeypatch.setattr(mutants_tests.subprocess, "run", lambda command, **_: then)
     monkeypatch.setattr(ran, "_at", "abc123")
     path.write_text('"""New."""\n' + CODE.replace("    return most", "    return most + 1"))
-    found = {n: ran.tests_of({"module": "kerntune/m.py", "line": n, "old": "x"})["tests"] for n in (5, 6, 12)}
+    found = {n: ran.tests_of({"module": "kerntune/m.py", "line": n, "at": 0, "old": "x"})["tests"] for n in (5, 6, 12)}
     assert found == {5: [F, ALL, OTHER], 6: [ALL, OTHER], 12: [AREA, ALL]}
     assert 8 not in ran._lines("kerntune/m.py"), "another line"
 

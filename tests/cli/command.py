@@ -48,6 +48,11 @@ class Command:
         return CommandResult(code, captured.out, captured.err)
 
 
+def column_widths(table: str) -> list[int]:
+    """Of a table for a terminal, by the line below its headers."""
+    return [len(dashes) for dashes in table.splitlines()[1].split()]
+
+
 def subcommands(parser: argparse.ArgumentParser, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Every subcommand as it is typed: ``("baselines", "show")``."""
     for action in parser._subparsers._group_actions if parser._subparsers else ():

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 
 import pytest
 
+from cli.command import column_widths
 from kerntune.base.config import Config
 from kerntune.base.device import Environment
-from kerntune.tuning.cache import WinnerCache, WinnerKey
+from kerntune.cli.cache import _table
+from kerntune.gate.console import CONFIG_WIDTH
+from kerntune.tuning.cache import Winner, WinnerCache, WinnerKey
 from kerntune.tuning.choices.declaration import config_for
 
 
@@ -38,6 +42,24 @@ def test_show_names_the_implementation_of_a_choice(kerntune, tmp_path):
     ran = kerntune("cache", "show", "--cache-dir", "cache")
     assert "calls ops.skinny_matmul " in ran.out
     assert "num_warps" not in ran.out
+
+
+def test_winners_are_listed_by_kernel_device_and_arguments():
+    def winner(kernel, device="H200", arguments="n=1", untried=()):
+        config = Config({"BLOCK": 64})
+        key = WinnerKey(kernel, "s", "cuda:90", device, "3.9.0", arguments, (config,))
+        return Winner("s", key, config, 12_400.0, Environment(triton="3.9.0"), untried)
+
+    config, others = "BLOCK=64 num_warps=4 num_stages=3", (Config(), Config({"BLOCK": 32}))
+    table = _table([winner("b"), winner("a", untried=others), winner("a", arguments="n=0"), winner("a", device="A100")])
+    assert [re.split("  +", line.strip()) for line in table.splitlines()[2:]] == [
+        ["a", "A100 (cuda:90)", "3.9.0", config, "12.4 µs", "n=1"],
+        ["a", "H200 (cuda:90)", "3.9.0", config, "12.4 µs", "n=0"],
+        ["a", "H200 (cuda:90)", "3.9.0", f"{config} (2", "12.4 µs", "n=1"], ["untried)"],
+        ["b", "H200 (cuda:90)", "3.9.0", config, "12.4 µs", "n=1"],
+    ]  # fmt: skip
+    wide = winner("k" * 99, "d" * 99, "n" * 99)
+    assert column_widths(_table([wide])) == [99, 109, 8, len(config), 7, CONFIG_WIDTH]
 
 
 def test_show_json(kerntune, cache):

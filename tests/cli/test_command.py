@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +70,31 @@ def kerntune(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 
 def test_every_command_is_tried() -> None:
     assert sorted(map(tuple, COMMANDS)) == sorted(subcommands(build_parser()))
+
+
+def arguments_of(parser: argparse.ArgumentParser) -> list[str]:
+    """The first column of a command's table in the reference, but for what an option may be."""
+    shown = [a for a in parser._actions if a.dest != "help" and a.help != argparse.SUPPRESS]
+    return [", ".join(a.option_strings) or str(a.metavar) for a in shown]
+
+
+def test_each_command_takes_what_the_reference_says() -> None:
+    """And it names those that a command can't do without."""
+    told = (SOURCE / "docs" / "reference" / "commands.md").read_text()
+    needed = {}
+    for words in COMMANDS:
+        parser = build_parser(words)
+        for word in words:
+            (below,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+            parser = below.choices[word]
+        section = told.partition(f"## kerntune {' '.join(words)}\n")[2].partition("\n## ")[0]
+        cells, names = re.findall(r"^\| `(.*?)` \|", section, re.M), arguments_of(parser)
+        assert len(cells) == len(names), words
+        assert [cell[: len(name)] for cell, name in zip(cells, names, strict=True)] == names
+        needed |= {" ".join(words): [a.option_strings[-1] for a in parser._actions if a.required and a.option_strings]}
+    assert {name: options for name, options in needed.items() if options} == {
+        "upgrade": ["--python"], "export": ["--output"],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("words", [[], ["baselines"], ["cache"], ["history"], ["shapes"], *COMMANDS], ids=" ".join)

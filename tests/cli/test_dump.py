@@ -184,3 +184,13 @@ def test_what_to_compile_for_is_the_cases_own_if_it_has_baselines(
 
 def test_a_folder_without_a_launch_is_no_cases(tmp_path: Path) -> None:
     assert dump._case_in(tmp_path) == ""
+
+
+def test_dumps_are_moved_to_a_folder_that_need_not_be_there(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        (tmp_path / "made" / name).mkdir(parents=True)
+    target = tmp_path / "out" / "deep" / "case"
+    assert dump._moved(tmp_path / "made", target) == [target / "a", target / "b"]
+    assert not (tmp_path / "made").exists()
+    with pytest.raises(UsageError, match=r"/out/deep/case: is there already; remove it, or say -o DIR$"):
+        dump._moved(tmp_path / "made", target)

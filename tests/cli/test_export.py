@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,9 +17,14 @@ from fake_runs import active, block
 from stub_driver import COMPILER, StubDriver, StubLaunch, built, f32, i32, needs_compiler
 
 from cli.command import Command
+from kerntune.base.config import Config
+from kerntune.base.device import Target
+from kerntune.cli import export
+from kerntune.errors import UsageError
 from kerntune.gpu.probe import has_cuda
+from kerntune.grids.expr import Const, Mul, Name
 from kerntune.tuning import context
-from kerntune.tuning.launch_files import load_kernel
+from kerntune.tuning.launch_files import TensorLike, load_kernel
 
 INCLUDES = Path(triton.__file__).parent / "backends" / "nvidia" / "include"
 
@@ -283,6 +289,50 @@ def test_what_can_not_be_exported_is_named(kerntune: Command, kernels: Path) -> 
         assert ran.code != 0, words
         assert why in ran.err, (words, ran.err)
     assert not (kernels / "out").exists()
+
+
+def hooked(*hooks: Any, **more: Any) -> Any:
+    return SimpleNamespace(configs=[SimpleNamespace(pre_hook=hook) for hook in hooks], **more)
+
+
+HOOK = "Before each launch, do what the kernel's pre_hook does in Python."
+
+
+@pytest.mark.parametrize(
+    ("kernel", "notes"),
+    [
+        (object(), []), (hooked(None), []), (hooked(None, print), [HOOK]), (hooked(user_defined_pre_hook=False), []),
+        (hooked(user_defined_pre_hook=True), [HOOK]), (hooked(reset_to_zero=[]), []),
+        (hooked(print, reset_to_zero=["x", "y"]), ["Before each launch, fill x, y with zeros.", HOOK]),
+    ],
+)  # fmt: skip
+def test_what_a_caller_in_c_has_to_do_before_a_launch(kernel: Any, notes: list[str]) -> None:
+    assert export._before_launch(kernel) == notes
+
+
+def test_a_grid_function_gets_constants_as_they_are_and_numbers_to_follow() -> None:
+    module: Any = SimpleNamespace(grid=lambda meta: (meta["n"] * 2 if meta["fixed"] == 3 else 1, meta["BLOCK"]))
+    params = [SimpleNamespace(name=name, view=view) for name, view in (("n", None), ("fixed", None), ("x", 0))]
+    made: Any = SimpleNamespace(constants={"fixed": 3}, launch=SimpleNamespace(params=params))
+    given: Any = "grid", module, made, Config({"BLOCK": 64}), {"x": TensorLike("float32", (8,))}
+    for text, times, y in (("grid", 2, 64), ("n * fixed", 3, 1)):
+        assert export._grid(text, *given[1:]).axes == (Mul((Name("n"), Const(times))), Const(y), Const(1))
+
+
+@pytest.mark.parametrize(
+    ("configs", "config"),
+    [(None, Config()), ([triton.Config({"BLOCK": 32}, num_warps=2)], Config({"BLOCK": 32}, num_warps=2)), ([], None),
+     ([triton.Config({}), triton.Config({})], None)],
+)  # fmt: skip
+def test_the_only_config_there_is_needs_no_winner(configs: Any, config: Config | None) -> None:
+    kernel = SimpleNamespace() if configs is None else SimpleNamespace(configs=configs)
+    target = Target("cuda", "90")
+    if config is None:
+        with pytest.raises(UsageError, match=r"^kernel k: no stored winner fits these arguments; tune it"):
+            export._config(None, kernel, "k", None, target)
+    else:
+        assert export._config(None, kernel, "k", None, target) == config
+    assert export._config(" BLOCK=8, num_warps=1,", kernel, "k", None, target) == Config({"BLOCK": 8}, num_warps=1)
 
 
 @pytest.mark.gpu

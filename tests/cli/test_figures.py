@@ -8,10 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cli.command import Command
+from cli.command import Command, column_widths
 from cli.made import SOFTMAX, folder, timed
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.policy import Outcome, Verdict
+from kerntune.base.roofline import Roofline
+from kerntune.cli.figures import CaseFigures, figures_of, text_of
 from kerntune.gate.report import RunReport, write_run
 from kerntune.tuning.device_figures import SCHEMA, DeviceFigures
 
@@ -57,6 +59,37 @@ def test_those_far_from_their_roof_are_named(kerntune: Command, run: Path) -> No
     _, far = out.split("Under half of their roof:")
     assert far.split("\n")[1:-1] == ["  test_it.py::test_slow: 10.0 % of memory, 80.0 % of the time"]
     assert "Under half" not in kerntune("figures", run, "--case", "copy").out
+
+
+@pytest.mark.parametrize(
+    ("of_roof", "shown", "named"), [(0.499, "49.9 %", True), (0.5, "50.0 %", False), (None, "–", False)]
+)
+def test_under_half_is_far(of_roof: float | None, shown: str, named: bool) -> None:
+    row = CaseFigures("c" * 70, "H200", 1.0, 0.25, None, None, None, None, None, None, "memory", of_roof)
+    text = text_of([row])
+    assert ("Under half of their roof:" in text) is named
+    assert text.endswith(f"{'c' * 70}: 49.9 % of memory, 25.0 % of the time") is named
+    assert column_widths(text)[0] == 60
+    row_text = " ".join(text.splitlines()[2].split())
+    assert row_text == f"{'c' * 60} 1.00 ns 25.0 % – – – – – – memory {shown}"
+
+
+def test_shares_are_of_all_that_was_timed_and_equal_times_go_by_name() -> None:
+    rows = figures_of([("b", "d", Roofline(3.0)), ("a", "d", Roofline(3.0)), ("c", "d", Roofline(None))])
+    assert [(row.case, row.time_ns, row.share) for row in rows] == [("a", 3.0, 0.5), ("b", 3.0, 0.5), ("c", 0.0, 0.0)]
+    (alone,) = figures_of([("c", "d", Roofline(None))])
+    assert alone.share == 0.0
+
+
+def test_a_file_that_can_not_be_read_is_a_finding(kerntune: Command, tmp_path: Path) -> None:
+    store = folder(tmp_path / "baselines", timed())
+    (path,) = store.time_files()
+    for form, shown in (((), SOFTMAX), (("--json",), SOFTMAX)):
+        assert kerntune("figures", *form, "--cache-dir", tmp_path / "cache").code == 0
+        (path.parent / "damaged.json").write_text("{")
+        ran = kerntune("figures", *form, "--cache-dir", tmp_path / "cache")
+        assert (ran.code, shown in ran.out, "damaged.json" in ran.out + ran.err) == (1, True, True)
+        (path.parent / "damaged.json").unlink()
 
 
 def test_json_has_the_same(kerntune: Command, run: Path) -> None:

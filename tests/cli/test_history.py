@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from kerntune.base.case_result import CaseId, CaseResult, LaunchReport
 from kerntune.base.policy import Outcome, Verdict
+from kerntune.cli import history
+from kerntune.errors import UsageError
 from kerntune.gate.history.places import Folder, add_run
 from kerntune.gate.history.points import SCHEMA, HistoryRun, Point, Shift, decoded
 from kerntune.gate.report import RunReport, write_run
@@ -66,6 +69,7 @@ def test_a_damaged_file_is_a_finding(kerntune, tmp_path):
         (["history", "show", "git:runs"], "name the history by its option: kerntune history show --history=git:runs"),
         (["history", "show", "--history=git:"], "no name of a branch"),
         (["history", "show", "--history=h", "--false-rate=0"], "give a probability between 0 and 1"),
+        (["history", "show", "--history=h", "--false-rate=1"], "--false-rate 1.0: give a probability between 0 and 1"),
         (["history", "add", "--history=h", "nothing.json"], "nothing.json: no such file"),
     ],
 )
@@ -158,3 +162,37 @@ def test_nothing_is_forgotten_where_a_name_is_not_clear(kerntune, tmp_path):
         2, "has no run nosuch; name a file of it, or a commit"
     )
     assert Folder(tmp_path / "h").names() == names
+
+
+class Place:
+    name = "h"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("2026/01/a-01234567-x.json", [0]), ("a-01234567-x.json", [0]), ("a-01234567-x", [0]), ("01234567", [0]),
+        ("0123456789abcdef", [0]), ("01234567+", [0]), ("0123456", "h: has no run 0123456; name a file of it, or a"),
+        ("0123456+", "h: has no run 0123456+;"), ("a", "h: has no run a;"),
+        ("99999999", "h: 2 runs are of commit 99999999; name one:"),
+    ],
+)  # fmt: skip
+def test_a_run_is_named_by_its_file_or_by_eight_digits_of_its_commit(text, found):
+    names = ["2026/01/a-01234567-x.json", "2026/02/b-99999999-x.json", "2026/02/c-99999999-y.json"]
+    if isinstance(found, list):
+        assert history._runs_named(Place(), names, text) == [names[i] for i in found]
+        return
+    with pytest.raises(UsageError) as told:
+        history._runs_named(Place(), names, text)
+    assert str(told.value).startswith(found)
+    assert str(told.value).splitlines()[1:] == (names[1:] if "2 runs" in found else [])
+
+
+@pytest.mark.parametrize(
+    ("case", "device", "points", "drawn"),
+    [("t.py::test_x", "H200", (1,), True), ("t.py::test_x", "H200", (), False), ("t.py::test_y", "H200", (1,), False),
+     ("t.py::test_x", "H100", (1,), False)],
+)  # fmt: skip
+def test_a_curve_of_a_case_of_these_runs_is_drawn(case, device, points, drawn):
+    curve = SimpleNamespace(case=case, target="cuda:90", device=device, points=points)
+    assert history._is_drawn([curve], [RunReport((timed_result(),))]) is drawn

@@ -288,3 +288,60 @@ def test_a_project_with_a_build_is_installed(tmp_path: Path, name: str, text: st
     assert not init._is_installable(tmp_path)
     (tmp_path / name).write_text(text)
     assert init._is_installable(tmp_path) is installable
+
+
+def test_files_of_tests_are_where_pytest_looks(tmp_path: Path) -> None:
+    """Not in folders that it skips: hidden ones, those of builds, and virtual environments whatever their name."""
+    skipped = (".hidden", "build", "dist", "node_modules", "venv", "CVS", "_darcs", "own")
+    for folder in (".", "deep", "deep/er", *skipped):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        for name in ("test_b.py", "a_test.py", "other.py", "test_c.txt"):
+            (tmp_path / folder / name).touch()
+    (tmp_path / "own" / "pyvenv.cfg").touch()
+    found = [p.relative_to(tmp_path).as_posix() for p in init._files(tmp_path, init.TEST_FILES)]
+    assert found == [f"{place}{name}" for place in ("", "deep/", "deep/er/") for name in ("a_test.py", "test_b.py")]
+    for name, files in (("other.py", [tmp_path / "other.py"]), ("test_c.txt", [])):
+        assert list(init._files(tmp_path / name, init.TEST_FILES)) == files, "one that is named"
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("import a.b, c as d\nfrom e.f import g", {"a", "c", "e"}), ("from . import a\nfrom .b import c", set()),
+        ("def f():\n  import late", {"late"}), ("import a\nwrong(", set()),
+    ],
+)  # fmt: skip
+def test_what_a_file_imports(tmp_path: Path, text: str, names: set[str]) -> None:
+    (tmp_path / "a.py").write_text(text)
+    assert set(init._imported(tmp_path / "a.py")) == names
+
+
+@pytest.mark.parametrize(
+    ("text", "has"),
+    [
+        ("import triton\n@triton.jit\ndef f(): pass", True), ("import triton\n  @jit\n", True),
+        ("from triton.experimental import gluon\n@gluon.jit", True), ("@numba.jit\ndef f(): pass", False),
+        ("import triton  # @triton.jit", False), ("import triton\n@triton.jitted", False),
+    ],
+)  # fmt: skip
+def test_which_files_have_kernels(tmp_path: Path, text: str, has: bool) -> None:
+    (tmp_path / "a.py").write_text(text)
+    assert init._has_kernel(tmp_path / "a.py") is has
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "edited"),
+    [
+        ("pytest.ini", b"", b"[pytest]\nk = v\n"), ("pytest.ini", b"[pytest]", b"[pytest]\nk = v\n"),
+        ("pytest.ini", b"[pytest] ; x\na = b\n", b"[pytest] ; x\nk = v\na = b\n"),
+        ("tox.ini", b"[tox]\n", b"[tox]\n\n[pytest]\nk = v\n"), ("tox.ini", b"[tox]", b"[tox]\n\n[pytest]\nk = v\n"),
+        ("setup.cfg", b"[a]\r\n[tool:pytest]\r\n", b"[a]\r\n[tool:pytest]\r\nk = v\r\n"),
+        ("setup.cfg", b"", b"[tool:pytest]\nk = v\n"), ("pytest.toml", b"", b'[pytest]\nk = "v"\n'),
+        (".pytest.toml", b"", b'[pytest]\nk = "v"\n'),
+        ("pyproject.toml", b"[tool.pytest]\n", b'[tool.pytest]\nk = "v"\n'),
+        ("pyproject.toml", b"", b'[tool.pytest.ini_options]\nk = "v"\n'),
+    ],
+)  # fmt: skip
+def test_a_key_is_added_to_pytests_section(name: str, content: bytes, edited: bytes) -> None:
+    line, found = init._with_key(Path(name), content, "k", "v")
+    assert (line, found) == ('k = "v"' if "toml" in name else "k = v", edited)

@@ -31,6 +31,8 @@ def test_what_is_given_goes_to_the_judge(asked: list[Any]) -> None:
     words = ["judge", "c.py::f", "r.py::f", "--inputs", "x: f16[3]", "--inputs", "x: f16[4]", "--budget", "3"]
     assert main([*words, "--unsealed"]) == 0
     assert asked == [(("c.py::f", "r.py::f", ["x: f16[3]", "x: f16[4]"]), {"budget": 3.0, "sealed": False})]
+    assert main(["judge", "c.py::f", "r.py::f", "--budget", "86399"]) == 0
+    assert asked.pop()[1]["budget"] == 86_399.0
     assert main(["judge", "c.py::f", "r.py::f"]) == 0
     assert asked[1] == (("c.py::f", "r.py::f", []), {"budget": 10.0, "sealed": True})
 
@@ -46,7 +48,7 @@ def test_json_is_one_document(asked: list[Any], capsys: pytest.CaptureFixture[st
     assert json.loads(capsys.readouterr().out)["verdict"] == "FASTER"
 
 
-@pytest.mark.parametrize("budget", ["0", "-1", "nan", "inf"])
+@pytest.mark.parametrize("budget", ["0", "-1", "nan", "inf", "86400"])
 def test_a_budget_is_a_number_of_seconds(budget: str, asked: list[Any]) -> None:
     assert main(["judge", "c.py::f", "r.py::f", f"--budget={budget}"]) == 2
     assert not asked

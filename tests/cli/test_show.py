@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import PurePosixPath
 
 import msgspec
 import pytest
 
+from cli.command import column_widths
 from cli.made import SOFTMAX, folder, metrics, static, timed
-from kerntune.cli.stored import Pattern
+from kerntune.cli.show import rows_of, table
+from kerntune.cli.stored import Entry, Pattern
 from kerntune.gate.baselines import Calibration
 from kerntune.gate.call import PendingBaseline
 
@@ -32,6 +36,26 @@ def test_a_long_name_wraps(kerntune, tmp_path):
     out = kerntune("baselines", "show").out
     assert out.count("x") >= 200
     assert max(map(len, out.splitlines())) < 200
+
+
+def test_a_table_has_a_line_for_each_part_of_a_cell(tmp_path):
+    """Cells wrap at their columns; static figures have neither time nor environment."""
+    long = f"t.py::test_it[{'x' * 99}]"
+    noisy = msgspec.structs.replace(timed(long).baseline, calibration=Calibration(4, 12, 0.05, 0.001, 0.002))
+    entries = [Entry(PurePosixPath("a.json"), b) for b in (noisy, static().baseline)]
+    text = table(rows_of(entries, Pattern()))
+    cells = [[cell.strip() for cell in re.split("  +", line)] for line in text.splitlines()[2:]]
+    assert cells == [
+        [long[:60], "NVIDIA H200", "softmax_kernel: BLOCK=1024 num_warps=8", "12.4 µs", "Triton 3.9.0",
+         "2026-01-02T03:04:05Z"],
+        [long[60:], "(cuda:90)", "num_stages=3", "can't be gated at 2.0 %: changes under", "torch 2.13.0"],
+        ["", "5.0 % can't be told from none there", "driver 580.65"],
+        [SOFTMAX, "static, Triton 3.9", "softmax_kernel", "32 regs, 2048 B shared",
+         "2026-01-02T03:04:05Z"],
+        ["", "(cuda:90)"],
+    ]  # fmt: skip
+    crowded = msgspec.structs.replace(rows_of(entries, Pattern())[0], note="n" * 99)
+    assert column_widths(table([crowded]))[::3] == [60, 40]
 
 
 def test_json_has_what_the_files_have(kerntune, tmp_path):

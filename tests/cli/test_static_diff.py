@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 from html import unescape
 from pathlib import Path
@@ -10,13 +11,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cli.command import Command
-from cli.made import SOFTMAX, folder, metrics, static, timed
+from cli.command import Command, column_widths
+from cli.made import CUDA90, SOFTMAX, folder, metrics, static, timed
 from kerntune.base.case_result import End
 from kerntune.base.config import Config
+from kerntune.base.device import DeviceSpec, Target, typical_device
 from kerntune.base.operator_list import OperatorList
+from kerntune.cli import static_diff
+from kerntune.cli.changes import Figure
+from kerntune.cli.static_diff import LaunchChange, StaticChange, StaticDifference, figures_text, text_of
 from kerntune.gate.baselines import StaticBaseline
 from kerntune.gate.call import PendingBaseline
+from kerntune.static.code_rules import Finding
 
 SECOND = "tests/test_add.py::test_add"
 
@@ -234,3 +240,114 @@ def test_usage_errors(kerntune: Command, words: tuple[str, ...], says: str) -> N
     ran = kerntune("diff", "--static", *words)
     assert (ran.code, ran.clean) == (2, True)
     assert says in ran.err
+
+
+def finding(severity: str, text: str = "said") -> Finding:
+    return Finding(severity, "registers", 0, 1, text)  # type: ignore[arg-type]
+
+
+def launch_change(*figures: tuple[str, float | None, float | None], severities: tuple[str, ...] = ()) -> LaunchChange:
+    found = tuple(map(finding, severities))
+    return LaunchChange("k", None, None, tuple(Figure("k", *x) for x in figures), found, "the reason", "PTX")
+
+
+@pytest.mark.parametrize(
+    ("figures", "growth"),
+    [
+        ((), -math.inf),
+        ((("registers", 32, 48),), 0.5),
+        ((("registers", 48, 36),), -0.25),
+        ((("registers", 32, 48), ("shared bytes", 100, 175)), 0.75),
+        ((("occupancy", 1.0, 0.75),), 0.25),
+        ((("occupancy", 0.5, 0.75),), -0.5),
+        ((("tensor core instructions", 8, 4),), 0.5),
+        ((("fp64 instructions", 0, 1),), math.inf),
+        ((("fp64 instructions", None, None),), math.inf),
+        ((("tensor core instructions", 0, 8),), -math.inf),
+        ((("spilled bytes", 1000, 1001),), math.inf),
+        ((("spilled bytes", 100, 50),), -0.5),
+    ],
+)
+def test_a_launch_ranks_by_what_grew_most(figures: tuple[tuple[str, float, float], ...], growth: float) -> None:
+    assert launch_change(*figures).rank == (0, 0, -growth)
+    assert launch_change(*figures, severities=("fail", "warn", "info", "warn")).rank == (-1, -2, -growth)
+
+
+def case_change(*launches: LaunchChange, notes: tuple[str, ...] = (), findings: tuple[str, ...] = ()) -> StaticChange:
+    return StaticChange("c", "cuda:90", ("3.8", "3.9"), launches, notes, tuple(map(finding, findings)))
+
+
+def test_cases_rank_by_their_worst_launch_and_missing_ones_before_all_without_a_finding() -> None:
+    alike, grown, spilled = launch_change(), launch_change(("registers", 1, 9)), launch_change(("spilled bytes", 0, 4))
+    ranked = [
+        case_change(alike, launch_change(severities=("fail", "fail"))),
+        case_change(launch_change(severities=("fail",))),
+        case_change(launch_change(severities=("warn", "warn")), notes=("launch added: k",)),
+        case_change(spilled, notes=("launch added: k",)), case_change(spilled), case_change(alike, grown),
+        case_change(launch_change(("registers", 8, 1))), case_change(alike), case_change(),
+    ]  # fmt: skip
+    found = ranked[::-1]
+    found.sort(key=lambda c: c.rank)
+    assert found[:-2] == ranked[:-2]
+    assert ranked[-2].rank == ranked[-1].rank == (0, 0, math.inf)
+    assert [c.differs for c in ranked] == [False, False, True, True, True, True, True, False, False]
+    assert [c.fails for c in ranked] == [True, True] + [False] * 7
+    assert case_change(findings=("warn", "fail")).fails
+    assert not case_change(grown, findings=("warn",)).fails
+
+
+def test_figures_in_one_line() -> None:
+    given = (("occupancy", 1.0, 0.625), ("code bytes", None, 12_000), ("registers", 32, None))
+    text = "occupancy 100.0% -> 62.5%, code bytes ? -> 12,000, registers 32 -> ?"
+    assert figures_text([Figure("k", *x) for x in given]) == text
+
+
+def test_a_table_has_the_launches_whose_figures_differ_and_the_notes() -> None:
+    grown = LaunchChange(
+        "k", None, Config({"BLOCK": 64}), (Figure("k", "registers", 32, 48),),
+        (finding("warn", "second"), finding("fail", "first")), "code", "PTX",
+    )  # fmt: skip
+    changed = (
+        case_change(grown, launch_change(), notes=("launch added: k",), findings=("warn",)),
+        case_change(launch_change()),
+    )  # fmt: skip
+    found = StaticDifference(
+        "a", "b", ("Triton 3.8", "Triton 3.9"), changed, ("new",), ("old", "older"), 5, (), ("cut",)
+    )
+    head, versions, table, *rest = text_of(found).split("\n\n")
+    assert (head, versions) == ("a -> b", "Triton 3.8 -> Triton 3.9")
+    assert [line.split() for line in table.splitlines()[2:]] == [
+        ["c", "k", "registers", "32", "registers", "48", "fail:", "first", "code"],
+        ["(cuda:90)", "BLOCK=64", "num_warps=4", "warn:", "second"],
+        ["num_stages=3"],
+        ["c", "–", "–", "–", "warn:", "said", "–"],
+        ["(cuda:90)", "launch", "added:", "k"],
+    ]
+    assert rest == [
+        "Added:\n  new", "Removed:\n  old\n  older", "Compared up to where they stopped without a GPU:\n  cut",
+        "1 failing, 1 changed, 1 with other code and equal figures, 1 added, 2 removed, 5 the same",
+    ]  # fmt: skip
+    same = StaticDifference("a", "b", ("a", "b"), (), (), (), 5, ())
+    counts = "0 failing, 0 changed, 0 with other code and equal figures, 0 added, 0 removed, 5 the same"
+    assert text_of(same) == f"a -> b\n\n{counts}"
+    assert text_of(same, markdown=True) == f"### Kernels, a -&#62; b\n\n{counts}"
+
+
+def test_cells_wrap_at_their_columns() -> None:
+    long = "x" * 99
+    launch = LaunchChange(long, None, None, (Figure("k", long, 1, 2),), (finding("fail", long),), long, "PTX")
+    change = StaticChange(long, "cuda:90", ("3.8", "3.9"), (launch,), ())
+    table = text_of(StaticDifference("a", "b", ("a", "b"), (change,), (), (), 0, ())).split("\n\n")[1]
+    assert column_widths(table) == [34, 24, 28, 28, 44, 36]
+
+
+@pytest.mark.parametrize(
+    ("target", "device"), [(CUDA90, typical_device(CUDA90)), (None, None), (Target("cuda", "999"), None)]
+)
+def test_launches_are_judged_for_the_targets_usual_device(
+    monkeypatch: pytest.MonkeyPatch, target: Target | None, device: DeviceSpec | None
+) -> None:
+    asked = list[object]()
+    monkeypatch.setattr(static_diff, "compare_launches", lambda *words: asked.append(words) or ())
+    assert static_diff.launch_changes((), (), ("3.8", "3.9"), target) == []
+    assert asked == [((), (), static_diff.RULES, device)]

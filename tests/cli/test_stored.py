@@ -11,7 +11,7 @@ from cli.made import folder, static, timed, tree
 from kerntune.base.case_result import CaseId
 from kerntune.cli.bisect.bisected_version import BisectedProject
 from kerntune.cli.bisect.judging import VersionJudge
-from kerntune.cli.stored import may_be_of
+from kerntune.cli.stored import Entry, is_baseline, may_be_of, one_case, versions_of
 from kerntune.errors import UsageError
 from kerntune.gate.baseline_files import BaselineStore, case_file
 from kerntune.gate.report import RunReport, write_run
@@ -161,6 +161,42 @@ def test_damage_of_another_case_is_told_beside_what_is_wrong(
 )
 def test_which_files_may_be_of_a_case(case: CaseId, wanted: str, may: bool) -> None:
     assert may_be_of(PurePosixPath("cuda-90/h200/time", case_file(case, "f" * 16)), wanted) is may
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"), [(1, None), (2, "01"), (10, "0123456789"), (11, "0123456789"), (12, "0123456789")]
+)
+def test_of_several_cases_the_first_ten_are_named(count: int, shown: str | None) -> None:
+    entries = [Entry(PurePosixPath("x"), static(f"t.py::test_{n:x}").baseline) for n in range(count)]
+    assert one_case(entries, "nothing") is None
+    assert str(one_case(entries, "t.py::test_0")) == "t.py::test_0", "its whole name"
+    if shown is None:
+        assert str(one_case(entries, "t.py")) == "t.py::test_0"
+        return
+    with pytest.raises(UsageError) as told:
+        one_case(entries, "t.py")
+    named = "".join(f"\n  t.py::test_{n}" for n in shown) + "\n  ..." * (count > 10)
+    assert str(told.value) == f"'t.py' means {count} cases; name one of them:{named}"
+
+
+@pytest.mark.parametrize(
+    ("path", "is_one"),
+    [
+        ("cuda-90/h200/time/a.json", True), ("cuda-90/h200/static/d/a.json", True), ("cuda-90/h200/time", False),
+        ("cuda-90/h200/other/a.json", False), ("cuda-90/h200/time/.a.json", False), ("cuda-90/h200/time/a.xz", False),
+        ("cuda-90/time/h200/a.json", False), ("x/time", False), ("a/b/time.json", False),
+    ],
+)  # fmt: skip
+def test_which_files_are_baselines(path: str, is_one: bool) -> None:
+    assert is_baseline(PurePosixPath(path)) is is_one
+
+
+def test_versions_are_those_of_all_that_can_be_read() -> None:
+    bad = Entry(PurePosixPath("x"), None, "damaged")
+    assert versions_of([bad]) == "of no known version"
+    made = [Entry(PurePosixPath("x"), one.baseline) for one in (timed(), static(triton="3.10"), static(triton="3.8"))]
+    assert versions_of([bad, *made]) == "Triton 3.10 and 3.8 and 3.9.0, torch 2.13.0"
+    assert versions_of(made[1:2]) == "Triton 3.10"
 
 
 # folders that aren't there

@@ -13,13 +13,22 @@ import msgspec
 import pytest
 from inner import QUICK
 
-from cli.command import Command
+from cli.command import Command, column_widths
 from cli.made import folder, metrics, static
-from kerntune.base.case_result import Attribution, CaseResult, CauseKind, LaunchReport, LostConfig, Share
+from kerntune.base.case_result import (
+    Attribution,
+    CaseResult,
+    CauseKind,
+    LaunchCause,
+    LaunchReport,
+    LostConfig,
+    Share,
+)
 from kerntune.base.config import Config
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.stats import Estimate
 from kerntune.cli import static_record, upgrade
+from kerntune.cli.static_diff import StaticChange, StaticDifference
 from kerntune.cli.static_record import EnvironmentRun, EnvironmentVersions, run_both
 from kerntune.cli.stored import Pattern, load_folder
 from kerntune.cli.upgrade import Loss, Upgrade, cause_of, compare_runs, report
@@ -28,6 +37,7 @@ from kerntune.gate.baselines import StaticBaseline
 from kerntune.gate.call import PendingBaseline
 from kerntune.gate.report import RunReport
 from kerntune.kernels.source import GeneratedFrom
+from kerntune.static.code_rules import Finding
 from kerntune.static.occupancy import Violation
 
 OLD, NEW = EnvironmentVersions("3.8.0", "2.13.0"), EnvironmentVersions("3.9.0", "2.15.0")
@@ -333,3 +343,87 @@ def test_the_largest_share_is_the_cause(
 def test_kernels_of_notes_are_named_without_their_count() -> None:
     notes = ["launch added: triton_poi (2)", "launch removed: add", "launches: 1 -> 2"]
     assert list(upgrade._noted(notes)) == ["triton_poi", "add", "1 -> 2"]
+
+
+def loss(name: str, **changes: object) -> Loss:
+    made = Loss(case=name, target="cuda:90", kernel="k", cause="torch", because="why", lost=("a",), fails=True)
+    return msgspec.structs.replace(made, **changes)
+
+
+def test_losses_are_ranked_by_what_they_cost() -> None:
+    """What can't run at all, then times and rules that fail, then warnings; more sentences and larger times first."""
+    ranked = [
+        loss("z", kernel="–"), loss("slow", change=0.3), loss("less", change=0.2, kernel="–"),
+        loss("several", lost=("a", "b")), loss("a"), loss("a", kernel="l"), loss("b"),
+        loss("warned", kernel="–", fails=False), loss("a", fails=False, lost=("a", "b")), loss("a", fails=False),
+    ]  # fmt: skip
+    found = ranked[::-1]
+    found.sort(key=upgrade._badness)
+    assert found == ranked
+
+
+def test_a_report_says_all_of_each_loss() -> None:
+    losses = (
+        loss("a", because="torch 2.13 -> 2.15", lost=("one", "two"), advice="compare"),
+        loss("b", cause="compiler", fails=False), loss("c", cause="compiler", fails=False),
+    )  # fmt: skip
+    difference = StaticDifference("a", "b", ("a", "b"), (), (), (), 0, ())
+    head, table, end = report(Upgrade("old", "new", losses, 1, True, difference)).split("\n\n")
+    assert head == "old -> new"
+    assert [line.split() for line in table.splitlines()[2:]] == [
+        ["a", "k", "one", "torch", "2.13", "->", "2.15", "compare"], ["(cuda:90)", "two"],
+        ["b", "k", "a", "compiler:", "why"], ["(cuda:90)"], ["c", "k", "a", "compiler:", "why"], ["(cuda:90)"],
+    ]  # fmt: skip
+    how = "timed beside the old side's binaries"
+    assert end == f"1 case compared, {how}: 1 failing, 2 warned of, 2 by compiler, 1 by torch"
+    none = Upgrade("old", "new", (), 2, False, difference)
+    counts = "2 cases compared, static figures only: 0 failing, 0 warned of"
+    assert report(none) == f"old -> new\n\n{counts}"
+    assert report(none, markdown=True) == f"### Upgrade, old -&#62; new\n\n{counts}"
+    long = "x" * 99
+    wide = loss(long, kernel=long, because=long, lost=(long,), advice=long)
+    table = report(Upgrade("old", "new", (wide,), 1, False, difference)).split("\n\n")[1]
+    assert column_widths(table) == [34, 26, 50, 44, 40]
+
+
+@pytest.mark.parametrize(
+    ("more", "cause", "because", "lost"),
+    [
+        ({"findings": ("a", "b")}, "unknown", "x; y", ("fail: a",)),
+        ({"message": "k: can't be launched"}, "config no longer fits", "x; y", ("fail: k: can't be launched",)),
+        ({"findings": ("a", "out of resource: b", "can't be compiled")}, "config no longer fits", "x; y",
+         ("fail: out of resource: b", "fail: can't be compiled")),
+        ({}, "unknown", "x; y", ("fail: REGRESSED t.py::test_0",)),
+        ({"launch_causes": (LaunchCause("a", "one", ("compiler",)), LaunchCause("b", "two", ("torch",)))}, "torch",
+         "one; two", ("fail: REGRESSED t.py::test_0",)),
+    ],
+)  # fmt: skip
+def test_what_the_gate_alone_says_of_a_case_that_fails(
+    more: dict[str, object], cause: str, because: str, lost: tuple[str, ...]
+) -> None:
+    launches = tuple(map(LaunchReport, ("k", "l", "k")))
+    result = result_of(recorded(0), Verdict.REGRESSED, launches=launches, causes=("x", "y"), **more)
+    (found,) = upgrade._other_losses(result)
+    assert (found.cause, found.because, found.lost, found.fails) == (cause, because, lost, True)
+    assert (found.case, found.target, found.kernel) == (case(0), "cuda:90", "k, l")
+    for other_result in (
+        msgspec.structs.replace(result, verdict=Verdict.PASS),
+        msgspec.structs.replace(result, change=Estimate(0.1, 0.0, 0.2, 0.99)),
+    ):
+        assert list(upgrade._other_losses(other_result)) == []
+
+
+def test_more_launches_are_a_loss_by_torch_where_that_is_another() -> None:
+    findings = tuple(Finding(s, "launches", 1, 2, s) for s in ("info", "warn", "fail"))  # type: ignore[arg-type]
+    notes = ("launch added: a (2)", "launch added: b", "launch removed: a")
+    change = StaticChange(case(0), "cuda:90", ("3.8", "3.9"), (), notes, findings)
+    for after, cause in (("Triton 3.9, torch 2.15", "torch"), ("Triton 3.9, torch 2.13", "unknown")):
+        difference = StaticDifference("Triton 3.8, torch 2.13", after, ("a", "b"), (change,), (), (), 0, ())
+        (found,) = upgrade._static_losses(difference, [])
+        assert (found.kernel, found.cause, found.because) == ("a, b", cause, f"torch ({'; '.join(notes)})")
+        assert (found.lost, found.fails) == (("warn: warn", "fail: fail"), True)
+    warned = msgspec.structs.replace(change, notes=(), findings=findings[:2])
+    (found,) = upgrade._static_losses(msgspec.structs.replace(difference, changed=(warned,)), [])
+    assert (found.kernel, found.lost, found.fails) == ("–", ("warn: warn",), False)
+    quiet = msgspec.structs.replace(change, findings=findings[:1])
+    assert list(upgrade._static_losses(msgspec.structs.replace(difference, changed=(quiet,)), [])) == []

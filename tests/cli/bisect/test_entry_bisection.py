@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from cli.bisect.commits import Git
 from kerntune.base.case_result import CaseId
-from kerntune.cli.bisect import bisected_version
-from kerntune.cli.bisect.bisected_version import BisectedVersion, TritonChoice, commits_between, triton_choices
+from kerntune.cli.bisect.bisected_version import BisectedVersion, TritonChoice, commits_between
 from kerntune.cli.bisect.entry import Bisection, Conclusion, over_both
 from kerntune.cli.bisect.judging import ScreenedVersion, TimedVersion, VersionJudge
 from kerntune.errors import UsageError
@@ -131,77 +129,7 @@ def test_tritons_alone() -> None:
     assert found.lines[0] == "first bad: Triton 3.9"
 
 
-def test_a_triton_is_an_interpreter_or_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "triton").mkdir()
-    python = tmp_path / "python"
-    python.write_text("")
-    python.chmod(0o755)
-    assert triton_choices(f"a={tmp_path}, b={python}") == [
-        TritonChoice("a", folder=str(tmp_path)),
-        TritonChoice("b", python=str(python)),
-    ]
-    for wrong in ("x", "3.8;rm", f"a={tmp_path / 'gone'}"):
-        with pytest.raises(UsageError, match="--triton"):
-            triton_choices(wrong)
-
-
-def test_a_torch_is_one_too(tmp_path: Path) -> None:
-    (tmp_path / "torch").mkdir()
-    (found,) = triton_choices(f"a={tmp_path}", "torch")
-    assert str(BisectedVersion(triton=found)) == "torch a"
-    assert str(BisectedVersion("c1", found)) == "c1 under torch a"
-    with pytest.raises(UsageError, match="--torch a="):
-        triton_choices(f"a={tmp_path / 'torch'}", "torch")
-
-
 # commits of a real repository
-
-
-class Git:
-    """A repository of empty commits, named by their messages."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self("init", "-q", "-b", "main")
-
-    def __call__(self, *words: str) -> str:
-        who = ("-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false")
-        done = subprocess.run(["git", *who, *words], cwd=self.folder, check=True, capture_output=True, text=True)
-        return done.stdout.strip()
-
-    def commit(self, name: str) -> str:
-        self("commit", "-q", "--allow-empty", "-m", name)
-        self("tag", name)
-        return self("rev-parse", "HEAD")
-
-
-@pytest.fixture
-def merged(tmp_path: Path) -> Git:
-    """c1, then s1 and s2 on a side branch and c2 on main, then a merge and c3."""
-    git = Git(tmp_path)
-    git.commit("c1")
-    git("checkout", "-q", "-b", "side")
-    git.commit("s1")
-    git.commit("s2")
-    git("checkout", "-q", "main")
-    git.commit("c2")
-    git("merge", "-q", "--no-ff", "-m", "merge", "side")
-    git("tag", "merge")
-    git.commit("c3")
-    return git
-
-
-def names(git: Git, commits: Sequence[str]) -> list[str]:
-    return [git("show", "-s", "--format=%s", c) for c in commits]
-
-
-def test_commits_lie_along_first_parents(merged: Git) -> None:
-    assert names(merged, commits_between(merged.folder, "c1", "c3")) == ["c1", "c2", "merge", "c3"]
-    assert names(merged, commits_between(merged.folder, "s1", "c3")) == ["s1", "s2", "merge", "c3"]
-    with pytest.raises(UsageError, match="no ancestor of s1; name the commit where both begin"):
-        commits_between(merged.folder, "c2", "s1")
-    with pytest.raises(UsageError, match="c1 is older than c3: the good side comes first: kerntune bisect c1 c3"):
-        commits_between(merged.folder, "c3", "c1")
 
 
 @pytest.mark.parametrize(("slow", "first"), [({"s2", "merge"}, "s2"), ({"merge"}, "merge")])
@@ -212,30 +140,3 @@ def test_of_a_merge_the_commit_inside_is_named(merged: Git, slow: set[str], firs
     found = looking.along([BisectedVersion(c) for c in commits_between(merged.folder, "c1", "c3")])
     assert found.lines[0].endswith(f"t: {first}")
     assert [x for x in found.lines if "merged by" in x and x.endswith("t: merge")] or first == "merge"
-
-
-@pytest.mark.parametrize(
-    ("package", "version", "wanted"),
-    [("Triton", "3.9", "triton==3.9.*"), ("Triton", "3.9.0", "triton==3.9.0"), ("torch", "2.15", "torch==2.15.*")],
-)
-def test_pip_is_asked_for_the_newest_of_a_series_or_one_version(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, version: str, wanted: str
-) -> None:
-    """torch with its libraries, but without its Triton: a step is one of torch alone."""
-    asked: list[list[str]] = []
-
-    def pip(command: list[str], **options: Any) -> SimpleNamespace:
-        asked.append(command)
-        for name in ("triton", "triton-3.9.0.dist-info", "torch", "nvidia"):
-            Path(command[command.index("--target") + 1], name).mkdir(parents=True)
-        return SimpleNamespace(returncode=0, stdout="", stderr="")
-
-    monkeypatch.setattr(bisected_version.platformdirs, "user_cache_dir", lambda name: str(tmp_path))
-    monkeypatch.setattr(subprocess, "run", pip)
-    place = bisected_version._installed(version, package)
-    left = sorted(path.name for path in place.iterdir() if path.name.startswith(("triton", "nvidia")))
-    assert left == (["nvidia"] if package == "torch" else ["nvidia", "triton", "triton-3.9.0.dist-info"])
-    assert asked[0][-1] == wanted
-    assert ("--no-deps" in asked[0]) == (package == "Triton")
-    assert bisected_version._installed(version, package) == place
-    assert len(asked) == 1

@@ -146,7 +146,12 @@ def test_from_a_folder_inside_the_project(kerntune, project, monkeypatch):
 def test_another_project_s_folder_is_left_alone(kerntune, project):
     folder(project / "elsewhere", timed("other/test_x.py::test_x"))
     before = tree(project / "elsewhere")
-    kerntune("baselines", "prune", "--baselines", "elsewhere").complains(2, "none of its test files (other/test_x.py")
+    kerntune("baselines", "prune", "--baselines", "elsewhere").complains(
+        2, "none of its test files (other/test_x.py...)"
+    )
+    folder(project / "more", *(timed(f"other/test_{name}.py::test_x") for name in "dabc"))
+    named = "none of its test files (other/test_a.py, other/test_b.py, other/test_c.py...) is in"
+    kerntune("baselines", "prune", "--baselines", "more").complains(2, named)
     assert tree(project / "elsewhere") == before
 
 
