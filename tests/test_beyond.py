@@ -118,6 +118,7 @@ def backend(shared: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 # what addresses lead to
 
 
+@pytest.mark.slow
 def test_what_a_table_leads_to_is_timed_in_place_and_put_back(backend: FakeBackend) -> None:
     table, targets = table_of(backend)
     seen = writing(backend.gpu, targets)
@@ -153,6 +154,7 @@ def test_many_tensors_are_put_back_as_often_as_few(backend: FakeBackend, monkeyp
     assert (many[1] - few[1]) / 100 <= 8
 
 
+@pytest.mark.slow
 def test_a_number_that_is_an_address_counts_as_well(backend: FakeBackend) -> None:
     target = torch.empty(N, device="cuda")
     backend.gpu.fill(backend.gpu.borrow(target), FIRST)
@@ -291,6 +293,7 @@ def test_under_frozen_a_kernel_that_does_not_compile_is_a_miss(
         kernel[by_block](torch.empty(N, device="cuda"), N)
 
 
+@pytest.mark.slow
 def test_without_room_to_keep_it_nothing_is_raced(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     table, _targets = table_of(backend)
     full = kerntune.errors.MeasurementError("no room here")

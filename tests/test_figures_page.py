@@ -56,6 +56,7 @@ def test_a_call_that_took_far_longer_is_told_by_itself(figures: Any, values: lis
     assert figures.spread_ms(values) == text
 
 
+@pytest.mark.slow
 def test_kernels_that_were_never_run_are_named(figures: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "have not been run" not in figures.section()
     suite, again = figures.load("tuning_suite_h200"), figures.load("tuning_suite_24_cases")

@@ -85,6 +85,7 @@ def test_pooled_processes_are_one_list_a_timer(tables: Any) -> None:
     assert tables.pooled(rows) == {"a_event": [1.0, 2.0, 4.0], "a_host": [3.0, 5.0]}
 
 
+@pytest.mark.slow
 def test_processes_that_contradict_leave_it_open(tables: Any) -> None:
     rows = tables.decisions_of(recorded(bias=0.02), 20, 1, 3, say=lambda text: None)
     twin = next(r for r in rows if r.rule == "kerntune" and (r.variant, r.tolerance) == ("twin", 0.02))

@@ -97,6 +97,7 @@ def test_a_worker_ends_with_its_parent_and_takes_children_and_folder_along(start
     assert list(tmp_path.glob("kerntune-test-*")) == []
 
 
+@pytest.mark.slow
 def test_a_copy_of_the_parent_that_holds_the_pipe_hides_nothing(start: Start) -> None:
     killed(start, forks=True)
 

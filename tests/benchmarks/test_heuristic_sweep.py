@@ -62,6 +62,7 @@ def test_a_sweep_holds_the_proposals_at_the_places_that_it_says(script: Any, bac
     assert all(s.compiled is not None for s in found.swept)
 
 
+@pytest.mark.slow
 def test_a_preset_is_judged_by_stored_times(script: Any, backend: StaticBackend) -> None:
     (row,) = script.judged({"kernels": [stored("sums_inner")]}, backend, preset="inductor-2.13")
     texts = [row["configs"][i]["config"] for i in row["proposals"]["inductor-2.13"]]

@@ -76,6 +76,7 @@ def test_without_a_gpu_the_baselines_say_what_to_compile_for(
     assert json.loads(Path(ran.out.splitlines()[0], "launch.json").read_text())["arch"] == "sm_90a"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(has_cuda(), reason="has a GPU to launch on")
 def test_without_a_gpu_and_baselines_it_asks_what_to_compile_for(kerntune: Command, project: Path) -> None:
     kerntune("dump", "test_it.py::test_double", "-o", "out").complains(
@@ -83,6 +84,7 @@ def test_without_a_gpu_and_baselines_it_asks_what_to_compile_for(kerntune: Comma
     )
 
 
+@pytest.mark.slow
 def test_what_launches_nothing_is_an_error(kerntune: Command, project: Path) -> None:
     (project / "test_it.py").write_text("def test_double(): pass")
     ran = kerntune("dump", "test_it.py::test_double", "--target", "cuda:90")

@@ -128,6 +128,7 @@ def run(program: Path, driver: StubDriver, *words: Any) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_c_launches_what_python_would(kerntune: Command, kernels: Path) -> None:
     ran = kerntune("export", "kernels.py:scale_kernel", *SCALE, *CONFIG, "--grid", "by_block", "-o", "out")
@@ -166,6 +167,7 @@ def test_arguments_that_the_binary_is_not_for_are_refused(kerntune: Command, ker
     assert "Before each launch, fill y_ptr with zeros." in text
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_shared_memory_and_fixed_values(kerntune: Command, kernels: Path) -> None:
     keys = [

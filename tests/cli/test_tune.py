@@ -160,6 +160,7 @@ def env(tmp_path: Path, copies: Copies, monkeypatch: pytest.MonkeyPatch) -> dict
     return {**found, "PYTHONPATH": root, "KERNTUNE_TESTS_PYTHON": copies.python, "PYTEST_ADDOPTS": "-p no:xdist"}
 
 
+@pytest.mark.slow
 def test_tests_calls_are_noted_without_running_any(copies: Copies, tmp_path: Path, env: dict[str, str]) -> None:
     (tmp_path / "test_ours.py").write_text(MODULE)
     done = copies.run("-m", "kerntune.cli.command", "tune", "test_ours.py", "--list", cwd=tmp_path, env=env)
@@ -202,6 +203,7 @@ def test_record_tune_and_frozen(copies: Copies, tmp_path: Path, env: dict[str, s
     assert len(WinnerCache(tmp_path / "cache").entries()) == 4
 
 
+@pytest.mark.slow
 def test_tests_that_cannot_be_run_are_named(quick_python: None) -> None:
     with pytest.raises(UsageError, match=r"pytest could not run no_such_test_file.py \(exit code 4\)"):
         tune.noted_in(["no_such_test_file.py"], "cuda:90", False, ("",))

@@ -308,6 +308,7 @@ def test_on_a_gpu_the_new_side_is_timed_beside_the_old_sides_binaries(
     assert "BLOCK 1024 -> 512" in loss.because
 
 
+@pytest.mark.slow
 def test_a_run_that_can_not_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_python: None) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="recorded nothing"):

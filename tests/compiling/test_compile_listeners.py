@@ -18,6 +18,7 @@ from . import kernels
 from .test_triton_cache import plain
 
 
+@pytest.mark.slow
 def test_the_listener_hears_what_a_plain_compilation_tells(farm, monkeypatch, tmp_path):
     heard = []
     monkeypatch.setattr(knobs.compilation, "listener", lambda **told: heard.append(told))

@@ -255,6 +255,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return calls
 
 
+@pytest.mark.slow
 def test_each_specialization_is_compiled_once(backend: FakeBackend, counted: list[str]) -> None:
     compiler = Compiler()
     first = [compiler.compile(bind(backend, scale_kernel, x_of(), x_of(), n, 2.0, BLOCK=64)) for n in (16, 32, 4096)]

@@ -31,6 +31,7 @@ def file_of(cache: Path, end: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_damaged_entry_is_set_aside_and_compiled_anew(farm, cache):
     launch, processes = kernels.add_launch(), farm()
     good = Compiler(processes).compile(launch)

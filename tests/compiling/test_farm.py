@@ -91,6 +91,7 @@ def test_too_little_memory_costs_one_job(farm):
     assert all(isinstance(x, Done) for x in rest)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_signal_while_compiling_costs_one_job(farm, number):
     one = farm(workers=1)

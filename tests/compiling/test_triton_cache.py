@@ -37,6 +37,7 @@ def plain(launch):
     return triton.compile(request.source, target=request.target, options=dict(vars(launch.options)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", kernels.TARGETS, ids=str)
 def test_triton_finds_what_the_farm_has_compiled(farm, monkeypatch, target):
     launch = kernels.matmul_launch(target)
@@ -80,6 +81,7 @@ def _files(folder: Path) -> dict[str, bytes]:
     return out
 
 
+@pytest.mark.slow
 def test_always_compile_is_obeyed(farm, monkeypatch):
     launch = kernels.add_launch()
     Compiler(farm()).compile(launch)

@@ -208,6 +208,7 @@ def test_lines_of_operators_are_named(project):
     assert line.startswith("moved_work.py:")
 
 
+@pytest.mark.slow
 def test_kernels_that_took_over_work_and_take_longer_leave_it_open(project):
     """The baseline's kernel copied what torch had computed."""
     rules = (Rule("copy_kernel", time_ns=10_000.0), Rule("soft_kernel", time_ns=20_000.0))
@@ -333,6 +334,7 @@ def test_the_list_is_in_the_result_and_its_file(project):
     assert b'"name":"aten.clone"' in path.read_bytes().replace(b" ", b"")
 
 
+@pytest.mark.slow
 def test_the_whole_operations_time_has_its_operators(project):
     found = judged(project, True, moved_work.more_beside, scope="op")
     assert found.verdict is not Verdict.INCONCLUSIVE, found.message

@@ -70,6 +70,7 @@ def test_it_is_decided_and_the_winner_alone_is_captured(tmp_path: Path, doubling
     assert "scaled 300 µs" in line
 
 
+@pytest.mark.slow
 def test_launches_before_and_after_it_are_the_calls(tmp_path: Path, doubling: Doubling) -> None:
     def call(x: torch.Tensor) -> torch.Tensor:
         y = torch.empty_like(x)
@@ -154,6 +155,7 @@ def test_in_a_backward_that_runs_in_another_thread(tmp_path: Path, doubling: Dou
     assert kernels(result) == ["add_kernel"]
 
 
+@pytest.mark.slow
 def test_what_other_threads_of_the_function_launch_meanwhile_waits(tmp_path: Path, doubling: Doubling) -> None:
     """Both meet a choice; the second one comes while the first one's is being decided, and launches before."""
     scaled, added = (one.fn for one in doubling.double.operation.implementations)
@@ -250,6 +252,7 @@ def test_each_key_of_a_call_is_named(tmp_path: Path, doubling: Doubling) -> None
     assert all("rows=" in name for name in stored)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_an_implementation_tunes_first_inside(
     tmp_path: Path, doubling: Doubling, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -227,6 +227,7 @@ def test_temporaries_may_change_in_number(project: Project, then: int, now: int,
 # configs
 
 
+@pytest.mark.slow
 def test_a_winner_that_is_gone_regresses_and_is_named(project: Project) -> None:
     record(project, tuned_call(64, 128))
     result = project.once(FAST, SLOW).judge(tuned_call(128, 256), x_of())
@@ -657,6 +658,7 @@ def test_who_won_among_other_candidates_wins_ties_where_the_baseline_has_none(pr
     assert result.launches[0].config == Config({"BLOCK": 128})
 
 
+@pytest.mark.slow
 def test_in_place_calls_are_judged_from_their_first_content(project: Project) -> None:
     def op(x: torch.Tensor) -> torch.Tensor:
         increment_kernel[by_block](x, N, BLOCK=64)
@@ -967,6 +969,7 @@ def test_frozen_searches_nothing(project: Project) -> None:
         run.judge(searched(Search(SPACE)), x_of())
 
 
+@pytest.mark.slow
 def test_nearest_tunes_nothing_and_keeps_nothing(project: Project, looks: list[Any]) -> None:
     """The winner of the nearest call; without any call that has one, the first config."""
     first = project.once(*SLOPE, tune=TuneMode.NEAREST).judge(searched(Search(SPACE)), x_of())

@@ -163,6 +163,7 @@ def test_other_runs_leave_the_baseline_of_a_case_without_work(project: Project, 
     assert len(project.files()) == 1
 
 
+@pytest.mark.slow
 def test_an_empty_grid_beside_others_is_no_launch(project: Project) -> None:
     def both(x: torch.Tensor) -> None:
         nothing(x)

@@ -87,6 +87,7 @@ def test_a_call_that_takes_no_tensors_too(project: Project) -> None:
         assert (host.gpu(0).launches, host.gpu(1).launches > 0) == (0, True)
 
 
+@pytest.mark.slow
 def test_a_dump_is_made_on_the_gpu_of_its_case(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +131,7 @@ def test_a_slower_gpu_regresses_by_its_own_clock(project: Project) -> None:
         assert host.gpu(0)._clock == before
 
 
+@pytest.mark.slow
 def test_different_models_have_baselines_of_their_own(project: Project) -> None:
     with on_host(project, ["cuda:90", "cuda:80", "cuda:90"]) as host:
         results = [host.judge(scaled, x_on(n)) for n in range(3)]

@@ -139,6 +139,7 @@ def test_the_baselines_targets_are_the_default(project: Project, monkeypatch: py
     assert [str(t) for t in session.backend.targets] == [SM80, SM90]
 
 
+@pytest.mark.slow
 def test_a_kernel_that_starts_to_spill_fails(project: Project) -> None:
     record(project, reduced)
     result = project.static_once(SM90).judge(functools.partial(reduced, maxnreg=32), x_of())
@@ -884,6 +885,7 @@ def test_a_refresh_of_all_counts_anew(project: Project) -> None:
     assert stored(project).metrics.registers < 200
 
 
+@pytest.mark.slow
 def test_a_session_remembers_listings_in_its_cache_folder(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(project.root / "cache"))
     monkeypatch.setattr(metrics.DISASSEMBLER, "_known", OrderedDict())
@@ -947,6 +949,7 @@ def test_the_anchor_says_nothing_of_equal_code(project: Project) -> None:
     assert (result.verdict, result.findings) == (Verdict.PASS, ())
 
 
+@pytest.mark.slow
 def test_deleting_the_baseline_hides_nothing_from_the_anchor(project: Project) -> None:
     record(project, reduced)
     shutil.copytree(project.baselines, project.root / "anchors")

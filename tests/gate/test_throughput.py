@@ -156,6 +156,7 @@ def test_equal_launches_are_timed_once(backend: FakeBackend) -> None:
     assert backend.gpu.launches > 1.5 * twice, "two kinds against one"
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0.1, 1e9), min_size=3, max_size=3))
 def test_shares_come_to_one_slowest_first(shared: FakeBackend, times: list[float]) -> None:
     found = launch_shares(recorded(shared, several).recording, times)

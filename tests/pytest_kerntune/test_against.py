@@ -254,6 +254,7 @@ def test_a_base_whose_tests_fail_leaves_new_cases(repository, quick_python):
     )
 
 
+@pytest.mark.slow
 def test_a_base_that_breaks_off_is_a_usage_error(repository, quick_python):
     repository.pytester.makeconftest(CONFTEST + "raise SystemError('broken here')")
     repository.commit("base")

@@ -183,6 +183,7 @@ def test_without_kerntune_nothing_of_kernels_is_kept(project, folder):
     assert [names(d) for d in stored(folder)] == [HOST]
 
 
+@pytest.mark.slow
 def test_autotune_inside_of_benchmark_is_refused(project):
     project.file("def test_a(autotune, benchmark):\n    benchmark(autotune, kernel(), 5)\n")
     result = project.run()

@@ -88,6 +88,7 @@ def test_b(autotune):
 """
 
 
+@pytest.mark.slow
 def test_a_call_in_a_thread_that_another_call_waits_for_is_an_error(project):
     project.file(INSIDE)
     result = project.run()

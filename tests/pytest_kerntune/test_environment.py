@@ -145,6 +145,7 @@ def test_kernels_that_are_others_under_pytest_are_named(run, arguments, quick_py
     assert said.count(line) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("keep_libraries")
 @pytest.mark.parametrize(("built", "why"), [(False, "was built without CUDA"), (True, "can't use it")])
 def test_a_gpu_that_torch_does_not_see_is_said(project, one_test, monkeypatch, tmp_path, built, why):

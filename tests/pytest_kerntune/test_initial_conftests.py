@@ -79,6 +79,7 @@ def test_conftests_see_the_target(run_anew: Run) -> None:
     assert "FAILED test_it.py::test_none" in done.stdout
 
 
+@pytest.mark.slow
 def test_targets_of_the_ini_file_and_of_the_baselines_count(run: Run, tmp_path: Path) -> None:
     (tmp_path / "baselines" / "cuda-90").mkdir(parents=True)
     done = run("--kerntune", "-k", "seen")
@@ -95,6 +96,7 @@ def test_without_kerntune_nothing_is_in_place(run: Run) -> None:
     assert "1 passed, 1 skipped" in done.stdout.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_the_backend_of_a_conftest_wins(run: Run, tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST + FAKE)
     done = run("--kerntune", "--kerntune-target=cuda:90", "--collect-only")

@@ -115,6 +115,7 @@ def test_with_xdist(quick_python: None, run: Run) -> None:
     result.stdout.fnmatch_lines(["not checked: *test_too_large*", "1 call of 1 test computed *, 1 test not checked*"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "said"),
     [
@@ -136,11 +137,13 @@ def test_tritons_own_interpreter_would_hide_every_kernel(
     usage_error(run(KERNELS + TESTS, *args), "*TRITON_INTERPRET is set*Unset it; --kerntune-interpret does without")
 
 
+@pytest.mark.slow
 def test_tritons_own_interpreter_switched_off_by_name(run: Run, source_environ: dict[str, str]) -> None:
     source_environ["TRITON_INTERPRET"] = "0"
     run(KERNELS + TESTS, "--kerntune-interpret", "-k", "test_other").assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [["--kerntune-interpret"], ["--kerntune", "--kerntune-target=cuda:90"]])
 def test_a_small_value_for_no_parameter(run: Run, mode: list[str]) -> None:
     source = "import pytest\n@pytest.mark.autotune(interpret={'row': 4})\n@pytest.mark.parametrize('rows', [1])\n"
@@ -150,6 +153,7 @@ def test_a_small_value_for_no_parameter(run: Run, mode: list[str]) -> None:
     )
 
 
+@pytest.mark.slow
 def test_addopts_and_the_marker_without_it(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makeini("[pytest]\naddopts = --kerntune-interpret\n")
     source = "def test_it(autotune): assert autotune.interpreted"
@@ -174,6 +178,7 @@ def test_refuses(autotune):
 """
 
 
+@pytest.mark.slow
 def test_a_call_whose_failure_is_caught_was_made(run: Run) -> None:
     result = run(KERNELS + CATCHES, "--kerntune-interpret")
     result.assert_outcomes(passed=2)
@@ -304,6 +309,7 @@ def test_wrong(autotune):
 """
 
 
+@pytest.mark.slow
 def test_references_may_be_computed_on_the_cpu(run: Run) -> None:
     """By numpy, say: values are what is compared, wherever they lie."""
     result = run(KERNELS + ON_THE_CPU, "--kerntune-interpret")

@@ -30,6 +30,7 @@ def test_variables_that_change_what_kerntune_does_are_not_the_users(copies: Copi
     assert done.stdout.splitlines() == ["[]"], done.stderr
 
 
+@pytest.mark.slow
 def test_a_knob_that_a_test_sets_ends_with_it(copies: Copies, tmp_path: Path) -> None:
     """Triton's own way back from a set knob is ``scope()``: ``monkeypatch`` sets the value that it had by default."""
     tests = """

@@ -25,6 +25,7 @@ def distribute(project, monkeypatch, source_environ):
     return lambda *args: project.run("-n2", *args)
 
 
+@pytest.mark.slow
 def test_results_reach_the_controller(project, distribute):
     project.engine(stale=["test_old.py::test_gone!0"])
     project.file(SOURCE)
@@ -65,6 +66,7 @@ def pytest_collection_modifyitems(config, items):
     assert "selected_all=False" in project.log
 
 
+@pytest.mark.slow
 def test_wrong_marker_is_a_usage_error(project, distribute):
     project.file("@pytest.mark.autotune(tolerance=7)\ndef test_a(autotune): pass\n")
     usage_error(distribute(), "ERROR: test_it.py::test_a: marker autotune, tolerance: 7 is no tolerance*")

@@ -117,6 +117,7 @@ def test_without_a_gpu_there_are_no_speeds() -> None:
     assert (GpuSpeeds.origin, GpuSpeeds.on_gpu) == ("gpu", True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("live", "reference_ns"), [(False, 30_000.0), (True, 20_000.0)])
 def test_a_scripted_gpu_times_by_its_rules(live: bool, reference_ns: float) -> None:
     rules = [Rule(LIVE, time_ns=20_000.0), Rule("add", time_ns=30_000.0)]

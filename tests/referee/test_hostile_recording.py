@@ -472,6 +472,7 @@ def test_answers_that_are_none_are_refused(data: bytes, told: str) -> None:
     assert (caught.value.reason, str(caught.value)) == (Reason.ANSWER, told)
 
 
+@pytest.mark.slow
 @given(
     recursive(
         none() | booleans() | integers(-(1 << 63), (1 << 64) - 1) | floats() | text() | binary(),

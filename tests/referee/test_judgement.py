@@ -157,6 +157,7 @@ def test_honest_candidates_are_right(bench: Bench, case: Case) -> None:
     )
 
 
+@pytest.mark.slow
 def test_one_wrong_shape_decides(speeds: Bench) -> None:
     verdict = judge(f"{CORPUS}/exploits/memory.py::one_block", ADD, ["x: f32[200]; y: f32[200]", LINE], bench=speeds)
     assert [s.word for s in verdict.shapes] == [Word.FASTER, Word.WRONG]
@@ -272,6 +273,7 @@ def test_a_candidate_that_hangs_is_late(sealed_bench: Bench, monkeypatch: pytest
     assert time.monotonic() - began < 60
 
 
+@pytest.mark.slow
 def test_the_order_of_processes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """All recordings; then, for each shape, seeds, the reference's results, and replays with one seed's inputs each."""
     steps: list[str] = []
@@ -602,6 +604,7 @@ def r(x, y):
     assert verdict.reason is (Reason.REFERENCE if far == 2 else None)
 
 
+@pytest.mark.slow
 def test_an_input_that_a_reference_changes_may_stay_as_it_is_for_extreme_numbers(bench: Bench) -> None:
     """Its steps are less than half of its last place there, or it is clamped there alone."""
     for name, line in (("sgd_", "p: bf16[300]; g: bf16[300]; lr = 0.1"), ("relu_", "x: f32[300] uniform(-1, 1)")):

@@ -90,6 +90,7 @@ def test_both_sides_are_graphs_of_as_many_executions(tmp_path: Path) -> None:
     assert own.protocol.runs_per_slot > 1
 
 
+@pytest.mark.slow
 def test_each_call_of_a_graph_has_first_content_in_memory_of_its_own(tmp_path: Path) -> None:
     """Although the reference changes its input."""
     gpu, call = ComputingGpu(ns=20_000.0), live_call(tmp_path, NOTING)
@@ -126,6 +127,7 @@ class Model(torch.nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_each_call_of_a_model_has_parameters_of_its_own(tmp_path: Path) -> None:
     """Else they would be in the cache, where the candidate's are not."""
     tensors = tuple(TensorInput(name, "float32", (1024,), (1,)) for name in ("x", "weight"))
@@ -208,6 +210,7 @@ def test_a_graph_of_many_calls_that_fails_leaves_graphs_of_one(tmp_path: Path, m
 # whole processes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ns", "how"), [(20_000.0, "unrolled"), (300_000.0, "single graphs")])
 def test_a_verdict_says_how_its_reference_was_timed(
     ns: float, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

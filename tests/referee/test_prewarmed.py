@@ -89,6 +89,7 @@ def test_an_answer_has_no_more_bytes_than_the_task_s(processes: PrewarmedProcess
     assert processes.ask("noted", "a", (), 10.0, 3, True).data is None
 
 
+@pytest.mark.slow
 def test_its_time_begins_with_its_task(processes: PrewarmedProcesses) -> None:
     processes.prewarm("run", (), 0.3, 1)
     until(processes, 1)

@@ -296,6 +296,7 @@ def test_what_a_process_has_started_is_ended_and_counted(count: int, processes: 
     assert not [pid for pid in (found.data or b"").split() if Path(f"/proc/{int(pid)}").exists()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lines", "told"),
     [

@@ -192,6 +192,7 @@ def test_children_are_sealed_as_well(tmp_path: Path) -> None:
     assert attempt(body, folder) == "1"
 
 
+@pytest.mark.slow
 @needs_landlock
 def test_processor_time_is_bounded(tmp_path: Path) -> None:
     assert attempt("while True: pass", tmp_path, seconds=1).startswith("status -")

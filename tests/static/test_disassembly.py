@@ -56,6 +56,7 @@ def test_known_code_is_not_disassembled_again(texts: list[bytes], runs: list[byt
     assert runs == [texts[0] + texts[1], texts[2]]
 
 
+@pytest.mark.slow
 def test_the_memory_is_bounded_and_forgets_the_oldest(texts: list[bytes], runs: list[bytes]) -> None:
     tool = Disassembler(cache_size=2)
     tool.listings(texts[:3], "sm_90a")

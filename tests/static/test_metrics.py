@@ -151,6 +151,7 @@ def test_tensor_core_work_on_known_shapes(compiled: Compile) -> None:
         assert per_block > 0
 
 
+@pytest.mark.slow
 def test_descriptors_use_bulk_copies_where_there_are_any(compiled: Compile) -> None:
     found = {w: metrics(compiled("descriptor_matmul", w).binary, w).instructions for w in NVIDIA}
     assert "tma" not in found["cuda:80"]
@@ -241,6 +242,7 @@ def test_a_sines_slow_path_is_told_apart(compiled: Compile) -> None:
     assert not {"slow_path", "slow_path_fp64"} & double.keys()
 
 
+@pytest.mark.slow
 def test_spills_within_loops_are_told_apart(compiled: Compile) -> None:
     straight = metrics(compiled("add_huge", "cuda:90", num_warps=1, maxnreg=64).binary, "cuda:90")
     assert straight.repeated_spill_bytes == straight.spill_store_bytes + straight.spill_load_bytes > 0

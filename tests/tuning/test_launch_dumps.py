@@ -78,6 +78,7 @@ def test_a_folder_has_all_stages(dump: Path) -> None:
     assert found["environment"]["device"] == "Fake GPU"
 
 
+@pytest.mark.slow
 def test_its_source_is_the_kernels(dump: Path, tmp_path: Path) -> None:
     scale(tuned())
     (place,) = dump.iterdir()
@@ -123,6 +124,7 @@ def test_nothing_is_dumped_by_default(this_gpu: FakeBackend, tmp_path: Path) -> 
     assert not any(p.name.startswith("scale_kernel") for p in tmp_path.rglob("*"))
 
 
+@pytest.mark.slow
 def test_each_key_and_config_is_dumped_once(dump: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, began = tuned(), []
     begin = launch_files._begin
@@ -182,6 +184,7 @@ def test_a_killed_write_leaves_no_half_folder(dump: Path, monkeypatch: pytest.Mo
     assert list(dump.iterdir()) == []
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_dump_runs_in_a_python_without_packages(dump: Path, tmp_path: Path) -> None:
     scale(tuned())

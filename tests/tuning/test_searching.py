@@ -90,6 +90,7 @@ def test_configs_that_are_given_are_tried_first(backend: FakeBackend, looked: li
     assert len(looked) == 14
 
 
+@pytest.mark.slow
 def test_later_calls_are_launched_with_the_winner(
     backend: FakeBackend, looked: list[Config], launches: list[dict[str, Any]]
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_wrong_config_never_wins(backend: FakeBackend) -> None:
     assert kernel.best_config.kwargs["BLOCK"] in (256, 1024)
 
 
+@pytest.mark.slow
 def test_the_users_tensors_stay_as_one_launch_leaves_them(backend: FakeBackend) -> None:
     x = torch.empty(N, device="cuda")
     backend.gpu.fill(backend.gpu.borrow(x), 5)
@@ -244,6 +246,7 @@ def test_a_later_process_takes_the_winner(backend: FakeBackend, looked: list[Con
     assert kernel.best_config.kwargs == {"BLOCK": BEST}
 
 
+@pytest.mark.slow
 def test_a_winner_outside_of_todays_constraints_is_not_believed(backend: FakeBackend) -> None:
     call(ours(Search(SPACE)))
     kernel = ours(Search(Space(SPACE.axes, (lambda c: c.kwargs["BLOCK"] != BEST,))))

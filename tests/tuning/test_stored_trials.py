@@ -397,6 +397,7 @@ def probe_of(run: Run, index: int = 1) -> tuple[Site, Probe]:
         return site, run.capture.probe(site, index)
 
 
+@pytest.mark.slow
 def test_specializations_are_told_apart_and_stable(backend: FakeBackend) -> None:
     def of(offset: int = 0, n: int = N, grid: Any = by_block, index: int = 1) -> str:
         x = torch.empty(N + 16, device="cuda")[offset:]

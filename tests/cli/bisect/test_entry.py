@@ -121,6 +121,7 @@ def test_without_a_gpu_all_that_changes_the_code_is_named(history: Repository) -
     assert "timed" not in ran.out
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(has_cuda(), reason="has a GPU to time on")
 def test_without_a_gpu_and_a_target_it_asks_for_one(history: Repository) -> None:
     (history.folder / "conftest.py").write_text("")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 Run = Callable[[str], str]
 
 SNAPSHOT = """
@@ -35,6 +37,7 @@ def assert_same(before, after):
 """
 
 
+@pytest.mark.slow
 def test_everything_is_taken_back(in_process: Run) -> None:
     in_process(
         SNAPSHOT
@@ -55,6 +58,7 @@ for end in (None, ValueError("in a body"), KeyboardInterrupt()):
     )
 
 
+@pytest.mark.slow
 def test_torch_is_itself_again(in_process: Run) -> None:
     in_process("""
     with stand_ins().activate():
@@ -135,6 +139,7 @@ def test_addresses(in_process: Run) -> None:
     """)
 
 
+@pytest.mark.slow
 def test_other_targets_answer_for_themselves(in_process: Run) -> None:
     in_process("""
     for name, capability, warp in (("cuda:75", (7, 5), 32), ("cuda:100", (10, 0), 32), ("hip:gfx942", (9, 4), 64)):
@@ -150,6 +155,7 @@ def test_other_targets_answer_for_themselves(in_process: Run) -> None:
     """)
 
 
+@pytest.mark.slow
 def test_threads_use_stand_ins_at_a_time(in_process: Run) -> None:
     """torch's own fake mode meets its assertions, or gives tensors on the device ``meta``."""
     in_process("""

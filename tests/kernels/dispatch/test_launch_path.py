@@ -159,6 +159,7 @@ def compare(cuda: FakeCuda, kernel: Any, grid: Any, values: tuple[Any, ...], wor
     assert kernel.best_config is choose(kernel, values, words)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(calls(), min_size=1, max_size=6), st.booleans(), WHERE, st.sampled_from(KERNELS))
 def test_it_launches_what_triton_would(sequence: Any, single: bool, where: Any, jit: Callable[[], Any]) -> None:

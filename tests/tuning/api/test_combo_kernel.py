@@ -70,6 +70,7 @@ def test_options_that_say_whether_to_tune_hold_for_the_parts_too(this_gpu: FakeB
     assert gpu.launches == 0
 
 
+@pytest.mark.slow
 def test_a_winner_is_found_again(this_gpu: FakeBackend, ratio: list[float]) -> None:
     script(this_gpu)
     kerntune.combo([SCALE, SUMS])(two()[0], four()[0][2])
@@ -79,6 +80,7 @@ def test_a_winner_is_found_again(this_gpu: FakeBackend, ratio: list[float]) -> N
     assert gpu.launches == 0
 
 
+@pytest.mark.slow
 def test_one_launch_where_it_pays_else_one_by_one(
     this_gpu: FakeBackend, launches: list[dict[str, Any]], ratio: list[float]
 ) -> None:
@@ -97,6 +99,7 @@ def test_one_launch_where_it_pays_else_one_by_one(
     assert [c.together for c in kernel.choices.values()] == [True, False]
 
 
+@pytest.mark.slow
 def test_whether_one_launch_pays_is_asked_again_on_another_model_of_gpu(
     this_gpu: FakeBackend, ratio: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +240,7 @@ def test_what_is_no_part_is_refused() -> None:
 # foreach
 
 
+@pytest.mark.slow
 def test_lists_go_in_as_few_launches_as_parameters_allow(
     this_gpu: FakeBackend, launches: list[dict[str, Any]], ratio: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ def test_without_it_the_list_is_all(valley: FakeBackend) -> None:
     assert won(kernel) == (128, 4)
 
 
+@pytest.mark.slow
 def test_it_goes_on_beyond_the_list(valley: FakeBackend) -> None:
     kernel = tuned(descend=True)
     scale(kernel)

@@ -61,6 +61,7 @@ def crowded(this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> FakeBacke
     return this_gpu
 
 
+@pytest.mark.slow
 def test_a_block_is_halved_until_registers_fit(crowded: FakeBackend) -> None:
     kernel = reduction()
     call(kernel)
@@ -79,6 +80,7 @@ def test_the_winner_is_kept_under_its_lists_question(crowded: FakeBackend) -> No
     assert winner.kwargs["STEP"] == 512
 
 
+@pytest.mark.slow
 def test_few_registers_change_nothing(this_gpu: FakeBackend) -> None:
     gpu = script(this_gpu)
     kernel = reduction(preset="inductor-2.13")

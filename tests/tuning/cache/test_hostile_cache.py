@@ -82,6 +82,7 @@ def test_damage_is_set_aside_and_told_once(cache: WinnerCache, damage: Any) -> N
     assert found.config == SMALL
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_any_flipped_bits_cost_the_entry_at_most(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:

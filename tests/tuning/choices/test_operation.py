@@ -875,6 +875,7 @@ def test_one_that_fails_after_it_has_written_changes_nothing_for_the_next(spend:
     assert x.tolist() == [2.0] * 4
 
 
+@pytest.mark.slow
 def test_decided_calls_of_all_forms_don_t_go_the_long_way(spend: Spend, monkeypatch: pytest.MonkeyPatch) -> None:
     def one(x: Any, bias: Any = None, *, n: int = 1) -> Any:
         return x * n if bias is None else x * n + bias

@@ -52,6 +52,7 @@ def test_the_prepared_launch_is_called_past_the_dispatcher(runs: Runs) -> None:
     assert runs.blocks() == [64]
 
 
+@pytest.mark.slow
 def test_nothing_is_copied(runs: Runs) -> None:
     """What the kernel writes was just allocated, or is the caller's own."""
     code = code_of(doubling(make()), torch.randn(100))
@@ -82,6 +83,7 @@ def test_remembered_grids_are_those_of_the_call(runs: Runs) -> None:
     assert [(launch.block, launch.grid[0]) for launch in runs.launches] == [(64, 2), (64, 3), (64, 5)] * 3
 
 
+@pytest.mark.slow
 def test_grids_of_numbers_stand_in_the_code(runs: Runs) -> None:
     kernel = make()
 

@@ -249,6 +249,7 @@ def test_what_a_graph_cannot_hand_over_is_refused_by_name(runs: Runs) -> None:
     assert runs.blocks() == [64]
 
 
+@pytest.mark.slow
 def test_a_torch_that_has_changed_is_refused_by_name(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     def moved(variable: Any) -> bool:
         raise AttributeError("TensorVariable has no attribute 'is_tensor'")
