@@ -188,12 +188,19 @@ class _Flow:
         return [word for line in self.lines for word in self._decided(line)]
 
     def _pass(self) -> None:
-        regions: list[_Region] = []
+        regions, handed = list[_Region](), list[str]()
         for line in self.lines:
             if line.startswith("}") and not line.endswith("{") and regions:
                 regions.pop()
             self._follow(line, regions)
+            if _operation(line) == "scf.condition":
+                handed = VALUE.findall(line)[1:]
+            if line.startswith("^bb0("):  # of a while's second region
+                pairs = zip(VALUE.findall(line), handed, strict=False)
+                self.loaded.update(name for name, value in pairs if value in self.loaded)
+                handed = []
             if line.endswith("{") and not line.startswith("}"):
+                handed = []
                 regions.append(_Region([name for name, _ in PAIRS.findall(_given(line))], _results(line)))
 
     def _follow(self, line: str, regions: list[_Region]) -> None:

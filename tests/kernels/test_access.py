@@ -155,6 +155,11 @@ FOR = ["%r:2 = scf.for %k = %low to %n step %s iter_args(%a = {}, %b = {}) -> (i
 WHILE = ["%r:2 = scf.while (%a = {}, %b = {}) : (i32, i32) -> (i32, i32) {{", "scf.condition(%c) {}, {} : i32",
          "}} do {{",
          "scf.yield %u, %v", "}}"]  # fmt: skip
+TWO_REGIONS = [
+    "%r:2 = scf.while (%a = %u, %b = %v) : (i32, i32) -> (i32, i32) {{", "scf.condition(%c) {}, {} : i32, i32",
+    "}} do {{", "^bb0(%d: i32, %e: i32):", "scf.yield %u, %v : i32, i32", "}}",
+    '%s = "tt.reduce"(%t) ({{', "^bb0(%f: i32, %g: i32):", "tt.reduce.return %f : i32", "}})",
+]  # fmt: skip
 IF = [
     "%r:2 = scf.if %c -> (i32, i32) {{",
     "scf.yield {}, {} : i32, i32",
@@ -182,6 +187,9 @@ def loaded(lines: list[str], *values: str) -> set[str]:
         (WHILE, ("%l", "%v", "%u", "%v"), {"%a"}),
         (WHILE, ("%u", "%v", "%l", "%v"), {"%a", "%r#0"}),
         (WHILE, ("%u", "%v", "%u", "%l"), {"%b", "%r#1"}),
+        (TWO_REGIONS, ("%l", "%v"), {"%a", "%r#0", "%d"}),
+        (TWO_REGIONS, ("%u", "%l"), {"%b", "%r#1", "%e"}),
+        (TWO_REGIONS[:3] + TWO_REGIONS[6:9], ("%l", "%v"), {"%a", "%r#0"}),
         (IF, ("%l", "%v", "%u", "%v"), {"%r#0"}),
         (IF, ("%u", "%v", "%u", "%l"), {"%r#1"}),
         (["%r = scf.if %l -> i32 {{", "scf.yield %u : i32", "}}"], (), set()),
