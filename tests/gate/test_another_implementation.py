@@ -19,6 +19,7 @@ from gate.project import Project
 from kerntune.gate.causes import OTHER_IMPLEMENTATION, causes, steps_between
 from kerntune.gpu.script import Rule
 from kerntune.tuning.choices import choice_place
+from kerntune.tuning.choices.decided_keys import DecidedKeys
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def doubling() -> Doubling:
 
 def fresh(doubling: Doubling) -> None:
     """As in another process."""
-    doubling.double.operation.known.clear()
+    doubling.double.operation.known = DecidedKeys()
 
 
 @pytest.mark.slow
