@@ -27,7 +27,7 @@ Step = Callable[[], dict[str, Any]]
 
 
 def in_steps(prepared: Callable[[], Sequence[Step]]) -> None:
-    """Make the CUDA context, prepare, and take a step at each line of stdin: what it returns is told."""
+    """Make the CUDA context, prepare, and take a step at each line of stdin: what it returns is printed."""
     import torch
 
     torch.zeros(1, device="cuda")
