@@ -218,7 +218,7 @@ def like(recording: Recording) -> tuple[object, ...]:
             storage = views[param.view].storage
             found.append((storage, recording.storages[storage].nbytes.bit_length()))
         elif isinstance(param.value, int):
-            found.append((str(param.value).startswith("-"), param.value.bit_length()))
+            found.append((param.value < 0, param.value.bit_length()))
         elif not isinstance(param.value, float):
             found.append(param.value)
     return tuple(found)
