@@ -13,6 +13,7 @@ from fake_runs import N, scale_kernel
 import kerntune
 from gate.project import Project
 from kerntune.gpu.script import Rule
+from kerntune.tuning.choices.decided_keys import DecidedKeys
 
 
 @triton.jit
@@ -42,6 +43,10 @@ class Doubling:
             return y
 
         self.double = kerntune.choice([scaled, added], key=["x"])(lambda x: None)
+
+    def forget(self) -> None:
+        """As in another process: nothing is decided."""
+        self.double.operation.known = DecidedKeys()
 
     def spend(self, name: str) -> None:
         self.run.gpu._clock += self.ns[name]

@@ -19,17 +19,11 @@ from gate.project import Project
 from kerntune.gate.causes import OTHER_IMPLEMENTATION, causes, steps_between
 from kerntune.gpu.script import Rule
 from kerntune.tuning.choices import choice_place
-from kerntune.tuning.choices.decided_keys import DecidedKeys
 
 
 @pytest.fixture
 def doubling() -> Doubling:
     return Doubling()
-
-
-def fresh(doubling: Doubling) -> None:
-    """As in another process."""
-    doubling.double.operation.known = DecidedKeys()
 
 
 @pytest.mark.slow
@@ -48,7 +42,7 @@ def test_the_report_has_all_implementations(tmp_path: Path, doubling: Doubling) 
         result = checked(project, doubling, doubling.double)
         (line,) = [text for text in result.remarks if text.startswith("choice ")]
         assert re.search(rf"went to \S+scaled \({how}\); \S+scaled 1.00 .s; \S+added 3.00 .s", line), line
-        fresh(doubling)
+        doubling.forget()
 
 
 @pytest.mark.slow
@@ -84,7 +78,7 @@ def test_kernels_inside_are_tuned_in_the_gates_cache(
 def test_another_winner_is_a_cause_of_its_own(tmp_path: Path, doubling: Doubling) -> None:
     project = Project(tmp_path)
     checked(project, doubling, doubling.double)
-    fresh(doubling)
+    doubling.forget()
     doubling.ns = {"scaled": 5000.0, "added": 3000.0}
     second = checked(project, doubling, doubling.double, tune=kerntune_force())
     assert second.verdict.value == "REGRESSED"

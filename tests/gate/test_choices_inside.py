@@ -24,7 +24,6 @@ from kerntune.gpu.script import Rule
 from kerntune.tuning import context
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.choices import deciding
-from kerntune.tuning.choices.decided_keys import DecidedKeys
 
 RULES = (Rule("scale_kernel", time_ns=1000.0), Rule("add_kernel", time_ns=3000.0))
 
@@ -95,7 +94,7 @@ def test_a_module_whose_forward_calls_one(tmp_path: Path, doubling: Doubling) ->
 def test_a_later_run_reads_it(tmp_path: Path, doubling: Doubling) -> None:
     project = Project(tmp_path)
     checked(project, doubling, lambda x: doubling.double(x))
-    doubling.double.operation.known = DecidedKeys()
+    doubling.forget()
     second = checked(project, doubling, lambda x: doubling.double(x))
     assert hows(doubling.double) == ["added raced", "added stored"]
     assert second.verdict.value == "PASS"
@@ -370,7 +369,7 @@ def test_ties_go_to_the_baselines_implementation_with_an_empty_cache(
     project = Project(tmp_path)
     checked(project, doubling, fn)
     shutil.rmtree(tmp_path / "cache")
-    doubling.double.operation.known = DecidedKeys()
+    doubling.forget()
     doubling.ns = {"scaled": scaled_ns, "added": 1e5 if winner == "added" else 4e5}
     result = checked(project, doubling, fn)
     assert hows(doubling.double) == ["added raced", f"{winner} raced"]
