@@ -23,7 +23,7 @@ import pytest
 from documented_project import FILES, PRELUDES, PREPARED
 from fake_plotly import SCRIPT
 from forked import PYTHON, Copies
-from inner import QUIET
+from inner import NO_GARBAGE, NO_SERVER, NO_SUMMARY
 
 from kerntune.base.recording import Launch
 from kerntune.gate.baselines import Argument
@@ -241,7 +241,7 @@ def environment(folder: Path, copies: Copies) -> dict[str, str]:
     return kept | {
         "PATH": f"{programs}:{kept['PATH']}",
         "PYTHONPATH": os.pathsep.join(paths),
-        "PYTEST_ADDOPTS": shlex.join([*QUIET, "-W", "default"]),
+        "PYTEST_ADDOPTS": shlex.join(["-p", "no:cacheprovider", *NO_SUMMARY, *NO_GARBAGE, *NO_SERVER, "-W", "default"]),
         "KERNTUNE_CACHE_DIR": str(folder / "cache"),
         "KERNTUNE_TESTS_SCRIPTED": "yes",
         "CUDA_VISIBLE_DEVICES": "0,1",
