@@ -2,6 +2,7 @@
 
     python -m benchmarks.mutants.mutants --list LISTED.json --each 40     # so many of every package; seed: the commit
     python -m benchmarks.mutants.mutants --list LISTED.json --only gpu/ --seed 21
+    python -m benchmarks.mutants.mutants --list LISTED.json --killed-in benchmarks/results/mutants.json
     python -m benchmarks.mutants.mutants --report                         # results into docs/measured/mutants.md
 
 Cosmic Ray makes the mutants (``mutants_made.py``), coverage.py's database says which tests run their lines
@@ -84,6 +85,18 @@ def listed(modules: Sequence[str], seed: int, each: int, ran: Ran) -> dict[str, 
     for mutant in mutants:
         mutant |= ran.tests_of(mutant)
     return {"seed": seed, "of": sum(packages.values()), "packages": packages, "mutants": mutants}
+
+
+def killed_before(kept: Mapping[str, Any], modules: Sequence[str], ran: Ran) -> dict[str, Any]:
+    """The killed mutants of an earlier result, found again by their lines; ``vanished`` has the changes of the
+    others."""
+    from benchmarks.mutants.mutants_made import found_again
+
+    rows = [row for row in kept["rows"] if row["killed"]]
+    found = [(row, found_again(row, modules)) for row in rows]
+    mutants = [mutant | ran.tests_of(mutant) for _, mutant in found if mutant is not None]
+    vanished = [f"{row['module']}: {row['change']}" for row, mutant in found if mutant is None]
+    return {"seed": kept["seed"], "of": len(rows), "packages": {}, "mutants": mutants, "vanished": vanished}
 
 
 def drawn(made: Iterable[dict[str, Any] | None], count: int) -> list[dict[str, Any]]:
@@ -205,6 +218,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e6, help="stop after so long; the next run goes on")
     parser.add_argument("--again", action="store_true", help="try survivors once more")
     parser.add_argument("--list", type=Path, dest="list_to", help="try nothing, write the sample to this file")
+    parser.add_argument("--killed-in", type=Path, help="list those that an earlier result killed, not a sample")
     parser.add_argument("--report", action="store_true", help="run nothing, write docs/measured/mutants.md")
     parser.add_argument("--ran", type=Path, default=RAN, help="coverage's database with a context for each test")
     parser.add_argument("--ran-at", default="", help="the commit that it is of, where modules have changed since")
@@ -214,8 +228,11 @@ def main() -> None:
         modules = [m for m in all_modules() if any(part in m for part in given.only.split(","))]
         path = (given.list_to or LISTED).absolute()
         path.parent.mkdir(exist_ok=True)
-        seed = commit_seed() if given.seed is None else given.seed
-        harness.write(path, listed(modules, seed, given.each, Ran(given.ran.absolute(), given.ran_at)))
+        ran = Ran(given.ran.absolute(), given.ran_at)
+        if given.killed_in:
+            harness.write(path, killed_before(json.loads(given.killed_in.read_text()), modules, ran))
+        else:
+            harness.write(path, listed(modules, commit_seed() if given.seed is None else given.seed, given.each, ran))
         if given.list_to:
             return
         options = ["--workers", str(given.workers), "--seconds", str(given.seconds), *["--again"] * given.again]

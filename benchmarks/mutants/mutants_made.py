@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -124,9 +125,10 @@ def made(name: str, spec: MutationSpec) -> dict[str, Any] | None:
     operator = cosmic_ray.plugins.get_operator(spec.operator_name)(**spec.operator_args)
     try:
         changed = mutate_code(text, operator, spec.occurrence)
-        assert changed is not None
-        compile(changed, module, "exec")
-    except (AttributeError, SyntaxError):
+    except AttributeError:
+        return None
+    assert changed is not None
+    if not _is_python(changed, module):
         return None
     begin = next(i for i, (a, b) in enumerate(zip(text, changed, strict=False)) if a != b)
     end = 0
@@ -142,6 +144,34 @@ def change(text: str, at: int, old: str, new: str) -> str:
     first, last = text.rfind("\n", 0, at) + 1, text.find("\n", at + len(old))
     before, after = text[first:last], text[first:at] + new + text[at + len(old) : last]
     return f"`{_joined(before)}` → `{_joined(after)}`"
+
+
+def found_again(row: dict[str, Any], modules: Sequence[str]) -> dict[str, Any] | None:
+    """The mutant of an earlier result, by its lines: in its module where they stand there, else in the first module
+    that has them; None if none does. Of several places in a module the one nearest to its line."""
+    before, _, after = (part.strip(" `") for part in row["change"].partition(" → "))
+    for module in sorted(modules, key=lambda m: (m != row["module"], Path(m).name != Path(row["module"]).name, m)):
+        text = (ROOT / module).read_text()
+        places = []
+        for match in re.finditer(r"\s+".join(map(re.escape, before.split())), text):
+            lines = text[text.rfind("\n", 0, match.start()) + 1 : (text + "\n").find("\n", match.end())]
+            if lines.strip() == match[0] and _joined(lines) == before:
+                places.append((match.start(), match[0]))
+        changed = [(at, old) for at, old in places if _is_python(text[:at] + after + text[at + len(old) :], module)]
+        if changed:
+            number = {at: text.count("\n", 0, at) + 1 for at, _ in changed}
+            at, old = min(changed, key=lambda place: abs(number[place[0]] - row["line"]))
+            digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+            return asdict(Mutant(row["name"], module, digest, number[at], at, old, after, row["change"]))
+    return None
+
+
+def _is_python(text: str, module: str) -> bool:
+    try:
+        compile(text, module, "exec")
+    except SyntaxError:
+        return False
+    return True
 
 
 def _joined(lines: str) -> str:

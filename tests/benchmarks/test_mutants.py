@@ -456,6 +456,28 @@ def test_tests_run_in_the_given_order_until_their_time_is_over(
     assert [r["left"] for r in rows if "left" in r] == ([1] if len(ended) == 1 else [])
 
 
+def test_an_earlier_mutant_is_found_again_by_its_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = module()
+    monkeypatch.setattr(made, "ROOT", tmp_path)
+    (tmp_path / "one.py").write_text("n = 1\nx = n + 1\nif x:\n    y = n + 1\n    y = (\n        x\n    )\nx = n + 1\n")
+    (tmp_path / "two.py").write_text("z = n + 1\n\n@cache\ndef f(): pass\n")
+
+    def again(change: str, line: int = 1, where: str = "one.py") -> tuple[Any, ...] | None:
+        row = {"name": "core/X:0", "module": where, "line": line, "change": change}
+        found = made.found_again(row, ["one.py", "two.py"])
+        return found and (found["module"], found["line"], found["at"], found["old"], found["new"])
+
+    assert again("`x = n + 1` → `x = n - 1`", line=1) == ("one.py", 2, 6, "x = n + 1", "x = n - 1")
+    assert again("`x = n + 1` → `x = n - 1`", line=7) == ("one.py", 8, 62, "x = n + 1", "x = n - 1"), "the nearest"
+    assert again("`x = n + 1` → `x = n - 1`", where="two.py") == ("one.py", 2, 6, "x = n + 1", "x = n - 1"), "moved"
+    assert again("`y = ( x )` → `y = ( not x )`") == ("one.py", 5, 40, "y = (\n        x\n    )", "y = ( not x )")
+    decorated = "@cache\ndef f(): pass"
+    assert again("` @cache def f(): pass` → `def f(): pass`") == ("two.py", 3, 11, decorated, "def f(): pass")
+    assert again("`n + 1` → `n - 1`") is None, "whole lines"
+    assert again("`n = 1` → `n = `") is None, "no Python"
+    assert again("`gone = 1` → `gone = 2`") is None
+
+
 def module() -> Any:
     pytest.importorskip("cosmic_ray")
     from benchmarks.mutants import mutants_made
