@@ -411,6 +411,7 @@ def test_packages_say_what_lives_there() -> None:
     assert silent == [], "they don't say what never belongs there"
 
 
+@pytest.mark.slow
 def test_imported_modules_of_ours_exist() -> None:
     """A name that isn't a module of ours would slip through every test below."""
     missing = {n for m in MODULES.values() for n in ours(imports(m)) if n not in MODULES}
@@ -920,6 +921,7 @@ def definitions() -> dict[str, list[ast.stmt]]:
     return found
 
 
+@pytest.mark.slow
 def test_no_part_is_without_a_caller() -> None:
     """What other packages use, and what that uses in turn; grids are users' own. By name, so a lower bound."""
     parts = definitions()

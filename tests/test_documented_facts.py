@@ -51,6 +51,7 @@ def test_the_reference_is_made_of_the_code(reference: ModuleType) -> None:
         assert (folder / f"{name}.md").read_text() == made(), "run `make fix`"
 
 
+@pytest.mark.slow
 def test_the_reference_has_each_word_that_users_can_say(reference: ModuleType) -> None:
     flags, keys = ({getattr(o, name) for o in OPTIONS if o.help} - {""} for name in ("flag", "ini"))
     assert {word for word in flags | keys if f"`{word}" not in reference.options()} == set()

@@ -151,6 +151,7 @@ def test_named_tests_exist() -> None:
     assert named - known == set()
 
 
+@pytest.mark.slow
 def test_the_page_of_modules_is_up_to_date() -> None:
     done = subprocess.run([sys.executable, str(ROOT / "docs/module_index.py"), "--check"], check=False)
     assert done.returncode == 0, "run `make fix` (docs/module_index.py), and commit docs/packages.md"

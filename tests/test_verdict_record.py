@@ -88,6 +88,7 @@ def prepared(backend: FakeBackend, tmp_path: Path, request: pytest.FixtureReques
     compiler.close()
 
 
+@pytest.mark.slow
 def test_forms_are_other_code_for_the_same_launch(prepared: Any) -> None:
     base, twin, slowed = (prepared.sides[x] for x in ("base", "twin", "slowed"))
     assert not same_work(base, twin)

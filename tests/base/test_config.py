@@ -156,6 +156,7 @@ def test_unknown_fields_are_refused() -> None:
         msgspec.json.decode(b'{"num_wraps": 8}', type=Config)
 
 
+@pytest.mark.slow
 @given(st.lists(configs, max_size=8))
 def test_unique_keeps_each_identity_once(given_: list[Config]) -> None:
     found = unique_configs(given_ + given_)
@@ -163,6 +164,7 @@ def test_unique_keeps_each_identity_once(given_: list[Config]) -> None:
     assert {c.key() for c in found} == {c.key() for c in given_}
 
 
+@pytest.mark.slow
 @given(st.lists(configs, max_size=8, unique_by=lambda c: c.key()))
 def test_unique_keeps_the_order_of_different_ones(given_: list[Config]) -> None:
     assert list(unique_configs(given_)) == given_

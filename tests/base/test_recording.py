@@ -121,6 +121,7 @@ def test_the_same_work_is_so_both_ways(a: Recording, b: Recording) -> None:
     assert same_work(a, b) is same_work(b, a)
 
 
+@pytest.mark.slow
 @given(recordings())
 def test_everything_is_the_same_work_as_itself(a: Recording) -> None:
     assert same_work(a, a)
@@ -129,6 +130,7 @@ def test_everything_is_the_same_work_as_itself(a: Recording) -> None:
 # exchanging launches
 
 
+@pytest.mark.slow
 @given(recordings())
 def test_pruned_runs_the_same_with_no_idle_binary(a: Recording) -> None:
     b = a.pruned()
@@ -185,6 +187,7 @@ contents = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(recordings(), contents)
 def test_round_trip(a: Recording, content: Content) -> None:
     a = replace(a, storages=(Storage(64, "uint8", content, read=True), *a.storages[1:]))

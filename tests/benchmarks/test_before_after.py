@@ -113,6 +113,7 @@ def test_a_quick_round_has_a_process_a_side_in_turn() -> None:
     assert found["group b"] == [{"before": [{"wall": 2.0}], "after": [{"wall": 6.0}]}] * 4
 
 
+@pytest.mark.slow
 def test_each_process_has_a_place_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its environment's size is drawn anew, and no hash seed is handed down."""
     monkeypatch.setenv("PYTHONHASHSEED", "1")
@@ -130,6 +131,7 @@ def test_each_process_has_a_place_of_its_own(tmp_path: Path, monkeypatch: pytest
     assert all("PYTHONHASHSEED" not in env for env in found)
 
 
+@pytest.mark.slow
 def test_a_tar_of_git_archive_is_a_revision_where_there_is_no_repository(tmp_path: Path) -> None:
     commit, content = before_after.archived("HEAD")
     (tmp_path / "one.tar").write_bytes(content)
@@ -138,6 +140,7 @@ def test_a_tar_of_git_archive_is_a_revision_where_there_is_no_repository(tmp_pat
     assert (checkout.folder / "kerntune" / "__init__.py").is_file()
 
 
+@pytest.mark.slow
 def test_a_checkout_is_found_before_what_the_caller_has_on_the_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -164,6 +164,7 @@ def test_figures_of_every_edit_are_kept(series: str) -> None:
     assert figures.read(FIGURES[series]).keys() == {e.key for e in EDITS}
 
 
+@pytest.mark.slow
 def test_no_edit_that_is_as_fast_or_faster_fails(rows: list[dict[str, Any]]) -> None:
     false = [r for r in false_failures(rows) if (r["edit"], r["direction"]) not in KNOWN_FALSE]
     assert [(r["edit"], r["direction"], r["findings"]) for r in false] == []
@@ -179,6 +180,7 @@ def test_what_was_planted_and_is_slower_fails(rows: list[dict[str, Any]]) -> Non
     assert {r["edit"] for r in planted if not r["failed"]} <= MISSED
 
 
+@pytest.mark.slow
 def test_the_page_has_the_tables_of_todays_rules(tmp_path: Path) -> None:
     page = tmp_path / "static-rules.md"
     page.write_text(DOCUMENT.read_text())

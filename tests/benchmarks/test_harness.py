@@ -20,6 +20,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(VALUES)
 def test_layout_is_json(value: object) -> None:
     assert json.loads(layout(value)) == value

@@ -44,6 +44,7 @@ def wrong_marks(path: Path) -> list[str]:
     return [name for name, holds in right.items() if not holds]
 
 
+@pytest.mark.slow
 def test_each_result_says_where_it_is_from() -> None:
     assert FILES
     wrong = {path.name: found for path in FILES if (found := wrong_marks(path))}
@@ -98,6 +99,7 @@ def test_only_packages_that_exist_are_measured() -> None:
     assert all((provenance.ROOT / name).exists() for names in provenance.MEASURES.values() for name in names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", IN_README)
 def test_a_row_is_marked_if_and_only_if_git_sees_other_code(name: str) -> None:
     """Git compares texts, so what has no other text has no mark; what has a mark has another text."""

@@ -92,6 +92,7 @@ def test_empty_tensors_are_one_storage_however_often_they_are_looked_at(
     assert [s.nbytes for s in plan.storages(set(), set())] == [0]
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(
     picks=st.lists(

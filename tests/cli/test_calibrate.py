@@ -51,6 +51,7 @@ def command(project: Project, *args: str) -> int:
     return main(["calibrate", f"--baselines={project.baselines}", *args])
 
 
+@pytest.mark.slow
 def test_every_case_is_calibrated(project: Project, device: FakeBackend, capsys: pytest.CaptureFixture[str]) -> None:
     before = baselines(project)
     assert [b.calibration for b in before] == [None, None]

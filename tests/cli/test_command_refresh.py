@@ -120,6 +120,7 @@ def test_without_arguments_it_runs_all(kerntune, project):
     assert "3 passed" in ran.out
 
 
+@pytest.mark.slow
 def test_a_project_whose_warnings_are_errors(kerntune, project):
     (project / "pytest.ini").write_text(INI.replace("filterwarnings = ignore", "filterwarnings = error"))
     ran = kerntune("baselines", "refresh")
@@ -128,6 +129,7 @@ def test_a_project_whose_warnings_are_errors(kerntune, project):
     assert kerntune("baselines", "prune").code == 0
 
 
+@pytest.mark.slow
 def test_a_folder_that_can_not_be_written(kerntune, project):
     (project / "baselines").write_text("a file where the folder should be")
     ran = kerntune("baselines", "refresh")
@@ -137,6 +139,7 @@ def test_a_folder_that_can_not_be_written(kerntune, project):
     assert ran.clean
 
 
+@pytest.mark.slow
 def test_what_was_recorded_can_be_pruned_away(kerntune, project):
     kerntune("baselines", "refresh")
     (project / "test_it.py").write_text(TESTS.replace("[1024, 4096]", "[1024]"))

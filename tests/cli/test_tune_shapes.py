@@ -30,6 +30,7 @@ def command(names: str, code: int = 0) -> list[str]:
     return ["--", sys.executable, "-c", NOTES, names, str(code)]
 
 
+@pytest.mark.slow
 def test_a_commands_processes_note_in_one_file(kerntune: Any, tmp_path: Path) -> None:
     ran = kerntune("shapes", "record", *command("one two"))
     assert (ran.code, ran.err) == (0, "")

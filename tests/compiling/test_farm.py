@@ -177,6 +177,7 @@ def test_a_cancelled_job_is_not_compiled(farm):
     assert until(lambda: one._open == 0)
 
 
+@pytest.mark.slow
 def test_another_setting_reaches_the_processes(farm, monkeypatch):
     from triton import knobs
 
@@ -253,6 +254,7 @@ def test_no_process_outlives_its_parent(pause, end):
     assert until(lambda: all(map(gone, pids)))
 
 
+@pytest.mark.slow
 def test_workers_import_no_torch_and_nothing_of_the_user(farm, tmp_path, monkeypatch):
     (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])

@@ -61,6 +61,7 @@ def job(launch=None):
     return lower(request_of(launch or kernels.add_launch())).job
 
 
+@pytest.mark.slow
 def test_a_fork_compiles_what_a_plain_process_does(process):
     plain = Process(HERE(), 0)
     assert plain.start() == ""

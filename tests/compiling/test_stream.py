@@ -157,6 +157,7 @@ def twice_bad(x, out, B: triton.language.constexpr, UNUSED: triton.language.cons
     kernels.abort(x, out, B)
 
 
+@pytest.mark.slow
 def test_closing_the_iterator_cancels_what_has_not_begun(farm):
     one = farm(workers=1)
     stream = Compiler(one).compile_stream([kernels.add_launch(block=64 << i) for i in range(8)])

@@ -171,6 +171,7 @@ def test_a_case_has_a_plain_path_inside_the_folder(case: CaseId, fingerprint: st
     assert case_file(case, fingerprint) == path
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(ids, st.sampled_from(["0" * 16, "1" * 16])), unique=True, max_size=8))
 def test_distinct_cases_have_distinct_files(cases: list[tuple[CaseId, str]]) -> None:
     paths = [case_file(case, fingerprint).lower() for case, fingerprint in cases]

@@ -256,6 +256,7 @@ def test_table_is_total_and_exclusive_and_decides(evidence: list[Evidence], floo
     assert used == {name for name, _, _ in TABLE}
 
 
+@pytest.mark.slow
 def test_where_gated_results_are_unknown_nothing_is_cleared(evidence: list[Evidence]) -> None:
     """And what is worse stays so."""
     cleared = (Verdict.PASS, Verdict.IMPROVED, Verdict.DRIFTED)

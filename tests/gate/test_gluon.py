@@ -35,6 +35,7 @@ def narrow_kernel(x_ptr, y_ptr, n, factor: gl.constexpr, BLOCK: gl.constexpr, WI
     gl.store(y_ptr + i, gl.load(x_ptr + i, mask=i < n) * factor, mask=i < n)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["cuda:80", "cuda:90", "cuda:100", "hip:gfx942"])
 def test_an_edit_of_the_source_that_narrows_its_loads_fails(target: str, project: Project) -> None:
     lanes = 64 if target.startswith("hip") else 32

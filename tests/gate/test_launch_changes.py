@@ -561,6 +561,7 @@ def fewer_registers(project: Project) -> int:
     return needs
 
 
+@pytest.mark.slow
 def test_a_metric_that_grew_fails_a_case_that_is_as_fast(project: Project) -> None:
     needs = fewer_registers(project)
     assert judged(project, 512).verdict is Verdict.PASS, "time alone is gated by default"

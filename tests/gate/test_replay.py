@@ -166,6 +166,7 @@ def test_bias_that_calibration_found_widens_the_interval(project: Project) -> No
 # the family
 
 
+@pytest.mark.slow
 def test_decisions_of_a_run_share_its_error(project: Project) -> None:
     recorded(project)
     with project.run(block(64, 10_000.0), block(128, 11_000.0)) as run:

@@ -61,6 +61,7 @@ GRIDS = {
 }
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("language", ["c", "cpp"])
 def test_grids_are_computed_as_in_python(tmp_path: Path, language: str) -> None:

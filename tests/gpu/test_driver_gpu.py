@@ -678,6 +678,7 @@ def test_products_are_of_random_numbers_that_tests_do_not_share(dtype: str) -> N
     assert [cuda._product(name, 32, "cpu") for name in ("int32", "no_such", "randn")] == [None] * 3
 
 
+@pytest.mark.slow
 def test_float32_is_multiplied_in_tf32_and_only_there() -> None:
     before, seen = torch.backends.cuda.matmul.allow_tf32, list[bool]()
     cuda._in_tf32(lambda: seen.append(torch.backends.cuda.matmul.allow_tf32))()

@@ -28,6 +28,7 @@ def device(**script: object) -> FakeGpu:
     return FakeGpu(typical_device(Target.parse("cuda:90")), Script(**script))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
 def test_the_kernel_reads_the_clock_in_its_loop(tmp_path: Path, arch: str) -> None:
     """Assembled as the driver would: the read is not moved out of the loop, and nothing is kept in local memory."""

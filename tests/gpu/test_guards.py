@@ -50,6 +50,7 @@ def test_what_a_load_beside_finds_is_a_small_number(dtype: str) -> None:
     assert (np.abs(value) < 2).all()
 
 
+@pytest.mark.slow
 @given(data=st.data(), size=st.integers(1, 3000), residue=st.integers(0, BASE_ALIGN - 1))
 def test_every_change_is_found_with_its_place(data: st.DataObject, size: int, residue: int) -> None:
     device = gpu()

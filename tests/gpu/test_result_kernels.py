@@ -100,6 +100,7 @@ def two_sides(draw: st.DrawFn) -> tuple[NumberFormat, bytes, bytes, bytes | None
     return kind, as_bytes[0], as_bytes[1], mask, draw(st.booleans())
 
 
+@pytest.mark.slow
 @given(two_sides())
 def test_the_kernel_counts_what_numpy_counts(sides: tuple[NumberFormat, bytes, bytes, bytes | None, bool]) -> None:
     kind, a, b, mask, poisoned = sides
@@ -111,6 +112,7 @@ def test_the_kernel_counts_what_numpy_counts(sides: tuple[NumberFormat, bytes, b
         assert worst.worst != NOWHERE
 
 
+@pytest.mark.slow
 @given(two_sides())
 def test_numpy_counts_what_exact_arithmetic_says(
     sides: tuple[NumberFormat, bytes, bytes, bytes | None, bool],

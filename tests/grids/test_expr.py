@@ -19,6 +19,7 @@ def test_folding_never_changes_a_value(expr, scope) -> None:
     assert substitute(expr, {}).evaluate(scope) == expr.evaluate(scope)
 
 
+@pytest.mark.slow
 @given(expr=expressions(), scope=SCOPES, data=st.data())
 def test_substitution_in_any_order_never_changes_a_value(expr, scope, data) -> None:
     before = repr(expr), dict(scope)

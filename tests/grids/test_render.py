@@ -86,6 +86,7 @@ def test_python_of_every_grid_has_the_same_triple() -> None:
     assert count >= 150
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_cpp_of_every_grid_has_the_same_triple() -> None:
     functions, rows, expected = {}, [], []

@@ -1,4 +1,5 @@
-"""A sample of the comparison with torch's heuristics; ``heuristics_differential.py`` runs all of it."""
+"""A sample of the comparison with torch's heuristics; ``heuristics_differential.py`` runs all of it. Torch's recorded
+answers to the same questions are compared in ``test_recorded.py``, which is quick."""
 
 from __future__ import annotations
 
@@ -30,6 +31,8 @@ from .inductor_free import (
 from .inductor_oracle import ask, backend
 from .inductor_random import difference
 from .inductor_runtime import RUNTIME
+
+pytestmark = pytest.mark.slow
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "heuristics.md"
 

@@ -77,6 +77,7 @@ def answer(propose: Propose, hints: KernelHints, device: DeviceSpec, preset: Pre
         return (), str(error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @given(data=st.data(), device=st.sampled_from([*TYPICAL_DEVICES.values(), XPU]))
 def test_it_has_every_candidate_of_2_13_and_refuses_what_that_refuses(

@@ -70,6 +70,7 @@ def text(config: Config) -> str:
     return " ".join([*(f"{k}{v}" for k, v in words), f"w{config.num_warps}", f"s{config.num_stages}"])
 
 
+@pytest.mark.slow
 def test_preset_2_15_answers_as_torch_2_15_did() -> None:
     wrong = [case for case, same in zip(golden(), answers(INDUCTOR_2_15), strict=True) if not same]
     assert not wrong, f"{len(wrong)} differ; the first: {wrong[0]}"

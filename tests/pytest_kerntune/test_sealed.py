@@ -765,6 +765,7 @@ def test_a_run_that_can_not_be_sealed_is_a_usage_error(monkeypatch, capsys):
     )
 
 
+@pytest.mark.slow
 def test_settings_of_the_revisions_file_come_after_the_command_line(repository):
     project = repository
     addopts = "addopts = --kerntune-tolerance=7% --kerntune-strict -x\ntestpaths = 'a b' c\n"

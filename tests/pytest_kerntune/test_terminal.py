@@ -124,6 +124,7 @@ def test_b(autotune):
     assert len(project.json()["results"][0]["failed_trials"]) == 3
 
 
+@pytest.mark.slow
 def test_passes_are_folded_unless_verbose(project, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     project.file("@pytest.mark.parametrize('n', range(45))\ndef test_a(autotune, n):\n    autotune(kernel())\n")

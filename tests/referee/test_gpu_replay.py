@@ -173,12 +173,14 @@ def test_a_right_candidate_is_right_while_it_is_timed(monkeypatch: pytest.Monkey
     assert len(set(others)) > 0.5 * len(others), "contents come again"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [5, 40])
 def test_work_that_is_left_out_from_some_execution_on_is_wrong(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     _, wrong = timed(lambda n, x: right(n, x) if n < first else None, monkeypatch)
     assert wrong.startswith("while it is timed")
 
 
+@pytest.mark.slow
 def test_work_that_is_left_out_by_chance_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(3)
     _, wrong = timed(lambda n, x: right(n, x) if chance.random() > 0.15 else None, monkeypatch)
@@ -214,6 +216,7 @@ def _with_first(replayed: Any, gpu: Any, task: ReplayTask, nothing: tuple[bytes,
     return msgspec.structs.replace(answer, contents=(*nothing, *answer.contents[1:]))
 
 
+@pytest.mark.slow
 def test_a_result_of_the_execution_before_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     last = [b""]
 
@@ -225,6 +228,7 @@ def test_a_result_of_the_execution_before_is_wrong(monkeypatch: pytest.MonkeyPat
     assert wrong.startswith("while it is timed")
 
 
+@pytest.mark.slow
 def test_what_is_found_not_to_be_repeatable_is_timed_again_and_compared_by_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -116,6 +116,7 @@ def test_a_wrong_one_is_wrong(bench: Bench) -> None:
     assert "result 0" in verdict.shapes[0].text
 
 
+@pytest.mark.slow
 def test_scripted_speeds_decide_and_are_named(speeds: Bench) -> None:
     verdict = judged(speeds, "honest.py::add")
     assert (verdict.word, verdict.speeds) == (Word.FASTER, "scripted")
@@ -308,6 +309,7 @@ def test_nothing_is_left_of_a_judgement(sealed_bench: Bench) -> None:
     assert not (Path.home() / ".triton" / "poison").exists()
 
 
+@pytest.mark.slow
 def test_kernelbench_is_judged_as_it_is(bench: Bench) -> None:
     verdict = judge(f"{CORPUS}/kernelbench_candidate.py", f"{CORPUS}/kernelbench_task.py", bench=bench)
     assert verdict.word is Word.UNTIMED, verdict.shapes

@@ -35,6 +35,7 @@ def searched(trials: int, seed: int = 0) -> tuple[Counted, BudgetedSearch]:
     return measure, search
 
 
+@pytest.mark.slow
 def test_a_matmul_is_near_its_optimum_after_a_twentieth_of_its_space() -> None:
     optimum = best_of(MATMUL, matmul_ns)
     legal = len(list(MATMUL.configs()))
@@ -146,6 +147,7 @@ def test_whatever_is_predicted_every_config_is_tried_once(seed: int, costs: list
     assert all(1 <= len(batch) <= BATCH for batch in predicted.batches)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 1000),

@@ -23,6 +23,7 @@ SMALL = Space((Range("A", 1, 8), Choice("num_warps", (1, 2, 4))))
 START = Config({"A": 8}, num_warps=4)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 1000), trials=st.integers(1, 60))
 def test_what_it_begins_with_is_tried_whatever_comes_of_it(seed: int, trials: int) -> None:

@@ -227,6 +227,7 @@ def test_operands_by_their_bits(line: str, counted: dict[str, int]) -> None:
     assert operand_counts(line) == counted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "where"),
     [

@@ -342,6 +342,7 @@ def test_any_new_spill_fails(metrics: StaticMetrics, field: str, more: int) -> N
     assert [f.severity for f in compare_static(metrics, after)] == ["fail"]
 
 
+@pytest.mark.slow
 @given(_METRICS, _METRICS)
 def test_what_fails_one_way_does_not_fail_the_other_way(before: StaticMetrics, after: StaticMetrics) -> None:
     forth = {f.metric for f in compare_static(before, after) if f.severity == "fail"}
@@ -349,6 +350,7 @@ def test_what_fails_one_way_does_not_fail_the_other_way(before: StaticMetrics, a
     assert not forth & back
 
 
+@pytest.mark.slow
 @given(_METRICS, _METRICS)
 def test_each_rule_is_as_loud_as_it_is_told(before: StaticMetrics, after: StaticMetrics) -> None:
     default = compare_static(before, after)

@@ -553,6 +553,7 @@ def cooling() -> Iterator[float]:
         extra /= 2
 
 
+@pytest.mark.slow
 @given(times)
 def test_rules_keep_their_borders(seen: list[float]) -> None:
     if len(seen) < MIN_WARM_UP:

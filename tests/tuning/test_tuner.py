@@ -312,6 +312,7 @@ def test_a_wrong_candidate_that_would_not_have_won_is_not_looked_at(backend: Fak
     assert found.failures == ()
 
 
+@pytest.mark.slow
 @MANY
 @given(wrong=st.permutations(BLOCKS).map(lambda order: order[:2]), fast=st.booleans())
 def test_two_wrong_ones_of_five_never_win_whatever_their_place(

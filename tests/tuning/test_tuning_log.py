@@ -114,6 +114,7 @@ def append(path: str, who: int) -> None:
         tuning_result._append(path, json.dumps({"who": who, "i": i, "text": "x" * 500}).encode() + b"\n")
 
 
+@pytest.mark.slow
 def test_lines_of_many_processes_do_not_mix(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     workers = [context.Process(target=append, args=(str(tmp_path / "log"), who)) for who in range(6)]

@@ -46,6 +46,7 @@ def stories(draw: st.DrawFn) -> tuple[Story, int]:
     return Story(works, {w for w in works if w >= 1000}), step
 
 
+@pytest.mark.slow
 @given(stories())
 def test_the_first_bad_one_is_found(story: tuple[Story, int]) -> None:
     line, step = story
@@ -55,6 +56,7 @@ def test_the_first_bad_one_is_found(story: tuple[Story, int]) -> None:
     assert len({line.works[p] for p in line.measured}) == len(line.measured)  # equal work is measured once
 
 
+@pytest.mark.slow
 @given(stories(), st.data())
 def test_what_cant_be_built_widens_the_answer_and_never_moves_it(story: tuple[Story, int], data: st.DataObject) -> None:
     line, step = story

@@ -130,6 +130,7 @@ def test_every_cut_is_an_error(cubin: bytes) -> None:
             cubin_resources(cubin[:length])
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.data())
 def test_damage_is_an_error_or_an_answer(cubin: bytes, data: st.DataObject) -> None:

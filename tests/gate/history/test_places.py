@@ -86,6 +86,7 @@ def test_a_repository_without_remotes_keeps_it_for_itself(tmp_path: Path) -> Non
     assert git(tmp_path, "rev-list", "--count", "h") == "2"
 
 
+@pytest.mark.slow
 def test_jobs_that_push_at_once_lose_nothing(clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kerntune.gate.history.places.FIRST_WAIT_S", 0.01)
     clones = []

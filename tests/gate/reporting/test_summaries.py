@@ -226,6 +226,7 @@ def test_what_is_not_known_is_empty(tmp_path: Path) -> None:
     assert [row[name] for name in empty] == [""] * len(empty)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=30))
 def test_any_name_is_read_back(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     path = tmp_path_factory.mktemp("csv") / "r.csv"

@@ -197,6 +197,7 @@ def is_private(name: str) -> bool:
     return any(step.startswith("_") and not step.startswith("__") for step in name.split("."))
 
 
+@pytest.mark.slow
 def test_every_private_name_stands_in_a_table() -> None:
     """They move with every release of torch; a name that isn't in a table fails in the user's run, from within."""
     listed = {part.name.replace(":", ".") for part in (*PARTS, *INDUCTOR.values())}

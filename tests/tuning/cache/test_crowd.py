@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from kerntune.base.config import Config
 from kerntune.tuning.cache import TrialCache, Winner, WinnerCache
@@ -32,6 +33,7 @@ def work(folder: Path, process: int, begin: Any, told: Any) -> None:
     told.put((found, [*winners.damaged, *trials.damaged]))
 
 
+@pytest.mark.slow
 def test_one_winner_a_key_and_nothing_lost(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     begin, told = context.Barrier(PROCESSES), context.Queue()

@@ -85,6 +85,7 @@ def test_a_process_goes_on_with_the_kinds_that_it_has_had(pools: GpuPools, tmp_p
     assert held["b"].result(60) != pid
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_takes_no_other(pools: GpuPools, tmp_path: Path) -> None:
     first = [pools.submit(seen) for _ in range(6)]
     dying = pools.submit(die, str(tmp_path / "died"))
