@@ -26,7 +26,7 @@ from typing import Any
 
 from benchmarks import harness
 from benchmarks.harness import ROOT
-from benchmarks.mutants.mutants_tests import Ran, all_modules
+from benchmarks.mutants.mutants_tests import Ran, all_modules, near
 
 CONFIG = Path(__file__).with_suffix(".toml")
 RESULTS = ROOT / "benchmarks" / "results" / "mutants_sample.json"
@@ -87,16 +87,20 @@ def listed(modules: Sequence[str], seed: int, each: int, ran: Ran) -> dict[str, 
     return {"seed": seed, "of": sum(packages.values()), "packages": packages, "mutants": mutants}
 
 
-def killed_before(kept: Mapping[str, Any], modules: Sequence[str], ran: Ran) -> dict[str, Any]:
-    """The killed mutants of an earlier result, found again by their lines; ``vanished`` has the changes of the
-    others."""
+def killed_before(kept: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any]:
+    """The killed mutants of an earlier result, found again by their lines, with the test that killed each and the files
+    of its module. ``vanished`` has the changes of the others."""
     from benchmarks.mutants.mutants_made import found_again
 
-    rows = [row for row in kept["rows"] if row["killed"]]
-    found = [(row, found_again(row, modules)) for row in rows]
-    mutants = [mutant | ran.tests_of(mutant) for _, mutant in found if mutant is not None]
-    vanished = [f"{row['module']}: {row['change']}" for row, mutant in found if mutant is None]
-    return {"seed": kept["seed"], "of": len(rows), "packages": {}, "mutants": mutants, "vanished": vanished}
+    mutants, vanished = [], []
+    for row in filter(lambda row: row["killed"], kept["rows"]):
+        if mutant := found_again(row, modules):
+            by = [row["by"]] if (ROOT / row["by"].partition("::")[0]).is_file() else []
+            mutants.append({**mutant, "tests": by, "ran_its_line": 0, "near": near(mutant["module"]), "first": []})
+        else:
+            vanished.append(f"{row['module']}: {row['change']}")
+    of = len(mutants) + len(vanished)
+    return {"seed": kept["seed"], "of": of, "packages": {}, "mutants": mutants, "vanished": vanished}
 
 
 def drawn(made: Iterable[dict[str, Any] | None], count: int) -> list[dict[str, Any]]:
@@ -228,11 +232,12 @@ def main() -> None:
         modules = [m for m in all_modules() if any(part in m for part in given.only.split(","))]
         path = (given.list_to or LISTED).absolute()
         path.parent.mkdir(exist_ok=True)
-        ran = Ran(given.ran.absolute(), given.ran_at)
         if given.killed_in:
-            harness.write(path, killed_before(json.loads(given.killed_in.read_text()), modules, ran))
+            found = killed_before(json.loads(given.killed_in.read_text()), modules)
         else:
-            harness.write(path, listed(modules, commit_seed() if given.seed is None else given.seed, given.each, ran))
+            seed = commit_seed() if given.seed is None else given.seed
+            found = listed(modules, seed, given.each, Ran(given.ran.absolute(), given.ran_at))
+        harness.write(path, found)
         if given.list_to:
             return
         options = ["--workers", str(given.workers), "--seconds", str(given.seconds), *["--again"] * given.again]

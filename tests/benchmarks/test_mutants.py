@@ -478,6 +478,21 @@ def test_an_earlier_mutant_is_found_again_by_its_lines(tmp_path: Path, monkeypat
     assert again("`gone = 1` → `gone = 2`") is None
 
 
+def test_what_was_killed_has_the_test_that_killed_it_where_that_is_still_there() -> None:
+    module()
+    at = "kerntune/base/stats.py"
+
+    def row(by: str, *, killed: bool = True, text: str = "import math") -> dict[str, Any]:
+        return {"name": by, "module": at, "line": 1, "change": f"`{text}` → `pass`", "killed": killed, "by": by}
+
+    here = "tests/base/test_stats.py::test_one"
+    rows = [row(here), row("tests/test_gone.py::test_two"), row(here, killed=False), row(here, text="gone")]
+    found = mutants.killed_before({"seed": 7, "rows": rows}, [at])
+    assert [m["tests"] for m in found["mutants"]] == [[here], []]
+    assert all("tests/base/test_stats.py" in m["near"] for m in found["mutants"])
+    assert (found["seed"], found["of"], found["vanished"]) == (7, 3, [f"{at}: `gone` → `pass`"])
+
+
 def module() -> Any:
     pytest.importorskip("cosmic_ray")
     from benchmarks.mutants import mutants_made
