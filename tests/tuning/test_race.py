@@ -50,6 +50,11 @@ class NoisySlot:
         return lambda: self.time_ns * drift * (1 + self._random.gauss(0, self._noise))
 
 
+@pytest.fixture(autouse=True)
+def few_executions() -> None:
+    """As many as users' runs have: how many a race begins with is tested here."""
+
+
 def trial_of(*times: float) -> Trial:
     unused: Any = None
     return Trial(0, unused, unused, times=list(times))
