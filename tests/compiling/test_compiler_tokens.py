@@ -217,7 +217,8 @@ def test_a_closed_farm_waits_for_none(farm, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_what_the_environment_says(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
     monkeypatch.delenv(SWITCH, raising=False)
-    assert token_count() == len(os.sched_getaffinity(0))
+    monkeypatch.setattr(os, "sched_getaffinity", {0: {4, 5}}.__getitem__)
+    assert token_count() == 2, "this process's own cores"
     monkeypatch.setenv(SWITCH, "3")
     assert token_count() == 3
     monkeypatch.setenv(SWITCH, "0")
