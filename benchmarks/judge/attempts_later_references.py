@@ -24,7 +24,7 @@ def bins(x: Any, edges: Any) -> Any:
 
 
 def stable_order(x: Any) -> Any:
-    return x.argsort(-1, stable=True)
+    return x.argsort(dim=-1, stable=True)
 
 
 def whole_part(x: Any) -> Any:
