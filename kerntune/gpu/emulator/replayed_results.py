@@ -49,12 +49,13 @@ def replay_results(
     for launch in recording.launches:
         if 0 in launch.grid:
             continue
-        text = ttir.get(recording.binary_of(launch).ttir_sha256)
+        binary = recording.binary_of(launch)
+        text = ttir.get(binary.ttir_sha256)
         try:
             if text is None:
                 raise InterpreterLimit("its TTIR is missing")
             program = parse_ttir(text)
-            machine = Machine(program, memory, deadline, chance, drawn)
+            machine = Machine(program, memory, deadline, chance, drawn, binary.num_warps)
             written = _written_storages(recording, launch, program)
             machine.launch([_value(recording, memory, p) for p in launch.params], launch.grid, written)
         except Exception as exc:

@@ -128,6 +128,19 @@ def test_shifts() -> None:
     np.testing.assert_array_equal(binary("i32", "arith.shrui", A, by, kind="<i4"), (U >> by.view("<u4")).view("<i4"))
 
 
+@pytest.mark.parametrize("op", ["shli", "shrsi", "shrui"])
+def test_a_shift_by_all_bits_gives_poison(op: str) -> None:
+    by = np.array([31, 32, 33, -1, 0, 0, 0, 0], "<i4")
+    found = binary("i32", f"arith.{op}", A, by, kind="<i4")
+    assert [int(x) == 0x7FFF7FFF for x in found] == [False, True, True, True, False, False, False, False]
+
+
+def test_no_address_becomes_a_number_however_that_is_written() -> None:
+    body = '%n = "tt.ptr\\5Fto_int"(%a0) : (!tt.ptr<i64>) -> i64\ntt.store %a0, %n : !tt.ptr<i64>'
+    with pytest.raises(InterpreterLimit, match=r"tt\.ptr_to_int can't be emulated$"):
+        run(body, [("i64", bytes(8))])
+
+
 ODD = np.isnan(X) | np.isnan(Y)
 INTEGERS = [("slt", A < B), ("sge", A >= B), ("eq", A == B), ("ne", A != B), ("ult", U < V), ("uge", U >= V),
             ("ugt", U > V), ("sle", A <= B), ("sgt", A > B), ("ule", U <= V)]  # fmt: skip

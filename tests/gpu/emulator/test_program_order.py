@@ -63,12 +63,21 @@ def test_one_that_waits_goes_on_when_what_it_read_has_changed() -> None:
 
 def test_more_than_a_gpu_holds_cannot_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those they wait for would never begin."""
-    monkeypatch.setattr(program_order, "MOST_RESIDENT", 3)
-    order = ProgramOrder(None)
+    monkeypatch.setattr(program_order, "PROCESSORS", 3)
+    order = ProgramOrder(None, warps=64)
     for number in range(3):
         waits(order, number, 100)
     with pytest.raises(KernelFault, match=r"^more than 3 programs wait for others, which no GPU holds at once$"):
         waits(order, 3, 100)
+
+
+@pytest.mark.parametrize(("warps", "blocks"), [(1, 32), (2, 32), (4, 16), (32, 2), (64, 1)])
+def test_a_processor_holds_so_many_warps(warps: int, blocks: int) -> None:
+    order, held = ProgramOrder(None, warps), 132 * blocks
+    for number in range(held):
+        waits(order, number, 100)
+    with pytest.raises(KernelFault, match=f"^more than {held} programs wait"):
+        waits(order, held, 100)
 
 
 def test_in_the_end_all_that_wait_are_tried_in_turn() -> None:
