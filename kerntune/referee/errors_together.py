@@ -14,7 +14,7 @@ import msgspec
 
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
-from kerntune.referee.declared_inputs import EXTREMES, sparse_centre
+from kerntune.referee.extreme_contents import EXTREMES, OF_WHOLE, sparse_centre
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import (
@@ -246,9 +246,8 @@ def errors_of(
     case: CaseInputs, call: CheckedCall, together: Mapping[int, ErrorsTogether], expected: ExpectedSeed, poison: bytes,
     left_in: Sequence[bytes], forms: Sequence[str],
 ) -> Iterator[ResultError]:  # fmt: skip
-    """The errors of what one replay left in the wanted storages. ``forms`` says which inputs are extreme numbers. NaN
-    among the inputs demands something where the reference replaces all of it."""
-    if "holes" in forms and not all(_finite(r) for r in (*expected.results, *filter(None, expected.changed))):
+    """The errors of what one replay left in the wanted storages. ``forms`` says which inputs are extreme numbers."""
+    if not is_demanded(expected, forms):
         return
     after_of, extreme = dict(zip(call.wanted, left_in, strict=True)), _factor(case.tensors, forms)
     for number, (view, want) in enumerate(zip(call.results, expected.results, strict=True)):
@@ -285,6 +284,12 @@ def errors_of(
         yield _told(msgspec.structs.replace(found, wrong=text), case.tensors, forms)
 
 
+def is_demanded(expected: ExpectedSeed, forms: Sequence[str]) -> bool:
+    """Whether a content demands anything: NaN and infinities do where the reference replaces all of them."""
+    odd = "holes" in forms or "infinite" in forms
+    return not odd or all(_finite(r) for r in (*expected.results, *filter(None, expected.changed)))
+
+
 def wrong_together(case: CaseInputs, together: Mapping[int, ErrorsTogether]) -> Iterator[ResultError]:
     """What is wrong with results over all contents."""
     for number, one in together.items():
@@ -303,18 +308,19 @@ def _factor(tensors: Sequence[TensorInput], forms: Sequence[str]) -> float:
     """How wide limits are: 0 of usual numbers, though whole ones are few; else wider, but for numbers near zero, which
     don't cancel."""
     of = list(zip(tensors, forms, strict=True)) if forms else []
-    if "lone" in forms or all(not form or (form == "few" and t.dtype != "bool") for t, form in of):
+    if "lone" in forms or all(not form or (form in OF_WHOLE and t.dtype != "bool") for t, form in of):
         return 0.0
-    near = all(form in ("", "few", "holes") or (form == "sparse" and sparse_centre(t) == 0) for t, form in of)
+    mild = {"", *OF_WHOLE, "holes", "infinite"}
+    near = all(form in mild or (form == "sparse" and sparse_centre(t) == 0) for t, form in of)
     return RMS_FACTOR if near else EXTREME_FACTOR
 
 
 def _demands(case: CaseInputs, want: ExpectedResult, forms: Sequence[str]) -> bool:
     """Whole numbers may follow from ties, which numbers far from zero, zeros and masked rows make, or from what NaN is
-    compared with; what is too large for an 8-bit float is its largest number, or NaN."""
+    compared with, or be too large; what is too large for an 8-bit float is its largest number, or NaN."""
     if want.dtype not in FLOAT_FORMATS:
-        ties = {"up", "down", "broad", "sparse", "lone", "ordered", "holes"}
-        ties |= {"few"} if any(t.dtype in FLOAT_FORMATS for t in case.tensors) else set()
+        ties = {"up", "down", "broad", "huge", "sparse", "lone", "ordered", "holes", "infinite"}
+        ties |= {*OF_WHOLE} if any(t.dtype in FLOAT_FORMATS for t in case.tensors) else set()
         return not ties & {*forms}
     if "ties" in forms:
         return False

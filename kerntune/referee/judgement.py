@@ -28,11 +28,8 @@ from kerntune.referee.candidate_speed import (
     TimedPair,
     default_speeds,
 )
-from kerntune.referee.declared_inputs import (
-    extreme_forms,
-    other_numbers,
-    parse_line,
-)
+from kerntune.referee.declared_inputs import other_numbers, parse_line
+from kerntune.referee.extreme_contents import extreme_forms
 from kerntune.referee.hostile_recording import (
     MOST_BYTES,
     CheckedCall,

@@ -20,19 +20,21 @@ import msgspec
 
 from kerntune.base.formatting import visible
 from kerntune.referee.candidate_speed import AUTHOR_SECONDS
-from kerntune.referee.declared_inputs import DRAWN, content_of, contents_of, poison_patterns
+from kerntune.referee.declared_inputs import content_of, contents_of, poison_patterns
 from kerntune.referee.errors_together import (
     ErrorsTogether,
     check_reference,
     errors_of,
     hardly_changed,
     hardly_varies,
+    is_demanded,
     left_of,
     together_of,
     unvaried,
     what_counts,
     wrong_together,
 )
+from kerntune.referee.extreme_contents import DRAWN
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall, check_outlines, check_results, side_of
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import Reason, Refusal
@@ -111,7 +113,7 @@ class ReplayComparer:
         """Both sides' results, on a content for each of ``forms``, of which the usual ones are empty and first. The
         candidate's processes are dead. :class:`Refusal` where that is no evidence, or can't be had."""
         usual = sum(not any(form) for form in forms)
-        expected, patterns, answers = self._results(case, call, forms, usual, end)
+        expected, patterns, answers, forms = self._results(case, call, forms, usual, end)
         left = [left_of(call, x, answer) for x, answer in zip(expected, answers, strict=True)]
         together = together_of(case, expected[:usual])
         with ThreadPoolExecutor(self._workers) as threads:
@@ -148,9 +150,10 @@ class ReplayComparer:
 
     def _results(
         self, case: CaseInputs, call: CheckedCall, forms: Sequence[Sequence[str]], usual: int, deadline: float
-    ) -> tuple[tuple[ExpectedSeed, ...], list[bytes], list[ReplayAnswer]]:
-        """What the reference computes, what fills unwritten memory, and what the candidate leaves: a list a content.
-        Where the referee makes the inputs and there is a GPU, both sides compute at the same time."""
+    ) -> tuple[tuple[ExpectedSeed, ...], list[bytes], list[ReplayAnswer], list[Sequence[str]]]:
+        """What the reference computes, what fills unwritten memory, what the candidate leaves, and the form: a list a
+        content. Where the referee makes the inputs and there is a GPU, both sides compute at the same time; else what
+        demands nothing isn't replayed: what a kernel does with NaN may be a fault in the emulator."""
         seeds = [secrets.randbits(63) for _ in forms]
         patterns = [*poison_patterns(usual), *poison_patterns(len(forms) - usual)]
         more = self._budget * (len(forms) - usual) / max(usual, 1)  # seconds, for extreme contents
@@ -172,13 +175,16 @@ class ReplayComparer:
                 raise Refusal(Reason.DEGENERATE, why)
             check_outlines(call, expected)
             check_results(call, case, expected[0].results)
+            every = list(zip(expected, patterns, ends, forms, strict=False))
             if not at_once:
-                contents = tuple(x.contents for x in expected)
-                early = self._replays(threads, case, call, list(zip(contents, patterns, ends, strict=False)), usual)
+                every = [one for one in every if is_demanded(one[0], one[3])]
+                each = [(x.contents, pattern, until) for x, pattern, until, _ in every]
+                early = self._replays(threads, case, call, each, usual)
             answers = list[ReplayAnswer]()
             for one in early:
-                answers += one.result() if len(answers) < len(expected) else ()
-            return expected, patterns, answers[: len(expected)]
+                answers += one.result() if len(answers) < len(every) else ()
+            kept, fills, _, of = zip(*every, strict=True)
+            return kept, list(fills), answers[: len(every)], list(of)
 
     def _expected(
         self, asked: Sequence[Future[ExpectAnswer]], task: ExpectTask, usual: int

@@ -67,8 +67,8 @@ class Machine(ShapeOperations):
     """One kernel on one memory. ``deadline`` is of :func:`time.monotonic`.
 
     ``chance`` draws what no GPU promises: the order of the programs, that of a reduction's terms, and of elements that
-    may be in any order; ``drawn`` has what holds for all launches of a text. A program, of so many ``warps``, that waits
-    for another is left, and goes on later.
+    may be in any order; ``drawn`` has what holds for all launches of a text. A program of so many ``warps`` that
+    waits for another is left, and goes on later.
     """
 
     def __init__(
