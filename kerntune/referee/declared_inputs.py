@@ -29,11 +29,13 @@ from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.extreme_contents import (
     DEVIATIONS,
     FEW_VALUES,
+    GRIDS,
     HOLES,
     few_numbers,
     full_places,
     furthest_numbers,
     in_order,
+    on_grid,
     sparse_centre,
     zero_places,
 )
@@ -242,6 +244,8 @@ def content_of(given: TensorInput, seed: int, form: str = "") -> bytes:
         numbers = chance.standard_normal(count) * deviation + mean
     if form == "ties":
         numbers = chance.choice(numbers[:FEW_VALUES], count)
+    if form in GRIDS:
+        numbers = on_grid(numbers, given, form, chance)
     if form == "broad":
         numbers[zero_places(given.shape, chance)] = 0
     if form in ("holes", "infinite"):

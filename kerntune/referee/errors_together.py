@@ -14,7 +14,7 @@ import msgspec
 
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
-from kerntune.referee.extreme_contents import EXTREMES, OF_WHOLE, sparse_centre
+from kerntune.referee.extreme_contents import EXTREMES, GRIDS, OF_WHOLE, sparse_centre
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import (
@@ -247,7 +247,7 @@ def errors_of(
     left_in: Sequence[bytes], forms: Sequence[str],
 ) -> Iterator[ResultError]:  # fmt: skip
     """The errors of what one replay left in the wanted storages. ``forms`` says which inputs are extreme numbers."""
-    if not is_demanded(expected, forms):
+    if not is_demanded(case, expected, forms):
         return
     after_of, extreme = dict(zip(call.wanted, left_in, strict=True)), _factor(case.tensors, forms)
     for number, (view, want) in enumerate(zip(call.results, expected.results, strict=True)):
@@ -255,8 +255,9 @@ def errors_of(
             continue
         one = together[number]
         found = error_of(
-            number, after_of[view.storage], view, want, case, poison, one.size, extreme, one.add, "lone" in forms
-        )
+            number, after_of[view.storage], view, want, case, poison, one.size, extreme, one.add, "lone" in forms,
+            _odd(forms),
+        )  # fmt: skip
         yield _told(found, case.tensors, forms)
     for index, (given, storage) in enumerate(zip(case.tensors, call.inputs, strict=True)):
         left = expected.changed[index] if index < len(expected.changed) else None
@@ -279,15 +280,19 @@ def errors_of(
         if changes and not any(forms):
             changes.kept.append(not error_of(-1, before, view, want, case, poison, size).wrong)
         seen = changes.add if changes else None
-        found = error_of(-1, after, view, want, case, poison, size, extreme, seen, "lone" in forms)
+        found = error_of(-1, after, view, want, case, poison, size, extreme, seen, "lone" in forms, _odd(forms))
         text = f"input {given.name}, which the reference changes: {found.wrong}" if found.wrong else ""
         yield _told(msgspec.structs.replace(found, wrong=text), case.tensors, forms)
 
 
-def is_demanded(expected: ExpectedSeed, forms: Sequence[str]) -> bool:
+def is_demanded(case: CaseInputs, expected: ExpectedSeed, forms: Sequence[str]) -> bool:
     """Whether a content demands anything: NaN and infinities do where the reference replaces all of them."""
-    odd = "holes" in forms or "infinite" in forms
-    return not odd or all(_finite(r) for r in (*expected.results, *filter(None, expected.changed)))
+    found = [*expected.results, *filter(None, expected.changed)]
+    return not _odd(forms) or (all(map(_finite, found)) and any(_demands(case, one, forms) for one in found))
+
+
+def _odd(forms: Sequence[str]) -> bool:
+    return "holes" in forms or "infinite" in forms
 
 
 def wrong_together(case: CaseInputs, together: Mapping[int, ErrorsTogether]) -> Iterator[ResultError]:
@@ -322,7 +327,7 @@ def _demands(case: CaseInputs, want: ExpectedResult, forms: Sequence[str]) -> bo
         ties = {"up", "down", "broad", "huge", "sparse", "lone", "ordered", "holes", "infinite"}
         ties |= {*OF_WHOLE} if any(t.dtype in FLOAT_FORMATS for t in case.tensors) else set()
         return not ties & {*forms}
-    if "ties" in forms:
+    if {"ties", *GRIDS} & {*forms}:
         return False
     narrow = ROUNDOFF[want.dtype] > ROUNDOFF["float32"]  # beside it, what a sum of such numbers cancels is nothing
     return not want.dtype.startswith("float8") and (narrow or "ordered" not in forms)

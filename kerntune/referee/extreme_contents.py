@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 DRAWN = ("normal", "uniform", "integers")
 """Contents that differ from seed to seed."""
 
+DRAWN_FLOATS = ("normal", "uniform")
+
 EXTREMES = {
     "up": "is far above zero (a mean of 32 to 64 deviations)",
     "down": "is far below zero (a mean of -32 to -64 deviations)",
@@ -24,6 +26,9 @@ EXTREMES = {
     "wide": "has a deviation of 64 to 128",
     "huge": "has a deviation of 2**20",
     "ties": "has three different numbers",
+    "grid": "has multiples of 1 to 1/256",
+    "above": "has such far above zero",
+    "below": "has such far below zero",
     "holes": "has NaN among its elements",
     "infinite": "has infinities among its elements",
     "sparse": "is nearly constant but for a few elements",
@@ -39,6 +44,9 @@ small its weight is and wherever it lies, a counter overflows, or a whole row is
 
 OF_VARIED = ("up", "down", "tiny", "broad", "wide", "huge", "holes", "infinite")
 """The forms of floats that vary; those that end near 2**16 or before are as usual where others are ``huge``."""
+
+GRIDS = ("grid", "above", "below")
+"""Where numbers are equal, whole, halves or zeros; for references all of whose operators are exact."""
 
 OF_WHOLE = ("few", "full")
 """Those of whole numbers: sums are largest where all numbers are."""
@@ -174,3 +182,24 @@ def zero_places(shape: Sequence[int], chance: np.random.Generator) -> np.ndarray
         rows = zero.reshape(-1, columns)
         rows[chance.permutation(len(rows))[: max(1, len(rows) // 4)]] = True
     return np.flatnonzero(zero)
+
+
+FINEST = 8
+"""Binary places of the finest step of a grid; a number's own step is drawn between that and 1."""
+
+FAR = 64.0
+"""How far from zero grids are ``above`` and ``below``, for numbers that vary."""
+
+
+def on_grid(numbers: np.ndarray, given: TensorInput, form: str, chance: np.random.Generator) -> Any:
+    """Numbers rounded to few bits, of a size that is common where they are. Zeros have either sign."""
+    import numpy as np
+
+    spread = given.high if given.content == "normal" else (given.high - given.low) / 4
+    unit = 1.0 if given.varied else 2.0 ** math.floor(math.log2(spread))
+    step = unit * 2.0 ** -chance.integers(0, FINEST + 1, numbers.shape)
+    found = np.round(numbers / step) * step
+    if given.content == "uniform":
+        inside = np.clip(found, np.ceil(given.low / step) * step, np.floor(given.high / step) * step)
+        found = np.where(found == inside, found, inside)
+    return found + {"above": FAR, "below": -FAR}.get(form, 0.0) if given.varied and form != "grid" else found

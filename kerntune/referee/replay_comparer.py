@@ -11,7 +11,7 @@ import contextlib
 import math
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +19,7 @@ from functools import partial
 import msgspec
 
 from kerntune.base.formatting import visible
+from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.candidate_speed import AUTHOR_SECONDS
 from kerntune.referee.declared_inputs import content_of, contents_of, poison_patterns
 from kerntune.referee.errors_together import (
@@ -34,7 +35,7 @@ from kerntune.referee.errors_together import (
     what_counts,
     wrong_together,
 )
-from kerntune.referee.extreme_contents import DRAWN
+from kerntune.referee.extreme_contents import DRAWN, DRAWN_FLOATS, GRIDS
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall, check_outlines, check_results, side_of
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import Reason, Refusal
@@ -177,7 +178,7 @@ class ReplayComparer:
             check_results(call, case, expected[0].results)
             every = list(zip(expected, patterns, ends, forms, strict=False))
             if not at_once:
-                every = [one for one in every if is_demanded(one[0], one[3])]
+                every = [one for one in every if is_demanded(case, one[0], one[3])]
                 each = [(x.contents, pattern, until) for x, pattern, until, _ in every]
                 early = self._replays(threads, case, call, each, usual)
             answers = list[ReplayAnswer]()
@@ -231,21 +232,33 @@ class ReplayComparer:
         self, case: CaseInputs, call: CheckedCall, first: ExpectedSeed, together: Mapping[int, ErrorsTogether],
         end: float,
     ) -> tuple[ResultError, ...]:  # fmt: skip
-        """What is wrong with indices of equal numbers, where the reference's are promised by torch's documentation."""
-        forms = tuple("ties" if t.content in ("normal", "uniform") else "" for t in case.tensors)
-        if not any(forms) or not any(r.dtype in INDICES for r in first.results):
-            return ()
-        seed, (poison,) = secrets.randbits(63), poison_patterns(1)
-        given = contents_of(case.tensors, seed, forms)
-        task = ExpectTask(self._reference, case, (seed,), (given,), self._on_gpu, ties=True)
-        found, seeds = list[ResultError](), tuple[ExpectedSeed, ...]()
-        with contextlib.suppress(Refusal):  # torch's operators can't be watched there
-            seeds = self._authors(task).seeds
-        for want in seeds:
-            want = msgspec.structs.replace(want, contents=given)
-            after = left_of(call, want, self._replayed(call, given, poison, end))
-            found += errors_of(case, call, together, want, poison, after, forms)
+        """What is wrong with whole numbers that follow from equal ones, halves or zeros: with indices where torch's
+        documentation promises the reference's, and with others where all that the reference does is exact."""
+        wanted = [r.dtype for r in (*first.results, *filter(None, first.changed)) if r.dtype not in FLOAT_FORMATS]
+        kinds = [("ties",)] if {*wanted} & {*INDICES} else []
+        found = list[ResultError]()
+        for kind in [*kinds, GRIDS] if wanted else []:
+            forms = [tuple(word if t.content in DRAWN_FLOATS else "" for t in case.tensors) for word in kind]
+            if any(forms[0]) and not any(e.wrong for e in found):
+                found += self._of_promised(case, call, together, forms, end)
         return tuple(e for e in found if e.wrong)
+
+    def _of_promised(
+        self, case: CaseInputs, call: CheckedCall, together: Mapping[int, ErrorsTogether],
+        forms: Sequence[tuple[str, ...]], end: float,
+    ) -> Iterator[ResultError]:  # fmt: skip
+        """The errors on contents of these forms, if the reference promises its results there."""
+        seeds, patterns = tuple(secrets.randbits(63) for _ in forms), poison_patterns(len(forms))
+        given = tuple(contents_of(case.tensors, seed, form) for seed, form in zip(seeds, forms, strict=True))
+        ties = "ties" in forms[0]
+        task = ExpectTask(self._reference, case, seeds, given, self._on_gpu, ties=ties, exact=not ties)
+        found = tuple[ExpectedSeed, ...]()
+        with contextlib.suppress(Refusal):  # torch's operators can't be watched there
+            found = self._authors(task).seeds
+        for want, contents, poison, form in zip(found, given, patterns, forms, strict=False):
+            want = msgspec.structs.replace(want, contents=contents)
+            after = left_of(call, want, self._replayed(call, contents, poison, end))
+            yield from errors_of(case, call, together, want, poison, after, form)
 
     def _replays(
         self, threads: ThreadPoolExecutor, case: CaseInputs, call: CheckedCall, each: Sequence[Replayed], usual: int

@@ -157,8 +157,8 @@ class DescribeTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Compute the reference's results. ``contents`` has the bytes of each input tensor, a list a seed; where it is
     empty the task's own code makes them. On the GPU, or on the CPU. ``ties``: only if torch documents which of equal
-    numbers' indices the reference returns; else there are no results. ``closely``: of so many first seeds results are
-    looked at once more (:attr:`ExpectedResult.moved`)."""
+    numbers' indices the reference returns, ``exact``: only if all its operators are; else there are no results.
+    ``closely``: of so many first seeds results are looked at once more (:attr:`ExpectedResult.moved`)."""
 
     source: UserCallable
     case: CaseInputs
@@ -166,6 +166,7 @@ class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     contents: tuple[tuple[bytes, ...], ...] = ()
     gpu: bool = False
     ties: bool = False
+    exact: bool = False
     closely: int = 0
 
     def parts(self) -> list[ExpectTask]:

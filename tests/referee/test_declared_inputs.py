@@ -20,7 +20,7 @@ from kerntune.referee.declared_inputs import (
     poison_patterns,
     rolled,
 )
-from kerntune.referee.extreme_contents import EXTREMES, extreme_forms
+from kerntune.referee.extreme_contents import EXTREMES, GRIDS, extreme_forms
 from kerntune.referee.tasks import PlainArgument, TensorAt, TensorInput
 
 
@@ -281,7 +281,7 @@ def test_each_tensor_has_each_extreme_form_once_and_its_neighbours_others() -> N
     assert sorted(forms[12:]) == [
         (alike, "", alike, lone, "", ""), (alike, "", lone, alike, "", ""), (lone, "", alike, alike, "", "")
     ]  # fmt: skip
-    assert {form for f in forms for form in f} == {*EXTREMES} - {"ties"} | {""}
+    assert {form for f in forms for form in f} == {*EXTREMES} - {"ties", *GRIDS} | {""}
     many = parse_line("; ".join(f"x{i}: f32[8]" for i in range(9))).tensors
     assert sum("lone" in f for f in extreme_forms(many, random.Random(3))) == 4
     assert {f[3:] for f in forms[:6]} == {("", "", "")}
@@ -401,6 +401,24 @@ def test_offsets_have_other_steps_between_the_same_ends(values: tuple[int, ...])
         assert found != values
         drawn.add(found)
     assert len(drawn) > 1 or len(values) == 3
+
+
+@pytest.mark.parametrize(
+    ("declared", "low", "high"),
+    [("", -40, 40), ("normal(3, 0.25)", 0, 6), ("uniform(0.1, 0.7)", 0.1, 0.7), ("uniform(-2, 1)", -2, 1)],
+)
+def test_a_grid_has_whole_numbers_halves_and_zeros(declared: str, low: float, high: float) -> None:
+    x, y = (extreme(f"f32[4000] {declared}", "grid", seed) for seed in (1, 2))
+    assert low <= x.min() <= x.max() <= high
+    assert not (x * 2**12 % 1).any(), "few bits"
+    assert np.count_nonzero(x == y) > 40
+    if not declared:
+        assert (np.signbit(x[x == 0]).any(), np.signbit(x[x == 0]).all()) == (True, False)
+        assert all(np.count_nonzero(x * 2**k % 1 == 0.5) > 40 for k in range(8))
+        above, below = (extreme("f32[4000]", form) for form in ("above", "below"))
+        assert above.min() > 30
+        assert below.max() < -30
+        assert not (above * 256 % 1).any()
 
 
 def test_infinite_numbers_have_both_signs() -> None:

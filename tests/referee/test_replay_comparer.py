@@ -212,6 +212,8 @@ class TiesComparer(ReplayComparer):
         self.asked.append(task)
         if self.fails:
             raise Refusal(Reason.REFERENCE, "no")
+        if task.exact:
+            return ExpectAnswer()
         x = np.frombuffer(task.contents[0][0], "<f4").reshape(20, 300)
         assert len({*x.flat}) == 3
         want = ExpectedResult("int64", (20,), (1,), x.argmax(1).tobytes())
@@ -236,7 +238,7 @@ def test_an_index_of_equal_numbers_is_the_promised_one(promised: bool, last: boo
     comparer = TiesComparer(promised, last, fails)
     found = comparer._of_ties(case, call, first, together_of(case, [first]), 0.0)
     assert [bool("x has three different numbers" in e.wrong) for e in found] == [True] * wrong
-    assert [task.ties for task in comparer.asked] == [True]
+    assert [(task.ties, task.exact) for task in comparer.asked] == [(True, False), (False, True)][: 2 - wrong]
 
 
 @pytest.mark.parametrize(("line", "dtype"), [("x: f32[20,300]", "float32"), ("i: i32[20,300] < 9", "int64")])
@@ -245,6 +247,33 @@ def test_ties_are_drawn_for_indices_among_floats_alone(line: str, dtype: str) ->
     first = ExpectedSeed((), (ExpectedResult(dtype, (20,), (1,), bytes(160)),))
     assert comparer._of_ties(parse_line(line), CHECKED, first, {}, 0.0) == ()
     assert comparer.asked == []
+
+
+class SignComparer(TiesComparer):
+    """Of a reference that asks for what isn't below zero, and a candidate that leaves out zeros or not."""
+
+    def _authors(self, task: Any) -> ExpectAnswer:
+        self.asked.append(task)
+        each = [np.frombuffer(content, "<f4") for (content,) in task.contents]
+        wants = [ExpectedResult("bool", (600,), (1,), (x >= 0).tobytes()) for x in each]
+        return ExpectAnswer(seeds=tuple(ExpectedSeed((), (want,)) for want in wants) if self.promised else ())
+
+    def _replayed(self, call: Any, given: Any, poison: bytes, end: float) -> ReplayAnswer:
+        x = np.frombuffer(given[0], "<f4")
+        return ReplayAnswer(((x > 0 if self.last else x >= 0).tobytes(),))
+
+
+@pytest.mark.parametrize(
+    ("promised", "last", "wrong"), [(True, True, True), (True, False, False), (False, True, False)]
+)
+def test_zeros_count_where_all_that_the_reference_does_is_exact(promised: bool, last: bool, wrong: bool) -> None:
+    case, view = parse_line("x: f32[600]"), View(0, "bool", (600,), (1,))
+    call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,))
+    first = ExpectedSeed((), (ExpectedResult("bool", (600,), (1,), bytes(600)),))
+    comparer = SignComparer(promised, last)
+    found = comparer._of_ties(case, call, first, together_of(case, [first]), 0.0)
+    assert any("x has multiples of 1 to 1/256" in e.wrong for e in found) == wrong
+    assert [(task.ties, task.exact, len(task.contents)) for task in comparer.asked] == [(False, True, 3)]
 
 
 class HalfComparer(ReplayComparer):
@@ -266,7 +295,7 @@ class HalfComparer(ReplayComparer):
 
     def _results(self, case: Any, call: Any, forms: Any, usual: int, deadline: float) -> Any:
         seeds, found = self.replayed(5)
-        return tuple(seeds), [POISON] * 5, [ReplayAnswer((one,)) for one in found]
+        return tuple(seeds), [POISON] * 5, [ReplayAnswer((one,)) for one in found], [()] * 5
 
     def _of_many(self, case: Any, call: Any, first: Any, together: Any, count: int) -> tuple[ResultError, ...]:
         self.counts.append(count)
