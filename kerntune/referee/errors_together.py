@@ -18,6 +18,7 @@ from kerntune.referee.extreme_contents import EXTREMES, GRIDS, OF_WHOLE, sparse_
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import (
+    COARSE,
     EXTREME_FACTOR,
     FEW,
     RMS_FACTOR,
@@ -221,6 +222,23 @@ def unvaried(case: CaseInputs, seeds: Sequence[ExpectedSeed]) -> str:
         if alike and not changed and first == first[:item] * (len(first) // item):
             return f"input {given.name} is one number in every content, so it may be ignored; it needs others"
     return ""
+
+
+def held_changes(case: CaseInputs, seeds: Sequence[ExpectedSeed]) -> list[int]:
+    """Inputs that are one number in all contents, and that the reference changes: it may add to them, or fill them."""
+    found = []
+    for i, given in enumerate(case.tensors):
+        first, item = seeds[0].contents[i], ITEM_BYTES[given.dtype]
+        alike = all(seed.contents[i] == first for seed in seeds) and first == first[:item] * (len(first) // item)
+        if alike and len(first) > item and any(seed.changed[i] is not None for seed in seeds if seed.changed):
+            found.append(i)
+    return found
+
+
+def differs(one: ExpectedSeed, other: ExpectedSeed) -> bool:
+    """Whether what the reference computes is another by more than an order of sums explains."""
+    pairs = zip((*one.results, *one.changed), (*other.results, *other.changed), strict=True)
+    return any(a is not None and (b is None or not _equal(numbers_of(a), numbers_of(b), COARSE)) for a, b in pairs)
 
 
 def left_of(call: CheckedCall, expected: ExpectedSeed, answer: ReplayAnswer) -> tuple[bytes, ...]:

@@ -19,15 +19,18 @@ from functools import partial
 import msgspec
 
 from kerntune.base.formatting import visible
+from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.candidate_speed import AUTHOR_SECONDS
 from kerntune.referee.declared_inputs import content_of, contents_of, poison_patterns
 from kerntune.referee.errors_together import (
     ErrorsTogether,
     check_reference,
+    differs,
     errors_of,
     hardly_changed,
     hardly_varies,
+    held_changes,
     is_demanded,
     left_of,
     together_of,
@@ -36,13 +39,14 @@ from kerntune.referee.errors_together import (
     wrong_together,
 )
 from kerntune.referee.extreme_contents import DRAWN, DRAWN_FLOATS, GRIDS
-from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall, check_outlines, check_results, side_of
+from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall, check_outlines, check_results, filled, side_of
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import FEW, ResultError
 from kerntune.referee.sealed_process import folder_of
 from kerntune.referee.tasks import (
     CaseInputs,
+    Constant,
     DescribeTask,
     ExpectAnswer,
     ExpectedSeed,
@@ -125,6 +129,7 @@ class ReplayComparer:
         few, count = many_contents(case, expected[0])
         wrong = wrong or self._of_many(few, call, expected[0], together, count)
         wrong = wrong or self._of_ties(case, call, expected[0], together, end)
+        wrong = wrong or self._of_second_call(case, call, expected[:usual], together, end)
         wrong = wrong or tuple(wrong_together(case, together))
         if not wrong and any(one.undecided for one in together.values()):
             more = self._of_many(case, call, expected[0], together, affordable(case, FURTHER))
@@ -172,7 +177,7 @@ class ReplayComparer:
             expected = self._expected(asked, task, usual)
             check_reference(expected)
             alike = "" if many_contents(case, expected[0])[1] else hardly_varies(what_counts(expected[:usual]))
-            if why := alike or unvaried(case, expected[:usual]):
+            if why := alike or unvaried(case, expected[:usual]) or self._added_to(case, expected[:usual]):
                 raise Refusal(Reason.DEGENERATE, why)
             check_outlines(call, expected)
             check_results(call, case, expected[0].results)
@@ -242,6 +247,44 @@ class ReplayComparer:
             if any(forms[0]) and not any(e.wrong for e in found):
                 found += self._of_promised(case, call, together, forms, end)
         return tuple(e for e in found if e.wrong)
+
+    def _added_to(self, case: CaseInputs, usual: Sequence[ExpectedSeed]) -> str:
+        """The input that is one number in all contents and that the reference adds to: whether a candidate adds, none
+        tells. What it only fills may be one number. Empty if there is none."""
+        for i in held_changes(case, usual):
+            given, first = case.tensors[i], usual[0]
+            kind = "normal" if given.dtype in FLOAT_FORMATS else "integers"
+            drawn = content_of(msgspec.structs.replace(given, content=kind, low=0.0, high=1.0), secrets.randbits(63))
+            contents = (*first.contents[:i], drawn, *first.contents[i + 1 :])
+            task = ExpectTask(self._reference, case, (0,), (contents,), self._on_gpu)
+            with contextlib.suppress(Refusal):  # it may take such numbers alone
+                if differs(first, self._authors(task).seeds[0]):
+                    return f"input {given.name} is one number in every content, and is added to; it needs others"
+        return ""
+
+    def _of_second_call(
+        self, case: CaseInputs, call: CheckedCall, usual: Sequence[ExpectedSeed],
+        together: Mapping[int, ErrorsTogether], end: float,
+    ) -> tuple[ResultError, ...]:  # fmt: skip
+        """What is wrong in a second call, where the first has left other numbers in memory from before the call."""
+        state = [f for f in call.fills if f.before]
+        sizes = [call.recording.storages[f.storage].nbytes for f in state]
+        if not state:
+            return ()
+        replace, (poison,) = msgspec.structs.replace, poison_patterns(1)
+        views = (View(f.storage, "uint8", (n,), (1,)) for f, n in zip(state, sizes, strict=True))
+        watched = replace(call, results=(*call.results, *views))
+        answer = self._replayed(watched, usual[0].contents, poison, end)
+        left = dict(zip(watched.wanted, answer.contents, strict=True))
+        kept = tuple(Constant(f.storage, left[f.storage] or b"") for f in state)
+        if all(one.data == filled(f, n) for one, f, n in zip(kept, state, sizes, strict=True)):
+            return ()
+        fills = tuple(f for f in call.fills if not f.before)
+        again, want = replace(call, fills=fills, constants=(*call.constants, *kept)), usual[-1]
+        after = left_of(again, want, self._replayed(again, want.contents, poison, end))
+        found = errors_of(case, again, together, want, poison, after, ())
+        told = "in a second call, which finds what the first has left in memory from before: "
+        return tuple(replace(e, wrong=told + e.wrong, unwritten=False) for e in found if e.wrong)
 
     def _of_promised(
         self, case: CaseInputs, call: CheckedCall, together: Mapping[int, ErrorsTogether],

@@ -26,6 +26,7 @@ from kerntune.referee.tasks import (
     ExpectedResult,
     ExpectedSeed,
     ExpectTask,
+    Fill,
     ReplayAnswer,
     ReplayTask,
     UserCallable,
@@ -274,6 +275,66 @@ def test_zeros_count_where_all_that_the_reference_does_is_exact(promised: bool, 
     found = comparer._of_ties(case, call, first, together_of(case, [first]), 0.0)
     assert any("x has multiples of 1 to 1/256" in e.wrong for e in found) == wrong
     assert [(task.ties, task.exact, len(task.contents)) for task in comparer.asked] == [(False, True, 3)]
+
+
+# memory from before the call, and inputs that are one number
+
+
+class CountingComparer(ReplayComparer):
+    """Of a candidate that adds right where a counter is zero, and leaves the counter as it was or one higher."""
+
+    def __init__(self, up: int) -> None:
+        super().__init__(Says(ReplayAnswer()), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+        self.up, self.begun = up, list[bytes]()
+
+    def _replayed(self, call: Any, given: Any, poison: bytes, end: float) -> ReplayAnswer:
+        counter = call.contents(given)[3] or bytes(4)
+        self.begun.append(counter)
+        x, y = (np.frombuffer(one, "<f4") for one in given)
+        after = {
+            0: None,
+            1: None,
+            2: (x + y * (counter == bytes(4))).tobytes(),
+            3: bytes((counter[0] + self.up, 0, 0, 0)),
+        }
+        return ReplayAnswer(tuple(after[i] for i in call.wanted))
+
+
+@pytest.mark.parametrize(("up", "before", "wrong"), [(1, True, True), (0, True, False), (1, False, False)])
+def test_a_second_call_finds_what_the_first_has_left(up: int, before: bool, wrong: bool) -> None:
+    recording = CHECKED.recording
+    storages = (*recording.storages, replace(recording.storages[0], nbytes=4, dtype="int32"))
+    fill = Fill(3, "int32", 0, before=before)
+    call = replace(CHECKED, recording=replace(recording, storages=storages), fills=(fill,))
+    sums = [ExpectedResult("float32", (600,), (1,), (x + y).tobytes()) for x, y in GIVEN]
+    seeds = [ExpectedSeed(tuple(x.tobytes() for x in one), (s,)) for one, s in zip(GIVEN, sums, strict=True)]
+    comparer = CountingComparer(up)
+    found = comparer._of_second_call(CASE, call, seeds, together_of(CASE, seeds), 0.0)
+    assert [e.wrong.startswith("in a second call, ") for e in found] == [True] * wrong
+    assert comparer.begun == [bytes(4), b"\1\0\0\0"][: before + wrong]
+
+
+class AddingComparer(ReplayComparer):
+    """Of a reference that adds to its input of zeros, or fills it."""
+
+    def __init__(self, adds: bool) -> None:
+        super().__init__(Says(ReplayAnswer()), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+        self.adds = adds
+
+    def _authors(self, task: Any) -> ExpectAnswer:
+        (contents,) = task.contents
+        return ExpectAnswer(seeds=(self.of(*contents),))
+
+    def of(self, out: bytes, x: bytes) -> ExpectedSeed:
+        after = np.frombuffer(x, "<f4") + np.frombuffer(out, "<f4") * self.adds
+        return ExpectedSeed((out, x), (), (ExpectedResult("float32", (600,), (1,), after.tobytes()), None))
+
+
+@pytest.mark.parametrize(("line", "adds", "told"), [("zeros", True, True), ("zeros", False, False), ("", True, False)])
+def test_what_is_added_to_must_not_be_one_number(line: str, adds: bool, told: bool) -> None:
+    case, comparer = parse_line(f"out: f32[600] {line}; x: f32[600]"), AddingComparer(adds)
+    usual = [comparer.of(*contents_of(case.tensors, seed, ())) for seed in range(3)]
+    assert bool(comparer._added_to(case, usual)) == told
 
 
 class HalfComparer(ReplayComparer):
