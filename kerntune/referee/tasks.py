@@ -89,12 +89,14 @@ class UserCallable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 
 class RecordTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Record one call of ``source`` on ``case``, for ``target``; with ``binaries``, where these are loaded later."""
+    """Record one call of ``source`` on ``case``, for ``target``; with ``binaries``, where these are loaded later. Of an
+    autotuner's configs, that of number ``config`` is tried first, and those after it next."""
 
     source: UserCallable
     case: CaseInputs
     target: Target
     binaries: bool = False
+    config: int = 0
 
 
 class Fill(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -130,6 +132,9 @@ class RecordedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     operators: tuple[str, ...] = ()
     outline: str = "tensor"
     """How the tensors lie in what was returned (:func:`.candidate_recorder.outlined`)."""
+
+    configs: int = 1
+    """The most configs that an autotuner in it may choose from."""
 
 
 class CallRefused(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +40,7 @@ from kerntune.referee.tasks import (
     ExpectedSeed,
     ExpectTask,
     RecordAnswer,
+    RecordTask,
     ReplayAnswer,
     ReplayTask,
     UserCallable,
@@ -48,7 +50,7 @@ from kerntune.referee.timed_contents import (
     RightCandidate,
 )
 from kerntune.referee.verdicts import CandidateVerdict, ShapeResult, TimedLaunch, Word
-from tests.referee.recordings import CALL, CASE, EXPECTED, TARGET, call
+from tests.referee.recordings import CALL, CASE, EXPECTED, TARGET, TTIR, call
 
 CORPUS = Path(__file__).parents[2] / "benchmarks" / "judge"
 ADD = f"{CORPUS}/references.py::add"
@@ -203,6 +205,27 @@ def test_on_a_gpu_results_are_its_own_and_each_replay_has_its_seed_s_contents(
     assert [b"".join(column) for column in zip(*contents[5:], strict=True)] == [*rows.side.contents[:2]]
     assert (len(alone), rows.rolls) == (5, tuple((2400 * k,) * 2 for k in range(11)))
     assert CandidateJudgement(bench_of(steps, speeds), _named(), _named(), 1.0)._comparer._workers == 12
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_one_of_an_autotuners_other_configs_must_be_right_too(
+    right: bool, source: str, bench_of: Callable[..., Bench]
+) -> None:
+    text = TTIR if right else TTIR.replace("arith.addf", "arith.subf")
+    sha = hashlib.sha256(text.encode()).hexdigest()
+    binaries = (replace(CALL.recording.binaries[0], ttir_sha256=sha),)
+    other = call(recording=replace(CALL.recording, binaries=binaries), artifacts={sha: text.encode()}, configs=3)
+
+    def record(task: bytes) -> bytes:
+        asked = msgspec.msgpack.decode(task, type=RecordTask)
+        return encoded(RecordAnswer(other if asked.config else call(configs=3)))
+
+    steps = Steps(record=record)
+    verdict = judge(source, ADD, LINE, bench=bench_of(steps))
+    assert verdict.word is (Word.UNTIMED if right else Word.WRONG)
+    assert right or verdict.shapes[0].text.startswith("with another config of an autotuner: ")
+    first, second, reference = (task for task in steps.tasks if isinstance(task, RecordTask))
+    assert (first.config, second.config in (1, 2), reference.config) == (0, True, 0)
 
 
 def _named(path: str = f"{CORPUS}/references.py", layout: str = FUNCTION) -> UserCallable:
