@@ -90,7 +90,7 @@ def _recorded(task: RecordTask) -> RecordedCall:
         _give_parameters(function, task.case, inputs, watch)
         args, words = arguments_of(task.case, inputs)
         with contextlib.closing(Compiler(OwnProcessFarm())) as compiler:
-            configs = [1]
+            configs = [0]
 
             def in_turn(site: Site) -> Sequence[int]:
                 configs.append(count := len(site.candidates))

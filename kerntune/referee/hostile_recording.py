@@ -69,7 +69,7 @@ class CheckedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     fills: tuple[Fill, ...]
     constants: tuple[Constant, ...]
     outline: str = "tensor"
-    configs: int = 1
+    configs: int = 0
 
     @property
     def wanted(self) -> tuple[int, ...]:
@@ -161,7 +161,7 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall
     results = tuple(call.recording.views[i] for i in call.results)
     return CheckedCall(
         _plain(call.recording), dict(call.artifacts), inputs, results, call.fills, call.constants, call.outline,
-        max(1, min(call.configs, MOST_CONFIGS)),
+        min(call.configs, MOST_CONFIGS),
     )  # fmt: skip
 
 

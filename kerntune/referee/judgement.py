@@ -258,10 +258,11 @@ class CandidateJudgement:
             return _refused(case.label, Refusal(Reason.DEGENERATE, why), launches)
         remarks: tuple[str, ...] = ()
         for twin in twins:
-            told = self._of_twin(*twin)
-            if not isinstance(told, tuple):
-                return ShapeResult(case.label, Word.WRONG, (*errors, told), text=told.wrong, launches=launches)
-            remarks += told
+            twins_said = self._of_twin(*twin)
+            if not isinstance(twins_said, tuple):
+                told = (*errors, twins_said)
+                return ShapeResult(case.label, Word.WRONG, told, text=twins_said.wrong, launches=launches)
+            remarks += twins_said
         right = RightCandidate(
             case, call, self._reference, reference, found.expected[:SEEDS], tuple(found.left[:SEEDS]),
             found.repeatable, found.patterns[:SEEDS], self._deadline,

@@ -118,12 +118,12 @@ class ReplayComparer:
         """Both sides' results, on a content for each of ``forms``, of which the usual ones are empty and first. The
         candidate's processes are dead. :class:`Refusal` where that is no evidence, or can't be had."""
         usual = sum(not any(form) for form in forms)
-        expected, patterns, answers, forms = self._results(case, call, forms, usual, end)
+        expected, patterns, answers, kept = self._results(case, call, forms, usual, end)
         left = [left_of(call, x, answer) for x, answer in zip(expected, answers, strict=True)]
         together = together_of(case, expected[:usual])
         with ThreadPoolExecutor(self._workers) as threads:
             one = partial(errors_of, case, call, together)
-            found = list(threads.map(lambda *given: list(one(*given)), expected, patterns, left, forms))
+            found = list(threads.map(lambda *given: list(one(*given)), expected, patterns, left, kept))
         errors = tuple(e for each in found[:usual] for e in each)
         wrong = tuple(e for each in found for e in each if e.wrong)
         few, count = many_contents(case, expected[0])
@@ -298,7 +298,8 @@ class ReplayComparer:
         found = tuple[ExpectedSeed, ...]()
         with contextlib.suppress(Refusal):  # torch's operators can't be watched there
             found = self._authors(task).seeds
-        for want, contents, poison, form in zip(found, given, patterns, forms, strict=False):
+        every = zip(found, given, patterns, forms, strict=True) if len(found) == len(forms) else ()
+        for want, contents, poison, form in every:
             want = msgspec.structs.replace(want, contents=contents)
             after = left_of(call, want, self._replayed(call, contents, poison, end))
             yield from errors_of(case, call, together, want, poison, after, form)

@@ -133,8 +133,8 @@ class RecordedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     outline: str = "tensor"
     """How the tensors lie in what was returned (:func:`.candidate_recorder.outlined`)."""
 
-    configs: int = 1
-    """The most configs that an autotuner in it may choose from."""
+    configs: int = 0
+    """The most configs that an autotuner in it may choose from; none without one."""
 
 
 class CallRefused(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -73,7 +73,7 @@ class Machine(ShapeOperations):
 
     def __init__(
         self, program: TtirProgram, memory: FlatMemory, deadline: float, chance: random.Random | None,
-        drawn: dict[object, np.ndarray] | None = None, warps: int = 1,
+        warps: int, drawn: dict[object, np.ndarray] | None = None,
     ) -> None:  # fmt: skip
         self._program, self._memory, self._deadline, self._chance = program, memory, deadline, chance
         self._drawn = {} if drawn is None else drawn

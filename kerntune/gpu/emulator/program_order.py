@@ -27,7 +27,7 @@ class ProgramOrder:
     """``chance`` draws in which order programs begin, which no GPU promises; without it, it is the ascending one. Each
     program has so many ``warps``."""
 
-    def __init__(self, chance: random.Random | None, warps: int = 1) -> None:
+    def __init__(self, chance: random.Random | None, warps: int) -> None:
         self._chance = chance
         self._resident = PROCESSORS * min(MOST_BLOCKS, max(MOST_WARPS // max(warps, 1), 1))
         self._waiting: dict[int, tuple[RunningProgram, Steps]] = {}

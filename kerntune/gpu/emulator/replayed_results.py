@@ -56,7 +56,7 @@ def replay_results(
             if text is None:
                 raise InterpreterLimit("its TTIR is missing")
             program = parse_ttir(text)
-            machine = Machine(program, memory, deadline, chance, drawn, binary.num_warps)
+            machine = Machine(program, memory, deadline, chance, binary.num_warps, drawn)
             written = _written_storages(recording, launch, program)
             running = running if binary.pdl else []
             running.append(_without_overlap(running, recording, launch, written))

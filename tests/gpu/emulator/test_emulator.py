@@ -632,7 +632,7 @@ module {
 
 def machine_of(text: str) -> tuple[Machine, FlatMemory]:
     found = FlatMemory([np.zeros(8, np.uint8)], b"12345678", random.Random(1))
-    return Machine(parse_ttir(text), found, float("inf"), None), found
+    return Machine(parse_ttir(text), found, float("inf"), None, 4), found
 
 
 def test_a_function_that_is_not_inlined_gives_its_result() -> None:

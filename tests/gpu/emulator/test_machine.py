@@ -26,7 +26,7 @@ def kind(element: str = "i32", shape: tuple[int, ...] = (), pointee: str = "") -
 def machine(*contents: np.ndarray, types: Any = ()) -> tuple[Machine, FlatMemory]:
     memory = FlatMemory([c.view(np.uint8) for c in contents], POISON, random.Random(1))
     program: Any = SimpleNamespace(types=dict(types), functions={})
-    return Machine(program, memory, math.inf, None), memory
+    return Machine(program, memory, math.inf, None, 4), memory
 
 
 def done(name: str, *values: Any, result: Any = None, memory: Any = None, types: Any = (), **attributes: Any) -> Any:
