@@ -94,3 +94,11 @@ LATER_HONEST: dict[str, str] = {
     "segment_sums": SEGMENTS[1],
 }
 """By the function of ``later_honest.py``, which its reference has as well."""
+
+LATER_COUNTER: dict[str, tuple[str, str]] = {
+    "stable_ranks": (f"{R}::stable_order", "x: f32[16,64]"),
+    "eighths": (f"{R}::to_eighths", VECTOR),
+    "counter_reset": ("held_out_references.py::total", VECTOR),
+    "doubled_into_": (f"{R}::doubled_into_", "out: f32[600] zeros; x: f32[600]"),
+}
+"""The same with a reference of another name: each is for a rule that a mend could carry too far."""

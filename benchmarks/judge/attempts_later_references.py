@@ -73,6 +73,10 @@ def gradient_added_(dw: Any, a: Any, g: Any) -> Any:
     return dw
 
 
+def doubled_into_(out: Any, x: Any) -> Any:
+    return out.copy_(2 * x)
+
+
 # numbers
 
 

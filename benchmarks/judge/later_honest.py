@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra import libdevice
 
 # products
 
@@ -319,3 +320,66 @@ def group_norm(x: Any, w: Any, b: Any) -> Any:
     c, p = triton.next_power_of_2(channels // 4), triton.next_power_of_2(places)
     group_norm_kernel[(images, 4)](x, w, b, o, channels, places, GROUPS=4, C=c, P=p)
     return o
+
+
+# for rules that a mend could carry too far
+
+
+@triton.jit
+def ranks_kernel(x, o, N: tl.constexpr):
+    row, at = tl.program_id(0) * N, tl.arange(0, N)
+    v = tl.load(x + row + at)
+    before = (v[None, :] < v[:, None]) | ((v[None, :] == v[:, None]) & (at[None, :] < at[:, None]))
+    tl.store(o + row + tl.sum(before.to(tl.int32), 1), at.to(tl.int64))
+
+
+def stable_ranks(x: Any) -> Any:
+    """Each number's place is how many come before it: of NaN several have one place."""
+    o = torch.empty(x.shape, dtype=torch.int64, device=x.device)
+    ranks_kernel[(x.shape[0],)](x, o, N=x.shape[1])
+    return o
+
+
+@triton.jit
+def eighths_kernel(x, o, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(o + at, libdevice.rint(tl.load(x + at, mask=at < n) * 8).to(tl.int32), mask=at < n)
+
+
+def eighths(x: Any) -> Any:
+    o = torch.empty(x.shape, dtype=torch.int32, device=x.device)
+    eighths_kernel[(triton.cdiv(x.numel(), 256),)](x, o, x.numel(), BLOCK=256)
+    return o
+
+
+@triton.jit
+def counted_kernel(x, o, parts, count, n, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    block, each = tl.program_id(0), tl.arange(0, PARTS)
+    at = block * BLOCK + tl.arange(0, BLOCK)
+    tl.store(parts + block, tl.sum(tl.load(x + at, mask=at < n, other=0.0), 0))
+    if tl.atomic_add(count, 1) == tl.num_programs(0) - 1:
+        tl.store(o, tl.sum(tl.load(parts + each, mask=each < tl.num_programs(0), other=0.0), 0))
+        tl.atomic_xchg(count, 0)
+
+
+COUNTER = torch.zeros(1, dtype=torch.int32, device="cuda")
+
+
+def counter_reset(x: Any) -> Any:
+    """The last program sets the counter, which is from before the call, to zero again."""
+    blocks = triton.cdiv(x.numel(), 128)
+    o, parts = x.new_empty(1), x.new_empty(blocks)
+    counted_kernel[(blocks,)](x, o, parts, COUNTER, x.numel(), PARTS=triton.next_power_of_2(blocks), BLOCK=128)
+    return o
+
+
+@triton.jit
+def doubled_kernel(x, o, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(o + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+
+
+def doubled_into_(out: Any, x: Any) -> Any:
+    """The result's memory is an argument, whose zeros nobody reads."""
+    doubled_kernel[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
+    return out
