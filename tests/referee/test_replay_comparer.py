@@ -368,7 +368,7 @@ class HalfComparer(ReplayComparer):
 @pytest.mark.parametrize(("units", "counts", "wrong"), [(0.6, [0, 48], True), (0.1, [0], False)])
 def test_further_contents_tell_a_bias_from_chance(units: float, counts: list[int], wrong: bool) -> None:
     view = View(0, "float16", (4096,), (1,))
-    call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,))
+    call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,), fills=())
     comparer = HalfComparer(units)
     found = comparer.compare(parse_line("x: f16[4096]"), call, [()] * 5, 0.0)
     assert comparer.counts == counts
