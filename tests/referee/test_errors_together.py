@@ -211,7 +211,7 @@ ONE_OFF = np.where(np.arange(1000) == 7, NUMBERS + np.float32(1), NUMBERS)
         ("x: f32[9]", WHOLE, WHOLE + 1, "holes", False),
         ("x: f32[9]", NUMBERS, np.where(ONE_OFF == NUMBERS, NUMBERS, np.float32(np.inf)), "infinite", True),
         ("x: f32[9]", np.where(ONE_OFF == NUMBERS, NUMBERS, np.float32(np.inf)), NUMBERS * 2, "infinite", False),
-        ("x: f32[9]", LARGEST, LARGEST + np.float32(np.inf), "infinite", True),  # what replaces an infinity stays finite
+        ("x: f32[9]", LARGEST, LARGEST + np.float32(np.inf), "infinite", True),  # which is replaced
         ("x: f32[9]", LARGEST, LARGEST + np.float32(np.inf), "wide", False),
         ("x: f32[9]", WHOLE, WHOLE + 1, "huge", False),
         ("x: f32[9]", WHOLE, WHOLE + 1, "grid", True),
