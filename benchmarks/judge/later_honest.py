@@ -380,6 +380,6 @@ def doubled_kernel(x, o, n, BLOCK: tl.constexpr):
 
 
 def doubled_into_(out: Any, x: Any) -> Any:
-    """The result's memory is an argument, whose zeros nobody reads."""
+    """The result's memory is an argument, whose zeros no kernel reads."""
     doubled_kernel[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
     return out

@@ -241,7 +241,7 @@ def test_what_few_numbers_and_nan_demand(line: str, want: Any, found: Any, form:
     ],
 )  # fmt: skip
 def test_what_demands_nothing_is_not_replayed(form: str, want: Any, demanded: bool) -> None:
-    """An order among NaN is nobody's promise, and a kernel that follows it may fault."""
+    """No order among NaN is promised, and a kernel that follows it may fault."""
     seed = ExpectedSeed((b"",), (ExpectedResult(str(want.dtype), want.shape, (1,), want.tobytes()),))
     assert is_demanded(parse_line("x: f32[9]"), seed, (form,) if form else ()) == demanded
 
