@@ -8,6 +8,7 @@ from pathlib import Path
 from benchmarks.judge.attempts_emulator_cases import EMULATOR_ATTEMPTS, EMULATOR_HONEST
 from benchmarks.judge.attempts_host_cases import HOST_ATTEMPTS
 from benchmarks.judge.attempts_kernels_cases import COUNTER_HONEST, KERNEL_ATTEMPTS
+from benchmarks.judge.attempts_later_cases import LATER_ATTEMPTS, LATER_COUNTER, LATER_HONEST
 from benchmarks.judge.held_out_cases import HELD_OUT_EXPLOITS, HELD_OUT_HONEST
 
 HERE = Path(__file__).parent
@@ -94,6 +95,10 @@ def honest_cases() -> list[Case]:
         found.append(Case(f"counter_{name}", "honest", f"counter_honest.py::{name}", reference, (line,)))
     for name, (reference, line) in EMULATOR_HONEST.items():
         found.append(Case(name, "honest", f"counter_emulator.py::{name}", reference, (line,)))
+    for name, line in LATER_HONEST.items():
+        found.append(Case(name, "honest", f"later_honest.py::{name}", f"attempts_later_references.py::{name}", (line,)))
+    for name, (reference, line) in LATER_COUNTER.items():
+        found.append(Case(name, "honest", f"later_honest.py::{name}", reference, (line,)))
     drop = "x: f32[800]; seed: i64[1] < 1000000; p = 0.25"
     found.append(Case("dropout", "honest", "honest.py::dropout", "triton_references.py::dropout", (drop,)))
     found.append(Case("kernelbench", "honest", "kernelbench_candidate.py", "kernelbench_task.py", ()))
@@ -202,6 +207,7 @@ def exploit_cases() -> list[Case]:
             *HOST_ATTEMPTS,
             *KERNEL_ATTEMPTS,
             *EMULATOR_ATTEMPTS,
+            *LATER_ATTEMPTS,
         )
     ]
     no_bias = ("exploits/held_out_no_bias.py", "kernelbench_task.py")

@@ -17,6 +17,7 @@ import msgspec
 
 from kerntune.base.formatting import format_bytes
 from kerntune.capture import Capture
+from kerntune.capture.launch import Site
 from kerntune.capture.operator_traits import FILLING, traits_of
 from kerntune.capture.recorder import record
 from kerntune.compiling.compile_worker import answer_to
@@ -89,7 +90,14 @@ def _recorded(task: RecordTask) -> RecordedCall:
         _give_parameters(function, task.case, inputs, watch)
         args, words = arguments_of(task.case, inputs)
         with contextlib.closing(Compiler(OwnProcessFarm())) as compiler:
-            capture = Capture(backend, compiler)
+            configs = [0]
+
+            def in_turn(site: Site) -> Sequence[int]:
+                configs.append(count := len(site.candidates))
+                first = task.config % count
+                return [*range(first, count), *range(first)]
+
+            capture = Capture(backend, compiler, prefer=in_turn)
             watch.launches = capture.launches
             with contextlib.ExitStack() as stack:
                 streams = stack.enter_context(streams_noted())
@@ -103,7 +111,7 @@ def _recorded(task: RecordTask) -> RecordedCall:
                 raise Refusal(Reason.STREAMS, f"it calls {', '.join(streams)}")
             if capture.missed or capture.compiled.unseen:
                 raise Refusal(Reason.UNSEEN, "; ".join([*capture.missed, *capture.compiled.unseen]))
-            return _claims(task, capture, watch, inputs, value)
+            return msgspec.structs.replace(_claims(task, capture, watch, inputs, value), configs=max(configs))
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from kerntune.base.stats import DEFAULT_LEVEL, Estimate, median
 from kerntune.errors import MeasurementError
 from kerntune.gpu import device_lock
 from kerntune.gpu.base import Executor
-from kerntune.referee.declared_inputs import extreme_forms
+from kerntune.referee.extreme_contents import extreme_forms
 from kerntune.referee.hostile_recording import ITEM_BYTES, side_of
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import LIVE_TOLD, Reason, Refusal

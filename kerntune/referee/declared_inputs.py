@@ -13,6 +13,7 @@ An item is ``name: dtype[sizes] content`` or ``name = literal``; items are parte
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 import random
 import re
@@ -25,6 +26,19 @@ import msgspec
 from kerntune.errors import UsageError
 from kerntune.gpu.memory import INTEGERS, encode_floats
 from kerntune.gpu.number_formats import FLOAT_FORMATS
+from kerntune.referee.extreme_contents import (
+    DEVIATIONS,
+    FEW_VALUES,
+    GRIDS,
+    HOLES,
+    few_numbers,
+    full_places,
+    furthest_numbers,
+    in_order,
+    on_grid,
+    sparse_centre,
+    zero_places,
+)
 from kerntune.referee.tasks import CallArgument, CaseInputs, PlainArgument, TensorAt, TensorInput
 
 if TYPE_CHECKING:
@@ -151,80 +165,10 @@ def _values(text: str, shape: tuple[int, ...], item: str) -> tuple[float, ...]:
     return tuple(found)
 
 
-DRAWN = ("normal", "uniform", "integers")
-"""Contents that differ from seed to seed."""
-
-EXTREMES = {
-    "up": "is far above zero (a mean of 32 to 64 deviations)",
-    "down": "is far below zero (a mean of -32 to -64 deviations)",
-    "tiny": "is tiny (a deviation of 2**-12)",
-    "broad": "has a deviation of 4 to 8 and zeros, rows of them among others",
-    "wide": "has a deviation of 64 to 128",
-    "ties": "has three different numbers",
-    "holes": "has NaN among its elements",
-    "sparse": "is nearly constant but for a few elements",
-    "lone": "is one number, zero where that may be, but for a few elements",
-    "alike": "has equal rows, half of all",
-    "ordered": "has its numbers in order along rows",
-    "few": "has few different values, or one along a row",
-}
-"""What numbers may be in contents that are judged beside the usual ones, and what a verdict says of them: where a sum
-of squares cancels, an epsilon counts, a clamp is reached, an exponential overflows, what is left out shows, however
-small its weight is and wherever it lies, a counter overflows, or a whole row is masked."""
-
-OF_VARIED = ("up", "down", "tiny", "broad", "wide", "holes")
-"""The forms of floats that vary."""
-
-SPARSE = 64
-"""One of so many elements is as declared, and of long rows so many of each; the others are 2**10 times nearer to zero,
-or to what is nearest to it, or that number itself."""
-
-MOST_LONE = 4
-"""Tensors that are ``lone``, drawn where there are more."""
-
-
-LARGE, OF_LARGE = 1 << 21, 2
-"""Elements of all inputs from which there are so many extreme contents."""
-
-
-def extreme_forms(tensors: Sequence[TensorInput], chance: random.Random) -> list[tuple[str, ...]]:
-    """For each extreme content a key of :data:`EXTREMES` for each tensor, or nothing. Floats that vary have each
-    once, and others than their neighbours; distributions that are declared are ``sparse``, those of less than 32 bits
-    ``ordered``, and whole numbers ``few``. One float tensor is ``lone`` beside others that are ``alike``: what has a
-    small weight in all of those rows counts where few of the weighted numbers aren't zero. Large inputs have
-    :data:`OF_LARGE` of all these, which are drawn: each takes seconds there."""
-    varied = [i for i, t in enumerate(tensors) if t.varied]
-    spread = [(i, t.content) for i, t in enumerate(tensors) if _spreads(t)]
-    order = list(OF_VARIED) if varied else []
-    chance.shuffle(order)
-    turns = [{i: order[(turn + k) % len(order)] for k, i in enumerate(varied)} for turn in range(len(order))]
-    floats = [i for i, content in spread if content != "integers"]
-    narrow = [i for i in floats if FLOAT_FORMATS[tensors[i].dtype].width < 4]
-    whole = [i for i, content in spread if content == "integers"]
-    turns += [
-        dict.fromkeys(own, form) for form, own in (("sparse", floats), ("ordered", narrow), ("few", whole)) if own
-    ]
-    turns += [{**dict.fromkeys(floats, "alike"), i: "lone"} for i in chance.sample(floats, min(MOST_LONE, len(floats)))]
-    found = [tuple(turn.get(i, "") for i in range(len(tensors))) for turn in turns]
-    large = sum(math.prod(t.shape) for t in tensors) > LARGE
-    return chance.sample(found, min(OF_LARGE, len(found))) if large else found
-
-
-def _spreads(given: TensorInput) -> bool:
-    """Whether drawn elements may be different numbers."""
-    if given.content not in DRAWN:
-        return False
-    return given.high != 0 if given.content == "normal" else given.low != given.high
-
-
-def sparse_centre(given: TensorInput) -> float:
-    """What most of ``sparse`` numbers are near to."""
-    return min(max(0.0, given.low), given.high) if given.content == "uniform" else given.low
-
-
 def other_numbers(case: CaseInputs, chance: random.Random) -> CaseInputs | None:
     """The case with other numbers where a candidate knows them when it is recorded, which its label tells: a little
-    smaller for what isn't whole, in another order for a list that has none. None if there are no such numbers."""
+    smaller for what isn't whole, in another order for a list that has none, other whole numbers between its ends for a
+    list in order. None if there are no such numbers."""
     replace, told = msgspec.structs.replace, list[str]()
     arguments, tensors = list(case.arguments), list(case.tensors)
     for i, argument in enumerate(arguments):
@@ -239,9 +183,28 @@ def other_numbers(case: CaseInputs, chance: random.Random) -> CaseInputs | None:
                 chance.shuffle(values)
             tensors[i] = replace(given, values=tuple(values))
             told.append(f"{given.name} in another order")
+        elif between := _other_steps(given.values, chance):
+            tensors[i] = replace(given, values=between)
+            told.append(f"{given.name} of other steps")
     if not told:
         return None
     return replace(case, label=", ".join(told), tensors=tuple(tensors), arguments=tuple(arguments))
+
+
+def _other_steps(values: Sequence[float], chance: random.Random) -> tuple[float, ...]:
+    """Whole numbers in order, as offsets are, between the same ends: they stay multiples of what their differences
+    are, and equal ones stay possible. Empty where there are no others."""
+    if len(values) < 3 or not all(isinstance(x, int) for x in values):
+        return ()
+    steps = [int(b) - int(a) for a, b in itertools.pairwise(values)]
+    unit = math.gcd(*steps) * (1 if values[-1] > values[0] else -1)
+    if not unit or set(steps) == {unit}:
+        return ()
+    ends, inner, found = sum(steps) // unit, len(values) - 2, tuple(values)
+    while found == tuple(values):
+        inside = chance.choices(range(ends + 1), k=inner) if 0 in steps else chance.sample(range(1, ends), inner)
+        found = (values[0], *(values[0] + unit * at for at in sorted(inside)), values[-1])
+    return found
 
 
 def contents_of(tensors: Sequence[TensorInput], seed: int, forms: Sequence[str]) -> tuple[bytes, ...]:
@@ -266,102 +229,39 @@ def content_of(given: TensorInput, seed: int, form: str = "") -> bytes:
     elif given.content == "integers":
         numbers = chance.integers(int(given.low), int(given.high), count, endpoint=True)
         if form == "few":
-            numbers = _few(numbers, given, chance)
+            numbers = few_numbers(numbers, given, chance)
+        if form == "full":
+            numbers = furthest_numbers(numbers, given, chance)
     elif given.content == "uniform":
         numbers = chance.uniform(given.low, given.high, count)
     else:
         deviation = 2 ** chance.uniform(-1, 1) if given.varied else given.high
         mean = chance.uniform(-0.5, 0.5) * deviation if given.varied else given.low
-        if form in _DEVIATIONS:
-            deviation, mean = 2 ** chance.uniform(*_DEVIATIONS[form]), 0.0
+        if form in DEVIATIONS:
+            deviation, mean = 2 ** chance.uniform(*DEVIATIONS[form]), 0.0
         if form in ("up", "down"):
             mean = chance.uniform(32, 64) * deviation * (1 if form == "up" else -1)
         numbers = chance.standard_normal(count) * deviation + mean
     if form == "ties":
         numbers = chance.choice(numbers[:FEW_VALUES], count)
+    if form in GRIDS:
+        numbers = on_grid(numbers, given, form, chance)
     if form == "broad":
-        numbers[_zeros(given.shape, chance)] = 0
-    if form == "holes":
-        numbers[chance.permutation(count)[: max(1, count // HOLES)]] = np.nan
+        numbers[zero_places(given.shape, chance)] = 0
+    if form in ("holes", "infinite"):
+        places = chance.permutation(count)[: max(1, count // HOLES)]
+        numbers[places] = np.nan if form == "holes" else np.inf * chance.choice((-1, 1), len(places))
     if form in ("sparse", "lone"):
         nearest = sparse_centre(given)
         numbers[[0, -1]] = numbers[np.argmax(np.abs(numbers - nearest))]
-        others = numbers[~(few := _places(given.shape, chance))]
+        others = numbers[~(few := full_places(given.shape, chance))]
         numbers[~few] = nearest + (others - nearest) * (2.0**-10 if form == "sparse" else 0.0)
     if form == "alike":
         rows = numbers.reshape(-1, given.shape[-1] if given.shape else 1)
         rows[(np.arange(len(rows) // 2) + chance.integers(len(rows))) % len(rows)] = rows[0]
     if form == "ordered":
-        numbers = _ordered(numbers.reshape(-1, given.shape[-1] if given.shape else 1), chance)
+        numbers = in_order(numbers.reshape(-1, given.shape[-1] if given.shape else 1), chance)
     return bytes_of(numbers, given.dtype)
-
-
-HOLES = 256
-"""One of so many elements is NaN, or one."""
-
-FEW_VALUES = 3
-"""Different numbers where they are few."""
-
-_DEVIATIONS = {
-    "tiny": (-12.0, -12.0),
-    "broad": (2.0, 3.0),
-    "wide": (6.0, 7.0),
-    "sparse": (0.0, 0.0),
-    "lone": (0.0, 0.0),
-}
-"""Logarithms of the least and the largest, to base 2."""
-
-
-def _places(shape: Sequence[int], chance: np.random.Generator) -> np.ndarray:
-    """Which elements are as declared among others near one number: one in each piece of a length, the first and the
-    last: whatever is left out, at an end or of the length of two pieces, has one."""
-    import numpy as np
-
-    count, length = math.prod(shape), max(SPARSE, shape[-1] // SPARSE if shape else 0)
-    begins = np.arange(0, count, length)
-    found = np.zeros(count, bool)
-    found[np.minimum(begins + chance.integers(0, length, len(begins)), count - 1)] = True
-    found[[0, -1]] = True
-    return found
-
-
-def _ordered(rows: np.ndarray, chance: np.random.Generator) -> np.ndarray:
-    """Numbers in order along each row: up, down, and in half of the rows from anywhere on, so that what is left out of
-    rows has their largest or smallest."""
-    import numpy as np
-
-    rows = np.sort(rows, axis=1)
-    rows[1::2] = rows[1::2, ::-1]
-    for row in chance.permutation(len(rows))[: len(rows) // 2]:
-        rows[row] = np.roll(rows[row], int(chance.integers(rows.shape[1])))
-    return rows.reshape(-1)
-
-
-def _few(numbers: np.ndarray, given: TensorInput, chance: np.random.Generator) -> Any:
-    """Three of the numbers, the least and the largest that may be among them; in half of the rows one alone."""
-    import numpy as np
-
-    values = np.concatenate([[int(given.low), int(given.high)], chance.choice(numbers, FEW_VALUES - 2)])
-    found = chance.choice(values, numbers.size).reshape(-1, given.shape[-1] if given.shape else 1)
-    rows = chance.permutation(len(found))[: -(-len(found) // 2)]
-    if len(found) > 1:
-        found[rows] = values[np.arange(len(rows)) % len(values)][:, None]
-    return found.reshape(-1)
-
-
-def _zeros(shape: Sequence[int], chance: np.random.Generator) -> np.ndarray:
-    """A quarter of the rows, or of a single row a quarter in one piece; and one of 16 elements elsewhere."""
-    import numpy as np
-
-    columns, count = shape[-1] if shape else 1, math.prod(shape)
-    zero = chance.random(count) < 1 / 16
-    if count == columns:
-        at = int(chance.integers(0, count - count // 4 + 1))
-        zero[at : at + count // 4] = True
-    else:
-        rows = zero.reshape(-1, columns)
-        rows[chance.permutation(len(rows))[: max(1, len(rows) // 4)]] = True
-    return np.flatnonzero(zero)
 
 
 POISONS = (0x7F, 0x7B, 0xFB, 0x3F, 0x00)

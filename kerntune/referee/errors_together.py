@@ -14,10 +14,11 @@ import msgspec
 
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
-from kerntune.referee.declared_inputs import EXTREMES, sparse_centre
+from kerntune.referee.extreme_contents import EXTREMES, GRIDS, OF_WHOLE, sparse_centre
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import (
+    COARSE,
     EXTREME_FACTOR,
     FEW,
     RMS_FACTOR,
@@ -223,6 +224,23 @@ def unvaried(case: CaseInputs, seeds: Sequence[ExpectedSeed]) -> str:
     return ""
 
 
+def held_changes(case: CaseInputs, seeds: Sequence[ExpectedSeed]) -> list[int]:
+    """Inputs that are one number in all contents, and that the reference changes: it may add to them, or fill them."""
+    found = []
+    for i, given in enumerate(case.tensors):
+        first, item = seeds[0].contents[i], ITEM_BYTES[given.dtype]
+        alike = all(seed.contents[i] == first for seed in seeds) and first == first[:item] * (len(first) // item)
+        if alike and len(first) > item and any(seed.changed[i] is not None for seed in seeds if seed.changed):
+            found.append(i)
+    return found
+
+
+def differs(one: ExpectedSeed, other: ExpectedSeed) -> bool:
+    """Whether what the reference computes is another by more than an order of sums explains."""
+    pairs = zip((*one.results, *one.changed), (*other.results, *other.changed), strict=True)
+    return any(a is not None and (b is None or not _equal(numbers_of(a), numbers_of(b), COARSE)) for a, b in pairs)
+
+
 def left_of(call: CheckedCall, expected: ExpectedSeed, answer: ReplayAnswer) -> tuple[bytes, ...]:
     """What each wanted storage held after a replay."""
     given = call.contents(expected.contents)
@@ -246,9 +264,8 @@ def errors_of(
     case: CaseInputs, call: CheckedCall, together: Mapping[int, ErrorsTogether], expected: ExpectedSeed, poison: bytes,
     left_in: Sequence[bytes], forms: Sequence[str],
 ) -> Iterator[ResultError]:  # fmt: skip
-    """The errors of what one replay left in the wanted storages. ``forms`` says which inputs are extreme numbers. NaN
-    among the inputs demands something where the reference replaces all of it."""
-    if "holes" in forms and not all(_finite(r) for r in (*expected.results, *filter(None, expected.changed))):
+    """The errors of what one replay left in the wanted storages. ``forms`` says which inputs are extreme numbers."""
+    if not is_demanded(case, expected, forms):
         return
     after_of, extreme = dict(zip(call.wanted, left_in, strict=True)), _factor(case.tensors, forms)
     for number, (view, want) in enumerate(zip(call.results, expected.results, strict=True)):
@@ -256,8 +273,9 @@ def errors_of(
             continue
         one = together[number]
         found = error_of(
-            number, after_of[view.storage], view, want, case, poison, one.size, extreme, one.add, "lone" in forms
-        )
+            number, after_of[view.storage], view, want, case, poison, one.size, extreme, one.add, "lone" in forms,
+            _odd(forms),
+        )  # fmt: skip
         yield _told(found, case.tensors, forms)
     for index, (given, storage) in enumerate(zip(case.tensors, call.inputs, strict=True)):
         left = expected.changed[index] if index < len(expected.changed) else None
@@ -280,9 +298,19 @@ def errors_of(
         if changes and not any(forms):
             changes.kept.append(not error_of(-1, before, view, want, case, poison, size).wrong)
         seen = changes.add if changes else None
-        found = error_of(-1, after, view, want, case, poison, size, extreme, seen, "lone" in forms)
+        found = error_of(-1, after, view, want, case, poison, size, extreme, seen, "lone" in forms, _odd(forms))
         text = f"input {given.name}, which the reference changes: {found.wrong}" if found.wrong else ""
         yield _told(msgspec.structs.replace(found, wrong=text), case.tensors, forms)
+
+
+def is_demanded(case: CaseInputs, expected: ExpectedSeed, forms: Sequence[str]) -> bool:
+    """Whether a content demands anything: NaN and infinities do where the reference replaces all of them."""
+    found = [*expected.results, *filter(None, expected.changed)]
+    return not _odd(forms) or (all(map(_finite, found)) and any(_demands(case, one, forms) for one in found))
+
+
+def _odd(forms: Sequence[str]) -> bool:
+    return "holes" in forms or "infinite" in forms
 
 
 def wrong_together(case: CaseInputs, together: Mapping[int, ErrorsTogether]) -> Iterator[ResultError]:
@@ -303,20 +331,21 @@ def _factor(tensors: Sequence[TensorInput], forms: Sequence[str]) -> float:
     """How wide limits are: 0 of usual numbers, though whole ones are few; else wider, but for numbers near zero, which
     don't cancel."""
     of = list(zip(tensors, forms, strict=True)) if forms else []
-    if "lone" in forms or all(not form or (form == "few" and t.dtype != "bool") for t, form in of):
+    if "lone" in forms or all(not form or (form in OF_WHOLE and t.dtype != "bool") for t, form in of):
         return 0.0
-    near = all(form in ("", "few", "holes") or (form == "sparse" and sparse_centre(t) == 0) for t, form in of)
+    mild = {"", *OF_WHOLE, "holes", "infinite"}
+    near = all(form in mild or (form == "sparse" and sparse_centre(t) == 0) for t, form in of)
     return RMS_FACTOR if near else EXTREME_FACTOR
 
 
 def _demands(case: CaseInputs, want: ExpectedResult, forms: Sequence[str]) -> bool:
     """Whole numbers may follow from ties, which numbers far from zero, zeros and masked rows make, or from what NaN is
-    compared with; what is too large for an 8-bit float is its largest number, or NaN."""
+    compared with, or be too large; what is too large for an 8-bit float is its largest number, or NaN."""
     if want.dtype not in FLOAT_FORMATS:
-        ties = {"up", "down", "broad", "sparse", "lone", "ordered", "holes"}
-        ties |= {"few"} if any(t.dtype in FLOAT_FORMATS for t in case.tensors) else set()
+        ties = {"up", "down", "broad", "huge", "sparse", "lone", "ordered", "holes", "infinite"}
+        ties |= {*OF_WHOLE} if any(t.dtype in FLOAT_FORMATS for t in case.tensors) else set()
         return not ties & {*forms}
-    if "ties" in forms:
+    if {"ties", *GRIDS} & {*forms}:
         return False
     narrow = ROUNDOFF[want.dtype] > ROUNDOFF["float32"]  # beside it, what a sum of such numbers cancels is nothing
     return not want.dtype.startswith("float8") and (narrow or "ordered" not in forms)

@@ -43,6 +43,9 @@ MOST_LAUNCHES, MOST_STORAGES, MOST_VIEWS, MOST_PARAMS, MOST_RESULTS = 2_048, 4_0
 MOST_MEMORY = 1 << 32
 """Bytes of all storages together: 4 GiB, more than the emulator runs through in any budget."""
 
+MOST_CONFIGS = 1 << 16
+"""Of an autotuner: one of them is drawn."""
+
 MOST_DEPTH = 64
 """Nesting of options in a binary's description."""
 
@@ -66,6 +69,7 @@ class CheckedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     fills: tuple[Fill, ...]
     constants: tuple[Constant, ...]
     outline: str = "tensor"
+    configs: int = 0
 
     @property
     def wanted(self) -> tuple[int, ...]:
@@ -156,8 +160,9 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall
         raise Refusal(Reason.ANSWER, f"it returns {len(call.results)} tensors")
     results = tuple(call.recording.views[i] for i in call.results)
     return CheckedCall(
-        _plain(call.recording), dict(call.artifacts), inputs, results, call.fills, call.constants, call.outline
-    )
+        _plain(call.recording), dict(call.artifacts), inputs, results, call.fills, call.constants, call.outline,
+        min(call.configs, MOST_CONFIGS),
+    )  # fmt: skip
 
 
 def _bounded(call: RecordedCall) -> None:

@@ -28,11 +28,8 @@ from kerntune.referee.candidate_speed import (
     TimedPair,
     default_speeds,
 )
-from kerntune.referee.declared_inputs import (
-    extreme_forms,
-    other_numbers,
-    parse_line,
-)
+from kerntune.referee.declared_inputs import other_numbers, parse_line
+from kerntune.referee.extreme_contents import extreme_forms
 from kerntune.referee.hostile_recording import (
     MOST_BYTES,
     CheckedCall,
@@ -79,8 +76,8 @@ RECORD_SECONDS = 120.0
 MOST_NAME = 200
 """Characters of a kernel's name that are shown."""
 
-Twin = tuple[CaseInputs, "CheckedCall | Refusal"]
-"""A case with other numbers, and the candidate's recording there."""
+Twin = tuple[str, CaseInputs, "CheckedCall | Refusal"]
+"""What is judged alone, if not this: a case whose label says what is other there, and the candidate's recording."""
 
 DEFAULT_TARGET = "cuda:90"
 """What is compiled for without a GPU (H100, H200)."""
@@ -167,7 +164,9 @@ class CandidateJudgement:
         others = [other_numbers(case, secrets.SystemRandom()) for case in cases]
         recorded = list(self._all_recorded([*cases, *filter(None, others)]))
         recorded, again = recorded[: len(cases)], iter(recorded[len(cases) :])
-        twins = [(other, next(again)) if other else None for other in others]
+        twins = [[("these numbers", other, next(again))] if other else [] for other in others]
+        for case, call, twin in zip(cases, recorded, twins, strict=True):
+            twin += self._other_config(case, call)
         references = [
             call if isinstance(call, Refusal) else self._recorded(self._reference, case)
             for case, call in zip(cases, recorded, strict=True)
@@ -213,10 +212,18 @@ class CandidateJudgement:
                 late = Refusal(call.reason, "not recorded: it was late at an earlier shape")
             yield call
 
-    def _recorded(self, source: UserCallable, case: CaseInputs) -> CheckedCall | Refusal:
+    def _other_config(self, case: CaseInputs, call: CheckedCall | Refusal) -> list[Twin]:
+        """The candidate with one of its autotuner's configs but the first: which one wins, another GPU decides."""
+        if isinstance(call, Refusal) or call.configs < 2:
+            return []
+        config = 1 + secrets.randbelow(call.configs - 1)
+        other = msgspec.structs.replace(case, label="another config of an autotuner")
+        return [("one config", other, self._recorded(self._candidate, case, config))]
+
+    def _recorded(self, source: UserCallable, case: CaseInputs, config: int = 0) -> CheckedCall | Refusal:
         """One side's launches at one shape, by a process that is dead now."""
         bench = self._bench
-        task = RecordTask(source, case, bench.target, bench.speeds.on_gpu)
+        task = RecordTask(source, case, bench.target, bench.speeds.on_gpu, config)
         answered = bench.processes.ask("record", task, (folder_of(source.path),), RECORD_SECONDS, MOST_BYTES)
         try:
             return checked(_call_of(answered), case, bench.target)
@@ -226,7 +233,7 @@ class CandidateJudgement:
     # one shape
 
     def _shape(
-        self, case: CaseInputs, call: CheckedCall, reference: CheckedCall | Refusal, twin: Twin | None
+        self, case: CaseInputs, call: CheckedCall, reference: CheckedCall | Refusal, twins: Sequence[Twin]
     ) -> ShapeResult:
         self._deadline = time.monotonic() + self._budget
         self._bench.speeds.prewarm_timing(folder_of(self._reference.path) if isinstance(reference, Refusal) else "")
@@ -249,23 +256,28 @@ class CandidateJudgement:
         if empty := next((e for e in errors if not e.significant and e.size > 0), None):
             why = f"result {empty.result} may be off by {empty.rms_allowed:.0%} of its size, so it says nothing"
             return _refused(case.label, Refusal(Reason.DEGENERATE, why), launches)
-        remarks = () if twin is None else self._with_other_numbers(*twin)
-        if not isinstance(remarks, tuple):
-            return ShapeResult(case.label, Word.WRONG, (*errors, remarks), text=remarks.wrong, launches=launches)
+        remarks: tuple[str, ...] = ()
+        for twin in twins:
+            twins_said = self._of_twin(*twin)
+            if not isinstance(twins_said, tuple):
+                told = (*errors, twins_said)
+                return ShapeResult(case.label, Word.WRONG, told, text=twins_said.wrong, launches=launches)
+            remarks += twins_said
         right = RightCandidate(
             case, call, self._reference, reference, found.expected[:SEEDS], tuple(found.left[:SEEDS]),
             found.repeatable, found.patterns[:SEEDS], self._deadline,
         )  # fmt: skip
         return self._timed(right, ShapeResult(case.label, Word.UNTIMED, errors, launches=launches, remarks=remarks))
 
-    def _with_other_numbers(self, case: CaseInputs, call: CheckedCall | Refusal) -> ResultError | tuple[str, ...]:
-        """What is wrong where numbers that are known when recording are others, or what a reader should know."""
+    def _of_twin(self, what: str, case: CaseInputs, call: CheckedCall | Refusal) -> ResultError | tuple[str, ...]:
+        """What is wrong where numbers that are known when recording are others, or the config, or what a reader should
+        know."""
         try:
             if isinstance(call, Refusal):
-                return (f"judged with these numbers alone: with {case.label} the candidate is refused: {call}",)
+                return (f"judged with {what} alone: with {case.label} the candidate is refused: {call}",)
             found = self._comparer.compare(case, call, [()] * 2, self._deadline)
         except Refusal as exc:
-            return (f"judged with these numbers alone: with {case.label} nothing can be compared: {exc}",)
+            return (f"judged with {what} alone: with {case.label} nothing can be compared: {exc}",)
         for error in found.wrong:
             return msgspec.structs.replace(error, wrong=f"with {case.label}: {error.wrong}")
         return ()

@@ -11,6 +11,7 @@ import hashlib
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ import msgspec
 from kerntune.base.device import Target, typical_device
 from kerntune.referee.candidate_recorder import arguments_of, outlined, seed_generators, value_of
 from kerntune.referee.declared_inputs import dense_strides
+from kerntune.referee.exact_operators import is_exact, place_of, promises_indices
 from kerntune.referee.layouts import KERNELBENCH, MAKERS, load
 from kerntune.referee.reasons import Reason
 from kerntune.referee.tasks import (
@@ -125,7 +127,10 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
     module = load(task.source)
     for i, seed in enumerate(task.seeds):
         contents = task.contents[i] if task.contents else _authors_contents(module, task, seed)
-        if task.ties and not _promises_indices(module, task, contents):
+        watched = partial(_run, module, task, contents, lambda t: t)
+        if task.ties and not promises_indices(watched):
+            return
+        if task.exact and not is_exact(watched):
             return
         native, after, outline = _run(module, task, contents, lambda t: t)
         try:
@@ -133,8 +138,8 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
         except Exception as exc:  # a kernel of Triton's has the types that it has
             print(f"no float64: {exc}", file=sys.stderr)
             wide, wide_after = [None] * len(native), [None] * len(after)
-        places = {_place(t): k for k, t in reversed(list(enumerate(after)))}
-        results = tuple(_result(n, w, places.get(_place(n))) for n, w in zip(native, wide, strict=True))
+        places = {place_of(t): k for k, t in reversed(list(enumerate(after)))}
+        results = tuple(_result(n, w, places.get(place_of(n))) for n, w in zip(native, wide, strict=True))
         if i < task.closely and all(r.dtype == "float32" and r.wide for r in results):
             results = _moved(module, task, contents, results)
         changed = tuple(
@@ -186,35 +191,6 @@ def _moved(
         few = changed >= LEAST_CHANGED and partly <= FEW_INPUTS * changed
         found.append(msgspec.structs.replace(one, moved=_bytes(moved.to(torch.float64))) if few else one)
     return tuple(found)
-
-
-FIRST_OF_TIES = {"aten.argmax.default", "aten.argmin.default", "aten.max.dim", "aten.min.dim"}
-"""Operators that return the first index of equal numbers, by torch's documentation."""
-
-ANY_OF_TIES = {
-    "aten.sort.default", "aten.sort.stable", "aten.topk.default", "aten.kthvalue.default", "aten.median.dim",
-    "aten.nanmedian.dim", "aten.mode.default", "aten.cummax.default", "aten.cummin.default", "aten.multinomial.default",
-}  # fmt: skip
-"""Operators for which it promises none, or which may have been asked to be stable: that isn't looked at."""
-
-
-def _promises_indices(module: Any, task: ExpectTask, contents: Sequence[bytes]) -> bool:
-    """Whether the reference asks for indices of its inputs' own numbers, by operators for which torch documents the
-    one of equal numbers. What is computed first may be rounded otherwise, so that other numbers are equal."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    asked: list[tuple[str, int]] = []
-
-    class Indices(TorchDispatchMode):  # type: ignore[misc]
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if str(func) in FIRST_OF_TIES | ANY_OF_TIES:
-                asked.append((str(func), _place(args[0])))
-            return func(*args, **kwargs or {})
-
-    with Indices():
-        _, inputs, _ = _run(module, task, contents, lambda t: t)
-    places = {_place(t) for t in inputs}
-    return bool(asked) and all(name in FIRST_OF_TIES and place in places for name, place in asked)
 
 
 def _authors_contents(module: Any, task: ExpectTask, seed: int) -> tuple[bytes, ...]:
@@ -325,10 +301,6 @@ def _bytes(tensor: Any) -> bytes:
 
     dense = tensor.detach().cpu().contiguous()
     return bytes(dense.reshape(-1).view(torch.uint8).numpy().tobytes()) if dense.numel() else b""
-
-
-def _place(tensor: Any) -> int:
-    return int(tensor.untyped_storage().data_ptr())
 
 
 def _result(native: Any, wide: Any, place: int | None) -> ExpectedResult:

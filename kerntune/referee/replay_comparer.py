@@ -11,7 +11,7 @@ import contextlib
 import math
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -19,27 +19,34 @@ from functools import partial
 import msgspec
 
 from kerntune.base.formatting import visible
+from kerntune.base.recording import View
+from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.candidate_speed import AUTHOR_SECONDS
-from kerntune.referee.declared_inputs import DRAWN, content_of, contents_of, poison_patterns
+from kerntune.referee.declared_inputs import content_of, contents_of, poison_patterns
 from kerntune.referee.errors_together import (
     ErrorsTogether,
     check_reference,
+    differs,
     errors_of,
     hardly_changed,
     hardly_varies,
+    held_changes,
+    is_demanded,
     left_of,
     together_of,
     unvaried,
     what_counts,
     wrong_together,
 )
-from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall, check_outlines, check_results, side_of
+from kerntune.referee.extreme_contents import DRAWN, DRAWN_FLOATS, GRIDS
+from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall, check_outlines, check_results, filled, side_of
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import FEW, ResultError
 from kerntune.referee.sealed_process import folder_of
 from kerntune.referee.tasks import (
     CaseInputs,
+    Constant,
     DescribeTask,
     ExpectAnswer,
     ExpectedSeed,
@@ -111,17 +118,18 @@ class ReplayComparer:
         """Both sides' results, on a content for each of ``forms``, of which the usual ones are empty and first. The
         candidate's processes are dead. :class:`Refusal` where that is no evidence, or can't be had."""
         usual = sum(not any(form) for form in forms)
-        expected, patterns, answers = self._results(case, call, forms, usual, end)
+        expected, patterns, answers, kept = self._results(case, call, forms, usual, end)
         left = [left_of(call, x, answer) for x, answer in zip(expected, answers, strict=True)]
         together = together_of(case, expected[:usual])
         with ThreadPoolExecutor(self._workers) as threads:
             one = partial(errors_of, case, call, together)
-            found = list(threads.map(lambda *given: list(one(*given)), expected, patterns, left, forms))
+            found = list(threads.map(lambda *given: list(one(*given)), expected, patterns, left, kept))
         errors = tuple(e for each in found[:usual] for e in each)
         wrong = tuple(e for each in found for e in each if e.wrong)
         few, count = many_contents(case, expected[0])
         wrong = wrong or self._of_many(few, call, expected[0], together, count)
         wrong = wrong or self._of_ties(case, call, expected[0], together, end)
+        wrong = wrong or self._of_second_call(case, call, expected[:usual], together, end)
         wrong = wrong or tuple(wrong_together(case, together))
         if not wrong and any(one.undecided for one in together.values()):
             more = self._of_many(case, call, expected[0], together, affordable(case, FURTHER))
@@ -148,9 +156,10 @@ class ReplayComparer:
 
     def _results(
         self, case: CaseInputs, call: CheckedCall, forms: Sequence[Sequence[str]], usual: int, deadline: float
-    ) -> tuple[tuple[ExpectedSeed, ...], list[bytes], list[ReplayAnswer]]:
-        """What the reference computes, what fills unwritten memory, and what the candidate leaves: a list a content.
-        Where the referee makes the inputs and there is a GPU, both sides compute at the same time."""
+    ) -> tuple[tuple[ExpectedSeed, ...], list[bytes], list[ReplayAnswer], list[Sequence[str]]]:
+        """What the reference computes, what fills unwritten memory, what the candidate leaves, and the form: a list a
+        content. Where the referee makes the inputs and there is a GPU, both sides compute at the same time; else what
+        demands nothing isn't replayed: what a kernel does with NaN may be a fault in the emulator."""
         seeds = [secrets.randbits(63) for _ in forms]
         patterns = [*poison_patterns(usual), *poison_patterns(len(forms) - usual)]
         more = self._budget * (len(forms) - usual) / max(usual, 1)  # seconds, for extreme contents
@@ -168,17 +177,20 @@ class ReplayComparer:
             expected = self._expected(asked, task, usual)
             check_reference(expected)
             alike = "" if many_contents(case, expected[0])[1] else hardly_varies(what_counts(expected[:usual]))
-            if why := alike or unvaried(case, expected[:usual]):
+            if why := alike or unvaried(case, expected[:usual]) or self._added_to(case, expected[:usual]):
                 raise Refusal(Reason.DEGENERATE, why)
             check_outlines(call, expected)
             check_results(call, case, expected[0].results)
+            every = list(zip(expected, patterns, ends, forms, strict=False))
             if not at_once:
-                contents = tuple(x.contents for x in expected)
-                early = self._replays(threads, case, call, list(zip(contents, patterns, ends, strict=False)), usual)
+                every = [one for one in every if is_demanded(case, one[0], one[3])]
+                each = [(x.contents, pattern, until) for x, pattern, until, _ in every]
+                early = self._replays(threads, case, call, each, usual)
             answers = list[ReplayAnswer]()
             for one in early:
-                answers += one.result() if len(answers) < len(expected) else ()
-            return expected, patterns, answers[: len(expected)]
+                answers += one.result() if len(answers) < len(every) else ()
+            kept, fills, _, of = zip(*every, strict=True)
+            return kept, list(fills), answers[: len(every)], list(of)
 
     def _expected(
         self, asked: Sequence[Future[ExpectAnswer]], task: ExpectTask, usual: int
@@ -225,21 +237,72 @@ class ReplayComparer:
         self, case: CaseInputs, call: CheckedCall, first: ExpectedSeed, together: Mapping[int, ErrorsTogether],
         end: float,
     ) -> tuple[ResultError, ...]:  # fmt: skip
-        """What is wrong with indices of equal numbers, where the reference's are promised by torch's documentation."""
-        forms = tuple("ties" if t.content in ("normal", "uniform") else "" for t in case.tensors)
-        if not any(forms) or not any(r.dtype in INDICES for r in first.results):
-            return ()
-        seed, (poison,) = secrets.randbits(63), poison_patterns(1)
-        given = contents_of(case.tensors, seed, forms)
-        task = ExpectTask(self._reference, case, (seed,), (given,), self._on_gpu, ties=True)
-        found, seeds = list[ResultError](), tuple[ExpectedSeed, ...]()
-        with contextlib.suppress(Refusal):  # torch's operators can't be watched there
-            seeds = self._authors(task).seeds
-        for want in seeds:
-            want = msgspec.structs.replace(want, contents=given)
-            after = left_of(call, want, self._replayed(call, given, poison, end))
-            found += errors_of(case, call, together, want, poison, after, forms)
+        """What is wrong with whole numbers that follow from equal ones, halves or zeros: with indices where torch's
+        documentation promises the reference's, and with others where all that the reference does is exact."""
+        wanted = [r.dtype for r in (*first.results, *filter(None, first.changed)) if r.dtype not in FLOAT_FORMATS]
+        kinds = [("ties",)] if {*wanted} & {*INDICES} else []
+        found = list[ResultError]()
+        for kind in [*kinds, GRIDS] if wanted else []:
+            forms = [tuple(word if t.content in DRAWN_FLOATS else "" for t in case.tensors) for word in kind]
+            if any(forms[0]) and not any(e.wrong for e in found):
+                found += self._of_promised(case, call, together, forms, end)
         return tuple(e for e in found if e.wrong)
+
+    def _added_to(self, case: CaseInputs, usual: Sequence[ExpectedSeed]) -> str:
+        """The input that is one number in all contents and that the reference adds to: whether a candidate adds, none
+        tells. What it only fills may be one number. Empty if there is none."""
+        for i in held_changes(case, usual):
+            given, first = case.tensors[i], usual[0]
+            kind = "normal" if given.dtype in FLOAT_FORMATS else "integers"
+            drawn = content_of(msgspec.structs.replace(given, content=kind, low=0.0, high=1.0), secrets.randbits(63))
+            contents = (*first.contents[:i], drawn, *first.contents[i + 1 :])
+            task = ExpectTask(self._reference, case, (0,), (contents,), self._on_gpu)
+            with contextlib.suppress(Refusal):  # it may take such numbers alone
+                if differs(first, self._authors(task).seeds[0]):
+                    return f"input {given.name} is one number in every content, and is added to; it needs others"
+        return ""
+
+    def _of_second_call(
+        self, case: CaseInputs, call: CheckedCall, usual: Sequence[ExpectedSeed],
+        together: Mapping[int, ErrorsTogether], end: float,
+    ) -> tuple[ResultError, ...]:  # fmt: skip
+        """What is wrong in a second call, where the first has left other numbers in memory from before the call."""
+        state = [f for f in call.fills if f.before]
+        sizes = [call.recording.storages[f.storage].nbytes for f in state]
+        if not state:
+            return ()
+        replace, (poison,) = msgspec.structs.replace, poison_patterns(1)
+        views = (View(f.storage, "uint8", (n,), (1,)) for f, n in zip(state, sizes, strict=True))
+        watched = replace(call, results=(*call.results, *views))
+        answer = self._replayed(watched, usual[0].contents, poison, end)
+        left = dict(zip(watched.wanted, answer.contents, strict=True))
+        kept = tuple(Constant(f.storage, left[f.storage] or b"") for f in state)
+        if all(one.data == filled(f, n) for one, f, n in zip(kept, state, sizes, strict=True)):
+            return ()
+        fills = tuple(f for f in call.fills if not f.before)
+        again, want = replace(call, fills=fills, constants=(*call.constants, *kept)), usual[-1]
+        after = left_of(again, want, self._replayed(again, want.contents, poison, end))
+        found = errors_of(case, again, together, want, poison, after, ())
+        told = "in a second call, which finds what the first has left in memory from before: "
+        return tuple(replace(e, wrong=told + e.wrong, unwritten=False) for e in found if e.wrong)
+
+    def _of_promised(
+        self, case: CaseInputs, call: CheckedCall, together: Mapping[int, ErrorsTogether],
+        forms: Sequence[tuple[str, ...]], end: float,
+    ) -> Iterator[ResultError]:  # fmt: skip
+        """The errors on contents of these forms, if the reference promises its results there."""
+        seeds, patterns = tuple(secrets.randbits(63) for _ in forms), poison_patterns(len(forms))
+        given = tuple(contents_of(case.tensors, seed, form) for seed, form in zip(seeds, forms, strict=True))
+        ties = "ties" in forms[0]
+        task = ExpectTask(self._reference, case, seeds, given, self._on_gpu, ties=ties, exact=not ties)
+        found = tuple[ExpectedSeed, ...]()
+        with contextlib.suppress(Refusal):  # torch's operators can't be watched there
+            found = self._authors(task).seeds
+        every = zip(found, given, patterns, forms, strict=True) if len(found) == len(forms) else ()
+        for want, contents, poison, form in every:
+            want = msgspec.structs.replace(want, contents=contents)
+            after = left_of(call, want, self._replayed(call, contents, poison, end))
+            yield from errors_of(case, call, together, want, poison, after, form)
 
     def _replays(
         self, threads: ThreadPoolExecutor, case: CaseInputs, call: CheckedCall, each: Sequence[Replayed], usual: int

@@ -158,11 +158,13 @@ def longest_sum(case: CaseInputs, shape: Sequence[int]) -> int:
 def error_of(
     number: int, content: bytes, view: View, expected: ExpectedResult, case: CaseInputs, poison: bytes,
     usual: float = 0.0, extreme: float = 0.0, seen: Callable[..., None] | None = None, lone: bool = False,
+    odd: bool = False,
 ) -> ResultError:  # fmt: skip
     """How a result in a replay's storage differs from the expected one. ``usual`` is the size that the result has in
     most contents; ``extreme``: how wide limits are for inputs of extreme numbers, 0 for usual ones. What is compared
     goes to ``seen``, too: dtype, elements found, expected and of the stock operator, terms of sums, whether extreme.
-    ``lone``: an input is one number but for a few elements."""
+    ``lone``: an input is one number but for a few elements. ``odd``: it has infinities or NaN, of which the result has
+    none."""
     import numpy as np
 
     bits = taken(content, view)
@@ -178,6 +180,8 @@ def error_of(
     exact = None if expected.wide is None else np.frombuffer(expected.wide, "<f8").reshape(expected.shape)
     found, terms = numbers(bits, view.dtype), longest_sum(case, view.shape)
     if extreme:
+        if odd and not np.isfinite(found).all():
+            return _not_finite(number, view.dtype, found, ~np.isfinite(found))
         return _extreme_error(number, view.dtype, found, exact, stock, terms, usual, extreme, seen)
     if lone:
         return _lone_error(number, view.dtype, found, stock if exact is None else exact, stock)

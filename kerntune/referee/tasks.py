@@ -89,12 +89,14 @@ class UserCallable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 
 class RecordTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Record one call of ``source`` on ``case``, for ``target``; with ``binaries``, where these are loaded later."""
+    """Record one call of ``source`` on ``case``, for ``target``; with ``binaries``, where these are loaded later. Of an
+    autotuner's configs, that of number ``config`` is tried first, and those after it next."""
 
     source: UserCallable
     case: CaseInputs
     target: Target
     binaries: bool = False
+    config: int = 0
 
 
 class Fill(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -131,6 +133,9 @@ class RecordedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     outline: str = "tensor"
     """How the tensors lie in what was returned (:func:`.candidate_recorder.outlined`)."""
 
+    configs: int = 0
+    """The most configs that an autotuner in it may choose from; none without one."""
+
 
 class CallRefused(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Why it can't be judged: a value of :class:`kerntune.referee.reasons.Reason`, and a sentence."""
@@ -157,8 +162,8 @@ class DescribeTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Compute the reference's results. ``contents`` has the bytes of each input tensor, a list a seed; where it is
     empty the task's own code makes them. On the GPU, or on the CPU. ``ties``: only if torch documents which of equal
-    numbers' indices the reference returns; else there are no results. ``closely``: of so many first seeds results are
-    looked at once more (:attr:`ExpectedResult.moved`)."""
+    numbers' indices the reference returns, ``exact``: only if all its operators are; else there are no results.
+    ``closely``: of so many first seeds results are looked at once more (:attr:`ExpectedResult.moved`)."""
 
     source: UserCallable
     case: CaseInputs
@@ -166,6 +171,7 @@ class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     contents: tuple[tuple[bytes, ...], ...] = ()
     gpu: bool = False
     ties: bool = False
+    exact: bool = False
     closely: int = 0
 
     def parts(self) -> list[ExpectTask]:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kerntune.referee.declared_inputs import DRAWN, drawn_distance, rolled
+from kerntune.referee.declared_inputs import drawn_distance, rolled
+from kerntune.referee.extreme_contents import DRAWN
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall, side_of
 from kerntune.referee.reasons import Refusal
 from kerntune.referee.tasks import CaseInputs, ExpectedSeed, ReplaySide, Rolls, UserCallable, Variation

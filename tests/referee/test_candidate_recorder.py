@@ -45,15 +45,24 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """What is answered of a function with this body."""
     monkeypatch.setattr(sys, "path", [*sys.path])
 
-    def record(body: str, line: str = LINE) -> RecordAnswer:
+    def record(body: str, line: str = LINE, config: int = 0) -> RecordAnswer:
         path = tmp_path / "candidate_under_test.py"
         given = ", ".join(item.partition(":")[0] for item in line.split("; "))
         path.write_text(f"{KERNEL}def f({given}):\n    {body}\n")
-        task = RecordTask(candidate_source(f"{path}::f"), parse_line(line), Target.parse("cuda:90"))
+        task = RecordTask(candidate_source(f"{path}::f"), parse_line(line), Target.parse("cuda:90"), False, config)
         return msgspec.msgpack.decode(candidate_recorder.answer(encoded(task)), type=RecordAnswer)
 
     yield record
     sys.modules.pop("candidate_under_test", None)
+
+
+@pytest.mark.parametrize(("config", "warps"), [(0, 2), (1, 4), (2, 8), (3, 2)])
+def test_of_an_autotuners_configs_another_may_come_first(config: int, warps: int, recorded: Any) -> None:
+    configs = "[triton.Config({'BLOCK': 64}, num_warps=n) for n in (2, 4, 8)]"
+    launch = f"triton.autotune({configs}, key=['n'])(k)[(1,)](x, x, o, x.numel())"
+    call = recorded(f"o = torch.empty_like(x); {launch}; return o", config=config).call
+    assert (call.configs, call.recording.binaries[0].num_warps) == (3, warps)
+    assert recorded("return run(x, x)", config=config).call.configs == 0
 
 
 @pytest.mark.parametrize(
@@ -288,8 +297,8 @@ def test_arguments_by_place_and_by_name() -> None:
 def test_launches_that_were_not_seen_are_no_call(
     missed: list[str], unseen: list[str], told: str, recorded: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def capture(*words: Any) -> Capture:
-        made = Capture(*words)
+    def capture(*words: Any, **named: Any) -> Capture:
+        made = Capture(*words, **named)
         made.missed += missed
         made.compiled.unseen += unseen
         return made

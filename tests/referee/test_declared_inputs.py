@@ -11,17 +11,16 @@ from kerntune.errors import UsageError
 from kerntune.gpu.compare import decode_floats
 from kerntune.gpu.number_formats import FLOAT_FORMATS, values
 from kerntune.referee.declared_inputs import (
-    EXTREMES,
     bytes_of,
     content_of,
     contents_of,
     drawn_distance,
-    extreme_forms,
     other_numbers,
     parse_line,
     poison_patterns,
     rolled,
 )
+from kerntune.referee.extreme_contents import EXTREMES, GRIDS, extreme_forms
 from kerntune.referee.tasks import PlainArgument, TensorAt, TensorInput
 
 
@@ -246,6 +245,7 @@ def test_extreme_numbers() -> None:
             assert 0.45 < x.std() < 2.1
         assert extreme("f32[20000]", "tiny", seed).std() == pytest.approx(2**-12, rel=0.05)
         assert 60 < extreme("f32[20000]", "wide", seed).std() < 132
+        assert extreme("bf16[20000]", "huge", seed).std() == pytest.approx(2**20, rel=0.05)
         broad = extreme("f32[40,500]", "broad", seed)
         assert np.count_nonzero(~broad.any(1)) == 10
         assert 3.8 < broad[broad != 0].std() < 8.3
@@ -270,17 +270,18 @@ def test_sparse_numbers_are_near_one_number_but_for_a_few(content: str, nearest:
 def test_each_tensor_has_each_extreme_form_once_and_its_neighbours_others() -> None:
     line = "x: f16[8]; i: i64[8] < 3; y: f32[8]; u: f32[8] uniform(0, 1); c: f32[8] normal(1, 0); z: f32[8] zeros"
     forms = extreme_forms(parse_line(line).tensors, random.Random(3))
-    varied = {"up", "down", "tiny", "broad", "wide", "holes"}
-    assert [{f[n] for f in forms[:6]} for n in (0, 2)] == [varied] * 2
-    assert all(f[0] != f[2] for f in forms[:6])
-    assert forms[6:9] == [
-        ("sparse", "", "sparse", "sparse", "", ""), ("ordered", "", "", "", "", ""), ("", "few", "", "", "", "")
+    varied = {"up", "down", "tiny", "broad", "wide", "huge", "holes", "infinite"}
+    assert [{f[n] for f in forms[:8]} for n in (0, 2)] == [varied - {"huge"} | {""}, varied], "float16 has no such"
+    assert all(f[0] != f[2] for f in forms[:8])
+    assert forms[8:12] == [
+        ("sparse", "", "sparse", "sparse", "", ""), ("ordered", "", "", "", "", ""), ("", "few", "", "", "", ""),
+        ("", "full", "", "", "", ""),
     ]  # fmt: skip
     lone, alike = "lone", "alike"
-    assert sorted(forms[9:]) == [
+    assert sorted(forms[12:]) == [
         (alike, "", alike, lone, "", ""), (alike, "", lone, alike, "", ""), (lone, "", alike, alike, "", "")
     ]  # fmt: skip
-    assert {form for f in forms for form in f} == {*EXTREMES} - {"ties"} | {""}
+    assert {form for f in forms for form in f} == {*EXTREMES} - {"ties", *GRIDS} | {""}
     many = parse_line("; ".join(f"x{i}: f32[8]" for i in range(9))).tensors
     assert sum("lone" in f for f in extreme_forms(many, random.Random(3))) == 4
     assert {f[3:] for f in forms[:6]} == {("", "", "")}
@@ -345,12 +346,28 @@ def test_few_whole_numbers_are_three_and_one_along_half_of_the_rows() -> None:
 
 
 @pytest.mark.parametrize(
+    ("declared", "wanted"),
+    [
+        ("i64[500] < 900", [{897, 898, 899}]), ("i32[500] in -7..3", [{-7, -6, -5}]), ("u8[500] < 2", [{0, 1}]),
+        ("i8[500] in -127..127", [{-127, -126, -125}, {125, 126, 127}]),
+    ],
+)  # fmt: skip
+def test_full_numbers_are_furthest_from_zero(declared: str, wanted: list[set[int]]) -> None:
+    given = tensor(declared)
+    kind = np.dtype(given.dtype)
+    found = [{*np.frombuffer(content_of(given, seed, "full"), kind).tolist()} for seed in range(12)]
+    assert all(one in wanted for one in found)
+    assert all(one in found for one in wanted)
+
+
+@pytest.mark.parametrize(
     ("line", "told"),
     [
         ("x: f32[8]; a = 0.3", "for 0.3"), ("x: f32[8]; a = -1e-5", "for -1e-05"), ("x: f32[8]; a = 2.0", None),
         ("x: f32[8]; a = 3", None), ("x: f32[8]; a = True; t = 'no'; n = None", None), ("x: f32[8]", None),
-        ("x: f32[3]; n: i32[3] = [5, 7, 6]", "n in another order"), ("x: f32[3]; n: i32[3] = [0, 5, 9]", None),
-        ("x: f32[3]; n: i32[3] = [9, 5, 5]", None), ("x: f32[3]; n: i32[3] = [4, 4, 4]", None),
+        ("x: f32[3]; n: i32[3] = [5, 7, 6]", "n in another order"), ("x: f32[3]; n: i32[3] = [4, 4, 4]", None),
+        ("x: f32[3]; n: i32[2] = [0, 5]", None), ("x: f32[3]; n: i32[4] = [0, 8, 16, 24]", None),
+        ("x: f32[3]; n: f32[3] = [0.0, 1.5, 2.0]", None),
     ],
 )  # fmt: skip
 def test_numbers_that_are_known_have_others(line: str, told: str | None) -> None:
@@ -369,6 +386,48 @@ def test_numbers_that_are_known_have_others(line: str, told: str | None) -> None
                 assert 0.7 <= changed.value / argument.value <= 0.95  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("values", [(0, 5, 9), (9, 5, 5), (0, 16, 64, 80), (-3, 1, 2, 40), (0, 0, 1, 1, 1)])
+def test_offsets_have_other_steps_between_the_same_ends(values: tuple[int, ...]) -> None:
+    case, unit = parse_line(f"x: f32[3]; n: i32[{len(values)}] = {list(values)}"), np.gcd.reduce(np.diff(values))
+    drawn = set()
+    for seed in range(20):
+        other = other_numbers(case, random.Random(seed))
+        assert other is not None
+        found = other.tensors[1].values
+        assert (other.label, found[0], found[-1]) == ("n of other steps", values[0], values[-1])
+        steps = np.diff(found)
+        assert not (steps % unit).any()
+        assert (np.sign(steps) * np.sign(values[-1] - values[0]) >= (0 if 0 in np.diff(values) else 1)).all()
+        assert found != values
+        drawn.add(found)
+    assert len(drawn) > 1 or len(values) == 3
+
+
+@pytest.mark.parametrize(
+    ("declared", "low", "high"),
+    [("", -40, 40), ("normal(3, 0.25)", 0, 6), ("uniform(0.1, 0.7)", 0.1, 0.7), ("uniform(-2, 1)", -2, 1)],
+)
+def test_a_grid_has_whole_numbers_halves_and_zeros(declared: str, low: float, high: float) -> None:
+    x, y = (extreme(f"f32[4000] {declared}", "grid", seed) for seed in (1, 2))
+    assert low <= x.min() <= x.max() <= high
+    assert not (x * 2**12 % 1).any(), "few bits"
+    assert np.count_nonzero(x == y) > 40
+    if not declared:
+        assert (np.signbit(x[x == 0]).any(), np.signbit(x[x == 0]).all()) == (True, False)
+        assert all(np.count_nonzero(x * 2**k % 1 == 0.5) > 40 for k in range(8))
+        above, below = (extreme("f32[4000]", form) for form in ("above", "below"))
+        assert above.min() > 30
+        assert below.max() < -30
+        assert not (above * 256 % 1).any()
+
+
+def test_infinite_numbers_have_both_signs() -> None:
+    x = extreme("f32[20,1000]", "infinite")
+    assert np.count_nonzero(np.isinf(x)) == 20_000 // 256
+    assert 20 < np.count_nonzero(x == np.inf) < 58
+    assert not np.isnan(x).any()
+
+
 def test_holes_are_not_a_number() -> None:
     x = extreme("f32[20,1000]", "holes")
     assert np.count_nonzero(np.isnan(x)) == 20_000 // 256
@@ -378,7 +437,7 @@ def test_holes_are_not_a_number() -> None:
 
 def test_of_large_inputs_two_extreme_contents_are_drawn() -> None:
     small, large = (parse_line(f"x: f32[{n}]; y: f32[1048576]").tensors for n in (1048576, 1048577))
-    assert len(extreme_forms(small, random.Random(3))) == 9
+    assert len(extreme_forms(small, random.Random(3))) == 11
     drawn = [tuple(extreme_forms(large, random.Random(seed))) for seed in range(40)]
     assert {len({*forms}) for forms in drawn} == {2}
     assert {form for forms in drawn for form in forms} > {("sparse", "sparse")}

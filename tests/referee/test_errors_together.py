@@ -13,7 +13,14 @@ import pytest
 from kerntune.base.recording import View
 from kerntune.referee import errors_together
 from kerntune.referee.declared_inputs import parse_line
-from kerntune.referee.errors_together import ErrorsTogether, errors_of, together_of, unvaried, wrong_together
+from kerntune.referee.errors_together import (
+    ErrorsTogether,
+    errors_of,
+    is_demanded,
+    together_of,
+    unvaried,
+    wrong_together,
+)
 from kerntune.referee.result_errors import error_of
 from kerntune.referee.tasks import ExpectedResult, ExpectedSeed
 
@@ -186,6 +193,7 @@ def held(line: str, want: np.ndarray, found: np.ndarray, form: str, usual: np.nd
 
 NUMBERS = np.random.default_rng(3).standard_normal(1000).astype(np.float32)
 WHOLE = np.arange(100, dtype=np.int32)
+LARGEST = np.full(100, np.finfo("f4").max, np.float32)
 ONE_OFF = np.where(np.arange(1000) == 7, NUMBERS + np.float32(1), NUMBERS)
 
 
@@ -201,6 +209,13 @@ ONE_OFF = np.where(np.arange(1000) == 7, NUMBERS + np.float32(1), NUMBERS)
         ("x: f32[9]", NUMBERS, np.where(ONE_OFF == NUMBERS, NUMBERS, np.float32(np.nan)), "holes", True),
         ("x: f32[9]", np.where(ONE_OFF == NUMBERS, NUMBERS, np.float32(np.nan)), NUMBERS * 2, "holes", False),
         ("x: f32[9]", WHOLE, WHOLE + 1, "holes", False),
+        ("x: f32[9]", NUMBERS, np.where(ONE_OFF == NUMBERS, NUMBERS, np.float32(np.inf)), "infinite", True),
+        ("x: f32[9]", np.where(ONE_OFF == NUMBERS, NUMBERS, np.float32(np.inf)), NUMBERS * 2, "infinite", False),
+        ("x: f32[9]", LARGEST, LARGEST + np.float32(np.inf), "infinite", True),  # which is replaced
+        ("x: f32[9]", LARGEST, LARGEST + np.float32(np.inf), "wide", False),
+        ("x: f32[9]", WHOLE, WHOLE + 1, "huge", False),
+        ("x: f32[9]", WHOLE, WHOLE + 1, "grid", True),
+        ("x: f32[9]", NUMBERS, NUMBERS * 2, "grid", False),
         ("x: f32[9]", WHOLE, WHOLE + 1, "ties", True),
         ("x: f32[9]", NUMBERS, NUMBERS * 2, "ties", False),
         ("x: f32[9]", WHOLE, WHOLE + 1, "lone", False),
@@ -215,6 +230,20 @@ def test_what_few_numbers_and_nan_demand(line: str, want: Any, found: Any, form:
     told = held(line, want, found, form)
     assert bool(told) == wrong
     assert not wrong or "; there" in told
+
+
+@pytest.mark.parametrize(
+    ("form", "want", "demanded"),
+    [
+        ("holes", NUMBERS, True), ("holes", NUMBERS * np.float32(np.nan), False), ("holes", WHOLE, False),
+        ("infinite", NUMBERS, True), ("infinite", WHOLE, False), ("", WHOLE, True), ("wide", WHOLE, True),
+        ("up", WHOLE, True),
+    ],
+)  # fmt: skip
+def test_what_demands_nothing_is_not_replayed(form: str, want: Any, demanded: bool) -> None:
+    """No order among NaN is promised, and a kernel that follows it may fault."""
+    seed = ExpectedSeed((b"",), (ExpectedResult(str(want.dtype), want.shape, (1,), want.tobytes()),))
+    assert is_demanded(parse_line("x: f32[9]"), seed, (form,) if form else ()) == demanded
 
 
 def test_an_input_that_changes_is_held_to_what_is_left_out_where_it_is_lone() -> None:

@@ -4,6 +4,7 @@ here, and in this process, where what they are asked is done by the same functio
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import time
@@ -291,13 +292,16 @@ def test_the_order_of_processes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -
         judgement.secrets, "randbits", lambda bits: (steps.append("seed") if bits > 1 else None, drawn(bits))[1]
     )
     judge(f"{CORPUS}/honest.py::add", ADD, [LINE, "x: f32[64]; y: f32[64]"], bench=bench)
-    one, seeds = ["expect", *["replay"] * (5 + 9)], ["seed"] * (5 + 9)
-    assert steps == [*["record"] * 4, *seeds, *one, *seeds, *one]
+    runs = [(step, len(list(same))) for step, same in itertools.groupby(steps)]
+    replays = [count for step, count in runs if step == "replay"]
+    assert all(5 + 7 <= count <= 5 + 8 for count in replays), "NaN and infinities, which stay, aren't replayed"
+    shapes = [("seed", 5 + 11), ("expect", 1), ("replay", replays[0]), ("seed", 5 + 11), ("expect", 1)]
+    assert runs == [("record", 4), *shapes, ("replay", replays[1])]
     own = (str(CORPUS),)
     assert (limits["record"], limits["expect"]) == ((own, 120.0, 1 << 28), (own, 300.0, 1 << 32))
     readable, seconds, most = limits["replay"]
     assert (readable, most) == ((), 3 * 4 * 64 + 3 * 64 + (1 << 20))
-    assert 15 < seconds < 33
+    assert 15 < seconds < 37
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +40,7 @@ from kerntune.referee.tasks import (
     ExpectedSeed,
     ExpectTask,
     RecordAnswer,
+    RecordTask,
     ReplayAnswer,
     ReplayTask,
     UserCallable,
@@ -48,7 +50,7 @@ from kerntune.referee.timed_contents import (
     RightCandidate,
 )
 from kerntune.referee.verdicts import CandidateVerdict, ShapeResult, TimedLaunch, Word
-from tests.referee.recordings import CALL, CASE, EXPECTED, TARGET, call
+from tests.referee.recordings import CALL, CASE, EXPECTED, TARGET, TTIR, call
 
 CORPUS = Path(__file__).parents[2] / "benchmarks" / "judge"
 ADD = f"{CORPUS}/references.py::add"
@@ -135,19 +137,22 @@ def test_what_each_process_is_asked(
     verdict = judge(source, ADD, LINE, bench=bench_of(steps, speeds))
     candidates, references = str(Path(source).parent), str(CORPUS)
     replay = ("replay", (), 15.0, 3 * 2400 + 3 * 64 + (1 << 20), False)
+    recorded, reference, expect, *replays = steps.tasks
+    finite = [np.isfinite(np.frombuffer(b"".join(c), "f4")).all() for c in expect.contents]
+    kept = [c for c, demanded in zip(expect.contents, finite, strict=True) if demanded]
+    assert len(kept) in (5 + 7, 5 + 8), "NaN and infinities, which stay, demand nothing"
     assert steps.asked == [
         ("record", (candidates,), 120.0, 1 << 28, False),
         ("record", (references,), 120.0, 1 << 28, False),
         ("expect", (references,), 300.0, 1 << 32, False),
         *[replay] * 5,
-        *[("replay", (), 15.0 + 18.0, *replay[3:])] * 9,
+        *[("replay", (), 15.0 + 22.0, *replay[3:])] * (len(kept) - 5),
     ]
-    recorded, reference, expect, *replays = steps.tasks
     assert (recorded.source.name, reference.source.name, expect.source.name) == ("f", "add", "add")
     assert (recorded.target, recorded.binaries, expect.gpu) == (TARGET, False, False)
-    assert expect.seeds == tuple(2**63 - i for i in range(1, 15))
-    assert [(x.side.contents[:2], x.gpu) for x in replays] == [(c, False) for c in expect.contents]
-    assert [x.seconds for x in replays] == [10.0] * 5 + [10.0 + 10.0 * 9 / 5] * 9
+    assert expect.seeds == tuple(2**63 - i for i in range(1, 17))
+    assert [(x.side.contents[:2], x.gpu) for x in replays] == [(c, False) for c in kept]
+    assert [x.seconds for x in replays] == [10.0] * 5 + [10.0 + 10.0 * 11 / 5] * (len(kept) - 5)
     assert len({x.side.poison for x in replays[:5]}) == 5
     right = speeds.right
     assert (right.deadline, right.repeatable, right.source.name) == (110.0, True, "add")
@@ -163,7 +168,7 @@ def test_what_each_process_is_asked(
 def test_a_replay_gets_a_second_though_the_budget_is_used(source: str, bench_of: Callable[..., Bench]) -> None:
     steps = Steps()
     judge(source, ADD, LINE, budget=-5.0, bench=bench_of(steps))
-    assert [seconds for role, _, seconds, *_ in steps.asked if role == "replay"] == [6.0] * 14
+    assert {seconds for role, _, seconds, *_ in steps.asked if role == "replay"} == {6.0}
 
 
 def test_on_a_gpu_results_are_its_own_and_each_replay_has_its_seed_s_contents(
@@ -198,8 +203,29 @@ def test_on_a_gpu_results_are_its_own_and_each_replay_has_its_seed_s_contents(
     (contents,) = (task.contents for task in expects)
     assert sorted(contents[:5]) == sorted(task.side.contents[:2] for task in alone)
     assert [b"".join(column) for column in zip(*contents[5:], strict=True)] == [*rows.side.contents[:2]]
-    assert (len(alone), rows.rolls) == (5, tuple((2400 * k,) * 2 for k in range(9)))
+    assert (len(alone), rows.rolls) == (5, tuple((2400 * k,) * 2 for k in range(11)))
     assert CandidateJudgement(bench_of(steps, speeds), _named(), _named(), 1.0)._comparer._workers == 12
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_one_of_an_autotuners_other_configs_must_be_right_too(
+    right: bool, source: str, bench_of: Callable[..., Bench]
+) -> None:
+    text = TTIR if right else TTIR.replace("arith.addf", "arith.subf")
+    sha = hashlib.sha256(text.encode()).hexdigest()
+    binaries = (replace(CALL.recording.binaries[0], ttir_sha256=sha),)
+    other = call(recording=replace(CALL.recording, binaries=binaries), artifacts={sha: text.encode()}, configs=3)
+
+    def record(task: bytes) -> bytes:
+        asked = msgspec.msgpack.decode(task, type=RecordTask)
+        return encoded(RecordAnswer(other if asked.config else call(configs=3)))
+
+    steps = Steps(record=record)
+    verdict = judge(source, ADD, LINE, bench=bench_of(steps))
+    assert verdict.word is (Word.UNTIMED if right else Word.WRONG)
+    assert right or verdict.shapes[0].text.startswith("with another config of an autotuner: ")
+    first, second, reference = (task for task in steps.tasks if isinstance(task, RecordTask))
+    assert (first.config, second.config in (1, 2), reference.config) == (0, True, 0)
 
 
 def _named(path: str = f"{CORPUS}/references.py", layout: str = FUNCTION) -> UserCallable:

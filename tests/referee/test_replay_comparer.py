@@ -26,6 +26,7 @@ from kerntune.referee.tasks import (
     ExpectedResult,
     ExpectedSeed,
     ExpectTask,
+    Fill,
     ReplayAnswer,
     ReplayTask,
     UserCallable,
@@ -212,6 +213,8 @@ class TiesComparer(ReplayComparer):
         self.asked.append(task)
         if self.fails:
             raise Refusal(Reason.REFERENCE, "no")
+        if task.exact:
+            return ExpectAnswer()
         x = np.frombuffer(task.contents[0][0], "<f4").reshape(20, 300)
         assert len({*x.flat}) == 3
         want = ExpectedResult("int64", (20,), (1,), x.argmax(1).tobytes())
@@ -236,7 +239,7 @@ def test_an_index_of_equal_numbers_is_the_promised_one(promised: bool, last: boo
     comparer = TiesComparer(promised, last, fails)
     found = comparer._of_ties(case, call, first, together_of(case, [first]), 0.0)
     assert [bool("x has three different numbers" in e.wrong) for e in found] == [True] * wrong
-    assert [task.ties for task in comparer.asked] == [True]
+    assert [(task.ties, task.exact) for task in comparer.asked] == [(True, False), (False, True)][: 2 - wrong]
 
 
 @pytest.mark.parametrize(("line", "dtype"), [("x: f32[20,300]", "float32"), ("i: i32[20,300] < 9", "int64")])
@@ -245,6 +248,93 @@ def test_ties_are_drawn_for_indices_among_floats_alone(line: str, dtype: str) ->
     first = ExpectedSeed((), (ExpectedResult(dtype, (20,), (1,), bytes(160)),))
     assert comparer._of_ties(parse_line(line), CHECKED, first, {}, 0.0) == ()
     assert comparer.asked == []
+
+
+class SignComparer(TiesComparer):
+    """Of a reference that asks for what isn't below zero, and a candidate that leaves out zeros or not."""
+
+    def _authors(self, task: Any) -> ExpectAnswer:
+        self.asked.append(task)
+        each = [np.frombuffer(content, "<f4") for (content,) in task.contents]
+        wants = [ExpectedResult("bool", (600,), (1,), (x >= 0).tobytes()) for x in each]
+        return ExpectAnswer(seeds=tuple(ExpectedSeed((), (want,)) for want in wants) if self.promised else ())
+
+    def _replayed(self, call: Any, given: Any, poison: bytes, end: float) -> ReplayAnswer:
+        x = np.frombuffer(given[0], "<f4")
+        return ReplayAnswer(((x > 0 if self.last else x >= 0).tobytes(),))
+
+
+@pytest.mark.parametrize(
+    ("promised", "last", "wrong"), [(True, True, True), (True, False, False), (False, True, False)]
+)
+def test_zeros_count_where_all_that_the_reference_does_is_exact(promised: bool, last: bool, wrong: bool) -> None:
+    case, view = parse_line("x: f32[600]"), View(0, "bool", (600,), (1,))
+    call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,))
+    first = ExpectedSeed((), (ExpectedResult("bool", (600,), (1,), bytes(600)),))
+    comparer = SignComparer(promised, last)
+    found = comparer._of_ties(case, call, first, together_of(case, [first]), 0.0)
+    assert any("x has multiples of 1 to 1/256" in e.wrong for e in found) == wrong
+    assert [(task.ties, task.exact, len(task.contents)) for task in comparer.asked] == [(False, True, 3)]
+
+
+# memory from before the call, and inputs that are one number
+
+
+class CountingComparer(ReplayComparer):
+    """Of a candidate that adds right where a counter is zero, and leaves the counter as it was or one higher."""
+
+    def __init__(self, up: int) -> None:
+        super().__init__(Says(ReplayAnswer()), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+        self.up, self.begun = up, list[bytes]()
+
+    def _replayed(self, call: Any, given: Any, poison: bytes, end: float) -> ReplayAnswer:
+        counter = call.contents(given)[3] or bytes(4)
+        self.begun.append(counter)
+        x, y = (np.frombuffer(one, "<f4") for one in given)
+        after = {
+            0: None,
+            1: None,
+            2: (x + y * (counter == bytes(4))).tobytes(),
+            3: bytes((counter[0] + self.up, 0, 0, 0)),
+        }
+        return ReplayAnswer(tuple(after[i] for i in call.wanted))
+
+
+@pytest.mark.parametrize(("up", "before", "wrong"), [(1, True, True), (0, True, False), (1, False, False)])
+def test_a_second_call_finds_what_the_first_has_left(up: int, before: bool, wrong: bool) -> None:
+    recording = CHECKED.recording
+    storages = (*recording.storages, replace(recording.storages[0], nbytes=4, dtype="int32"))
+    fill = Fill(3, "int32", 0, before=before)
+    call = replace(CHECKED, recording=replace(recording, storages=storages), fills=(fill,))
+    sums = [ExpectedResult("float32", (600,), (1,), (x + y).tobytes()) for x, y in GIVEN]
+    seeds = [ExpectedSeed(tuple(x.tobytes() for x in one), (s,)) for one, s in zip(GIVEN, sums, strict=True)]
+    comparer = CountingComparer(up)
+    found = comparer._of_second_call(CASE, call, seeds, together_of(CASE, seeds), 0.0)
+    assert [e.wrong.startswith("in a second call, ") for e in found] == [True] * wrong
+    assert comparer.begun == [bytes(4), b"\1\0\0\0"][: before + wrong]
+
+
+class AddingComparer(ReplayComparer):
+    """Of a reference that adds to its input of zeros, or fills it."""
+
+    def __init__(self, adds: bool) -> None:
+        super().__init__(Says(ReplayAnswer()), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+        self.adds = adds
+
+    def _authors(self, task: Any) -> ExpectAnswer:
+        (contents,) = task.contents
+        return ExpectAnswer(seeds=(self.of(*contents),))
+
+    def of(self, out: bytes, x: bytes) -> ExpectedSeed:
+        after = np.frombuffer(x, "<f4") + np.frombuffer(out, "<f4") * self.adds
+        return ExpectedSeed((out, x), (), (ExpectedResult("float32", (600,), (1,), after.tobytes()), None))
+
+
+@pytest.mark.parametrize(("line", "adds", "told"), [("zeros", True, True), ("zeros", False, False), ("", True, False)])
+def test_what_is_added_to_must_not_be_one_number(line: str, adds: bool, told: bool) -> None:
+    case, comparer = parse_line(f"out: f32[600] {line}; x: f32[600]"), AddingComparer(adds)
+    usual = [comparer.of(*contents_of(case.tensors, seed, ())) for seed in range(3)]
+    assert bool(comparer._added_to(case, usual)) == told
 
 
 class HalfComparer(ReplayComparer):
@@ -266,7 +356,7 @@ class HalfComparer(ReplayComparer):
 
     def _results(self, case: Any, call: Any, forms: Any, usual: int, deadline: float) -> Any:
         seeds, found = self.replayed(5)
-        return tuple(seeds), [POISON] * 5, [ReplayAnswer((one,)) for one in found]
+        return tuple(seeds), [POISON] * 5, [ReplayAnswer((one,)) for one in found], [()] * 5
 
     def _of_many(self, case: Any, call: Any, first: Any, together: Any, count: int) -> tuple[ResultError, ...]:
         self.counts.append(count)
@@ -278,7 +368,7 @@ class HalfComparer(ReplayComparer):
 @pytest.mark.parametrize(("units", "counts", "wrong"), [(0.6, [0, 48], True), (0.1, [0], False)])
 def test_further_contents_tell_a_bias_from_chance(units: float, counts: list[int], wrong: bool) -> None:
     view = View(0, "float16", (4096,), (1,))
-    call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,))
+    call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,), fills=())
     comparer = HalfComparer(units)
     found = comparer.compare(parse_line("x: f16[4096]"), call, [()] * 5, 0.0)
     assert comparer.counts == counts

@@ -27,6 +27,7 @@ from kerntune.gpu.emulator.elements import (
     product_of_parts,
     rounded,
     to_bits,
+    unsigned,
 )
 from kerntune.gpu.emulator.flat_memory import FlatMemory
 from kerntune.gpu.emulator.memory_operations import ValueTable
@@ -43,6 +44,8 @@ CONVERSIONS = frozenset(
     f"arith.{name}" for name in ("extsi", "extui", "trunci", "sitofp", "uitofp", "fptosi", "fptoui", "extf", "truncf",
                                  "index_cast", "index_castui")
 )  # fmt: skip
+
+SHIFTS = ("arith.shli", "arith.shrsi", "arith.shrui")
 
 WITHOUT_RESULT = ("scf.yield", "scf.condition", "tt.return", "tt.reduce.return", "tt.scan.return",
                   "tt.print")  # fmt: skip
@@ -64,19 +67,19 @@ class Machine(ShapeOperations):
     """One kernel on one memory. ``deadline`` is of :func:`time.monotonic`.
 
     ``chance`` draws what no GPU promises: the order of the programs, that of a reduction's terms, and of elements that
-    may be in any order; ``drawn`` has what holds for all launches of a text. A program that waits for another is left,
-    and goes on later.
+    may be in any order; ``drawn`` has what holds for all launches of a text. A program of so many ``warps`` that
+    waits for another is left, and goes on later.
     """
 
     def __init__(
         self, program: TtirProgram, memory: FlatMemory, deadline: float, chance: random.Random | None,
-        drawn: dict[object, np.ndarray] | None = None,
+        warps: int, drawn: dict[object, np.ndarray] | None = None,
     ) -> None:  # fmt: skip
         self._program, self._memory, self._deadline, self._chance = program, memory, deadline, chance
         self._drawn = {} if drawn is None else drawn
         self._grid = (1, 1, 1)
         self._running = RunningProgram(0, (0, 0, 0))
-        self._order = ProgramOrder(chance)
+        self._order = ProgramOrder(chance, warps)
         self._races: Races | None = None
         self._constants: dict[int, Any] = {}
 
@@ -237,6 +240,13 @@ class Machine(ShapeOperations):
         kept = element in ("f32", "f64", "f16") and getattr(found, "dtype", None) == numpy_of(element)
         return (found if kept or element.startswith("i") else rounded(found, element),)
 
+    def shift(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        """By as many bits as the number has or more, it is undefined (MLIR, ``arith.shli``)."""
+        (found,), by = self.elementwise(op, values), unsigned(np.asarray(values[op.operands[1]]))
+        element = op.types[0].element
+        far = by >= 8 * bytes_of(element)
+        return (np.where(far, self._memory.undefined(element), found) if far.any() else found,)
+
     def compare(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         compare = compare_integers if op.name == "arith.cmpi" else compare_floats
         return (compare(op.attributes["predicate"], *(values[o] for o in op.operands)),)
@@ -367,6 +377,7 @@ CONTROL: dict[str, OperationHandler] = {
 
 HANDLERS: dict[str, OperationHandler] = {
     **dict.fromkeys([*BINARY, *UNARY, *TERNARY], Machine.elementwise),
+    **dict.fromkeys(SHIFTS, Machine.shift),
     **dict.fromkeys(CONVERSIONS, Machine.convert),
     "arith.constant": Machine.constant,
     "arith.cmpi": Machine.compare,
@@ -399,7 +410,6 @@ HANDLERS: dict[str, OperationHandler] = {
     "tt.dot": Machine.dot,
     "tt.bitcast": Machine.bitcast,
     "tt.int_to_ptr": Machine.bitcast,
-    "tt.ptr_to_int": Machine.bitcast,
     "tt.fp_to_fp": Machine.round_float,
     "tt.clampf": Machine.clamp,
     "tt.extern_elementwise": Machine.extern,
@@ -412,4 +422,5 @@ HANDLERS: dict[str, OperationHandler] = {
     "tt.descriptor_load": Machine.descriptor_load,
     "tt.descriptor_store": Machine.descriptor_store,
 }
-"""By operation, what executes it. What isn't here can't be emulated."""
+"""By operation, what executes it. What isn't here can't be emulated: ``tt.ptr_to_int``, too, by which a kernel would do
+something else wherever its memory lies."""

@@ -16,18 +16,20 @@ MOST_SHUFFLED = 1 << 22
 MOST_WAITING = 256
 """With so many programs that wait, those with the lowest numbers begin next: a GPU begins with them, too."""
 
-MOST_RESIDENT = 132 * 32
-"""Programs that a GPU holds at once: 32 blocks on each of the 132 processors of an H100 (CUDA C++ Programming Guide,
-"Technical Specifications per Compute Capability")."""
+PROCESSORS, MOST_BLOCKS, MOST_WARPS = 132, 32, 64
+"""Of an H100, and what each of its processors holds at once (CUDA C++ Programming Guide, "Technical Specifications per
+Compute Capability")."""
 
 Steps = Generator[None, None, Any]
 
 
 class ProgramOrder:
-    """``chance`` draws in which order programs begin, which no GPU promises; without it, it is the ascending one."""
+    """``chance`` draws in which order programs begin, which no GPU promises; without it, it is the ascending one. Each
+    program has so many ``warps``."""
 
-    def __init__(self, chance: random.Random | None) -> None:
+    def __init__(self, chance: random.Random | None, warps: int) -> None:
         self._chance = chance
+        self._resident = PROCESSORS * min(MOST_BLOCKS, max(MOST_WARPS // max(warps, 1), 1))
         self._waiting: dict[int, tuple[RunningProgram, Steps]] = {}
         self._awaited: defaultdict[int, list[int]] = defaultdict(list)
         self._awake: deque[int] = deque()
@@ -51,8 +53,8 @@ class ProgramOrder:
     def wait(self, program: RunningProgram, steps: Steps) -> None:
         """The program reads the same again and again: it goes on once one of these addresses has changed.
         :class:`KernelFault` if no GPU holds so many that wait: then those they wait for never begin."""
-        if len(self._waiting) >= MOST_RESIDENT:
-            raise KernelFault(f"more than {MOST_RESIDENT} programs wait for others, which no GPU holds at once")
+        if len(self._waiting) >= self._resident:
+            raise KernelFault(f"more than {self._resident} programs wait for others, which no GPU holds at once")
         self._waiting[program.number] = program, steps
         for addresses, _ in program.awaited:
             for address in addresses:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerntune.base.recording import Launch, Param, Recording
-from kerntune.errors import InterpreterLimit
+from kerntune.errors import InterpreterLimit, KernelFault
 from kerntune.gpu.emulator.flat_memory import FlatMemory
 from kerntune.gpu.emulator.machine import Machine
 from kerntune.gpu.emulator.ttir_program import TtirProgram, parse_ttir
@@ -46,21 +46,45 @@ def replay_results(
     chance = random.SystemRandom()
     memory = FlatMemory(first, poison, chance)
     drawn: dict[object, np.ndarray] = {}
+    running: list[LaunchedStorages] = []
     for launch in recording.launches:
         if 0 in launch.grid:
             continue
-        text = ttir.get(recording.binary_of(launch).ttir_sha256)
+        binary = recording.binary_of(launch)
+        text = ttir.get(binary.ttir_sha256)
         try:
             if text is None:
                 raise InterpreterLimit("its TTIR is missing")
             program = parse_ttir(text)
-            machine = Machine(program, memory, deadline, chance, drawn)
+            machine = Machine(program, memory, deadline, chance, binary.num_warps, drawn)
             written = _written_storages(recording, launch, program)
+            running = running if binary.pdl else []
+            running.append(_without_overlap(running, recording, launch, written))
             machine.launch([_value(recording, memory, p) for p in launch.params], launch.grid, written)
         except Exception as exc:
             raise type(exc)(f"kernel {launch.kernel}: {exc}") from exc
     storages = range(len(recording.storages))
     return ReplayedResults(tuple(memory.content(i).tobytes() for i in storages), memory.damage())
+
+
+LaunchedStorages = tuple[frozenset[int], frozenset[int]]
+"""The storages that a launch uses, and those among them that it may write."""
+
+
+def _without_overlap(
+    running: Sequence[LaunchedStorages], recording: Recording, launch: Launch, written: Sequence[bool]
+) -> LaunchedStorages:
+    """The launch's storages. One that may begin before others have ended (``launch_pdl``) must wait for what they
+    write, by ``griddepcontrol.wait``, which is assembly and so not emulated: without it that is a race, a
+    :class:`KernelFault`."""
+    uses = frozenset(recording.views[p.view].storage for p in launch.params if p.view is not None)
+    writes = frozenset(i for i in uses if written[i])
+    if common := sorted(i for used, wrote in running for i in (wrote & uses) | (used & writes)):
+        raise KernelFault(
+            f"a race: it may begin before another launch has ended (launch_pdl), which uses storage {common[0]}, too; "
+            "it doesn't wait for that"
+        )
+    return uses, writes
 
 
 def _written_storages(recording: Recording, launch: Launch, program: TtirProgram) -> list[bool]:

@@ -66,10 +66,12 @@ class ShapeOperations(MemoryOperations):
         return (np.take_along_axis(source, unsigned(indices).astype(np.int64), op.attributes["axis"]),)
 
     def histogram(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        """A GPU looks at as many low bits as the bins' numbers have (Triton's ``HistogramOpToLLVM``): what is in no bin
+        is counted in another one."""
         self.barrier(op, values)
         source = np.asarray(values[op.operands[0]])
         if len(op.operands) > 1:
             source = source[np.asarray(values[op.operands[1]])]
         bins = op.types[0].shape[0]
-        inside = source[(source >= 0) & (source < bins)]
-        return (np.bincount(inside.astype(np.int64).ravel(), minlength=bins).astype(np.int32),)
+        low = source.astype(np.int64).ravel() & (bins - 1)
+        return (np.bincount(low, minlength=bins).astype(np.int32),)

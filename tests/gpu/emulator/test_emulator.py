@@ -32,7 +32,7 @@ N = 8
 
 def run(
     body: str, given: list[tuple[str, bytes]], grid: tuple[int, int, int] = (1, 1, 1), seconds: float = 20.0,
-    scalars: tuple[tuple[str, float], ...] = (),
+    scalars: tuple[tuple[str, float], ...] = (), launches: int = 1, pdl: bool = False,
 ) -> ReplayedResults:  # fmt: skip
     """Run a kernel of arguments ``%a0``, ``%a1``... of these elements and bytes; ``scalars`` follow."""
     names = [f"%a{i}: !tt.ptr<{e}>" for i, (e, _) in enumerate(given)]
@@ -40,12 +40,12 @@ def run(
     head = f"tt.func public @k({', '.join(names)}) attributes {{noinline = false}}"
     text = f"module {{\n {head} {{\n{body}\n tt.return\n }}\n}}"
     sha = hashlib.sha256(text.encode()).hexdigest()
-    binary = Binary("cubin", "sm_90", "k", "0" * 64, sha, "", "", "", "", {}, {}, 4)
+    binary = Binary("cubin", "sm_90", "k", "0" * 64, sha, "", "", "", "", {}, {}, 4, pdl=pdl)
     params = [Param(f"a{i}", f"*{e}", view=i) for i, (e, _) in enumerate(given)]
     params += [Param(f"s{i}", e, value=v) for i, (e, v) in enumerate(scalars)]
     recording = Recording(
         Target.parse("cuda:90"),
-        (Launch("k", "", 0, grid, tuple(params)),),
+        (Launch("k", "", 0, grid, tuple(params)),) * launches,
         (binary,),
         tuple(Storage(len(data), TYPES[e][0], Zeros()) for e, data in given),
         tuple(View(i, TYPES[e][0], (len(d) // TYPES[e][1],), (1,)) for i, (e, d) in enumerate(given)),
@@ -126,6 +126,35 @@ def test_shifts() -> None:
     np.testing.assert_array_equal(binary("i32", "arith.shli", A, by, kind="<i4"), (U << by.view("<u4")).view("<i4"))
     np.testing.assert_array_equal(binary("i32", "arith.shrsi", A, by, kind="<i4"), A >> by)
     np.testing.assert_array_equal(binary("i32", "arith.shrui", A, by, kind="<i4"), (U >> by.view("<u4")).view("<i4"))
+
+
+@pytest.mark.parametrize("op", ["shli", "shrsi", "shrui"])
+def test_a_shift_by_all_bits_gives_poison(op: str) -> None:
+    by = np.array([31, 32, 33, -1, 0, 0, 0, 0], "<i4")
+    found = binary("i32", f"arith.{op}", A, by, kind="<i4")
+    assert [int(x) == 0x7FFF7FFF for x in found] == [False, True, True, True, False, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("launches", "pdl", "stores", "race"),
+    [(1, True, True, False), (2, False, True, False), (2, True, True, True), (2, True, False, False)],
+)
+def test_a_launch_that_may_begin_early_must_wait_for_what_it_uses(
+    launches: int, pdl: bool, stores: bool, race: bool
+) -> None:
+    body = "%v = tt.load %a0 : !tt.ptr<i32>\n" + "tt.store %a0, %v : !tt.ptr<i32>" * stores
+    given = [("i32", bytes(4))]
+    if race:
+        with pytest.raises(KernelFault, match=r"a race: it may begin before another launch has ended \(launch_pdl\)"):
+            run(body, given, launches=launches, pdl=pdl)
+    else:
+        assert run(body, given, launches=launches, pdl=pdl).contents == (bytes(4),)
+
+
+def test_no_address_becomes_a_number_however_that_is_written() -> None:
+    body = '%n = "tt.ptr\\5Fto_int"(%a0) : (!tt.ptr<i64>) -> i64\ntt.store %a0, %n : !tt.ptr<i64>'
+    with pytest.raises(InterpreterLimit, match=r"tt\.ptr_to_int can't be emulated$"):
+        run(body, [("i64", bytes(8))])
 
 
 ODD = np.isnan(X) | np.isnan(Y)
@@ -603,7 +632,7 @@ module {
 
 def machine_of(text: str) -> tuple[Machine, FlatMemory]:
     found = FlatMemory([np.zeros(8, np.uint8)], b"12345678", random.Random(1))
-    return Machine(parse_ttir(text), found, float("inf"), None), found
+    return Machine(parse_ttir(text), found, float("inf"), None, 4), found
 
 
 def test_a_function_that_is_not_inlined_gives_its_result() -> None:

@@ -1,0 +1,100 @@
+"""Which operators of torch the reference calls: whether they promise an index of equal numbers, or are exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+FIRST_OF_TIES = {"aten.argmax.default", "aten.argmin.default", "aten.max.dim", "aten.min.dim"}
+"""Operators that return the first index of equal numbers, by torch's documentation."""
+
+ANY_OF_TIES = {
+    "aten.sort.default", "aten.sort.stable", "aten.topk.default", "aten.kthvalue.default", "aten.median.dim",
+    "aten.nanmedian.dim", "aten.mode.default", "aten.cummax.default", "aten.cummin.default", "aten.multinomial.default",
+}  # fmt: skip
+"""Operators for which it promises none, or which may have been asked to be stable: that isn't looked at."""
+
+MOVING = frozenset((
+    "alias", "arange", "as_strided", "cat", "clone", "constant_pad_nd", "contiguous", "copy_", "detach", "empty",
+    "empty_like", "expand", "fill", "fill_", "flip", "full", "full_like", "gather", "index", "index_select",
+    "lift_fresh", "masked_fill", "masked_fill_", "new_empty", "new_full", "new_ones", "new_zeros", "ones", "ones_like",
+    "permute", "repeat", "reshape", "roll", "scalar_tensor", "select", "slice", "split", "split_with_sizes", "squeeze",
+    "stack", "t", "transpose", "tril", "triu", "unbind", "unsqueeze", "_to_copy", "_unsafe_view", "view", "where",
+    "zero_", "zeros", "zeros_like",
+))  # fmt: skip
+"""Operators that take elements as they are, or round them to a dtype."""
+
+DECIDING = frozenset((
+    "abs", "all", "amax", "amin", "any", "argmax", "argmin", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor",
+    "bucketize", "ceil", "clamp", "clamp_max", "clamp_min", "copysign", "count_nonzero", "eq", "floor", "ge", "gt",
+    "isfinite", "isinf", "isnan", "le", "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "max",
+    "maximum", "min", "minimum", "ne", "neg", "relu", "round", "searchsorted", "sign", "signbit", "trunc",
+))  # fmt: skip
+"""Operators whose result is exact, and promised also where numbers are equal, halves or zeros."""
+
+COUNTING = frozenset(("add", "cumsum", "floor_divide", "mul", "remainder", "rsub", "sub", "sum"))
+"""Operators that are exact on whole numbers; the last ones on floats, too, where the other side is a number of few bits
+(:func:`_few_bits`)."""
+
+WIDE = ("torch.float32", "torch.float64")
+
+Observed = tuple[str, Sequence[Any], Mapping[str, Any]]
+"""An operator with its overload, and what it was called with."""
+
+
+def _observed(run: Callable[[], Any]) -> tuple[Any, list[Observed]]:
+    """What ``run`` returns, and the operators that it calls."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    found: list[Observed] = []
+
+    class Watch(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            found.append((str(func), args, kwargs or {}))
+            return func(*args, **kwargs or {})
+
+    with Watch():
+        return run(), found
+
+
+def promises_indices(run: Callable[[], tuple[Any, Sequence[Any], Any]]) -> bool:
+    """Whether ``run``, whose second value are its inputs, asks for indices of their own numbers, by operators for which
+    torch documents the one of equal numbers. What is computed first may be rounded otherwise, so that other numbers
+    are equal."""
+    (_, inputs, _), called = _observed(run)
+    asked = [(name, place_of(args[0])) for name, args, _ in called if name in FIRST_OF_TIES | ANY_OF_TIES]
+    places = {place_of(t) for t in inputs}
+    return bool(asked) and all(name in FIRST_OF_TIES and place in places for name, place in asked)
+
+
+def is_exact(run: Callable[[], Any]) -> bool:
+    """Whether all operators that ``run`` calls give one right result, whichever way it is computed."""
+    return all(_is_exact(*one) for one in _observed(run)[1])
+
+
+def _is_exact(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    word, overload = name.split(".")[1:]
+    if word == "sort":
+        return bool(kwargs.get("stable"))
+    if overload == "decimals" or "alpha" in kwargs:
+        return False
+    if word in COUNTING:
+        floats = [x for x in args if hasattr(x, "is_floating_point") and x.is_floating_point()]
+        others = [x for x in args[1:] if not hasattr(x, "is_floating_point")]
+        return not floats or (word in ("mul", "add", "sub", "rsub") and _few_bits(word, floats, args, others))
+    return word in MOVING or word in DECIDING
+
+
+def _few_bits(word: str, floats: Sequence[Any], args: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether one tensor of floats meets one number by which no bit of its few is lost."""
+    if len(args) != 2 or len(floats) != 1 or len(others) != 1 or not isinstance(others[0], (int, float)):
+        return False
+    number = float(others[0])
+    power = number != 0 and abs(number).hex().startswith("0x1.0000000000000p")
+    few = (number * 256).is_integer() and abs(number) <= 1024
+    return (power and word == "mul" and 2**-8 <= abs(number) <= 1024) or (few and str(floats[0].dtype) in WIDE)
+
+
+def place_of(tensor: Any) -> int:
+    """The address of a tensor's storage."""
+    return int(tensor.untyped_storage().data_ptr())

@@ -1,0 +1,205 @@
+"""Extreme contents: where a sum of squares cancels, an epsilon counts, an exponential overflows, small weights show."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kerntune.gpu.number_formats import FLOAT_FORMATS
+from kerntune.referee.tasks import TensorInput
+
+if TYPE_CHECKING:
+    import numpy as np
+
+DRAWN = ("normal", "uniform", "integers")
+"""Contents that differ from seed to seed."""
+
+DRAWN_FLOATS = ("normal", "uniform")
+
+EXTREMES = {
+    "up": "is far above zero (a mean of 32 to 64 deviations)",
+    "down": "is far below zero (a mean of -32 to -64 deviations)",
+    "tiny": "is tiny (a deviation of 2**-12)",
+    "broad": "has a deviation of 4 to 8 and zeros, rows of them among others",
+    "wide": "has a deviation of 64 to 128",
+    "huge": "has a deviation of 2**20",
+    "ties": "has three different numbers",
+    "grid": "has multiples of 1 to 1/256",
+    "above": "has such far above zero",
+    "below": "has such far below zero",
+    "holes": "has NaN among its elements",
+    "infinite": "has infinities among its elements",
+    "sparse": "is nearly constant but for a few elements",
+    "lone": "is one number, zero where that may be, but for a few elements",
+    "alike": "has equal rows, half of all",
+    "ordered": "has its numbers in order along rows",
+    "few": "has few different values, or one along a row",
+    "full": "has the numbers of its range that are furthest from zero",
+}
+"""What numbers may be in contents that are judged beside the usual ones, and what a verdict says of them: where a sum
+of squares cancels, an epsilon counts, a clamp is reached, an exponential overflows, what is left out shows, however
+small its weight is and wherever it lies, a counter overflows, or a whole row is masked."""
+
+OF_VARIED = ("up", "down", "tiny", "broad", "wide", "huge", "holes", "infinite")
+"""The forms of floats that vary; those that end near 2**16 or before are as usual where others are ``huge``."""
+
+GRIDS = ("grid", "above", "below")
+"""Where numbers are equal, whole, halves or zeros; for references all of whose operators are exact."""
+
+OF_WHOLE = ("few", "full")
+"""Those of whole numbers: sums are largest where all numbers are."""
+
+LARGE_RANGE = ("float32", "float64", "bfloat16")
+
+SPARSE = 64
+"""One of so many elements is as declared, and of long rows so many of each; the others are 2**10 times nearer to zero,
+or to what is nearest to it, or that number itself."""
+
+MOST_LONE = 4
+"""Tensors that are ``lone``, drawn where there are more."""
+
+
+LARGE, OF_LARGE = 1 << 21, 2
+"""Elements of all inputs from which there are so many extreme contents."""
+
+
+def extreme_forms(tensors: Sequence[TensorInput], chance: random.Random) -> list[tuple[str, ...]]:
+    """For each extreme content a key of :data:`EXTREMES` for each tensor, or nothing. Floats that vary have each
+    once, and others than their neighbours; distributions that are declared are ``sparse``, those of less than 32 bits
+    ``ordered``, and whole numbers ``few``, and ``full``. One float tensor is ``lone`` beside others that are ``alike``:
+    what has a small weight in all of those rows counts where few of the weighted numbers aren't zero. Large inputs
+    have :data:`OF_LARGE` of all these, which are drawn: each takes seconds there."""
+    varied = [i for i, t in enumerate(tensors) if t.varied]
+    spread = [(i, t.content) for i, t in enumerate(tensors) if _spreads(t)]
+    wide_range = [i for i in varied if tensors[i].dtype in LARGE_RANGE]
+    order = [form for form in OF_VARIED if form != "huge" or wide_range] if varied else []
+    chance.shuffle(order)
+    turns = [{i: order[(turn + k) % len(order)] for k, i in enumerate(varied)} for turn in range(len(order))]
+    turns = [{i: "" if f == "huge" and i not in wide_range else f for i, f in turn.items()} for turn in turns]
+    floats = [i for i, content in spread if content != "integers"]
+    narrow = [i for i in floats if FLOAT_FORMATS[tensors[i].dtype].width < 4]
+    whole = [i for i, content in spread if content == "integers"]
+    turns += [
+        dict.fromkeys(own, form)
+        for form, own in (("sparse", floats), ("ordered", narrow), *((form, whole) for form in OF_WHOLE))
+        if own
+    ]
+    turns += [{**dict.fromkeys(floats, "alike"), i: "lone"} for i in chance.sample(floats, min(MOST_LONE, len(floats)))]
+    found = [tuple(turn.get(i, "") for i in range(len(tensors))) for turn in turns]
+    large = sum(math.prod(t.shape) for t in tensors) > LARGE
+    return chance.sample(found, min(OF_LARGE, len(found))) if large else found
+
+
+def _spreads(given: TensorInput) -> bool:
+    """Whether drawn elements may be different numbers."""
+    if given.content not in DRAWN:
+        return False
+    return given.high != 0 if given.content == "normal" else given.low != given.high
+
+
+def sparse_centre(given: TensorInput) -> float:
+    """What most of ``sparse`` numbers are near to."""
+    return min(max(0.0, given.low), given.high) if given.content == "uniform" else given.low
+
+
+HOLES = 256
+"""One of so many elements is NaN or infinite, or one."""
+
+FEW_VALUES = 3
+"""Different numbers where they are few."""
+
+DEVIATIONS = {
+    "tiny": (-12.0, -12.0),
+    "broad": (2.0, 3.0),
+    "wide": (6.0, 7.0),
+    "huge": (20.0, 20.0),
+    "sparse": (0.0, 0.0),
+    "lone": (0.0, 0.0),
+}
+"""Logarithms of the least and the largest, to base 2."""
+
+
+def full_places(shape: Sequence[int], chance: np.random.Generator) -> np.ndarray:
+    """Which elements are as declared among others near one number: one in each piece of a length, the first and the
+    last: whatever is left out, at an end or of the length of two pieces, has one."""
+    import numpy as np
+
+    count, length = math.prod(shape), max(SPARSE, shape[-1] // SPARSE if shape else 0)
+    begins = np.arange(0, count, length)
+    found = np.zeros(count, bool)
+    found[np.minimum(begins + chance.integers(0, length, len(begins)), count - 1)] = True
+    found[[0, -1]] = True
+    return found
+
+
+def in_order(rows: np.ndarray, chance: np.random.Generator) -> np.ndarray:
+    """Numbers in order along each row: up, down, and in half of the rows from anywhere on, so that what is left out of
+    rows has their largest or smallest."""
+    import numpy as np
+
+    rows = np.sort(rows, axis=1)
+    rows[1::2] = rows[1::2, ::-1]
+    for row in chance.permutation(len(rows))[: len(rows) // 2]:
+        rows[row] = np.roll(rows[row], int(chance.integers(rows.shape[1])))
+    return rows.reshape(-1)
+
+
+def few_numbers(numbers: np.ndarray, given: TensorInput, chance: np.random.Generator) -> Any:
+    """Three of the numbers, the least and the largest that may be among them; in half of the rows one alone."""
+    import numpy as np
+
+    values = np.concatenate([[int(given.low), int(given.high)], chance.choice(numbers, FEW_VALUES - 2)])
+    found = chance.choice(values, numbers.size).reshape(-1, given.shape[-1] if given.shape else 1)
+    rows = chance.permutation(len(found))[: -(-len(found) // 2)]
+    if len(found) > 1:
+        found[rows] = values[np.arange(len(rows)) % len(values)][:, None]
+    return found.reshape(-1)
+
+
+def furthest_numbers(numbers: np.ndarray, given: TensorInput, chance: np.random.Generator) -> Any:
+    """Three numbers at the end of their range that is further from zero; at either where both are as far."""
+    low, high = int(given.low), int(given.high)
+    top = high > -low or (high == -low and bool(chance.integers(2)))
+    return (
+        high - chance.integers(0, min(3, high - low + 1), numbers.size)
+        if top
+        else (low + chance.integers(0, min(3, high - low + 1), numbers.size))
+    )
+
+
+def zero_places(shape: Sequence[int], chance: np.random.Generator) -> np.ndarray:
+    """A quarter of the rows, or of a single row a quarter in one piece; and one of 16 elements elsewhere."""
+    import numpy as np
+
+    columns, count = shape[-1] if shape else 1, math.prod(shape)
+    zero = chance.random(count) < 1 / 16
+    if count == columns:
+        at = int(chance.integers(0, count - count // 4 + 1))
+        zero[at : at + count // 4] = True
+    else:
+        rows = zero.reshape(-1, columns)
+        rows[chance.permutation(len(rows))[: max(1, len(rows) // 4)]] = True
+    return np.flatnonzero(zero)
+
+
+FINEST = 8
+"""Binary places of the finest step of a grid; a number's own step is drawn between that and 1."""
+
+FAR = 64.0
+"""How far from zero grids are ``above`` and ``below``, for numbers that vary."""
+
+
+def on_grid(numbers: np.ndarray, given: TensorInput, form: str, chance: np.random.Generator) -> Any:
+    """Numbers rounded to few bits, of a size that is common where they are. Zeros have either sign."""
+    import numpy as np
+
+    spread = given.high if given.content == "normal" else (given.high - given.low) / 4
+    unit = 1.0 if given.varied else 2.0 ** math.floor(math.log2(spread))
+    step = unit * 2.0 ** -chance.integers(0, FINEST + 1, numbers.shape)
+    found = np.round(numbers / step) * step
+    if given.content == "uniform":
+        inside = np.clip(found, np.ceil(given.low / step) * step, np.floor(given.high / step) * step)
+        found = np.where(found == inside, found, inside)
+    return found + {"above": FAR, "below": -FAR}.get(form, 0.0) if given.varied and form != "grid" else found
