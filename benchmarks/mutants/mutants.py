@@ -26,7 +26,7 @@ from typing import Any
 
 from benchmarks import harness
 from benchmarks.harness import ROOT
-from benchmarks.mutants.mutants_tests import Ran, all_modules, near
+from benchmarks.mutants.mutants_tests import DECLARATIONS, Ran, all_modules, near
 
 CONFIG = Path(__file__).with_suffix(".toml")
 RESULTS = ROOT / "benchmarks" / "results" / "mutants_sample.json"
@@ -88,15 +88,16 @@ def listed(modules: Sequence[str], seed: int, each: int, ran: Ran) -> dict[str, 
 
 
 def killed_before(kept: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any]:
-    """The killed mutants of an earlier result, found again by their lines, with the test that killed each and the files
-    of its module. ``vanished`` has the changes of the others."""
+    """The killed mutants of an earlier result, found again by their lines, with the test that killed each, the files of
+    its module, and the tests of declarations. ``vanished`` has the changes of the others."""
     from benchmarks.mutants.mutants_made import found_again
 
     mutants, vanished = [], []
     for row in filter(lambda row: row["killed"], kept["rows"]):
         if mutant := found_again(row, modules):
             by = [row["by"]] if (ROOT / row["by"].partition("::")[0]).is_file() else []
-            mutants.append({**mutant, "tests": by, "ran_its_line": 0, "near": near(mutant["module"]), "first": []})
+            mutant |= {"tests": by, "ran_its_line": 0, "near": near(mutant["module"]), "first": [DECLARATIONS]}
+            mutants.append(mutant)
         else:
             vanished.append(f"{row['module']}: {row['change']}")
     of = len(mutants) + len(vanished)

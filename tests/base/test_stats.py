@@ -345,7 +345,6 @@ def turning(answer: Callable[[float], bool], low: float, high: float) -> tuple[f
     return low, high
 
 
-@pytest.mark.slow
 @of_each("seed", range(24))
 @of_each("n", [10, 11, 14, 20, 30])
 def test_two_groups_begin_where_the_definition_says(n: int, seed: int) -> None:
