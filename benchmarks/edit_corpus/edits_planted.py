@@ -26,11 +26,18 @@ COMPILES = r"(doesn't|can't be|not) compiled?"
 @dataclass(frozen=True)
 class Planted(Edit):
     """An edit with its label by argument. A harmful one has ``planted``, and regular expressions that one failing
-    finding and one cause of its result must match."""
+    finding and one cause of its result must match. ``verdicts``: those that say what must be said of it."""
 
     finding: str = ""
     cause: str = ""
     argument: str = ""
+    label: str = ""
+    verdicts: tuple[str, ...] = ("REGRESSED",)
+
+    @property
+    def labelled(self) -> str:
+        """``harmful``, ``harmless``, or what ``label`` says."""
+        return self.label or ("harmful" if self.planted else "harmless")
 
 
 def harm(
