@@ -224,13 +224,13 @@ def test_unseen_edits_are_of_further_kernels_and_change_them() -> None:
 def test_a_public_kernel_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     edit = next(e for e in edits_unseen.EDITS if e.kernel == "liger_geglu")
-    with pytest.raises(ValueError, match="liger_geglu: .*: liger_kernel isn't installed"):
+    with pytest.raises(ValueError, match="liger_kernel isn't installed"):
         edit.before()
 
 
 def test_an_unseen_edit_may_be_unsure_if_the_message_says_why() -> None:
     edit = next(e for e in edits_unseen.HARMFUL if e.key == "image_convolution: bias and ReLU by torch")
-    row = {"verdict": "INCONCLUSIVE", "findings": [], "message": "torch operators move more", "causes": ["code changed"]}
+    row = {"verdict": "INCONCLUSIVE", "findings": [], "message": "torch operators", "causes": ["code changed"]}
     assert planted.found(edit, row)
     assert not planted.found(edit, row | {"message": "noise"})
     assert not planted.found(edit, row | {"verdict": "PASS"})
