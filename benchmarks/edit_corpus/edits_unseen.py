@@ -66,8 +66,9 @@ def run(q, k, v, h, g):
 
 
 def inputs(device):
-    q, k, v = (torch.randn(2, 4096, 8, 128, device=device, dtype=torch.bfloat16) for _ in range(3))
-    h = torch.randn(2, 64, 8, 128, 128, device=device, dtype=torch.bfloat16)
+    q, k = (torch.randn(2, 4096, 8, 256, device=device, dtype=torch.bfloat16) for _ in range(2))
+    v = torch.randn(2, 4096, 8, 128, device=device, dtype=torch.bfloat16)
+    h = torch.randn(2, 64, 8, 256, 128, device=device, dtype=torch.bfloat16)
     return q, k, v, h, torch.randn(2, 4096, 8, device=device)
 """),
     "fla_l2norm": ("fla/modules/norm/l2norm.py", """
