@@ -24,6 +24,7 @@ from kerntune.gate.launch_changes import (
     changed_sources,
     compare_launches,
     count_findings,
+    fewer_programs,
     grown_launches,
     launch_lines,
     moved_settings,
@@ -289,8 +290,10 @@ def unjudged_remarks(
 ) -> tuple[str, ...]:
     """What changed of a case that passes, though its machine code is another one and nothing was timed."""
     pairs = in_both(before, after)
-    if verdict is not Verdict.PASS or (len(pairs) == len(before) and all(a.code == b.code for _, a, b in pairs)):
+    if verdict is not Verdict.PASS:
         return ()
+    if len(pairs) == len(before) and all(a.code == b.code for _, a, b in pairs):
+        return tuple(f"{text}: what that leaves out is not known without a GPU" for text in fewer_programs(pairs))
     config, options = static_setting_lines([(a, b) for _, a, b in pairs])
     kinds = {
         "code": any(changed_sources(before, after)),

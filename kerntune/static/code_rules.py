@@ -114,12 +114,18 @@ DIRECTIONS = (
 )
 
 
-def narrowed(before: StaticMetrics, after: StaticMetrics, direction: Direction, threshold: float) -> Iterator[Draft]:
-    """A finding where more than the share ``threshold`` of the bytes is moved by much narrower accesses now."""
+def narrowed(
+    before: StaticMetrics, after: StaticMetrics, direction: Direction, threshold: float, same_programs: bool = False
+) -> Iterator[Draft]:
+    """A finding where more than the share ``threshold`` of the bytes is moved by much narrower accesses now.
+    ``same_programs``: both sides are launched with as many, so that a kernel without loops with no more accesses than
+    before moves fewer bytes."""
     old, new = accesses(before, direction.classes), accesses(after, direction.classes)
     wide, share = _split(old, new)
     gone = not any(bits >= wide for bits in new) and _accesses(new) > _accesses(old)
-    if share > threshold and _hidden(before, after, direction):
+    straight = all("straight_line" in m.instructions for m in (before, after))
+    fewer = same_programs and straight and _accesses(new) <= _accesses(old)
+    if share > threshold and (fewer or _hidden(before, after, direction)):
         severity: Severity = "warn"
         text = _sentence(direction, "narrower", old, new)
     elif share > threshold:
@@ -208,8 +214,10 @@ sm_100)."""
 
 
 def heavier(before: StaticMetrics, after: StaticMetrics, threshold: float) -> Iterator[Draft]:
-    """Findings where the same work takes more than the share ``threshold`` more of issue slots, or of tensor cores."""
+    """Findings where the same work takes more than the share ``threshold`` more of issue slots, of tensor cores, or of
+    atomic operations."""
     yield from _issue(before, after, threshold)
+    yield from _atomics(before, after, threshold)
     yield from _matrix(before, after, threshold)
 
 
@@ -244,6 +252,25 @@ def _matrix(before: StaticMetrics, after: StaticMetrics, threshold: float) -> It
     told = f"{change(old, new)} slots{percent(old, new)}"
     text = f"the same work takes tensor cores longer: {told}; look for operands of a wider type, or more products"
     yield Draft("fail", "tensor_core_slots", old, new, text, "work")
+
+
+BYTES_PER_ATOMIC = 16
+"""Bytes that a thread moves for one repeated atomic operation, from which on such operations may take no time: one of a
+whole block, after its sum, has more."""
+
+
+def _atomics(before: StaticMetrics, after: StaticMetrics, threshold: float) -> Iterator[Draft]:
+    """Many more atomic operations in loops, or in a kernel without a loop, which the L2 cache does one after another
+    where addresses are the same. Those of a kernel with tensor cores may be hidden behind its products."""
+    old, new = (m.instructions.get("repeated_atomics") for m in (before, after))
+    if any("tensor_core" in m.instructions for m in (before, after)) or new is None:
+        return
+    if old is None and count(before, "atomic"):
+        return  # figures of an earlier version, which don't say where they are
+    dense = new * BYTES_PER_ATOMIC >= moved_bytes(after)
+    if dense and new > (old or 0) * (1 + threshold):
+        text = f"the same work takes many more atomic operations on global memory: {change(old or 0, new)} in the code"
+        yield Draft("fail", "repeated_atomics", old or 0, new, text, "work")
 
 
 def issue_slots(metrics: StaticMetrics) -> int:
@@ -316,6 +343,10 @@ def _stream(before: StaticMetrics, after: StaticMetrics, copies: str, resident: 
     elif old and not new:
         text = f"loads are no longer asynchronous: {copies}"
         yield Draft("fail", "async_copies", old, new, text, "async_copies")
+    elif count(before, "copying_ahead") and "copying_loops" in after.instructions and not count(after, "copying_ahead"):
+        told = change(count(before, "copying_ahead"), 0)
+        text = f"asynchronous copies are waited for in the round that asks for them: {told} loops load ahead"
+        yield Draft("fail", "copying_ahead", count(before, "copying_ahead"), 0, text, "async_copies")
 
 
 def _nearer(

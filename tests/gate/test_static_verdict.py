@@ -249,6 +249,14 @@ def test_other_code_that_passes_was_not_judged(verdict: Verdict, after: tuple[La
     assert unjudged_remarks(verdict, (LAUNCH,), after) == ((f"{told} changed; {UNJUDGED}",) if told else ())
 
 
+def test_fewer_programs_of_the_same_code_are_told() -> None:
+    before, after = replace(LAUNCH, grid=(2048, 1, 1)), replace(LAUNCH, grid=(1024, 1, 1))
+    (told,) = unjudged_remarks(Verdict.PASS, (before,), (after,))
+    assert told.startswith("fewer programs of the same code of add_kernel, grid 2,048x1x1 -> 1,024x1x1: ")
+    assert unjudged_remarks(Verdict.PASS, (after,), (before,)) == ()
+    assert unjudged_remarks(Verdict.REGRESSED, (before,), (after,)) == ()
+
+
 def test_a_cause_is_told_in_place_of_its_config() -> None:
     found = judged(other(config=Config({"BLOCK": 64})))
     assert [type(cause) for cause in found.launch_causes] == [LaunchCause]
