@@ -244,7 +244,13 @@ def compare_launches(
 ) -> list[LaunchFindings]:
     """The launches that both sides have (:func:`kerntune.gate.static_figures.paired`), those without a finding too.
     ``spec`` is the device, if it is known: how much of it a launch fills decides whether loads are hidden."""
-    return [LaunchFindings(a, b, tuple(_findings(a, b, rules, spec))) for _, a, b in in_both(before, after)]
+    pairs = paired(before, after)
+    changed = [a for a, b in pairs if a is not None and (b is None or (a.code, a.grid) != (b.code, b.grid))]
+    return [
+        LaunchFindings(a, b, tuple(_findings(a, b, rules, spec, alone=all(x is a for x in changed))))
+        for a, b in pairs
+        if a is not None and b is not None
+    ]
 
 
 def grown_launches(before: Sequence[LaunchStatic], after: Sequence[LaunchStatic]) -> Iterator[str]:
@@ -270,7 +276,17 @@ def count_findings(
     return judged([*fusions, *counts], rules)
 
 
-def _findings(before: LaunchStatic, after: LaunchStatic, rules: StaticPolicy, spec: DeviceSpec | None) -> list[Finding]:
+def _findings(
+    before: LaunchStatic, after: LaunchStatic, rules: StaticPolicy, spec: DeviceSpec | None, *, alone: bool
+) -> list[Finding]:
+    """``alone``: whether every other launch of the call is as it was. Else this one may have taken over work of
+    theirs, and what it does more only warns."""
+    found = _changes(before, after, rules, spec)
+    moved = [] if alone else [f for f in found if f.metric in ("accessed_bytes", "repeated_atomics")]
+    return worst_first(msgspec.structs.replace(f, severity="warn") if f in moved else f for f in found)
+
+
+def _changes(before: LaunchStatic, after: LaunchStatic, rules: StaticPolicy, spec: DeviceSpec | None) -> list[Finding]:
     changed = before.setting_changes(after)
     drafts = [*_whole(before, after, rules.rule("work").threshold or 0.0), *_idle(before, after, spec)]
     grid = [
@@ -278,7 +294,7 @@ def _findings(before: LaunchStatic, after: LaunchStatic, rules: StaticPolicy, sp
         *judged(_grid(before, after, rules.rule("grid").threshold or 0.0), rules),
     ]
     if before.code == after.code:
-        return worst_first(grid)
+        return grid
     resident = None if spec is None else _resident(after, spec)
     code = compare_static(
         before.metrics,
@@ -288,7 +304,7 @@ def _findings(before: LaunchStatic, after: LaunchStatic, rules: StaticPolicy, sp
         resident=resident,
         same_programs=math.prod(before.grid) == math.prod(after.grid),
     )
-    return worst_first([*code, *grid])
+    return [*code, *grid]
 
 
 def _resident(launch: LaunchStatic, spec: DeviceSpec) -> float | None:

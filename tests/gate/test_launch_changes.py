@@ -395,6 +395,20 @@ def test_bytes_that_all_programs_ask_for(before: LaunchStatic, after: LaunchStat
     assert {f.rule for f in found} <= {"work"}
 
 
+def test_work_that_another_launch_may_have_given_up_only_warns() -> None:
+    before, after = straight(code="a"), straight(grid=384)
+    other = straight(code="c", BLOCK="1")
+    for sides, severity in (
+        (([before, other], [after, other]), "fail"),
+        (([before], [after, other]), "fail"),
+        (([before, other], [after]), "warn"),
+        (([before, other], [after, straight(code="d", BLOCK="1")]), "warn"),
+        (([before, other], [after, replace(other, grid=(1, 1, 1))]), "warn"),
+    ):
+        found = [f for pair in compare_launches(*sides) for f in pair.findings if f.metric == "accessed_bytes"]
+        assert [f.severity for f in found] == [severity]
+
+
 def test_bytes_of_bulk_copies_and_of_products_are_not_counted_so() -> None:
     for kind in ("tma", "tensor_core"):
         figures = replace(ADD_FIGURES, instructions={**straight().metrics.instructions, kind: 1})
