@@ -76,7 +76,7 @@ def warned(edit: Planted, row: dict[str, Any]) -> bool:
 
 def plain(row: dict[str, Any]) -> bool:
     """Whether a case passes as if nothing had changed."""
-    return row["verdict"] == "PASS" and not row["remarks"] and not row["notes"]
+    return row["verdict"] == "PASS" and not any(row[name] for name in ("remarks", "warnings", "notes"))
 
 
 def failed(row: dict[str, Any]) -> bool:
@@ -111,8 +111,12 @@ def _of_unearned(rows: list[dict[str, Any]]) -> dict[str, Any]:
         return {}
     return {
         "unearned_that_pass_plainly": f"{sum(not r['right'] for r in rows)} of {len(rows)}",
-        "unearned": [f"{r['edit']} ({r['kind']}): {'; '.join([r['verdict'], *r.get('remarks', [])])}" for r in rows],
+        "unearned": [f"{r['edit']} ({r['kind']}): {_told(r)}" for r in rows],
     }
+
+
+def _told(row: dict[str, Any]) -> str:
+    return "; ".join([row["verdict"], *row["findings"], *row.get("warnings", []), *row.get("remarks", [])])
 
 
 def _said(row: dict[str, Any]) -> str:

@@ -164,12 +164,14 @@ def _seen(work: LaunchWork, whole: bool) -> list[tuple[object, ...]]:
     return [(*rest, view and {**msgspec.structs.asdict(view), "storage": None}) for *rest, view in work.arguments]
 
 
-def fewer_programs(pairs: Iterable[tuple[int, LaunchStatic, LaunchStatic]]) -> Iterator[str]:
-    """Launches of the same code, in fewer programs than before, each text once."""
+def fewer_programs(before: Sequence[LaunchStatic], after: Sequence[LaunchStatic]) -> Iterator[str]:
+    """A sentence for each launch of the same code in fewer programs than before, each once: on the same arguments it
+    may leave work out."""
     texts = (
-        f"fewer programs of the same code of {new.kernel}, grid {_shape(old.grid)}{ARROW}{_shape(new.grid)}"
-        for _, old, new in pairs
-        if math.prod(new.grid) < math.prod(old.grid)
+        f"fewer programs of the same code: {new.kernel}, grid {_shape(old.grid)}{ARROW}{_shape(new.grid)}; "
+        "whether they do all of the work is not known without a GPU"
+        for _, old, new in in_both(before, after)
+        if old.code == new.code and math.prod(new.grid) < math.prod(old.grid)
     )
     yield from dict.fromkeys(texts)
 

@@ -107,6 +107,8 @@ class StaticJudgement:
         warnings = [*stores.damage.among(stores.reference, target, (x.ttir_sha256 for x in known.launches))]
         if numerics is not None and policy.numerics.gates:
             warnings.append(NOTHING_RUNS)
+        if self.verdict is Verdict.PASS:
+            warnings += fewer_programs(known.launches, self.launches)
         if run.end is not None and not run.cut_off:
             warnings.append(f"stopped where the baseline accepts it, at {visible(str(run.end))}")
         word = word_of(self.verdict, held=known.reference is not None)
@@ -290,10 +292,8 @@ def unjudged_remarks(
 ) -> tuple[str, ...]:
     """What changed of a case that passes, though its machine code is another one and nothing was timed."""
     pairs = in_both(before, after)
-    if verdict is not Verdict.PASS:
+    if verdict is not Verdict.PASS or (len(pairs) == len(before) and all(a.code == b.code for _, a, b in pairs)):
         return ()
-    if len(pairs) == len(before) and all(a.code == b.code for _, a, b in pairs):
-        return tuple(f"{text}: what that leaves out is not known without a GPU" for text in fewer_programs(pairs))
     config, options = static_setting_lines([(a, b) for _, a, b in pairs])
     kinds = {
         "code": any(changed_sources(before, after)),

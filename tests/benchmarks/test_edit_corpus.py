@@ -238,9 +238,11 @@ def test_an_unseen_edit_may_be_unsure_if_the_message_says_why() -> None:
 
 def test_what_is_unearned_must_not_pass_plainly() -> None:
     edit = next(e for e in edits_unseen.UNEARNED if e.key == "gluon_gelu: half of the blocks")
-    row = {"verdict": "PASS", "direction": "made", "failed": False, "findings": [], "notes": [], "remarks": []}
+    row = {"verdict": "PASS", "direction": "made", "failed": False}
+    row |= {"findings": [], "notes": [], "remarks": [], "warnings": []}
     assert not planted.told(edit, row)["right"]
-    assert planted.told(edit, row | {"remarks": ["grid changed"]})["right"]
+    for name in ("notes", "remarks", "warnings"):
+        assert planted.told(edit, row | {name: ["fewer programs"]})["right"]
     assert planted.told(edit, row | {"verdict": "INCOMPLETE"})["right"]
 
 
