@@ -13,7 +13,7 @@ from benchmarks.edit_corpus.edit import Edit
 
 PIPELINE = r"asynchronous|pipelin|in flight"
 OPERANDS = r"operands?\b.*(wider|->)|(wider|->).*operands?\b"
-SPILLS = r"spilled"
+SPILLS = r"spilled|spills \d"
 FP64 = r"double precision"
 NARROW = r"narrower"
 TENSOR = r"tensor core"
