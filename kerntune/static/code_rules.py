@@ -121,7 +121,8 @@ def narrowed(
     ``same_programs``: both sides are launched with as many, so that a kernel without loops with no more accesses than
     before moves fewer bytes."""
     old, new = accesses(before, direction.classes), accesses(after, direction.classes)
-    wide, share = _split(old, new)
+    rounds = [_one_round(m, direction.classes) for m in (before, after)]
+    wide, share = _split(*rounds)
     gone = not any(bits >= wide for bits in new) and _accesses(new) > _accesses(old)
     straight = all("straight_line" in m.instructions for m in (before, after))
     fewer = same_programs and straight and _accesses(new) <= _accesses(old)
@@ -131,7 +132,7 @@ def narrowed(
     elif share > threshold:
         severity = "fail"
         text = f"{_sentence(direction, 'narrower', old, new)}; look for lost alignment or contiguity"
-    elif _split(new, old)[1] > threshold:
+    elif _split(*reversed(rounds))[1] > threshold:
         severity, text = "info", _sentence(direction, "wider", old, new)
     else:
         return
@@ -157,27 +158,40 @@ def accesses(metrics: StaticMetrics, classes: Sequence[str]) -> dict[int, int]:
     return dict(sorted(found.items(), reverse=True))
 
 
+def _one_round(metrics: StaticMetrics, classes: Sequence[str]) -> dict[int, float]:
+    """:func:`accesses`, of which asynchronous copies count once for a pipelined loop: those that come before it, for
+    its first rounds, are in the code as well."""
+    found: dict[int, float] = {**accesses(metrics, classes)}
+    loops = _loops(metrics)
+    more = loops.rounds if loops is not None and loops.ahead else 0.0
+    if "async_copy" in classes and more:
+        for bits, times in accesses(metrics, ("async_copy",)).items():
+            found[bits] -= times * more / (1 + more)
+    return found
+
+
 def moved_bytes(metrics: StaticMetrics, direction: Direction | None = None) -> int:
     """Bytes that a thread loads, stores, or both, by address; loops once."""
-    return sum(_bytes(accesses(metrics, d.classes)) for d in DIRECTIONS if direction in (d, None))
+    found = (accesses(metrics, d.classes) for d in DIRECTIONS if direction in (d, None))
+    return sum(bits // 8 * times for widths in found for bits, times in widths.items())
 
 
-def _split(old: Mapping[int, int], new: Mapping[int, int]) -> tuple[int, float]:
+def _split(old: Mapping[int, float], new: Mapping[int, float]) -> tuple[int, float]:
     """The width from which on bytes are moved by much narrower accesses now, and their share of all bytes before."""
     shares = {wide: min(_from(old, wide) - _from(new, wide), _upto(new, wide) - _upto(old, wide)) for wide in _WIDE}
     wide = max(shares, key=lambda w: shares[w])
     return wide, shares[wide] / _bytes(old) if old else 0.0
 
 
-def _from(widths: Mapping[int, int], wide: int) -> int:
+def _from(widths: Mapping[int, float], wide: int) -> float:
     return _bytes({bits: count for bits, count in widths.items() if bits >= wide})
 
 
-def _upto(widths: Mapping[int, int], wide: int) -> int:
+def _upto(widths: Mapping[int, float], wide: int) -> float:
     return _bytes({bits: count for bits, count in widths.items() if bits * MUCH_NARROWER <= wide})
 
 
-def _bytes(widths: Mapping[int, int]) -> int:
+def _bytes(widths: Mapping[int, float]) -> float:
     return sum(bits // 8 * count for bits, count in widths.items())
 
 

@@ -526,6 +526,16 @@ def test_copies_of_a_loop_without_products(before: StaticMetrics, after: StaticM
     assert [(d.rule, d.text.partition(":")[0]) for d in found] == [("async_copies", text) for text in texts]
 
 
+@pytest.mark.parametrize(("rounds", "told"), [(3.0, ["fail"]), (0.0, [])])
+def test_copies_for_first_rounds_make_no_share_of_narrow_loads_smaller(rounds: float, told: list[str]) -> None:
+    """One of two operands is loaded by element, and no longer copied three rounds ahead."""
+    loops = msgspec.structs.replace(LOOP, rounds=rounds)
+    before = looped(loops, 32, async_copy_128=32, global_load_64=16)
+    after = looped(loops, 16, async_copy_128=16, global_load_64=16, global_load_16=32)
+    assert [d.severity for d in narrowed(before, after, LOADS, 0.1)] == told
+    assert [d.severity for d in narrowed(after, before, LOADS, 0.1)] == ["info"] * len(told)
+
+
 @pytest.mark.parametrize(
     ("rounds", "far"), [(0.0, ""), (0.5, ", 0.5 rounds ahead before"), (1.0, ", 1 round ahead before"),
                         (2.0, ", 2 rounds ahead before")]
