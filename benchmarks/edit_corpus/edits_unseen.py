@@ -238,7 +238,7 @@ HARMLESS = (
 )  # fmt: skip
 
 UNEARNED = (
-    unearned("paged_attention", "stops at a value", "cut off", "the second kernel isn't reached", ("    combine_kernel[", "    if not torch.isfinite(sums).all().item():\n        raise ValueError(\"no finite sums\")\n    combine_kernel[")),
+    unearned("paged_attention", "stops at a value", "cut off", "the second kernel isn't reached", ("    combine_kernel[", "    if float(sums.sum()) < 0:\n        raise ValueError(\"negative sums\")\n    combine_kernel[")),
     unearned("paged_attention", "combined by torch", "moved to torch", "what a kernel did isn't in any kernel", (COMBINE_LAUNCH, "    factor = torch.exp(largest - largest.amax(1, keepdim=True))\n    out = ((parts * factor[:, :, None]).sum(1) / (sums * factor).sum(1, keepdim=True)).to(q.dtype)\n")),
     unearned("scatter_add", "sums kept from before the call", "cache", "the kernel with atomic additions isn't in the call any more",
              ("    sums = torch.zeros(8192, cols, device=grad.device)\n", "    sums = SUMS[0]\n"), (SCATTER_LAUNCH, ""), ("def run(", "SUMS = []\n\n\ndef run("),
