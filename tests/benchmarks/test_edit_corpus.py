@@ -246,6 +246,17 @@ def test_what_is_unearned_must_not_pass_plainly() -> None:
     assert planted.told(edit, row | {"verdict": "INCOMPLETE"})["right"]
 
 
+def test_both_runs_of_the_unseen_edits_are_kept() -> None:
+    kept = json.loads((LABELS.parent / "edit_unseen.json").read_text())
+    made = [r for r in kept["rows"] if r["direction"] == "made"]
+    assert [r["edit"] for r in made] == [e.key for e in edits_unseen.EDITS]
+    assert planted.summary(kept["rows"]).items() <= kept["last"].items()
+    words = (ROOT / "benchmarks" / "edit_corpus" / "README.md").read_text()
+    for name in ("harmful_found", "harmless_failed", "undone_failed", "unearned_that_pass_plainly"):
+        assert f"| {kept['first'][name]} | {kept['last'][name]} |" in words
+    assert kept["last"]["harmless_failed"] == "0 of 30"
+
+
 def test_both_runs_of_the_planted_edits_are_kept() -> None:
     kept = json.loads((LABELS.parent / "edit_planted_by_argument.json").read_text())
     rows = [r for r in kept["rows"] if r["direction"] == "made"]
