@@ -409,6 +409,14 @@ def test_work_that_another_launch_may_have_given_up_only_warns() -> None:
         assert [f.severity for f in found] == [severity]
 
 
+@pytest.mark.parametrize(("grid", "severity"), [(96, "warn"), (192, "fail")])
+def test_narrower_accesses_of_fewer_bytes_need_as_many_programs(grid: int, severity: str) -> None:
+    counts = {"total": 100, "global_load_32": 4, "straight_line": 1}
+    after = replace(straight(grid=grid), metrics=replace(ADD_FIGURES, instructions=counts))
+    (pair,) = compare_launches([straight(code="a")], [after])
+    assert [f.severity for f in pair.findings if f.rule == "load_width"] == [severity]
+
+
 def test_bytes_of_bulk_copies_and_of_products_are_not_counted_so() -> None:
     for kind in ("tma", "tensor_core"):
         figures = replace(ADD_FIGURES, instructions={**straight().metrics.instructions, kind: 1})
