@@ -16,8 +16,9 @@ from kerntune.base.operator_list import places_text
 from kerntune.base.policy import StaticPolicy
 from kerntune.base.recording import Binary, Launch, LaunchWork, Recording, work_of
 from kerntune.gate.fusion import SHOWN, fusion_changes, fusion_lines, lost_fusions, operators
+from kerntune.gate.grid_changes import ARROW, accessed_bytes, idle_device, more_programs, resident, shape
 from kerntune.gate.static_figures import AnyLaunch, LaunchStatic, in_both, paired
-from kerntune.static.code_rules import Draft, Finding, change, moved_bytes, number, worst_first
+from kerntune.static.code_rules import Draft, Finding, change, worst_first
 from kerntune.static.metrics import StaticMetrics
 from kerntune.static.rules import DEFAULT_RULES, compare_static, judged
 
@@ -77,9 +78,6 @@ def changed_most(before: Recording, after: Recording, launches_ns: Sequence[floa
         return ""
     *_, launch = max(changed, key=lambda found: found[:2])
     return f"changed kernel with the most time: {launch.kernel} ({operators(launch.origins)})"
-
-
-ARROW = " -> "
 
 
 def choice_lines(before: Recording, after: Recording) -> Iterator[str]:
@@ -146,7 +144,7 @@ def replaced_kernels(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) ->
         if old.source == new.source or (old.origins and new.origins):
             continue
         name = new.kernel if old.kernel == new.kernel else f"{old.kernel}{ARROW}{new.kernel}"
-        grid = "" if math.prod(old.grid) == math.prod(new.grid) else f"grid {_shape(old.grid)}{ARROW}{_shape(new.grid)}"
+        grid = "" if math.prod(old.grid) == math.prod(new.grid) else f"grid {shape(old.grid)}{ARROW}{shape(new.grid)}"
         if grid or old.kernel != new.kernel:
             yield ", ".join(filter(None, [f"kernel {name}", grid]))
 
@@ -162,18 +160,6 @@ def _seen(work: LaunchWork, whole: bool) -> list[tuple[object, ...]]:
     if whole:
         return list(work.arguments)
     return [(*rest, view and {**msgspec.structs.asdict(view), "storage": None}) for *rest, view in work.arguments]
-
-
-def fewer_programs(before: Sequence[LaunchStatic], after: Sequence[LaunchStatic]) -> Iterator[str]:
-    """A sentence for each launch of the same code in fewer programs than before, each once: on the same arguments it
-    may leave work out."""
-    texts = (
-        f"fewer programs of the same code: {new.kernel}, grid {_shape(old.grid)}{ARROW}{_shape(new.grid)}; "
-        "whether they do all of the work is not known without a GPU"
-        for _, old, new in in_both(before, after)
-        if old.code == new.code and math.prod(new.grid) < math.prod(old.grid)
-    )
-    yield from dict.fromkeys(texts)
 
 
 def setting_lines(
@@ -290,32 +276,22 @@ def _findings(
 
 def _changes(before: LaunchStatic, after: LaunchStatic, rules: StaticPolicy, spec: DeviceSpec | None) -> list[Finding]:
     changed = before.setting_changes(after)
-    drafts = [*_whole(before, after, rules.rule("work").threshold or 0.0), *_idle(before, after, spec)]
+    drafts = [*accessed_bytes(before, after, rules.rule("work").threshold or 0.0), *idle_device(before, after, spec)]
     grid = [
         *judged(drafts, rules, other_config=bool(changed)),
-        *judged(_grid(before, after, rules.rule("grid").threshold or 0.0), rules),
+        *judged(more_programs(before, after, rules.rule("grid").threshold or 0.0), rules),
     ]
     if before.code == after.code:
         return grid
-    resident = None if spec is None else _resident(after, spec)
     code = compare_static(
         before.metrics,
         after.metrics,
         rules=rules,
         other_config=bool(changed),
-        resident=resident,
+        resident=None if spec is None else resident(after, spec),
         same_programs=math.prod(before.grid) == math.prod(after.grid),
     )
     return [*code, *grid]
-
-
-def _resident(launch: LaunchStatic, spec: DeviceSpec) -> float | None:
-    """The share of the device's threads (0 to 1) that a launch has at a time: its occupancy, or less where it has too
-    few programs for that."""
-    if launch.metrics.occupancy is None:
-        return None
-    threads = math.prod(launch.grid) * launch.metrics.threads
-    return min(launch.metrics.occupancy, threads / (spec.sm_count * spec.max_threads_per_sm))
 
 
 def _counts(before: Sequence[LaunchStatic], after: Sequence[LaunchStatic], threshold: float) -> Iterator[Draft]:
@@ -330,69 +306,6 @@ def _more(before: Iterable[LaunchStatic], after: Iterable[LaunchStatic]) -> Iter
     """Kernels that are launched more often, by name."""
     old, new = (Counter(x.kernel for x in side) for side in (before, after))
     yield from (f"{kernel} {old[kernel]} -> {count}" for kernel, count in new.items() if count > old[kernel])
-
-
-def _grid(before: LaunchStatic, after: LaunchStatic, threshold: float) -> Iterator[Draft]:
-    """More programs than another tile explains."""
-    old, new = math.prod(before.grid), math.prod(after.grid)
-    if old and new > old * (1 + threshold) * _explained(before, after):
-        shapes = f"{_shape(before.grid)} -> {_shape(after.grid)}"
-        text = f"{new / old:.3g} times as many programs: {change(old, new)} (grid {shapes})"
-        yield Draft("fail", "grid", old, new, text, "grid")
-
-
-def _whole(before: LaunchStatic, after: LaunchStatic, threshold: float) -> Iterator[Draft]:
-    """Many more bytes that all programs of a launch ask for. That is known of a kernel without loops alone; what a mask
-    leaves out counts, and each access counts, wherever it is answered."""
-    sides = [before, after]
-    if not all("straight_line" in x.metrics.instructions for x in sides) or any(map(_hidden, sides)):
-        return
-    old, new = (math.prod(x.grid) * x.metrics.threads * moved_bytes(x.metrics) for x in sides)
-    if old and new > old * (1 + threshold):
-        text = f"all programs together load and store {new / old:.3g} times as many bytes: " + (
-            f"{format_bytes(old)}{ARROW}{format_bytes(new)} (grid {_shape(before.grid)}{ARROW}{_shape(after.grid)}, "
-            f"{change(moved_bytes(before.metrics), moved_bytes(after.metrics))} bytes a thread)"
-        )
-        yield Draft("fail", "accessed_bytes", old, new, text, "work")
-
-
-FEW_THREADS = 0.5
-"""The share of a device's threads below which a launch is said to leave it idle, and what must be left of its share
-before. Of the 15 edits of the corpus that do so, an H200 runs 11 slower, 2 as fast and 2 faster."""
-
-
-def _idle(before: LaunchStatic, after: LaunchStatic, spec: DeviceSpec | None) -> Iterator[Draft]:
-    """Too few programs, or too small ones, to fill the device as before: a warning at most."""
-    if spec is None:
-        return
-    old, new = _resident(before, spec), _resident(after, spec)
-    if old is None or new is None or new > old * FEW_THREADS or new >= FEW_THREADS:
-        return
-    if new < (after.metrics.occupancy or 0.0):
-        text = f"the launch has fewer of the device's threads at a time: {old:.1%}{ARROW}{new:.1%}, all its programs"
-        yield Draft("warn", "resident", old, new, text, "occupancy")
-
-
-def _hidden(launch: LaunchStatic) -> bool:
-    """Whether bytes aren't known, or products hide them."""
-    return any(kind in launch.metrics.instructions for kind in ("tma", "tensor_core"))
-
-
-def _explained(before: LaunchStatic, after: LaunchStatic) -> float:
-    """How many times as many programs the config's change may make: half the tile, twice the programs; four times the
-    splits, four times as many. Whatever a changed number is for, it doesn't explain more than its factor."""
-    changed = before.setting_changes(after).values()
-    pairs = [(int(old), int(new)) for old, new in changed if _is_number(old) and _is_number(new)]
-    return math.prod((max(p) / min(p) for p in pairs if min(p) > 0), start=1.0)
-
-
-def _is_number(value: str) -> bool:
-    """Whether a setting is a number of 64 bits at most; a file may hold any text."""
-    return value.isdecimal() and len(value) < 20
-
-
-def _shape(grid: Sequence[int]) -> str:
-    return "x".join(number(n) for n in grid)
 
 
 FIGURES: dict[str, tuple[str, Callable[[StaticMetrics], int]]] = {

@@ -19,12 +19,12 @@ from kerntune.gate.call_operators import NO_CHANGE, OperatorChange, compare_oper
 from kerntune.gate.causes import code_cause, config_causes, launch_cause
 from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.fusion import FUSION_CHANGED
+from kerntune.gate.grid_changes import fewer_programs
 from kerntune.gate.launch_changes import (
     LaunchFindings,
     changed_sources,
     compare_launches,
     count_findings,
-    fewer_programs,
     grown_launches,
     launch_lines,
     moved_settings,
