@@ -64,4 +64,4 @@ def _said(row: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(judge_by_argument(__doc__, EDITS, judged, summary))
+    sys.exit(judge_by_argument(__doc__, {"compiled": EDITS}, judged, summary))

@@ -6,7 +6,7 @@ import json
 import multiprocessing
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,17 +73,22 @@ def in_order(rows: Iterable[dict[str, Any]], edits: Iterable[Edit]) -> list[dict
 
 
 def judge_by_argument(
-    doc: str | None, edits: Sequence[Edit], judged: Judged, summary: Callable[[list[dict[str, Any]]], dict[str, Any]]
+    doc: str | None,
+    sets: Mapping[str, Sequence[Edit]],
+    judged: Judged,
+    summary: Callable[[list[dict[str, Any]]], dict[str, Any]],
 ) -> int:
-    """The program of edits that are labelled by argument: OUT keeps its first run."""
+    """The program of edits that are labelled by argument, in ``sets`` by name: OUT keeps its first run."""
     parser = harness.parser(doc)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--kernels", nargs="*", default=list(dict.fromkeys(edit.kernel for edit in edits)))
+    parser.add_argument("--edits", choices=[*sets], default=next(iter(sets)))
+    parser.add_argument("--kernels", nargs="*")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--target", default="cuda:90")
     args = parser.parse_args()
-    start = time.perf_counter()
-    rows = in_order(rows_of(judged, args.kernels, args.target, args.processes), edits)
+    start, edits = time.perf_counter(), sets[args.edits]
+    kernels = args.kernels or list(dict.fromkeys(edit.kernel for edit in edits))
+    rows = in_order(rows_of(judged, kernels, args.target, args.processes), edits)
     seconds = round(time.perf_counter() - start, 1)
     environment = harness.environment(target=args.target, commit=harness.commit(), seconds=seconds)
     last = {"environment": environment, **summary(rows)}

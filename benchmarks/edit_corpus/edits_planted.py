@@ -13,7 +13,7 @@ from benchmarks.edit_corpus.edit import Edit
 
 PIPELINE = r"asynchronous|pipelin|in flight"
 OPERANDS = r"operands?\b.*(wider|->)|(wider|->).*operands?\b"
-SPILLS = r"spilled"
+SPILLS = r"spilled|spills \d"
 FP64 = r"double precision"
 NARROW = r"narrower"
 TENSOR = r"tensor core"
@@ -26,11 +26,18 @@ COMPILES = r"(doesn't|can't be|not) compiled?"
 @dataclass(frozen=True)
 class Planted(Edit):
     """An edit with its label by argument. A harmful one has ``planted``, and regular expressions that one failing
-    finding and one cause of its result must match."""
+    finding and one cause of its result must match. ``verdicts``: those that say what must be said of it."""
 
     finding: str = ""
     cause: str = ""
     argument: str = ""
+    label: str = ""
+    verdicts: tuple[str, ...] = ("REGRESSED",)
+
+    @property
+    def labelled(self) -> str:
+        """``harmful``, ``harmless``, or what ``label`` says."""
+        return self.label or ("harmful" if self.planted else "harmless")
 
 
 def harm(

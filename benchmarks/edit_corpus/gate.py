@@ -90,7 +90,8 @@ def _said(result: CaseResult) -> dict[str, Any]:
     failures = [f for f in result.findings if failed and f in result.message]
     notes = [f for f in result.findings if f not in failures]
     about = {"verdict": result.verdict.value, "failed": failed, "findings": failures, "notes": notes}
-    return {**about, "causes": list(result.causes), "message": result.message}
+    told = {name: list(getattr(result, name)) for name in ("causes", "remarks", "warnings")}
+    return {**about, **told, "message": result.message}
 
 
 def _figures(checked: Checked) -> tuple[LaunchStatic, ...]:

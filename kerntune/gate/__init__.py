@@ -31,9 +31,10 @@ still runs anything in this process, and what a case's own launches write outsid
 Inductor fuses otherwise than before, ``code_changes`` the hunks of changed code, :mod:`kerntune.gate.stopped_tests`
 which calls a test that stopped has not reached. They rest on ``call_operators`` (what changed among the operators of
 torch beside the kernels), ``baselines``, ``baseline_files`` and ``bundle`` (what is in baselines, and their files),
-``decision`` (the table: numbers in, a verdict out), ``static_figures`` (figures), ``report`` (tables and run JSON), and
-on what the command and the plugin share: ``console``, ``git``, ``project``. What people read of finished runs is in
-:mod:`kerntune.gate.reporting`, which nothing else here imports.
+``decision`` (the table: numbers in, a verdict out), ``static_figures`` (figures), ``grid_changes`` (what other numbers
+of programs come to), ``report`` (tables and run JSON), and on what the command and the plugin share: ``console``,
+``git``, ``project``. What people read of finished runs is in :mod:`kerntune.gate.reporting`, which nothing else here
+imports.
 
 Some modules are small. The plugin needs one way in, and a command's help loads the console alone: both are light. What
 a run asks to be written, hunks of code, and tests that stopped are late, since few runs need them. The decision table

@@ -16,8 +16,9 @@ from kerntune.base.operator_list import places_text
 from kerntune.base.policy import StaticPolicy
 from kerntune.base.recording import Binary, Launch, LaunchWork, Recording, work_of
 from kerntune.gate.fusion import SHOWN, fusion_changes, fusion_lines, lost_fusions, operators
+from kerntune.gate.grid_changes import ARROW, accessed_bytes, idle_device, more_programs, resident, shape
 from kerntune.gate.static_figures import AnyLaunch, LaunchStatic, in_both, paired
-from kerntune.static.code_rules import Draft, Finding, change, number, worst_first
+from kerntune.static.code_rules import Draft, Finding, change, worst_first
 from kerntune.static.metrics import StaticMetrics
 from kerntune.static.rules import DEFAULT_RULES, compare_static, judged
 
@@ -77,9 +78,6 @@ def changed_most(before: Recording, after: Recording, launches_ns: Sequence[floa
         return ""
     *_, launch = max(changed, key=lambda found: found[:2])
     return f"changed kernel with the most time: {launch.kernel} ({operators(launch.origins)})"
-
-
-ARROW = " -> "
 
 
 def choice_lines(before: Recording, after: Recording) -> Iterator[str]:
@@ -146,7 +144,7 @@ def replaced_kernels(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) ->
         if old.source == new.source or (old.origins and new.origins):
             continue
         name = new.kernel if old.kernel == new.kernel else f"{old.kernel}{ARROW}{new.kernel}"
-        grid = "" if math.prod(old.grid) == math.prod(new.grid) else f"grid {_shape(old.grid)}{ARROW}{_shape(new.grid)}"
+        grid = "" if math.prod(old.grid) == math.prod(new.grid) else f"grid {shape(old.grid)}{ARROW}{shape(new.grid)}"
         if grid or old.kernel != new.kernel:
             yield ", ".join(filter(None, [f"kernel {name}", grid]))
 
@@ -234,7 +232,13 @@ def compare_launches(
 ) -> list[LaunchFindings]:
     """The launches that both sides have (:func:`kerntune.gate.static_figures.paired`), those without a finding too.
     ``spec`` is the device, if it is known: how much of it a launch fills decides whether loads are hidden."""
-    return [LaunchFindings(a, b, tuple(_findings(a, b, rules, spec))) for _, a, b in in_both(before, after)]
+    pairs = paired(before, after)
+    changed = [a for a, b in pairs if a is not None and (b is None or (a.code, a.grid) != (b.code, b.grid))]
+    return [
+        LaunchFindings(a, b, tuple(_findings(a, b, rules, spec, alone=all(x is a for x in changed))))
+        for a, b in pairs
+        if a is not None and b is not None
+    ]
 
 
 def grown_launches(before: Sequence[LaunchStatic], after: Sequence[LaunchStatic]) -> Iterator[str]:
@@ -260,23 +264,34 @@ def count_findings(
     return judged([*fusions, *counts], rules)
 
 
-def _findings(before: LaunchStatic, after: LaunchStatic, rules: StaticPolicy, spec: DeviceSpec | None) -> list[Finding]:
+def _findings(
+    before: LaunchStatic, after: LaunchStatic, rules: StaticPolicy, spec: DeviceSpec | None, *, alone: bool
+) -> list[Finding]:
+    """``alone``: whether every other launch of the call is as it was. Else this one may have taken over work of
+    theirs, and what it does more only warns."""
+    found = _changes(before, after, rules, spec)
+    moved = [] if alone else [f for f in found if f.metric in ("accessed_bytes", "repeated_atomics")]
+    return worst_first(msgspec.structs.replace(f, severity="warn") if f in moved else f for f in found)
+
+
+def _changes(before: LaunchStatic, after: LaunchStatic, rules: StaticPolicy, spec: DeviceSpec | None) -> list[Finding]:
     changed = before.setting_changes(after)
-    grid = judged(_grid(before, after, rules.rule("grid").threshold or 0.0), rules)
+    drafts = [*accessed_bytes(before, after, rules.rule("work").threshold or 0.0), *idle_device(before, after, spec)]
+    grid = [
+        *judged(drafts, rules, other_config=bool(changed)),
+        *judged(more_programs(before, after, rules.rule("grid").threshold or 0.0), rules),
+    ]
     if before.code == after.code:
         return grid
-    resident = None if spec is None else _resident(after, spec)
-    code = compare_static(before.metrics, after.metrics, rules=rules, other_config=bool(changed), resident=resident)
-    return worst_first([*code, *grid])
-
-
-def _resident(launch: LaunchStatic, spec: DeviceSpec) -> float | None:
-    """The share of the device's threads (0 to 1) that a launch has at a time: its occupancy, or less where it has too
-    few programs for that."""
-    if launch.metrics.occupancy is None:
-        return None
-    threads = math.prod(launch.grid) * launch.metrics.threads
-    return min(launch.metrics.occupancy, threads / (spec.sm_count * spec.max_threads_per_sm))
+    code = compare_static(
+        before.metrics,
+        after.metrics,
+        rules=rules,
+        other_config=bool(changed),
+        resident=None if spec is None else resident(after, spec),
+        same_programs=math.prod(before.grid) == math.prod(after.grid),
+    )
+    return [*code, *grid]
 
 
 def _counts(before: Sequence[LaunchStatic], after: Sequence[LaunchStatic], threshold: float) -> Iterator[Draft]:
@@ -291,32 +306,6 @@ def _more(before: Iterable[LaunchStatic], after: Iterable[LaunchStatic]) -> Iter
     """Kernels that are launched more often, by name."""
     old, new = (Counter(x.kernel for x in side) for side in (before, after))
     yield from (f"{kernel} {old[kernel]} -> {count}" for kernel, count in new.items() if count > old[kernel])
-
-
-def _grid(before: LaunchStatic, after: LaunchStatic, threshold: float) -> Iterator[Draft]:
-    """More programs than another tile explains."""
-    old, new = math.prod(before.grid), math.prod(after.grid)
-    if old and new > old * (1 + threshold) * _explained(before, after):
-        shapes = f"{_shape(before.grid)} -> {_shape(after.grid)}"
-        text = f"{new / old:.3g} times as many programs: {change(old, new)} (grid {shapes})"
-        yield Draft("fail", "grid", old, new, text, "grid")
-
-
-def _explained(before: LaunchStatic, after: LaunchStatic) -> float:
-    """How many times as many programs the config's change may make: half the tile, twice the programs; four times the
-    splits, four times as many. Whatever a changed number is for, it doesn't explain more than its factor."""
-    changed = before.setting_changes(after).values()
-    pairs = [(int(old), int(new)) for old, new in changed if _is_number(old) and _is_number(new)]
-    return math.prod((max(p) / min(p) for p in pairs if min(p) > 0), start=1.0)
-
-
-def _is_number(value: str) -> bool:
-    """Whether a setting is a number of 64 bits at most; a file may hold any text."""
-    return value.isdecimal() and len(value) < 20
-
-
-def _shape(grid: Sequence[int]) -> str:
-    return "x".join(number(n) for n in grid)
 
 
 FIGURES: dict[str, tuple[str, Callable[[StaticMetrics], int]]] = {

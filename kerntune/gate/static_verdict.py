@@ -19,6 +19,7 @@ from kerntune.gate.call_operators import NO_CHANGE, OperatorChange, compare_oper
 from kerntune.gate.causes import code_cause, config_causes, launch_cause
 from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.fusion import FUSION_CHANGED
+from kerntune.gate.grid_changes import fewer_programs
 from kerntune.gate.launch_changes import (
     LaunchFindings,
     changed_sources,
@@ -106,6 +107,8 @@ class StaticJudgement:
         warnings = [*stores.damage.among(stores.reference, target, (x.ttir_sha256 for x in known.launches))]
         if numerics is not None and policy.numerics.gates:
             warnings.append(NOTHING_RUNS)
+        if self.verdict is Verdict.PASS:
+            warnings += fewer_programs(known.launches, self.launches)
         if run.end is not None and not run.cut_off:
             warnings.append(f"stopped where the baseline accepts it, at {visible(str(run.end))}")
         word = word_of(self.verdict, held=known.reference is not None)

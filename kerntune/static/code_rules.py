@@ -114,18 +114,25 @@ DIRECTIONS = (
 )
 
 
-def narrowed(before: StaticMetrics, after: StaticMetrics, direction: Direction, threshold: float) -> Iterator[Draft]:
-    """A finding where more than the share ``threshold`` of the bytes is moved by much narrower accesses now."""
+def narrowed(
+    before: StaticMetrics, after: StaticMetrics, direction: Direction, threshold: float, same_programs: bool = False
+) -> Iterator[Draft]:
+    """A finding where more than the share ``threshold`` of the bytes is moved by much narrower accesses now.
+    ``same_programs``: both sides are launched with as many, so that a kernel without loops with no more accesses than
+    before moves fewer bytes."""
     old, new = accesses(before, direction.classes), accesses(after, direction.classes)
-    wide, share = _split(old, new)
+    rounds = [_one_round(m, direction.classes) for m in (before, after)]
+    wide, share = _split(*rounds)
     gone = not any(bits >= wide for bits in new) and _accesses(new) > _accesses(old)
-    if share > threshold and _hidden(before, after, direction):
+    straight = all("straight_line" in m.instructions for m in (before, after))
+    fewer = same_programs and straight and _accesses(new) <= _accesses(old)
+    if share > threshold and (fewer or _hidden(before, after, direction)):
         severity: Severity = "warn"
         text = _sentence(direction, "narrower", old, new)
     elif share > threshold:
         severity = "fail"
         text = f"{_sentence(direction, 'narrower', old, new)}; look for lost alignment or contiguity"
-    elif _split(new, old)[1] > threshold:
+    elif _split(*reversed(rounds))[1] > threshold:
         severity, text = "info", _sentence(direction, "wider", old, new)
     else:
         return
@@ -151,27 +158,40 @@ def accesses(metrics: StaticMetrics, classes: Sequence[str]) -> dict[int, int]:
     return dict(sorted(found.items(), reverse=True))
 
 
+def _one_round(metrics: StaticMetrics, classes: Sequence[str]) -> dict[int, float]:
+    """:func:`accesses`, of which asynchronous copies count once for a pipelined loop: those that come before it, for
+    its first rounds, are in the code as well."""
+    found: dict[int, float] = {**accesses(metrics, classes)}
+    loops = _loops(metrics)
+    more = loops.rounds if loops is not None and loops.ahead else 0.0
+    if "async_copy" in classes and more:
+        for bits, times in accesses(metrics, ("async_copy",)).items():
+            found[bits] -= times * more / (1 + more)
+    return found
+
+
 def moved_bytes(metrics: StaticMetrics, direction: Direction | None = None) -> int:
     """Bytes that a thread loads, stores, or both, by address; loops once."""
-    return sum(_bytes(accesses(metrics, d.classes)) for d in DIRECTIONS if direction in (d, None))
+    found = (accesses(metrics, d.classes) for d in DIRECTIONS if direction in (d, None))
+    return sum(bits // 8 * times for widths in found for bits, times in widths.items())
 
 
-def _split(old: Mapping[int, int], new: Mapping[int, int]) -> tuple[int, float]:
+def _split(old: Mapping[int, float], new: Mapping[int, float]) -> tuple[int, float]:
     """The width from which on bytes are moved by much narrower accesses now, and their share of all bytes before."""
     shares = {wide: min(_from(old, wide) - _from(new, wide), _upto(new, wide) - _upto(old, wide)) for wide in _WIDE}
     wide = max(shares, key=lambda w: shares[w])
     return wide, shares[wide] / _bytes(old) if old else 0.0
 
 
-def _from(widths: Mapping[int, int], wide: int) -> int:
+def _from(widths: Mapping[int, float], wide: int) -> float:
     return _bytes({bits: count for bits, count in widths.items() if bits >= wide})
 
 
-def _upto(widths: Mapping[int, int], wide: int) -> int:
+def _upto(widths: Mapping[int, float], wide: int) -> float:
     return _bytes({bits: count for bits, count in widths.items() if bits * MUCH_NARROWER <= wide})
 
 
-def _bytes(widths: Mapping[int, int]) -> int:
+def _bytes(widths: Mapping[int, float]) -> float:
     return sum(bits // 8 * count for bits, count in widths.items())
 
 
@@ -208,8 +228,10 @@ sm_100)."""
 
 
 def heavier(before: StaticMetrics, after: StaticMetrics, threshold: float) -> Iterator[Draft]:
-    """Findings where the same work takes more than the share ``threshold`` more of issue slots, or of tensor cores."""
+    """Findings where the same work takes more than the share ``threshold`` more of issue slots, of tensor cores, or of
+    atomic operations."""
     yield from _issue(before, after, threshold)
+    yield from _atomics(before, after, threshold)
     yield from _matrix(before, after, threshold)
 
 
@@ -244,6 +266,25 @@ def _matrix(before: StaticMetrics, after: StaticMetrics, threshold: float) -> It
     told = f"{change(old, new)} slots{percent(old, new)}"
     text = f"the same work takes tensor cores longer: {told}; look for operands of a wider type, or more products"
     yield Draft("fail", "tensor_core_slots", old, new, text, "work")
+
+
+BYTES_PER_ATOMIC = 16
+"""Bytes that a thread moves for one repeated atomic operation, from which on such operations may take no time: one of a
+whole block, after its sum, has more."""
+
+
+def _atomics(before: StaticMetrics, after: StaticMetrics, threshold: float) -> Iterator[Draft]:
+    """Many more atomic operations in loops, or in a kernel without a loop, which the L2 cache does one after another
+    where addresses are the same. Those of a kernel with tensor cores may be hidden behind its products."""
+    old, new = (m.instructions.get("repeated_atomics") for m in (before, after))
+    if any("tensor_core" in m.instructions for m in (before, after)) or new is None:
+        return
+    if old is None and count(before, "atomic"):
+        return  # figures of an earlier version, which don't say where they are
+    dense = new * BYTES_PER_ATOMIC >= moved_bytes(after)
+    if dense and new > (old or 0) * (1 + threshold):
+        text = f"the same work takes many more atomic operations on global memory: {change(old or 0, new)} in the code"
+        yield Draft("fail", "repeated_atomics", old or 0, new, text, "work")
 
 
 def issue_slots(metrics: StaticMetrics) -> int:
@@ -316,6 +357,10 @@ def _stream(before: StaticMetrics, after: StaticMetrics, copies: str, resident: 
     elif old and not new:
         text = f"loads are no longer asynchronous: {copies}"
         yield Draft("fail", "async_copies", old, new, text, "async_copies")
+    elif count(before, "copying_ahead") and "copying_loops" in after.instructions and not count(after, "copying_ahead"):
+        told = change(count(before, "copying_ahead"), 0)
+        text = f"asynchronous copies are waited for in the round that asks for them: {told} loops load ahead"
+        yield Draft("fail", "copying_ahead", count(before, "copying_ahead"), 0, text, "async_copies")
 
 
 def _nearer(

@@ -24,7 +24,7 @@ from kerntune.static.instructions import (
 )
 from kerntune.static.occupancy import Occupancy, Violation, amd_occupancy, cuda_occupancy, launch_violations
 from kerntune.static.opcodes import counted_opcodes
-from kerntune.static.ptx import ProductLoops, operand_counts, product_loops
+from kerntune.static.ptx import ProductLoops, loop_counts, operand_counts, product_loops
 
 DISASSEMBLER = Disassembler()
 """Shared, so that a kernel of several tests is disassembled once."""
@@ -168,7 +168,12 @@ def _nvidia(binary: BinaryInput, spec: DeviceSpec, listing: Listing) -> StaticMe
         shared_bytes=shared,
         code_bytes=resources.code_bytes,
         threads=threads,
-        instructions={**nvidia_classes(listing.opcodes), **operand_counts(binary.asm), **_slow_paths(binary.asm)},
+        instructions={
+            **nvidia_classes(listing.opcodes),
+            **operand_counts(binary.asm),
+            **_slow_paths(binary.asm),
+            **loop_counts(binary.asm),
+        },
         occupancy=occupancy.fraction if occupancy else None,
         occupancy_limiter=occupancy.limiter if occupancy else "",
         over_limit=launch_violations(

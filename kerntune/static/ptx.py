@@ -139,6 +139,45 @@ class ProductLoops(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         return self.loading - self.ahead
 
 
+_ATOMIC = re.compile(r"^[ \t]*(?:@!?%\w+[ \t]+)?(?:atom|red)\.(?![\w.:]*\bshared\b)", re.MULTILINE)
+"""An atomic operation on global memory, or on an address of any kind."""
+
+_ANY_ATOMIC = re.compile(r"\b(?:atom|red)\.")
+
+
+def loop_counts(text: str) -> dict[str, int]:
+    """What a kernel repeats. ``straight_line``: 1 for one without a loop. ``repeated_atomics``, where there are atomic
+    operations: those on global memory that are in loops, or all, where there is no loop. ``copying_loops``: innermost
+    loops without products that copy asynchronously; ``copying_ahead`` of them have copies in flight from one round to
+    the next."""
+    lines = text.splitlines()
+    ranges = _loops(lines)
+    found = {} if ranges else {"straight_line": 1}
+    if _ANY_ATOMIC.search(text):
+        atomics = (number for number, line in enumerate(lines) if _ATOMIC.match(line))
+        found["repeated_atomics"] = sum(not ranges or any(at in loop for loop in ranges) for at in atomics)
+    if ranges and _COPY.search(text):
+        found |= _copying(list(_instructions(lines)), ranges)
+    return found
+
+
+def _copying(instructions: Sequence[_Instruction], ranges: Iterable[range]) -> dict[str, int]:
+    copies, products = ([x.line for x in instructions if x.kind == kind] for kind in ("copy", "product"))
+    inner = {min(around, key=len) for at in copies if (around := [loop for loop in ranges if at in loop])}
+    streams = [loop for loop in inner if not any(at in loop for at in products)]
+    if not streams:
+        return {}
+    return {"copying_loops": len(streams), "copying_ahead": sum(_left(instructions, loop) > 0 for loop in streams)}
+
+
+def _left(instructions: Sequence[_Instruction], loop: range) -> int:
+    """How many groups of copies are in flight when a round ends."""
+    flight = _InFlight()
+    flight.follow(x for x in instructions if x.line < loop.start)
+    flight.follow(x for x in instructions if x.line in loop)
+    return flight.groups("copy")
+
+
 class _Instruction(NamedTuple):
     """One that matters here, in its line of the text. ``number``: how many groups a wait leaves in flight, or the bytes
     that a thread loads; ``types``: a grouped product's."""

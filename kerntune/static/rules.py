@@ -47,6 +47,7 @@ def compare_static(
     rules: StaticPolicy = DEFAULT_RULES,
     other_config: bool = False,
     resident: float | None = None,
+    same_programs: bool = False,
 ) -> list[Finding]:
     """The changes from ``before`` to ``after``, failures first, then warnings, then improvements.
 
@@ -54,7 +55,7 @@ def compare_static(
     no longer used (tensor cores, bulk copies, pipelines, narrow operands, wide accesses) can fail by default; a rule
     that ``rules`` sets to fail fails between two configs as well. Figures that are equal give no finding, so a kernel
     compared with itself gives none. ``resident`` is the share of the device's threads (0 to 1) that the launch has at a
-    time, if that is known.
+    time, if that is known; ``same_programs``, whether it is known that both are launched with as many.
     """
     found = [
         *_limits(before, after),
@@ -63,7 +64,7 @@ def compare_static(
         *_operand_width(before, after),
         *unpipelined(before, after, resident),
         *_fp64(before, after),
-        *(f for d in DIRECTIONS for f in narrowed(before, after, d, _threshold(rules, d.rule))),
+        *(f for d in DIRECTIONS for f in narrowed(before, after, d, _threshold(rules, d.rule), same_programs)),
         *_tma(before, after),
         *heavier(before, after, _threshold(rules, "work")),
         *_occupancy(before, after, _threshold(rules, "occupancy")),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.edit_corpus import compiled_losses, edits_compiled, edits_planted, figures, planted  # after the skip
+from benchmarks.edit_corpus import compiled_losses, edits_compiled, edits_planted, edits_unseen, figures, planted
 from benchmarks.edit_corpus.corpus import EDITS, HELD_OUT_KERNELS, by_kernel
 from benchmarks.edit_corpus.edit import Edit
 from benchmarks.edit_corpus.label import ATTEMPTS, digest, label, work
@@ -205,6 +205,58 @@ def test_a_harmful_edit_is_found_by_its_finding_and_its_cause() -> None:
     assert planted.found(edit, row)
     for other in ({"verdict": "PASS"}, {"findings": ["spilled"]}, {"causes": ["config of k changed"]}):
         assert not planted.found(edit, row | other)
+
+
+OWN_UNSEEN = [edit for edit in edits_unseen.EDITS if edit.kernel not in edits_unseen.PUBLIC]
+
+
+def test_unseen_edits_are_of_further_kernels_and_change_them() -> None:
+    assert [len(x) for x in (edits_unseen.HARMFUL, edits_unseen.HARMLESS, edits_unseen.UNEARNED)] == [30, 30, 10]
+    assert len({e.key for e in edits_unseen.EDITS}) == 70
+    assert not {e.kernel for e in edits_unseen.EDITS} & {*by_kernel(), *(e.kernel for e in edits_planted.EDITS)}
+    assert len({e.kernel for e in OWN_UNSEEN}) == 8
+    for edit in OWN_UNSEEN:
+        assert edit.after() != edit.before()
+        compile(edit.after(), edit.key, "exec")
+    for edit in edits_unseen.EDITS:
+        assert edit.argument
+        assert bool(edit.planted) == bool(edit.finding) == bool(edit.cause) == (edit.labelled == "harmful")
+
+
+def test_a_public_kernel_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    edit = next(e for e in edits_unseen.EDITS if e.kernel == "liger_geglu")
+    with pytest.raises(ValueError, match="liger_kernel isn't installed"):
+        edit.before()
+
+
+def test_an_unseen_edit_may_be_unsure_if_the_message_says_why() -> None:
+    edit = next(e for e in edits_unseen.HARMFUL if e.key == "image_convolution: bias and ReLU by torch")
+    row = {"verdict": "INCONCLUSIVE", "findings": [], "message": "torch operators", "causes": ["code changed"]}
+    assert planted.found(edit, row)
+    assert not planted.found(edit, row | {"message": "noise"})
+    assert not planted.found(edit, row | {"verdict": "PASS"})
+
+
+def test_what_is_unearned_must_not_pass_plainly() -> None:
+    edit = next(e for e in edits_unseen.UNEARNED if e.key == "gluon_gelu: half of the blocks")
+    row = {"verdict": "PASS", "direction": "made", "failed": False}
+    row |= {"findings": [], "notes": [], "remarks": [], "warnings": []}
+    assert not planted.told(edit, row)["right"]
+    for name in ("notes", "remarks", "warnings"):
+        assert planted.told(edit, row | {name: ["fewer programs"]})["right"]
+    assert planted.told(edit, row | {"verdict": "INCOMPLETE"})["right"]
+
+
+def test_both_runs_of_the_unseen_edits_are_kept() -> None:
+    kept = json.loads((LABELS.parent / "edit_unseen.json").read_text())
+    made = [r for r in kept["rows"] if r["direction"] == "made"]
+    assert [r["edit"] for r in made] == [e.key for e in edits_unseen.EDITS]
+    assert planted.summary(kept["rows"]).items() <= kept["last"].items()
+    words = (ROOT / "benchmarks" / "edit_corpus" / "README.md").read_text()
+    for name in ("harmful_found", "harmless_failed", "undone_failed", "unearned_that_pass_plainly"):
+        assert f"| {kept['first'][name]} | {kept['last'][name]} |" in words
+    assert kept["last"]["harmless_failed"] == "0 of 30"
 
 
 def test_both_runs_of_the_planted_edits_are_kept() -> None:

@@ -21,6 +21,7 @@ from gate.project import Project
 from kerntune.base.case_result import Attribution, Share
 from kerntune.base.codec import to_json
 from kerntune.base.config import Config
+from kerntune.base.device import Target, typical_device
 from kerntune.base.policy import METRIC_TOLERANCES, Metrics, Outcome, Policy, StaticPolicy, StaticRule, Verdict
 from kerntune.base.recording import Binary, Launch, Param, Recording
 from kerntune.errors import ReplayError
@@ -363,6 +364,96 @@ def test_a_grid_that_grew_is_a_warning_with_its_factor() -> None:
 )
 def test_what_a_grid_may_do(before: LaunchStatic, after: LaunchStatic) -> None:
     assert grids(before, after) == []
+
+
+def straight(grid: int = 96, loads: int = 4, code: str = "b", **told: str) -> LaunchStatic:
+    """A launch of a kernel without loops, 64 bytes a thread and access of 128 bits."""
+    counts = {"total": 100, "global_load_128": loads, "straight_line": 1}
+    made = added(grid=grid, code=code, **told)
+    return replace(made, metrics=replace(ADD_FIGURES, instructions=counts))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "severities"),
+    [
+        pytest.param(straight(code="a"), straight(grid=384), ["fail"], id="four times the programs"),
+        pytest.param(straight(), straight(grid=384), ["fail"], id="of the same code"),
+        pytest.param(straight(code="a"), straight(loads=12), ["fail"], id="three times the loads"),
+        pytest.param(straight(code="a"), straight(grid=384, loads=1), [], id="programs of a quarter each"),
+        pytest.param(straight(code="a"), straight(grid=192), [], id="twice"),
+        pytest.param(straight(code="a"), straight(grid=32), [], id="fewer"),
+        pytest.param(added(), straight(grid=384), [], id="a loop before"),
+        pytest.param(straight(code="a"), added(grid=384, code="b"), [], id="a loop now"),
+        pytest.param(straight(grid=0, code="a"), straight(), [], id="nothing before"),
+        pytest.param(straight(code="a", BLOCK="128"), straight(grid=384, BLOCK="64"), ["warn"], id="another config"),
+    ],
+)
+def test_bytes_that_all_programs_ask_for(before: LaunchStatic, after: LaunchStatic, severities: list[str]) -> None:
+    (pair,) = compare_launches([before], [after])
+    found = [f for f in pair.findings if f.metric == "accessed_bytes"]
+    assert [f.severity for f in found] == severities
+    assert {f.rule for f in found} <= {"work"}
+
+
+def test_work_that_another_launch_may_have_given_up_only_warns() -> None:
+    before, after = straight(code="a"), straight(grid=384)
+    other = straight(code="c", BLOCK="1")
+    for sides, severity in (
+        (([before, other], [after, other]), "fail"),
+        (([before], [after, other]), "fail"),
+        (([before, other], [after]), "warn"),
+        (([before, other], [after, straight(code="d", BLOCK="1")]), "warn"),
+        (([before, other], [after, replace(other, grid=(1, 1, 1))]), "warn"),
+    ):
+        found = [f for pair in compare_launches(*sides) for f in pair.findings if f.metric == "accessed_bytes"]
+        assert [f.severity for f in found] == [severity]
+
+
+@pytest.mark.parametrize(("grid", "severity"), [(96, "warn"), (192, "fail")])
+def test_narrower_accesses_of_fewer_bytes_need_as_many_programs(grid: int, severity: str) -> None:
+    counts = {"total": 100, "global_load_32": 4, "straight_line": 1}
+    after = replace(straight(grid=grid), metrics=replace(ADD_FIGURES, instructions=counts))
+    (pair,) = compare_launches([straight(code="a")], [after])
+    assert [f.severity for f in pair.findings if f.rule == "load_width"] == [severity]
+
+
+def test_bytes_of_bulk_copies_and_of_products_are_not_counted_so() -> None:
+    for kind in ("tma", "tensor_core"):
+        figures = replace(ADD_FIGURES, instructions={**straight().metrics.instructions, kind: 1})
+        before, after = (replace(x, metrics=figures) for x in (straight(code="a"), straight(grid=384)))
+        (pair,) = compare_launches([before], [after])
+        assert [f for f in pair.findings if f.metric == "accessed_bytes"] == []
+
+
+H100 = typical_device(Target.parse("cuda:90"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "warps", "told"),
+    [
+        pytest.param(512, 512, "1", "24.2% -> 6.1%", id="fewer warps"),
+        pytest.param(512, 256, "4", "24.2% -> 12.1%", id="fewer programs"),
+        pytest.param(512, 300, "4", "", id="not by half"),
+        pytest.param(8192, 2112, "4", "", id="enough are left"),
+        pytest.param(512, 512, "4", "", id="as many"),
+    ],
+)
+def test_a_launch_that_leaves_the_device_idle_is_warned_of(before: int, after: int, warps: str, told: str) -> None:
+    launches = [added(grid=before), added(grid=after, code="b", num_warps=warps)]
+    launches[1] = replace(launches[1], metrics=replace(ADD_FIGURES, threads=32 * int(warps)))
+    (pair,) = compare_launches(launches[:1], launches[1:], spec=H100)
+    found = [f for f in pair.findings if f.metric == "resident"]
+    assert [(f.severity, f.rule) for f in found] == [("warn", "occupancy")] * bool(told)
+    assert all(told in f.text for f in found)
+    (pair,) = compare_launches(launches[:1], launches[1:])
+    assert [f for f in pair.findings if f.metric == "resident"] == []
+
+
+def test_what_registers_limit_is_not_said_twice() -> None:
+    before, after = added(grid=8192), added(grid=8192, code="b")
+    after = replace(after, metrics=replace(ADD_FIGURES, occupancy=0.25))
+    (pair,) = compare_launches([before], [after], spec=H100)
+    assert [f.metric for f in pair.findings if f.rule == "occupancy"] == ["occupancy"]
 
 
 def test_another_tile_explains_its_factor_and_no_more() -> None:

@@ -267,6 +267,10 @@ def test_bytes_of_operators_count_where_they_may_not_grow(
     assert asked == [counted]
 
 
+STORES: Any = SimpleNamespace(
+    reference=SimpleNamespace(static_path=lambda *words: words[2], shown=lambda path: f"path of {path}"),
+    damage=SimpleNamespace(among=lambda store, target, names: [f"damaged: {len([*names])}"]),
+)
 STOPPED = f"stopped where the baseline accepts it, at {END}"
 
 
@@ -282,15 +286,29 @@ def test_what_limits_a_result_is_warned_of(
     known: KnownCase, run: dict[str, Any], rule: str, warned: tuple[str, ...], end_accepted: bool
 ) -> None:
     policy = Policy(numerics=NumericsRule.parse(rule, "here"))
-    stores: Any = SimpleNamespace(
-        reference=SimpleNamespace(static_path=lambda *words: words[2], shown=lambda path: f"path of {path}"),
-        damage=SimpleNamespace(among=lambda store, target, names: [f"damaged: {len([*names])}"]),
-    )
     found = judged(LAUNCH, known=known, policy=policy, **run)
-    result = found.result(stores, BEFORE, policy, Unreviewed(), ("further",))
+    result = found.result(STORES, BEFORE, policy, Unreviewed(), ("further",))
     assert result.warnings == ("damaged: 1", *warned)
     assert (result.end, result.end_accepted, result.rung) == (run.get("end"), end_accepted, "static")
     assert (result.numerics is not None) is (known.own is not None)
     assert (result.causes[-1], result.baseline_path) == ("further", f"path of {BEFORE.case}")
     assert result.message.startswith(f"{found.verdict.value} {BEFORE.case} (cuda:90, static only), ")
     assert (result.outcome, len(result.launches)) == (policy.outcome(found.verdict), 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        pytest.param(2048, replace(LAUNCH, grid=(1024, 1, 1)), "grid 2,048x1x1 -> 1,024x1x1", id="fewer"),
+        pytest.param(2048, replace(LAUNCH, grid=(2048, 1, 1)), "", id="as many"),
+        pytest.param(2048, replace(LAUNCH, grid=(1, 2048, 1)), "", id="another shape"),
+        pytest.param(2048, other(grid=(1024, 1, 1)), "", id="of other code"),
+        pytest.param(2048, other(grid=(1024, 1, 1), source="s2", registers=64), "", id="a case that fails"),
+    ],
+)
+def test_fewer_programs_of_the_same_code_are_warned_of(before: int, after: LaunchStatic, told: str) -> None:
+    baseline = replace(BEFORE, launches=(replace(LAUNCH, grid=(before, 1, 1)),))
+    found = judged(after, known=KnownCase(baseline, baseline), policy=STRICT)
+    warnings = [x for x in found.result(STORES, BEFORE, STRICT, Unreviewed()).warnings if "fewer programs" in x]
+    assert len(warnings) == bool(told)
+    assert all(told in text and "add_kernel" in text for text in warnings)

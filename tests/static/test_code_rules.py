@@ -86,6 +86,22 @@ def test_wide_accesses_that_were_split(before: dict[int, int], after: dict[int, 
     assert (back.rule, back.severity) == (direction.rule, "info")
 
 
+@pytest.mark.parametrize(
+    ("after", "straight", "same_programs", "severity"),
+    [
+        ({32: 1}, True, True, "warn"), ({16: 1}, True, True, "warn"), ({32: 2}, True, True, "fail"),
+        ({32: 1}, False, True, "fail"), ({32: 1}, True, False, "fail"),
+    ],
+)  # fmt: skip
+def test_no_more_accesses_for_fewer_bytes_only_warn(
+    after: dict[int, int], straight: bool, same_programs: bool, severity: str
+) -> None:
+    sides = [metrics({}, {128: 1}), metrics({}, after)]
+    flag = {"straight_line": 1} if straight else {}
+    sides = [msgspec.structs.replace(m, instructions={**m.instructions, **flag}) for m in sides]
+    assert [d.severity for d in narrowed(*sides, STORES, 0.1, same_programs)] == [severity]
+
+
 def test_loads_and_stores_are_told_apart() -> None:
     before, after = metrics({128: 4}, {128: 2}), metrics({128: 4}, {32: 8})
     (finding,) = found(before, after)
@@ -441,6 +457,36 @@ def test_when_tensor_cores_work_longer_by_more_than_half(
     assert all("the same work takes tensor cores longer: " in f.text for f in drafts)
 
 
+# atomic operations
+
+
+def atomics(repeated: int | None, loads: int = 2, **counts: int) -> StaticMetrics:
+    own = counts if repeated is None else {**counts, "repeated_atomics": repeated}
+    made = metrics({128: loads})
+    return msgspec.structs.replace(made, instructions={**made.instructions, **own})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [
+        pytest.param(atomics(None), atomics(4), 1, id="in the place of stores"),
+        pytest.param(atomics(0), atomics(4), 1, id="moved into a loop"),
+        pytest.param(atomics(2), atomics(5), 1, id="more than twice as many"),
+        pytest.param(atomics(2), atomics(4), 0, id="twice as many"),
+        pytest.param(atomics(None), atomics(1), 0, id="one of a block, after its sum"),
+        pytest.param(atomics(None), atomics(0), 0, id="beside loops"),
+        pytest.param(atomics(None), atomics(None), 0, id="none"),
+        pytest.param(atomics(None, atomic=2), atomics(8), 0, id="a baseline that doesn't say where they are"),
+        pytest.param(atomics(None, tensor_core=8), atomics(4, tensor_core=8), 0, id="beside products"),
+        pytest.param(atomics(4), atomics(0), 0, id="fewer"),
+    ],
+)
+def test_repeated_atomic_operations(before: StaticMetrics, after: StaticMetrics, found: int) -> None:
+    drafts = [d for d in heavier(before, after, 1.0) if d.metric == "repeated_atomics"]
+    assert [(d.severity, d.rule, d.any_config) for d in drafts] == [("fail", "work", False)] * found
+    assert all("many more atomic operations on global memory: " in d.text for d in drafts)
+
+
 # what a loop has in flight
 
 
@@ -456,6 +502,38 @@ def looped(loops: ProductLoops | None, copies: int = 24, **counts: int) -> Stati
 
 def drafts(before: StaticMetrics, after: StaticMetrics, resident: float | None = None) -> list[Draft]:
     return list(unpipelined(before, after, resident))
+
+
+def streamed(ahead: int | None, copies: int = 2) -> StaticMetrics:
+    loops = {} if ahead is None else {"copying_loops": 1, "copying_ahead": ahead}
+    made = looped(None, copies)
+    counts = {name: n for name, n in {**made.instructions, **loops}.items() if n and name != "tensor_core"}
+    return msgspec.structs.replace(made, instructions=counts)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "texts"),
+    [
+        (streamed(1), streamed(0), ["asynchronous copies are waited for in the round that asks for them"]),
+        (streamed(1), streamed(None, copies=0), ["loads are no longer asynchronous"]),
+        (streamed(1), streamed(1), []), (streamed(0), streamed(1), []),
+        (streamed(None), streamed(0), []),  # of an earlier version
+        (streamed(1), streamed(None), []),  # no loop any more
+    ],
+)  # fmt: skip
+def test_copies_of_a_loop_without_products(before: StaticMetrics, after: StaticMetrics, texts: list[str]) -> None:
+    found = drafts(before, after)
+    assert [(d.rule, d.text.partition(":")[0]) for d in found] == [("async_copies", text) for text in texts]
+
+
+@pytest.mark.parametrize(("rounds", "told"), [(3.0, ["fail"]), (0.0, [])])
+def test_copies_for_first_rounds_make_no_share_of_narrow_loads_smaller(rounds: float, told: list[str]) -> None:
+    """One of two operands is loaded by element, and no longer copied three rounds ahead."""
+    loops = msgspec.structs.replace(LOOP, rounds=rounds)
+    before = looped(loops, 32, async_copy_128=32, global_load_64=16)
+    after = looped(loops, 16, async_copy_128=16, global_load_64=16, global_load_16=32)
+    assert [d.severity for d in narrowed(before, after, LOADS, 0.1)] == told
+    assert [d.severity for d in narrowed(after, before, LOADS, 0.1)] == ["info"] * len(told)
 
 
 @pytest.mark.parametrize(

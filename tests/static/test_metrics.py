@@ -231,6 +231,13 @@ def test_amd_spills_are_found(compiled: Compile) -> None:
     assert found.stack_bytes > 0
 
 
+def test_what_a_kernel_repeats_is_told(compiled: Compile) -> None:
+    found = {name: metrics(compiled(name, "cuda:90").binary, "cuda:90").instructions for name in ("add", "histogram")}
+    assert found["add"]["straight_line"] == 1
+    assert "repeated_atomics" not in found["add"]
+    assert found["histogram"]["repeated_atomics"] > 0
+
+
 def test_a_sines_slow_path_is_told_apart(compiled: Compile) -> None:
     found = metrics(compiled("sine", "cuda:90").binary, "cuda:90").instructions
     assert found["fp64"] > 0

@@ -10,7 +10,7 @@ import pytest
 from kerntune.base.device import Target, typical_device
 from kerntune.kernels.compat import triton_series
 from kerntune.static.metrics import metrics_of
-from kerntune.static.ptx import ProductLoops, bits, operand_counts, product_loops, ptx_classes
+from kerntune.static.ptx import ProductLoops, bits, loop_counts, operand_counts, product_loops, ptx_classes
 
 PTX = """
 .visible .entry kernel(
@@ -33,6 +33,42 @@ $L__BB0_1:
 	ret;
 }
 """
+
+
+LOAD = "ld.global.b32 { %r2 }, [ %rd1 + 0 ];\n"
+ADD = "red.global.gpu.relaxed.add.v4.f32 [ %rd4 + 0 ], { %r5, %r6, %r7, %r8 };\n"
+COPY = "cp.async.cg.shared.global [ %r6 + 0 ], [ %rd2 + 0 ], 0x10, %r7;\ncp.async.commit_group;\n"
+WAIT = "cp.async.wait_group {};\n"
+
+
+def loop_of(text: str) -> str:
+    return f"$L__BB0_1:\n{text}@%p2 bra \t$L__BB0_1;\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        pytest.param(LOAD, {"straight_line": 1}, id="no loop"),
+        pytest.param(f"@%p1 bra $L__BB0_2;\n{LOAD}$L__BB0_2:\n", {"straight_line": 1}, id="a branch ahead"),
+        pytest.param(loop_of(LOAD), {}, id="a loop"),
+        pytest.param(f"@%p3 {ADD}{ADD}", {"straight_line": 1, "repeated_atomics": 2}, id="atomics without a loop"),
+        pytest.param(loop_of(LOAD) + ADD, {"repeated_atomics": 0}, id="atomics after the loop"),
+        pytest.param(loop_of(ADD) + ADD, {"repeated_atomics": 1}, id="atomics in the loop"),
+        pytest.param(loop_of("atom.add.u32 %r1, [%rd1], 1;\n"), {"repeated_atomics": 1}, id="of any address"),
+        pytest.param(loop_of("atom.relaxed.sys.shared.add.u32 %r1, [%r2], 1;\n"), {"repeated_atomics": 0},
+                     id="in shared memory"),
+        pytest.param(loop_of("st.shared.b32 [%r1], %r2;\n"), {}, id="shared is no reduction"),
+        pytest.param(COPY + loop_of(COPY + WAIT.format(1)), {"copying_loops": 1, "copying_ahead": 1}, id="ahead"),
+        pytest.param(COPY + loop_of(WAIT.format(0) + COPY), {"copying_loops": 1, "copying_ahead": 1},
+                     id="asked for at the end of a round"),
+        pytest.param(COPY + loop_of(COPY + WAIT.format(0)), {"copying_loops": 1, "copying_ahead": 0}, id="waits"),
+        pytest.param(COPY + loop_of(f"{COPY}{WAIT.format(1)}mma.sync.aligned.m16n8k16 {{%f1}};\n"), {},
+                     id="with products"),
+        pytest.param(COPY + WAIT.format(0), {"straight_line": 1}, id="copies without a loop"),
+    ],
+)  # fmt: skip
+def test_what_a_text_repeats(text: str, counts: dict[str, int]) -> None:
+    assert loop_counts(text) == counts
 
 
 def test_each_class_of_a_text() -> None:
