@@ -29,6 +29,7 @@ from pytest_kerntune.options import Options
 from pytest_kerntune.other_runs import ExtraTargets
 from pytest_kerntune.payload import Collected, payload_of
 from pytest_kerntune.run_conditions import DecisionWatch, covered, kernels_that_know_pytest, narrowed
+from pytest_kerntune.run_lifetime import ENDED
 from pytest_kerntune.terminal import write_summary, write_text
 
 if TYPE_CHECKING:
@@ -133,6 +134,8 @@ class RunEnd:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None, object, object]:
         """Before pytest-benchmark's, a wrapper that saves and compares."""
         self._finish(session, exitstatus)
+        if exitstatus == ENDED:
+            self._summarize(exitstatus)
         failed = session.exitstatus == pytest.ExitCode.TESTS_FAILED
         found = yield
         failing = any(r.outcome is Outcome.FAIL for r in self.collected.results)
@@ -140,6 +143,14 @@ class RunEnd:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
             complain("error: the exit code of a run with failing cases was set to 0; it stays 1")
         return found
+
+    def _summarize(self, exitstatus: int) -> None:
+        """pytest has no summary for an exit code that isn't its own: what was found by then would be lost."""
+        reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None and not reporter.no_summary:
+            self._config.hook.pytest_terminal_summary(
+                terminalreporter=reporter, exitstatus=exitstatus, config=self._config
+            )
 
     def _finish(self, session: pytest.Session, exitstatus: int) -> None:
         known = kernels_that_know_pytest({launch.kernel for r in self.collected.results for launch in r.launches})
