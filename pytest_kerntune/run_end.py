@@ -272,7 +272,7 @@ class RunEnd:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._engine is None or self._config.option.collectonly:
             return
-        write_summary(terminalreporter, self.collected, self._stale, self._errors, self._options.json)
+        write_summary(terminalreporter, self.collected, self._stale, self._errors, self._options.json, self.failed)
         for note in self.notes:
             write_text(terminalreporter, note, yellow=True)
         for line in self._annotations:
