@@ -20,7 +20,7 @@ from kerntune.errors import KerntuneError
 from kerntune.gate.report import badness, properties
 from kerntune.gate.reporting.failure import SEPARATOR, accept_command, cause_text, failure_text, headline
 from pytest_kerntune.fixture import Record, naming
-from pytest_kerntune.marker import HEADLINE, never_called, nodeid_of
+from pytest_kerntune.marker import HEADLINE, never_called, nodeid_of, without_id
 from pytest_kerntune.warning import KerntuneWarning
 
 if TYPE_CHECKING:
@@ -219,7 +219,8 @@ def write_baselines(nodeid: str, record: Record, report: pytest.TestReport) -> N
         record.failed = True
     failing = [] if record.failed or not record.settled else _commit(nodeid, record)
     if failing:
-        record.failed, report.outcome, report.longrepr = True, "failed", visible("\n".join(failing))
+        told = "\n".join(without_id(text, nodeid) for text in failing)  # the report begins with the id
+        record.failed, report.outcome, report.longrepr = True, "failed", visible(told)
 
 
 def unfinished_setup(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,16 @@ from kerntune.gate.console import counted
 from pytest_kerntune import hookspecs, marker, options, run_lifetime, values
 from pytest_kerntune.fixture import WITHOUT_GPU, Autotune, PlainAutotune
 from pytest_kerntune.interpret import Numerics
-from pytest_kerntune.marker import ASKED, HEADLINE, NODEID, concerns, nodeid_of, refuse_argument, why_not_forked
+from pytest_kerntune.marker import (
+    ASKED,
+    HEADLINE,
+    NODEID,
+    concerns,
+    nodeid_of,
+    refuse_argument,
+    why_not_forked,
+    without_id,
+)
 from pytest_kerntune.run_lifetime import collect_again
 
 if TYPE_CHECKING:
@@ -187,9 +195,3 @@ def shorten(report: pytest.TestReport, nodeid: str, headline: str) -> None:
     short = headline or without_id(text, nodeid)
     if crash is not None and short != text:
         crash.message = short
-
-
-def without_id(message: str, nodeid: str) -> str:
-    """``REGRESSED: 1.0 µs -> 2.0 µs`` of ``REGRESSED test.py::test: 1.0 µs -> 2.0 µs``; a call's name stays."""
-    own = re.escape(nodeid)
-    return re.sub(rf"^{own}: | {own}(?=[: ])(?!::)|(?<= ){own}::(?=\S)", "", message)

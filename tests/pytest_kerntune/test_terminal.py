@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kerntune.kernels.compat import versions
-from pytest_kerntune.plugin import without_id
+from pytest_kerntune.marker import without_id
 
 
 def test_table_counts_and_offers(project, monkeypatch):
