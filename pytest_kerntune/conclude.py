@@ -123,9 +123,9 @@ def _command(config: pytest.Config, result: CaseResult) -> str:
 
 
 def _line_of(result: CaseResult) -> str:
-    """``spills 0 -> 56 B · launch options (num_warps 4 -> 1), first in TTGIR``."""
-    found = headline(result)
-    return SEPARATOR.join(filter(None, [found, cause_text(result)])) if found else ""
+    """``spills 0 -> 56 B · launch options (num_warps 4 -> 1), first in TTGIR``; ``NEW · no baseline on this device``."""
+    found, cause = headline(result), cause_text(result)
+    return SEPARATOR.join(filter(None, [found or result.word, cause])) if found or cause else ""
 
 
 def conclude(
