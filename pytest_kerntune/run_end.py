@@ -26,7 +26,7 @@ from kerntune.gate.console import complain
 from kerntune.gate.report import Origin, RunReport, counts, write_run
 from pytest_kerntune.conclude import DeviceLoss
 from pytest_kerntune.options import Options
-from pytest_kerntune.other_runs import ExtraTargets
+from pytest_kerntune.other_runs import ExtraTargets, runs_tests
 from pytest_kerntune.payload import Collected, payload_of
 from pytest_kerntune.run_conditions import DecisionWatch, covered, kernels_that_know_pytest, narrowed
 from pytest_kerntune.run_lifetime import ENDED
@@ -165,7 +165,7 @@ class RunEnd:
                 "overruled": changed,
             }
             return
-        if self._engine is None or self._config.option.collectonly:
+        if self._engine is None or not runs_tests(self._config):
             return
         self._note_once(known)
         self._overruled.update(dict.fromkeys(changed))
@@ -270,7 +270,7 @@ class RunEnd:
         append_summary(self._options.summary, [report()])
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self._engine is None or self._config.option.collectonly:
+        if self._engine is None or not runs_tests(self._config):
             return
         write_summary(terminalreporter, self.collected, self._stale, self._errors, self._options.json, self.failed)
         for note in self.notes:
