@@ -70,6 +70,9 @@ class RunEnd:
         self._errors: list[str] = []
         self._stale: tuple[CaseResult, ...] = ()
         self._unseen: set[str] = set()
+        self._not_passed: set[str] = set()
+        """Tests of which no baseline is written: they failed, were skipped, or were expected to fail."""
+
         self._overruled: dict[str, None] = {}
         self._locations: dict[str, tuple[str, int | None, str]] = {}
         self._annotations: list[str] = []
@@ -98,6 +101,8 @@ class RunEnd:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._note_failure(report)
+        if not report.passed:
+            self._not_passed.add(report.nodeid)
         self._locations[report.nodeid] = report.location
         self.collected.note_unchecked(report)
         payload = payload_of(report)
@@ -272,7 +277,7 @@ class RunEnd:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._engine is None or not runs_tests(self._config):
             return
-        write_summary(terminalreporter, self.collected, self._stale, self._errors, self._options.json, self.failed)
+        write_summary(terminalreporter, self.collected, self._stale, self._errors, self._options.json, self._not_passed)
         for note in self.notes:
             write_text(terminalreporter, note, yellow=True)
         for line in self._annotations:

@@ -41,10 +41,10 @@ def write_summary(
     stale: Sequence[CaseResult],
     errors: Sequence[str],
     written: Path | None = None,
-    failed: Collection[str] = (),
+    not_passed: Collection[str] = (),
 ) -> None:
     """The section at the end of the run; one line of counts under ``-q``. ``written`` is the run's JSON, if it writes
-    one; ``failed`` are tests that failed, for whatever reason."""
+    one; ``not_passed`` are tests of which no baseline is written."""
     results = (*collected.results, *stale)
     reporter.write_sep("=", "kerntune")
     if collected.results and reporter.verbosity >= 0:
@@ -60,7 +60,7 @@ def write_summary(
     write_text(reporter, counts_line(results), red=bad, green=not bad and bool(results))
     if changed := sum(bool(r.unjudged) for r in collected.results):
         write_text(reporter, f"{counted(changed, 'case')} passed with other code than before: {UNJUDGED}")
-    for line in offers(collected.results, stale, reporter.config, written, failed):
+    for line in offers(collected.results, stale, reporter.config, written, not_passed):
         write_text(reporter, line)
     for error in errors:
         write_text(reporter, f"ERROR: {error}", red=True)
@@ -82,17 +82,17 @@ def offers(
     stale: Sequence[CaseResult],
     config: pytest.Config,
     written: Path | None,
-    failed: Collection[str] = (),
+    not_passed: Collection[str] = (),
 ) -> list[str]:
     """Commands that keep what this run found: for gains, for new cases, for baselines without a case. ``written`` is
-    the run's JSON, if it writes one. Of a test that has ``failed`` nothing would be recorded."""
+    the run's JSON, if it writes one. Of a test that has ``not_passed`` nothing would be recorded."""
     if config.getoption("kerntune_sealed"):
         return []  # it records nothing, and its command isn't the user's
     recorded = [r for r in results if r.recorded]
     improved = sum(r.verdict is Verdict.IMPROVED and not r.recorded for r in results)
     unrecorded = [r for r in results if r.verdict is Verdict.NEW and not r.recorded]
     unrecorded = [r for r in unrecorded if r.case.nodeid not in _failing(results)]
-    unrecorded = [r for r in unrecorded if r.outcome is Outcome.FAIL or r.case.nodeid not in failed]
+    unrecorded = [r for r in unrecorded if r.outcome is Outcome.FAIL or r.case.nodeid not in not_passed]
     renamed = {id(r): text for r in unrecorded for text in r.remarks if text.startswith(RENAMED)}
     new = len(unrecorded) - len(renamed)
     lines = [f"{r.word} {r.case}: {renamed[id(r)]}" for r in unrecorded if id(r) in renamed]
