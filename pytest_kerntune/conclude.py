@@ -123,7 +123,7 @@ def _command(config: pytest.Config, result: CaseResult) -> str:
 
 
 def _line_of(result: CaseResult) -> str:
-    """``spills 0 -> 56 B · launch options (num_warps 4 -> 1), first in TTGIR``; ``NEW · no baseline on this device``."""
+    """``spills 0 -> 56 B · launch options (num_warps 4 -> 1), first in TTGIR``, or ``NEW · no baseline here``."""
     found, cause = headline(result), cause_text(result)
     return SEPARATOR.join(filter(None, [found or result.word, cause])) if found or cause else ""
 

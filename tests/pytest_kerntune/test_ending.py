@@ -142,7 +142,9 @@ def test_what_was_found_before_sigterm_is_shown(project, one_test):
     project.file(one_test("REGRESSED") + "def test_b():\n    pytest.exit('SIGTERM', returncode=143)\n")
     ran = project.run()
     assert ran.ret == 128 + signal.SIGTERM
-    ran.stdout.fnmatch_lines(["REGRESSED test_it.py::test_add*", "1 REGRESSED", "FAILED *", "*1 failed*", "*Exit: SIGTERM*"])
+    ran.stdout.fnmatch_lines(
+        ["REGRESSED test_it.py::test_add*", "1 REGRESSED", "FAILED *", "*1 failed*", "*Exit: SIGTERM*"]
+    )
 
 
 COLLECTING = """

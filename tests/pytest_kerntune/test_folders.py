@@ -61,4 +61,6 @@ def test_a_folder_that_is_a_file_is_refused(project, one_test, key):
 def test_a_folder_of_traces_that_is_a_file_is_refused(project, one_test):
     (project.path / "file").write_text("")
     project.file(one_test())
-    project.run("--kerntune-profile=file").stderr.fnmatch_lines(["*--kerntune-profile: */file is a file; name another*"])
+    project.run("--kerntune-profile=file").stderr.fnmatch_lines(
+        ["*--kerntune-profile: */file is a file; name another*"]
+    )

@@ -664,7 +664,7 @@ def test_a_failure_that_is_not_named_is_one_of_the_run(tmp_path, monkeypatch, co
     narrow = "-k and -m don't narrow a sealed run: what they leave out is missing; name the tests"
     assert run.end.notes == [
         *([narrow] if "a.py::gone" in dict(reports) else []),
-        "markers that aren't literals in base; there the ini file's settings count: a.py::x, a.py::y"
+        "markers that aren't literals in base; there the ini file's settings count: a.py::x, a.py::y",
     ]
 
 
