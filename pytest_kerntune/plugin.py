@@ -192,6 +192,13 @@ def shorten(report: pytest.TestReport, nodeid: str, headline: str) -> None:
     beside which both have it."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = crash.message.removeprefix("Failed: ") if crash is not None else ""
-    short = headline or without_id(text, nodeid)
+    own = without_id(text, nodeid)
+    short = headline or (own if own == text else _with_its_reason(own))
     if crash is not None and short != text:
         crash.message = short
+
+
+def _with_its_reason(text: str) -> str:
+    """The first line and the last of a compiler's error, which has the source in between: pytest shows one line."""
+    lines = text.splitlines()
+    return f"{lines[0]} {lines[-1].strip()}" if len(lines) > 2 and lines[0].endswith(":") else text
