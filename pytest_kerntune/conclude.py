@@ -20,7 +20,7 @@ from kerntune.errors import KerntuneError
 from kerntune.gate.report import badness, properties
 from kerntune.gate.reporting.failure import SEPARATOR, accept_command, cause_text, failure_text, headline
 from pytest_kerntune.fixture import Record, naming
-from pytest_kerntune.marker import HEADLINE, never_called, nodeid_of
+from pytest_kerntune.marker import HEADLINE, never_called, nodeid_of, without_id
 from pytest_kerntune.warning import KerntuneWarning
 
 if TYPE_CHECKING:
@@ -123,9 +123,9 @@ def _command(config: pytest.Config, result: CaseResult) -> str:
 
 
 def _line_of(result: CaseResult) -> str:
-    """``spills 0 -> 56 B · launch options (num_warps 4 -> 1), first in TTGIR``."""
-    found = headline(result)
-    return SEPARATOR.join(filter(None, [found, cause_text(result)])) if found else ""
+    """``spills 0 -> 56 B · launch options (num_warps 4 -> 1), first in TTGIR``, or ``NEW · no baseline here``."""
+    found, cause = headline(result), cause_text(result)
+    return SEPARATOR.join(filter(None, [found or result.word, cause])) if found or cause else ""
 
 
 def conclude(
@@ -219,7 +219,8 @@ def write_baselines(nodeid: str, record: Record, report: pytest.TestReport) -> N
         record.failed = True
     failing = [] if record.failed or not record.settled else _commit(nodeid, record)
     if failing:
-        record.failed, report.outcome, report.longrepr = True, "failed", visible("\n".join(failing))
+        told = "\n".join(without_id(text, nodeid) for text in failing)  # the report begins with the id
+        record.failed, report.outcome, report.longrepr = True, "failed", visible(told)
 
 
 def unfinished_setup(

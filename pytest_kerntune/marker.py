@@ -232,6 +232,12 @@ def nodeid_of(item: pytest.Item) -> str:
     return item.stash.get(NODEID, item.nodeid)
 
 
+def without_id(message: str, nodeid: str) -> str:
+    """``REGRESSED: 1.0 µs -> 2.0 µs`` of ``REGRESSED test.py::test: 1.0 µs -> 2.0 µs``; a call's name stays."""
+    own = re.escape(nodeid)
+    return re.sub(rf"^{own}: | {own}(?=[: ])(?!::)|(?<= ){own}::(?=\S)", "", message)
+
+
 def concerns(item: pytest.Item) -> bool:
     """Whether a test has the marker or uses the fixture. Either can become true while it runs: a hook or a fixture adds
     the marker, the body asks for the fixture."""

@@ -311,7 +311,7 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
     ref, against = ("", "") if export else _revisions(source, update)
     files = {flag: source.file(flag) for flag in ("--kerntune-json", "--kerntune-html", "--kerntune-summary")}
     _refuse_same(files)
-    baselines = source.path("--kerntune-baselines") or source.root / DEFAULT_BASELINES
+    baselines = source.folder("--kerntune-baselines") or source.root / DEFAULT_BASELINES
     reference = _reference(source, ref or against)
     named = reference is None or source.by_caller("--kerntune-baselines")
     return Options(
@@ -332,7 +332,7 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
         reference_baselines=baselines if reference is None or named else reference.baselines,
         anchor="" if export else _anchor(source, baselines, reference),
         interpret_limit=source.read("kerntune_interpret_limit", parse_limit, INTERPRET_LIMIT),
-        profile=source.path("--kerntune-profile"),
+        profile=source.folder("--kerntune-profile"),
         export=export,
         history=_history(source),
         spread=source.read("kerntune_spread", one_of(ON_OFF), "on") == "on",

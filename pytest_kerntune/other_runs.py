@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kerntune.base.case_result import CaseId, CaseResult, incomplete_result
@@ -245,8 +246,9 @@ def _results(nodeid: str, target: str, run: RunReport) -> Iterator[CaseResult]:
     mine = [r for r in _checked(run) if r.case.nodeid == nodeid]
     yield from mine
     if nodeid in run.failed and not any(r.outcome is Outcome.FAIL for r in mine):
-        text = f" ({target}): the test fails there: {run.failed[nodeid]}"
-        yield incomplete_result(CaseId(nodeid, "0"), text, Outcome.FAIL, target)
+        why = f"the test fails there: {run.failed[nodeid]}"
+        found = incomplete_result(CaseId(nodeid, "0"), f" ({target}): {why}", Outcome.FAIL, target)
+        yield msgspec.structs.replace(found, remarks=(why,))  # for the case's row in the table
 
 
 def _checked(run: RunReport) -> list[CaseResult]:

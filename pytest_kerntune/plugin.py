@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,16 @@ from kerntune.gate.console import counted
 from pytest_kerntune import hookspecs, marker, options, run_lifetime, values
 from pytest_kerntune.fixture import WITHOUT_GPU, Autotune, PlainAutotune
 from pytest_kerntune.interpret import Numerics
-from pytest_kerntune.marker import ASKED, HEADLINE, NODEID, concerns, nodeid_of, refuse_argument, why_not_forked
+from pytest_kerntune.marker import (
+    ASKED,
+    HEADLINE,
+    NODEID,
+    concerns,
+    nodeid_of,
+    refuse_argument,
+    why_not_forked,
+    without_id,
+)
 from pytest_kerntune.run_lifetime import collect_again
 
 if TYPE_CHECKING:
@@ -184,12 +192,13 @@ def shorten(report: pytest.TestReport, nodeid: str, headline: str) -> None:
     beside which both have it."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = crash.message.removeprefix("Failed: ") if crash is not None else ""
-    short = headline or without_id(text, nodeid)
+    own = without_id(text, nodeid)
+    short = headline or (own if own == text else _with_its_reason(own))
     if crash is not None and short != text:
         crash.message = short
 
 
-def without_id(message: str, nodeid: str) -> str:
-    """``REGRESSED: 1.0 µs -> 2.0 µs`` of ``REGRESSED test.py::test: 1.0 µs -> 2.0 µs``; a call's name stays."""
-    own = re.escape(nodeid)
-    return re.sub(rf"^{own}: | {own}(?=[: ])(?!::)|(?<= ){own}::(?=\S)", "", message)
+def _with_its_reason(text: str) -> str:
+    """The first line and the last of a compiler's error, which has the source in between: pytest shows one line."""
+    lines = text.splitlines()
+    return f"{lines[0]} {lines[-1].strip()}" if len(lines) > 2 and lines[0].endswith(":") else text

@@ -26,9 +26,10 @@ from kerntune.gate.console import complain
 from kerntune.gate.report import Origin, RunReport, counts, write_run
 from pytest_kerntune.conclude import DeviceLoss
 from pytest_kerntune.options import Options
-from pytest_kerntune.other_runs import ExtraTargets
+from pytest_kerntune.other_runs import ExtraTargets, runs_tests
 from pytest_kerntune.payload import Collected, payload_of
 from pytest_kerntune.run_conditions import DecisionWatch, covered, kernels_that_know_pytest, narrowed
+from pytest_kerntune.run_lifetime import ENDED
 from pytest_kerntune.terminal import write_summary, write_text
 
 if TYPE_CHECKING:
@@ -69,6 +70,9 @@ class RunEnd:
         self._errors: list[str] = []
         self._stale: tuple[CaseResult, ...] = ()
         self._unseen: set[str] = set()
+        self._not_passed: set[str] = set()
+        """Tests of which no baseline is written: they failed, were skipped, or were expected to fail."""
+
         self._overruled: dict[str, None] = {}
         self._locations: dict[str, tuple[str, int | None, str]] = {}
         self._annotations: list[str] = []
@@ -97,6 +101,8 @@ class RunEnd:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._note_failure(report)
+        if not report.passed:
+            self._not_passed.add(report.nodeid)
         self._locations[report.nodeid] = report.location
         self.collected.note_unchecked(report)
         payload = payload_of(report)
@@ -133,6 +139,8 @@ class RunEnd:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None, object, object]:
         """Before pytest-benchmark's, a wrapper that saves and compares."""
         self._finish(session, exitstatus)
+        if exitstatus == ENDED:
+            self._summarize(exitstatus)
         failed = session.exitstatus == pytest.ExitCode.TESTS_FAILED
         found = yield
         failing = any(r.outcome is Outcome.FAIL for r in self.collected.results)
@@ -140,6 +148,14 @@ class RunEnd:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
             complain("error: the exit code of a run with failing cases was set to 0; it stays 1")
         return found
+
+    def _summarize(self, exitstatus: int) -> None:
+        """pytest has no summary for an exit code that isn't its own: what was found by then would be lost."""
+        reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None and not reporter.no_summary:
+            self._config.hook.pytest_terminal_summary(
+                terminalreporter=reporter, exitstatus=exitstatus, config=self._config
+            )
 
     def _finish(self, session: pytest.Session, exitstatus: int) -> None:
         known = kernels_that_know_pytest({launch.kernel for r in self.collected.results for launch in r.launches})
@@ -154,7 +170,7 @@ class RunEnd:
                 "overruled": changed,
             }
             return
-        if self._engine is None or self._config.option.collectonly:
+        if self._engine is None or not runs_tests(self._config):
             return
         self._note_once(known)
         self._overruled.update(dict.fromkeys(changed))
@@ -259,9 +275,9 @@ class RunEnd:
         append_summary(self._options.summary, [report()])
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self._engine is None or self._config.option.collectonly:
+        if self._engine is None or not runs_tests(self._config):
             return
-        write_summary(terminalreporter, self.collected, self._stale, self._errors, self._options.json)
+        write_summary(terminalreporter, self.collected, self._stale, self._errors, self._options.json, self._not_passed)
         for note in self.notes:
             write_text(terminalreporter, note, yellow=True)
         for line in self._annotations:

@@ -173,10 +173,11 @@ def only_where(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
 
     It would print some 50 frames for that, and those of errors that were being handled, with their arguments. That
     takes half a second of processor time at Ctrl-C, and tensors among them much longer: torch imports its distributed
-    tensors for the first one, and reads it from the device, which waits for whatever runs there.
+    tensors for the first one, and reads it from the device, which waits for whatever runs there. An interrupt may
+    arrive between two lines, where a frame has none: pytest fails at such a frame.
     """
-    last = excinfo.traceback[-LAST_FRAMES:]
-    if not all(entry.ishidden(excinfo) for entry in last):
-        excinfo.traceback = last
+    placed = excinfo.traceback.filter(lambda entry: entry._rawentry.tb_lineno is not None)
+    last = placed[-LAST_FRAMES:]
+    excinfo.traceback = placed if all(entry.ishidden(excinfo) for entry in last) else last
     place = partial(excinfo.getrepr, style="no", chain=False)
     excinfo.getrepr = lambda *_, **__: place()  # type: ignore[method-assign]

@@ -37,7 +37,7 @@ from kerntune.gate.project import plugin_args
 from kerntune.gate.report import RunReport, decode_run
 from kerntune.referee.sealed_process import Answered, SealedProcesses
 from pytest_kerntune import options
-from pytest_kerntune.marker import SIGNATURE, policy_of_marks
+from pytest_kerntune.marker import SIGNATURE, policy_of_marks, without_id
 from pytest_kerntune.options import FLAGS, Options
 from pytest_kerntune.other_runs import FINE, UNATTENDED, ExtraTargets, anchor_folder
 from pytest_kerntune.payload import Payload, attach
@@ -300,7 +300,10 @@ class SealedRun:
         decided = [key for key, case in claimed.items() if case.decidable]
         missing = unreported(self.engine.stores, self.targets, decided)
         failing = {(r.case, r.fingerprint, r.target) for r in results if r.outcome is Outcome.FAIL}
-        results += [r for r in missing if self._selected(r.case.nodeid) and not _told(r, failing)]
+        left_out = [r for r in missing if self._selected(r.case.nodeid) and not _told(r, failing)]
+        results += left_out
+        if left_out and any(word[:2] in ("-k", "-m") for word in self.rest):
+            self.end.notes.append("-k and -m don't narrow a sealed run: what they leave out is missing; name the tests")
         reports = list(_by_test(results, run.failed))
         failed = any(report.failed for report in reports)
         if not problem and ran is not None and ran.code == pytest.ExitCode.TESTS_FAILED and not failed:
@@ -422,7 +425,8 @@ def _by_test(results: Iterable[CaseResult], failed: Mapping[str, str]) -> Iterab
         tests.setdefault(result.case.nodeid, []).append(result)
     for nodeid in (*tests, *(x for x in failed if x not in tests)):
         mine = tests.get(nodeid, [])
-        said = "\n".join(r.message for r in mine if r.outcome is Outcome.FAIL) or failed.get(nodeid, "")
+        failing = [without_id(r.message, nodeid) for r in mine if r.outcome is Outcome.FAIL]
+        said = "\n".join(failing) or failed.get(nodeid, "")
         yield _report(nodeid, tuple(mine), said or ("failed" if nodeid in failed else ""))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,10 @@ MAX_LINES = 20
 """Lines of one kind that are listed without ``-v``: more would push the table off the screen."""
 
 
+RENAMED = "renamed from "
+"""Begins the remark on a case that may be another one under a new name; it has the command that keeps the baseline."""
+
+
 def write_text(reporter: pytest.TerminalReporter, text: str, **markup: bool) -> None:
     """The only way of a text to the terminal here: ids, kernels and messages may be a file's."""
     reporter.write_line(visible(text), **markup)
@@ -37,9 +41,10 @@ def write_summary(
     stale: Sequence[CaseResult],
     errors: Sequence[str],
     written: Path | None = None,
+    not_passed: Collection[str] = (),
 ) -> None:
     """The section at the end of the run; one line of counts under ``-q``. ``written`` is the run's JSON, if it writes
-    one."""
+    one; ``not_passed`` are tests of which no baseline is written."""
     results = (*collected.results, *stale)
     reporter.write_sep("=", "kerntune")
     if collected.results and reporter.verbosity >= 0:
@@ -55,7 +60,7 @@ def write_summary(
     write_text(reporter, counts_line(results), red=bad, green=not bad and bool(results))
     if changed := sum(bool(r.unjudged) for r in collected.results):
         write_text(reporter, f"{counted(changed, 'case')} passed with other code than before: {UNJUDGED}")
-    for line in offers(collected.results, stale, reporter.config, written):
+    for line in offers(collected.results, stale, reporter.config, written, not_passed):
         write_text(reporter, line)
     for error in errors:
         write_text(reporter, f"ERROR: {error}", red=True)
@@ -73,16 +78,24 @@ def _write_table(reporter: pytest.TerminalReporter, results: Sequence[CaseResult
 
 
 def offers(
-    results: Sequence[CaseResult], stale: Sequence[CaseResult], config: pytest.Config, written: Path | None
+    results: Sequence[CaseResult],
+    stale: Sequence[CaseResult],
+    config: pytest.Config,
+    written: Path | None,
+    not_passed: Collection[str] = (),
 ) -> list[str]:
     """Commands that keep what this run found: for gains, for new cases, for baselines without a case. ``written`` is
-    the run's JSON, if it writes one."""
+    the run's JSON, if it writes one. Of a test that has ``not_passed`` nothing would be recorded."""
     if config.getoption("kerntune_sealed"):
         return []  # it records nothing, and its command isn't the user's
     recorded = [r for r in results if r.recorded]
     improved = sum(r.verdict is Verdict.IMPROVED and not r.recorded for r in results)
-    new = sum(r.verdict is Verdict.NEW and not r.recorded and r.case.nodeid not in _failing(results) for r in results)
-    lines = []
+    unrecorded = [r for r in results if r.verdict is Verdict.NEW and not r.recorded]
+    unrecorded = [r for r in unrecorded if r.case.nodeid not in _failing(results)]
+    unrecorded = [r for r in unrecorded if r.outcome is Outcome.FAIL or r.case.nodeid not in not_passed]
+    renamed = {id(r): text for r in unrecorded for text in r.remarks if text.startswith(RENAMED)}
+    new = len(unrecorded) - len(renamed)
+    lines = [f"{r.word} {r.case}: {renamed[id(r)]}" for r in unrecorded if id(r) in renamed]
     if recorded:
         lines.append(
             f"{counted(len(recorded), 'baseline')} recorded{_where(recorded)}; commit the folder, so that later runs "

@@ -38,6 +38,7 @@ from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import Baseline, StaticBaseline, TimeBaseline
 from kerntune.gate.code_changes import CONTEXT, hunks, options_of
 from kerntune.gate.console import FINDINGS, OK, fail_with, say
+from kerntune.gate.project import find_project
 from kerntune.gate.report import read_run
 from kerntune.gate.static_figures import LaunchStatic, paired
 from kerntune.kernels import compat
@@ -117,7 +118,7 @@ def stored(folder: Path, entries: Sequence[Entry], case: CaseId, target: Target)
 def recorded(case: CaseId, target: Target, folder: Path, name: str, revision: str = "") -> Iterator[Side]:
     """The code of this working tree, or of a git revision, compiled today by running the case's test without a GPU."""
     with scratch_folder("diff") as scratch, contextlib.ExitStack() as stack:
-        into, root = scratch / "baselines", Path.cwd()
+        into, root = scratch / "baselines", find_project(Path.cwd()).root  # where the case's name starts
         env = None
         if revision:
             top = git.top_of(root)

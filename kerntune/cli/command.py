@@ -10,6 +10,7 @@ import argparse
 import importlib
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -18,6 +19,9 @@ from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.console import FINDINGS, OK, USAGE, complain, error_text, hide_line, live_line, say, speak_anything
 
 EPILOG = "Exit codes: 0 in order, 1 something was found, 2 wrong usage. refresh: pytest's."
+
+INTERRUPTED = 128 + signal.SIGINT
+"""The exit code of a command that Ctrl-C has ended, as shells give it."""
 
 REFRESH = ("baselines", "refresh")
 
@@ -48,6 +52,9 @@ def _told(words: list[str]) -> int:
     except UsageError as exc:
         complain(f"error: {exc}")
         return USAGE
+    except KeyboardInterrupt:
+        complain("interrupted")
+        return INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains when it flushes
         return FINDINGS

@@ -32,6 +32,7 @@ from kerntune.errors import ReplayError, UsageError
 from kerntune.gate.baseline_files import BaselineStore, artifact_names
 from kerntune.gate.baselines import TimeBaseline
 from kerntune.gate.console import fail_with, say
+from kerntune.gate.project import find_project
 from kerntune.gpu.probe import has_cuda
 from kerntune.kernels import compat
 from kerntune.tuning.launch_files import DUMP, DUMP_CONTENT
@@ -92,14 +93,15 @@ def _known_targets(entries: list[Entry], case: CaseId) -> str:
 
 
 def _launched(case: CaseId, args: argparse.Namespace, target: str, out: Path) -> list[Path]:
-    """Run the case's test, and keep what it dumped."""
+    """Run the case's test, and keep what it dumped. The name of a baseline's case starts in the project's folder."""
+    root = find_project(Path.cwd()).root if case.call else None
     with scratch_folder("dump") as scratch:
         dumped, spare = scratch / "dump", scratch / "baselines"
         words = [f"--kerntune-baselines={spare}", "--kerntune-missing=warn", "-p", "no:cacheprovider", "-q"]
         words += [f"--kerntune-target={target}"] if target else []
         env = {**environment(), DUMP: str(dumped), DUMP_CONTENT: args.content}
         command = [sys.executable, "-m", "pytest", "--kerntune", *words, case.nodeid]
-        done = run_to_end(command, env=env)
+        done = run_to_end(command, root, env)
         found = sorted(dumped.iterdir()) if dumped.is_dir() else []
         mine = [place for place in found if not case.call or _case_in(place) == str(case)]
         if not mine:

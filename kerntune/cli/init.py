@@ -166,7 +166,7 @@ def run(args: argparse.Namespace) -> int:
         complain("nothing was written")
         return FINDINGS
     for one in wanted:
-        name = one.path.relative_to(project.root)
+        name = os.path.relpath(one.path)
         if one.content is None:
             say(f"{name}: is there, and stays as it is")
         else:
@@ -175,9 +175,14 @@ def run(args: argparse.Namespace) -> int:
                 write_atomic(one.path.resolve(), one.content)
             say(f"{name}: {'would get' if args.dry_run else 'wrote'}\n{_indented(one.shown)}")
     say(f"{counted(len(tests.gated), 'file')} of tests {'is' if len(tests.gated) == 1 else 'are'} gated. Next:")
-    say(f"  pytest --kerntune --kerntune-target=cuda:90 --kerntune-update {' '.join(tests.words)}")
+    say(f"  pytest --kerntune --kerntune-target=cuda:90 --kerntune-update {' '.join(map(_from_here, tests.paths))}")
     say("It compiles for an H100, and records the baselines: commit them with the files above.")
     return OK
+
+
+def _from_here(path: str) -> str:
+    """An argument of pytest where the command was called; a folder keeps its slash."""
+    return shlex.quote(os.path.relpath(path) + "/" * path.endswith("/"))
 
 
 def _indented(text: str) -> str:
@@ -220,8 +225,13 @@ class FoundTests:
 
     @property
     def words(self) -> list[str]:
-        """The gated files as arguments of pytest."""
+        """The gated files as arguments of pytest in the root."""
         return [shlex.quote(text) for text in self.folded(self.gated)]
+
+    @property
+    def paths(self) -> list[str]:
+        """The same as whole paths."""
+        return [f"{self.root}/{text}" for text in self.folded(self.gated)]
 
     def folded(self, files: Sequence[Path]) -> list[str]:
         """Files relative to the root; a folder below the starts, with its slash, in the place of all its tests."""

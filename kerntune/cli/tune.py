@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -23,6 +22,7 @@ from kerntune.base.folders import scratch_folder
 from kerntune.base.orphans import run_to_end
 from kerntune.base.tuning_job import TuningJob
 from kerntune.cli.cache import cache_dir_argument, open_cache
+from kerntune.cli.command import INTERRUPTED
 from kerntune.cli.static_record import RAN, environment
 from kerntune.errors import UsageError
 from kerntune.gate.console import CONFIG_WIDTH, FINDINGS, OK, columns, complain, counted, fail_with, say
@@ -41,8 +41,6 @@ PLUGIN = "pytest_kerntune.noted_calls"
 
 DEFAULT_TARGET = "cuda:90"
 """What calls are noted for on a machine without a GPU (H100, H200); heuristics' proposals depend on it."""
-
-INTERRUPTED = 128 + signal.SIGINT
 
 
 def record_shapes_arguments(parser: argparse.ArgumentParser) -> None:

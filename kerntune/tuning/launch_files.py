@@ -300,12 +300,37 @@ def _module(place: str) -> ModuleType:
             spec = importlib.util.find_spec(place)
         except ModuleNotFoundError:
             spec = None
+        if place in sys.modules:  # its package has imported it
+            return sys.modules[place]
     if spec is None or spec.loader is None:
         raise UsageError(f"there is no module {place} here")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except ImportError as exc:
+        if RELATIVE not in str(exc) or not place.endswith(".py"):
+            raise
+        del sys.modules[spec.name]
+        folder, packaged = _in_package(Path(place).resolve())
+        sys.path.insert(0, str(folder))
+        return _module(packaged)
     return module
+
+
+RELATIVE = "relative import with no known parent package"
+"""What Python says of a package's file that is imported alone."""
+
+
+def _in_package(path: Path) -> tuple[Path, str]:
+    """The folder in which Python finds a file's package, and the name of its module. :class:`UsageError` for a file in
+    no package."""
+    folder, names = path.parent, [path.stem]
+    while (folder / "__init__.py").is_file():
+        folder, names = folder.parent, [folder.name, *names]
+    if len(names) == 1:
+        raise UsageError(f"{path}: imports relatively, and {folder} is no package; name it as package.module:kernel")
+    return folder, ".".join(names)
 
 
 def stored_for(kernel: Any, given: Mapping[str, ArgumentLike], target: str | None, cache: WinnerCache) -> list[Winner]:

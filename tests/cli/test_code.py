@@ -226,8 +226,9 @@ def test_a_case_is_recorded_today(
     made, other = static(), static(OTHER)
     case, target = made.baseline.case, made.baseline.target
     folder(tmp_path / "baselines", made, other)
-    (tmp_path / "project").mkdir()
-    monkeypatch.chdir(tmp_path / "project")
+    (tmp_path / "project" / "below").mkdir(parents=True)
+    (tmp_path / "project" / "pytest.ini").touch()
+    monkeypatch.chdir(tmp_path / "project" / "below")  # the case's name starts in the project's folder all the same
     asked: list[Any] = []
 
     @contextlib.contextmanager

@@ -105,6 +105,15 @@ def test_help(kerntune, words):
     assert ran.err == ""
 
 
+def test_ctrl_c_is_one_line(kerntune: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(words: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "_dispatch", interrupt)
+    ran = kerntune("doctor")
+    assert (ran.code, ran.out, ran.err) == (130, "", "kerntune: interrupted\n")
+
+
 def test_help_names_every_command(kerntune):
     groups = ["baselines"], ["cache"], ["history"], ["shapes"], []
     text = "".join(kerntune(*words, "--help").out for words in groups)

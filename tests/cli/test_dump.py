@@ -163,6 +163,20 @@ def test_launches_of_the_case_that_is_meant_are_kept(
         dump._launched(CaseId("t.py::test_a", call), args, target, tmp_path / "out")
 
 
+@pytest.mark.parametrize(("call", "where"), [("0", "."), ("", "tests")])
+def test_the_name_of_a_baselines_case_starts_in_the_projects_folder(
+    monkeypatch: pytest.MonkeyPatch, project: Path, call: str, where: str
+) -> None:
+    """One that a user types starts in the folder where it is typed."""
+    (project / "tests").mkdir()
+    monkeypatch.chdir(project / "tests")
+    folders: list[Any] = []
+    monkeypatch.setattr(dump, "run_to_end", lambda command, cwd, env: folders.append(cwd) or SimpleNamespace(code=1))
+    with pytest.raises(AttributeError):  # nothing was dumped
+        dump._launched(CaseId("t.py::test_a", call), SimpleNamespace(content=""), "cuda:90", project)  # type: ignore
+    assert [Path(place or ".").resolve() for place in folders] == [project / where]
+
+
 @pytest.mark.parametrize(("target", "need"), [("cuda:90", ""), ("", r" \(without a GPU, say .*--target cuda:90\)")])
 def test_a_case_that_launched_nothing_shows_the_runs_end(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, target: str, need: str

@@ -101,6 +101,18 @@ def test_it_writes_what_is_missing_and_twice_is_once(kerntune: Command, project:
         assert f"2 files of tests are gated. Next:\n  {command}" in ran.out
 
 
+def test_what_to_do_next_is_said_for_the_folder_where_it_is_asked(
+    kerntune: Command, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "pytest.ini").write_text("[pytest]\n")
+    (project / "docs").mkdir()
+    monkeypatch.chdir(project / "docs")
+    ran = kerntune("init", "--dry-run")
+    assert ran.out.startswith("../pytest.ini: would get\n")
+    command = next(line for line in ran.out.splitlines() if line.startswith("  pytest "))
+    assert command.endswith(" --kerntune-update ../tests/ops/ ../tests/test_using.py")
+
+
 def test_a_dry_run_shows_the_same_and_writes_nothing(kerntune: Command, project: Path) -> None:
     before = tree(project)
     dry = kerntune("init", "--dry-run")

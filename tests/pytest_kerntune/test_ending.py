@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
@@ -113,6 +114,37 @@ def test_no_argument_is_read_to_report_an_interrupt(handled: bool, monkeypatch: 
     collect_again(config)  # type: ignore[arg-type]
     assert "KeyboardInterrupt" in str(caught.getrepr(funcargs=True).reprcrash)
     assert read == []
+
+
+def without_lines() -> None:
+    """What a handler or the cleanup of a ``with`` may be compiled to."""
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_between_two_lines_is_placed_at_its_caller() -> None:
+    code = without_lines.__code__
+    nowhere = bytes([0xFF]) * (len(code.co_code) // 16 + 1)  # 3.11: a location without a line, of eight units
+    lines = {"co_linetable": nowhere if sys.version_info >= (3, 11) else bytes([len(code.co_code), 0x80])}
+    without_lines.__code__ = code.replace(**lines)  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt) as caught:
+        without_lines()
+    assert caught.traceback[-1]._rawentry.tb_lineno is None
+    config = interrupted_config()
+    Gate.pytest_keyboard_interrupt(types.SimpleNamespace(config=config), caught)  # type: ignore[arg-type]
+    collect_again(config)  # type: ignore[arg-type]
+    found = caught.getrepr(funcargs=True).reprcrash
+    assert found is not None
+    assert (Path(found.path).name, found.message) == ("test_ending.py", "KeyboardInterrupt")
+
+
+def test_what_was_found_before_sigterm_is_shown(project, one_test):
+    """pytest itself has no summary for that exit code."""
+    project.file(one_test("REGRESSED") + "def test_b():\n    pytest.exit('SIGTERM', returncode=143)\n")
+    ran = project.run()
+    assert ran.ret == 128 + signal.SIGTERM
+    ran.stdout.fnmatch_lines(
+        ["REGRESSED test_it.py::test_add*", "1 REGRESSED", "FAILED *", "*1 failed*", "*Exit: SIGTERM*"]
+    )
 
 
 COLLECTING = """

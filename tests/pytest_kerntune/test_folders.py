@@ -49,9 +49,18 @@ def test_header_can_be_left_out(project, one_test, arguments):
     project.run(*arguments).stdout.no_fnmatch_line("kerntune: *")
 
 
-def test_a_cache_folder_that_is_a_file_is_refused(project, one_test):
-    project.pytester.makeini("[pytest]\nkerntune_cache_dir = file\n")
+@pytest.mark.parametrize("key", ["kerntune_cache_dir", "kerntune_baselines"])
+def test_a_folder_that_is_a_file_is_refused(project, one_test, key):
+    project.pytester.makeini(f"[pytest]\n{key} = file\n")
     (project.path / "file").write_text("")
     project.file(one_test())
-    says = f"*ini key kerntune_cache_dir: {project.path}/file can't be a folder, {project.path}/file is a file; name*"
+    says = f"*ini key {key}: {project.path}/file can't be a folder, {project.path}/file is a file; name*"
     project.run().stderr.fnmatch_lines([says])
+
+
+def test_a_folder_of_traces_that_is_a_file_is_refused(project, one_test):
+    (project.path / "file").write_text("")
+    project.file(one_test())
+    project.run("--kerntune-profile=file").stderr.fnmatch_lines(
+        ["*--kerntune-profile: */file is a file; name another*"]
+    )

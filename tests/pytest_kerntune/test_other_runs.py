@@ -14,6 +14,7 @@ from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.report import RunReport, counts
+from kerntune.gate.reporting.failure import table_lines
 from pytest_kerntune import other_runs, unattended
 from pytest_kerntune.other_runs import (
     FAILED,
@@ -274,6 +275,8 @@ def test_what_other_runs_say_of_a_test() -> None:
     *known, failed = extra.results("a")
     assert known == [fails, result("a")]
     assert failed.message == "INCOMPLETE a (hip:gfx942): the test fails there: 3"
+    rows = [line.strip() for line, _ in table_lines([failed], whole=False, width=80)]
+    assert any("the test fails there: 3" in row for row in rows), rows
     assert (failed.outcome, failed.target) == (Outcome.FAIL, "hip:gfx942")
     assert [r.message for r in extra.results("c")] == ["INCOMPLETE c (cuda:80): the test fails there: 2"]
     assert extra.results("d") == []

@@ -129,6 +129,9 @@ def test_a_lost_gpu_is_asked_for_before_a_setup() -> None:
     [
         (f"Failed: REGRESSED {NODE}: slower", "", "REGRESSED: slower"), (f"Failed: {NODE}: x", "spills", "spills"),
         ("Failed: no id", "", "Failed: no id"), ("mine", "mine", "mine"),
+        (f"Failed: {NODE}: kernel k: at 2:9:\ndef k(x):\n    x.y\n    ^\n  no y", "", "kernel k: at 2:9: no y"),
+        ("Failed: the user's own:\n1\n2", "", "Failed: the user's own:\n1\n2"),
+        (f"Failed: NEW {NODE}: no\nNEW {NODE}: no", "", "NEW: no\nNEW: no"),
     ],
 )  # fmt: skip
 def test_the_line_of_a_failure(message: str, headline: str, shown: str) -> None:

@@ -297,6 +297,7 @@ def test_the_report_is_made_once_for_all_that_a_run_writes(monkeypatch: pytest.M
     end = end_of(Engine(stale("t.py::x")), settings=options(**paths))
     end.collected.add(Payload("t.py::x", (result("t.py::x", fingerprint="g"),), True))
     end.failed["t.py::y"] = "no"
+    end._not_passed.add("t.py::z")
     assert finished(end, session(FAILED), FAILED) == []
     assert wrote == [(tmp_path / name, "report") for name in ("json", "html", "summary")]
     results = (*end.collected.results, *end._stale)
@@ -309,8 +310,10 @@ def test_the_report_is_made_once_for_all_that_a_run_writes(monkeypatch: pytest.M
     monkeypatch.setattr(run_end, "write_text", lambda reporter, text, **markup: shown.append((text, markup)))
     end.pytest_terminal_summary(SimpleNamespace(write_line=shown.append))  # type: ignore[arg-type]
     assert shown == [
-        (end.collected, end._stale, [], tmp_path / "json"), ("no curves", {"yellow": True}), "::error::/project {}",
-    ]  # fmt: skip
+        (end.collected, end._stale, [], tmp_path / "json", {"t.py::z"}),
+        ("no curves", {"yellow": True}),
+        "::error::/project {}",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -624,6 +624,8 @@ def test_a_report_for_each_test():
                         Payload("b.py::z[\x1b]", (results[3],), True), None, None]  # fmt: skip
     assert [r.longrepr for r in sealed._by_test(results[2:3], {"a.py::y": ""})] == ["failed"]
     assert {r.when for r in reports} == {"call"}
+    regressed = msgspec.structs.replace(results[1], message="REGRESSED a.py::x (cuda:90): 1 -> 2")
+    assert [r.longrepr for r in sealed._by_test([regressed], {})] == ["REGRESSED (cuda:90): 1 -> 2"]
 
 
 @pytest.mark.parametrize(
@@ -644,6 +646,7 @@ def test_a_failure_that_is_not_named_is_one_of_the_run(tmp_path, monkeypatch, co
     missing += [case("a.py::x", Outcome.FAIL)] if problem == "broke off" else []
     claimed = {"decided": SimpleNamespace(decidable=True), "not decided": SimpleNamespace(decidable=False)}
     run.engine = SimpleNamespace(stores="stores")
+    run.rest = ["a.py", "-kx"]
     run._unread = {"a.py::x": None, "a.py::y": None}
     monkeypatch.setattr(sealed, "SealedProcesses", lambda module: processes)
     monkeypatch.setattr(run, "_tests", lambda given: (answered, RunReport((), failed=failed), problem))
@@ -658,8 +661,10 @@ def test_a_failure_that_is_not_named_is_one_of_the_run(tmp_path, monkeypatch, co
         assert found[-1].longrepr == (problem or "the tests' pytest ended with exit code 1, and named no failure")
     assert printed == [(answered, any(outcome == "failed" for _, outcome in reports))]
     assert processes.closed
+    narrow = "-k and -m don't narrow a sealed run: what they leave out is missing; name the tests"
     assert run.end.notes == [
-        "markers that aren't literals in base; there the ini file's settings count: a.py::x, a.py::y"
+        *([narrow] if "a.py::gone" in dict(reports) else []),
+        "markers that aren't literals in base; there the ini file's settings count: a.py::x, a.py::y",
     ]
 
 

@@ -133,6 +133,16 @@ def test_only_paths_that_were_read_are_judged(project, arguments, listed):
     assert found == listed.split()
 
 
+@pytest.mark.parametrize("option", ["--fixtures", "--fixtures-per-test", "--setup-plan", "--collect-only"])
+def test_a_run_that_only_shows_something_knows_nothing(project, option):
+    """pytest runs no test then, and some of these options have it collect none that is reported."""
+    project.file(SOURCE)
+    ran = project.run(option)
+    assert ran.ret == 0
+    ran.stdout.no_fnmatch_line("*STALE*")
+    ran.stdout.no_fnmatch_line("*= kerntune =*")
+
+
 def test_single_test_judges_its_own_calls_only(project):
     project.engine(stale=["test_it.py::test_a!second", "test_it.py::test_b!0"])
     project.file(SOURCE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kerntune.kernels.compat import versions
-from pytest_kerntune.plugin import without_id
+from pytest_kerntune.marker import without_id
 
 
 def test_table_counts_and_offers(project, monkeypatch):
@@ -64,10 +64,15 @@ def test_no_baseline_is_offered_of_a_test_that_fails(project):
 def test_fails(autotune):
     autotune(kernel("NEW", base=None))
     autotune(kernel("REGRESSED", base=None))
+
+@pytest.mark.xfail
+def test_is_expected_to_fail(autotune):
+    autotune(kernel("NEW", base=None))
+    assert False
 """
     )
     result = project.run()
-    result.assert_outcomes(failed=1)
+    result.assert_outcomes(failed=1, xfailed=1)
     result.stdout.no_fnmatch_line("*--kerntune-update=new*")
 
 

@@ -195,6 +195,25 @@ def test_what_keeps_the_findings_is_offered(results: Any, update: str, lines: li
     assert offers(results, [], sealed, None) == []
 
 
+def test_a_case_that_may_be_a_renamed_one_is_not_offered_as_a_new_one() -> None:
+    """The command that keeps its baseline is on a line of its own: a table may break it."""
+    hint = "renamed from t.py::b and edited? `kerntune baselines mv t.py::b t.py::a` holds it against what is known"
+    cases = [result("t.py::a", verdict=NEW, remarks=("other", hint)), result("t.py::c", verdict=NEW)]
+    assert offers(cases, [], config(), None) == [
+        f"NEW t.py::a: {hint}",
+        "1 case without a baseline; to record: pytest t.py --kerntune-update=new",
+    ]
+    taken = result("t.py::a", verdict=NEW, remarks=(hint,), recorded=True, baseline_path="b/x")
+    assert not any(hint in line for line in offers([taken], [], config(), None))
+
+
+def test_of_a_test_that_failed_by_itself_no_baseline_is_offered() -> None:
+    cases = [result("t.py::a", verdict=NEW), result("t.py::b", Outcome.FAIL, NEW)]
+    (line,) = offers(cases, [], config(), None, {"t.py::a": "boom", "t.py::b": "no baseline"})
+    assert line.startswith("1 case without a baseline; to record: ")
+    assert offers(cases[:1], [], config(), None, {"t.py::a"}) == []
+
+
 GONE = f"STALE: {CALL_GONE}"
 
 

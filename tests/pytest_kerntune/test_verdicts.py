@@ -59,7 +59,7 @@ def calls(*lines: str) -> str:
             calls("autotune(kernel('NEW', rung='read-only'))"),
             "",
             {"failed": 1},
-            ["test_it.py::test_it: baselines: can't be written (Permission denied)*"],
+            ["baselines: can't be written (Permission denied)*"],
             id="no place for the baseline",
         ),
     ],

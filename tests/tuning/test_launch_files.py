@@ -115,6 +115,34 @@ def test_a_kernel_of_a_file_is_imported_once_under_the_files_name(
     assert load_kernel("its_kernels:Group.kernel") == (kernel, module)
 
 
+KERNEL = "import triton\nfrom .sizes import SIZE\n\n@triton.jit\ndef kernel(x):\n    pass\n"
+
+
+def test_a_file_of_a_package_may_import_relatively(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    package = tmp_path / "src" / "its_package" / "ops"
+    package.mkdir(parents=True)
+    for name, text in (
+        ("../__init__", "from .ops import its_k"),
+        ("__init__", ""),
+        ("sizes", "SIZE = 3"),
+        ("its_k", KERNEL),
+    ):
+        (package / f"{name}.py").write_text(text)
+    kernel, module = load_kernel(f"{package / 'its_k.py'}:kernel")
+    assert (kernel, module.__name__, module.SIZE) == (module.kernel, "its_package.ops.its_k", 3)
+    assert sys.modules["its_package.ops"].its_k is module, "its package has imported the same module"
+    assert "its_k" not in sys.modules
+    (tmp_path / "its_alone.py").write_text(KERNEL)
+    with pytest.raises(
+        UsageError, match=r"its_alone\.py: imports relatively, and .* is no package; name it as package"
+    ):
+        load_kernel(f"{tmp_path / 'its_alone.py'}:kernel")
+    (tmp_path / "its_lacking.py").write_text("import no_such_module_at_all")
+    with pytest.raises(ModuleNotFoundError):
+        load_kernel(f"{tmp_path / 'its_lacking.py'}:kernel")
+
+
 # stored winners
 
 

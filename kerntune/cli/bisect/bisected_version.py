@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import platformdirs
@@ -115,7 +116,7 @@ class BisectedProject:
 
     def _test_paths(self) -> list[Path]:
         assert self.top is not None
-        found = [(self.cwd / name.partition("::")[0]).resolve() for name in self.tests if not name.startswith("-")]
+        found = [(self.cwd / name).resolve() for name in named_files(self.tests, self.cwd)]
         for path in found:
             if not path.is_relative_to(self.top):
                 raise UsageError(f"{path} is not in the repository {self.top}, so no commit can be tested with it")
@@ -130,11 +131,24 @@ class BisectedProject:
             raise NotBuilt(f"{version}: --setup ended with code {done.code}:\n{done.last()}")
 
 
+def named_files(words: Sequence[str], cwd: Path) -> list[str]:
+    """The files and folders of tests among pytest's arguments. A word after an option is its value, as in ``-k add``,
+    unless it is there or can only be a file of tests."""
+    found = []
+    for before, word in pairwise(["", *words]):
+        name = word.partition("::")[0]
+        after_option = before.startswith("-") and "=" not in before
+        if not word.startswith("-") and (not after_option or name.endswith(".py") or (cwd / name).exists()):
+            found.append(name)
+    return found
+
+
 def project_at(cwd: Path, tests: Sequence[str], setup: str, own_tests: bool, need_git: bool) -> BisectedProject:
     """The project around a folder; :class:`UsageError` if it has no tests to run, or isn't in git where it must be."""
-    if not any(not word.startswith("-") for word in tests):
+    names = named_files(tests, cwd)
+    if not names:
         raise UsageError("say which tests to run, after --: kerntune bisect GOOD BAD -- tests/test_x.py::test_y")
-    for name in (word.partition("::")[0] for word in tests if not word.startswith("-")):
+    for name in names:
         if not (cwd / name).exists():
             raise UsageError(
                 f"{name}: there is no such test file in {cwd}; today's test runs against each commit's code"

@@ -181,7 +181,12 @@ def test_a_project_is_the_folder_and_the_repository_around_it(project: BisectedP
     found = project_at(project.cwd, words, "make", True, need_git=True)
     assert found == BisectedProject(project.top, project.cwd, tuple(words), "make", True)
     assert project_at(project.cwd, words, "", False, need_git=False).top is None
+    narrowed = project_at(project.cwd, ["-k", "not add", "test_a.py", "-m", "slow"], "", False, need_git=True)
+    assert narrowed._test_paths() == [project.cwd / "test_a.py"]
     for tests, said in (([], "say which tests to run, after --"), (["-x"], "say which tests to run"),
+                        (["-k", "add"], "say which tests to run"),
+                        (["-x", "gone.py::x"], "gone.py: there is no such test file in"),
+                        (["--tb=no", "gone"], "gone: there is no such test file in"),
                         (["test_a.py", "gone.py::x"], "gone.py: there is no such test file in")):  # fmt: skip
         with pytest.raises(UsageError, match=f"^{said}"):
             project_at(project.cwd, tests, "", False, need_git=True)
