@@ -216,10 +216,13 @@ NARROWING = (
 )
 """Destinations of options that leave tests out; some do so without a ``pytest_deselected`` call."""
 
+AFTER_COLLECTION = ("keyword", "markexpr", "deselect")
+"""Those of them that choose among collected tests: which ones there are is known."""
 
-def narrowed(config: pytest.Config) -> bool:
+
+def narrowed(config: pytest.Config, but_for: Collection[str] = ()) -> bool:
     """Whether options leave out tests under the paths that the run was given."""
-    return any(getattr(config.option, name, None) for name in NARROWING)
+    return any(getattr(config.option, name, None) for name in NARROWING if name not in but_for)
 
 
 def covered(config: pytest.Config, nodeid: str) -> bool:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Generator, Sequence, Set
+import re
+from collections.abc import Generator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
+from kerntune.base.codec import encodable
 from kerntune.base.formatting import visible
 from kerntune.base.policy import Update, Verdict
 from kerntune.errors import KerntuneError, UsageError
@@ -44,7 +47,7 @@ from pytest_kerntune.other_runs import (
 )
 from pytest_kerntune.payload import attach, attach_unchecked, payload_from
 from pytest_kerntune.progress import Progress
-from pytest_kerntune.run_conditions import RunFolders, narrowed, unseen_gpu
+from pytest_kerntune.run_conditions import AFTER_COLLECTION, RunFolders, narrowed, unseen_gpu
 from pytest_kerntune.run_end import RunEnd
 from pytest_kerntune.run_lifetime import collect_less, end_in_order, only_where, take
 
@@ -72,6 +75,10 @@ class Gate:
         self.options = options
         self.end = RunEnd(config, options)
         self.header: tuple[str, ...] = ()
+        self._read: set[str] = set()
+        """Files and classes of which all that they define was found, whatever of it runs."""
+
+        self._found: set[str] = set()
         self._engine: Session | None = None
         self._process = os.getpid()
         self._folders = RunFolders(config)
@@ -182,17 +189,31 @@ class Gate:
         if self.options.reference is not None:
             self.end.marker_changes = self.options.reference.marker_differences(filter(concerns, session.items))
         if self._engine is not None:
-            items = {nodeid_of(item) for item in session.items}
             anchor = Path(self.options.anchor) if self.options.anchor and not self.options.reference_name else None
             own = anchor if anchor is not None and anchor.is_dir() else None
-            self._engine.tests_gone(lambda nodeid: self._gone(nodeid, items), own)
+            self._engine.tests_gone(self._gone, own)
 
-    def _gone(self, nodeid: str, items: Set[str]) -> bool:
-        """Whether a test is no more: its file isn't there, or was collected whole without it."""
-        if not (self.config.rootpath / nodeid.partition("::")[0]).exists():
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(self) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        """Of a file's tests all are found, also where the command line names one of them."""
+        report = yield
+        if report.passed:
+            self._read.add(encodable(report.nodeid))
+            self._found |= {encodable(node.nodeid) for node in report.result or ()}
+        return report
+
+    def _gone(self, nodeid: str) -> bool:
+        """Whether a test is no more: its file isn't there, or was read without it."""
+        file = nodeid.partition("::")[0]
+        if not (self.config.rootpath / file).exists():
             return True
-        whole = not self.end.narrowed and not narrowed(self.config)
-        return whole and nodeid not in items and self.end.would_meet(nodeid)
+        if narrowed(self.config, but_for=AFTER_COLLECTION) or nodeid in self._found:
+            return False
+        inside = [nodeid[: match.start()] for match in re.finditer("::", nodeid)]
+        for parent, child in reversed([*pairwise([*inside, nodeid])]):
+            if parent in self._read:
+                return child not in self._found
+        return self.end.would_meet(nodeid)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:

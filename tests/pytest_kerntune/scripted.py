@@ -188,7 +188,9 @@ class Session:
         return lost_file().read_text() if lost_file().exists() else ""
 
     def tests_gone(self, gone: Any, anchor: Path | None = None) -> None:
-        """Finds no renamed tests."""
+        """Finds no renamed tests, and notes which of the stale cases' tests are no more."""
+        if asked := {text.partition("!")[0] for text in self.options["stale"]}:
+            log(f"gone {' '.join(filter(gone, sorted(asked)))}")
 
     def stale(self, ran: Any, selected_all: bool) -> list[CaseResult]:
         log(f"stale selected_all={selected_all} ran={sorted(ran)}")

@@ -14,7 +14,7 @@ from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.policy import Outcome, Policy, Verdict
 from kerntune.errors import KerntuneError, UsageError
 from pytest_kerntune import conclude as ends
-from pytest_kerntune import marker, session
+from pytest_kerntune import marker
 from pytest_kerntune.conclude import (
     DeviceLoss,
     after_error,
@@ -31,7 +31,6 @@ from pytest_kerntune.conclude import (
 from pytest_kerntune.fixture import UPHELD, Record
 from pytest_kerntune.marker import HEADLINE
 from pytest_kerntune.run_end import Series
-from pytest_kerntune.session import Gate
 
 NODE = "t.py::test_a"
 STRICT = Policy(outcomes={Verdict.INCOMPLETE: Outcome.FAIL, Verdict.INCONCLUSIVE: Outcome.FAIL})
@@ -441,28 +440,3 @@ def test_a_benchmark_is_told_to_call_once() -> None:
 def test_a_case_without_an_error_is_handed_over_as_one() -> None:
     series = Series("name", "fullname", None, None, None, {})
     assert (series.has_error, series.cprofile_stats) == (False, None)
-
-
-# tests that are no more
-
-
-@pytest.mark.parametrize(
-    ("nodeid", "narrowed", "met", "gone"),
-    [
-        ("none.py::test_a", True, False, True),
-        ("here.py::test_a", False, True, True),
-        ("here.py::test_a", True, True, False),
-        ("here.py::test_a", False, False, False),
-        ("here.py::test_there", False, True, False),
-    ],
-    ids=["its file is gone", "its file is whole", "tests were deselected", "it wouldn't be met", "it is there"],
-)
-def test_which_tests_are_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodeid: str, narrowed: bool, met: bool, gone: bool
-) -> None:
-    (tmp_path / "here.py").touch()
-    gate = Gate.__new__(Gate)
-    gate.config = SimpleNamespace(rootpath=tmp_path)  # type: ignore[assignment]
-    gate.end = SimpleNamespace(narrowed=narrowed, would_meet=lambda nodeid: met)  # type: ignore[assignment]
-    monkeypatch.setattr(session, "narrowed", lambda config: False)
-    assert gate._gone(nodeid, {"here.py::test_there"}) is gone

@@ -307,21 +307,42 @@ def test_an_anchor_that_is_a_folder_of_its_own_loses_what_is_gone(
 
 
 @pytest.mark.parametrize(
-    ("test", "narrowed", "keyword", "met", "gone"),
+    ("test", "option", "met", "gone"),
     [
-        ("t.py::test_gone", False, "", True, True), ("t.py::test_a", False, "", True, False),
-        ("t.py::test_gone", True, "", True, False), ("t.py::test_gone", False, "word", True, False),
-        ("t.py::test_gone", False, "", False, False), ("none.py::test_a", True, "word", False, True),
+        ("none.py::test_a", "lf", False, True), ("unread.py::test_a", "", True, True),
+        ("unread.py::test_a", "", False, False), ("broken.py::test_a", "", False, False),
+        *((f"t.py::{test}", "", False, False) for test in ("test_a", "test_b[x::y]", "A::test_c", "B::test_d")),
+        *((f"t.py::{test}", "", False, True) for test in ("test_z", "test_b[z::y]", "A::test_z", "Z::test_c")),
+        *(("t.py::test_z", name, True, True) for name in ("keyword", "markexpr", "deselect")),
+        *(("t.py::test_z", name, True, False) for name in ("lf", "stepwise", "ignore", "shard_id")),
+        ("t.py::test_a", "keyword", True, False),
     ],
 )  # fmt: skip
-def test_a_test_is_gone_without_its_file_or_where_that_was_collected_whole(
-    tmp_path: Path, test: str, narrowed: bool, keyword: str, met: bool, gone: bool
+def test_a_test_is_gone_without_its_file_or_where_that_was_read_without_it(
+    tmp_path: Path, test: str, option: str, met: bool, gone: bool
 ) -> None:
-    (tmp_path / "t.py").touch()
+    for name in ("t.py", "unread.py", "broken.py"):
+        (tmp_path / name).touch()
     gate = gate_of()
-    gate.config.rootpath, gate.config.option.keyword = tmp_path, keyword
-    gate.end.narrowed, gate.end.would_meet = narrowed, lambda nodeid: met
-    assert gate._gone(test, {NODE}) is gone
+    gate.config.rootpath, gate.end.narrowed, gate.end.would_meet = tmp_path, True, lambda nodeid: met
+    for name in ("keyword", "markexpr", "deselect", "lf", "stepwise", "ignore", "shard_id"):
+        setattr(gate.config.option, name, "word" if name == option else "")
+    for nodeid, passed, names in (
+        ("", True, ["t.py", "unread.py", "broken.py"]), ("broken.py", False, None),
+        ("t.py", True, ["t.py::test_a", "t.py::test_b[x::y]", "t.py::A", "t.py::B"]),
+        ("t.py::A", True, ["t.py::A::test_c"]),  # and B was not read
+    ):  # fmt: skip
+        result = names and [SimpleNamespace(nodeid=name) for name in names]
+        end_with(gate.pytest_make_collect_report(), SimpleNamespace(nodeid=nodeid, passed=passed, result=result))
+    assert gate._gone(test) is gone
+
+
+def end_with(hook: Any, value: Any) -> None:
+    """Go on with a wrapper, around a hook that returns this."""
+    next(hook)
+    with pytest.raises(StopIteration) as ended:
+        hook.send(value)
+    assert ended.value.value is value
 
 
 def as_dataclass(found: Any) -> Any:

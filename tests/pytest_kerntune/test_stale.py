@@ -101,6 +101,24 @@ def test_narrowed_run_does_not_know(project, arguments, whole):
     assert told(project) == f"selected_all={whole}"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "gone"),
+    [
+        ([], True), (["-k", "test_a"], True), (["test_it.py::test_a"], True), (["-p", "cacheprovider", "--lf"], False),
+        (["test_there.py"], False),
+    ],
+)  # fmt: skip
+def test_a_test_that_its_file_has_no_more_is_gone_whatever_of_the_file_runs(project, arguments, gone):
+    """Else its baseline isn't found by the name that it has now, and slower code would be recorded as new."""
+    project.engine(stale=["test_it.py::test_gone!0", "test_it.py::test_b!0"])
+    project.file(SOURCE)
+    project.file("def test_there(): pass\n", "test_there")
+    project.run(*arguments)
+    assert [line for line in project.log.splitlines() if line.startswith("gone")] == [
+        f"gone {'test_it.py::test_gone' if gone else ''}"
+    ]
+
+
 def test_stopped_run_is_not_whole(project):
     project.file("def test_0(): assert False\n" + SOURCE)
     project.run("-x")
