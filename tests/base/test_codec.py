@@ -9,7 +9,7 @@ import re
 import resource
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -340,3 +340,15 @@ def test_no_more_than_a_mebibyte_is_read_or_unpacked_at_a_time(tmp_path: Path, m
     monkeypatch.setattr(os, "read", lambda handle, count: asked.append(count) or read(handle, count))
     assert codec.read_file(tmp_path / "a", limit=3 << 20) == bytes(5 << 19)
     assert asked == [1 << 20, 1 << 20, 1 << 20, 1 << 19]
+
+
+@pytest.mark.parametrize("limit", [100, 1])
+def test_a_file_is_closed_whatever_is_read_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    (tmp_path / "a.json").write_bytes(b"{ }")
+    opened, closed, real_open, real_close = list[int](), list[int](), os.open, os.close
+    monkeypatch.setattr(os, "open", lambda *args: opened.append(real_open(*args)) or opened[-1])
+    monkeypatch.setattr(os, "close", lambda handle: closed.append(handle) or real_close(handle))
+    with pytest.raises(StoreError) if limit == 1 else nullcontext():
+        codec.read_file(tmp_path / "a.json", limit=limit)
+    assert len(opened) == 1
+    assert closed == opened

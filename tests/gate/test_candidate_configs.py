@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from fake_runs import long_kernel
 from gate.project import Project
 from kerntune.base.case_result import CaseResult
 from kerntune.base.policy import Policy, StaticPolicy, StaticRule, Verdict
+from kerntune.errors import CompileError, EnvironmentFault
+from kerntune.gate import static_check
 
 SM86 = "cuda:86"
 """Has 101,376 bytes of shared memory a block."""
@@ -123,3 +126,17 @@ def test_rules_say_what_these_do(project: Project) -> None:
 def test_a_config_that_is_launched_as_before_is_plain(project: Project, after: Callable[..., Any]) -> None:
     result = held(project, after)
     assert (result.verdict, result.findings, result.unjudged) == (Verdict.PASS, (), "")
+
+
+def test_a_config_that_does_not_compile_is_its_error_and_a_refused_compiler_ends_the_check() -> None:
+    failed, refused = CompileError("no"), EnvironmentFault("no room")
+
+    def compiler(error: Exception) -> Any:
+        def compile_(launch: Any) -> Any:
+            raise error
+
+        return SimpleNamespace(compiler=SimpleNamespace(compile=compile_))
+
+    assert static_check._compiled(compiler(failed), SimpleNamespace()) is failed  # type: ignore[arg-type]
+    with pytest.raises(EnvironmentFault, match="no room"):
+        static_check._compiled(compiler(refused), SimpleNamespace())  # type: ignore[arg-type]

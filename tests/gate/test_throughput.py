@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -162,6 +163,12 @@ def test_shares_come_to_one_slowest_first(shared: FakeBackend, times: list[float
     found = launch_shares(recorded(shared, several).recording, times)
     assert sum(s.share for s in found) == pytest.approx(1.0, abs=0.001)
     assert [s.time_ns for s in found] == sorted((round(t, 1) for t in times), reverse=True)
+
+
+def test_times_of_launches_have_a_tenth_of_a_nanosecond_and_shares_four_digits() -> None:
+    recording: Any = SimpleNamespace(launches=[SimpleNamespace(kernel="a"), SimpleNamespace(kernel="b")])
+    found = [(s.kernel, s.time_ns, s.share) for s in launch_shares(recording, [111.1111, 222.2222])]
+    assert found == [("b", 222.2, 0.6667), ("a", 111.1, 0.3333)]
 
 
 # bandwidth
