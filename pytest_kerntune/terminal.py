@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kerntune.base.case_result import UNJUDGED, CaseResult
+from kerntune.base.case_result import UNJUDGED, CaseId, CaseResult
 from kerntune.base.config import Config, configs_text, unique_configs
 from kerntune.base.failed_candidates import config_problems, failures_line
 from kerntune.base.formatting import visible
@@ -111,9 +111,16 @@ def offers(
         lines.append(f"{counted(new, 'case')} without a baseline; to record: {_again(config, '--kerntune-update=new')}")
     lines += _acceptance([r for r in results if r.outcome is Outcome.FAIL and r.verdict is not Verdict.NEW], config)
     gone = [r for r in stale if r.fingerprint]  # those that can't be read say so themselves, and prune refuses them
-    if gone:
+    if any(text.startswith(_renamed_from(r.case)) for r in gone for text in renamed.values()):
+        lines.append(f"{counted(len(gone), 'stale baseline')}; remove none before renamed cases have theirs: see above")
+    elif gone:
         lines.append(f"{counted(len(gone), 'stale baseline')}; to remove: {_removing(gone, config, written)}")
     return lines
+
+
+def _renamed_from(case: CaseId) -> tuple[str, str]:
+    """How remarks begin of a case that this one may have become."""
+    return f"{RENAMED}{case} and edited?", f"{RENAMED}{case}?"
 
 
 def _acceptance(failing: Sequence[CaseResult], config: pytest.Config) -> list[str]:

@@ -207,6 +207,16 @@ def test_a_case_that_may_be_a_renamed_one_is_not_offered_as_a_new_one() -> None:
     assert not any(hint in line for line in offers([taken], [], config(), None))
 
 
+@pytest.mark.parametrize(("case", "needed"), [("t.py::b", True), ("t.py", False), ("t.py::z", False)])
+@pytest.mark.parametrize("asked", [" and edited? do this", "? do this"])
+def test_a_baseline_that_a_renamed_case_needs_is_not_offered_to_be_removed(case: str, asked: str, needed: bool) -> None:
+    renamed = result("t.py::a", verdict=NEW, remarks=(f"renamed from t.py::b{asked}",))
+    stale = [result(case, verdict=Verdict.STALE), result("t.py::old", verdict=Verdict.STALE)]
+    last = offers([renamed], stale, config(), None)[-1]
+    kept = "2 stale baselines; remove none before renamed cases have theirs: see above"
+    assert last == (kept if needed else "2 stale baselines; to remove: kerntune baselines prune")
+
+
 def test_of_a_test_that_failed_by_itself_no_baseline_is_offered() -> None:
     cases = [result("t.py::a", verdict=NEW), result("t.py::b", Outcome.FAIL, NEW)]
     (line,) = offers(cases, [], config(), None, {"t.py::a": "boom", "t.py::b": "no baseline"})
