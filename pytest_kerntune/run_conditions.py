@@ -123,8 +123,11 @@ def _same(now: Any, kept: Any) -> bool:
 
 DEVICES = Path("/dev")
 
-ASKS_FOR_PYTEST = re.compile(r"PYTEST_VERSION|PYTEST_CURRENT_TEST|[\"']pytest[\"']\s+(?:not\s+)?in\s+sys\.modules")
-"""How code asks whether it runs in a test; Triton's own tutorials take one config then, instead of their list."""
+ASKS_FOR_PYTEST = re.compile(
+    r"PYTEST_VERSION|PYTEST_CURRENT_TEST|[\"'](?:pytest|kerntune|pytest_kerntune)[\"']\s+(?:not\s+)?in\s+sys\.modules"
+)
+"""How code asks whether it runs in a test, or under kerntune; Triton's own tutorials take one config then, instead of
+their list."""
 
 
 def unseen_gpu() -> str:
@@ -144,8 +147,8 @@ def unseen_gpu() -> str:
 
 
 def kernels_that_know_pytest(names: Collection[str]) -> list[str]:
-    """A line for each file with kernels of these names that asks whether it runs under pytest: what is gated there may
-    not be what runs elsewhere."""
+    """A line for each file with kernels of these names that asks whether it runs in a test: what is gated there may not
+    be what runs elsewhere."""
     files: dict[Path, list[str]] = {}
     classes: dict[int, bool] = {}
     for module in list(sys.modules.values()) if names else ():
@@ -153,7 +156,7 @@ def kernels_that_know_pytest(names: Collection[str]) -> list[str]:
             if name not in files.setdefault(file, []):
                 files[file].append(name)
     return [
-        f"{file.name} asks whether it runs under pytest ({found}): what is gated of kernel {', '.join(kernels)} may "
+        f"{file.name} asks whether it runs in a test ({found}): what is gated of kernel {', '.join(kernels)} may "
         "not be what runs elsewhere, its configs for example"
         for file, kernels in sorted(files.items())
         if (found := _question(file))

@@ -118,6 +118,8 @@ KERNELS = (
     [
         ('if "pytest" in sys.modules: pass', 1, '"pytest" in sys.modules'),
         ("if 'pytest' not  in sys.modules: pass", 1, "'pytest' not  in sys.modules"),
+        ('if "kerntune" not in sys.modules: pass', 1, '"kerntune" not in sys.modules'),
+        ("'pytest_kerntune' in sys.modules", 1, "'pytest_kerntune' in sys.modules"),
         ('os.environ.get("PYTEST_VERSION")', 7, "PYTEST_VERSION"),
         ('os.environ["PYTEST_CURRENT_TEST"]', 0, None),
         ('os.environ["PYTEST_CURRENT_TEST"]', 8, None),
@@ -137,7 +139,7 @@ def test_kernels_whose_file_asks_for_pytest(
     found = kernels_that_know_pytest(["softmax"])
     assert [line for line in found if line.startswith("kernels.py ")] == (
         [] if told is None else
-        [f"kernels.py asks whether it runs under pytest ({told}): what is gated of kernel softmax may not be what runs "
+        [f"kernels.py asks whether it runs in a test ({told}): what is gated of kernel softmax may not be what runs "
          "elsewhere, its configs for example"]
     )  # fmt: skip
 
