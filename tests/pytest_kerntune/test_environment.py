@@ -141,7 +141,7 @@ def test_kernels_that_are_others_under_pytest_are_named(run, arguments, quick_py
         encoding="utf-8",
     )
     said = run(*arguments).stdout.decode()
-    line = "kernels.py asks whether it runs under pytest (PYTEST_VERSION): what is gated of kernel knows may not be"
+    line = "kernels.py asks whether it runs in a test (PYTEST_VERSION): what is gated of kernel knows may not be"
     assert said.count(line) == 1
 
 
