@@ -505,11 +505,13 @@ def test_numbers_below_the_smallest_normal_one_are_rounded_to_nearest() -> None:
 ROWS = parse_line("x: f32[64,512]")
 
 
-def extreme(found: np.ndarray, exact: np.ndarray, stock: np.ndarray | None = None, usual: float = 1.0) -> ResultError:
+def extreme(
+    found: np.ndarray, exact: np.ndarray, stock: np.ndarray | None = None, usual: float = 1.0, factor: float = 4.0
+) -> ResultError:
     want = expected(exact, exact.astype(np.float32) if stock is None else stock)
     view = View(0, want.dtype, want.shape, want.strides)
     return error_of(0, found.astype(stock.dtype if stock is not None else np.float32).tobytes(), view, want, ROWS,
-                    POISON, usual, extreme=4.0)  # fmt: skip
+                    POISON, usual, extreme=factor)  # fmt: skip
 
 
 def test_of_extreme_numbers_what_is_finite_must_be_finite() -> None:
@@ -549,6 +551,14 @@ def test_of_extreme_numbers_what_is_small_beside_the_usual_may_be_lost() -> None
     exact = -1e-9 * CHANCE.uniform(1, 2, 256)
     assert extreme(np.zeros(256), exact, usual=0.5).wrong == ""
     assert extreme(np.zeros(256), exact, usual=1e-6).wrong
+
+
+@pytest.mark.parametrize(("off", "right"), [(7.5e-8, True), (1.1e-7, True), (1.4e-7, False)])
+def test_of_numbers_near_zero_four_roundings_of_the_usual_size_are_a_constants(off: float, right: bool) -> None:
+    """A tanh by a sigmoid has 1 as a constant, and 0.5 to 0.7 as its usual size."""
+    exact = 1e-3 * CHANCE.standard_normal(1000)
+    found = extreme(exact + off, exact, exact.astype(np.float32), usual=0.5, factor=2.0)
+    assert (found.wrong == "") is right
 
 
 def test_zeros_that_nothing_has_written_are_right_where_zeros_are() -> None:
