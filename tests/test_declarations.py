@@ -294,7 +294,8 @@ def test_what_functions_keep_has_a_limit() -> None:
 HOOKS = {
     "wrapper": {
         "Gate.pytest_fixture_setup", "Gate.pytest_make_collect_report", "Gate.pytest_runtest_makereport",
-        "Numerics.pytest_fixture_setup", "Numerics.pytest_runtest_call", "noted_calls.pytest_runtest_call", "plugin.pytest_runtest_makereport",
+        "Numerics.pytest_fixture_setup", "Numerics.pytest_runtest_call", "noted_calls.pytest_runtest_call",
+        "plugin.pytest_runtest_makereport",
     },
     "wrapper tryfirst": {
         "Gate.pytest_runtest_protocol", "Gate.pytest_runtest_setup", "Gate.pytest_runtest_teardown",
