@@ -99,9 +99,12 @@ int main(int argc, char **argv) {
 
 @pytest.fixture
 def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Its folder. The module that the command loads ends with the test: others have a ``kernels`` of their own."""
     (tmp_path / "kernels.py").write_text(KERNELS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setitem(sys.modules, "kernels", None)  # type: ignore[arg-type]
+    monkeypatch.delitem(sys.modules, "kernels")
     return tmp_path
 
 
