@@ -59,6 +59,7 @@ def test_round_trip(thing: Thing) -> None:
     assert read(to_json(thing)) == thing
 
 
+@pytest.mark.slow
 @given(things)
 def test_equal_values_are_equal_bytes(thing: Thing) -> None:
     turned = msgspec.structs.replace(thing, table=dict(reversed(thing.table.items())))

@@ -71,6 +71,7 @@ def test_a_preset_is_judged_by_stored_times(script: Any, backend: StaticBackend)
     assert texts == [config_text(compat.triton_config(c)) for c in case.proposals(call, preset="inductor-2.13")]
 
 
+@pytest.mark.slow
 def test_a_proposal_that_was_not_swept_is_told(
     script: Any, backend: StaticBackend, capsys: pytest.CaptureFixture[str]
 ) -> None:

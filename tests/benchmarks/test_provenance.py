@@ -73,6 +73,7 @@ def test_a_result_without_a_program_names_the_commits_that_have_it() -> None:
             assert in_history(mark["commit"]), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cache_crowd", "cache_scale_store", "ranks_nccl_h200"])
 def test_a_result_without_a_program_is_held_against_its_commit(name: str) -> None:
     """All of them hold; these measured little, so their code is read quickly."""
@@ -115,6 +116,7 @@ def test_a_row_is_marked_if_and_only_if_git_sees_other_code(name: str) -> None:
     assert ("†" in provenance.said_of(result, changed=" †")) == changed
 
 
+@pytest.mark.slow
 def test_the_readme_marks_the_rows_of_changed_code(monkeypatch: pytest.MonkeyPatch) -> None:
     now = figures_page.section()
     rows = [line for line in now.splitlines() if line.startswith("| a call after tuning")]

@@ -161,6 +161,7 @@ def test_a_gluon_kernel_is_compiled_from_its_own_first_stage(farm: Farm, call: C
     assert list(stages) == ["ttgir", "llir", "ptx", "cubin"]
 
 
+@pytest.mark.slow
 def test_a_gluon_kernel_that_today_refuses_is_named_with_its_stage(farm: Farm) -> None:
     with active() as backend:
         stored = recorded(backend, wgmma)

@@ -208,6 +208,7 @@ def test_spaced_copies_need_room_for_their_zones() -> None:
         assert made.rotation(plan_of([size, size])) == replicas
 
 
+@pytest.mark.slow
 def test_a_spaced_copy_lies_between_zones_of_its_own() -> None:
     gpu = FakeBackend(Script()).gpu
     source = gpu.allocate(100)

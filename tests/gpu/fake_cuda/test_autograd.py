@@ -50,6 +50,7 @@ def test_gradients_equal_torchs(steps: list[tuple[str, int, int]]) -> None:
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.slow
 @unhurried
 @given(STEPS)
 def test_accumulated_gradients_equal_torchs(steps: list[tuple[str, int, int]]) -> None:

@@ -25,6 +25,7 @@ def compiled(target: GPUTarget, block: int, **options: Any) -> Any:
     return triton.compile(source, target=target, options={"enable_fp_fusion": True, **options})
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CUOBJDUMP.exists(), reason="this Triton brings no cuobjdump")
 @pytest.mark.parametrize(("arch", "block", "maxnreg"), [(80, 1024, None), (90, 256, None), (90, 32768, 24)])
 def test_cubin(arch: int, block: int, maxnreg: int | None, tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ def decided(n: int) -> Any:
     return double
 
 
+@pytest.mark.slow
 def test_the_decided_one_is_in_the_graph() -> None:
     double, graphs = decided(4), Graphs()
     compiled = torch.compile(lambda x: double(x, 1) - 1, backend=graphs, fullgraph=True)

@@ -60,6 +60,7 @@ def test_nothing_is_copied(runs: Runs) -> None:
     assert len(re.findall(r"= empty_strided", code)) == 1
 
 
+@pytest.mark.slow
 def test_symbolic_sizes_are_handed_over(runs: Runs) -> None:
     code = code_of(doubling(make()), torch.randn(100), dynamic=True)
     (call,) = calls_in(code)
@@ -144,6 +145,7 @@ def test_other_sizes_are_not_launched_with_a_known_winner(runs: Runs) -> None:
     assert runs.blocks() == [64, 64, 256, 128]
 
 
+@pytest.mark.slow
 def test_caches_of_torch_serve_a_second_compilation(runs: Runs) -> None:
     """The same graph again: Inductor's cache has it, and the launch is found by its token."""
     counters = torch._dynamo.utils.counters
