@@ -48,6 +48,8 @@ OF_VARIED = ("up", "down", "tiny", "broad", "wide", "huge", "holes", "infinite")
 GRIDS = ("grid", "above", "below")
 """Where numbers are equal, whole, halves or zeros; for references all of whose operators are exact."""
 
+ODD = ("holes", "infinite")
+
 OF_WHOLE = ("few", "full")
 """Those of whole numbers: sums are largest where all numbers are."""
 
@@ -78,6 +80,7 @@ def extreme_forms(tensors: Sequence[TensorInput], chance: random.Random) -> list
     chance.shuffle(order)
     turns = [{i: order[(turn + k) % len(order)] for k, i in enumerate(varied)} for turn in range(len(order))]
     turns = [{i: "" if f == "huge" and i not in wide_range else f for i, f in turn.items()} for turn in turns]
+    turns = [part for turn in turns for part in _without_odd_neighbours(turn)]
     floats = [i for i, content in spread if content != "integers"]
     narrow = [i for i in floats if FLOAT_FORMATS[tensors[i].dtype].width < 4]
     whole = [i for i, content in spread if content == "integers"]
@@ -90,6 +93,12 @@ def extreme_forms(tensors: Sequence[TensorInput], chance: random.Random) -> list
     found = [tuple(turn.get(i, "") for i in range(len(tensors))) for turn in turns]
     large = sum(math.prod(t.shape) for t in tensors) > LARGE
     return chance.sample(found, min(OF_LARGE, len(found))) if large else found
+
+
+def _without_odd_neighbours(turn: dict[int, str]) -> list[dict[int, str]]:
+    """NaN and infinities are drawn beside usual numbers: where they demand nothing, what is beside them doesn't."""
+    odd = {i: form for i, form in turn.items() if form in ODD}
+    return [part for part in (odd, {i: form for i, form in turn.items() if i not in odd}) if any(part.values())]
 
 
 def _spreads(given: TensorInput) -> bool:
