@@ -90,8 +90,8 @@ def offers(
         return []  # it records nothing, and its command isn't the user's
     recorded = [r for r in results if r.recorded]
     improved = sum(r.verdict is Verdict.IMPROVED and not r.recorded for r in results)
-    unrecorded = [r for r in results if r.verdict is Verdict.NEW and not r.recorded]
-    unrecorded = [r for r in unrecorded if r.case.nodeid not in _failing(results)]
+    failing = _failing(results)
+    unrecorded = [r for r in results if r.verdict is Verdict.NEW and not r.recorded and r.case.nodeid not in failing]
     unrecorded = [r for r in unrecorded if r.outcome is Outcome.FAIL or r.case.nodeid not in not_passed]
     renamed = {id(r): text for r in unrecorded for text in r.remarks if text.startswith(RENAMED)}
     new = len(unrecorded) - len(renamed)
