@@ -332,7 +332,7 @@ def test_there_are_as_many_placements_as_there_is_time_for(
 
 
 def test_each_placement_has_memory_of_its_own_and_what_is_kept_is_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, task = gpu_with(), time_task(keep=400)
+    gpu, task = gpu_with(), time_task(keep=400)  # of some 25 known executions in a placement
     sides, made = gpu_times.TimedSides(gpu, task), list[tuple[VariedProgram, int]]()
 
     class Noted(VariedProgram):
@@ -341,7 +341,6 @@ def test_each_placement_has_memory_of_its_own_and_what_is_kept_is_of_all(monkeyp
             made.append((self, len(sides.kept.known.all(True))))
 
     monkeypatch.setattr(gpu_times, "VariedProgram", Noted)
-    monkeypatch.setattr(gpu_times, "KNOWN_EACH", 64)  # some fifty in a placement, far from 400
     for number in range(2):
         sides._placed(number)
     (one, before), (other, after) = made
