@@ -271,6 +271,26 @@ def test_one_element_may_be_off_by_what_is_allowed(off: int, wrong: bool) -> Non
     assert bool(error_of(0, found.tobytes(), view, expected(exact, exact.astype("f4")), case, POISON).wrong) is wrong
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_without_float64_a_large_element_may_be_off_by_what_its_partial_sums_are(known: bool) -> None:
+    """A sum of 4,096 random terms may be off by 19 units of its size, and so may the other side; an element eight times
+    as large by eight times as much. With float64 it is known what the stock operator is off by there."""
+    exact = np.ones(4096)
+    exact[7] = 8.0
+    size, sums = (1 + 63 / 4096) ** 0.5, 0.42 * 2048**0.5
+    each = sums if known else 2 * 8 / size * sums
+    view, case = View(0, "float32", (4096,), (1,)), parse_line("x: f32[4096]")
+    want = expected(exact if known else None, exact.astype("f4"))
+
+    def wrong(off: float) -> bool:
+        found = exact.astype("f4")
+        found[7] += off * UNIT
+        return bool(error_of(0, found.tobytes(), view, want, case, POISON).wrong)
+
+    most = 6 * size * min(each, 32 * 0.42 * (1 if known else 2 * 8 / size)) + 3 * 8
+    assert (wrong(most - 16), wrong(most + 16)) == (False, True)
+
+
 @pytest.mark.parametrize(
     ("count", "magnitude", "own", "sums", "allowed"),
     [
