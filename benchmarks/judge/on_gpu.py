@@ -35,7 +35,7 @@ from kerntune.referee import judgement, replay_comparer
 from kerntune.referee.candidate_speed import GpuSpeeds
 from kerntune.referee.judgement import Bench, CandidateJudgement, judge
 from kerntune.referee.prewarmed import PrewarmedProcesses
-from kerntune.referee.sealed_process import Answered
+from kerntune.referee.sealed_process import Answered, use_freed_memory_again
 from kerntune.referee.sealing import landlock_version
 from kerntune.referee.tasks import TimeAnswer
 
@@ -207,6 +207,7 @@ def main() -> int:
     parser.add_argument("--budget", type=float, default=6.0)
     parser.add_argument("--seconds", type=float, default=430.0)
     args = parser.parse_args()
+    use_freed_memory_again()  # as the command does
     end, rows, left = time.monotonic() + args.seconds, list[dict[str, Any]](), 0
     pairs = [Case(name, "pair", a, b, (line,)) for name, a, b, line in PAIRS]
     rounds = [list(pairs) for _ in range(args.rounds)]

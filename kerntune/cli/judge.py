@@ -33,10 +33,12 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Judge; the exit code of the verdict."""
     from kerntune.referee.judgement import judge
+    from kerntune.referee.sealed_process import use_freed_memory_again
     from kerntune.referee.verdict_report import text_of, to_json
 
     if not 0 < args.budget < 86_400:
         raise UsageError("--budget takes a number of seconds above 0, and less than a day")
+    use_freed_memory_again()
     verdict = judge(args.candidate, args.reference, args.inputs, budget=args.budget, sealed=not args.unsealed)
     if args.json:
         say(to_json(verdict).decode(), end="")

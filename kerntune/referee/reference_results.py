@@ -18,7 +18,6 @@ import msgspec
 
 from kerntune.base.device import Target, typical_device
 from kerntune.referee.candidate_recorder import arguments_of, outlined, seed_generators, value_of
-from kerntune.referee.declared_inputs import dense_strides
 from kerntune.referee.exact_operators import is_exact, place_of, promises_indices
 from kerntune.referee.layouts import KERNELBENCH, MAKERS, load
 from kerntune.referee.reasons import Reason
@@ -141,9 +140,9 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
         places = {place_of(t): k for k, t in reversed(list(enumerate(after)))}
         results = tuple(_result(n, w, places.get(place_of(n))) for n, w in zip(native, wide, strict=True))
         if i < task.closely and all(r.dtype == "float32" and r.wide for r in results):
-            results = _moved(module, task, contents, results)
+            results = _moved(module, task, contents, results, native)
         changed = tuple(
-            None if _bytes(t) == before else _result(t, w, k)
+            None if _is(t, before) else _result(t, w, k)
             for k, (t, w, before) in enumerate(zip(after, wide_after, contents, strict=True))
         )
         yield ExpectedSeed(() if task.contents else tuple(contents), results, changed, outline)
@@ -160,15 +159,17 @@ FURTHER_ON = 37
 
 
 def _moved(
-    module: Any, task: ExpectTask, contents: Sequence[bytes], results: tuple[ExpectedResult, ...]
+    module: Any, task: ExpectTask, contents: Sequence[bytes], results: tuple[ExpectedResult, ...], native: Sequence[Any]
 ) -> tuple[ExpectedResult, ...]:
-    """The results; float32 ones whose elements follow from at most four numbers each with :attr:`~.moved`."""
+    """The results, which are ``native``; float32 ones whose elements follow from at most four numbers each with
+    :attr:`~.moved`."""
     import torch
 
-    chance = torch.Generator().manual_seed(task.seeds[0])
+    device = "cuda" if task.gpu else "cpu"
+    chance = torch.Generator(device).manual_seed(task.seeds[0])
 
     def drawn(tensor: Any) -> Any:
-        return (torch.rand(tensor.shape, generator=chance) < 0.5).to(tensor.device)
+        return (torch.rand(tensor.shape, generator=chance, device=device) < 0.5).to(tensor.device)
 
     def half(tensor: Any) -> Any:
         return torch.where(drawn(tensor), tensor, tensor.roll(FURTHER_ON))
@@ -185,9 +186,8 @@ def _moved(
         return results
     if any([tuple(x.shape) for x in run] != [one.shape for one in results] for run in runs):
         return results
-    for one, others, mixed, moved in zip(results, *runs, strict=True):
-        was = tensor_of(TensorInput("", one.dtype, one.shape, dense_strides(one.shape), ""), one.native)
-        changed, partly = (int((was != x.cpu()).sum()) for x in (others, mixed))
+    for one, was, others, mixed, moved in zip(results, native, *runs, strict=True):
+        changed, partly = (int((was != x).sum()) for x in (others, mixed))
         few = changed >= LEAST_CHANGED and partly <= FEW_INPUTS * changed
         found.append(msgspec.structs.replace(one, moved=_bytes(moved.to(torch.float64))) if few else one)
     return tuple(found)
@@ -292,15 +292,33 @@ def tensor_of(given: TensorInput, data: bytes) -> Any:
     """An input of these bytes, on the CPU."""
     import torch
 
-    raw = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
-    return raw.view(getattr(torch, given.dtype)).as_strided(given.shape, given.strides)
+    return _raw_of(data).view(getattr(torch, given.dtype)).as_strided(given.shape, given.strides)
+
+
+def _raw_of(data: bytes) -> Any:
+    import torch
+
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+
+
+def _raw(tensor: Any) -> Any:
+    """A tensor's elements, dense, as bytes where it is."""
+    import torch
+
+    dense = tensor.detach().contiguous()
+    return dense.reshape(-1).view(torch.uint8) if dense.numel() else torch.empty(0, dtype=torch.uint8)
 
 
 def _bytes(tensor: Any) -> bytes:
+    return bytes(_raw(tensor.detach().cpu()).numpy().tobytes())
+
+
+def _is(tensor: Any, data: bytes) -> bool:
+    """Whether a tensor has these bytes: compared where it is, for to read it takes longer."""
     import torch
 
-    dense = tensor.detach().cpu().contiguous()
-    return bytes(dense.reshape(-1).view(torch.uint8).numpy().tobytes()) if dense.numel() else b""
+    raw = _raw(tensor)
+    return bool(torch.equal(raw, _raw_of(data).to(raw.device)))
 
 
 def _result(native: Any, wide: Any, place: int | None) -> ExpectedResult:

@@ -11,9 +11,9 @@ from kerntune.base.recording import Recording
 
 Plain = Union[bool, int, float, str, None]
 
-MUCH, AUTHORS = 8 << 20, 3
-"""Bytes of a seed's inputs from which the author's processes are several, and how many. Processes open a GPU one after
-the other, in 0.13 s each on an H100."""
+MUCH, AUTHORS = 8 << 20, 8
+"""Bytes of a seed's inputs from which the author's processes are several, and how many at most. Processes open a GPU
+one after the other, in 0.13 s each on an H100."""
 
 
 class TensorInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
