@@ -43,7 +43,8 @@ class TorchGraph:
 
     Several are recorded on streams of their own, each after the one before, so the graph is the same chain of kernels
     as on one stream. But no call's temporaries are those of the call before it, which may still be in the L2 cache;
-    results of all calls are kept until all are recorded.
+    results of all calls are kept until all are recorded. A stream that all waited for would gather the calls that it
+    has waited for, and each further one would wait for all of these: on an H200, 32 calls of 14 us took 6 % longer.
     """
 
     def __init__(self, *calls: Callable[[], object]) -> None:
@@ -53,15 +54,16 @@ class TorchGraph:
         streams = [torch.cuda.Stream() for _ in calls[:CALL_STREAMS]] if len(calls) > 1 else []
         kept = []
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-            own = torch.cuda.current_stream()
+            own = last = torch.cuda.current_stream()
             for i, call in enumerate(calls):
                 side = streams[i % len(streams)] if streams else own
-                if side != own:
-                    side.wait_stream(own)
+                if side != last:
+                    side.wait_stream(last)
                 with torch.cuda.stream(side):
                     kept.append(call())
-                if side != own:
-                    own.wait_stream(side)
+                last = side
+            if last != own:
+                own.wait_stream(last)
 
     def replay(self) -> None:
         self._graph.replay()

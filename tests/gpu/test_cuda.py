@@ -1,5 +1,7 @@
 """The real GPU: launches by the driver alone give what Triton's own launches give."""
 
+import ctypes
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -501,6 +503,31 @@ def test_calls_of_one_graph_have_memory_of_their_own(backend):
     graph.replay()
     torch.cuda.synchronize()
     assert total.unique().tolist() == [8.0]
+
+
+def test_calls_of_one_graph_wait_for_two_others_at_most(backend):
+    """The one before, and the last one of the same stream."""
+    graph, count = torch.cuda.CUDAGraph, ctypes.c_size_t()
+    kept = []
+
+    class Kept(graph):
+        def __new__(cls):
+            kept.append(super().__new__(cls, keep_graph=True))
+            return kept[-1]
+
+        def __init__(self):
+            pass
+
+    x = torch.zeros(1000, device="cuda")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "CUDAGraph", Kept)
+        backend.gpu.call_graph(*[lambda: x.add_(1)] * 40)
+    raw = ctypes.c_void_p(kept[0].raw_cuda_graph())
+    assert ctypes.CDLL("libcuda.so.1").cuGraphGetEdges(raw, None, None, ctypes.byref(count)) == 0
+    assert 39 <= count.value <= 2 * 40
+    kept[0].replay()
+    torch.cuda.synchronize()
+    assert x.unique().tolist() == [40.0]
 
 
 def test_persisting_lines_can_be_reset(backend):
