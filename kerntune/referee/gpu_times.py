@@ -58,7 +58,7 @@ from kerntune.timing.worker.serve import Scatter
 KNOWN_EACH = 8
 """One execution in so many has the content whose results are known."""
 
-PLACEMENTS, PLACING_SECONDS = 5, 1.25
+PLACEMENTS, PLACING_SECONDS = 10, 1.5
 """How often a process places both sides, as far as these seconds reach."""
 
 HELD_FACTOR = 2
@@ -209,8 +209,7 @@ def _timed(task: TimeTask) -> TimeAnswer:
 class TimedSides:
     """Both sides of a task in one process, timed at several placements: memory and code lie elsewhere each time. On an
     H100 the ratios of placements are 0.1 to 0.2 % apart (standard deviation), and a placement takes a tenth of the time
-    of another process. Where there is room, earlier ones are held, for memory that was freed is the next one's: then
-    every second placement was alike, and 1 to 3 % from the others beside live references."""
+    of another process. Where there is room, earlier ones are held, for memory that was freed is the next one's."""
 
     def __init__(self, gpu: Executor, task: TimeTask) -> None:
         self._gpu, self._task = gpu, task
