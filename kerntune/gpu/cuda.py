@@ -20,7 +20,6 @@ from kerntune.base.users_line import UsersLine
 from kerntune.errors import BackendError, MeasurementError
 from kerntune.gpu.base import Buffer, Executor, GpuGraph, OperatorListener
 from kerntune.gpu.compare import CHUNK, DeviceBytes, Difference, Piece, compare_pieces
-from kerntune.gpu.cuda_driver import follow_alone
 from kerntune.gpu.driver_gpu import DriverGpu, HostBuffer, borrowed
 from kerntune.gpu.host_gpus import device_state, mps_folder, unprotected_by
 from kerntune.kernels import compat
@@ -46,7 +45,7 @@ class TorchGraph:
     as on one stream. But no call's temporaries are those of the call before it, which may still be in the L2 cache;
     results of all calls are kept until all are recorded. A stream that all waited for would gather the calls that it
     has waited for, and each further one would wait for all of these: on an H200, 32 calls of 13 us took 11 % longer,
-    256 calls of 3 us more than twice as long. Nor does a call wait for an earlier one of its stream.
+    256 calls of 3 us more than twice as long. That a call also waits for an earlier one of its stream adds nothing.
     """
 
     def __init__(self, *calls: Callable[[], object]) -> None:
@@ -60,8 +59,7 @@ class TorchGraph:
             for i, call in enumerate(calls):
                 side = streams[i % len(streams)] if streams else own
                 if side != last:
-                    side.wait_stream(last)  # it records from here on
-                    follow_alone(side.cuda_stream, last.cuda_stream)
+                    side.wait_stream(last)
                 with torch.cuda.stream(side):
                     kept.append(call())
                 last = side

@@ -69,20 +69,6 @@ IPC_HANDLE_BYTES, IPC_LAZY_PEER_ACCESS = 64, 1
 """``CU_IPC_HANDLE_SIZE``, ``CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`` (cuda.h)."""
 
 
-SET_DEPENDENCIES = 1
-"""``CU_STREAM_SET_CAPTURE_DEPENDENCIES``."""
-
-
-def follow_alone(stream: int, last: int) -> None:
-    """Of two streams that record a graph: have what ``stream`` does next follow what ``last`` has done, and nothing
-    else. Where the driver can't say what that was, or refuses, it goes on waiting for more."""
-    status, number, graph = ctypes.c_int(), ctypes.c_ulonglong(), ctypes.c_void_p()
-    nodes, count = ctypes.c_void_p(), ctypes.c_size_t()
-    found = map(ctypes.byref, (status, number, graph, nodes, count))
-    if library().cuStreamGetCaptureInfo_v2(ctypes.c_void_p(last), *found) == 0 and count.value:
-        library().cuStreamUpdateCaptureDependencies(ctypes.c_void_p(stream), nodes, count, SET_DEPENDENCIES)
-
-
 class _IpcHandle(ctypes.Structure):
     _fields_ = [("reserved", ctypes.c_char * IPC_HANDLE_BYTES)]
 

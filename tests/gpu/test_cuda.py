@@ -505,14 +505,15 @@ def test_calls_of_one_graph_have_memory_of_their_own(backend):
     assert total.unique().tolist() == [8.0]
 
 
-def test_calls_of_one_graph_wait_for_the_one_before_alone(backend):
+def test_calls_of_one_graph_wait_for_two_others_at_most(backend):
+    """The one before, and the last one of the same stream."""
     kept, count, x = torch.cuda.CUDAGraph(keep_graph=True), ctypes.c_size_t(), torch.zeros(1000, device="cuda")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cuda, "CUDAGraph", lambda: kept)
         backend.gpu.call_graph(*[lambda: x.add_(1)] * 40)
     raw = ctypes.c_void_p(kept.raw_cuda_graph())
     assert ctypes.CDLL("libcuda.so.1").cuGraphGetEdges(raw, None, None, ctypes.byref(count)) == 0
-    assert count.value == 39
+    assert 39 <= count.value <= 2 * 39
     kept.replay()
     torch.cuda.synchronize()
     assert x.unique().tolist() == [40.0]
