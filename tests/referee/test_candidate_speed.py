@@ -85,7 +85,7 @@ class Answers:
         return found if isinstance(found, Answered) else Answered(encoded(found), SealedEnd(), "")
 
 
-TIMES = TimeAnswer((3.0, 4.0), (1.0, 2.0), (0.5, 0.25, 0.125, 3))
+TIMES = TimeAnswer((3.0, 4.0), (1.0, 2.0), (0.5, 0.25, 0.125, 3), placements=2)
 
 
 def pairs_of(processes: Any, candidate: RightCandidate | None = None) -> SealedPairs:
@@ -236,7 +236,7 @@ def test_each_process_has_another_seed_on_either_side(live: bool) -> None:
     pairs = pairs_of(processes, candidate)
     replies = [pairs._ask(number, 20) for number in range(6)]
     pairs.close()
-    assert replies == [PairReply((3.0, 4.0), (1.0, 2.0), (0.5, 0.25, 0.125, 3))] * 6
+    assert replies == [PairReply((3.0, 4.0), (1.0, 2.0), (0.5, 0.25, 0.125, 3), placements=2)] * 6
     most = 2 * 16 * (2400 + 1024) + (1 << 20)
     assert processes.asked == [("time", ("/a/folder",) if live else (), 60.0, most, True)] * 6
     for number, task in enumerate(processes.tasks):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from statistics import NormalDist
 
@@ -323,6 +324,59 @@ def test_how_far_a_process_reaches_by_hand(apart: float, processes: int, bias: f
     found, blocks = pooled([[x] * 24 for x in points], 0.99, bias), hodges_lehmann([*points] * 24, 0.995)
     high = math.hypot(blocks.high, margin / processes**0.5)
     assert (math.log1p(found.low), math.log1p(found.high)) == pytest.approx((-high, high), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("places", "shift", "scatter", "common"),
+    [
+        (4, 0.0, 0.001, 0.002), (4, 0.0005, 0.001, 0.002), (4, 0.003, 0.001, 2 * 0.003), (10, 0.0, 0.001, 0.002),
+        (3, 0.0, None, 0.0065), (1, 0.0, None, 0.0065),
+    ],
+)  # fmt: skip
+def test_how_far_places_reach_by_hand(places: int, shift: float, scatter: float | None, common: float) -> None:
+    """Blocks without noise of three processes, each with so many places. Twelve places or more tell their scatter, by
+    Student's t; what processes add beside is 0.2 % at least, and twice what three show. Fewer don't tell."""
+    t = {12: 3.4966, 30: 3.0380}.get(3 * places, 0.0)
+    points = [shift * i for i in (-1, 0, 1)]
+    replies = [PairReply((1.0,) * 6 * places, (math.exp(x),) * 6 * places, placements=places) for x in points]
+    found = combine(replies, 0.99, None).shown
+    blocks = hodges_lehmann([x for x in points for _ in range(6 * places)], 0.995)
+    seen = max(scatter or 0.0, statistics.stdev([x for x in points for _ in range(places)]))
+    margin = math.hypot(t * seen / (3 * places) ** 0.5, 2.8070 * common / 3**0.5)
+    assert math.log1p(found.high) == pytest.approx(math.hypot(blocks.high, margin), rel=1e-4)
+
+
+def test_where_places_scatter_processes_may_by_half_of_that() -> None:
+    """Ten places each, 1 % apart: processes show nothing, and might be 0.5 % apart."""
+    each = [0.01 * NormalDist().inv_cdf((i + 0.5) / 10) for i in range(10)]
+    blocks = [math.exp(x) for x in each for _ in range(6)]
+    found = combine([PairReply((1.0,) * 60, tuple(blocks), placements=10)] * 3, 0.99, None).shown
+    scatter = statistics.stdev(each * 3)
+    margin = math.hypot(3.0380 * scatter / 30**0.5, 2.8070 * scatter / 2 / 3**0.5)
+    inside = hodges_lehmann([math.log(x) for x in blocks] * 3, 0.995)
+    assert math.log1p(found.high) == pytest.approx(
+        inside.point + math.hypot(inside.high - inside.point, margin), rel=1e-4
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("of_process", [0.0, 0.0008, 0.002])
+@pytest.mark.parametrize("of_places", [0.0005, 0.0025])
+def test_with_places_the_shown_interval_holds_the_truth_as_often_as_it_says(
+    of_places: float, of_process: float
+) -> None:
+    rng, missed, wide = np.random.default_rng(11), 0, 0
+    for _ in range(300):
+        each = []
+        for _ in range(PROCESSES):
+            places = rng.normal(0, of_process) + np.repeat(rng.normal(0, of_places, 10), 6)
+            blocks = np.exp(places + rng.normal(0, 0.003, 60))
+            each.append(PairReply((1.0,) * 60, tuple(map(float, blocks)), placements=10))
+        shown = combine(each, DEFAULT_LEVEL, None).shown
+        missed += not shown.low <= 0 <= shown.high
+        wide += shown.high - shown.low > 0.01
+    assert missed <= 8  # of 300; 3 are expected at most
+    assert wide <= (300 if of_process > 0.001 else 75), "half of the interval is at most 0.5 % in most of them"
 
 
 def test_one_process_is_of_a_first_look() -> None:

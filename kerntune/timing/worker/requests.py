@@ -50,6 +50,9 @@ class PairReply(msgspec.Struct, frozen=True, tag="paired"):
     results: ComparedResults | None = None
     """Where they were asked for."""
 
+    placements: int = 1
+    """Places of memory and code where blocks were timed, as many at each."""
+
 
 class RequestFailed(msgspec.Struct, frozen=True, tag="failed"):
     """The request could not be carried out. ``replayable`` is False where no process could."""
