@@ -174,6 +174,7 @@ def test_a_table_of_tables_is_followed(backend: FakeBackend) -> None:
     assert len(found.recording.storages) == 2 + len(targets)
 
 
+@pytest.mark.slow
 def test_every_run_of_a_race_finds_the_first_content(backend: FakeBackend) -> None:
     table, targets = table_of(backend)
     looks: list[int] = []

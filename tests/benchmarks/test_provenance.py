@@ -164,6 +164,7 @@ def test_figures_that_were_measured_again_need_a_new_stamp() -> None:
     assert provenance.content({**result, "calls": 1}) != result["provenance"]["content"]
 
 
+@pytest.mark.slow
 def test_runs_are_counted_in_words() -> None:
     first, second = (load(provenance.RESULTS / f"{name}.json") for name in ("dispatch_h200", "cold_public_h200"))
     assert ", one run" in provenance.said_of(first)

@@ -26,6 +26,7 @@ def swept(backend: FakeBackend, *times: float, kernel: object = scale_kernel, **
     return found
 
 
+@pytest.mark.slow
 def test_every_config_has_its_time(shared: FakeBackend) -> None:
     times = (10_000.0, 12_000.0, 11_000.0, 50_000.0, 90_000.0)
     found = swept(shared, *times)

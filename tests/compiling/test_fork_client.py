@@ -291,6 +291,7 @@ def test_a_helper_that_finds_no_request_does_not_wait_for_the_next(monkeypatch):
             assert (answered, type(found.exception())) == (True, BlockingIOError)
 
 
+@pytest.mark.slow
 def test_who_waits_for_a_server_to_start_goes_on_without_one(monkeypatch):
     """At Ctrl-C: its imports take a second, and longer on a busy machine."""
     monkeypatch.setattr(ForkClient, "_new_process", lambda self, theirs: subprocess.Popen(["sleep", "600"]))

@@ -85,7 +85,7 @@ def test_a_config_that_became_one_that_does_not_compile_fails(project: Project) 
     [
         pytest.param(call((32, 32)), id="taken from the list"),
         pytest.param(call((64, 32), (32, 32)), id="edited"),
-        pytest.param(call((64, 512), (64, 32)), id="as near to one that fits"),
+        pytest.param(call((64, 512), (64, 32)), id="as near to one that fits", marks=pytest.mark.slow),
     ],
 )
 def test_a_removed_config_is_told(project: Project, after: Callable[..., Any]) -> None:

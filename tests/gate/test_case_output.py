@@ -51,6 +51,7 @@ def test_each_launch_of_a_case_is_dumped_as_tuned(project: Project, dump: Path) 
     assert "def increment_kernel" in (place / "01-increment_kernel" / "kernel.py").read_text()
 
 
+@pytest.mark.slow
 def test_all_bytes_are_those_of_each_launch(project: Project, dump: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNTUNE_DUMP_CONTENT", "recorded")
     project.once().judge(two)

@@ -985,6 +985,7 @@ def test_nearest_tunes_nothing_and_keeps_nothing(project: Project, looks: list[A
     assert sorted((project.root / "cache").rglob("winners/*.json")) == stored
 
 
+@pytest.mark.slow
 def test_without_a_gpu_the_config_that_won_on_one_is_compiled(project: Project) -> None:
     project.once(*SLOPE).judge(searched(Search(SPACE)), x_of())
     found = project.static_once("cuda:90").judge(searched(Search(SPACE, trials=2, seed=3)), x_of())

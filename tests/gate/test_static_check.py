@@ -709,6 +709,7 @@ def test_a_warning_says_which_tritons_baseline_it_is_held_against(project: Proje
 # rules of a test
 
 
+@pytest.mark.slow
 def test_a_rule_of_the_test_decides(project: Project) -> None:
     record(project, reduced)
     spilling = functools.partial(reduced, maxnreg=32)
@@ -969,7 +970,14 @@ def product_kernel(a_ptr, b_ptr, c_ptr, N: tl.constexpr):
     tl.store(c_ptr + i * N + j, product.to(c_ptr.dtype.element_ty))
 
 
-@pytest.mark.parametrize("target", ["cuda:87", "cuda:103", "cuda:121", "hip:gfx1200", "hip:gfx1201"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "cuda:121",
+        "hip:gfx1200",
+        *(pytest.param(t, marks=pytest.mark.slow) for t in ("cuda:87", "cuda:103", "hip:gfx1201")),
+    ],
+)
 def test_a_case_is_gated_for_each_target(project: Project, target: str) -> None:
     def call(a: torch.Tensor) -> torch.Tensor:
         scaled(x_of())

@@ -26,7 +26,11 @@ from .inductor_free import (
 DIGESTS = json.loads(RECORDED.read_text())
 
 
-@pytest.mark.parametrize("family", [*CASES, RANDOM])
+LONG = ("mix_order", "reduction")
+"""A second each."""
+
+
+@pytest.mark.parametrize("family", [pytest.param(x, marks=[pytest.mark.slow] * (x in LONG)) for x in (*CASES, RANDOM)])
 def test_same_ordered_configs_as_torch_2_13(family: str) -> None:
     told, cases = DIGESTS[family], sample(family)
     assert len(told) == DIGITS * len(cases)

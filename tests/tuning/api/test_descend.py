@@ -60,6 +60,7 @@ def test_it_goes_on_beyond_the_list(valley: FakeBackend) -> None:
     assert kernel.best_config is next(iter(kernel.cache.values()))
 
 
+@pytest.mark.slow
 def test_the_winner_is_kept_for_the_next_process(valley: FakeBackend) -> None:
     scale(tuned(descend=True))
     gpu = script(valley)

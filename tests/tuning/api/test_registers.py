@@ -70,6 +70,7 @@ def test_a_block_is_halved_until_registers_fit(crowded: FakeBackend) -> None:
     assert winner.kwargs["STEP"] == 512 not in listed
 
 
+@pytest.mark.slow
 def test_the_winner_is_kept_under_its_lists_question(crowded: FakeBackend) -> None:
     call(reduction())
     gpu = script(crowded)

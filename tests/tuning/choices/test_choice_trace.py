@@ -70,6 +70,7 @@ def test_the_decided_one_is_in_the_graph() -> None:
     assert graphs.seen == [["add", "sub"]]
 
 
+@pytest.mark.slow
 def test_what_is_not_decided_is_the_first_and_it_is_said() -> None:
     double, graphs = decided(4), Graphs()
     compiled = torch.compile(lambda x: double(x, 1), backend=graphs, fullgraph=True)

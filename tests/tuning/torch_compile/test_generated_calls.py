@@ -67,6 +67,7 @@ def test_symbolic_sizes_are_handed_over(runs: Runs) -> None:
     assert re.fullmatch(r"(kt\w+)_path\.launch\(\1_grid_of\((s\d+)\), arg1_1, buf0, \2, 2\.0\)", call)
 
 
+@pytest.mark.slow
 def test_remembered_grids_are_those_of_the_call(runs: Runs) -> None:
     """Also where another config has won since, and for sizes in any order."""
     kernel = make()
