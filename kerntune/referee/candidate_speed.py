@@ -307,7 +307,8 @@ class SealedPairs(Pairs):
         seed = number % len(right.expected)
         task = TimeTask(
             contents.side(seed), self._reference((seed + 1) % len(right.expected)), self._wanted, contents.variation,
-            tuple(contents.known(seed)), self._keep, not self._repeatable, blocks // 8 * 2, number, details=not number,
+            tuple(contents.known(seed)), self._keep, not self._repeatable, max(2, blocks // 8 * 2), number,
+            details=not number,
         )  # fmt: skip
         readable = (folder_of(right.source.path),) if self.live else ()
         most = 2 * self._keep * (self._sizes + (1 << 10)) + (1 << 20)
