@@ -33,8 +33,6 @@ from kerntune.referee.scripted_pair import live_stand_in, side_by_side
 from kerntune.referee.sealed_process import folder_of
 from kerntune.referee.sealing import nvidia_devices
 from kerntune.referee.tasks import (
-    AUTHORS,
-    MUCH,
     CaseInputs,
     DeviceAnswer,
     KeptExecution,
@@ -45,6 +43,7 @@ from kerntune.referee.tasks import (
     Rolls,
     TimeAnswer,
     TimeTask,
+    author_count,
 )
 from kerntune.referee.timed_contents import RightCandidate, TimedContents
 from kerntune.referee.verdicts import TimedLaunch, Word, word_of_change
@@ -181,9 +180,9 @@ class GpuSpeeds(Speeds):
         """One a seed, where there is room."""
         if self._roomy:
             nbytes = sum(math.prod(t.shape) * ITEM_BYTES.get(t.dtype, 8) for t in case.tensors)
-            apart = nbytes >= MUCH and not case.made_by_author
             count = SEEDS + (0 if case.made_by_author else len(extreme_forms(case.tensors, random.Random(0))))
-            self._processes.prewarm("expect", (folder,), AUTHOR_SECONDS, min(AUTHORS, count) if apart else 1)
+            authors = 1 if case.made_by_author else author_count(nbytes, count)
+            self._processes.prewarm("expect", (folder,), AUTHOR_SECONDS, authors)
             self._processes.prewarm("replay", (), seconds, SEEDS + (count > SEEDS))
 
     def prewarm_timing(self, folder: str) -> None:

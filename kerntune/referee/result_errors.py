@@ -78,6 +78,10 @@ COARSE = 2.0**-8
 
 EXTREME_QUANTILES = (0.5, 0.75, 0.9)
 
+GROSS, GROSS_SHARE = 0.25, 0.01
+"""And of elements a fourth of the usual size or larger, no more than that share, and twice what the stock operator has,
+may be off by a fourth: a row that is left out."""
+
 ELEMENT_FACTOR = 3.0
 """Roundings of its own size that an element may be off by beside: small elements are not excused by large ones."""
 
@@ -385,10 +389,10 @@ def _extreme_error(
         seen(dtype, found, exact, stock, terms, True)
     error, own, magnitude = np.abs(found - exact), np.abs(stock - exact), np.abs(exact)
     size, half = max(rms_of(magnitude), SMALLEST[dtype]), SMALLEST[dtype] / 2
+    some = _sampled(error, own, magnitude)
     if error.size < FEW:
         kinds = [("its error is", rms_of(error), rms_of(own), size)]
     else:
-        some = _sampled(error, own, magnitude)
         each = [np.quantile(x, EXTREME_QUANTILES) for x in some]
         names = [f"{1 - share:.0%} of its elements are off by" for share in EXTREME_QUANTILES]
         kinds = list(zip(names, *(map(float, x) for x in each), strict=True))
@@ -400,6 +404,11 @@ def _extreme_error(
         if off > allowed:
             wrong = f"{name} {off:.2g} where {large:.2g} is the size; {allowed:.2g} is what rounding explains"
             return ResultError(number, dtype, off / size, allowed / size, size=size, wrong=wrong)
+    least = np.where(some[2] > GROSS * size, np.maximum(GROSS * some[2], allowed), math.inf)
+    gross, own_gross = (int(np.count_nonzero(x > least)) for x in some[:2])
+    if error.size >= FEW and gross > max(GROSS_SHARE * some[0].size, 2 * own_gross):
+        wrong = f"{gross:,} of {some[0].size:,} elements are off by more than a fourth of their size"
+        return ResultError(number, dtype, size=size, wrong=wrong)
     return ResultError(number, dtype, size=size)
 
 

@@ -11,9 +11,18 @@ from kerntune.base.recording import Recording
 
 Plain = Union[bool, int, float, str, None]
 
-MUCH, AUTHORS = 8 << 20, 8
-"""Bytes of a seed's inputs from which the author's processes are several, and how many at most. Processes open a GPU
-one after the other, in 0.13 s each on an H100."""
+MUCH, EACH_AUTHOR = 8 << 20, 64 << 20
+"""Bytes of a seed's inputs from which the author's processes are several; and how many bytes of all seeds are worth
+one more."""
+
+FEW_AUTHORS, MOST_AUTHORS = 3, 8
+"""How many they are then. Processes open a GPU one after the other, in 0.13 s each on an H100."""
+
+
+def author_count(nbytes: int, contents: int) -> int:
+    """How many processes of the author compute so many ``contents`` of ``nbytes`` each."""
+    wanted = min(MOST_AUTHORS, max(FEW_AUTHORS, -(-nbytes * contents // EACH_AUTHOR)))
+    return 1 if nbytes < MUCH else min(contents, wanted)
 
 
 class TensorInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -176,9 +185,10 @@ class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     def parts(self) -> list[ExpectTask]:
         """Several where contents are large: to hand these over takes longer than another process's start."""
-        if not self.contents or sum(map(len, self.contents[0])) < MUCH:
+        count = author_count(sum(map(len, self.contents[0])), len(self.seeds)) if self.contents else 1
+        if count == 1:
             return [self]
-        each, replace = -(-len(self.seeds) // AUTHORS), msgspec.structs.replace
+        each, replace = -(-len(self.seeds) // count), msgspec.structs.replace
         places = [slice(i, i + each) for i in range(0, len(self.seeds), each)]
         found = [replace(self, seeds=self.seeds[at], contents=self.contents[at]) for at in places]
         return [replace(one, closely=int(self.closely > 0 and i == 0)) for i, one in enumerate(found)]

@@ -66,9 +66,12 @@ def test_results_are_computed_twice(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("nbytes", "contents", "parts"),
-    [(MUCH, 17, [3] * 5 + [2]), (MUCH, 9, [2, 2, 2, 2, 1]), (MUCH, 8, [1] * 8), (MUCH, 1, [1]), (MUCH - 1, 9, [9])],
-)
-def test_large_inputs_are_divided_among_eight_processes(nbytes: int, contents: int, parts: list[int]) -> None:
+    [
+        (MUCH, 9, [3, 3, 3]), (MUCH, 7, [3, 3, 1]), (MUCH, 2, [1, 1]), (MUCH, 1, [1]), (MUCH - 1, 9, [9]),
+        (2 * MUCH, 16, [4] * 4), (2 * MUCH, 12, [4] * 3), (2 * MUCH, 13, [4, 4, 4, 1]), (4 * MUCH, 17, [3] * 5 + [2]),
+    ],
+)  # fmt: skip
+def test_large_inputs_are_divided_among_processes(nbytes: int, contents: int, parts: list[int]) -> None:
     each = tuple((bytes([i]) * (nbytes - 5), bytes(5)) for i in range(contents))
     source, case = reference_source(f"{TASK}::Model"), parse_line("x: u8[9] < 5")
     task = ExpectTask(source, case, tuple(range(7, 7 + contents)), each, True)

@@ -566,6 +566,26 @@ def test_of_extreme_numbers_a_few_elements_may_be_off() -> None:
     assert extreme(exact[:20] * (1 + 1e-6), exact[:20]).wrong == ""
 
 
+@pytest.mark.parametrize(
+    ("share", "left", "stocks", "wrong"),
+    [(30, 0.0, 0, True), (30, 0.7, 0, True), (30, 0.8, 0, False), (9, 0.0, 0, False), (30, 0.0, 20, False)],
+)
+def test_of_extreme_numbers_few_elements_may_be_left_out(share: int, left: float, stocks: int, wrong: bool) -> None:
+    """One in a hundred, or twice as many as the stock operator. Others are off by a fourth of their size at most."""
+    exact = CHANCE.uniform(1, 2, 1000)
+    found, stock = np.where(np.arange(1000) < share, left * exact, exact), np.where(np.arange(1000) < stocks, 0, exact)
+    told = extreme(found, exact, stock).wrong
+    assert told == ("30 of 1,000 elements are off by more than a fourth of their size" if wrong else "")
+
+
+def test_of_extreme_numbers_small_elements_may_be_left_out() -> None:
+    """They are what is left of large ones. A fourth of the root mean square isn't small."""
+    exact = np.where(np.arange(1000) < 90, 0.23, 1.0) * CHANCE.choice([-1, 1], 1000)
+    assert extreme(np.where(np.arange(1000) < 90, 0, exact), exact).wrong == ""
+    exact = np.where(np.arange(1000) < 90, 0.25, 1.0)
+    assert extreme(np.where(np.arange(1000) < 90, 0, exact), exact).wrong
+
+
 def test_of_extreme_numbers_what_is_small_beside_the_usual_may_be_lost() -> None:
     """A gelu by 1 + erf(x) is zero where another is -1e-9."""
     exact = -1e-9 * CHANCE.uniform(1, 2, 256)
