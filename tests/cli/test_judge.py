@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kerntune.cli.command import main
-from kerntune.referee import judgement
+from kerntune.referee import judgement, sealed_process
 from kerntune.referee.verdicts import EXIT_CODES, CandidateVerdict, ShapeResult, Word
 
 
@@ -27,6 +27,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return found
 
 
+@pytest.fixture(autouse=True)
+def memory(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What is asked of the C library, for the whole process."""
+    found: list[Any] = []
+    monkeypatch.setattr(sealed_process, "use_freed_memory_again", lambda: found.append(True))
+    return found
+
+
 def test_what_is_given_goes_to_the_judge(asked: list[Any]) -> None:
     words = ["judge", "c.py::f", "r.py::f", "--inputs", "x: f16[3]", "--inputs", "x: f16[4]", "--budget", "3"]
     assert main([*words, "--unsealed"]) == 0
@@ -41,6 +49,11 @@ def test_what_is_given_goes_to_the_judge(asked: list[Any]) -> None:
 def test_the_exit_code_is_the_verdicts(word: Word, asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["judge", word.value, "r.py::f"]) == EXIT_CODES[word]
     assert capsys.readouterr().out.startswith(word.value)
+
+
+def test_freed_memory_is_used_again(asked: list[Any], memory: list[Any]) -> None:
+    main(["judge", "c.py::f", "r.py::f"])
+    assert memory == [True]
 
 
 def test_json_is_one_document(asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import struct
+import subprocess
+import sys
 import textwrap
 import time
 from collections.abc import Iterator
@@ -137,6 +140,35 @@ def test_an_end_of_which_nothing_is_said_is_a_good_one() -> None:
 
 
 # what a process gets
+
+
+MEMORY = """
+import ctypes
+names = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+info = type("Info", (ctypes.Structure,), {"_fields_": [(name, ctypes.c_size_t) for name in names]})
+mallinfo = ctypes.CDLL(None).mallinfo2
+mallinfo.restype = info
+large = bytes(100 << 20)
+mapped, of_heap = mallinfo().hblkhd >> 20, mallinfo().arena >> 20
+del large
+answer = [mapped, of_heap >= 100, mallinfo().arena >> 20 == of_heap]
+"""
+"""MB in maps of their own; whether 100 MB are the heap's, which is as large when they were freed."""
+
+needs_glibc = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="glibc before 2.33, or none")
+
+
+@needs_glibc
+def test_freed_memory_is_used_again(processes: SealedProcesses) -> None:
+    assert told(processes, MEMORY) == [0, True, True]
+
+
+@needs_glibc
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_program_that_judges_uses_freed_memory_again(asked: bool) -> None:
+    lines = f"from {sealed_process.__name__} import use_freed_memory_again as ask\n" + "ask()\n" * asked
+    done = subprocess.run([sys.executable, "-c", f"{lines}{MEMORY}print(answer)"], stdout=subprocess.PIPE, text=True)
+    assert (done.stdout.strip() == "[0, True, True]") is asked
 
 
 def test_a_process_has_a_folder_and_variables_of_its_own(processes: SealedProcesses) -> None:
