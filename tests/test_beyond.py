@@ -326,6 +326,7 @@ def test_an_empty_grid_needs_no_winner_under_frozen(backend: FakeBackend, monkey
         kernel[by_block](x, N)
 
 
+@pytest.mark.slow
 def test_a_call_that_is_run_again_finds_what_the_first_run_found(backend: FakeBackend) -> None:
     table, targets = table_of(backend)
     capture = captured(backend, lambda: add_by_table[by_group({"BLOCK": 64})](table, N, BLOCK=64))

@@ -22,6 +22,7 @@ from benchmarks.mutants import mutants, mutants_guard, mutants_run, mutants_test
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+@pytest.mark.slow
 def test_annotations_and_large_numbers_stay() -> None:
     made = module()
     source = "def f(x: int | None = 3) -> int | None:\n    y: str | int = 100\n    return x | y + 99\n"

@@ -60,6 +60,7 @@ def in_history(commit: str) -> bool:
     )
 
 
+@pytest.mark.slow
 def test_a_result_without_a_program_names_the_commits_that_have_it() -> None:
     """The commit of the table has the program, and that of the stamp is in the history."""
     removed = provenance.removed_programs()

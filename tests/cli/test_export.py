@@ -156,6 +156,7 @@ def test_c_launches_what_python_would(kerntune: Command, kernels: Path) -> None:
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_arguments_that_the_binary_is_not_for_are_refused(kerntune: Command, kernels: Path) -> None:
     kerntune("export", "kernels.py:scale_kernel", *SCALE, *CONFIG, "--grid", "GRID", "-o", "out")
     (kernels / "out" / "main.c").write_text(MAIN)

@@ -265,6 +265,7 @@ def test_each_specialization_is_compiled_once(backend: FakeBackend, counted: lis
     assert len(counted) == 2
 
 
+@pytest.mark.slow
 def test_no_argument_is_kept(backend: FakeBackend) -> None:
     compiler, x = Compiler(), x_of()
     compiler.compile(bind(backend, scale_kernel, x, x_of(), 4096, 2.0, BLOCK=64))

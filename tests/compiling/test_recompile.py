@@ -148,7 +148,9 @@ def test_a_binary_is_compiled_for_the_warps_of_its_options(stored: Recorded) -> 
     assert options == {"num_warps": 4, "num_ctas": 2}, "5 are those of all partitions"
 
 
-@pytest.mark.parametrize("call", [scale_in_gluon, wgmma, partitions], ids=lambda call: call.__name__)
+@pytest.mark.parametrize(
+    "call", [scale_in_gluon, pytest.param(wgmma, marks=pytest.mark.slow), partitions], ids=lambda call: call.__name__
+)
 def test_a_gluon_kernel_is_compiled_from_its_own_first_stage(farm: Farm, call: Callable[[], None]) -> None:
     with active() as backend:
         stored = recorded(backend, call)

@@ -183,6 +183,7 @@ def dict_of(compiler, launches):
     return [found[id(launch)] for launch in launches]
 
 
+@pytest.mark.slow
 def test_settings_that_look_into_the_stages_keep_the_compilation_here(farm, monkeypatch, tmp_path):
     monkeypatch.setattr(knobs.compilation, "dump_ir", True)
     monkeypatch.setenv("TRITON_DUMP_DIR", str(tmp_path / "dump"))
@@ -292,6 +293,7 @@ def test_a_job_that_another_launch_waits_for_is_not_taken_back(farm, hashing, mo
     assert [future.cancelled() for _, _, future in jobs] == [False]
 
 
+@pytest.mark.slow
 def test_results_come_while_the_front_end_still_runs(farm, monkeypatch):
     one, lowered, seen = farm(), [], []
     lower, submit = stream.lower, one.submit
@@ -354,6 +356,7 @@ def test_what_is_compiled_aside_goes_on_without_a_taker(farm):
     assert sorted(id(launch) for launch, _ in (first, *aside)) == sorted(map(id, launches))
 
 
+@pytest.mark.slow
 def test_what_is_compiled_aside_can_be_stopped(farm):
     one = farm(workers=1)
     aside = Compiler(one).compile_aside([kernels.add_launch(block=64 << i) for i in range(8)])

@@ -64,6 +64,7 @@ def test_all_bytes_are_those_of_each_launch(project: Project, dump: Path, monkey
     assert (second / "expected-0.bin").read_bytes() != wrote
 
 
+@pytest.mark.slow
 def test_without_a_gpu_each_target_is_dumped(project: Project, dump: Path) -> None:
     with project.static_run("cuda:90", "hip:gfx942") as run:
         run.check(lambda: scale(tuned(64)))

@@ -537,6 +537,7 @@ def test_scope_op_times_the_whole_call(project: Project, monkeypatch: pytest.Mon
     assert (len(calls) == 3) == graphs, "captured, warmed up and recorded; or called in every slot"
 
 
+@pytest.mark.slow
 def test_scope_op_times_the_winner_of_given_candidates(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks: list[int] = []
     with project.run(FAST, SLOW) as run:

@@ -71,6 +71,7 @@ def test_a_kernel_that_follows_addresses_is_gated_in_this_process(project: Proje
     assert (slower.verdict, slower.rung) == (Verdict.REGRESSED, "paired replay")
 
 
+@pytest.mark.slow
 def test_a_binary_that_took_other_arguments_is_not_let_loose_on_todays_memory(project: Project) -> None:
     def shorter(table: torch.Tensor) -> None:
         add_by_table[by_group({"BLOCK": 128})](table, N // 2, BLOCK=128)

@@ -128,7 +128,11 @@ class TestIt:
 
 @pytest.mark.parametrize(
     ("arguments", "verdict", "outcome"),
-    [([], "PASS", "passed"), ([], "REGRESSED", "failed"), (["-n1"], "REGRESSED", "failed")],
+    [
+        ([], "PASS", "passed"),
+        ([], "REGRESSED", "failed"),
+        pytest.param(["-n1"], "REGRESSED", "failed", marks=pytest.mark.slow),
+    ],
 )
 def test_the_fixture_asked_for_by_name(project, arguments, verdict, outcome):
     project.file(BY_NAME.replace("VERDICT", verdict))

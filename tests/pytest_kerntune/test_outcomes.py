@@ -217,7 +217,7 @@ def test_a(autotune, n):
 """
 
 
-@pytest.mark.parametrize("arguments", [["-x"], ["-x", "-n1"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["-x"], pytest.param(["-x", "-n1"], marks=pytest.mark.slow)], ids=" ".join)
 def test_the_first_regression_stops_the_run(project, arguments):
     project.file(FOUR)
     result = project.run("--kerntune-json=run.json", *arguments)

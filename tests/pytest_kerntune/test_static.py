@@ -190,7 +190,7 @@ UNCHECKED = {
 }
 
 
-@pytest.mark.parametrize("options", [(), ("-v",), ("-n1",)])
+@pytest.mark.parametrize("options", [(), ("-v",), pytest.param(("-n1",), marks=pytest.mark.slow)])
 def test_values_that_nothing_checked_are_counted(project, options):
     """Of tests without autotune as well: they run on the same stand-ins."""
     project.engine(static=True, unchecked=UNCHECKED)

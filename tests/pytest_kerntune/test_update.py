@@ -46,8 +46,8 @@ def test_the_command_line_goes_before_addopts(project, one_test):
         (["test_it.py", "--kerntune-update"], "all"),
         (["--kerntune-update", "-v", "test_it.py"], "all"),
         (["--kerntune-update", "--", "test_it.py"], "all"),
-        (["-n1", "--kerntune-update", "test_it.py"], "all"),
-        (["-n1", "--kerntune-update", "new", "test_it.py"], "new"),
+        pytest.param(["-n1", "--kerntune-update", "test_it.py"], "all", marks=pytest.mark.slow),
+        pytest.param(["-n1", "--kerntune-update", "new", "test_it.py"], "new", marks=pytest.mark.slow),
     ],
 )
 def test_a_path_after_it_is_a_path(project, one_test, arguments, update):

@@ -23,7 +23,7 @@ def lines(result) -> list[str]:
     return [x.partition("KerntuneWarning: ")[2] for x in result.outlines if "KerntuneWarning: " in x]
 
 
-@pytest.mark.parametrize("arguments", [[], ["-q"], ["-n1"]])
+@pytest.mark.parametrize("arguments", [[], ["-q"], pytest.param(["-n1"], marks=pytest.mark.slow)])
 def test_a_warning_a_case_with_all_findings(project, arguments):
     project.file(FOUND.replace("VERDICT", "PASS"))
     result = project.run(*arguments)

@@ -143,8 +143,10 @@ HONEST = [case for case in honest_cases() if case.candidate.partition("::")[2] i
 }]  # fmt: skip
 
 
-LONG = ("argmax", "mean_and_variance", "group_mean")
-"""Seconds each: their inputs are large."""
+LONG = (
+    "argmax", "mean_and_variance", "group_mean", "layer_norm", "transpose", "autotuned_add", "masked_fill", "embedding",
+)  # fmt: skip
+"""Most of a second and above: their inputs are large, or they compile much."""
 
 
 @pytest.mark.parametrize(

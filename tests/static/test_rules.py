@@ -364,6 +364,7 @@ def test_each_rule_is_as_loud_as_it_is_told(before: StaticMetrics, after: Static
 
 
 @given(_METRICS, _METRICS)
+@pytest.mark.slow
 def test_another_config_fails_by_hard_rules_only(before: StaticMetrics, after: StaticMetrics) -> None:
     findings = compare_static(before, after, other_config=True)
     gone = {"tensor_core": 0, "tma": 0, "global_load_width": None, "global_store_width": None}

@@ -136,6 +136,7 @@ def test_each_key_and_config_is_dumped_once(dump: Path, monkeypatch: pytest.Monk
     assert len(list(dump.iterdir())) == len(began) == 2
 
 
+@pytest.mark.slow
 def test_all_bytes_are_kept_on_request(dump: Path, this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNTUNE_DUMP_CONTENT", "recorded")
     gpu, kernel = this_gpu.gpu, tuned(increment_kernel)

@@ -48,6 +48,7 @@ def two(n: int = 1 << 16, m: int = 1 << 10) -> list[tuple[Any, ...]]:
     return [(x, y, n, 2.0), (x, y, m, 3.0)]
 
 
+@pytest.mark.slow
 def test_each_part_gets_its_own_block(this_gpu: FakeBackend, ratio: list[float]) -> None:
     rules = [Rule(constexprs={"XBLOCK_0": a, "XBLOCK_1": b}, time_ns=900.0 + (a != 512) * 300 + (b != 256) * 200)
              for a in (256, 512, 1024) for b in (128, 256, 512, 1024)]  # fmt: skip
@@ -114,6 +115,7 @@ def test_whether_one_launch_pays_is_asked_again_on_another_model_of_gpu(
     assert [c.together for c in many.choices.values()] == [True, False]
 
 
+@pytest.mark.slow
 def test_what_the_call_holds_stays_as_it_is(this_gpu: FakeBackend, launches: list[dict[str, Any]], ratio: Any) -> None:
     """Timing runs a kernel that works in place many times: on copies."""
     kernel = kerntune.combo([ComboPart(increment, {"x": "n"}, {"x": "BLOCK"})] * 2)

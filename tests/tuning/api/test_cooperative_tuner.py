@@ -73,6 +73,7 @@ def test_a_persistent_block_is_a_programs_share(this_gpu: FakeBackend) -> None:
     assert {(c.kwargs["RSPLIT"], c.kwargs["STEP"]) for c in found} == {(64, 1 << 10)}
 
 
+@pytest.mark.slow
 def test_the_fastest_is_found_with_fresh_buffers_at_each_launch(
     this_gpu: FakeBackend, launches: list[dict[str, Any]]
 ) -> None:

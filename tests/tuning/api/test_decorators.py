@@ -120,6 +120,7 @@ def test_the_faster_candidate_is_found_and_stays(backend: FakeBackend, launches:
     assert (launches[-1]["BLOCK"], launches[-1]["num_warps"]) == (512, 8)
 
 
+@pytest.mark.slow
 def test_a_winner_holds_for_its_bucket_of_sizes(backend: FakeBackend) -> None:
     gpu, kernel = script(backend, *FASTER_512), pointwise()
     call(kernel, MILLION)

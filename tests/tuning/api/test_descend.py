@@ -124,6 +124,7 @@ def test_limits_and_frozen_fields_hold(valley: FakeBackend) -> None:
     assert won(kernel) == (512, 4)
 
 
+@pytest.mark.slow
 def test_pruning_holds_for_each_neighbour(valley: FakeBackend) -> None:
     def small(found: list[Any], named: dict[str, Any], **kwargs: Any) -> list[Any]:
         return [c for c in found if c.kwargs["BLOCK"] <= 256]
