@@ -323,8 +323,7 @@ class SealedPairs(Pairs):
         self._timed_as.add(answer.timed_as)
         if answer.warm_ns:
             self.warm, self.launch_ns = answer.warm_ns[1] / answer.warm_ns[0] - 1, answer.launch_ns
-        places = max(1, answer.placements)
-        return PairReply(answer.reference_ns, answer.candidate_ns, answer.foreign, placements=places)
+        return PairReply(answer.reference_ns, answer.candidate_ns, answer.foreign, placements=answer.placements)
 
     def close(self) -> None:
         """Wait for processes that were asked in vain."""

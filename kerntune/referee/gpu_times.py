@@ -244,7 +244,7 @@ class TimedSides:
             longest = max(longest, time.monotonic() - since)
 
     def _placed(self, number: int) -> Pair:
-        task, gpu = self._task, self._gpu
+        task, gpu, began = self._task, self._gpu, time.monotonic()
         loaders, scatter = (Loader(gpu), Loader(gpu)), Scatter(gpu, self._chance)
         for one in (scatter, *loaders):
             self._held.callback(one.close)
@@ -254,7 +254,10 @@ class TimedSides:
         candidate = VariedProgram(loaders[0], task, self._sources, self.kept, self._chance)
         other = self._other(loaders[1])
         slots = other.slots(candidate)
-        pair = Pairing(gpu, slots, task.seed + number).run(task.blocks)
+        pairing = Pairing(gpu, slots, task.seed + number)
+        pair = pairing.run(task.blocks)
+        if not number and time.monotonic() - began > PLACING_SECONDS / 2:  # no second one will fit
+            pair = pairing.run(task.blocks)
         candidate.settle()
         self.timed_as = other.timed_as
         if task.details and not number:

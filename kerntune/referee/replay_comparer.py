@@ -12,7 +12,7 @@ import math
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 
@@ -100,6 +100,8 @@ class ComparedReplays:
 
     errors: tuple[ResultError, ...]
     wrong: tuple[ResultError, ...]
+    dropped: int = 0
+    """Contents that the reference failed at."""
 
 
 class ReplayComparer:
@@ -118,7 +120,7 @@ class ReplayComparer:
         """Both sides' results, on a content for each of ``forms``, of which the usual ones are empty and first. The
         candidate's processes are dead. :class:`Refusal` where that is no evidence, or can't be had."""
         usual = sum(not any(form) for form in forms)
-        expected, patterns, answers, kept = self._results(case, call, forms, usual, end)
+        expected, patterns, answers, kept, dropped = self._results(case, call, forms, usual, end)
         left = [left_of(call, x, answer) for x, answer in zip(expected, answers, strict=True)]
         together = together_of(case, expected[:usual])
         with ThreadPoolExecutor(self._workers) as threads:
@@ -136,7 +138,8 @@ class ReplayComparer:
             wrong = more or tuple(wrong_together(case, together))
         if not wrong and (why := hardly_changed(case, together)):
             raise Refusal(Reason.DEGENERATE, why)
-        return ComparedReplays(expected, patterns, left, all(x.repeatable for x in answers[:usual]), errors, wrong)
+        repeatable = all(x.repeatable for x in answers[:usual])
+        return ComparedReplays(expected, patterns, left, repeatable, errors, wrong, dropped)
 
     @property
     def _workers(self) -> int:
@@ -156,10 +159,11 @@ class ReplayComparer:
 
     def _results(
         self, case: CaseInputs, call: CheckedCall, forms: Sequence[Sequence[str]], usual: int, deadline: float
-    ) -> tuple[tuple[ExpectedSeed, ...], list[bytes], list[ReplayAnswer], list[Sequence[str]]]:
+    ) -> tuple[tuple[ExpectedSeed, ...], list[bytes], list[ReplayAnswer], list[Sequence[str]], int]:
         """What the reference computes, what fills unwritten memory, what the candidate leaves, and the form: a list a
-        content. Where the referee makes the inputs and there is a GPU, both sides compute at the same time; else what
-        demands nothing isn't replayed: what a kernel does with NaN may be a fault in the emulator."""
+        content; and at how many the reference failed. Where the referee makes the inputs and there is a GPU, both sides
+        compute at the same time; else what demands nothing isn't replayed: what a kernel does with NaN may be a fault
+        in the emulator."""
         seeds = [secrets.randbits(63) for _ in forms]
         patterns = [*poison_patterns(usual), *poison_patterns(len(forms) - usual)]
         more = self._budget * (len(forms) - usual) / max(usual, 1)  # seconds, for extreme contents
@@ -176,6 +180,7 @@ class ReplayComparer:
             early = self._replays(threads, case, call, list(zip(given, patterns, ends, strict=False)), usual)
             expected = self._expected(asked, task, usual)
             check_reference(expected)
+            dropped = len(forms) - len(expected)
             alike = "" if many_contents(case, expected[0])[1] else hardly_varies(what_counts(expected[:usual]))
             if why := alike or unvaried(case, expected[:usual]) or self._added_to(case, expected[:usual]):
                 raise Refusal(Reason.DEGENERATE, why)
@@ -190,7 +195,7 @@ class ReplayComparer:
             for one in early:
                 answers += one.result() if len(answers) < len(every) else ()
             kept, fills, _, of = zip(*every, strict=True)
-            return kept, list(fills), answers[: len(every)], list(of)
+            return kept, list(fills), answers[: len(every)], list(of), dropped
 
     def _expected(
         self, asked: Sequence[Future[ExpectAnswer]], task: ExpectTask, usual: int
@@ -203,6 +208,7 @@ class ReplayComparer:
         except Refusal:
             if len(task.contents) <= usual:
                 raise
+            wait(asked)  # they have the device's memory
             fewer = msgspec.structs.replace(task, seeds=task.seeds[:usual], contents=task.contents[:usual])
             found = found[:usual] if len(found) >= usual else self._authors(fewer).seeds
         replace = msgspec.structs.replace

@@ -80,7 +80,7 @@ EXTREME_QUANTILES = (0.5, 0.75, 0.9)
 
 GROSS, GROSS_SHARE = 0.25, 0.01
 """And of elements a fourth of the usual size or larger, no more than that share, and twice what the stock operator has,
-may be off by a fourth: a row that is left out."""
+may be off by a fourth: a row that is left out. Of fewer than a hundred elements that is none."""
 
 ELEMENT_FACTOR = 3.0
 """Roundings of its own size that an element may be off by beside: small elements are not excused by large ones."""
@@ -238,7 +238,9 @@ def _float_error(
     ``moved``: how far a rounding of the inputs moves each element, by which a right result may be off, too."""
     import numpy as np
 
-    alone, exact = exact is None, stock if exact is None else exact
+    found, stock = np.atleast_1d(found, stock)
+    alone, exact = exact is None, stock if exact is None else np.atleast_1d(exact)
+    moved = None if moved is None else np.atleast_1d(moved)
     finite = np.isfinite(stock)
     odd = finite != np.isfinite(found)
     if not finite.all():

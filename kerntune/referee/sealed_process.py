@@ -60,10 +60,9 @@ FIXED = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
-    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=4294967296",
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
-"""No cache of the driver's; nothing is written beside sources; one thread, so that a fork is whole. Large pages, and
-freed memory is used again: new pages were two thirds of the time of a copy of 32 MB, in a machine beside an H200."""
+"""No cache of the driver's; nothing is written beside sources; one thread, so that a fork is whole; large pages."""
 
 TRIM_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -4, -8
 """``M_TRIM_THRESHOLD``, ``M_MMAP_MAX`` and ``M_ARENA_MAX`` of malloc.h."""
@@ -145,8 +144,9 @@ class Answered:
 
 
 def use_freed_memory_again() -> None:
-    """Have the C library keep what this process frees, for large contents that come and go, as :data:`FIXED` has it in
-    the others. For a program that judges and ends; nothing happens where the library isn't glibc."""
+    """Have the C library keep what this process frees, for large contents that come and go: new pages were two thirds
+    of the time of a copy of 32 MB in a machine beside an H200. For a process that ends soon, and whose address space
+    isn't bounded; nothing happens where the library isn't glibc."""
     with contextlib.suppress(AttributeError):
         for option, value in ((MMAP_MAX, 0), (TRIM_THRESHOLD, (1 << 31) - 1), (ARENA_MAX, 1)):
             ctypes.CDLL(None).mallopt(option, value)
@@ -451,6 +451,8 @@ def _be_sealed(request: SealRequest, tell: int, roles: Roles) -> None:
         os.write(tell, str(exc).encode())
         return
     os.close(tell)
+    if request.gpu:
+        use_freed_memory_again()
     if request.early:
         roles["prewarm"](msgspec.msgpack.encode(bool(request.readable)))
     with open(0, "rb", closefd=False) as tasks:

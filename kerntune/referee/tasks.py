@@ -15,14 +15,17 @@ MUCH, EACH_AUTHOR = 8 << 20, 64 << 20
 """Bytes of a seed's inputs from which the author's processes are several; and how many bytes of all seeds are worth
 one more."""
 
-FEW_AUTHORS, MOST_AUTHORS = 3, 8
-"""How many they are then. Processes open a GPU one after the other, in 0.13 s each on an H100."""
+FEW_AUTHORS, MOST_AUTHORS, MOST_AT_ONCE = 3, 8, 1 << 30
+"""How many they are then, and how many bytes of inputs they may have together: float64 and what is computed on the way
+take some twenty times as much of the device. Processes open a GPU one after the other, in 0.13 s each on an H100."""
 
 
 def author_count(nbytes: int, contents: int) -> int:
     """How many processes of the author compute so many ``contents`` of ``nbytes`` each."""
+    if nbytes < MUCH:
+        return 1
     wanted = min(MOST_AUTHORS, max(FEW_AUTHORS, -(-nbytes * contents // EACH_AUTHOR)))
-    return 1 if nbytes < MUCH else min(contents, wanted)
+    return min(contents, wanted, max(1, MOST_AT_ONCE // nbytes))
 
 
 class TensorInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

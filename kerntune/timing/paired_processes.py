@@ -52,18 +52,23 @@ it is more."""
 
 UNKNOWN_BIAS = 0.0065
 """The same where a case has no calibration, for as long as there are no more than :data:`PROCESSES`: what three
-processes that agree by chance may have in common. With 0.1 % the interval at 99 % missed the truth in 9 % of
-simulated decisions where processes are 0.4 % apart, and in 11 to 25 % at 1 %; with this in 1.1 % at most up to 1 %, and
-never where half of all processes are in one of two states. A first look at unchanged code is still within 2 %."""
+processes that agree by chance may have in common, unless they tell more (:data:`PLACED`). With 0.1 % the interval at
+99 % missed the truth in 9 % of simulated decisions where processes are 0.4 % apart, and in 11 to 25 % at 1 %; with this
+in 1.1 % at most up to 1 %, and never where half of all processes are in one of two states. A first look at unchanged
+code is still within 2 %."""
 
 MORE_UNKNOWN, MORE_UNKNOWN_BLOCKS = 9, 20
 """Further processes and their blocks where the bias isn't known: as many blocks as otherwise, in more processes, since
 twelve tell their own scatter. With eight, 1.5 % and 1 % were distinguished in 98.2 % of simulated decisions."""
 
-PLACED, PLACED_SHARE, PLACED_BIAS = 12, 0.5, 0.002
-"""Where three processes have timed at several places of memory and code each, so many in all tell their own scatter.
-What a process adds beside is taken for that share of it, or for this standard deviation if it is more. On an H200 it
-was a third, and 0.1 % (20 pairs in six processes of ten places, ``benchmarks/results/judge_h200.json``)."""
+PLACED, PLACED_SHARE, PLACED_BIAS = 4, 0.5, 0.0035
+"""Where three processes have timed at so many places of memory and code each, these tell their own scatter. What a
+process adds beside is taken for that share of it, or for this standard deviation if it is more: processes in two states
+1 % apart are within the interval at 99 %. On an H200 it was a third, and 0.1 % (20 pairs in six processes of ten
+places, ``benchmarks/results/judge_h200.json``)."""
+
+LEAST_PLACED = 4
+"""Of fewer blocks at each place it isn't known what these explain of it."""
 
 SEEN_TWICE = 2.0
 """And three processes that show a scatter may by chance show half of it."""
@@ -154,8 +159,9 @@ def combine(replies: Sequence[PairReply], level: float, bias: float | None = PRO
     side.
     """
     each = [log_ratios(r) for r in replies]
-    placed = [part for r, blocks in zip(replies, each, strict=True) for part in _parts(blocks, r.placements)]
-    change, shown = (pooled(each, one, bias, placed) for one in (level, SHOWN_LEVEL))
+    placed = [_parts(blocks, r.placements) for r, blocks in zip(replies, each, strict=True)]
+    told = [part for parts in placed for part in parts] if min(map(len, placed)) >= PLACED else []
+    change, shown = (pooled(each, one, bias, told) for one in (level, SHOWN_LEVEL))
     a_ns, b_ns = ([median(getattr(r, side)) for r in replies] for side in ("a_ns", "b_ns"))
     results = next((r.results for r in replies if r.results is not None), None)
     foreign = together([ForeignWork(*r.foreign) for r in replies])
@@ -163,6 +169,8 @@ def combine(replies: Sequence[PairReply], level: float, bias: float | None = PRO
 
 
 def _parts(blocks: Sequence[float], count: int) -> list[Sequence[float]]:
+    if count < 1 or len(blocks) % count or len(blocks) // count < LEAST_PLACED:
+        return [blocks]
     each = len(blocks) // count
     return [blocks[i * each : (i + 1) * each] for i in range(count)]
 
@@ -171,13 +179,13 @@ def pooled(
     each: Sequence[Sequence[float]], level: float, bias: float | None, placed: Sequence[Sequence[float]] = ()
 ) -> Estimate:
     """The relative change of all processes' log-ratios, ``each``, as :func:`combine` defines it. ``placed`` are the
-    same by place of memory and code."""
+    same by place of memory and code, where these are enough."""
     inner = 1 - (1 - level) / LOOKS
     counts = [len(x) for x in each]
     processes = sum(counts) ** 2 / sum(n * n for n in counts)
     own = [hodges_lehmann(x, ONE_SIGMA) for x in each]
-    if bias is None and len(own) == PROCESSES and len(placed) >= PLACED:
-        margin = _of_places(own, [hodges_lehmann(x, ONE_SIGMA) for x in placed], (1 - inner) / 2)
+    if placed and bias is None and len(own) == PROCESSES:
+        margin = _of_places(own, [hodges_lehmann(x, ONE_SIGMA) for x in placed], (1 - inner) / 2, processes)
     else:
         margin = _of_processes(own, (1 - inner) / 2, bias) / processes**0.5
     all_blocks = widened(hodges_lehmann([x for xs in each for x in xs], inner), margin)
@@ -200,12 +208,12 @@ def _of_processes(own: Sequence[Estimate], tail: float, bias: float | None) -> f
     return student_quantile(tail, len(own) - 1) * max(PROCESS_BIAS, seen)
 
 
-def _of_places(own: Sequence[Estimate], placed: Sequence[Estimate], tail: float) -> float:
-    """How far places and processes, whose bias isn't known, reach together at a one-sided ``tail``."""
+def _of_places(own: Sequence[Estimate], placed: Sequence[Estimate], tail: float, processes: float) -> float:
+    """How far places, and so many ``processes``, whose bias isn't known, reach together at a one-sided ``tail``."""
     scatter = max(PROCESS_BIAS, between(placed))
     common = max(PLACED_BIAS, PLACED_SHARE * scatter, SEEN_TWICE * between(own))
     of_places = student_quantile(tail, len(placed) - 1) * scatter / len(placed) ** 0.5
-    return hypot(of_places, NormalDist().inv_cdf(1 - tail) * common / len(own) ** 0.5)
+    return hypot(of_places, NormalDist().inv_cdf(1 - tail) * common / processes**0.5)
 
 
 def between(own: Sequence[Estimate], centre: float | None = None) -> float:

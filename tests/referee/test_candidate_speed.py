@@ -230,8 +230,8 @@ def test_what_the_reference_computes_is_kept(
 
 @pytest.mark.parametrize("live", [False, True])
 def test_each_process_has_another_seed_on_either_side(live: bool) -> None:
-    """And details are asked of the first one alone. Each placement has a fourth of the blocks, an even number. The
-    author's folder is read where the author's code runs."""
+    """And details are asked of the first one alone. Each placement has a fourth of the blocks, or an even number less.
+    The author's folder is read where the author's code runs."""
     processes, candidate = Answers(TIMES), right(live=live)
     pairs = pairs_of(processes, candidate)
     replies = [pairs._ask(number, 20) for number in range(6)]

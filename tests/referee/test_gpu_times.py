@@ -332,6 +332,17 @@ def test_there_are_as_many_placements_as_there_is_time_for(
     assert list(sides.timed()) == list(range(placements))
 
 
+@pytest.mark.parametrize(("seconds", "blocks"), [(600.0, [4, 4]), (0.0, [8])])
+def test_where_one_placement_fits_it_has_twice_the_blocks(
+    seconds: float, blocks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_times, "PLACEMENTS", 2)
+    monkeypatch.setattr(gpu_times, "PLACING_SECONDS", seconds)
+    sides = gpu_times.TimedSides(gpu_with(), time_task(blocks=4))
+    assert [len(pair.a_ns) for pair in sides.timed()] == blocks
+    sides.release()
+
+
 def test_each_placement_has_memory_of_its_own_and_what_is_kept_is_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu, task = gpu_with(), time_task(keep=400)  # of some 25 known executions in a placement
     sides, made = gpu_times.TimedSides(gpu, task), list[tuple[VariedProgram, int]]()

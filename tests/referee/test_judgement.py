@@ -612,6 +612,34 @@ def r(x, y):
     (tmp_path / "r.py").write_text(text)
     verdict = judge(f"{CORPUS}/honest.py::add", f"{tmp_path}/r.py::r", LINE, bench=bench)
     assert verdict.reason is (Reason.REFERENCE if far == 2 else None)
+    told = [x for x in verdict.shapes[0].remarks if "left out" in x]
+    assert [x.replace(x.split()[4], "N") for x in told] == [
+        "the reference fails at N contents beside the usual ones, which were left out"
+    ] * (far == 20)
+
+
+SCALAR = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def summing_kernel(x, o, n, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(o, tl.sum(tl.load(x + i, mask=i < n, other=0.0)))
+
+def summed(x):
+    o = torch.empty((), device=x.device)
+    summing_kernel[(1,)](x, o, x.numel() - LEFT, B=128)
+    return o
+"""
+
+
+@pytest.mark.parametrize(("left", "word"), [(0, Word.UNTIMED), (1, Word.WRONG)])
+def test_a_result_may_be_one_number(bench: Bench, tmp_path: Path, left: int, word: Word) -> None:
+    (tmp_path / "c.py").write_text(SCALAR.replace("LEFT", str(left)))
+    (tmp_path / "r.py").write_text("def r(x): return x.sum()")
+    verdict = judge(f"{tmp_path}/c.py::summed", f"{tmp_path}/r.py::r", "x: f32[100]", bench=bench)
+    assert verdict.word is word, verdict.shapes[0].text
+    assert not any("left out" in x for x in verdict.shapes[0].remarks)
 
 
 @pytest.mark.slow

@@ -26,6 +26,7 @@ from kerntune.referee.tasks import (
     TensorAt,
     TensorInput,
     UserCallable,
+    author_count,
     encoded,
 )
 
@@ -83,6 +84,11 @@ def test_large_inputs_are_divided_among_processes(nbytes: int, contents: int, pa
         msgspec.structs.replace(one, seeds=(), contents=()) == msgspec.structs.replace(task, seeds=(), contents=())
         for one in found
     )
+
+
+@pytest.mark.parametrize(("mb", "count"), [(8, 3), (64, 7), (128, 7), (256, 4), (1024, 1), (5000, 1)])
+def test_processes_with_large_inputs_are_as_many_as_there_is_room_for(mb: int, count: int) -> None:
+    assert author_count(mb << 20, 7) == count
 
 
 def test_of_large_inputs_the_first_content_alone_is_looked_at_closely() -> None:

@@ -356,7 +356,7 @@ class HalfComparer(ReplayComparer):
 
     def _results(self, case: Any, call: Any, forms: Any, usual: int, deadline: float) -> Any:
         seeds, found = self.replayed(5)
-        return tuple(seeds), [POISON] * 5, [ReplayAnswer((one,)) for one in found], [()] * 5
+        return tuple(seeds), [POISON] * 5, [ReplayAnswer((one,)) for one in found], [()] * 5, 0
 
     def _of_many(self, case: Any, call: Any, first: Any, together: Any, count: int) -> tuple[ResultError, ...]:
         self.counts.append(count)

@@ -65,6 +65,15 @@ def test_beside_a_result_without_float64_both_sides_may_be_off() -> None:
     assert 0.1 * found.worst_allowed < found.worst < 0.6 * found.worst_allowed
 
 
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(("off", "wrong"), [(0.0, False), (1e-6, False), (1e-2, True)])
+def test_a_result_may_be_one_number(off: float, wrong: bool, known: bool) -> None:
+    exact = np.float64(1.5)
+    want = ExpectedResult("float32", (), (), np.float32(exact).tobytes(), exact.tobytes() if known else None)
+    found = error_of(0, np.float32(exact + off).tobytes(), View(0, "float32", (), ()), want, CASE, POISON)
+    assert bool(found.wrong) is wrong
+
+
 def test_a_narrower_accumulator_is_wrong() -> None:
     acc = np.zeros((32, 16), np.float16)
     for k in range(0, 512, 16):

@@ -160,7 +160,9 @@ needs_glibc = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), re
 
 @needs_glibc
 def test_freed_memory_is_used_again(processes: SealedProcesses) -> None:
-    assert told(processes, MEMORY) == [0, True, True]
+    """Where no bound is on it: on a GPU."""
+    assert told(processes, MEMORY, gpu=True) == [0, True, True]
+    assert told(processes, MEMORY) == [100, False, True]
 
 
 @needs_glibc

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from samples import recording
 
 from kerntune.base.numerics import ComparedResults
-from kerntune.base.stats import Estimate, hodges_lehmann, median
+from kerntune.base.stats import Estimate, hodges_lehmann, median, student_quantile
 from kerntune.errors import MeasurementError, ReplayError
 from kerntune.gpu.foreign_work import ForeignWork
 from kerntune.timing import paired_processes
@@ -329,13 +329,13 @@ def test_how_far_a_process_reaches_by_hand(apart: float, processes: int, bias: f
 @pytest.mark.parametrize(
     ("places", "shift", "scatter", "common"),
     [
-        (4, 0.0, 0.001, 0.002), (4, 0.0005, 0.001, 0.002), (4, 0.003, 0.001, 2 * 0.003), (10, 0.0, 0.001, 0.002),
+        (4, 0.0, 0.001, 0.0035), (4, 0.0005, 0.001, 0.0035), (4, 0.003, 0.001, 2 * 0.003), (10, 0.0, 0.001, 0.0035),
         (3, 0.0, None, 0.0065), (1, 0.0, None, 0.0065),
     ],
 )  # fmt: skip
 def test_how_far_places_reach_by_hand(places: int, shift: float, scatter: float | None, common: float) -> None:
-    """Blocks without noise of three processes, each with so many places. Twelve places or more tell their scatter, by
-    Student's t; what processes add beside is 0.2 % at least, and twice what three show. Fewer don't tell."""
+    """Blocks without noise of three processes, each with so many places. Four places or more tell their scatter, by
+    Student's t; what processes add beside is 0.35 % at least, and twice what three show. Fewer don't tell."""
     t = {12: 3.4966, 30: 3.0380}.get(3 * places, 0.0)
     points = [shift * i for i in (-1, 0, 1)]
     replies = [PairReply((1.0,) * 6 * places, (math.exp(x),) * 6 * places, placements=places) for x in points]
@@ -344,6 +344,26 @@ def test_how_far_places_reach_by_hand(places: int, shift: float, scatter: float 
     seen = max(scatter or 0.0, statistics.stdev([x for x in points for _ in range(places)]))
     margin = math.hypot(t * seen / (3 * places) ** 0.5, 2.8070 * common / 3**0.5)
     assert math.log1p(found.high) == pytest.approx(math.hypot(blocks.high, margin), rel=1e-4)
+
+
+@pytest.mark.parametrize(("blocks", "placements"), [(24, 0), (24, -1), (24, 5), (24, 8), (24, 100), (24, 10**9)])
+def test_places_that_cannot_be_tell_nothing(blocks: int, placements: int) -> None:
+    """A process that holds an author's code answers: so many places of a part of the blocks, or of fewer than four."""
+    one = PairReply((1.0,) * blocks, (1.0,) * blocks)
+    odd, four = (msgspec.structs.replace(one, placements=n) for n in (placements, 4))
+    assert combine([odd] * 3, 0.99, None) == combine([one] * 3, 0.99, None)
+    assert combine([four, four, odd], 0.99, None) == combine([one] * 3, 0.99, None)
+    assert combine([four] * 3, 0.99, None).shown.high < combine([one] * 3, 0.99, None).shown.high
+
+
+def test_processes_of_unequal_blocks_count_as_fewer() -> None:
+    counts = (10, 4, 4)
+    replies = [PairReply((1.0,) * 6 * n, (1.0,) * 6 * n, placements=n) for n in counts]
+    found = combine(replies, 0.99, None).shown
+    processes = sum(counts) ** 2 / sum(n * n for n in counts)
+    t = student_quantile(0.0025, sum(counts) - 1)
+    margin = math.hypot(t * 0.001 / sum(counts) ** 0.5, 2.8070 * 0.0035 / processes**0.5)
+    assert math.log1p(found.high) == pytest.approx(margin, rel=1e-4)
 
 
 def test_where_places_scatter_processes_may_by_half_of_that() -> None:
@@ -360,7 +380,7 @@ def test_where_places_scatter_processes_may_by_half_of_that() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("of_process", [0.0, 0.0008, 0.002])
+@pytest.mark.parametrize("of_process", [0.0, 0.0008, 0.002, 0.004])
 @pytest.mark.parametrize("of_places", [0.0005, 0.0025])
 def test_with_places_the_shown_interval_holds_the_truth_as_often_as_it_says(
     of_places: float, of_process: float
@@ -374,9 +394,9 @@ def test_with_places_the_shown_interval_holds_the_truth_as_often_as_it_says(
             each.append(PairReply((1.0,) * 60, tuple(map(float, blocks)), placements=10))
         shown = combine(each, DEFAULT_LEVEL, None).shown
         missed += not shown.low <= 0 <= shown.high
-        wide += shown.high - shown.low > 0.01
+        wide += shown.high - shown.low > 0.014
     assert missed <= 8  # of 300; 3 are expected at most
-    assert wide <= (300 if of_process > 0.001 else 75), "half of the interval is at most 0.5 % in most of them"
+    assert wide <= (300 if of_process > 0.001 else 75), "half of the interval is at most 0.7 % in most of them"
 
 
 def test_one_process_is_of_a_first_look() -> None:
