@@ -51,7 +51,6 @@ def null_distribution(n: int) -> list[int]:
 
 @of_each("n", range(1, 11))
 @of_each("tail", [0.0001, 0.0005, 0.005, 0.025, 0.05, 0.1, 0.25, 0.5])
-@pytest.mark.slow
 def test_cut_by_enumeration(n: int, tail: float) -> None:
     ranks = null_distribution(n)
     fitting = [c for c in range(1, len(ranks)) if sum(t <= c - 1 for t in ranks) / 2**n <= tail]
@@ -348,7 +347,6 @@ def turning(answer: Callable[[float], bool], low: float, high: float) -> tuple[f
 
 @of_each("seed", range(24))
 @of_each("n", [10, 11, 14, 20, 30])
-@pytest.mark.slow
 def test_two_groups_begin_where_the_definition_says(n: int, seed: int) -> None:
     """Moved apart from nothing: at the border by chance, by the gap or by the least distance, whichever is the last."""
     source = np.random.default_rng(1000 * n + seed)

@@ -183,7 +183,6 @@ def dict_of(compiler, launches):
     return [found[id(launch)] for launch in launches]
 
 
-@pytest.mark.slow
 def test_settings_that_look_into_the_stages_keep_the_compilation_here(farm, monkeypatch, tmp_path):
     monkeypatch.setattr(knobs.compilation, "dump_ir", True)
     monkeypatch.setenv("TRITON_DUMP_DIR", str(tmp_path / "dump"))

@@ -205,7 +205,6 @@ def tellable(changed: Set[str]) -> Set[str]:
 
 @settings(max_examples=300, deadline=None)
 @given(things)
-@pytest.mark.slow
 def test_lines_say_what_changed_and_nothing_else(changed: frozenset[str]) -> None:
     today = replace(ENVIRONMENT, triton="3.10.0") if "triton" in changed else ENVIRONMENT
     lines = causes(BASE.recording, Side(changed).recording, ENVIRONMENT, today)

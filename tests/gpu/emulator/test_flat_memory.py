@@ -37,7 +37,6 @@ def test_storages_lie_apart_and_aligned(seed: int) -> None:
         found.load(np.array([first, first - (1 << 14) - 1]), "i8")
 
 
-@pytest.mark.slow
 def test_places_are_drawn() -> None:
     drawn = [memory(seed).address(0) for seed in range(40)]
     assert len(set(drawn)) == 40
