@@ -38,6 +38,7 @@ from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.sealed_process import Answered, use_freed_memory_again
 from kerntune.referee.sealing import landlock_version
 from kerntune.referee.tasks import TimeAnswer
+from kerntune.timing.paired_processes import by_place
 
 LARGE = "x: f32[8388608]; y: f32[8388608]"
 ROWS = "x: f16[4096,2048]"
@@ -114,9 +115,7 @@ class Watch:
                 self.stages.append({name: round(seconds, 2) for name, seconds in answer.stages.items()})
                 self.timed_as.add(answer.timed_as)
                 ratios = [b / a for a, b in zip(answer.reference_ns, answer.candidate_ns, strict=True)]
-                each = max(1, len(ratios) // answer.placements)
-                blocks = [ratios[i : i + each] for i in range(0, len(ratios), each)]
-                self.ratios.append([round(statistics.median(x), 5) for x in blocks])
+                self.ratios.append([round(statistics.median(x), 5) for x in by_place(ratios, answer.placements)])
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:

@@ -304,10 +304,10 @@ class SealedPairs(Pairs):
     def _ask(self, number: int, blocks: int) -> PairReply:
         right, contents = self._right, self._contents
         seed = number % len(right.expected)
+        each = max(2, blocks // 8 * 2)  # at a placement: a fourth of them, in either order as many
         task = TimeTask(
             contents.side(seed), self._reference((seed + 1) % len(right.expected)), self._wanted, contents.variation,
-            tuple(contents.known(seed)), self._keep, not self._repeatable, max(2, blocks // 8 * 2), number,
-            details=not number,
+            tuple(contents.known(seed)), self._keep, not self._repeatable, each, number, details=not number,
         )  # fmt: skip
         readable = (folder_of(right.source.path),) if self.live else ()
         most = 2 * self._keep * (self._sizes + (1 << 10)) + (1 << 20)

@@ -31,6 +31,7 @@ from kerntune.referee.extreme_contents import (
     FEW_VALUES,
     GRIDS,
     HOLES,
+    ODD,
     few_numbers,
     full_places,
     furthest_numbers,
@@ -248,7 +249,7 @@ def content_of(given: TensorInput, seed: int, form: str = "") -> bytes:
         numbers = on_grid(numbers, given, form, chance)
     if form == "broad":
         numbers[zero_places(given.shape, chance)] = 0
-    if form in ("holes", "infinite"):
+    if form in ODD:
         places = chance.permutation(count)[: max(1, count // HOLES)]
         numbers[places] = np.nan if form == "holes" else np.inf * chance.choice((-1, 1), len(places))
     if form in ("sparse", "lone"):

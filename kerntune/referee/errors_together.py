@@ -15,7 +15,7 @@ import msgspec
 
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
-from kerntune.referee.extreme_contents import EXTREMES, GRIDS, OF_WHOLE, sparse_centre
+from kerntune.referee.extreme_contents import EXTREMES, GRIDS, ODD, OF_WHOLE, sparse_centre
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import (
@@ -314,7 +314,7 @@ def is_demanded(case: CaseInputs, expected: ExpectedSeed, forms: Sequence[str]) 
 
 
 def _odd(forms: Sequence[str]) -> bool:
-    return "holes" in forms or "infinite" in forms
+    return any(form in ODD for form in forms)
 
 
 def wrong_together(case: CaseInputs, together: Mapping[int, ErrorsTogether]) -> Iterator[ResultError]:
@@ -338,7 +338,7 @@ def _factor(tensors: Sequence[TensorInput], forms: Sequence[str]) -> float:
     of = list(zip(tensors, forms, strict=True)) if forms else []
     if "lone" in forms or all(not form or (form in OF_WHOLE and t.dtype != "bool") for t, form in of):
         return 0.0
-    mild = {"", *OF_WHOLE, "holes", "infinite"}
+    mild = {"", *OF_WHOLE, *ODD}
     near = all(form in mild or (form == "sparse" and sparse_centre(t) == 0) for t, form in of)
     return RMS_FACTOR if near else EXTREME_FACTOR
 
@@ -347,7 +347,7 @@ def _demands(case: CaseInputs, want: ExpectedResult, forms: Sequence[str]) -> bo
     """Whole numbers may follow from ties, which numbers far from zero, zeros and masked rows make, or from what NaN is
     compared with, or be too large; what is too large for an 8-bit float is its largest number, or NaN."""
     if want.dtype not in FLOAT_FORMATS:
-        ties = {"up", "down", "broad", "huge", "sparse", "lone", "ordered", "holes", "infinite"}
+        ties = {"up", "down", "broad", "huge", "sparse", "lone", "ordered", *ODD}
         ties |= {*OF_WHOLE} if any(t.dtype in FLOAT_FORMATS for t in case.tensors) else set()
         return not ties & {*forms}
     if {"ties", *GRIDS} & {*forms}:

@@ -49,6 +49,7 @@ GRIDS = ("grid", "above", "below")
 """Where numbers are equal, whole, halves or zeros; for references all of whose operators are exact."""
 
 ODD = ("holes", "infinite")
+"""Those with NaN or infinities, which demand something only where the reference replaces all of them."""
 
 OF_WHOLE = ("few", "full")
 """Those of whole numbers: sums are largest where all numbers are."""

@@ -144,9 +144,9 @@ class Answered:
 
 
 def use_freed_memory_again() -> None:
-    """Have the C library keep what this process frees, for large contents that come and go: new pages were two thirds
-    of the time of a copy of 32 MB in a machine beside an H200. For a process that ends soon, and whose address space
-    isn't bounded; nothing happens where the library isn't glibc."""
+    """Have the C library keep what this process frees, for large contents that come and go: to make new pages may take
+    longer than to copy. For a process that ends soon, and whose address space isn't bounded; nothing happens where the
+    library isn't glibc."""
     with contextlib.suppress(AttributeError):
         for option, value in ((MMAP_MAX, 0), (TRIM_THRESHOLD, (1 << 31) - 1), (ARENA_MAX, 1)):
             ctypes.CDLL(None).mallopt(option, value)

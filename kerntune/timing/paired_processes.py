@@ -159,7 +159,7 @@ def combine(replies: Sequence[PairReply], level: float, bias: float | None = PRO
     side.
     """
     each = [log_ratios(r) for r in replies]
-    placed = [_parts(blocks, r.placements) for r, blocks in zip(replies, each, strict=True)]
+    placed = [by_place(blocks, r.placements) for r, blocks in zip(replies, each, strict=True)]
     told = [part for parts in placed for part in parts] if min(map(len, placed)) >= PLACED else []
     change, shown = (pooled(each, one, bias, told) for one in (level, SHOWN_LEVEL))
     a_ns, b_ns = ([median(getattr(r, side)) for r in replies] for side in ("a_ns", "b_ns"))
@@ -168,7 +168,8 @@ def combine(replies: Sequence[PairReply], level: float, bias: float | None = PRO
     return Replay(tuple(a_ns), tuple(b_ns), change, shown, foreign, results)
 
 
-def _parts(blocks: Sequence[float], count: int) -> list[Sequence[float]]:
+def by_place(blocks: Sequence[float], count: int) -> list[Sequence[float]]:
+    """One process's blocks at each of so many places; all together where that can't be, or says nothing."""
     if count < 1 or len(blocks) % count or len(blocks) // count < LEAST_PLACED:
         return [blocks]
     each = len(blocks) // count
