@@ -1,12 +1,15 @@
 """Judges pairs on a GPU, twice in fresh processes: are the speed-ups the same, and how long does a verdict take?
 
     python -m benchmarks.judge.on_gpu OUT.json [--rounds 2] [--budget 6] [--only NAME] [--seconds 430]
-    python -m benchmarks.judge.on_gpu OUT.json --rounds 0 --exploits [--honest]
+    python -m benchmarks.judge.on_gpu OUT.json --rounds 0 --exploits [--honest] [--together 3] [--share 0/2]
+    python -m benchmarks.judge.on_gpu OUT.json --join SHARE.json SHARE.json
 
-All pairs are judged once, then all again. With ``--exploits`` also the corpus, and exploits that need a GPU's clock:
-none may be FASTER, and those that were found right are named; with ``--honest`` the corpus' honest candidates. What the
-time doesn't suffice for is counted. The file is written after each verdict. Seconds of a verdict are without those of
-recording and compiling. ``timeline`` has each sealed process with the seconds of its begin and end.
+All pairs are judged once, then all again, one by one. With ``--exploits`` also the corpus, and exploits that need a
+GPU's clock: none may be FASTER, and those that were found right are named; with ``--honest`` the corpus' honest
+candidates. The corpus is judged some at a time, since its speeds need not be precise; two GPUs judge a share each
+(``CUDA_VISIBLE_DEVICES``). What the time doesn't suffice for is counted. The file is written after each verdict.
+Seconds of a verdict are without those of recording and compiling. ``timeline`` has each sealed process with the seconds
+of its begin and end.
 """
 
 from __future__ import annotations
@@ -73,12 +76,6 @@ CLOCKED = ("leaves_out_a_tenth", "leaves_out_half", "done_flag")
 
 EXPLOIT_RECORD_SECONDS = 20.0
 """Some hang: a recording has two minutes otherwise."""
-
-ALONE = ("pair", "honest")
-"""Families that are judged one by one, as anyone would."""
-
-TOGETHER = 3
-"""Exploits that are judged at a time: their speeds need not be precise."""
 
 RIGHT = ("FASTER", "SAME", "SLOWER", "UNDECIDED", "UNTIMED")
 
@@ -158,7 +155,7 @@ class Watch:
 def judged(bench: Bench, case: Case, budget: float) -> dict[str, Any]:
     """One verdict as a row; what its processes do is watched where no other is made meanwhile."""
     watch = Watch()
-    with watch.watching() if case.family in ALONE else contextlib.nullcontext():
+    with watch.watching() if case.family == "pair" else contextlib.nullcontext():
         verdict = judge(*case.files, case.inputs, bench=bench, budget=budget)
     seconds = watch.now()
     shape = next((s for s in verdict.shapes if s.word is verdict.word), verdict.shapes[0])
@@ -205,7 +202,13 @@ def main() -> int:
     parser.add_argument("--honest", action="store_true")
     parser.add_argument("--budget", type=float, default=6.0)
     parser.add_argument("--seconds", type=float, default=430.0)
+    parser.add_argument("--together", type=int, default=3)
+    parser.add_argument("--share", default="0/1")
+    parser.add_argument("--join", type=Path, nargs="+")
     args = parser.parse_args()
+    if args.join:
+        return join(args.out, [json.loads(path.read_text(encoding="utf-8")) for path in args.join])
+    share, shares = map(int, args.share.split("/"))
     use_freed_memory_again()  # as the command does
     end, rows, left = time.monotonic() + args.seconds, list[dict[str, Any]](), 0
     pairs = [Case(name, "pair", a, b, (line,)) for name, a, b, line in PAIRS]
@@ -217,15 +220,15 @@ def main() -> int:
         clocked.append(Case("structure_seen", "content", "exploits/structure_seen.py", "structured_task.py", ()))
         rounds.append([*clocked, *exploit_cases()])
     for number, cases in enumerate(rounds):
-        wanted = [case for case in cases if not args.only or case.name in args.only]
+        wanted = [case for case in cases if not args.only or case.name in args.only][share::shares]
+        corpus = number >= args.rounds
         with contextlib.ExitStack() as stack:
-            exploits = any(case.family not in ALONE for case in wanted)
-            benches = [Bench(bool(landlock_version()), GpuSpeeds()) for _ in range(TOGETHER if exploits else 1)]
+            benches = [Bench(bool(landlock_version()), GpuSpeeds()) for _ in range(args.together if corpus else 1)]
             for bench in benches:
                 stack.callback(bench.close)
             for bench in benches:
                 bench.start()
-            if exploits:
+            if corpus:
                 stack.enter_context(mock.patch.object(judgement, "RECORD_SECONDS", EXPLOIT_RECORD_SECONDS))
             for row in rows_of(benches, wanted, args.budget, end):
                 if row is None:
@@ -233,9 +236,24 @@ def main() -> int:
                 else:
                     rows.append({"round": number, **row})
                     print(line_of(rows[-1]), flush=True)
-                harness.write(args.out, {**summary(rows, left, benches[0]), "rows": rows})
-    print(json.dumps(summary(rows, left, benches[0]), indent=1))
+                about = environment(benches[0])
+                harness.write(args.out, {**about, **summary(rows, left), "rows": rows})
+    print(json.dumps(summary(rows, left), indent=1))
     return 0
+
+
+def join(out: Path, found: list[dict[str, Any]]) -> int:
+    """One file of several shares'."""
+    about = {name: found[0][name] for name in ("environment", "sealed")}
+    rows = [row for share in found for row in share["rows"]]
+    harness.write(out, {**about, **summary(rows, sum(share["left_out_for_time"] for share in found)), "rows": rows})
+    return 0
+
+
+def environment(bench: Bench) -> dict[str, Any]:
+    """Where it ran."""
+    found = harness.environment(commit=harness.commit(), device=bench.speeds.device)
+    return {"environment": found, "sealed": bench.sealed}
 
 
 def rows_of(
@@ -260,7 +278,7 @@ def rows_of(
             yield future.result()
 
 
-def summary(rows: list[dict[str, Any]], left: int, bench: Bench) -> dict[str, Any]:
+def summary(rows: list[dict[str, Any]], left: int) -> dict[str, Any]:
     """How far the two rounds' speed-ups are apart, and what exploits got."""
     by_name: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
@@ -271,8 +289,7 @@ def summary(rows: list[dict[str, Any]], left: int, bench: Bench) -> dict[str, An
     limit = {n: 0.008 if min(r[0]["candidate_ns"], r[0]["reference_ns"]) < 5_000 else 0.002 for n, r in both.items()}
     pairs, honest, exploits = ([r for r in rows if kind(r) == k] for k in ("pair", "honest", "exploit"))
     return {
-        "environment": harness.environment(commit=harness.commit(), device=bench.speeds.device),
-        "sealed": bench.sealed, "pairs_judged_twice": len(both),
+        "pairs_judged_twice": len(both),
         "within_limit": sum(apart[n] <= limit[n] for n in apart),
         "beyond_limit": [n for n in apart if apart[n] > limit[n]],
         "apart_percent": {n: round(100 * a, 3) for n, a in apart.items()},
@@ -289,7 +306,7 @@ def summary(rows: list[dict[str, Any]], left: int, bench: Bench) -> dict[str, An
 
 def kind(row: dict[str, Any]) -> str:
     """A pair, an honest candidate, or an exploit."""
-    return row["family"] if row["family"] in ALONE else "exploit"
+    return row["family"] if row["family"] in ("pair", "honest") else "exploit"
 
 
 if __name__ == "__main__":
