@@ -6,10 +6,10 @@
 
 All pairs are judged once, then all again, one by one. With ``--exploits`` also the corpus, and exploits that need a
 GPU's clock: none may be FASTER, and those that were found right are named; with ``--honest`` the corpus' honest
-candidates. The corpus is judged some at a time, since its speeds need not be precise; two GPUs judge a share each
-(``CUDA_VISIBLE_DEVICES``). What the time doesn't suffice for is counted. The file is written after each verdict.
-Seconds of a verdict are without those of recording and compiling. ``timeline`` has each sealed process with the seconds
-of its begin and end.
+candidates. The corpus is judged some at a time, without the lock: its speeds need not be precise. Two GPUs judge a
+share each (``CUDA_VISIBLE_DEVICES``). What the time doesn't suffice for is counted. The file is written after each
+verdict. Seconds of a verdict are without those of recording and compiling. ``timeline`` has each sealed process with
+the seconds of its begin and end.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ import msgspec
 
 from benchmarks import harness
 from benchmarks.judge.cases import Case, exploit_cases, honest_cases
+from kerntune.gpu import device_lock
 from kerntune.referee import judgement, replay_comparer
 from kerntune.referee.candidate_speed import GpuSpeeds
 from kerntune.referee.judgement import Bench, CandidateJudgement, judge
@@ -229,7 +230,7 @@ def main() -> int:
             for bench in benches:
                 bench.start()
             if corpus:
-                stack.enter_context(mock.patch.object(judgement, "RECORD_SECONDS", EXPLOIT_RECORD_SECONDS))
+                stack.enter_context(together())
             for row in rows_of(benches, wanted, args.budget, end):
                 if row is None:
                     left += 1
@@ -240,6 +241,16 @@ def main() -> int:
                 harness.write(args.out, {**about, **summary(rows, left), "rows": rows})
     print(json.dumps(summary(rows, left), indent=1))
     return 0
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """Held while verdicts are made beside each other."""
+    with (
+        mock.patch.object(judgement, "RECORD_SECONDS", EXPLOIT_RECORD_SECONDS),
+        mock.patch.object(device_lock, "hold", return_value=contextlib.nullcontext()),
+    ):
+        yield
 
 
 def join(out: Path, found: list[dict[str, Any]]) -> int:

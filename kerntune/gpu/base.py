@@ -146,7 +146,7 @@ class Executor(Protocol):
         """All of the buffer's bytes into memory of the host, after all enqueued work."""
 
     def write(self, buffer: Buffer, data: bytes) -> None:
-        """Fill the start of the buffer with ``data``."""
+        """Fill the start of the buffer with ``data``. BackendError where that is longer than the buffer."""
 
     def write_at(self, buffer: Buffer, offset: int, data: memoryview) -> None:
         """Fill the buffer from ``offset`` on with memory of the host, which is writable."""

@@ -387,10 +387,8 @@ def make_source(gpu: Executor, storage: Storage, stored: bytes | None = None) ->
     data = content_bytes(storage, stored)
     if data is None:
         gpu.fill(buffer, 0)
-    elif len(data) < storage.nbytes:
-        gpu.repeat(buffer, data)
     else:
-        gpu.write(buffer, data)
+        gpu.repeat(buffer, data)
     return Source(buffer, shared=not storage.written)
 
 

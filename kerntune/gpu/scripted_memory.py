@@ -140,10 +140,12 @@ class FakeMemory:
 
     def write_at(self, buffer: Buffer, offset: int, data: memoryview) -> None:
         assert isinstance(buffer, FakeBuffer)
+        _require_within(buffer, offset + len(data))
         buffer.put_at(offset, bytes(data))
 
     def write(self, buffer: Buffer, data: bytes) -> None:
         assert isinstance(buffer, FakeBuffer)
+        _require_within(buffer, len(data))
         if data:
             buffer.put(Repeated(data), len(data))
 
@@ -163,3 +165,9 @@ class FakeMemory:
         """Nothing is ever pending; a device that is lost says so."""
         if self.lost:
             raise BackendError(f"waiting for the device: {self.lost}")
+
+
+def _require_within(buffer: Buffer, end: int) -> None:
+    """As a driver does."""
+    if end > buffer.nbytes:
+        raise BackendError(f"writing memory: {end:,} bytes into {buffer.nbytes:,}")

@@ -73,7 +73,7 @@ class VariedSources:
         if storage in self.variation.storages:
             nbytes = max(2 * nbytes, len(given))
         buffer = self._gpu.allocate(nbytes)
-        self._gpu.repeat(buffer, given) if len(given) < buffer.nbytes else self._gpu.write(buffer, given)
+        self._gpu.repeat(buffer, given)
         return buffer
 
     def plain(self) -> list[Source]:

@@ -6,23 +6,17 @@ but kerntune's own.
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
-from kerntune.referee.sealed_process import Answered, SealedProcesses, SealRequest, Task
-
-EARLY_SECONDS = 60.0
-"""A process waits so long for its task at most."""
+from kerntune.referee.sealed_process import EARLY_SECONDS, Answered, SealedProcesses, SealRequest, Task
 
 USED_SECONDS = 30.0
-"""And is given one only if it has waited no longer than this: what it may take for it is not much less then."""
+"""A process that has waited longer is given no task: it may end before it has read it."""
 
 MOST_EARLY = 32
 
@@ -56,9 +50,7 @@ class PrewarmedProcesses(SealedProcesses):
         while request.gpu and (one := self._taken(request.role, request.readable)) is not None:
             if time.monotonic() - one.since < USED_SECONDS and not one.answered.done():
                 one.task.set_result(task())
-                found = one.answered.result()
-                late = found.end.late or found.end.code == -signal.SIGALRM
-                return replace(found, end=msgspec.structs.replace(found.end, late=late))
+                return one.answered.result()
             one.task.set_result((b"", 0))
         return super()._started(request, task)
 

@@ -68,6 +68,10 @@ TRIM_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -4, -8
 """``M_TRIM_THRESHOLD``, ``M_MMAP_MAX`` and ``M_ARENA_MAX`` of malloc.h."""
 
 START_SECONDS = 180.0
+
+EARLY_SECONDS = 60.0
+"""What a process takes to open the GPU, and waits for its task, at most. None of it is the task's time."""
+
 ENDING_SECONDS = 5.0
 """What is left of a sealed process is killed again and again for so long."""
 
@@ -106,7 +110,7 @@ class SealRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     scratch: str = ""
     early: float = 0.0
-    """Seconds that it may wait for its task; before that, it does the role ``prewarm``."""
+    """Seconds for the role ``prewarm``, which it does first, and to wait for its task."""
 
 
 class SealedEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -201,7 +205,8 @@ class SealedProcesses:
 
         :class:`MeasurementError` only where no process can be had.
         """
-        request = SealRequest(role, readable, seconds, self.sealed, gpu, 0 if gpu else memory)
+        early = EARLY_SECONDS if gpu else 0.0
+        request = SealRequest(role, readable, seconds, self.sealed, gpu, 0 if gpu else memory, early=early)
         data = msgspec.msgpack.encode(task)
         return self._started(request, lambda: (data, most))
 
@@ -217,6 +222,7 @@ class SealedProcesses:
             remove_tree(scratch)
 
     def _asked(self, request: SealRequest, task: Task, errors: IO[bytes]) -> Answered:
+        deadline = time.monotonic() + request.early + request.seconds + 1.0
         (task_end, task_in), (answer_end, answer_in), (status_end, status_in) = os.pipe(), os.pipe(), os.pipe()
         with contextlib.suppress(OSError):
             for one in (task_in, answer_end):
@@ -230,8 +236,10 @@ class SealedProcesses:
                 for one in (task_end, answer_in, status_in):
                     os.close(one)
             given, most = task()
-            data = _exchange(task_in, answer_end, given, request.seconds + 1.0, most)
+            data = _exchange(task_in, answer_end, given, deadline - time.monotonic(), most)
             end = _end_of(status_end, request.seconds + 3 * ENDING_SECONDS)
+            if request.early and end.code == -signal.SIGALRM:
+                end = msgspec.structs.replace(end, late=True)
         finally:
             for one in (task_in, answer_end, status_end):
                 with contextlib.suppress(OSError):

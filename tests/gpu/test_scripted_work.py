@@ -220,6 +220,9 @@ def test_what_is_written_is_read() -> None:
     gpu.write(one, b"")
     gpu.write(one, b"ab")
     gpu.write_at(one, 4, memoryview(b"c"))
+    for beyond in (lambda: gpu.write(one, b"1234567"), lambda: gpu.write_at(one, 4, memoryview(b"123"))):
+        with pytest.raises(BackendError, match="7 bytes into 6"):
+            beyond()
     assert (gpu.read(one), gpu.read(one, 3)) == (b"ab\7\7c\7", b"ab\7")
     gpu.repeat(other, b"xyz")
     gpu.copy(one, other)

@@ -27,8 +27,10 @@ prewarmed: list[str] = []
 
 
 def prewarm(task: bytes) -> bytes:
-    """Note it, and that folders of users can be read."""
-    prewarmed.append(f"{os.getpid()} {msgspec.msgpack.decode(task)}")
+    """Note when, and that folders of users can be read. It takes long where a test has left the word."""
+    if os.path.exists("../slow"):
+        time.sleep(1.5)
+    prewarmed.append(f"{os.getpid()} {time.monotonic()} {msgspec.msgpack.decode(task)}")
     return b""
 
 

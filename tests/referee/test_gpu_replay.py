@@ -133,6 +133,16 @@ def test_what_nothing_writes_is_poison_and_what_stays_is_not_sent() -> None:
     assert answer.contents == ((POISON * NBYTES)[:NBYTES], None)
 
 
+@pytest.mark.parametrize("nbytes", [1, 4, 12])
+def test_poison_is_no_longer_than_what_it_fills(nbytes: int) -> None:
+    """A result may be one number: the driver writes nothing beyond its memory."""
+    storages = (CALL.recording.storages[0], msgspec.structs.replace(CALL.recording.storages[1], nbytes=nbytes))
+    given = side(b"\1" * NBYTES)
+    small = msgspec.structs.replace(given, recording=msgspec.structs.replace(given.recording, storages=storages))
+    answer = gpu_replay._replayed(ComputingGpu(lambda n, x: None), ReplayTask(small, (1,), 1.0, True))
+    assert answer.contents == ((POISON * 2)[:nbytes],)
+
+
 def test_results_that_change_from_one_execution_to_the_next_are_told() -> None:
     task = ReplayTask(side(b"\1" * NBYTES), (1,), 1.0, True)
     answer = gpu_replay._replayed(ComputingGpu(lambda n, x: bytes([n]) * NBYTES), task)

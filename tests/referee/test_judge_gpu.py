@@ -71,3 +71,10 @@ def test_others_are_timed_call_by_call(bench: Bench, body: str, how: str, tmp_pa
 def test_a_replayed_reference_has_no_remark(bench: Bench) -> None:
     shape = judged(bench, "honest.py::add", f"{CORPUS}/honest.py::add", "x: f32[262144]; y: f32[262144]")
     assert not set(LIVE_TOLD.values()) & set(shape.remarks)
+
+
+@pytest.mark.parametrize(("name", "reference", "line"), [
+    ("last_block_sum", "total", "x: f32[1000]"), ("logical", "logical", "x: f32[1]; y: f32[1]"),
+])  # fmt: skip
+def test_a_result_of_few_bytes_has_a_verdict(bench: Bench, name: str, reference: str, line: str) -> None:
+    judged(bench, f"held_out_honest.py::{name}", f"{CORPUS}/held_out_references.py::{reference}", line)
