@@ -21,6 +21,7 @@ from kerntune.referee.candidate_recorder import arguments_of, outlined, seed_gen
 from kerntune.referee.exact_operators import is_exact, place_of, promises_indices
 from kerntune.referee.layouts import KERNELBENCH, MAKERS, load
 from kerntune.referee.reasons import Reason
+from kerntune.referee.result_errors import FEW
 from kerntune.referee.tasks import (
     CallArgument,
     CallRefused,
@@ -141,6 +142,8 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
         results = tuple(_result(n, w, places.get(place_of(n))) for n, w in zip(native, wide, strict=True))
         if i < task.closely and all(r.dtype == "float32" and r.wide for r in results):
             results = _moved(module, task, contents, results, native)
+        elif i >= task.closely and task.few and any(0 < n.numel() < FEW for n in native):
+            results = _spread(module, task, contents, results)
         changed = tuple(
             None if _is(t, before) else _result(t, w, k)
             for k, (t, w, before) in enumerate(zip(after, wide_after, contents, strict=True))
@@ -165,32 +168,69 @@ def _moved(
     :attr:`~.moved`."""
     import torch
 
-    device = "cuda" if task.gpu else "cpu"
-    chance = torch.Generator(device).manual_seed(task.seeds[0])
-
-    def drawn(tensor: Any) -> Any:
-        return (torch.rand(tensor.shape, generator=chance, device=device) < 0.5).to(tensor.device)
+    drawn = _halves(task)
 
     def half(tensor: Any) -> Any:
         return torch.where(drawn(tensor), tensor, tensor.roll(FURTHER_ON))
 
-    def off(tensor: Any) -> Any:
-        wide = _widened(tensor)
-        return tensor if wide is tensor else wide * (1 + 2.0**-24 * (2 * drawn(tensor).to(wide.dtype) - 1))
-
-    kinds: tuple[Callable[[Any], Any], ...] = (lambda t: t.roll(FURTHER_ON), half, off)
-    try:
-        runs, found = [_run(module, task, contents, kind)[0] for kind in kinds], list[ExpectedResult]()
-    except Exception as exc:  # it may take its own numbers alone
-        print(f"no moved results: {exc}", file=sys.stderr)
+    runs = _of_others(module, task, contents, results, (lambda t: t.roll(FURTHER_ON), half, partial(_off, drawn)))
+    if not runs:
         return results
-    if any([tuple(x.shape) for x in run] != [one.shape for one in results] for run in runs):
-        return results
+    found = list[ExpectedResult]()
     for one, was, others, mixed, moved in zip(results, native, *runs, strict=True):
         changed, partly = (int((was != x).sum()) for x in (others, mixed))
         few = changed >= LEAST_CHANGED and partly <= FEW_INPUTS * changed
         found.append(msgspec.structs.replace(one, moved=_bytes(moved.to(torch.float64))) if few else one)
     return tuple(found)
+
+
+SPREADS = 3
+"""Of one number a single draw may hardly move it, by chance."""
+
+
+def _spread(
+    module: Any, task: ExpectTask, contents: Sequence[bytes], results: tuple[ExpectedResult, ...]
+) -> tuple[ExpectedResult, ...]:
+    """The results, those of few elements with :attr:`~.moved`: of several draws what is furthest off."""
+    import torch
+
+    runs = _of_others(module, task, contents, results, [partial(_off, _halves(task))] * SPREADS)
+    found = list(results)
+    for k, each in enumerate(zip(*runs, strict=True)):
+        moved, wide = torch.stack([x.to(torch.float64) for x in each]), results[k].wide
+        if wide is not None and moved[0].numel() < FEW:
+            exact = torch.frombuffer(bytearray(wide), dtype=torch.float64).reshape(results[k].shape).to(moved.device)
+            furthest = (moved - exact).abs().nan_to_num(0.0).argmax(0, keepdim=True)
+            found[k] = msgspec.structs.replace(results[k], moved=_bytes(moved.gather(0, furthest)[0]))
+    return tuple(found)
+
+
+def _of_others(
+    module: Any, task: ExpectTask, contents: Sequence[bytes], results: Sequence[ExpectedResult],
+    kinds: Sequence[Callable[[Any], Any]],
+) -> list[list[Any]]:  # fmt: skip
+    """The results of inputs that are converted so, a list each; none where it takes its own numbers alone."""
+    try:
+        runs = [_run(module, task, contents, kind)[0] for kind in kinds]
+    except Exception as exc:
+        print(f"no moved results: {exc}", file=sys.stderr)
+        return []
+    return runs if all([tuple(x.shape) for x in run] == [one.shape for one in results] for run in runs) else []
+
+
+def _halves(task: ExpectTask) -> Callable[[Any], Any]:
+    """Gives for a tensor which elements are the one half, drawn anew for each."""
+    import torch
+
+    device = "cuda" if task.gpu else "cpu"
+    chance = torch.Generator(device).manual_seed(task.seeds[0])
+    return lambda t: (torch.rand(t.shape, generator=chance, device=device) < 0.5).to(t.device)
+
+
+def _off(drawn: Callable[[Any], Any], tensor: Any) -> Any:
+    """A tensor in float64, one rounding of float32 up or down."""
+    wide = _widened(tensor)
+    return tensor if wide is tensor else wide * (1 + 2.0**-24 * (2 * drawn(tensor).to(wide.dtype) - 1))
 
 
 def _authors_contents(module: Any, task: ExpectTask, seed: int) -> tuple[bytes, ...]:

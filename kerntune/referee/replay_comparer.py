@@ -174,8 +174,8 @@ class ReplayComparer:
                 contents = tuple(threads.map(partial(contents_of, case.tensors), seeds, forms))
             at_once = bool(contents) and self._workers > 1
             given = contents if at_once else ()
-            closely = usual if contents else 0
-            task = ExpectTask(self._reference, case, tuple(seeds), contents, self._on_gpu, closely=closely)
+            closely, few = (usual, True) if contents else (0, False)
+            task = ExpectTask(self._reference, case, tuple(seeds), contents, self._on_gpu, closely=closely, few=few)
             asked = [threads.submit(self._authors, one) for one in (task.parts() if at_once else (task,))]
             early = self._replays(threads, case, call, list(zip(given, patterns, ends, strict=False)), usual)
             expected = self._expected(asked, task, usual)

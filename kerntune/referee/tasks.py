@@ -175,7 +175,8 @@ class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     """Compute the reference's results. ``contents`` has the bytes of each input tensor, a list a seed; where it is
     empty the task's own code makes them. On the GPU, or on the CPU. ``ties``: only if torch documents which of equal
     numbers' indices the reference returns, ``exact``: only if all its operators are; else there are no results.
-    ``closely``: of so many first seeds results are looked at once more (:attr:`ExpectedResult.moved`)."""
+    ``closely``: of so many first seeds results are looked at once more (:attr:`ExpectedResult.moved`), and where
+    ``few`` elements are results, those of all others."""
 
     source: UserCallable
     case: CaseInputs
@@ -185,6 +186,7 @@ class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     ties: bool = False
     exact: bool = False
     closely: int = 0
+    few: bool = False
 
     def parts(self) -> list[ExpectTask]:
         """Several where contents are large: to hand these over takes longer than another process's start."""
@@ -209,8 +211,8 @@ class ExpectedResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     """The input tensor whose memory it is, where it is one's."""
 
     moved: bytes | None = None
-    """Of a float32 result whose elements follow from a few numbers each: the same in float64, of inputs that are one
-    rounding of float32 off. None of others."""
+    """The same in float64, of inputs that are one rounding of float32 off: of a float32 result whose elements follow
+    from a few numbers each, and of results of few elements at extreme contents. None of others."""
 
 
 class ExpectedSeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

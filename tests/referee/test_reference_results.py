@@ -149,6 +149,28 @@ def test_inputs_are_moved_by_a_rounding_up_or_down(tmp_path: Path) -> None:
     assert 300 < np.count_nonzero(off > 0) < 500
 
 
+def test_results_of_few_elements_are_moved_where_that_is_asked(tmp_path: Path) -> None:
+    """As far as any of three draws: by chance a sum hardly moves."""
+    x = np.random.default_rng(3).standard_normal(4000).astype("f4")
+    body, line = "return x.sum(), x[:3968].view(64, 62).sum(-1), x[:6].relu(), x.argmax()", "x: f32[4000]"
+    (seed,) = expected(tmp_path, body, line, x, few=True).seeds
+    total, rows, relu, index = seed.results
+    assert (rows.moved, index.moved) == (None, None)
+    (off,) = np.frombuffer(total.moved or b"", "f8") - np.frombuffer(total.wide or b"", "f8")
+    assert 0.1 < abs(off) * 2.0**24 / np.sqrt(np.square(x).sum()) < 4
+    few = np.abs(np.frombuffer(relu.moved or b"", "f8") - x[:6].clip(0))
+    assert np.allclose(few, x[:6].clip(0) * 2.0**-24)
+    for asked in ({}, {"few": True, "closely": 1}):
+        (seed,) = expected(tmp_path, body, line, x, **asked).seeds
+        assert {r.moved for r in seed.results} == {None}
+
+
+def test_a_reference_that_takes_its_own_numbers_alone_is_not_moved(tmp_path: Path) -> None:
+    body = "assert x[0] in (1.0, 2.0); return x.sum()"
+    (seed,) = expected(tmp_path, body, "x: f32[6]", np.ones(6, "f4"), few=True).seeds
+    assert (seed.results[0].wide is None, seed.results[0].moved) == (False, None)
+
+
 def test_whole_numbers_are_not_computed_wider(tmp_path: Path) -> None:
     whole = np.arange(6, dtype="i4")
     (seed,) = expected(tmp_path, "return (i * 2, i > 2)", "i: i32[6] < 9", whole).seeds
