@@ -250,8 +250,9 @@ def content_of(given: TensorInput, seed: int, form: str = "") -> bytes:
     if form == "broad":
         numbers[zero_places(given.shape, chance)] = 0
     if form in ODD:
-        places = chance.permutation(count)[: max(1, count // HOLES)]
-        numbers[places] = np.nan if form == "holes" else np.inf * chance.choice((-1, 1), len(places))
+        places = chance.permutation(count)[: 1 if form == "hole" else max(1, count // HOLES)]
+        odd = {"holes": (np.nan,), "infinite": (-np.inf, np.inf)}.get(form, (np.nan, -np.inf, np.inf))
+        numbers[places] = chance.choice(odd, len(places))
     if form in ("sparse", "lone"):
         nearest = sparse_centre(given)
         numbers[[0, -1]] = numbers[np.argmax(np.abs(numbers - nearest))]

@@ -31,6 +31,7 @@ EXTREMES = {
     "below": "has such far below zero",
     "holes": "has NaN among its elements",
     "infinite": "has infinities among its elements",
+    "hole": "has one element that is NaN or infinite",
     "sparse": "is nearly constant but for a few elements",
     "lone": "is one number, zero where that may be, but for a few elements",
     "alike": "has equal rows, half of all",
@@ -48,7 +49,7 @@ OF_VARIED = ("up", "down", "tiny", "broad", "wide", "huge", "holes", "infinite")
 GRIDS = ("grid", "above", "below")
 """Where numbers are equal, whole, halves or zeros; for references all of whose operators are exact."""
 
-ODD = ("holes", "infinite")
+ODD = ("holes", "infinite", "hole")
 """Those with NaN or infinities, which demand something only where the reference replaces all of them."""
 
 OF_WHOLE = ("few", "full")
@@ -64,6 +65,9 @@ MOST_LONE = 4
 """Tensors that are ``lone``, drawn where there are more."""
 
 
+MOST_SINGLE = 6
+"""Contents with a ``hole``: where half of a tensor is replaced, several holes would hardly ever all be."""
+
 LARGE, OF_LARGE = 1 << 21, 2
 """Elements of all inputs from which there are so many extreme contents."""
 
@@ -73,7 +77,8 @@ def extreme_forms(tensors: Sequence[TensorInput], chance: random.Random) -> list
     once, and others than their neighbours; distributions that are declared are ``sparse``, those of less than 32 bits
     ``ordered``, and whole numbers ``few``, and ``full``. One float tensor is ``lone`` beside others that are ``alike``:
     what has a small weight in all of those rows counts where few of the weighted numbers aren't zero. Large inputs
-    have :data:`OF_LARGE` of all these, which are drawn: each takes seconds there."""
+    have :data:`OF_LARGE` of all these, which are drawn: each takes seconds there; others :data:`MOST_SINGLE` more, in
+    which one of the floats that vary has a ``hole``."""
     varied = [i for i, t in enumerate(tensors) if t.varied]
     spread = [(i, t.content) for i, t in enumerate(tensors) if _spreads(t)]
     wide_range = [i for i in varied if tensors[i].dtype in LARGE_RANGE]
@@ -92,8 +97,10 @@ def extreme_forms(tensors: Sequence[TensorInput], chance: random.Random) -> list
     ]
     turns += [{**dict.fromkeys(floats, "alike"), i: "lone"} for i in chance.sample(floats, min(MOST_LONE, len(floats)))]
     found = [tuple(turn.get(i, "") for i in range(len(tensors))) for turn in turns]
-    large = sum(math.prod(t.shape) for t in tensors) > LARGE
-    return chance.sample(found, min(OF_LARGE, len(found))) if large else found
+    if sum(math.prod(t.shape) for t in tensors) > LARGE:
+        return chance.sample(found, min(OF_LARGE, len(found)))
+    single = [varied[k % len(varied)] for k in range(MOST_SINGLE if varied else 0)]
+    return found + [tuple("hole" if i == k else "" for i in range(len(tensors))) for k in single]
 
 
 def _without_odd_neighbours(turn: dict[int, str]) -> list[dict[int, str]]:

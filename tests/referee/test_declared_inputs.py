@@ -283,9 +283,10 @@ def test_each_tensor_has_each_extreme_form_once_and_its_neighbours_others() -> N
         ("", "full", "", "", "", ""),
     ]  # fmt: skip
     lone, alike = "lone", "alike"
-    assert sorted(forms[rest + 4 :]) == [
+    assert sorted(forms[rest + 4 : rest + 7]) == [
         (alike, "", alike, lone, "", ""), (alike, "", lone, alike, "", ""), (lone, "", alike, alike, "", "")
     ]  # fmt: skip
+    assert forms[rest + 7 :] == [("hole", *[""] * 5), ("", "", "hole", "", "", "")] * 3
     assert {form for f in forms for form in f} == {*EXTREMES} - {"ties", *GRIDS} | {""}
     many = parse_line("; ".join(f"x{i}: f32[8]" for i in range(9))).tensors
     assert sum("lone" in f for f in extreme_forms(many, random.Random(3))) == 4
@@ -440,9 +441,17 @@ def test_holes_are_not_a_number() -> None:
     assert np.count_nonzero(np.isnan(extreme("f32[9]", "holes"))) == 1
 
 
+def test_a_hole_is_one_number() -> None:
+    found = [extreme("f32[9]", "hole", seed) for seed in range(60)]
+    odd = [x[~np.isfinite(x)] for x in found]
+    assert {len(x) for x in odd} == {1}
+    assert {str(x[0]) for x in odd} == {"nan", "inf", "-inf"}
+    assert len({int(np.flatnonzero(~np.isfinite(x))[0]) for x in found}) == 9
+
+
 def test_of_large_inputs_two_extreme_contents_are_drawn() -> None:
     small, large = (parse_line(f"x: f32[{n}]; y: f32[1048576]").tensors for n in (1048576, 1048577))
-    assert len(extreme_forms(small, random.Random(3))) == 15
+    assert len(extreme_forms(small, random.Random(3))) == 21
     drawn = [tuple(extreme_forms(large, random.Random(seed))) for seed in range(40)]
     assert {len({*forms}) for forms in drawn} == {2}
     assert {form for forms in drawn for form in forms} > {("sparse", "sparse")}
