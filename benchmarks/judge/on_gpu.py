@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import queue
 import statistics
 import sys
@@ -35,7 +36,7 @@ import msgspec
 from benchmarks import harness
 from benchmarks.judge.cases import Case, exploit_cases, honest_cases
 from kerntune.gpu import device_lock
-from kerntune.referee import judgement, replay_comparer
+from kerntune.referee import candidate_speed, judgement, replay_comparer
 from kerntune.referee.candidate_speed import GpuSpeeds
 from kerntune.referee.judgement import Bench, CandidateJudgement, judge
 from kerntune.referee.prewarmed import PrewarmedProcesses
@@ -224,13 +225,13 @@ def main() -> int:
         wanted = [case for case in cases if not args.only or case.name in args.only][share::shares]
         corpus = number >= args.rounds
         with contextlib.ExitStack() as stack:
+            if corpus:
+                stack.enter_context(together())
             benches = [Bench(bool(landlock_version()), GpuSpeeds()) for _ in range(args.together if corpus else 1)]
             for bench in benches:
                 stack.callback(bench.close)
             for bench in benches:
                 bench.start()
-            if corpus:
-                stack.enter_context(together())
             for row in rows_of(benches, wanted, args.budget, end):
                 if row is None:
                     left += 1
@@ -245,8 +246,10 @@ def main() -> int:
 
 @contextlib.contextmanager
 def together() -> Iterator[None]:
-    """Held while verdicts are made beside each other."""
+    """Held while verdicts are made beside each other: nothing waits for the others' times, and no process opens the GPU
+    early, since most exploits need none."""
     with (
+        mock.patch.object(candidate_speed, "ROOMY", math.inf),
         mock.patch.object(judgement, "RECORD_SECONDS", EXPLOIT_RECORD_SECONDS),
         mock.patch.object(device_lock, "hold", return_value=contextlib.nullcontext()),
     ):
