@@ -12,6 +12,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,11 @@ DEFAULT_BUDGET = 10.0
 
 RECORD_SECONDS = 120.0
 """A candidate's import, its call on stand-ins and its compilation."""
+
+EMULATED_SECONDS = 3.0
+"""What is right on a GPU is emulated for so long at most: to time it takes longer."""
+
+NOT_EMULATED = "races, misaligned addresses, false hints and what masked lanes hold were not looked for"
 
 MOST_NAME = 200
 """Characters of a kernel's name that are shown."""
@@ -268,7 +274,12 @@ class CandidateJudgement:
             case, call, self._reference, reference, found.expected[:SEEDS], tuple(found.left[:SEEDS]),
             found.repeatable, found.patterns[:SEEDS], self._deadline,
         )  # fmt: skip
-        return self._timed(right, ShapeResult(case.label, Word.UNTIMED, errors, launches=launches, remarks=remarks))
+        untimed = ShapeResult(case.label, Word.UNTIMED, errors, launches=launches, remarks=remarks)
+        if not self._bench.speeds.on_gpu:
+            return self._timed(right, untimed)
+        with ThreadPoolExecutor(1) as beside:
+            emulated = beside.submit(self._comparer.emulated, case, call, found, time.monotonic() + EMULATED_SECONDS)
+            return _with_emulated(self._timed(right, untimed), emulated)
 
     def _of_twin(self, what: str, case: CaseInputs, call: CheckedCall | Refusal) -> ResultError | tuple[str, ...]:
         """What is wrong where numbers that are known when recording are others, or the config, or what a reader should
@@ -297,6 +308,23 @@ class CandidateJudgement:
         if timed.wrong:
             return replace(untimed, word=Word.WRONG, text=timed.wrong)
         return _with_times(untimed, timed, right)
+
+
+def _with_emulated(shape: ShapeResult, emulated: Future[ResultError | None]) -> ShapeResult:
+    """What was timed, or was right, unless the emulator says otherwise."""
+    replace = msgspec.structs.replace
+    try:
+        wrong = emulated.result()
+    except Refusal as exc:
+        if shape.word in (Word.WRONG, Word.REFUSED):
+            return shape
+        if exc.reason in (Reason.FAULT, Reason.OUTSIDE):
+            return replace(shape, word=Word.REFUSED, reason=exc.reason, text=f"in the emulator: {exc}")
+        return replace(shape, remarks=(*shape.remarks, f"{NOT_EMULATED}: {exc or TOLD[exc.reason]}"))
+    if wrong is None or shape.word in (Word.WRONG, Word.REFUSED):
+        return shape
+    text = f"in the emulator, result {wrong.result}: {wrong.wrong}"
+    return replace(shape, word=Word.WRONG, errors=(*shape.errors, wrong), text=text)
 
 
 def _with_times(untimed: ShapeResult, timed: TimedPair, right: RightCandidate) -> ShapeResult:

@@ -350,16 +350,29 @@ class ReplayComparer:
         """What one replay leaves, in a process of its own that knows no other content."""
         return self._answer(side_of(call, given, poison, self._on_gpu), call, end, Variation(), ((),))
 
+    def emulated(self, case: CaseInputs, call: CheckedCall, found: ComparedReplays, end: float) -> ResultError | None:
+        """What is wrong in the emulator with what is right on the GPU, on the first content: what a masked lane holds
+        there is the compiler's choice, and a race may be won. :class:`Refusal` for a fault, or where that isn't known
+        by ``end``."""
+        want, poison = found.expected[0], found.patterns[0]
+        side = side_of(call, want.contents, poison, binaries=False)
+        answer = self._answer(side, call, end, Variation(), ((),), on_gpu=False)
+        together = together_of(case, found.expected)
+        errors = errors_of(case, call, together, want, poison, left_of(call, want, answer), ())
+        return next((e for e in errors if e.wrong), None)
+
     def _answer(
-        self, side: ReplaySide, call: CheckedCall, end: float, variation: Variation, rolls: tuple[Rolls, ...]
-    ) -> ReplayAnswer:
+        self, side: ReplaySide, call: CheckedCall, end: float, variation: Variation, rolls: tuple[Rolls, ...],
+        on_gpu: bool | None = None,
+    ) -> ReplayAnswer:  # fmt: skip
+        on_gpu = self._on_gpu if on_gpu is None else on_gpu
         seconds, count = max(1.0, end - time.monotonic()), len(rolls)
         sizes = [call.recording.storages[i].nbytes for i in call.wanted]
         most = sum(sizes) * count + 64 * count * len(call.recording.storages) + (1 << 20)
-        task = ReplayTask(side, call.wanted, seconds, self._on_gpu, True, variation, rolls)
-        answered = self._processes.ask("replay", task, (), seconds + 5.0, most, self._on_gpu)
+        task = ReplayTask(side, call.wanted, seconds, on_gpu, True, variation, rolls)
+        answered = self._processes.ask("replay", task, (), seconds + 5.0, most, on_gpu)
         if answered.data is None:
-            late = answered.end.late
+            late = answered.end.late or on_gpu != self._on_gpu  # who emulates beside a GPU has less memory than that
             raise Refusal(Reason.REPLAY_LATE if late else Reason.FAULT, f"the replay: {answered.how}")
         answer = msgspec.msgpack.decode(answered.data, type=ReplayAnswer)
         if answer.refused is not None:

@@ -78,3 +78,11 @@ def test_a_replayed_reference_has_no_remark(bench: Bench) -> None:
 ])  # fmt: skip
 def test_a_result_of_few_bytes_has_a_verdict(bench: Bench, name: str, reference: str, line: str) -> None:
     judged(bench, f"held_out_honest.py::{name}", f"{CORPUS}/held_out_references.py::{reference}", line)
+
+
+def test_what_a_compiler_makes_of_masked_lanes_is_no_result(bench: Bench) -> None:
+    """Triton 3.6 to 3.9 put zeros there: the GPU's results are right."""
+    verdict = judge(f"{CORPUS}/exploits/held_out.py::undefined_lanes", f"{CORPUS}/references.py::row_sum",
+                    "x: f32[20,500]", bench=bench, budget=6.0)  # fmt: skip
+    assert verdict.word is Word.WRONG
+    assert verdict.shapes[0].text.startswith("in the emulator, ")
