@@ -16,9 +16,9 @@ from kerntune.base.folders import why_unwritable
 from kerntune.base.url_files import READ_ONLY, local_folder, shown_url
 from kerntune.cli.cache import cache_dir_argument, open_cache
 from kerntune.cli.stored import folder_argument
-from kerntune.errors import UsageError
+from kerntune.errors import StoreError, UsageError
 from kerntune.gate.baseline_files import BaselineStore
-from kerntune.gate.baselines import TimeBaseline
+from kerntune.gate.baselines import Baseline, TimeBaseline
 from kerntune.gate.console import FINDINGS, OK, counted, say
 from kerntune.gate.project import baseline_folder, find_project
 from kerntune.gate.replay import is_current
@@ -111,13 +111,16 @@ def check_baselines(given: str | None, gpu: bool) -> Check:
     if not targets and not gpu:
         advice = "without a GPU a run must be told what to compile for: pytest --kerntune --kerntune-target=cuda:90"
         return Check("baselines", f"{folder}: none", advice)
-    files = counted(len(store.time_files()) + len(store.static_files()), "baseline")
-    return Check("baselines", f"{folder}: {files}" + (f" for {targets}" if targets else "") + _calibrations(store))
+    kept = [b for _, b in store.summaries()]
+    unread = [str(b) for b in kept if isinstance(b, StoreError)]
+    files = f"{folder}: {counted(len(kept), 'baseline')}" + (f" for {targets}" if targets else "")
+    others = f", and {len(unread) - 1} more can't be read" if len(unread) > 1 else ""
+    return Check("baselines", files + _calibrations(kept), unread[0] + others if unread else "")
 
 
-def _calibrations(store: BaselineStore) -> str:
+def _calibrations(kept: Sequence[Baseline | StoreError]) -> str:
     """How many time baselines are calibrated by an earlier rule, and what to do; empty where none is."""
-    found = [b.calibration for _, b in store.summaries() if isinstance(b, TimeBaseline) and b.calibration is not None]
+    found = [b.calibration for b in kept if isinstance(b, TimeBaseline) and b.calibration is not None]
     earlier = sum(not is_current(c) for c in found)
     return f"; {earlier} calibrated by an earlier rule, `kerntune calibrate` on its GPU does it anew" if earlier else ""
 

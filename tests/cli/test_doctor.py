@@ -74,6 +74,18 @@ def test_earlier_calibrations_are_counted(tmp_path):
     assert (check.found.partition(": ")[2], check.advice) == (told, "")
 
 
+@pytest.mark.parametrize(("broken", "more"), [(0, ""), (1, ""), (2, ", and 1 more can't be read")])
+def test_a_damaged_baseline_is_not_in_order(tmp_path, broken, more):
+    folder(tmp_path / "baselines", timed("t.py::a"), timed("t.py::b"), timed("t.py::c"))
+    paths = sorted((tmp_path / "baselines").rglob("time/**/*.json"))
+    for path in paths[:broken]:
+        path.write_text("{")
+    check = doctor.check_baselines(str(tmp_path / "baselines"), gpu=False)
+    assert check.found.endswith(": 3 baselines for cuda:90")
+    assert (check.advice.startswith(str(paths[0])), check.advice.endswith(more)) == (broken > 0, True), check.advice
+    assert broken or not check.advice
+
+
 def test_with_a_gpu_no_baselines_are_in_order(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert doctor.check_baselines(None, gpu=True).advice == ""
