@@ -271,6 +271,9 @@ POISONS = (0x7F, 0x7B, 0xFB, 0x3F, 0x00)
 float16, bfloat16, float32 and float64 alike; ordinary numbers of both signs up to 2, of any bits; and zeros, as most
 new memory has them."""
 
+ODD_POISONS = POISONS[:3]
+"""Those that show in any sum, maximum or minimum; one of the three does."""
+
 LOW_BYTES = range(0xF1, 0xFF)
 
 

@@ -278,7 +278,7 @@ class CandidateJudgement:
         if not self._bench.speeds.on_gpu:
             return self._timed(right, untimed)
         with ThreadPoolExecutor(1) as beside:
-            emulated = beside.submit(self._comparer.emulated, case, call, found, time.monotonic() + EMULATED_SECONDS)
+            emulated = beside.submit(self._comparer.emulated, right, time.monotonic() + EMULATED_SECONDS)
             return _with_emulated(self._timed(right, untimed), emulated)
 
     def _of_twin(self, what: str, case: CaseInputs, call: CheckedCall | Refusal) -> ResultError | tuple[str, ...]:

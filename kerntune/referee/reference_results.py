@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from kerntune.referee.candidate_recorder import arguments_of, outlined, seed_gen
 from kerntune.referee.exact_operators import is_exact, place_of, promises_indices
 from kerntune.referee.layouts import KERNELBENCH, MAKERS, load
 from kerntune.referee.reasons import Reason
-from kerntune.referee.result_errors import FEW
+from kerntune.referee.result_errors import FEW, numbers_of
 from kerntune.referee.tasks import (
     CallArgument,
     CallRefused,
@@ -142,8 +143,8 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
         results = tuple(_result(n, w, places.get(place_of(n))) for n, w in zip(native, wide, strict=True))
         if i < task.closely and all(r.dtype == "float32" and r.wide for r in results):
             results = _moved(module, task, contents, results, native)
-        elif i >= task.closely and task.few and any(0 < n.numel() < FEW for n in native):
-            results = _spread(module, task, contents, results)
+        elif task.extreme is not None and i >= task.extreme and (few := _few_numbers(results)):
+            results = _spread(module, task, contents, results, few)
         changed = tuple(
             None if _is(t, before) else _result(t, w, k)
             for k, (t, w, before) in enumerate(zip(after, wide_after, contents, strict=True))
@@ -184,24 +185,28 @@ def _moved(
     return tuple(found)
 
 
-SPREADS = 3
+SPREADS = 2
 """Of one number a single draw may hardly move it, by chance."""
 
 
+def _few_numbers(results: Sequence[ExpectedResult]) -> list[int]:
+    """Which results have few elements, all of them finite, and were computed in float64."""
+    known = [(k, numbers_of(one)) for k, one in enumerate(results) if one.wide is not None]
+    return [k for k, numbers in known if 0 < numbers.size < FEW and all(map(math.isfinite, numbers.flat))]
+
+
 def _spread(
-    module: Any, task: ExpectTask, contents: Sequence[bytes], results: tuple[ExpectedResult, ...]
+    module: Any, task: ExpectTask, contents: Sequence[bytes], results: tuple[ExpectedResult, ...], few: Sequence[int]
 ) -> tuple[ExpectedResult, ...]:
     """The results, those of few elements with :attr:`~.moved`: of several draws what is furthest off."""
     import torch
 
-    runs = _of_others(module, task, contents, results, [partial(_off, _halves(task))] * SPREADS)
-    found = list(results)
-    for k, each in enumerate(zip(*runs, strict=True)):
-        moved, wide = torch.stack([x.to(torch.float64) for x in each]), results[k].wide
-        if wide is not None and moved[0].numel() < FEW:
-            exact = torch.frombuffer(bytearray(wide), dtype=torch.float64).reshape(results[k].shape).to(moved.device)
-            furthest = (moved - exact).abs().nan_to_num(0.0).argmax(0, keepdim=True)
-            found[k] = msgspec.structs.replace(results[k], moved=_bytes(moved.gather(0, furthest)[0]))
+    runs, found = _of_others(module, task, contents, results, [partial(_off, _halves(task))] * SPREADS), list(results)
+    for k in few if runs else ():
+        moved = torch.stack([run[k].detach().to("cpu", torch.float64) for run in runs])
+        exact = torch.frombuffer(bytearray(results[k].wide or b""), dtype=torch.float64).reshape(results[k].shape)
+        furthest = (moved - exact).abs().nan_to_num(0.0).argmax(0, keepdim=True)
+        found[k] = msgspec.structs.replace(results[k], moved=_bytes(moved.gather(0, furthest)[0]))
     return tuple(found)
 
 
@@ -230,7 +235,7 @@ def _halves(task: ExpectTask) -> Callable[[Any], Any]:
 def _off(drawn: Callable[[Any], Any], tensor: Any) -> Any:
     """A tensor in float64, one rounding of float32 up or down."""
     wide = _widened(tensor)
-    return tensor if wide is tensor else wide * (1 + 2.0**-24 * (2 * drawn(tensor).to(wide.dtype) - 1))
+    return wide * (1 + 2.0**-24 * (2 * drawn(tensor).to(wide.dtype) - 1)) if tensor.is_floating_point() else tensor
 
 
 def _authors_contents(module: Any, task: ExpectTask, seed: int) -> tuple[bytes, ...]:

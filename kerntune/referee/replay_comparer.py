@@ -22,7 +22,7 @@ from kerntune.base.formatting import visible
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.candidate_speed import AUTHOR_SECONDS
-from kerntune.referee.declared_inputs import content_of, contents_of, poison_patterns
+from kerntune.referee.declared_inputs import ODD_POISONS, content_of, contents_of, poison_patterns
 from kerntune.referee.errors_together import (
     ErrorsTogether,
     check_reference,
@@ -58,7 +58,7 @@ from kerntune.referee.tasks import (
     UserCallable,
     Variation,
 )
-from kerntune.referee.timed_contents import in_a_row, places, variation_of
+from kerntune.referee.timed_contents import RightCandidate, in_a_row, places, variation_of
 
 MOST_EXPECTED = 1 << 32
 """Bytes of what the author's process may answer."""
@@ -72,6 +72,9 @@ many elements in all: a maximum that leaves out 3 % of the numbers is right for 
 
 MANY_BYTES = 1 << 27
 """Bytes of further contents where large inputs stay as they are: a table from which a few indices choose."""
+
+MOST_EMULATED = 1 << 25
+"""Bytes of all storages up to which what is right on a GPU is emulated, too: more takes longer than to time it."""
 
 FURTHER = 48
 """And so many where a mean error may be a bias or chance: what the numbers of one content have in common, as a rounded
@@ -174,8 +177,10 @@ class ReplayComparer:
                 contents = tuple(threads.map(partial(contents_of, case.tensors), seeds, forms))
             at_once = bool(contents) and self._workers > 1
             given = contents if at_once else ()
-            closely, few = (usual, True) if contents else (0, False)
-            task = ExpectTask(self._reference, case, tuple(seeds), contents, self._on_gpu, closely=closely, few=few)
+            closely, extreme = (usual, usual) if contents else (0, None)
+            task = ExpectTask(
+                self._reference, case, tuple(seeds), contents, self._on_gpu, closely=closely, extreme=extreme
+            )
             asked = [threads.submit(self._authors, one) for one in (task.parts() if at_once else (task,))]
             early = self._replays(threads, case, call, list(zip(given, patterns, ends, strict=False)), usual)
             expected = self._expected(asked, task, usual)
@@ -350,14 +355,33 @@ class ReplayComparer:
         """What one replay leaves, in a process of its own that knows no other content."""
         return self._answer(side_of(call, given, poison, self._on_gpu), call, end, Variation(), ((),))
 
-    def emulated(self, case: CaseInputs, call: CheckedCall, found: ComparedReplays, end: float) -> ResultError | None:
-        """What is wrong in the emulator with what is right on the GPU, on the first content: what a masked lane holds
-        there is the compiler's choice, and a race may be won. :class:`Refusal` for a fault, or where that isn't known
-        by ``end``."""
-        want, poison = found.expected[0], found.patterns[0]
+    def emulated(self, right: RightCandidate, end: float) -> ResultError | None:
+        """What is wrong in the emulator with what is right on the GPU: what a masked lane holds there is the compiler's
+        choice, and a race may be won. :class:`Refusal` for a fault, or where that isn't known by ``end``. Unwritten
+        memory is odd: zeros may be right."""
+        if sum(s.nbytes for s in right.call.recording.storages) > MOST_EMULATED:
+            raise Refusal(Reason.REPLAY_LATE, "the emulator takes too long for tensors of this size")
+        odd = [i for i, poison in enumerate(right.patterns) if poison[1] in ODD_POISONS]
+        with ThreadPoolExecutor(len(odd)) as threads:
+            each = [threads.submit(self._emulated, right, seed, end) for seed in odd]
+        unknown: Refusal | None = None
+        for one in each:
+            try:
+                if (wrong := one.result()) is not None:
+                    return wrong
+            except Refusal as exc:
+                if exc.reason in (Reason.FAULT, Reason.OUTSIDE):
+                    raise
+                unknown = exc
+        if unknown is not None:
+            raise unknown
+        return None
+
+    def _emulated(self, right: RightCandidate, seed: int, end: float) -> ResultError | None:
+        case, call, want, poison = right.case, right.call, right.expected[seed], right.patterns[seed]
         side = side_of(call, want.contents, poison, binaries=False)
         answer = self._answer(side, call, end, Variation(), ((),), on_gpu=False)
-        together = together_of(case, found.expected)
+        together = together_of(case, right.expected)
         errors = errors_of(case, call, together, want, poison, left_of(call, want, answer), ())
         return next((e for e in errors if e.wrong), None)
 

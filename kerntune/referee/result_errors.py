@@ -73,6 +73,10 @@ QUANTILES = (0.75, 0.9, 0.98)
 EXTREME_FACTOR = 4.0
 """For extreme contents, quantiles of the error may be this many times what :data:`RMS_FACTOR` is before elsewhere."""
 
+MOST_CANCELLED = 4096.0
+"""And of few elements the size may be so many times theirs: random terms cancel by more once in 5,000 contents. A
+steep or periodic function of huge numbers is moved by any amount."""
+
 COARSE = 2.0**-8
 """A rounding of bfloat16: what is left out is off by more."""
 
@@ -382,7 +386,8 @@ def _extreme_error(
     import numpy as np
 
     exact = stock if exact is None else exact
-    moved = np.zeros_like(exact) if moved is None else np.abs(moved - exact)
+    with np.errstate(invalid="ignore"):
+        moved = np.zeros_like(exact) if moved is None else np.abs(moved - exact)
     finite = np.isfinite(stock) & np.isfinite(exact) & (np.abs(exact) <= LARGEST.get(dtype, math.inf) / 2)
     odd = finite & ~np.isfinite(found)
     if odd.any():
@@ -399,6 +404,7 @@ def _extreme_error(
     spread = 0.0
     if error.size < FEW:
         spread = rms_of(np.nan_to_num(moved, nan=0.0, posinf=0.0)) / ROUNDOFF["float32"]
+        spread = min(spread, MOST_CANCELLED * size)
         kinds = [("its error is", rms_of(error), rms_of(own), size)]
     else:
         each = [np.quantile(x, EXTREME_QUANTILES) for x in some]

@@ -450,7 +450,7 @@ def _be_sealed(request: SealRequest, tell: int, roles: Roles) -> None:
         readable=(*SYSTEM, *import_folders(), *request.readable, *(("/etc",) if request.gpu else ())),
         writable=(scratch, *DEVICES, *((*nvidia_devices(), "/proc/self") if request.gpu else ())),
         memory=request.memory,
-        seconds=int(request.seconds) + 1,
+        seconds=int(request.early + request.seconds) + 1,
         gpu=request.gpu,
     )
     try:

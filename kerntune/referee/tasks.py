@@ -175,8 +175,8 @@ class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     """Compute the reference's results. ``contents`` has the bytes of each input tensor, a list a seed; where it is
     empty the task's own code makes them. On the GPU, or on the CPU. ``ties``: only if torch documents which of equal
     numbers' indices the reference returns, ``exact``: only if all its operators are; else there are no results.
-    ``closely``: of so many first seeds results are looked at once more (:attr:`ExpectedResult.moved`), and where
-    ``few`` elements are results, those of all others."""
+    ``closely``: of so many first seeds results are looked at once more (:attr:`ExpectedResult.moved`). ``extreme``:
+    from which seed on results of few elements are, since contents are extreme; None where none are."""
 
     source: UserCallable
     case: CaseInputs
@@ -186,7 +186,7 @@ class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     ties: bool = False
     exact: bool = False
     closely: int = 0
-    few: bool = False
+    extreme: int | None = None
 
     def parts(self) -> list[ExpectTask]:
         """Several where contents are large: to hand these over takes longer than another process's start."""
@@ -196,7 +196,9 @@ class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         each, replace = -(-len(self.seeds) // count), msgspec.structs.replace
         places = [slice(i, i + each) for i in range(0, len(self.seeds), each)]
         found = [replace(self, seeds=self.seeds[at], contents=self.contents[at]) for at in places]
-        return [replace(one, closely=int(self.closely > 0 and i == 0)) for i, one in enumerate(found)]
+        begins = [None if self.extreme is None else max(0, self.extreme - at.start) for at in places]
+        closely = [int(self.closely > 0), *[0] * (len(found) - 1)]
+        return [replace(x, closely=n, extreme=e) for x, n, e in zip(found, closely, begins, strict=True)]
 
 
 class ExpectedResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

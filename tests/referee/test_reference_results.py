@@ -99,6 +99,16 @@ def test_of_large_inputs_the_first_content_alone_is_looked_at_closely() -> None:
     assert [one.closely for one in msgspec.structs.replace(task, contents=((b"",),) * 3).parts()] == [3]
 
 
+@pytest.mark.parametrize(("extreme", "parts"), [(None, [None] * 3), (0, [0, 0, 0]), (4, [4, 1, 0]), (7, [7, 4, 1])])
+def test_each_part_knows_from_which_content_on_they_are_extreme(extreme: int | None, parts: list[Any]) -> None:
+    contents = ((bytes(MUCH),),) * 9
+    task = ExpectTask(reference_source(f"{TASK}::Model"), parse_line("x: u8[9] < 5"), tuple(range(9)), contents,
+                      closely=5, extreme=extreme)  # fmt: skip
+    assert [len(one.seeds) for one in task.parts()] == [3, 3, 3]
+    assert [one.extreme for one in task.parts()] == parts
+    assert [one.closely for one in task.parts()] == [1, 0, 0]
+
+
 @pytest.mark.parametrize(
     ("body", "promised"),
     [
@@ -149,25 +159,26 @@ def test_inputs_are_moved_by_a_rounding_up_or_down(tmp_path: Path) -> None:
     assert 300 < np.count_nonzero(off > 0) < 500
 
 
-def test_results_of_few_elements_are_moved_where_that_is_asked(tmp_path: Path) -> None:
-    """As far as any of three draws: by chance a sum hardly moves."""
-    x = np.random.default_rng(3).standard_normal(4000).astype("f4")
-    body, line = "return x.sum(), x[:3968].view(64, 62).sum(-1), x[:6].relu(), x.argmax()", "x: f32[4000]"
-    (seed,) = expected(tmp_path, body, line, x, few=True).seeds
-    total, rows, relu, index = seed.results
-    assert (rows.moved, index.moved) == (None, None)
+@pytest.mark.parametrize(("dtype", "kind"), [("f4", "f32"), ("f8", "f64"), ("f2", "f16")])
+def test_results_of_few_elements_are_moved_at_extreme_contents(tmp_path: Path, dtype: str, kind: str) -> None:
+    """As far as any of two draws: by chance a sum hardly moves. What isn't finite has no such size."""
+    x = np.random.default_rng(3).standard_normal(4000).astype(dtype)
+    body = "return x.sum(), x[:3968].view(64, 62).sum(-1), x[:6].relu(), x.argmax(), x[:0], x[:2].abs().sqrt() / 0"
+    (seed,) = expected(tmp_path, body, f"x: {kind}[4000]", x, extreme=0).seeds
+    assert [r.moved is not None for r in seed.results] == [True, False, True, False, False, False]
+    total, _, relu, *_ = seed.results
     (off,) = np.frombuffer(total.moved or b"", "f8") - np.frombuffer(total.wide or b"", "f8")
-    assert 0.1 < abs(off) * 2.0**24 / np.sqrt(np.square(x).sum()) < 4
-    few = np.abs(np.frombuffer(relu.moved or b"", "f8") - x[:6].clip(0))
-    assert np.allclose(few, x[:6].clip(0) * 2.0**-24)
-    for asked in ({}, {"few": True, "closely": 1}):
-        (seed,) = expected(tmp_path, body, line, x, **asked).seeds
+    assert 0.1 < abs(off) * 2.0**24 / np.sqrt(np.square(x.astype("f8")).sum()) < 4
+    few = np.abs(np.frombuffer(relu.moved or b"", "f8") - x[:6].astype("f8").clip(0))
+    assert np.allclose(few, x[:6].astype("f8").clip(0) * 2.0**-24, rtol=1e-5)
+    for extreme in (None, 1):
+        (seed,) = expected(tmp_path, body, f"x: {kind}[4000]", x, extreme=extreme).seeds
         assert {r.moved for r in seed.results} == {None}
 
 
 def test_a_reference_that_takes_its_own_numbers_alone_is_not_moved(tmp_path: Path) -> None:
     body = "assert x[0] in (1.0, 2.0); return x.sum()"
-    (seed,) = expected(tmp_path, body, "x: f32[6]", np.ones(6, "f4"), few=True).seeds
+    (seed,) = expected(tmp_path, body, "x: f32[6]", np.ones(6, "f4"), extreme=0).seeds
     assert (seed.results[0].wide is None, seed.results[0].moved) == (False, None)
 
 

@@ -611,15 +611,19 @@ def test_of_numbers_near_zero_four_roundings_of_the_usual_size_are_a_constants(o
 
 
 def test_of_extreme_numbers_a_sum_that_nearly_cancels_is_off_as_its_terms_are() -> None:
-    """A hundred terms of deviation 2**20 sum up to 1: a sum in float32 is off by a half of that."""
+    """A hundred terms of deviation 2**20 sum up to 2**15: a sum in float32 is off by 0.5. That they sum up to a
+    thousandth of that deviation doesn't happen."""
     terms = np.round(2.0**20 * np.random.default_rng(8).standard_normal(100))
-    terms[0] += 1 - terms.sum()
+    terms[0] += 2.0**15 - terms.sum()
     exact, view = np.array([terms.sum()]), View(0, "float32", (1,), (1,))
     moved = exact + UNIT * np.sqrt(np.square(terms).sum())
     want = msgspec.structs.replace(known(exact, exact.astype("f4")), moved=moved.tobytes())
     blind = msgspec.structs.replace(want, moved=np.array([np.inf]).tobytes())
     found = np.array([exact[0] + 0.5], "f4")
-    for given, one, wrong in ((found, want, False), (found, blind, True), (found + 60, want, True)):
+    steep = msgspec.structs.replace(want, moved=(exact + 1e9).tobytes())
+    for given, one, wrong in (
+        (found, want, False), (found, blind, True), (found + 60, want, True), (found + 600, steep, True),
+    ):  # fmt: skip
         told = error_of(0, given.tobytes(), view, one, parse_line("x: f32[100]"), POISON, 10.0, extreme=2.0).wrong
         assert bool(told) is wrong, told
 

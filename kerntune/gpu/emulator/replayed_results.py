@@ -58,6 +58,8 @@ def replay_results(
             program = parse_ttir(text)
             machine = Machine(program, memory, deadline, chance, binary.num_warps, drawn)
             written = _written_storages(recording, launch, program)
+            if binary.pdl and WAITING in text:
+                raise InterpreterLimit("it waits for other launches by assembly (launch_pdl)")
             running = running if binary.pdl else []
             running.append(_without_overlap(running, recording, launch, written))
             machine.launch([_value(recording, memory, p) for p in launch.params], launch.grid, written)
@@ -67,6 +69,9 @@ def replay_results(
     return ReplayedResults(tuple(memory.content(i).tobytes() for i in storages), memory.damage())
 
 
+WAITING = "griddepcontrol.wait"
+"""PTX's instruction for a launch that may begin before others have ended (Parallel Thread Execution ISA, 9.7.13)."""
+
 LaunchedStorages = tuple[frozenset[int], frozenset[int]]
 """The storages that a launch uses, and those among them that it may write."""
 
@@ -74,9 +79,8 @@ LaunchedStorages = tuple[frozenset[int], frozenset[int]]
 def _without_overlap(
     running: Sequence[LaunchedStorages], recording: Recording, launch: Launch, written: Sequence[bool]
 ) -> LaunchedStorages:
-    """The launch's storages. One that may begin before others have ended (``launch_pdl``) must wait for what they
-    write, by ``griddepcontrol.wait``, which is assembly and so not emulated: without it that is a race, a
-    :class:`KernelFault`."""
+    """The launch's storages. One that may begin before others have ended (``launch_pdl``) and doesn't wait for what
+    they write is in a race, a :class:`KernelFault`."""
     uses = frozenset(recording.views[p.view].storage for p in launch.params if p.view is not None)
     writes = frozenset(i for i in uses if written[i])
     if common := sorted(i for used, wrote in running for i in (wrote & uses) | (used & writes)):
