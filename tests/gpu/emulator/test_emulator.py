@@ -154,7 +154,8 @@ def test_a_launch_that_may_begin_early_must_wait_for_what_it_uses(
 def test_a_launch_that_waits_by_assembly_is_not_emulated() -> None:
     body = (
         '%w = tt.elementwise_inline_asm "griddepcontrol.wait; // dummy $0" {constraints = "=r", '
-        "packed_element = 1 : i32, pure = false} -> i32\n%v = tt.load %a0 : !tt.ptr<i32>\ntt.store %a0, %v : !tt.ptr<i32>"
+        "packed_element = 1 : i32, pure = false} -> i32\n"
+        "%v = tt.load %a0 : !tt.ptr<i32>\ntt.store %a0, %v : !tt.ptr<i32>"
     )
     with pytest.raises(InterpreterLimit, match=r"kernel .*: it waits for other launches by assembly \(launch_pdl\)"):
         run(body, [("i32", bytes(4))], launches=2, pdl=True)
