@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -52,6 +53,13 @@ MOST_DEPTH = 64
 ADDRESS_AS_NUMBER = b"tt.ptr_to_int"
 """An operation of TTIR. To offset, reinterpret or follow a pointer takes none, and no number of replays shows what a
 kernel does at one address in a million."""
+
+HARDWARE_STATE = re.compile(rb"%(n?smid|n?warpid|gridid|clock\w*|globaltimer\w*|pm\d\w*|envreg\d+)\b")
+"""Special registers of PTX (Parallel Thread Execution ISA, 10), in assembly, that are others where or when the same
+program runs elsewhere."""
+
+STRINGS, ESCAPED = re.compile(rb'"((?:[^"\\]|\\.)*)"'), re.compile(rb"\\([0-9A-Fa-f]{2})")
+"""Strings of MLIR, and a byte in one. TTIR's own values may have registers' names."""
 
 ITEM_BYTES = {name: kind.width for name, kind in {**FLOAT_FORMATS, **INTEGER_FORMATS}.items()}
 
@@ -136,9 +144,14 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall
         if hashlib.sha256(data).hexdigest() != sha:
             raise Refusal(Reason.ANSWER, "an artifact isn't what its checksum says")
     for binary in call.recording.binaries:
-        if ADDRESS_AS_NUMBER in call.artifacts.get(binary.ttir_sha256, b""):
-            text = f"{visible(binary.symbol[:80])} makes a number of an address, by which it may do something else"
+        ttir, symbol = call.artifacts.get(binary.ttir_sha256, b""), visible(binary.symbol[:80])
+        if ADDRESS_AS_NUMBER in _unescaped(ttir):
+            text = f"{symbol} makes a number of an address, by which it may do something else"
             raise Refusal(Reason.ADDRESSES, f"{text} wherever its memory lies")
+        for string in STRINGS.finditer(ttir):
+            if state := HARDWARE_STATE.search(_unescaped(string[1])):
+                text = f"{symbol} reads %{state[1].decode()}, by which it may do something else"
+                raise Refusal(Reason.HARDWARE, f"{text} wherever and whenever it runs")
     if call.operators:
         names = ", ".join(visible(name[:60]) for name in call.operators[:8])
         raise Refusal(Reason.OPERATOR, f"torch's {names} run beside the kernels and can't be replayed")
@@ -198,6 +211,10 @@ def _depth(value: object) -> int:
         if depth <= MOST_DEPTH:
             waiting += [(x, depth + 1) for x in inside]
     return deepest
+
+
+def _unescaped(text: bytes) -> bytes:
+    return ESCAPED.sub(lambda found: bytes([int(found[1], 16)]), text)
 
 
 def _check_addresses(recording: Recording, case: CaseInputs) -> None:

@@ -22,6 +22,7 @@ class Reason(str, Enum):
     COMPILE = "compile"
     MEMORY = "unknown memory"
     ADDRESSES = "addresses"
+    HARDWARE = "hardware state"
     STREAMS = "streams"
     INPUT_LAYOUT = "input layout"
     RESULT_COUNT = "result count"
@@ -53,6 +54,7 @@ TOLD = {
     Reason.COMPILE: "a kernel doesn't compile for the target",
     Reason.MEMORY: "a kernel reads memory whose content isn't known",
     Reason.ADDRESSES: "a kernel follows addresses that no argument gives",
+    Reason.HARDWARE: "a kernel reads which part of the device it runs on, or a clock",
     Reason.STREAMS: "kernels are launched on several streams",
     Reason.INPUT_LAYOUT: "the recording has an input with another layout than the one that was given",
     Reason.RESULT_COUNT: "the call returns another number of tensors than the reference, or in another structure",

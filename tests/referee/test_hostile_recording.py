@@ -69,7 +69,8 @@ def test_another_structure_than_the_references_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("operation", "refused"), [
-    ("tt.ptr_to_int %x : !tt.ptr<f32> -> i64", True), ("tt.bitcast %x : !tt.ptr<f32> -> !tt.ptr<i32>", False),
+    ("tt.ptr_to_int %x : !tt.ptr<f32> -> i64", True), ('"tt.ptr\\5Fto_int"(%x) : (!tt.ptr<f32>) -> i64', True),
+    ("tt.bitcast %x : !tt.ptr<f32> -> !tt.ptr<i32>", False),
 ])  # fmt: skip
 def test_a_kernel_that_takes_an_address_for_a_number_is_refused(operation: str, refused: bool) -> None:
     """It may do something else at one address in a million. Other kinds of pointers to the same memory are none."""
@@ -82,6 +83,27 @@ def test_a_kernel_that_takes_an_address_for_a_number_is_refused(operation: str, 
     with pytest.raises(Refusal, match=r"^add makes a number of an address, by which") as raised:
         checked(call, CASE, TARGET)
     assert raised.value.reason is Reason.ADDRESSES
+
+
+@pytest.mark.parametrize(("operation", "register"), [
+    ('tt.elementwise_inline_asm "mov.u32 $0, %smid;" {constraints = "=r"} -> i32', "smid"),
+    ('tt.elementwise_inline_asm "mov.u64 $0, %globaltimer;" {constraints = "=l"} -> i64', "globaltimer"),
+    ('tt.elementwise_inline_asm "{ // \\22\\0A mov.u32 $0, %clock_hi; }" {constraints = "=r"} -> i32', "clock_hi"),
+    ('tt.elementwise_inline_asm "mov.u32 $0, \\25nsmid;" {constraints = "=r"} -> i32', "nsmid"),
+    ('tt.elementwise_inline_asm "mov.u32 $0, %laneid;" {constraints = "=r"} -> i32', ""),
+    ('arith.addi %smid, %clock : i32 loc("x")\n%clock = tt.load %smid loc("x")', ""),
+])  # fmt: skip
+def test_a_kernel_that_reads_where_or_when_it_runs_is_refused(operation: str, register: str) -> None:
+    """On an idle GPU it may work on every other multiprocessor, and be right."""
+    ttir = TTIR.replace("tt.return", f"%number = {operation}\n    tt.return").encode()
+    sha = hashlib.sha256(ttir).hexdigest()
+    call = replace(recording(binaries=(replace(BINARY, ttir_sha256=sha),)), artifacts={sha: ttir})
+    if not register:
+        assert checked(call, CASE, TARGET).artifacts == {sha: ttir}
+        return
+    with pytest.raises(Refusal, match=f"^add reads %{register}, by which") as raised:
+        checked(call, CASE, TARGET)
+    assert raised.value.reason is Reason.HARDWARE
 
 
 def test_what_is_claimed_of_reads_sources_and_configs_is_ignored() -> None:
