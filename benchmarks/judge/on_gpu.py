@@ -257,10 +257,12 @@ def together() -> Iterator[None]:
 
 
 def join(out: Path, found: list[dict[str, Any]]) -> int:
-    """One file of several shares'."""
-    about = {name: found[0][name] for name in ("environment", "sealed")}
-    rows = [row for share in found for row in share["rows"]]
-    harness.write(out, {**about, **summary(rows, sum(share["left_out_for_time"] for share in found)), "rows": rows})
+    """One file of several shares', each row with its share's commit."""
+    about = {name: found[-1][name] for name in ("environment", "sealed")}
+    rows = [{"commit": share["environment"]["commit"], **row} for share in found for row in share["rows"]]
+    judged_names = {row["name"] for row in rows}
+    left = sum(case.name not in judged_names for case in (*honest_cases(), *exploit_cases()))
+    harness.write(out, {**about, **summary(rows, left), "rows": rows})
     return 0
 
 

@@ -64,8 +64,8 @@ twelve tell their own scatter. With eight, 1.5 % and 1 % were distinguished in 9
 PLACED, PLACED_SHARE, PLACED_BIAS = 4, 0.5, 0.0035
 """Where three processes have timed at so many places of memory and code each, these tell their own scatter. What a
 process adds beside is taken for that share of it, or for this standard deviation if it is more: processes in two states
-1 % apart are within the interval at 99 %. On an H200 it was a third, and 0.1 % (20 pairs in six processes of ten
-places, ``benchmarks/results/judge_h200.json``)."""
+1 % apart are within the interval at 99 %. On an H200 it was 0.07 % at most for 17 of 19 pairs in six processes of ten
+places; 0.5 % for one, and 0.8 % where places are 1.6 % apart (``benchmarks/results/judge_h200.json``)."""
 
 LEAST_PLACED = 4
 """Of fewer blocks at each place it isn't known what these explain of it."""
