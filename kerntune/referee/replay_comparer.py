@@ -74,7 +74,7 @@ MANY_BYTES = 1 << 27
 """Bytes of further contents where large inputs stay as they are: a table from which a few indices choose."""
 
 MOST_EMULATED = 1 << 25
-"""Bytes of all storages up to which what is right on a GPU is emulated, too: more takes longer than to time it."""
+"""Bytes of inputs and results up to which what is right on a GPU is emulated, too: more takes longer than its time."""
 
 FURTHER = 48
 """And so many where a mean error may be a bias or chance: what the numbers of one content have in common, as a rounded
@@ -359,7 +359,8 @@ class ReplayComparer:
         """What is wrong in the emulator with what is right on the GPU: what a masked lane holds there is the compiler's
         choice, and a race may be won. :class:`Refusal` for a fault, or where that isn't known by ``end``. Unwritten
         memory is odd: zeros may be right."""
-        if sum(s.nbytes for s in right.call.recording.storages) > MOST_EMULATED:
+        given = sum(map(len, right.expected[0].contents)) + sum(len(r.native) for r in right.expected[0].results)
+        if given > MOST_EMULATED:
             raise Refusal(Reason.REPLAY_LATE, "the emulator takes too long for tensors of this size")
         odd = [i for i, poison in enumerate(right.patterns) if poison[1] in ODD_POISONS]
         with ThreadPoolExecutor(len(odd)) as threads:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -30,6 +32,7 @@ from kerntune.referee.hostile_recording import (
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import ROUNDOFF
 from kerntune.referee.tasks import Constant, ExpectedResult, ExpectedSeed, Fill, RecordAnswer, RecordedCall, encoded
+from kerntune.static.disassembly import find_tool
 from tests.referee.recordings import (
     BINARY,
     CALL,
@@ -69,8 +72,7 @@ def test_another_structure_than_the_references_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("operation", "refused"), [
-    ("tt.ptr_to_int %x : !tt.ptr<f32> -> i64", True), ('"tt.ptr\\5Fto_int"(%x) : (!tt.ptr<f32>) -> i64', True),
-    ("tt.bitcast %x : !tt.ptr<f32> -> !tt.ptr<i32>", False),
+    ("tt.ptr_to_int %x : !tt.ptr<f32> -> i64", True), ("tt.bitcast %x : !tt.ptr<f32> -> !tt.ptr<i32>", False),
 ])  # fmt: skip
 def test_a_kernel_that_takes_an_address_for_a_number_is_refused(operation: str, refused: bool) -> None:
     """It may do something else at one address in a million. Other kinds of pointers to the same memory are none."""
@@ -85,25 +87,54 @@ def test_a_kernel_that_takes_an_address_for_a_number_is_refused(operation: str, 
     assert raised.value.reason is Reason.ADDRESSES
 
 
-@pytest.mark.parametrize(("operation", "register"), [
-    ('tt.elementwise_inline_asm "mov.u32 $0, %smid;" {constraints = "=r"} -> i32', "smid"),
-    ('tt.elementwise_inline_asm "mov.u64 $0, %globaltimer;" {constraints = "=l"} -> i64', "globaltimer"),
-    ('tt.elementwise_inline_asm "{ // \\22\\0A mov.u32 $0, %clock_hi; }" {constraints = "=r"} -> i32', "clock_hi"),
-    ('tt.elementwise_inline_asm "mov.u32 $0, \\25nsmid;" {constraints = "=r"} -> i32', "nsmid"),
-    ('tt.elementwise_inline_asm "mov.u32 $0, %laneid;" {constraints = "=r"} -> i32', ""),
-    ('arith.addi %smid, %clock : i32 loc("x")\n%clock = tt.load %smid loc("x")', ""),
+def cubin_reading(register: str, arch: str, tmp_path: Path) -> bytes:
+    """Of a kernel that stores a special register."""
+    wide = register in ("clock64", "globaltimer")
+    text = f""".version 8.4
+.target {arch}
+.address_size 64
+.visible .entry k(.param .u64 p) {{
+  .reg .b64 %a; .reg .b32 %r; .reg .b64 %w;
+  ld.param.u64 %a, [p];
+  mov.{"u64 %w" if wide else "u32 %r"}, %{register};
+  st.global.{"u64 [%a], %w" if wide else "u32 [%a], %r"};
+  ret;
+}}"""
+    (tmp_path / "k.ptx").write_text(text)
+    command = [str(find_tool("ptxas")), f"-arch={arch}", str(tmp_path / "k.ptx"), "-o", str(tmp_path / "k.cubin")]
+    subprocess.run(command, check=True)
+    return (tmp_path / "k.cubin").read_bytes()
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize(("register", "read"), [
+    ("smid", "SR_VIRTUALSMID"), ("warpid", "SR_VIRTID"), ("clock", "SR_CLOCKLO"),
+    ("clock_hi", "SR_CLOCKHI"), ("clock64", "SR_CLOCKLO"), ("globaltimer", "SR_GLOBALTIMERLO"), ("pm0", "SR_PM0"),
+    ("globaltimer_hi", "SR_GLOBALTIMERHI"), ("laneid", ""), ("tid.x", ""), ("ctaid.y", ""), ("lanemask_lt", ""),
+    ("dynamic_smem_size", ""),
 ])  # fmt: skip
-def test_a_kernel_that_reads_where_or_when_it_runs_is_refused(operation: str, register: str) -> None:
-    """On an idle GPU it may work on every other multiprocessor, and be right."""
-    ttir = TTIR.replace("tt.return", f"%number = {operation}\n    tt.return").encode()
-    sha = hashlib.sha256(ttir).hexdigest()
-    call = replace(recording(binaries=(replace(BINARY, ttir_sha256=sha),)), artifacts={sha: ttir})
-    if not register:
-        assert checked(call, CASE, TARGET).artifacts == {sha: ttir}
+def test_a_kernel_that_reads_where_or_when_it_runs_is_refused(
+    register: str, read: str, arch: str, tmp_path: Path
+) -> None:
+    """On an idle GPU it may work on every other multiprocessor, and be right. What counts is the binary."""
+    cubin = cubin_reading(register, arch, tmp_path)
+    sha = hashlib.sha256(cubin).hexdigest()
+    call = replace(recording(binaries=(replace(BINARY, sha256=sha),)), artifacts={**CALL.artifacts, sha: cubin})
+    if not read:
+        assert sha in checked(call, CASE, TARGET).artifacts
         return
-    with pytest.raises(Refusal, match=f"^add reads %{register}, by which") as raised:
+    with pytest.raises(Refusal, match=f"^add reads {read}, by which it may") as raised:
         checked(call, CASE, TARGET)
     assert raised.value.reason is Reason.HARDWARE
+
+
+def test_a_binary_that_can_not_be_read_is_refused() -> None:
+    cubin = b"\x7fELF and no more"
+    sha = hashlib.sha256(cubin).hexdigest()
+    call = replace(recording(binaries=(replace(BINARY, sha256=sha),)), artifacts={**CALL.artifacts, sha: cubin})
+    with pytest.raises(Refusal, match=r"^a binary is damaged: ") as raised:
+        checked(call, CASE, TARGET)
+    assert raised.value.reason is Reason.ANSWER
 
 
 def test_what_is_claimed_of_reads_sources_and_configs_is_ignored() -> None:
@@ -436,9 +467,9 @@ def test_contents_are_the_referees() -> None:
     assert checked(CALL, CASE, TARGET).contents([bytes(2400)] * 2)[2] is None
 
 
-def test_a_side_to_replay_has_the_artifacts_that_it_runs() -> None:
+def test_a_side_to_replay_has_the_artifacts_that_it_runs(tmp_path: Path) -> None:
     """Binaries, or TTIR; first contents are those that were given, then fills."""
-    binary, other = b"\x7fELF", b"not of a launch"
+    binary, other = cubin_reading("tid.x", "sm_90a", tmp_path), b"not of a launch"
     shas = [hashlib.sha256(data).hexdigest() for data in (binary, other)]
     claimed = replace(
         recording(binaries=(replace(BINARY, sha256=shas[0]),)), fills=(Fill(2, "float32", 1.5),),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ def replay_results(
             program = parse_ttir(text)
             machine = Machine(program, memory, deadline, chance, binary.num_warps, drawn)
             written = _written_storages(recording, launch, program)
-            if binary.pdl and WAITING in text:
+            if binary.pdl and WAITING.search(text):
                 raise InterpreterLimit("it waits for other launches by assembly (launch_pdl)")
             running = running if binary.pdl else []
             running.append(_without_overlap(running, recording, launch, written))
@@ -69,7 +70,7 @@ def replay_results(
     return ReplayedResults(tuple(memory.content(i).tobytes() for i in storages), memory.damage())
 
 
-WAITING = "griddepcontrol.wait"
+WAITING = re.compile(r'tt\.elementwise_inline_asm "[^"]*griddepcontrol\.wait')
 """PTX's instruction for a launch that may begin before others have ended (Parallel Thread Execution ISA, 9.7.13)."""
 
 LaunchedStorages = tuple[frozenset[int], frozenset[int]]
