@@ -63,7 +63,7 @@ HARDWARE_STATE = {
     0x52: "SR_GLOBALTIMERLO", 0x53: "SR_GLOBALTIMERHI", **{0x64 + i: f"SR_PM{i}" for i in range(8)},
 }  # fmt: skip
 """Special registers that are others where or when the same program runs elsewhere, by the number in such an
-instruction's tenth byte. Of 3,585 cubins that Triton had made of others' kernels none reads any."""
+instruction's tenth byte. Of 3,585 cubins of tests and public packages none reads any."""
 
 ITEM_BYTES = {name: kind.width for name, kind in {**FLOAT_FORMATS, **INTEGER_FORMATS}.items()}
 
