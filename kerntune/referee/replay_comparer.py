@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -75,6 +76,9 @@ MANY_BYTES = 1 << 27
 
 MOST_EMULATED = 1 << 25
 """Bytes of inputs and results up to which what is right on a GPU is emulated, too: more takes longer than its time."""
+
+CORES_EACH = 4
+"""For each of these that runs beside what is timed: a host that launches call by call must not wait."""
 
 FURTHER = 48
 """And so many where a mean error may be a bias or chance: what the numbers of one content have in common, as a rounded
@@ -363,7 +367,7 @@ class ReplayComparer:
         if given > MOST_EMULATED:
             raise Refusal(Reason.REPLAY_LATE, "the emulator takes too long for tensors of this size")
         odd = [i for i, poison in enumerate(right.patterns) if poison[1] in ODD_POISONS]
-        with ThreadPoolExecutor(len(odd)) as threads:
+        with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)) // CORES_EACH)) as threads:
             each = [threads.submit(self._emulated, right, seed, end) for seed in odd]
         unknown: Refusal | None = None
         for one in each:

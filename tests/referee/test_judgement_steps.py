@@ -6,7 +6,8 @@ import hashlib
 import itertools
 from collections.abc import Callable
 from pathlib import Path
-from threading import Event
+from threading import Barrier, Event, Lock
+from time import sleep
 from types import SimpleNamespace
 from typing import Any
 
@@ -610,6 +611,29 @@ def test_one_of_three_kinds_of_memory_may_show_it(
 
     (shape,) = judge(source, ADD, LINE, bench=bench_of(on_a_gpu(emulated), Measuring(timed(), on_gpu=True))).shapes
     assert (shape.word, any(x.startswith(judgement.NOT_EMULATED) for x in shape.remarks)) == (word, remark)
+
+
+@pytest.mark.parametrize(("cores", "most"), [(2, 1), (4, 1), (8, 2), (16, 3)])
+def test_few_are_emulated_at_a_time_where_cores_are_few(
+    cores: int, most: int, source: str, bench_of: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay_comparer.os, "sched_getaffinity", lambda pid: {*range(cores)})
+    lock, together, running, seen = Lock(), Barrier(most), list[int](), list[int]()
+
+    def emulated(task: bytes) -> bytes:
+        with lock:
+            running.append(1)
+            seen.append(len(running))
+            number = len(seen)
+        if number <= most:
+            together.wait(10)
+        sleep(0.05)
+        with lock:
+            running.pop()
+        return ROLES["replay"](task)
+
+    judge(source, ADD, LINE, bench=bench_of(on_a_gpu(emulated), Measuring(timed(), on_gpu=True)))
+    assert (len(seen), max(seen)) == (3, most)
 
 
 def test_large_tensors_are_not_emulated_beside(
