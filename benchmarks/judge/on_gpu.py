@@ -1,15 +1,15 @@
 """Judges pairs on a GPU, twice in fresh processes: are the speed-ups the same, and how long does a verdict take?
 
     python -m benchmarks.judge.on_gpu OUT.json [--rounds 2] [--budget 6] [--only NAME] [--seconds 430]
-    python -m benchmarks.judge.on_gpu OUT.json --rounds 0 --exploits [--honest] [--together 3] [--share 0/2]
+    python -m benchmarks.judge.on_gpu OUT.json --rounds 0 --exploits [--honest] [--together 3] [--share 0/2] [--skip X]
     python -m benchmarks.judge.on_gpu OUT.json --join SHARE.json SHARE.json
 
 All pairs are judged once, then all again, one by one. With ``--exploits`` also the corpus, and exploits that need a
 GPU's clock: none may be FASTER, and those that were found right are named; with ``--honest`` the corpus' honest
 candidates. The corpus is judged some at a time, without the lock: its speeds need not be precise. Two GPUs judge a
-share each (``CUDA_VISIBLE_DEVICES``). What the time doesn't suffice for is counted. The file is written after each
-verdict. Seconds of a verdict are without those of recording and compiling. ``timeline`` has each sealed process with
-the seconds of its begin and end.
+share each (``CUDA_VISIBLE_DEVICES``); what an earlier result has can be left out (``--skip X.json``). What the time
+doesn't suffice for is counted. The file is written after each verdict. Seconds of a verdict are without those of
+recording and compiling. ``timeline`` has each sealed process with the seconds of its begin and end.
 """
 
 from __future__ import annotations
@@ -206,11 +206,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=430.0)
     parser.add_argument("--together", type=int, default=3)
     parser.add_argument("--share", default="0/1")
+    parser.add_argument("--skip", type=Path)
     parser.add_argument("--join", type=Path, nargs="+")
     args = parser.parse_args()
     if args.join:
         return join(args.out, [json.loads(path.read_text(encoding="utf-8")) for path in args.join])
     share, shares = map(int, args.share.split("/"))
+    known = {row["name"] for row in json.loads(args.skip.read_text(encoding="utf-8"))["rows"]} if args.skip else set()
     use_freed_memory_again()  # as the command does
     end, rows, left = time.monotonic() + args.seconds, list[dict[str, Any]](), 0
     pairs = [Case(name, "pair", a, b, (line,)) for name, a, b, line in PAIRS]
@@ -222,7 +224,7 @@ def main() -> int:
         clocked.append(Case("structure_seen", "content", "exploits/structure_seen.py", "structured_task.py", ()))
         rounds.append([*clocked, *exploit_cases()])
     for number, cases in enumerate(rounds):
-        wanted = [case for case in cases if not args.only or case.name in args.only][share::shares]
+        wanted = [c for c in cases if c.name not in known and (not args.only or c.name in args.only)][share::shares]
         corpus = number >= args.rounds
         with contextlib.ExitStack() as stack:
             if corpus:
