@@ -234,13 +234,13 @@ def main() -> int:
                 stack.callback(bench.close)
             for bench in benches:
                 bench.start()
+            about = environment(benches[0])
             for row in rows_of(benches, wanted, args.budget, end):
                 if row is None:
                     left += 1
                 else:
                     rows.append({"round": number, **row})
                     print(line_of(rows[-1]), flush=True)
-                about = environment(benches[0])
                 harness.write(args.out, {**about, **summary(rows, left), "rows": rows})
     print(json.dumps(summary(rows, left), indent=1))
     return 0

@@ -64,7 +64,6 @@ or to what is nearest to it, or that number itself."""
 MOST_LONE = 4
 """Tensors that are ``lone``, drawn where there are more."""
 
-
 MOST_SINGLE = 6
 """Contents with a ``hole``: where half of a tensor is replaced, several holes would hardly ever all be."""
 

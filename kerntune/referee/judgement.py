@@ -313,15 +313,15 @@ class CandidateJudgement:
 def _with_emulated(shape: ShapeResult, emulated: Future[ResultError | None]) -> ShapeResult:
     """What was timed, or was right, unless the emulator says otherwise."""
     replace = msgspec.structs.replace
+    if shape.word in (Word.WRONG, Word.REFUSED):
+        return shape
     try:
         wrong = emulated.result()
     except Refusal as exc:
-        if shape.word in (Word.WRONG, Word.REFUSED):
-            return shape
         if exc.reason in (Reason.FAULT, Reason.OUTSIDE):
             return replace(shape, word=Word.REFUSED, reason=exc.reason, text=f"in the emulator: {exc}")
         return replace(shape, remarks=(*shape.remarks, f"{NOT_EMULATED}: {exc or TOLD[exc.reason]}"))
-    if wrong is None or shape.word in (Word.WRONG, Word.REFUSED):
+    if wrong is None:
         return shape
     text = f"in the emulator, result {wrong.result}: {wrong.wrong}"
     return replace(shape, word=Word.WRONG, errors=(*shape.errors, wrong), text=text)

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from kerntune.referee.sealed_process import EARLY_SECONDS, Answered, SealedProcesses, SealRequest, Task
+from kerntune.referee.sealed_process import Answered, SealedProcesses, SealRequest, Task
 
 USED_SECONDS = 30.0
 """A process that has waited longer is given no task: it may end before it has read it."""
@@ -40,7 +40,7 @@ class PrewarmedProcesses(SealedProcesses):
         """Start processes for a role on the GPU, whose tasks may take ``seconds`` each."""
         self.wait()
         waiting = self._early.setdefault((role, readable), deque())
-        request = SealRequest(role, readable, seconds, self.sealed, gpu=True, memory=0, early=EARLY_SECONDS)
+        request = SealRequest(role, readable, seconds, self.sealed, gpu=True, memory=0)
         for _ in range(count):
             task: Future[tuple[bytes, int]] = Future()
             waiting.append(_Early(self._threads.submit(super()._started, request, task.result), task))

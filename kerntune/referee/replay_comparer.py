@@ -74,15 +74,15 @@ many elements in all: a maximum that leaves out 3 % of the numbers is right for 
 MANY_BYTES = 1 << 27
 """Bytes of further contents where large inputs stay as they are: a table from which a few indices choose."""
 
+FURTHER = 48
+"""And so many where a mean error may be a bias or chance: what the numbers of one content have in common, as a rounded
+norm is, varies from content to content alone."""
+
 MOST_EMULATED = 1 << 25
 """Bytes of inputs and results up to which what is right on a GPU is emulated, too: more takes longer than its time."""
 
 CORES_EACH = 4
 """For each of these that runs beside what is timed: a host that launches call by call must not wait."""
-
-FURTHER = 48
-"""And so many where a mean error may be a bias or chance: what the numbers of one content have in common, as a rounded
-norm is, varies from content to content alone."""
 
 INDICES = ("int64", "int32")
 """What results may be indices."""

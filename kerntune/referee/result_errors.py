@@ -187,16 +187,17 @@ def error_of(
     stock = numbers(native, view.dtype)
     exact = None if expected.wide is None else np.frombuffer(expected.wide, "<f8").reshape(expected.shape)
     found, terms = numbers(bits, view.dtype), longest_sum(case, view.shape)
+    moved = None
+    if expected.moved is not None and exact is not None:
+        with np.errstate(invalid="ignore"):  # where both are infinite
+            moved = np.abs(np.frombuffer(expected.moved, "<f8").reshape(expected.shape) - exact)
     if extreme:
         if odd and not np.isfinite(found).all():
             return _not_finite(number, view.dtype, found, ~np.isfinite(found))
-        moved = None if expected.moved is None else np.frombuffer(expected.moved, "<f8").reshape(expected.shape)
         return _extreme_error(number, view.dtype, found, exact, stock, terms, usual, extreme, seen, moved)
     if lone:
         return _lone_error(number, view.dtype, found, stock if exact is None else exact, stock)
-    moved = None
-    if expected.moved is not None and exact is not None:
-        moved, terms = np.abs(np.frombuffer(expected.moved, "<f8").reshape(expected.shape) - exact), int(CHAIN**2)
+    terms = terms if moved is None else int(CHAIN**2)
     return _float_error(number, view.dtype, found, exact, stock, terms, usual, seen, moved)
 
 
@@ -386,8 +387,7 @@ def _extreme_error(
     import numpy as np
 
     exact = stock if exact is None else exact
-    with np.errstate(invalid="ignore"):
-        moved = np.zeros_like(exact) if moved is None else np.abs(moved - exact)
+    moved = np.zeros_like(exact) if moved is None else moved
     finite = np.isfinite(stock) & np.isfinite(exact) & (np.abs(exact) <= LARGEST.get(dtype, math.inf) / 2)
     odd = finite & ~np.isfinite(found)
     if odd.any():

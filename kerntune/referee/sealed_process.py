@@ -109,8 +109,11 @@ class SealRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes of address space that it may add; 0 for no limit, which a CUDA driver needs."""
 
     scratch: str = ""
-    early: float = 0.0
-    """Seconds for the role ``prewarm``, which it does first, and to wait for its task."""
+
+    @property
+    def early(self) -> float:
+        """Seconds on the GPU for the role ``prewarm``, which it does first, and to wait for its task."""
+        return EARLY_SECONDS if self.gpu else 0.0
 
 
 class SealedEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -205,8 +208,7 @@ class SealedProcesses:
 
         :class:`MeasurementError` only where no process can be had.
         """
-        early = EARLY_SECONDS if gpu else 0.0
-        request = SealRequest(role, readable, seconds, self.sealed, gpu, 0 if gpu else memory, early=early)
+        request = SealRequest(role, readable, seconds, self.sealed, gpu, 0 if gpu else memory)
         data = msgspec.msgpack.encode(task)
         return self._started(request, lambda: (data, most))
 

@@ -484,4 +484,5 @@ def test_a_user_s_folder_is_that_of_the_file_itself(tmp_path: Path) -> None:
 def test_a_process_that_ended_well_has_nothing_else_to_say() -> None:
     assert msgspec.structs.astuple(SealedEnd()) == (0, False, 0, 0, "", "")
     asked = sealed_process.SealRequest("role", (), 1.0, True, False, 0)
-    assert msgspec.structs.astuple(asked)[6:] == ("", 0.0)
+    assert (msgspec.structs.astuple(asked)[6:], asked.early) == (("",), 0.0)
+    assert msgspec.structs.replace(asked, gpu=True).early == sealed_process.EARLY_SECONDS
