@@ -618,6 +618,23 @@ def r(x, y):
     ] * (far == 20)
 
 
+def test_a_reference_whose_process_ends_for_other_numbers_is_asked_for_those_given_alone(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """As a failed assertion on a GPU ends it."""
+    text = """
+import torch
+
+def r(x, y):
+    if x.dtype == torch.float64 and not torch.equal(x, x.float().double()):
+        raise SystemExit
+    return x + y
+"""
+    (tmp_path / "r.py").write_text(text)
+    verdict = judge(f"{CORPUS}/honest.py::add", f"{tmp_path}/r.py::r", LINE, bench=bench)
+    assert (verdict.word, verdict.reason) == (Word.UNTIMED, None), verdict.shapes[0].text
+
+
 SCALAR = """
 import torch, triton, triton.language as tl
 

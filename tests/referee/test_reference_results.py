@@ -176,6 +176,16 @@ def test_results_of_few_elements_are_moved_at_extreme_contents(tmp_path: Path, d
         assert {r.moved for r in seed.results} == {None}
 
 
+@pytest.mark.parametrize(("content", "moved"), [("= {}", True), ("< 201", False)])
+def test_fixed_whole_numbers_stay_where_inputs_are_moved(tmp_path: Path, content: str, moved: bool) -> None:
+    """On a GPU an index that can't be ends all that the process does. What is drawn has no order."""
+    body = "assert o[-1] == len(x), 'in order'; return torch.stack([x[a:b].sum() for a, b in zip(o, o[1:])])"
+    offsets = np.arange(0, 201, 2, dtype="i4")
+    line = f"x: f32[200]; o: i32[{len(offsets)}] {content.format(offsets.tolist())}"
+    (seed,) = expected(tmp_path, body, line, MOVED.ravel()[:200], offsets, closely=1).seeds
+    assert (seed.results[0].moved is not None) == moved
+
+
 def test_a_reference_that_takes_its_own_numbers_alone_is_not_moved(tmp_path: Path) -> None:
     body = "assert x[0] in (1.0, 2.0); return x.sum()"
     (seed,) = expected(tmp_path, body, "x: f32[6]", np.ones(6, "f4"), extreme=0).seeds
