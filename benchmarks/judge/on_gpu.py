@@ -259,9 +259,14 @@ def together() -> Iterator[None]:
 
 
 def join(out: Path, found: list[dict[str, Any]]) -> int:
-    """One file of several shares', each row with its share's commit."""
+    """One file of several shares', each row with its share's commit; of two with one name the later share's."""
     about = {name: found[-1][name] for name in ("environment", "sealed")}
-    rows = [{"commit": share["environment"]["commit"], **row} for share in found for row in share["rows"]]
+    by_case = {
+        (row["name"], row["round"] if row["family"] == "pair" else 0): {"commit": share["environment"]["commit"], **row}
+        for share in found
+        for row in share["rows"]
+    }
+    rows = list(by_case.values())
     judged_names = {row["name"] for row in rows}
     left = sum(case.name not in judged_names for case in (*honest_cases(), *exploit_cases()))
     harness.write(out, {**about, **summary(rows, left), "rows": rows})
