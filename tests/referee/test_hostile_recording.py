@@ -73,6 +73,9 @@ def test_another_structure_than_the_references_is_refused() -> None:
 
 @pytest.mark.parametrize(("operation", "refused"), [
     ("tt.ptr_to_int %x : !tt.ptr<f32> -> i64", True), ("tt.bitcast %x : !tt.ptr<f32> -> !tt.ptr<i32>", False),
+    (r'"tt.ptr\5Fto_int"(%x) : (!tt.ptr<f32>) -> i64', True), (r'"\74t.ptr_to_in\54"(%x) : (i1) -> i64', True),
+    (r'"tt\2eptr_to_int"(%x) : (!tt.ptr<f32>) -> i64', True),
+    (r'tt.elementwise_inline_asm "\22\0A\09 \\41 \7F\C3\5C" {} : i32', False),
 ])  # fmt: skip
 def test_a_kernel_that_takes_an_address_for_a_number_is_refused(operation: str, refused: bool) -> None:
     """It may do something else at one address in a million. Other kinds of pointers to the same memory are none."""
