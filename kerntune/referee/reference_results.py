@@ -220,7 +220,7 @@ def _of_others(
     """The results of inputs that are converted so, a list each; none where it takes its own numbers alone. Whole
     numbers that are fixed stay: offsets in another order have no meaning."""
     try:
-        runs = [_run(module, task, contents, kind, offsets=False)[0] for kind in kinds]
+        runs = [_run(module, task, contents, kind, but_fixed=True)[0] for kind in kinds]
     except Exception as exc:
         print(f"no moved results: {exc}", file=sys.stderr)
         return []
@@ -277,17 +277,18 @@ def _shuffled(value: Any, generator: Any) -> Any:
 
 
 def _run(
-    module: Any, task: ExpectTask, contents: Sequence[bytes], convert: Callable[[Any], Any], offsets: bool = True
+    module: Any, task: ExpectTask, contents: Sequence[bytes], convert: Callable[[Any], Any], but_fixed: bool = False
 ) -> tuple[list[Any], list[Any], str]:
     """The reference's results, its inputs afterwards, and how the results lie in what it returned. Its inputs are
-    converted, without ``offsets`` all but whole numbers that are fixed."""
+    converted, all of them or all but whole numbers that are fixed."""
     import torch
 
     case = task.case
 
     def made(given: TensorInput, data: bytes) -> Any:
         tensor = tensor_of(given, data).to("cuda")
-        return convert(tensor) if offsets or given.content != "fixed" or tensor.is_floating_point() else tensor
+        stays = but_fixed and given.content == "fixed" and not tensor.is_floating_point()
+        return tensor if stays else convert(tensor)
 
     tensors = [made(given, data) for given, data in zip(case.tensors, contents, strict=True)]
     function = reference_function(module, task.source, case, tensors, wide=convert is _widened)
