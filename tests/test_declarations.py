@@ -125,7 +125,7 @@ DEFAULTS = {
     "Placement": "supports_higher_order_operators", "ProfilerSlot.__init__": "runs",
     "SealedProcesses.__init__": "sealed", "Session.in_turn": "crowded", "Session.lost": "ask",
     "SharedWinnerCache.offer": "first_stands", "StandInFakeMode": "avoid_device_init",
-    "StandInFakeMode.__init__": "devices", "StaticBackend": "count", "StoreClient.__init__": "rest_s",
+    "StandInFakeMode.__init__": "devices", "StaticBackend": "count",
     "StoreClient.close": "wait_s", "Timeout.wait": "event", "TuneOptions.now": "keep",
     "VersionJudge.__init__": "processes", "Winners.arrived": "ask", "WorkerPool.__init__": "requests",
     "_decorator": "counts", "_roundings": "random", "as_config": "stages", "autotune": "cache_results",

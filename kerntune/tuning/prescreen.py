@@ -144,7 +144,6 @@ class Searching:
         """Search until the budget is spent, of which the list has taken its part."""
         search: Search | Descent | ComboSearch | RegisterScaling = self._trial_set.site.search
         starts = list(self._places)
-        self._trial_set.keep_estimates(self._places.values())
         self._read_codes(list(self._places.values()))
         search.run(self._measure, self._prepare, starts, time.monotonic() - self._begin)
         self._trial_set.site.searched = True
@@ -167,7 +166,6 @@ class Searching:
         with contextlib.closing(self._trial_set.pool.compiled(candidates)) as stream:
             for group in self._prescreen.in_order(stream):
                 self._trial_set.admit_all(group)
-        self._trial_set.keep_estimates(candidates)
 
     def _read_codes(self, candidates: Sequence[int]) -> None:
         """What these are launched as, if the search asks; what an earlier run tried is compiled for it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -363,12 +363,6 @@ class TrialSet:
         """A trial, and all that are the same, have failed: their results are wrong."""
         for i in trial.same:
             self._fail(i, why, remember=remember, code=stored_code(trial.recording))
-
-    def keep_estimates(self, among: Collection[int]) -> None:
-        """Store the estimates of these, since much time goes by before the race."""
-        for trial in self.estimated_trials():
-            if not set(trial.same).isdisjoint(among):
-                self.keep(trial)
 
     def _keep_estimate(self, i: int) -> None:
         """Store at once what a first look at a candidate took: a run that is killed goes on where it was."""

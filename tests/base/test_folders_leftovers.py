@@ -8,8 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from samples import ENVIRONMENT
-from tuning.cache.made import LARGE, SMALL, WINNER
+from tuning.cache.made import LARGE, SMALL, won
 
 from kerntune.base.codec import write_atomic
 from kerntune.base.folders import sweep_once, temporary_name
@@ -90,11 +89,11 @@ def test_a_folder_that_is_not_there_or_can_not_be_read_is_left(tmp_path: Path) -
 
 def test_cache_and_baselines_are_swept_when_they_are_written(tmp_path: Path) -> None:
     cache = WinnerCache(tmp_path / "cache")
-    cache.put(WINNER, SMALL, 1000.0, ENVIRONMENT)
+    cache.add(won(SMALL, time_ns=1000.0))
     (entry,) = (tmp_path / "cache").rglob("*.json")
     sweep_once.cache_clear()
     old = left_in(entry.parent)
-    cache.put(WINNER, LARGE, 1000.0, ENVIRONMENT)
+    cache.add(won(LARGE, time_ns=1000.0))
     assert entry.exists()
     assert not old.exists()
     artifacts = ArtifactFolder(tmp_path / "artifacts")

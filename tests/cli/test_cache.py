@@ -7,6 +7,7 @@ import re
 import sys
 
 import pytest
+from tuning.cache.made import won
 
 from cli.command import column_widths
 from kerntune.base.config import Config
@@ -23,7 +24,7 @@ def cache(tmp_path) -> WinnerCache:
     for n in (1024, 4096):
         config = Config({"BLOCK": n})
         key = WinnerKey("add_kernel", "s" * 64, "cuda:90", "NVIDIA H200", "3.9.0", f"n={n}", (config, Config()))
-        cache.put(key, config, 12_400.0, Environment(triton="3.9.0"))
+        cache.add(won(config, key=key, time_ns=12_400.0))
     return cache
 
 
@@ -38,7 +39,7 @@ def test_show(kerntune, cache):
 def test_show_names_the_implementation_of_a_choice(kerntune, tmp_path):
     config = config_for("ops.skinny_matmul", "0123456789abcdef")
     key = WinnerKey("ops.matmul", "", "cuda:90", "NVIDIA H200", "3.9.0", "m=1", (config, config_for("torch.mm", "ab")))
-    WinnerCache(tmp_path / "cache").put(key, config, 12_400.0, Environment(triton="3.9.0"))
+    WinnerCache(tmp_path / "cache").add(won(config, key=key, time_ns=12_400.0))
     ran = kerntune("cache", "show", "--cache-dir", "cache")
     assert "calls ops.skinny_matmul " in ran.out
     assert "num_warps" not in ran.out

@@ -324,9 +324,6 @@ class Trials:
         self.did.append(("joined", indices))
         return [i for i in indices if i != 3]
 
-    def keep_estimates(self, indices: Any) -> None:
-        self.did.append(("kept", list(indices)))
-
     def expect(self, indices: Any) -> None:
         self.did.append(("expected", list(indices)))
 
@@ -380,10 +377,10 @@ def test_what_a_search_chooses_is_compiled_estimated_and_told_to_it(asks: bool) 
     first = [("compiled", [0])] if asks else []
     code = [("compiled", [2, 3])] if asks else []
     assert trials.did == [
-        ("kept", [0, 1]), *first,
+        *first,
         ("added", 0, "config 2"), ("added", 0, "config 3"), ("joined", [2, 3]), ("expected", [2]), "paused",
-        ("compiled", [2]), ("admitted", [2]), ("kept", [2]), *code,
-        ("expected", [0]), "paused", ("compiled", [0]), ("admitted", [0]), ("kept", [0]),
+        ("compiled", [2]), ("admitted", [2]), *code,
+        ("expected", [0]), "paused", ("compiled", [0]), ("admitted", [0]),
     ]  # fmt: skip
     assert said == ["k: searching, 4 configs so far"]
     assert trials.site.searched

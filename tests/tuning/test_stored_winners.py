@@ -21,6 +21,7 @@ from kerntune.errors import CacheMissError
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.stored_winners import Winners
+from tuning.cache.made import won
 
 
 @pytest.fixture
@@ -246,7 +247,7 @@ def test_force_replaces_whatever_others_have_stored(backend: FakeBackend, winner
 def test_a_winner_of_others_that_is_no_candidate_is_replaced(backend: FakeBackend, winners: Winners) -> None:
     one = site(backend)
     key = winners.key(one)
-    winners.cache.put(key, Config({"BLOCK": 7}), 1.0, backend.gpu.environment())
+    winners.cache.add(won(Config({"BLOCK": 7}), key=key))
     assert winners.find(one) is None
     assert another(winners).keep(one, 1, 1.0) == 1
     assert winners.find(one) == 1

@@ -463,13 +463,6 @@ def test_a_first_estimate_is_stored_at_once(
     trials._keep_estimate(1)
 
 
-def test_estimates_of_some_are_stored_with_their_equals(trials: TrialSet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial_set, "stored_code", lambda recording: "code")
-    trials._found = {"a": trial(3, 1), "b": trial(0), "c": trial(2, estimated=False)}  # type: ignore[dict-item]
-    trials.keep_estimates([1, 2])
-    assert [i for i, *_ in trials._stored.kept] == [3, 1]  # type: ignore[union-attr]
-
-
 def test_registers_are_those_of_the_trial_that_a_candidate_is_part_of(trials: TrialSet) -> None:
     made = trial(3, 1)
     made.program = SimpleNamespace(functions=[SimpleNamespace(registers=40)])

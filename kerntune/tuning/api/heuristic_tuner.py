@@ -283,7 +283,8 @@ class HeuristicTuner(Autotuner):
         if backend is None or not _is_compiled(self.fn):
             return None
         words = {name: value for name, value in given.items() if name not in LAUNCH_WORDS}
-        words = _through_heuristics(self.fn, {**words, **config.all_kwargs()})
+        layers, _ = compat.heuristic_layers(self.fn)
+        words = compat.heuristic_values(layers, {**words, **config.all_kwargs()})
         try:
             with backend.tensors.specializing():
                 launch = specialize(jit_of(self.fn), (), words, backend.targets[0])
@@ -328,15 +329,6 @@ def _is_compiled(fn: Any) -> bool:
     except CaptureError:
         return False
     return True
-
-
-def _through_heuristics(fn: Any, words: dict[str, Any]) -> dict[str, Any]:
-    """The arguments after the ``@triton.heuristics`` between a tuner and its kernel."""
-    while hasattr(fn, "fn"):
-        for name, value in (getattr(fn, "values", None) or {}).items():
-            words = {**words, name: value(words)}
-        fn = fn.fn
-    return words
 
 
 def _text(value: Any) -> str:

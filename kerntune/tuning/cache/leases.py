@@ -77,9 +77,8 @@ class StoreLease:
     sign of life, holds it. The number is the fencing token: a holder writes and removes files of its number alone.
     """
 
-    def __init__(self, store: SharedStore, key: WinnerKey, expiry_s: float | None = None) -> None:
+    def __init__(self, store: SharedStore, key: WinnerKey) -> None:
         self._store, self._key = store, key
-        self._expiry_s = EXPIRY_S if expiry_s is None else expiry_s
         self.token = 1
         """The number that is held, or that another holds."""
 
@@ -107,7 +106,7 @@ class StoreLease:
     def _is_over(self, said: bytes) -> bool:
         if self._seen != (self.token, said):
             self._seen, self._seen_at = (self.token, said), time.monotonic()
-        return said.startswith(RELEASED) or time.monotonic() - self._seen_at >= self._expiry_s
+        return said.startswith(RELEASED) or time.monotonic() - self._seen_at >= EXPIRY_S
 
     def release(self, found: bool) -> None:
         """Let another have it; with a winner ``found`` no process needs it any more."""

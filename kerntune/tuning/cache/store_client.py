@@ -46,9 +46,8 @@ class StoreClient:
     No method raises for anything that the store does: what could not be asked is None.
     """
 
-    def __init__(self, url: str, *, limit_s: float | None = None, rest_s: float = REST_S) -> None:
-        self.url, self._rest_s = url, rest_s
-        self._limit_s = LIMIT_S if limit_s is None else limit_s
+    def __init__(self, url: str) -> None:
+        self.url = url
         self.report: Callable[[str], None] = warn
         """Gets the one line that says why the store can't be used."""
 
@@ -57,12 +56,9 @@ class StoreClient:
         self._has_answered: bool  # of the process: set when it starts
         self._pid = os.getpid()
         self._away_until = 0.0
-        self._rest = rest_s
+        self._rest = REST_S
         self._probing_since: float | None = None
         self._said, self._why = False, ""
-        self.asked = 0
-        """Requests that were sent and have been waited for."""
-
         _clients.add(self)
 
     @property
@@ -103,7 +99,7 @@ class StoreClient:
             if self.is_away:
                 return
             try:
-                self._running().tell(request, self._limit_s)
+                self._running().tell(request, LIMIT_S)
             except (FrameError, OSError) as exc:
                 self._leave_alone(str(exc))
 
@@ -117,8 +113,7 @@ class StoreClient:
 
     def _answer(self, request: StoreRequest) -> StoreReply:
         child = self._running()
-        self.asked += 1
-        reply = child.ask(request, self._limit_s, end_if_late=self._has_answered)
+        reply = child.ask(request, LIMIT_S, end_if_late=self._has_answered)
         self._has_answered = True
         if isinstance(reply, StoreFailed):
             raise FrameError(reply.message)
@@ -133,7 +128,7 @@ class StoreClient:
         try:
             child.ready(START_LIMIT_S, end_if_late=False)
         except PeerTimeout:
-            child.tell(PROBE, self._limit_s)
+            child.tell(PROBE, LIMIT_S)
             raise
         return child
 
@@ -166,14 +161,14 @@ class StoreClient:
             with contextlib.suppress(OSError, FrameError):
                 child = self._start()
                 self._probing_since = time.monotonic()
-                child.tell(PROBE, self._limit_s)
+                child.tell(PROBE, LIMIT_S)
             return False
         found = self._probed()
         if found is None and time.monotonic() < self._probing_since + START_LIMIT_S:
             return False
         self._probing_since = None
         if found:
-            self._away_until, self._rest, self._has_answered = 0.0, self._rest_s, True
+            self._away_until, self._rest, self._has_answered = 0.0, REST_S, True
         else:
             self._leave_alone(self._why or "it does not answer")
         return bool(found)
@@ -233,7 +228,6 @@ class DirectClient:
 
     def __init__(self, url: str) -> None:
         self._server, self._url = StoreServer(url, None), url
-        self.is_away = False
 
     def ask(self, request: StoreRequest) -> StoreReply:
         """The reply."""

@@ -43,19 +43,8 @@ class WinnerCache(Entries[Winner]):
         """The stored winner, else a shipped one, else None."""
         return self.own(key) or find_shipped(key, self.tell)
 
-    def put(
-        self,
-        key: WinnerKey,
-        config: Config,
-        time_ns: float,
-        environment: Environment,
-        untried: tuple[Config, ...] = (),
-    ) -> None:
-        """Store a winner. :class:`CacheError` if the folder can't be written."""
-        self.add(Winner(SCHEMA, key, config, time_ns, environment, untried))
-
     def add(self, winner: Winner) -> None:
-        """Store a winner as it is. :class:`CacheError` if the folder can't be written."""
+        """Store a winner. :class:`CacheError` if the folder can't be written."""
         self.write(self._path(winner.key), winner)
 
     def offer(self, winner: Winner, instead_of: Winner | None = None, *, first_stands: bool = False) -> Winner:

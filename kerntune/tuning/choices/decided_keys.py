@@ -67,14 +67,14 @@ class KeyLocks:
     """One thread decides a key; others may decide other keys meanwhile, or wait for it. A lock lasts as long as a
     thread has it or waits for it."""
 
-    def __init__(self, make: Callable[[], Any] = threading.RLock) -> None:
-        self._make, self._guard = make, threading.Lock()
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
         self._locks: WeakValueDictionary[str, Any] = WeakValueDictionary()
 
     def of(self, text: str) -> AbstractContextManager[Any]:
         """The lock of a key, the same for all that ask while one of them has it."""
         with self._guard:
-            found: AbstractContextManager[Any] = self._locks.setdefault(text, self._make())
+            found: AbstractContextManager[Any] = self._locks.setdefault(text, threading.RLock())
             return found
 
 

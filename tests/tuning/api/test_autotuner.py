@@ -26,6 +26,7 @@ from kerntune.tuning import context
 from kerntune.tuning.api.autotuner import Autotuner
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.stored_winners import Winners
+from tuning.cache.made import won
 
 TRITONS_RUN = TritonAutotuner.run
 """Triton's own, from before any stand-in."""
@@ -249,7 +250,8 @@ def test_the_first_winner_stands_for_a_process_that_raced_at_the_same_time(
 
     def second(self: Winners, site: Any, winner: int, time_ns: float, **words: Any) -> int:
         folders.append(self.cache.folder)
-        WinnerCache(folders[0]).put(self.key(site), site.candidates[2].config, 1.0, self.environment())
+        other = won(site.candidates[2].config, key=self.key(site), environment=self.environment())
+        WinnerCache(folders[0]).add(other)
         return keep(self, site, winner, time_ns, **words)
 
     monkeypatch.setattr(Winners, "keep", second)

@@ -20,7 +20,6 @@ from kerntune.tuning.api.heuristic_tuner import (
     _is_compiled,
     _launchable,
     _least_bytes,
-    _through_heuristics,
     checked_buffers,
     static_registers,
 )
@@ -56,14 +55,6 @@ def test_defaults_are_those_of_the_signature() -> None:
     def f(x: int, y: Any = None, *more: int, size: int = 16, **words: int) -> None: ...
 
     assert _defaults(f) == {"y": None, "size": 16}
-
-
-def test_each_layer_computes_from_what_the_layers_above_it_have_given() -> None:
-    inner = SimpleNamespace(fn=split_sum, values={"EVEN": lambda words: words["TWICE"] % 4 == 0})
-    outer = SimpleNamespace(fn=SimpleNamespace(fn=inner, values=None), values={"TWICE": lambda words: words["n"] * 2})
-    words = {"n": 3}
-    assert _through_heuristics(outer, words) == {"n": 3, "TWICE": 6, "EVEN": False}
-    assert words == {"n": 3}
 
 
 @pytest.mark.parametrize(

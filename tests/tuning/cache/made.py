@@ -9,7 +9,8 @@ from samples import ENVIRONMENT
 
 from kerntune.base.config import Config
 from kerntune.timing.timers import TimingProtocol
-from kerntune.tuning.cache import StoredTrial, TrialKey, WinnerKey
+from kerntune.tuning.cache import StoredTrial, TrialKey, Winner, WinnerKey
+from kerntune.tuning.cache.keys import SCHEMA
 from kerntune.tuning.cache.winners import TRIAL_SCHEMA
 
 SMALL, LARGE = Config({"BLOCK": 128}), Config({"BLOCK": 1024}, num_warps=8)
@@ -17,6 +18,10 @@ WINNER = WinnerKey(
     "add_kernel", "abc", "cuda:90", "NVIDIA H100", "3.9.0", "n=1024; x=float32(1024,)(1,)", (SMALL, LARGE)
 )
 QUESTION = TrialKey("add_kernel", "abc", "cuda:90", "NVIDIA H100", "3.9.0", "n=1024; x=float32(1024,)(1,)", "race/1")
+
+
+def won(config: Config = SMALL, **changes: Any) -> Winner:
+    return msgspec.structs.replace(Winner(SCHEMA, WINNER, config, 1.0, ENVIRONMENT), **changes)
 
 
 def trial(config: Config = SMALL, **changes: Any) -> StoredTrial:

@@ -20,7 +20,7 @@ from kerntune.tuning.cache import (
     import_cache,
 )
 from kerntune.tuning.cache.exchange import CopiedEntries
-from tuning.cache.made import ENVIRONMENT, LARGE, QUESTION, SMALL, WINNER, trial
+from tuning.cache.made import LARGE, QUESTION, SMALL, WINNER, trial, won
 
 replace = msgspec.structs.replace
 ELSEWHERE = replace(WINNER, device="AMD MI300X", target="hip:gfx942")
@@ -30,8 +30,8 @@ ELSEWHERE = replace(WINNER, device="AMD MI300X", target="hip:gfx942")
 def full(tmp_path: Path) -> Path:
     folder = tmp_path / "full"
     cache = WinnerCache(folder)
-    cache.put(WINNER, LARGE, 1.0, ENVIRONMENT)
-    cache.put(ELSEWHERE, SMALL, 2.0, ENVIRONMENT)
+    cache.add(won(LARGE))
+    cache.add(won(SMALL, time_ns=2.0, key=ELSEWHERE))
     TrialCache(folder).add(trial())
     TrialCache(folder).add(trial(LARGE, failure="refused", time_ns=None, estimate_ns=None))
     return folder
@@ -55,7 +55,7 @@ def test_a_cache_goes_through_one_file(full: Path, tmp_path: Path) -> None:
 def test_what_is_here_stays_unless_replaced(full: Path, tmp_path: Path) -> None:
     file, other = tmp_path / "cache.json", tmp_path / "other"
     export_cache(full, file)
-    WinnerCache(other).put(WINNER, SMALL, 9.0, ENVIRONMENT)
+    WinnerCache(other).add(won(SMALL, time_ns=9.0))
     TrialCache(other).add(trial(time_ns=9.0))
     moved = import_cache(other, file)
     assert (moved.winners, moved.trials, moved.kept) == (1, 1, 2)
@@ -130,7 +130,7 @@ def test_shipped_winners_are_found_after_ones_own(
     assert found.config == LARGE
     assert cache.get(replace(WINNER, arguments="n=1")) is None
     assert not cache.holds(WINNER)
-    cache.put(WINNER, SMALL, 1.0, ENVIRONMENT)
+    cache.add(won(SMALL))
     mine = cache.get(WINNER)
     assert mine is not None
     assert mine.config == SMALL

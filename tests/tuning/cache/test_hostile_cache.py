@@ -26,7 +26,7 @@ from kerntune.tuning.cache import (
     winners,
 )
 from kerntune.tuning.cache.keys import SCHEMA
-from tuning.cache.made import ENVIRONMENT, LARGE, QUESTION, SMALL, WINNER, trial
+from tuning.cache.made import LARGE, QUESTION, SMALL, WINNER, trial, won
 
 MAX_ENTRY = 1 << 22
 
@@ -37,7 +37,7 @@ replace = msgspec.structs.replace
 @pytest.fixture
 def cache(tmp_path: Path) -> WinnerCache:
     found = WinnerCache(tmp_path / "cache")
-    found.put(WINNER, LARGE, 1.0, ENVIRONMENT)
+    found.add(won(LARGE))
     return found
 
 
@@ -76,7 +76,7 @@ def test_damage_is_set_aside_and_told_once(cache: WinnerCache, damage: Any) -> N
     (told,) = cache.damaged
     assert told.startswith(f"{path}: ")
     assert (path.exists(), path.with_suffix(".damaged").stat().st_size) == (False, size)
-    cache.put(WINNER, SMALL, 1.0, ENVIRONMENT)
+    cache.add(won(SMALL))
     found = cache.get(WINNER)
     assert found is not None
     assert found.config == SMALL
@@ -87,7 +87,7 @@ def test_damage_is_set_aside_and_told_once(cache: WinnerCache, damage: Any) -> N
 @given(st.data())
 def test_any_flipped_bits_cost_the_entry_at_most(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     cache = WinnerCache(tmp_path_factory.mktemp("cache"))
-    cache.put(WINNER, LARGE, 1.0, ENVIRONMENT)
+    cache.add(won(LARGE))
     path = file_of(cache)
     whole = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(1, 3))):
@@ -125,7 +125,7 @@ def test_a_read_only_cache_is_read(cache: WinnerCache, monkeypatch: pytest.Monke
     assert cache.get(WINNER) is not None
     assert cache.of_other_configs(replace(WINNER, configs=())) == [cache.get(WINNER)]
     with pytest.raises(CacheError, match="read-only"):
-        cache.put(WINNER, SMALL, 1.0, ENVIRONMENT)
+        cache.add(won(SMALL))
     file_of(cache).write_bytes(b"{")
     assert [cache.get(WINNER), cache.get(WINNER)] == [None, None]
     assert len(cache.damaged) == 1
@@ -134,7 +134,7 @@ def test_a_read_only_cache_is_read(cache: WinnerCache, monkeypatch: pytest.Monke
 def test_an_entry_that_could_not_be_read_again_is_not_written(cache: WinnerCache) -> None:
     long = replace(WINNER, arguments="x" * MAX_ENTRY)
     with pytest.raises(CacheError, match="and may have"):
-        cache.put(long, SMALL, 1.0, ENVIRONMENT)
+        cache.add(won(SMALL, key=long))
 
 
 def test_what_lies_behind_a_link_is_never_written(cache: WinnerCache, tmp_path: Path) -> None:
@@ -144,14 +144,14 @@ def test_what_lies_behind_a_link_is_never_written(cache: WinnerCache, tmp_path: 
     path.symlink_to(outside)
     assert cache.get(WINNER) is None
     assert path.with_suffix(".damaged").is_symlink()
-    cache.put(WINNER, SMALL, 1.0, ENVIRONMENT)
+    cache.add(won(SMALL))
     assert outside.read_bytes() == b"theirs"
     assert cache.get(WINNER) is not None
 
 
 def test_a_good_entry_that_is_taken_for_damage_is_put_back(cache: WinnerCache, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without locks: whoever finds damage takes the file away before it looks at it again."""
-    cache.put(WINNER, SMALL, 2.0, ENVIRONMENT)
+    cache.add(won(SMALL, time_ns=2.0))
     cache._set_aside(file_of(cache), b"what was read", "it was damaged")
     found = cache.get(WINNER)
     assert found is not None
@@ -174,7 +174,7 @@ def test_trials_that_are_damaged_are_told(tmp_path: Path) -> None:
 def test_a_device_s_name_is_no_path(tmp_path: Path) -> None:
     cache = WinnerCache(tmp_path / "cache")
     for target in ("../../outside", "/etc", "x" * 300, "a\0b"):
-        cache.put(replace(WINNER, target=target, device="../" + "y" * 300), SMALL, 1.0, ENVIRONMENT)
+        cache.add(won(SMALL, key=replace(WINNER, target=target, device="../" + "y" * 300)))
     for path in export_devices(cache.folder, tmp_path / "wheel"):
         assert path.resolve().is_relative_to(tmp_path / "wheel")
     assert sorted(os.listdir(tmp_path)) == ["cache", "wheel"]
@@ -246,5 +246,5 @@ def test_a_group_of_one_s_own_is_nobody_else(tmp_path: Path, monkeypatch: pytest
 
 def test_winners_keep_their_form() -> None:
     """Limits on what is read change nothing of what is written."""
-    winner = Winner(SCHEMA, WINNER, SMALL, 1.5, ENVIRONMENT)
+    winner = won(time_ns=1.5)
     assert codec.from_json(codec.to_json(winner), Winner, SCHEMA, where="it") == winner

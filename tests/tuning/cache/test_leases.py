@@ -18,8 +18,8 @@ from kerntune.tuning.cache.shared_store import SharedWinnerCache, lease_name
 from tuning.cache.made import WINNER
 
 
-def lease(cache: SharedWinnerCache, expiry_s: float = 1e9) -> StoreLease:
-    return StoreLease(cache.store, WINNER, expiry_s)
+def lease(cache: SharedWinnerCache) -> StoreLease:
+    return StoreLease(cache.store, WINNER)
 
 
 def finish(cache: SharedWinnerCache) -> None:
@@ -106,23 +106,26 @@ def test_a_lease_without_a_sign_of_life_is_taken_over(
 ) -> None:
     now = [0.0]
     monkeypatch.setattr(leases.time, "monotonic", lambda: now[0])
-    first, second = lease(here), lease(there, expiry_s=10.0)
+    first, second = lease(here), lease(there)
     assert first.take()
     assert not second.take()
-    now[0] = 9.0
+    now[0] = 11.0
     client: Any = here.store.client
     client.server.files.replace(lease_name(WINNER, 1), b"a sign of life")
     assert not second.take()
-    now[0] = 18.0
+    now[0] = 22.0
     assert not second.take()
-    now[0] = 19.0
+    now[0] = 23.0
     assert second.take()
     assert second.token == 2
 
 
-def test_an_earlier_holder_lets_go_of_its_own_number_alone(here: SharedWinnerCache, there: SharedWinnerCache) -> None:
-    first, second = lease(here), lease(there, expiry_s=0.0)
+def test_an_earlier_holder_lets_go_of_its_own_number_alone(
+    here: SharedWinnerCache, there: SharedWinnerCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = lease(here), lease(there)
     assert first.take()
+    monkeypatch.setattr(leases, "EXPIRY_S", 0.0)
     assert second.take()
     first.release(found=True)
     finish(here)
@@ -248,8 +251,8 @@ def test_a_lease_of_the_store_expires_after_twelve_seconds_by_default(
 ) -> None:
     now = [100.0]
     monkeypatch.setattr(leases.time, "monotonic", lambda: now[0])
-    second = StoreLease(there.store, WINNER)
-    assert StoreLease(here.store, WINNER).take()
+    second = lease(there)
+    assert lease(here).take()
     assert not second.take()
     now[0] = 111.9
     assert not second.take()

@@ -10,7 +10,7 @@ import pytest
 from kerntune.base.config import Config
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.keys import _configs, _field, _parts
-from tuning.cache.made import ENVIRONMENT, LARGE, SMALL, WINNER
+from tuning.cache.made import ENVIRONMENT, LARGE, SMALL, WINNER, won
 
 replace = msgspec.structs.replace
 MORE = Config({"BLOCK": 2048})
@@ -35,16 +35,16 @@ WHAT = "the kernel, a function that it calls, or a constant"
 )  # fmt: skip
 def test_what_differs_is_named(tmp_path: Path, changes: dict[str, object], lines: list[str]) -> None:
     cache = WinnerCache(tmp_path)
-    cache.put(WINNER, LARGE, 1.0, ENVIRONMENT)
+    cache.add(won(LARGE))
     assert cache.why_missed(replace(WINNER, **changes), ENVIRONMENT) == lines
 
 
 def test_the_nearest_is_compared(tmp_path: Path) -> None:
     cache = WinnerCache(tmp_path)
     assert "no winner of kernel add_kernel" in cache.why_missed(WINNER)[0]
-    cache.put(replace(WINNER, device="A", triton="3.6.0", source="x"), LARGE, 1.0, ENVIRONMENT)
+    cache.add(won(LARGE, key=replace(WINNER, device="A", triton="3.6.0", source="x")))
     assert len(cache.why_missed(WINNER)) == 3
-    cache.put(replace(WINNER, triton="3.6.0"), LARGE, 1.0, ENVIRONMENT)
+    cache.add(won(LARGE, key=replace(WINNER, triton="3.6.0")))
     assert cache.why_missed(WINNER) == ["triton: 3.6.0 -> 3.9.0"]
 
 

@@ -20,7 +20,6 @@ from kerntune.base.store_process import (
     WriteLaterRequest,
     WriteReply,
 )
-from kerntune.tuning.cache.keys import SCHEMA, Winner
 from kerntune.tuning.cache.shared_store import (
     SharedStore,
     forget_stores,
@@ -31,7 +30,7 @@ from kerntune.tuning.cache.shared_store import (
     winner_folder,
     winner_name,
 )
-from tuning.cache.made import ENVIRONMENT, LARGE, QUESTION, SMALL, WINNER, trial
+from tuning.cache.made import LARGE, QUESTION, SMALL, WINNER, trial, won
 
 replace = msgspec.structs.replace
 
@@ -55,10 +54,6 @@ class Client:
 def store(folder: Path, *replies: Any, url: str = "s3://a/b") -> tuple[SharedStore, Client]:
     client: Any = Client(*replies)
     return SharedStore(url, folder, client), client
-
-
-def won(**changes: Any) -> Winner:
-    return replace(Winner(SCHEMA, WINNER, SMALL, 1.0, ENVIRONMENT), **changes)
 
 
 UNFINISHED = won(untried=(LARGE,))

@@ -35,11 +35,19 @@ from kerntune.tuning.cache.store_client import DirectClient, StoreClient
 
 READ = ReadRequest(("a",), 100)
 NEVER = 1e9
+LIMITS = store_client.WAIT_S, store_client.LIMIT_S, store_client.REST_S, store_client.LONGEST_REST_S
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replies may take long on a busy machine, and no store that was left alone comes back by itself."""
+    monkeypatch.setattr(store_client, "LIMIT_S", 60.0)
+    monkeypatch.setattr(store_client, "REST_S", NEVER)
 
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[StoreClient]:
-    found = StoreClient(f"file://{tmp_path}/store", limit_s=60.0, rest_s=NEVER)
+    found = StoreClient(f"file://{tmp_path}/store")
     yield found
     found.close(60)
 
@@ -55,21 +63,21 @@ def test_a_process_answers(client: StoreClient, tmp_path: Path) -> None:
 
 def test_a_store_that_can_not_be_used_is_said_once_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("a file, not a folder")
-    client = StoreClient(f"file://{tmp_path}/store", limit_s=60.0, rest_s=NEVER)
+    client = StoreClient(f"file://{tmp_path}/store")
     with pytest.warns(RuntimeWarning, match="own cache") as told:
         assert client.ask(ReplaceRequest("a", b"1")) is None
     assert len(told) == 1
     assert client.is_away
     assert client.ask(READ) is None
     client.tell(WriteLaterRequest("b", b"2"))
-    assert client.asked == 1
+    assert client._child is None
 
 
 def test_where_warnings_are_errors_no_error_reaches_the_caller(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "store").write_text("a file, not a folder")
-    client = StoreClient(f"file://{tmp_path}/store", limit_s=60.0, rest_s=NEVER)
+    client = StoreClient(f"file://{tmp_path}/store")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert client.ask(ReplaceRequest("a", b"1")) is None
@@ -78,16 +86,14 @@ def test_where_warnings_are_errors_no_error_reaches_the_caller(
 
 def answered(client: StoreClient) -> Any:
     """Its process, once it has answered."""
-    client._limit_s, limit_s = 60.0, client._limit_s
     assert client.ask(READ) == Contents((None,))
-    client._limit_s = limit_s
     assert client._child is not None
     return client._child.process
 
 
-def test_a_process_that_does_not_answer_is_ended(tmp_path: Path) -> None:
-    client = StoreClient(f"file://{tmp_path}/store", limit_s=0.05, rest_s=NEVER)
+def test_a_process_that_does_not_answer_is_ended(client: StoreClient, monkeypatch: pytest.MonkeyPatch) -> None:
     process = answered(client)
+    monkeypatch.setattr(store_client, "LIMIT_S", 0.05)
     os.kill(process.pid, signal.SIGSTOP)
     with pytest.warns(RuntimeWarning, match=r"0\.05 s"):
         assert client.ask(READ) is None
@@ -95,11 +101,10 @@ def test_a_process_that_does_not_answer_is_ended(tmp_path: Path) -> None:
     assert client.ask(READ) is None
 
 
-def test_a_request_waits_less_than_a_second_in_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_waits_less_than_a_second_in_all(client: StoreClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sending and receiving share one limit, and what follows a failure has its part of the second, too."""
-    client = StoreClient(f"file://{tmp_path}/store", rest_s=NEVER)
-    limit_s = client._limit_s
     answered(client)
+    monkeypatch.setattr(store_client, "LIMIT_S", LIMITS[1])
     limits: list[float] = []
 
     def noted(seconds: float) -> Timeout:
@@ -109,35 +114,36 @@ def test_a_request_waits_less_than_a_second_in_all(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(child_process, "Timeout", noted)
     assert client.ask(READ) == Contents((None,))
     client.close(60)
-    assert limits == [limit_s]
-    assert limit_s < 1.0
+    assert limits == [LIMITS[1]]
+    assert LIMITS[1] < 1.0
 
 
-def test_a_first_reply_that_is_late_is_waited_for_by_no_call(tmp_path: Path) -> None:
+def test_a_first_reply_that_is_late_is_waited_for_by_no_call(
+    client: StoreClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """To connect may take longer than a call should wait. Nothing is reported, and the store is used from then on."""
-    client = StoreClient(f"file://{tmp_path}/store", limit_s=0.05, rest_s=NEVER)
     process = answered(client)
+    monkeypatch.setattr(store_client, "LIMIT_S", 0.05)
     os.kill(process.pid, signal.SIGSTOP)
     client._has_answered = False
     assert client.ask(READ) is None
     assert client.ask(READ) is None
     assert client.is_away
     os.kill(process.pid, signal.SIGCONT)
-    client._limit_s = 60.0
+    monkeypatch.setattr(store_client, "LIMIT_S", 60.0)
     while client.is_away:
         client.ask(READ)
     assert client._child is not None
     assert client._child.process is process
     assert client.ask(ReplaceRequest("a", b"1")) == WriteReply(True)
-    client.close(60)
 
 
-def test_a_first_reply_that_is_late_and_a_failure_is_reported(tmp_path: Path) -> None:
+def test_a_first_reply_that_is_late_and_a_failure_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "store").write_text("a file, not a folder")
-    client = StoreClient(f"file://{tmp_path}/store", limit_s=60.0, rest_s=NEVER)
+    client = StoreClient(f"file://{tmp_path}/store")
     pid = client._running().pid
     os.kill(pid, signal.SIGSTOP)
-    client._limit_s = 0.05
+    monkeypatch.setattr(store_client, "LIMIT_S", 0.05)
     assert client.ask(ReplaceRequest("a", b"1")) is None
     os.kill(pid, signal.SIGCONT)
     told: list[str] = []
@@ -149,9 +155,11 @@ def test_a_first_reply_that_is_late_and_a_failure_is_reported(tmp_path: Path) ->
     assert client.is_away
 
 
-def test_a_process_that_ends_before_its_late_reply_is_no_answer(tmp_path: Path) -> None:
-    client = StoreClient(f"file://{tmp_path}/store", limit_s=0.05, rest_s=NEVER)
+def test_a_process_that_ends_before_its_late_reply_is_no_answer(
+    client: StoreClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     process = answered(client)
+    monkeypatch.setattr(store_client, "LIMIT_S", 0.05)
     os.kill(process.pid, signal.SIGSTOP)
     client._has_answered = False
     assert client.ask(READ) is None
@@ -193,7 +201,7 @@ def test_what_the_process_said_last_is_reported_without_the_password(
 def test_a_store_that_comes_back_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for it to come back."""
     (tmp_path / "store").write_text("a file, not a folder")
-    client = StoreClient(f"file://{tmp_path}/store", limit_s=60.0, rest_s=NEVER)
+    client = StoreClient(f"file://{tmp_path}/store")
     with pytest.warns(RuntimeWarning, match="own cache"):
         assert client.ask(ReplaceRequest("a", b"1")) is None
     (tmp_path / "store").unlink()
@@ -206,7 +214,8 @@ def test_a_store_that_comes_back_is_used_again(tmp_path: Path, monkeypatch: pyte
 
 
 def test_one_that_is_still_away_is_left_alone_for_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = StoreClient(f"file://{tmp_path}/store", limit_s=60.0, rest_s=100.0)
+    monkeypatch.setattr(store_client, "REST_S", 100.0)
+    client = StoreClient(f"file://{tmp_path}/store")
     monkeypatch.setattr(client, "_start", lambda: (_ for _ in ()).throw(OSError("no process")))
     with pytest.warns(RuntimeWarning, match="no process"):
         assert client.ask(READ) is None
@@ -261,6 +270,7 @@ def test_an_interrupted_request_leaves_no_reply_behind(client: StoreClient) -> N
 def test_a_store_is_left_alone_for_twice_as_long_up_to_a_quarter_of_an_hour(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(store_client, "REST_S", 60.0)
     client = StoreClient(f"file://{tmp_path}/store")
     told: list[str] = []
     client.report = told.append
@@ -276,8 +286,7 @@ def test_a_store_is_left_alone_for_twice_as_long_up_to_a_quarter_of_an_hour(
 
 def test_a_store_s_limits_are_the_documented_ones() -> None:
     """docs/shared-store.md."""
-    assert (store_client.WAIT_S, store_client.LIMIT_S) == (0.5, 0.9)
-    assert (store_client.REST_S, store_client.LONGEST_REST_S) == (60.0, 900.0)
+    assert LIMITS == (0.5, 0.9, 60.0, 900.0)
 
 
 def test_a_store_that_is_left_alone_is_told_nothing_and_not_begun(tmp_path: Path) -> None:
@@ -285,9 +294,8 @@ def test_a_store_that_is_left_alone_is_told_nothing_and_not_begun(tmp_path: Path
     client._away_until = NEVER
     client.tell(WriteLaterRequest("a", b"1"))
     client.begin()
-    assert client._child is None
     assert client.ask(READ) is None
-    assert client.asked == 0
+    assert client._child is None
 
 
 def test_a_process_that_can_not_start_is_no_error_for_who_begins(
@@ -365,7 +373,7 @@ def test_a_store_comes_back_to_a_process_with_many_descriptors(
         return high[0], high[1]
 
     (asked, stdin), (stdout, answers) = pipe(), pipe()
-    client = StoreClient(f"file://{tmp_path}/store", limit_s=60.0)
+    client = StoreClient(f"file://{tmp_path}/store")
     with open(stdin, "wb") as sent, open(stdout, "rb") as received, open(asked, "rb"), open(answers, "wb"):
         process: Any = SimpleNamespace(stdin=sent, stdout=received, poll=lambda: None, returncode=None)
         child: ChildProcess[StoreReply] = ChildProcess((), StoreReply, fork=lambda errors: process)
@@ -394,7 +402,6 @@ def test_what_is_told_is_done_at_the_end(tmp_path: Path) -> None:
     client.finish()
     assert client.ask(ReadRequest(("a", "b"), 10)) == Contents((b"1", b"2"))
     client.finish()
-    assert not client.is_away
 
 
 @pytest.mark.parametrize(("reply", "said"), [(None, "no answer"), (StoreFailed("no room"), "no room")])

@@ -13,25 +13,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from samples import ENVIRONMENT
 
 from kerntune.base import codec
-from kerntune.base.config import Config
 from kerntune.errors import CacheError
 from kerntune.tuning.cache import Winner, WinnerCache, WinnerKey
-from kerntune.tuning.cache.keys import SCHEMA
+from tuning.cache.made import LARGE, SMALL, won
+from tuning.cache.made import WINNER as KEY
 
 replace = msgspec.structs.replace
-SMALL, LARGE = Config({"BLOCK": 128}), Config({"BLOCK": 1024}, num_warps=8)
-KEY = WinnerKey(
-    kernel="add_kernel",
-    source="abc",
-    target="cuda:90",
-    device="NVIDIA H100",
-    triton="3.9.0",
-    arguments="n=1024; x=float32(1024,)(1,)",
-    configs=(SMALL, LARGE),
-)
 OTHER_KEYS = [
     replace(KEY, kernel="mul_kernel"),
     replace(KEY, source="abd"),
@@ -57,17 +46,17 @@ def file_of(cache: WinnerCache) -> Path:
 
 def test_a_winner_comes_back(cache: WinnerCache) -> None:
     assert cache.get(KEY) is None
-    cache.put(KEY, LARGE, 12_400.5, ENVIRONMENT)
-    assert cache.get(KEY) == Winner(SCHEMA, KEY, LARGE, 12_400.5, ENVIRONMENT)
+    cache.add(won(LARGE, time_ns=12_400.5))
+    assert cache.get(KEY) == won(LARGE, time_ns=12_400.5)
     assert WinnerCache(cache.folder).get(KEY) == cache.get(KEY)
     assert cache.damaged == []
 
 
 @pytest.mark.parametrize("key", OTHER_KEYS)
 def test_every_part_of_a_key_counts(cache: WinnerCache, key: WinnerKey) -> None:
-    cache.put(KEY, LARGE, 1.0, ENVIRONMENT)
+    cache.add(won(LARGE))
     assert cache.get(key) is None
-    cache.put(key, SMALL, 2.0, ENVIRONMENT)
+    cache.add(won(SMALL, time_ns=2.0, key=key))
     assert [w.config for k in (KEY, key) if (w := cache.get(k))] == [LARGE, SMALL]
 
 
@@ -90,9 +79,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def many(cache: WinnerCache) -> None:
     """Winners of other questions, and two of this one."""
     for i in range(40):
-        cache.put(replace(KEY, arguments=f"n={i}"), SMALL, 1.0, ENVIRONMENT)
+        cache.add(won(SMALL, key=replace(KEY, arguments=f"n={i}")))
     for key in (KEY, *AMONG_OTHERS):
-        cache.put(key, LARGE, 1.0, ENVIRONMENT)
+        cache.add(won(LARGE, key=key))
 
 
 def test_winners_among_other_configs_are_found_without_reading_the_rest(
@@ -123,8 +112,8 @@ def test_digests_are_distinct_and_stable() -> None:
 
 
 def test_a_later_winner_replaces(cache: WinnerCache) -> None:
-    cache.put(KEY, LARGE, 2.0, ENVIRONMENT)
-    cache.put(KEY, SMALL, 1.0, ENVIRONMENT)
+    cache.add(won(LARGE, time_ns=2.0))
+    cache.add(won(SMALL))
     found = cache.get(KEY)
     assert found is not None
     assert found.config == SMALL
@@ -150,7 +139,7 @@ DAMAGE = [
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_entry_is_set_aside_and_reported(cache: WinnerCache, damage: Any) -> None:
-    cache.put(KEY, LARGE, 1.0, ENVIRONMENT)
+    cache.add(won(LARGE))
     path = file_of(cache)
     broken = damage(path.read_bytes())
     path.write_bytes(broken)
@@ -159,7 +148,7 @@ def test_a_damaged_entry_is_set_aside_and_reported(cache: WinnerCache, damage: A
     assert str(path) in cache.damaged[0]
     assert not path.exists()
     assert path.with_suffix(".damaged").read_bytes() == broken
-    cache.put(KEY, SMALL, 1.0, ENVIRONMENT)
+    cache.add(won(SMALL))
     found = cache.get(KEY)
     assert found is not None
     assert found.config == SMALL
@@ -168,14 +157,14 @@ def test_a_damaged_entry_is_set_aside_and_reported(cache: WinnerCache, damage: A
 
 def test_entries_go_on_past_damage(cache: WinnerCache) -> None:
     for key in (KEY, *OTHER_KEYS):
-        cache.put(key, SMALL, 1.0, ENVIRONMENT)
+        cache.add(won(SMALL, key=key))
     next(cache.folder.glob("winners/*/*/*.json")).write_bytes(b"{")
     assert len(cache.entries()) == len(OTHER_KEYS)
     assert len(cache.damaged) == 1
 
 
 def test_an_entry_under_another_keys_name_is_no_hit(cache: WinnerCache) -> None:
-    cache.put(KEY, LARGE, 1.0, ENVIRONMENT)
+    cache.add(won(LARGE))
     path = file_of(cache)
     text = path.read_text().replace("add_kernel", "mul_kernel")
     path.write_text(text)
@@ -185,7 +174,7 @@ def test_an_entry_under_another_keys_name_is_no_hit(cache: WinnerCache) -> None:
 
 def test_clear_counts_and_leaves_nothing_to_find(cache: WinnerCache) -> None:
     for key in (KEY, *OTHER_KEYS):
-        cache.put(key, SMALL, 1.0, ENVIRONMENT)
+        cache.add(won(SMALL, key=key))
     assert cache.clear() == 1 + len(OTHER_KEYS)
     assert cache.entries() == []
     assert cache.get(KEY) is None
@@ -195,14 +184,14 @@ def test_a_file_in_the_folders_place_is_an_error_with_its_path(cache: WinnerCach
     cache.folder.write_text("a file")
     assert cache.get(KEY) is None
     with pytest.raises(CacheError, match="can't be written") as info:
-        cache.put(KEY, SMALL, 1.0, ENVIRONMENT)
+        cache.add(won(SMALL))
     assert str(cache.folder) in str(info.value)
 
 
 @pytest.mark.parametrize("place", [".lock", "the aside name"])
 def test_damage_that_can_not_be_set_aside_is_not_fatal(cache: WinnerCache, place: str) -> None:
     """A cache folder that is read-only (an image, another user's); folders in the way refuse a superuser too."""
-    cache.put(KEY, LARGE, 1.0, ENVIRONMENT)
+    cache.add(won(LARGE))
     path = file_of(cache)
     path.write_bytes(b"{")
     blocked = cache.folder / ".lock" if place == ".lock" else path.with_suffix(".damaged")
@@ -212,7 +201,7 @@ def test_damage_that_can_not_be_set_aside_is_not_fatal(cache: WinnerCache, place
 
 
 def test_entries_survive_what_can_not_be_read(cache: WinnerCache) -> None:
-    cache.put(KEY, LARGE, 1.0, ENVIRONMENT)
+    cache.add(won(LARGE))
     (cache.folder / "winners" / "00" / "folder.json").mkdir(parents=True)
     assert len(cache.entries()) == 1
 
@@ -224,10 +213,6 @@ def test_the_default_folder_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 # offered
-
-
-def won(config: Config, **changes: Any) -> Winner:
-    return Winner(SCHEMA, KEY, config, 1.0, ENVIRONMENT, **changes)
 
 
 @pytest.mark.parametrize(("words", "stands"), [({}, False), ({"first_stands": True}, True)])
@@ -305,13 +290,13 @@ WORKER = """
 import sys
 from pathlib import Path
 sys.path[:0] = sys.argv[3:]
-from tuning.cache.test_winners import ENVIRONMENT, KEY, LARGE, OTHER_KEYS, SMALL
+from tuning.cache.test_winners import KEY, LARGE, OTHER_KEYS, SMALL, won
 from kerntune.tuning.cache import WinnerCache
 cache, mine = WinnerCache(Path(sys.argv[1])), int(sys.argv[2])
 config, time_ns = (SMALL, LARGE)[mine], float(mine)
 for _ in range(60):
     for key in (KEY, OTHER_KEYS[mine]):
-        cache.put(key, config, time_ns, ENVIRONMENT)
+        cache.add(won(config, time_ns=time_ns, key=key))
         found = cache.get(key)
         assert found is not None and found.key == key
         assert found.config == (SMALL, LARGE)[int(found.time_ns)], "halves of two writers"
@@ -341,7 +326,7 @@ ASIDE = """
 import sys
 from pathlib import Path
 sys.path[:0] = sys.argv[2:]
-from tuning.cache.test_winners import ENVIRONMENT, KEY, SMALL
+from tuning.cache.test_winners import KEY, SMALL
 from kerntune.tuning.cache import WinnerCache
 cache = WinnerCache(Path(sys.argv[1]))
 assert cache.get(KEY) is None
@@ -351,7 +336,7 @@ print(len(cache.damaged))
 
 @pytest.mark.slow
 def test_two_processes_set_the_same_damage_aside(cache: WinnerCache) -> None:
-    cache.put(KEY, LARGE, 1.0, ENVIRONMENT)
+    cache.add(won(LARGE))
     path = file_of(cache)
     path.write_bytes(b"{")
     folders = [str(Path(__file__).parents[2]), str(Path(__file__).parents[3])]
@@ -365,13 +350,13 @@ def test_two_processes_set_the_same_damage_aside(cache: WinnerCache) -> None:
 
 def test_a_good_entry_that_came_meanwhile_is_not_set_aside(cache: WinnerCache, monkeypatch: pytest.MonkeyPatch) -> None:
     """Process A reads damage; before it sets it aside, B mends the entry."""
-    cache.put(KEY, LARGE, 1.0, ENVIRONMENT)
+    cache.add(won(LARGE))
     file_of(cache).write_bytes(b"{")
     decode = codec.from_json
 
     def late(data: bytes, *args: Any, **kwargs: Any) -> Any:
         if data == b"{":
-            WinnerCache(cache.folder).put(KEY, SMALL, 1.0, ENVIRONMENT)
+            WinnerCache(cache.folder).add(won(SMALL))
         return decode(data, *args, **kwargs)
 
     monkeypatch.setattr(codec, "from_json", late)
@@ -382,6 +367,6 @@ def test_a_good_entry_that_came_meanwhile_is_not_set_aside(cache: WinnerCache, m
 
 
 def test_what_is_as_by_default_is_not_stored() -> None:
-    found = json.loads(codec.to_json(Winner(SCHEMA, KEY, SMALL, 1.0, ENVIRONMENT)))
+    found = json.loads(codec.to_json(won()))
     assert sorted(found) == ["config", "environment", "key", "schema", "time_ns"]
     assert sorted(found["key"]) == ["arguments", "configs", "device", "kernel", "source", "target", "triton"]

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from kerntune.tuning.choices import decided_keys
 from kerntune.tuning.choices.decided_keys import KeyLocks
 
 
@@ -23,10 +27,12 @@ class Seen:
         self._lock.release()
 
 
-def test_who_comes_last_waits_for_who_waited_before() -> None:
+def test_who_comes_last_waits_for_who_waited_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one leaves the key open, so that the second decides it: the third mustn't do so beside it."""
     made: list[Seen] = []
-    locks = KeyLocks(lambda: made.append(Seen()) or made[-1])  # type: ignore[func-returns-value]
+    scripted = SimpleNamespace(Lock=threading.Lock, RLock=lambda: made.append(Seen()) or made[-1])
+    monkeypatch.setattr(decided_keys, "threading", scripted)
+    locks = KeyLocks()
     inside, leave = threading.Event(), threading.Event()
     at_once: list[int] = []
     now = 0
