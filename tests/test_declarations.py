@@ -133,7 +133,7 @@ DEFAULTS = {
     "choose_warps": "least most", "combine": "bias", "decode_floats": "wide", "descend": "trials",
     "export_cache": "with_trials", "filter_steps": "missing", "finish": "floors", "flushed_runs": "flushes",
     "foreach": "cache_results", "fork": "kept", "grid_limits": "num_warps", "hodges_lehmann": "level",
-    "install": "cache_results", "judge": "budget sealed", "lowest_costs_first": "together", "main": "seconds",
+    "install": "cache_results", "judge": "budget sealed", "main": "seconds",
     "metrics_of": "instructions", "missing_parts": "load", "mode_of": "keep", "more_bytes": "operators_count",
     "names_text": "most", "options_of": "keep", "places_text": "most", "pull_cache": "with_trials",
     "push_cache": "with_trials", "race_calls": "most", "reduction_config": "least_warps",

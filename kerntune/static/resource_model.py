@@ -1,4 +1,4 @@
-"""An order of a kernel's configs by static figures alone: those with the lowest predicted cost are timed first.
+"""Compares a kernel's configs by static figures alone: a predicted cost for each, and which aren't worth running.
 
 All candidates of one call do the same work, so costs are per unit of it: a multiply-add where tensor cores are used,
 else a byte that a thread moves to or from global memory. A loop's instructions are in the code once, but so is its
@@ -16,8 +16,8 @@ The terms overlap if there are warps to switch between: the largest counts whole
 sum is divided by the share of the multiprocessors' slots that the last wave of blocks fills (the grid's tail). The
 costs order configs of one kernel; they are no times, and say nothing about two kernels.
 
-A candidate of a tuning has figures as soon as it is compiled, where the model applies. By them some are left out unrun:
-never all, and none without a reason."""
+Where asked, candidates of a tuning have figures as soon as they are compiled. By them some are left out unrun: never
+all, and none without a reason."""
 
 from __future__ import annotations
 
@@ -260,25 +260,6 @@ def figures_of(compiled: Compiled, grid: GridTriple, spec: DeviceSpec) -> Figure
         return Figures(cost(candidate, spec), candidate.spill_bytes, resident.fraction)
     except (StoreError, TargetError):
         return None
-
-
-class Predictions:
-    """Figures of one call's candidates, by index, on one device. They are advice only: a candidate without figures has
-    an infinite cost."""
-
-    def __init__(self, spec: DeviceSpec) -> None:
-        self._spec = spec
-        self.figures: dict[int, Figures] = {}
-
-    def add(self, index: int, compiled: Compiled, grid: GridTriple) -> None:
-        """Compute and store a candidate's figures, if the model applies to it."""
-        found = figures_of(compiled, grid, self._spec)
-        if found is not None:
-            self.figures[index] = found
-
-    def cost(self, index: int) -> float:
-        """A candidate's predicted cost, to be compared with other candidates' only."""
-        return self.figures[index].cost if index in self.figures else math.inf
 
 
 MODEL_LIMIT = 3.0

@@ -1,26 +1,25 @@
-"""Orders compiled candidates before any GPU time, and takes in those that a search chooses.
+"""Leaves out compiled candidates before any GPU time, if asked, and takes in those that a search chooses.
 
-Static figures say which candidates are estimated first, and which aren't run. The configs that a search chooses are
-compiled together, estimated, and stored for later runs.
+Static figures say which candidates aren't run. The configs that a search chooses are compiled together, estimated, and
+stored for later runs.
 """
 
 from __future__ import annotations
 
 import contextlib
-import heapq
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
 from kerntune.base.policy import StaticPrune
 from kerntune.compiling.compiler import Compiled
+from kerntune.errors import TrialError
 from kerntune.heuristics import without_spilling
 from kerntune.search import ComboSearch, Descent, Measured, Search
 from kerntune.search.descent import RegisterScaling
 from kerntune.static import resource_model
-from kerntune.static.resource_model import Predictions
 from kerntune.tuning.candidates import CandidatePool, CandidateResult
 from kerntune.tuning.trial_set import TrialSet
 
@@ -35,8 +34,8 @@ SPILL_BYTES = 8
 
 
 class Prescreen:
-    """Of one tuning. The order only decides which candidate is timed earlier; ``prune`` leaves candidates out, but
-    neither the incumbent nor those that earlier runs have timed."""
+    """Of one tuning. ``prune`` leaves candidates out, but neither the incumbent nor those that earlier runs have
+    timed."""
 
     def __init__(
         self,
@@ -48,21 +47,21 @@ class Prescreen:
     ) -> None:
         """``most_spilled`` are the registers that a candidate may spill without being put off: those that spill more
         are left out where any other can be compiled."""
-        self._pool, self._prune, self._incumbent, self._most_spilled = pool, prune, incumbent, most_spilled
-        self._predictions = Predictions(spec)
+        self._pool, self._spec, self._prune = pool, spec, prune
+        self._incumbent, self._most_spilled = incumbent, most_spilled
         self.left_out: dict[int, str] = {}
         """Why each candidate that was left out was."""
 
-    def in_order(self, compiled: Iterator[CandidateResult]) -> Iterator[list[CandidateResult]]:
-        """Of the results that are there together the cheapest by prediction first, up to :data:`TOGETHER` at a time;
-        where some may be left out, once all are there."""
+    def groups(self, compiled: Iterator[CandidateResult]) -> Iterator[list[CandidateResult]]:
+        """The results that are there together, up to :data:`TOGETHER` at a time; where some may be left out, once all
+        are there."""
         if not self._prune:
-            return self._spilling_last(lowest_costs_first(compiled, self._pool.ready, self._cost))
-        results = sorted(compiled, key=self._cost)
-        figures = {i: self._predictions.figures[i] for i, _ in results if i in self._predictions.figures}
+            return self._spilling_last(_together(compiled, self._pool.ready))
+        results = list(compiled)
+        figures = {i: found for i, result in results if (found := self._figures(i, result)) is not None}
         protected = {*self._pool.known.ran, self._incumbent}
         self.left_out.update(resource_model.left_out(figures, self._prune, protected))
-        return _few_at_a_time([result for result in results if result[0] not in self.left_out])
+        return _together(result for result in results if result[0] not in self.left_out)
 
     def _spilling_last(self, groups: Iterator[list[CandidateResult]]) -> Iterator[list[CandidateResult]]:
         """Those that spill too much only if all do (:func:`kerntune.heuristics.without_spilling`)."""
@@ -72,7 +71,7 @@ class Prescreen:
         spills: dict[int, int | None] = {}
         late: dict[int, CandidateResult] = {}
         for group in groups:
-            spills |= {i: self._spilled(i) if isinstance(found, Compiled) else None for i, found in group}
+            spills |= {i: self._spilled(i, found) for i, found in group}
             late |= {result[0]: result for result in group if self._is_late(result[0], spills)}
             yield [result for result in group if result[0] not in late]
         usable = [i for i, count in spills.items() if count is not None]
@@ -80,16 +79,22 @@ class Prescreen:
         for i in late.keys() - set(kept):
             text = f"spills {spills[i]} registers a thread, more than {self._most_spilled}, and others don't"
             self.left_out[i] = text
-        yield from _few_at_a_time([result for i, result in late.items() if i in kept])
+        yield from _together(result for i, result in late.items() if i in kept)
 
     def _is_late(self, i: int, spills: dict[int, int | None]) -> bool:
         """Whether a candidate spills too much to be tried before all are known."""
         assert self._most_spilled is not None
         return (spills[i] or 0) > self._most_spilled and i not in {*self._pool.known.ran, self._incumbent}
 
-    def _spilled(self, i: int) -> int | None:
-        figures = self._predictions.figures.get(i)
+    def _spilled(self, i: int, compiled: Compiled | TrialError) -> int | None:
+        figures = self._figures(i, compiled)
         return None if figures is None else figures.spill_bytes // SPILL_BYTES
+
+    def _figures(self, i: int, compiled: Compiled | TrialError) -> resource_model.Figures | None:
+        """What is known of a candidate, if anything; advice only."""
+        if not isinstance(compiled, Compiled):
+            return None
+        return resource_model.figures_of(compiled, self._pool.probes[i].grid, self._spec)
 
     def readmitted(self) -> list[int]:
         """The candidates that were left out; from now on none is."""
@@ -97,37 +102,17 @@ class Prescreen:
         self._most_spilled = None
         return back
 
-    def _cost(self, result: CandidateResult) -> float:
-        i, compiled = result
-        if isinstance(compiled, Compiled):
-            self._predictions.add(i, compiled, self._pool.probes[i].grid)
-        return self._predictions.cost(i)
 
-
-def _few_at_a_time(results: Sequence[T]) -> Iterator[list[T]]:
-    return (list(results[k : k + TOGETHER]) for k in range(0, len(results), TOGETHER))
-
-
-def lowest_costs_first(
-    results: Iterator[T], ready: Callable[[], bool], cost: Callable[[T], float], together: int = TOGETHER
-) -> Iterator[list[T]]:
-    """All ``results``; of those that are ready at the same time the ones with the lowest costs first, of equals the
-    earliest, up to so many ``together``.
-
-    ``ready`` returns whether the next one is available without waiting; ``cost`` is called once for each.
-    """
-    held: list[tuple[float, int, T]] = []
-    for number, result in enumerate(results):
-        heapq.heappush(held, (cost(result), number, result))
-        while held and not ready():
-            yield _cheapest(held, together)
-    while held:
-        yield _cheapest(held, together)
-
-
-def _cheapest(held: list[tuple[float, int, T]], most: int) -> list[T]:
-    """Taken out of a heap."""
-    return [heapq.heappop(held)[2] for _ in range(min(most, len(held)))]
+def _together(results: Iterable[T], ready: Callable[[], bool] = lambda: True) -> Iterator[list[T]]:
+    """All ``results``, up to :data:`TOGETHER` at a time, fewer where the next one is not ``ready``."""
+    held: list[T] = []
+    for result in results:
+        held.append(result)
+        if len(held) == TOGETHER or not ready():
+            yield held
+            held = []
+    if held:
+        yield held
 
 
 class Searching:
@@ -164,7 +149,7 @@ class Searching:
         self._trial_set.expect(candidates)
         self._trial_set.paused()
         with contextlib.closing(self._trial_set.pool.compiled(candidates)) as stream:
-            for group in self._prescreen.in_order(stream):
+            for group in self._prescreen.groups(stream):
                 self._trial_set.admit_all(group)
 
     def _read_codes(self, candidates: Sequence[int]) -> None:

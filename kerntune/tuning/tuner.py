@@ -186,7 +186,7 @@ class _Tuning:
         self.screening = Screening()
         self.trial_set.begin(candidates)
         with contextlib.closing(self.pool.compiled(candidates, self._pause_of())) as stream:
-            for group in self.prescreen.in_order(stream):
+            for group in self.prescreen.groups(stream):
                 self.trial_set.admit_all(group)
         self.trial_set.admit_put_off()
         if searching is not None:

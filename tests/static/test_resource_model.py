@@ -25,7 +25,6 @@ from kerntune.static.occupancy import cuda_occupancy
 from kerntune.static.resource_model import (
     Figures,
     ModelledConfig,
-    Predictions,
     _filled,
     _tensor,
     _terms,
@@ -193,15 +192,15 @@ def test_the_figures_of_a_kernel_are_the_disassemblers(softmax: Compiled, compil
 
 
 def test_a_wave_that_is_nearly_empty_is_foreseen(softmax: Compiled) -> None:
-    predictions = Predictions(H100)
     threads, registers = softmax.binary.num_warps * 32, cubin_resources(softmax.data).registers
     slots = (
         H100.sm_count
         * cuda_occupancy(H100, registers=registers, shared_bytes=softmax.binary.shared, threads=threads).blocks
     )
-    predictions.add(0, softmax, (slots + 1, 1, 1))
-    predictions.add(1, softmax, (slots, 1, 1))
-    assert predictions.cost(1) < predictions.cost(0)
+    one_more, full = (figures_of(softmax, (count, 1, 1), H100) for count in (slots + 1, slots))
+    assert one_more is not None
+    assert full is not None
+    assert full.cost < one_more.cost
 
 
 def test_an_empty_grid_costs_something_finite(softmax: Compiled) -> None:
@@ -214,9 +213,7 @@ def test_an_empty_grid_costs_something_finite(softmax: Compiled) -> None:
     "spec", [TYPICAL_DEVICES["hip:gfx942"], DeviceSpec(Target("cuda", "999"), "newer than our tables", 1)], ids=str
 )
 def test_nothing_is_foreseen_for_devices_that_are_not_known(softmax: Compiled, spec: DeviceSpec) -> None:
-    predictions = Predictions(spec)
-    predictions.add(0, softmax, GRID)
-    assert (predictions.cost(0), predictions.figures) == (math.inf, {})
+    assert figures_of(softmax, GRID, spec) is None
 
 
 @given(st.integers(0, 4000))

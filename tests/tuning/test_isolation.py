@@ -304,7 +304,7 @@ def test_faults_that_come_first_end_no_good_tuning(
     backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     """Eight bad ones among ten good ones."""
-    monkeypatch.setattr(Prescreen, "in_order", _by_number)
+    monkeypatch.setattr(Prescreen, "groups", _by_number)
     places = order_of(8, order)
     best = max(set(range(MANY)) - places)
     found = race_many(backend, ILLEGAL_ADDRESS, places, Rule(constexprs={"NUMBER": best}, time_ns=100.0))

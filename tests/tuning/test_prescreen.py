@@ -1,8 +1,7 @@
-"""In which order candidates are looked at and which aren't: what static figures say, where they say anything."""
+"""Which candidates are looked at together and which aren't: what static figures say, where they say anything."""
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -26,10 +25,8 @@ from kerntune.gpu.scripted import FakeBackend
 from kerntune.search import Descent
 from kerntune.static import resource_model
 from kerntune.static.resource_model import Figures
-from kerntune.tuning import prescreen as prescreen_module
 from kerntune.tuning.candidates import CandidatePool, pool_of
-from kerntune.tuning.prescreen import Prescreen, Searching, lowest_costs_first
-from kerntune.tuning.race import Estimates
+from kerntune.tuning.prescreen import Prescreen, Searching
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import tune
 from kerntune.tuning.tuning_result import TuningResult
@@ -59,46 +56,42 @@ def raced(
     prune: StaticPrune | None = None,
     incumbent: int | None = None,
     seed: int = 0,
-    together: bool = True,
 ) -> TuningResult:
-    """A tuning of scale_kernel. ``rules`` are times by BLOCKS, or whole rules; ``together``: looks begin once all is
-    compiled."""
+    """A tuning of scale_kernel. ``rules`` are times by BLOCKS, or whole rules."""
     scripted = [r if isinstance(r, Rule) else block(b, r) for b, r in zip(BLOCKS, rules, strict=True)]
     gpu = script(backend, *scripted, seed=seed)
     capture = captured(backend, lambda: scale(tuned(*BLOCKS)))
     loader, options = Loader(gpu), TuneOptions(static_prune=prune or StaticPrune())
     try:
-        with capture.active(), patch.object(CandidatePool, "ready", lambda self: together):
+        with capture.active(), patch.object(CandidatePool, "ready", lambda self: True):
             recorded = record(capture, backend.targets[0])
             return tune(capture, recorded, 0, loader, options, incumbent=incumbent)
     finally:
         loader.close()
 
 
-# the order
+# in groups
+
+
+def arriving(order: list[int]) -> Any:
+    """In place: compiled candidates come in this order."""
+    compiled = CandidatePool.compiled
+
+    def permuted(pool: CandidatePool, indices: Any, *pause: Any) -> Iterator[Any]:
+        yield from sorted(compiled(pool, indices), key=lambda result: order.index(result[0]))
+
+    return patch.object(CandidatePool, "compiled", permuted)
 
 
 @pytest.mark.slow
 @settings(max_examples=20, deadline=None)
-@given(costs=COSTS, times=st.permutations(TIMES), seed=st.integers(0, 1000), unknown=st.sets(st.sampled_from(BLOCKS)))
-def test_no_order_changes_the_winner(
-    shared: FakeBackend, costs: list[float], times: list[float], seed: int, unknown: set[int]
-) -> None:
-    with foreseen({b: f for b, f in costing(*costs).items() if b not in unknown}):
+@given(order=st.permutations(range(5)), times=st.permutations(TIMES), seed=st.integers(0, 1000))
+def test_no_order_changes_the_winner(shared: FakeBackend, order: list[int], times: list[float], seed: int) -> None:
+    with arriving(order):
         ordered = raced(shared, *times, seed=seed)
-    with foreseen({}):
-        plain = raced(shared, *times, seed=seed, together=False)
+    plain = raced(shared, *times, seed=seed)
     assert ordered.winner == plain.winner
     assert set(ordered.times_ns) == set(plain.times_ns)
-    assert (plain.left_out, ordered.left_out) == ({}, {})
-
-
-def test_looks_are_taken_in_the_order_of_costs(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    order, take = list[int](), Estimates.take
-    monkeypatch.setattr(Estimates, "take", lambda looks, trial: (order.append(trial.index), take(looks, trial))[1])
-    with foreseen({b: f for b, f in costing(4, 1, 3, 2, 5).items() if b != 128}):
-        raced(backend, *TIMES)
-    assert order == [1, 3, 0, 4, 2], "who isn't foreseen comes last"
 
 
 def test_what_is_compiled_meanwhile_is_ready(backend: FakeBackend) -> None:
@@ -120,16 +113,6 @@ def test_what_is_compiled_meanwhile_is_ready(backend: FakeBackend) -> None:
     assert not pool.ready()
 
 
-def test_hopeless_ones_cost_one_execution_if_a_good_one_came_first(backend: FakeBackend) -> None:
-    times = (90e6, 80e6, 70e6, 60e6, 10_000.0)
-    with foreseen(costing(*times)):
-        raced(backend, *times)
-        good_first = backend.gpu._clock
-    with foreseen(costing(*(1 / t for t in times))):
-        raced(backend, *times)
-    assert backend.gpu._clock > 2 * good_first
-
-
 @pytest.mark.parametrize("error", [StoreError("damaged"), TargetError("unknown")])
 @pytest.mark.parametrize("prune", [None, StaticPrune(spills=True, share=0.1)])
 def test_where_nothing_can_be_foreseen_candidates_are_tuned_as_they_come(
@@ -141,12 +124,6 @@ def test_where_nothing_can_be_foreseen_candidates_are_tuned_as_they_come(
     monkeypatch.setattr(resource_model, "quick_candidate", fails)
     found = raced(backend, 30.0, 20.0, 10.0, 20.0, 30.0, prune=prune)
     assert (found.winner, found.failures, found.left_out) == (2, (), {})
-
-
-def test_real_kernels_have_figures(backend: FakeBackend) -> None:
-    """A wave of fewer blocks than multiprocessors: the smallest blocks fill most of them."""
-    found = raced(backend, *TIMES)
-    assert found.winner == 0
 
 
 # candidates that are left out
@@ -216,49 +193,41 @@ def test_if_nobody_at_all_can_be_used_every_reason_is_listed(backend: FakeBacken
     assert all(f"refused {b}" in str(caught.value) for b in BLOCKS)
 
 
-@given(
-    st.lists(st.floats(0, 9) | st.just(math.inf), max_size=30), st.lists(st.integers(0, 4), min_size=1, max_size=9),
-    st.integers(1, 9),
-)  # fmt: skip
-def test_of_what_is_there_together_the_cheapest_comes_first(
-    costs: list[float], arrivals: list[int], together: int
-) -> None:
-    """Between two groups that are taken, some more arrive."""
-    there, asked, taken = {0}, [], list[int]()
-    pace = itertools.cycle(arrivals)
+@given(st.lists(st.booleans(), max_size=30))
+def test_what_is_there_together_comes_together_in_the_order_of_arrival(ready: list[bool]) -> None:
+    """Up to eight; nothing that is there waits for what isn't."""
+    made, taken = prescreen(None, {}), list[int]()
+    made._pool.ready = lambda: ready[taken[-1]]
 
-    def results() -> Iterator[int]:
-        for i in range(len(costs)):
-            there.add(i)  # it is waited for
-            yield i
+    def results() -> Iterator[tuple[int, Any]]:
+        for i in range(len(ready)):
+            taken.append(i)
+            yield i, StoreError("no")
 
-    def cost(i: int) -> float:
-        asked.append(i)
-        return costs[i]
-
-    for group in lowest_costs_first(results(), lambda: len(asked) < len(there), cost, together):
-        held = set(asked) - set(taken)
-        assert held == there - set(taken)
-        assert [(costs[i], i) for i in group] == sorted((costs[j], j) for j in held)[:together]
-        taken += group
-        there.update(range(min(len(costs), len(there) + next(pace))))
-    assert sorted(taken) == asked == list(range(len(costs)))
+    groups = [[i for i, _ in group] for group in made.groups(results())]
+    assert [i for group in groups for i in group] == taken == list(range(len(ready)))
+    for group in groups:
+        assert all(ready[i] for i in group[:-1])
+        assert len(group) == 8 or not ready[group[-1]] or group[-1] == len(ready) - 1
+        assert len(group) <= 8
 
 
 # those that spill
 
 
 def prescreen(most: int | None, spills: Mapping[int, int], ran: Any = (), incumbent: int | None = None) -> Any:
-    pool: Any = SimpleNamespace(known=SimpleNamespace(ran=dict.fromkeys(ran)), ready=lambda: True, probes={})
-    made = Prescreen(pool, H100, StaticPrune(), incumbent, most)
-    made._predictions.figures = {i: Figures(1.0, 8 * n, 1.0) for i, n in spills.items()}
+    """Each candidate's grid is its index."""
+    probes = {i: SimpleNamespace(grid=i) for i in range(3)}
+    pool: Any = SimpleNamespace(known=SimpleNamespace(ran=dict.fromkeys(ran)), ready=lambda: False, probes=probes)
+    made: Any = Prescreen(pool, H100, StaticPrune(), incumbent, most)
+    made._figures_by_grid = {i: Figures(1.0, 8 * n, 1.0) for i, n in spills.items()}
     return made
 
 
 def told(made: Any, *indices: int) -> list[list[int]]:
     compiled = Compiled.__new__(Compiled)
-    made._cost = lambda result: 1.0
-    groups = made._spilling_last(iter([[(i, compiled)] for i in indices]))
+    with patch.multiple(resource_model, figures_of=lambda compiled, grid, spec: made._figures_by_grid.get(grid)):
+        groups = list(made.groups(iter([(i, compiled) for i in indices])))
     return [[i for i, _ in group] for group in groups]
 
 
@@ -290,11 +259,6 @@ def test_those_that_were_left_out_may_be_taken_back() -> None:
     told(made, 2, 0, 1)
     assert made.readmitted() == [0, 2]
     assert (made.left_out, told(made, 0, 1, 2)) == ({}, [[0], [1], [2]])
-
-
-@pytest.mark.parametrize(("count", "groups"), [(0, []), (8, [8]), (9, [8, 1]), (16, [8, 8])])
-def test_eight_are_looked_at_together(count: int, groups: list[int]) -> None:
-    assert [len(group) for group in prescreen_module._few_at_a_time(range(count))] == groups
 
 
 # further configs that a search chooses
@@ -359,7 +323,7 @@ class Descends(Descent):
 def searched(search: Any) -> tuple[Any, list[str]]:
     trials, said = Trials(search), list[str]()
     trials.failures[1] = SimpleNamespace(reason="too large")
-    by_fours: Any = SimpleNamespace(in_order=lambda stream: iter([list(stream)]))
+    by_fours: Any = SimpleNamespace(groups=lambda stream: iter([list(stream)]))
     Searching(trials, by_fours, said.append).run()  # type: ignore[arg-type]
     return trials, said
 

@@ -342,7 +342,7 @@ def test_candidates_are_compiled_estimated_and_judged_in_turn(
     search = SimpleNamespace(run=lambda: trials.did.append("searched"))
     monkeypatch.setattr(module, "Searching", lambda *given: search)
     made = tuning(trials, options=replace(DEFAULTS, search="a search" if asks else None))  # type: ignore[arg-type]
-    made.prescreen = SimpleNamespace(in_order=lambda stream: ([i] for i in stream))
+    made.prescreen = SimpleNamespace(groups=lambda stream: ([i] for i in stream))
     before = made.screening
     assert made._estimated([0, 2]) is trials.alive
     assert made.screening is not before
