@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from kerntune import heuristics
@@ -320,12 +320,8 @@ class ForeachKernel:
         return lengths.pop(), listed
 
     def _choose(self, key: Any, count: int, listed: list[bool], arguments: Sequence[Any]) -> ComboChoice:
-        flat = [v for value, many in zip(arguments, listed, strict=True) for v in (value if many else [value])]
-
-        def of(run: Callable[[int, list[bool], Sequence[Any]], None]) -> Callable[[Sequence[Any]], None]:
-            return lambda given: run(count, listed, _gathered(given, listed, count))
-
-        return remembered(self.choices, key, choose(of(self._together), of(self._one_by_one), flat))
+        together, apart = (partial(run, count, listed) for run in (self._together, self._one_by_one))
+        return remembered(self.choices, key, choose(together, apart, arguments))
 
     def _together(self, count: int, listed: list[bool], arguments: Sequence[Any]) -> None:
         launches = math.ceil(count / self.at_once(listed))
@@ -378,13 +374,3 @@ def _kind(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return tuple([v if isinstance(v, int) else getattr(v, "dtype", None) for v in value])
     return getattr(value, "dtype", None)
-
-
-def _gathered(flat: Sequence[Any], listed: Sequence[bool], count: int) -> list[Any]:
-    """The arguments again of which all values lie in one list."""
-    found: list[Any] = []
-    at = 0
-    for many in listed:
-        found.append(list(flat[at : at + count]) if many else flat[at])
-        at += count if many else 1
-    return found

@@ -6,10 +6,9 @@ timed as a user sees them, the host's share included.
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -18,7 +17,6 @@ from kerntune import capture as captures
 from kerntune import heuristics
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
-from kerntune.gpu.base import Gpu
 from kerntune.gpu.probe import captures_graph
 from kerntune.heuristics import ComboPlan, SubKernel
 from kerntune.heuristics.call_hints import TtirCounts
@@ -130,14 +128,8 @@ class ComboTuner(HeuristicTuner):
 GAIN = 0.02
 """The least that one launch must save. Less is within what such a timing can tell."""
 
-PAIRS = 11
-"""Timings of each way, in turn; their order changes from pair to pair."""
-
 MOST_CHOICES = 4096
 """Kinds of calls that are remembered; then all are forgotten, and decided anew."""
-
-LEAST_S = 5e-4
-"""The least time of one timing: calls are repeated until they take that long, and waited for together."""
 
 
 @dataclass(frozen=True)
@@ -161,11 +153,19 @@ def choose(together: LaunchAll, apart: LaunchAll, arguments: Sequence[Any]) -> C
         return ComboChoice(together=True)
     if captures_graph():
         return None
+    from kerntune.tuning.choices import call_copies, deciding  # they load torch
+
     try:
-        copies = _copies(arguments)
+        copies = call_copies.CallCopies({"": list(arguments)}, grad=False)
     except RuntimeError:  # torch's for a full card
         return ComboChoice(together=True)
-    ratio = ratio_of(backend.gpu, lambda: together(copies), lambda: apart(copies))
+    calls = {i: partial(way, copies.values[""]) for i, way in enumerate((apart, together))}
+    for call in (*calls.values(), *calls.values()):  # tuned, under the lock of each tuning, compiled and loaded
+        call()
+    copies.note_written()
+    with backend.gpu.lock():
+        _, times = deciding.race_calls(backend.gpu, calls, copies.restore, None)
+    ratio = times[1] / times[0]
     return ComboChoice(ratio < 1 - GAIN, ratio)
 
 
@@ -177,49 +177,3 @@ def remembered(choices: dict[Any, ComboChoice], key: Any, found: ComboChoice | N
         choices.clear()
     choices[key] = found
     return found
-
-
-def ratio_of(gpu: Gpu, one: Callable[[], object], other: Callable[[], object]) -> float:
-    """The median over pairs of the first's time over the second's, while no other process of ours uses the device."""
-    for call in (one, other, one, other):  # tuned, under the lock of each tuning, compiled and loaded
-        call()
-    ratios = []
-    with gpu.lock():
-        runs = _runs(gpu, other)
-        for i in range(PAIRS):
-            order = (one, other) if i % 2 else (other, one)
-            times = {call: _seconds(gpu, call, runs) for call in order}
-            ratios.append(times[one] / times[other])
-    return statistics.median(ratios)
-
-
-def _runs(gpu: Gpu, call: Callable[[], object]) -> int:
-    runs = 1
-    while runs < 1024 and _seconds(gpu, call, runs) * runs < LEAST_S:
-        runs *= 2
-    return runs
-
-
-def _seconds(gpu: Gpu, call: Callable[[], object], runs: int) -> float:
-    """Of one call among several, until the device has done them all."""
-    gpu.synchronize()
-    begin = time.perf_counter()
-    for _ in range(runs):
-        call()
-    gpu.synchronize()
-    return (time.perf_counter() - begin) / runs
-
-
-def _copies(arguments: Sequence[Any]) -> list[Any]:
-    """The arguments with copies of tensors, the same copy for what is the same memory."""
-    made: dict[Any, Any] = {}
-
-    def copy(value: Any) -> Any:
-        if not hasattr(value, "data_ptr"):
-            return value
-        key = (value.data_ptr(), value.dtype, tuple(value.shape), tuple(value.stride()))
-        if key not in made:
-            made[key] = value.clone()
-        return made[key]
-
-    return [copy(value) for value in arguments]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ from kerntune.kernels.combined import sequential_kernel
 from kerntune.kernels.source import source_hash
 from kerntune.tuning.api import combo_kernel, combo_tuner
 from kerntune.tuning.api.combo_tuner import ComboChoice
+from kerntune.tuning.choices import call_copies, deciding
 
 from .combo_parts import PARTS, SCALE, SUMS, TRANSPOSE, each, four, increment, other_scale, scale, scaled, worst
 
@@ -34,12 +33,12 @@ def ratio(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What timing both ways says: the last number; 1 launch is twice as fast to begin with."""
     found = [0.5]
 
-    def ratio_of(gpu: Any, one: Any, other: Any) -> float:
-        one()
-        other()
-        return found[-1]
+    def race_calls(gpu: Any, calls: Any, restore: Any, incumbent: None) -> tuple[int, dict[int, float]]:
+        for call in calls.values():
+            call()
+        return 0, {0: 1.0, 1: found[-1]}
 
-    monkeypatch.setattr(combo_tuner, "ratio_of", ratio_of)
+    monkeypatch.setattr(deciding, "race_calls", race_calls)
     return found
 
 
@@ -122,17 +121,13 @@ def test_what_the_call_holds_stays_as_it_is(this_gpu: FakeBackend, launches: lis
     x = torch.zeros(1000, device="cuda")
     kernel((x, 1000), (x, 500))
     assert [call["x_ptr_0"] is x for call in launches if "x_ptr_0" in call].count(True) <= 1
-    assert combo_tuner._copies([x, x[:5], x, 3])[3] == 3
-    first, part, second, _ = combo_tuner._copies([x, x[:5], x, 3])
-    assert first is second is not x
-    assert part is not first
 
 
 def test_without_memory_for_copies_it_is_one_launch(this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(arguments: Any) -> Any:
+    def full(arguments: Any, grad: bool) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(combo_tuner, "_copies", full)
+    monkeypatch.setattr(call_copies, "CallCopies", full)
     assert combo_tuner.choose(print, print, []) == ComboChoice(together=True)
 
 
@@ -141,36 +136,6 @@ def test_a_kernel_is_known_by_its_parts() -> None:
     codes = [ComboPart(fn, {"x": "n"}, {"x": "BLOCK"}).code for fn in (scale, other_scale, scale)]
     hashes = [source_hash(sequential_kernel("both", [code, code])) for code in codes]
     assert hashes[0] == hashes[2] != hashes[1]
-
-
-def test_both_ways_are_timed_in_turn_until_the_device_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, waiting, waits, alone = [0.0], [0.0], [], [False]
-
-    class Gpu:
-        @contextlib.contextmanager
-        def lock(self) -> Iterator[None]:
-            alone[0] = True
-            yield
-            alone[0] = False
-
-        def synchronize(self) -> None:
-            assert alone[0], "timed while another process may use the device"
-            clock[0] += waiting[0]
-            waits.append(waiting[0])
-            waiting[0] = 0.0
-
-    def taking(host: float, device: float) -> Any:
-        def call() -> None:
-            clock[0] += host
-            waiting[0] += device
-
-        return call
-
-    monkeypatch.setattr(combo_tuner.time, "perf_counter", lambda: clock[0])
-    found = combo_tuner.ratio_of(Gpu(), taking(1e-6, 4e-6), taking(8e-6, 2e-6))  # type: ignore[arg-type]
-    assert found == pytest.approx(0.5)
-    assert max(waits) >= 2e-6 * 40
-    assert not alone[0]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import kerntune
 from kerntune import ComboPart
 from kerntune.errors import ConfigError, UsageError
 from kerntune.grids import RoundRobinComboKernelGrid, SequentialComboKernelGrid, SequentialFlattenComboKernelGrid
-from kerntune.tuning.api.combo_kernel import _gathered, _kind
+from kerntune.tuning.api.combo_kernel import _kind
 from kerntune.tuning.api.combo_tuner import ComboChoice
 
 from .combo_parts import SCALE, SOFTMAX, SUMS, TRANSPOSE, each, softmax
@@ -190,10 +190,6 @@ def test_what_a_choice_depends_on_of_a_value() -> None:
     x = torch.empty(4)
     assert _kind([x, 5, "a"]) == (x.dtype, 5, None)
     assert (_kind(x), _kind((1, 2)), _kind(5)) == (x.dtype, (1, 2), None)
-
-
-def test_values_in_one_list_are_lists_again() -> None:
-    assert _gathered(["a", "b", 2.0, "c", "d"], [True, False, True], 2) == [["a", "b"], 2.0, ["c", "d"]]
 
 
 def test_foreach_takes_one_axis_with_a_block() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +14,8 @@ import kerntune
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.search import ComboSearch
 from kerntune.tuning.api import combo_tuner
-from kerntune.tuning.api.combo_tuner import TRIALS, ComboChoice, choose, ratio_of, remembered
+from kerntune.tuning.api.combo_tuner import TRIALS, ComboChoice, choose, remembered
+from kerntune.tuning.choices import deciding
 
 from .combo_parts import SCALE, SOFTMAX, SUMS
 
@@ -74,65 +74,52 @@ def test_a_part_that_holds_rows_has_them_as_its_block(this_gpu: FakeBackend) -> 
 # which way
 
 
-class Gpu:
-    """A device that is busy with what was called, and a clock."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.clock = self.waiting = 0.0
-        self.calls: list[str] = []
-        monkeypatch.setattr(combo_tuner.time, "perf_counter", lambda: self.clock)
-
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        self.calls.append("lock")
-        yield
-        self.calls.append("free")
-
-    def synchronize(self) -> None:
-        self.clock, self.waiting = self.clock + self.waiting, 0.0
-
-    def taking(self, name: str, seconds: float) -> Any:
-        def call() -> None:
-            self.calls.append(name)
-            self.waiting += seconds
-
-        return call
-
-
-def test_eleven_pairs_are_timed_and_their_order_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu: Any = Gpu(monkeypatch)
-    assert ratio_of(gpu, gpu.taking("one", 5e-6), gpu.taking("other", 1e-5)) == pytest.approx(0.5)
-    groups = [(name, len(list(several))) for name, several in itertools.groupby(gpu.calls)]
-    assert groups[:5] == [("one", 1), ("other", 1), ("one", 1), ("other", 1), ("lock", 1)]
-    runs = 64  # the fewest, doubled from one on, that take half a millisecond
-    assert groups[5:7] == [("other", 2 * runs - 1 + runs), ("one", 2 * runs)]
-    assert groups[7:-2] == [("other", 2 * runs), ("one", 2 * runs)] * 4 + [("other", 2 * runs)]
-    assert groups[-2:] == [("one", runs), ("free", 1)]
-
-
-def test_a_call_that_takes_nothing_is_repeated_at_most_1024_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu: Any = Gpu(monkeypatch)
-    assert combo_tuner._runs(gpu, gpu.taking("one", 0.0)) == 1024
-    assert combo_tuner._runs(gpu, gpu.taking("one", 1.0)) == 1
-    assert combo_tuner._seconds(gpu, gpu.taking("one", 3.0), 4) == 3.0
-
-
 @pytest.mark.parametrize(("ratio", "together"), [(0.97, True), (0.98, False), (1.5, False)])
 def test_one_launch_must_save_two_percent(
     this_gpu: FakeBackend, ratio: float, together: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    timed: list[Any] = []
+    ran: list[tuple[str, Any]] = []
 
-    def of(gpu: Any, one: Any, other: Any) -> float:
-        one()
-        other()
-        return ratio
+    def way(name: str) -> Any:
+        def run(given: Any) -> None:
+            ran.append((name, given))
+            given[0][0].add_(1)
 
-    monkeypatch.setattr(combo_tuner, "ratio_of", of)
+        return run
+
+    @contextlib.contextmanager
+    def lock() -> Iterator[None]:
+        ran.append(("lock", None))
+        yield
+        ran.append(("free", None))
+
+    def race_calls(gpu: Any, calls: Any, restore: Any, incumbent: None) -> tuple[int, dict[int, float]]:
+        assert gpu is this_gpu.gpu
+        restore()
+        calls[1]()
+        calls[0]()
+        return 0, {0: 1000.0, 1: 1000.0 * ratio}
+
+    monkeypatch.setattr(this_gpu.gpu, "lock", lock)
+    monkeypatch.setattr(deciding, "race_calls", race_calls)
     x = torch.ones(3)
-    assert choose(timed.append, timed.append, [x, 5]) == ComboChoice(together, ratio)
-    assert timed[0] is timed[1], "both on the same copies"
-    assert (timed[0][0] is not x, timed[0][1]) == (True, 5)
+    assert choose(way("together"), way("apart"), [[x, x], 5]) == ComboChoice(together, ratio)
+    assert [name for name, _ in ran] == ["apart", "together"] * 2 + ["lock", "together", "apart", "free"]
+    assert all(given is ran[0][1] for _, given in ran if given), "both on the same copies"
+    (first, second), number = ran[0][1]
+    assert first is second is not x
+    assert (first.tolist(), x.tolist(), number) == ([3.0] * 3, [1.0] * 3, 5)
+
+
+def test_both_ways_are_raced(this_gpu: FakeBackend) -> None:
+    gpu: Any = this_gpu.gpu
+
+    def taking(ns: float) -> Any:
+        return lambda given: setattr(gpu, "_clock", gpu._clock + ns)
+
+    found = choose(taking(500.0), taking(1000.0), [torch.ones(3)])
+    assert found is not None
+    assert (found.together, found.ratio) == (True, pytest.approx(0.5, rel=0.01))
 
 
 @pytest.mark.parametrize("where", ["capture", "interpreter", "no backend", "no gpu", "graph"])
@@ -148,7 +135,7 @@ def test_where_nothing_can_be_timed_it_is_one_launch(
     else:
         backend = None if where == "no backend" else SimpleNamespace(gpu=None)
         monkeypatch.setattr(combo_tuner.context, "this_gpu", lambda: backend)
-    monkeypatch.setattr(combo_tuner, "ratio_of", lambda *given: 1 / 0)
+    monkeypatch.setattr(deciding, "race_calls", lambda *given: 1 / 0)
     assert choose(print, print, []) == (None if where == "graph" else ComboChoice(together=True))
 
 
