@@ -31,7 +31,6 @@ from kerntune.tuning.torch_compile.launch_arguments import (
     Values,
     is_fixed,
     parts,
-    renumbered,
 )
 
 MAX_GRIDS = 256
@@ -41,7 +40,8 @@ MAX_GRIDS = 256
 @dataclass(eq=False)
 class GraphLaunch:
     """One call of a tuned kernel in a graph. ``args`` and ``kwargs`` are the kernel's arguments in the call's form;
-    ``dtypes`` are those of the graph's tensors. ``layouts``: their strides are the same at every call."""
+    ``dtypes`` are those of the graph's tensors. ``layouts``: their strides are the same at every call. ``places`` says
+    of each tensor which one it is of those that the operator is called with."""
 
     tuner: Any
     args: tuple[ArgumentPlan, ...]
@@ -49,6 +49,7 @@ class GraphLaunch:
     grid: ArgumentPlan
     dtypes: tuple[str, ...] = ()
     layouts: bool = False
+    places: tuple[int, ...] = ()
     grids: dict[tuple[int, ...], Any] = field(default_factory=dict)
 
     def run(self, tensors: Sequence[Any], ints: Sequence[int], floats: Sequence[float]) -> None:
@@ -103,13 +104,10 @@ class GraphLaunch:
         engine = engine_of(self.tuner)  # None once kerntune.install() is undone: Triton launches then
         return PlainPath(self.tuner) if engine is None else engine.path
 
-    def with_tensors(self, places: Mapping[int, int]) -> GraphLaunch:
-        """The same launch, its tensors handed over in another order."""
-        kwargs = tuple((name, renumbered(plan, places)) for name, plan in self.kwargs)
-        args = tuple(renumbered(plan, places) for plan in self.args)
-        dtypes = {places[old]: dtype for old, dtype in enumerate(self.dtypes)}
-        ordered = tuple(dtypes[place] for place in sorted(dtypes))
-        return GraphLaunch(self.tuner, args, kwargs, renumbered(self.grid, places), ordered, self.layouts)
+    def in_order(self, written: Sequence[Any], read: Sequence[Any]) -> list[Any]:
+        """The tensors that the operator is called with, as the plans number them."""
+        given = [*written, *read]
+        return [given[place] for place in self.places]
 
     @property
     def fixed_grid(self) -> Any:
@@ -149,7 +147,7 @@ def _digest(launch: GraphLaunch) -> str:
         kerntune.__version__,
         tuner_text(launch.tuner),
         repr([name for name, _ in launch.kwargs]),
-        repr((launch.dtypes, launch.layouts)),
+        repr((launch.dtypes, launch.layouts, launch.places)),
         *map(_plan_text, told),
     ]
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:24]
@@ -390,7 +388,8 @@ def launch_operator() -> Any:
 def _launch(
     token: str, written: Sequence[Any], read: Sequence[Any], ints: Sequence[int], floats: Sequence[float]
 ) -> None:
-    launch_of(token).run([*written, *read], ints, floats)
+    launch = launch_of(token)
+    launch.run(launch.in_order(written, read), ints, floats)
 
 
 def _launch_nothing(token: str, written: Any, read: Any, ints: Any, floats: Any) -> None:

@@ -109,7 +109,7 @@ def write_call(node: Any, write: Callable[[str], None]) -> None:
     launch = launch_of(token)
     torch_private.write_once(IMPORT)
     torch_private.write_once(f"{token} = kerntune_launch_of({token!r})")
-    call = GeneratedCall(token, launch, {"tensors": [*written, *read], "ints": ints, "floats": floats})
+    call = GeneratedCall(token, launch, {"tensors": launch.in_order(written, read), "ints": ints, "floats": floats})
     write(call.direct() or call.whole())
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -192,11 +192,11 @@ class KernelCall:
     def _operator(self) -> Any:
         """kerntune's operator, with the tensors that the kernel may write declared as written."""
         reader, op = self.reader, launch_operator()
-        places = self._written()
-        order = sorted(range(len(reader.tensors)), key=lambda i: (i not in places, i))
-        token = register(self.launch.with_tensors({old: new for new, old in enumerate(order)}))
+        written = self._written()
+        order = sorted(range(len(reader.tensors)), key=lambda i: (i not in written, i))
+        token = register(replace(self.launch, places=tuple(order.index(i) for i in range(len(order)))))
         tensors = [reader.tensors[i] for i in order]
-        given = (token, tensors[: len(places)], tensors[len(places) :], list(reader.ints), list(reader.floats))
+        given = (token, tensors[: len(written)], tensors[len(written) :], list(reader.ints), list(reader.floats))
         if self.tx is None:
             return op(*given)
         torch_private.output_code(self.tx, op, given)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import CellType, CodeType, FunctionType
 from typing import Any, Union
 
@@ -27,7 +27,7 @@ from kerntune.tuning.tune_options import mode_of, options_of
 
 @dataclass(frozen=True)
 class Values:
-    """What the operator is called with: tensors, those that are written first, and numbers."""
+    """What the operator is called with: tensors and numbers."""
 
     tensors: Sequence[Any]
     ints: Sequence[int]
@@ -117,24 +117,6 @@ def parts(plan: ArgumentPlan) -> Iterator[ArgumentPlan]:
         inside = (*plan.cells, *plan.defaults, *(p for _, p in plan.keywords))
     for one in inside:
         yield from parts(one)
-
-
-def renumbered(plan: ArgumentPlan, places: Mapping[int, int]) -> ArgumentPlan:
-    """A plan whose tensors have other numbers."""
-    if isinstance(plan, GraphValue):
-        return GraphValue(plan.kind, places[plan.index]) if plan.kind == "tensors" else plan
-    if isinstance(plan, ListedValues):
-        return replace(plan, items=tuple(renumbered(item, places) for item in plan.items))
-    if isinstance(plan, TensorDescription):
-        return replace(plan, tensor=GraphValue("tensors", places[plan.tensor.index]))
-    if isinstance(plan, RebuiltFunction):
-        return replace(
-            plan,
-            cells=tuple(renumbered(cell, places) for cell in plan.cells),
-            defaults=tuple(renumbered(default, places) for default in plan.defaults),
-            keywords=tuple((name, renumbered(value, places)) for name, value in plan.keywords),
-        )
-    return plan
 
 
 def is_fixed(plan: ArgumentPlan) -> bool:

@@ -109,7 +109,7 @@ def test_grids_that_close_over_tensors_are_made_at_each_call(runs: Runs) -> None
 
     (call,) = calls_in(code_of(f, torch.randn(100), dynamic=True))
     assert re.fullmatch(
-        r"(kt\w+)_path\.launch\(\1\.made_grid\(\[buf0, arg1_1\], \[(s\d+)\], \[\]\), arg1_1, buf0, \2, 2\.0\)", call
+        r"(kt\w+)_path\.launch\(\1\.made_grid\(\[arg1_1, buf0\], \[(s\d+)\], \[\]\), arg1_1, buf0, \2, 2\.0\)", call
     )
     assert runs.launches[0].grid == (2,)
 

@@ -144,11 +144,11 @@ def test_names_and_fixed_values_of_the_arguments() -> None:
     assert launch(make(), T0, F0, grid=KnownValue((3,))).memo.fixed == set()
 
 
-def test_tensors_in_another_order_keep_their_dtypes() -> None:
-    one = GraphLaunch(make(), (T0,), (("y_ptr", T1),), ListedValues(tuple, (T1,)), ("float16", "float32"), True)
-    found = one.with_tensors({0: 1, 1: 0})
-    assert (found.args, found.kwargs, found.grid) == ((T1,), (("y_ptr", T0),), ListedValues(tuple, (T0,)))
-    assert (found.dtypes, found.layouts, found.tuner is one.tuner) == (("float32", "float16"), True, True)
+def test_the_operators_tensors_are_put_in_the_order_of_the_plans() -> None:
+    one = dataclasses.replace(launch(make(), T0, T1), places=(2, 0, 1))
+    assert one.in_order(["b", "c"], ["a"]) == ["a", "b", "c"]
+    tokens = {register(dataclasses.replace(one, places=places)) for places in ((0, 1), (1, 0), (0, 1))}
+    assert len(tokens) == 2
 
 
 def closing_over(n: int) -> Any:

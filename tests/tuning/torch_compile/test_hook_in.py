@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -109,8 +110,8 @@ def test_a_grid_in_the_code(grid: ArgumentPlan, text: str, head: str | None, hea
 def test_a_call_is_written_with_its_launch_at_the_head(heads: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
     for plan, said in ((T1, "{}_path.launch({}_grid, b)"), (TensorDescription(T0, (2,)), "{}.run([a, b], [s0], [f])")):
-        token = register(launch(make(), plan))
-        node: Any = [token, ["a"], ["b"], ["s0"], ["f"]]
+        token = register(dataclasses.replace(launch(make(), plan), places=(1, 0)))
+        node: Any = [token, ["b"], ["a"], ["s0"], ["f"]]
         monkeypatch.setattr(torch_private, "texts_of_arguments", lambda given: given)
         heads.clear()
         write_call(node, written.append)

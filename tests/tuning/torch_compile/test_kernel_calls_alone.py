@@ -154,7 +154,8 @@ def test_tensors_that_are_written_come_first(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(kernel_calls, "register", lambda launch: launch)
     found, written, read, ints, floats = call_of(make(), X, Y, 8, 2.0)._operator()
     assert ([t is Y for t in written], [t is X for t in read], ints, floats) == ([True], [True], [], [])
-    assert (found.args[:2], found.dtypes) == ((T1, T0), ("torch.float16", "torch.float32"))
+    assert (found.args[:2], found.places) == ((T0, T1), (1, 0))
+    assert [t is one for t, one in zip(found.in_order(written, read), (X, Y), strict=True)] == [True, True]
 
 
 @pytest.mark.parametrize("kernel", [scaled, shifted])

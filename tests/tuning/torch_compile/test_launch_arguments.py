@@ -23,7 +23,6 @@ from kerntune.tuning.torch_compile.launch_arguments import (
     _known,
     is_fixed,
     parts,
-    renumbered,
     settle,
 )
 
@@ -57,34 +56,24 @@ def test_a_function_without_keywords_has_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plan", "inside", "fixed", "other"),
+    ("plan", "inside", "fixed"),
     [
-        (KnownValue(1), [], True, KnownValue(1)),
-        (T0, [], False, GraphValue("tensors", 7)),
-        (I1, [], False, I1),
-        (ListedValues(tuple, (T1, KnownValue(1))), [T1, KnownValue(1)], False,
-         ListedValues(tuple, (GraphValue("tensors", 8), KnownValue(1)))),
-        (ListedValues(tuple, (KnownValue(1),)), [KnownValue(1)], True, ListedValues(tuple, (KnownValue(1),))),
-        (TensorDescription(T0, (2,)), [T0], False, TensorDescription(GraphValue("tensors", 7), (2,))),
-        (rebuilt(T1), [T1, GraphValue("ints", 0), KnownValue(7)], False, None),
+        (KnownValue(1), [], True),
+        (T0, [], False),
+        (I1, [], False),
+        (ListedValues(tuple, (T1, KnownValue(1))), [T1, KnownValue(1)], False),
+        (ListedValues(tuple, (KnownValue(1),)), [KnownValue(1)], True),
+        (TensorDescription(T0, (2,)), [T0], False),
+        (rebuilt(T1), [T1, GraphValue("ints", 0), KnownValue(7)], False),
     ],
     ids=["known", "tensor", "number", "list", "fixed list", "descriptor", "function"],
-)  # fmt: skip
+)
 def test_a_plan_is_fixed_unless_the_graph_hands_a_part_over(
-    plan: ArgumentPlan, inside: list[ArgumentPlan], fixed: bool, other: ArgumentPlan | None
+    plan: ArgumentPlan, inside: list[ArgumentPlan], fixed: bool
 ) -> None:
     assert list(parts(plan)) == [plan, *inside]
     assert is_fixed(plan) is fixed
     assert settle(plan) == (KnownValue(plan.of(VALUES)) if fixed else plan)
-    if other is not None:
-        assert renumbered(plan, {0: 7, 1: 8}) == other
-
-
-def test_a_functions_tensors_are_renumbered_wherever_they_are() -> None:
-    plan = RebuiltFunction(rebuilt(T0).code, {}, (T0,), (T1, I1), (("step", T1),))
-    found = renumbered(plan, {0: 7, 1: 8})
-    seven, eight = GraphValue("tensors", 7), GraphValue("tensors", 8)
-    assert found == RebuiltFunction(plan.code, {}, (seven,), (eight, I1), (("step", eight),))
 
 
 def test_a_traced_value_is_handed_over_once() -> None:
