@@ -1,4 +1,7 @@
-"""Waits until torch's compiler is imported, and teaches it tuned kernels then: never before."""
+"""Waits until torch's compiler is imported, and teaches it tuned kernels then: never before.
+
+It loads nothing but Python's own library, since ``sitecustomize`` waits for Triton with it.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,15 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from kerntune.kernels.compat import torch_private
-
 
 class AfterImport:
-    """A finder of ``sys.meta_path`` that calls a function once a module has been imported, and removes itself."""
+    """A finder of ``sys.meta_path`` that calls a function once a module has been imported, and removes itself.
 
-    def __init__(self, name: str, then: Callable[[], None]) -> None:
-        self._name, self._then = name, then
+    An error of the function's is a warning that says what is ``lost``.
+    """
+
+    def __init__(self, name: str, then: Callable[[], None], lost: str) -> None:
+        self._name, self._then, self._lost = name, then, lost
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
         """The module's own spec, whose loader also calls the function."""
@@ -35,12 +39,15 @@ class AfterImport:
     def _execute(self, loader: Any, module: ModuleType) -> None:
         del loader.exec_module  # its own again
         loader.exec_module(module)
+        self.call()
+
+    def call(self) -> None:
+        """Call the function; whatever comes of it, the program goes on."""
         try:
             self._then()
-        except Exception as exc:  # an unknown change of torch: its import goes on
+        except Exception as exc:
             with contextlib.suppress(Warning):
-                what = f"kerntune: tuned kernels in compiled graphs are left to torch ({type(exc).__name__}: {exc})"
-                warnings.warn(what, RuntimeWarning, stacklevel=2)
+                warnings.warn(f"kerntune: {self._lost} ({type(exc).__name__}: {exc})", RuntimeWarning, stacklevel=2)
 
 
 _lock = threading.Lock()
@@ -51,6 +58,8 @@ _watched: set[str] = set()
 def watch_dynamo() -> None:
     """Have torch's compiler know tuned kernels: now if it is loaded, else when it is. Once a process."""
     if not _watched:
+        from kerntune.kernels.compat import torch_private
+
         _after(torch_private.DYNAMO, _teach_tracing)
         _after(torch_private.AOT_CACHE, _teach_cache)
 
@@ -62,7 +71,7 @@ def _after(name: str, then: Callable[[], None]) -> None:
         _watched.add(name)
         loaded = name in sys.modules
         if not loaded:
-            sys.meta_path.insert(0, AfterImport(name, then))
+            sys.meta_path.insert(0, AfterImport(name, then, "tuned kernels in compiled graphs are left to torch"))
     if loaded:
         then()
 

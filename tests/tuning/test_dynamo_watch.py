@@ -52,7 +52,7 @@ def test_what_is_imported_is_the_module_itself(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "kerntune_tests_watched.py").write_text("value = 1\n", encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     seen: list[int] = []
-    finder = AfterImport("kerntune_tests_watched", lambda: seen.append(sys.modules["kerntune_tests_watched"].value))
+    finder = AfterImport("kerntune_tests_watched", lambda: seen.append(sys.modules["kerntune_tests_watched"].value), "")
     monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
     import kerntune_tests_watched  # type: ignore[import-not-found]
 
@@ -68,7 +68,7 @@ def test_what_is_imported_is_the_module_itself(tmp_path: Path, monkeypatch: pyte
 def test_an_import_goes_on_whatever_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strict: bool) -> None:
     (tmp_path / "kerntune_tests_failing.py").write_text("value = 1\n", encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    finder = AfterImport("kerntune_tests_failing", lambda: {}["moved"])
+    finder = AfterImport("kerntune_tests_failing", lambda: {}["moved"], "tuned kernels are left to torch")
     monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("error" if strict else "always")
@@ -76,7 +76,7 @@ def test_an_import_goes_on_whatever_happens(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.delitem(sys.modules, "kerntune_tests_failing")
     assert kerntune_tests_failing.value == 1
     assert [str(w.message) for w in seen] == (
-        [] if strict else ["kerntune: tuned kernels in compiled graphs are left to torch (KeyError: 'moved')"]
+        [] if strict else ["kerntune: tuned kernels are left to torch (KeyError: 'moved')"]
     )
 
 
