@@ -161,7 +161,7 @@ def _opened(folder: Path, url: str) -> tuple[SharedStore, DirectClient]:
     check_url(url)
     check_packages(url)
     client = DirectClient(url)
-    return SharedStore(url, store_folder(folder, url), client, names_again=True), client
+    return SharedStore(url, store_folder(folder, url), client), client
 
 
 def _lacking(

@@ -1,7 +1,6 @@
 """Has a store that several machines share, with winners and trials beside this machine's cache.
 
-A winner of the store comes before one of this machine. Files of a store that can't be used are left where they are,
-and remembered on this machine.
+A winner of the store comes before one of this machine. Files of a store that can't be used are left where they are.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from kerntune.base.store_process import (
 from kerntune.base.url_files import READ_ONLY, shown_url
 from kerntune.errors import CacheError, StoreError
 from kerntune.tuning.cache import keys
-from kerntune.tuning.cache.entries import MAX_ENTRY, RefusedFiles, default_folder
+from kerntune.tuning.cache.entries import MAX_ENTRY, default_folder
 from kerntune.tuning.cache.keys import Question, Winner, WinnerKey
 from kerntune.tuning.cache.store_client import DirectClient, StoreClient, store_url
 from kerntune.tuning.cache.winners import TRIAL_SCHEMA, StoredTrial, TrialKey, WinnerCache, file_name
@@ -70,26 +69,24 @@ class SharedStore:
     """What is behind a URL. ``folder`` keeps what is known of it on this machine.
 
     No method raises for what the store does or holds: it answers None where it can't be asked, and what can't be used
-    counts as not there, which is said once on this machine, or with ``names_again`` once a process.
+    counts as not there, which is said once.
     """
 
-    def __init__(
-        self, url: str, folder: Path, client: StoreClient | DirectClient | None = None, *, names_again: bool = False
-    ) -> None:
+    def __init__(self, url: str, folder: Path, client: StoreClient | DirectClient | None = None) -> None:
         self.url, self.client = url, client or StoreClient(url)
         self.folder = folder
         self.is_read_only = url.partition("://")[0] in READ_ONLY
-        self.refused = RefusedFiles(folder, shown_url(url), names_again=names_again)
+        self.damaged: list[str] = []
+        """What can't be used of the store's files, a line each."""
+
+        self._refused: set[tuple[str, str]] = set()
+        """The names of those files, with checksums of what they hold."""
+
         self.unread: dict[str, frozenset[str]] = {}
         """Of each kernel's folder that this process has read, the files that it has left out."""
 
         self.unwritten: dict[str, Winner] = {}
         """Winners by their keys' digests that the folder, which can't be written, doesn't have."""
-
-    @property
-    def damaged(self) -> list[str]:
-        """What can't be used of the store's files, a line each; each is reported once on this machine."""
-        return self.refused.lines
 
     # winners
 
@@ -219,9 +216,9 @@ class SharedStore:
     ) -> File | None:
         """What a file holds. None for one that is refused, now (:class:`StoreError`, or what ``check`` raises) or
         before, and for one of a later schema."""
-        if self.refused.has(name, data):
+        file, where = (name, hashlib.sha256(data).hexdigest()), self._shown(name)
+        if file in self._refused:
             return None
-        where = self._shown(name)
         try:
             if len(data) > MAX_ENTRY:
                 raise CacheError(f"{where}: has more than the {MAX_ENTRY} bytes that it may have")
@@ -229,7 +226,8 @@ class SharedStore:
             check(found)
         except StoreError as exc:
             if not codec.is_newer(data, schema):
-                self.refused.add(name, data, str(exc))
+                self._refused.add(file)
+                self.damaged.append(str(exc))
             return None
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from kerntune.base import codec
 from kerntune.errors import CacheError
 from kerntune.tuning.cache import entries
-from kerntune.tuning.cache.entries import MAX_ENTRY, Entries
+from kerntune.tuning.cache.entries import MAX_ENTRY, Entries, report_damage
 from kerntune.tuning.cache.winners import TRIAL_SCHEMA, StoredTrial
 from tuning.cache.made import LARGE, SMALL, trial
 
@@ -149,3 +150,35 @@ def test_an_entry_of_a_later_kerntune_is_none_and_stays(tmp_path: Path, stored: 
     assert not codec.is_newer(b'{"schema": "kerntune.winner/9"}', TRIAL_SCHEMA)
     assert not codec.is_newer(b'{"schema": "kerntune.trial/' + b"9" * 5000 + b'"}', TRIAL_SCHEMA)
     assert not codec.is_newer(b"{", TRIAL_SCHEMA)
+
+
+# damage is told once a process
+
+
+@pytest.fixture(autouse=True)
+def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entries, "_said", set())
+
+
+def told(*lines: str) -> list[str]:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        report_damage(lines)
+    assert all(one.category is RuntimeWarning for one in found)
+    return [str(one.message) for one in found]
+
+
+def test_each_line_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert told("a", "b", "a") == [f"kerntune's cache: {line}; what it held is found anew" for line in "ab"]
+    assert told("b", "c", "a") == ["kerntune's cache: c; what it held is found anew"]
+    assert told() == []
+    assert capsys.readouterr().err == ""
+
+
+def test_where_warnings_are_errors_lines_go_to_the_standard_error_stream(capsys: pytest.CaptureFixture[str]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report_damage(["a", "b"])
+    assert capsys.readouterr().err.splitlines() == [
+        f"kerntune's cache: {line}; what it held is found anew" for line in "ab"
+    ]  # fmt: skip

@@ -261,15 +261,20 @@ def test_a_file_that_is_no_winner_is_left_and_the_next_one_counts(
     assert client(here).server.files.read(name, 1 << 23) == data
 
 
-def test_a_refused_file_is_told_once_on_a_machine(tmp_path: Path, here: SharedWinnerCache) -> None:
-    client(here).server.files.replace(winner_name(key(0), 1), b"{")
-    here.refresh(key(0))
-    here.refresh(key(0))
-    assert len(here.damaged) == 1
-    assert winner_name(key(0), 1) in here.damaged[0]
+def test_a_refused_file_is_told_once_for_what_it_holds(tmp_path: Path, here: SharedWinnerCache) -> None:
+    files, name = client(here).server.files, winner_name(key(0), 1)
+    for told, data in enumerate((b"{", b"[]"), 1):
+        files.replace(name, data)
+        here.refresh(key(0))
+        here.refresh(key(0))
+        assert len(here.damaged) == told
+        assert all(name in line for line in here.damaged)
+    files.replace(name, codec.to_json(won()))
+    assert here.refresh(key(0)) == won(), "it was mended"
     again = machine(tmp_path, "here")
+    files.replace(name, b"{")
     again.refresh(key(0))
-    assert again.damaged == []
+    assert len(again.damaged) == 1
 
 
 def test_a_kernel_s_files_of_other_kernels_are_left_out(here: SharedWinnerCache, there: SharedWinnerCache) -> None:
