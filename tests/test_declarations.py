@@ -44,7 +44,7 @@ CHANGING = {
     "CallOperators", "CandidateLaunches", "_Group", "LateConfigs",
     "OwnBuffer", "Pending", "CandidatePool",
     "Record", "Recorded", "Script", "_Comparison", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Fork",
-    "GpuPools", "ShapesFile", "_Flow", "_SubmittedJob", "_Pool",
+    "GpuPools", "_Flow", "_SubmittedJob", "_Pool",
     "Deciding", "MeasuredGpu", "_SuspendableShare", "_Piece", "_Mine", "_Notice",
     "FirstLaunchFaults", "FirstLaunchFault", "ImplementationRuns", "Batch", "BatchWait", "_HookTrials",
     "_KeyWait", "_Order", "_Run", "_Seen", "_Tried", "_Tuning",

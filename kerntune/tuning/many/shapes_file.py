@@ -1,19 +1,18 @@
 """Has a file of described calls, a line each, to which many processes add at once.
 
-Nothing stands in it twice. ``KERNTUNE_SHAPES=FILE`` notes the calls that a run would tune, and tunes nothing.
+Processes that run at once may add the same, which readers drop. ``KERNTUNE_SHAPES=FILE`` notes the calls that a run
+would tune, and tunes nothing.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import re
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,61 +20,45 @@ from kerntune.base import codec
 from kerntune.base.config import Config
 from kerntune.base.tuning_job import TuningJob
 from kerntune.errors import KerntuneError, StoreError, UsageError
+from kerntune.tuning.cache.entries import append
 from kerntune.tuning.many.describing import describe
 
 MAX_SHAPES = 268_435_456
 """Bytes that such a file may have: 256 MiB, some hundred thousand calls of 1 KB each."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class ShapesFile:
     """JSON lines of :class:`~kerntune.base.tuning_job.TuningJob`.
 
-    A line is one write to a file that is open for appending, under ``flock`` where that works: lines of several
-    processes never mix. Each begins with a line feed, so that half a line (a full disk, a killed process) spoils no
-    other.
+    A line is one write to a file that is open for appending: lines of several processes never mix. Each begins with a
+    line feed, so that half a line (a full disk, a killed process) spoils no other.
     """
 
     path: Path
-    _known: set[str] = field(default_factory=set)
-    _read_up_to: int = 0
 
     def add(self, job: TuningJob) -> bool:
-        """Append a job that the file doesn't have; whether it was appended. :class:`StoreError` if the file can't be
-        written."""
-        digest, line = job.digest(), job.to_json()
+        """Append a job that the file isn't known to have; whether it was appended. :class:`StoreError` if the file
+        can't be written."""
+        digest = job.digest()
         if digest in self._known:
             return False
         try:
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            append(self.path, b"\n" + job.to_json() + b"\n")
         except OSError as exc:
             raise StoreError(
                 f"{self.path}: can't be written ({exc.strerror}); name another file for the shapes"
             ) from exc
-        try:
-            with contextlib.suppress(OSError):
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            self._learn(handle)
-            if digest in self._known:
-                return False
-            os.write(handle, b"\n" + line + b"\n")
-        except OSError as exc:
-            raise StoreError(f"{self.path}: can't be written ({exc.strerror})") from exc
-        finally:
-            os.close(handle)  # and with it the lock
         self._known.add(digest)
         return True
 
-    def _learn(self, handle: int) -> None:
-        """Read what others have added since."""
-        size = os.fstat(handle).st_size
-        if size - self._read_up_to > MAX_SHAPES:
-            return
-        data = os.pread(handle, max(0, size - self._read_up_to), self._read_up_to)
-        for _, line in _lines(data):
-            with contextlib.suppress(StoreError):
-                self._known.add(TuningJob.from_json(line).digest())
-        self._read_up_to = size
+    @cached_property
+    def _known(self) -> set[str]:
+        """Digests of what the file had at the first :meth:`add`, and of what was added here since."""
+        try:
+            return {job.digest() for job in self.read()[0]}
+        except KerntuneError:
+            return set()
 
     def read(self) -> tuple[list[TuningJob], list[str]]:
         """All jobs, each once, and a line for each that is damaged. :class:`UsageError` if there is no such file,
