@@ -15,7 +15,16 @@ import triton
 from fake_runs import scale_kernel
 
 from kerntune.errors import CaptureError
-from kerntune.kernels.source import jit_of, kernel_file, kernel_name, source_hash, source_text, text_of, wrappers
+from kerntune.kernels.source import (
+    is_kernel,
+    jit_of,
+    kernel_file,
+    kernel_name,
+    source_hash,
+    source_text,
+    text_of,
+    wrappers,
+)
 
 MAX_WRAPPERS = 32
 
@@ -210,6 +219,7 @@ def test_the_kernel_is_found_under_everything() -> None:
     )
     top = Layer(tuned)
     assert jit_of(top) is scale_kernel
+    assert is_kernel(top)
     assert [type(x).__name__ for x in wrappers(top)] == ["Layer", "Autotuner", "Heuristics", "JITFunction"]
     assert list(wrappers(scale_kernel)) == [scale_kernel]
 
@@ -218,6 +228,7 @@ def test_the_kernel_is_found_under_everything() -> None:
 def test_what_is_no_kernel(thing: Any) -> None:
     with pytest.raises(CaptureError, match=r"not a Triton kernel"):
         jit_of(thing)
+    assert not is_kernel(thing)
 
 
 def test_a_circle_of_wrappers() -> None:

@@ -25,7 +25,6 @@ from kerntune.capture import LAUNCH_WORDS
 from kerntune.capture.launch import config_of
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import (
-    CaptureError,
     ConfigError,
     EnvironmentFault,
     HintError,
@@ -39,7 +38,7 @@ from kerntune.heuristics.proposer import NO_COUNTS, Family, ProposalInputs, Prop
 from kerntune.kernels import compat
 from kerntune.kernels.cooperative_launch import LaunchBuffers
 from kerntune.kernels.dispatch.codegen import Needs
-from kerntune.kernels.source import jit_of, text_of
+from kerntune.kernels.source import is_kernel, jit_of, text_of
 from kerntune.kernels.specialize import specialize
 from kerntune.search import ComboSearch, Descent, Search
 from kerntune.search.descent import Proposed, RegisterScaling
@@ -240,7 +239,7 @@ class HeuristicTuner(Autotuner):
 
     def _ready(self, look: ProposalInputs) -> tuple[Config, ...]:
         """The look-up table's answer, if there is one."""
-        if self._table is None or look.empty or not _is_compiled(self.fn):
+        if self._table is None or look.empty or not is_kernel(self.fn):
             return ()
         found = _read_table(self._table).find(jit_of(self.fn).src, dict(look.sizes))
         missing = [] if found is None else [b for b in self._proposer.chosen if b not in found.kwargs]
@@ -280,7 +279,7 @@ class HeuristicTuner(Autotuner):
         recording = captures.current()
         backend = context.this_gpu() if recording is None else recording.backend
         compiler = context.COMPILER if recording is None else recording.compiler
-        if backend is None or not _is_compiled(self.fn):
+        if backend is None or not is_kernel(self.fn):
             return None
         words = {name: value for name, value in given.items() if name not in LAUNCH_WORDS}
         layers, _ = compat.heuristic_layers(self.fn)
@@ -320,15 +319,6 @@ def _least_bytes(given: Mapping[str, Any]) -> int:
 def _defaults(function: Any) -> dict[str, Any]:
     parameters = inspect.signature(function).parameters.values()
     return {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
-
-
-def _is_compiled(fn: Any) -> bool:
-    """Whether there is a JITFunction under a kernel, rather than Triton's interpreter."""
-    try:
-        jit_of(fn)
-    except CaptureError:
-        return False
-    return True
 
 
 def _text(value: Any) -> str:

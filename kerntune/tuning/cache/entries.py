@@ -1,7 +1,7 @@
 """Has a folder of small files, one an entry: safe under many processes, with damage set aside.
 
 A warning names damage once a process. One such folder has what nvdisasm said of machine code, so that no later
-process starts it for the same code. A list of files of a store that can't be used has each of them once a machine.
+process starts it for the same code.
 """
 
 from __future__ import annotations

@@ -201,11 +201,8 @@ class LaunchFaults:
         if self._winners.mode is TuneMode.FORCE:
             return None
         stored = [t for t in self._cache.of(launch.key) if t.specialization == launch.specialization and t.failure]
-        if not stored:
-            return None
-        today = self._winners.environment()
         for trial in stored:
-            if alike_environments(trial.environment, today, FAILURE_FIELDS):
+            if alike_environments(trial.environment, self._winners.environment(), FAILURE_FIELDS):
                 fault = LaunchFault(trial.failure)
                 fault.remembered = True
                 return fault

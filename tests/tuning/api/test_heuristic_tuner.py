@@ -17,7 +17,6 @@ from kerntune.kernels.cooperative_launch import LaunchBuffers
 from kerntune.tuning.api import heuristic_tuner
 from kerntune.tuning.api.heuristic_tuner import (
     _defaults,
-    _is_compiled,
     _launchable,
     _least_bytes,
     checked_buffers,
@@ -28,12 +27,6 @@ from kerntune.tuning.api.heuristic_tuner import (
 @triton.jit
 def split_sum(x, out, locks, parts, n, RSPLIT: tl.constexpr, BLOCK: tl.constexpr = 16):
     pass
-
-
-def test_a_kernel_is_a_jit_function_under_all_layers() -> None:
-    assert _is_compiled(split_sum)
-    assert _is_compiled(SimpleNamespace(fn=SimpleNamespace(fn=split_sum)))
-    assert not _is_compiled(SimpleNamespace(fn=len))
 
 
 @pytest.mark.parametrize(
