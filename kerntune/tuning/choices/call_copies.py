@@ -24,7 +24,8 @@ ALIGNED = 256
 
 class CallCopies:
     """The arguments of one call, by parameter, with copies in place of the tensors: of arguments, and of those in
-    their tuples, lists and dicts. Tensors that share memory do so in the copy, with the same strides.
+    their tuples, lists and dicts. Tensors that share memory do so in the copy, with the same strides. What
+    ``triton.reinterpret`` gives is copied, too, and isn't among ``originals`` and ``copies``.
 
     What other objects hold (a module's parameters) is not copied. Memory that no tensor of the call covers isn't
     either. RuntimeError of torch where there is no memory for a copy.
@@ -33,7 +34,7 @@ class CallCopies:
     def __init__(self, values: Mapping[str, Any], grad: bool) -> None:
         self._pieces: list[_Piece] = []
         self._grad = grad
-        tensors = [t for _, t in tensor_places(values)]
+        tensors = [t for _, t in tensor_places(values, reinterpreted=True)]
         with torch.no_grad():
             found = {id(t): copy for piece in _pieces(tensors) for t, copy in self._copied(piece)}
         self.values = {name: _replaced(value, found) for name, value in values.items()}
@@ -58,8 +59,8 @@ class CallCopies:
     def counts_on(self) -> bool:
         """Whether an implementation writes integers into the arguments: positions, say, by which a further call on what
         one has left may leave its tensors."""
-        views = [t for piece in self._pieces if piece.written for t, _ in piece.views]
-        return not all(t.is_floating_point() or t.is_complex() for t in views)
+        written = {id(t) for piece in self._pieces if piece.written for t, _ in piece.views}
+        return not all(t.is_floating_point() or t.is_complex() for t in self.originals.values() if id(t) in written)
 
     def doubt(self) -> None:
         """After one that has failed: it may have written anywhere."""
@@ -145,16 +146,24 @@ def has_values(tensor: torch.Tensor) -> bool:
     return not (has_stand_ins() and not is_plain(tensor))
 
 
-def tensor_places(value: Any, where: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of a value with their places: in tuples, lists and dicts of any depth."""
+def tensor_places(value: Any, where: str = "", *, reinterpreted: bool = False) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of a value with their places: in tuples, lists and dicts of any depth; also those that are
+    ``reinterpreted`` by Triton."""
     if isinstance(value, torch.Tensor):
         yield where, value
+    elif reinterpreted and _is_reinterpreted(value):
+        yield where, value.base
     elif isinstance(value, Mapping):
         for name, inner in value.items():
-            yield from tensor_places(inner, f"{where}[{name!r}]" if where else str(name))
+            place = f"{where}[{name!r}]" if where else str(name)
+            yield from tensor_places(inner, place, reinterpreted=reinterpreted)
     elif isinstance(value, (tuple, list)):
         for i, inner in enumerate(value):
-            yield from tensor_places(inner, f"{where}[{i}]")
+            yield from tensor_places(inner, f"{where}[{i}]", reinterpreted=reinterpreted)
+
+
+def _is_reinterpreted(value: Any) -> bool:
+    return type(value).__name__ == "TensorWrapper"
 
 
 def _replaced(value: Any, found: Mapping[int, torch.Tensor]) -> Any:
@@ -162,7 +171,9 @@ def _replaced(value: Any, found: Mapping[int, torch.Tensor]) -> Any:
     tensor of the user's."""
     if isinstance(value, torch.Tensor):
         return found[id(value)]
-    if next(tensor_places(value), None) is None:
+    if _is_reinterpreted(value):
+        return type(value)(found[id(value.base)], value.dtype)
+    if next(tensor_places(value, reinterpreted=True), None) is None:
         return value
     if isinstance(value, Mapping):
         return _mapping_like(value, {name: _replaced(inner, found) for name, inner in value.items()})

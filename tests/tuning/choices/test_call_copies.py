@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 
 from kerntune.tuning.choices.call_copies import (
     CallCopies,
@@ -33,6 +35,29 @@ def test_views_of_one_memory_share_the_copy() -> None:
     copies.restore()
     assert y[0, 0] == 4.0
     assert copies.values["n"] == 3
+
+
+def test_what_triton_reinterprets_is_copied_and_not_compared() -> None:
+    memory = torch.arange(6, dtype=torch.int8)
+    given = [triton.reinterpret(memory[2:], tl.float8e5), memory]
+    copies = CallCopies({"x": given}, grad=False)
+    x, y = copies.values["x"]
+    assert (x.dtype, list(copies.copies), copies.copies["x[1]"] is y) == (tl.float8e5, ["x[1]"], True)
+    x.base.zero_()
+    assert (y.tolist(), memory.tolist()) == ([0, 1, 0, 0, 0, 0], [0, 1, 2, 3, 4, 5])
+    assert list(copies.note_written()) == ["x[1]"]
+    assert copies.counts_on
+    copies.restore()
+    assert (y.tolist(), x.base.tolist()) == (memory.tolist(), memory[2:].tolist())
+
+
+def test_what_triton_reinterprets_is_restored_and_counts_nothing() -> None:
+    given = triton.reinterpret(torch.ones(4, dtype=torch.int8), tl.float8e5)
+    copies = CallCopies({"x": given}, grad=False)
+    copies.values["x"].base.zero_()
+    assert (copies.note_written(), copies.counts_on) == ({}, False)
+    copies.restore()
+    assert copies.values["x"].base.tolist() == given.base.tolist() == [1] * 4
 
 
 def test_an_address_keeps_its_alignment() -> None:
