@@ -16,10 +16,12 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 
+from kerntune.base.device import DeviceSpec
 from kerntune.base.locks import LockBusy, TwoSidedLock, locks_work, open_lock_file
 from kerntune.errors import MeasurementError
 
@@ -229,6 +231,32 @@ def sharing_suspended() -> Iterator[None]:
             with contextlib.suppress(MeasurementError):  # without it, what runs then may disturb others
                 own.take(bool(one.sharing), 0.0 if ends else own.patience_s)
             one.yielding = own
+
+
+LOCK_TIMEOUT_S = 3600.0
+"""How long a process waits for its turn to measure on a device that another one holds."""
+
+
+class LockedDevice:
+    """The locks of an :class:`~kerntune.gpu.base.Executor`, which describes the methods. A scripted device without an
+    id needs none."""
+
+    spec: DeviceSpec
+
+    def lock(self, patience_s: float = LOCK_TIMEOUT_S) -> AbstractContextManager[None]:
+        return self._locked(hold, patience_s)
+
+    def lock_shared(self) -> AbstractContextManager[None]:
+        return self._locked(share)
+
+    def lock_suspendable(self) -> AbstractContextManager[None]:
+        return self._locked(share_suspendable)
+
+    def _locked(
+        self, side: Callable[[str, str, float], AbstractContextManager[None]], patience_s: float = LOCK_TIMEOUT_S
+    ) -> AbstractContextManager[None]:
+        spec = self.spec
+        return side(spec.uuid, spec.name, patience_s) if spec.uuid else contextlib.nullcontext()
 
 
 # the two places

@@ -17,7 +17,7 @@ from typing import Any
 from kerntune.base.device import DeviceSpec, Target
 from kerntune.base.recording import Binary, Param
 from kerntune.errors import BackendError, MeasurementError
-from kerntune.gpu import cuda_driver, device_lock
+from kerntune.gpu import cuda_driver
 from kerntune.gpu.base import Buffer, Function, GpuEvent, GpuGraph, one_by_one
 from kerntune.gpu.compare import Difference, compare_bytes
 from kerntune.gpu.cuda_driver import (
@@ -32,15 +32,13 @@ from kerntune.gpu.cuda_driver import (
     prepare_launch,
     quick_library,
 )
+from kerntune.gpu.device_lock import LockedDevice
 from kerntune.gpu.replay_script import DEVICE_L2_BYTES, DEVICE_SHARED_OPTIN
 
 FLUSH_FACTOR = 2
 """An L2 flush writes this many times the cache."""
 
 REST_S = 0.5
-
-LOCK_TIMEOUT_S = 3600.0
-"""How long a process waits for its turn to measure on a device that another one holds."""
 
 STREAM_NON_BLOCKING = 1
 CAPTURE_RELAXED = 2
@@ -116,7 +114,7 @@ class DriverGraph:
         library().cuGraphExecDestroy(self._executable)
 
 
-class DriverGpu:
+class DriverGpu(LockedDevice):
     """One device in its primary context (the one that torch uses too), on one stream: an
     :class:`~kerntune.gpu.base.Executor`, which describes the methods."""
 
@@ -145,7 +143,7 @@ class DriverGpu:
         return (self._side.value or 0) if self._capturing else self.current_stream()
 
     @cached_property
-    def spec(self) -> DeviceSpec:
+    def spec(self) -> DeviceSpec:  # type: ignore[override]  # no code sets it
         name, uuid = ctypes.create_string_buffer(256), (ctypes.c_ubyte * 16)()
         check(library().cuDeviceGetName(name, 256, self._device), "reading the device's name")
         check(library().cuDeviceGetUuid_v2(uuid, self._device), "reading the device's id")
@@ -165,24 +163,6 @@ class DriverGpu:
         value = ctypes.c_int(default)
         code = library().cuDeviceGetAttribute(ctypes.byref(value), number, self._device)
         return default if code else value.value
-
-    @contextlib.contextmanager
-    def lock(self, patience_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
-        """One measuring process per device, whatever project it works on."""
-        with device_lock.hold(self.spec.uuid, self.spec.name, patience_s):
-            yield
-
-    @contextlib.contextmanager
-    def lock_shared(self) -> Iterator[None]:
-        """Beside others that run on the device, while no process measures there."""
-        with device_lock.share(self.spec.uuid, self.spec.name, LOCK_TIMEOUT_S):
-            yield
-
-    @contextlib.contextmanager
-    def lock_suspendable(self) -> Iterator[None]:
-        """The same, but for what this process measures meanwhile."""
-        with device_lock.share_suspendable(self.spec.uuid, self.spec.name, LOCK_TIMEOUT_S):
-            yield
 
     def _enter(self) -> None:
         """Give the calling thread the device's context if it has none, or another's: autograd's own thread has touched

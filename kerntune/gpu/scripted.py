@@ -22,8 +22,8 @@ from kerntune import __version__
 from kerntune.base.device import DeviceSpec, Environment, Target, typical_device
 from kerntune.base.recording import Binary, Param
 from kerntune.errors import BackendError, MeasurementError, OutOfResourcesError
-from kerntune.gpu import device_lock
 from kerntune.gpu.base import Function, GpuEvent, GpuGraph
+from kerntune.gpu.device_lock import LockedDevice
 from kerntune.gpu.foreign_work import OUT, SYMBOL
 from kerntune.gpu.host_gpus import CUDA, listed
 from kerntune.gpu.result_kernels import PREFIX as RESULT_PREFIX
@@ -59,12 +59,6 @@ TURN_NS, CLOCK_NS = 2_000_000, 32
 
 FLUSH_NS = 30_000.0  # as on an H200
 
-LOCK_TIMEOUT_S = 3600.0
-"""As of a real device."""
-
-LockSide = Callable[[str, str, float], contextlib.AbstractContextManager[None]]
-"""A function of :mod:`kerntune.gpu.device_lock`: it takes a device's UUID, its name and the seconds to wait."""
-
 Beside = list[tuple[FakeBuffer, int, bytes]]
 """Writes into others' memory: whose, from which place on, and what."""
 
@@ -79,7 +73,7 @@ class FakeGraph:
         self._gpu.run(self._work)
 
 
-class FakeGpu(FakeMemory):
+class FakeGpu(FakeMemory, LockedDevice):
     """A :class:`~kerntune.gpu.base.Gpu` on a virtual clock."""
 
     def __init__(self, spec: DeviceSpec, script: Script, stand_ins: StandIns | None = None, ordinal: int = 0) -> None:
@@ -119,21 +113,6 @@ class FakeGpu(FakeMemory):
         return Environment(
             triton=compat.triton_version(), torch=compat.torch_version(), kerntune=__version__, device=self.spec.name
         )
-
-    def lock(self, patience_s: float = LOCK_TIMEOUT_S) -> contextlib.AbstractContextManager[None]:
-        """The lock of a device that has an id, which other processes share; another device needs none."""
-        return self._locked(device_lock.hold, patience_s)
-
-    def lock_shared(self) -> contextlib.AbstractContextManager[None]:
-        return self._locked(device_lock.share)
-
-    def lock_suspendable(self) -> contextlib.AbstractContextManager[None]:
-        """A share that gives way to :meth:`lock`."""
-        return self._locked(device_lock.share_suspendable)
-
-    def _locked(self, side: LockSide, patience_s: float = LOCK_TIMEOUT_S) -> contextlib.AbstractContextManager[None]:
-        spec = self.spec
-        return side(spec.uuid, spec.name, patience_s) if spec.uuid else contextlib.nullcontext()
 
     def load(self, binary: Binary, data: bytes) -> Function:
         """Refuses what the script or the device's shared memory refuses."""
