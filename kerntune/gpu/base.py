@@ -110,9 +110,6 @@ class Executor(Protocol):
     def allocate_host(self, nbytes: int) -> Buffer:
         """Pinned memory of the host, to copy to and from; a launch must not be given its address."""
 
-    def host_view(self, buffer: Buffer) -> memoryview:
-        """What :meth:`allocate_host` has given, to be read after all enqueued work."""
-
     def part(self, buffer: Buffer, offset: int, nbytes: int) -> Buffer:
         """A piece of a device buffer as it is now, to copy or compare; the buffer is kept alive."""
 

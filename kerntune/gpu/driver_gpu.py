@@ -200,10 +200,6 @@ class DriverGpu(LockedDevice):
                 "content of what a kernel writes; use smaller inputs"
             ) from exc
 
-    def host_view(self, buffer: Buffer) -> memoryview:
-        self.synchronize()
-        return memoryview((ctypes.c_ubyte * buffer.nbytes).from_address(buffer.address)).cast("B")
-
     def reaches(self, address: int) -> bool:
         """Whether the driver knows what kind of memory lies there; it refuses numbers that are no addresses."""
         self._enter()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -64,9 +64,8 @@ def between_zones(gpu: Executor, nbytes: int, residue: int = 0) -> list[Buffer]:
 
 class GuardReader:
     """Looks at guard zones after launches. ``on_device`` the device compares them with the pattern, by a kernel that it
-    loads first, and 8 bytes a zone come to the host. Zones that have changed, and all of them otherwise or where the
-    device can't load that kernel, come to the host themselves, all together into one piece of pinned memory, which
-    takes longer."""
+    loads first, and 8 bytes a zone come to the host. Where one has changed, and otherwise or where the device can't
+    load that kernel, all zones come to the host themselves, which takes longer."""
 
     def __init__(self, gpu: Executor, on_device: bool = True) -> None:
         self._gpu = gpu
@@ -76,7 +75,6 @@ class GuardReader:
         self._pattern: Buffer | None = None
         self._compared: list[GuardedBuffer] = []
         self._compare: Callable[[], list[bool]] = list
-        self._host: Buffer | None = None
 
     def prepare(self) -> None:
         """Have the kernel compiled and loaded, by a first look at zones of its own: that takes the driver much longer
@@ -92,11 +90,11 @@ class GuardReader:
         """What has changed around storages, by number, since their zones were filled. Waits for enqueued work."""
         if not guarded or self._unchanged(list(guarded.values())):
             return []
-        zones = [(i, offset, zone) for i, storage in guarded.items() for offset, zone in storage.zones]
         found: dict[int, GuardDamage] = {}
-        for (storage, offset, _), data in zip(zones, self._read([zone for _, _, zone in zones]), strict=True):
-            if (damage := changed_bytes(data, storage, offset)) is not None:
-                found[storage] = damage if storage not in found else _together(found[storage], damage)
+        for storage, guard in guarded.items():
+            for offset, zone in guard.zones:
+                if (damage := changed_bytes(self._gpu.read(zone), storage, offset)) is not None:
+                    found[storage] = damage if storage not in found else _together(found[storage], damage)
         return list(found.values())
 
     def _unchanged(self, guarded: list[GuardedBuffer]) -> bool:
@@ -120,19 +118,10 @@ class GuardReader:
         self._gpu.fill(self._pattern, PATTERN)  # each time: what writes over a zone may have written over this too
         return self._compare()
 
-    def _read(self, zones: Sequence[Buffer]) -> list[memoryview]:
-        sizes = [zone.nbytes for zone in zones]
-        if self._host is None or self._host.nbytes < sum(sizes):
-            self._host = self._gpu.allocate_host(sum(sizes))
-        places = self._gpu.carve(self._host, sizes)
-        for place, zone in zip(places, zones, strict=True):
-            self._gpu.copy(place, zone)
-        return [self._gpu.host_view(place) for place in places]
 
-
-def changed_bytes(data: memoryview | bytes, storage: int, offset: int) -> GuardDamage | None:
+def changed_bytes(data: bytes, storage: int, offset: int) -> GuardDamage | None:
     """What of a zone's bytes isn't the pattern; the zone begins at ``offset`` from the storage's begin."""
-    if bytes(data) == _untouched(len(data)):
+    if data == _untouched(len(data)):
         return None
     import numpy as np  # no good launch needs it, and a process is there sooner without
 

@@ -1,28 +1,23 @@
-"""The outputs of two programs on one memory: run from the same first content, compared on the device.
-
-The device's kernels compare pieces of its memory, or the host does where these can't be loaded.
-"""
+"""The outputs of two programs on one memory: run from the same first content, compared on the device."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Union
 
 from kerntune.base.numerics import OWN, ChangedOutput, ComparedResults
 from kerntune.base.recording import Recording, View
 from kerntune.errors import BackendError, MeasurementError, OutOfResourcesError
-from kerntune.gpu.base import Buffer, Executor
+from kerntune.gpu.base import Buffer
 from kerntune.gpu.number_formats import (
     BITS,
     NOWHERE,
     POISON,
     ElementCounts,
     NumberFormat,
-    count_differences,
     element_text,
-    elements_of,
     format_of,
     typical_magnitude,
 )
@@ -35,92 +30,6 @@ from kerntune.gpu.result_storages import (
     output_name,
     written_by,
 )
-
-HOST_CHUNK = 64 << 20
-"""Bytes that come to the host at once, where the device's kernels can't be loaded."""
-
-
-class OnHost:
-    """What :class:`~kerntune.gpu.result_kernels.ResultKernels` does, by numpy and chunk by chunk, where the device
-    can't load these."""
-
-    def __init__(self, gpu: Executor) -> None:
-        self._gpu = gpu
-        self._places: list[Buffer] = []
-
-    def equal(self, pairs: Sequence[tuple[Buffer, Buffer]]) -> list[bool]:
-        """Chunk by chunk, up to the first that differs."""
-        return [all(x == y for _, x, y in self._chunks(a, b)) for a, b in pairs]
-
-    def new_mask(self, elements: int) -> bytearray:
-        return bytearray(elements)
-
-    def mark(self, a: Buffer, b: Buffer, mask: bytearray, kind: NumberFormat) -> None:
-        import numpy as np
-
-        seen = np.frombuffer(mask, "u1")
-        for offset, x, y in self._chunks(a, b):
-            differs = elements_of(x, kind) != elements_of(y, kind)
-            begin = offset // kind.width
-            seen[begin : begin + differs.size] |= differs
-
-    def count(
-        self, a: Buffer, b: Buffer, mask: bytearray | None, kind: NumberFormat, poisoned: bool, wanted: int = NOWHERE
-    ) -> ElementCounts:
-        found = ElementCounts()
-        for offset, x, y in self._chunks(a, b):
-            begin, size = offset // kind.width, len(x) // kind.width
-            varies = None if mask is None else bytes(memoryview(mask)[begin : begin + size])
-            found = found.with_later(count_differences(x, y, varies, kind, poisoned, wanted), begin)
-        return found
-
-    def close(self) -> None:
-        """Give the host's memory back."""
-        self._places.clear()
-
-    def _chunks(self, a: Buffer, b: Buffer) -> Any:
-        for offset in range(0, a.nbytes, HOST_CHUNK):
-            size = min(HOST_CHUNK, a.nbytes - offset)
-            yield offset, self._read(0, a, offset, size), self._read(1, b, offset, size)
-
-    def _read(self, side: int, buffer: Buffer, offset: int, size: int) -> bytes:
-        """Through pinned memory: what a storage held may be the host's already."""
-        if not self._places or self._places[0].nbytes < size:
-            self._places = [self._gpu.allocate_host(size) for _ in range(2)]
-        (place, _) = self._gpu.carve(self._places[side], [size, self._places[side].nbytes - size])
-        self._gpu.copy(place, self._gpu.part(buffer, offset, size))
-        return bytes(self._gpu.host_view(place))
-
-
-Comparing = Union[ResultKernels, OnHost]
-
-
-class DeviceOrHost:
-    """Compares on the device, and on the host from the first kernel on that can't be loaded. A lost device raises
-    :class:`BackendError`."""
-
-    def __init__(self, gpu: Executor) -> None:
-        self._gpu = gpu
-        self._by: Comparing = ResultKernels(gpu)
-
-    def __enter__(self) -> DeviceOrHost:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._by.close()
-
-    def do(self, work: Callable[[Comparing], Any]) -> Any:
-        """``work`` by one of them."""
-        try:
-            return work(self._by)
-        except (BackendError, OutOfResourcesError):
-            self._gpu.synchronize()  # raises where the device is lost
-            if isinstance(self._by, OnHost):
-                raise
-        self._by.close()
-        self._by = OnHost(self._gpu)
-        return work(self._by)
-
 
 RERUNS, ATOMIC_RERUNS = 1, 3
 """Further runs of each side where bits differ, and where float atomics may be why: what varies seldom is seen too."""
@@ -140,13 +49,13 @@ def compare_results(a: Program, b: Program, content: str = OWN) -> ComparedResul
     that isn't written shows. Where bits differ, both run again, to find what varies from run to run.
     """
     try:
-        with DeviceOrHost(a.gpu) as by:
+        with closing(ResultKernels(a.gpu)) as by:
             return _Comparison(a, b, by, content).result()
-    except MeasurementError as exc:
+    except (BackendError, MeasurementError, OutOfResourcesError) as exc:
         return ComparedResults(content, why_not=str(exc))
     finally:
         a.memory.restore(0, sorted({*a.written, *b.written}))
-        a.gpu.synchronize()
+        a.gpu.synchronize()  # raises where the device is lost
 
 
 @dataclass
@@ -155,7 +64,7 @@ class _Comparison:
 
     a: Program
     b: Program
-    by: DeviceOrHost
+    by: ResultKernels
     content: str
     kept: dict[int, tuple[list[KeptPiece], list[KeptPiece]]] = field(default_factory=dict)
     unsure: list[str] = field(default_factory=list)
@@ -214,24 +123,20 @@ class _Comparison:
             for i, pieces in first.items()
             for (_, kept), now in zip(pieces, self._live(i, pieces), strict=True)
         ]
-        equal = self.by.do(lambda by: by.equal([(kept, now) for _, kept, now in pairs]))
+        equal = self.by.equal([(kept, now) for _, kept, now in pairs])
         return sorted({i for (i, _, _), same in zip(pairs, equal, strict=True) if not same})
 
     def _outputs(self, first: dict[int, list[KeptPiece]]) -> tuple[ChangedOutput, ...]:
-        memory = self.a.memory
-        self.kept = {i: (pieces, memory.keep(i)) for i, pieces in first.items()}
-        return tuple(self.by.do(self._counted))
+        self.kept = {i: (pieces, self.a.memory.keep(i)) for i, pieces in first.items()}
+        masks = self._varying()
+        found = [self._output(i, masks.get(i)) for i in self.kept]
+        return tuple(o for o in found if o is not None)
 
-    def _counted(self, by: Comparing) -> list[ChangedOutput]:
-        masks = self._varying(by)
-        found = [self._output(i, masks.get(i), by) for i in self.kept]
-        return [o for o in found if o is not None]
-
-    def _varying(self, by: Comparing) -> dict[int, list[Any]]:
+    def _varying(self) -> dict[int, list[Buffer]]:
         """By storage, for each piece a mask of the elements that two runs of one side write differently."""
         try:
-            masks: dict[int, list[Any]] = {
-                i: [by.new_mask(kept.nbytes // self._kind(i).width) for _, kept in pieces]
+            masks = {
+                i: [self.by.new_mask(kept.nbytes // self._kind(i).width) for _, kept in pieces]
                 for i, (pieces, _) in self.kept.items()
             }
         except MeasurementError:
@@ -242,7 +147,7 @@ class _Comparison:
                 self._run(program)
                 for i, sides in self.kept.items():
                     for (_, kept), now, mask in zip(sides[side], self._live(i, sides[side]), masks[i], strict=True):
-                        by.mark(kept, now, mask, self._kind(i))
+                        self.by.mark(kept, now, mask, self._kind(i))
         return masks
 
     @property
@@ -253,15 +158,16 @@ class _Comparison:
         kind = format_of({v.dtype for side in self.sides for v in side.views if v.storage == storage})
         return kind if self.a.memory.storages[storage].nbytes % kind.width == 0 else BITS
 
-    def _output(self, i: int, masks: list[Any] | None, by: Comparing) -> ChangedOutput | None:
+    def _output(self, i: int, masks: list[Buffer] | None) -> ChangedOutput | None:
         kind, poisoned = self._kind(i), i in self._poisoned
-        (mine, theirs), shown = self.kept[i], masks or [None] * len(self.kept[i][0])
+        mine, theirs = self.kept[i]
+        shown: Sequence[Buffer | None] = masks or [None] * len(mine)
         parts = [(at // kind.width, x, y, m) for (at, x), (_, y), m in zip(mine, theirs, shown, strict=True)]
 
         def total(wanted: int) -> ElementCounts:
             found = ElementCounts()
             for begin, x, y, mask in parts:
-                found = found.with_later(by.count(x, y, mask, kind, poisoned, wanted), begin)
+                found = found.with_later(self.by.count(x, y, mask, kind, poisoned, wanted), begin)
             return found
 
         counts = total(NOWHERE)

@@ -62,9 +62,6 @@ class FakeMemory:
         self.host_bytes += nbytes
         return self._at_new_address(nbytes, self._free_host)
 
-    def host_view(self, buffer: Buffer) -> memoryview:
-        return memoryview(self.read(buffer))
-
     def _free_host(self, nbytes: int) -> None:
         self.host_bytes -= nbytes
 

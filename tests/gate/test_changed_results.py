@@ -17,7 +17,7 @@ from kerntune.base.case_result import CaseResult
 from kerntune.base.codec import to_json
 from kerntune.base.numerics import MADE_UP, OWN, NumericsRule
 from kerntune.base.policy import Metrics, Outcome, Policy, Update, Verdict
-from kerntune.errors import OutOfResourcesError
+from kerntune.errors import BackendError, OutOfResourcesError
 from kerntune.gate.replay import Replayer
 from kerntune.gpu import result_compare
 from kerntune.gpu.script import Rule
@@ -405,20 +405,22 @@ def test_a_gate_that_can_not_compare_clears_nothing(project: Project, policy: st
     assert result.numerics.contents == ()
 
 
-def test_where_the_kernels_can_not_be_loaded_the_host_compares(
-    project: Project, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [BackendError, OutOfResourcesError])
+def test_where_the_kernels_can_not_be_loaded_nothing_is_compared(
+    project: Project, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     real = FakeGpu.load
 
     def load(self: FakeGpu, binary: Any, data: bytes) -> Any:
         if binary.symbol.startswith("kerntune_results"):
-            raise OutOfResourcesError("no PTX here")
+            raise error("no PTX here")
         return real(self, binary, data)
 
-    on_device = edited(project, block(128, flips=ULP))
     monkeypatch.setattr(FakeGpu, "load", load)
-    on_host = project.once(block(128, flips=ULP)).judge(fixed(128))
-    assert on_host.numerics == on_device.numerics
+    result = edited(project, block(128, flips=ULP), policy="bitwise")
+    assert result.verdict is Verdict.INCONCLUSIVE
+    for content in (MADE_UP, OWN):
+        assert f"results not compared on {content}: no PTX here" in result.warnings
 
 
 def test_no_room_is_said(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from samples import H100, recording
 
 from kerntune.base.recording import View
 from kerntune.gpu import result_compare
-from kerntune.gpu.number_formats import FLOAT_FORMATS, NOWHERE, ElementCounts
-from kerntune.gpu.result_compare import OnHost, place_in
+from kerntune.gpu.number_formats import FLOAT_FORMATS, ElementCounts
+from kerntune.gpu.result_compare import place_in
 
 
 @pytest.mark.parametrize(
@@ -47,81 +47,8 @@ def test_what_both_sides_view_in_two_ways_has_no_places() -> None:
     assert place_in(None, 0) == ()
 
 
-class Memory:
-    """Bytes of a device or a host, or of a part of them."""
-
-    def __init__(self, view: memoryview) -> None:
-        self.view, self.nbytes = view, len(view)
-
-
-class Host:
-    """A device whose memory can be read alone."""
-
-    def __init__(self) -> None:
-        self.allocated = list[int]()
-
-    def allocate_host(self, nbytes: int) -> Memory:
-        self.allocated.append(nbytes)
-        return Memory(memoryview(bytearray(nbytes)))
-
-    def carve(self, memory: Memory, sizes: list[int]) -> tuple[Memory, Memory]:
-        assert sum(sizes) == memory.nbytes
-        return Memory(memory.view[: sizes[0]]), Memory(memory.view[sizes[0] :])
-
-    def part(self, memory: Memory, offset: int, size: int) -> Memory:
-        return Memory(memory.view[offset : offset + size])
-
-    def copy(self, target: Memory, source: Memory) -> None:
-        target.view[:] = source.view
-
-    def host_view(self, memory: Memory) -> memoryview:
-        return memory.view
-
-
 A = np.arange(10, dtype="<f4")
 B = np.where(np.isin(np.arange(10), (2, 7)), A + 1, A).astype("<f4")
-
-
-@pytest.fixture
-def on_host(monkeypatch: pytest.MonkeyPatch) -> OnHost:
-    """Which looks at four numbers at once."""
-    monkeypatch.setattr(result_compare, "HOST_CHUNK", 16)
-    return OnHost(Host())  # type: ignore[arg-type]
-
-
-def memory(values: np.ndarray) -> Any:
-    return Memory(memoryview(bytearray(values.tobytes())))
-
-
-def test_the_host_compares_piece_by_piece(on_host: OnHost) -> None:
-    assert on_host.equal([(memory(A), memory(A)), (memory(A), memory(B)), (memory(B), memory(B))]) == [
-        True,
-        False,
-        True,
-    ]
-    assert on_host._gpu.allocated == [16, 16]  # type: ignore[attr-defined]
-    on_host.close()
-    assert on_host._places == []
-
-
-@pytest.mark.parametrize(
-    ("masked", "counted"),
-    [((), (2, 0, 2, 2)), ((2,), (1, 1, 7, 7)), ((7,), (1, 1, 2, 2)), ((2, 7), (0, 2, NOWHERE, NOWHERE))],
-)
-def test_the_host_counts_what_differs_but_for_what_varies(
-    on_host: OnHost, masked: tuple[int, ...], counted: tuple[int, ...]
-) -> None:
-    kind = FLOAT_FORMATS["float32"]
-    mask = on_host.new_mask(10)
-    assert mask == bytearray(10)
-    other = A.copy()
-    other[list(masked)] += 1
-    on_host.mark(memory(A), memory(other), mask, kind)
-    assert [i for i, x in enumerate(mask) if x] == list(masked)
-    found = on_host.count(memory(A), memory(B), mask, kind, False, 1)
-    assert (found.differing, found.varying, found.first, found.worst) == counted
-    plain = on_host.count(memory(A), memory(B), None, kind, False)
-    assert (plain.differing, plain.varying, plain.first, plain.ulp) == (2, 0, 2, 1 << 22)
 
 
 @pytest.mark.parametrize(

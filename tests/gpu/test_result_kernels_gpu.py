@@ -5,12 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kerntune.base.recording import Binary
-from kerntune.errors import BackendError
 from kerntune.gpu.base import Buffer, Executor
 from kerntune.gpu.number_formats import BITS, FLOAT_FORMATS, INTEGER_FORMATS, NumberFormat, count_differences
 from kerntune.gpu.probe import has_cuda
-from kerntune.gpu.result_compare import DeviceOrHost, OnHost
 from kerntune.gpu.result_kernels import ResultKernels
 
 NOWHERE = (1 << 64) - 1
@@ -87,25 +84,3 @@ def test_pinned_memory_of_the_host_is_read_in_place(gpu: Executor) -> None:
     gpu.fill(gpu.part(device, 77, 1), data[77] ^ 1)
     assert kernels.equal([(far, device)]) == [False]
     kernels.close()
-
-
-def test_the_host_finds_the_same(gpu: Executor) -> None:
-    kind = FLOAT_FORMATS["float32"]
-    a, b, _ = sides(kind)
-    x, y, host, kernels = put(gpu, a), put(gpu, b), OnHost(gpu), ResultKernels(gpu)
-    assert host.equal([(x, y), (x, x)]) == kernels.equal([(x, y), (x, x)]) == [False, True]
-    assert host.count(x, y, None, kind, True) == kernels.count(x, y, None, kind, True)
-    marks, mask = host.new_mask(ELEMENTS), kernels.new_mask(ELEMENTS)
-    host.mark(x, y, marks, kind)
-    kernels.mark(x, y, mask, kind)
-    assert gpu.read(mask) == bytes(marks)
-
-
-def test_a_kernel_that_can_not_be_loaded_leaves_it_to_the_host(gpu: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(binary: Binary, data: bytes) -> None:
-        raise BackendError("no PTX here")
-
-    monkeypatch.setattr(gpu, "load", refuse)
-    x, y = put(gpu, bytes(100)), put(gpu, bytes(99) + b"\1")
-    with DeviceOrHost(gpu) as by:
-        assert by.do(lambda how: how.equal([(x, y), (x, x)])) == [False, True]
