@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from kerntune.base.device import DeviceSpec
 from kerntune.base.recording import Binary, Param
 from kerntune.errors import MeasurementError
-from kerntune.gpu.base import Buffer, one_by_one
+from kerntune.gpu.base import Buffer
 from kerntune.gpu.compare import Difference, compare_bytes
 
 
@@ -70,9 +70,6 @@ class HostGpu:
         assert target is not source
         self.copies += 1
         target.data[: source.nbytes] = source.data
-
-    def copier(self, pairs: Sequence[tuple[Buffer, Buffer]]) -> Callable[[], None]:
-        return one_by_one(self.copy, pairs)
 
     def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
         assert isinstance(buffer, HostBuffer)

@@ -131,29 +131,6 @@ def test_what_a_table_leads_to_is_timed_in_place_and_put_back(backend: FakeBacke
     assert [s.nbytes for s in found.recording.storages] == [24, 4 * N, 4 * N, 4 * N]
 
 
-def enqueued(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, count: int) -> tuple[int, int]:
-    """How often a tuning by a table of so many tensors copies several at once, and how often a single one."""
-    script(backend, block(64, 20_000.0), block(128, 10_000.0))
-    table, _ = table_of(backend, count)
-    copy, together, alone = backend.gpu.copy, [], []
-
-    def copier(pairs: Any) -> Callable[[], None]:
-        return lambda: together.append([copy(target, source) for target, source in pairs])
-
-    monkeypatch.setattr(backend.gpu, "copier", copier)
-    monkeypatch.setattr(backend.gpu, "copy", lambda target, source: alone.append(copy(target, source)))
-    assert tuned_by(plain(add_by_table), backend, table, N).unraced == ""
-    return len(together), len(alone)
-
-
-@pytest.mark.slow
-def test_many_tensors_are_put_back_as_often_as_few(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is done for each is keeping, comparing and giving back its first content, not a copy for each run."""
-    few, many = enqueued(backend, monkeypatch, 3), enqueued(backend, monkeypatch, 103)
-    assert few[0] == many[0] > 100
-    assert (many[1] - few[1]) / 100 <= 8
-
-
 @pytest.mark.slow
 def test_a_number_that_is_an_address_counts_as_well(backend: FakeBackend) -> None:
     target = torch.empty(N, device="cuda")

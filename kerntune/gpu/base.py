@@ -70,17 +70,6 @@ def binary_of_ptx(symbol: str, num_warps: int) -> Binary:
     )  # fmt: skip
 
 
-def one_by_one(copy: Callable[[Buffer, Buffer], None], pairs: Sequence[tuple[Buffer, Buffer]]) -> Callable[[], None]:
-    """An :meth:`Executor.copier` of a device that has no way to copy several buffers at once."""
-    kept = list(pairs)
-
-    def copy_all() -> None:
-        for target, source in kept:
-            copy(target, source)
-
-    return copy_all
-
-
 class Executor(Protocol):
     """One device that executes. Work is enqueued in order; only reads and :meth:`synchronize` wait for it."""
 
@@ -126,9 +115,6 @@ class Executor(Protocol):
 
     def copy(self, target: Buffer, source: Buffer) -> None:
         """Enqueue a copy of ``source.nbytes`` bytes."""
-
-    def copier(self, pairs: Sequence[tuple[Buffer, Buffer]]) -> Callable[[], None]:
-        """A call that enqueues a copy to each target from its source, in any order, for as often as it is called."""
 
     def compare(self, expected: Buffer, actual: Buffer, dtype: str, tolerance: float) -> Difference | None:
         """How two buffers differ, after all enqueued work (:func:`kerntune.gpu.compare.compare_bytes`).

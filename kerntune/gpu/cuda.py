@@ -29,10 +29,6 @@ from kerntune.kernels.compat import inductor_parts
 COMPUTE_MODE, COMPUTE_DEFAULT, MPS_ENABLED = 20, 0, 133
 """Numbers of ``CUdevice_attribute`` and of ``CUcomputemode`` (cuda.h); drivers before 12.3 don't know the last."""
 
-MANY = 16
-"""Copies that are worth a kernel for all of them."""
-
-
 CALL_STREAMS = 16
 """Streams that several calls of one graph are recorded on, in turn. torch's allocator gives freed memory to the stream
 that had it; a library's workspaces are one for each stream (32 MiB of cuBLAS on a Hopper)."""
@@ -134,26 +130,6 @@ class CudaGpu(DriverGpu):
         except MeasurementError:
             self._torch.cuda.empty_cache()
             return super().allocate(nbytes)
-
-    def copier(self, pairs: Sequence[tuple[Buffer, Buffer]]) -> Callable[[], None]:
-        """Many on the device by torch, which has a kernel for dozens of them."""
-        far = [pair for pair in pairs if any(isinstance(buffer, HostBuffer) for buffer in pair)]
-        near = [pair for pair in pairs if not any(isinstance(buffer, HostBuffer) for buffer in pair)]
-        if len(near) < MANY:
-            return super().copier(pairs)
-        with self._torch.inference_mode(False):  # such tensors may be written in any mode
-            targets = [self._bytes(target.address, source.nbytes) for target, source in near]
-            sources = [self._bytes(source.address, source.nbytes) for _, source in near]
-        one_by_one, rest = super().copier(pairs), super().copier(far)
-
-        def copy_all() -> None:
-            if self._capturing:  # torch doesn't know that stream
-                one_by_one()
-                return
-            self._torch._foreach_copy_(targets, sources)
-            rest()
-
-        return copy_all
 
     def compare(self, expected: Buffer, actual: Buffer, dtype: str, tolerance: float) -> Difference | None:
         """On the device, by torch, in chunks."""

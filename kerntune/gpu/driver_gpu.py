@@ -18,7 +18,7 @@ from kerntune.base.device import DeviceSpec, Target
 from kerntune.base.recording import Binary, Param
 from kerntune.errors import BackendError, MeasurementError
 from kerntune.gpu import cuda_driver
-from kerntune.gpu.base import Buffer, Function, GpuEvent, GpuGraph, one_by_one
+from kerntune.gpu.base import Buffer, Function, GpuEvent, GpuGraph
 from kerntune.gpu.compare import Difference, compare_bytes
 from kerntune.gpu.cuda_driver import (
     CUDA_ERROR_NOT_READY,
@@ -240,10 +240,6 @@ class DriverGpu(LockedDevice):
             ctypes.c_void_p(self._stream()),
         )  # fmt: skip
         check(code, "copying device memory")
-
-    def copier(self, pairs: Sequence[tuple[Buffer, Buffer]]) -> Callable[[], None]:
-        """One after the other, on the stream that is current when it is called."""
-        return one_by_one(self.copy, pairs)
 
     def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
         self.synchronize()

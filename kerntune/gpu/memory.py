@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -221,7 +221,6 @@ class Memory:
         self._copies: list[dict[int, Buffer]] = []
         self._frugal, self._spaced = frugal, spaced
         self._held_bytes, self._spaces = 0, list[Buffer]()
-        self._restores: dict[tuple[int, tuple[int, ...], bool], Callable[[], None]] = {}
         self.ensure(1)
         self._fill_homes()
 
@@ -278,7 +277,6 @@ class Memory:
         kept = self.gpu.allocate_host(home.nbytes)
         self.gpu.copy(kept, home)
         self._sources[storage] = Source(kept, shared=False, home=home, far=True)
-        self._restores.clear()
         return home
 
     def give_back(self) -> None:
@@ -287,7 +285,6 @@ class Memory:
         self.gpu.synchronize()
         self._copies.clear()
         self._spaces.clear()
-        self._restores.clear()
 
     def keep(self, storage: int) -> list[tuple[int, Buffer]]:
         """What copy 0 of a storage holds now, in pieces with their offsets: all of it, or where there is no room for
@@ -313,7 +310,6 @@ class Memory:
             if source.shared:
                 self._sources[index] = Source(source.pristine, shared=False)
                 self._copies[0].pop(index, None)
-                self._restores.clear()
 
     def ensure(self, replicas: int) -> None:
         """Let there be ``replicas`` copies at least."""
@@ -325,18 +321,11 @@ class Memory:
         For ``timing``, numbers whose first content has moved to the host stay: a card's worth takes seconds to come
         back, and a kernel takes as long for other numbers. Integers, which may be indices, do come back.
         """
-        key = (replica, tuple(storages), timing)
-        if key not in self._restores:
-            pairs = list(self._restored(replica, storages, timing))
-            self._restores[key] = self.gpu.copier(pairs)
-        self._restores[key]()
-
-    def _restored(self, replica: int, storages: Sequence[int], timing: bool) -> Iterator[tuple[Buffer, Buffer]]:
         for index in storages:
             buffer = self.buffer(replica, index)
             source = self._sources[index]
             if buffer is not source.pristine and not (timing and self.may_stay(index, source)):
-                yield buffer, source.pristine
+                self.gpu.copy(buffer, source.pristine)
 
     def may_stay(self, storage: int, source: Source) -> bool:
         """Whether what a storage is to begin with needn't come back for timing: numbers that are the host's."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kerntune.base.device import DeviceSpec
 from kerntune.errors import BackendError, MeasurementError
-from kerntune.gpu.base import Buffer, one_by_one
+from kerntune.gpu.base import Buffer
 from kerntune.gpu.compare import Difference, compare_bytes
 from kerntune.gpu.script import FIRST, GARBAGE, Script
 from kerntune.gpu.scripted_work import BuffersByAddress, FakeBuffer, OwnBuffer, Repeated, Scattered, Shifted, filled
@@ -122,9 +122,6 @@ class FakeMemory:
         assert isinstance(source, FakeBuffer)
         self.synchronize()
         target.put(source.content, source.nbytes)
-
-    def copier(self, pairs: Sequence[tuple[Buffer, Buffer]]) -> Callable[[], None]:
-        return one_by_one(self.copy, pairs)
 
     def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
         """What a launch, a copy or a fill has left."""

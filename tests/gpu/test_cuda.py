@@ -16,7 +16,6 @@ from kerntune.capture.recorder import record  # noqa: E402
 from kerntune.compiling.compiler import Compiler  # noqa: E402
 from kerntune.errors import MeasurementError  # noqa: E402
 from kerntune.gpu.cuda import CudaBackend  # noqa: E402
-from kerntune.gpu.driver_gpu import borrowed  # noqa: E402
 from kerntune.gpu.memory import Memory, make_source  # noqa: E402
 from kerntune.gpu.program import Loader, Program  # noqa: E402
 from kerntune.timing.timers import EventSlot, GraphSlot  # noqa: E402
@@ -334,30 +333,6 @@ def test_memory_that_a_kernel_finds_by_a_table_is_what_one_launch_leaves():
     kernel[by_group](table, LENGTH)
     torch.cuda.synchronize()
     assert_added(targets, whole, 2)
-
-
-@pytest.mark.parametrize("making", [False, True])
-def test_many_copies_at_once_are_those_one_by_one(backend, making):
-    """Of unlike sizes and alignments, one from the host's memory; in a graph as well."""
-    gpu, sizes = backend.gpu, [1 + 37 * i for i in range(300)]
-    whole = torch.randint(0, 256, (sum(sizes),), device="cuda", dtype=torch.uint8)
-    copies, far = torch.zeros_like(whole), gpu.allocate_host(64)
-    sources = [t.data_ptr() for t in whole.split(sizes)]
-    targets = [t.data_ptr() for t in copies.split(sizes)]
-    pairs = [(borrowed(a, n, copies), borrowed(b, n, whole)) for a, b, n in zip(targets, sources, sizes, strict=True)]
-    last, filled = gpu.allocate(64), gpu.allocate(64)
-    gpu.fill(filled, 7)
-    gpu.copy(far, filled)
-    with torch.inference_mode(making):
-        copy_all = gpu.copier([*pairs, (last, far)])
-    for enqueue in (copy_all, gpu.graph(copy_all).replay):
-        copies.zero_()
-        gpu.fill(last, 0)
-        with torch.inference_mode(not making):
-            enqueue()
-        torch.cuda.synchronize()
-        assert torch.equal(copies, whole)
-        assert gpu.read(last) == bytes([7]) * 64
 
 
 def test_memory_that_no_tensor_holds_is_not_raced_on(backend):
