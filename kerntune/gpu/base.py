@@ -125,14 +125,8 @@ class Executor(Protocol):
     def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
         """The buffer's bytes, or the first ``limit`` of them, after all enqueued work."""
 
-    def read_into(self, buffer: Buffer, target: memoryview) -> None:
-        """All of the buffer's bytes into memory of the host, after all enqueued work."""
-
-    def write(self, buffer: Buffer, data: bytes) -> None:
-        """Fill the start of the buffer with ``data``. BackendError where that is longer than the buffer."""
-
-    def write_at(self, buffer: Buffer, offset: int, data: memoryview) -> None:
-        """Fill the buffer from ``offset`` on with memory of the host, which is writable."""
+    def write(self, buffer: Buffer, data: bytes, offset: int = 0) -> None:
+        """Fill the buffer with ``data`` from ``offset`` on. BackendError where that is longer than the buffer."""
 
     def repeat(self, buffer: Buffer, data: bytes) -> None:
         """Fill the buffer with ``data`` over and over; the last one may be cut off."""

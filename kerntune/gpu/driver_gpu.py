@@ -248,26 +248,9 @@ class DriverGpu(LockedDevice):
         check(library().cuMemcpyDtoH_v2(data, ctypes.c_uint64(buffer.address), ctypes.c_size_t(size)), "reading memory")
         return bytes(memoryview(data)[:size])
 
-    def read_into(self, buffer: Buffer, target: memoryview) -> None:
+    def write(self, buffer: Buffer, data: bytes, offset: int = 0) -> None:
         self.synchronize()
-        if not buffer.nbytes:
-            return
-        place = (ctypes.c_ubyte * buffer.nbytes).from_buffer(target)
-        code = library().cuMemcpyDtoH_v2(place, ctypes.c_uint64(buffer.address), ctypes.c_size_t(buffer.nbytes))
-        check(code, "reading memory")
-
-    def write_at(self, buffer: Buffer, offset: int, data: memoryview) -> None:
-        self.synchronize()
-        if not len(data):
-            return
-        place = (ctypes.c_ubyte * len(data)).from_buffer(data)
-        code = library().cuMemcpyHtoD_v2(ctypes.c_uint64(buffer.address + offset), place, ctypes.c_size_t(len(data)))
-        check(code, "writing memory")
-        self.synchronize()  # as in write
-
-    def write(self, buffer: Buffer, data: bytes) -> None:
-        self.synchronize()
-        code = library().cuMemcpyHtoD_v2(ctypes.c_uint64(buffer.address), data, ctypes.c_size_t(len(data)))
+        code = library().cuMemcpyHtoD_v2(ctypes.c_uint64(buffer.address + offset), data, ctypes.c_size_t(len(data)))
         check(code, "writing memory")
         # From pageable memory the call returns when the last piece is staged (CUDA driver API, "API synchronization
         # behavior"); our stream doesn't wait for the one that the copy is on.

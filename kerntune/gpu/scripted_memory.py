@@ -129,19 +129,11 @@ class FakeMemory:
         self.synchronize()
         return buffer.read(limit)
 
-    def read_into(self, buffer: Buffer, target: memoryview) -> None:
-        target[:] = self.read(buffer)
-
-    def write_at(self, buffer: Buffer, offset: int, data: memoryview) -> None:
+    def write(self, buffer: Buffer, data: bytes, offset: int = 0) -> None:
         assert isinstance(buffer, FakeBuffer)
-        _require_within(buffer, offset + len(data))
-        buffer.put_at(offset, bytes(data))
-
-    def write(self, buffer: Buffer, data: bytes) -> None:
-        assert isinstance(buffer, FakeBuffer)
-        _require_within(buffer, len(data))
-        if data:
-            buffer.put(Repeated(data), len(data))
+        if (end := offset + len(data)) > buffer.nbytes:  # as a driver does
+            raise BackendError(f"writing memory: {end:,} bytes into {buffer.nbytes:,}")
+        buffer.put_at(offset, data)
 
     def repeat(self, buffer: Buffer, data: bytes) -> None:
         assert isinstance(buffer, FakeBuffer)
@@ -159,9 +151,3 @@ class FakeMemory:
         """Nothing is ever pending; a device that is lost says so."""
         if self.lost:
             raise BackendError(f"waiting for the device: {self.lost}")
-
-
-def _require_within(buffer: Buffer, end: int) -> None:
-    """As a driver does."""
-    if end > buffer.nbytes:
-        raise BackendError(f"writing memory: {end:,} bytes into {buffer.nbytes:,}")

@@ -58,8 +58,7 @@ class HostStaging:
 
     def put(self, source: Buffer, at: int) -> None:
         """Read the device."""
-        with memoryview(self._map) as whole, whole[at : at + source.nbytes] as view:
-            self._gpu.read_into(source, view)
+        self._map[at : at + source.nbytes] = self._gpu.read(source)
 
     def flush(self) -> None:
         """It is there."""
@@ -96,10 +95,9 @@ class Receiver:
                     self._gpu.copy(self._gpu.part(target, piece.offset, piece.nbytes), source)
                 self._gpu.synchronize()
             return
-        with mmap.mmap(self._file, STAGING_BYTES) as mapped, memoryview(mapped) as whole:
+        with mmap.mmap(self._file, STAGING_BYTES) as mapped:
             for piece, target in pieces:
-                with whole[piece.at : piece.at + piece.nbytes] as view:
-                    self._gpu.write_at(target, piece.offset, view)
+                self._gpu.write(target, mapped[piece.at : piece.at + piece.nbytes], piece.offset)
 
 
 def device_staging(gpu: Executor, nbytes: int) -> DeviceStaging | None:

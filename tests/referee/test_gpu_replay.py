@@ -281,7 +281,7 @@ def test_changed_first_contents_are_seen() -> None:
     gpu, content = ComputingGpu(), os.urandom(NBYTES)
     sources = gpu_replay.VariedSources(gpu, side(content), VARIATION)
     assert not sources.damaged()
-    gpu.write_at(sources._buffers[0], 5, memoryview(b"\0\1"))
+    gpu.write(sources._buffers[0], b"\0\1", 5)
     assert sources.damaged()
 
 
@@ -296,7 +296,7 @@ def test_first_contents_of_either_side_are_checked(side_of_two: int, monkeypatch
 
     def compute(number: int, x: bytes) -> bytes:
         if number == 9:
-            gpu.write_at(made[side_of_two]._buffers[0], 7, memoryview(b"\0\1\2"))
+            gpu.write(made[side_of_two]._buffers[0], b"\0\1\2", 7)
         return right(number, x)
 
     gpu = ComputingGpu(compute)
@@ -404,7 +404,7 @@ def test_neighbouring_copies_have_other_contents_and_none_has_the_references(mon
         orders.add(tuple(seen))
     assert len(orders) > 5
     assert not sources.damaged()
-    gpu.write_at(sources._buffers[0], 3 * NBYTES + 5, memoryview(b"\0\1"))
+    gpu.write(sources._buffers[0], b"\0\1", 3 * NBYTES + 5)
     assert sources.damaged()
     pairs.close()
 

@@ -107,7 +107,7 @@ def test_a_changed_byte_of_any_first_content_is_seen(storage: int, end: bool) ->
     assert not sources.damaged()
     at = sources.sizes[storage] - 1 if end else 0
     content = gpu.read(sources._buffers[storage])
-    gpu.write_at(sources._buffers[storage], at, memoryview(bytes([content[at] ^ 1])))
+    gpu.write(sources._buffers[storage], bytes([content[at] ^ 1]), at)
     assert sources.damaged()
 
 

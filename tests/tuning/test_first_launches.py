@@ -273,11 +273,11 @@ def test_bytes_that_do_not_arrive_at_all_keep_launches_here(looks: FirstLaunches
 def test_a_device_that_refuses_a_copy_keeps_launches_here(
     looks: FirstLaunches, isolation: Isolation, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuses(source: Any, view: Any) -> None:
+    def refuses(source: Any) -> None:
         raise BackendError("no such memory")
 
     waited: list[int] = []
-    monkeypatch.setattr(gpu, "read_into", refuses)
+    monkeypatch.setattr(gpu, "read", refuses)
     monkeypatch.setattr(gpu, "synchronize", lambda: waited.append(1))
     assert run(looks) is None
     assert looks.why_not == "its memory could not be copied to another process: no such memory"
