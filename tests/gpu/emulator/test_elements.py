@@ -53,8 +53,6 @@ WHOLE: dict[str, Callable[[int, int], int]] = {
     "arith.remsi": lambda a, b: a - toward_zero(a, b) * b,
     "arith.divui": without_sign(operator.floordiv),
     "arith.remui": without_sign(operator.mod),
-    "arith.floordivsi": operator.floordiv,
-    "arith.ceildivsi": lambda a, b: -(-a // b),
     "arith.andi": operator.and_,
     "arith.ori": operator.or_,
     "arith.xori": operator.xor,
@@ -72,10 +70,8 @@ DIVISIONS = {name for name in WHOLE if "div" in name or "rem" in name}
 
 @pytest.mark.parametrize(
     ("name", "wanted"),
-    [
-        ("arith.divsi", -1), ("arith.divui", -1), ("arith.floordivsi", -1), ("arith.remsi", -7), ("arith.remui", -7),
-    ],
-)  # fmt: skip
+    [("arith.divsi", -1), ("arith.divui", -1), ("arith.remsi", -7), ("arith.remui", -7)],
+)
 def test_a_division_by_zero_has_all_bits(name: str, wanted: int) -> None:
     """As on a GPU; its remainder is what was divided."""
     found = BINARY[name](np.array([-7], np.int32), np.array([0], np.int32))
@@ -145,7 +141,6 @@ def test_floats_are_compared_by_what_holds_for_nan(predicate: str) -> None:
         ("arith.addf", operator.add), ("arith.subf", operator.sub), ("arith.mulf", operator.mul),
         ("arith.divf", operator.truediv), ("tt.precise_divf", operator.truediv), ("arith.remf", math.fmod),
         ("arith.maxnumf", max), ("arith.minnumf", min), ("arith.maximumf", max), ("arith.minimumf", min),
-        ("math.copysign", math.copysign), ("math.atan2", math.atan2), ("math.powf", lambda a, b: math.pow(a, b)),
     ],
 )  # fmt: skip
 def test_operations_of_two_floats(name: str, function: Callable[[float, float], float]) -> None:
@@ -165,10 +160,9 @@ def test_which_extremes_pass_over_nan(name: str, wanted: float) -> None:
 @pytest.mark.parametrize(
     ("name", "function"),
     [
-        *((f"math.{n}", getattr(math, n)) for n in ("exp", "expm1", "log", "log2", "log10", "log1p", "sin", "cos",
-                                                    "tan", "tanh", "sqrt", "floor", "ceil", "trunc")),
+        *((f"math.{n}", getattr(math, n)) for n in ("exp", "log", "log2", "sin", "cos", "sqrt", "floor", "ceil")),
         ("arith.negf", operator.neg), ("math.exp2", lambda x: 2**x), ("math.rsqrt", lambda x: 1 / math.sqrt(x)),
-        ("math.absf", abs), ("math.absi", abs), ("tt.precise_sqrt", math.sqrt), ("math.roundeven", round),
+        ("math.absf", abs), ("math.absi", abs), ("tt.precise_sqrt", math.sqrt),
     ],
 )  # fmt: skip
 def test_operations_of_one_float(name: str, function: Callable[[float], float]) -> None:
@@ -176,8 +170,7 @@ def test_operations_of_one_float(name: str, function: Callable[[float], float]) 
     assert UNARY[name](np.array(numbers)).tolist() == pytest.approx([function(x) for x in numbers])
 
 
-def test_halves_are_rounded_away_from_zero_and_a_product_is_added_unrounded() -> None:
-    assert UNARY["math.round"](np.array([0.5, 1.5, -2.5, -0.4, 0.49])).tolist() == [1.0, 2.0, -3.0, -0.0, 0.0]
+def test_magnitudes_and_erf_and_a_product_that_is_added_unrounded() -> None:
     assert UNARY["math.absf"](np.array([-2.0])).tolist() == [2.0]
     assert UNARY["math.erf"](np.array([0.5], np.float32))[0] == pytest.approx(math.erf(0.5), rel=1e-6)
     one = np.array([1 + 2.0**-12], np.float32)
