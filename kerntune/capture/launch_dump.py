@@ -26,8 +26,8 @@ from kerntune.base.recording import (
     Param,
     Recording,
     Scratch,
+    Storage,
     Stored,
-    Uniform,
     View,
     Zeros,
 )
@@ -35,25 +35,27 @@ from kerntune.compiling.binary.elf import Elf
 from kerntune.errors import BackendError, StoreError
 from kerntune.gpu import replay_script
 from kerntune.gpu.compare import FLOATS
+from kerntune.gpu.memory import TILE, content_bytes
 from kerntune.static.disassembly import code_lines
 
-SCHEMA = "kerntune.dump/1"
+REPEATED_BYTES = 8 * TILE
+"""Of a described content, so many bytes are written, which ``replay.py`` repeats."""
 
 LAUNCH_FILE, SCRIPT_FILE, SOURCE_FILE = "launch.json", "replay.py", "kernel.py"
 
 
 class ContentFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="stored", tag_field="kind"):
-    """The exact bytes, in a file of the folder."""
+    """Bytes in a file of the folder, over and over."""
 
     file: str
 
 
 class DumpedStorage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An allocation, as in a recording; what it held is described, or a file."""
+    """An allocation, as in a recording."""
 
     nbytes: int
     dtype: str
-    content: Union[Zeros, Normal, Uniform, ContentFile]
+    content: Union[Zeros, ContentFile]
     read: bool
     written: bool
 
@@ -100,7 +102,7 @@ class LaunchDump(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     storages: tuple[DumpedStorage, ...]
     expected: tuple[Expected, ...] = ()
     unreplayable: str = ""
-    schema: str = SCHEMA
+    schema: str = replay_script.SCHEMA
 
 
 AS_IN_BINARY = (
@@ -241,19 +243,23 @@ def _storage(
     contents: DumpedContents,
 ) -> DumpedStorage:
     storage = recording.storages[index]
-    content: Zeros | Normal | Uniform | ContentFile
+    content: Zeros | ContentFile = Zeros()
     data = contents.before.get(index)
-    if data is None and isinstance(storage.content, Stored):
-        data = artifacts.get(storage.content.sha256)
+    if data is None:
+        data = _first_content(storage, artifacts)
     if data is not None:
-        file = f"content-{index}.bin"
-        (made / file).write_bytes(data)
-        content = ContentFile(file)
-    elif isinstance(storage.content, Stored):
-        raise StoreError(f"a storage's content {storage.content.sha256[:12]} is not stored, so it can't be dumped")
-    else:
-        content = storage.content
+        content = ContentFile(f"content-{index}.bin")
+        (made / content.file).write_bytes(data)
     return DumpedStorage(storage.nbytes, storage.dtype, content, index in launch.reads, index in launch.writes)
+
+
+def _first_content(storage: Storage, artifacts: Mapping[str, bytes]) -> bytes | None:
+    """What replays of kerntune's own give a storage; None for zeros."""
+    if not isinstance(storage.content, Stored):
+        return content_bytes(msgspec.structs.replace(storage, nbytes=min(storage.nbytes, REPEATED_BYTES)))
+    if storage.content.sha256 not in artifacts:
+        raise StoreError(f"a storage's content {storage.content.sha256[:12]} is not stored, so it can't be dumped")
+    return artifacts[storage.content.sha256]
 
 
 def _expected(made: Path, index: int, data: bytes) -> Expected:

@@ -8,21 +8,19 @@ It needs Python 3.8 or later and the driver's ``libcuda``, nothing else: no torc
 
 from __future__ import annotations
 
-import array
 import ctypes
 import hashlib
 import math
-import random
 import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-TILE = 1 << 19
-"""Numbers that are made at most; what holds more repeats them."""
+SCHEMA = "kerntune.dump/2"
+"""Of the ``launch.json`` that this script takes."""
 
 DEVICE_L2_BYTES, DEVICE_SHARED_OPTIN = 38, 97
 FUNCTION_STATIC_SHARED, FUNCTION_MAX_DYNAMIC_SHARED, FUNCTION_NON_PORTABLE_CLUSTER = 1, 8, 14
@@ -39,11 +37,6 @@ TENSOR_MAP_BYTES, TENSOR_MAP_ALIGN = 128, 64
 its values, ``CUtensorMapDataType`` and its like. ``kerntune.gpu.cuda_driver`` takes these and the structures, too."""
 
 FLOATS = {"float16": "e", "float32": "f", "float64": "d"}
-INTEGERS = {
-    "int64": "q", "int32": "i", "int16": "h", "int8": "b", "uint8": "B", "bool": "B", "uint16": "H", "uint32": "I",
-    "uint64": "Q",
-}  # fmt: skip
-HALF_MAX = 65504.0
 
 SCALARS: dict[str, Any] = {
     "i1": ctypes.c_int8, "i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32, "i64": ctypes.c_int64,
@@ -149,43 +142,10 @@ class ReplayDevice:
 # contents
 
 
-@cache
-def normals(seed: int) -> Sequence[float]:
-    """Standard normal numbers."""
-    draw = random.Random(seed)
-    return [draw.gauss(0.0, 1.0) for _ in range(TILE)]
-
-
 def content_of(storage: dict[str, Any], folder: Path) -> bytes | None:
     """What a storage held; None for zeros, and the start of what repeats."""
     content = storage["content"]
-    if content["kind"] == "zeros":
-        return None
-    if content["kind"] == "stored":
-        return Path(folder, content["file"]).read_bytes()
-    if content["kind"] == "normal":
-        return floats(storage["dtype"], storage["nbytes"], content)
-    code = INTEGERS.get(storage["dtype"], "B")
-    count = min(TILE, -(-storage["nbytes"] // struct.calcsize(code)))
-    draw = random.Random(content["seed"])
-    numbers = [draw.randint(content["low"], content["high"]) for _ in range(count)]
-    return array.array(code, numbers).tobytes()[: storage["nbytes"]]
-
-
-def floats(dtype: str, nbytes: int, content: dict[str, Any]) -> bytes:
-    """Normally distributed numbers of a dtype; of 8-bit floats raw bytes of small magnitude."""
-    width = struct.calcsize(FLOATS[dtype]) if dtype in FLOATS else 2 if dtype == "bfloat16" else 1
-    count = min(TILE, -(-nbytes // width))
-    numbers = [z * content["std"] + content["mean"] for z in normals(content["seed"])[:count]]
-    if dtype == "float16":
-        numbers = [max(-HALF_MAX, min(HALF_MAX, x)) for x in numbers]
-    if dtype in FLOATS:
-        data = struct.pack(f"<{count}{FLOATS[dtype]}", *numbers)
-    elif dtype == "bfloat16":
-        data = b"".join(struct.pack("<f", x)[2:] for x in numbers)
-    else:
-        data = bytes(int(min(abs(x), 15.0) * 16) % 48 + 32 for x in numbers)
-    return data[:nbytes]
+    return None if content["kind"] == "zeros" else Path(folder, content["file"]).read_bytes()
 
 
 class ReplayMemory:
@@ -392,6 +352,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--library", metavar="PATH", default="libcuda.so.1", help="the driver's library")
     args = parser.parse_args(words)
     launch = json.loads((args.folder / "launch.json").read_text(encoding="utf-8"))
+    if launch["schema"] != SCHEMA:
+        sys.exit(f"{args.folder} has {launch['schema']}, not {SCHEMA}: run the replay.py that lies there")
     if launch.get("unreplayable"):
         sys.exit(f"{launch['symbol']} can't be replayed: {launch['unreplayable']}")
     x, y, z = launch["grid"]

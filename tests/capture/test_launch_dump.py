@@ -22,6 +22,7 @@ from kerntune.capture.launch_dump import (
     plain_name,
 )
 from kerntune.errors import StoreError
+from kerntune.gpu.memory import content_bytes
 
 FEW = Storage(4, "int8", Zeros())
 
@@ -50,7 +51,7 @@ def test_floats_are_guessed_by_their_number_and_all_else_is_left() -> None:
 @pytest.mark.parametrize(
     ("content", "before", "data"),
     [
-        (Uniform(1, 2, seed=3), {}, None), (Zeros(), {1: b"1234"}, b"1234"),
+        (Uniform(7, 7), {}, b"\7" * 4), (Zeros(), {}, None), (Zeros(), {1: b"1234"}, b"1234"),
         (Stored("ab" * 32), {}, b"kept"), (Stored("ab" * 32), {1: b"1234"}, b"1234"),
     ],
 )  # fmt: skip
@@ -60,8 +61,24 @@ def test_a_content_is_a_file_where_its_bytes_are_known(
     made = replace(recording(), storages=(FEW, Storage(4, "int8", content)))
     launch = replace(made.launches[0], reads=(1,), writes=(0,))
     found = _storage(tmp_path, made, launch, 1, {"ab" * 32: b"kept"}, DumpedContents(before))
-    assert found == DumpedStorage(4, "int8", content if data is None else ContentFile("content-1.bin"), True, False)
+    assert found == DumpedStorage(4, "int8", Zeros() if data is None else ContentFile("content-1.bin"), True, False)
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [data] * (data is not None)
+
+
+@pytest.mark.parametrize(
+    ("storage", "nbytes"),
+    [
+        (Storage((1 << 22) + 8, "int64", Uniform(0, 9, seed=3)), 1 << 22),
+        (Storage(1 << 23, "float16", Normal(2.0, seed=3)), 1 << 20),
+    ],
+)
+def test_of_a_large_content_the_begin_is_written_as_it_is_drawn(tmp_path: Path, storage: Storage, nbytes: int) -> None:
+    made = replace(recording(), storages=(storage,))
+    _storage(tmp_path, made, made.launches[0], 0, {}, DumpedContents())
+    drawn = content_bytes(storage)
+    assert drawn is not None
+    assert (tmp_path / "content-0.bin").read_bytes() == drawn[:nbytes]
+    assert len(drawn) >= nbytes
 
 
 def test_a_content_that_is_lost_is_told(tmp_path: Path) -> None:

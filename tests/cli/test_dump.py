@@ -56,7 +56,7 @@ def test_a_test_is_run_and_dumped(kerntune: Command, project: Path) -> None:
     assert first.parent.parent == project / "out"
     found = json.loads((first / "launch.json").read_text())
     assert (found["case"], found["arch"], found["grid"]) == ("test_it.py::test_double", "sm_90a", [8, 1, 1])
-    assert found["storages"][0]["content"]["kind"] == "normal"
+    assert found["storages"][0]["content"] == {"kind": "stored", "file": "content-0.bin"}
     assert "def double" in (first / "kernel.py").read_text()
     assert not (project / "baselines").exists(), "nothing is recorded"
     folder(project / "baselines", timed("test_it.py::test_double"))

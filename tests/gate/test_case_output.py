@@ -45,7 +45,7 @@ def test_each_launch_of_a_case_is_dumped_as_tuned(project: Project, dump: Path) 
     first, second = launches(dump)
     assert first["config"]["kwargs"] == {"BLOCK": 128}
     assert (first["case"], first["grid"], second["grid"]) == ("tests/test_scale.py::test_scale", [32, 1, 1], [64, 1, 1])
-    assert [s["content"]["kind"] for s in first["storages"]] == ["normal", "normal"]
+    assert [s["content"]["kind"] for s in first["storages"]] == ["stored", "stored"]
     assert [(s["read"], s["written"]) for s in first["storages"]] == [(True, False), (False, True)], "of this launch"
     assert len(second["storages"]) == 1, "only what the launch itself uses"
     assert "def increment_kernel" in (place / "01-increment_kernel" / "kernel.py").read_text()
@@ -72,7 +72,7 @@ def test_without_a_gpu_each_target_is_dumped(project: Project, dump: Path) -> No
     assert {"kernel.cubin", "kernel.sass", "kernel.ptx", "replay.py", "kernel.hsaco", "kernel.amdgcn"} <= files
     assert {x["arch"] for x in launches(dump)} == {"sm_90a", "gfx942"}
     assert not any(p.parent.joinpath("replay.py").exists() for p in dump.glob("*/*/kernel.hsaco"))
-    assert all(s["content"]["kind"] == "normal" for x in launches(dump) for s in x["storages"])
+    assert all(s["content"]["kind"] == "stored" for x in launches(dump) for s in x["storages"])
 
 
 def test_a_folder_that_can_not_be_written_changes_no_verdict(

@@ -13,7 +13,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from stub_driver import StubDriver, StubLaunch, built, f32, i32, needs_compiler
 
@@ -23,6 +22,7 @@ from kerntune.gpu import cuda_driver, replay_script
 pytestmark = needs_compiler
 
 SCALE: dict[str, Any] = {
+    "schema": "kerntune.dump/2",
     "kernel": "scale", "symbol": "scale", "arch": "sm_90a", "binary": "kernel.cubin", "grid": [32, 2, 1],
     "num_warps": 4, "warp_size": 32, "num_ctas": 1, "shared": 512, "cooperative": False, "pdl": False,
     "global_scratch": {"size": 0, "align": 1}, "profile_scratch": {"size": 0, "align": 1},
@@ -130,6 +130,12 @@ def test_errors_are_named(driver: StubDriver, tmp_path: Path) -> None:
     assert ran.stderr == "scale can't be replayed: it follows addresses\n"
 
 
+def test_a_folder_of_an_earlier_version_has_its_own_script(driver: StubDriver, tmp_path: Path) -> None:
+    made = folder(tmp_path, schema="kerntune.dump/1")
+    said = f"{made} has kerntune.dump/1, not kerntune.dump/2: run the replay.py that lies there\n"
+    assert replay(driver, made).stderr == said
+
+
 def test_a_missing_driver_is_named(driver: StubDriver, tmp_path: Path) -> None:
     ran = replay(driver, folder(tmp_path), "--library", "libnothing-cuda.so.1")
     assert (ran.returncode, ran.stderr.count("\n")) == (1, 1)
@@ -142,29 +148,6 @@ def test_an_empty_grid_launches_nothing(driver: StubDriver, tmp_path: Path) -> N
 
 
 # contents
-
-DTYPES = ["float16", "float32", "float64", "bfloat16", "float8_e4m3fn"]
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_described_numbers_have_their_distribution(dtype: str) -> None:
-    width = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}.get(dtype, 1)
-    content = {"kind": "normal", "mean": 3.0, "std": 0.5, "seed": 1}
-    data = replay_script.content_of({"nbytes": 4096 * width, "dtype": dtype, "content": content}, Path())
-    assert data is not None
-    assert len(data) == 4096 * width
-    if width > 1:
-        kind = {"float16": "<f2", "float32": "<f4", "float64": "<f8"}.get(dtype)
-        numbers = np.frombuffer(data, kind) if kind else (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4")
-        assert float(numbers.astype(float).mean()) == pytest.approx(3.0, abs=0.05)
-        assert float(numbers.astype(float).std()) == pytest.approx(0.5, abs=0.05)
-
-
-def test_described_eight_bit_floats_are_small_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From 32 on, 16 for each standard deviation up to 15, round after round of 48."""
-    monkeypatch.setattr(replay_script, "normals", lambda seed: [0.0, 1.0, -2.0, 0.5, 14.9, 20.0])
-    content = {"kind": "normal", "mean": 0.0, "std": 1.0, "seed": 1}
-    assert replay_script.floats("float8_e4m3fn", 6, content) == bytes([32, 48, 64, 40, 78, 32])
 
 
 def test_zeros_are_restored_as_other_contents_are(tmp_path: Path) -> None:
@@ -179,28 +162,6 @@ def test_zeros_are_restored_as_other_contents_are(tmp_path: Path) -> None:
     did.clear()
     memory.restore(memory.written)
     assert did == [(4096, 2), (4096, b"xy")]
-
-
-def test_described_integers_are_in_their_range() -> None:
-    content = {"kind": "uniform", "low": -3, "high": 5, "seed": 1}
-    data = replay_script.content_of({"nbytes": 8 * 1000, "dtype": "int64", "content": content}, Path())
-    assert data is not None
-    assert set(np.frombuffer(data, "<i8")) == set(range(-3, 6))
-
-
-def test_long_contents_repeat(driver: StubDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A storage of 10 numbers, of which 4 are made."""
-    monkeypatch.setattr(replay_script, "TILE", 4)
-    replay_script.normals.cache_clear()
-    content = {"kind": "normal", "mean": 0.0, "std": 1.0, "seed": 1}
-    storage = {"nbytes": 40, "dtype": "float32", "content": content, "read": True, "written": True}
-    monkeypatch.setenv("STUB_CUDA_LOG", str(driver.log))
-    device = replay_script.ReplayDevice(0, str(driver.path))
-    memory = replay_script.ReplayMemory(device, {"storages": [storage]}, Path())
-    numbers = struct.unpack("<10f", memory.output(0))
-    assert numbers[:4] == numbers[4:8]
-    assert numbers[:2] == numbers[8:]
-    replay_script.normals.cache_clear()
 
 
 # the same bytes as the library's own launches
@@ -383,31 +344,12 @@ def test_differences_are_counted_and_the_largest_is_told(dtype: str, text: str) 
 def test_what_repeats_is_written_piece_by_piece_up_to_the_end(tmp_path: Path) -> None:
     did: list[tuple[int, bytes]] = []
     device: Any = SimpleNamespace(allocate=lambda nbytes: 4096, write=lambda *place: did.append(place))
-    (tmp_path / "x.bin").write_bytes(b"abc")
-    content = {"kind": "stored", "file": "x.bin"}
-    storage = {"nbytes": 8, "dtype": "int8", "content": content, "written": True}
-    empty = {"nbytes": 0, "dtype": "float32", "content": {"kind": "normal", "mean": 0, "std": 1, "seed": 0}}
-    replay_script.ReplayMemory(device, {"storages": [storage, empty]}, tmp_path)
+    storages = []
+    for nbytes, data in ((8, b"abc"), (0, b"")):
+        (tmp_path / f"{nbytes}.bin").write_bytes(data)
+        storages.append({"nbytes": nbytes, "content": {"kind": "stored", "file": f"{nbytes}.bin"}})
+    replay_script.ReplayMemory(device, {"storages": storages}, tmp_path)
     assert did == [(4096, b"abc"), (4099, b"abc"), (4102, b"ab")]
-
-
-@pytest.mark.parametrize(
-    ("dtype", "mean", "data"),
-    [("float16", 1e6, struct.pack("<e", 65504.0)), ("float16", -1e6, struct.pack("<e", -65504.0)),
-     ("bfloat16", 1.0, b"\x80\x3f"), ("float64", 3.0, struct.pack("<d", 3.0)), ("float8_e5m2", 16.0, bytes([32]))],
-)  # fmt: skip
-def test_described_floats_by_hand(dtype: str, mean: float, data: bytes) -> None:
-    content = {"kind": "normal", "mean": mean, "std": 0.0, "seed": 0}
-    for count in (1, 3):
-        assert replay_script.floats(dtype, count * len(data), content) == data * count
-    assert replay_script.floats(dtype, 3 * len(data) - 1, content) == (data * 3)[:-1]
-
-
-def test_described_integers_fill_their_storage() -> None:
-    content = {"kind": "uniform", "low": 7, "high": 7, "seed": 1}
-    for dtype, data in (("int16", b"\7\0\7\0\7"), ("bool", b"\7" * 5), ("other", b"\7" * 5)):
-        storage = {"nbytes": 5, "dtype": dtype, "content": content}
-        assert replay_script.content_of(storage, Path()) == data
 
 
 @pytest.mark.parametrize(

@@ -64,12 +64,12 @@ def test_a_folder_has_all_stages(dump: Path) -> None:
     assert place.name.startswith("scale_kernel-")
     names = {p.name for p in place.iterdir()}
     stages = {f"kernel.{stage}" for stage in ("ttir", "ttgir", "llir", "ptx", "sass", "cubin", "py")}
-    assert names == {*stages, "launch.json", "replay.py"}
+    assert names == {*stages, "launch.json", "replay.py", "content-0.bin"}
     assert "STG.E" in (place / "kernel.sass").read_text()
     assert ".target sm_90a" in (place / "kernel.ptx").read_text()
     found = written(dump)
     assert (found["schema"], found["config"], found["grid"]) == (
-        "kerntune.dump/1",
+        "kerntune.dump/2",
         {"kwargs": {"BLOCK": 128}},
         [32, 1, 1],
     )
