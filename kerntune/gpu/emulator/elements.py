@@ -9,33 +9,35 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 from kerntune.errors import InterpreterLimit
 from kerntune.gpu.emulator.approximations import BOUNDS, approximated
-from kerntune.gpu.interpreter.narrow_types import FAST, PREFIX, elementwise
+from kerntune.gpu.interpreter.narrow_types import FAST, PREFIX, elementwise, from_narrow, to_narrow
 
 INTEGERS = {"i1": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "index": np.int64}
 FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
-EIGHT_BITS = {
-    "f8E5M2": "float8_e5m2",
-    "f8E4M3FN": "float8_e4m3fn",
-    "f8E4M3FNUZ": "float8_e4m3fnuz",
-    "f8E5M2FNUZ": "float8_e5m2fnuz",
+NARROW = {
+    "bf16": torch.bfloat16,
+    "f8E5M2": torch.float8_e5m2,
+    "f8E4M3FN": torch.float8_e4m3fn,
+    "f8E4M3FNUZ": torch.float8_e4m3fnuz,
+    "f8E5M2FNUZ": torch.float8_e5m2fnuz,
 }
-"""MLIR's words, and torch's names of the same formats (OCP "8-bit Floating Point Specification")."""
+"""MLIR's words, and torch's types of the same formats (OCP "8-bit Floating Point Specification")."""
 
-BYTES = {
+BYTES: dict[str, int] = {
     "i1": 1,
     "i8": 1,
     "i16": 2,
     "i32": 4,
     "i64": 8,
     "f16": 2,
-    "bf16": 2,
     "f32": 4,
     "f64": 8,
     "ptr": 8,
-} | dict.fromkeys(EIGHT_BITS, 1)
+    **{element: kind.itemsize for element, kind in NARROW.items()},
+}
 
 
 def numpy_of(element: str) -> Any:
@@ -44,7 +46,7 @@ def numpy_of(element: str) -> Any:
         return INTEGERS[element]
     if element in FLOATS:
         return FLOATS[element]
-    if element == "bf16" or element in EIGHT_BITS:
+    if element in NARROW:
         return np.float32
     if element in ("ptr", "desc"):
         return np.int64
@@ -59,41 +61,22 @@ def bytes_of(element: str) -> int:
 
 
 def rounded(values: Any, element: str) -> np.ndarray:
-    """Numbers as those of an element type, to nearest even. 8-bit floats saturate, as the conversions of hardware do
-    (PTX ISA, ``cvt.satfinite``)."""
-    array = np.asarray(values)
-    if element == "bf16":
-        return from_bits(to_bits(array.astype(np.float32), "bf16"), "bf16")
-    if element in EIGHT_BITS:
-        return from_bits(to_bits(array.astype(np.float32), element), element)
-    return array.astype(numpy_of(element))
+    """Numbers as those of an element type, to nearest even; 8-bit floats saturate."""
+    array = np.asarray(values).astype(numpy_of(element))
+    return from_bits(to_bits(array, element), element) if element in NARROW else array
 
 
 def to_bits(values: np.ndarray, element: str) -> np.ndarray:
     """Values as they lie in memory: an array of numpy's own type of that size."""
-    if element == "bf16":
-        bits = np.asarray(values, np.float32).view(np.uint32)
-        up = (bits + (((bits >> 16) & 1) + np.uint32(0x7FFF))) >> 16
-        return np.asarray(np.where(np.isnan(values), np.uint32(0x7FFF), up), np.uint16)
-    if element in EIGHT_BITS:
-        import torch
-
-        kind = getattr(torch, EIGHT_BITS[element])
-        most = torch.finfo(kind).max
-        clamped = torch.from_numpy(np.array(values, np.float32)).clamp(-most, most)
-        return np.asarray(clamped.to(kind).view(torch.uint8).numpy())
+    if element in NARROW:
+        return to_narrow(np.asarray(values, np.float32), NARROW[element])
     return np.asarray(values, numpy_of(element))
 
 
 def from_bits(bits: np.ndarray, element: str) -> np.ndarray:
     """The inverse of :func:`to_bits`; ``bits`` may have any type of the element's size."""
-    if element == "bf16":
-        return (bits.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-    if element in EIGHT_BITS:
-        import torch
-
-        kind = getattr(torch, EIGHT_BITS[element])
-        return np.asarray(torch.from_numpy(np.array(bits.view(np.uint8))).view(kind).to(torch.float32).numpy())
+    if element in NARROW:
+        return from_narrow(bits, NARROW[element])
     if element == "i1":
         return np.asarray(bits.view(np.uint8) != 0)
     return bits.view(numpy_of(element))

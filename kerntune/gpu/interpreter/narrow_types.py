@@ -17,13 +17,14 @@ import triton.language as tl
 
 from kerntune.errors import InterpreterLimit
 
-FP8 = {
+NARROW = {
+    "bf16": torch.bfloat16,
     "fp8e5": torch.float8_e5m2,
     "fp8e4nv": torch.float8_e4m3fn,
     "fp8e4b8": torch.float8_e4m3fnuz,
     "fp8e5b16": torch.float8_e5m2fnuz,
 }
-"""Triton's 8-bit floats as torch's (OCP "8-bit Floating Point Specification"; the last two are AMD's)."""
+"""Triton's narrow floats as torch's (OCP "8-bit Floating Point Specification"; the last two are AMD's)."""
 
 PLAIN = {"fp16": np.float16, "fp32": np.float32, "fp64": np.float64}
 
@@ -38,50 +39,47 @@ def is_fp8(dtype: Any) -> bool:
     return bool(dtype.scalar.is_fp8())
 
 
-def decode(data: np.ndarray, dtype: Any) -> np.ndarray:
-    """The values behind bit patterns as float32, exactly; other types' values as they are."""
-    scalar = dtype.scalar
-    if scalar.is_bf16() and data.dtype == np.uint16:
-        return (data.astype(np.uint32) << 16).view(np.float32)
-    if scalar.is_fp8() and data.dtype == np.uint8:
-        bits = torch.from_numpy(np.array(data)).view(_fp8(scalar))
-        return np.asarray(bits.to(torch.float32).numpy())
-    return data
-
-
-def encode(values: np.ndarray, dtype: Any, *, toward_zero: bool = False) -> np.ndarray:
-    """Numbers in a Triton float type, to nearest even or toward zero, as its bit patterns or in numpy's own type.
+def to_narrow(values: np.ndarray, kind: torch.dtype) -> np.ndarray:
+    """Numbers of float32 as bit patterns of bfloat16 or of an 8-bit float, to nearest even.
 
     8-bit floats saturate as the hardware's conversions do (PTX ISA, ``cvt.satfinite``): no finite value, and no
     infinity, becomes one.
     """
+    if kind is torch.bfloat16:
+        bits = values.view(np.uint32)
+        nearest = (bits + (((bits >> 16) & 1) + np.uint32(0x7FFF))) >> 16
+        return np.asarray(np.where(np.isnan(values), np.uint32(0x7FFF), nearest), np.uint16)
+    most = torch.finfo(kind).max
+    clamped = torch.from_numpy(np.array(values)).clamp(-most, most)  # keeps NaN
+    return np.asarray(clamped.to(kind).view(torch.uint8).numpy())
+
+
+def from_narrow(bits: np.ndarray, kind: torch.dtype) -> np.ndarray:
+    """The numbers behind such patterns as float32, exactly."""
+    if kind is torch.bfloat16:
+        return (bits.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    found = torch.from_numpy(np.array(bits.view(np.uint8))).view(kind)
+    return np.asarray(found.to(torch.float32).numpy())
+
+
+def decode(data: np.ndarray, dtype: Any) -> np.ndarray:
+    """The values behind bit patterns as float32, exactly; other types' values as they are."""
+    stored = np.uint16 if dtype.scalar.is_bf16() else np.uint8
+    return from_narrow(data, _kind(dtype.scalar)) if is_narrow(dtype) and data.dtype == stored else data
+
+
+def encode(values: np.ndarray, dtype: Any, *, toward_zero: bool = False) -> np.ndarray:
+    """Numbers in a Triton float type, to nearest even or toward zero, as its bit patterns (:func:`to_narrow`) or in
+    numpy's own type."""
     scalar = dtype.scalar
     wide = np.asarray(values) if scalar.is_fp64() or scalar.is_fp16() else _float32(np.asarray(values))
-    if scalar.is_bf16():
-        bits = _bf16(wide)
-    elif scalar.is_fp8():
-        bits = _saturated(wide, scalar)
-    else:
-        bits = np.asarray(wide.astype(PLAIN[scalar.name]))
+    bits = to_narrow(wide, _kind(scalar)) if is_narrow(dtype) else np.asarray(wide.astype(PLAIN[scalar.name]))
     return _cut(bits, wide, scalar) if toward_zero else bits
 
 
 def _float32(values: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):
         return values.astype(np.float32)
-
-
-def _bf16(values: np.ndarray) -> np.ndarray:
-    bits = values.view(np.uint32)
-    rounded = (bits + (((bits >> 16) & 1) + np.uint32(0x7FFF))) >> 16
-    return np.asarray(np.where(np.isnan(values), np.uint32(0x7FFF), rounded), np.uint16)
-
-
-def _saturated(values: np.ndarray, scalar: Any) -> np.ndarray:
-    kind = _fp8(scalar)
-    most = torch.finfo(kind).max
-    clamped = torch.from_numpy(np.array(values)).clamp(-most, most)  # keeps NaN
-    return np.asarray(clamped.to(kind).view(torch.uint8).numpy())
 
 
 def _cut(bits: np.ndarray, exact: np.ndarray, scalar: Any) -> np.ndarray:
@@ -91,10 +89,10 @@ def _cut(bits: np.ndarray, exact: np.ndarray, scalar: Any) -> np.ndarray:
     return np.asarray(np.where(larger, pattern - pattern.dtype.type(1), pattern), pattern.dtype).view(bits.dtype)
 
 
-def _fp8(scalar: Any) -> torch.dtype:
-    if scalar.name not in FP8:
+def _kind(scalar: Any) -> torch.dtype:
+    if scalar.name not in NARROW:
         raise InterpreterLimit(f"{scalar.name} is a format that torch doesn't know, so it can't be checked here")
-    return FP8[scalar.name]
+    return NARROW[scalar.name]
 
 
 def numpy_type(dtype: Any) -> Any:

@@ -12,7 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerntune.errors import InterpreterLimit
-from kerntune.gpu.interpreter.narrow_types import decode, elementwise, encode, is_fp8, is_narrow, word_type
+from kerntune.gpu.interpreter.narrow_types import (
+    NARROW,
+    decode,
+    elementwise,
+    encode,
+    from_narrow,
+    is_fp8,
+    is_narrow,
+    to_narrow,
+    word_type,
+)
 
 FLOATS = st.floats(width=32)
 FINITE = st.floats(-440, 440, width=32)
@@ -26,12 +36,13 @@ def test_bf16_rounds_as_torch_does(values: list[float]) -> None:
     np.testing.assert_array_equal(ours, theirs)
 
 
-@given(st.lists(st.integers(0, 2**16 - 1), min_size=1, max_size=20))
-def test_bf16_patterns_come_back(patterns: list[int]) -> None:
-    bits = np.array(patterns, np.uint16)
-    values = decode(bits, tl.bfloat16)
-    number = ~np.isnan(values)
-    np.testing.assert_array_equal(encode(values, tl.bfloat16)[number], bits[number])
+@pytest.mark.parametrize("kind", NARROW.values(), ids=str)
+def test_every_pattern_is_torch_s_number_and_comes_back(kind: torch.dtype) -> None:
+    bits = np.arange(1 << 8 * kind.itemsize, dtype=f"u{kind.itemsize}")
+    values = from_narrow(bits, kind)
+    np.testing.assert_array_equal(values, torch.from_numpy(bits.view(f"i{kind.itemsize}")).view(kind).float().numpy())
+    finite = np.isfinite(values)
+    np.testing.assert_array_equal(to_narrow(values, kind)[finite], bits[finite])
 
 
 @given(st.lists(FINITE, min_size=1, max_size=20), st.sampled_from(sorted(FP8, key=str)))
