@@ -103,17 +103,6 @@ def _remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.asarray(a - _quotient(a, b) * b)
 
 
-def _shift(function: Callable[..., Any]) -> Callable[..., Any]:
-    """More than the width gives 0 (poison in MLIR)."""
-
-    def shift(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        width = a.dtype.itemsize * 8
-        far = unsigned(b) >= width
-        return np.asarray(np.where(far, a.dtype.type(0), function(a, np.where(far, b.dtype.type(0), b))))
-
-    return shift
-
-
 def _of_unsigned(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*values: np.ndarray) -> np.ndarray:
         result = np.asarray(function(*map(unsigned, values)))
@@ -137,9 +126,9 @@ BINARY: dict[str, Callable[..., Any]] = {
     "arith.andi": np.bitwise_and,
     "arith.ori": np.bitwise_or,
     "arith.xori": np.bitwise_xor,
-    "arith.shli": _shift(np.left_shift),
-    "arith.shrsi": lambda a, b: np.right_shift(a, np.minimum(unsigned(b), a.dtype.itemsize * 8 - 1).astype(b.dtype)),
-    "arith.shrui": _shift(_of_unsigned(np.right_shift)),
+    "arith.shli": np.left_shift,
+    "arith.shrsi": np.right_shift,
+    "arith.shrui": _of_unsigned(np.right_shift),
     "arith.maxsi": np.maximum,
     "arith.minsi": np.minimum,
     "arith.maxui": _of_unsigned(np.maximum),
