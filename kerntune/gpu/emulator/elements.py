@@ -99,10 +99,6 @@ def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.asarray(np.where(up, whole + whole.dtype.type(1), whole))
 
 
-def _remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.asarray(a - _quotient(a, b) * b)
-
-
 def _of_unsigned(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*values: np.ndarray) -> np.ndarray:
         result = np.asarray(function(*map(unsigned, values)))
@@ -115,12 +111,24 @@ def _add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.asarray(a ^ b if a.dtype == np.bool_ else a + b)
 
 
-BINARY: dict[str, Callable[..., Any]] = {
+def _high_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if a.dtype.itemsize <= 4:
+        wide = unsigned(a).astype(np.uint64) * unsigned(b).astype(np.uint64)
+        return np.asarray((wide >> np.uint64(a.dtype.itemsize * 8)).astype(unsigned(a).dtype).view(a.dtype))
+    low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
+    x, y = unsigned(a), unsigned(b)
+    x0, x1, y0, y1 = x & low, x >> shift, y & low, y >> shift
+    middle = x1 * y0 + ((x0 * y0) >> shift)
+    other = x0 * y1 + (middle & low)
+    return np.asarray(x1 * y1 + (middle >> shift) + (other >> shift)).view(a.dtype)
+
+
+ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "arith.addi": _add,
     "arith.subi": lambda a, b: a ^ b if a.dtype == np.bool_ else a - b,
     "arith.muli": lambda a, b: a & b if a.dtype == np.bool_ else a * b,
     "arith.divsi": _quotient,
-    "arith.remsi": _remainder,
+    "arith.remsi": lambda a, b: a - _quotient(a, b) * b,
     "arith.divui": _of_unsigned(_divided),
     "arith.remui": _of_unsigned(lambda a, b: a - _divided(a, b) * b),
     "arith.andi": np.bitwise_and,
@@ -143,28 +151,7 @@ BINARY: dict[str, Callable[..., Any]] = {
     "arith.maximumf": np.maximum,
     "arith.minimumf": np.minimum,
     "tt.precise_divf": np.divide,
-    "tt.mulhiui": lambda a, b: _high_product(a, b),
-}  # fmt: skip
-"""Of two operands of one type, which the result has as well."""
-
-
-def _high_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    if a.dtype.itemsize <= 4:
-        wide = unsigned(a).astype(np.uint64) * unsigned(b).astype(np.uint64)
-        return np.asarray((wide >> np.uint64(a.dtype.itemsize * 8)).astype(unsigned(a).dtype).view(a.dtype))
-    low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
-    x, y = unsigned(a), unsigned(b)
-    x0, x1, y0, y1 = x & low, x >> shift, y & low, y >> shift
-    middle = x1 * y0 + ((x0 * y0) >> shift)
-    other = x0 * y1 + (middle & low)
-    return np.asarray(x1 * y1 + (middle >> shift) + (other >> shift)).view(a.dtype)
-
-
-def _erf(x: np.ndarray) -> np.ndarray:
-    return np.asarray(elementwise("__nv_erff")(x))
-
-
-UNARY: dict[str, Callable[..., Any]] = {
+    "tt.mulhiui": _high_product,
     "arith.negf": np.negative,
     "math.exp": np.exp,
     "math.exp2": np.exp2,
@@ -178,14 +165,11 @@ UNARY: dict[str, Callable[..., Any]] = {
     "math.absi": np.abs,
     "math.floor": np.floor,
     "math.ceil": np.ceil,
-    "math.erf": _erf,
+    "math.erf": elementwise("__nv_erff"),
     "tt.precise_sqrt": np.sqrt,
-}
-"""Of one operand, whose type the result has."""
-
-TERNARY: dict[str, Callable[..., Any]] = {
     "math.fma": lambda a, b, c: a.astype(np.float64) * b + c,
 }
+"""Of operands of one type, which the result has as well."""
 
 _ORDER: dict[str, Callable[..., Any]] = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,

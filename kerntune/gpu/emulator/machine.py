@@ -12,9 +12,7 @@ import numpy as np
 
 from kerntune.errors import InterpreterLimit, KernelFault, KernelTimeout
 from kerntune.gpu.emulator.elements import (
-    BINARY,
-    TERNARY,
-    UNARY,
+    ELEMENTWISE,
     bytes_of,
     compare_floats,
     compare_integers,
@@ -234,8 +232,7 @@ class Machine(ShapeOperations):
         return (np.broadcast_to(self._memory.undefined(kind.element), kind.shape),)
 
     def elementwise(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        function = BINARY.get(op.name) or UNARY.get(op.name) or TERNARY[op.name]
-        found = function(*(values[o] for o in op.operands))
+        found = ELEMENTWISE[op.name](*(values[o] for o in op.operands))
         element = op.types[0].element
         kept = element in ("f32", "f64", "f16") and getattr(found, "dtype", None) == numpy_of(element)
         return (found if kept or element.startswith("i") else rounded(found, element),)
@@ -376,7 +373,7 @@ CONTROL: dict[str, OperationHandler] = {
 """Operations inside of which a program may wait."""
 
 HANDLERS: dict[str, OperationHandler] = {
-    **dict.fromkeys([*BINARY, *UNARY, *TERNARY], Machine.elementwise),
+    **dict.fromkeys(ELEMENTWISE, Machine.elementwise),
     **dict.fromkeys(SHIFTS, Machine.shift),
     **dict.fromkeys(CONVERSIONS, Machine.convert),
     "arith.constant": Machine.constant,

@@ -12,9 +12,7 @@ import pytest
 
 from kerntune.errors import InterpreterLimit
 from kerntune.gpu.emulator.elements import (
-    BINARY,
-    TERNARY,
-    UNARY,
+    ELEMENTWISE,
     bytes_of,
     compare_floats,
     compare_integers,
@@ -74,7 +72,7 @@ DIVISIONS = {name for name in WHOLE if "div" in name or "rem" in name}
 )
 def test_a_division_by_zero_has_all_bits(name: str, wanted: int) -> None:
     """As on a GPU; its remainder is what was divided."""
-    found = BINARY[name](np.array([-7], np.int32), np.array([0], np.int32))
+    found = ELEMENTWISE[name](np.array([-7], np.int32), np.array([0], np.int32))
     assert (found.dtype, found.tolist()) == (np.int32, [wanted])
 
 
@@ -82,7 +80,7 @@ def test_a_division_by_zero_has_all_bits(name: str, wanted: int) -> None:
 def test_whole_numbers_wrap_around(name: str) -> None:
     """But for divisions by 0, and of the smallest number by -1, which are anything."""
     asked = [i for i, (a, b) in enumerate(PAIRS) if name not in DIVISIONS or (b != 0 and (a, b) != (-128, -1))]
-    found = BINARY[name](LEFT[asked], RIGHT[asked])
+    found = ELEMENTWISE[name](LEFT[asked], RIGHT[asked])
     assert found.dtype == np.int8
     assert found.tolist() == [wrapped(WHOLE[name](*PAIRS[i])) for i in asked]
 
@@ -92,7 +90,7 @@ def test_high_halves_of_products(dtype: Any) -> None:
     a, b = np.random.default_rng(4).integers(0, 256, (2, 100 * 8), dtype=np.uint8).view(dtype)
     bits = 8 * a.dtype.itemsize
     wanted = [wrapped((x % (1 << bits)) * (y % (1 << bits)) >> bits, bits) for x, y in zip(a.tolist(), b.tolist())]  # noqa: B905
-    assert BINARY["tt.mulhiui"](a, b).tolist() == wanted
+    assert ELEMENTWISE["tt.mulhiui"](a, b).tolist() == wanted
 
 
 @pytest.mark.parametrize(
@@ -102,7 +100,7 @@ def test_high_halves_of_products(dtype: Any) -> None:
 )  # fmt: skip
 def test_bits_are_numbers_of_one_bit(name: str, wanted: list[int]) -> None:
     a, b = np.array([0, 0, 1, 1], bool), np.array([0, 1, 0, 1], bool)
-    found = BINARY[name](a, b)
+    found = ELEMENTWISE[name](a, b)
     assert (found.dtype, found.astype(int).tolist()) == (np.bool_, wanted)
 
 
@@ -146,7 +144,7 @@ def test_floats_are_compared_by_what_holds_for_nan(predicate: str) -> None:
 def test_operations_of_two_floats(name: str, function: Callable[[float, float], float]) -> None:
     a, b = np.array([7.5, -7.5, 0.25, -3.0]), np.array([2.0, 4.0, -2.0, 3.0])
     wanted = [function(x, y) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
-    assert BINARY[name](a, b).tolist() == pytest.approx(wanted)
+    assert ELEMENTWISE[name](a, b).tolist() == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +152,7 @@ def test_operations_of_two_floats(name: str, function: Callable[[float, float], 
     [("arith.maxnumf", 1.0), ("arith.minnumf", 1.0), ("arith.maximumf", math.nan), ("arith.minimumf", math.nan)],
 )
 def test_which_extremes_pass_over_nan(name: str, wanted: float) -> None:
-    assert BINARY[name](np.array([np.nan]), np.array([1.0])).tolist() == pytest.approx([wanted], nan_ok=True)
+    assert ELEMENTWISE[name](np.array([np.nan]), np.array([1.0])).tolist() == pytest.approx([wanted], nan_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -167,14 +165,14 @@ def test_which_extremes_pass_over_nan(name: str, wanted: float) -> None:
 )  # fmt: skip
 def test_operations_of_one_float(name: str, function: Callable[[float], float]) -> None:
     numbers = [0.3, 1.5, 2.5, 7.75]
-    assert UNARY[name](np.array(numbers)).tolist() == pytest.approx([function(x) for x in numbers])
+    assert ELEMENTWISE[name](np.array(numbers)).tolist() == pytest.approx([function(x) for x in numbers])
 
 
 def test_magnitudes_and_erf_and_a_product_that_is_added_unrounded() -> None:
-    assert UNARY["math.absf"](np.array([-2.0])).tolist() == [2.0]
-    assert UNARY["math.erf"](np.array([0.5], np.float32))[0] == pytest.approx(math.erf(0.5), rel=1e-6)
+    assert ELEMENTWISE["math.absf"](np.array([-2.0])).tolist() == [2.0]
+    assert ELEMENTWISE["math.erf"](np.array([0.5], np.float32))[0] == pytest.approx(math.erf(0.5), rel=1e-6)
     one = np.array([1 + 2.0**-12], np.float32)
-    assert TERNARY["math.fma"](one, one, np.array([-1.0], np.float32)).tolist() == [2.0**-11 + 2.0**-24]
+    assert ELEMENTWISE["math.fma"](one, one, np.array([-1.0], np.float32)).tolist() == [2.0**-11 + 2.0**-24]
 
 
 @pytest.mark.parametrize(
