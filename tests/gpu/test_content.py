@@ -129,7 +129,7 @@ def test_eight_bit_floats_stay_near_one() -> None:
 
 @pytest.mark.parametrize("stored", [None, b"", b"123"])
 def test_stored_content_must_be_there_and_fit(stored: bytes | None) -> None:
-    with pytest.raises(ReplayError, match="abababababab "):
+    with pytest.raises(ReplayError, match="stored content abababababab of a storage is missing or has another size"):
         content_bytes(Storage(4, "int8", Stored("ab" * 32)), stored)
 
 

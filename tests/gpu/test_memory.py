@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
+import torch
+from fake_runs import increment_kernel, program_of, recorded, scale, scale_kernel
 from host_gpu import HostGpu
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,8 +30,10 @@ from kerntune.gpu.memory import (
     used_storages,
     written_storages,
 )
+from kerntune.gpu.program import Loader, Program
 from kerntune.gpu.script import Script
 from kerntune.gpu.scripted import FakeBackend
+from kerntune.timing.sampling import slot_for
 
 MAX_REPLICAS = 256
 
@@ -359,3 +363,47 @@ def test_what_is_kept_may_take_half_of_what_copies_may_or_64_mib(
     monkeypatch.setattr(memory_module, "pieces", lambda *given: asked.append(given) or [])
     made = memory(HostGpu(SMALL, memory_bytes=free + 32), (bytes(16), False))
     assert (made.keep(0), asked) == ([], [(16, limit)])
+
+
+# on the scripted GPU
+
+
+def test_copies_are_made_of_what_is_used(backend: FakeBackend) -> None:
+    """A small kernel beside one on large tensors is rotated through many copies of the small ones only."""
+    large = torch.empty(1 << 34, dtype=torch.uint8, device="cuda")
+
+    def both() -> None:
+        increment_kernel[(1,)](large, 64, BLOCK=64)
+        scale(scale_kernel, BLOCK=64)
+
+    found = recorded(backend, both)
+    small = found.recording.only(1).pruned()
+    made = Memory(backend.gpu, found.recording.storages, found.sources)
+    before = backend.gpu.free_bytes()
+    slot = slot_for(Program(Loader(backend.gpu), small, made, found.artifacts), 10_000.0)
+    assert slot.protocol.replicas == MAX_REPLICAS
+    assert before - backend.gpu.free_bytes() < 1 << 33
+
+
+def test_a_program_on_described_memory_runs(backend: FakeBackend) -> None:
+    found = recorded(backend, lambda: scale(scale_kernel, BLOCK=64))
+    found.sources = [make_source(backend.gpu, s) for s in found.recording.storages]
+    program = program_of(backend, found)
+    program.enqueue()
+    assert backend.gpu.read(program.memory.buffer(0, 1), 1) != b"\0"
+
+
+def test_what_was_kept_counts_as_long_as_it_is_there() -> None:
+    size = 1 << 20
+    gpu = FakeBackend(Script(memory_bytes=64 * size)).gpu
+    made = Memory(gpu, [Storage(size, "uint8", Zeros(), written=True)], [Source(gpu.allocate(size), shared=False)])
+    for _ in range(20):
+        made.keep(0)
+    assert gpu.host_bytes == 0, "each was dropped at once"
+    kept = [made.keep(0) for _ in range(20)]
+    assert gpu.host_bytes > 0
+    on_device = len(kept) - gpu.host_bytes // size
+    assert 2 <= on_device <= 64 / 16
+    del kept
+    assert made.keep(0)
+    assert gpu.host_bytes == 0

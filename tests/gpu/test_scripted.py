@@ -183,28 +183,6 @@ def test_equal_contents_have_equal_keys() -> None:
     assert len({*keys[0], *keys[2]}) == 12
 
 
-@settings(max_examples=50, deadline=None)
-@given(sizes=st.lists(st.integers(0, 5000), min_size=1, max_size=20))
-def test_allocations_never_overlap(backend: FakeBackend, sizes: list[int]) -> None:
-    gpu = script(backend)
-    before = gpu.free_bytes()
-    buffers = [gpu.allocate(n) for n in sizes]
-    assert all(b.address % 256 == 0 for b in buffers)
-    for low, high in itertools.pairwise(buffers):
-        assert low.address + max(low.nbytes, 1) <= high.address
-    assert before - gpu.free_bytes() == sum(sizes)
-
-
-def test_memory_can_run_out(backend: FakeBackend) -> None:
-    gpu = script(backend, memory_bytes=1000)
-    kept = gpu.allocate(600)
-    with pytest.raises(MeasurementError, match="no room on Fake GPU for 600 bytes"):
-        gpu.allocate(600)
-    assert gpu.free_bytes() == 400
-    del kept
-    assert gpu.free_bytes() == 1000
-
-
 def test_borrowed_memory_is_the_tensors_own(backend: FakeBackend) -> None:
     gpu, x = script(backend), torch.empty(100, device="cuda")
     gpu.fill(gpu.borrow(x[10:]), 5)
