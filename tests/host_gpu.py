@@ -25,7 +25,6 @@ class HostBuffer:
 class HostFunction:
     binary: Binary
     registers: int = 0
-    spills: int = 0
 
 
 Kernel = Callable[[list[bytearray]], None]

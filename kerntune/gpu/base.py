@@ -34,7 +34,7 @@ class GpuGraph(Protocol):
 
 
 class Function(Protocol):
-    """A loaded kernel. The figures are the driver's own."""
+    """A loaded kernel."""
 
     @property
     def binary(self) -> Binary:
@@ -42,11 +42,7 @@ class Function(Protocol):
 
     @property
     def registers(self) -> int:
-        """Registers a thread."""
-
-    @property
-    def spills(self) -> int:
-        """Spilled 4-byte words a thread."""
+        """Registers a thread, as the driver says."""
 
 
 def tensors_in(*groups: Iterable[Any]) -> Iterator[Any]:

@@ -30,7 +30,6 @@ from kerntune.gpu.replay_script import (
 
 CUDA_ERROR_NOT_READY, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, CUDA_ERROR_NOT_SUPPORTED = 600, 701, 801
 
-LOCAL_SIZE_BYTES = 3
 NUM_REGS = 4
 MAX_THREADS_PER_BLOCK = 0
 """Numbers of ``CUfunction_attribute`` (cuda.h, CUDA 12 and 13). Others, and the driver's structures, are those of the
@@ -95,7 +94,7 @@ def ipc_close(address: int) -> None:
 
 
 class CudaFunction:
-    """A loaded kernel with the driver's own figures: registers a thread, spilled 4-byte words, most threads a block."""
+    """A loaded kernel with the driver's own figure of registers a thread."""
 
     def __init__(self, binary: Binary, data: bytes, max_shared: int) -> None:
         cuda = library()
@@ -105,7 +104,6 @@ class CudaFunction:
         name = binary.symbol.encode()
         check(cuda.cuModuleGetFunction(ctypes.byref(self.handle), self.module, name), f"finding kernel {binary.symbol}")
         self.registers = self._attribute(NUM_REGS)
-        self.spills = self._attribute(LOCAL_SIZE_BYTES) // 4
         self._check_limits(max_shared)
         self._reserve(max_shared)
 

@@ -132,7 +132,6 @@ class FakeFunction:
 
     binary: Binary
     registers: int = 32
-    spills: int = 0
     _known: tuple[Script, Rule] | None = None
 
     def rule(self, script: Script) -> Rule:

@@ -301,7 +301,7 @@ class DeviceOperators:
 
     def _is_constant(self, tensor: Any) -> bool:
         """Whether a tensor was made from what the host knows."""
-        return self._backend.stand_ins.known(tensor) is not None
+        return self._backend.stand_ins.known_values.of(tensor) is not None
 
     def _uploaded(self, word: str, args: Sequence[Any], results: Sequence[Any], begun: int) -> bool:
         """Note a copy of the host's memory over a whole storage; False for anything else."""
@@ -345,7 +345,7 @@ class DeviceOperators:
         if found := self._contents.get(self._place(tensor)):
             return found[:2]
         with torch._C.DisableTorchFunction():
-            storage = self._backend.stand_ins.known_storage(tensor)
+            storage = self._backend.stand_ins.known_values.storage_of(tensor)
             if storage is None:
                 return None
             return 0, bytes(torch.empty(0, dtype=torch.uint8).set_(storage).numpy().tobytes())

@@ -128,14 +128,6 @@ class StandIns:
         """Questions that had no answer (:meth:`KnownValues.take_unanswered`)."""
         return self.known_values.take_unanswered()
 
-    def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """The values of a stand-in, if they follow from what the host made (:meth:`KnownValues.of`)."""
-        return self.known_values.of(tensor)
-
-    def known_storage(self, tensor: torch.Tensor) -> Any:
-        """The bytes of a stand-in's whole storage, as torch's storage in the CPU's memory; None if not known."""
-        return self.known_values.storage_of(tensor)
-
     @contextlib.contextmanager
     def specializing(self) -> Iterator[None]:
         """Make ``data_ptr`` of stand-ins return :meth:`address` to all callers, Triton's binder too.
