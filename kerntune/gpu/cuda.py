@@ -20,7 +20,7 @@ from kerntune.base.users_line import UsersLine
 from kerntune.errors import BackendError, MeasurementError
 from kerntune.gpu.base import Buffer, Executor, GpuGraph, OperatorListener
 from kerntune.gpu.compare import CHUNK, DeviceBytes, Difference, Piece, compare_pieces
-from kerntune.gpu.driver_gpu import DriverGpu, HostBuffer, borrowed
+from kerntune.gpu.driver_gpu import BorrowedBuffer, DriverGpu, HostBuffer
 from kerntune.gpu.host_gpus import device_state, mps_folder, unprotected_by
 from kerntune.kernels import compat
 from kerntune.kernels.access import Access
@@ -144,7 +144,7 @@ class CudaGpu(DriverGpu):
         def piece(offset: int, size: int) -> Any:
             address = buffer.address + offset
             if scratch is not None:
-                self.copy(borrowed(scratch.address, size, scratch), borrowed(address, size, buffer))
+                self.copy(BorrowedBuffer(scratch.address, size, scratch), BorrowedBuffer(address, size, buffer))
                 address = scratch.address
             return self._bytes(address, size)
 
@@ -156,7 +156,7 @@ class CudaGpu(DriverGpu):
     def borrow(self, tensor: Any) -> Buffer:
         """The bytes of a tensor's whole storage."""
         storage = tensor.untyped_storage()
-        return borrowed(int(storage.data_ptr()), int(storage.nbytes()), storage)
+        return BorrowedBuffer(int(storage.data_ptr()), int(storage.nbytes()), storage)
 
     def call_graph(self, *calls: Callable[[], object]) -> GpuGraph:
         """A graph of users' calls, through torch, because they may allocate."""

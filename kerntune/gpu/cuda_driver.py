@@ -23,7 +23,7 @@ from kerntune.gpu.replay_script import (
     PREFER_SHARED,
     SCALARS,
     STATIC_SHARED_LIMIT,
-    bfloat16,
+    scalar,
     settings_of,
     tensor_map,
 )
@@ -175,20 +175,9 @@ def _encode(param: Param, address: int | None) -> Any:
         return tensor_map(lambda *words: check(library().cuTensorMapEncodeTiled(*words), what), spec, address or 0)
     if param.type.startswith("*"):
         return ctypes.c_uint64(address or 0)
-    if param.type == "fp16":
-        return ctypes.c_uint16(_bits_of_half(float(param.value or 0)))
-    if param.type == "bf16":
-        return bfloat16(float(param.value or 0))
     if param.type not in SCALARS:
         raise BackendError(f"parameter {param.name} has type {param.type}, which can't be launched")
-    value = float(param.value) if isinstance(param.value, str) else param.value
-    return SCALARS[param.type](value)
-
-
-def _bits_of_half(value: float) -> int:
-    import numpy as np
-
-    return int(np.float16(value).view(np.uint16))
+    return scalar(param.type, 0 if param.value is None else param.value)
 
 
 VISIBLE_VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
 
 from kerntune.base.device import DeviceSpec, Target
 from kerntune.base.recording import Binary, Param
@@ -208,11 +207,11 @@ class DriverGpu(LockedDevice):
         return bool(code == 0)
 
     def part(self, buffer: Buffer, offset: int, nbytes: int) -> Buffer:
-        return borrowed(buffer.address + offset, nbytes, buffer)
+        return BorrowedBuffer(buffer.address + offset, nbytes, buffer)
 
     def carve(self, buffer: Buffer, sizes: Sequence[int]) -> list[Buffer]:
         starts = accumulate(sizes, initial=buffer.address)
-        return [borrowed(start, size, buffer) for start, size in zip(starts, sizes, strict=False)]
+        return [BorrowedBuffer(start, size, buffer) for start, size in zip(starts, sizes, strict=False)]
 
     def share(self, buffer: Buffer) -> bytes:
         """Of ``cuIpcGetMemHandle``."""
@@ -225,7 +224,7 @@ class DriverGpu(LockedDevice):
         self._enter()
         address = ipc_open(handle)
         try:
-            yield borrowed(address, nbytes, None)
+            yield BorrowedBuffer(address, nbytes, None)
         finally:
             ipc_close(address)
 
@@ -262,7 +261,7 @@ class DriverGpu(LockedDevice):
         done = len(data)
         while done < buffer.nbytes:
             step = min(done, buffer.nbytes - done)
-            self.copy(borrowed(buffer.address + done, step, buffer), borrowed(buffer.address, step, buffer))
+            self.copy(BorrowedBuffer(buffer.address + done, step, buffer), BorrowedBuffer(buffer.address, step, buffer))
             done += step
 
     def fill(self, buffer: Buffer, byte: int) -> None:
@@ -366,8 +365,3 @@ class DriverGpu(LockedDevice):
         """The next call of the driver meets an error of the device again."""
         library().cuCtxSetCurrent(self._context)
         library().cuCtxSynchronize()
-
-
-def borrowed(address: int, nbytes: int, owner: Any) -> Buffer:
-    """Memory of another owner as a buffer."""
-    return BorrowedBuffer(address, nbytes, owner)

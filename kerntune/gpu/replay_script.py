@@ -41,8 +41,12 @@ FLOATS = {"float16": "e", "float32": "f", "float64": "d"}
 SCALARS: dict[str, Any] = {
     "i1": ctypes.c_int8, "i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32, "i64": ctypes.c_int64,
     "u1": ctypes.c_uint8, "u8": ctypes.c_uint8, "u16": ctypes.c_uint16, "u32": ctypes.c_uint32, "u64": ctypes.c_uint64,
+    "fp16": ctypes.c_uint16, "bf16": ctypes.c_uint16,
     "fp32": ctypes.c_float, "f32": ctypes.c_float, "fp64": ctypes.c_double,
 }  # fmt: skip
+
+HALF_OVERFLOW = 65520.0
+"""From here on the nearest float16 is infinity."""
 
 
 class LaunchAttribute(ctypes.Structure):
@@ -218,19 +222,19 @@ def encoded(device: ReplayDevice, param: dict[str, Any], address: int) -> Any:
         return tensor_map(partial(device.call, "cuTensorMapEncodeTiled"), param["tensor_map"], address)
     if param["type"].startswith("*"):
         return ctypes.c_uint64(address)
-    value = param["value"]
-    value = float(value) if isinstance(value, str) else value
-    if param["type"] == "fp16":
-        return ctypes.c_uint16(struct.unpack("<H", struct.pack("<e", value))[0])
-    if param["type"] == "bf16":
-        return bfloat16(value)
-    return SCALARS[param["type"]](value)
+    return scalar(param["type"], param["value"])
 
 
-def bfloat16(value: float) -> ctypes.c_uint16:
-    """The nearest bfloat16, of two the even one."""
-    bits = int.from_bytes(bytes(ctypes.c_float(value)), "little")
-    return ctypes.c_uint16((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16)
+def scalar(kind: str, value: Any) -> Any:
+    """A number as the bytes that the kernel takes, of 16 bits the nearest. JSON has words for NaN and infinities."""
+    number = float(value) if isinstance(value, str) else value
+    if kind == "fp16":
+        near = math.copysign(math.inf, number) if abs(number) >= HALF_OVERFLOW else number
+        number = int.from_bytes(struct.pack("<e", near), "little")
+    elif kind == "bf16":
+        bits = int.from_bytes(bytes(ctypes.c_float(number)), "little")
+        number = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return SCALARS[kind](number)
 
 
 def tensor_map(encode: Callable[..., None], spec: dict[str, Any], address: int) -> Any:

@@ -490,6 +490,7 @@ def test_a_launch_is_what_the_binary_wants(
         ("i64", -4, struct.pack("q", -4)), ("u1", 1, b"\x01"), ("u8", 255, b"\xff"), ("u16", 65535, b"\xff\xff"),
         ("u32", (1 << 32) - 1, b"\xff" * 4), ("u64", (1 << 64) - 1, b"\xff" * 8),
         ("fp16", 1.5, b"\x00\x3e"), ("fp16", None, b"\x00\x00"), ("fp16", "-inf", b"\x00\xfc"),
+        ("fp16", 65519.0, b"\xff\x7b"), ("fp16", -65520.0, b"\x00\xfc"), ("fp16", "nan", b"\x00\x7e"),
         ("bf16", 1.0, b"\x80\x3f"), ("bf16", None, b"\x00\x00"), ("bf16", -2.0, b"\x00\xc0"),
         ("bf16", 1 + 1 / 256, b"\x80\x3f"), ("bf16", 1 + 3 / 256, b"\x82\x3f"), ("bf16", 1 + 1.5 / 256, b"\x81\x3f"),
         ("fp32", 1.5, struct.pack("f", 1.5)), ("f32", "inf", struct.pack("f", math.inf)),
