@@ -21,22 +21,9 @@ import pytest
 
 from kerntune.base.config import COMPILE_FIELDS, Config, unique_configs
 from kerntune.base.formatting import did_you_mean, nearest_word
-from kerntune.base.numerics import NumericsRule
-from kerntune.base.policy import TIMERS, Missing, Policy, StaticPrune
+from kerntune.base.policy import TIMERS, Missing, Policy
 from kerntune.errors import ConfigError, UsageError
-from pytest_kerntune.values import (
-    SCOPES,
-    VERIFY,
-    member_of,
-    one_of,
-    parse_floor,
-    parse_metrics,
-    parse_name,
-    parse_names,
-    parse_outcomes,
-    parse_static,
-    parse_tolerance,
-)
+from pytest_kerntune.values import POLICY, SCOPES, member_of, one_of, parse_name
 
 NAME = "autotune"
 
@@ -198,22 +185,13 @@ def _from_mapping(values: Mapping[str, Any], where: str) -> Config:
 
 
 _PARSERS: dict[str, Callable[[object, str], Any]] = {
-    "tolerance": parse_tolerance,
-    "floor": parse_floor,
+    **POLICY,
     "missing": member_of(Missing),
     "candidates": _candidates,
-    "verify": one_of(VERIFY),
-    "verify_ignore": parse_names,
     "scope": one_of(SCOPES),
     "name": parse_name,
-    "static": parse_static,
-    "metrics": parse_metrics,
-    "outcomes": parse_outcomes,
-    "anchor_tolerance": parse_tolerance,
     "interpret": _small,
     "timer": one_of(TIMERS),
-    "static_prune": StaticPrune.parse,
-    "numerics": NumericsRule.parse,
 }
 
 

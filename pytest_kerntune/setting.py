@@ -15,20 +15,9 @@ from typing import TypeVar
 import pytest
 
 from kerntune.base.folders import file_in_the_way
-from kerntune.base.numerics import NumericsRule
-from kerntune.base.policy import Missing, Outcome, Policy, StaticPrune, Update, Verdict
+from kerntune.base.policy import Missing, Policy, Update, Verdict
 from kerntune.errors import UsageError
-from pytest_kerntune.values import (
-    VERIFY,
-    member_of,
-    one_of,
-    parse_floor,
-    parse_metrics,
-    parse_names,
-    parse_outcomes,
-    parse_static,
-    parse_tolerance,
-)
+from pytest_kerntune.values import POLICY, member_of
 
 T = TypeVar("T")
 
@@ -164,31 +153,15 @@ def _ini_value(config: pytest.Config, name: str, hint: str = "") -> object:
 
 
 def policy_of(source: SettingSource, update: Update, ci: bool) -> Policy:
-    """What the command line and the ini file say of it."""
-    plain = Policy()
-    return Policy(
-        tolerance=source.read("--kerntune-tolerance", parse_tolerance, plain.tolerance),
-        floor_ns=source.read("kerntune_floor", parse_floor, plain.floor_ns),
-        verify=source.read("kerntune_verify", one_of(VERIFY), plain.verify),
-        verify_ignore=source.read("kerntune_verify_ignore", parse_names, plain.verify_ignore),
-        static_prune=source.read("kerntune_static_prune", StaticPrune.parse, plain.static_prune),
-        missing=_missing(source, update, ci),
-        strict=source.on_command_line("--kerntune-strict"),
-        ci=ci,
-        static=source.read("kerntune_static", parse_static, plain.static),
-        anchor_tolerance=source.read("kerntune_anchor_tolerance", parse_tolerance, plain.anchor_tolerance),
-        metrics=source.read("kerntune_metrics", parse_metrics, plain.metrics),
-        outcomes=_outcomes(source),
-        numerics=source.read("kerntune_numerics", NumericsRule.parse, plain.numerics),
-    )
-
-
-def _outcomes(source: SettingSource) -> dict[Verdict, Outcome]:
-    """``--kerntune-strict`` on the command line rules out what the ini file says of INCONCLUSIVE."""
-    found: dict[Verdict, Outcome] = source.read("kerntune_outcomes", parse_outcomes, {})
-    if source.on_command_line("--kerntune-strict"):
-        found.pop(Verdict.INCONCLUSIVE, None)
-    return found
+    """What the command line and the ini file say of it. ``--kerntune-strict`` rules out what the ini file says of
+    INCONCLUSIVE."""
+    names = {"tolerance": "--kerntune-tolerance"}
+    said = {name: source.read(names.get(name, f"kerntune_{name}"), parse, None) for name, parse in POLICY.items()}
+    fields = {"floor_ns" if name == "floor" else name: value for name, value in said.items() if value is not None}
+    strict = source.on_command_line("--kerntune-strict")
+    if strict:
+        fields.get("outcomes", {}).pop(Verdict.INCONCLUSIVE, None)
+    return Policy(**fields, missing=_missing(source, update, ci), strict=strict, ci=ci)
 
 
 def _missing(source: SettingSource, update: Update, ci: bool) -> Missing:

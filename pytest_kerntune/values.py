@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import pytest
 
 from kerntune.base.formatting import did_you_mean
+from kerntune.base.numerics import NumericsRule
 from kerntune.base.policy import (
     MAPPABLE,
     METRIC_TOLERANCES,
@@ -27,6 +28,7 @@ from kerntune.base.policy import (
     Metrics,
     Outcome,
     StaticPolicy,
+    StaticPrune,
     StaticRule,
     StaticSeverity,
     Update,
@@ -286,6 +288,20 @@ def _rule(name: str, value: object, where: str) -> StaticRule:
     severity: StaticSeverity = severities[0] if severities else "fail" if shares else default.severity
     return StaticRule(severity, shares[0] if shares else default.threshold)
 
+
+POLICY: dict[str, Callable[[object, str], Any]] = {
+    "tolerance": parse_tolerance,
+    "floor": parse_floor,
+    "verify": one_of(VERIFY),
+    "verify_ignore": parse_names,
+    "static": parse_static,
+    "metrics": parse_metrics,
+    "outcomes": parse_outcomes,
+    "anchor_tolerance": parse_tolerance,
+    "static_prune": StaticPrune.parse,
+    "numerics": NumericsRule.parse,
+}
+"""What the ini file and a marker both say of a policy, by the marker's keywords."""
 
 UPDATE = "--kerntune-update"
 MODES = tuple(u.value for u in Update if u is not Update.NONE)
