@@ -30,10 +30,10 @@ KEPT_NAMES = {
     ),
     "kerntune.grids": (
         "BatchMatmulGrid3D", "BoundGrid", "Choice", "CooperativeReductionGrid", "FixedGrid", "Grid", "Grid1D",
-        "Grid2D", "Grid2DWithYZOverflow", "Grid3D", "GridLimits", "MixOrderReductionGrid", "Name",
+        "Grid2D", "Grid2DWithYZOverflow", "Grid3D", "MixOrderReductionGrid", "Name",
         "PrecomputedGrid", "RoundRobinComboKernelGrid", "SequentialComboKernelGrid",
         "SequentialFlattenComboKernelGrid", "SplitScanGrid", "SubKernel", "add", "ceil_div", "check_grid",
-        "grid_limits", "grid_triple", "maximum", "minimum", "mul",
+        "grid_triple", "maximum", "minimum", "mul",
     ),
     "kerntune.heuristics": (
         "ComboGroup", "ComboPlan", "Field", "INDUCTOR_2_13", "INDUCTOR_2_15", "INDUCTOR_2_6", "LookupTable",

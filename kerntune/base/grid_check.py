@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import index
 
-import msgspec
-
 from kerntune.base.config import DEFAULT_NUM_WARPS
-from kerntune.base.device import MAX_GRID_X, MAX_GRID_YZ, DeviceSpec
+from kerntune.base.device import MAX_GRID_YZ, DeviceSpec
 from kerntune.errors import GridError
 
 INT32_MAX = 2**31 - 1
@@ -22,26 +20,14 @@ HIP_MAX_THREADS = 2**32 - 1
 counts work-items in 32 bits (cupy pull request 9746). Inductor's heuristics stay below 2**31 - 1, a margin of two."""
 
 
-class GridLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Largest number of blocks on each axis (CTAs on x, so ``x * num_ctas`` counts) and of all blocks together."""
+AXES = ("x", "y", "z")
 
-    x: int
-    y: int
-    z: int
-    product: int = INT32_MAX
-
-    @property
-    def axes(self) -> tuple[int, int, int]:
-        """The limits of x, y and z."""
-        return self.x, self.y, self.z
+Triple = tuple[int, int, int]
 
 
-CUDA_LIMITS = GridLimits(MAX_GRID_X, MAX_GRID_YZ, MAX_GRID_YZ)
-LAUNCHER_LIMITS = GridLimits(INT32_MAX, INT32_MAX, INT32_MAX)
-
-
-def grid_limits(spec: DeviceSpec, num_warps: int = DEFAULT_NUM_WARPS) -> GridLimits:
-    """The limits of a device for a kernel of ``num_warps`` warps; of the launcher alone for an unknown backend.
+def _limits(spec: DeviceSpec, num_warps: int) -> Triple:
+    """The largest number of blocks on each axis (CTAs on x, so ``x * num_ctas`` counts); the launcher's for an unknown
+    backend.
 
     HIP counts threads, and Triton's blocks are one-dimensional (``warp_size * num_warps`` threads on x). Its y and z
     are held to the launcher's int32 only: ROCm releases disagree on them (2**32 - 1 in the hardware tables, 65536 or
@@ -49,17 +35,10 @@ def grid_limits(spec: DeviceSpec, num_warps: int = DEFAULT_NUM_WARPS) -> GridLim
     error.
     """
     backend = spec.target.backend
-    if backend == "cuda":
-        return CUDA_LIMITS
-    if backend == "hip":
-        by_threads = HIP_MAX_THREADS // (spec.warp_size * max(num_warps, 1))
-        return GridLimits(min(by_threads, INT32_MAX), INT32_MAX, INT32_MAX)
-    return LAUNCHER_LIMITS
-
-
-AXES = ("x", "y", "z")
-
-Triple = tuple[int, int, int]
+    by_threads = HIP_MAX_THREADS // (spec.warp_size * max(num_warps, 1))
+    x = min(by_threads, INT32_MAX) if backend == "hip" else INT32_MAX
+    yz = MAX_GRID_YZ if backend == "cuda" else INT32_MAX
+    return x, yz, yz
 
 
 def check_grid(
@@ -84,8 +63,8 @@ def check_grid(
         raise GridError(f"kernel {kernel}: num_ctas is {num_ctas}; a launch needs at least 1")
     if 0 in triple:
         return triple
-    limits = grid_limits(spec, num_warps)
-    if x * num_ctas > limits.x or y > limits.y or z > limits.z or x * y * z > limits.product:
+    limits = _limits(spec, num_warps)
+    if x * num_ctas > limits[0] or y > limits[1] or z > limits[2] or x * y * z > INT32_MAX:
         raise GridError(f"kernel {kernel}: {_complaint(triple, limits, num_ctas)} (grid {triple}, {_device(spec)})")
     return triple
 
@@ -114,14 +93,14 @@ def grid_triple(grid: Sequence[int], *, kernel: str) -> Triple:
     return x, y, z
 
 
-def _complaint(triple: Triple, limits: GridLimits, num_ctas: int) -> str:
+def _complaint(triple: Triple, limits: Triple, num_ctas: int) -> str:
     x, y, z = triple
-    for name, value, limit in zip(AXES, (x * num_ctas, y, z), limits.axes, strict=True):
+    for name, value, limit in zip(AXES, (x * num_ctas, y, z), limits, strict=True):
         if value > limit:
             ctas = f" times num_ctas {num_ctas}" if name == "x" and num_ctas > 1 else ""
             return f"grid axis {name}{ctas} is {value}, over the limit of {limit}; {_advice(name)}"
     return (
-        f"grid product x*y*z is {x * y * z}, over the limit of {limits.product}: the launcher multiplies in int32 and "
+        f"grid product x*y*z is {x * y * z}, over the limit of {INT32_MAX}: the launcher multiplies in int32 and "
         "may skip the launch silently; take a larger block or loop in the kernel"
     )
 

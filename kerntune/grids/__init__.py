@@ -7,7 +7,7 @@ here, and no config is chosen: that is :mod:`kerntune.heuristics`.
 
 from __future__ import annotations
 
-from kerntune.base.grid_check import GridLimits, check_grid, grid_limits, grid_triple
+from kerntune.base.grid_check import check_grid, grid_triple
 from kerntune.grids.expr import Name, add, ceil_div, maximum, minimum, mul
 from kerntune.grids.formulas import (
     BatchMatmulGrid3D,
@@ -28,8 +28,8 @@ from kerntune.grids.grid import GridChoice as Choice
 
 __all__ = [
     "BatchMatmulGrid3D", "BoundGrid", "Choice", "CooperativeReductionGrid", "FixedGrid", "Grid",
-    "Grid1D", "Grid2D", "Grid2DWithYZOverflow", "Grid3D", "GridLimits", "MixOrderReductionGrid",
-    "Name", "PrecomputedGrid", "RoundRobinComboKernelGrid", "SequentialComboKernelGrid",
+    "Grid1D", "Grid2D", "Grid2DWithYZOverflow", "Grid3D", "MixOrderReductionGrid", "Name",
+    "PrecomputedGrid", "RoundRobinComboKernelGrid", "SequentialComboKernelGrid",
     "SequentialFlattenComboKernelGrid", "SplitScanGrid", "SubKernel", "add", "ceil_div",
-    "check_grid", "grid_limits", "grid_triple", "maximum", "minimum", "mul",
+    "check_grid", "grid_triple", "maximum", "minimum", "mul",
 ]  # fmt: skip
