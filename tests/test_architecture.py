@@ -507,7 +507,7 @@ ENDS_BY_ITSELF = frozenset(
         "kerntune.compiling.fork_client",  # the server watches its socket and this process
         "kerntune.referee.sealed_process",  # the fork server watches its socket and this process
         "kerntune.compiling.worker_process",  # base.orphans.end_with_parent
-        "kerntune.base.child_process",  # base.orphans.end_with_parent, or compiling.forking.die_with
+        "kerntune.base.child_process",  # base.orphans.end_with_parent
         "kerntune.tuning.cache.store_client",  # its process is given this one's id
         "kerntune.gate.git",  # git: killed, it could leave its locks in the user's repository
         "kerntune.cli.bisect.preloaded",  # the server's standard input is closed, and it ends its copy
@@ -621,8 +621,8 @@ LOADED_BY: Mapping[str, tuple[str, ...]] = {
         "timing.paired", "timing.sampling", "timing.timers", "timing.worker.requests", "timing.worker.serve",
     ),
     "kerntune.timing.worker.first_launch_server": (
-        "base.config", "base.device", "base.frames", "base.locks", "base.numerics", "base.recording",
-        "compiling.forking", "errors", "gpu.base", "gpu.compare", "gpu.cuda_driver",
+        "base.config", "base.device", "base.frames", "base.locks", "base.numerics", "base.orphans", "base.recording",
+        "errors", "gpu.base", "gpu.compare", "gpu.cuda_driver",
         "gpu.device_lock", "gpu.driver_gpu", "gpu.early_context", "gpu.guards", "gpu.memory", "gpu.program",
         "gpu.replay_script", "gpu.staging", "timing.worker.first_launch_server", "timing.worker.requests",
     ),

@@ -262,7 +262,7 @@ def test_arguments_can_be_given_by_name() -> None:
 
 
 KEPT = {
-    "base": {"pack": 32, "_lasting_thread": 1, "sweep_once": 4096, "locks_work": 64, "student_quantile": 1024,
+    "base": {"pack": 32, "sweep_once": 4096, "locks_work": 64, "student_quantile": 1024,
              "signed_rank_cut": 256, "_library": None},
     "capture": {"_comments_in": 64, "lines_of_call": 1024, "_distinct": 4096, "traits_of": 4096},
     "compiling": {"_tell": 4, "_works": 16},

@@ -19,12 +19,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from functools import lru_cache
 from pathlib import Path
-from queue import SimpleQueue
 from typing import IO, Any, Generic, Protocol, TypeVar
 
 from kerntune.base.frames import Reader, Timeout, encode, write
@@ -99,10 +95,9 @@ class RunningProcess(Protocol):
 class ChildProcess(Generic[T]):
     """One process, whose messages are of ``message_kind``; used by one thread at a time.
 
-    ``env`` replaces the environment, and ``pass_fds`` are descriptors that it inherits. With ``from_lasting_thread`` it
-    starts at once in a thread that lasts as long as this process; what keeps it from starting is then raised as
-    :class:`ChildEnded` where it is used. Without, it is an ``OSError`` here. ``fork`` gets the file for its standard
-    error, and gives a process that leads a group already; where it gives None, ``command`` is run.
+    ``env`` replaces the environment, and ``pass_fds`` are descriptors that it inherits. ``fork`` gets the file for its
+    standard error, and gives a process that leads a group already; where it gives None, ``command`` is run. What keeps
+    it from starting is an ``OSError``.
     """
 
     def __init__(
@@ -111,91 +106,34 @@ class ChildProcess(Generic[T]):
         message_kind: Any,
         env: Mapping[str, str] | None = None,
         pass_fds: Sequence[int] = (),
-        from_lasting_thread: bool = False,
         fork: Callable[[IO[bytes]], RunningProcess | None] = lambda errors: None,
     ) -> None:
-        self._command, self._kind, self._env, self._pass_fds = command, message_kind, env, pass_fds
-        self._fork = fork
-        self._errors: IO[bytes] | None = None
-        self._printed, self._words = 0, b""
-        self._started: Future[RunningProcess] = Future()
-        self._process: RunningProcess | None = None
-        self._messages: Reader[T] | None = None
-        self._first: T | None = None
-        self._killed = self._ended = False
-        self._ending_s = 0.0
-        if from_lasting_thread:
-            self._start_from_lasting_thread()
-        else:
-            self._process = self._start()
-
-    def _start_from_lasting_thread(self) -> None:
-        try:
-            _lasting_thread(os.getpid()).put(self._note_start)
-        except RuntimeError:
-            self._note_start()  # it ends with this thread
-
-    def _note_start(self) -> None:
-        try:
-            self._started.set_result(self._start())
-        except Exception as exc:  # the next use of the process raises it
-            self._started.set_exception(exc)
-
-    def _start(self) -> RunningProcess:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         try:
-            return self._fork(self._errors) or subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=self._env,
-                pass_fds=self._pass_fds, start_new_session=True,
+            self.process = fork(self._errors) or subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=env,
+                pass_fds=pass_fds, start_new_session=True,
             )  # fmt: skip
         except BaseException:
             self._errors.close()
             raise
-
-    @property
-    def process(self) -> RunningProcess:
-        """Once it has started. :class:`ChildEnded` if it can't."""
-        if self._process is None:
-            failure = self._started.exception()
-            if failure is not None:
-                raise ChildEnded(f"no process can be started ({failure})")
-            self._process = self._started.result()
-        return self._process
-
-    def _if_started(self) -> RunningProcess | None:
-        try:
-            return self.process
-        except ChildEnded:
-            return None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.inbox, self._outbox = self.process.stdin, self.process.stdout
+        self.messages: Reader[T] = Reader(self._outbox.fileno(), message_kind)
+        self._printed, self._words = 0, b""
+        self._first: T | None = None
+        self._killed = self._ended = False
 
     @property
     def pid(self) -> int:
-        """Also the number of its group. :class:`ChildEnded` if it could not start."""
+        """Also the number of its group."""
         return self.process.pid
-
-    @property
-    def inbox(self) -> int:
-        """The descriptor that it reads requests from."""
-        stdin = self.process.stdin
-        assert stdin is not None
-        return stdin.fileno()
-
-    @property
-    def messages(self) -> Reader[T]:
-        """What it writes."""
-        if self._messages is None:
-            stdout = self.process.stdout
-            assert stdout is not None
-            self._messages = Reader(stdout.fileno(), self._kind)
-        return self._messages
 
     @property
     def alive(self) -> bool:
         """Whether it can be asked."""
-        if self._killed or self._ended:
-            return False
-        process = self._if_started()
-        return process is not None and process.poll() is None
+        return not (self._killed or self._ended) and self.process.poll() is None
 
     def ready(self, limit_s: float, end_if_late: bool = True) -> T:
         """Its first message, which is waited for once. Errors as of :meth:`ask`."""
@@ -215,16 +153,16 @@ class ChildProcess(Generic[T]):
     def exchange(self, frame: bytearray | None, limit_s: float, end_if_late: bool = True) -> T:
         """As :meth:`ask`, of an encoded message."""
         with self._ended_by_errors(end_if_late):
-            messages, limit = self.messages, Timeout(limit_s)
+            limit = Timeout(limit_s)
             if frame is not None:
-                write(self.inbox, frame, limit)
-            return messages.receive(limit)
+                write(self.inbox.fileno(), frame, limit)
+            return self.messages.receive(limit)
 
     def tell(self, message: Any, limit_s: float) -> None:
         """Send a message that has no reply. Errors as of :meth:`ask`."""
         frame = encode(message)
         with self._ended_by_errors():
-            write(self.inbox, frame, Timeout(limit_s))
+            write(self.inbox.fileno(), frame, Timeout(limit_s))
 
     @contextlib.contextmanager
     def _ended_by_errors(self, end_if_late: bool = True) -> Iterator[None]:
@@ -233,8 +171,6 @@ class ChildProcess(Generic[T]):
                 raise ChildEnded("its process was ended before")
             try:
                 yield
-            except ChildEnded:  # it could not start
-                raise
             except PeerClosed:
                 raise self._how_it_ended() from None
         except KeyboardInterrupt:
@@ -257,7 +193,7 @@ class ChildProcess(Generic[T]):
     @property
     def printed(self) -> int:
         """Bytes that it has printed so far."""
-        if self._errors is not None and not self._errors.closed:
+        if not self._errors.closed:
             self._printed = os.fstat(self._errors.fileno()).st_size
         return self._printed
 
@@ -265,32 +201,28 @@ class ChildProcess(Generic[T]):
         """What it has printed from byte ``since`` on: of much how it begins and ends; of an ended process the end."""
         size = self.printed
         length = size - since
-        if self._errors is None or self._errors.closed:
+        if self._errors.closed:
             return self._words[max(len(self._words) - length, 0) :].decode(errors="replace")
         much = length > FIRST_WORDS + LAST_WORDS
         parts = [(FIRST_WORDS, since), (LAST_WORDS, size - LAST_WORDS)] if much else [(length, size - length)]
         return "\n".join(os.pread(self._errors.fileno(), *part).decode(errors="replace") for part in parts)
 
-    def end(self, wait: bool = True) -> float:
-        """Kill its group and wait until it is gone; returns the seconds that took, the same when it is ended again.
+    def end(self, wait: bool = True) -> None:
+        """Kill its group and wait until it is gone.
 
         A kernel that never ends is stopped when the driver takes its context down (0.05 s). A process that isn't gone
         after :data:`END_LIMIT_S` is left to the system. Without ``wait``, another thread waits.
         """
-        if not wait and not self._ended:
-            self._kill()
-            if _in_background(self.end):
-                return 0.0
         if self._ended:
-            return self._ending_s
-        begin, self._ended = time.monotonic(), True
+            return
+        self._kill()
+        if not wait and _in_background(self.end):
+            return
+        self._ended = True
         try:
-            self._kill()
             self._wait_until_gone()
         finally:
-            self._ending_s = time.monotonic() - begin
             self._close_files()
-        return self._ending_s
 
     def let_end(self, wait_s: float) -> None:
         """Close its pipes, so that it ends when it has done what is left, and wait for that up to ``wait_s``."""
@@ -311,28 +243,21 @@ class ChildProcess(Generic[T]):
     def _kill(self) -> None:
         """What it has started may live on without it, in its group."""
         self._killed = True  # some time goes by before it is gone
-        process = self._if_started()
-        if process is not None:
-            kill_group(process.pid)
+        kill_group(self.pid)
 
     def _wait_until_gone(self) -> None:
-        process = self._if_started()
-        if process is not None:
-            try:
-                process.wait(END_LIMIT_S)
-            except subprocess.TimeoutExpired:
-                _in_background(process.wait)
+        try:
+            self.process.wait(END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            _in_background(self.process.wait)
 
     def _close_files(self) -> None:
-        if self._errors is not None and not self._errors.closed:
+        if not self._errors.closed:
             size = self.printed
             self._words = os.pread(self._errors.fileno(), LAST_WORDS, max(0, size - LAST_WORDS))
-        process = self._if_started()
-        pipes = () if process is None else (process.stdin, process.stdout)
-        for file in (self._errors, *pipes):
-            if file is not None:
-                with contextlib.suppress(OSError):  # closing flushes what a dead process doesn't read
-                    file.close()
+        for file in (self._errors, self.inbox, self._outbox):
+            with contextlib.suppress(OSError):  # closing flushes what a dead process doesn't read
+                file.close()
 
 
 def kill_group(pid: int) -> None:
@@ -352,21 +277,6 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-@lru_cache(maxsize=1)
-def _lasting_thread(pid: int) -> SimpleQueue[Callable[[], object]]:
-    """What a thread runs that lasts as long as this process (``pid``), also after its main thread: a child that dies
-    with its parent dies with the very thread that started it (prctl(2), ``PR_SET_PDEATHSIG``). ``RuntimeError`` if no
-    thread can be had."""
-    queue: SimpleQueue[Callable[[], object]] = SimpleQueue()
-    threading.Thread(target=_run_all, args=(queue,), name="kerntune-children", daemon=True).start()
-    return queue
-
-
-def _run_all(queue: SimpleQueue[Callable[[], object]]) -> None:
-    while True:
-        queue.get()()
 
 
 def _in_background(work: Callable[[], object]) -> bool:

@@ -26,13 +26,13 @@ START_LIMIT_S = 60.0
 
 
 class FirstLaunchProcess:
-    """One process. It starts at once, in another thread; ``device`` has the words for its device, ``file`` is the
-    descriptor of staging memory that it inherits."""
+    """One process. It starts at once; ``device`` has the words for its device, ``file`` is the descriptor of staging
+    memory that it inherits."""
 
     def __init__(self, device: Sequence[str], file: int) -> None:
         command = module_command("kerntune.timing.worker", "first-launches", str(os.getpid()), str(file), *device)
         self.child: ChildProcess[FirstLaunchMessage] = ChildProcess(
-            command, FirstLaunchMessage, visible_env(os.environ), (file,), from_lasting_thread=True
+            command, FirstLaunchMessage, visible_env(os.environ), (file,)
         )
         self.asked = 0
 

@@ -69,7 +69,7 @@ def test_an_answer_that_came_while_nobody_could_look_counts(process):
     """When a process that was stopped (Ctrl-Z, a laptop's lid) continues, its time is over and the answers are
     there."""
     job = lower(request_of(kernels.add_launch())).job
-    send(process._child.inbox, job)
+    send(process._child.inbox.fileno(), job)
     poll = select.poll()
     poll.register(process._child.process.stdout.fileno(), select.POLLIN)
     assert poll.poll(60_000)
@@ -253,7 +253,7 @@ def test_a_job_that_can_not_travel_is_refused(process):
 class Standing:
     """Stands for a process that has ended with a code, or closes its pipe and runs on."""
 
-    stdin = stdout = None
+    stdin = stdout = SimpleNamespace(fileno=int, close=lambda: None)
 
     def __init__(self, code=None):
         self.code, self.pid, self.returncode = code, 77, code
@@ -275,7 +275,7 @@ def standing(monkeypatch):
 
         one = Process(current_environment(), 0)
         one._child = ChildProcess((), Answer, fork=lambda errors: Standing(code))
-        one._child._messages = SimpleNamespace(receive=receive)
+        one._child.messages = SimpleNamespace(receive=receive)
         made.append(one)
         return one
 

@@ -27,8 +27,8 @@ class Child:
 
     replies: list[Any] = []
 
-    def __init__(self, *given: Any, **words: Any) -> None:
-        self.given, self.words, self.alive = given, words, True
+    def __init__(self, *given: Any) -> None:
+        self.given, self.alive = given, True
         self.asked: list[Any] = []
         self.ended: list[bool] = []
 
@@ -62,7 +62,6 @@ def test_a_process_is_started_with_its_device_and_the_memory_that_it_inherits(pr
     words = ("first-launches", str(os.getpid()), "7", "--device", "3")
     command = module_command("kerntune.timing.worker", *words)
     assert process.child.given == (command, FirstLaunchMessage, "the environment", (7,))
-    assert process.child.words == {"from_lasting_thread": True}
     assert (process.asked, process.alive) == (0, True)
 
 

@@ -16,8 +16,8 @@ import msgspec
 
 from kerntune.base.device import Target, typical_device
 from kerntune.base.frames import Reader, send
+from kerntune.base.orphans import end_with_parent
 from kerntune.base.recording import Artifacts, Recording
-from kerntune.compiling.forking import die_with
 from kerntune.errors import BackendError, KerntuneError, MeasurementError, OutOfResourcesError, ReplayError
 from kerntune.gpu.base import Buffer, Executor
 from kerntune.gpu.guards import GuardedBuffer, GuardReader
@@ -171,7 +171,7 @@ def open_device(words: Sequence[str]) -> Executor:
 def main(words: Sequence[str]) -> int:
     """Serve one parent. What others print goes to standard error; an abort writes no core file."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    die_with(int(words[0]))
+    end_with_parent(0, int(words[0]))
     outbox = os.dup(1)
     os.dup2(2, 1)
     try:

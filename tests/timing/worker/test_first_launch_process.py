@@ -37,7 +37,7 @@ from kerntune.timing.worker.requests import (
     Staged,
     StageRequest,
 )
-from kerntune.tuning.isolation import FirstLaunchProcess
+from kerntune.tuning.isolation import FirstLaunchProcess, Isolation
 
 ROOT = Path(__file__).resolve().parents[3]
 WORK = recording()
@@ -312,18 +312,15 @@ def no_process(*given: object, **options: object) -> None:
 
 
 @pytest.mark.parametrize("names", [(subprocess, "Popen"), (tempfile, "TemporaryFile")])
-def test_one_that_no_process_can_be_had_for_says_so(
-    staging: HostStaging, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, names: tuple[Any, str]
+def test_where_no_process_can_be_had_first_launches_run_here(
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, names: tuple[Any, str]
 ) -> None:
     monkeypatch.setattr(*names, no_process)
-    process = FirstLaunchProcess(gpu.first_launch_arguments(), staging.file)
-    assert not process.alive
-    with pytest.raises(MeasurementError, match=r"did not start: no process can be started .*Too many open files"):
-        process.wait()
-    with pytest.raises(ChildEnded, match="Too many open files"):
-        _ = process.child.pid
-    process.end(wait=False)
-    process.end()
+    isolation = Isolation(gpu)
+    isolation.begin()
+    assert not isolation.wanted
+    assert isolation.why_not == "a process can't be started: [Errno 24] Too many open files"
+    isolation.close()
 
 
 LATE = """

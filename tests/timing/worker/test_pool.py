@@ -239,7 +239,7 @@ def test_a_worker_that_measures_ends_when_its_parent_has(program: Callable[[str]
     worker = Worker(0)
     try:
         worker.wait()
-        send(worker._child.inbox, REQUEST)
+        send(worker._child.inbox.fileno(), REQUEST)
         while not busy.exists() and worker._child.alive:
             time.sleep(0.02)
         worker._child.process.stdin.close()  # type: ignore[union-attr]

@@ -147,7 +147,7 @@ def test_a_device_that_can_not_be_opened_is_told(sent: list[Any], monkeypatch: p
     monkeypatch.setattr(driver_gpu, "DriverGpu", refuse)
     serve.serve(0)
     assert sent[-1] == (71, RequestFailed("no such device", replayable=False))
-    monkeypatch.setattr(first_launch_server, "die_with", lambda parent: None)
+    monkeypatch.setattr(first_launch_server, "end_with_parent", lambda inbox, parent: None)
     monkeypatch.setattr(first_launch_server.resource, "setrlimit", lambda which, limits: sent.append((which, limits)))
     assert first_launch_server.main(["1", "5", "0"]) == 1
     assert sent[-3:] == [
@@ -162,11 +162,11 @@ def test_first_launches_are_served_on_the_device_that_is_named(
 ) -> None:
     served: list[object] = []
     monkeypatch.setattr(driver_gpu, "DriverGpu", lambda ordinal: f"GPU {ordinal}")
-    monkeypatch.setattr(first_launch_server, "die_with", served.append)
+    monkeypatch.setattr(first_launch_server, "end_with_parent", lambda *given: served.append(given))
     monkeypatch.setattr(first_launch_server.resource, "setrlimit", lambda which, limits: None)
     monkeypatch.setattr(first_launch_server, "serve_first_launches", lambda *words: served.append(words) or 9)
     assert first_launch_server.main(["17", "5", "2"]) == 9
-    assert served == [17, ("GPU 2", 5, 71)]
+    assert served == [(0, 17), ("GPU 2", 5, 71)]
 
 
 def test_a_scripted_device_is_opened_by_its_script() -> None:

@@ -260,7 +260,7 @@ def test_an_interrupted_request_leaves_no_reply_behind(client: StoreClient) -> N
     process = answered(client)
     reader: Any = Interrupted()
     assert client._child is not None
-    client._child._messages = reader
+    client._child.messages = reader
     with pytest.raises(KeyboardInterrupt):
         client.ask(READ)
     assert process.wait(60) == -signal.SIGKILL
