@@ -79,7 +79,7 @@ NAMED = (
           'TIME_FIELDS = (*FAILURE_FIELDS, "throttle")', "TIME_FIELDS = FAILURE_FIELDS",
           TUNING + "stored_trials.py::test_times_of_a_throttled_device_are_not_taken_for_others"),
     Named("a worker ends with its parent", "kerntune/compiling/compile_worker.py",
-          "watch = end_with_parent(inbox, parent or os.getppid(), folder)",
+          "watch = end_with_parent(inbox, parent)",
           "import threading; watch = threading.Thread(target=int); watch.start()",
           COMPILING + "worker_process.py::test_a_busy_process_ends_with_whoever_asked"),
     Named("a failure that may pass is not remembered", "kerntune/compiling/stream.py",

@@ -70,15 +70,9 @@ def scratch_folder(kind: str) -> Iterator[Path]:
         scratch.remove()
 
 
-def sweep(place: Path, kind: str = "") -> list[Path]:
-    """Remove the folders in ``place`` (of one kind, if it is given) that no process locks any more, and return them."""
-    return [folder for folder in place.glob(f"{PREFIX}{kind}*") if _removed(folder)]
-
-
-def kind_of(folder: Path) -> str:
-    """The kind that a :class:`TemporaryFolder` of this path was made for; empty if it is none."""
-    own = folder.name.startswith(PREFIX)
-    return folder.name.removeprefix(PREFIX).rpartition("-")[0] if own else ""
+def sweep(place: Path) -> list[Path]:
+    """Remove the folders in ``place`` that no process locks any more, and return them."""
+    return [folder for folder in place.glob(f"{PREFIX}*") if _removed(folder)]
 
 
 def _removed(folder: Path) -> bool:

@@ -8,12 +8,8 @@ import select
 import signal
 import sys
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
-
-ENDING_SECONDS = 1.0
-"""A parent that is ending closes its pipes before it unlocks its folders; its last forks may hold their locks, too."""
 
 _BOUND = (
     "import ctypes, os, sys\n"
@@ -66,44 +62,27 @@ def run_to_end(
     return EndedProgram(done.returncode, output, errors)
 
 
-def end_with_parent(pipe: int, parent: int = 0, folder: str = "") -> threading.Thread:
+def end_with_parent(pipe: int, parent: int) -> threading.Thread:
     """From now on, end this process group once the other end of ``pipe`` is closed, or process ``parent`` has ended,
-    which a forked copy of the parent that still holds the pipe doesn't hide. ``folder`` is removed before if it is
-    a :class:`kerntune.base.folders.TemporaryFolder` that no process locks any more.
+    which a forked copy of the parent that still holds the pipe doesn't hide.
 
     The thread that waits for it is returned: a process that has met the end of its pipe joins it, and is ended. A
     signal at the parent's death (``PR_SET_PDEATHSIG``) would come as soon as the parent's *thread* has ended that
     started this process.
     """
-    thread = threading.Thread(target=_wait, args=(pipe, parent, folder), name="kerntune-parent", daemon=True)
+    thread = threading.Thread(target=_wait, args=(pipe, parent), name="kerntune-parent", daemon=True)
     thread.start()
     return thread
 
 
-def _wait(pipe: int, parent: int, folder: str) -> None:
+def _wait(pipe: int, parent: int) -> None:
     poll = select.poll()
     poll.register(pipe, 0)  # hang-ups are always reported, data is not wanted here
     watched = process_end(parent)
     if watched is not None:
         poll.register(watched, select.POLLIN)
     poll.poll()
-    if folder:
-        _sweep(folder)
     os.killpg(0, signal.SIGKILL)
-
-
-def _sweep(name: str) -> None:
-    """Remove a temporary folder as soon as no process locks it, and others of its kind beside it: the parent may have
-    made some for workers that it could not start any more. A parent that goes on removes them itself."""
-    from pathlib import Path  # a timing worker, which has no folder, is there sooner without
-
-    from kerntune.base.folders import kind_of, sweep
-
-    folder = Path(name)
-    kind, end = kind_of(folder), time.monotonic() + ENDING_SECONDS
-    while kind and folder.exists() and time.monotonic() < end:
-        sweep(folder.parent, kind)
-        time.sleep(0.01)
 
 
 def process_end(pid: int) -> int | None:

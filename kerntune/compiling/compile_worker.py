@@ -39,7 +39,7 @@ def main(memory_limit: int, knobs: str, folder: str, parent: int, inherited: int
     space, of the process that was forked, don't count.
     """
     inbox, outbox = _take_pipes()
-    watch = end_with_parent(inbox, parent, folder)
+    watch = end_with_parent(inbox, parent)
     os.environ["TMPDIR"], tempfile.tempdir = folder, None
     _limit(memory_limit + inherited if memory_limit else 0)
     import triton

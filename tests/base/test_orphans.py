@@ -8,7 +8,6 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,8 +16,6 @@ from pathlib import Path
 import pytest
 from forked import until
 
-from kerntune.base import orphans
-from kerntune.base.folders import TemporaryFolder
 from kerntune.base.orphans import bound_command, process_end, run_to_end
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +24,7 @@ WORKER = """
 import os, subprocess, sys, time
 sys.path.insert(0, {root!r})
 from kerntune.base.orphans import end_with_parent
-end_with_parent(0, os.getppid(), sys.argv[1])
+end_with_parent(0, os.getppid())
 child = subprocess.Popen(["sleep", "600"])
 print(os.getpid(), child.pid, flush=True)
 time.sleep(600)
@@ -36,11 +33,7 @@ time.sleep(600)
 PARENT = """
 import os, subprocess, sys, time
 sys.path.insert(0, {root!r})
-from kerntune.base.folders import TemporaryFolder
-made, unused = TemporaryFolder("test"), TemporaryFolder("test")
-worker = subprocess.Popen(
-    [sys.executable, "-c", {worker!r}, sys.argv[1] or str(made.folder)], stdin=subprocess.PIPE, start_new_session=True
-)
+worker = subprocess.Popen([sys.executable, "-c", {worker!r}], stdin=subprocess.PIPE, start_new_session=True)
 if {forks}:
     if not os.fork():  # a copy of the parent that outlives it, and holds the worker's pipe
         time.sleep(600)
@@ -59,17 +52,14 @@ Start = Callable[..., tuple["subprocess.Popen[str]", list[int]]]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def start() -> Iterator[Start]:
     """Starts a parent with a worker, which has a child: the parent, and the ids of the other two."""
     made: list[subprocess.Popen[str]] = []
 
-    def started(forks: bool = False, folder: str = "") -> tuple[subprocess.Popen[str], list[int]]:
+    def started(forks: bool) -> tuple[subprocess.Popen[str], list[int]]:
         text = PARENT.format(root=str(ROOT), worker=WORKER.format(root=str(ROOT)), forks=forks)
-        env = {**os.environ, "TMPDIR": str(tmp_path)}
         made.append(
-            subprocess.Popen(
-                [sys.executable, "-c", text, folder], stdout=subprocess.PIPE, text=True, start_new_session=True, env=env
-            )
+            subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True, start_new_session=True)
         )
         stdout = made[-1].stdout
         assert stdout is not None
@@ -82,9 +72,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
         one.communicate()
 
 
-def killed(start: Start, forks: bool = False, folder: str = "") -> None:
+def killed(start: Start, forks: bool = False) -> None:
     """Kill a parent, and wait until its worker and the worker's child are gone."""
-    parent, others = start(forks, folder)
+    parent, others = start(forks)
     assert len(others) == 2
     assert all(map(running, others))
     os.kill(parent.pid, signal.SIGKILL)
@@ -92,24 +82,13 @@ def killed(start: Start, forks: bool = False, folder: str = "") -> None:
     assert until(lambda: not any(map(running, others)))
 
 
-def test_a_worker_ends_with_its_parent_and_takes_children_and_folder_along(start: Start, tmp_path: Path) -> None:
+def test_a_worker_ends_with_its_parent_and_takes_children_along(start: Start) -> None:
     killed(start)
-    assert list(tmp_path.glob("kerntune-test-*")) == []
 
 
 @pytest.mark.slow
 def test_a_copy_of_the_parent_that_holds_the_pipe_hides_nothing(start: Start) -> None:
     killed(start, forks=True)
-
-
-@pytest.mark.parametrize("name", ["folder", "kerntune-folder", "kerntune-test-folder"])
-def test_a_folder_that_is_not_ours_stays(start: Start, tmp_path: Path, name: str) -> None:
-    """A worker's ``TMPDIR`` could be anything: the system's own, say."""
-    file = tmp_path / name / "file"
-    file.parent.mkdir()
-    file.touch()
-    killed(start, folder=str(file.parent))
-    assert file.exists()
 
 
 def test_a_thread_of_the_parent_that_ends_is_not_its_end_nor_is_a_request() -> None:
@@ -118,7 +97,7 @@ def test_a_thread_of_the_parent_that_ends_is_not_its_end_nor_is_a_request() -> N
     worker: list[subprocess.Popen[str]] = []
 
     def begin() -> None:
-        command = [sys.executable, "-c", WORKER.format(root=str(ROOT)), ""]
+        command = [sys.executable, "-c", WORKER.format(root=str(ROOT))]
         worker.append(
             subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
         )
@@ -191,22 +170,3 @@ def test_a_program_is_run_to_its_end(tmp_path: Path) -> None:
     done = run_to_end([sys.executable, "-c", text], tmp_path, {**os.environ, "A": "b"})
     assert done == (3, [str(tmp_path), "None", "b"], ["first", "last \ufffd"])
     assert (done.last(1), done.last(3), len(done.last().splitlines())) == ("last \ufffd", "b\nfirst\nlast \ufffd", 5)
-
-
-def test_a_folder_that_no_process_locks_is_removed_at_once_and_another_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setattr(orphans, "ENDING_SECONDS", 0.05)
-    held = TemporaryFolder("test")
-    orphans._sweep(str(held.folder))
-    assert held.folder.is_dir(), "its owner has it still"
-    held.remove()
-    left = tmp_path / held.folder.name
-    left.mkdir()
-    orphans._sweep(str(left))
-    assert not left.exists()
-    (tmp_path / "mine").mkdir()
-    orphans._sweep(str(tmp_path / "mine"))
-    assert (tmp_path / "mine").is_dir(), "no folder of ours"

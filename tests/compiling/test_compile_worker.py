@@ -183,7 +183,7 @@ def test_a_worker_ends_with_the_process_that_it_is_given(monkeypatch: pytest.Mon
     monkeypatch.setattr(compile_worker, "end_with_parent", watch)
     with pytest.raises(WatchedError) as seen:
         compile_worker.main(0, "[]", "folder", 77, 0)
-    assert seen.value.args == (5, 77, "folder")
+    assert seen.value.args == (5, 77)
 
 
 def test_what_was_printed_goes_before_the_answer_and_inherited_memory_does_not_count(

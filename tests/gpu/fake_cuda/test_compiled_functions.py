@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from kerntune.base.folders import LOCK, kind_of
+from kerntune.base.folders import LOCK
 from kerntune.gpu.fake_cuda.compiled_functions import (
     CACHE_VARIABLES,
     TimedChoices,
@@ -25,7 +25,7 @@ def test_the_folder_is_one_that_the_next_run_removes_after_a_kill() -> None:
     before = [os.environ.get(name) for name in CACHE_VARIABLES]
     with own_caches():
         (folder,) = {Path(os.environ[name]).parent for name in CACHE_VARIABLES}
-        assert kind_of(folder) == "inductor"
+        assert folder.name.startswith("kerntune-inductor-")
         assert len({os.environ[name] for name in CACHE_VARIABLES}) == len(CACHE_VARIABLES)
         assert (folder / LOCK).exists()
     assert not folder.exists()
