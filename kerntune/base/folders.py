@@ -29,12 +29,8 @@ Unlike a process id, a lock is valid across containers that share a disk."""
 WITHOUT_LOCKS = ".kerntune-no-lock"
 """The file's name on a disk whose locks are refused: a folder with it isn't swept."""
 
-_MADE = re.compile(re.escape(PREFIX) + r"[a-z-]+-[a-z0-9_]{8}")
-"""Names that :class:`TemporaryFolder` gives."""
-
 TRIES = 20
-"""Attempts to remove a folder: an orphaned worker may be making a file in it meanwhile, and its lock goes first. Also
-attempts to make one, since another process may sweep it away before it is locked."""
+"""Attempts to remove a folder: an orphaned worker may be making a file in it meanwhile, and its lock goes first."""
 
 
 class TemporaryFolder:
@@ -43,14 +39,9 @@ class TemporaryFolder:
 
     def __init__(self, kind: str) -> None:
         _sweep_once()
-        for _ in range(TRIES):
-            self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{kind}-"))
-            try:
-                self._lock = _lock(self.folder)
-            except _SweptError:
-                continue
-            return
-        raise OSError(f"{tempfile.gettempdir()}: other processes remove folders as soon as they are made")
+        unlocked = Path(tempfile.mkdtemp(prefix=f".{PREFIX}{kind}-"))
+        self._lock = _lock(unlocked)
+        self.folder = unlocked.rename(unlocked.with_name(unlocked.name[1:]))  # only now :func:`sweep` sees it
 
     def remove(self) -> None:
         """Remove the folder with everything in it. Files that can't be removed are left without an error."""
@@ -71,18 +62,20 @@ def scratch_folder(kind: str) -> Iterator[Path]:
 
 
 def sweep(place: Path) -> list[Path]:
-    """Remove the folders in ``place`` that no process locks any more, and return them."""
+    """Remove the folders in ``place`` that no process locks any more, and return them; also old ones of processes that
+    were killed before they had locked them."""
+    with contextlib.suppress(OSError):
+        for folder in place.glob(f".{PREFIX}*"):
+            if _is_ours(folder) and time.time() - folder.stat().st_mtime > OLD_S:
+                _remove(folder)
     return [folder for folder in place.glob(f"{PREFIX}*") if _removed(folder)]
 
 
 def _removed(folder: Path) -> bool:
-    """Remove a folder of a process that is gone; whether it was one. A process that was killed before it had made the
-    lock has left nothing else in the folder; one that goes on makes another folder."""
+    """Remove a folder of a process that is gone; whether it was one."""
     with contextlib.suppress(OSError):
         if not _is_ours(folder):
             return False
-        if not (folder / LOCK).exists():
-            return _MADE.fullmatch(folder.name) is not None and _removed_empty(folder)
         with _taken(folder / LOCK):
             for _ in range(TRIES):
                 _remove(folder)
@@ -132,11 +125,6 @@ def remove_tree(folder: Path) -> None:
             os.rmdir(within)
 
 
-def _removed_empty(folder: Path) -> bool:
-    folder.rmdir()  # fails if there is anything in it
-    return True
-
-
 _swept: set[str] = set()
 
 
@@ -147,31 +135,17 @@ def _sweep_once() -> None:
         sweep(Path(place))
 
 
-class _SweptError(Exception):
-    """Another process has taken a new folder for one that was left behind."""
-
-
 def _lock(folder: Path) -> int | None:
-    """Lock a new folder. None on a disk without locks; folders there aren't swept. :class:`_SweptError` if a process
-    that sweeps came first: until the folder is locked, it is like one that a killed process has left."""
+    """Lock a new folder. None on a disk without locks; folders there aren't swept."""
     path = folder / LOCK
-    handle = None
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(handle), path.stat()):
-            return handle
-        raise FileNotFoundError(path)
-    except (BlockingIOError, FileNotFoundError) as exc:
-        if handle is not None:
-            os.close(handle)
-        raise _SweptError from exc
     except OSError:
-        if handle is None:
-            raise
         os.close(handle)
         path.rename(folder / WITHOUT_LOCKS)
         return None
+    return handle
 
 
 def _is_ours(folder: Path) -> bool:
