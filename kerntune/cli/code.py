@@ -96,9 +96,7 @@ def wanted(entries: Sequence[Entry], args: argparse.Namespace) -> tuple[CaseId, 
     """The one case that is selected, and the target; :class:`UsageError` if there are more, or none."""
     case = one_case(entries, args.case)
     if case is None and not (args.against and "::" in args.case):
-        raise not_found(
-            f"no baseline's case is {args.case!r}; `kerntune baselines show` lists them", entries, args.case
-        )
+        raise not_found(f"no baseline's case is {args.case!r}; `kerntune baselines show` lists them", entries)
     targets = sorted({str(b.target) for b in readable(entries) if b.case == case})
     if args.target is None and len(targets) != 1:
         raise UsageError(f"say what to compile for: --target {' or '.join(targets) or 'cuda:90'}")
@@ -109,7 +107,7 @@ def stored(folder: Path, entries: Sequence[Entry], case: CaseId, target: Target)
     """The folder's latest static baseline of the case, else its latest of a device."""
     mine = [b for b in readable(entries) if b.case == case and b.target == target]
     if not mine:
-        raise not_found(f"{folder}: has no baseline of {case} for {target}", entries, str(case))
+        raise not_found(f"{folder}: has no baseline of {case} for {target}", entries)
     best = max(mine, key=lambda b: (isinstance(b, StaticBaseline), b.recorded))
     return Side(f"baseline of {best.recorded.partition('T')[0]}", best, BaselineStore(folder).artifacts(target))
 

@@ -79,7 +79,7 @@ def _case(entries: list[Entry], wanted: str) -> CaseId:
     found = one_case(entries, wanted)
     if found is None and "::" not in wanted:
         what = f"no baseline's case is {wanted!r}, and it is no test's id (tests/test_it.py::test_it)"
-        raise not_found(what, entries, wanted)
+        raise not_found(what, entries)
     return found or CaseId(wanted, "")
 
 
@@ -132,7 +132,7 @@ def _baseline(entries: list[Entry], args: argparse.Namespace) -> TimeBaseline:
     timed = [b for b in mine if isinstance(b, TimeBaseline) and args.target in (None, str(b.target))]
     if not timed:
         what = f"{case}: no baseline of a device holds its binary; without --stored its test is run"
-        raise not_found(what, entries, str(case))
+        raise not_found(what, entries)
     return max(timed, key=lambda b: b.recorded)
 
 

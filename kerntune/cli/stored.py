@@ -15,7 +15,7 @@ from kerntune.base import codec
 from kerntune.base.case_result import CaseId
 from kerntune.base.stats import median
 from kerntune.errors import BaselineError, UsageError
-from kerntune.gate.baseline_files import DIGEST, MAX_NAME, inside
+from kerntune.gate.baseline_files import inside
 from kerntune.gate.baselines import Baseline, TimeBaseline, decode_static, decode_time, operators_of
 from kerntune.gate.git import git_output, known_commit, listed_names
 from kerntune.gate.project import baseline_folder
@@ -227,30 +227,9 @@ def one_case(entries: Iterable[Entry], text: str) -> CaseId | None:
     return found[0] if found else None
 
 
-def not_found(what: str, entries: Iterable[Entry], case: str = "") -> UsageError | BaselineError:
-    """The error that says ``what`` was not found, with the files that can't be read: a :class:`BaselineError` if one of
-    them may be of ``case`` by its name."""
-    bad = [e for e in entries if e.problem]
-    mine = [e for e in bad if may_be_of(e.path, case)]
-    others = [f"can't be read: {e.problem}" for e in bad if e not in mine]
-    if not mine:
-        return UsageError("\n".join([what, *others]))
-    return BaselineError("\n".join([what, *(f"may be of it, but can't be read: {e.problem}" for e in mine), *others]))
-
-
-def may_be_of(path: PurePosixPath, case: str) -> bool:
-    """Whether the file at a path inside the folder may be that of a case that ``case`` selects, as far as the path
-    says it: names of files have neither brackets nor colons, and end where they are too long."""
-    name = _plain("/".join(path.parts[3:]).removesuffix(".json")[: -DIGEST - 1])
-    wanted = _plain(case)
-    if len(path.stem) > MAX_NAME and wanted.startswith(name):
-        return True
-    return re.search(re.escape(wanted).replace(r"\*", ".*").replace(r"\?", "."), name) is not None
-
-
-def _plain(text: str) -> str:
-    """A case's id or a file's name without the signs in which they differ."""
-    return re.sub(r"[^A-Za-z0-9_*?]+", "-", text).strip("-")
+def not_found(what: str, entries: Iterable[Entry]) -> UsageError:
+    """The error that says ``what`` was not found, with the files that can't be read: it may be in one of them."""
+    return UsageError("\n".join([what, *(f"can't be read: {problem}" for problem in problems(entries))]))
 
 
 def problems(entries: Iterable[Entry]) -> list[str]:

@@ -205,7 +205,7 @@ def move(args: argparse.Namespace) -> int:
     moves = [move for folder in folders for move in _moves(BaselineStore(folder), entries[folder], renaming)]
     if not moves:
         what = f"{folders[0]}: no case is called {args.old!r}; `kerntune baselines show` lists them"
-        raise not_found(what, [e for folder in folders for e in entries[folder]], args.old)
+        raise not_found(what, [e for folder in folders for e in entries[folder]])
     _refuse_losses(moves, args.replace)
     if not args.dry_run:
         make_moves(moves)
