@@ -196,7 +196,7 @@ def read_extra_targets(targets: Sequence[str], folder: Path) -> ExtraTargets:
 
 def _run(config: pytest.Config, target: str, into: Path) -> None:
     command = [sys.executable, "-m", "pytest", *plugin_args(), *UNATTENDED, *arguments(config, target, into)]
-    done = run_to_end(command, config.invocation_params.dir, _environment())
+    done = run_to_end(command, config.invocation_params.dir, git.own_environment())
     if done.code not in FINE or not _told(done.code, _json(into)):
         raise KerntuneError(f"the run for {target} ended with code {done.code}:\n{done.last(LINES)}")
 
@@ -221,13 +221,6 @@ def arguments(config: pytest.Config, target: str, into: Path) -> list[str]:
     if config.getoption("xmlpath", None):
         more.append(f"--junitxml={into / 'junit.xml'}")
     return [*out[:separator], *more, *out[separator:]]
-
-
-def _environment() -> dict[str, str]:
-    """Ours, with this kerntune, wherever it was started from."""
-    paths = (git.own_path(), os.environ.get("PYTHONPATH", ""))
-    mine = {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST" and not k.startswith("PYTEST_XDIST")}
-    return {**mine, "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
 
 
 def _json(folder: Path) -> Path:

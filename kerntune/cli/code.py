@@ -39,7 +39,6 @@ from kerntune.gate.baselines import Baseline, StaticBaseline, TimeBaseline
 from kerntune.gate.code_changes import CONTEXT, hunks, options_of
 from kerntune.gate.console import FINDINGS, OK, fail_with, say
 from kerntune.gate.project import find_project
-from kerntune.gate.report import read_run
 from kerntune.gate.static_figures import LaunchStatic, paired
 from kerntune.kernels import compat
 from kerntune.static.disassembly import code_lines
@@ -124,24 +123,15 @@ def recorded(case: CaseId, target: Target, folder: Path, name: str, revision: st
             root = tree / root.resolve().relative_to(top)
             env = git.worktree_environment(tree, top, root)
         before = _copied(folder, into, case, target)
-        log = scratch / "run.json"
-        words = [case.nodeid, f"--kerntune-json={log}"]
-        failures = record(sys.executable, words, str(target), into, name, cwd=root, env=env)
-        ran = _ran(log, case)
+        run = record(sys.executable, name, [f"--kerntune-target={target}", case.nodeid], into, root, env)
+        ran = {r.fingerprint for r in run.results if r.case == case and case.nodeid not in run.failed}
         found = [b for b in readable(load_folder(into)) if b.case == case and b.fingerprint in ran]
         fresh = [b for b in found if isinstance(b, StaticBaseline) and b.target == target]
         if not fresh:
-            why = f": {failures[0]}" if failures else "; is it there, and does it launch Triton kernels?"
-            raise UsageError(f"{name}: {case} has recorded nothing for {target}{why}")
+            why = next(iter(run.failed.values()), "is it there, and does it launch Triton kernels?")
+            raise UsageError(f"{name}: {case} has recorded nothing for {target}: {why}")
         best = max(fresh, key=lambda b: b.fingerprint in before)
         yield Side(name, best, BaselineStore(into).artifacts(target))
-
-
-def _ran(log: Path, case: CaseId) -> set[str]:
-    """The fingerprints of the case that a run has recorded, or found to be recorded as they are: of a test that failed
-    none is."""
-    run = read_run(log)
-    return {r.fingerprint for r in run.results if r.case == case and case.nodeid not in run.failed}
 
 
 def _copied(folder: Path, into: Path, case: CaseId, target: Target) -> set[str]:

@@ -14,7 +14,6 @@ from kerntune.base.case_result import CaseId
 from kerntune.base.folders import scratch_folder
 from kerntune.base.orphans import run_to_end
 from kerntune.capture.launch_dump import LAUNCH_FILE, DumpedTexts, folder_name, plain_name, write_launch
-from kerntune.cli.static_record import environment
 from kerntune.cli.stored import (
     Entry,
     folder_argument,
@@ -32,6 +31,7 @@ from kerntune.errors import ReplayError, UsageError
 from kerntune.gate.baseline_files import BaselineStore, artifact_names
 from kerntune.gate.baselines import TimeBaseline
 from kerntune.gate.console import fail_with, say
+from kerntune.gate.git import own_environment
 from kerntune.gate.project import find_project
 from kerntune.gpu.probe import has_cuda
 from kerntune.kernels import compat
@@ -99,7 +99,7 @@ def _launched(case: CaseId, args: argparse.Namespace, target: str, out: Path) ->
         dumped, spare = scratch / "dump", scratch / "baselines"
         words = [f"--kerntune-baselines={spare}", "--kerntune-missing=warn", "-p", "no:cacheprovider", "-q"]
         words += [f"--kerntune-target={target}"] if target else []
-        env = {**environment(), DUMP: str(dumped), DUMP_CONTENT: args.content}
+        env = {**own_environment(), DUMP: str(dumped), DUMP_CONTENT: args.content}
         command = [sys.executable, "-m", "pytest", "--kerntune", *words, case.nodeid]
         done = run_to_end(command, root, env)
         found = sorted(dumped.iterdir()) if dumped.is_dir() else []

@@ -17,6 +17,7 @@ from kerntune.base.orphans import run_to_end
 from kerntune.cli.stored import Entry, load_folder
 from kerntune.errors import UsageError
 from kerntune.gate.baseline_files import BaselineStore
+from kerntune.gate.git import own_environment
 from kerntune.gate.report import RunReport, read_run
 from kerntune.gpu.probe import has_cuda
 
@@ -70,17 +71,12 @@ def run_both(
 def _run(python: str, tests: Sequence[str], targets: str, scratch: Path, side: str) -> EnvironmentRun:
     """One side; its folder of baselines is that of its name in ``scratch``."""
     versions = versions_in(python)
-    folder, log = scratch / side, scratch / f"{side}.json"
-    options = [f"--kerntune-baselines={folder}", f"--kerntune-json={log}", "-p", "no:cacheprovider", "-q"]
+    folder, options = scratch / side, list[str]()
     if targets:
         options.append(f"--kerntune-target={targets}")
     elif side == "new":
         options.append("--kerntune-update=new")  # timed beside the old side's binaries, which stay
-    command = [python, "-m", "kerntune.cli", "baselines", "refresh", *options, *tests]
-    done = run_to_end(command, env=environment())
-    if done.code not in RAN or not folder.is_dir() or not log.exists():
-        raise UsageError(f"{python} ({versions}): recorded nothing (pytest exit code {done.code})\n{done.last()}")
-    report = read_run(log)
+    report = record(python, str(versions), [*options, *tests], folder)
     return EnvironmentRun(versions, _recorded(load_folder(folder), report, versions), report)
 
 
@@ -97,20 +93,21 @@ def _recorded(entries: Sequence[Entry], report: RunReport, versions: Environment
 
 def record(
     python: str,
-    tests: Sequence[str],
-    targets: str,
-    folder: Path,
     name: str,
+    words: Sequence[str],
+    folder: Path,
     cwd: Path | None = None,
     env: dict[str, str] | None = None,
-) -> list[str]:
-    """Run ``tests`` without a GPU in ``python`` and record to ``folder``; a sentence if some failed."""
-    options = [f"--kerntune-baselines={folder}", f"--kerntune-target={targets}", "-p", "no:cacheprovider", "-q"]
-    command = [python, "-m", "kerntune.cli", "baselines", "refresh", *options, *tests]
-    done = run_to_end(command, cwd, env or environment())
-    if done.code not in RAN or not folder.is_dir():
+) -> RunReport:
+    """Run what ``words`` say of tests in ``python``, and record to ``folder``. :class:`UsageError` with ``name`` if
+    nothing was recorded."""
+    log = folder.with_suffix(".json")
+    options = [f"--kerntune-baselines={folder}", f"--kerntune-json={log}", "-p", "no:cacheprovider", "-q"]
+    command = [python, "-m", "kerntune.cli", "baselines", "refresh", *options, *words]
+    done = run_to_end(command, cwd, env or own_environment())
+    if done.code not in RAN or not folder.is_dir() or not log.exists():
         raise UsageError(f"{python} ({name}): recorded nothing (pytest exit code {done.code})\n{done.last()}")
-    return [f"{name}: some tests failed: {done.last(1)}"] if done.code else []
+    return read_run(log)
 
 
 def versions_in(python: str) -> EnvironmentVersions:
@@ -120,12 +117,6 @@ def versions_in(python: str) -> EnvironmentVersions:
         raise UsageError(f"{python}: has no Triton; name the interpreter of an environment with Triton and torch")
     triton, torch = done.output[-1].split()
     return EnvironmentVersions(triton, torch.partition("+")[0])
-
-
-def environment() -> dict[str, str]:
-    """The environment with this kerntune in front, so that the other one need not have it installed."""
-    here = str(Path(__file__).resolve().parents[2])
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in (here, os.environ.get("PYTHONPATH", "")) if p)}
 
 
 def _found(python: str) -> str:

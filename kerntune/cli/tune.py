@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +23,10 @@ from kerntune.base.orphans import run_to_end
 from kerntune.base.tuning_job import TuningJob
 from kerntune.cli.cache import cache_dir_argument, open_cache
 from kerntune.cli.command import INTERRUPTED
-from kerntune.cli.static_record import RAN, environment
+from kerntune.cli.static_record import RAN
 from kerntune.errors import UsageError
 from kerntune.gate.console import CONFIG_WIDTH, FINDINGS, OK, columns, complain, counted, fail_with, say
+from kerntune.gate.git import own_environment
 from kerntune.gate.project import plugin_args
 from kerntune.tuning.many.gpu_pools import chosen_gpus
 from kerntune.tuning.many.shapes_file import SHAPES, ShapesFile
@@ -69,7 +70,7 @@ def record_shapes(args: argparse.Namespace) -> int:
 
 def noting_environment(file: Path) -> dict[str, str]:
     """An environment in which every Python process notes calls in ``file``."""
-    ours: Mapping[str, str] = environment()
+    ours = own_environment()
     return {**ours, SHAPES: str(file), "PYTHONPATH": os.pathsep.join([str(STARTUP), ours["PYTHONPATH"]])}
 
 
@@ -212,7 +213,7 @@ def noted_in(tests: Sequence[str], target: str | None, really: bool, paths: Sequ
     options = [] if really else [f"--kerntune-note-target={target or target_here()}"]
     with scratch_folder("tune") as scratch:
         file = scratch / "shapes.jsonl"
-        ours = environment()
+        ours = own_environment()
         env = {**ours, SHAPES: str(file), "PYTHONPATH": os.pathsep.join([*paths[:-1], ours["PYTHONPATH"]])}
         command = [sys.executable, "-m", "pytest", *plugin_args(), "-p", PLUGIN]
         done = run_to_end([*command, "-p", "no:cacheprovider", "-q", "--tb=no", *options, *tests], env=env)

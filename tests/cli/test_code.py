@@ -25,7 +25,7 @@ from kerntune.cli.stored import load_folder, triton_of
 from kerntune.compiling.farm import Farm
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.call import PendingBaseline
-from kerntune.gate.report import RunReport, write_run
+from kerntune.gate.report import RunReport
 
 pytestmark = pytest.mark.usefixtures("quick_python")
 
@@ -217,12 +217,13 @@ def test_the_latest_static_baseline_comes_before_one_of_a_device(tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("revision", "fails", "records"),
-    [("", [], True), ("main", [], True), ("", ["main: no"], False), ("", [], False)],
+    [("", "", True), ("main", "", True), ("", "another", True), ("", "it", True), ("", "it", False), ("", "", False)],
 )
 def test_a_case_is_recorded_today(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, revision: str, fails: list[str], records: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, revision: str, fails: str, records: bool
 ) -> None:
-    """Beside its baselines, whose configs are those that are compiled; of a revision in its own tree."""
+    """Beside its baselines, whose configs are those that are compiled; of a revision in its own tree. Of a test that
+    failed nothing is."""
     made, other = static(), static(OTHER)
     case, target = made.baseline.case, made.baseline.target
     folder(tmp_path / "baselines", made, other)
@@ -236,16 +237,16 @@ def test_a_case_is_recorded_today(
         asked.append((ref, root))
         yield tmp_path / "tree"
 
-    def record(python: str, words: Any, targets: str, into: Path, name: str, cwd: Path, env: Any) -> list[str]:
-        asked.append((words[0], targets, name, cwd, env, sorted(str(e.baseline.case) for e in load_folder(into))))
+    def record(python: str, name: str, words: Any, into: Path, cwd: Path, env: Any) -> RunReport:
+        asked.append((name, words, cwd, env, sorted(str(e.baseline.case) for e in load_folder(into))))
         (launch,) = made.baseline.launches
         slower = msgspec.structs.replace(launch, metrics=msgspec.structs.replace(launch.metrics, registers=250))
         fresh = msgspec.structs.replace(made.baseline, launches=(slower,))
         if records:
             folder(into, PendingBaseline(fresh, made.artifacts, True))
         results = (CaseResult(case, fresh.fingerprint, Verdict.NEW, Outcome.PASS, "", str(target)),) if records else ()
-        write_run(Path(words[1].partition("=")[2]), RunReport(results))
-        return fails
+        failed = {"": {}, "it": {case.nodeid: "no such file"}, "another": {OTHER: "no"}}[fails]
+        return RunReport(results, failed=failed)
 
     monkeypatch.setattr(code.git, "top_of", lambda root: tmp_path)
     monkeypatch.setattr(code.git, "worktree", worktree)
@@ -253,29 +254,19 @@ def test_a_case_is_recorded_today(
     monkeypatch.setattr(code, "record", record)
     here = tmp_path / "project"
     look = code.recorded(case, target, tmp_path / "baselines", "today", revision)
-    if records:
+    if records and fails != "it":
         with look as side:
             assert (side.name, side.baseline.launches[0].metrics.registers) == ("today", 250)
             assert side.artifacts.get(made.baseline.launches[0].ttir_sha256) == b"module { softmax }"
     else:
-        why = "main: no" if fails else "is it there, and does it launch Triton kernels?"
+        why = "no such file" if fails else "is it there, and does it launch Triton kernels?"
         with pytest.raises(UsageError) as caught:
             look.__enter__()
         assert str(caught.value).startswith(f"today: {case} has recorded nothing for cuda:90")
         assert str(caught.value).endswith(why)
-    tree = tmp_path / "tree" / "project"
+    words, tree = ["--kerntune-target=cuda:90", case.nodeid], tmp_path / "tree" / "project"
     of_tree = (tree, {"root": str(tree)}) if revision else (here, None)
-    assert asked == [*([("main", here)] if revision else []), (case.nodeid, "cuda:90", "today", *of_tree, [str(case)])]
-
-
-def test_of_a_test_that_failed_nothing_is_recorded(tmp_path: Path) -> None:
-    case, other = CaseId("t.py::a", "0"), CaseId("t.py::b", "0")
-    results = tuple(
-        CaseResult(c, f, Verdict.PASS, Outcome.PASS, "", "cuda:90") for c, f in ((case, "f"), (case, "g"), (other, "h"))
-    )
-    for failed, found in (({}, {"f", "g"}), ({"t.py::b": "no"}, {"f", "g"}), ({"t.py::a": "no"}, set())):
-        write_run(tmp_path / "run.json", RunReport(results, failed=failed))
-        assert code._ran(tmp_path / "run.json", case) == found
+    assert asked == [*([("main", here)] if revision else []), ("today", words, *of_tree, [str(case)])]
 
 
 def test_an_architecture_is_that_of_the_text() -> None:

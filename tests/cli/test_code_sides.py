@@ -79,12 +79,6 @@ def test_a_cases_baselines_are_put_where_it_is_recorded(tmp_path: Path) -> None:
     assert len(load_folder(tmp_path / "other")) == 1
 
 
-def test_only_what_ran_and_passed_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    results = [SimpleNamespace(case=CaseId(n, "0"), fingerprint=f) for n, f in (("a", "1"), ("a", "2"), ("b", "3"))]
-    monkeypatch.setattr(code, "read_run", lambda log: SimpleNamespace(results=results, failed={"b": "why"}))
-    assert [code._ran(Path(), CaseId(n, "0")) for n in "ab"] == [{"1", "2"}, set()]
-
-
 @pytest.mark.parametrize(
     ("ptx", "arch"), [(".version 8\n.target sm_90a, debug\n", "sm_90a"), (".target sm_80\n.target x", "sm_80")]
 )

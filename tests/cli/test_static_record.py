@@ -33,7 +33,7 @@ class Processes:
         self.code, self.out, self.leaves = code, out, leaves
         monkeypatch.setattr(subprocess, "run", self.run)
         monkeypatch.setattr(orphans, "bound_command", lambda command: command)
-        monkeypatch.setattr(static_record, "environment", lambda: ENVIRONMENT)
+        monkeypatch.setattr(static_record, "own_environment", lambda: ENVIRONMENT)
         monkeypatch.setattr(static_record.shutil, "which", lambda name: name if "gone" not in name else None)
         monkeypatch.setattr(static_record, "has_cuda", lambda: self.gpu)
         self.gpu = False
@@ -58,16 +58,15 @@ class Processes:
         return subprocess.CompletedProcess(command, self.code, self.out, "on standard error\n")
 
 
-@pytest.mark.parametrize(("code", "said"), [(0, []), (1, ["main: some tests failed: on standard error"])])
-def test_tests_are_recorded_without_a_gpu(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, said: list[str]
-) -> None:
+@pytest.mark.parametrize("code", [0, 1])
+def test_tests_are_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int) -> None:
     processes = Processes(monkeypatch, code, "1 passed\n1 failed\n\n")
-    assert record("python", ["-k", "a"], "cuda:90", tmp_path / "into", "main", cwd=tmp_path) == said
+    report = record("python", "main", ["-k", "a"], tmp_path / "into", cwd=tmp_path)
+    assert [r.verdict for r in report.results] == [Verdict.NEW]
     command = ["python", "-m", "kerntune.cli", "baselines", "refresh", f"--kerntune-baselines={tmp_path}/into",
-               "--kerntune-target=cuda:90", "-p", "no:cacheprovider", "-q", "-k", "a"]  # fmt: skip
-    assert processes.calls == [(command, {"env": ENVIRONMENT, "cwd": tmp_path})], "of more lines the last one is told"
-    record("python", [], "cuda:90", tmp_path / "into", "main", env={"its": "own"})
+               f"--kerntune-json={tmp_path}/into.json", "-p", "no:cacheprovider", "-q", "-k", "a"]  # fmt: skip
+    assert processes.calls == [(command, {"env": ENVIRONMENT, "cwd": tmp_path})]
+    record("python", "main", [], tmp_path / "into", env={"its": "own"})
     assert processes.calls[1][1] == {"env": {"its": "own"}, "cwd": None}
 
 
@@ -78,7 +77,7 @@ def test_a_run_that_records_nothing_shows_its_last_lines(
     Processes(monkeypatch, code, "".join(f"line {i}\n\n" for i in range(20)), leaves)
     lines = "\n".join([*(f"line {i}" for i in range(6, 20)), "on standard error"])
     with pytest.raises(UsageError) as caught:
-        record("python", [], "cuda:90", tmp_path / "into", "main")
+        record("python", "main", [], tmp_path / "into")
     assert str(caught.value) == f"python (main): recorded nothing (pytest exit code {code})\n{lines}"
     with pytest.raises(UsageError) as caught:
         run_both(["/new/python"], [], "cuda:90", tmp_path / "baselines")
@@ -153,10 +152,3 @@ def test_what_did_not_run_is_not_recorded(tmp_path: Path) -> None:
     kept = [static_record._recorded(entries, RunReport((one,)), versions) for one in (ran, other)]
     assert [sorted(e.baseline is not None for e in found) for found in kept] == [[False, True], [False]]
     assert kept[0] != []
-
-
-def test_this_kerntune_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = str(Path(static_record.__file__).parents[2])
-    for before, path in (("/theirs", f"{here}:/theirs"), ("", here)):
-        monkeypatch.setenv("PYTHONPATH", before)
-        assert static_record.environment() == {**os.environ, "PYTHONPATH": path}

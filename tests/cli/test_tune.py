@@ -222,7 +222,7 @@ def pytest_run(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(orphans, "bound_command", lambda command: command)
     monkeypatch.setattr(tune, "target_here", lambda: "cuda:75")
-    monkeypatch.setattr(tune, "environment", lambda: {"PYTHONPATH": "/ours"})
+    monkeypatch.setattr(tune, "own_environment", lambda: {"PYTHONPATH": "/ours"})
     monkeypatch.setattr(ShapesFile, "read", lambda file: (found.jobs, []))
     return found
 
@@ -293,7 +293,7 @@ def test_tests_run_once_to_note_their_calls(
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(orphans, "bound_command", lambda command: command)
     monkeypatch.setattr(tune, "plugin_args", lambda: ["-p", "kerntune"])
-    monkeypatch.setattr(tune, "environment", lambda: {"PYTHONPATH": "/own", "A": "1"})
+    monkeypatch.setattr(tune, "own_environment", lambda: {"PYTHONPATH": "/own", "A": "1"})
     monkeypatch.setattr(tune, "target_here", lambda: "cuda:90")
     assert [str(x) for x in tune.noted_in(["t.py", "-x"], target, really, ["/a", "/b", "/here"])] == [str(job)]
     ((command, env, words),) = started

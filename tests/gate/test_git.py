@@ -189,3 +189,16 @@ def test_python_looks_in_the_worktree_itself_unless_a_project_is_named(
     tree = tmp_path / "tree"
     paths = worktree_environment(tree, tmp_path / "project")["PYTHONPATH"].split(os.pathsep)
     assert paths == [str(tree), str(tree / "src"), module.own_path()]
+
+
+@pytest.mark.parametrize(("before", "after"), [("/theirs", ["/theirs"]), ("", [])])
+def test_another_run_of_the_same_tests_finds_this_kerntune_first(
+    monkeypatch: pytest.MonkeyPatch, before: str, after: list[str]
+) -> None:
+    """It is no worker of pytest-xdist, though its options are the same."""
+    own = {"PYTHONPATH": before, "PYTEST_ADDOPTS": "-x", "PYTEST_CURRENT_TEST": "a", "PYTEST_XDIST_WORKER": "gw0"}
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
+    found = module.own_environment()
+    assert found["PYTHONPATH"] == os.pathsep.join([module.own_path(), *after])
+    assert own.keys() & found.keys() == {"PYTHONPATH", "PYTEST_ADDOPTS"}
