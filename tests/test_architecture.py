@@ -510,7 +510,7 @@ ENDS_BY_ITSELF = frozenset(
         "kerntune.base.child_process",  # base.orphans.end_with_parent
         "kerntune.tuning.cache.store_client",  # its process is given this one's id
         "kerntune.gate.git",  # git: killed, it could leave its locks in the user's repository
-        "kerntune.cli.bisect.preloaded",  # the server's standard input is closed, and it ends its copy
+        "kerntune.cli.bisect.preloaded",  # the server's socket is closed, and it ends its copies
         "kerntune.cli.tune",  # the user's own program, which outlives this one as it would outlive a shell
     }
 )

@@ -159,9 +159,6 @@ def _print_answer(found: Conclusion, bisection: Bisection, judge: VersionJudge) 
         say(line)
     if judge.timed:
         say(f"{counted(bisection.measured, 'version')} timed; versions that compile to the same code are timed once")
-    if judge.alone:
-        why = "a version has modules of the names of imported ones, or a copy was killed"
-        say(f"{counted(judge.alone, 'run')} took long, in a process that imports torch anew: {why}")
     return OK if found.found else FINDINGS
 
 

@@ -131,11 +131,6 @@ class VersionJudge:
         return tuple(sorted(self._good))
 
     @property
-    def alone(self) -> int:
-        """Runs that imported everything anew, though other versions' runs didn't."""
-        return self._runs.alone
-
-    @property
     def _need(self) -> str:
         """What to do where there is no GPU, and nothing says what to compile for."""
         return "" if not self.timed or has_cuda() else " (without a GPU, say what to compile for: --target cuda:90)"

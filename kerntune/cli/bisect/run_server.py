@@ -1,9 +1,9 @@
 """Runs ``kerntune`` commands in forked copies of one process that has imported torch, Triton and pytest already.
 
-``python -m kerntune.cli.bisect.run_server`` reads a request a line (JSON) and writes a line for each
-(:data:`ANSWER`): its number, and the exit code, or ``own`` where the command needs a process of its own, because its
-code has modules of the names of imported ones. It never touches a GPU itself, so that a copy can. It ends, and its
-copies with it, when its standard input is closed.
+``python -m kerntune.cli.bisect.run_server`` takes requests from the socket that is its standard input, each with the
+pipe for its exit code. Nothing is written where the command needs a process of its own, because its code has modules of
+the names of imported ones. It never touches a GPU itself, so that a copy can. It ends, and its copies with it, when the
+socket is closed.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ import atexit
 import contextlib
 import gc
 import importlib
-import json
 import os
-import select
 import signal
+import socket
 import sys
 import threading
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.machinery import all_suffixes
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
-from kerntune.cli.bisect.preloaded import ANSWER
+from kerntune.base.frames import receive_with
+from kerntune.cli.bisect.preloaded import RunRequest
 from kerntune.cli.command import main as command
+from kerntune.errors import PeerClosed
 from kerntune.gate.git import python_path
 from kerntune.kernels.compat import triton_key
 
@@ -36,8 +37,6 @@ STABLE = frozenset({*sys.stdlib_module_names, "torch", "triton", "sympy", "mpmat
                     "pytest_kerntune"})  # fmt: skip
 """Packages of which all modules that a copy has imported are imported for the next ones, too: no commit can change
 them, and none of them touches a GPU when it is imported."""
-
-OWN_PROCESS = "own"
 
 
 def shadowed(folders: Iterable[str], modules: Iterable[str]) -> bool:
@@ -61,86 +60,67 @@ def installed_paths() -> list[str]:
     return [entry for entry in sys.path[1:] if os.path.abspath(entry) not in given]
 
 
-class RunCopies:
-    """Copies of this process that run commands, as many at once as are asked for. Requests come on one descriptor, and
-    answers go to another as copies end: the request's number, and the exit code or :data:`OWN_PROCESS`."""
-
-    def __init__(self, requests: int, answers: int) -> None:
-        self._requests, self._answers = requests, answers
-        self._running: dict[int, tuple[int, dict[str, Any]]] = {}
-        """By the descriptor that tells of its end: a copy, and what it was asked for."""
-
-        self._base, self._own = installed_paths(), {os.path.abspath(entry) for entry in python_path()}
-        self._poll = select.poll()
-        self._poll.register(requests, select.POLLIN)
-
-    def serve(self) -> None:
-        """Answer requests until they are closed; copies whose answer is no longer waited for are ended then."""
-        rest = b""
-        try:
-            while True:
-                for number, _ in self._poll.poll():
-                    if number in self._running:
-                        self._ended(number)
-                        continue
-                    if not (data := os.read(self._requests, 1 << 16)):
-                        return
-                    *lines, rest = (rest + data).split(b"\n")
-                    for line in lines:
-                        self._begin(json.loads(line))
-        finally:
-            for child, _ in self._running.values():
-                os.kill(child, signal.SIGKILL)
-
-    def _begin(self, asked: dict[str, Any]) -> None:
-        first = [p for p in (asked["cwd"], *python_path(asked["env"])) if os.path.abspath(p) not in self._own]
-        if shadowed(first, sys.modules):
-            self._answer(asked, OWN_PROCESS)
-            return
-        child = os.fork()
-        if child == 0:
-            os.close(self._requests)
-            os.close(self._answers)
-            os._exit(_become(asked, self._base))
-        end = os.pidfd_open(child)
-        self._running[end] = child, asked
-        self._poll.register(end, select.POLLIN)
-
-    def _ended(self, end: int) -> None:
-        child, asked = self._running.pop(end)
-        self._poll.unregister(end)
-        os.close(end)
-        self._answer(asked, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-        _import_more(Path(imports_of(asked)))
-
-    def _answer(self, asked: Mapping[str, Any], answer: object) -> None:
-        os.write(self._answers, f"{ANSWER}{asked['number']} {answer}\n".encode())
+def serve(requests: socket.socket) -> None:
+    """Run what is requested, as many at once as are asked for, until the socket is closed; copies whose answer is no
+    longer waited for are ended then."""
+    base, own = installed_paths(), {os.path.abspath(entry) for entry in python_path()}
+    running: dict[int, Path] = {}
+    try:
+        while True:
+            request, (answer,) = receive_with(requests, RunRequest, 1)
+            for child, imports in list(running.items()):
+                ended, _ = os.waitpid(child, os.WNOHANG)
+                _import_more(imports)
+                if ended:
+                    del running[child]
+            first = [p for p in (request.cwd, *python_path(request.env)) if os.path.abspath(p) not in own]
+            if not shadowed(first, sys.modules):
+                child = os.fork()
+                if child == 0:
+                    requests.close()
+                    _answer(request, answer, base)
+                running[child] = imports_of(request)
+            os.close(answer)
+    except PeerClosed:
+        return
+    finally:
+        for child in running:
+            os.kill(child, signal.SIGKILL)
 
 
-def _become(asked: dict[str, Any], base: Sequence[str]) -> int:
+def _answer(request: RunRequest, answer: int, base: Sequence[str]) -> NoReturn:
+    """In a copy: run the command, write its exit code, and end."""
+    try:
+        os.set_inheritable(answer, False)
+        os.write(answer, bytes([_become(request, base) & 0xFF]))
+    finally:
+        os._exit(0)
+
+
+def _become(request: RunRequest, base: Sequence[str]) -> int:
     """Run the command in this process as if it had been started for it; its exit code."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    _redirect(asked["output"])
+    _redirect(request.output)
     os.environ.clear()
-    os.environ.update(asked["env"])
-    os.chdir(asked["cwd"])
-    sys.path[:] = [asked["cwd"], *python_path(asked["env"]), *base]
+    os.environ.update(request.env)
+    os.chdir(request.cwd)
+    sys.path[:] = [request.cwd, *python_path(request.env), *base]
     importlib.invalidate_caches()
     code = 1
     try:
-        code = command(asked["arguments"])
+        code = command(request.arguments)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
         traceback.print_exc()
-    Path(imports_of(asked)).write_text("\n".join(sys.modules))
+    imports_of(request).write_text("\n".join(sys.modules))
     _end()
     return code
 
 
-def imports_of(asked: Mapping[str, Any]) -> str:
+def imports_of(request: RunRequest) -> Path:
     """The file in which a copy leaves the names of the modules that it has imported."""
-    return f"{asked['output']}.imports"
+    return Path(f"{request.output}.imports")
 
 
 def _import_more(left: Path) -> None:
@@ -172,16 +152,15 @@ def _end() -> None:
 def main() -> None:
     """Import what commands need, and serve."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the copy takes it, and who waits for it
-    requests, answers = os.dup(0), os.dup(1)
-    with open(os.devnull, "r+b") as nothing:
+    requests = socket.socket(fileno=os.dup(0))
+    with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
-        os.dup2(nothing.fileno(), 1)
     for name in IMPORTED:
         importlib.import_module(name)
     triton_key()  # a digest of Triton's files, which takes as long as a run
     gc.collect()
     gc.freeze()
-    RunCopies(requests, answers).serve()
+    serve(requests)
 
 
 if __name__ == "__main__":

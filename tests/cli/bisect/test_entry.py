@@ -203,13 +203,6 @@ def test_of_static_figures_each_case_has_the_gates_message(repository: Repositor
         assert ran.out.count(f"  REGRESSED test_it.py::test_scale[{n}] (cuda:90, static only), scale_kernel: ") == 1
 
 
-@pytest.mark.parametrize("alone", [0, 2])
-def test_runs_that_were_no_copies_are_told(alone: int, capsys: pytest.CaptureFixture[str]) -> None:
-    judge = SimpleNamespace(timed=True, alone=alone)
-    assert entry._print_answer(Conclusion(("first bad: x",), True), SimpleNamespace(measured=1), judge) == 0  # type: ignore[arg-type]
-    assert ("2 runs took long, in a process that imports torch anew: " in capsys.readouterr().out) == bool(alone)
-
-
 def test_tests_are_needed(repository: Repository, kerntune: Command) -> None:
     repository.commit("c1", 128)
     assert "say which tests to run" in kerntune("bisect", "c1").err
@@ -228,8 +221,6 @@ def words(*revisions: str, **more: Any) -> Any:
 
 class Judge:
     """Notes what it is asked for."""
-
-    alone = 0
 
     def __init__(self, project: Any, target: str, scratch: Path, processes: int) -> None:
         self.did: list[Any] = [(target, processes)]
@@ -392,7 +383,7 @@ def test_what_was_recorded_of_the_good_side_is_used_again(
 def test_an_answer_says_how_many_versions_were_timed(
     capsys: pytest.CaptureFixture[str], found: bool, timed: bool, code: int
 ) -> None:
-    judge, bisection = SimpleNamespace(timed=timed, alone=0), SimpleNamespace(measured=1)
+    judge, bisection = SimpleNamespace(timed=timed), SimpleNamespace(measured=1)
     assert entry._print_answer(Conclusion(("a", "b"), found), bisection, judge) == code  # type: ignore[arg-type]
     said = ["1 version timed; versions that compile to the same code are timed once"] if timed else []
     assert capsys.readouterr().out.splitlines() == ["a", "b", *said]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -45,7 +46,6 @@ def test_runs_with_the_same_imports_go_to_one_process(monkeypatch: pytest.Monkey
     first, other, own = layout(tmp_path), layout(tmp_path, "python3"), layout(tmp_path, shared=None)
     assert [runs.run(one, ["a"], out) for one in (first, first, other, own)] == [7, 7, 1, 7]
     assert alone == [(first, ["a"], out), (first, ["a"], out), (own, ["a"], out)]
-    assert runs.alone == 2, "that of its own path could be no copy"
     assert [server.place for server in Server.made] == [
         ("python", ("lib",), {"A": "1"}),
         ("python3", ("lib",), {"A": "1"}),
@@ -57,44 +57,53 @@ def test_runs_with_the_same_imports_go_to_one_process(monkeypatch: pytest.Monkey
 
 
 def interpreter(folder: Path, body: str) -> str:
-    """In the place of a Python: answers lines as ``body`` says."""
+    """In the place of a Python: does what ``body`` says."""
     path = folder / "python"
-    path.write_text(f"#!{sys.executable}\nimport json, os, sys\n{body}")
+    path.write_text(f"#!{sys.executable}\nimport os, socket, sys\n{body}")
     path.chmod(0o755)
     return str(path)
 
 
 ANSWERS = """
+import json, msgspec
+requests = socket.socket(fileno=0)
 print("printed at the start", flush=True)
-for line in sys.stdin:
-    asked = json.loads(line)
+while (found := socket.recv_fds(requests, 1 << 16, 1))[0]:
+    asked, (answer,) = msgspec.msgpack.decode(found[0][4:]), found[1]
     open(asked["output"], "a").write(json.dumps([sys.argv[1:], os.getcwd(), os.environ["PYTHONPATH"], asked]) + chr(10))
-    print("kerntune-answer", asked["number"], asked["arguments"][0], flush=True)
+    code = asked["arguments"][0]
+    os.write(answer, bytes([int(code)] if code.isdecimal() else []))
+    os.close(answer)
 """
 
 
 def test_a_process_answers_with_exit_codes(tmp_path: Path) -> None:
-    server, out = (
-        RunServer(interpreter(tmp_path, ANSWERS), ("a", "b"), {**os.environ, "PYTHONPATH": "own"}),
-        tmp_path / "out",
-    )
+    out = tmp_path / "out"
+    server = RunServer(interpreter(tmp_path, ANSWERS), ("a", "b"), {**os.environ, "PYTHONPATH": "own"})
     try:
         here = layout(tmp_path)
-        assert [server.run(here, [code, "more"], out) for code in ("0", "5", "-9", "unable")] == [0, 5, None, None]
+        assert [server.run(here, [code, "more"], out) for code in ("0", "5", "unable", "255")] == [0, 5, None, 255]
     finally:
         server.close()
     words = ["-m", "kerntune.cli.bisect.run_server"]
     asked = {"cwd": str(tmp_path), "env": {"A": "1"}, "output": str(out)}
-    assert [preloaded.json.loads(line) for line in out.read_text().splitlines()] == [
-        [words, "/", f"a{os.pathsep}b", {**asked, "arguments": [code, "more"], "number": number}]
-        for number, code in enumerate(("0", "5", "-9", "unable"))
+    assert [json.loads(line) for line in out.read_text().splitlines()] == [
+        [words, "/", f"a{os.pathsep}b", {**asked, "arguments": [code, "more"]}] for code in ("0", "5", "unable", "255")
     ]
     assert server._process.returncode == 0, "it ends when nothing more is asked"
 
 
+@pytest.mark.parametrize("value", ["x" * (1 << 16), "\udcff"], ids=["too long", "no UTF-8"])
+def test_an_environment_that_can_not_be_sent_runs_alone(tmp_path: Path, value: str) -> None:
+    server = RunServer(interpreter(tmp_path, ANSWERS), (), dict(os.environ))
+    here = Checkout(tmp_path, tmp_path, "python", {"A": value}, ())
+    assert server.run(here, ["0"], tmp_path / "out") is None
+    server.close()
+
+
 def test_a_process_that_ends_runs_nothing(tmp_path: Path) -> None:
     """While it is asked, and before."""
-    server = RunServer(interpreter(tmp_path, "sys.stdin.readline()"), (), dict(os.environ))
+    server = RunServer(interpreter(tmp_path, "socket.socket(fileno=0).recv(1)"), (), dict(os.environ))
     here, out = layout(tmp_path), tmp_path / "out"
     assert [server.run(here, ["0"], out) for _ in range(2)] == [None, None]
     server.close()

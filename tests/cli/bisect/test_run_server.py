@@ -6,7 +6,7 @@ import gc
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pluggy
 import pytest
 from source_path import source_path
 
-from kerntune.cli.bisect import run_server
+from kerntune.cli.bisect import preloaded, run_server
 from kerntune.cli.bisect.bisected_version import Checkout
 from kerntune.cli.bisect.preloaded import CommandRuns, run_alone
 from kerntune.cli.bisect.run_server import shadowed
@@ -39,6 +39,19 @@ def runs() -> Iterator[CommandRuns]:
     runs.close()
 
 
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The outputs of runs in a process of their own."""
+    found = list[Path]()
+
+    def noted(layout: Checkout, arguments: Sequence[str], output: Path) -> int:
+        found.append(output)
+        return run_alone(layout, arguments, output)
+
+    monkeypatch.setattr(preloaded, "run_alone", noted)
+    return found
+
+
 def checkout(folder: Path, which: str, passes: bool = True, shared: tuple[str, ...] | None = SHARED) -> Checkout:
     here = folder / which / "here"
     here.mkdir(parents=True)
@@ -58,22 +71,22 @@ def said(output: Path) -> str:
 
 
 @pytest.mark.slow
-def test_a_copy_runs_as_a_process_of_its_own_does(tmp_path: Path, runs: CommandRuns) -> None:
+def test_a_copy_runs_as_a_process_of_its_own_does(tmp_path: Path, runs: CommandRuns, alone: list[Path]) -> None:
     for which, passes in (("a", True), ("b", False)):
         layout = checkout(tmp_path, which, passes)
-        copied, alone = tmp_path / f"{which}-copied", tmp_path / f"{which}-alone"
-        assert runs.run(layout, ARGUMENTS, copied) == run_alone(layout, ARGUMENTS, alone) == int(not passes)
-        assert said(copied) == said(alone)
+        copied, apart = tmp_path / f"{which}-copied", tmp_path / f"{which}-apart"
+        assert runs.run(layout, ARGUMENTS, copied) == run_alone(layout, ARGUMENTS, apart) == int(not passes)
+        assert said(copied) == said(apart)
         assert f"module {which} {which}" in said(copied)
-        assert runs.alone == 0
+        assert alone == []
 
 
 @pytest.mark.slow
-def test_code_that_shadows_an_imported_module_runs_alone(tmp_path: Path, runs: CommandRuns) -> None:
+def test_code_that_shadows_an_imported_module_runs_alone(tmp_path: Path, runs: CommandRuns, alone: list[Path]) -> None:
     layout = checkout(tmp_path, "a")
     shutil.copytree(Path(pluggy.__file__).parent, layout.root / "pluggy")
     assert runs.run(layout, ARGUMENTS, tmp_path / "out") == 0
-    assert runs.alone == 1
+    assert alone == [tmp_path / "out"]
 
 
 MEETING = """
@@ -86,7 +99,7 @@ def test_x():
 
 
 @pytest.mark.slow
-def test_copies_of_one_process_run_at_the_same_time(tmp_path: Path, runs: CommandRuns) -> None:
+def test_copies_of_one_process_run_at_the_same_time(tmp_path: Path, runs: CommandRuns, alone: list[Path]) -> None:
     os.mkfifo(tmp_path / "fifo")
     layouts = [checkout(tmp_path, which) for which in ("a", "b")]
     for layout, how in zip(layouts, ("os.O_RDONLY", "os.O_WRONLY"), strict=True):
@@ -94,15 +107,15 @@ def test_copies_of_one_process_run_at_the_same_time(tmp_path: Path, runs: Comman
     places = [(layout, ARGUMENTS, tmp_path / f"out{i}") for i, layout in enumerate(layouts)]
     with ThreadPoolExecutor(max_workers=2) as pool:
         assert list(pool.map(lambda place: runs.run(*place), places)) == [0, 0]
-    assert (len(runs._servers), runs.alone) == (1, 0), "both were copies"
+    assert (len(runs._servers), alone) == (1, []), "both were copies"
 
 
 @pytest.mark.slow
-def test_what_imports_print_is_no_answer(tmp_path: Path, runs: CommandRuns) -> None:
+def test_what_imports_print_is_no_answer(tmp_path: Path, runs: CommandRuns, alone: list[Path]) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('0 0', flush=True)")
     layout = checkout(tmp_path, "a", shared=(str(tmp_path), *SHARED))
     assert runs.run(layout, ARGUMENTS, tmp_path / "out") == 0
-    assert runs.alone == 0
+    assert alone == []
 
 
 KILLED_ONCE = """
@@ -115,12 +128,12 @@ def test_x():
 
 
 @pytest.mark.slow
-def test_a_copy_that_is_killed_runs_alone(tmp_path: Path, runs: CommandRuns) -> None:
+def test_a_copy_that_is_killed_runs_alone(tmp_path: Path, runs: CommandRuns, alone: list[Path]) -> None:
     layout, seen = checkout(tmp_path, "a"), tmp_path / "seen"
     (layout.root / "test_x.py").write_text(KILLED_ONCE.format(seen=str(seen)))
     assert runs.run(layout, ARGUMENTS, tmp_path / "out") == 0
     assert seen.exists()
-    assert runs.alone == 1
+    assert alone == [tmp_path / "out"]
 
 
 @pytest.mark.slow

@@ -4,110 +4,106 @@ from __future__ import annotations
 
 import atexit
 import gc
-import json
 import os
 import signal
+import socket
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kerntune.base.frames import send_with
 from kerntune.cli.bisect import run_server
-from kerntune.cli.bisect.preloaded import ANSWER
-from kerntune.cli.bisect.run_server import RunCopies, installed_paths
+from kerntune.cli.bisect.preloaded import RunRequest
+from kerntune.cli.bisect.run_server import installed_paths, serve
 
 
 class Server:
-    """A server and the other ends of its pipes."""
+    """What a server is asked, before it serves until there is nothing more."""
 
     def __init__(self) -> None:
-        requests, self.ask = os.pipe()
-        self.answers, answers = os.pipe()
-        self.ends = [requests, self.ask, self.answers, answers]
-        self.copies = RunCopies(requests, answers)
+        self.ask, self.requests = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.told = list[int]()
 
-    def read(self) -> str:
-        return os.read(self.answers, 1 << 12).decode()
+    def asked(self, *requests: RunRequest) -> None:
+        for request in requests:
+            told, answer = os.pipe()
+            send_with(self.ask, request, [answer])
+            os.close(answer)
+            self.told.append(told)
 
-    def hang_up(self) -> None:
-        os.close(self.ask)
-        self.ends.remove(self.ask)
+    def serve(self) -> list[bytes]:
+        """The answers."""
+        self.ask.close()
+        serve(self.requests)
+        return [os.read(told, 9) for told in self.told]
 
 
 @pytest.fixture
-def server() -> Any:
+def server() -> Iterator[Server]:
     made = Server()
     yield made
-    for end in made.ends:
-        os.close(end)
+    made.requests.close()
+    for told in made.told:
+        os.close(told)
 
 
-def request(folder: Path, number: int) -> dict[str, Any]:
-    return {"number": number, "cwd": str(folder), "env": {}, "output": str(folder / f"out{number}"), "arguments": []}
+def request(folder: Path, number: int) -> RunRequest:
+    return RunRequest(str(folder), {}, [], str(folder / f"out{number}"))
 
 
-def test_requests_are_lines_however_they_arrive(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    data = json.dumps({"number": 1}).encode() + b"\n" + json.dumps({"number": 2}).encode() + b"\n"
-    pieces = [data[:5], data[5:20], data[20:], b""]
-    monkeypatch.setattr(os, "read", lambda end, limit: pieces.pop(0))
-    monkeypatch.setattr(server.copies, "_begin", asked.append)
-    os.write(server.ask, b"x")
-    server.copies.serve()
-    assert asked == [{"number": 1}, {"number": 2}]
-
-
-def test_copies_that_nobody_waits_for_are_ended(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    killed: list[Any] = []
-    monkeypatch.setattr(os, "kill", lambda *given: killed.append(given))
-    server.copies._running[99] = (4242, {})
-    server.hang_up()
-    server.copies.serve()
-    assert killed == [(4242, signal.SIGKILL)]
-
-
-@pytest.mark.parametrize("code", [0, 3])
-def test_a_copys_exit_code_is_answered(
-    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int
-) -> None:
-    """A program stands in for the copy."""
-    shell = "/bin/sh"
-    monkeypatch.setattr(os, "fork", lambda: os.posix_spawn(shell, [shell, "-c", f"exit {code}"], {}))
-    imported: list[Path] = []
-
-    def import_more(left: Path) -> None:
-        imported.append(left)
-        server.hang_up()
-
-    monkeypatch.setattr(run_server, "_import_more", import_more)
-    os.write(server.ask, json.dumps(request(tmp_path, 7)).encode() + b"\n")
-    server.copies.serve()
-    assert server.read() == f"{ANSWER}7 {code}\n"
-    assert imported == [tmp_path / "out7.imports"]
-    assert server.copies._running == {}
-
-
-def test_a_copy_becomes_the_command_without_the_servers_pipes(
+def test_what_ran_before_is_imported_and_copies_that_nobody_waits_for_are_ended(
     server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    class Ended(BaseException):
-        pass
+    """Programs stand in for the copies; the second never ends."""
+    programs = [["true"], ["sleep", "600"]]
+    children, imported = list[int](), list[Path]()
+
+    def fork() -> int:
+        children.append(os.posix_spawnp(programs[len(children)][0], programs[len(children)], os.environ))
+        if len(children) == 1:
+            os.waitid(os.P_PID, children[0], os.WEXITED | os.WNOWAIT)
+        return children[-1]
+
+    monkeypatch.setattr(os, "fork", fork)
+    monkeypatch.setattr(run_server, "_import_more", imported.append)
+    server.asked(request(tmp_path, 1), request(tmp_path, 2))
+    assert server.serve() == [b"", b""]
+    assert imported == [tmp_path / "out1.imports"]
+    assert os.waitstatus_to_exitcode(os.waitpid(children[1], 0)[1]) == -signal.SIGKILL
+    with pytest.raises(ChildProcessError):
+        os.waitpid(children[0], 0)
+
+
+class Ended(BaseException):
+    """In the place of a copy's end."""
+
+
+@pytest.mark.parametrize(("code", "told"), [(0, b"\0"), (3, b"\3"), (-1, b"\xff")])
+def test_a_copy_becomes_the_command_without_the_servers_socket_and_tells_its_exit_code(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, told: bytes
+) -> None:
+    became: list[Any] = []
+
+    def become(*given: Any) -> int:
+        assert server.requests.fileno() == -1
+        became.append(given)
+        return code
 
     def end(code: int) -> None:
         raise Ended(code)
 
-    closed: list[int] = []
     monkeypatch.setattr(os, "fork", lambda: 0)
     monkeypatch.setattr(os, "_exit", end)
-    monkeypatch.setattr(run_server, "_become", lambda asked, base: (asked["number"], base))
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "close", closed.append)
-        with pytest.raises(Ended) as caught:
-            server.copies._begin(request(tmp_path, 5))
-    assert caught.value.args == ((5, installed_paths()),)
-    assert closed == [server.ends[0], server.ends[3]]
+    monkeypatch.setattr(run_server, "_become", become)
+    server.asked(request(tmp_path, 5))
+    with pytest.raises(Ended):
+        server.serve()
+    assert became == [(request(tmp_path, 5), installed_paths())]
+    assert os.read(server.told[0], 9) == told
 
 
 def test_code_with_names_of_imported_modules_needs_a_process_of_its_own(
@@ -115,8 +111,8 @@ def test_code_with_names_of_imported_modules_needs_a_process_of_its_own(
 ) -> None:
     (tmp_path / "json.py").touch()
     monkeypatch.setattr(os, "fork", lambda: pytest.fail("forked"))
-    server.copies._begin(request(tmp_path, 3))
-    assert server.read() == f"{ANSWER}3 own\n"
+    server.asked(request(tmp_path, 3))
+    assert server.serve() == [b""]
 
 
 def test_what_is_installed_stays_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +147,7 @@ def test_a_copy_is_as_if_it_had_been_started(copy: list[Any], monkeypatch: pytes
 
     monkeypatch.setattr(run_server, "command", command)
     monkeypatch.setattr(run_server, "python_path", lambda env: [env["PYTHONPATH"]])
-    asked = {**request(here, 1), "arguments": ["tune", "x"], "env": {"PYTHONPATH": "/p"}}
+    asked = RunRequest(str(here), {"PYTHONPATH": "/p"}, ["tune", "x"], str(here / "out1"))
     assert run_server._become(asked, ["/base"]) == 4
     assert seen == [["tune", "x"], {"PYTHONPATH": "/p"}, here, [str(here), "/p", "/base"]]
     assert copy == [(signal.SIGINT, signal.default_int_handler), str(here / "out1"), "ended"]
@@ -204,8 +200,8 @@ def test_a_copy_waits_for_its_threads_before_the_exit_functions(monkeypatch: pyt
     assert order == ["joined False", "exit functions"]
 
 
-def test_the_server_imports_first_and_keeps_its_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Standard input and output are nothing's then: an import may print."""
+def test_the_server_imports_first_and_keeps_its_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standard input is nothing's then."""
     did: list[Any] = []
     monkeypatch.setattr(signal, "signal", lambda *given: did.append(given))
     monkeypatch.setattr(os, "dup", lambda number: number + 10)
@@ -214,17 +210,10 @@ def test_the_server_imports_first_and_keeps_its_pipes(monkeypatch: pytest.Monkey
     monkeypatch.setattr(run_server, "triton_key", lambda: did.append("key"))
     monkeypatch.setattr(gc, "collect", lambda: did.append("collected"))
     monkeypatch.setattr(gc, "freeze", lambda: did.append("frozen"))
-
-    class Copies:
-        def __init__(self, *pipes: int) -> None:
-            did.append(pipes)
-
-        def serve(self) -> None:
-            did.append("served")
-
-    monkeypatch.setattr(run_server, "RunCopies", Copies)
+    monkeypatch.setattr(socket, "socket", lambda fileno: fileno)
+    monkeypatch.setattr(run_server, "serve", lambda requests: did.append(("serves", requests)))
     run_server.main()
     assert did == [
-        (signal.SIGINT, signal.SIG_IGN), ("nothing", 0), ("nothing", 1), *run_server.IMPORTED, "key", "collected",
-        "frozen", (10, 11), "served",
+        (signal.SIGINT, signal.SIG_IGN), ("nothing", 0), *run_server.IMPORTED, "key", "collected", "frozen",
+        ("serves", 10),
     ]  # fmt: skip
