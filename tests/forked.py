@@ -76,7 +76,7 @@ class Copies:
 
     def __init__(self, shared: str | None = None) -> None:
         self._source: subprocess.Popen[bytes] | None = None
-        self._folder = tempfile.TemporaryDirectory(prefix="tests-of-kerntune-")  # kerntune sweeps empty "kerntune-*"
+        self._folder = tempfile.TemporaryDirectory(prefix="tests-of-kerntune-")
         shared = shared or os.environ.get(SOURCE)
         self.socket = shared or str(Path(self._folder.name) / "socket")
         self._others = bool(shared)

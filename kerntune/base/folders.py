@@ -26,9 +26,6 @@ LOCK = ".kerntune-lock"
 """Locked by the process that made the folder until it ends. The system releases the lock however the process ends.
 Unlike a process id, a lock is valid across containers that share a disk."""
 
-WITHOUT_LOCKS = ".kerntune-no-lock"
-"""The file's name on a disk whose locks are refused: a folder with it isn't swept."""
-
 TRIES = 20
 """Attempts to remove a folder: an orphaned worker may be making a file in it meanwhile, and its lock goes first."""
 
@@ -143,7 +140,7 @@ def _lock(folder: Path) -> int | None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(handle)
-        path.rename(folder / WITHOUT_LOCKS)
+        path.unlink()
         return None
     return handle
 

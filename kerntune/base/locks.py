@@ -28,7 +28,7 @@ def locks_work(folder: Path) -> bool:
     path = folder / f"kerntune-probe-{secrets.token_hex(6)}"
     try:
         with _opened(path) as first, _opened(path) as second:
-            return _can_lock(first) and not _can_lock(second)
+            return bool(_try_flock(first, fcntl.LOCK_EX)) and not _try_flock(second, fcntl.LOCK_EX)
     except OSError:
         return True
     finally:
@@ -43,14 +43,6 @@ def _opened(path: Path) -> Iterator[int]:
         yield handle
     finally:
         os.close(handle)
-
-
-def _can_lock(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def open_lock_file(path: str | os.PathLike[str]) -> int:

@@ -87,9 +87,7 @@ def export(args: argparse.Namespace) -> int:
         for path in export_devices(cache.folder, to):
             say(str(path))
         return OK
-    moved = export_cache(cache.folder, to, with_trials=not args.winners_only)
-    say(f"{to}: {counted(moved.winners, 'winner')}, {counted(moved.trials, 'trial')}")
-    return fail_with(moved.damaged)
+    return _told(str(to), export_cache(cache.folder, to, with_trials=not args.winners_only))
 
 
 def import_files_arguments(parser: argparse.ArgumentParser) -> None:
@@ -115,15 +113,14 @@ def import_files(args: argparse.Namespace) -> int:
             findings.append(str(exc))
             continue
         findings += moved.damaged
-        kept = f", {moved.kept} kept as they were" if moved.kept else ""
-        say(f"{name}: {counted(moved.winners, 'winner')}, {counted(moved.trials, 'trial')}{kept}")
+        say(_counts(name, moved))
     return fail_with(findings)
 
 
 def push(args: argparse.Namespace) -> int:
     """Store winners and trials behind a URL; 1 if damaged entries were left out."""
     cache, url = open_cache(args.cache_dir), _url(args.url)
-    return _moved(url, push_cache(cache.folder, url, with_trials=not args.winners_only))
+    return _told(shown_url(url), push_cache(cache.folder, url, with_trials=not args.winners_only))
 
 
 def push_arguments(parser: argparse.ArgumentParser) -> None:
@@ -144,13 +141,17 @@ def pull(args: argparse.Namespace) -> int:
     if not (moved.winners or moved.trials or moved.kept or moved.damaged):
         say(f"{shown_url(url)}: nothing new there; `kerntune cache push` stores what a machine has")
         return OK
-    return _moved(url, moved)
+    return _told(shown_url(url), moved)
 
 
-def _moved(url: str, moved: CopiedEntries) -> int:
-    kept = f", {moved.kept} kept as they were" if moved.kept else ""
-    say(f"{shown_url(url)}: {counted(moved.winners, 'winner')}, {counted(moved.trials, 'trial')}{kept}")
+def _told(place: str, moved: CopiedEntries) -> int:
+    say(_counts(place, moved))
     return fail_with(moved.damaged)
+
+
+def _counts(place: str, moved: CopiedEntries) -> str:
+    kept = f", {moved.kept} kept as they were" if moved.kept else ""
+    return f"{place}: {counted(moved.winners, 'winner')}, {counted(moved.trials, 'trial')}{kept}"
 
 
 def _url(given: str | None) -> str:
