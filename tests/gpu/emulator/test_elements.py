@@ -239,6 +239,8 @@ def test_sizes_of_elements(element: str, size: int, kept: Any) -> None:
         bits = to_bits(rounded(np.array([1.0]), element), element)
         assert bits.nbytes == size
         assert from_bits(bits, element).tolist() == [1]
+        alone = to_bits(rounded(np.float32(1), element), element)
+        assert alone.shape == from_bits(alone, element).shape == ()
 
 
 @pytest.mark.parametrize("function", [bytes_of, numpy_of])
@@ -250,6 +252,7 @@ def test_a_type_that_is_not_known_is_named(function: Callable[[str], Any]) -> No
 @pytest.mark.parametrize(
     ("element", "number", "wanted"),
     [("bf16", 1 + 2.0**-8, 1.0), ("bf16", 1 + 3 * 2.0**-8, 1 + 2.0**-6), ("bf16", math.nan, math.nan),
+     ("bf16", 3.4e38, math.inf),
      ("f8E4M3FN", 1000.0, 448.0), ("f8E4M3FN", -1000.0, -448.0), ("f8E5M2", 1e9, 57344.0), ("f16", 1e9, math.inf)],
 )  # fmt: skip
 def test_numbers_are_rounded_to_nearest_even_and_eight_bits_saturate(

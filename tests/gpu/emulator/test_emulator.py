@@ -6,7 +6,7 @@ import hashlib
 import random
 import struct
 from collections import defaultdict
-from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,7 +16,6 @@ from kerntune.base.device import Target
 from kerntune.base.recording import Binary, Launch, Param, Recording, Storage, TensorMap, View, Zeros
 from kerntune.errors import InterpreterLimit, KernelFault, KernelTimeout
 from kerntune.gpu.emulator import replay_results, ttir_program
-from kerntune.gpu.emulator.elements import cut_to_tf32, from_bits, rounded, to_bits
 from kerntune.gpu.emulator.flat_memory import FlatMemory
 from kerntune.gpu.emulator.machine import Machine
 from kerntune.gpu.emulator.replayed_results import ReplayedResults
@@ -83,49 +82,47 @@ def binary(
     return np.frombuffer(done.contents[2], kind)
 
 
-X = np.array([1.5, -2.25, 0.0, 3e38, np.nan, np.inf, 7.0, -0.5], "<f4")
-Y = np.array([2.0, 3.0, -1.0, 3e38, 1.0, -np.inf, 0.0, 0.25], "<f4")
 A = np.array([7, -7, 100, -(1 << 31), (1 << 31) - 1, 0, 5, -1], "<i4")
 B = np.array([2, 2, -3, -1, 1, 4, 3, 31], "<i4")
 U, V = A.view("<u4"), B.view("<u4")
 
 
-@pytest.mark.parametrize(
-    ("op", "function"),
-    [
-        ("arith.addf", np.add), ("arith.subf", np.subtract), ("arith.mulf", np.multiply), ("arith.maxnumf", np.fmax),
-        ("arith.minnumf", np.fmin), ("arith.maximumf", np.maximum), ("arith.minimumf", np.minimum),
-        ("arith.divf", np.divide), ("arith.remf", np.fmod),
-    ],
-)  # fmt: skip
-def test_floats(op: str, function: Callable[..., np.ndarray]) -> None:
-    with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(binary("f32", op, X, Y), function(X, Y))
+ANY = f"%m = arith.constant dense<true> : tensor<{N}xi1>\n%z ="
+ATOMIC = f"(tensor<{N}x!tt.ptr<i32>>, tensor<{N}xi32>, tensor<{N}xi1>) -> tensor<{N}xi32>"
+PRODUCT = f"""
+    %one = arith.constant dense<1.0> : tensor<1x1xf32>
+    %c = arith.constant dense<0.0> : tensor<{N}x1xf32>
+    %m = tt.reshape %x : tensor<{N}xf32> -> tensor<{N}x1xf32>
+    %d = tt.dot %m, %one, %c, inputPrecision = tf32 : tensor<{N}x1xf32> * tensor<1x1xf32> -> tensor<{N}x1xf32>
+    %z = tt.reshape %d : tensor<{N}x1xf32> -> tensor<{N}xf32>"""
+MASKED = f"""
+    %n = arith.constant dense<3> : tensor<{N}xi32>
+    %m = arith.cmpi slt, %xr, %n : tensor<{N}xi32>
+    %z = tt.load %yp, %m, %x : tensor<{N}x!tt.ptr<i32>>"""
+F, G = (1 + 2.0 ** -np.arange(8, 16)).astype("<f4"), np.array([1, 2, np.nan, 4, 5, 6, 7, 1 + 2.0**-15], "<f4")
 
 
 @pytest.mark.parametrize(
-    ("op", "want"),
+    ("lines", "a", "b", "out", "place", "want"),
     [
-        ("arith.addi", (U + V).view("<i4")),
-        ("arith.subi", (U - V).view("<i4")),
-        ("arith.muli", (U * V).view("<i4")),
-        ("arith.divsi", [3, -3, -33, -(1 << 31), (1 << 31) - 1, 0, 1, 0]),
-        ("arith.remsi", [1, -1, 1, 0, 0, 0, 2, -1]),
-        ("arith.divui", [3, 0x7FFFFFFC, 0, 0, (1 << 31) - 1, 0, 1, 138547332]),
-        ("arith.andi", A & B), ("arith.ori", A | B), ("arith.xori", A ^ B),
-        ("arith.maxsi", np.maximum(A, B)), ("arith.minsi", np.minimum(A, B)),
-        ("arith.maxui", np.maximum(U, V).view("<i4")), ("arith.minui", np.minimum(U, V).view("<i4")),
+        (f"%z = arith.addf %x, %y : tensor<{N}xf32>", F, G, "f32", 2, F + G),
+        (f"%z = arith.cmpi ult, %x, %y : tensor<{N}xi32>", A, B, "i1", 2, U < V),
+        (f"%z = arith.cmpf ule, %x, %y : tensor<{N}xf32>", F, G, "i1", 2, ~(F > G)),
+        (f"%z = arith.truncf %x : tensor<{N}xf32> to tensor<{N}xbf16>", F, G, "bf16", 2, np.full(N, 0x3F80, "<u2")),
+        (PRODUCT, F, G, "f32", 2, [*F[:3], 1 + 2.0**-10, *[1.0] * 4]),
+        (f"{ANY} tt.atomic_rmw add, acq_rel, gpu, %yp, %x, %m : {ATOMIC}", A, B, "i32", 1, (U + V).view("<i4")),
+        (f"{ANY} tt.atomic_rmw umax, relaxed, gpu, %yp, %x, %m : {ATOMIC}", A, B, "i32", 1, np.maximum(U, V)),
+        (MASKED, A, B, "i32", 2, [*B[:3], *A[3:]]),
     ],
+    ids=["addf", "cmpi", "cmpf", "truncf", "tf32", "add", "umax", "mask"],
 )  # fmt: skip
-def test_whole_numbers(op: str, want: object) -> None:
-    np.testing.assert_array_equal(binary("i32", op, A, B, kind="<i4"), want)
-
-
-def test_shifts() -> None:
-    by = np.array([1, 1, 2, 31, 31, 0, 3, 4], "<i4")
-    np.testing.assert_array_equal(binary("i32", "arith.shli", A, by, kind="<i4"), (U << by.view("<u4")).view("<i4"))
-    np.testing.assert_array_equal(binary("i32", "arith.shrsi", A, by, kind="<i4"), A >> by)
-    np.testing.assert_array_equal(binary("i32", "arith.shrui", A, by, kind="<i4"), (U >> by.view("<u4")).view("<i4"))
+def test_what_the_text_says_is_done(lines: str, a: np.ndarray, b: np.ndarray, out: str, place: int, want: Any) -> None:
+    element = "f32" if a.dtype == "<f4" else "i32"
+    body = vector(element, "x", "%a0") + vector(element, "y", "%a1") + f"\n    {lines}" + stored(out, "%z", "%a2")
+    done = run(body, [(element, a.tobytes()), (element, b.tobytes()), (out, bytes(N * TYPES[out][1]))])
+    want = np.asarray(want)
+    kind = {"f32": "<f4", "i1": "u1", "bf16": "<u2", "i32": want.dtype}[out]
+    np.testing.assert_array_equal(np.frombuffer(done.contents[place], kind), want)
 
 
 @pytest.mark.parametrize("op", ["shli", "shrsi", "shrui"])
@@ -167,57 +164,6 @@ def test_no_address_becomes_a_number_however_that_is_written() -> None:
         run(body, [("i64", bytes(8))])
 
 
-ODD = np.isnan(X) | np.isnan(Y)
-INTEGERS = [("slt", A < B), ("sge", A >= B), ("eq", A == B), ("ne", A != B), ("ult", U < V), ("uge", U >= V),
-            ("ugt", U > V), ("sle", A <= B), ("sgt", A > B), ("ule", U <= V)]  # fmt: skip
-FLOATS = [("olt", X < Y), ("oge", X >= Y), ("oeq", X == Y), ("une", X != Y), ("ult", (X < Y) | ODD), ("uno", ODD),
-          ("ord", ~ODD), ("one", (X != Y) & ~ODD), ("ogt", X > Y), ("ule", (X <= Y) | ODD)]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("op", "predicate", "want"), [*(("cmpi", *row) for row in INTEGERS), *(("cmpf", *row) for row in FLOATS)]
-)
-def test_comparisons(op: str, predicate: str, want: np.ndarray) -> None:
-    element, a, b = ("i32", A, B) if op == "cmpi" else ("f32", X, Y)
-    np.testing.assert_array_equal(binary(element, f"arith.{op} {predicate},", a, b, "i1", "u1"), want.astype("u1"))
-
-
-def converted(op: str, source: str, target: str, data: np.ndarray, kind: str) -> np.ndarray:
-    body = vector(source, "x", "%a0")
-    body += f"\n    %z = {op} %x : tensor<{N}x{source}> to tensor<{N}x{target}>" + stored(target, "%z", "%a1")
-    done = run(body, [(source, data.tobytes()), (target, bytes(N * TYPES[target][1]))])
-    return np.frombuffer(done.contents[1], kind)
-
-
-def test_conversions() -> None:
-    np.testing.assert_array_equal(converted("arith.extsi", "i32", "i64", A, "<i8"), A.astype("<i8"))
-    np.testing.assert_array_equal(converted("arith.extui", "i32", "i64", A, "<i8"), U.astype("<i8"))
-    np.testing.assert_array_equal(converted("arith.trunci", "i32", "i8", A, "i1"), A.astype("i1"))
-    np.testing.assert_array_equal(converted("arith.sitofp", "i32", "f32", A, "<f4"), A.astype("<f4"))
-    np.testing.assert_array_equal(converted("arith.uitofp", "i32", "f32", A, "<f4"), U.astype("<f4"))
-    floats = np.array([1.9, -1.9, 1e20, -1e20, np.nan, np.inf, 0.0, 2147483520.0], "<f4")
-    most, least = (1 << 31) - 1, -(1 << 31)
-    want = [1, -1, most, least, 0, most, 0, 2147483520]
-    np.testing.assert_array_equal(converted("arith.fptosi", "f32", "i32", floats, "<i4"), want)
-
-
-def test_bfloat16_rounds_to_nearest_even() -> None:
-    x = np.array([1.0, 1 + 2**-8, 1 + 2**-7 + 2**-8, 1 + 2**-8 + 2**-20, 3.4e38, -1.003, 0.0, 5e-40], "<f4")
-    import torch
-
-    want = torch.from_numpy(x).to(torch.bfloat16).view(torch.int16).numpy()
-    np.testing.assert_array_equal(converted("arith.truncf", "f32", "bf16", x, "<i2"), want)
-    back = converted("arith.extf", "bf16", "f32", want, "<f4")
-    np.testing.assert_array_equal(back, torch.from_numpy(want).view(torch.bfloat16).float().numpy())
-
-
-@pytest.mark.parametrize("element", ["bf16", "f8E5M2", "f8E4M3FN"])
-def test_one_number_alone_has_no_dimension_and_keeps_none(element: str) -> None:
-    one = rounded(np.float32(1.23), element)
-    assert one.shape == to_bits(one, element).shape == from_bits(to_bits(one, element), element).shape == ()
-    assert cut_to_tf32(np.float32(1.23)).shape == ()
-
-
 def test_one_bfloat16_is_stored() -> None:
     body = """
     %x = tt.load %a0 : !tt.ptr<f32>
@@ -253,34 +199,6 @@ def test_reductions_and_scans() -> None:
         np.testing.assert_array_equal(np.frombuffer(done.contents[1], "<f4"), want)
 
 
-def test_products_have_the_inputs_precision() -> None:
-    a = (1 + np.arange(256, dtype="<f4").reshape(16, 16) * 2.0**-20).astype("<f4")
-
-    def product(precision: str) -> np.ndarray:
-        flat = vector("f32", "x", "%a0", 256)
-        body = (
-            flat
-            + f"""
-    %c = arith.constant dense<0.0> : tensor<16x16xf32>
-    %m = tt.reshape %x : tensor<256xf32> -> tensor<16x16xf32>
-    %d = tt.dot %m, %m, %c{precision} : tensor<16x16xf32> * tensor<16x16xf32> -> tensor<16x16xf32>
-    %f = tt.reshape %d : tensor<16x16xf32> -> tensor<256xf32>"""
-            + stored("f32", "%f", "%a1", 256)
-        )
-        done = run(body, [("f32", a.tobytes()), ("f32", bytes(1024))])
-        return np.frombuffer(done.contents[1], "<f4").reshape(16, 16)
-
-    np.testing.assert_allclose(product(", inputPrecision = ieee"), a @ a, rtol=1e-6)
-    cut = np.ones_like(a)  # tf32 has 10 bits
-    np.testing.assert_array_equal(product(", inputPrecision = tf32"), cut @ cut)
-    a = np.random.default_rng(3).standard_normal((16, 16)).astype("<f4")
-    off = {
-        how: float(np.abs(product(f", inputPrecision = {how}") - a.astype("f8") @ a).max())
-        for how in ("ieee", "tf32x3", "bf16x6", "bf16x3", "tf32")
-    }
-    assert max(off["ieee"], off["tf32x3"], off["bf16x6"]) < 4e-6 < off["bf16x3"] < 2e-4 < off["tf32"]
-
-
 LOOP = """
     %c0 = arith.constant 0 : i32
     %c1 = arith.constant 1 : i32
@@ -304,61 +222,6 @@ LOOP = """
 def test_loops_and_branches(count: int, want: float) -> None:
     done = run(LOOP, [("f32", bytes(4))], scalars=(("i32", count),))
     assert struct.unpack("<f", done.contents[0]) == (want,)
-
-
-def test_masks_decide_what_is_loaded_and_stored() -> None:
-    """Addresses of other lanes are of no tensor."""
-    x = np.arange(8, dtype="<f4")
-    body = """
-    %r = tt.make_range {end = 8 : i32, start = 0 : i32} : tensor<8xi32>
-    %c = arith.constant dense<5> : tensor<8xi32>
-    %o = arith.constant dense<9.0> : tensor<8xf32>
-    %m = arith.cmpi slt, %r, %c : tensor<8xi32>
-    %f = arith.constant dense<2000000000> : tensor<8xi32>
-    %i = arith.select %m, %r, %f : tensor<8xi1>, tensor<8xi32>
-    %s = tt.splat %a0 : !tt.ptr<f32> -> tensor<8x!tt.ptr<f32>>
-    %p = tt.addptr %s, %i : tensor<8x!tt.ptr<f32>>, tensor<8xi32>
-    %v = tt.load %p, %m, %o : tensor<8x!tt.ptr<f32>>
-    %t = tt.splat %a1 : !tt.ptr<f32> -> tensor<8x!tt.ptr<f32>>
-    %q = tt.addptr %t, %r : tensor<8x!tt.ptr<f32>>, tensor<8xi32>
-    tt.store %q, %v : tensor<8x!tt.ptr<f32>>
-    %u = tt.splat %a2 : !tt.ptr<f32> -> tensor<8x!tt.ptr<f32>>
-    %w = tt.addptr %u, %i : tensor<8x!tt.ptr<f32>>, tensor<8xi32>
-    tt.store %w, %v, %m : tensor<8x!tt.ptr<f32>>"""
-    done = run(body, [("f32", x.tobytes()), ("f32", bytes(32)), ("f32", np.full(8, 7, "<f4").tobytes())])
-    np.testing.assert_array_equal(np.frombuffer(done.contents[1], "<f4"), [0, 1, 2, 3, 4, 9, 9, 9])
-    np.testing.assert_array_equal(np.frombuffer(done.contents[2], "<f4"), [0, 1, 2, 3, 4, 7, 7, 7])
-
-
-@pytest.mark.parametrize(
-    ("how", "want"),
-    [("add", 10 + 28), ("max", 10), ("min", 0), ("exch", 7), ("and", 0), ("or", 15), ("xor", 10 ^ 0), ("umax", 10)],
-)
-def test_atomics_on_one_address(how: str, want: int) -> None:
-    body = f"""
-    %r = tt.make_range {{end = 8 : i32, start = 0 : i32}} : tensor<8xi32>
-    %m = arith.constant dense<true> : tensor<8xi1>
-    %s = tt.splat %a0 : !tt.ptr<i32> -> tensor<8x!tt.ptr<i32>>
-    %o = tt.atomic_rmw {how}, acq_rel, gpu, %s, %r, %m :
-      (tensor<8x!tt.ptr<i32>>, tensor<8xi32>, tensor<8xi1>) -> tensor<8xi32>"""
-    body += stored("i32", "%o", "%a1")
-    done = run(body, [("i32", struct.pack("<i", 10)), ("i32", bytes(32))])
-    assert struct.unpack("<i", done.contents[0]) == (want,)
-    if how == "add":
-        np.testing.assert_array_equal(np.frombuffer(done.contents[1], "<i4"), [10, 10, 11, 13, 16, 20, 25, 31])
-
-
-def test_programs_have_their_places() -> None:
-    body = """
-    %x = tt.get_program_id x : i32
-    %y = tt.get_program_id y : i32
-    %n = tt.get_num_programs x : i32
-    %r = arith.muli %y, %n : i32
-    %at = arith.addi %r, %x : i32
-    %p = tt.addptr %a0, %at : !tt.ptr<i32>, i32
-    tt.store %p, %at : !tt.ptr<i32>"""
-    done = run(body, [("i32", bytes(24))], grid=(3, 2, 1))
-    np.testing.assert_array_equal(np.frombuffer(done.contents[0], "<i4"), range(6))
 
 
 def test_writes_beside_a_storage_are_counted() -> None:
@@ -409,14 +272,6 @@ def test_types() -> None:
     assert value_type("i1") == ValueType((), "i1")
 
 
-def test_what_a_masked_load_leaves_out_is_undefined() -> None:
-    """Triton's ``load`` says so where no ``other`` is given: such a kernel is right by chance alone."""
-    body = vector("f32", "m", "%a0").replace("%m = tt.load %mp", "%none = arith.constant dense<false> : tensor<8xi1>\n"
-        "    %m = tt.load %mp, %none")  # fmt: skip
-    done = run(body + stored("f32", "%m", "%a1"), [("f32", np.ones(8, "<f4").tobytes()), ("f32", bytes(32))])
-    assert done.contents[1] == b"\xff\x7f" * 16
-
-
 def test_programs_run_in_an_order_that_is_drawn() -> None:
     """A program that takes what the one before has left, without waiting, is found so."""
     body = """
@@ -437,16 +292,6 @@ def test_programs_run_in_an_order_that_is_drawn() -> None:
     assert sorted(one) == sorted(other) == list(range(16))
     assert one != list(range(16))
     assert one != other, "nothing that a kernel could read tells the order"
-
-
-def test_addresses_are_drawn() -> None:
-    contents = [np.zeros(8, np.uint8)] * 4
-    places = {
-        tuple(memory.address(i) - memory.address(0) for i in range(4))
-        for memory in (FlatMemory(contents, b"\xff\x7f", random.Random(n)) for n in range(8))
-    }
-    assert len(places) == 8
-    assert len({FlatMemory(contents, b"\xff\x7f", random.Random(n)).address(0) >> 30 for n in range(8)}) == 8
 
 
 def test_a_text_that_looks_like_a_constant_is_none() -> None:

@@ -116,7 +116,8 @@ def test_products_have_their_sums_added(elements: tuple[str, str, str], precisio
 
 
 @pytest.mark.parametrize(
-    ("precision", "error"), [("ieee", 0.0), ("tf32", 2.0**-11), ("bf16x3", 2.0**-15), ("bf16x6", 2.0**-23)]
+    ("precision", "error"),
+    [("ieee", 0.0), ("tf32", 2.0**-11), ("tf32x3", 0.0), ("bf16x3", 2.0**-15), ("bf16x6", 2.0**-23)],
 )
 def test_products_of_float32_have_the_precision_that_is_asked_for(precision: str, error: float) -> None:
     x = np.float32(1 + 2.0**-11 + 2.0**-13 + 2.0**-17)
