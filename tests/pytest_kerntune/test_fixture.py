@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import triton
 
 from kerntune.base.config import Config
 from kerntune.base.policy import Policy
@@ -39,6 +40,11 @@ def made(**marks: Any) -> Any:
 
 def launch(*args: Any, **kwargs: Any) -> Any:
     return args, kwargs
+
+
+@triton.jit
+def bare_kernel(x):
+    pass
 
 
 # names
@@ -105,6 +111,7 @@ def test_a_call_hands_on_what_is_not_its_own() -> None:
         ((launch,), {"scope": "all"}, "scope: 'all' is none of kernels, op"),
         ((launch,), {"values": {"x": 1}}, "values: {'x': 1} is no mapping from arguments of kernels to tensors"),
         ((launch,), {"name": " "}, "name: ' ' is no name"),
+        ((bare_kernel, 1), {}, "kernel bare_kernel has no grid"),
     ],
 )
 def test_a_wrong_call_fails_its_test(args: Any, kwargs: Any, says: str) -> None:
