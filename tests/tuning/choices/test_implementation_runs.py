@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from kerntune.errors import BackendError, LaunchFault, LaunchTimeout, TrialError, UsageError
 from kerntune.tuning.choices import implementation_runs
@@ -148,6 +149,13 @@ def test_of_other_threads_only_backward_functions_are_launched(
     thread.start()
     thread.join()
     assert len(world.launches()) == count
+
+
+def test_torch_says_where_backward_functions_run() -> None:
+    x, seen = torch.ones(1, requires_grad=True).clone(), list[bool]()
+    x.register_hook(lambda grad: seen.append(implementation_runs.runs_backward()))
+    x.sum().backward()
+    assert (seen, implementation_runs.runs_backward()) == ([True], False)
 
 
 def test_a_fault_is_raised_by_name_and_kept_once_another_has_run(world: World) -> None:

@@ -274,6 +274,7 @@ def generator(x: torch.Tensor, n: int) -> Any:
         (lambda f: kerntune.choice(f, key=["x"]), "give a list"),
         (lambda f: kerntune.choice([f, torch.clone], key=["x"])(f, f), "not both"),
         (lambda f: kerntune.choice([f, torch.clone], key=["x"], tune="never")(f), "never"),
+        (lambda f: kerntune.choice([f, torch.clone], key=["x"], isolate="on")(f), "isolate is 'on'; it can be auto, "),
     ],
 )
 def test_what_can_not_be_is_refused_by_name(make: Any, words: str) -> None:
