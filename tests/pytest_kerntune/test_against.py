@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import pytest
-from inner import QUIET, usage_error
+from inner import QUIET
 
 pytestmark = pytest.mark.usefixtures("keep_libraries")
 
@@ -101,16 +101,6 @@ def test_a_change_cant_move_its_own_yardstick(repository):
     repository.run("--kerntune-baselines-ref=base", "--kerntune-update=all").assert_outcomes(passed=1)
 
 
-@pytest.mark.slow
-def test_addopts_may_say_so(repository):
-    repository.run()
-    repository.commit("base")
-    repository.kernels(64)
-    repository.run("--kerntune-update=all")
-    repository.pytester.makeini(f"{INI.rstrip()} --kerntune-baselines-ref=base\n")
-    repository.run().assert_outcomes(failed=1)
-
-
 # --kerntune-anchor
 
 
@@ -153,15 +143,6 @@ def test_an_equal_base_is_not_all_that_counts(crept, quick_python):
     result.assert_outcomes(failed=1)
     (found,) = crept.json()["results"]
     assert (found["rung"], found["since"]["verdict"]) == ("identity", "REGRESSED")
-
-
-@pytest.mark.slow
-def test_workers_share_one_anchor(crept, quick_python):
-    pytest.importorskip("xdist")
-    (crept.path / "anchors").rename(crept.path / "elsewhere")
-    result = crept.run("--kerntune-anchor=base", "-n", "2")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*kerntune: anchor base", "REGRESSED *since the anchor of *"])
 
 
 # --kerntune-against
@@ -240,26 +221,6 @@ def test_a_new_test_has_no_base_and_passes_in_ci_too(repository, monkeypatch, qu
     result.stdout.fnmatch_lines(["*1 NEW*"])
     result = repository.run("--kerntune-against=base", "test_new.py")
     result.assert_outcomes(passed=1)
-
-
-@pytest.mark.slow
-def test_a_base_whose_tests_fail_leaves_new_cases(repository, quick_python):
-    repository.kernels("128 // 0")
-    repository.commit("base")
-    repository.kernels(128)
-    result = repository.run("--kerntune-against=base")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(
-        ["kerntune: not all tests of the base passed, so their cases are NEW: *1 error*", "1 NEW"]
-    )
-
-
-@pytest.mark.slow
-def test_a_base_that_breaks_off_is_a_usage_error(repository, quick_python):
-    repository.pytester.makeconftest(CONFTEST + "raise SystemError('broken here')")
-    repository.commit("base")
-    repository.pytester.makeconftest(CONFTEST)
-    usage_error(repository.run("--kerntune-against=base"), "*the tests of the base ended with code *", "*broken here*")
 
 
 @pytest.mark.slow

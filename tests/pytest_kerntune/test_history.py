@@ -43,19 +43,3 @@ def test_the_ini_key_counts_from_the_ini_file(project):
 def test_what_names_no_place_is_an_error_before_anything_runs(project, place):
     project.file(SOURCE)
     usage_error(project.run(f"--kerntune-history={place}"), f"ERROR: {place}: *")
-
-
-def test_a_place_that_cannot_be_written_fails_no_test(project):
-    project.file(SOURCE.replace("REGRESSED", "PASS"))
-    (project.path / "h").write_text("a file")
-    result = project.run("--kerntune-history=h")
-    assert result.ret == pytest.ExitCode.OK
-    result.stdout.fnmatch_lines(
-        ["this run is not in the history; add it with kerntune history add: *can't be written*"]
-    )
-
-
-def test_a_run_without_cases_adds_nothing(project):
-    project.file("def test_a(): pass\n")
-    project.run("--kerntune-history=h").stdout.fnmatch_lines(["nothing was timed, so nothing was added*"])
-    assert stored(project) == []

@@ -56,12 +56,6 @@ def test_is_written_when_nothing_was_checked(project):
     assert project.json()["results"] == []
 
 
-def test_folder_is_a_usage_error_before_anything_runs(project):
-    project.file(SOURCE)
-    usage_error(project.run("--kerntune-json=."), "ERROR: --kerntune-json: * is a folder; name a file")
-    assert project.log == ""
-
-
 def test_unwritable_file_is_shown_and_fails_the_run(project):
     project.file("def test_a(autotune):\n    autotune(kernel())\n")
     (project.path / "file").write_text("")
@@ -72,17 +66,17 @@ def test_unwritable_file_is_shown_and_fails_the_run(project):
     assert "test_it.py::test_a" in (project.path / "summary.md").read_text()
 
 
-def test_two_outputs_in_one_file_are_refused(project):
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--kerntune-json=."], "--kerntune-json: * is a folder; name a file"),
+        (
+            ["--kerntune-json=a.json", "--kerntune-summary=./a.json"],
+            "--kerntune-json and --kerntune-summary both name *",
+        ),
+    ],
+)
+def test_what_can_not_be_an_output_is_refused_before_anything_runs(project, options, said):
     project.file(SOURCE)
-    usage_error(
-        project.run("--kerntune-json=a.json", "--kerntune-summary=./a.json"),
-        "ERROR: --kerntune-json and --kerntune-summary both name *",
-    )
-
-
-def test_nothing_is_written_by_collect_only(project):
-    project.file(SOURCE)
-    result = project.run("--kerntune-json=run.json", "--collect-only")
-    assert result.ret == 0
-    assert not (project.path / "run.json").exists()
-    assert "start" in project.log
+    usage_error(project.run(*options), f"ERROR: {said}")
+    assert project.log == ""

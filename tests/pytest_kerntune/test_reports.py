@@ -46,24 +46,6 @@ def test_html_has_every_case(project, monkeypatch, arguments):
     assert "test_it.py::test_fails_by_itself: " in page.one("section", id="list").text
 
 
-def test_html_draws_the_runs_history(project, monkeypatch):
-    install_plotly(monkeypatch)
-    project.file(SOURCE)
-    project.run("--kerntune-history=h")
-    project.run("--kerntune-history=h", "--kerntune-html=r.html", f"--kerntune-cache-dir={project.path / 'cache'}")
-    assert (project.path / "cache" / "history").is_dir()
-
-
-def test_a_history_that_cant_be_read_costs_no_report(project, monkeypatch):
-    install_plotly(monkeypatch)
-    project.file(SOURCE)
-    (project.path / "cache").mkdir()
-    (project.path / "cache" / "history").write_text("not a folder")
-    result = project.run("--kerntune-history=h", "--kerntune-html=r.html", "--kerntune-cache-dir=cache")
-    result.stdout.fnmatch_lines(["*r.html: holds no history: *cache*"])
-    assert (project.path / "r.html").exists()
-
-
 def test_without_plotly_nothing_runs(project, monkeypatch):
     hide_plotly(monkeypatch)
     project.file(SOURCE)
@@ -89,26 +71,6 @@ def test_addopts_may_name_them(project, monkeypatch):
     (project.path / "from").mkdir()
     project.run()
     assert {p.name for p in (project.path / "from").iterdir()} == {"s.md", "r.html"}
-
-
-def test_github_gets_annotations_where_it_looks_for_files(project, monkeypatch):
-    project.file(SOURCE)
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    monkeypatch.setenv("GITHUB_WORKSPACE", str(project.path.parent))
-    result = project.run("--kerntune-summary=s.md")
-    lines = [line for line in result.outlines if line.startswith("::")]
-    folder = project.path.name
-    assert len(lines) == 3
-    assert lines[0].startswith(f"::error file={folder}/test_it.py,line=4,title=REGRESSED test_it.py%3A%3Atest_slow::")
-    assert all(line.startswith(f"::warning file={folder}/test_it.py,line=9,title=DRIFTED") for line in lines[1:])
-
-
-@pytest.mark.parametrize("variables", [{}, {"GITHUB_ACTIONS": "false"}])
-def test_elsewhere_there_are_none(project, monkeypatch, variables):
-    project.file(SOURCE)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert "::error" not in project.run("--kerntune-summary=s.md").stdout.str()
 
 
 @pytest.mark.parametrize(("option", "asked"), [("--kerntune-json=x", True), ("--kerntune-html=x", True), ("-q", False)])
