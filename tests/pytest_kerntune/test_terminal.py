@@ -37,26 +37,6 @@ def test_kept(autotune):
     )
 
 
-@pytest.mark.parametrize("other", ["/elsewhere/b.json", "others/b.json"])
-def test_no_folder_is_named_where_baselines_lie_in_several(project, other):
-    project.file(
-        f"""
-def test_one(autotune):
-    autotune(kernel("NEW", base=None, rung="written", baseline_path="baselines/a.json"))
-
-def test_other(autotune):
-    autotune(kernel("NEW", base=None, rung="written", baseline_path={other!r}))
-"""
-    )
-    project.run().stdout.fnmatch_lines(["2 baselines recorded; commit the folder*"])
-
-
-def test_an_update_that_changes_nothing_says_so(project):
-    project.file("def test_a(autotune):\n    autotune(kernel())\n")
-    project.run("--kerntune-update").stdout.fnmatch_lines(["no baseline has changed"])
-    project.run().stdout.no_fnmatch_line("no baseline has changed")
-
-
 def test_no_baseline_is_offered_of_a_test_that_fails(project):
     """With it the same command would say the same again."""
     project.file(
@@ -74,71 +54,6 @@ def test_is_expected_to_fail(autotune):
     result = project.run()
     result.assert_outcomes(failed=1, xfailed=1)
     result.stdout.no_fnmatch_line("*--kerntune-update=new*")
-
-
-def test_what_a_passing_case_warns_of_is_shown(project):
-    """A test that fails or warns shows its message itself."""
-    project.file(
-        """
-def test_noisy(autotune):
-    autotune(kernel(warnings=("can't be gated at 2.0 %",)))
-
-def test_failing(autotune):
-    autotune(kernel("REGRESSED", warnings=("only in its message",)))
-"""
-    )
-    result = project.run("--kerntune-json=run.json")
-    result.stdout.fnmatch_lines(["*= kerntune =*", "test_it.py::test_noisy: can't be gated at 2.0 %"])
-    result.stdout.no_fnmatch_line("*only in its message*")
-    assert project.json()["results"][0]["warnings"] == ["can't be gated at 2.0 %"]
-
-
-def test_failed_configs_are_named_a_line_for_each_kernel(project):
-    project.file(
-        """
-from kerntune.base.config import Config
-from kerntune.base.case_result import FailedTrial, TrialReport
-
-A, B, C = (Config({"BLOCK": b}) for b in (64, 128, 256))
-TRIALS = (TrialReport("add", A, 9.0), TrialReport("add", C, 8.0), TrialReport("mul", A, 7.0))
-FAILED = (
-    FailedTrial("add", B, "needs 300,000 B shared memory"),
-    FailedTrial("add", C, "it wrote other values than 2 of 3 configs into y"),
-    FailedTrial("mul", B, "line one\\n  line two" + 300 * "."),
-)
-
-def test_a(autotune):
-    autotune(kernel(trials=TRIALS, failed_trials=FAILED))
-
-def test_b(autotune):
-    autotune(kernel("REGRESSED", trials=TRIALS[2:], failed_trials=FAILED[2:]))
-"""
-    )
-    result = project.run("--kerntune-json=run.json")
-    long = "kernel mul: 1 of 2 configs failed: BLOCK=128 num_warps=4 num_stages=3: line one line two..."
-    result.stdout.fnmatch_lines(
-        [
-            "*= kerntune =*",
-            "test_it.py::test_a: kernel add: 2 of 3 configs failed: BLOCK=256 num_warps=4 num_stages=3: "
-            "it wrote other values than 2 of 3 configs into y; 1 more",
-            f"test_it.py::test_a: {long}*",
-            f"test_it.py::test_b: {long}*",
-        ]
-    )
-    assert max(len(line) for line in result.outlines if "to accept" not in line) < 300
-    assert len(project.json()["results"][0]["failed_trials"]) == 3
-
-
-@pytest.mark.slow
-def test_passes_are_folded_unless_verbose(project, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    project.file("@pytest.mark.parametrize('n', range(45))\ndef test_a(autotune, n):\n    autotune(kernel())\n")
-    plain = project.run().stdout
-    plain.fnmatch_lines(["*= kerntune =*", "45 PASS"], consecutive=True)
-    plain.no_fnmatch_line("*add_kernel*")
-    verbose = project.run("-v").stdout
-    verbose.no_fnmatch_line("*more PASS*")
-    verbose.fnmatch_lines(["test_it.py::test_a[[]44] *add_kernel*"])
 
 
 THREE = """
@@ -174,13 +89,6 @@ def test_rows_are_coloured_by_the_rules_of_pytest(project, monkeypatch):
     assert "\x1b[31m" not in project.run("--color=no").stdout.str()
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b[31m" not in project.run().stdout.str()
-
-
-def test_quiet_shows_the_counts(project):
-    project.file("def test_a(autotune):\n    autotune(kernel())\n")
-    result = project.run("-q")
-    result.stdout.fnmatch_lines(["1 PASS"])
-    result.stdout.no_fnmatch_line("case *")
 
 
 def test_failed_case_is_in_the_short_summary(project):

@@ -168,6 +168,11 @@ NEW, IMPROVED = Verdict.NEW, Verdict.IMPROVED
             ["2 baselines recorded; commit the folder, so that later runs are held against it"],
         ),
         (
+            [result(recorded=True, baseline_path="b/x"), result(recorded=True, baseline_path="c/y")],
+            "",
+            ["2 baselines recorded; commit the folder, so that later runs are held against it"],
+        ),
+        (
             [result(verdict=IMPROVED), result(verdict=IMPROVED, recorded=True, baseline_path="")],
             "",
             [
