@@ -46,34 +46,6 @@ def test_the_internal_option_is_not_in_the_help(project):
 # the family
 
 
-def test_all_collected_tests_share_the_error(project):
-    project.engine()
-    project.file(
-        """
-from kerntune.base.policy import Verdict
-
-@pytest.fixture(autouse=True)
-def seen(request, autotune):
-    yield
-    print("CASES", autotune.marker.over(autotune._defaults).cases)
-
-@pytest.mark.parametrize("n", range(7))
-@pytest.mark.autotune
-def test_many(autotune, n):
-    autotune(kernel(), n)
-
-def test_plain():
-    pass
-"""
-    )
-    result = project.run("-s", "-k", "many")
-    result.assert_outcomes(passed=7)
-    result.stdout.fnmatch_lines(["*CASES 7*"])
-    (project.path / "anchors").mkdir()
-    result = project.run("-s", "-k", "many", "--kerntune-anchor=anchors")
-    result.stdout.fnmatch_lines(["*CASES 14*"])
-
-
 FLAGS = [o.flag for o in OPTIONS if o.flag and not o.switch]
 
 

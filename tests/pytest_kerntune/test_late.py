@@ -35,14 +35,6 @@ def test_a_marker_that_a_hook_adds_counts(project, priority):
     assert checks(project) == ["test_a mine scope=op tolerance=0.25"]
 
 
-def test_a_test_that_a_hook_marks_has_to_call_the_fixture(project):
-    hook(project, "")
-    project.file("def test_a(): pass\n")
-    result = project.run()
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*marked autotune, but it never called the autotune fixture*"])
-
-
 @pytest.mark.parametrize(
     ("arguments", "priority"),
     [*((["--kerntune"], one) for one in PRIORITIES), (["-q"], "trylast=True"), (["--kerntune", "-n1"], "trylast=True")],
@@ -54,18 +46,6 @@ def test_a_wrong_marker_that_a_hook_adds_is_a_usage_error(project, priority, arg
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     text = result.stderr.str() + result.stdout.str()
     assert "test_it.py::test_a: marker autotune has no keyword tolerence; it knows tolerance," in text
-
-
-def test_a_wrong_marker_of_a_deselected_test_does_not_end_the_run(project):
-    project.file("@pytest.mark.autotune(tolerence=1)\ndef test_a(autotune): pass\n\ndef test_b(): pass\n")
-    assert project.plain("-k", "test_b").ret == pytest.ExitCode.OK
-    result = project.run("-k", "test_b")
-    result.assert_outcomes(passed=1, deselected=1)
-    said = (
-        "of a deselected test: test_it.py::test_a: marker autotune has no keyword tolerence; *did you mean tolerance[?]"
-    )
-    result.stdout.fnmatch_lines([said])
-    assert project.plain().ret == pytest.ExitCode.USAGE_ERROR
 
 
 BODY = """
@@ -100,14 +80,6 @@ def test_a_wrong_one_fails_the_test(project, flag):
     result.assert_outcomes(failed=2)
     assert result.stdout.str().count("marker autotune has no keyword tolerence; it knows tolerance,") >= 2
     result.stdout.no_fnmatch_line("*Traceback*")
-
-
-def test_a_wrong_one_after_the_last_call_fails_the_test(project):
-    project.file(
-        "def test_a(autotune, request):\n    autotune(kernel())\n"
-        "    request.node.add_marker(pytest.mark.autotune(tolerence=1))\n"
-    )
-    project.run().assert_outcomes(failed=1)
 
 
 BY_NAME = """

@@ -6,7 +6,6 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
-from inner import usage_error
 
 # -- reruns
 
@@ -178,15 +177,6 @@ def forked(request, project):
         return project.run
     project.pytester.makeconftest(FORKED)
     return lambda *args: project.run("-p", "no:pytest_forked", *args)
-
-
-@pytest.mark.parametrize(("marker", "how"), [("", "--forked"), ("@pytest.mark.forked\n", "marker forked")])
-def test_tests_in_forks_are_refused(project, forked, marker, how):
-    project.file(f"{marker}def test_a(autotune):\n    autotune(kernel())\n")
-    usage_error(
-        forked(*([] if marker else ["--forked"])),
-        f"ERROR: test_it.py::test_a: {how}: CUDA, once initialised, *pytest -n1 *",
-    )
 
 
 def test_other_tests_may_be_forked(project, forked):

@@ -161,10 +161,9 @@ def test_a_unittest_case_without_a_gpu_keeps_its_figures(project):
     result.stdout.fnmatch_lines(["static only: test_it.py::Test::test_values stopped where it needs results of a GPU*"])
 
 
-@pytest.mark.parametrize("flag", ["--kerntune", "-q"])
-def test_a_unittest_method_can_not_take_the_fixture_as_an_argument(project, flag):
+def test_a_unittest_method_can_not_take_the_fixture_as_an_argument(project):
     project.file("import unittest\nclass Test(unittest.TestCase):\n    def test_a(self, autotune): pass\n")
-    result = project.plain(flag)
+    result = project.plain()
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         ["test_it.py::Test::test_a: unittest calls its methods without fixtures. Give the class *", "*self.autotune =*"]
