@@ -101,6 +101,7 @@ def test_why_there_is_none_to_comment_on(tmp_path: Path, event: str, why: str) -
         ("GITHUB_EVENT_PATH", ""), ("GITHUB_EVENT_PATH", "/none/event.json"), ("GITHUB_REPOSITORY", "kernels"),
         ("GITHUB_REPOSITORY", "a/b/c"), ("GITHUB_TOKEN", ""), ("GITHUB_TOKEN", "two words"),
         ("GITHUB_API_URL", "http://api.test"), ("GITHUB_API_URL", ""),
+        ("GITHUB_TOKEN", "two\nlines"), ("GITHUB_REPOSITORY", "../owner/x"), ("GITHUB_API_URL", "file:///etc"),
     ],
 )  # fmt: skip
 def test_a_job_without_a_variable_is_a_usage_error(tmp_path: Path, name: str, value: str) -> None:
