@@ -18,6 +18,7 @@ from kerntune.base.policy import TuneMode
 from kerntune.base.tuning_job import TuningJob
 from kerntune.gpu.script import ILLEGAL_ADDRESS, Rule
 from kerntune.gpu.scripted import FakeBackend
+from kerntune.tuning import isolation
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.many.describing import describe
 from kerntune.tuning.many.job_run import (
@@ -234,3 +235,26 @@ def test_a_tuner_without_settings_of_its_own_has_none_afterwards() -> None:
     with _settings(tuner, TuneMode.FORCE):
         assert tuner.tune_mode is TuneMode.FORCE
     assert vars(tuner) == {"configs": []}
+
+
+@pytest.mark.slow
+def test_jobs_in_turn_share_a_process(this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[isolation.FirstLaunchProcess] = []
+
+    class Noted(isolation.FirstLaunchProcess):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            begun.append(self)
+
+    monkeypatch.setattr(isolation, "FirstLaunchProcess", Noted)
+    script(this_gpu, *THREE, isolated=True)
+    kernels.scaled.cache.clear()
+    try:
+        for n in (1000, 2000, 3000):
+            found = outcome_for(JobRequest(job(n)))
+            assert (found.ended, found.error, found.notes) == (JobEnd.TUNED, "", ())
+    finally:
+        isolation.KEPT_ISOLATION.close()
+    (process,) = begun
+    assert process.asked > 3
+    assert not process.alive
