@@ -18,7 +18,6 @@ from fake_runs import COMPILER, N, block, by_block, configs, increment_kernel, s
 import kerntune
 from kerntune.base.policy import StaticPrune
 from kerntune.compiling.compiler import Compiler
-from kerntune.errors import MeasurementError
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.kernels.compat import torch_private
 from kerntune.tuning import candidates, context, tuned_call
@@ -254,70 +253,7 @@ def test_a_patient_process_tries_all_at_once(world: World, monkeypatch: pytest.M
     assert world.stored().untried == ()
 
 
-def test_a_frozen_process_takes_the_winner_and_tries_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.held = {128}
-    call(ours())
-    world.gate.set()
-    world.process()
-    monkeypatch.setenv("KERNTUNE_TUNE", "frozen")
-    kernel = ours()
-    assert [call(kernel), call(kernel)] == [256, 256]
-    assert (kernel.untried, world.compiled) == ({}, [])
-
-
-def test_freezing_in_between_tries_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = ready(world)
-    monkeypatch.setenv("KERNTUNE_TUNE", "frozen")
-    assert call(kernel) == 256
-    monkeypatch.delenv("KERNTUNE_TUNE")
-    assert call(kernel) == 128
-
-
-def test_without_a_cache_late_ones_are_tried_in_this_process(world: World) -> None:
-    kernel = ready(world, cache_results=False)
-    assert call(kernel) == 128
-    assert WinnerCache(world.folder).entries() == []
-
-
 # when it is no time for it
-
-
-def test_a_graph_capture_postpones_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = ready(world)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    before = world.backend.gpu.launches
-    assert [call(kernel), call(kernel)] == [256, 256]
-    assert world.backend.gpu.launches == before
-    monkeypatch.undo()
-
-
-def test_another_process_that_measures_postpones_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = ready(world)
-
-    def busy(patience_s: float = 1.0) -> Any:
-        assert patience_s == 0
-        raise MeasurementError("measured on by another process")
-
-    lock = world.backend.gpu.lock
-    monkeypatch.setattr(world.backend.gpu, "lock", busy)
-    assert call(kernel) == 256
-    monkeypatch.setattr(world.backend.gpu, "lock", lock)
-    assert call(kernel) == 128
-
-
-def test_another_thread_that_tunes_postpones_it(world: World) -> None:
-    kernel, seen, x = ready(world), list[Any](), torch.empty(N, device="cuda")
-
-    def other() -> None:
-        kernel[by_block](x, x, N, 2.0)
-        seen.append(kernel.best_config.kwargs["BLOCK"])
-
-    with tuned_call.TUNING_LOCK:
-        thread = threading.Thread(target=other)
-        thread.start()
-        thread.join(60)
-    assert seen == [256]
-    assert call(kernel) == 128
 
 
 def test_a_graphs_pool_gets_nothing_of_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,19 +288,6 @@ def test_many_threads_try_it_once(world: World, monkeypatch: pytest.MonkeyPatch)
     assert call(kernel) == 128
 
 
-def test_what_goes_wrong_is_told_and_costs_no_call(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*args: Any, **words: Any) -> None:
-        raise MeasurementError("no room on the device")
-
-    kernel = ready(world)
-    monkeypatch.setattr(lates, "settle_call", fail)
-    with pytest.warns(RuntimeWarning, match="kernel scale_kernel: 1 configs could not be tried later: no room"):
-        assert call(kernel) == 256
-    assert kernel.untried == {}
-    assert call(kernel) == 256
-    assert [c.kwargs["BLOCK"] for c in world.stored().untried] == [128]
-
-
 def test_a_call_for_which_nothing_is_compiled_does_not_wait(world: World) -> None:
     """Another alignment is another binary: it is compiled behind, too."""
     kernel, x = ready(world), torch.empty(2 * N, device="cuda")
@@ -388,19 +311,6 @@ def test_a_winner_that_its_config_does_not_name_stays(world: World) -> None:
     world.let_go(kernel)
     assert [call(kernel), call(kernel)] == [256, 256]
     assert (kernel.best_config, kernel.untried) == (winner, {})
-
-
-def test_a_launch_of_nothing_decides_nothing(world: World) -> None:
-    kernel, x = ready(world), torch.empty(N, device="cuda")
-    kernel[lambda meta: (0,)](x, x, N, 2.0)
-    assert late_blocks(kernel) == [128]
-    assert call(kernel) == 128
-
-
-def test_asking_for_a_compilation_tries_nothing(world: World) -> None:
-    kernel, x = ready(world), torch.empty(N, device="cuda")
-    kernel.run(x, x, N, 2.0, grid=by_block, warmup=True)
-    assert late_blocks(kernel) == [128]
 
 
 def test_what_a_users_pruning_raises_costs_no_call(world: World) -> None:
