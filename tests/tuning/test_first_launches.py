@@ -250,6 +250,21 @@ def test_always_means_that_an_answer_is_needed(gpu: FakeGpu) -> None:
         run(looks, Staged())
 
 
+def test_always_means_that_several_need_a_process_too(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    Process.starts.extend([None, OSError("no more processes")])
+    with pytest.raises(IsolationError, match=r"no more processes \(isolate=always\)"):
+        ahead(launches_of(gpu, Isolation(gpu, Isolate.ALWAYS)), [recording()], ChildEnded("exit code 1"))
+
+    def fails(self: Process) -> None:
+        raise MeasurementError("no device for it")
+
+    monkeypatch.setattr(Process, "wait", fails)
+    looks = launches_of(gpu, Isolation(gpu, Isolate.ALWAYS))
+    ahead(looks, [recording()])
+    with pytest.raises(IsolationError, match=r"no device for it \(isolate=always\)"):
+        ahead(looks, [recording()])
+
+
 def test_bytes_go_through_the_host_where_the_device_s_memory_can_not_be_had(
     looks: FirstLaunches, isolation: Isolation, processes: list[Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
