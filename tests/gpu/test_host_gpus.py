@@ -31,7 +31,8 @@ def test_which_reasons_are_of_power_or_heat(reasons: str, limited: bool) -> None
     ("text", "count", "entries"),
     [(None, 3, ["0", "1", "2"]), ("", 3, []), ("-1", 3, []), ("2, 0 ,1", 3, ["2", "0", "1"]), ("0,-1,1", 3, ["0"]),
      ("0,,1", 3, ["0"]), ("2,0,1", 2, ["2", "0"]), ("2,0,1", None, ["2", "0", "1"]),
-     ("MIG-a,MIG-b", 1, ["MIG-a", "MIG-b"]), ("0,MIG-b", 1, ["0"])],
+     ("MIG-a,MIG-b", 1, ["MIG-a", "MIG-b"]), ("0,MIG-b", 1, ["0"]),
+     ("NoDevFiles", None, ["NoDevFiles"])],
 )  # fmt: skip
 def test_entries_of_a_variable(text: str | None, count: int | None, entries: list[str]) -> None:
     assert listed({} if text is None else {CUDA: text}, CUDA, count) == entries
@@ -46,6 +47,9 @@ def test_entries_of_a_variable(text: str | None, count: int | None, entries: lis
         ({HIP: "3,2"}, 2, 1, False, {CUDA: "1,0"}), ({HIP: "3,2"}, 2, 1, True, {HIP: "2,3"}),
         ({CUDA: "3,2", ROCR: "1,0"}, 2, 1, True, {CUDA: "2,3"}), ({ROCR: "1,0"}, 2, 1, True, {ROCR: "0,1"}),
         ({}, 2, 1, True, {HIP: "1,0"}), ({HIP: "3,2", CUDA: "0,1"}, 2, 1, True, {HIP: "2,3"}),
+        ({}, 4, 7, False, {CUDA: "3,0,1,2"}), ({CUDA: "MIG-a,MIG-b,MIG-c"}, 1, 2, False, {CUDA: "MIG-c,MIG-a,MIG-b"}),
+        ({CUDA: " 0 , 1,-1,2"}, 2, 1, False, {CUDA: "1,0"}), ({CUDA: "1,0,9"}, 2, 3, False, {CUDA: "0,1"}),
+        ({CUDA: ""}, 0, 1, False, {}), ({}, 0, 1, False, {}), ({CUDA: "3"}, 1, 1, False, {}),
     ],
 )  # fmt: skip
 def test_a_process_begins_some_gpus_later(environ: Any, count: int, turns: int, amd: bool, found: Any) -> None:
@@ -54,13 +58,22 @@ def test_a_process_begins_some_gpus_later(environ: Any, count: int, turns: int, 
 
 def test_an_entry_comes_to_the_front() -> None:
     assert turned(["0", "1", "2"], "1") == ["1", "2", "0"]
+    assert turned(["0", "1", "2"], "0") == ["0", "1", "2"]
     assert turned(["0", "1", "2"], "7") == ["7", "0", "1", "2"]
     assert turned([], "7") == ["7"]
 
 
 @pytest.mark.parametrize(
     ("seen", "environ", "count"),
-    [(0, {CUDA: "0,1"}, 0), (2, {}, 2), (2, {CUDA: "0,1,2"}, 2), (1, {CUDA: "MIG-a,MIG-b"}, 2), (1, {CUDA: ""}, 1)],
+    [
+        (0, {CUDA: "0,1"}, 0),
+        (2, {}, 2),
+        (2, {CUDA: "0,1,2"}, 2),
+        (1, {CUDA: "MIG-a,MIG-b"}, 2),
+        (1, {CUDA: ""}, 1),
+        (1, {CUDA: "5"}, 1),
+        (0, {CUDA: "MIG-a,MIG-b"}, 0),
+    ],
 )
 def test_how_many_gpus_processes_can_begin_with(seen: int, environ: Any, count: int) -> None:
     assert visible_count(seen, environ) == count
@@ -145,6 +158,7 @@ def test_what_nvml_says_of_a_device(nvml: Nvml) -> None:
     assert host_gpus.device_state("abc")["throttle"] == ""
     assert host_gpus.device_state("unknown") == {"driver": "580.1"}
     assert (host_gpus.device_count(), host_gpus.compute_mode("abc"), host_gpus.compute_mode("no")) == (3, 3, None)
+    assert (listed({}), listed({}, count=1)) == (["0", "1", "2"], ["0"])
 
 
 def test_without_nvml_nothing_is_known(nvml: Nvml) -> None:
