@@ -174,17 +174,6 @@ def test_types_among_constants_say_which(backend: FakeBackend, winners: Winners)
 # modes
 
 
-def test_a_single_candidate_needs_no_cache(backend: FakeBackend, winners: Winners) -> None:
-    single = site(backend, tuned(64))
-    for mode in TuneMode:
-        assert other_mode(winners, mode).find(single) == 0
-
-
-def test_forced_tuning_ignores_what_is_stored(backend: FakeBackend, winners: Winners) -> None:
-    winners.keep(site(backend), 1, 1.0)
-    assert other_mode(winners, TuneMode.FORCE).find(site(backend)) is None
-
-
 def test_frozen_tuning_uses_what_is_stored_and_refuses_the_rest(backend: FakeBackend, winners: Winners) -> None:
     frozen = other_mode(winners, TuneMode.FROZEN)
     with pytest.raises(CacheMissError, match=r"scale_kernel: no stored winner.*--kerntune-tune=frozen.*=auto"):
@@ -220,14 +209,6 @@ def test_the_first_of_two_processes_stands_for_both(backend: FakeBackend, winner
     assert len(winners.cache.entries()) == 1
 
 
-def test_what_was_known_when_a_race_began_is_replaced(backend: FakeBackend, winners: Winners) -> None:
-    winners.keep(site(backend), 1, 1.0)
-    other = another(winners)
-    assert other.find(site(backend)) == 1
-    assert other.keep(site(backend), 2, 0.5) == 2
-    assert winners.find(site(backend)) == 2
-
-
 def test_an_unfinished_winner_of_another_process_is_replaced_by_a_finished_one(
     backend: FakeBackend, winners: Winners
 ) -> None:
@@ -235,12 +216,6 @@ def test_an_unfinished_winner_of_another_process_is_replaced_by_a_finished_one(
     other = another(winners)
     assert other.keep(site(backend), 0, 1.0, untried=[2]) == 1
     assert other.keep(site(backend), 2, 0.5) == 2
-    assert winners.find(site(backend)) == 2
-
-
-def test_force_replaces_whatever_others_have_stored(backend: FakeBackend, winners: Winners) -> None:
-    winners.keep(site(backend), 1, 1.0)
-    assert other_mode(winners, TuneMode.FORCE).keep(site(backend), 2, 0.5) == 2
     assert winners.find(site(backend)) == 2
 
 
