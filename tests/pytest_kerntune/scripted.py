@@ -188,9 +188,7 @@ class Session:
         return lost_file().read_text() if lost_file().exists() else ""
 
     def tests_gone(self, gone: Any, anchor: Path | None = None) -> None:
-        """Finds no renamed tests, and notes which of the stale cases' tests are no more."""
-        if asked := {text.partition("!")[0] for text in self.options["stale"]}:
-            log(f"gone {' '.join(filter(gone, sorted(asked)))}")
+        """Finds no renamed tests."""
 
     def stale(self, ran: Any, selected_all: bool) -> list[CaseResult]:
         log(f"stale selected_all={selected_all} ran={sorted(ran)}")
@@ -198,7 +196,7 @@ class Session:
         for text in self.options["stale"]:
             case = CaseId(*text.split("!"))
             outcome = self.settings.policy.outcome(Verdict.STALE)
-            message = f"STALE {case}: {self.options['stale_because']}"
+            message = f"STALE {case}: no such case"
             out.append(CaseResult(case, "old shapes", Verdict.STALE, outcome, message, "cuda:90"))
         return out
 
@@ -208,7 +206,7 @@ class Session:
         return tuple(UncheckedValue(*x) for x in self.options["unchecked"].pop(nodeid, ()))
 
     def unreadable(self) -> dict[Path, str]:
-        return {Path(path): f"{path}: {why}" for path, why in self.options["unreadable"].items()}
+        return {}
 
     def stopped(self, nodeid: str, exc: BaseException, checks: Any, policy: Policy) -> StoppedTest:
         """With a result of each call that the script says isn't reached."""
@@ -231,8 +229,7 @@ def log(line: str) -> None:
 
 def install(**options: Any) -> None:
     """Put this stand-in in the engine's place; ``unusable`` makes opening it a usage error with that text."""
-    options = {"static": False, "stale": [], "unreadable": {}, "progress": [], "unusable": ""} | options
-    options = {"stale_because": "no such case", "unreached": [], "unchecked": {}} | options
+    options = {"static": False, "stale": [], "progress": [], "unusable": "", "unreached": [], "unchecked": {}} | options
 
     def open_session(settings: Settings, backend: Any = None) -> Session:
         if options["unusable"]:
