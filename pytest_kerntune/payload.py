@@ -10,7 +10,6 @@ import pytest
 
 from kerntune.base.case_result import CaseResult, UncheckedValue
 from kerntune.base.codec import finite
-from kerntune.gate.report import storable
 from pytest_kerntune.marker import nodeid_of
 
 if TYPE_CHECKING:
@@ -69,9 +68,7 @@ def payload_from(item: pytest.Item, record: Record, *, carry: bool) -> Payload:
 
 def attach(report: pytest.TestReport, payload: Payload) -> None:
     """Put a payload on a report."""
-    results = tuple(storable(r) for r in payload.results)
-    text = msgspec.json.encode(finite(msgspec.structs.replace(payload, results=results))).decode()
-    setattr(report, ATTRIBUTE, text)
+    setattr(report, ATTRIBUTE, msgspec.json.encode(finite(payload)).decode())
 
 
 def payload_of(report: pytest.TestReport) -> Payload | None:

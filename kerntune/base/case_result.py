@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import msgspec
@@ -400,9 +399,7 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     @property
     def roofline(self) -> Roofline:
         """Today's time against what the device's memory and tensor cores reach."""
-        known = self.current_ns is not None and math.isfinite(self.current_ns)
-        time_ns = self.current_ns if known else None
-        return Roofline(time_ns, self.bytes_moved, self.flops, self.bandwidth, self.matmul_peak)
+        return Roofline(self.current_ns, self.bytes_moved, self.flops, self.bandwidth, self.matmul_peak)
 
 
 def incomplete_result(case: CaseId, text: str, outcome: Outcome, target: str = "") -> CaseResult:

@@ -183,6 +183,8 @@ def _time_problems(found: TimeBaseline) -> Iterator[str]:
     yield from _target_problems("recording.target", found.recording.target)
     yield from unprintable("device.name", found.device.name)
     yield from _too_long("device.name", found.device.slug)
+    if not found.sample.times_ns:
+        yield "sample.times_ns is empty"
     for i, time_ns in enumerate(found.sample.times_ns):
         yield from within(f"sample.times_ns[{i}]", time_ns, LEAST_NS, MOST_NS)
     yield from _figures_problems("static", found.static)

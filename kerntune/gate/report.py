@@ -9,7 +9,6 @@ import errno
 import math
 import os
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,6 @@ from kerntune.base.case_result import (
     CaseResult,
     LaunchFigures,
     LaunchReport,
-    Since,
     UncheckedValue,
     word_of,
 )
@@ -98,7 +96,7 @@ class RunReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def write_run(path: Path, run: RunReport) -> None:
     """Write a run's JSON whole or not at all; :class:`~kerntune.errors.StoreError` says why it can't."""
-    results = _with_bounded_code([storable(r) for r in run.results])
+    results = _with_bounded_code(run.results)
     write_atomic(path, to_json(msgspec.structs.replace(run, results=results)))
 
 
@@ -124,24 +122,6 @@ def _with_bounded_code(results: Sequence[CaseResult]) -> tuple[CaseResult, ...]:
         if room < 0 and kept[i].code:
             kept[i] = msgspec.structs.replace(kept[i], code=())
     return tuple(kept)
-
-
-def storable(result: CaseResult) -> CaseResult:
-    """The result without numbers that JSON lacks: NaN becomes nothing, an infinite end the largest float."""
-    return msgspec.structs.replace(
-        result,
-        baseline_ns=known(result.baseline_ns),
-        current_ns=known(result.current_ns),
-        change=_finite(result.change),
-        shown=_finite(result.shown),
-        since=result.since and _storable_since(result.since),
-        times_ns=tuple(t for t in result.times_ns if math.isfinite(t)),
-        baseline_times_ns=tuple(t for t in result.baseline_times_ns if math.isfinite(t)),
-    )
-
-
-def _storable_since(since: Since) -> Since:
-    return msgspec.structs.replace(since, change=_finite(since.change), shown=_finite(since.shown))
 
 
 def unchecked_line(unchecked: Mapping[str, Sequence[UncheckedValue]]) -> str:
@@ -177,7 +157,7 @@ def word_counts(results: Iterable[CaseResult], order: Iterable[Verdict] = Verdic
 
 def format_change(change: Estimate | None) -> str:
     """A change with its interval: ``+12.1 % (+11.6..+12.5)``."""
-    if change is None or math.isnan(change.point):
+    if change is None:
         return NO_FIGURE
     if not (bounded(change.low) and bounded(change.high)):
         return format_share(change.point)
@@ -186,8 +166,7 @@ def format_change(change: Estimate | None) -> str:
 
 def format_today(result: CaseResult) -> str:
     """Today's time; static figures of a case that was not timed."""
-    timed = known(result.current_ns) is not None
-    if timed:
+    if result.current_ns is not None:
         return format_time(result.current_ns)
     kernel, launches = shown_launches(result)
     return f"{kernel}: {format_static(launches)}" if kernel else format_static(launches)
@@ -195,7 +174,7 @@ def format_today(result: CaseResult) -> str:
 
 def format_baseline(result: CaseResult) -> str:
     """The baseline's time; of a case without times, its static figures, of the launches that today's correspond to."""
-    if known(result.baseline_ns) is not None or known(result.current_ns) is not None:
+    if result.baseline_ns is not None or result.current_ns is not None:
         return format_time(result.baseline_ns)
     return format_static([x.before for x in shown_launches(result)[1] if x.before is not None])
 
@@ -280,9 +259,9 @@ def _largest(form: str, values: Iterable[int | None]) -> str:
 def _figures(result: CaseResult) -> Mapping[str, str]:
     change, roof = result.change.point if result.change else None, result.roofline
     figures = {
-        "change": None if change is None or math.isnan(change) else f"{change:+.4f}",
-        "time_ns": None if known(result.current_ns) is None else f"{result.current_ns:.1f}",
-        "baseline_ns": None if known(result.baseline_ns) is None else f"{result.baseline_ns:.1f}",
+        "change": None if change is None else f"{change:+.4f}",
+        "time_ns": None if result.current_ns is None else f"{result.current_ns:.1f}",
+        "baseline_ns": None if result.baseline_ns is None else f"{result.baseline_ns:.1f}",
         "bytes_per_second": None if roof.bytes_per_second is None else f"{roof.bytes_per_second:.4g}",
         "of_bandwidth": None if roof.of_bandwidth is None else f"{roof.of_bandwidth:.3f}",
         "flops_per_second": None if roof.flops_per_second is None else f"{roof.flops_per_second:.4g}",
@@ -298,21 +277,6 @@ def _figures(result: CaseResult) -> Mapping[str, str]:
 def _suffix(result: CaseResult, results: Sequence[CaseResult]) -> str:
     several = len({r.target for r in results if r.target}) > 1
     return f"{result.case.call or '0'} {result.target}" if several else result.case.call or "0"
-
-
-def known(value: float | None) -> float | None:
-    """The value, unless it is no finite number."""
-    return None if value is None or not math.isfinite(value) else value
-
-
-def _finite(change: Estimate | None) -> Estimate | None:
-    if change is None or math.isnan(change.point):
-        return None
-    top = sys.float_info.max
-    low = -top if math.isnan(change.low) else change.low
-    high = top if math.isnan(change.high) else change.high
-    point, low, high = (max(-top, min(top, x)) for x in (change.point, low, high))
-    return Estimate(point, low, high, change.level)
 
 
 VERDICTS = (
@@ -372,9 +336,8 @@ def other_failures(run: RunReport) -> dict[str, str]:
 def badness(result: CaseResult) -> tuple[int, int, float]:
     """The worst first, as a key for sorting: by outcome, verdict and change."""
     change = shown_change(result)
-    known = change is not None and math.isfinite(change.point)
     return (
         OUTCOMES.index(result.outcome),
         VERDICTS.index(result.verdict),
-        -change.point if change is not None and known else math.inf,
+        -change.point if change is not None else math.inf,
     )

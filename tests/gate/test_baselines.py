@@ -801,6 +801,13 @@ def test_times_lie_between_a_picosecond_and_eleven_days(time_ns: float, fits: bo
     assert found == ([] if fits else ["sample.times_ns[1]"])
 
 
+def test_a_sample_without_times_is_refused(store: BaselineStore) -> None:
+    path = store.put(time_baseline(), artifacts_of())
+    path.write_text(re.sub(r'"times_ns": \[[^]]*\]', '"times_ns": []', path.read_text()))
+    with pytest.raises(BaselineError, match=rf"{re.escape(str(path))}: sample\.times_ns"):
+        store.time(H100, CASE, FINGERPRINT)
+
+
 def test_each_launch_and_figure_that_cant_be_is_named_with_its_place() -> None:
     fine = static_baseline().launches[0]
     bad = replace(fine, ttir_sha256="no", metrics=replace(fine.metrics, registers=-1, threads=-1))

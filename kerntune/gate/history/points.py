@@ -20,7 +20,6 @@ from kerntune.base.recording_check import case_problems, unprintable, within
 from kerntune.base.stats import Estimate
 from kerntune.errors import HistoryError
 from kerntune.gate.baselines import LEAST_NS, MOST_NS, TimeBaseline
-from kerntune.gate.report import known as known_time
 
 SCHEMA = "kerntune.history/1"
 
@@ -161,7 +160,7 @@ def _point(result: CaseResult) -> Point:
         verdict=result.verdict.value,
         work=known.work,
         baseline_work=known.baseline_work,
-        time_ns=known_time(result.current_ns),
+        time_ns=result.current_ns,
         change=shift_of(result.shown or result.change, known.baseline_recorded, known.same_work),
         since=_since(result),
         configs=tuple(x.config for x in result.launches),

@@ -22,7 +22,6 @@ from kerntune.gate.report import (
     format_configs,
     format_today,
     format_work,
-    known,
     shown_change,
 )
 
@@ -240,5 +239,5 @@ def _dull(result: CaseResult) -> bool:
 
 
 def _header(column: int, results: Sequence[CaseResult]) -> str:
-    timed = any(known(r.current_ns) is not None for r in results)
+    timed = any(r.current_ns is not None for r in results)
     return "static figures" if HEADERS[column] == "time" and not timed else HEADERS[column]

@@ -34,7 +34,6 @@ from kerntune.gate.report import (
     format_baseline,
     format_change,
     format_today,
-    known,
     other_failures,
     printable,
     shown_change,
@@ -288,7 +287,7 @@ def change_bar(change: Estimate | None, tolerance: float | None, half: float) ->
 def figure_bars(result: CaseResult) -> list[dict[str, Any]]:
     """Of a case without times, each figure that differs from the baseline's: a text, and two bars 100 wide at most.
     Of several launches of the kernel that stands for the case the one that got worse most."""
-    if known(result.current_ns) is not None:
+    if result.current_ns is not None:
         return []
     return [_figure_bar(name, unit, *found) for name, unit, found in _moved(result)]
 
@@ -354,7 +353,7 @@ def _figure_counts(results: Iterable[CaseResult]) -> list[dict[str, Any]]:
     found: dict[str, list[int]] = {}
     total = 0
     for result in results:
-        if known(result.current_ns) is not None:
+        if result.current_ns is not None:
             continue
         total += 1
         for name, _, (_, _, worse) in _moved(result):
