@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     paths = store.time_files(backend.spec.slug, backend.spec.target.slug)
     if not paths:
         complain(f"{store.folder} has no time baselines of {backend.spec.name}")
-    pairs = pairs_for(backend)
+    pairs = pairs_for(backend.gpu)
     try:
         with backend.gpu.lock():
             found = [_case(store, backend, pairs, path, Pattern(args.case), processes) for path in paths]

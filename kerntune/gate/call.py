@@ -38,18 +38,11 @@ class Settings:
     policy: Policy = field(default_factory=Policy)
     targets: tuple[str, ...] = ()
     cache_dir: Path | None = None
-    yardstick: Path | None = None
-    """A folder with whose baselines cases are compared; those in ``baselines`` are then written only."""
-
-    yardstick_name: str = ""
     yardstick_targets: tuple[Target, ...] = ()
-    """The targets of which that revision has baselines: without a GPU these are compiled for."""
+    """The targets of which the revision has baselines that is compared with: without a GPU these are compiled for."""
 
     read_only: bool = False
     """Whether no baseline is written, whatever the verdict."""
-
-    anchor: Path | None = None
-    """A folder of older baselines that every case is compared with as well."""
 
     calibrate: bool = True
     """Whether a baseline that is written is calibrated."""

@@ -241,11 +241,9 @@ def choices_of(baseline: TimeBaseline | None) -> BaselineChoices:
     return BaselineChoices(configs, {} if times is msgspec.UNSET else times)
 
 
-def pairs_for(backend: Backend) -> Pairs:
+def pairs_for(gpu: Gpu) -> Pairs:
     """Fresh processes on a real device; a scripted one answers itself."""
-    if isinstance(backend.gpu, CudaGpu):
-        return WorkerPool(backend.gpu.ordinal)
-    return LocalPairs(backend.gpu)
+    return WorkerPool(gpu.ordinal) if isinstance(gpu, CudaGpu) else LocalPairs(gpu)
 
 
 @dataclass
@@ -270,10 +268,9 @@ class MeasuredGpu:
 
 
 class MeasuredGpus:
-    """Those of a session, by number; the first one's replays are there from its start."""
+    """Those of a session, by number."""
 
-    def __init__(self, backend: Backend) -> None:
-        self.first_pairs, self._ordinal = pairs_for(backend), backend.ordinal
+    def __init__(self) -> None:
         self._known: dict[int, MeasuredGpu] = {}
 
     def of(self, backend: Backend) -> MeasuredGpu:
@@ -281,13 +278,11 @@ class MeasuredGpus:
         assert backend.gpu is not None
         number = backend.ordinal
         if number not in self._known:
-            pairs = self.first_pairs if number == self._ordinal else pairs_for(backend)
-            self._known[number] = MeasuredGpu(backend.gpu, pairs)
+            self._known[number] = MeasuredGpu(backend.gpu, pairs_for(backend.gpu))
         return self._known[number]
 
     def close(self) -> None:
         """End all processes."""
-        self.first_pairs.close()
         for one in self._known.values():
             one.close()
 

@@ -82,42 +82,33 @@ class Session:
         self._cache = open_winners(settings.cache_dir)
         self._stack = contextlib.ExitStack()
         self._baselines = RunBaselines(store, backend)
-        self._gpus = MeasuredGpus(backend)
+        self._gpus = MeasuredGpus()
         self._crowded = False
         """Whether other processes of this run measure on the same GPU: none of ours may be starting there by then."""
 
-        self._pairs = self._gpus.first_pairs
         self._fault = device_faults.Fault(backend.gpu)
         self._not_compared: list[UsersLine] = []
         """Where calls were made whose reference nothing could be held against."""
 
         self._decisions: Iterator[int] = itertools.count(1)
-        self.stores = Stores(store, store)
-        if settings.anchor is not None:
-            self.anchor_at(settings.anchor)
-        if settings.yardstick is not None:
-            self.hold_against(settings.yardstick, settings.yardstick_name)
+        self.stores, self._anchor_name = Stores(store, store), ""
 
     def hold_against(self, folder: Path, name: str) -> None:
         """Compare cases with the baselines of ``folder``, called ``name``; baselines are still written to the store."""
-        self.settings = replace(self.settings, yardstick=folder, yardstick_name=name)
         self.stores = replace(self.stores, reference=ReferenceStore(folder, name, self.settings.read_only))
 
     def tests_gone(self, gone: Callable[[str], bool], anchor: Path | None = None) -> None:
         """Look for old names of cases among the tests that ``gone`` says, by node id, don't exist any more. Where
         baselines are another revision's, nothing is moved; else those of ``anchor`` (a folder of the project's) are
         as well."""
-        fixed = self.settings.yardstick is not None or self.settings.read_only
+        fixed = isinstance(self.stores.reference, ReferenceStore)
         stores = (self.stores.reference, *([BaselineStore(anchor)] if anchor is not None else []))
         renames = Renames(stores, Update.NONE if fixed else self.settings.update, gone)
         self.stores = replace(self.stores, renames=renames)
 
-    def anchor_at(self, folder: Path, name: str = "") -> None:
+    def anchor_at(self, folder: Path, name: str) -> None:
         """Compare every case with the baselines of ``folder``, called ``name``, too."""
-        self.stores, self._anchor_name = (
-            replace(self.stores, anchor=BaselineStore(folder)),
-            name or self.store.shown(folder),
-        )
+        self.stores, self._anchor_name = replace(self.stores, anchor=BaselineStore(folder)), name
 
     @property
     def device(self) -> str:
@@ -173,10 +164,12 @@ class Session:
 
     def _measure(self) -> str:
         """The baselines that this run compares with."""
-        name = self.settings.yardstick_name
-        if self.settings.read_only:
-            return f"held against {name}, compiled and replayed today"
-        return f"baselines {self.store.folder}" + (f" as of {name}" if name else "")
+        reference = self.stores.reference
+        if not isinstance(reference, ReferenceStore):
+            return f"baselines {self.store.folder}"
+        if reference.alone:
+            return f"held against {reference.name}, compiled and replayed today"
+        return f"baselines {self.store.folder} as of {reference.name}"
 
     def start(self) -> None:
         """Install stand-ins where there is no GPU."""

@@ -54,6 +54,11 @@ class Run:
         assert isinstance(gpu, FakeGpu)
         return gpu
 
+    @property
+    def pairs(self) -> Any:
+        """What answers the session's replays on its GPU."""
+        return self.session._gpus.of(self.session.backend).pairs
+
     def check(
         self, fn: Callable[..., Any], *args: Any, node: str = NODE, name: str = "0", policy: Policy | None = None,
         **call: Any,
@@ -98,7 +103,8 @@ class Project:
 
     @contextlib.contextmanager
     def run(self, *rules: Rule, device_name: str = "Fake GPU", **options: Any) -> Iterator[Run]:
-        """A run on a GPU that follows ``rules``; other options are the script's or the settings'."""
+        """A run on a GPU that follows ``rules``. ``reference`` is the folder and name of a revision to hold cases
+        against, ``anchor`` a folder of older baselines; other options are the script's or the settings'."""
         script = {k: options.pop(k) for k in SCRIPTED if k in options}
         backend = FakeBackend(Script(rules, **script), device_name=device_name)
         with self._open(backend, options) as run:
@@ -125,8 +131,13 @@ class Project:
 
     @contextlib.contextmanager
     def _open(self, backend: Any, options: dict[str, Any]) -> Iterator[Run]:
+        reference, anchor = options.pop("reference", None), options.pop("anchor", None)
         settings = Settings(self.root, self.baselines, cache_dir=self.root / "cache", **options)
         session = open_session(settings, backend)
+        if reference is not None:
+            session.hold_against(*reference)
+        if anchor is not None:
+            session.anchor_at(anchor, "anchors")
         session.start()
         try:
             yield Run(session)

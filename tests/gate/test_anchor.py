@@ -110,7 +110,7 @@ def test_the_anchors_tolerance_is_its_own(project: Project, anchor: Path) -> Non
 def replays(run: Run, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A list that grows with every replay."""
     asked: list[int] = []
-    pairs = run.session._pairs
+    pairs = run.pairs
     below = pairs.run
     monkeypatch.setattr(pairs, "run", lambda request: (asked.append(1), below(request))[1])
     return asked

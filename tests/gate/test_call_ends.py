@@ -178,7 +178,7 @@ def test_a_revision_compiled_for_this_run_accepts_nothing(project: Project, tmp_
     """It was recorded a moment ago, of the revision's own code, whatever that asked for."""
     check(project, users(project.root), Update.ALL)
     made = project.baselines.rename(tmp_path / "made")
-    other: dict[str, Any] = {"yardstick": made, "yardstick_name": "main"}
+    other: dict[str, Any] = {"reference": (made, "main")}
     with project.static_run(SM90, **other, read_only=True) as run:
         assert run.judge(users(project.root), x_of()).verdict is Verdict.INCOMPLETE
     assert project.static_once(SM90, **other).judge(users(project.root), x_of()).verdict is Verdict.PASS

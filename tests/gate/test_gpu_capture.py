@@ -1,4 +1,4 @@
-"""What a call's capture asks for on its GPU, and what a session keeps for each GPU, without one."""
+"""What a call's capture asks for on its GPU, and how a session numbers its decisions, without one."""
 
 from __future__ import annotations
 
@@ -18,14 +18,10 @@ from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.call import Call
 from kerntune.gate.gpu_capture import (
     GpuCapture,
-    MeasuredGpu,
-    MeasuredGpus,
     decision_numbers,
     known_baseline,
     naming,
-    pairs_for,
 )
-from kerntune.timing.worker.pool import LocalPairs
 
 # decisions
 
@@ -43,48 +39,6 @@ def test_a_number_that_another_process_has_claimed_is_left_out(tmp_path: Path) -
     assert list(islice(decision_numbers(0, 2, tmp_path), 3)) == [3, 7, 9]
     assert sorted(int(path.name) for path in tmp_path.iterdir()) == [1, 3, 5, 7, 9]
     assert list(islice(decision_numbers(0, 2, tmp_path / "elsewhere"), 2)) == [1, 3], "on another host"
-
-
-# what a session keeps
-
-
-class Closing:
-    """Notes that it was closed."""
-
-    def __init__(self, *words: Any) -> None:
-        self.words, self.closed = words, 0
-
-    def close(self) -> None:
-        self.closed += 1
-
-
-def backend(ordinal: int) -> Any:
-    return SimpleNamespace(gpu=f"GPU {ordinal}", ordinal=ordinal)
-
-
-def test_each_gpu_has_its_processes_and_the_first_one_from_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_capture, "pairs_for", Closing)
-    monkeypatch.setattr(gpu_capture, "Isolation", Closing)
-    gpus: Any = MeasuredGpus(backend(1))
-    assert gpus.first_pairs.words == (backend(1),)
-    other, first = gpus.of(backend(0)), gpus.of(backend(1))
-    assert (other.gpu, first.gpu, first.pairs is gpus.first_pairs) == ("GPU 0", "GPU 1", True)
-    assert other.pairs is not gpus.first_pairs
-    assert gpus.of(backend(0)) is other
-    isolations = [other.isolation(mode) for mode in ("always", "never", "always")]
-    assert [x.words for x in isolations] == [("GPU 0", "always"), ("GPU 0", "never"), ("GPU 0", "always")]
-    assert isolations[0] is isolations[2]
-    gpus.close()
-    assert [bool(x.closed) for x in (gpus.first_pairs, other.pairs, *isolations)] == [True] * 5
-    unused: Any = MeasuredGpus(backend(0))
-    unused.close()
-    assert unused.first_pairs.closed == 1
-
-
-def test_a_scripted_gpu_answers_itself() -> None:
-    made: Any = SimpleNamespace(gpu="scripted")
-    assert isinstance(pairs_for(made), LocalPairs)
-    assert MeasuredGpu("gpu", "pairs")._isolations == {}  # type: ignore[arg-type]
 
 
 def test_progress_names_one_of_several_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -299,7 +299,7 @@ def test_who_is_verified_is_the_policys(project: Project, verify: str, failed: s
 def test_processes_that_measure_have_started_before_anything_is_tuned_or_timed(project: Project) -> None:
     """One that starts on the device meanwhile would disturb it."""
     with project.run(FAST, SLOW) as run:
-        run.session._pairs.settle = lambda: run.lines.append("settled")  # type: ignore[method-assign]
+        run.pairs.settle = lambda: run.lines.append("settled")  # type: ignore[method-assign]
         result = run.judge(tuned_call(64, 128), x_of(), policy=Policy(missing=Missing.WARN))
     first = next(i for i, line in enumerate(run.lines) if "2 configs" in line)
     assert "settled" in run.lines[:first]
@@ -874,7 +874,7 @@ def test_a_result_knows_its_rates_and_shares(project: Project) -> None:
 def test_calibration_is_told_the_samples_time(project: Project) -> None:
     """A device that slows down between sample and calibration shows two states."""
     with project.run(block(64, 10_000.0), noise=0.0) as run:
-        pairs = run.session._pairs
+        pairs = run.pairs
         real = pairs.run
 
         def slower(request: object) -> object:
@@ -891,7 +891,7 @@ def test_calibration_is_told_the_samples_time(project: Project) -> None:
 def test_the_timer_is_the_policys(project: Project, timer: str, used: str) -> None:
     with project.run(block(64, 10_000.0), block(128, 10_000.0)) as run:
         asked: list[str] = []
-        pairs = run.session._pairs
+        pairs = run.pairs
         real = pairs.run
 
         def noting(request: PairRequest) -> PairReply:

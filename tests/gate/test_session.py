@@ -44,7 +44,7 @@ from kerntune.gate.call import Call
 from kerntune.gate.case_identity import tensor_arguments
 from kerntune.gate.gpu_capture import GpuCapture, decision_numbers, naming
 from kerntune.gate.session import Session
-from kerntune.gate.stores import RunBaselines
+from kerntune.gate.stores import ReferenceStore, RunBaselines
 from kerntune.kernels import compat
 from kerntune.kernels.compat import triton_compiler
 
@@ -661,8 +661,6 @@ def test_the_header_names_the_anchor(project: Project) -> None:
         assert len(run.session.header()) == 2
         run.session.anchor_at(project.root / "anchors", "v1")
         assert run.session.header()[2:] == ["anchor v1"]
-        run.session.anchor_at(project.root / "anchors")
-        assert run.session.header()[2:] == ["anchor anchors"]
 
 
 def test_processes_of_a_session_end_with_it(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -763,27 +761,26 @@ def test_what_writes_nothing_has_no_stale_baselines(read_only: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("read_only", "yardstick", "update"),
-    [(False, None, Update.NEW), (True, None, Update.NONE), (False, Path("/y"), Update.NONE)],
+    ("reference", "update"), [("own", Update.NEW), (ReferenceStore(Path("/y"), "main"), Update.NONE)]
 )
 def test_names_are_moved_only_in_the_projects_own_baselines(
-    monkeypatch: pytest.MonkeyPatch, read_only: bool, yardstick: Any, update: Update
+    monkeypatch: pytest.MonkeyPatch, reference: Any, update: Update
 ) -> None:
     made: list[Any] = []
     monkeypatch.setattr(module, "Renames", lambda *told: made.append(told) or "renames")
     monkeypatch.setattr(module, "replace", lambda stores, **changes: changes)
     monkeypatch.setattr(module, "BaselineStore", lambda folder: f"store of {folder}")
-    it = session(update=Update.NEW, read_only=read_only, yardstick=yardstick)
-    it.store, it.stores = "own", SimpleNamespace(reference="own")
+    it = session(update=Update.NEW)
+    it.store, it.stores = "own", SimpleNamespace(reference=reference)
 
     def gone(nodeid: str) -> bool:
         return False
 
     it.tests_gone(gone)
     assert it.stores == {"renames": "renames"}
-    it.stores = SimpleNamespace(reference="own")
+    it.stores = SimpleNamespace(reference=reference)
     it.tests_gone(gone, Path("/anchors"))
-    assert made == [(("own",), update, gone), (("own", "store of /anchors"), update, gone)]
+    assert made == [((reference,), update, gone), ((reference, "store of /anchors"), update, gone)]
     assert it.stores == {"renames": "renames"}
 
 
@@ -793,20 +790,6 @@ def test_progress_names_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu: Any = SimpleNamespace(spec=5)
     naming(gpu, lines.append)("timing")
     assert lines == ["timing on GPU 5"]
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({}, "baselines /p/baselines"),
-        ({"yardstick_name": "main"}, "baselines /p/baselines as of main"),
-        ({"yardstick_name": "main", "read_only": True}, "held against main, compiled and replayed today"),
-    ],
-)
-def test_the_header_says_what_is_compared(options: dict[str, Any], text: str) -> None:
-    it = session(**options)
-    it.store = SimpleNamespace(folder=Path("/p/baselines"))
-    assert it._measure() == text
 
 
 @pytest.mark.parametrize("met", [True, False])

@@ -284,7 +284,7 @@ def test_no_process_of_ours_starts_on_a_gpu_that_another_worker_measures_on(
     counts = []
     for crowded in (False, True):
         with on_host(project, 1) as host:
-            pairs, waited = host.run.session._pairs, list[bool]()
+            pairs, waited = host.run.pairs, list[bool]()
             other = Other(host.gpu(0))
             monkeypatch.setattr(
                 pairs, "settle", lambda other=other, waited=waited: waited.append(other.can(alone=False))

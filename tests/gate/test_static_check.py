@@ -934,7 +934,7 @@ def test_small_steps_are_seen_since_the_anchor(project: Project) -> None:
     with project.static_run(SM90, policy=Policy(static=rules)) as run:
         (result,) = run.check(scaled, x_of()).commit()
         assert result.verdict is Verdict.PASS
-        run.session.anchor_at(project.root / "anchors")
+        run.session.anchor_at(project.root / "anchors", "anchors")
         assert any("anchor anchors" in line or "anchors" in line for line in run.session.header()[2:])
         (result,) = run.check(scaled, x_of()).commit()
     assert result.verdict is Verdict.REGRESSED
@@ -945,7 +945,7 @@ def test_the_anchor_says_nothing_of_equal_code(project: Project) -> None:
     record(project)
     shutil.copytree(project.baselines, project.root / "anchors")
     with project.static_run(SM90) as run:
-        run.session.anchor_at(project.root / "anchors")
+        run.session.anchor_at(project.root / "anchors", "anchors")
         (result,) = run.check(scaled, x_of()).commit()
     assert (result.verdict, result.findings) == (Verdict.PASS, ())
 
@@ -956,7 +956,7 @@ def test_deleting_the_baseline_hides_nothing_from_the_anchor(project: Project) -
     shutil.copytree(project.baselines, project.root / "anchors")
     shutil.rmtree(project.baselines)
     with project.static_run(SM90) as run:
-        run.session.anchor_at(project.root / "anchors")
+        run.session.anchor_at(project.root / "anchors", "anchors")
         (result,) = run.check(functools.partial(reduced, maxnreg=24), x_of()).commit()
     assert result.verdict is Verdict.REGRESSED
     assert "spills 0 -> " in result.message

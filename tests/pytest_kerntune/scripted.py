@@ -30,8 +30,6 @@ class Settings:
     policy: Policy
     targets: tuple[str, ...]
     cache_dir: Path | None
-    yardstick: Path | None = None
-    yardstick_name: str = ""
     yardstick_targets: tuple = ()
     read_only: bool = False
     calibrate: bool = True

@@ -46,13 +46,11 @@ class Pairs:
 class LocalPairs(Pairs):
     """Answers in this process, on a given device: for scripted devices. There is nothing to start or to end."""
 
-    def __init__(self, gpu: Executor | None) -> None:
+    def __init__(self, gpu: Executor) -> None:
         self._gpu = gpu
 
     def run(self, request: PairRequest) -> PairReply:
-        """At once. Without a device there is nothing to run on."""
-        if self._gpu is None:
-            raise ReplayError("there is no device to replay on")
+        """At once."""
         return _checked(answer(self._gpu, request))
 
 

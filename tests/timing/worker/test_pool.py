@@ -21,7 +21,7 @@ from kerntune.base.child_process import module_command
 from kerntune.base.frames import encode, send
 from kerntune.errors import MeasurementError, ReplayError
 from kerntune.timing.worker import pool as pool_module
-from kerntune.timing.worker.pool import LocalPairs, Worker, WorkerPool
+from kerntune.timing.worker.pool import Worker, WorkerPool
 from kerntune.timing.worker.requests import Message, PairReply, PairRequest, Ready, RequestFailed
 
 READY = 3
@@ -144,11 +144,6 @@ def test_closing_ends_all() -> None:
     made.expect(3)
     made.close()
     assert all(w.closed for w in Scripted.made)
-
-
-def test_without_a_device_there_is_nothing_to_replay_on() -> None:
-    with pytest.raises(ReplayError, match="no device"):
-        LocalPairs(None).run(REQUEST)
 
 
 @pytest.mark.skipif(ctypes.util.find_library("cuda") is not None, reason="a driver is here")

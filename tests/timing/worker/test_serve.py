@@ -106,11 +106,6 @@ def test_a_process_that_times_answers_nothing_else() -> None:
     assert found == RequestFailed("a worker can't answer Ready", replayable=False)
 
 
-def test_without_a_device_nothing_is_replayed() -> None:
-    with pytest.raises(ReplayError, match="no device to replay on"):
-        LocalPairs(None).run(REQUEST)
-
-
 # its start
 
 
