@@ -294,7 +294,7 @@ class Record:
         """Write the baselines of this test's calls, of each once. Called when nothing failed: a broken kernel leaves
         none."""
         checks, self.committed = self.checks[self.committed :], len(self.checks)
-        written = {id(old): new for c in checks for old, new in zip(c.results, c.commit(), strict=True)}
+        written = {id(c.result): c.commit() for c in checks}
         self.results = [written.get(id(r), r) for r in self.results]
 
 
@@ -349,7 +349,7 @@ class GatedAutotune(Autotune):
         __tracebackhide__ = True
         self._record.begun = True
         checked = self._session.check(self._call(request), self._progress)
-        self._record.results.extend(checked.results)
+        self._record.results.append(checked.result)
         self._record.checks.append(dataclasses.replace(checked, value=None, ended=None))  # the test's own to keep
         self._record.checked += 1
         if checked.ended is not None:

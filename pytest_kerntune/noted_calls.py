@@ -62,7 +62,7 @@ def on_stand_ins(target: str) -> Iterator[Capture]:
             if not kwargs.get("warmup"):
                 note_call(tuner, args, kwargs)
 
-    backend = StaticBackend((target_named(target),))
+    backend = StaticBackend(target_named(target))
     with backend.activate(), (capture := Noting(backend, Compiler())).active():
         yield capture
 

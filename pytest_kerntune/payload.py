@@ -47,7 +47,7 @@ def carried(record: Record) -> dict[str, msgspec.Raw]:
         return {}
     from kerntune.gate.bundle import encoded_bundles
 
-    return encoded_bundles(p for c in record.checks for p in c.pending)
+    return encoded_bundles(c.pending for c in record.checks)
 
 
 def payload_from(item: pytest.Item, record: Record, *, carry: bool) -> Payload:

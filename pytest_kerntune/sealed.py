@@ -257,7 +257,8 @@ class SealedRun:
         self._config.add_cleanup(scratch.remove)
         into = scratch.folder
         asked = self.options
-        self.engine: Session = open_session(replace(asked.settings(), targets=tuple(map(str, self.targets))))
+        settings = replace(asked.settings(), targets=tuple(map(str, self.targets)))
+        self.engine: Session = open_session(settings, every_target=True)
         self._config.add_cleanup(self.engine.close)
         name = f"{self.given.kerntune_baselines_ref} ({self.settings.commit[:10]})"
         self.engine.hold_against(git.extract(self.settings.commit, asked.reference_baselines, into, asked.root), name)

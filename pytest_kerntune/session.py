@@ -140,7 +140,7 @@ class Gate:
             end_in_order(self.config)
         several = self.controller or self.worker
         started.share(*self._folders.place, self._folders.folder(DECISIONS, lambda into: into) if several else None)
-        others = () if backend is not None else started.narrow()
+        others = started.others
         if self.options.reference_name:
             folder = self._folders.folder(REFERENCE, lambda into: self._made_reference(into, started.compiled_for))
             started.hold_against(folder, self.options.reference_name)

@@ -145,7 +145,7 @@ def bind(backend: FakeBackend, kernel: Any, *args: Any, target: Target = SM90, *
 
 def recorded(backend: Any, fn: Callable[[], Any]) -> Recorded:
     """What ``fn`` launches, recorded for the first target."""
-    return record(captured(backend, fn), backend.targets[0])
+    return record(captured(backend, fn))
 
 
 def program_of(backend: FakeBackend, found: Recorded) -> Program:

@@ -53,7 +53,7 @@ def test_a_bare_kernel_is_one_launch_without_a_site(backend: FakeBackend) -> Non
     assert launch.jit is scale_kernel
     assert launch.grid == (64, 1, 1)
     assert launch.site is None
-    assert list(launch.specialized) == list(backend.targets)
+    assert launch.specialized.target == backend.spec.target
 
 
 def test_the_value_of_the_call_passes_through(backend: FakeBackend) -> None:
@@ -105,7 +105,7 @@ def test_all_keyword_calls(backend: FakeBackend) -> None:
 
     capture = captured(backend, op)
     assert [p.grid for p in capture.launches] == [(64, 1, 1), (32, 1, 1)]
-    first, second = record(capture, backend.targets[0]).recording.launches
+    first, second = record(capture).recording.launches
     assert first.params == second.params
 
 
@@ -202,7 +202,7 @@ def test_heuristics_inside_autotune(backend: FakeBackend) -> None:
     x = torch.randn(N, device="cuda")
     capture = captured(backend, lambda: kernel[by_block](x, x, N))
     assert blocks(capture) == [64, 128]
-    assert record(capture, backend.targets[0]).recording.launches[0].params[-1].value == 64.0
+    assert record(capture).recording.launches[0].params[-1].value == 64.0
     with capture.active():
         assert capture.probe(capture.launches[0].site, 1).specialized.bound["factor"] == 128.0
 
@@ -212,7 +212,7 @@ def test_heuristics_outside_autotune(backend: FakeBackend) -> None:
     x = torch.randn(N, device="cuda")
     capture = captured(backend, lambda: kernel[by_block](x, x, N))
     assert blocks(capture) == [64, 128]
-    assert record(capture, backend.targets[0]).recording.launches[0].params[-1].value == N / 2
+    assert record(capture).recording.launches[0].params[-1].value == N / 2
 
 
 class Wrapped:
@@ -390,7 +390,7 @@ def test_an_unknown_parameter_in_a_config_names_kernel_file_and_parameters(backe
 def test_backend_options_are_no_unknown_parameters(backend: FakeBackend) -> None:
     kernel = triton.autotune([triton.Config({"BLOCK": 64, "enable_fp_fusion": False})], key=["n"])(scale_kernel)
     capture = captured(backend, lambda: scale(kernel))
-    assert record(capture, backend.targets[0]).recording.binaries[0].options["enable_fp_fusion"] is False
+    assert record(capture).recording.binaries[0].options["enable_fp_fusion"] is False
 
 
 def test_a_parameter_given_by_both_sides_is_an_error(backend: FakeBackend) -> None:
@@ -668,7 +668,7 @@ def test_a_pre_hook_may_set_a_descriptors_block(backend: FakeBackend) -> None:
     source, target = (TensorDescriptor.from_tensor(t, [1, 64]) for t in (x, y))
 
     capture = captured(backend, lambda: kernel[lambda meta: (256 // meta["BLOCK"],)](source, target))
-    (launch,) = record(capture, backend.targets[0]).recording.launches
+    (launch,) = record(capture).recording.launches
     assert launch.params[0].tensor_map.block == (32, 64)
     with capture.active():
         probe = capture.probe(capture.launches[0].site, 1)

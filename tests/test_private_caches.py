@@ -57,7 +57,7 @@ def installed(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def codes(capture: Capture) -> list[str]:
-    recording = record(capture, capture.backend.targets[0]).recording
+    recording = record(capture).recording
     return [recording.binary_of(x).code for x in recording.launches]
 
 

@@ -47,9 +47,7 @@ class Gate:
         rows = []
         for edit, text in edited:
             try:
-                rows.append(
-                    {"edit": edit, **_said(self._check(nodeid, module_of(text, name, self._folder)).results[0])}
-                )
+                rows.append({"edit": edit, **_said(self._check(nodeid, module_of(text, name, self._folder)).result)})
             except Exception as exc:  # a test that fails for another reason
                 rows.append({"edit": edit, "verdict": "ERROR", "findings": [f"{type(exc).__name__}: {exc}"]})
         return rows
@@ -60,11 +58,11 @@ class Gate:
 
     def _judged(self, nodeid: str, before: ModuleType, after: ModuleType) -> dict[str, Any]:
         recorded = self._check(nodeid, before)
-        if not any(r.recorded for r in recorded.commit()):
-            return {"verdict": "NO BASELINE", "findings": list(recorded.results[0].findings), "notes": []}
+        if not recorded.commit().recorded:
+            return {"verdict": "NO BASELINE", "findings": list(recorded.result.findings), "notes": []}
         checked = self._check(nodeid, after)
         before, after = _figures(recorded), _figures(checked)
-        return {**_said(checked.results[0]), "equal_code": equal_code(before, after), "figures": (before, after)}
+        return {**_said(checked.result), "equal_code": equal_code(before, after), "figures": (before, after)}
 
     def _check(self, nodeid: str, side: ModuleType) -> Checked:
         with warnings.catch_warnings():
@@ -95,5 +93,5 @@ def _said(result: CaseResult) -> dict[str, Any]:
 
 
 def _figures(checked: Checked) -> tuple[LaunchStatic, ...]:
-    baseline = checked.pending[0].baseline if checked.pending and checked.pending[0] else None
+    baseline = checked.pending.baseline if checked.pending is not None else None
     return baseline.launches if isinstance(baseline, StaticBaseline) else ()

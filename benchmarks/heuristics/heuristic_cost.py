@@ -47,7 +47,7 @@ def measured(sweep: str, preset: str) -> dict[str, Any]:
     from kerntune.gpu.fake_cuda.static_backend import StaticBackend
     from kerntune.kernels import compat
 
-    backend = StaticBackend((Target.parse("cuda:90"),))
+    backend = StaticBackend(Target.parse("cuda:90"))
     with backend.activate():
         result = json.loads((RESULTS / f"{SWEEPS[sweep]}.json").read_text())
         rows = proposal_rows({"kernels": judged(result, backend, preset=preset)})

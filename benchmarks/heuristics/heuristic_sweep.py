@@ -179,7 +179,7 @@ def without_gpu(options: argparse.Namespace) -> int:
     """``--dry`` or ``--judge``, on stand-ins for an H100 (the same multiprocessors as an H200)."""
     from kerntune.gpu.fake_cuda.static_backend import StaticBackend
 
-    backend = StaticBackend((Target.parse("cuda:90"),))
+    backend = StaticBackend(Target.parse("cuda:90"))
     with backend.activate():
         if options.judge:
             result = json.loads(options.out.read_text())

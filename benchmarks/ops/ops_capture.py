@@ -50,10 +50,10 @@ def drive(names: list[str], args: argparse.Namespace, log: Path) -> None:
     """Run each op, forward and backward, and append what it launched to ``log``, a line an op."""
     import kerntune
     from kerntune.compiling.compiler import Compiler
-    from kerntune.gpu.probe import find_backend
+    from kerntune.gpu.probe import compiled_targets, find_backend
     from kerntune.kernels import compat
 
-    backend = find_backend(() if args.gpu else (args.target,))
+    backend = find_backend(() if args.gpu else compiled_targets((args.target,)))
     with compat.without_line_info(), backend.activate():
         import triton
 
@@ -92,7 +92,7 @@ def one(run: Callable[[], Any], backend: Any, compiler: Any) -> dict[str, Any]:
         ended = backend.end_reason(exc)
         error = f"needs values: {ended}" if ended else error
     seconds = time.perf_counter() - start
-    launches = capture.entries(backend.targets[0])
+    launches = capture.entries()
     whole = time.perf_counter() - start
     return {
         "error": error,

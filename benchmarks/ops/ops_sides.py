@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from kerntune.base.device import Target
 from kerntune.capture import Capture, Pending
 from kerntune.errors import TrialError
 from kerntune.kernels.specialize import Specialized
@@ -29,25 +28,22 @@ class Observed(Capture):
             self.ran.append(result)
         return result
 
-    def entries(self, target: Target) -> list[Entry]:
+    def entries(self) -> list[Entry]:
         """One entry a launch, in order. On a GPU, ``same_as_launched``: whether Triton ran these bytes."""
-        launches = [p.specialized[target] for p in self.launches]
-        self.compiler.compile_all([x for x in launches if isinstance(x, Specialized)])
-        return [self._entry(p, ran, target) for p, ran in zip(self.launches, self.ran, strict=True)]
+        self.compiler.compile_all([p.specialized for p in self.launches])
+        return [self._entry(p, ran) for p, ran in zip(self.launches, self.ran, strict=True)]
 
-    def _entry(self, pending: Pending, ran: Any, target: Target) -> Entry:
+    def _entry(self, pending: Pending, ran: Any) -> Entry:
         config = pending.site.candidates[pending.site.chosen].config if pending.site else None
-        entry = entry_of(self, pending.specialized[target], pending.grid, config)
+        entry = entry_of(self, pending.specialized, pending.grid, config)
         if self.backend.gpu is not None and ran is not None:
             own = hashlib.sha256(ran.asm["cubin"]).hexdigest()
             entry["same_as_launched"] = own == entry["sha256"]
         return entry
 
 
-def entry_of(capture: Capture, launch: Specialized | TrialError, grid: Any, config: Any) -> Entry:
+def entry_of(capture: Capture, launch: Specialized, grid: Any, config: Any) -> Entry:
     """A launch as data: kernel, grid, what it was specialized for, and the identity of what that compiles to."""
-    if isinstance(launch, TrialError):
-        return {"kernel": "", "failure": first_line(launch)}
     try:
         compiled = capture.compiler.compile(launch)
     except TrialError as exc:

@@ -109,7 +109,7 @@ def _timed(backend: CudaBackend, compiler: Compiler, case: Case, shape: Shape) -
 
 def dry(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Every config of every kernel compiled for sm_90, without a GPU."""
-    backend, compiler = StaticBackend((Target.parse("cuda:90"),)), Compiler()
+    backend, compiler = StaticBackend(Target.parse("cuda:90")), Compiler()
     with backend.activate():
         for case in (CASES[name] for name in options.kernels):
             for shape in case.shapes[: options.shapes]:

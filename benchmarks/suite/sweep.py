@@ -161,7 +161,7 @@ def measure(
     forced = {i if (same := sweep.swept[i].same_as) is None else same for i in always}
     try:
         with sweep.capture.active():
-            recorded = record(sweep.capture, sweep.capture.backend.targets[0])
+            recorded = record(sweep.capture)
             programs = _programs(sweep, recorded, loader)
         _look(sweep, programs)
         slots = _slots({i: programs[i] for i in _near(sweep, programs, look, forced)}, sweep)
@@ -192,7 +192,7 @@ def measure_again(
     times: dict[int, list[float]] = {i: [] for i in indexes}
     try:
         with sweep.capture.active():
-            recorded = record(sweep.capture, sweep.capture.backend.targets[0])
+            recorded = record(sweep.capture)
             programs = _programs(sweep, recorded, loader)
         turn = [i for i in times if i in programs]
         slots = {i: make(programs[i]) for i in turn}

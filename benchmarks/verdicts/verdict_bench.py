@@ -71,7 +71,7 @@ def prepare(backend: Backend, compiler: Compiler, modules: dict[str, ModuleType]
         capture = Capture(backend, compiler)
         with compat.without_line_info(), capture.active():
             getattr(modules[form], case.op)(case.spin if side == "slowed" else 0, *tensors)
-        recorded = record(capture, backend.targets[0])
+        recorded = record(capture)
         artifacts.update(recorded.artifacts)
         if not sides:
             storages, contents = describe(recorded.recording.storages, recorded.sources, backend)

@@ -39,7 +39,7 @@ from benchmarks.verdicts.verdict_kernels import CASES, EDITS, Case, variant_modu
 from kerntune.base.stats import median
 from kerntune.compiling.compiler import Compiler
 from kerntune.gpu.base import Backend
-from kerntune.gpu.probe import find_backend
+from kerntune.gpu.probe import compiled_targets, find_backend
 from kerntune.timing.paired_processes import MORE_BLOCKS
 
 TARGETS = {"slow_3": 0.031, "slow_1_5": 0.0155}
@@ -223,7 +223,7 @@ def main() -> None:
     args = parser.parse_args()
     until = time.monotonic() + args.seconds
     names = args.cases.split(",") if args.cases else [c.name for c in CASES]
-    backend = find_backend(())
+    backend = find_backend(compiled_targets())
     if backend.gpu is None:
         sys.exit("this needs a GPU")
     record = Record(args.out, backend)

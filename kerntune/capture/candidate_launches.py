@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kerntune.base.config import COMPILE_FIELDS, Config, by_text, configs_text
-from kerntune.base.device import Target
 from kerntune.capture.launch import Candidate, Pending, Probe, Site, in_doubt, is_hopeless, spread
 from kerntune.capture.memory_plan import Plan
 from kerntune.errors import (
@@ -30,8 +29,8 @@ from kerntune.errors import (
 from kerntune.gpu.base import Backend
 from kerntune.kernels.source import kernel_name
 
-SeenLaunch = Callable[[Target], Probe]
-"""What a launch would be for a target; raises what specializing raises."""
+SeenLaunch = Callable[[], Probe]
+"""What a launch would be; raises what specializing raises."""
 
 
 @dataclass(frozen=True)
@@ -159,12 +158,12 @@ class CandidateLaunches:
         finally:
             JITFunction.run = original
 
-    def probe(self, site: Site, index: int, target: Target | None = None) -> Probe:
+    def probe(self, site: Site, index: int) -> Probe:
         """What candidate ``index`` of a site would launch; nothing runs but its hook, whose writes are undone.
 
-        For ``target``, else for the backend's first. Only inside :meth:`active`. Raises what specializing raises.
+        Only inside :meth:`active`. Raises what specializing raises.
         """
-        with self._undoing(site, [site.candidates[index]]), self.trying(site, index, target) as probe:
+        with self._undoing(site, [site.candidates[index]]), self.trying(site, index) as probe:
             return probe
 
     def probe_all(self, site: Site, among: Collection[int] | None = None) -> dict[int, Probe | Exception]:
@@ -185,13 +184,13 @@ class CandidateLaunches:
         return found
 
     @contextlib.contextmanager
-    def trying(self, site: Site, index: int, target: Target | None = None) -> Iterator[Probe]:
+    def trying(self, site: Site, index: int) -> Iterator[Probe]:
         """What candidate ``index`` would launch, between the hooks that run before and after a launch with it: inside
         of it the call's own tensors hold what the first ones leave. Nothing is launched, and nothing undone. Raises
         what specializing raises."""
         candidate = site.candidates[index]
         try:
-            probe = self._run_first(site, candidate)(target or self.backend.targets[0])
+            probe = self._run_first(site, candidate)()
         except (TrialError, ConfigError, GridError) as exc:
             self._run_last(site, candidate, exc)
             raise

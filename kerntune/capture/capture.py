@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from kerntune.base.config import Config
-from kerntune.base.device import Target
 from kerntune.capture.candidate_launches import CandidateLaunches, Probing, Trying
 from kerntune.capture.entry_points import EntryPoints, OneHolder, Suspension, name_of
 from kerntune.capture.inductor.compiled_calls import CompiledCalls
@@ -33,13 +32,12 @@ from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import (
     CaptureError,
     OutOfResourcesError,
-    TrialError,
     UsageError,
 )
 from kerntune.gpu.base import Backend
 from kerntune.kernels import compat
 from kerntune.kernels.source import kernel_file, kernel_name
-from kerntune.kernels.specialize import Specialized, tensor_of
+from kerntune.kernels.specialize import tensor_of
 
 
 @dataclass
@@ -223,7 +221,7 @@ class Capture(CandidateLaunches):
     def _on_launch(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         doing = self._thread.doing
         if isinstance(doing, Probing):
-            doing.seen.append(lambda target: probe_of(self.backend, jit, args, kwargs, target))
+            doing.seen.append(lambda: probe_of(self.backend, jit, args, kwargs))
             return None
         if kwargs.get("warmup"):
             return self._entries.run_jit(jit, *args, **kwargs)
@@ -252,19 +250,12 @@ class Capture(CandidateLaunches):
     def _run_recorded(self, pending: Pending, run: Callable[[], Any], trying: Trying | None) -> Any:
         """Note a launch, and make it by ``run()``."""
         if self.backend.gpu is not None and 0 not in pending.grid:
-            first = pending.specialized[self.backend.targets[0]]
-            if isinstance(first, TrialError):
-                raise first
-            compiled = self.compiler.compile(first)
-            self.plan.observe(compiled, first)
+            compiled = self.compiler.compile(pending.specialized)
+            self.plan.observe(compiled, pending.specialized)
             if self.before_launch is not None and pending.site is not None:
                 self.before_launch(self, pending, compiled)
-        elif (
-            trying is not None
-            and not trying.any_fit
-            and isinstance(launch := pending.specialized[self.backend.targets[0]], Specialized)
-        ):
-            self._refuse_misfit(self.compiler.compile(launch))
+        elif trying is not None and not trying.any_fit:
+            self._refuse_misfit(self.compiler.compile(pending.specialized))
         self.latest = pending
         result = run()
         self.launches.append(pending)
@@ -274,7 +265,7 @@ class Capture(CandidateLaunches):
 
     def _supply(self, pending: Pending, values: Mapping[str, Any]) -> None:
         """Have a launch's arguments hold given values where nothing runs; :class:`UsageError` if they can't."""
-        bound = next(x.bound for x in pending.specialized.values() if isinstance(x, Specialized))
+        bound = pending.specialized.bound
         for argument, given in values.items():
             where = f"values of {pending.kernel}.{argument} ({kernel_file(pending.jit)})"
             tensor = tensor_of(bound.get(argument))
@@ -288,7 +279,7 @@ class Capture(CandidateLaunches):
             except UsageError as exc:
                 raise UsageError(f"{where} {exc}") from None
 
-    def launch_other(self, probe: Callable[[Target], Probe], pending: Pending, run: Callable[[], Any]) -> Any:
+    def launch_other(self, probe: Callable[[], Probe], pending: Pending, run: Callable[[], Any]) -> Any:
         """Record a launch that reaches none of Triton's entry points: ``pending``, made by ``run()``. While it is only
         found out what would be launched, ``probe`` says so and nothing runs."""
         doing = self._thread.doing
@@ -296,8 +287,7 @@ class Capture(CandidateLaunches):
             doing.seen.append(probe)
             return None
         with self._lock:
-            bound = [x.bound for x in pending.specialized.values() if isinstance(x, Specialized)]
-            self._settle_device(pending.kernel, bound[0] if bound else {})
+            self._settle_device(pending.kernel, pending.specialized.bound)
             return self._run_recorded(pending, run, doing)
 
     def _refuse_misfit(self, compiled: Compiled) -> None:
@@ -326,7 +316,7 @@ class Capture(CandidateLaunches):
 
     def _options(self) -> Sequence[str]:
         """What configs may set of the compiler's options."""
-        return compat.option_names(self.backend.targets[0])
+        return compat.option_names(self.backend.spec.target)
 
     def stage(self, site: Site, index: int, probe: Probe, compiled: Compiled) -> None:
         """Note a site's launch with candidate ``index``, ``compiled``, as :meth:`launch` does, but launch nothing.
@@ -338,11 +328,11 @@ class Capture(CandidateLaunches):
         launch = probe.specialized
         hooked = site.writes_arguments or site.candidates[index].hook is not None
         if self.backend.gpu is not None and hooked:
-            with self._undoing(site, [site.candidates[index]]), self.trying(site, index, launch.target):
+            with self._undoing(site, [site.candidates[index]]), self.trying(site, index):
                 self.plan.observe(compiled, launch)
         elif self.backend.gpu is not None and compiled.access.follows:
             self.plan.look_ahead(compiled, launch)
-        self.launches.append(Pending(launch.jit, {launch.target: launch}, probe.grid, site, ran=False))
+        self.launches.append(Pending(launch.jit, launch, probe.grid, site, ran=False))
 
     def tell_failed(self, site: Site, failed: Mapping[Config, Exception]) -> None:
         """Call the user's hooks as ``triton.autotune`` does for configs that can't be launched: those that run before a

@@ -1,4 +1,4 @@
-"""A launch as it was called: what each target would compile, over which grid and on which GPU it runs.
+"""A launch as it was called: what would be compiled for it, over which grid and on which GPU it runs.
 
 If its config is open, a site has its tuner, its arguments, and the configs that may be tried. While none of them has
 run, limits say how many first launches may fail before the call is to blame. Triton takes the current GPU, whatever
@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from kerntune.base.config import COMPILE_FIELDS, Config
-from kerntune.base.device import Target
 from kerntune.base.grid_check import check_grid
-from kerntune.errors import CaptureError, CompileError, ConfigError, LaunchFault, TrialError
+from kerntune.errors import CaptureError, ConfigError, LaunchFault
 from kerntune.gpu.base import Backend
 from kerntune.kernels import compat
 from kerntune.kernels.source import DESCRIPTORS, jit_of, kernel_file, kernel_name, text_of
@@ -251,10 +250,10 @@ LAUNCH_WORDS = ("grid", "warmup")
 
 @dataclass
 class Pending:
-    """A launch as it was called: what each target would compile, and where it ran."""
+    """A launch as it was called: what would be compiled for it, and where it ran."""
 
     jit: Any
-    specialized: dict[Target, Specialized | TrialError]
+    specialized: Specialized
     grid: tuple[int, int, int]
     site: Site | None = None
     ran: bool = True
@@ -283,32 +282,17 @@ class Probe:
 
 
 def bind(backend: Backend, jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any], site: Site | None) -> Pending:
-    """The launch for each of the backend's targets. Raises what specializing raises if it can be for none."""
-    found: dict[Target, Specialized | TrialError] = {}
-    for target in backend.targets:
-        try:
-            found[target] = _specialize(backend, jit, args, kwargs, target)
-        except CompileError as exc:
-            found[target] = exc
-    launches = [x for x in found.values() if isinstance(x, Specialized)]
-    if not launches:
-        raise next(x for x in found.values() if isinstance(x, TrialError))
-    first = launches[0]
-    return Pending(jit, found, _grid(backend, jit, first.bound, kwargs, first.options.num_warps), site)
+    """The launch. Raises what specializing raises."""
+    probe = probe_of(backend, jit, args, kwargs)
+    return Pending(jit, probe.specialized, probe.grid, site)
 
 
-def probe_of(backend: Backend, jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any], target: Target) -> Probe:
-    """The launch for one target. Raises what specializing raises."""
-    launch = _specialize(backend, jit, args, kwargs, target)
-    return Probe(launch, _grid(backend, jit, launch.bound, kwargs, launch.options.num_warps))
-
-
-def _specialize(
-    backend: Backend, jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any], target: Target
-) -> Specialized:
+def probe_of(backend: Backend, jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Probe:
+    """What a call would launch. Raises what specializing raises."""
     words = {k: v for k, v in kwargs.items() if k not in LAUNCH_WORDS}
     with backend.tensors.specializing():
-        return specialize(jit, args, words, target)
+        launch = specialize(jit, args, words, backend.spec.target)
+    return Probe(launch, _grid(backend, jit, launch.bound, kwargs, launch.options.num_warps))
 
 
 def _grid(

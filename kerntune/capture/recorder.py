@@ -1,4 +1,4 @@
-"""Turns a capture into recordings: compiled, flattened, one per target."""
+"""Turns a capture into a recording: compiled and flattened."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace as _replace
 
-from kerntune.base.device import Target
 from kerntune.base.recording import Binary, Launch, Recording
 from kerntune.base.roofline import PointerAccess
-from kerntune.capture import Capture, Pending, Probe
+from kerntune.capture import Capture, Probe
 from kerntune.capture.memory_plan import Plan
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import EnvironmentFault, TrialError
@@ -20,9 +19,9 @@ from kerntune.kernels.specialize import Specialized, pointer_views
 
 @dataclass
 class Recorded:
-    """A recording for one target, and the bytes of its binaries and TTIR by checksum.
+    """A recording, and the bytes of its binaries and TTIR by checksum.
 
-    ``failures`` has, per launch that this target can't compile, the reason.
+    ``failures`` has, per launch that can't be compiled, the reason.
     """
 
     recording: Recording
@@ -62,20 +61,20 @@ class Recorded:
         return found
 
 
-def record(capture: Capture, target: Target) -> Recorded:
-    """The capture's launches for one of its targets. Compiles what isn't compiled yet.
+def record(capture: Capture) -> Recorded:
+    """The capture's launches. Compiles what isn't compiled yet.
 
     :class:`EnvironmentFault` where this machine doesn't let the compiler work: nothing is known of the launches then.
     """
-    compiler, plan = capture.compiler, capture.plan
-    compiler.compile_all([x for p in capture.launches if isinstance(x := p.specialized[target], Specialized)])
+    compiler, plan, target = capture.compiler, capture.plan, capture.backend.spec.target
+    compiler.compile_all([pending.specialized for pending in capture.launches])
     launches: list[Launch] = []
     binaries: list[Binary] = []
     lines: list[tuple[str, ...]] = []
     out = Recorded(Recording(target, (), (), (), ()))
     for index, pending in enumerate(capture.launches):
         try:
-            compiled = _compiled(capture, pending, target)
+            compiled = compiler.compile(pending.specialized)
         except EnvironmentFault:
             raise
         except TrialError as exc:
@@ -83,8 +82,7 @@ def record(capture: Capture, target: Target) -> Recorded:
             continue
         if compiled.binary not in binaries:
             binaries.append(compiled.binary)
-        launch = pending.specialized[target]
-        assert isinstance(launch, Specialized)
+        launch = pending.specialized
         recorded = make_launch(plan, launch, compiled, pending.grid)
         launches.append(_replace(recorded, config=pending.config, binary=binaries.index(compiled.binary)))
         lines.append(lines_of(launch.jit))
@@ -153,10 +151,3 @@ def keep(recorded: Recorded, compiled: Compiled) -> None:
     recorded.artifacts[compiled.binary.ttir_sha256] = compiled.ttir.encode()
     recorded.asm[compiled.binary.sha256] = compiled.asm
     recorded.compiled[compiled.binary.sha256, compiled.binary.ttir_sha256] = compiled
-
-
-def _compiled(capture: Capture, pending: Pending, target: Target) -> Compiled:
-    launch = pending.specialized[target]
-    if isinstance(launch, TrialError):
-        raise launch
-    return capture.compiler.compile(launch)

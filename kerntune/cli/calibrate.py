@@ -16,7 +16,7 @@ from kerntune.gate.console import complain, fail_with, say
 from kerntune.gate.gpu_capture import pairs_for
 from kerntune.gate.replay import CALIBRATION_PROCESSES, calibrate
 from kerntune.gpu.base import Backend
-from kerntune.gpu.probe import find_backend
+from kerntune.gpu.probe import compiled_targets, find_backend
 from kerntune.timing.paired_processes import paired_work
 from kerntune.timing.worker.pool import Pairs
 
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     if processes < 2:
         raise UsageError(f"--processes: {processes} is too few to tell one process from another; give 2 or more")
     store = BaselineStore(given_folder(args.baselines))
-    backend = find_backend((), store.targets())
+    backend = find_backend(compiled_targets((), store.targets()))
     if backend.gpu is None:
         raise UsageError("there is no GPU here, so nothing can be calibrated")
     paths = store.time_files(backend.spec.slug, backend.spec.target.slug)

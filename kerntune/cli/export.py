@@ -89,7 +89,7 @@ def _exported(args: argparse.Namespace) -> list[Path]:
     given = dict(map(_key, args.key or []))
     cache = open_cache(args.cache_dir)
     first = target_named(args.target or "cuda:90")
-    with StaticBackend((first,)).activate():
+    with StaticBackend(first).activate():
         kernel, module = load_kernel(args.kernel)
         name = kernel_name(jit_of(kernel))
         _refuse_unknown(name, jit_of(kernel).arg_names, given)
@@ -101,7 +101,7 @@ def _exported(args: argparse.Namespace) -> list[Path]:
     config = _config(args.config, kernel, name, stored, target)
     known = {} if winner is None else arguments_of(winner.key.arguments)
     arguments = {**{n: v for n, v in known.items() if n in jit_of(kernel).arg_names}, **given}
-    backend = StaticBackend((target,))
+    backend = StaticBackend(target)
     with backend.activate():
         made = _compiled(backend, kernel, arguments, config)
         grid = _grid(args.grid, module, made, config, arguments)

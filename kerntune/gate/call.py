@@ -111,33 +111,32 @@ class PendingBaseline:
 
 @dataclass(frozen=True)
 class Checked:
-    """What ``fn`` returned, and the results: one on a GPU, one per target without.
+    """What ``fn`` returned, and the result.
 
-    ``pending`` has the baselines of what this run measured, ``obsolete`` is a baseline to remove; :meth:`commit` does
+    ``pending`` has the baseline of what this run measured, ``obsolete`` is a baseline to remove; :meth:`commit` does
     both once the test has passed.
     """
 
     value: Any
-    results: tuple[CaseResult, ...]
-    pending: tuple[PendingBaseline | None, ...] = ()
+    result: CaseResult
+    pending: PendingBaseline | None = None
     store: BaselineStore | None = None
     obsolete: Path | None = None
     ended: Exception | None = None
     """What ``fn`` raised after its launches because it needs a GPU's results: what it had launched is judged, and there
     is no value to go on with."""
 
-    def commit(self) -> tuple[CaseResult, ...]:
-        """Write and remove baselines; the results, marked where one was written."""
-        if self.obsolete is not None and self.store is not None:
+    def commit(self) -> CaseResult:
+        """Write and remove baselines; the result, marked if one was written."""
+        if self.store is None:
+            return self.result
+        if self.obsolete is not None:
             self.store.remove(self.obsolete)
-        out = []
-        for result, pending in zip(self.results, self.pending or [None] * len(self.results), strict=True):
-            if pending is not None and pending.write and self.store is not None:
-                path, changed = pending.commit(self.store)
-                recorded = result.recorded or changed
-                result = msgspec.structs.replace(result, recorded=recorded, baseline_path=self.store.shown(path))
-            out.append(result)
-        return tuple(out)
+        if self.pending is None or not self.pending.write:
+            return self.result
+        path, changed = self.pending.commit(self.store)
+        recorded = self.result.recorded or changed
+        return msgspec.structs.replace(self.result, recorded=recorded, baseline_path=self.store.shown(path))
 
 
 def should_write(verdict: Verdict, update: Update, policy: Policy, *, known_otherwise: bool = False) -> bool:

@@ -1,9 +1,9 @@
-"""A call of a test, run once: what it launched and returned, and the case that it is on a target."""
+"""A call of a test, run once: what it launched and returned, and the case that it is."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -54,10 +54,11 @@ class CapturedCall:
     end: End | None = None
     remark: str = ""
 
-    def on(self, target: Target, store: BaselineStore) -> RecordedCase:
-        """The case on ``target``. A closure's, which takes no tensors itself, has those that its kernels read;
-        ``store`` has what is known of it."""
-        recorded = record(self.capture, target)
+    def recorded(self, store: BaselineStore) -> RecordedCase:
+        """The case. A closure's, which takes no tensors itself, has those that its kernels read; ``store`` has what is
+        known of it."""
+        recorded = record(self.capture)
+        target = recorded.recording.target
         arguments = self.arguments or case_inputs(store, target, self.call.case, recorded.recording)
         if recorded.failures:  # what these launches would write isn't known
             return RecordedCase(self.call, self.capture, recorded, arguments)
@@ -79,7 +80,7 @@ class CapturedCall:
 
 @dataclass(frozen=True)
 class RecordedCase:
-    """A captured call on one target. ``recorded`` changes while the call is tuned: it has what the winners launch."""
+    """A captured call. ``recorded`` changes while the call is tuned: it has what the winners launch."""
 
     call: Call
     capture: Capture
@@ -330,26 +331,21 @@ NO_LAUNCH = "no Triton kernel was launched in this call, so nothing was checked"
 def nothing_judged(captured: CapturedCall) -> Checked:
     """The result of a call that launched nothing, or whose launches aren't known."""
     call, why = captured.call, uncheckable(captured) or NO_LAUNCH + captured.capture.compiled.why_no_kernel()
-    outcome, target = call.policy.outcome(Verdict.INCOMPLETE), captured.capture.backend.targets[0]
-    return Checked(captured.value, (incomplete_result(call.case, f": {why}", outcome, str(target)),))
+    outcome, target = call.policy.outcome(Verdict.INCOMPLETE), captured.capture.backend.spec.target
+    return Checked(captured.value, incomplete_result(call.case, f": {why}", outcome, str(target)))
 
 
-def with_surroundings(
-    results: Iterable[CaseResult], captured: CapturedCall, warnings: Sequence[str]
-) -> tuple[CaseResult, ...]:
-    """The results of a call with what it runs besides Triton kernels, what Inductor has chosen otherwise than for the
+def with_surroundings(result: CaseResult, captured: CapturedCall, warnings: Sequence[str]) -> CaseResult:
+    """The result of a call with what it runs besides Triton kernels, what Inductor has chosen otherwise than for the
     baseline, how the call's choices were decided, and further ``warnings``."""
     choices = captured.capture.choices.texts
     anew = captured.capture.compiled.choices.anew
-    return tuple(
-        msgspec.structs.replace(
-            r,
-            message=", ".join([r.message, *anew]),
-            warnings=(*r.warnings, *warnings),
-            elsewhere=r.operators.by_name if r.operators is not None else r.elsewhere,
-            remarks=(*r.remarks, *_beside_kernels(r), *choices),
-        )
-        for r in results
+    return msgspec.structs.replace(
+        result,
+        message=", ".join([result.message, *anew]),
+        warnings=(*result.warnings, *warnings),
+        elsewhere=result.operators.by_name if result.operators is not None else result.elsewhere,
+        remarks=(*result.remarks, *_beside_kernels(result), *choices),
     )
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import msgspec
 
 from kerntune.base.case_result import OutsideWrite
-from kerntune.base.device import Target
 from kerntune.base.policy import Update
 from kerntune.base.recording import Launch, Recording
 from kerntune.capture import Capture
@@ -25,7 +24,6 @@ from kerntune.gpu.base import Executor
 from kerntune.gpu.guards import GuardDamage, damage_text
 from kerntune.gpu.memory import Memory
 from kerntune.kernels.source import text_of
-from kerntune.kernels.specialize import Specialized
 from kerntune.timing.worker.requests import ChangedGuard
 from kerntune.tuning.first_launches import FirstLaunches
 from kerntune.tuning.isolation import Isolation
@@ -98,7 +96,7 @@ def launched_text(capture: Capture | None) -> str:
     launches = [] if capture is None else _launched(capture)
     if capture is None or not launches:
         return "before a kernel was launched in this call: a kernel of an earlier one, or what else the process ran"
-    shown = [_text(p, capture.backend.targets[0]) for p in launches[-MAX_LAUNCHES:]]
+    shown = [_text(p) for p in launches[-MAX_LAUNCHES:]]
     if len(launches) == 1:
         return f"after {shown[0]}"
     more = f"{len(launches) - len(shown)} others and " if len(launches) > len(shown) else ""
@@ -112,17 +110,15 @@ def _launched(capture: Capture) -> list[Pending]:
     return launches if latest is None or any(p is latest for p in launches) else [*launches, latest]
 
 
-def _text(launch: Pending, target: Target) -> str:
-    return f"kernel {launch.kernel} with {_config(launch, target)} on grid {launch.grid}"
+def _text(launch: Pending) -> str:
+    return f"kernel {launch.kernel} with {_config(launch)} on grid {launch.grid}"
 
 
-def _config(launch: Pending, target: Target) -> str:
+def _config(launch: Pending) -> str:
     """The candidate that was launched; of a launch with fixed parameters these, and the compiler's options."""
     if launch.site is not None:
         return str(launch.site.candidates[launch.site.chosen].config)
-    found = launch.specialized.get(target)
-    if not isinstance(found, Specialized):
-        return "an unknown config"
+    found = launch.specialized
     fixed = {p.name: found.bound.get(p.name) for p in found.jit.params if p.is_constexpr}
     words = {**fixed, "num_warps": found.options.num_warps, "num_stages": getattr(found.options, "num_stages", None)}
     return " ".join(f"{name}={text_of(value)}" for name, value in words.items() if value is not None)

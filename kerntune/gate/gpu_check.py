@@ -96,7 +96,7 @@ class TimedCheck:
         self.gpu, self.stores, self.settings = backend.gpu, run.stores, run.settings
         self.pairs = run.gpus.of(backend).pairs
         self.value, self.call, self.progress = captured.value, call, progress
-        self.case = case = captured.on(self.gpu.spec.target, run.stores.reference)
+        self.case = case = captured.recorded(run.stores.reference)
         self.path = run.stores.own.time_path(self.gpu.spec, case.id, case.fingerprint)
         self.loader, self.cache = Loader(self.gpu), winners.cache.folder
         replayer = Replayer(backend, self.pairs, self.loader, case.recorded, call.policy.timer)
@@ -133,7 +133,7 @@ class TimedCheck:
             self.tuning.run(baseline, self.rerun)
             self._tuned()
             findings = self._judge(baseline, self._time(baseline), outside)
-        return Checked(self.value, (self._result(findings),), (findings.pending,), self.stores.own)
+        return Checked(self.value, self._result(findings), findings.pending, self.stores.own)
 
     def _read(self, store: BaselineStore, update: Update = Update.NONE) -> TimeBaseline | None:
         return readable(lambda: store.time(self.gpu.spec, self.case.id, self.case.fingerprint), update)
@@ -356,7 +356,7 @@ class TimedCheck:
             causes=(why,),
             warnings=warnings,
         )
-        return Checked(self.value, (result,), store=self.stores.own, obsolete=removed)
+        return Checked(self.value, result, store=self.stores.own, obsolete=removed)
 
 
 # cases that have no time: their launches run nothing, or can't be run again

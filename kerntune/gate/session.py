@@ -47,7 +47,7 @@ from kerntune.gate.gpu_capture import (
 )
 from kerntune.gate.stores import ReferenceStore, RunBaselines, Stores
 from kerntune.gpu.base import Backend
-from kerntune.gpu.probe import devices_used, find_backend
+from kerntune.gpu.probe import compiled_targets, devices_used, find_backend
 from kerntune.kernels import compat
 from kerntune.kernels.compat.tuners import triton_folder
 from kerntune.static.metrics import DISASSEMBLER
@@ -62,26 +62,45 @@ if TYPE_CHECKING:
     from kerntune.gate.stopped_tests import StoppedTest
 
 
-def open_session(settings: Settings, backend: Backend | None = None) -> Session:
-    """A session on ``backend``, or on what this machine has. UsageError where nothing can be done."""
+def open_session(settings: Settings, backend: Backend | None = None, *, every_target: bool = False) -> Session:
+    """A session on ``backend``, or on what this machine has. UsageError where nothing can be done.
+
+    ``every_target``: where nothing can run, header and baselines are those of all targets that were asked for. Calls
+    are checked for the first alone.
+    """
     check_variables()  # what only tuning would read of them, too
     folder = settings.cache_dir or default_folder()
     if (file := file_in_the_way(folder)) is not None:
         raise UsageError(f"the cache folder {folder}: {file} is a file; let KERNTUNE_CACHE_DIR name another one")
     store = BaselineStore(settings.baselines, settings.root)
-    here = backend or find_backend(settings.targets, settings.known_targets(store), store.shown(store.folder))
-    return Session(settings, here, store)
+    if backend is not None:
+        return Session(settings, backend, store)
+    asked = compiled_targets(settings.targets, settings.known_targets(store), store.shown(store.folder))
+    mine = asked if every_target else asked[:1]
+    return Session(settings, find_backend(asked), store, mine, asked[len(mine) :])
 
 
 class Session:
-    """Checks calls. :meth:`start` before users' modules are imported, :meth:`close` at the end."""
+    """Checks calls. :meth:`start` before users' modules are imported, :meth:`close` at the end.
 
-    def __init__(self, settings: Settings, backend: Backend, store: BaselineStore) -> None:
+    ``targets`` are those whose baselines it has where nothing can run, ``others`` what the run was asked for beside
+    them: processes of their own check these.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        backend: Backend,
+        store: BaselineStore,
+        targets: tuple[Target, ...] = (),
+        others: tuple[Target, ...] = (),
+    ) -> None:
         self.settings, self.backend, self.store = settings, backend, store
+        self.targets, self.others = targets or (backend.spec.target,), tuple(map(str, others))
         self._compiler = Compiler()
         self._cache = open_winners(settings.cache_dir)
         self._stack = contextlib.ExitStack()
-        self._baselines = RunBaselines(store, backend)
+        self._baselines = RunBaselines(store, backend, self.targets)
         self._gpus = MeasuredGpus()
         self._crowded = False
         """Whether other processes of this run measure on the same GPU: none of ours may be starting there by then."""
@@ -128,7 +147,7 @@ class Session:
     @property
     def compiled_for(self) -> tuple[str, ...]:
         """The targets that kernels are compiled for where nothing can run; empty with a GPU."""
-        return tuple(map(str, self.backend.targets)) if self.static else ()
+        return tuple(map(str, self.targets)) if self.static else ()
 
     def share(self, index: int, count: int, claims: Path | None = None) -> None:
         """This process is number ``index`` of ``count`` that share a run: every ``count``-th decision is its own, so
@@ -136,20 +155,10 @@ class Session:
         ``count``; in the folder ``claims`` each number is taken by one process."""
         self._decisions = decision_numbers(index, count, claims)
 
-    def narrow(self) -> tuple[str, ...]:
-        """Check for the first target alone from now on; the others, each of which a process of its own checks."""
-        others = self.compiled_for[1:]
-        if others:
-            from kerntune.gpu.fake_cuda.static_backend import StaticBackend  # imports torch, which commands do without
-
-            if isinstance(self.backend, StaticBackend):
-                self.backend.targets = self.backend.targets[:1]
-        return others
-
     def header(self) -> list[str]:
         """Where this run takes place, for pytest's header."""
         if self.static:
-            named = (f"{target}{_figures_of(target)}" for target in self.backend.targets)
+            named = (f"{target}{_figures_of(target)}" for target in self.targets)
             place = f"no GPU: compiling for {', '.join(named)}"
         else:
             place = f"{self.backend.spec.name} ({self.backend.spec.target})"
@@ -198,7 +207,8 @@ class Session:
 
         end = end_of(self.backend, error, self.settings.root)
         assert end is not None
-        return stopped_test(nodeid, end, checks, self.stores, self.backend.targets, self.settings.update, policy)
+        target = self.backend.spec.target
+        return stopped_test(nodeid, end, checks, self.stores, target, self.settings.update, policy)
 
     def take_unchecked(self) -> tuple[UncheckedValue, ...]:
         """What users' code has compared since the last call of this and what passed unseen, since nothing runs."""
@@ -287,7 +297,7 @@ class Session:
     def _captured(self, call: Call, arguments: tuple[Argument, ...]) -> CapturedCall:
         """The call, run once, on the GPU that it launches on, while no process measures there."""
         if self.backend.gpu is None:
-            prefer = stored_first(self.stores, call, self.backend.targets[0], arguments, self.settings.update)
+            prefer = stored_first(self.stores, call, self.backend.spec.target, arguments, self.settings.update)
             given, root = call.candidates, self.settings.root
             capture = Capture(self.backend, self._compiler, given, prefer=prefer, values=call.values, root=root)
             return run_captured(capture, call, arguments)
@@ -318,17 +328,12 @@ class Session:
         if dumps_asked():
             from kerntune.gate.case_output import dumped
 
-            for target in self.backend.targets:
-                remarks += dumped(captured.on(target, self.stores.reference))
-        found = [
-            check_static(self.stores, captured, t, self.settings.update, code=self.settings.code_changes)
-            for t in self.backend.targets
-        ]
-        for result, made in found:
-            self._baselines.note(captured.call.case, result.fingerprint, made.baseline.arguments)
-        pending = tuple(replace(p, write=p.write and not self.settings.read_only) for _, p in found)
-        results = with_surroundings((self._beside_stored(r, p.baseline) for r, p in found), captured, remarks)
-        return Checked(captured.value, results, pending, self.store, ended=captured.ended)
+            remarks += dumped(captured.recorded(self.stores.reference))
+        result, pending = check_static(self.stores, captured, self.settings.update, code=self.settings.code_changes)
+        self._baselines.note(captured.call.case, result.fingerprint, pending.baseline.arguments)
+        pending = replace(pending, write=pending.write and not self.settings.read_only)
+        result = with_surroundings(self._beside_stored(result, pending.baseline), captured, remarks)
+        return Checked(captured.value, result, pending, self.store, ended=captured.ended)
 
     def _check_timed(
         self, captured: CapturedCall, winners: Winners, progress: Callable[[str], None], tuned: Callable[[], None]
@@ -344,8 +349,7 @@ class Session:
             from kerntune.gate.case_output import dumped, profiled  # most runs ask for neither
 
             said = [*dumped(case), *profiled(case, self.settings.profile)]
-        results = (self._beside_stored(r, case) for r in checked.results)
-        return replace(checked, results=with_surroundings(results, captured, said))
+        return replace(checked, result=with_surroundings(self._beside_stored(checked.result, case), captured, said))
 
     def _beside_stored(self, result: CaseResult, today: Baseline | RecordedCase) -> CaseResult:
         """A NEW case with what tells it from the nearest stored one of its name: shapes that differ from run to run

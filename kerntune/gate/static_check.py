@@ -1,4 +1,4 @@
-"""Judges a captured call without a GPU: its static figures against the stored ones, per target.
+"""Judges a captured call without a GPU: its static figures against the stored ones.
 
 Each candidate config of a tuned launch is compiled if that is asked for. A baseline's config is lost if it isn't in the
 list any more, or if nothing that it compiles to can be launched.
@@ -13,7 +13,7 @@ import msgspec
 
 from kerntune.base.case_result import CaseResult, End, LostConfig
 from kerntune.base.config import Config, changed_settings
-from kerntune.base.device import DeviceSpec, Target, typical_device
+from kerntune.base.device import DeviceSpec
 from kerntune.base.failed_candidates import ConfigReport, config_problems, told_once
 from kerntune.base.policy import StaticPolicy, Update
 from kerntune.capture import Capture, Site
@@ -34,15 +34,16 @@ from kerntune.static.metrics import StaticMetrics, metrics_of
 
 
 def check_static(
-    stores: Stores, captured: CapturedCall, target: Target, update: Update, *, code: bool
+    stores: Stores, captured: CapturedCall, update: Update, *, code: bool
 ) -> tuple[CaseResult, PendingBaseline]:
-    """One target's verdict on a call, and the baseline that may be written. ``code``: with hunks of changed code."""
-    case, policy, spec = captured.on(target, stores.reference), captured.call.policy, typical_device(target)
+    """The verdict on a call, and the baseline that may be written. ``code``: with hunks of changed code."""
+    case, policy, spec = captured.recorded(stores.reference), captured.call.policy, captured.capture.backend.spec
+    target = spec.target
     recorded, fingerprint, series = case.recorded, case.fingerprint, compat.triton_series()
     own_path = stores.reference.static_path(target, series, case.id, fingerprint)
     renamed = stores.renames.settle(case.id, fingerprint, case.recording, own_path, case.arguments)
     known = known_case(stores, target, case.id, fingerprint, update)
-    _refuse_known(known, recorded, case.capture, target)
+    _refuse_known(known, recorded, case.capture)
     launches = launch_statics(recorded, spec, known_figures(known.launches, update))
     configs = config_reports(case.capture, spec, every=bool(policy.static.every_config))
     broken = tuple(dict.fromkeys(f"can't be compiled: {exc}" for exc in recorded.failures.values()))
@@ -56,7 +57,7 @@ def check_static(
         tuple(config_findings(configs, own, dict.fromkeys(lost.values()), policy.static)),
         lost,
         broken,
-        _refused_sources(recorded, case.capture, target),
+        tuple(source_hash(case.capture.launches[index].jit) for index in recorded.failures),
     )
     judged = judge_launches(known, launches, run, target, policy)
     verdict, stored = judged.verdict, tuple(x.without_lines() for x in launches)
@@ -82,13 +83,13 @@ def check_static(
     return result, pending
 
 
-def _refuse_known(known: KnownCase, recorded: Recorded, capture: Capture, target: Target) -> None:
+def _refuse_known(known: KnownCase, recorded: Recorded, capture: Capture) -> None:
     """:class:`EnvironmentFault` for a launch that can't be compiled, though the baseline has the same one: the same
     TTIR, compiled for the same arguments and options by the same compiler. The code is not the cause then."""
     for index, error in recorded.failures.items():
-        launch = capture.launches[index].specialized[target]
-        if not isinstance(error, CompileError) or not isinstance(launch, Specialized):
+        if not isinstance(error, CompileError):
             continue
+        launch, target = capture.launches[index].specialized, recorded.recording.target
         assembler = compat.assembler_version(target.backend, target.triton_arch)
         compiler = f"Triton {compat.triton_version()}, assembler {assembler}"
         for before in known.launches:
@@ -126,12 +127,6 @@ ACCEPT_END = (
 )
 
 
-def _refused_sources(recorded: Recorded, capture: Capture, target: Target) -> tuple[str, ...]:
-    """The hashes of the sources of launches that can't be compiled; empty text where there is no kernel to ask."""
-    refused = (capture.launches[index].specialized[target] for index in recorded.failures)
-    return tuple(source_hash(x.jit) if isinstance(x, Specialized) else "" for x in refused)
-
-
 @dataclass(frozen=True)
 class CandidateConfig:
     """A candidate of a launch site: what would be compiled for it, or why nothing can be."""
@@ -145,7 +140,7 @@ def config_reports(capture: Capture, spec: DeviceSpec, *, every: bool) -> tuple[
     """A report on each candidate of each launch whose config was open, equal ones once, in order. Without ``every`` of
     kernels alone that Inductor generated: it chooses among its list on the GPU, so any of them may run there."""
     with capture.active():
-        candidates = _distinct(_candidates(capture, spec, every))
+        candidates = _distinct(_candidates(capture, every))
     return _reports(capture, spec, candidates)
 
 
@@ -174,17 +169,17 @@ def config_findings(
         yield from _said("limits" if config.broken else "config_removed", str(config), rules)
 
 
-def _candidates(capture: Capture, spec: DeviceSpec, every: bool) -> Iterator[CandidateConfig]:
+def _candidates(capture: Capture, every: bool) -> Iterator[CandidateConfig]:
     for pending in list(capture.launches):
         site = pending.site if every or generated(pending.jit) else None
         if site is not None:
-            yield from (_candidate(capture, site, index, spec) for index in range(len(site.candidates)))
+            yield from (_candidate(capture, site, index) for index in range(len(site.candidates)))
 
 
-def _candidate(capture: Capture, site: Site, index: int, spec: DeviceSpec) -> CandidateConfig:
+def _candidate(capture: Capture, site: Site, index: int) -> CandidateConfig:
     launch: Specialized | TrialError
     try:
-        launch = capture.probe(site, index, spec.target).specialized
+        launch = capture.probe(site, index).specialized
     except TrialError as exc:
         launch = exc
     return CandidateConfig(site.kernel, site.candidates[index].config, launch)
@@ -249,7 +244,7 @@ def lost_configs(
         listed = [i for i, candidate in enumerate(site.candidates) if candidate.config == config]
         nearest = listed or _nearest(config, site)
         with capture.active():
-            candidates = [_candidate(capture, site, i, spec) for i in nearest]
+            candidates = [_candidate(capture, site, i) for i in nearest]
         reports = _reports(capture, spec, candidates)
         broken = ""
         if all(report.broken for report in reports):

@@ -6,7 +6,7 @@ At a run's end they tell which baselines the run could have met, which of these 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -222,8 +222,8 @@ CALL_GONE = "its test ran, but not with this call, shape, dtype or stride"
 class RunBaselines:
     """Those in ``store`` for ``backend``, and which cases the run has met so far."""
 
-    def __init__(self, store: BaselineStore, backend: Backend) -> None:
-        self._store, self._backend = store, backend
+    def __init__(self, store: BaselineStore, backend: Backend, targets: Sequence[Target]) -> None:
+        self._store, self._backend, self._targets = store, backend, targets
         self._seen: dict[CaseId, dict[str, Inputs]] = {}
 
     def note(self, case: CaseId, fingerprint: str, inputs: Inputs = ()) -> None:
@@ -261,7 +261,7 @@ class RunBaselines:
             spec = self._backend.spec
             return self._store.summaries(self._store.time_files(spec.slug, spec.target.slug))
         series = compat.triton_series()
-        paths = [p for target in self._backend.targets for p in self._store.static_files(target.slug, series)]
+        paths = [p for target in self._targets for p in self._store.static_files(target.slug, series)]
         return self._store.summaries(paths)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kerntune.base.device import DeviceSpec, Environment, Target
+from kerntune.base.device import DeviceSpec, Environment
 from kerntune.base.recording import Binary, Param
 from kerntune.gpu.compare import Difference
 
@@ -268,12 +268,8 @@ class Backend(Protocol):
         """``cuda``, ``static`` or ``fake``."""
 
     @property
-    def targets(self) -> tuple[Target, ...]:
-        """What is compiled for; the first is what device queries answer for."""
-
-    @property
     def spec(self) -> DeviceSpec:
-        """The device, or the usual one of the first target."""
+        """The device, or the usual one of the target that is compiled for."""
 
     @property
     def tensors(self) -> Tensors:

@@ -246,7 +246,6 @@ class CudaBackend:
         self.gpu = CudaGpu(ordinal)
         self.ordinal = self.gpu.ordinal
         self.spec = self.gpu.spec
-        self.targets = (self.spec.target,)
         self.tensors = CudaTensors()
         self._others = {self.ordinal: self}
 

@@ -13,19 +13,17 @@ from kerntune.errors import UsageError
 from kerntune.gpu.base import Backend
 
 
-def find_backend(
+def compiled_targets(
     targets: Sequence[str] = (), known: Sequence[Target] = (), folder: str = "the baseline folder"
-) -> Backend:
-    """The GPU of this machine; without one, or with ``targets`` given, a backend that only compiles.
+) -> tuple[Target, ...]:
+    """What a run only compiles for: ``targets``, without a GPU those that are ``known``; empty where a GPU runs it.
 
-    ``known`` are the targets that the project's baselines in ``folder`` know: the default without a GPU.
-    :class:`UsageError` if there is no GPU and no target.
+    ``known`` are the targets that the project's baselines in ``folder`` know. :class:`UsageError` if there is no GPU
+    and no target.
     """
     chosen = tuple(dict.fromkeys(target_named(t) for text in targets for t in text.split(",") if t.strip()))
     if not chosen and has_cuda():
-        from kerntune.gpu.cuda import CudaBackend
-
-        return CudaBackend()
+        return ()
     chosen = chosen or tuple(t for t in known if str(t) in TYPICAL_DEVICES)
     if not chosen:
         raise UsageError(
@@ -34,9 +32,18 @@ def find_backend(
         )
     for target in chosen:
         typical_device(target)
-    from kerntune.gpu.fake_cuda.static_backend import StaticBackend
+    return chosen
 
-    return StaticBackend(chosen)
+
+def find_backend(targets: Sequence[Target]) -> Backend:
+    """The GPU of this machine; a backend that compiles for the first of ``targets`` if there are any."""
+    if targets:
+        from kerntune.gpu.fake_cuda.static_backend import StaticBackend
+
+        return StaticBackend(targets[0])
+    from kerntune.gpu.cuda import CudaBackend
+
+    return CudaBackend()
 
 
 def torch_device() -> str:

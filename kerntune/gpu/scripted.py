@@ -272,7 +272,6 @@ class FakeBackend:
     torch_device = "cuda"
     ordinal = 0
     spec: DeviceSpec
-    targets: tuple[Target, ...]
     gpu: FakeGpu
 
     def __init__(self, script: Script | None = None, target: str = "cuda:90", device_name: str = "Fake GPU") -> None:
@@ -285,7 +284,7 @@ class FakeBackend:
         self.stand_ins = self.tensors = StandIns(specs[0], others=specs[1:])
         self._of_host = [self, *(copy.copy(self) for _ in specs[1:])]
         for number, (one, spec) in enumerate(zip(self._of_host, specs, strict=True)):
-            one.ordinal, one.spec, one.targets, one._of_host = number, spec, (spec.target,), self._of_host
+            one.ordinal, one.spec, one._of_host = number, spec, self._of_host
             one.gpu = FakeGpu(spec, script, self.stand_ins, number)
 
     @property

@@ -81,7 +81,7 @@ def answer(task: bytes) -> bytes:
 
 
 def _recorded(task: RecordTask) -> RecordedCall:
-    backend = StaticBackend((task.target,))
+    backend = StaticBackend(task.target)
     with backend.activate():
         watch = DeviceOperators(backend)
         with backend.tensors.watching(watch), _users_code(backend):
@@ -372,7 +372,7 @@ def _claims(
     if any(x.is_neg() or x.is_conj() for x in returned):
         raise Refusal(Reason.RESULT_LAYOUT, "a result is negated or conjugated when it is read, which no launch does")
     try:
-        recorded = record(capture, task.target)
+        recorded = record(capture)
         given = tuple(plan.view_of(x) for x in inputs)
         results = tuple(plan.view_of(x, "a result") for x in returned)
     except KerntuneError as exc:

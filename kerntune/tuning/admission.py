@@ -66,7 +66,7 @@ def unraced(capture: Capture, pool: CandidatePool, incumbent: int | None, why: s
     :class:`TuningError` if none can.
     """
     pool.close()
-    recording = Recording(capture.backend.targets[0], (), (), (), ())
+    recording = Recording(capture.backend.spec.target, (), (), (), ())
     failures: list[FailedTrial] = []
     for index in sorted(pool.probes, key=lambda i: (i != incumbent, i)):
         broken = "" if _empty(pool.probes[index]) else _broken(capture, pool.probes[index])

@@ -24,7 +24,6 @@ from kerntune.gpu.base import Buffer
 from kerntune.gpu.guards import BASE_ALIGN, GuardDamage, damage_text, guards_bytes
 from kerntune.gpu.memory import Memory, Source, copies_allowed, used_storages
 from kerntune.gpu.staging import STAGING_BYTES, batches, staged_bytes
-from kerntune.kernels.specialize import Specialized
 from kerntune.timing.worker.requests import (
     ChangedGuard,
     FirstLaunchesRequest,
@@ -315,9 +314,8 @@ def before_captured_launch(
     """Launch elsewhere first what is about to be launched with an open config
     (:attr:`kerntune.capture.Capture.before_launch`), unless an earlier run has launched it. :class:`LaunchFault` if it
     faults there, or has faulted before: then it must not be launched."""
-    site, launch = pending.site, pending.specialized[capture.backend.targets[0]]
+    site, launch = pending.site, pending.specialized
     assert site is not None
-    assert isinstance(launch, Specialized)
     if site.chosen == site.proven:
         return
     probe = Probe(launch, pending.grid)

@@ -134,7 +134,7 @@ def staged_launch(capture: Capture, tuner: Any, config: Any, args: Sequence[Any]
     with capture.active():
         probe = capture.probe(site, index)
         capture.stage(site, index, probe, capture.compiler.compile(probe.specialized))
-        return record(capture, capture.backend.targets[0])
+        return record(capture)
 
 
 def _index_of(site: Site, config: Any) -> int:
@@ -402,10 +402,7 @@ def compiled_ahead(
     with capture.active():
         below[(1,)](**{**words, **config.all_kwargs()})
     (pending,) = capture.launches
-    launch = pending.specialized[backend.targets[0]]
-    if not isinstance(launch, Specialized):
-        raise launch
-    recorded = record(capture, backend.targets[0])
+    recorded = record(capture)
     if recorded.failures:
         raise recorded.failures[0]
-    return AheadOfTime(recorded, launch)
+    return AheadOfTime(recorded, pending.specialized)

@@ -151,7 +151,7 @@ def _recorded(capture: Capture, pool: CandidatePool, incumbent: int | None) -> R
     """The call as a recording, or its outcome where it can't be raced."""
     try:
         _stage_first(capture, pool)
-        recorded = record(capture, capture.backend.targets[0])
+        recorded = record(capture)
     except CaptureError as exc:  # an argument whose memory only Triton and its driver know
         return unraced(capture, pool, incumbent, str(exc))
     return unraced(capture, pool, incumbent, recorded.unsaved) if recorded.unsaved else recorded

@@ -141,7 +141,7 @@ def tune_given(
     backend, gpu = _gpu_for(jit.fn.__name__)
     options, capture = TuneOptions.now(patience=ALL), context.open_capture(backend)
     winners = Winners(with_store(WinnerCache()), mode, gpu, options.verification.lax)
-    site = site_of_given(jit, args, kwargs, configs, compat.option_names(backend.targets[0]))
+    site = site_of_given(jit, args, kwargs, configs, compat.option_names(backend.spec.target))
     if winners.find(site) is not None:
         return site, winners.stored(site), False
     untuned = partial(first_usable, capture, site)

@@ -33,7 +33,7 @@ def script() -> Any:
 
 @pytest.fixture(scope="module")
 def backend() -> Iterator[StaticBackend]:
-    found = StaticBackend((Target.parse("cuda:90"),))
+    found = StaticBackend(Target.parse("cuda:90"))
     with found.activate():
         yield found
 

@@ -85,17 +85,17 @@ def test_a_launch_by_other_ways_is_recorded_and_made(backend: FakeBackend) -> No
         scale_kernel[by_block](x, x, N, 2.0, BLOCK=64)
         before = capture.launches[0]
         pending = Pending(before.jit, before.specialized, (3, 1, 1))
-        result = capture.launch_other(lambda target: pytest.fail("it is no probe"), pending, lambda: "made")
+        result = capture.launch_other(lambda: pytest.fail("it is no probe"), pending, lambda: "made")
     assert (result, capture.launches[1:], capture.latest) == ("made", [pending], pending)
 
 
 def test_a_launch_by_other_ways_is_probed(backend: FakeBackend) -> None:
     capture, probes = Capture(backend, COMPILER), [SimpleNamespace(target="first"), SimpleNamespace(target="second")]
-    pending: Any = SimpleNamespace(kernel="k", specialized={})
+    pending: Any = SimpleNamespace(kernel="k", specialized=SimpleNamespace(bound={}))
 
     def run(words: Any, trial: bool = False) -> Any:
         for probe in probes:
-            found = capture.launch_other(lambda target, p=probe: (p, target), pending, lambda: pytest.fail("made"))
+            found = capture.launch_other(lambda p=probe: p, pending, lambda: pytest.fail("made"))
             assert found is None
 
     with capture.active():
@@ -103,7 +103,7 @@ def test_a_launch_by_other_ways_is_probed(backend: FakeBackend) -> None:
         site = capture.launches[0].site
         assert site is not None
         site.run = run
-        assert capture.probe(site, 0) == (probes[1], backend.targets[0])
+        assert capture.probe(site, 0) == probes[1]
     assert len(capture.launches) == 1
 
 

@@ -63,44 +63,25 @@ def test_a_launch_has_its_candidates_config_or_its_own(backend: FakeBackend) -> 
     (pending,) = captured(backend, lambda: scale(tuned(64, 128)), prefer=lambda site: [1, 0]).launches
     assert (pending.config, pending.kernel) == (Config({"BLOCK": 128}), "scale_kernel")
     settled = Config({"BLOCK": 32})
-    assert Pending(scale_kernel, {}, (1, 1, 1), settled=settled).config == settled
-    assert Pending(scale_kernel, {}, (1, 1, 1)).config is None
+    assert Pending(scale_kernel, pending.specialized, (1, 1, 1), settled=settled).config == settled
+    assert Pending(scale_kernel, pending.specialized, (1, 1, 1)).config is None
 
 
-class SeveralTargets:
-    """A scripted GPU's, with further targets."""
-
-    def __init__(self, backend: FakeBackend, *more: str) -> None:
-        self.targets = (*backend.targets, *map(Target.parse, more))
-        self.tensors, self.spec, self.gpu = backend.tensors, backend.spec, None
-
-
-def test_a_launch_is_for_all_targets_that_can_make_it(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    x = torch.empty(N, device="cuda")
-    several: Any = SeveralTargets(backend, "cuda:80")
-    first, second = several.targets
-    broken: list[Target] = []
-    specialize = launch.specialize
-
-    def specialized(jit: Any, args: Any, words: Any, target: Target) -> Any:
-        assert "grid" not in words
-        if target in broken:
-            raise CompileError(f"not for {target}")
-        return specialize(jit, args, words, target)
-
-    monkeypatch.setattr(launch, "specialize", specialized)
+def test_a_launch_is_bound_for_the_backend_s_target(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, asked = torch.empty(N, device="cuda"), list[Any]()
     words = {"grid": by_block, "BLOCK": 64, "num_warps": 8}
-    pending = bind(several, scale_kernel, (x, x, N, 2.0), words, None)
-    assert [s.target for s in pending.specialized.values()] == [first, second]
+    pending = bind(backend, scale_kernel, (x, x, N, 2.0), words, None)
+    assert (pending.specialized.target, pending.specialized.options.num_warps) == (backend.spec.target, 8)
     assert (pending.grid, pending.site) == ((64, 1, 1), None)
-    broken.append(first)
-    pending = bind(several, scale_kernel, (x, x, N, 2.0), words, None)
-    assert [str(pending.specialized[first]), pending.specialized[second].target] == [f"not for {first}", second]
-    probe = probe_of(several, scale_kernel, (x, x, N, 2.0), words, second)
-    assert (probe.grid, probe.specialized.options.num_warps) == ((64, 1, 1), 8)
-    broken.append(second)
-    with pytest.raises(CompileError, match=f"not for {first}"):
-        bind(several, scale_kernel, (x, x, N, 2.0), words, None)
+
+    def refused(jit: Any, args: Any, words: Any, target: Target) -> Any:
+        asked.append((sorted(words), target))
+        raise CompileError(f"not for {target}")
+
+    monkeypatch.setattr(launch, "specialize", refused)
+    with pytest.raises(CompileError, match=f"not for {backend.spec.target}"):
+        bind(backend, scale_kernel, (x, x, N, 2.0), words, None)
+    assert asked == [(["BLOCK", "num_warps"], backend.spec.target)], "the grid is none of the kernel's"
 
 
 @pytest.mark.parametrize(("words", "ctas"), [({}, 1), ({"num_ctas": 2}, 2), ({"num_ctas": None}, 1)])
@@ -109,8 +90,8 @@ def test_a_grid_is_checked_with_its_warps_and_ctas(
 ) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(launch, "check_grid", lambda grid, **given: asked.append((grid, given)) or (1, 1, 1))
-    monkeypatch.setattr(launch, "_specialize", lambda *given: SimpleNamespace(bound={"B": 4}, options=OPTIONS))
-    probe_of(backend, scale_kernel, (), {"grid": lambda bound: (bound["B"],), **words}, backend.targets[0])
+    monkeypatch.setattr(launch, "specialize", lambda *given: SimpleNamespace(bound={"B": 4}, options=OPTIONS))
+    probe_of(backend, scale_kernel, (), {"grid": lambda bound: (bound["B"],), **words})
     ((grid, given),) = asked
     assert (grid, given["num_ctas"], given["num_warps"], given["spec"]) == ((4,), ctas, 8, backend.spec)
     assert given["kernel"] == f"scale_kernel ({scale_kernel.fn.__code__.co_filename})"

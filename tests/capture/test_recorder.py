@@ -76,7 +76,7 @@ def test_everything_a_replay_needs_is_there(backend: FakeBackend) -> None:
 
 def test_recording_twice_gives_the_same(backend: FakeBackend) -> None:
     capture = captured(backend, three_launches)
-    assert record(capture, backend.targets[0]).recording == record(capture, backend.targets[0]).recording
+    assert record(capture).recording == record(capture).recording
 
 
 def test_the_same_call_twice_is_the_same_work(backend: FakeBackend) -> None:
@@ -94,7 +94,7 @@ def test_a_recording_survives_json(backend: FakeBackend) -> None:
 
 def test_another_candidate_replaces_one_launch(backend: FakeBackend) -> None:
     capture = captured(backend, three_launches)
-    found = record(capture, backend.targets[0])
+    found = record(capture)
     before = found.recording
     with capture.active():
         probe = capture.probe(capture.launches[1].site, 1)
@@ -117,7 +117,7 @@ def test_nothing_launched_is_an_empty_recording(backend: FakeBackend) -> None:
 
 def test_null_pointers_have_no_view(backend: FakeBackend) -> None:
     capture = captured(backend, lambda: increment_kernel[(1,)](torch.empty(N, device="cuda"), N, BLOCK=64))
-    (launch,) = record(capture, backend.targets[0]).recording.launches
+    (launch,) = record(capture).recording.launches
     assert [(p.name, p.view) for p in launch.params] == [("x_ptr", 0), ("n", None)]
 
 

@@ -38,7 +38,8 @@ def project(tmp_path: Path) -> Project:
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
     backend = FakeBackend(Script((block(64, 10_000.0),), noise=0.002))
-    monkeypatch.setattr(calibrate, "find_backend", lambda targets, known: backend)
+    monkeypatch.setattr(calibrate, "compiled_targets", lambda targets, known: ())
+    monkeypatch.setattr(calibrate, "find_backend", lambda targets: backend)
     return backend
 
 
@@ -99,8 +100,9 @@ def test_too_few_processes(project: Project, capsys: pytest.CaptureFixture[str])
 
 
 def test_without_a_gpu(project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    backend = StaticBackend((Target.parse("cuda:90"),))
-    monkeypatch.setattr(calibrate, "find_backend", lambda targets, known: backend)
+    backend = StaticBackend(Target.parse("cuda:90"))
+    monkeypatch.setattr(calibrate, "compiled_targets", lambda targets, known: ())
+    monkeypatch.setattr(calibrate, "find_backend", lambda targets: backend)
     assert command(project) == 2
     assert "no GPU here" in capsys.readouterr().err
 

@@ -105,7 +105,7 @@ def check(session: Session, name: str, made: tuple[Callable[..., Any], tuple[Any
     function, args = made
     checked = session.check(Call(f"test_it.py::test_{name}", "0", function, args, policy=Policy()))
     checked.commit()
-    (result,) = checked.results
+    result = checked.result
     return {
         "verdict": result.verdict.value,
         "message": result.message,

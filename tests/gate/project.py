@@ -68,9 +68,8 @@ class Run:
         return self.session.check(Call(node, name, fn, args, policy=policy, **call), self.lines.append)
 
     def judge(self, fn: Callable[..., Any], *args: Any, **call: Any) -> CaseResult:
-        """Check a call, write what it may write, and give its one result."""
-        (result,) = self.check(fn, *args, **call).commit()
-        return result
+        """Check a call, write what it may write, and give its result."""
+        return self.check(fn, *args, **call).commit()
 
 
 @dataclass(frozen=True)
@@ -114,18 +113,18 @@ class Project:
         """As :meth:`run`, for one call."""
         return self._once(self.run(*rules, **options))
 
-    def static_once(self, *targets: str, **options: Any) -> Once:
+    def static_once(self, target: str, **options: Any) -> Once:
         """As :meth:`static_run`, for one call."""
-        return self._once(self.static_run(*targets, **options))
+        return self._once(self.static_run(target, **options))
 
     def _once(self, run: contextlib.AbstractContextManager[Run]) -> Once:
         opened = self.opened.enter_context(contextlib.ExitStack())
         return Once(opened.enter_context(run), opened)
 
     @contextlib.contextmanager
-    def static_run(self, *targets: str, **options: Any) -> Iterator[Run]:
+    def static_run(self, target: str, **options: Any) -> Iterator[Run]:
         """A run without a GPU."""
-        backend = StaticBackend(tuple(map(Target.parse, targets)))
+        backend = StaticBackend(Target.parse(target))
         with self._open(backend, options) as run:
             yield run
 

@@ -14,9 +14,12 @@ import pytest
 from cli.made import CUDA90, folder, metrics, sha, static, timed, tree
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import CASE
 
 from kerntune.base import codec
+from kerntune.base.case_result import incomplete_result
 from kerntune.base.config import Config
+from kerntune.base.policy import Outcome
 from kerntune.base.recording import Param
 from kerntune.errors import BaselineError
 from kerntune.gate.baseline_files import BaselineStore
@@ -236,7 +239,9 @@ def test_a_folder_that_can_not_be_written_is_named(tmp_path: Path):
 
 def record_of(*pendings: PendingBaseline | None, **state: Any) -> Record:
     """The plugin's data of a test whose calls measured these."""
-    return Record(checks=[Checked(None, (), tuple(pendings))], **state)
+    return Record(
+        checks=[Checked(None, incomplete_result(CASE, "", Outcome.PASS), pending) for pending in pendings], **state
+    )
 
 
 def test_bundles_travel_from_a_test_to_the_file_of_its_run(tmp_path):

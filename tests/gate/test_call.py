@@ -47,7 +47,7 @@ def test_settings_default_to_the_least_surprise(tmp_path: Path) -> None:
     assert not settings.code_changes, "it costs a compilation for each changed kernel"
 
 
-@pytest.mark.parametrize("value", [Call("t", "0", print), Settings(Path(), Path()), Checked(1, ())])
+@pytest.mark.parametrize("value", [Call("t", "0", print), Settings(Path(), Path()), Checked(1, RESULT)])
 def test_values_are_frozen(value: Call | Settings | Checked) -> None:
     name = dataclasses.fields(value)[0].name
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -67,51 +67,34 @@ def test_pending_static_baseline_is_written_with_its_ttir(store: BaselineStore) 
 
 
 def test_commit_writes_and_marks(store: BaselineStore) -> None:
-    checked = Checked("value", (RESULT,), (PendingBaseline(time_baseline(), artifacts_of(), True),), store)
+    checked = Checked("value", RESULT, PendingBaseline(time_baseline(), artifacts_of(), True), store)
     assert store.time_files() == [], "nothing is written before the test has passed"
-    (result,) = checked.commit()
+    result = checked.commit()
     (path,) = store.time_files()
     assert result.recorded
     assert result.baseline_path == path.relative_to(store.folder.parent).as_posix()
     assert store.time(H100, CASE, FINGERPRINT) == time_baseline()
-    assert not checked.results[0].recorded
+    assert not checked.result.recorded
 
 
 def test_commit_leaves_alone_what_is_not_to_be_written(store: BaselineStore) -> None:
-    checked = Checked("value", (RESULT,), (PendingBaseline(time_baseline(), {}, False),), store)
-    assert checked.commit() == (RESULT,)
+    checked = Checked("value", RESULT, PendingBaseline(time_baseline(), {}, False), store)
+    assert checked.commit() == RESULT
     assert not store.folder.exists()
 
 
-def test_commit_by_target(store: BaselineStore) -> None:
-    """Without a GPU there is a result per target, each with its own baseline or none."""
-    pending = (PendingBaseline(static_baseline(), artifacts_of(), True), None)
-    first, second = Checked(None, (RESULT, RESULT), pending, store).commit()
-    assert first.recorded
-    assert second == RESULT
-
-
-def test_commit_without_anything_pending() -> None:
-    assert Checked(None, (RESULT, RESULT)).commit() == (RESULT, RESULT)
-
-
-def test_commit_without_a_store() -> None:
-    assert Checked(None, (RESULT,), (PendingBaseline(time_baseline(), artifacts_of(), True),)).commit() == (RESULT,)
-
-
-def test_results_and_pending_belong_together(store: BaselineStore) -> None:
-    pending = (PendingBaseline(time_baseline(), artifacts_of(), False),)
-    with pytest.raises(ValueError, match="zip"):
-        Checked(None, (RESULT, RESULT), pending, store).commit()
+def test_commit_without_anything_pending_or_without_a_store(store: BaselineStore) -> None:
+    assert Checked(None, RESULT, store=store).commit() == RESULT
+    assert Checked(None, RESULT, PendingBaseline(time_baseline(), artifacts_of(), True)).commit() == RESULT
 
 
 def test_an_obsolete_baseline_goes_with_the_commit(store: BaselineStore) -> None:
     path = store.put(time_baseline(), artifacts_of())
-    Checked("value", (), (), None, path).commit()
+    Checked("value", RESULT, obsolete=path).commit()
     assert path.exists(), "no folder to remove it from"
-    Checked("value", (), (), store).commit()
+    Checked("value", RESULT, store=store).commit()
     assert path.exists()
-    Checked("value", (RESULT,), (), store, path).commit()
+    Checked("value", RESULT, store=store, obsolete=path).commit()
     assert not path.exists()
 
 
@@ -120,9 +103,8 @@ def test_a_case_that_was_taken_over_stays_recorded(store: BaselineStore) -> None
     pending.commit(store)
     for recorded in (True, False):
         result = msgspec.structs.replace(RESULT, recorded=recorded)
-        assert Checked("value", (result,), (pending,), store).commit()[0].recorded is recorded
-    (found,) = Checked("value", (RESULT,), (dataclasses.replace(pending, anew=True),), store).commit()
-    assert found.recorded
+        assert Checked("value", result, pending, store).commit().recorded is recorded
+    assert Checked("value", RESULT, dataclasses.replace(pending, anew=True), store).commit().recorded
 
 
 # a result held against its reference: tolerances, nesting, arrays of numpy, and the messages about a difference

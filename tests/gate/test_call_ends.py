@@ -303,7 +303,7 @@ def two_calls(project: Project) -> None:
 
 def stop_after_first(
     project: Project, ask: Callable[[torch.Tensor], None] = asks, policy: Policy | None = None, **settings: Any
-) -> tuple[str, list[CaseResult], list[CaseResult]]:
+) -> tuple[str, list[CaseResult], CaseResult]:
     """Where the test is said to stop, the results of calls that it didn't reach, and what its first one came to."""
     with project.static_run(SM90, **settings) as run:
         run.session.settings = replace(run.session.settings, root=Path(__file__).parent)
@@ -312,12 +312,12 @@ def stop_after_first(
             ask(x_of())
         stopped = run.session.stopped(NODE, caught.value, [checked], policy or Policy())
         (last,) = stopped.checks
-        return stopped.end, list(stopped.results), list(last.commit())
+        return stopped.end, list(stopped.results), last.commit()
 
 
 def test_a_call_after_the_stop_is_incomplete_where_it_has_a_baseline(project: Project) -> None:
     two_calls(project)
-    end, (result,), (first,) = stop_after_first(project)
+    end, (result,), first = stop_after_first(project)
     assert end == str(BETWEEN)
     assert (str(result.case), result.verdict, result.outcome) == (f"{NODE}::second", Verdict.INCOMPLETE, Outcome.WARN)
     assert f"the test stopped before this call, at {BETWEEN}" in result.message
@@ -339,10 +339,10 @@ def test_a_baseline_of_a_gpu_counts(project: Project) -> None:
 
 def test_a_refresh_accepts_the_stop_and_no_other(project: Project) -> None:
     two_calls(project)
-    _, (result,), (first,) = stop_after_first(project, update=Update.ALL)
+    _, (result,), first = stop_after_first(project, update=Update.ALL)
     assert (result.verdict, result.outcome) == (Verdict.INCOMPLETE, Outcome.PASS)
     assert first.recorded
-    end, results, (first,) = stop_after_first(project)
+    end, results, first = stop_after_first(project)
     assert (end, results, first.verdict) == (f"{BETWEEN}; not reached, which is accepted: second", [], Verdict.PASS)
     assert stop_after_first(project, asks_more)[1][0].outcome is Outcome.WARN
     with project.static_run(SM90) as run:
@@ -358,7 +358,7 @@ def test_no_other_update_accepts_a_stop(project: Project, update: Update) -> Non
 
 def test_an_update_that_records_the_call_before_does_not_accept_either(project: Project) -> None:
     assert project.static_once(SM90).judge(scaled, x_of(), 64, name="second").recorded
-    _, (result,), (first,) = stop_after_first(project, update=Update.NEW)
+    _, (result,), first = stop_after_first(project, update=Update.NEW)
     assert (result.outcome, first.verdict, first.recorded) == (Outcome.WARN, Verdict.NEW, True)
     assert len(stop_after_first(project)[1]) == 1
 

@@ -50,7 +50,7 @@ def held(project: Project, after: Callable[..., Any], rules: StaticPolicy | None
     for fn, policy in ((call((64, 64), (32, 32)), Policy()), (after, Policy(static=rules or StaticPolicy()))):
         with project.static_run(SM86) as run:
             x = torch.empty(64, 512, device="cuda", dtype=torch.float16)
-            (result,) = run.check(fn, x, policy=policy).commit()
+            result = run.check(fn, x, policy=policy).commit()
     return result
 
 

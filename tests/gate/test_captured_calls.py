@@ -209,20 +209,20 @@ def test_why_a_call_cant_be_checked(changes: dict[str, Any], text: str) -> None:
 
 
 def test_a_result_without_surroundings_stays() -> None:
-    assert with_surroundings([RESULT], captured(), ()) == (RESULT,)
+    assert with_surroundings(RESULT, captured(), ()) == RESULT
     known = msgspec.structs.replace(RESULT, elsewhere={"aten.mm": 1})
-    assert with_surroundings([known], captured(), ()) == (known,)
+    assert with_surroundings(known, captured(), ()) == known
 
 
-def test_surroundings_are_added_to_every_result() -> None:
+def test_surroundings_are_added_to_the_result() -> None:
     rows = (OperatorRow("aten.add", "", 1, 64), OperatorRow("aten.mm", "", 2, 64))
     result = msgspec.structs.replace(RESULT, operators=OperatorList("2.13.0", rows))
-    for found in with_surroundings([result, result], captured(texts=("choice",), anew=("anew",)), ["late"]):
-        assert found.message == "PASS it, anew"
-        assert found.warnings == ("w", "late")
-        assert list(found.elsewhere.items()) == [("aten.add", 1), ("aten.mm", 2)]
-        assert (found.remarks[0], found.remarks[-1], len(found.remarks)) == ("r", "choice", 3)
-        assert "aten.mm" in found.remarks[1]
+    found = with_surroundings(result, captured(texts=("choice",), anew=("anew",)), ["late"])
+    assert found.message == "PASS it, anew"
+    assert found.warnings == ("w", "late")
+    assert list(found.elsewhere.items()) == [("aten.add", 1), ("aten.mm", 2)]
+    assert (found.remarks[0], found.remarks[-1], len(found.remarks)) == ("r", "choice", 3)
+    assert "aten.mm" in found.remarks[1]
 
 
 # the run itself
@@ -281,20 +281,19 @@ def test_a_call_that_needs_results_is_judged_by_what_it_launched_before(
     assert (found.remark, found.end) == ("", End(THIS, "fn", "raise RuntimeError(text)", "a value is asked for"))
 
 
-def test_a_call_that_launched_nothing_is_incomplete_for_the_first_target() -> None:
+def test_a_call_that_launched_nothing_is_incomplete() -> None:
     found = captured(why=": it ran torch alone")
     found.capture.backend = backend()
-    found.capture.backend.targets = ("cuda:90", "hip:gfx942")
-    made = nothing_judged(found)
-    (result,) = made.results
+    found.capture.backend.spec = SimpleNamespace(target="cuda:90")
+    result = nothing_judged(found).result
     assert (result.target, result.verdict, result.case) == ("cuda:90", Verdict.INCOMPLETE, CASE)
     assert result.message == (
         f"INCOMPLETE {CASE}: no Triton kernel was launched in this call, so nothing was checked: it ran torch alone"
     )
     hidden = captured(unseen=("k",), why=": it ran torch alone")
     hidden.capture.backend = found.capture.backend
-    assert "it launches k, compiled without" in nothing_judged(hidden).results[0].message
-    assert "torch alone" not in nothing_judged(hidden).results[0].message
+    assert "it launches k, compiled without" in nothing_judged(hidden).result.message
+    assert "torch alone" not in nothing_judged(hidden).result.message
 
 
 @pytest.mark.parametrize(("unseen", "ends", "refused"), [((), False, True), (("j",), False, False), ((), True, False)])
@@ -345,14 +344,14 @@ def test_results_of_a_call_are_what_it_returned_and_its_gradients() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "inputs"), [(("a",), ("a",)), ((), ("the store", "cuda:90", CASE, "a recording"))]
+    ("arguments", "inputs"), [(("a",), ("a",)), ((), ("the store", "cuda:90", CASE, SimpleNamespace(target="cuda:90")))]
 )
 def test_a_closure_has_the_tensors_that_its_kernels_read(
     monkeypatch: pytest.MonkeyPatch, arguments: Any, inputs: Any
 ) -> None:
     """What a launch that can't be compiled would write isn't known: then nothing is said of operators."""
-    recorded = SimpleNamespace(failures={0: "refused"}, recording="a recording")
-    monkeypatch.setattr(module, "record", lambda capture, target: recorded)
+    recorded = SimpleNamespace(failures={0: "refused"}, recording=SimpleNamespace(target="cuda:90"))
+    monkeypatch.setattr(module, "record", lambda capture: recorded)
     monkeypatch.setattr(module, "case_inputs", lambda *words: words)
-    found: Any = CapturedCall(call(), "a capture", arguments, unseen=()).on("cuda:90", "the store")  # type: ignore[arg-type]
+    found: Any = CapturedCall(call(), "a capture", arguments, unseen=()).recorded("the store")  # type: ignore[arg-type]
     assert (found.arguments, found.recorded, found.operators) == (inputs, recorded, None)

@@ -455,16 +455,16 @@ def two(n: int = N) -> Callable[[], torch.Tensor]:
 @pytest.mark.parametrize(("before", "after"), [(one, two), (two, one)])
 def test_an_input_more_or_less_is_no_new_case(project: Project, before: Any, after: Any) -> None:
     with project.static_run("cuda:90") as run:
-        assert run.check(before()).commit()[0].recorded
+        assert run.check(before()).commit().recorded
     with project.static_run("cuda:90") as run:
-        (result,) = run.check(after()).commit()
+        result = run.check(after()).commit()
         stale = run.session.stale([result.case.nodeid], True)
     assert (result.verdict, stale) == (Verdict.PASS, [])
     with project.static_run("cuda:90", update=Update.ALL) as run:
-        assert run.check(after()).commit()[0].recorded
+        assert run.check(after()).commit().recorded
     assert len(project.files()) == 1
     with project.static_run("cuda:90") as run:
-        assert run.check(after(2 * N)).commit()[0].verdict is Verdict.NEW
+        assert run.check(after(2 * N)).commit().verdict is Verdict.NEW
 
 
 def test_nor_on_a_gpu(project: Project) -> None:
@@ -477,9 +477,9 @@ def test_nor_on_a_gpu(project: Project) -> None:
 
 def test_what_is_not_compiled_any_more_is_not_stale(project: Project) -> None:
     with project.static_run("cuda:90") as run:
-        assert run.check(one()).commit()[0].recorded
+        assert run.check(one()).commit().recorded
     with project.static_run("cuda:90") as run:
-        (result,) = run.check(launching(broken_kernel)).commit()
+        result = run.check(launching(broken_kernel)).commit()
         stale = run.session.stale([result.case.nodeid], True)
     assert (result.verdict, stale) == (Verdict.REGRESSED, [])
 
@@ -488,10 +488,10 @@ def test_two_that_may_be_meant_are_none(project: Project) -> None:
     """x with w, and x of another length with w: a call that reads w alone is neither."""
     for n in (N, 2 * N):
         with project.static_run("cuda:90") as run:
-            assert run.check(two(n)).commit()[0].verdict is Verdict.NEW
+            assert run.check(two(n)).commit().verdict is Verdict.NEW
     with project.static_run("cuda:90") as run:
-        assert run.check(one(1)).commit()[0].verdict is Verdict.NEW
-        assert run.check(two(2 * N)).commit()[0].verdict is Verdict.PASS
+        assert run.check(one(1)).commit().verdict is Verdict.NEW
+        assert run.check(two(2 * N)).commit().verdict is Verdict.PASS
 
 
 def test_a_yardstick_without_the_case_knows_none(project: Project) -> None:
@@ -563,8 +563,8 @@ OTHER = "tests/test_scale.py::test_other"
 
 
 def record(project: Project, node: str = NODE, *targets: str) -> None:
-    with project.static_run(*(targets or (SM90,))) as run:
-        assert all(r.recorded for r in run.check(scaled, x_of(), node=node).commit())
+    for target in targets or (SM90,):
+        assert project.static_once(target).judge(scaled, x_of(), node=node).recorded
 
 
 def without(run: Run, *gone: str, **options: Any) -> Run:
@@ -584,7 +584,7 @@ def stored(project: Project) -> dict[str, list[TimeBaseline | StaticBaseline]]:
 def test_a_new_case_says_what_it_was_called(project: Project) -> None:
     record(project)
     with project.static_run(SM90) as run:
-        (result,) = without(run, NODE).check(scaled, x_of(), node=OTHER).results
+        result = without(run, NODE).check(scaled, x_of(), node=OTHER).result
     assert result.verdict is Verdict.NEW
     assert result.message.endswith(
         f"renamed from {NODE}? `kerntune baselines mv {NODE} {OTHER}` keeps what is known of it"
@@ -606,7 +606,7 @@ def test_another_case_is_no_renamed_one(project: Project, change: str) -> None:
     with project.static_run(SM90) as run:
         run = without(run, *([] if change == "there" else [NODE]))
         fn = other if change == "kernel" else scaled
-        (result,) = run.check(fn, x_of(2 * N if change == "shape" else N), node=OTHER).results
+        result = run.check(fn, x_of(2 * N if change == "shape" else N), node=OTHER).result
     assert f"renamed from {NODE}?" not in result.message
     assert ("and edited?" in result.message) == (change == "kernel")
 
@@ -620,11 +620,11 @@ def test_a_renamed_and_edited_case_is_not_recorded_unless_asked(project: Project
     record(project)
     for update in (Update.NONE, Update.RENAMED, Update.IMPROVED, Update.REGRESSED):
         with project.static_run(SM90, update=update) as run:
-            (result,) = without(run, NODE).check(edited, x_of(), node=OTHER).commit()
+            result = without(run, NODE).check(edited, x_of(), node=OTHER).commit()
         assert (result.verdict, result.recorded, list(stored(project))) == (Verdict.NEW, False, [NODE])
         assert result.remarks[0].startswith(f"renamed from {NODE} and edited? `kerntune baselines mv {NODE} {OTHER}`")
     with project.static_run(SM90, update=Update.NEW) as run:
-        (result,) = without(run, NODE).check(edited, x_of(), node=OTHER).commit()
+        result = without(run, NODE).check(edited, x_of(), node=OTHER).commit()
     assert (result.recorded, sorted(stored(project))) == (True, sorted([NODE, OTHER]))
 
 
@@ -651,7 +651,7 @@ def test_an_update_takes_all_of_it_over(project: Project, update: Update) -> Non
         copied.parent.mkdir(parents=True, exist_ok=True)
         copied.write_bytes(to_json(found))
     with project.static_run(SM90, update=update, policy=Policy(ci=True)) as run:
-        (result,) = without(run, NODE, anchor=anchors).check(scaled, x_of(), node=OTHER).commit()
+        result = without(run, NODE, anchor=anchors).check(scaled, x_of(), node=OTHER).commit()
     assert result.verdict is Verdict.PASS
     assert result.message.endswith(f"renamed from {NODE}, whose baselines were taken over")
     assert result.recorded
@@ -679,7 +679,7 @@ def test_each_old_name_is_given_once_to_the_likest(project: Project) -> None:
     gone = [f"{NODE}[{n}]" for n in (1, 2, 3)]
     with project.static_run(SM90, update=Update.RENAMED) as run:
         run = without(run, *gone)
-        said = [run.check(scaled, x_of(), node=f"{OTHER}[{n}]").results[0].message for n in (3, 1, 2, 4)]
+        said = [run.check(scaled, x_of(), node=f"{OTHER}[{n}]").result.message for n in (3, 1, 2, 4)]
     assert [f"renamed from {NODE}[{n}]," in text for n, text in zip((3, 1, 2), said, strict=False)] == [True] * 3
     assert "renamed" not in said[3]
     assert sorted(stored(project)) == [f"{OTHER}[{n}]" for n in (1, 2, 3)]
@@ -689,7 +689,7 @@ def test_a_name_is_asked_about_once(project: Project) -> None:
     record(project)
     with project.static_run(SM90) as run:
         run = without(run, NODE)
-        said = [run.check(scaled, x_of(), node=f"{OTHER}[{n}]").results[0].message for n in (1, 2, 1)]
+        said = [run.check(scaled, x_of(), node=f"{OTHER}[{n}]").result.message for n in (1, 2, 1)]
     assert ["renamed from" in text for text in said] == [True, False, True]
 
 
@@ -712,7 +712,7 @@ def test_its_config_is_tried_first(project: Project) -> None:
     other = msgspec.structs.replace(launch, config=msgspec.structs.replace(launch.config, kwargs={"BLOCK": 128}))
     path.write_bytes(to_json(msgspec.structs.replace(found, launches=(other,))))
     with project.static_run(SM90, update=Update.RENAMED) as run:
-        (result,) = without(run, NODE).check(call, x_of(), node=OTHER).results
+        result = without(run, NODE).check(call, x_of(), node=OTHER).result
     assert result.launches[0].config is not None
     assert result.launches[0].config.kwargs == {"BLOCK": 128}
 

@@ -61,7 +61,7 @@ def checks_again(session: Any, call: Call) -> list[Any]:
     results: list[Any] = []
     while len(results) < CHECKS and not (results and results[-1].verdict.value == "PASS"):
         torch._dynamo.reset()  # what an earlier call has compiled is not what the next one finds
-        (result,) = session.check(call).results
+        result = session.check(call).result
         results.append(result)
     return results
 
@@ -85,7 +85,7 @@ def test_every_launch_is_captured_and_a_second_run_passes(
             later = checks_again(session, call)
     finally:
         session.close()
-    (recorded,), messages = first.results, [result.message for result in later]
+    recorded, messages = first.result, [result.message for result in later]
     assert (recorded.verdict.value, later[-1].verdict.value) == ("NEW", "PASS"), (recorded.message, messages)
     for again in later:  # what a disturbed time doesn't excuse
         assert {"code unchanged", "config unchanged"} <= set(again.causes), messages
@@ -133,7 +133,7 @@ def test_what_inductor_times_is_decided_by_the_baselines_times(name: str, tmp_pa
             checked.commit()
         finally:
             session.close()
-        found += checked.results
+        found.append(checked.result)
     told = [(result.message, result.warnings) for result in found]
     recorded, again = found
     assert recorded.verdict.value == "NEW", told

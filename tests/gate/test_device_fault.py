@@ -163,12 +163,6 @@ def test_the_latest_of_one_kernel_is_told_from_its_earlier_ones(backend: FakeBac
     assert launched_text(found).startswith("after one of: ")
 
 
-def test_a_launch_that_was_not_specialized_has_no_config(backend: FakeBackend) -> None:
-    found = launches(backend, 1)
-    found.launches[0].specialized.clear()
-    assert launched_text(found) == "after kernel scale_kernel with an unknown config on grid (1, 1, 1)"
-
-
 # beside a verdict
 
 

@@ -338,7 +338,7 @@ def test_a_winner_whose_results_nobody_compared_has_to_stand_up_to_the_reference
     call = Chosen(64, 128, 256)
     with project.run(block(64, 20_000.0), block(128, 9_000.0), block(256, 10_000.0)) as run:
         checked = run.check(call, x_of(), policy=IGNORING, reference=lambda: 64)
-        (result,) = checked.commit()
+        result = checked.commit()
     assert checked.value == 64
     assert call.blocks == [64, 128, 64, 256, 64]
     assert result.launches[0].config == Config({"BLOCK": 64})

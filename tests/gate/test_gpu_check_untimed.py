@@ -141,7 +141,7 @@ def test_an_update_of_all_accepts_that_a_case_launches_nothing_any_more(project:
     with project.run(update=Update.ALL) as run:
         checked = run.check(nothing, x_of(), policy=Policy(ci=True))
         (path,) = project.files()
-        (result,) = checked.commit()
+        result = checked.commit()
     assert (result.verdict, result.outcome) == (Verdict.INCOMPLETE, Outcome.PASS)
     assert result.warnings == (f"launches nothing: every grid is empty, so {run.session.store.shown(path)} is removed",)
     assert project.files() == [], "but only once the test has passed"

@@ -24,7 +24,6 @@ class Launch:
 
 @pytest.fixture(autouse=True)
 def versions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "Specialized", Launch)
     monkeypatch.setattr(module.compat, "triton_version", lambda: "3.9.0")
     monkeypatch.setattr(module.compat, "assembler_version", lambda backend, arch: "12.8")
 
@@ -45,11 +44,11 @@ def known(**changes: Any) -> KnownCase:
     return KnownCase(None, baseline)  # type: ignore[arg-type]
 
 
-def check(case: KnownCase, *failures: Any, launch: Any = None) -> None:
-    pending = SimpleNamespace(specialized={made.CUDA90: launch or Launch()})
-    recorded: Any = SimpleNamespace(failures=dict(enumerate(failures)))
+def check(case: KnownCase, *failures: Any) -> None:
+    pending, recording = SimpleNamespace(specialized=Launch()), SimpleNamespace(target=made.CUDA90)
+    recorded: Any = SimpleNamespace(failures=dict(enumerate(failures)), recording=recording)
     capture: Any = SimpleNamespace(launches=[pending] * len(failures))
-    module._refuse_known(case, recorded, capture, made.CUDA90)
+    module._refuse_known(case, recorded, capture)
 
 
 def test_the_machine_is_to_blame_for_what_it_has_compiled_before() -> None:
@@ -63,17 +62,16 @@ def test_each_launch_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "launch"),
+    ("changes", "error"),
     [
-        ({"ttir_sha256": "other"}, refused(), None),
-        ({"compiler": "Triton 3.8.0, assembler 12.8"}, refused(), None),
-        ({"compiled_for": {"n": "i64"}}, refused(), None),
-        ({"ttir_sha256": ""}, refused(""), None),
-        ({}, OutOfResourcesError("too large"), None),
-        ({}, refused(), "an error"),
+        ({"ttir_sha256": "other"}, refused()),
+        ({"compiler": "Triton 3.8.0, assembler 12.8"}, refused()),
+        ({"compiled_for": {"n": "i64"}}, refused()),
+        ({"ttir_sha256": ""}, refused("")),
+        ({}, OutOfResourcesError("too large")),
     ],
-    ids=["other code", "another compiler", "other arguments", "no code", "no compiler error", "not specialized"],
+    ids=["other code", "another compiler", "other arguments", "no code", "no compiler error"],
 )
-def test_else_the_code_may_be(changes: dict[str, Any], error: Exception, launch: Any) -> None:
-    check(known(**changes), error, launch=launch)
+def test_else_the_code_may_be(changes: dict[str, Any], error: Exception) -> None:
+    check(known(**changes), error)
     check(KnownCase(None, None), error)

@@ -147,7 +147,7 @@ def test_other_code_on_another_clock_has_drifted(project: Project) -> None:
 def test_nothing_launched_is_incomplete(project: Project) -> None:
     with project.run() as run:
         checked = run.check(lambda x: x + 1, x_of())
-    (result,) = checked.commit()
+    result = checked.commit()
     assert (result.verdict, result.outcome) == (Verdict.INCOMPLETE, Outcome.WARN)
     assert "no Triton kernel was launched" in result.message
     assert checked.value.shape == (N,)
@@ -191,8 +191,8 @@ def test_nothing_is_written_before_the_commit(project: Project) -> None:
     with project.run(FAST) as run:
         checked = run.check(before, x_of())
         assert not project.baselines.exists()
-        assert not checked.results[0].recorded
-        (result,) = checked.commit()
+        assert not checked.result.recorded
+        result = checked.commit()
     assert result.recorded
     assert len(project.files()) == 1
 
@@ -201,7 +201,7 @@ def test_a_failing_reference_writes_nothing(project: Project) -> None:
     with project.run(FAST) as run:
         with pytest.raises(ReferenceMismatch, match="test_scale"):
             run.check(lambda x: (scaled(x), torch.ones(3, device="cpu"))[1], x_of(), reference=lambda: torch.zeros(3))
-        assert run.check(before, x_of(), reference=lambda: torch.zeros(N, device="cuda")).results
+        assert run.check(before, x_of(), reference=lambda: torch.zeros(N, device="cuda")).result
     assert project.files() == []
 
 
@@ -642,18 +642,28 @@ def test_the_first_decision_of_a_run_is_number_one(project: Project) -> None:
         assert [next(run.session._decisions) for _ in range(3)] == [2, 6, 10]
 
 
-def test_a_session_on_stand_ins_narrows_to_its_first_target(project: Project) -> None:
-    with project.static_run("cuda:90", "cuda:80", "hip:gfx942") as run:
-        assert (run.session.gpus, run.session.static) == (0, True)
-        assert run.session.narrow() == ("cuda:80", "hip:gfx942")
-        assert run.session.compiled_for == ("cuda:90",)
-        assert run.session.narrow() == ()
-        assert run.session.header()[0].startswith("no GPU: compiling for cuda:90 (figures of NVIDIA H100), Triton ")
+def test_a_session_on_stand_ins_is_for_the_first_target_that_is_asked_for(project: Project) -> None:
+    settings = Settings(project.root, project.baselines, targets=("cuda:90,cuda:80", "hip:gfx942"))
+    first = open_session(settings)
+    assert (first.gpus, first.static, str(first.backend.spec.target)) == (0, True, "cuda:90")
+    assert (first.compiled_for, first.others) == (("cuda:90",), ("cuda:80", "hip:gfx942"))
+    assert first.header()[0].startswith("no GPU: compiling for cuda:90 (figures of NVIDIA H100), Triton ")
 
 
-def test_a_session_on_a_gpu_narrows_nothing(project: Project) -> None:
+def test_a_session_for_every_target_has_the_baselines_of_all(project: Project) -> None:
+    stored = made.static(triton=compat.triton_series())
+    made.folder(project.baselines, stored)
+    settings = Settings(project.root, project.baselines, targets=("cuda:80", "cuda:90"))
+    for every, stale in ((False, 0), (True, 1)):
+        session = open_session(settings, every_target=every)
+        assert ("cuda:80" in session.header()[0], "cuda:90" in session.header()[0]) == (True, every)
+        assert len(session.stale([], selected_all=True)) == stale
+        assert session.others == (() if every else ("cuda:90",))
+
+
+def test_a_session_on_a_gpu_has_no_other_targets(project: Project) -> None:
     with project.run() as run:
-        assert (run.session.compiled_for, run.session.narrow(), run.session.gpus) == ((), (), 1)
+        assert (run.session.compiled_for, run.session.others, run.session.gpus) == ((), (), 1)
 
 
 def test_the_header_names_the_anchor(project: Project) -> None:
@@ -800,9 +810,9 @@ def test_a_case_that_was_checked_without_a_gpu_is_not_stale(
     stored = made.static(triton=compat.triton_series())
     store = made.folder(tmp_path / "baselines", stored)
     it = session(1, 0, static=True)
-    it.backend.targets, it.store = (made.CUDA90,), store
+    it.store = store
     it.stores = SimpleNamespace(reference=store)
-    it._baselines = RunBaselines(store, it.backend)
+    it._baselines = RunBaselines(store, it.backend, [made.CUDA90])
     found = CaseResult(CASE, stored.baseline.fingerprint, Verdict.PASS, Outcome.PASS, "PASS", "cuda:90")
     monkeypatch.setattr(static_check, "check_static", lambda *args, **options: (found, stored))
     nothing_else = SimpleNamespace(choices=SimpleNamespace(anew=()))
@@ -811,7 +821,7 @@ def test_a_case_that_was_checked_without_a_gpu_is_not_stale(
         call=Call(CASE.nodeid, CASE.call, print), remark="", capture=capture, value=1, ended=None
     )
     if met:
-        assert it._check_static(captured, [].append).results == (found,)
+        assert it._check_static(captured, [].append).result == found
     stale = [r.case for r in it.stale([CASE.nodeid], selected_all=True)]
     assert stale == ([] if met else [CASE])
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from samples import CASE, H100, static_baseline, time_baseline
+from samples import CASE, H100, static_baseline
 
 from kerntune.base.case_result import CaseId, CaseResult, End
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
@@ -23,7 +23,7 @@ def check(case: CaseId = FIRST, *, write: bool = True, end: Any = msgspec.UNSET,
     """A call with the baseline that it may write; without one if it is ``bare``."""
     result = CaseResult(case, "f", Verdict.PASS, Outcome.PASS, "PASS", str(TARGET))
     made = msgspec.structs.replace(static_baseline(case), end=end)
-    return Checked("value", (result,), (None,) if bare else (PendingBaseline(made, {}, write),))
+    return Checked("value", result, None if bare else PendingBaseline(made, {}, write))
 
 
 def stopped(
@@ -35,11 +35,11 @@ def stopped(
         of_test=lambda target, nodeid: found if nodeid == CASE.nodeid else [], shown=lambda path: path
     )
     stores: Any = SimpleNamespace(own=own, accepted_end=lambda target, case, fingerprint, update: kept)
-    return stopped_test(CASE.nodeid, END, checks, stores, [TARGET], update, Policy(ci=True))
+    return stopped_test(CASE.nodeid, END, checks, stores, TARGET, update, Policy(ci=True))
 
 
 def ends(found: StoppedTest) -> list[Any]:
-    return [p.baseline.end for c in found.checks for p in c.pending if p is not None]  # type: ignore[union-attr]
+    return [c.pending.baseline.end for c in found.checks if c.pending is not None]  # type: ignore[union-attr]
 
 
 def test_a_test_that_got_nowhere_reached_nothing() -> None:
@@ -83,10 +83,8 @@ def test_a_refresh_accepts_the_end_with_the_last_call_s_baseline(write: bool, ou
 
 
 def test_what_a_call_keeps_of_its_own_end_stays() -> None:
-    own = msgspec.structs.replace(END, line="y.item()")
-    timed = Checked("value", (), (PendingBaseline(time_baseline(), {}, True), None, *check(end=own).pending))
-    found = stopped([timed], SECOND, update=Update.ALL)
-    assert found.checks == (timed,)
+    ended = check(end=msgspec.structs.replace(END, line="y.item()"))
+    assert stopped([ended], SECOND, update=Update.ALL).checks == (ended,)
 
 
 def test_where_all_calls_were_reached_nothing_changes() -> None:

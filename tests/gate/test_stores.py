@@ -137,13 +137,13 @@ def store_of(tmp_path: Path, *pending: PendingBaseline) -> BaselineStore:
 
 
 def on_gpu(store: BaselineStore, spec: Any = made.H200) -> RunBaselines:
-    backend: Any = SimpleNamespace(gpu="a GPU", spec=spec, targets=(spec.target,))
-    return RunBaselines(store, backend)
+    backend: Any = SimpleNamespace(gpu="a GPU", spec=spec)
+    return RunBaselines(store, backend, (spec.target,))
 
 
 def without_gpu(store: BaselineStore, *targets: Any) -> RunBaselines:
-    backend: Any = SimpleNamespace(gpu=None, targets=targets or (made.CUDA90,))
-    return RunBaselines(store, backend)
+    backend: Any = SimpleNamespace(gpu=None)
+    return RunBaselines(store, backend, targets or (made.CUDA90,))
 
 
 def stale(run: RunBaselines, ran: list[str], selected_all: bool = True) -> list[str]:

@@ -18,20 +18,20 @@ GFX942 = Target.parse("hip:gfx942")
 
 @pytest.fixture(scope="module")
 def backend() -> Iterator[StaticBackend]:
-    backend = StaticBackend((GFX942,))
+    backend = StaticBackend(GFX942)
     with backend.activate():
         yield backend
 
 
 def test_launches_are_bound_for_waves_of_64(backend: StaticBackend) -> None:
     capture = captured(backend, lambda: scale(scale_kernel, BLOCK=64))
-    (binary,) = record(capture, GFX942).recording.binaries
+    (binary,) = record(capture).recording.binaries
     assert (binary.kind, binary.warp_size, binary.num_warps) == ("hsaco", 64, 4)
 
 
 def test_backend_options_of_amd_are_known(backend: StaticBackend) -> None:
     capture = captured(backend, lambda: scale(scale_kernel, BLOCK=64, waves_per_eu=2))
-    assert record(capture, GFX942).recording.binaries[0].options["waves_per_eu"] == 2
+    assert record(capture).recording.binaries[0].options["waves_per_eu"] == 2
 
 
 BLOCKS = 2**23

@@ -622,7 +622,7 @@ def test_a_backend_makes_one_of_each_device(
     first = cuda.CudaBackend()
     other = first.on(1)
     assert (first.ordinal, first.count, first.current(), other.ordinal, first.on(2)) == (2, 4, 2, 1, first)
-    assert (other.on(1), other.on(2), first.targets) == (other, first, (Target("cuda", "90"),))
+    assert (other.on(1), other.on(2), first.spec.target) == (other, first, Target("cuda", "90"))
 
 
 def test_a_matrix_product_s_rate(driver: HostDriver, entered: list[int], monkeypatch: pytest.MonkeyPatch) -> None:

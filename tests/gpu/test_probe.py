@@ -12,7 +12,7 @@ from kerntune.base.device import Target, typical_device
 from kerntune.errors import TargetError, UsageError
 from kerntune.gpu import probe
 from kerntune.gpu.fake_cuda.static_backend import StaticBackend
-from kerntune.gpu.probe import find_backend, torch_device
+from kerntune.gpu.probe import compiled_targets, find_backend, torch_device
 
 SM80, SM90 = Target.parse("cuda:80"), Target.parse("cuda:90")
 
@@ -32,34 +32,33 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     "texts", [["cuda:80,cuda:90"], ["cuda:80", "cuda:90"], ["cuda:80, cuda:90,", "cuda:80"]], ids=str
 )
 def test_asked_for_targets_are_compiled_for_even_beside_a_gpu(gpu: bool, texts: list[str]) -> None:
-    backend = find_backend(texts, [Target.parse("cuda:75")])
+    found = compiled_targets(texts, [Target.parse("cuda:75")])
+    assert found == (SM80, SM90)
+    backend = find_backend(found)
     assert isinstance(backend, StaticBackend)
-    assert backend.targets == (SM80, SM90)
-    assert backend.gpu is None
+    assert (backend.spec.target, backend.gpu) == (SM80, None)
 
 
 @pytest.mark.usefixtures("no_gpu")
 def test_without_a_gpu_the_baselines_targets_are_the_default() -> None:
-    backend = find_backend((), [SM90, SM80])
-    assert backend.targets == (SM90, SM80)
-    assert backend.name == "static"
+    assert compiled_targets((), [SM90, SM80]) == (SM90, SM80)
 
 
 @pytest.mark.usefixtures("no_gpu")
 def test_nothing_to_go_by_suggests_a_target() -> None:
     with pytest.raises(UsageError, match=r"no GPU here.*--kerntune-target=cuda:90"):
-        find_backend()
+        compiled_targets()
 
 
 @pytest.mark.parametrize("text", ["cuda", "sm_9x", "cuda:9x", "hip:90", ":90"])
 def test_what_is_no_target(gpu: bool, text: str) -> None:
     with pytest.raises(TargetError, match="write backend:arch"):
-        find_backend([text])
+        compiled_targets([text])
 
 
 def test_a_second_target_without_a_known_device_is_refused_at_once(gpu: bool) -> None:
     with pytest.raises(TargetError, match="no device is known for target cuda:70"):
-        find_backend(["cuda:90,cuda:70"])
+        compiled_targets(["cuda:90,cuda:70"])
 
 
 def test_an_amd_build_of_torch_has_no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +74,7 @@ def test_an_amd_build_of_torch_has_no_cuda(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_stand_in_is_no_gpu_but_says_what_it_stands_for() -> None:
-    static = find_backend(["cuda:80"])
+    static = find_backend([SM80])
     with static.activate():
         assert torch_device() == "cuda"
         assert not probe.has_cuda()

@@ -111,7 +111,7 @@ def ttir(kernel: Any, backend: Any, index: torch.dtype = torch.int32) -> str:
     first = kernel.arg_names[0]
     words = {**given, **({} if first in given else {first: torch.empty(64, device="cuda", dtype=index)})}
     with backend.tensors.specializing():
-        return COMPILER.compile(specialize(kernel, (), words, backend.targets[0])).ttir
+        return COMPILER.compile(specialize(kernel, (), words, backend.spec.target)).ttir
 
 
 @pytest.mark.parametrize(

@@ -58,17 +58,16 @@ class Call:
 @dataclass(frozen=True)
 class Checked:
     value: Any
-    results: tuple[CaseResult, ...]
-    pending: tuple[None, ...] = ()
+    result: CaseResult
+    pending: None = None
     ended: Exception | None = None
 
-    def commit(self) -> tuple[CaseResult, ...]:
+    def commit(self) -> CaseResult:
         """Writes a line, and fails where the script has a failure."""
-        for r in self.results:
-            log(f"commit {r.case}")
-            if r.rung == "read-only":
-                raise StoreError("baselines: can't be written (Permission denied); is the folder read-only?")
-        return tuple(msgspec.structs.replace(r, recorded=r.rung == "written") for r in self.results)
+        log(f"commit {self.result.case}")
+        if self.result.rung == "read-only":
+            raise StoreError("baselines: can't be written (Permission denied); is the folder read-only?")
+        return msgspec.structs.replace(self.result, recorded=self.result.rung == "written")
 
 
 class NeedsGpu(RuntimeError):
@@ -119,7 +118,7 @@ def compare_reference(actual: Any, expected: Any, *, rtol: Any, atol: Any, case:
 
 class Session:
     device = "cuda"
-    compiled_for = ()
+    compiled_for = others = ()
     gpus = 1
 
     def __init__(self, settings: Settings, backend: Any, options: Any) -> None:
@@ -130,9 +129,6 @@ class Session:
 
     def share(self, index: int, count: int, claims: Any = None) -> None:
         log(f"share {index} of {count}")
-
-    def narrow(self) -> tuple[str, ...]:
-        return ()
 
     def header(self) -> list[str]:
         return ["scripted device, Triton 3.9", f"baselines {self.settings.baselines}"]
@@ -161,11 +157,10 @@ class Session:
             progress(text)
         value = call.fn(*call.args, **call.kwargs)
         if isinstance(value, NeedsGpu):
-            return Checked(None, (self._result(call, "cuda:90"),), ended=value)
+            return Checked(None, self._result(call, "cuda:90"), ended=value)
         if call.reference is not None:
             compare_reference(value, call.reference(), rtol=call.rtol, atol=call.atol, case=call.nodeid)
-        targets = self.settings.targets or ("cuda:90",)
-        return Checked(value, tuple(self._result(call, t) for t in (targets if self.static else targets[:1])))
+        return Checked(value, self._result(call, (self.settings.targets or ("cuda:90",))[0]))
 
     def _result(self, call: Call, target: str) -> CaseResult:
         script = dict(call.fn.script)

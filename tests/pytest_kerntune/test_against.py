@@ -176,7 +176,7 @@ def test_the_base_is_compiled_for_what_the_head_is(repository, quick_python):
     repository.kernels(64)
     repository.pytester.makeconftest(
         "from kerntune.gpu.fake_cuda.static_backend import StaticBackend\nfrom kerntune.base.device import Target\n\n"
-        "def pytest_kerntune_backend(config):\n    return StaticBackend((Target.parse('cuda:90'),))\n"
+        "def pytest_kerntune_backend(config):\n    return StaticBackend(Target.parse('cuda:90'))\n"
     )
     result = repository.run("--kerntune-against=without", "--kerntune-json=run.json")
     assert result.ret in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), result.stderr.str()

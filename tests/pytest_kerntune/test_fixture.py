@@ -192,13 +192,13 @@ def test_a_plain_test_compares_with_its_reference() -> None:
 @dataclass
 class Checked:
     value: Any = "value"
-    results: tuple[Any, ...] = ("a result",)
+    result: Any = "a result"
     ended: Exception | None = None
     commits: list[int] = field(default_factory=list)
 
-    def commit(self) -> tuple[Any, ...]:
+    def commit(self) -> Any:
         self.commits.append(1)
-        return tuple(f"{x}, written" for x in self.results)
+        return f"{self.result}, written"
 
 
 def gated(checked: Checked, record: Record, process: int | None = None, **marks: Any) -> Any:
@@ -276,11 +276,11 @@ def test_a_record_begins_with_nothing() -> None:
 
 
 def test_each_check_is_committed_once() -> None:
-    first, second = Checked(results=("a",)), Checked(results=("b",))
-    record: Any = Record(results=[*first.results], checks=[first])  # type: ignore[list-item]
+    first, second = Checked(result="a"), Checked(result="b")
+    record: Any = Record(results=[first.result], checks=[first])  # type: ignore[list-item]
     record.commit()
     record.checks.append(second)
-    record.results.append(second.results[0])
+    record.results.append(second.result)
     record.commit()
     assert (first.commits, second.commits) == ([1], [1])
     assert record.results == ["a, written", "b, written"]

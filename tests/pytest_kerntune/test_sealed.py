@@ -811,7 +811,9 @@ def test_a_sealed_run_opens_a_session_that_compares_with_the_revision(tmp_path, 
         reference_baselines="baselines", root=tmp_path,
     )  # fmt: skip
     monkeypatch.setattr(sealed, "TemporaryFolder", lambda kind: SimpleNamespace(folder=into, remove="remove"))
-    monkeypatch.setattr(sealed, "open_session", lambda settings: did.append(settings.targets) or engine)
+    monkeypatch.setattr(
+        sealed, "open_session", lambda settings, **named: did.append((settings.targets, named)) or engine
+    )
     monkeypatch.setattr(git, "extract", lambda *words: words)
     monkeypatch.setattr(sealed, "anchor_folder", lambda options, folder: folder / options.anchor)
     cleanups, run.end = [], SimpleNamespace(begin=lambda *words: did.append(words))
@@ -820,7 +822,12 @@ def test_a_sealed_run_opens_a_session_that_compares_with_the_revision(tmp_path, 
     held = (("0123456789abcdef", "baselines", into, tmp_path), "base (0123456789)")
     told = "sealed: tests run in a process that decides nothing; only static figures are compared"
     begun = (engine, ("device", told), sealed.ExtraTargets())
-    assert did == [("cuda:90",), held, *([(into / "anchors", "the anchor")] if anchor else []), begun]
+    assert did == [
+        (("cuda:90",), {"every_target": True}),
+        held,
+        *([(into / "anchors", "the anchor")] if anchor else []),
+        begun,
+    ]
     assert cleanups == ["remove", engine.close]
     assert run.pytest_report_header() == ["kerntune: device", f"kerntune: {told}"]
     assert run.pytest_collection() is True

@@ -48,10 +48,6 @@ class Engine:
     def __getattr__(self, name: str) -> Any:
         return lambda *words, **named: self.did.append((name, *words, *named.items()))
 
-    def narrow(self) -> tuple[str, ...]:
-        self.did.append("narrow")
-        return self.others
-
     def close(self) -> None:
         self.did.append("close")
 
@@ -180,7 +176,7 @@ def test_each_process_opens_a_session_and_one_that_runs_tests_starts_it(opened: 
     assert through(gate.pytest_sessionstart(), "began") == "began"
     claims = None if process == "alone" else "the folder kerntune_decisions"
     starts = [] if process == "controller" else [("start",)]
-    assert gate.engine.did == [*starts, ("share", 1, 3, claims), "narrow"]
+    assert gate.engine.did == [*starts, ("share", 1, 3, claims)]
     assert opened == [*([] if process == "worker" else ["--kerntune-html"]), ("settings", None),
                       *([] if process == "worker" else ["SIGTERM"])]  # fmt: skip
     assert gate.config.cleanups == ["shown", gate.engine.close]
@@ -249,7 +245,7 @@ def test_other_targets_run_before_a_runs_own_tests(opened: list[Any], monkeypatc
     gate.config.stash[SESSION] = engine
     gate._open()
     assert engine.did == [
-        ("share", 0, 1, None), "narrow", ("hold_against", "kerntune_reference of ('cuda:90',)", "main"),
+        ("share", 0, 1, None), ("hold_against", "kerntune_reference of ('cuda:90',)", "main"),
         ("anchor_at", "kerntune_anchor anchor", "the anchor"), ("cuda:80", "hip:gfx942"), "extra",
     ]  # fmt: skip
     told = "in runs of their own: cuda:80, hip:gfx942"

@@ -275,14 +275,6 @@ def test_other_code_that_passes_is_said_and_counted(project, monkeypatch):
     project.run("-q").stdout.fnmatch_lines(["1 case passed with other code*"])
 
 
-def test_each_target_has_its_row_without_a_gpu(project, one_test, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    project.file(one_test("PASS", extra=", ns=None, base=None"))
-    result = project.run("-v", "--kerntune-target=cuda:90,hip:gfx942")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*32 regs, 2048 B shared*PASS*", "*(cuda:90)*", "*PASS*", "*(hip:gfx942)*", "2 PASS"])
-
-
 def test_nothing_to_compile_for_is_a_usage_error(project, one_test):
     project.engine(unusable="no GPU, and no target is known: give --kerntune-target=cuda:90")
     project.file(one_test())

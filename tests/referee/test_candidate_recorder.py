@@ -322,14 +322,14 @@ def test_what_users_code_raises_is_a_reason(
     error: BaseException, reason: Reason, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Only that; and where it lies, on the error output."""
-    with pytest.raises(Refusal) as caught, candidate_recorder._users_code(StaticBackend((Target.parse("cuda:90"),))):
+    with pytest.raises(Refusal) as caught, candidate_recorder._users_code(StaticBackend(Target.parse("cuda:90"))):
         raise error
     assert (caught.value.reason, str(caught.value)) == (reason, told)
     assert ("raise error" in capsys.readouterr().err) == (reason is Reason.CANDIDATE_FAILED)
 
 
 def test_of_what_users_code_raises_the_end_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(Refusal) as caught, candidate_recorder._users_code(StaticBackend((Target.parse("cuda:90"),))):
+    with pytest.raises(Refusal) as caught, candidate_recorder._users_code(StaticBackend(Target.parse("cuda:90"))):
         raise ValueError("x" * 5000)
     assert str(caught.value) == f"ValueError: {'x' * 500}"
     assert capsys.readouterr().err == "x" * 3999 + "\n\n"

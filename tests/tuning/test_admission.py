@@ -162,7 +162,7 @@ def staged(backend: FakeBackend, made: list[triton.Config], *args: Any) -> Any:
     """A captured launch of the first of some configs, as it is about to be tuned."""
     kernel = triton.autotune(made, key=["n"])(split_kernel)
     capture = captured(backend, lambda: kernel[by_block](*args, N))
-    recorded = record(capture, backend.targets[0])
+    recorded = record(capture)
     return capture, 0, memory_before(recorded, 0, Loader(backend.gpu))
 
 
@@ -195,7 +195,7 @@ def test_hooks_of_a_captured_launch_start_from_what_it_began_with(backend: FakeB
     gpu.fill(gpu.borrow(y), RIGHT)
     loader = Loader(gpu)
     with capture.active():
-        found = tune(capture, record(capture, backend.targets[0]), 0, loader, TuneOptions.now(verify="all"))
+        found = tune(capture, record(capture), 0, loader, TuneOptions.now(verify="all"))
     loader.close()
     assert (found.winner, found.failures) == (1, ())
     assert contents(gpu, y) == [bytes([RIGHT])]
@@ -442,7 +442,7 @@ def test_without_a_race_the_incumbent_is_used_or_else_the_first_that_can_be(
     candidates = [SimpleNamespace(config=Config({"BLOCK": i})) for i in range(4)]
     site = SimpleNamespace(kernel="k", candidates=candidates)
     pool: Any = SimpleNamespace(probes=probes, site=site, close=lambda: closed.append(1))
-    capture: Any = SimpleNamespace(backend=SimpleNamespace(targets=["cuda:90", "cuda:100"]))
+    capture: Any = SimpleNamespace(backend=SimpleNamespace(spec=SimpleNamespace(target="cuda:90")))
     probes[3].grid = (0, 1, 1)
     found = admission.unraced(capture, pool, incumbent, "it is large")
     assert (found.winner, found.unraced, found.times_ns) == (winner, "it is large", {})

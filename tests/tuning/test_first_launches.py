@@ -660,8 +660,8 @@ def test_an_open_config_is_launched_elsewhere_before_the_call_is(
     monkeypatch.setattr(launches_module, "launch_elsewhere", lambda *words: seen.append(words))
     specialized = Specialized.__new__(Specialized)
     site = SimpleNamespace(chosen=1, proven=proven)
-    pending: Any = SimpleNamespace(site=site, specialized={"target": specialized}, grid=(4, 1, 1))
-    capture: Any = SimpleNamespace(backend=SimpleNamespace(targets=["target"]), plan="the plan")
+    pending: Any = SimpleNamespace(site=site, specialized=specialized, grid=(4, 1, 1))
+    capture: Any = SimpleNamespace(plan="the plan")
     isolation, compiled = SimpleNamespace(wanted=wanted), SimpleNamespace()
     before_captured_launch(isolation, known, capture, pending, compiled)  # type: ignore[arg-type]
     probe = Probe(specialized, (4, 1, 1))
@@ -673,9 +673,9 @@ def test_a_config_that_has_faulted_before_is_not_launched(monkeypatch: pytest.Mo
     reason = f"{FIRST_LAUNCH} it faulted"
     monkeypatch.setattr(launches_module, "launch_elsewhere", lambda *words: pytest.fail("launched"))
     pending: Any = SimpleNamespace(
-        site=SimpleNamespace(chosen=1, proven=None), specialized={"t": Specialized.__new__(Specialized)}, grid=(1, 1, 1)
+        site=SimpleNamespace(chosen=1, proven=None), specialized=Specialized.__new__(Specialized), grid=(1, 1, 1)
     )
-    capture: Any = SimpleNamespace(backend=SimpleNamespace(targets=["t"]), plan=None)
+    capture: Any = SimpleNamespace(plan=None)
     nothing: Any = SimpleNamespace(wanted=True)
     known: Any = Known(failure=reason)
     with pytest.raises(LaunchFault, match=reason) as caught:

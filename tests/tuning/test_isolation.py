@@ -77,7 +77,7 @@ def race(backend: FakeBackend, *rules: Rule, incumbent: int | None = None) -> Tu
     loader, isolation = Loader(gpu), Isolation(gpu)
     try:
         with capture.active():
-            recorded = record(capture, backend.targets[0])
+            recorded = record(capture)
             return tune(capture, recorded, 0, loader, incumbent=incumbent, isolation=isolation)
     finally:
         isolation.close()
@@ -143,7 +143,7 @@ def test_in_this_process_it_ends_everything(backend: FakeBackend) -> None:
     capture = captured(backend, lambda: scale(tuned(*BLOCKS)))
     gpu = script(backend, bad(128, ILLEGAL_ADDRESS))
     with capture.active(), pytest.raises(Exception, match="ILLEGAL_ADDRESS"):
-        tune(capture, record(capture, backend.targets[0]), 0, Loader(gpu), isolation=Isolation(gpu))
+        tune(capture, record(capture), 0, Loader(gpu), isolation=Isolation(gpu))
     assert gpu.lost
 
 

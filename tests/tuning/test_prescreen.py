@@ -64,7 +64,7 @@ def raced(
     loader, options = Loader(gpu), TuneOptions(static_prune=prune or StaticPrune())
     try:
         with capture.active(), patch.object(CandidatePool, "ready", lambda self: True):
-            recorded = record(capture, backend.targets[0])
+            recorded = record(capture)
             return tune(capture, recorded, 0, loader, options, incumbent=incumbent)
     finally:
         loader.close()

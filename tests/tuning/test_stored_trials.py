@@ -71,7 +71,7 @@ class Run:
         with self.capture.active(), pytest.MonkeyPatch.context() as patch:
             patch.setattr(race, "worth_racing", self._worth_racing)
             patch.setattr(Estimates, "take", self._take(Estimates.take))
-            recorded = record(self.capture, backend.targets[0])
+            recorded = record(self.capture)
             options = TuneOptions.now(verify_ignore=verify_ignore)
             given = {"incumbent": incumbent, "trials": self.trials}
             self.found: TuningResult = tune(self.capture, recorded, 0, loader, options, **given)

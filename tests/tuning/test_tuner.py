@@ -70,7 +70,7 @@ def race(
     loader = Loader(gpu)
     try:
         with capture.active():
-            recorded = record(capture, backend.targets[0])
+            recorded = record(capture)
             found = tune(capture, recorded, index, loader, incumbent=incumbent, progress=progress, **words or {})
     finally:
         loader.close()
@@ -385,7 +385,7 @@ def test_one_launch_of_several_is_varied(backend: FakeBackend) -> None:
 def test_a_later_launch_starts_from_what_earlier_ones_left(backend: FakeBackend) -> None:
     gpu = script(backend)
     capture = captured(backend, chain)
-    recorded = record(capture, backend.targets[0])
+    recorded = record(capture)
     loader = Loader(gpu)
     first, later = (memory_before(recorded, i, loader) for i in (0, 1))
     found = [gpu.read(source.pristine) for source in recorded.sources]
@@ -420,7 +420,7 @@ def test_what_the_call_wrote_stays(backend: FakeBackend) -> None:
 
     capture = captured(backend, op)
     with capture.active():
-        tune(capture, record(capture, backend.targets[0]), 0, Loader(gpu))
+        tune(capture, record(capture), 0, Loader(gpu))
     assert gpu.read(gpu.borrow(kept[0]), 1) == bytes([12])
 
 

@@ -22,13 +22,12 @@ from types import FrameType
 from typing import Any, Protocol
 
 from kerntune.base.config import Config
-from kerntune.base.device import Target
 from kerntune.base.grid_check import check_grid
 from kerntune.capture.inductor.baseline_choices import InductorChoices
 from kerntune.capture.inductor.compiled_calls import CompiledCalls, lines_before, shown, write_lines
 from kerntune.capture.launch import Candidate, Pending, Probe, Site, config_of
 from kerntune.compiling.compiler import Compiler
-from kerntune.errors import CompileError, TrialError
+from kerntune.errors import CompileError
 from kerntune.gpu.base import Backend
 from kerntune.kernels import compat
 from kerntune.kernels.compat import inductor_parts
@@ -162,7 +161,7 @@ class Recorder(Protocol):
     def records_launch(self, kernel: str) -> bool: ...
     def paused(self) -> contextlib.AbstractContextManager[None]: ...
     def launch(self, site: Site) -> Any: ...
-    def launch_other(self, probe: Callable[[Target], Probe], pending: Pending, run: Callable[[], Any]) -> Any: ...
+    def launch_other(self, probe: Callable[[], Probe], pending: Pending, run: Callable[[], Any]) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -214,30 +213,20 @@ class InductorLaunch:
     def _launch(self, config: Any, site: Site | None) -> Any:
         pending = self._pending(config, site)
         run = self.run if self.capture.backend.gpu is not None else lambda: self._tell(pending)
-        return self.capture.launch_other(lambda target: self._probe(config, target), pending, run)
+        return self.capture.launch_other(lambda: self._probe(config), pending, run)
 
     def _tell(self, pending: Pending) -> None:
         """Where nothing runs: what the launch writes holds other values from then on."""
-        launch = pending.specialized[self.capture.backend.targets[0]]
-        if isinstance(launch, Specialized):
-            access = lambda: self.capture.compiler.compile(launch).access  # noqa: E731 - asked only if need be
-            self.capture.backend.tensors.launched(pointer_arguments(launch), access)
+        launch = pending.specialized
+        access = lambda: self.capture.compiler.compile(launch).access  # noqa: E731 - asked only if need be
+        self.capture.backend.tensors.launched(pointer_arguments(launch), access)
 
     def _pending(self, config: Any, site: Site | None) -> Pending:
-        found: dict[Target, Specialized | TrialError] = {}
-        for target in self.capture.backend.targets:
-            try:
-                found[target] = self._specialized(config, target)
-            except CompileError as exc:
-                found[target] = exc
-        launches = [x for x in found.values() if isinstance(x, Specialized)]
-        if not launches:
-            raise next(x for x in found.values() if isinstance(x, TrialError))
-        grid = self._grid(config, launches[0].options.num_warps)
-        return Pending(self.jit, found, grid, site, settled=self._config(config) if site is None else None)
+        probe, settled = self._probe(config), self._config(config) if site is None else None
+        return Pending(self.jit, probe.specialized, probe.grid, site, settled=settled)
 
-    def _probe(self, config: Any, target: Target) -> Probe:
-        launch = self._specialized(config, target)
+    def _probe(self, config: Any) -> Probe:
+        launch = self._specialized(config)
         return Probe(launch, self._grid(config, launch.options.num_warps))
 
     def _config(self, config: Any) -> Config | None:
@@ -246,10 +235,10 @@ class InductorLaunch:
         chosen = config.kwargs or not inductor_parts.is_users_kernel(self.tuner)
         return config_of(config, where) if chosen else None
 
-    def _specialized(self, config: Any, target: Target) -> Specialized:
+    def _specialized(self, config: Any) -> Specialized:
         """What Inductor has compiled for a config. Types, alignment and constants are Inductor's: it knows more of the
         arguments than they tell at the launch, and less."""
-        asked = inductor_parts.inductor_compilation(self.tuner, config)
+        target, asked = self.capture.backend.spec.target, inductor_parts.inductor_compilation(self.tuner, config)
         backend = compat.make_backend(compat.gpu_target(target.backend, target.triton_arch, target.warp_size))
         try:
             options = backend.parse_options(dict(asked.options))

@@ -1,4 +1,4 @@
-"""The backend without a GPU: stand-in tensors, captured launches, real compilation for any target; nothing runs."""
+"""The backend without a GPU: stand-in tensors, captured launches, real compilation for a target; nothing runs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,7 @@ def empty_tensor(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -
 
 
 class StaticBackend:
-    """Captures and compiles for one or several targets.
-
-    Device queries are answered for the first, so others get what it would see launched: pytest's runs have one each.
-    """
+    """Captures and compiles for a target, for whose usual device queries are answered."""
 
     name = "static"
     torch_device = "cuda"
@@ -33,9 +30,8 @@ class StaticBackend:
     ordinal = 0
     count = 1
 
-    def __init__(self, targets: tuple[Target, ...]) -> None:
-        self.targets = targets
-        self.spec = typical_device(targets[0])
+    def __init__(self, target: Target) -> None:
+        self.spec = typical_device(target)
         self.stand_ins = self.tensors = StandIns(self.spec)
 
     def current(self) -> int:

@@ -286,7 +286,7 @@ class HeuristicTuner(Autotuner):
         words = compat.heuristic_values(layers, {**words, **config.all_kwargs()})
         try:
             with backend.tensors.specializing():
-                launch = specialize(jit_of(self.fn), (), words, backend.targets[0])
+                launch = specialize(jit_of(self.fn), (), words, backend.spec.target)
             return compiler.compile(launch)
         except TrialError as exc:
             if recording is not None and isinstance(exc, EnvironmentFault):

@@ -114,7 +114,7 @@ class ImplementationRuns:
         try:
             device = launch_device(self.backend, kernel, named)
             backend = self.backend if device == self.backend.ordinal else self.backend.on(device)
-            probe = probe_of(backend, jit, args, kwargs, backend.targets[0])
+            probe = probe_of(backend, jit, args, kwargs)
             why = self._why_not_elsewhere(backend, probe) if 0 not in probe.grid else ""
         except (LaunchFault, IsolationError):
             raise

@@ -295,7 +295,7 @@ def _written_with(tuner: Any, words: dict[str, Any]) -> frozenset[str]:
     layers, jit = compat.heuristic_layers(tuner.fn)
     words = compat.heuristic_values(layers, words)
     backend = context.this_gpu()
-    target = Target.parse(WITHOUT_GPU) if backend is None else backend.targets[0]
+    target = Target.parse(WITHOUT_GPU) if backend is None else backend.spec.target
     launch = specialize(jit_of(jit), (), words, target)
     types = {name: str(kind) for name, kind in launch.signature.items()}
     pointers = [name for name, kind in types.items() if kind.startswith("*") or "tensordesc" in kind]

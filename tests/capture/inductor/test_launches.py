@@ -43,7 +43,7 @@ class Recorder:
     """As a capture on a GPU: it keeps what is launched."""
 
     def __init__(self) -> None:
-        self.backend = SimpleNamespace(gpu=object(), targets=(TARGET,), spec=typical_device(TARGET))
+        self.backend = SimpleNamespace(gpu=object(), spec=typical_device(TARGET))
         self.launches: list[Any] = []
         self.compiler: Any = None
 
@@ -95,7 +95,7 @@ def test_the_config_that_inductor_settled_on_is_recorded(tuner: Any) -> None:
     (pending,) = recorder.launches
     assert pending.config == Config({"XBLOCK": 64}, num_warps=4, num_stages=1)
     assert (pending.kernel, pending.grid, pending.site) == ("triton_poi_fused_sin", (4, 1, 1), None)
-    assert dict(pending.specialized[TARGET].bound) == {"x": "tensor", "n": 256, "XBLOCK": None}
+    assert dict(pending.specialized.bound) == {"x": "tensor", "n": 256, "XBLOCK": None}
 
 
 def test_where_nothing_runs_stand_ins_hear_what_the_launch_may_write(tuner: Any) -> None:

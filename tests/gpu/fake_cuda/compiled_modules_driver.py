@@ -97,7 +97,7 @@ def gate(names: list[str], folder: Path) -> dict[str, Said]:
 
     def check(name: str, function: Any, args: Any) -> Said:
         checked = session.check(Call(f"test_it.py::test_{name}", "0", function, args, policy=Policy()))
-        (result,) = checked.results
+        result = checked.result
         return {
             "verdict": result.verdict.value,
             "message": result.message,

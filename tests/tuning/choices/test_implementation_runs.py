@@ -32,7 +32,7 @@ class World:
         gpu = SimpleNamespace(
             spec=SimpleNamespace(name="Fake"), unprotected=lambda: self.unprotected, synchronize=self.note("waits")
         )
-        self.backend: Any = SimpleNamespace(ordinal=0, targets=["cuda:90"], gpu=gpu, on=self.on)
+        self.backend: Any = SimpleNamespace(ordinal=0, gpu=gpu, on=self.on)
         self.isolation = SimpleNamespace(gpu=gpu, why_not="no room", begin=self.note("begins"))
         self.faults: Any = SimpleNamespace(of=lambda launch: self.known, keep=lambda *given: self.done.append(given))
 
@@ -48,7 +48,7 @@ class World:
         self.isolation.wanted = self.wanted
         yield self.isolation
 
-    def probe(self, backend: Any, jit: Any, args: Any, kwargs: Any, target: str) -> Any:
+    def probe(self, backend: Any, jit: Any, args: Any, kwargs: Any) -> Any:
         if args and isinstance(args[0], Exception):
             raise args[0]
         return SimpleNamespace(grid=self.grid, specialized=SimpleNamespace(jit=jit, args=(args, kwargs)))
