@@ -9,7 +9,7 @@ It holds no Python, no pointers and no user code.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, Union
+from typing import Annotated, Any, Literal, NamedTuple, Union
 
 import msgspec
 
@@ -18,6 +18,18 @@ from kerntune.base.device import Target
 
 Artifacts = Mapping[str, bytes]
 """Bytes by SHA-256: binaries, TTIR and stored contents."""
+
+MAX_BYTES = 1 << 44
+"""Bytes of one storage, or of a kernel's scratch memory: 16 TiB, more than any device has."""
+
+MAX_COUNT = 1 << 31
+"""Warps, CTAs, blocks along an axis and the like: none has as many."""
+
+Nbytes = Annotated[int, msgspec.Meta(ge=0, le=MAX_BYTES)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)]
+Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
+"""A checksum, and so no path."""
 
 
 class Zeros(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="zeros", tag_field="kind"):
@@ -43,7 +55,7 @@ class Uniform(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="unif
 class Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="stored", tag_field="kind"):
     """The exact bytes, stored as the artifact with this SHA-256."""
 
-    sha256: str
+    sha256: Sha256
 
 
 Content = Union[Zeros, Normal, Uniform, Stored]
@@ -52,7 +64,7 @@ Content = Union[Zeros, Normal, Uniform, Stored]
 class Storage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """An allocation of device memory: ``nbytes`` bytes that held ``content`` before the first launch that uses it."""
 
-    nbytes: int
+    nbytes: Nbytes
     dtype: str
     content: Content
     read: bool = False
@@ -67,7 +79,7 @@ class View(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     dtype: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    offset_bytes: int = 0
+    offset_bytes: Nbytes = 0
 
 
 class TensorMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -105,8 +117,8 @@ class Param(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 class Scratch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes of scratch memory per CTA, and their alignment. Size 0: the pointer is null."""
 
-    size: int = 0
-    align: int = 1
+    size: Nbytes = 0
+    align: Positive = 1
 
 
 class Binary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -120,21 +132,21 @@ class Binary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     """
 
     kind: Literal["cubin", "hsaco"]
-    arch: str
+    arch: Annotated[str, msgspec.Meta(pattern=r"^(?:sm_[0-9]{2,3}[a-z]?|gfx[0-9a-f]+)\Z")]
     symbol: str
-    sha256: str
-    ttir_sha256: str
+    sha256: Sha256
+    ttir_sha256: Sha256
     code: str
     text: str
     triton: str
     assembler: str
     options: dict[str, Any]
     constexprs: dict[str, str]
-    num_warps: int
-    num_ctas: int = 1
-    warp_size: int = 32
-    shared: int = 0
-    tmem: int = 0
+    num_warps: Positive
+    num_ctas: Positive = 1
+    warp_size: Positive = 32
+    shared: Count = 0
+    tmem: Count = 0
     cooperative: bool = False
     pdl: bool = False
     global_scratch: Scratch = Scratch()
@@ -154,7 +166,7 @@ class Launch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     kernel: str
     source: str
     binary: int
-    grid: tuple[int, int, int]
+    grid: tuple[Count, Count, Count]
     params: tuple[Param, ...]
     reads: tuple[int, ...] = ()
     writes: tuple[int, ...] = ()

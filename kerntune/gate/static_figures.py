@@ -12,7 +12,7 @@ import msgspec
 from kerntune.base.case_result import CaseResult, LaunchFigures, LaunchReport, LaunchShare
 from kerntune.base.config import COMPILE_OPTIONS, Config, changed_settings
 from kerntune.base.device import DeviceSpec
-from kerntune.base.recording import Binary, Launch, Recording
+from kerntune.base.recording import Binary, Launch, Recording, Sha256
 from kerntune.base.roofline import bytes_by_launch
 from kerntune.capture.recorder import Recorded
 from kerntune.kernels.source import GeneratedFrom
@@ -35,7 +35,7 @@ class LaunchStatic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     kernel: str
     source: str
     code: str
-    ttir_sha256: str
+    ttir_sha256: Sha256
     grid: tuple[int, int, int]
     metrics: StaticMetrics
     config: Config | None = None

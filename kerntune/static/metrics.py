@@ -10,6 +10,7 @@ from typing import Literal, Union
 import msgspec
 
 from kerntune.base.device import DeviceSpec
+from kerntune.base.recording import Nbytes
 from kerntune.compiling.binary.elf import Elf, cubin_resources
 from kerntune.errors import TargetError
 from kerntune.static.disassembly import Disassembler, Listing
@@ -70,13 +71,13 @@ class StaticMetrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     GPUs, and in files of earlier versions.
     """
 
-    registers: int
+    registers: Nbytes
     spill_store_bytes: int
     spill_load_bytes: int
     stack_bytes: int
-    shared_bytes: int
-    code_bytes: int
-    threads: int
+    shared_bytes: Nbytes
+    code_bytes: Nbytes
+    threads: Nbytes
     instructions: dict[str, int]
     occupancy: float | None
     occupancy_limiter: str

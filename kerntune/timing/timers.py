@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import msgspec
 
@@ -61,11 +61,15 @@ class TimingProtocol(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return [f"{what} {then} -> {now}" for what, then, now in pairs if then != now]
 
 
+TimeNs = Annotated[float, msgspec.Meta(ge=1e-3, le=1e15)]
+"""No launch takes less than a picosecond, or more than eleven days."""
+
+
 class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Raw times of one recording, a slot each, in nanoseconds per execution, in the order they were taken."""
 
     protocol: TimingProtocol
-    times_ns: tuple[float, ...]
+    times_ns: Annotated[tuple[TimeNs, ...], msgspec.Meta(min_length=1)]
 
 
 class Slot(Protocol):

@@ -120,14 +120,14 @@ def assert_refused(path: Path, content: Any, read: Callable[[Path], object], sai
         (("recording", "launches", 0, "binary"), 7, r"recording\.launches\[0\]\.binary is 7, and there are 1"),
         (("recording", "launches", 0, "binary"), -1, r"launches\[0\]\.binary is -1"),
         (("recording", "launches", 0, "params", 0, "view"), 9, r"launches\[0\]\.params\[0\]\.view is 9"),
-        (("recording", "launches", 0, "grid", 0), 2**40, r"launches\[0\]\.grid\[0\] is 1099511627776"),
-        (("recording", "binaries", 0, "sha256"), "../../x", r"binaries\[0\]\.sha256 is no SHA-256"),
-        (("recording", "binaries", 0, "num_warps"), 0, r"binaries\[0\]\.num_warps is 0"),
-        (("recording", "storages", 0, "nbytes"), 10**18, r"storages\[0\]\.nbytes is 1000000000000000000"),
-        (("recording", "storages", 0, "nbytes"), 10**300, r"storages\[0\]\.nbytes is a number of 301 digits"),
+        (("recording", "launches", 0, "grid", 0), 2**40, r"recording\.launches\[0\]\.grid\[0\]`"),
+        (("recording", "binaries", 0, "sha256"), "../../x", r"recording\.binaries\[0\]\.sha256`"),
+        (("recording", "binaries", 0, "num_warps"), 0, r">= 1 - at `\$\.recording\.binaries\[0\]\.num_warps`"),
+        (("recording", "storages", 0, "nbytes"), 10**18, r"<= 17592186044416 .*storages\[0\]\.nbytes`"),
+        (("recording", "storages", 0, "nbytes"), 10**300, r"<= 17592186044416 .*storages\[0\]\.nbytes`"),
         (("recording", "views", 0, "storage"), 5, r"views\[0\]\.storage is 5"),
         (("recording", "views", 0, "shape"), [], r"views\[0\]\.strides are 1, and there are 0 sizes"),
-        (("sample", "times_ns", 0), -1.0, r"sample\.times_ns\[0\] is -1\.0"),
+        (("sample", "times_ns", 0), -1.0, r">= 0\.001 - at `\$\.sample\.times_ns\[0\]`"),
         (("device", "target", "arch"), "../..", "device.target is 'cuda:../..'"),
         (
             ("device", "target"),
@@ -153,8 +153,8 @@ def test_file_and_field_are_named(tmp_path: Path, place: Place, value: Any, said
     [
         (("triton",), "../../x", "triton is '../../x', which is no Triton series"),
         (("target", "arch"), "../..", "target is 'cuda:../..'"),
-        (("launches", 0, "ttir_sha256"), "../x", r"launches\[0\]\.ttir_sha256 is no SHA-256"),
-        (("launches", 0, "metrics", "registers"), -1, r"launches\[0\]\.metrics\.registers is -1"),
+        (("launches", 0, "ttir_sha256"), "../x", r"`str` matching .* - at `\$\.launches\[0\]\.ttir_sha256`"),
+        (("launches", 0, "metrics", "registers"), -1, r">= 0 - at `\$\.launches\[0\]\.metrics\.registers`"),
     ],
 )
 def test_file_and_field_of_a_static_baseline_are_named(tmp_path: Path, place: Place, value: Any, said: str) -> None:
@@ -197,7 +197,7 @@ def test_a_link_out_of_the_folder_is_an_error(tmp_path: Path, what: str) -> None
     def read() -> None:
         found = store.time(H100, CASE, FINGERPRINT)
         assert found is not None
-        store.artifacts_of(found)[artifact_names(found.recording)[0]]
+        store.artifacts(H100.target)[artifact_names(found.recording)[0]]
 
     def write() -> None:
         store.put(msgspec.structs.replace(time_baseline(), recorded="later"), artifacts_of())

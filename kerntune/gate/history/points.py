@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from statistics import NormalDist
-from typing import Union
+from typing import Annotated, Union
 
 import msgspec
 
@@ -16,10 +16,11 @@ from kerntune.base.codec import from_json, shortened, to_json
 from kerntune.base.config import Config
 from kerntune.base.device import Environment
 from kerntune.base.recording import Recording, work_of
-from kerntune.base.recording_check import case_problems, unprintable, within
+from kerntune.base.recording_check import case_problems, unprintable
 from kerntune.base.stats import Estimate
 from kerntune.errors import HistoryError
-from kerntune.gate.baselines import LEAST_NS, MOST_NS, TimeBaseline
+from kerntune.gate.baselines import TimeBaseline
+from kerntune.timing.timers import TimeNs
 
 SCHEMA = "kerntune.history/1"
 
@@ -30,12 +31,18 @@ VERSIONS = ("triton", "torch", "driver", "assembler")
 """The fields of an environment that a step can come from instead of a commit."""
 
 
+MOST_CHANGE = math.log(1e4)
+"""The largest change of a time that a run can have measured, as the logarithm of a ratio: ten thousand times."""
+
+MOST_SD = 10.0
+
+
 class Shift(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A paired change as the natural logarithm of a ratio of times, and its standard deviation. ``against`` names the
     other side: when it was recorded. Both numbers are zero where both sides do the same work."""
 
-    value: float
-    sd: float
+    value: Annotated[float, msgspec.Meta(ge=-MOST_CHANGE, le=MOST_CHANGE)]
+    sd: Annotated[float, msgspec.Meta(ge=0.0, le=MOST_SD)]
     against: str
 
 
@@ -51,7 +58,7 @@ class Point(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     verdict: str
     work: str = ""
     baseline_work: str = ""
-    time_ns: Union[float, None] = None
+    time_ns: Union[TimeNs, None] = None
     change: Union[Shift, None] = None
     since: Union[Shift, None] = None
     configs: tuple[Union[Config, None], ...] = ()
@@ -95,11 +102,6 @@ def decoded(data: bytes, where: str) -> HistoryRun:
     return run
 
 
-MOST_CHANGE = math.log(1e4)
-"""The largest change of a time that a run can have measured, as the logarithm of a ratio: ten thousand times."""
-
-MOST_SD = 10.0
-
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]{5,20}(?:Z|[+-]\d\d:\d\d)?")
 
 
@@ -119,13 +121,9 @@ def _point_problems(point: Point) -> Iterator[str]:
     yield from case_problems(point.case)
     for name in ("target", "device", "verdict", "work", "baseline_work"):
         yield from unprintable(name, getattr(point, name))
-    if point.time_ns is not None:
-        yield from within("time_ns", point.time_ns, LEAST_NS, MOST_NS)
     for name in ("change", "since"):
         shift = getattr(point, name)
         if shift is not None:
-            yield from within(f"{name}.value", shift.value, -MOST_CHANGE, MOST_CHANGE)
-            yield from within(f"{name}.sd", shift.sd, 0, MOST_SD)
             yield from unprintable(f"{name}.against", shift.against)
     for key, text in point.environment.items():
         yield from unprintable("environment", key + text)
