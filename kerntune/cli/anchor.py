@@ -9,9 +9,9 @@ from pathlib import Path
 from kerntune.cli.stored import (
     Pattern,
     case_argument,
+    entries_of,
     folder_argument,
     given_folder,
-    load_folder,
     problems,
     readable,
 )
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     anchor = BaselineStore(anchor_folder(args.anchor, store.folder, Path.cwd()))
     if anchor.folder.resolve() == store.folder.resolve():
         raise UsageError(f"{anchor.folder} is the folder of the baselines; the anchor needs one of its own")
-    entries = load_folder(store.folder)
+    entries = entries_of(store)
     bad = problems(entries)
     if bad:
         return fail_with([*bad, "the anchor stays as it is as long as a baseline can't be read"])
@@ -88,7 +88,7 @@ def copy(chosen: Sequence[Baseline], store: BaselineStore, anchor: BaselineStore
     artifacts = {}
     for baseline in chosen:
         try:
-            kept = store.artifacts_of(baseline)
+            kept = store.artifacts(baseline.target)
             artifacts.update({sha: kept[sha] for sha in needed(baseline)})
         except KeyError as exc:
             raise BaselineError(

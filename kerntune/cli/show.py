@@ -17,6 +17,7 @@ from kerntune.cli.stored import (
     Entry,
     Pattern,
     case_argument,
+    entries_of,
     folder_argument,
     given_folder,
     key_of,
@@ -26,13 +27,14 @@ from kerntune.cli.stored import (
     readable,
     time_ns,
 )
-from kerntune.errors import BaselineError, UsageError
+from kerntune.errors import UsageError
 from kerntune.gate.baseline_files import BaselineStore, needed
 from kerntune.gate.baselines import Baseline, TimeBaseline
 from kerntune.gate.console import CONFIG_WIDTH, FINDINGS, OK, columns, counted, fail_with, say
 from kerntune.gate.project import baseline_folder
 from kerntune.gate.report import format_configs, format_static
 from kerntune.gate.static_figures import launch_reports
+from kerntune.gate.stores import Damage
 
 SCHEMA = "kerntune.show/1"
 CASE_WIDTH = 60
@@ -154,24 +156,26 @@ def verify(args: argparse.Namespace) -> int:
     folder = baseline_folder(args.baselines, Path.cwd())
     if not folder.exists():
         raise UsageError(f"{folder}: no such folder, so nothing was verified; name the right one: --baselines=DIR")
-    entries = load_folder(folder)
-    found = list(findings(folder, entries))
+    store = BaselineStore(folder)
+    entries = entries_of(store)
+    found = list(findings(store, entries))
     artifacts = {(b.target, sha) for b in readable(entries) for sha in needed(b)}
     wrong = counted(len(found), "problem") if found else "all whole"
     say(f"{folder}: {counted(len(entries), 'baseline')}, {counted(len(artifacts), 'artifact')}, {wrong}")
     return fail_with(found)
 
 
-def findings(folder: Path, entries: list[Entry]) -> Iterator[str]:
-    """What is wrong, a sentence each, naming the file; an artifact that several baselines need is read once."""
-    store = BaselineStore(folder)
-    seen: dict[tuple[str, str], str] = {}
+def findings(store: BaselineStore, entries: list[Entry]) -> Iterator[str]:
+    """What is wrong, a sentence each, naming the file; an intact artifact that several baselines need is read once."""
+    damage = Damage()
     for entry in entries:
-        if entry.baseline is None:
+        baseline = entry.baseline
+        if baseline is None:
             yield entry.problem
             continue
-        yield from _misplaced(store, entry, entry.baseline)
-        yield from _artifacts(store, entry, entry.baseline, seen)
+        yield from _misplaced(store, entry, baseline)
+        damaged = damage.among(store, baseline.target, needed(baseline))
+        yield from (f"{store.folder / entry.path}: {problem}" for problem in damaged)
 
 
 def _misplaced(store: BaselineStore, entry: Entry, baseline: Baseline) -> Iterator[str]:
@@ -181,27 +185,3 @@ def _misplaced(store: BaselineStore, entry: Entry, baseline: Baseline) -> Iterat
             f"{path}: holds {baseline.case}, which is looked for in {store.path_of(baseline)}; "
             "move it there or remove it"
         )
-
-
-def _artifacts(
-    store: BaselineStore, entry: Entry, baseline: Baseline, seen: dict[tuple[str, str], str]
-) -> Iterator[str]:
-    target = baseline.target
-    for sha in needed(baseline):
-        key = (target.slug, sha)
-        if key not in seen:
-            seen[key] = _damage(store, baseline, sha)
-        if seen[key]:
-            yield f"{store.folder / entry.path}: {seen[key]}"
-
-
-def _damage(store: BaselineStore, baseline: Baseline, sha: str) -> str:
-    """Why an artifact can't be used, empty if it can."""
-    folder = store.artifacts_of(baseline)
-    try:
-        folder[sha]
-    except KeyError:
-        return f"its artifact {folder.folder / sha}.xz is not there; restore it or record the case anew"
-    except BaselineError as exc:
-        return str(exc)
-    return ""

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from kerntune.base import codec
 from kerntune.base.case_result import CaseId
 from kerntune.base.stats import median
 from kerntune.errors import BaselineError, UsageError
-from kerntune.gate.baseline_files import inside
+from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import Baseline, TimeBaseline, decode_static, decode_time, operators_of
 from kerntune.gate.git import git_output, known_commit, listed_names
 from kerntune.gate.project import baseline_folder
@@ -104,8 +103,14 @@ def launches_of(baseline: Baseline) -> tuple[LaunchStatic, ...]:
 def load_folder(folder: Path) -> list[Entry]:
     """All files of a baseline folder, sorted by path; a folder that isn't there has none. One behind a link that leads
     out of the folder is not read: its entry has a problem."""
-    _refuse_file(folder)
-    return [_load(folder, p) for p in sorted(folder.glob("*/*/*/**/*.json")) if is_baseline(p.relative_to(folder))]
+    return entries_of(BaselineStore(folder))
+
+
+def entries_of(store: BaselineStore) -> list[Entry]:
+    """:func:`load_folder` of a store, which knows by then how large the artifacts may be."""
+    _refuse_file(store.folder)
+    paths = sorted(store.folder.glob("*/*/*/**/*.json"))
+    return [_load(store, path) for path in paths if is_baseline(path.relative_to(store.folder))]
 
 
 def is_baseline(path: Path | PurePosixPath) -> bool:
@@ -237,12 +242,10 @@ def problems(entries: Iterable[Entry]) -> list[str]:
     return [e.problem for e in entries if e.problem]
 
 
-def _load(folder: Path, path: Path) -> Entry:
-    name = PurePosixPath(path.relative_to(folder).as_posix())
+def _load(store: BaselineStore, path: Path) -> Entry:
+    name = PurePosixPath(path.relative_to(store.folder).as_posix())
     try:
-        data = codec.read_file(inside(folder, path), error=BaselineError)
+        found = store.read(path)
     except BaselineError as exc:
         return Entry(name, None, str(exc))
-    if data is None:
-        return Entry(name, None, f"{path}: was removed meanwhile, or is a link to nothing")
-    return decode(name, data, str(path))
+    return Entry(name, found, "" if found is not None else f"{path}: was removed meanwhile, or is a link to nothing")

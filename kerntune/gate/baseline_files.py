@@ -150,11 +150,6 @@ class BaselineStore:
         """The binaries and TTIR of a target."""
         return ArtifactFolder(self.folder / target.slug / "artifacts", self._bounds, self.folder)
 
-    def artifacts_of(self, baseline: Baseline) -> ArtifactFolder:
-        """The binaries and TTIR of a baseline that was not read by this store."""
-        self._note_bounds(baseline)
-        return self.artifacts(baseline.target)
-
     # one baseline
 
     def time_path(self, device: DeviceSpec, case: CaseId, fingerprint: str) -> Path:

@@ -43,7 +43,7 @@ def test_a_missing_artifact_is_named_with_the_baseline_that_needs_it(kerntune, s
     assert ran.code == 1
     [line] = ran.err.splitlines()
     assert "test_add" in line
-    assert f"{sha(b'add')}.xz is not there" in line
+    assert f"the folder lacks artifact {sha(b'add')}" in line
     assert "1 problem" in ran.out
 
 
