@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,8 +13,9 @@ from kerntune.base.case_result import CaseId
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec, Environment, Target, typical_device
 from kerntune.base.recording import Binary, Launch, Param, Recording, Storage, Stored, View, Zeros
-from kerntune.gate.baseline_files import artifact_names
+from kerntune.gate.baseline_files import BaselineStore, artifact_names
 from kerntune.gate.baselines import STATIC_SCHEMA, TIME_SCHEMA, Argument, StaticBaseline, TimeBaseline, fingerprint_of
+from kerntune.gate.bundle import Bundle, check_identity, unpacked
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.static.metrics import StaticMetrics
 from kerntune.timing.timers import Sample, TimingProtocol
@@ -79,6 +81,12 @@ def recording(**changes: Any) -> Recording:
         views=(View(0, "float32", (1024,), (1,)), View(1, "float32", (1024,), (1,))),
     )
     return msgspec.structs.replace(made, **changes)
+
+
+def apply_bundle(bundle: Bundle, store: BaselineStore, *, where: str = "bundle") -> Path:
+    """Write a bundle's baseline, as ``kerntune baselines apply`` does."""
+    check_identity(bundle, where)
+    return store.put(bundle.baseline, unpacked(bundle, where))
 
 
 def artifacts_of(*codes: str) -> dict[str, bytes]:

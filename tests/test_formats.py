@@ -13,11 +13,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from samples import apply_bundle
 
 from kerntune.base.codec import from_json, to_json
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import TIME_SCHEMA, StaticBaseline, TimeBaseline
-from kerntune.gate.bundle import apply_bundle, decode_bundle
+from kerntune.gate.bundle import decode_bundle
 from kerntune.gate.replay import VERSION, is_current, version_of
 from kerntune.gate.report import read_run, write_run
 from kerntune.tuning.cache import TrialCache, WinnerCache, export_cache, export_devices, import_cache

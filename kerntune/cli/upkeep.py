@@ -31,7 +31,7 @@ from kerntune.cli.stored import (
 from kerntune.errors import BaselineError, StoreError, UsageError
 from kerntune.gate.baseline_files import BaselineStore, needed
 from kerntune.gate.baselines import Baseline
-from kerntune.gate.bundle import Bundle, apply_bundle, check_identity, decode_bundle, unpacked
+from kerntune.gate.bundle import Bundle, check_identity, decode_bundle, unpacked
 from kerntune.gate.case_identity import Move, make_moves, moves_of
 from kerntune.gate.console import OK, counted, fail_with, say
 from kerntune.gate.project import Project, baseline_folder, find_project
@@ -76,7 +76,8 @@ def apply(args: argparse.Namespace) -> int:
         raise UsageError(f"{args.run}: no case in it matches {args.case!r}")
     chosen = [o for o in offers if wanted(o, args.only, store)]
     for offer in chosen:
-        say(_line(offer, apply_bundle(offer.bundle, store, where=offer.where)))
+        path = store.put(offer.bundle.baseline, unpacked(offer.bundle, offer.where))
+        say(_line(offer, path))
     skipped = f", {len(offers) - len(chosen)} left alone" if len(offers) > len(chosen) else ""
     say(f"{counted(len(chosen), 'baseline')} written to {store.folder}{skipped}")
     return OK

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import re
@@ -200,12 +201,12 @@ def _too_long(place: str, folder: str) -> Iterator[str]:
 
 
 def _target_problems(place: str, target: Target) -> Iterator[str]:
-    try:
-        if Target.parse(str(target)).slug == target.slug and len(target.slug) <= MAX_FOLDER:
-            return
-    except TargetError:
-        pass
-    yield f"{place} is {codec.shortened(str(target))!r}, no target such as cuda:90"
+    known = None
+    with contextlib.suppress(TargetError):
+        known = Target.parse(str(target))
+    if known != target or len(target.slug) > MAX_FOLDER:
+        told = f"{codec.shortened(str(target))!r} with {target.warp_size} threads a warp"
+        yield f"{place} is {told}, no target such as cuda:90 with 32"
 
 
 def _figures_problems(place: str, launches: tuple[LaunchStatic, ...]) -> Iterator[str]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kerntune.base import codec
-from kerntune.base.device import Target
-from kerntune.errors import BaselineError, UsageError
-from kerntune.gate.baseline_files import MAX_ARTIFACT, BaselineStore, artifact_bounds, needed
+from kerntune.errors import BaselineError
+from kerntune.gate.baseline_files import MAX_ARTIFACT, artifact_bounds, needed
 from kerntune.gate.baselines import (
     STATIC_SCHEMA,
     TIME_SCHEMA,
@@ -88,13 +86,6 @@ def decode_bundle(value: Any, where: str) -> Bundle:
     return codec.from_json(data, Bundle, SCHEMA, where=where, error=BaselineError)
 
 
-def apply_bundle(bundle: Bundle, store: BaselineStore, *, where: str = "bundle") -> Path:
-    """Write the bundle's baseline, in place of the case's old one; the path it went to. All is checked first: on
-    :class:`BaselineError` nothing was written."""
-    check_identity(bundle, where)
-    return store.put(bundle.baseline, unpacked(bundle, where))
-
-
 def check_identity(bundle: Bundle, where: str) -> None:
     """Refuse a baseline that isn't what it says it is, or whose target would lead out of the folder."""
     baseline = bundle.baseline
@@ -103,7 +94,6 @@ def check_identity(bundle: Bundle, where: str) -> None:
         raise BaselineError(f"{where}: has schema {baseline.schema!r}, this kerntune reads {schema!r}; run it anew")
     if fingerprint_of(baseline.arguments) != baseline.fingerprint:
         raise BaselineError(f"{where}: its fingerprint is not that of its arguments; the file was changed, run it anew")
-    _check_target(baseline.target, where)
     if (problem := next(problems_of(baseline), "")) != "":
         raise BaselineError(f"{where}: {problem}; run it anew")
 
@@ -124,16 +114,6 @@ def _unpack(name: str, packed: bytes, limit: int, where: str) -> bytes:
         return codec.unpack(packed, name, limit)
     except ValueError as exc:
         raise BaselineError(f"{where}: artifact {name[:12]} {exc}; run it anew") from exc
-
-
-def _check_target(target: Target, where: str) -> None:
-    """A target becomes a folder's name."""
-    try:
-        known = Target.parse(str(target))
-    except UsageError as exc:
-        raise BaselineError(f"{where}: {exc}") from None
-    if known != target:
-        raise BaselineError(f"{where}: {target} has {known.warp_size} threads a warp, not {target.warp_size}")
 
 
 def _few(names: Iterable[str]) -> str:

@@ -26,6 +26,7 @@ from samples import (
     CASE,
     FINGERPRINT,
     H100,
+    apply_bundle,
     artifacts_of,
     binary,
     bytes_of,
@@ -63,7 +64,7 @@ from kerntune.gate.baselines import (
     problems_of,
     work_id,
 )
-from kerntune.gate.bundle import apply_bundle, bundle_of
+from kerntune.gate.bundle import bundle_of
 from kerntune.gate.call import PendingBaseline
 from kerntune.gate.case_identity import inputs_of
 from kerntune.gate.history.points import work_name

@@ -14,7 +14,7 @@ import pytest
 from cli.made import static, timed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import CASE, FINGERPRINT, H100, artifacts_of, sha, static_baseline, time_baseline
+from samples import CASE, FINGERPRINT, H100, apply_bundle, artifacts_of, sha, static_baseline, time_baseline
 
 from kerntune.base.case_result import CaseId
 from kerntune.base.codec import to_json
@@ -22,7 +22,7 @@ from kerntune.base.recording import work_of
 from kerntune.errors import BaselineError, StoreError
 from kerntune.gate.baseline_files import ArtifactFolder, BaselineStore, artifact_bounds, artifact_names, case_file
 from kerntune.gate.baselines import TimeBaseline, decode_static, decode_time
-from kerntune.gate.bundle import apply_bundle, bundle_of, decode_bundle
+from kerntune.gate.bundle import bundle_of, decode_bundle
 from kerntune.gate.report import read_run
 
 Place = tuple[Any, ...]
