@@ -16,7 +16,7 @@ from kerntune.base.stats import median
 from kerntune.errors import BaselineError, UsageError
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import Baseline, TimeBaseline, decode_static, decode_time, operators_of
-from kerntune.gate.git import git_output, known_commit, listed_names
+from kerntune.gate.git import blobs, git_output, known_commit, listed_names
 from kerntune.gate.project import baseline_folder
 from kerntune.gate.static_figures import LaunchStatic
 
@@ -202,18 +202,8 @@ def _files(root: Path, commit: str, inside: PurePosixPath) -> Iterator[tuple[Pur
     within = [] if inside == PurePosixPath() else [f"{inside}/"]
     names = listed_names(root, "ls-tree", "-r", "-z", "--full-tree", "--name-only", commit, "--", *within)
     paths = sorted(p for n in names if is_baseline(p := PurePosixPath(n).relative_to(inside)))
-    yield from zip(paths, _contents(root, [f"{commit}:{inside / p}" for p in paths]), strict=True)
-
-
-def _contents(root: Path, objects: list[str]) -> Iterator[bytes]:
-    """The bytes of each object: ``git cat-file --batch`` answers ``<name> blob <size>``, the bytes and a newline."""
-    asked = "".join(f"{name}\n" for name in objects).encode(errors="surrogateescape")
-    rest = git_output(root, "cat-file", "--batch", given=asked) or b""
-    for _ in objects:
-        head, _, rest = rest.partition(b"\n")
-        size = int(head.rsplit(b" ", 1)[1])
-        yield rest[:size]
-        rest = rest[size + 1 :]
+    asked = {f"{commit}:{inside / p}": p for p in paths}
+    yield from ((asked[name], data) for name, data in blobs(root, list(asked)))
 
 
 def readable(entries: Iterable[Entry]) -> list[Baseline]:

@@ -90,6 +90,24 @@ def file_at(top: Path, commit: str, name: str) -> bytes | None:
     return git_output(top, "cat-file", "blob", f"{commit}:{name}")
 
 
+def blobs(top: Path, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    """The content of each blob (``commit:path``) with its name; those that git doesn't have are left out. No name may
+    have a line feed. ``git cat-file --batch`` answers ``<id> blob <size>``, the bytes and a line feed."""
+    asked = "".join(f"{name}\n" for name in names).encode(errors="surrogateescape")
+    rest = memoryview(_must(top, None, "cat-file", "--batch", given=asked) if names else b"")
+    for name in names:
+        head = bytes(rest[:LONGEST_HEAD]).partition(b"\n")[0]
+        rest = rest[len(head) + 1 :]
+        if not head.endswith(b" missing"):
+            size = int(head.split()[-1])
+            yield name, bytes(rest[:size])
+            rest = rest[size + 1 :]
+
+
+LONGEST_HEAD = 8192
+"""Bytes before which the line ends that says a blob's size, or repeats the name of one that is missing."""
+
+
 def names_at(top: Path, commit: str, folder: str, *, folders: bool = False) -> list[str] | None:
     """What is in a folder of a commit, or only its ``folders``; None if it has no such folder."""
     only = ("-d",) if folders else ()

@@ -21,7 +21,7 @@ import msgspec
 from kerntune.base.folders import scratch_folder
 from kerntune.base.url_files import FolderFiles, UrlFiles, is_url, open_files, shown_url, without_password
 from kerntune.errors import HistoryError, UsageError
-from kerntune.gate.git import git_output, known_commit, run_git, top_of
+from kerntune.gate.git import blobs, git_output, known_commit, run_git, top_of
 from kerntune.gate.history.points import MAX_BYTES, SCHEMA, HistoryRun, encoded, points_of
 from kerntune.gate.project import project_name
 from kerntune.gate.report import Origin, RunReport
@@ -73,6 +73,10 @@ def is_name(text: str) -> bool:
 MAX_NAME = 1_000
 
 
+AT_ONCE = 8
+"""Files of a branch that are in memory at a time."""
+
+
 class Branch:
     """A branch that holds nothing but the history. Neither the checkout nor its index is touched.
 
@@ -98,46 +102,24 @@ class Branch:
         return self._listed()
 
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        """The content of files, a few at a time; one that is too long comes as so many zeros that its reader sees
-        that."""
-        wanted = list(names)
-        sizes = dict(zip(wanted, self._sizes(wanted), strict=True))
-        batch: list[str] = []
-        room = MAX_BYTES
-        for name in wanted:
-            size = sizes[name]
-            if size is None:  # removed meanwhile
-                continue
-            if size > MAX_BYTES:
+        """The content of files, :data:`AT_ONCE` at a time; one that is too long comes as so many zeros that its reader
+        sees that."""
+        wanted, fits = list(names), []
+        for name, size in zip(wanted, self._sizes(wanted), strict=True):
+            if size is not None and size > MAX_BYTES:  # none: removed meanwhile
                 yield name, bytes(MAX_BYTES + 1)
-                continue
-            if batch and size > room:
-                yield from self._contents(batch)
-                batch, room = [], MAX_BYTES
-            batch.append(name)
-            room -= size
-        yield from self._contents(batch)
+            elif size is not None:
+                fits.append(name)
+        for i in range(0, len(fits), AT_ONCE):
+            asked = {f"{self._local}:{name}": name for name in fits[i : i + AT_ONCE]}
+            yield from ((asked[blob], data) for blob, data in blobs(self._top, list(asked)))
 
     def _sizes(self, names: Sequence[str]) -> list[int | None]:
         """How many bytes each has; None for one that is no file."""
-        out = self._git("cat-file", "--batch-check=%(objecttype) %(objectsize)", given=self._asked(names))
+        asked = "".join(f"{self._local}:{name}\n" for name in names).encode(errors="surrogateescape")
+        out = self._git("cat-file", "--batch-check=%(objecttype) %(objectsize)", given=asked)
         words = [line.split() for line in out.decode(errors="replace").splitlines()]
         return [int(word[1]) if len(word) == 2 and word[0] == "blob" else None for word in words]
-
-    def _contents(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-        out = memoryview(self._git("cat-file", "--batch", given=self._asked(names)) if names else b"")
-        for name in names:
-            head, _, _ = bytes(out[:4096]).partition(b"\n")
-            if head.endswith(b" missing"):
-                out = out[len(head) + 1 :]
-                continue
-            size = int(head.split()[-1])
-            yield name, bytes(out[len(head) + 1 : len(head) + 1 + size])
-            out = out[len(head) + 1 + size + 1 :]
-
-    def _asked(self, names: Sequence[str]) -> bytes:
-        """The names as git reads them, a line each: none may have a line feed (:func:`is_name`)."""
-        return "".join(f"{self._local}:{name}\n" for name in names).encode(errors="surrogateescape")
 
     def add(self, name: str, data: bytes) -> None:
         blob = self._git("hash-object", "-w", "--stdin", given=data).decode().strip()

@@ -132,17 +132,19 @@ def test_jobs_wait_longer_and_longer_and_give_up(clone: Path, monkeypatch: pytes
     assert waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, *[5.0] * 6])
 
 
-def test_files_are_read_as_many_at_once_as_a_run_may_have_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_read_a_few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is removed meanwhile is left out, and one that is too long is never asked for."""
-    sizes = {"a": 6, "b": 6, "gone": None, "long": 11, "c": 4, "d": 10, "e": 1}
+    sizes = {"a": 6, "gone": None, "long": 11, "b": 10, "c": 4}
     asked: list[list[str]] = []
     branch = object.__new__(Branch)
+    branch._top, branch._local = Path("/top"), "h"
     monkeypatch.setattr(places, "MAX_BYTES", 10)
+    monkeypatch.setattr(places, "AT_ONCE", 2)
     monkeypatch.setattr(branch, "_sizes", lambda names: [sizes[name] for name in names])
-    monkeypatch.setattr(branch, "_contents", lambda names: asked.append(names) or ((name, b"") for name in names))
+    monkeypatch.setattr(places, "blobs", lambda top, names: asked.append(names) or ((name, b"") for name in names))
     found = list(branch.read(iter(sizes)))
-    assert asked == [["a"], ["b", "c"], ["d"], ["e"]]
-    assert found == [("a", b""), ("long", bytes(11)), ("b", b""), ("c", b""), ("d", b""), ("e", b"")]
+    assert asked == [["h:a", "h:b"], ["h:c"]]
+    assert found == [("long", bytes(11)), ("a", b""), ("b", b""), ("c", b"")]
 
 
 @pytest.mark.parametrize(("name", "fits"), [("a" * 1_000, True), ("a" * 1_001, False), ("a\nb", False)])
@@ -255,17 +257,3 @@ def test_a_run_that_is_removed_while_it_is_read_hides_no_other(clone: Path, monk
     assert place.names() == ["2026/11/b.json"]
     monkeypatch.setattr(Branch, "_sizes", lambda self, names: [1 for _ in names])
     assert dict(place.read(["2026/11/a.json", "2026/11/b.json"])) == {"2026/11/b.json": b"y"}
-
-
-def test_files_are_read_by_as_many_bytes_as_one_may_have(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = place_of("git:kerntune-history", clone)
-    names = [f"2026/11/{name}.json" for name in "abcd"]
-    for name, size in zip(names, (60, 40, 1, 100), strict=True):
-        place.add(name, b"x" * size)
-    assert place.names() == names
-    monkeypatch.setattr(places, "MAX_BYTES", 100)
-    batches: list[list[str]] = []
-    contents = Branch._contents
-    monkeypatch.setattr(Branch, "_contents", lambda self, names: batches.append(list(names)) or contents(self, names))
-    assert len(dict(place.read(names))) == 4
-    assert batches == [names[:2], names[2:3], names[3:]]
