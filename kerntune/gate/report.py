@@ -34,9 +34,9 @@ SCHEMA = "kerntune.run/1"
 OUTCOMES = (Outcome.FAIL, Outcome.WARN, Outcome.PASS)
 
 MAX_CODE = 4_000_000
-"""Characters of changed code that a run's JSON holds: some 150 cases of 25 KB. An edit of a function that all kernels
-call must not make a file that is too long to be read (:data:`kerntune.base.codec.MAX_REPORT_VALUES`, which counts the
-commas in texts as well)."""
+"""Characters of changed code of a run in its JSON, or on a page: some 150 cases of 25 KB. An edit of a function that
+all kernels call must not make a file that is too long to be read (:data:`kerntune.base.codec.MAX_REPORT_VALUES`, which
+counts the commas in texts as well)."""
 
 
 MAX_CONFIG_LINES = 4
@@ -96,7 +96,7 @@ class RunReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def write_run(path: Path, run: RunReport) -> None:
     """Write a run's JSON whole or not at all; :class:`~kerntune.errors.StoreError` says why it can't."""
-    results = _with_bounded_code(run.results)
+    results = with_bounded_code(run.results)
     write_atomic(path, to_json(msgspec.structs.replace(run, results=results)))
 
 
@@ -114,13 +114,17 @@ def decode_run(data: bytes, where: str) -> RunReport:
     return from_json(data, RunReport, SCHEMA, where=where, most_values=MAX_REPORT_VALUES)
 
 
-def _with_bounded_code(results: Sequence[CaseResult]) -> tuple[CaseResult, ...]:
-    """The results with :data:`MAX_CODE` characters of code in all: that of failing tests first, then of warnings."""
+CODE_LEFT_OUT = "changed code left out: that of worse cases fills the report; `kerntune code` shows it"
+
+
+def with_bounded_code(results: Sequence[CaseResult]) -> tuple[CaseResult, ...]:
+    """The results with :data:`MAX_CODE` characters of code in all: that of failing tests first, then of warnings. A
+    remark says where it was left out."""
     kept, room = list(results), MAX_CODE
     for i in sorted(range(len(kept)), key=lambda i: OUTCOMES.index(kept[i].outcome)):
         room -= sum(len(c.diff) for c in kept[i].code)
         if room < 0 and kept[i].code:
-            kept[i] = msgspec.structs.replace(kept[i], code=())
+            kept[i] = msgspec.structs.replace(kept[i], code=(), remarks=(*kept[i].remarks, CODE_LEFT_OUT))
     return tuple(kept)
 
 

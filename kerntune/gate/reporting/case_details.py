@@ -36,9 +36,7 @@ STEPS = ("environment", "compiler", "code", "launch", "config")
 PlainValues = dict[str, Any]
 
 
-def case_details(
-    ranked: RankedResult, curve: CaseCurve | None = None, *, with_code: bool = True, repository: str = ""
-) -> PlainValues:
+def case_details(ranked: RankedResult, curve: CaseCurve | None = None, *, repository: str = "") -> PlainValues:
     """A case's values by section; sections without anything are left out. ``repository`` is the address that commits
     are linked to."""
     result = ranked.result
@@ -57,10 +55,9 @@ def case_details(
         "roofline": _roofline(result),
         "history": msgspec.to_builtins(curve) if curve is not None and curve.points else None,
         "launches": _launches(result),
-        "code": [msgspec.to_builtins(c) for c in result.code] if with_code else [],
-        "codeLeftOut": 0 if with_code else len(result.code),
+        "code": [msgspec.to_builtins(c) for c in result.code],
     }
-    return {name: value for name, value in sections.items() if value not in (None, [], {}, 0, "")}
+    return {name: value for name, value in sections.items() if value not in (None, [], {}, "")}
 
 
 def _facts(ranked: RankedResult) -> Iterator[tuple[str, str]]:

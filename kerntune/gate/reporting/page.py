@@ -18,6 +18,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from kerntune.base.case_result import CaseResult, LaunchReport
 from kerntune.base.codec import write_atomic
 from kerntune.base.device import TYPICAL_DEVICES
@@ -38,6 +40,7 @@ from kerntune.gate.report import (
     printable,
     shown_change,
     shown_launches,
+    with_bounded_code,
     word_counts,
     worst_first,
 )
@@ -50,9 +53,6 @@ from kerntune.gate.reporting.failure import (
     headline,
     update_command,
 )
-
-MAX_CODE_BYTES = 2_500_000
-"""Packed bytes of changed code that one page holds, given to the worst cases first."""
 
 
 def write_page(
@@ -69,6 +69,7 @@ def html_page(runs: Sequence[RunReport], curves: Sequence[CaseCurve], plotly: st
     What comes from results is escaped by the template or packed as data; the policy in the page's head lets no script
     run but the two whose hashes it names, and lets nothing be loaded.
     """
+    runs = [msgspec.structs.replace(run, results=with_bounded_code(run.results)) for run in runs]
     ranked = worst_first(runs)
     half = half_scale(ranked)
     counts = word_counts((r.result for r in ranked), VERDICTS)
@@ -171,16 +172,10 @@ def _policy(*scripts: str) -> str:
 
 def _packed_details(ranked: Sequence[RankedResult], curves: Mapping[tuple[str, str, str], CaseCurve]) -> list[str]:
     """A text in base64 a case: zlib over JSON. Base64 has no character that HTML gives a meaning."""
-    room, found = MAX_CODE_BYTES, []
+    found = []
     for one in ranked:
-        result = one.result
-        curve = curves.get((str(result.case), result.target, result.device))
-        whole = _packed(case_details(one, curve, repository=web_address(one.run)))
-        if result.code:
-            bare = _packed(case_details(one, curve, with_code=False, repository=web_address(one.run)))
-            room -= len(whole) - len(bare)
-            whole = whole if room >= 0 else bare
-        found.append(whole)
+        curve = curves.get((str(one.result.case), one.result.target, one.result.device))
+        found.append(_packed(case_details(one, curve, repository=web_address(one.run))))
     return found
 
 

@@ -468,8 +468,7 @@
       ...[data.samples && samples(data.samples), data.waterfall && waterfall(data.waterfall),
         data.landscape && panel("Tuning landscape", data.landscape.map((part) => landscape(part, many))),
         data.roofline && roofline(data.roofline), data.history && history(data.history, data.repository), data.launches && launches(data.launches),
-        data.code && code(data.code),
-        data.codeLeftOut && panel("Changed code", el("p", {}, "Left out: the code of worse cases fills this report. The run's JSON has it, and kerntune code shows it."))].filter(Boolean),
+        data.code && code(data.code)].filter(Boolean),
       crumbs(index));
     $("list").hidden = true;
     $("case").hidden = false;
