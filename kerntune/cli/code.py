@@ -7,14 +7,15 @@ import contextlib
 import difflib
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
 from kerntune.base.case_result import CaseId
 from kerntune.base.device import Target, target_named
 from kerntune.base.folders import scratch_folder
+from kerntune.base.recording import Artifacts
 from kerntune.cli.static_record import record
 from kerntune.cli.stored import (
     Entry,
@@ -27,34 +28,33 @@ from kerntune.cli.stored import (
     readable,
     triton_of,
 )
-from kerntune.compiling.binary.elf import Elf
-from kerntune.compiling.binary.identity import STAGES, first_difference, first_stage_of, strip_debug, strip_locations
-from kerntune.compiling.compiler import stages_from, ttir_text
+from kerntune.compiling.binary.identity import first_difference
 from kerntune.compiling.farm import Farm
-from kerntune.compiling.protocol import ASSEMBLY
 from kerntune.errors import UsageError
 from kerntune.gate import git
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import Baseline, StaticBaseline, TimeBaseline
-from kerntune.gate.code_changes import CONTEXT, hunks, options_of
+from kerntune.gate.code_changes import CONTEXT, Side, Texts, hunks
 from kerntune.gate.console import FINDINGS, OK, fail_with, say
 from kerntune.gate.project import find_project
 from kerntune.gate.static_figures import LaunchStatic, paired
 from kerntune.kernels import compat
-from kerntune.static.disassembly import code_lines
 
-SASS = "sass"
 COLUMNS = 160
 """Width where there is no terminal: two columns of MLIR are readable."""
 
 
 @dataclass(frozen=True)
-class Side:
-    """One side: a case's baseline, the bytes that it names, and its label."""
+class CaseSide(Side):
+    """The side of a case's baseline."""
 
-    name: str
-    baseline: Baseline
-    artifacts: Mapping[str, bytes]
+    baseline: Baseline = field(kw_only=True)
+
+
+def side_of(name: str, baseline: Baseline, artifacts: Artifacts) -> CaseSide:
+    """A baseline as a side; a device's has binaries."""
+    binaries = baseline.recording.binaries if isinstance(baseline, TimeBaseline) else ()
+    return CaseSide(name, artifacts, binaries, baseline=baseline)
 
 
 def run_arguments(parser: argparse.ArgumentParser) -> None:
@@ -102,17 +102,17 @@ def wanted(entries: Sequence[Entry], args: argparse.Namespace) -> tuple[CaseId, 
     return case or CaseId(args.case, "0"), target_named(args.target or targets[0])
 
 
-def stored(folder: Path, entries: Sequence[Entry], case: CaseId, target: Target) -> Side:
+def stored(folder: Path, entries: Sequence[Entry], case: CaseId, target: Target) -> CaseSide:
     """The folder's latest static baseline of the case, else its latest of a device."""
     mine = [b for b in readable(entries) if b.case == case and b.target == target]
     if not mine:
         raise not_found(f"{folder}: has no baseline of {case} for {target}", entries)
     best = max(mine, key=lambda b: (isinstance(b, StaticBaseline), b.recorded))
-    return Side(f"baseline of {best.recorded.partition('T')[0]}", best, BaselineStore(folder).artifacts(target))
+    return side_of(f"baseline of {best.recorded.partition('T')[0]}", best, BaselineStore(folder).artifacts(target))
 
 
 @contextlib.contextmanager
-def recorded(case: CaseId, target: Target, folder: Path, name: str, revision: str = "") -> Iterator[Side]:
+def recorded(case: CaseId, target: Target, folder: Path, name: str, revision: str = "") -> Iterator[CaseSide]:
     """The code of this working tree, or of a git revision, compiled today by running the case's test without a GPU."""
     with scratch_folder("diff") as scratch, contextlib.ExitStack() as stack:
         into, root = scratch / "baselines", find_project(Path.cwd()).root  # where the case's name starts
@@ -131,7 +131,7 @@ def recorded(case: CaseId, target: Target, folder: Path, name: str, revision: st
             why = next(iter(run.failed.values()), "is it there, and does it launch Triton kernels?")
             raise UsageError(f"{name}: {case} has recorded nothing for {target}: {why}")
         best = max(fresh, key=lambda b: b.fingerprint in before)
-        yield Side(name, best, BaselineStore(into).artifacts(target))
+        yield side_of(name, best, BaselineStore(into).artifacts(target))
 
 
 def _copied(folder: Path, into: Path, case: CaseId, target: Target) -> set[str]:
@@ -145,76 +145,7 @@ def _copied(folder: Path, into: Path, case: CaseId, target: Target) -> set[str]:
     return {e.baseline.fingerprint for e in found if e.baseline is not None and e.baseline.target == target}
 
 
-class Texts:
-    """The code of a launch in each stage. What isn't stored is compiled from the stored TTIR, in another process."""
-
-    def __init__(self, farm: Farm, target: Target) -> None:
-        self._farm, self._target = farm, target
-        self._made: dict[tuple[str, str], Mapping[str, bytes]] = {}
-
-    def stages(self, first: str) -> tuple[str, ...]:
-        """The stages of the target, first to last, of kernels whose first is ``first``."""
-        text = tuple(s for s in STAGES if s in (first, "ttgir", "llir", ASSEMBLY[self._target.backend][0]))
-        return (*text, SASS) if self._target.backend == "cuda" else text
-
-    def stages_of(self, side: Side, launch: LaunchStatic) -> tuple[str, ...]:
-        """The stages of a launch; :class:`UsageError` if its first one isn't stored."""
-        return self.stages(first_stage_of(ttir_text(self._stored(side, launch), launch.kernel)))
-
-    def of(self, side: Side, launch: LaunchStatic, stage: str) -> str:
-        """The text of one stage, without source locations; :class:`UsageError` if the kernel has no such stage there,
-        or its first one isn't stored."""
-        ttir = self._stored(side, launch)
-        stages = self.stages_of(side, launch)
-        if stage not in stages:
-            raise UsageError(f"{launch.kernel} has no stage {stage} for {self._target}; there are {', '.join(stages)}")
-        if stage == stages[0]:
-            return strip_locations(ttir_text(ttir, launch.kernel))
-        if stage == SASS:
-            return self._machine_code(side, launch, ttir)
-        made = self._compiled(launch, ttir)[stage].decode()
-        if stage in ("ptx", "amdgcn"):
-            return strip_debug(made, kind=ASSEMBLY[self._target.backend][0])
-        return strip_locations(made)
-
-    @staticmethod
-    def _stored(side: Side, launch: LaunchStatic) -> bytes:
-        found = side.artifacts.get(launch.ttir_sha256)
-        if found is None:
-            raise UsageError(f"{side.name}: the TTIR of {launch.kernel} ({launch.ttir_sha256[:12]}) is not stored")
-        return found
-
-    def _machine_code(self, side: Side, launch: LaunchStatic, ttir: bytes) -> str:
-        cubin, arch = _stored_cubin(side, launch)
-        if cubin is None:
-            made = self._compiled(launch, ttir)
-            cubin, arch = made["cubin"], arch_in(made["ptx"].decode())
-        return "\n".join(code_lines(b"".join(code for _, code in Elf(cubin).text), arch))
-
-    def _compiled(self, launch: LaunchStatic, ttir: bytes) -> Mapping[str, bytes]:
-        options = options_of(launch)
-        key = (launch.ttir_sha256, repr(sorted(options.items())))
-        if key not in self._made:
-            self._made[key] = stages_from(self._farm, self._target, ttir, options, launch.kernel)
-        return self._made[key]
-
-
-def arch_in(ptx: str) -> str:
-    """``sm_90a`` of ``.target sm_90a``."""
-    line = next(line for line in ptx.splitlines() if line.startswith(".target"))
-    return line.split()[1].rstrip(",")
-
-
-def _stored_cubin(side: Side, launch: LaunchStatic) -> tuple[bytes | None, str]:
-    """The binary itself, if the baseline is a device's."""
-    if not isinstance(side.baseline, TimeBaseline):
-        return None, ""
-    same = (b for b in side.baseline.recording.binaries if b.code == launch.code)
-    binary = next(same, None)
-    return (side.artifacts.get(binary.sha256), binary.arch) if binary is not None else (None, "")
-
-
-def _show(before: Side, after: Side, texts: Texts, args: argparse.Namespace) -> bool:
+def _show(before: CaseSide, after: CaseSide, texts: Texts, args: argparse.Namespace) -> bool:
     """Print each launch; whether any differs."""
     differs = False
     triton = triton_of(before.baseline)
@@ -232,7 +163,7 @@ def _show(before: Side, after: Side, texts: Texts, args: argparse.Namespace) -> 
 
 
 def _show_launch(
-    before: Side, after: Side, pair: tuple[LaunchStatic, LaunchStatic], texts: Texts, args: argparse.Namespace
+    before: CaseSide, after: CaseSide, pair: tuple[LaunchStatic, LaunchStatic], texts: Texts, args: argparse.Namespace
 ) -> bool:
     old, new = pair
     stage = args.stage or _first(before, after, pair, texts)
@@ -247,7 +178,7 @@ def _show_launch(
     return bool(text)
 
 
-def _first(before: Side, after: Side, pair: tuple[LaunchStatic, LaunchStatic], texts: Texts) -> str:
+def _first(before: CaseSide, after: CaseSide, pair: tuple[LaunchStatic, LaunchStatic], texts: Texts) -> str:
     """The first stage that differs: as the baselines know it, else as the texts show; empty if none does."""
     old, new = pair
     if old.code == new.code and old.ttir_sha256 == new.ttir_sha256:

@@ -114,10 +114,11 @@ class RecordedCase:
     ) -> tuple[CodeChange, ...]:
         """The hunks of code by which ``today``'s launches differ from those of a baseline in ``store``, whose
         ``recording`` is that of a device, where there is one."""
-        from kerntune.gate.code_changes import StoredCode, code_changes  # for reports, which few runs write
+        from kerntune.gate.code_changes import Side, code_changes  # for reports, which few runs write
 
-        stored = StoredCode(before, store.artifacts(self.recording.target), recording)
-        return code_changes(stored, self.recorded, today, self.capture.compiler.farm)
+        binaries = () if recording is None else recording.binaries
+        stored = Side("baseline", store.artifacts(self.recording.target), binaries)
+        return code_changes(before, stored, today, self.recorded, self.capture.compiler.farm)
 
     def rates_in(self, result: CaseResult, gpu: Gpu, cache: Path) -> CaseResult:
         """A result with what the call moves and computes, and what ``gpu`` reaches of both; ``cache`` is the folder in

@@ -1,24 +1,26 @@
-"""How the compiled code of launches differs from the baseline's, as hunks of text for reports."""
+"""The code of launches in each compiler stage, and how it differs from the baseline's, as hunks for reports."""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from types import MappingProxyType
 
 from kerntune.base.case_result import CodeChange
 from kerntune.base.config import COMPILE_FIELDS
 from kerntune.base.device import Target
-from kerntune.base.recording import Artifacts, Recording
+from kerntune.base.recording import Artifacts, Binary
 from kerntune.capture.recorder import Recorded
 from kerntune.compiling.binary.elf import Elf
-from kerntune.compiling.binary.identity import first_stage_of, strip_debug, strip_locations
-from kerntune.compiling.compiler import stages_from
+from kerntune.compiling.binary.identity import STAGES, first_stage_of, strip_debug, strip_locations
+from kerntune.compiling.compiler import stages_from, ttir_text
 from kerntune.compiling.farm import Farm
 from kerntune.compiling.protocol import ASSEMBLY
-from kerntune.errors import KerntuneError
+from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.static_figures import LaunchStatic, in_both
 from kerntune.static.disassembly import code_lines
 
@@ -33,16 +35,16 @@ MAX_LINE = 300
 
 
 @dataclass(frozen=True)
-class StoredCode:
-    """A baseline's launches with the bytes that it names; ``recording`` is that of a device, where there is one."""
+class Side:
+    """One side: its label, the bytes that it names, and its binaries if these are kept."""
 
-    launches: Sequence[LaunchStatic]
+    name: str
     artifacts: Artifacts
-    recording: Recording | None = None
+    binaries: Sequence[Binary] = ()
 
 
 def code_changes(
-    stored: StoredCode, recorded: Recorded, today: Sequence[LaunchStatic], farm: Farm
+    before: Sequence[LaunchStatic], stored: Side, today: Sequence[LaunchStatic], recorded: Recorded, farm: Farm
 ) -> tuple[CodeChange, ...]:
     """The hunks of each launch whose source changed, for the first :data:`MAX_LAUNCHES` of them.
 
@@ -51,13 +53,35 @@ def code_changes(
     """
     changed = {
         (old.code, new.code): (i, old, new)
-        for i, old, new in in_both(stored.launches, today)
+        for i, old, new in in_both(before, today)
         if old.code != new.code and (old.source != new.source or not old.setting_changes(new))
     }
-    texts = _Texts(stored, recorded, farm)
-    return tuple(
-        found for index, old, new in list(changed.values())[:MAX_LAUNCHES] for found in texts.changes(index, old, new)
-    )
+    recording = recorded.recording
+    now = Side("today", recorded.artifacts, recording.binaries)
+    found: list[CodeChange] = []
+    for index, old, new in list(changed.values())[:MAX_LAUNCHES]:
+        binary = recording.binary_of(recording.launches[index])
+        texts = Texts(farm, recording.target, binary.options)
+        texts.know_assembly(new, recorded.asm.get(binary.sha256, ""))
+        for stage, (a, b) in _both_sides(texts, (stored, old), (now, new)).items():
+            text, cut = hunk_text(_lines(a), _lines(b), MAX_LINES)
+            found += [CodeChange(new.kernel, stage, text, cut)] if text else []
+    return tuple(found)
+
+
+def _both_sides(
+    texts: Texts, before: tuple[Side, LaunchStatic], after: tuple[Side, LaunchStatic]
+) -> dict[str, tuple[str, str]]:
+    """By stage both texts; of the first stage where no assembly can be made, and none where that isn't kept."""
+    sides: dict[str, tuple[str, str]] = {}
+    with contextlib.suppress(KerntuneError, KeyError, ValueError):  # assembly stays where machine code can't be had
+        for stage in texts.last_stages if before[1].compiler == after[1].compiler else ():
+            sides[stage] = texts.of(*before, stage), texts.of(*after, stage)
+    if not sides:
+        with contextlib.suppress(KerntuneError):
+            old, new = texts.stages_of(*before)[0], texts.stages_of(*after)[0]
+            sides[new] = texts.of(*before, old), texts.of(*after, new)
+    return sides
 
 
 def options_of(launch: LaunchStatic) -> dict[str, object]:
@@ -75,51 +99,80 @@ MOST_DIGITS = 10
 """Digits of a compile field: Python refuses to read thousands."""
 
 
-@dataclass(frozen=True)
-class _Texts:
-    stored: StoredCode
-    recorded: Recorded
-    farm: Farm
-
-    def changes(self, index: int, old: LaunchStatic, new: LaunchStatic) -> Iterator[CodeChange]:
-        ttir = self.stored.artifacts.get(old.ttir_sha256), self.recorded.artifacts.get(new.ttir_sha256)
-        sides = dict(self._assembly(index, old, new, ttir[0])) if old.compiler == new.compiler and ttir[0] else {}
-        if not sides and ttir[0] and ttir[1]:
-            texts = [text.decode(errors="replace") for text in ttir if text]
-            sides = {first_stage_of(texts[1]): (strip_locations(texts[0]), strip_locations(texts[1]))}
-        for stage, (before, after) in sides.items():
-            text, cut = hunk_text(_lines(before), _lines(after), MAX_LINES)
-            if text:
-                yield CodeChange(new.kernel, stage, text, cut)
-
-    def _assembly(
-        self, index: int, old: LaunchStatic, new: LaunchStatic, ttir: bytes
-    ) -> Iterator[tuple[str, tuple[str, str]]]:
-        """Stage and both texts; nothing where the baseline's can't be made."""
-        recording = self.recorded.recording
-        binary = recording.binary_of(recording.launches[index])
-        kind = ASSEMBLY[recording.target.backend][0]
-        try:
-            made = self._made(recording.target, old, ttir, binary.options)
-            asm = made[kind].decode(), self.recorded.asm[binary.sha256]
-            yield kind, (strip_debug(asm[0], kind=kind), strip_debug(asm[1], kind=kind))
-            if binary.kind == "cubin":
-                cubins = self._cubin(old) or made["cubin"], self.recorded.artifacts[binary.sha256]
-                yield "sass", (_machine_code(cubins[0], binary.arch), _machine_code(cubins[1], binary.arch))
-        except (KerntuneError, KeyError, ValueError):  # the verdict stands, and the report says what it has
-            return
-
-    def _made(self, target: Target, old: LaunchStatic, ttir: bytes, own: Mapping[str, object]) -> Mapping[str, bytes]:
-        return stages_from(self.farm, target, ttir, options_of(old), old.kernel, own)
-
-    def _cubin(self, old: LaunchStatic) -> bytes | None:
-        """The baseline's own binary, if it keeps one."""
-        binaries = self.stored.recording.binaries if self.stored.recording is not None else ()
-        return next((self.stored.artifacts.get(b.sha256) for b in binaries if b.code == old.code), None)
+SASS = "sass"
 
 
-def _machine_code(cubin: bytes, arch: str) -> str:
-    return "\n".join(code_lines(b"".join(code for _, code in Elf(cubin).text), arch))
+class Texts:
+    """The code of a launch in each stage. What isn't stored is compiled from the stored TTIR, in another process;
+    ``own`` are options of today's launch (:func:`kerntune.compiling.compiler.stages_from`)."""
+
+    def __init__(self, farm: Farm, target: Target, own: Mapping[str, object] = MappingProxyType({})) -> None:
+        self._farm, self._target, self._own = farm, target, own
+        self._made: dict[tuple[str, str], Mapping[str, bytes]] = {}
+
+    @property
+    def last_stages(self) -> tuple[str, ...]:
+        """The target's assembly, and machine code where it can be disassembled."""
+        assembly = ASSEMBLY[self._target.backend][0]
+        return (assembly, SASS) if self._target.backend == "cuda" else (assembly,)
+
+    def know_assembly(self, launch: LaunchStatic, text: str) -> None:
+        """The launch was compiled to this already."""
+        if text:
+            self._made[self._key(launch)] = {self.last_stages[0]: text.encode()}
+
+    def stages_of(self, side: Side, launch: LaunchStatic) -> tuple[str, ...]:
+        """The stages of a launch, first to last; :class:`UsageError` if its first one isn't stored."""
+        first = first_stage_of(ttir_text(self._stored(side, launch), launch.kernel))
+        return (*(s for s in STAGES if s in (first, "ttgir", "llir")), *self.last_stages)
+
+    def of(self, side: Side, launch: LaunchStatic, stage: str) -> str:
+        """The text of one stage, without source locations; :class:`UsageError` if the kernel has no such stage there,
+        or its first one isn't stored."""
+        ttir = self._stored(side, launch)
+        stages = self.stages_of(side, launch)
+        if stage not in stages:
+            raise UsageError(f"{launch.kernel} has no stage {stage} for {self._target}; there are {', '.join(stages)}")
+        if stage == stages[0]:
+            return strip_locations(ttir_text(ttir, launch.kernel))
+        if stage == SASS:
+            return self._machine_code(side, launch, ttir)
+        made = self._compiled(launch, ttir)[stage].decode()
+        kind = ASSEMBLY[self._target.backend][0]
+        return strip_debug(made, kind=kind) if stage == kind else strip_locations(made)
+
+    @staticmethod
+    def _stored(side: Side, launch: LaunchStatic) -> bytes:
+        found = side.artifacts.get(launch.ttir_sha256)
+        if found is None:
+            raise UsageError(f"{side.name}: the TTIR of {launch.kernel} ({launch.ttir_sha256[:12]}) is not stored")
+        return found
+
+    def _machine_code(self, side: Side, launch: LaunchStatic, ttir: bytes) -> str:
+        """Of the side's own binary, if it keeps one."""
+        binary = next((b for b in side.binaries if b.code == launch.code), None)
+        cubin = None if binary is None else side.artifacts.get(binary.sha256)
+        arch = "" if binary is None else binary.arch
+        if cubin is None:
+            made = self._compiled(launch, ttir)
+            cubin, arch = made["cubin"], arch_in(made["ptx"].decode())
+        return "\n".join(code_lines(b"".join(code for _, code in Elf(cubin).text), arch))
+
+    def _key(self, launch: LaunchStatic) -> tuple[str, str]:
+        return launch.ttir_sha256, repr(sorted(options_of(launch).items()))
+
+    def _compiled(self, launch: LaunchStatic, ttir: bytes) -> Mapping[str, bytes]:
+        key = self._key(launch)
+        if key not in self._made:
+            options = options_of(launch)
+            self._made[key] = stages_from(self._farm, self._target, ttir, options, launch.kernel, self._own)
+        return self._made[key]
+
+
+def arch_in(ptx: str) -> str:
+    """``sm_90a`` of ``.target sm_90a``."""
+    line = next(line for line in ptx.splitlines() if line.startswith(".target"))
+    return line.split()[1].rstrip(",")
 
 
 def _lines(text: str) -> list[str]:

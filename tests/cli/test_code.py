@@ -20,11 +20,12 @@ from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.device import Target
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.cli import code
-from kerntune.cli.code import Side, Texts, _show, side_by_side, unified
+from kerntune.cli.code import _show, side_by_side, side_of, unified
 from kerntune.cli.stored import load_folder, triton_of
 from kerntune.compiling.farm import Farm
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.call import PendingBaseline
+from kerntune.gate.code_changes import Texts, arch_in
 from kerntune.gate.report import RunReport
 
 pytestmark = pytest.mark.usefixtures("quick_python")
@@ -270,7 +271,7 @@ def test_a_case_is_recorded_today(
 
 
 def test_an_architecture_is_that_of_the_text() -> None:
-    assert code.arch_in(".version 8.7\n.target sm_90a, debug\n.address_size 64") == "sm_90a"
+    assert arch_in(".version 8.7\n.target sm_90a, debug\n.address_size 64") == "sm_90a"
 
 
 def test_a_gluon_kernels_stages_begin_with_its_own() -> None:
@@ -280,7 +281,7 @@ def test_a_gluon_kernels_stages_begin_with_its_own() -> None:
     launch = msgspec.structs.replace(
         static_launch(), ttir_sha256=binary.ttir_sha256, config=None, compiled_for={"num_warps": "4"}
     )
-    side = Side("today", cast(Any, None), found.artifacts)
+    side = side_of("today", cast(Any, None), found.artifacts)
     with contextlib.closing(Farm(workers=1)) as farm:
         texts = Texts(farm, found.recording.target)
         assert texts.stages_of(side, launch) == ("glir", "ttgir", "llir", "ptx", "sass")
@@ -297,7 +298,7 @@ def test_another_minor_version_of_triton_is_told(
     triton: str, told: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = msgspec.structs.replace(static().baseline, launches=(), triton="3.9.0")
-    before, after = Side("then", msgspec.structs.replace(one, triton=triton), {}), Side("now", one, {})
+    before, after = side_of("then", msgspec.structs.replace(one, triton=triton), {}), side_of("now", one, {})
     assert not _show(before, after, cast(Texts, None), argparse.Namespace())
     assert capsys.readouterr().out.splitlines() == [
         f"then was recorded under Triton {version}; all but its TTIR is compiled by today's" for version in told
@@ -307,7 +308,7 @@ def test_another_minor_version_of_triton_is_told(
 def test_a_launch_that_one_side_has_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     one = static()
     none = msgspec.structs.replace(one.baseline, launches=(), triton="3.1")
-    sides = Side("then", none, {}), Side("now", one.baseline, {})
+    sides = side_of("then", none, {}), side_of("now", one.baseline, {})
     assert _show(*sides, cast(Texts, None), argparse.Namespace())
     assert _show(*sides[::-1], cast(Texts, None), argparse.Namespace())
     kernel = one.baseline.launches[0].kernel
@@ -342,7 +343,7 @@ def test_a_launch_of_both_sides(
         monkeypatch.setattr(code, name, function)
     of = iter(texts)
     given = cast(Texts, argparse.Namespace(of=lambda side, launch, stage: next(of)))
-    sides = Side("then", static().baseline, {}), Side("now", static().baseline, {})
+    sides = side_of("then", static().baseline, {}), side_of("now", static().baseline, {})
     args = argparse.Namespace(stage=stage, unified=unified, width=width)
     assert code._show_launch(*sides, (static_launch(), static_launch()), given, args) is differs
     assert capsys.readouterr().out == said

@@ -12,15 +12,17 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from cli.made import CUDA90, static
+from cli.made import CUDA90, static, timed
 from cli.made import folder as store
 from kerntune.base.case_result import CaseId
 from kerntune.base.device import Target
 from kerntune.cli import code
-from kerntune.cli.code import Side, Texts, _copied, _first, _show, _show_launch, _stored_cubin, arch_in, wanted
+from kerntune.cli.code import CaseSide, _copied, _first, _show, _show_launch, side_of, wanted
 from kerntune.cli.code import stored as stored_side
 from kerntune.cli.stored import load_folder
 from kerntune.errors import UsageError
+from kerntune.gate import code_changes
+from kerntune.gate.code_changes import Side, Texts, arch_in
 
 CASE = CaseId("t.py::test_a", "0")
 
@@ -86,19 +88,10 @@ def test_the_architecture_of_ptx(ptx: str, arch: str) -> None:
     assert arch_in(ptx) == arch
 
 
-def test_a_devices_binary_is_the_recorded_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Timed:
-        recording = SimpleNamespace(
-            binaries=[SimpleNamespace(code="x", sha256="1", arch="a"), SimpleNamespace(code="y", sha256="2", arch="b")]
-        )
-
-    side: Any = SimpleNamespace(baseline=Timed(), artifacts={"2": b"two"})
-    launch: Any = SimpleNamespace(code="y")
-    assert _stored_cubin(side, launch) == (None, "")
-    monkeypatch.setattr(code, "TimeBaseline", Timed)
-    assert [_stored_cubin(side, cast(Any, SimpleNamespace(code=c))) for c in "xyz"] == [
-        (None, "a"), (b"two", "b"), (None, ""),
-    ]  # fmt: skip
+def test_a_devices_side_has_its_binaries() -> None:
+    device: Any = timed().baseline
+    assert side_of("a", device, {}).binaries == device.recording.binaries
+    assert side_of("a", static().baseline, {}).binaries == ()
 
 
 class Made:
@@ -107,16 +100,16 @@ class Made:
     def __init__(self, *stages: str, **texts: str) -> None:
         self.stages, self.texts, self.asked = stages, texts, list[str]()
 
-    def stages_of(self, side: Side, launch: Any) -> tuple[str, ...]:
+    def stages_of(self, side: CaseSide, launch: Any) -> tuple[str, ...]:
         return tuple(s for s in self.stages if f"{side.name}_{s}" in self.texts)
 
-    def of(self, side: Side, launch: Any, stage: str) -> str:
+    def of(self, side: CaseSide, launch: Any, stage: str) -> str:
         self.asked.append(stage)
         return self.texts[f"{side.name}_{stage}"]
 
 
 ONE = static().baseline
-OLD, NOW = Side("old", ONE, {}), Side("now", ONE, {})
+OLD, NOW = side_of("old", ONE, {}), side_of("now", ONE, {})
 LAUNCH = ONE.launches[0]
 OTHER = msgspec.structs.replace(LAUNCH, code="d" * 64)
 
@@ -178,12 +171,14 @@ def test_equal_launches_are_said_to_be(capsys: pytest.CaptureFixture[str]) -> No
 def test_each_code_is_compiled_once_with_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     made = {"ttgir": b"x loc(#1)", "llir": b"l", "ptx": b"p", "cubin": b"c"}
-    monkeypatch.setattr(code, "stages_from", lambda farm, target, ttir, options, name: asked.append(options) or made)
-    monkeypatch.setattr(code, "options_of", lambda launch: {"num_warps": launch.code[:1]})
-    monkeypatch.setattr(code, "ttir_text", lambda ttir, name: "module {} loc(#2)")
-    monkeypatch.setattr(code, "strip_locations", lambda text: f"stripped {text}")
-    monkeypatch.setattr(code, "strip_debug", lambda text, kind: f"{kind} without debug {text}")
-    texts, side = Texts(cast(Any, None), CUDA90), Side("old", ONE, {LAUNCH.ttir_sha256: b"ttir"})
+    monkeypatch.setattr(
+        code_changes, "stages_from", lambda farm, target, ttir, options, name, own: asked.append(options) or made
+    )
+    monkeypatch.setattr(code_changes, "options_of", lambda launch: {"num_warps": launch.code[:1]})
+    monkeypatch.setattr(code_changes, "ttir_text", lambda ttir, name: "module {} loc(#2)")
+    monkeypatch.setattr(code_changes, "strip_locations", lambda text: f"stripped {text}")
+    monkeypatch.setattr(code_changes, "strip_debug", lambda text, kind: f"{kind} without debug {text}")
+    texts, side = Texts(cast(Any, None), CUDA90), side_of("old", ONE, {LAUNCH.ttir_sha256: b"ttir"})
     found = [texts.of(side, LAUNCH, stage) for stage in ("ttir", "ttgir", "llir", "ptx")]
     assert found == ["stripped module {} loc(#2)", "stripped x loc(#1)", "stripped l", "ptx without debug p"]
     texts.of(side, OTHER, "llir")
@@ -196,13 +191,14 @@ def test_each_code_is_compiled_once_with_its_options(monkeypatch: pytest.MonkeyP
 
 def test_machine_code_is_of_the_stored_binary_or_of_one_that_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of its own architecture."""
-    monkeypatch.setattr(code, "ttir_text", lambda ttir, name: "module {}")
-    monkeypatch.setattr(code, "stages_from", lambda *words: {"cubin": b"made", "ptx": b".target sm_90a\n"})
-    monkeypatch.setattr(code, "Elf", lambda cubin: SimpleNamespace(text=[("a", cubin), ("b", b" end")]))
-    monkeypatch.setattr(code, "code_lines", lambda data, arch: [data.decode(), arch])
-    texts, side = Texts(cast(Any, None), CUDA90), Side("old", ONE, {LAUNCH.ttir_sha256: b"ttir"})
+    monkeypatch.setattr(code_changes, "ttir_text", lambda ttir, name: "module {}")
+    monkeypatch.setattr(code_changes, "stages_from", lambda *words: {"cubin": b"made", "ptx": b".target sm_90a\n"})
+    monkeypatch.setattr(code_changes, "Elf", lambda cubin: SimpleNamespace(text=[("a", cubin), ("b", b" end")]))
+    monkeypatch.setattr(code_changes, "code_lines", lambda data, arch: [data.decode(), arch])
+    texts, side = Texts(cast(Any, None), CUDA90), side_of("old", ONE, {LAUNCH.ttir_sha256: b"ttir"})
     assert texts.of(side, LAUNCH, "sass") == "made end\nsm_90a"
-    monkeypatch.setattr(code, "_stored_cubin", lambda side, launch: (b"stored", "sm_80"))
+    own: Any = SimpleNamespace(code=LAUNCH.code, sha256="its", arch="sm_80")
+    side = Side("old", {LAUNCH.ttir_sha256: b"ttir", "its": b"stored"}, (own,))
     assert texts.of(side, LAUNCH, "sass") == "stored end\nsm_80"
 
 

@@ -12,10 +12,11 @@ import torch
 import triton
 import triton.language as tl
 from fake_runs import N, by_block
-from samples import artifacts_of, binary, bytes_of, recording, static_launch
+from samples import binary, recording, static_launch
 
 from gate.project import Project
 from kerntune.base.config import Config
+from kerntune.base.device import Target
 from kerntune.errors import CompileError
 from kerntune.gate import code_changes as module
 
@@ -111,10 +112,14 @@ def compiled(code: str, **changes: Any) -> Any:
 
 def shown(monkeypatch: pytest.MonkeyPatch, before: list[Any], after: list[Any]) -> list[int]:
     """Places of the launches whose change is shown."""
-    monkeypatch.setattr(module._Texts, "changes", lambda self, index, old, new: [index])
-    stored: Any = module.StoredCode(before, {})
-    recorded: Any = None
-    return list(module.code_changes(stored, recorded, after, recorded))  # type: ignore[arg-type]
+    monkeypatch.setattr(module, "_both_sides", lambda texts, old, new: {"ptx": ("", "x")})
+    launches = [SimpleNamespace(place=i) for i in range(len(after))]
+    binary_of = lambda launch: (places.append(launch.place), binary("a"))[1]  # noqa: E731
+    places: list[int] = []
+    run = SimpleNamespace(launches=launches, binary_of=binary_of, binaries=(), target=recording().target)
+    recorded: Any = SimpleNamespace(recording=run, artifacts={}, asm={})
+    assert len(module.code_changes(before, module.Side("old", {}), after, recorded, recorded)) == len(places)
+    return places
 
 
 def test_four_distinct_changes_are_shown_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,18 +155,18 @@ def texts(monkeypatch: pytest.MonkeyPatch, stored: set[str], today: set[str], ma
     """What is shown of a launch whose TTIR is kept on these sides; ``made`` is the assembly that can be made."""
     old = compiled("a", ttir_sha256="old", compiler="C")
     launch_ = compiled("b", **{"ttir_sha256": "new", "compiler": "C", "kernel": "named", **new})
-    asked: list[bytes] = []
+    given = dict(made)
+    whole = module.Texts.of
 
-    def assembly(self: Any, index: int, old: Any, new: Any, ttir: bytes) -> list[Any]:
-        asked.append(ttir)
-        return made
+    def of(self: Any, side: Any, launch: Any, stage: str) -> str:
+        if stage not in module.STAGES[:2] and stage not in given:
+            raise CompileError("no")
+        return given[stage][launch is launch_] if stage in given else whole(self, side, launch, stage)
 
-    monkeypatch.setattr(module._Texts, "_assembly", assembly)
+    monkeypatch.setattr(module.Texts, "of", of)
     kept, recorded = ({k: TTIR[k] for k in side} for side in (stored, today))
-    holder: Any = SimpleNamespace(artifacts=recorded)
-    found = module._Texts(module.StoredCode([old], kept), holder, holder)
-    result = list(found.changes(0, old, launch_))
-    assert asked == ([TTIR["old"]] if stored and new.get("compiler", "C") == "C" else [])
+    run: Any = SimpleNamespace(recording=recording(), artifacts=recorded, asm={})
+    result = module.code_changes([old], module.Side("old", kept), [launch_], run, run)
     return [(one.kernel, one.stage, one.diff, one.cut) for one in result]
 
 
@@ -204,50 +209,41 @@ def test_options_are_those_of_the_compiler_and_the_config() -> None:
     assert (found["num_warps"], found["BLOCK"]) == (8, 128)
 
 
-def test_the_baselines_binary_is_that_of_the_launch() -> None:
-    kept = recording(binaries=(binary("a"), binary("b")))
-    unused: Any = None
-    texts_of = module._Texts(module.StoredCode([], artifacts_of("a", "b"), kept), unused, unused)
-    assert texts_of._cubin(compiled("b")) == bytes_of("cubin b")
-    assert texts_of._cubin(compiled("another")) is None
-
-
 @pytest.mark.parametrize(
     ("kind", "kept", "stages"),
     [
-        ("cubin", False, [("ptx", ("-made ptx-", "-today's ptx-")), ("sass", ("made", "today"))]),
-        ("cubin", True, [("ptx", ("-made ptx-", "-today's ptx-")), ("sass", ("kept", "today"))]),
-        ("hsaco", False, [("ptx", ("-made ptx-", "-today's ptx-"))]),
-        ("missing", False, []), ("refused", False, []),
+        ("cuda", False, {"ptx": ("-made ptx-", "-today's ptx-"), "sass": ("made", "today")}),
+        ("cuda", True, {"ptx": ("-made ptx-", "-today's ptx-"), "sass": ("kept", "today")}),
+        ("hip", False, {"amdgcn": ("-made amdgcn-", "-today's ptx-")}),
+        ("no cubin", False, {"ptx": ("-made ptx-", "-today's ptx-")}),
+        ("refused", False, {"ttir": ("old {}\n", "new {}\n")}),
     ],
 )  # fmt: skip
 def test_assembly_and_machine_code_of_both_sides(
-    monkeypatch: pytest.MonkeyPatch, kind: str, kept: bool, stages: list[Any]
+    monkeypatch: pytest.MonkeyPatch, kind: str, kept: bool, stages: dict[str, Any]
 ) -> None:
-    """Of the baseline what it keeps, else what its TTIR compiles to with its options; nothing where that fails."""
+    """Of the baseline what it keeps, else what its TTIR compiles to with its options; else the TTIR."""
     asked: list[Any] = []
-    today = binary("new", kind="cubin" if kind in ("missing", "refused") else kind)
-    stored = recording(binaries=(binary("other"), binary("old"))) if kept else None
+    target = Target.parse("hip:gfx942" if kind == "hip" else "cuda:90")
 
     def stages_from(*words: Any) -> dict[str, bytes]:
         asked.append(words)
         if kind == "refused":
             raise CompileError("no")
-        return {"ptx": b"made ptx", "cubin": b"made"}
+        made = {"ptx": b"made ptx", "amdgcn": b"made amdgcn", "cubin": b"made"}
+        return {name: data for name, data in made.items() if (name, kind) != ("cubin", "no cubin")}
 
     monkeypatch.setattr(module, "stages_from", stages_from)
+    monkeypatch.setattr(module, "arch_in", lambda ptx: "sm_90a")
     monkeypatch.setattr(module, "strip_debug", lambda text, kind: f"-{text}-")
-    monkeypatch.setattr(module, "_machine_code", lambda cubin, arch: cubin.decode())
-    texts = module._Texts(
-        SimpleNamespace(recording=stored, artifacts={binary("old").sha256: b"kept"}),  # type: ignore[arg-type]
-        SimpleNamespace(  # type: ignore[arg-type]
-            recording=recording(binaries=(today,)),
-            asm={} if kind == "missing" else {today.sha256: "today's ptx"},
-            artifacts={today.sha256: b"today"},
-        ),
-        "the farm",  # type: ignore[arg-type]
-    )
-    old = static_launch("old")
-    assert list(texts._assembly(0, old, static_launch("new"), b"ttir")) == stages
-    target = recording().target
-    assert asked == [("the farm", target, b"ttir", module.options_of(old), "add_kernel", today.options)]
+    monkeypatch.setattr(module, "Elf", lambda cubin: SimpleNamespace(text=[("", cubin)]))
+    monkeypatch.setattr(module, "code_lines", lambda data, arch: [data.decode()])
+    old, new = compiled("old", ttir_sha256="o", compiler="C"), compiled("new", ttir_sha256="n", compiler="C")
+    stored = module.Side("old", {"o": b"old {}", binary("old").sha256: b"kept"}, (binary("old"),) if kept else ())
+    today = module.Side("today", {"n": b"new {}", binary("new").sha256: b"today"}, (binary("new"),))
+    texts = module.Texts("the farm", target, {"an": "option"})  # type: ignore[arg-type]
+    texts.know_assembly(new, "" if kind == "refused" else "today's ptx")
+    assert module._both_sides(texts, (stored, old), (today, new)) == stages
+    assert set(map(str, asked)) == {
+        str(("the farm", target, b"old {}", module.options_of(old), "add_kernel", {"an": "option"}))
+    }
