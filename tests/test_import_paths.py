@@ -39,7 +39,7 @@ KEPT_NAMES = {
         "ComboGroup", "ComboPlan", "Field", "INDUCTOR_2_13", "INDUCTOR_2_15", "INDUCTOR_2_6", "LookupTable",
         "MEASURED_2026", "Neighbourhood", "PRESETS", "Preset", "Read", "Split", "SubKernel", "TtirCounts",
         "combo", "cooperative_reduction", "count_ttir", "fixed_config", "foreach",
-        "improves", "kernel_hash", "may_descend", "may_scale", "min_elements_per_thread", "named_blocks",
+        "improves", "kernel_hash", "may_descend", "may_scale", "named_blocks",
         "neighbourhood", "persistent_reduction", "pointwise", "read_of", "read_table", "reduction",
         "reduction_split", "round_sizes", "rsplit", "scale_reductions", "scaled_down", "second_stage_hint",
         "sizes_from_arguments", "spill_threshold", "split_scan", "template", "tile_hint", "user_autotune",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -27,8 +27,8 @@ SQUARE_ARGUMENTS = 4
 torch 2.13, ``codegen/triton_utils.py``, select_tile_hint.
 """
 
-FP8_ELEMENTS_PER_THREAD = {"float8_e5m2": 4, "fp8e5": 4, "f8E5M2": 4, "float8_e4m3fn": 2, "fp8e4nv": 2, "f8E4M3FN": 2}
-"""Fewest elements a thread must hold for Triton to convert to or from a type, under torch's, Triton's, MLIR's names.
+FP8_ELEMENTS_PER_THREAD = {"f8E5M2": 4, "f8E4M3FN": 2}
+"""Fewest elements a thread must hold for Triton to convert to or from a type of MLIR.
 
 torch 2.13, ``codegen/triton.py``, to_dtype.
 """
@@ -80,20 +80,6 @@ def tile_hint(sizes: Mapping[str, int], arguments: int) -> TileHint:
     """SQUARE for a 2-D kernel with exactly four arguments that aren't constexprs."""
     square = len(sizes) == 2 and arguments == SQUARE_ARGUMENTS
     return TileHint.SQUARE if square else TileHint.DEFAULT
-
-
-def min_elements_per_thread(conversions: Iterable[tuple[str, str]]) -> int:
-    """Fewest elements per thread for the (from, to) type conversions of a kernel: 4 or 2 for the fp8 types, else 0.
-
-    Raises :class:`~kerntune.errors.HintError` for a conversion between two fp8 types, which Triton doesn't have.
-    """
-    least = 0
-    for source, target in conversions:
-        counts = [FP8_ELEMENTS_PER_THREAD[t] for t in (source, target) if t in FP8_ELEMENTS_PER_THREAD]
-        if source != target and len(set(counts)) == 2:
-            raise HintError(f"Triton can't convert {source} to {target}: go through a wider type")
-        least = max(least, *counts, 0) if source != target else least
-    return least
 
 
 _OPERATION = re.compile(r'^[ \t]*(?:%[^=\n]*= )?"?(?:tt|ttg|ttng|amdg)\.(\w+)"?[ (]([^\n]*)', re.MULTILINE)

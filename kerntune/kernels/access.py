@@ -35,11 +35,6 @@ class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     follows: bool = False
     beyond: tuple[str, ...] = ()
 
-    @property
-    def in_place(self) -> frozenset[int]:
-        """Arguments both read and written: replaying the launch needs their content restored."""
-        return self.reads & self.writes
-
     @classmethod
     def everything(
         cls, pointer_count: int, unknown: Iterable[str], *, follows: bool, beyond: Iterable[str] = ()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import HintError
-from kerntune.heuristics import min_elements_per_thread, round_sizes, sizes_from_arguments, tile_hint
+from kerntune.heuristics import round_sizes, sizes_from_arguments, tile_hint
 from kerntune.heuristics.call_hints import (
     Read,
     TtirCounts,
@@ -76,26 +76,6 @@ def test_square_needs_two_axes_and_four_arguments() -> None:
     assert tile_hint({"x": 1, "y": 1}, 4) is TileHint.SQUARE
     assert tile_hint({"x": 1, "y": 1}, 5) is TileHint.DEFAULT
     assert tile_hint({"x": 1}, 4) is TileHint.DEFAULT
-
-
-@pytest.mark.parametrize(
-    ("conversions", "least"),
-    [
-        ([], 0),
-        ([("fp16", "fp32")], 0),
-        ([("fp8e5", "fp32")], 4),
-        ([("float32", "float8_e4m3fn")], 2),
-        ([("fp32", "fp8e4nv"), ("fp8e5", "fp32")], 4),
-        ([("fp8e5", "fp8e5")], 0),
-    ],
-)
-def test_fp8_conversions_need_several_elements(conversions: list[tuple[str, str]], least: int) -> None:
-    assert min_elements_per_thread(conversions) == least
-
-
-def test_fp8_to_another_fp8_is_refused() -> None:
-    with pytest.raises(HintError, match="can't convert fp8e5 to fp8e4nv"):
-        min_elements_per_thread([("fp8e5", "fp8e4nv")])
 
 
 @pytest.mark.parametrize(("r", "parts"), [(1 << 20, 128), (1048573, 128), (1 << 24, 512), (1 << 28, 2048)])

@@ -36,11 +36,6 @@ def test_of_a_kernel_that_cannot_be_analysed_everything_is_assumed(
     )
 
 
-def test_what_is_read_and_written_is_in_place() -> None:
-    some = Access(frozenset({0, 1}), frozenset({1, 2}), frozenset(), False, (), 3)
-    assert (some.in_place, some.follows, some.beyond) == (frozenset({1}), False, ())
-
-
 def test_an_atomic_reads_and_writes_and_a_pure_reader_writes_nothing() -> None:
     assert ATOMICS <= WRITERS
     assert {

@@ -443,11 +443,6 @@ def test_damaged_text_is_everything_and_counts_pointers(capfd: pytest.CaptureFix
     assert access_of("").unknown
 
 
-def test_in_place_arguments_need_their_content_restored() -> None:
-    assert access(relu_in_place, "*fp16 i32", BLOCK=64).in_place == {0}
-    assert access(add, "*fp32 *fp32 *fp32 i32", BLOCK=64).in_place == frozenset()
-
-
 RECURSIVE = """
 module {
   tt.func private @walk(%p: !tt.ptr<f32>, %q: !tt.ptr<f32>, %k: i32) -> !tt.ptr<f32> {
