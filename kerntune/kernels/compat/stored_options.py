@@ -8,100 +8,63 @@ own launch alone, that is, from the user's source, environment and Triton.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
+import msgspec
+from msgspec import Meta
 
-@dataclass(frozen=True)
-class AllowedValues:
-    """The values of an option that a file may give. ``text`` says them in words."""
-
-    text: str
-    holds: Callable[[object], bool]
-
-
-def _whole(low: int, high: int) -> AllowedValues:
-    return AllowedValues(
-        f"a whole number from {low} to {high}", lambda value: type(value) is int and low <= value <= high
-    )
-
-
-def _power_of_two(high: int) -> AllowedValues:
-    def holds(value: object) -> bool:
-        return type(value) is int and 1 <= value <= high and value & (value - 1) == 0
-
-    return AllowedValues(f"a power of two up to {high}", holds)
-
-
-def _one_of(*values: str | int) -> AllowedValues:
-    kinds = {type(value) for value in values}
-    text = "one of " + ", ".join(repr(value) for value in values)
-    return AllowedValues(text, lambda value: type(value) in kinds and value in values)
-
-
-def _some_of(*words: str) -> AllowedValues:
-    def holds(value: object) -> bool:
-        return isinstance(value, (list, tuple)) and len(value) <= len(words) and all(x in words for x in value)
-
-    return AllowedValues("a list of " + ", ".join(words), holds)
-
-
-def _words_of(*words: str) -> AllowedValues:
-    def holds(value: object) -> bool:
-        return isinstance(value, str) and len(value) <= 100 and all(x in words for x in value.split(","))
-
-    return AllowedValues("words of " + ", ".join(repr(w) for w in words), holds)
-
-
-_BOOL = AllowedValues("a truth value", lambda value: type(value) is bool)
-
-_FP8 = ("fp8e5", "fp8e4nv", "fp8e4b15", "fp8e4b8", "fp8e5b16")
-_PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
+_Warps = Literal[1, 2, 4, 8, 16, 32, 64]
+_Precision = Literal["tf32", "tf32x3", "ieee", "bf16x3", "bf16x6"]
+_Fp8Types = Annotated[tuple[Literal["fp8e5", "fp8e4nv", "fp8e4b15", "fp8e4b8", "fp8e5b16"], ...], Meta(max_length=5)]
+_HINT = "(none|attention|memory-bound-attention)?"
+_Hints = Annotated[str, Meta(max_length=100, pattern=rf"\A{_HINT}(,{_HINT})*\Z")]
+_UpTo64 = Annotated[int, Meta(ge=0, le=64)]
 
 _BOTH = {
-    "num_warps": _power_of_two(64),
-    "num_ctas": _whole(1, 16),
-    "num_stages": _whole(0, 64),
-    "enable_fp_fusion": _BOOL,
-    "launch_cooperative_grid": _BOOL,
-    "debug": _BOOL,
-    "sanitize_overflow": _BOOL,
-    "fpsan_homomorphic_casts": _BOOL,
-    "supported_fp8_dtypes": _some_of(*_FP8),
-    "deprecated_fp8_dot_operand_dtypes": _some_of(*_FP8),
-    "default_dot_input_precision": _one_of(*_PRECISIONS),
-    "allowed_dot_input_precisions": _some_of(*_PRECISIONS),
-    "max_num_imprecise_acc_default": _whole(0, 1 << 30),
+    "num_warps": _Warps,
+    "num_ctas": Annotated[int, Meta(ge=1, le=16)],
+    "num_stages": _UpTo64,
+    "enable_fp_fusion": bool,
+    "launch_cooperative_grid": bool,
+    "debug": bool,
+    "sanitize_overflow": bool,
+    "fpsan_homomorphic_casts": bool,
+    "supported_fp8_dtypes": _Fp8Types,
+    "deprecated_fp8_dot_operand_dtypes": _Fp8Types,
+    "default_dot_input_precision": _Precision,
+    "allowed_dot_input_precisions": Annotated[tuple[_Precision, ...], Meta(max_length=5)],
+    "max_num_imprecise_acc_default": Annotated[int, Meta(ge=0, le=1 << 30)],
 }
 
-ALLOWED: dict[str, dict[str, AllowedValues]] = {
+ALLOWED: dict[str, dict[str, Any]] = {
     "cuda": {
         **_BOTH,
-        "backend_name": _one_of("cuda"),
-        "warp_size": _one_of(32),
-        "maxnreg": _whole(1, 1024),
-        "ptx_version": _whole(10, 999),
-        "sched4reg": _BOOL,
-        "enable_reflect_ftz": _BOOL,
-        "launch_pdl": _BOOL,
-        "clc": _BOOL,
-        "min_shared_mem": _whole(0, 1 << 20),
+        "backend_name": Literal["cuda"],
+        "warp_size": Literal[32],
+        "maxnreg": Annotated[int, Meta(ge=1, le=1024)],
+        "ptx_version": Annotated[int, Meta(ge=10, le=999)],
+        "sched4reg": bool,
+        "enable_reflect_ftz": bool,
+        "launch_pdl": bool,
+        "clc": bool,
+        "min_shared_mem": Annotated[int, Meta(ge=0, le=1 << 20)],
     },
     "hip": {
         **_BOTH,
-        "backend_name": _one_of("hip"),
-        "warp_size": _one_of(32, 64),
-        "waves_per_eu": _whole(0, 64),
-        "matrix_instr_nonkdim": _whole(0, 64),
-        "kpack": _whole(1, 8),
-        "allow_flush_denorm": _BOOL,
-        "schedule_hint": _words_of("", "none", "attention", "memory-bound-attention"),
-        "wgp_cu_mode": _one_of("wgp", "cu"),
+        "backend_name": Literal["hip"],
+        "warp_size": Literal[32, 64],
+        "waves_per_eu": _UpTo64,
+        "matrix_instr_nonkdim": _UpTo64,
+        "kpack": Annotated[int, Meta(ge=1, le=8)],
+        "allow_flush_denorm": bool,
+        "schedule_hint": _Hints,
+        "wgp_cu_mode": Literal["wgp", "cu"],
     },
 }
-"""By backend, the options that a file may set, from ``CUDAOptions`` and ``HIPOptions`` of Triton 3.6 to 3.9. Limits are
-beyond what any GPU has: 64 warps are 2,048 threads, ``.maxnreg`` ends at 255. None means unset, and always may be."""
+"""By backend, the options that a file may set, with their types: those of ``CUDAOptions`` and ``HIPOptions`` of Triton
+3.6 to 3.9. Limits are beyond what any GPU has: 64 warps are 2,048 threads, ``.maxnreg`` ends at 255. None means unset,
+and always may be."""
 
 REFUSED: dict[str, dict[str, str]] = {
     "cuda": {
@@ -136,13 +99,13 @@ def checked_options(
     for name, value in stored.items():
         if name in OF_TARGET or _unset(value):
             continue
-        rule = ALLOWED.get(backend, {}).get(name)
-        if rule is not None and rule.holds(value):
+        allowed = ALLOWED.get(backend, {}).get(name)
+        if allowed is not None and _is_of(value, allowed):
             found[name] = tuple(value) if isinstance(value, list) else value
         elif name in own and _comparable(name, own[name]) == _comparable(name, value):
             found[name] = own[name]
-        elif name in own or rule is not None or name in REFUSED.get(backend, {}):
-            problems.append(_problem(backend, name, rule))
+        elif name in own or allowed is not None or name in REFUSED.get(backend, {}):
+            problems.append(_problem(backend, name))
     return found, tuple(problems)
 
 
@@ -177,9 +140,19 @@ def _unset(value: object) -> bool:
     return value is None or (isinstance(value, (str, list, tuple, dict)) and not value)
 
 
-def _problem(backend: str, name: str, rule: AllowedValues | None) -> str:
-    if rule is not None:
-        return f"{name} is not {rule.text}"
+def _is_of(value: object, allowed: Any) -> bool:
+    """Whether a value is of a type as it is: 4.0, "4" and True are no whole numbers."""
+    try:
+        msgspec.convert(value, allowed)
+    except (msgspec.ValidationError, UnicodeError):
+        return False
+    return True
+
+
+def _problem(backend: str, name: str) -> str:
+    """What msgspec says isn't repeated: it quotes the value."""
+    if name in ALLOWED.get(backend, {}):
+        return f"{name} has a value that it can't have"
     what = REFUSED.get(backend, {}).get(name, "an option that this kerntune doesn't know")
     return f"{name} ({what}) differs from today's, and is never taken from a file"
 

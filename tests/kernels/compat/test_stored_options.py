@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -155,12 +156,12 @@ def test_instructions_are_none() -> None:
 
 
 EDGES = {
-    "num_warps": ([1, 2, 64], [0, 3, 65, 128, 2.0, True]),
+    "num_warps": ([1, 2, 64], [0, 3, 65, 128, 4.0, "4", True]),
     "num_ctas": ([1, 16], [0, 17, "1"]),
     "num_stages": ([0, 64], [-1, 65, True]),
     "max_num_imprecise_acc_default": ([0, 1 << 30], [-1, (1 << 30) + 1]),
     "debug": ([True, False], [0, 1, "yes"]),
-    "default_dot_input_precision": (["tf32", "ieee"], ["fp64", 1]),
+    "default_dot_input_precision": (["tf32", "ieee"], ["fp64", 1, "\ud800"]),
     "allowed_dot_input_precisions": ([[], ["tf32"], ("ieee", "bf16x6")], [["fp64"], "tf32", ["tf32"] * 6]),
     "maxnreg": ([1, 1024], [0, 1025]),
     "ptx_version": ([10, 999], [9, 1000]),
@@ -172,15 +173,20 @@ EDGES = {
 }
 
 
+def refused_values(backend: str, name: str, values: Iterable[Any]) -> list[Any]:
+    return [value for value in values if checked_options(backend, {name: value}, {})[1]]
+
+
 @pytest.mark.parametrize("name", EDGES)
 def test_the_first_and_the_last_value_of_each_option(name: str) -> None:
     """Beyond what any GPU has, and no further."""
-    table = ALLOWED["cuda" if name in ALLOWED["cuda"] else "hip"]
+    backend = "cuda" if name in ALLOWED["cuda"] else "hip"
     held, refused = EDGES[name]
-    assert [value for value in held if not table[name].holds(value)] == []
-    assert [value for value in refused if table[name].holds(value)] == []
+    assert refused_values(backend, name, held) == []
+    assert refused_values(backend, name, refused) == refused
 
 
-def test_warps_have_these_lanes() -> None:
-    assert [n for n in range(129) if ALLOWED["cuda"]["warp_size"].holds(n)] == [32]
-    assert [n for n in range(129) if ALLOWED["hip"]["warp_size"].holds(n)] == [32, 64]
+@pytest.mark.parametrize(("backend", "lanes"), [("cuda", [32]), ("hip", [32, 64])])
+def test_warps_have_these_lanes(backend: str, lanes: list[int]) -> None:
+    assert refused_values(backend, "warp_size", lanes) == []
+    assert len(refused_values(backend, "warp_size", range(129))) == 129 - len(lanes)
