@@ -17,8 +17,8 @@ from kerntune.base.grid_check import check_grid
 from kerntune.errors import CaptureError, ConfigError, LaunchFault
 from kerntune.gpu.base import Backend
 from kerntune.kernels import compat
-from kerntune.kernels.source import DESCRIPTORS, jit_of, kernel_file, kernel_name, text_of
-from kerntune.kernels.specialize import Specialized, specialize
+from kerntune.kernels.source import jit_of, kernel_file, kernel_name, text_of
+from kerntune.kernels.specialize import Specialized, specialize, tensor_of
 
 
 @dataclass(frozen=True)
@@ -326,13 +326,9 @@ def launch_device(backend: Backend, kernel: str, arguments: Mapping[str, Any]) -
 
 def _device(backend: Backend, value: Any) -> int | None:
     """Of a tensor on a GPU, or of what wraps one (a descriptor, a reinterpreted tensor)."""
-    tensor = getattr(value, "base", value) if type(value).__name__ in _WRAPPERS else value
+    tensor = tensor_of(value)
     index = tensor.device.index if backend.tensors.is_tensor(tensor) else None
     return None if index is None else int(index)
-
-
-_WRAPPERS = ("TensorWrapper", *DESCRIPTORS)
-"""Triton's."""
 
 
 def refuse_second_device(kernel: str, device: int, before: str, earlier: int) -> None:

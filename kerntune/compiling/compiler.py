@@ -62,19 +62,21 @@ class Compiled:
     files: Callable[[], Mapping[str, str]] = field(default=dict, compare=False, repr=False)
     """Paths of the kernel's files in Triton's cache, by their names."""
 
-    @cached_property
-    def stages(self) -> Mapping[str, str]:
-        """A hash of each compiler stage's text, in their order.
-
-        :func:`kerntune.compiling.binary.identity.stage_hashes` makes them. They are read from Triton's
-        cache at the first access, which is for winners only: it takes 20 ms. Empty if the files are gone.
-        """
+    def texts(self) -> dict[str, str]:
+        """The text of each compiler stage, in their order, from Triton's cache. Empty if the files are gone."""
         paths = {name.rpartition(".")[2]: path for name, path in self.files().items()}
         try:
-            texts = {stage: Path(paths[stage]).read_text() for stage in STAGES if stage in paths}
+            return {stage: Path(paths[stage]).read_text() for stage in STAGES if stage in paths}
         except OSError:
             return {}
-        return stage_hashes(texts)
+
+    @cached_property
+    def stages(self) -> Mapping[str, str]:
+        """A hash of each stage's text, by :func:`kerntune.compiling.binary.identity.stage_hashes`.
+
+        The texts are read at the first access, which is for winners only: it takes 20 ms.
+        """
+        return stage_hashes(self.texts())
 
 
 class Compiler:

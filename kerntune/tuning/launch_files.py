@@ -175,14 +175,8 @@ def texts_of(recorded: Recorded, index: int, jit: Any) -> DumpedTexts:
 def stages_of(compiled: Compiled) -> dict[str, str]:
     """The texts of a compilation: first stage and assembly, and what lies between where Triton's cache still has it."""
     assembly = "ptx" if compiled.binary.kind == "cubin" else "amdgcn"
-    found = {first_stage_of(compiled.ttir): compiled.ttir, assembly: compiled.asm}
-    try:
-        by_suffix = {Path(name).suffix: path for name, path in compiled.files().items()}
-        missing = {s: by_suffix[f".{s}"] for s in STAGES if f".{s}" in by_suffix and s not in found}
-        between = {stage: Path(path).read_text() for stage, path in missing.items()}
-    except OSError:
-        between = {}
-    return {stage: text for stage in STAGES if (text := {**between, **found}.get(stage)) is not None}
+    found = {**compiled.texts(), first_stage_of(compiled.ttir): compiled.ttir, assembly: compiled.asm}
+    return {stage: found[stage] for stage in STAGES if stage in found}
 
 
 DTYPES = {

@@ -12,7 +12,9 @@ import pytest
 from samples import ENVIRONMENT
 
 from kerntune.base.config import Config
+from kerntune.compiling.compiler import Compiled
 from kerntune.errors import TuningError, UsageError
+from kerntune.kernels.access import Access
 from kerntune.tuning import launch_files
 from kerntune.tuning.cache import Winner
 from kerntune.tuning.launch_files import TensorLike, argument_of, dump_folder, keeps_content, load_kernel, one_winner
@@ -215,7 +217,10 @@ def test_stages_between_are_those_that_triton_s_cache_still_has(
         path.write_text(f"the file {stage}")
     if not there:
         (tmp_path / "llir").unlink()
-    compiled: Any = SimpleNamespace(binary=SimpleNamespace(kind=kind), ttir="module", asm="text", files=lambda: files)
+    binary: Any = SimpleNamespace(kind=kind)
+    access = Access.everything(0, (), follows=False)
+    there_now = {name: str(path) for name, path in files.items()}
+    compiled = Compiled(binary, b"", "module", "text", access, {}, {}, files=lambda: there_now)
     between = {"ttgir": "the file ttgir", "llir": "the file llir"} if there else {}
     found = launch_files.stages_of(compiled)
     assert found == {"ttir": "module", **between, assembly: "text"}
