@@ -24,7 +24,7 @@ from typing import Generic, TypeVar, Union
 from kerntune.compiling.compiler_tokens import TOKENS, tell_if_none
 from kerntune.compiling.fork_client import ForkClient
 from kerntune.compiling.forking import may_fork
-from kerntune.compiling.frontend import Expectation, Shape
+from kerntune.compiling.frontend import Shape
 from kerntune.compiling.protocol import CompileFailed, CompilerEnvironment, Done, Job, current_environment
 from kerntune.compiling.worker_process import Died, JobOutcome, Process, says_error
 
@@ -103,7 +103,6 @@ class _Order:
     rank: float
     number: int
     job: Job = field(compare=False)
-    shape: Shape = field(compare=False)
     surroundings: CompilerEnvironment = field(compare=False)
     future: Future[FarmAnswer] = field(compare=False)
 
@@ -125,7 +124,7 @@ class Farm:
     ) -> None:
         self.workers = workers or worker_count()
         self.memory = memory_limit(self.workers) if memory is None else memory
-        self.deadline, self.expectation = deadline or Deadline(), Expectation()
+        self.deadline = deadline or Deadline()
         self._idle = idle_seconds
         self._numbers = itertools.count()
         self._empty()
@@ -142,10 +141,8 @@ class Farm:
         self._unavailable = ""
 
     def like(self) -> Farm:
-        """Another farm with the same limits and the same expectations."""
-        other = Farm(self.workers, self.memory, self.deadline, self._idle)
-        other.expectation = self.expectation
-        return other
+        """Another farm with the same limits."""
+        return Farm(self.workers, self.memory, self.deadline, self._idle)
 
     def warm(self, jobs: int) -> None:
         """Start the processes that ``jobs`` jobs will need, without waiting for them."""
@@ -167,8 +164,7 @@ class Farm:
             if self._closed or self._unavailable:
                 future.set_result(NotStarted(self._unavailable or "the compile farm is closed"))
                 return future
-            rank = -self.expectation.seconds(shape)
-            self._orders.put(_Order(rank, next(self._numbers), job, shape, surroundings, future))
+            self._orders.put(_Order(-shape.cost, next(self._numbers), job, surroundings, future))
             self._open += 1
             if self._open > len(self._threads) < self.workers:
                 if not self._threads and self.workers > 1:  # more processes will follow
@@ -290,11 +286,11 @@ class Farm:
         if process is not None:
             start = time.monotonic()
             found = process.ask(order.job, self.deadline.seconds, str(self.deadline))
-            outcome = self._judged(found, process, order.shape, time.monotonic() - start)
+            outcome = self._judged(found, process, time.monotonic() - start)
         self._finished()
         order.future.set_result(outcome)
 
-    def _judged(self, outcome: JobOutcome, process: Process, shape: Shape, seconds: float) -> JobOutcome:
+    def _judged(self, outcome: JobOutcome, process: Process, seconds: float) -> JobOutcome:
         answer = outcome.answer
         if isinstance(answer, (Died, CompileFailed)) and _MEMORY.search(answer.reason + outcome.output):
             process.kill()
@@ -304,7 +300,6 @@ class Farm:
             return outcome
         with self._lock:
             self.deadline.saw(seconds)
-            self.expectation.saw(shape, seconds)
         if isinstance(answer, Done) and self.memory and answer.address_space > self.memory / 2:
             process.kill()  # memory that it has kept would count against the next job
         if isinstance(answer, CompileFailed) and _PASS_FAILED in answer.reason:
@@ -335,7 +330,6 @@ _END = _Order(
     float("-inf"),
     -1,
     Job("", "", "", "", "", 0, {}, "", b""),
-    Shape(0, 0, 0),
     CompilerEnvironment((), ""),
     Future(),
 )

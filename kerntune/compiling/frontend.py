@@ -1,7 +1,6 @@
 """The parent's half of a compilation: from a launch to MLIR text, before the stages that can crash.
 
-The text and the launch's tile say how long the other stages may take; the estimate learns from those that are
-done.
+The text and the launch's tile say which launches' other stages may take longest.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import os
 import re
 import threading
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -21,13 +20,6 @@ from kerntune.compiling.forking import may_fork, text_of_fork
 from kerntune.compiling.protocol import Job
 from kerntune.kernels import compat
 from kerntune.kernels.specialize import Specialized
-
-RATE = 0.3
-"""Share of an error that one observation corrects (normalized least mean squares; Widrow and Hoff 1960)."""
-
-_START = (-8.8, 0.47, -0.45, 0.33, 0.33)
-"""Weights to start with; only order matters. Least squares within each list of 277 compilations of the tuning suite
-(sm_90, Triton 3.6). What a thread holds decides: 8192 elements of a row take 2 s with one warp, 0.2 s with four."""
 
 _TENSOR = re.compile(r"tensor<((?:\d+x)+)")
 
@@ -41,30 +33,17 @@ class Shape:
     stages: int
     warps: int = 4
 
-    def features(self) -> tuple[float, ...]:
-        """1 and four logarithms: times differ by factors, not by seconds."""
-        return 1.0, *(math.log(max(size, 1)) for size in (self.tile, self.warps, self.stages, self.length))
+    @property
+    def cost(self) -> float:
+        """How long it may take, for an order only: the logarithm of a product of powers of the four sizes.
 
-
-@dataclass
-class Expectation:
-    """Expected seconds as a product of powers of the four sizes, refitted a little by every observation."""
-
-    weights: tuple[float, ...] = field(default=_START)
-
-    def seconds(self, shape: Shape) -> float:
-        """The expected time; precise enough for an order only."""
-        return math.exp(min(self._log(shape), 20.0))
-
-    def saw(self, shape: Shape, seconds: float) -> None:
-        """Learn that ``shape`` took ``seconds``."""
-        x = shape.features()
-        error = math.log(max(seconds, 1e-4)) - self._log(shape)
-        step = RATE * error / sum(v * v for v in x)
-        self.weights = tuple(w + step * v for w, v in zip(self.weights, x, strict=True))
-
-    def _log(self, shape: Shape) -> float:
-        return sum(w * v for w, v in zip(self.weights, shape.features(), strict=True))
+        Least squares within each list of 277 compilations of the tuning suite (sm_90, Triton 3.6). What a thread holds
+        decides: 8192 elements of a row take 2 s with one warp, 0.2 s with four.
+        """
+        length, tile, stages, warps = (
+            math.log(max(size, 1)) for size in (self.length, self.tile, self.stages, self.warps)
+        )
+        return 0.33 * length + 0.47 * tile + 0.33 * stages - 0.45 * warps
 
 
 def tile_of(constants: list[object]) -> int:

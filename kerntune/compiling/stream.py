@@ -142,7 +142,7 @@ class Compilations:
                 requests.append(request_of(launch))
             except Exception as exc:
                 run.finished.append((launch, refusal(launch, exc)))
-        return sorted(requests, key=lambda r: -self.farm.expectation.seconds(shape_of(r.launch)))
+        return sorted(requests, key=lambda r: -shape_of(r.launch).cost)
 
     def _done_so_far(self, run: _Run) -> Iterator[CompileResult]:
         self._report_damage()

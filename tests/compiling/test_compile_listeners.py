@@ -8,7 +8,7 @@ import pytest
 from triton import knobs
 
 from kerntune.compiling.compiler import Compiler
-from kerntune.compiling.frontend import Expectation, request_of
+from kerntune.compiling.frontend import request_of
 from kerntune.compiling.protocol import Done
 from kerntune.compiling.stream import Compilations
 from kerntune.compiling.triton_cache import notify_listeners
@@ -60,7 +60,7 @@ def test_the_post_compile_hook_hears_of_what_this_process_compiles(monkeypatch):
     heard, compiled = [], []
     monkeypatch.setattr(knobs.runtime, "jit_post_compile_hook", lambda **told: heard.append(told["compile"]))
     monkeypatch.setattr("triton.compile", lambda source, **words: compiled.append(len(heard)) or "kernel")
-    one = Compilations(SimpleNamespace(expectation=Expectation()))
+    one = Compilations(SimpleNamespace())
     for number, known in enumerate((True, False), 1):
         one._is_stored = lambda request, known=known: known
         launch = kernels.add_launch(num_warps=2 * number)

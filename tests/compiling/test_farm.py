@@ -305,22 +305,18 @@ def done(address_space=0):
 )
 def test_who_may_go_on(farm, answer, output, memory, killed):
     one, process = farm(memory=memory), EndedProcess()
-    one._judged(JobOutcome(answer, output), process, Shape(1000, 128, 1), 1.0)
+    one._judged(JobOutcome(answer, output), process, 1.0)
     assert process.killed is killed
 
 
 def test_a_lack_of_memory_names_the_limit(farm):
     one = farm(memory=3 * GIB)
-    told = one._judged(
-        JobOutcome(CompileFailed("RuntimeError: bad_alloc"), "noise"), EndedProcess(), Shape(1000, 128, 1), 1.0
-    )
+    told = one._judged(JobOutcome(CompileFailed("RuntimeError: bad_alloc"), "noise"), EndedProcess(), 1.0)
     assert told == JobOutcome(Died("RuntimeError: bad_alloc (a compiling process may use 3 GiB)"), "noise")
 
 
 def test_a_kernel_beside_a_reported_error_is_none(farm):
-    told = farm()._judged(
-        JobOutcome(done(), "k.py:1:1: error: couldn't do it"), EndedProcess(), Shape(1000, 128, 1), 1.0
-    )
+    told = farm()._judged(JobOutcome(done(), "k.py:1:1: error: couldn't do it"), EndedProcess(), 1.0)
     assert told.answer == CompileFailed("the compiler reported an error and went on")
 
 
@@ -330,7 +326,7 @@ def test_a_kernel_beside_a_reported_error_is_none(farm):
 def test_only_answers_say_how_long_a_job_takes(farm, monkeypatch, answer, seen):
     one, heard = farm(), []
     monkeypatch.setattr(one.deadline, "saw", heard.append)
-    one._judged(JobOutcome(answer, ""), EndedProcess(), Shape(1000, 128, 1), 9.0)
+    one._judged(JobOutcome(answer, ""), EndedProcess(), 9.0)
     assert heard == seen
 
 
@@ -338,7 +334,7 @@ def test_only_answers_say_how_long_a_job_takes(farm, monkeypatch, answer, seen):
 
 
 def order_of():
-    return farm_module._Order(0.0, 0, None, Shape(1, 1, 1), None, Future())
+    return farm_module._Order(0.0, 0, None, None, Future())
 
 
 @pytest.mark.parametrize(
@@ -369,13 +365,6 @@ def test_a_thread_takes_what_is_there_and_ends_at_the_end(farm):
     assert one._next() is order
 
 
-def test_what_a_job_took_is_learned(farm):
-    one = farm()
-    before = one.expectation.seconds(Shape(1000, 128, 1))
-    one._judged(JobOutcome(done(), ""), EndedProcess(), Shape(1000, 128, 1), 100 * before)
-    assert one.expectation.seconds(Shape(1000, 128, 1)) > before
-
-
 def test_a_worker_s_share_of_memory_lies_within_its_bounds(monkeypatch):
     pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 0}
     monkeypatch.setattr(os, "sysconf", pages.__getitem__)
@@ -393,11 +382,11 @@ def test_a_worker_a_core_up_to_sixteen(monkeypatch, cores, workers):
     assert worker_count() == workers
 
 
-def test_another_farm_like_it_has_its_limits_and_what_it_has_learned(farm):
+def test_another_farm_like_it_has_its_limits(farm):
     one = farm(workers=3, memory=7 * GIB, deadline=Deadline(floor=4), idle_seconds=5.0)
     other = one.like()
     assert (other.workers, other.memory, other._idle) == (3, 7 * GIB, 5.0)
-    assert (other.deadline, other.expectation) == (one.deadline, one.expectation)
+    assert other.deadline is one.deadline
 
 
 def test_a_thread_that_serves_holds_up_no_end_of_the_process(farm, monkeypatch):
@@ -593,11 +582,11 @@ def test_jobs_hire_a_thread_each_up_to_the_farm_s_workers(farm, monkeypatch):
     monkeypatch.setattr(one, "_hire", lambda: one._threads.update({len(one._threads): None}))
     seen = []
     for size in (1, 2, 3):
-        one.submit(None, Shape(size, 1, 1))
+        one.submit(f"of size {size}", Shape(size, 1, 1))
         seen.append((len(one._threads), one._open, one.queued))
     assert seen == [(1, 1, 1), (2, 2, 2), (2, 3, 3)]
     assert len(told) == 3
-    assert [one._orders.get_nowait().shape.length for _ in range(3)] == [3, 2, 1], "the longest first"
+    assert [one._orders.get_nowait().job[-1] for _ in range(3)] == ["3", "2", "1"], "the longest first"
     one._open = 0
     one.submit(None, Shape(1, 1, 1))
     assert len(one._threads) == 2, "one of them is free"
@@ -707,12 +696,9 @@ REPORTED = CompileFailed("the compiler reported an error and went on")
 )  # fmt: skip
 def test_what_an_answer_means(answer, output, judged, killed, learns):
     """A process that has kept half of its memory, or in which a pass failed, takes no more jobs."""
-    one, process, shape = Farm(1, memory=1000), Watched(), Shape(1, 2, 3)
-    seen = []
-    one.expectation = SimpleNamespace(saw=lambda *args: seen.append(args))
-    assert one._judged(JobOutcome(answer, output), process, shape, 50.0) == JobOutcome(judged, output)
+    one, process = Farm(1, memory=1000), Watched()
+    assert one._judged(JobOutcome(answer, output), process, 50.0) == JobOutcome(judged, output)
     assert process.killed is killed
-    assert seen == ([(shape, 50.0)] if learns else [])
     assert one.deadline.seconds >= (500.0 if learns else 30.0)
     assert (one.deadline.seconds >= 500.0) is learns
 

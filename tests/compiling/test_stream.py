@@ -20,7 +20,6 @@ from kerntune.compiling.binary.identity import strip_locations
 from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.compiling.compiler_tokens import SWITCH, CompilerTokens
 from kerntune.compiling.farm import Deadline, NotStarted
-from kerntune.compiling.frontend import Expectation
 from kerntune.compiling.frontend_forks import Crashed
 from kerntune.compiling.protocol import CompileFailed, Done
 from kerntune.compiling.stream import is_passing
@@ -440,7 +439,7 @@ def test_a_thread_that_waits_for_a_compilation_that_another_one_ends_has_it_comp
 
 def scripted(monkeypatch, ready, known=()):
     """Compilations whose farm and cache are scripted: ``ready`` says whether hashes are, one answer after the other."""
-    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    one = stream.Compilations(SimpleNamespace())
     answers = iter(ready)
     monkeypatch.setattr(stream, "prepare_hashes", lambda: None)
     monkeypatch.setattr(stream, "hashes_are_ready", lambda: next(answers))
@@ -497,7 +496,7 @@ def test_a_stream_that_is_stopped_sends_no_more(monkeypatch):
 )
 def test_few_launches_wait_until_tritons_cache_can_be_searched(monkeypatch, count, before, forks, patient):
     launches = [SimpleNamespace(options=None, constexprs={}) for _ in range(count)]
-    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    one = stream.Compilations(SimpleNamespace())
     asked = []
     monkeypatch.setattr(stream, "may_fork", lambda: forks)
     monkeypatch.setattr(stream, "request_of", lambda launch: SimpleNamespace(launch=launch))
@@ -509,7 +508,7 @@ def test_few_launches_wait_until_tritons_cache_can_be_searched(monkeypatch, coun
 
 def test_launches_that_take_longest_are_asked_for_first(monkeypatch):
     launches = [SimpleNamespace(options=None, constexprs={0: size}) for size in (64, 1024, 256)]
-    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    one = stream.Compilations(SimpleNamespace())
     monkeypatch.setattr(stream, "request_of", lambda launch: SimpleNamespace(launch=launch))
     found = one._requests(launches, stream._Run(Future()))
     assert [r.launch.constexprs[0] for r in found] == [1024, 256, 64]
@@ -517,7 +516,7 @@ def test_launches_that_take_longest_are_asked_for_first(monkeypatch):
 
 def test_jobs_that_are_known_after_all_are_taken_back(monkeypatch):
     """Not those that a process has begun, that another launch waits for, or that aren't known."""
-    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    one = stream.Compilations(SimpleNamespace())
     run, jobs, finished = stream._Run(Future()), {}, []
     one._needs_no_compiler = lambda request: request != "unknown"
     one._is_known = lambda request, run: finished.append(request)
@@ -537,7 +536,7 @@ def test_jobs_that_are_known_after_all_are_taken_back(monkeypatch):
 
 
 def test_a_reason_for_compiling_here_is_said_once():
-    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    one = stream.Compilations(SimpleNamespace())
     one._is_stored = lambda request: False
     one._here = lambda request: (request.launch, "kernel")
     lowered = [SimpleNamespace(request=SimpleNamespace(launch=number)) for number in range(2)]
@@ -555,7 +554,7 @@ def test_one_that_can_not_be_compiled_here_either_is_its_own_error():
             raise ValueError("its own words")
         return request.launch, "kernel"
 
-    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    one = stream.Compilations(SimpleNamespace())
     one._is_stored, one._here = lambda request: False, here
     names = ("bad", "good")
     jits = [SimpleNamespace(name=n, jit=kernels.add, target="cuda:90") for n in names]
@@ -574,7 +573,7 @@ def test_a_compiler_in_this_process_holds_a_token_of_the_host(monkeypatch, tmp_p
     tokens, held = CompilerTokens(), []
     monkeypatch.setattr(stream, "TOKENS", tokens)
     monkeypatch.setattr(triton, "compile", lambda source, **words: held.append(len(tokens._held)))
-    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    one = stream.Compilations(SimpleNamespace())
     one._is_stored = lambda request: known
     one._here(frontend.request_of(kernels.add_launch()))
     assert held == [0 if known else 1]
@@ -582,7 +581,7 @@ def test_a_compiler_in_this_process_holds_a_token_of_the_host(monkeypatch, tmp_p
 
 
 def test_damage_is_reported_once_each():
-    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    one = stream.Compilations(SimpleNamespace())
     one._damage = ["a is damaged", "b is damaged", "a is damaged"]
     with pytest.warns(RuntimeWarning) as told:
         one._report_damage()
@@ -643,7 +642,7 @@ def test_the_text_that_a_job_had_is_remembered_with_its_error(monkeypatch):
 
 def scripted_run(monkeypatch, waits, ready=()):
     """A stream with one job; ``waits`` are the moments at which it waits: what happens then."""
-    one, seen = stream.Compilations(SimpleNamespace(expectation=Expectation())), []
+    one, seen = stream.Compilations(SimpleNamespace()), []
     job, answers, moments = Future(), iter(ready), iter(waits)
 
     def submit(requests, run, patient):
@@ -709,7 +708,7 @@ class Front:
 
 def finished(monkeypatch, outcome, count=2):
     """What comes of a job of so many equal requests."""
-    one, seen = stream.Compilations(SimpleNamespace(expectation=Expectation())), []
+    one, seen = stream.Compilations(SimpleNamespace()), []
     monkeypatch.setattr(stream, "_of_job", lambda lowered, why, fault=False: (why, fault))
     one._instead = lambda reason, equal: iter([("instead", reason, len(equal))])
     one._kept = lambda lowered, done, identity: ("kept", done, identity)
@@ -759,7 +758,7 @@ def test_the_last_words_of_a_process_that_died_are_told_and_not_those_of_a_failu
 
 def lowering(monkeypatch, again=None, in_process=""):
     jobs = []
-    farm = SimpleNamespace(expectation=Expectation(), submit=lambda job, shape: jobs.append((job, shape)) or Future())
+    farm = SimpleNamespace(submit=lambda job, shape: jobs.append((job, shape)) or Future())
     one = stream.Compilations(farm)
     one._again = lambda lowered, identity: again
     one._here = lambda request: jobs.append("here")
@@ -802,7 +801,7 @@ def test_a_crash_of_a_copy_is_the_error_of_its_request(monkeypatch):
 
 
 def test_an_equal_job_of_an_earlier_stream_is_its_error_or_its_files(monkeypatch):
-    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    one = stream.Compilations(SimpleNamespace())
     monkeypatch.setattr(stream, "_of_job", lambda lowered, why: ("error", why))
     monkeypatch.setattr(stream, "done_again", lambda group, lowered: group.get("done"))
     one._keep = lambda lowered, done, identity: ("kept", done, identity)
@@ -815,7 +814,7 @@ def test_an_equal_job_of_an_earlier_stream_is_its_error_or_its_files(monkeypatch
 
 
 def test_a_kernel_is_stored_and_told_to_listeners(monkeypatch):
-    one, done = stream.Compilations(SimpleNamespace(expectation=Expectation())), []
+    one, done = stream.Compilations(SimpleNamespace()), []
     one._store = SimpleNamespace(put=lambda lowered, found: done.append("stored") or "files")
     monkeypatch.setattr(stream, "made_of", lambda lowered, found, stored: ("made", found, stored))
     monkeypatch.setattr(stream, "notify_listeners", lambda made, found: done.append(("told", made, found)))
@@ -830,7 +829,7 @@ def test_a_kernel_that_triton_refuses_to_hash_is_an_error(monkeypatch):
     def refused():
         raise RuntimeError("what it names may change")
 
-    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    one = stream.Compilations(SimpleNamespace())
     lowered = Front("a", kernels.add_launch())
     lowered.request.source = SimpleNamespace(hash=refused)
     _, error = one._kept(lowered, "done", "a")
@@ -838,7 +837,7 @@ def test_a_kernel_that_triton_refuses_to_hash_is_an_error(monkeypatch):
 
 
 def test_an_entry_is_looked_at_for_damage_once(monkeypatch):
-    one, looked = stream.Compilations(SimpleNamespace(expectation=Expectation())), []
+    one, looked = stream.Compilations(SimpleNamespace()), []
     stored, damage = {"x": True, "y": True, "z": False}, {"x": "", "y": "it is cut off"}
     monkeypatch.setattr(stream, "is_stored", lambda request: stored[request.hash])
     monkeypatch.setattr(stream, "take_damage", lambda request: looked.append(request.hash) or damage[request.hash])
@@ -854,7 +853,7 @@ def test_what_can_not_be_searched_for_needs_no_compiler_of_the_farm():
     def unhashed(request):
         raise RuntimeError("no hash")
 
-    one = stream.Compilations(SimpleNamespace(expectation=Expectation()))
+    one = stream.Compilations(SimpleNamespace())
     one._is_stored = unhashed
     assert one._needs_no_compiler("request")
     run = stream._Run(Future())
