@@ -31,9 +31,7 @@ from kerntune.compiling.frontend import (
 from kerntune.compiling.frontend_forks import Crashed, FrontEndResult, fork_count, lower_in_forks
 from kerntune.compiling.protocol import CompileFailed, Done
 from kerntune.compiling.triton_cache import (
-    Group,
     Store,
-    done_again,
     is_stored,
     made_of,
     notify_listeners,
@@ -74,9 +72,6 @@ class Compilations:
 
     def __init__(self, farm: Farm) -> None:
         self.farm = farm
-        self._made: dict[str, Future[Group] | str] = {}
-        """By a job's identity: the files of its kernel, or the error."""
-
         self._said: set[str] = set()
         self._sound: set[str] = set()
         """Hashes of the entries of Triton's cache that were checked for damage."""
@@ -242,10 +237,7 @@ class Compilations:
             return None
         lowered = result or lower(request)
         identity = lowered.identity()
-        again = self._again(lowered, identity)
-        if again is not None:
-            run.finished.append(again)
-        elif identity in run.equals:
+        if identity in run.equals:
             run.equals[identity].append(lowered)
         else:
             run.equals[identity] = [lowered]
@@ -253,14 +245,6 @@ class Compilations:
             run.futures[future] = run.equals[identity]
             return future
         return None
-
-    def _again(self, lowered: Lowered, identity: str) -> CompileResult | None:
-        """The result of an equal job of an earlier stream, if there was one."""
-        made = self._made.get(identity)
-        if isinstance(made, str):
-            return lowered.request.launch, _of_job(lowered, made)
-        done = done_again(made.result(), lowered) if made else None
-        return None if done is None else self._keep(lowered, done, identity)
 
     def _finish(self, future: Future[FarmAnswer], run: _Run) -> Iterator[CompileResult]:
         outcome, equal = future.result(), run.futures.pop(future)
@@ -271,14 +255,11 @@ class Compilations:
             yield from self._instead(outcome.answer.reason, equal)
         elif isinstance(outcome.answer, Done):
             sys.stderr.write(outcome.output)  # dumps and remarks that environment variables have enabled
-            identity = equal[0].identity()
             for lowered in equal:
-                yield self._kept(lowered, outcome.answer, identity)
+                yield self._kept(lowered, outcome.answer)
         else:
             answer = outcome.answer
             why = with_words(answer.reason, outcome.output, last=isinstance(answer, Died))
-            if not answer.passing and not is_fault(why):
-                self._made[equal[0].identity()] = why
             for lowered in equal:
                 yield lowered.request.launch, _of_job(lowered, why, answer.passing)
 
@@ -293,17 +274,13 @@ class Compilations:
             except Exception as exc:
                 yield lowered.request.launch, refusal(lowered.request.launch, exc)
 
-    def _kept(self, lowered: Lowered, done: Done, identity: str) -> CompileResult:
+    def _kept(self, lowered: Lowered, done: Done) -> CompileResult:
         try:
-            return self._keep(lowered, done, identity)
+            lowered.request.source.hash()  # raises as Triton's would; only storing waits for the whole hash
+            made = made_of(lowered, done, self._store.put(lowered, done))
+            notify_listeners(made, done)
         except Exception as exc:  # Triton refuses to hash some kernels: what they name may change
             return lowered.request.launch, refusal(lowered.request.launch, exc)
-
-    def _keep(self, lowered: Lowered, done: Done, identity: str) -> CompileResult:
-        lowered.request.source.hash()  # raises as Triton's would; only storing waits for the whole hash
-        stored = self._made[identity] = self._store.put(lowered, done)
-        made = made_of(lowered, done, stored)
-        notify_listeners(made, done)
         return lowered.request.launch, made
 
     def _counted(self, request: CompileRequest) -> contextlib.AbstractContextManager[object]:

@@ -97,7 +97,7 @@ class Made:
     """A kernel that the farm compiled for a request, with the attribute names of Triton's ``CompiledKernel``.
 
     Its ``metadata`` is without ``hash``, for which the first kernels of a process would have to wait. ``seconds`` is
-    the time of the stages; None for a kernel that was compiled before.
+    the time of the stages.
     """
 
     request: CompileRequest
@@ -105,7 +105,7 @@ class Made:
     metadata: Mapping[str, Any]
     facts: Facts | None
     stored: Future[Group]
-    seconds: float | None = None
+    seconds: float
 
     @property
     def hash(self) -> str:
@@ -202,29 +202,13 @@ def made_of(lowered: Lowered, done: Done, stored: Future[Group]) -> Made:
     request = lowered.request
     asm = {"source": lowered.source_text, request.source.ext: lowered.job.ir, **_stages(request, done)}
     metadata = {**json.loads(done.metadata), "target": request.target}
-    return Made(request, asm, metadata, done.facts, stored, done.seconds if done.times else None)
+    return Made(request, asm, metadata, done.facts, stored, done.seconds)
 
 
 def _stages(request: CompileRequest, done: Done) -> dict[str, str | bytes]:
     """The output of each stage, text decoded."""
     binary = request.backend.binary_ext
     return {stage: data if stage == binary else data.decode() for stage, data in done.stages.items()}
-
-
-def done_again(stored: Group, lowered: Lowered) -> Done | None:
-    """The answer of an equal job, read from its files; None if they are gone."""
-    name, stages, metadata = lowered.request.file_name, {}, {}
-    try:
-        for file, path in stored.items():
-            stage = file[len(name) + 1 :]
-            if stage == "json":
-                metadata = json.loads(Path(path).read_bytes())
-            elif stage not in ("source", lowered.job.ext):
-                stages[stage] = Path(path).read_bytes()
-    except (OSError, ValueError):  # gone, or damaged since
-        return None
-    metadata.pop("hash", None)
-    return Done(stages, json.dumps(metadata).encode(), [])
 
 
 def _manager(request: CompileRequest) -> Any:

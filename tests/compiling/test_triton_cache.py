@@ -16,8 +16,8 @@ from triton import knobs
 
 from kerntune.compiling import triton_cache
 from kerntune.compiling.compiler import Compiled, Compiler
-from kerntune.compiling.frontend import lower, request_of
-from kerntune.compiling.triton_cache import Store, done_again, is_stored, made_of
+from kerntune.compiling.frontend import request_of
+from kerntune.compiling.triton_cache import Store, is_stored
 from kerntune.errors import CompileError
 
 from . import kernels
@@ -136,27 +136,6 @@ def test_two_who_flush_both_wait(monkeypatch):
     assert (one._open, one._pool) == ([], None)
 
 
-def test_a_kernel_that_was_stored_is_read_back(farm):
-    launch = kernels.add_launch()
-    compiled = Compiler(farm()).compile(launch)
-    lowered = lower(request_of(launch))
-    again = done_again(compiled.files(), lowered)
-    assert again.times == []
-    assert sorted(again.stages) == ["cubin", "llir", "ptx", "ttgir"]
-    assert again.stages["cubin"] == compiled.data
-    assert "hash" not in json.loads(again.metadata)
-    made = made_of(lowered, again, None)
-    assert (made.seconds, made.facts, made.hash) == (None, None, request_of(launch).hash)
-    assert made.asm["cubin"] == compiled.data
-    assert made.asm["ptx"] == compiled.asm
-    assert made.asm["source"] == lowered.source_text
-    gone = {name: f"{path}.gone" for name, path in compiled.files().items()}
-    assert done_again(gone, lowered) is None
-    path = Path(next(path for name, path in compiled.files().items() if name.endswith(".json")))
-    path.write_text("{")
-    assert done_again(compiled.files(), lowered) is None
-
-
 def test_a_full_disk_is_told_once(monkeypatch):
     monkeypatch.setattr("kerntune.compiling.triton_cache.store", _no_room)
     one = Store()
@@ -225,7 +204,7 @@ def test_a_thread_that_ctrl_c_interrupts_the_start_of_ends(monkeypatch):
 def test_the_paths_of_a_kernel_s_files_are_asked_for_once():
     asked = []
     stored = SimpleNamespace(result=lambda: asked.append(1) or {"k.json": "/k.json"})
-    made = triton_cache.Made(None, {}, {}, None, stored)
+    made = triton_cache.Made(None, {}, {}, None, stored, 0.0)
     assert made.metadata_group is made.metadata_group
     assert asked == [1]
 
