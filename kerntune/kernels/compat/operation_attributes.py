@@ -79,6 +79,8 @@ def attributes_in_text(name: str, line: str) -> dict[str, int | str]:
     inside, _, behind = rest.rpartition("}")
     if name not in WORDS:
         unsaid = _UNSAID.get(name, {})
+        if unsaid and "{" in inside:  # a value in a nested dictionary would pass for what isn't printed
+            raise InterpreterLimit(f"a {name} in its TTIR has a dictionary among its attributes")
         return {key: _number(_only(name, key, inside) or unsaid.get(key, ""), name) for key in ATTRIBUTES[name]}
     (key,) = ATTRIBUTES[name]
     word = _only(name, key, f"{before} {behind}")

@@ -167,6 +167,7 @@ def test_operations_in_regions_come_before_the_one_around() -> None:
 @pytest.mark.parametrize(("name", "line"), [
     ("tt.make_range", "{a = {end = 3 : i32}, end = 8 : i32, start = 0 : i32} : tensor<8xi32>"),
     ("tt.make_range", "{end = 8 : i32} : tensor<8xi32>"),
+    ("tt.make_tensor_descriptor", "%0, [%1], [%2] {a = {padding = 2 : i32}} : <f32>, <8xf32>"),
     ("tt.make_range", "{end = 8 : i32, start = -1 : i32} : tensor<8xi32>"),
     ("tt.get_program_id", "w : i32"),
     ("tt.get_program_id", " : i32"),
