@@ -49,13 +49,16 @@ def loops(jumps: Sequence[Jump], begin: int, end: int, step: int) -> list[tuple[
     starts = [s for s in starts if begin <= s < end]
     ends = [*starts[1:], end]
     edges = _edges(jumps, starts, ends, step)
-    found = []
-    for first, *more in _components(edges):
-        if more or first in edges[first]:
-            ranges = [(starts[b], ends[b]) for b in sorted([first, *more])]
-            if sum(last - first for first, last in ranges) > WAIT_BYTES:
-                found += ranges
-    return sorted(found)
+    back: dict[int, list[int]] = {block: [] for block in edges}
+    for block, following in edges.items():
+        for other in following:
+            back[other].append(block)
+    blocks: set[int] = set()
+    for head in (other for block in edges for other in edges[block] if other <= block):  # each loop jumps back
+        loop = set() if head in blocks else _reached(head, edges) & _reached(head, back)
+        if sum(ends[b] - starts[b] for b in loop) > WAIT_BYTES:
+            blocks |= loop
+    return [(starts[b], ends[b]) for b in sorted(blocks)]
 
 
 def inside(address: int, ranges: Sequence[tuple[int, int]]) -> bool:
@@ -77,47 +80,15 @@ def _edges(jumps: Sequence[Jump], starts: Sequence[int], ends: Sequence[int], st
     return edges
 
 
-def _components(edges: Mapping[int, Iterable[int]]) -> Iterator[list[int]]:
-    """Strongly connected components, by two passes over the graph (Kosaraju's algorithm), without recursion."""
-    back: dict[int, list[int]] = {node: [] for node in edges}
-    for node, following in edges.items():
-        for other in following:
-            back[other].append(node)
+def _reached(root: int, edges: Mapping[int, Iterable[int]]) -> set[int]:
+    """The blocks that control comes to from one; this one is among them if it is in a loop."""
     seen: set[int] = set()
-    for node in reversed(_finished(edges)):
-        if node not in seen:
-            yield _reached(node, back, seen)
-
-
-def _finished(edges: Mapping[int, Iterable[int]]) -> list[int]:
-    """Nodes in the postorder of a depth-first search."""
-    order: list[int] = []
-    seen: set[int] = set()
-    for root in edges:
-        stack = [] if root in seen else [(root, iter(edges[root]))]
-        while stack:
-            node, following = stack[-1]
-            other = next((x for x in following if x not in seen), None)
-            if other is None:
-                order.append(node)
-                stack.pop()
-            else:
-                seen.add(other)
-                stack.append((other, iter(edges[other])))
-    return order
-
-
-def _reached(root: int, edges: Mapping[int, Iterable[int]], seen: set[int]) -> list[int]:
-    found, waiting = [], [root]
-    seen.add(root)
+    waiting = [root]
     while waiting:
-        node = waiting.pop()
-        found.append(node)
-        for other in edges[node]:
-            if other not in seen:
-                seen.add(other)
-                waiting.append(other)
-    return found
+        new = [other for other in edges[waiting.pop()] if other not in seen]
+        seen.update(new)
+        waiting += new
+    return seen
 
 
 _INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*(?:\.\w+)*)([^;&?]*)")
