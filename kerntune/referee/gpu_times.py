@@ -35,7 +35,7 @@ from kerntune.referee import sealing
 from kerntune.referee.declared_inputs import drawn_distance
 from kerntune.referee.gpu_replay import ORDINAL, Digests, VariedSources, refused_for
 from kerntune.referee.hostile_recording import filled
-from kerntune.referee.live_reference import LiveReference, LiveSide, PreparedRuns, Runs
+from kerntune.referee.live_reference import LiveReference, LiveSide, PreparedRuns
 from kerntune.referee.reasons import Reason
 from kerntune.referee.tasks import (
     KeptExecution,
@@ -346,14 +346,14 @@ class ReplayedReference(Program):
 
     def single(self, candidate: VariedProgram) -> tuple[PreparedRuns, PreparedRuns]:
         """Launch by launch."""
-        return (self, self.enqueue), (candidate, candidate.enqueue)
+        return (self.restore, self.enqueue), (candidate.restore, candidate.enqueue)
 
 
-def _warm(gpu: Executor, runs: Runs, work: Callable[[], object]) -> float:
+def _warm(gpu: Executor, restore: Callable[[], object], work: Callable[[], object]) -> float:
     """Nanoseconds of an execution that follows others on the same memory."""
     times = []
     for _ in range(WARM_SLOTS):
-        runs.restore()
+        restore()
         gpu.flush_l2()
         work()
         times.append(between_events(gpu, lambda: [work() for _ in range(WARM_RUNS)]).ns() / WARM_RUNS)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from kerntune.errors import MeasurementError
 from kerntune.gpu.base import Executor, Gpu, GpuGraph, tensors_in
@@ -26,15 +26,12 @@ from kerntune.referee.tasks import LiveCall, TimedAs
 from kerntune.timing.sampling import GRAPH_BELOW_NS, event_runs
 from kerntune.timing.timers import (
     IN_PLACE_BYTES,
+    EventSlot,
     GraphSlot,
-    Reading,
     Slot,
-    TimingProtocol,
     flushed_runs,
-    flushes_before,
     median_ns,
     most_in_place,
-    mostly_late,
     unrolled_runs,
 )
 
@@ -177,33 +174,8 @@ class LiveReference:
 # timed
 
 
-class Runs(Protocol):
-    """Something that can be executed again after its memory is restored."""
-
-    def restore(self) -> None:
-        """Enqueue what it needs before."""
-
-
-class SingleSlot:
-    """Executions one by one, each restored and flushed, as a graph where that is possible: for sides of which one runs
-    torch and can't be unrolled, so that both are timed alike."""
-
-    def __init__(self, gpu: Executor, runs: Runs, work: Callable[[], object], count: int) -> None:
-        self._gpu, self._runs, self._work = gpu, runs, work
-        self.protocol = TimingProtocol("single", count, 1)
-        self.late = False
-        runs.restore()
-        work()
-        self._flushes = flushes_before(gpu, work, runs.restore)
-
-    def enqueue(self) -> Reading:
-        """Enqueue all runs."""
-        pieces = flushed_runs(self._gpu, self._work, self.protocol.runs_per_slot, self._flushes, self._runs.restore)
-        self.late = mostly_late(pieces)
-        return lambda: median_ns(pieces)
-
-
-PreparedRuns = tuple[Runs, Callable[[], object]]
+PreparedRuns = tuple[Callable[[], object], Callable[[], object]]
+"""What restores the memory of an execution, and the execution."""
 
 
 class LiveSide:
@@ -224,7 +196,7 @@ class LiveSide:
             graph, captured = self._gpu.graph(candidate.enqueue), self._live.captured()
             if captured is None:
                 self.timed_as = "single calls"
-            self._single = (self._live, captured or self._live.enqueue), (candidate, graph.replay)
+            self._single = ((self._live.restore, captured or self._live.enqueue), (candidate.restore, graph.replay))
         return self._single
 
     def slots(self, candidate: Program) -> tuple[Slot, Slot]:
@@ -235,7 +207,7 @@ class LiveSide:
             self.timed_as = "unrolled"
             return slots
         count = event_runs(estimate)
-        reference, own = (SingleSlot(self._gpu, runs, work, count) for runs, work in single)
+        reference, own = (EventSlot(self._gpu, work, count, restore, "single") for restore, work in single)
         return reference, own
 
     def _unrolled(self, candidate: Program, estimate: float) -> tuple[Slot, Slot] | None:
@@ -257,5 +229,5 @@ class LiveSide:
         return None
 
 
-def _roughly(gpu: Executor, runs: Runs, work: Callable[[], object]) -> float:
-    return median_ns(flushed_runs(gpu, work, 3, 1, runs.restore))
+def _roughly(gpu: Executor, restore: Callable[[], object], work: Callable[[], object]) -> float:
+    return median_ns(flushed_runs(gpu, work, 3, 1, restore))

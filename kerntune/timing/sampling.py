@@ -18,11 +18,11 @@ from kerntune.gpu.memory import Source
 from kerntune.gpu.program import Loader, Program, memory_at
 from kerntune.timing.timers import (
     TARGET_NS,
-    EventSlot,
     GraphSlot,
     ProfilerSlot,
     Sample,
     Slot,
+    event_slot,
     flushed_runs,
     flushes_before,
     median_ns,
@@ -75,9 +75,13 @@ within a sample: then its median depends on the length of the sample, not only o
 
 def estimate_ns(program: Program) -> float:
     """A rough time by a few event pairs; precise enough to choose a timer and to drop far slower configs."""
-    slot = EventSlot(program, ESTIMATE_RUNS, roughly=True)
-    slot.enqueue()()
-    return slot.enqueue()()
+    gpu, work, restore, flushes = program.gpu, program.enqueue, program.restore, 1
+    if len(program.recording.launches) > 1:  # one flush outlasts the enqueueing of one launch
+        restore()
+        work()
+        flushes = flushes_before(gpu, work, restore)
+    median_ns(flushed_runs(gpu, work, ESTIMATE_RUNS, flushes, restore))
+    return median_ns(flushed_runs(gpu, work, ESTIMATE_RUNS, flushes, restore))
 
 
 def slot_for(program: Program, estimate: float, timer: str = AUTO, graph_ns: float = TARGET_NS) -> Slot:
@@ -91,7 +95,7 @@ def slot_for(program: Program, estimate: float, timer: str = AUTO, graph_ns: flo
     if timer == GRAPH and replicas < 2:
         raise MeasurementError("timer 'graph' needs copies of the call's memory, which has no room or hides addresses")
     if timer == EVENTS or (timer == AUTO and (estimate >= GRAPH_BELOW_NS or replicas < 2)):
-        return EventSlot(program, event_runs(estimate))
+        return event_slot(program, event_runs(estimate))
     runs = unrolled_runs(replicas, len(program.recording.launches), estimate, most_in_place(program), graph_ns)
     try:
         return GraphSlot(program, replicas, runs)
@@ -112,7 +116,7 @@ def same_kind(program: Program, like: Slot) -> Slot:
     p = like.protocol
     if p.timer == GRAPH:
         return GraphSlot(program, p.replicas, p.runs_per_slot)
-    made = ProfilerSlot if p.timer == PROFILER else EventSlot
+    made = ProfilerSlot if p.timer == PROFILER else event_slot
     return made(program, p.runs_per_slot)
 
 

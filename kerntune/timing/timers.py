@@ -167,25 +167,36 @@ def flush_count(host_ns: float, flush_ns: float) -> int:
 
 
 class EventSlot:
-    """``runs`` executions, each flushed, restored and timed by itself; the slot's time is their median."""
+    """``runs`` executions of ``work``, each restored, flushed and timed by itself; the slot's time is their median.
 
-    def __init__(self, program: Program, runs: int, roughly: bool = False) -> None:
-        self._program = program
-        self.protocol = TimingProtocol("events", runs, 1)
+    ``work`` has run before, so that it loads and compiles nothing.
+    """
+
+    def __init__(
+        self,
+        gpu: Executor,
+        work: Callable[[], object],
+        runs: int,
+        restore: Callable[[], object] = lambda: None,
+        timer: str = "events",
+    ) -> None:
+        self._gpu, self._work, self._restore = gpu, work, restore
+        self.protocol = TimingProtocol(timer, runs, 1)
         self.late = False
-        # One flush outlasts the enqueueing of one launch; a rough time needn't know by how much.
-        lone = roughly and len(program.recording.launches) == 1
-        if not lone:
-            program.restore()
-            program.enqueue()
-        self._flushes = 1 if lone else flushes_before(program.gpu, program.enqueue, program.restore)
+        self._flushes = flushes_before(gpu, work, restore)
 
     def enqueue(self) -> Reading:
         """Enqueue all runs; restores and flushes stay outside the event pairs."""
-        program, runs = self._program, self.protocol.runs_per_slot
-        pieces = flushed_runs(program.gpu, program.enqueue, runs, self._flushes, program.restore)
+        pieces = flushed_runs(self._gpu, self._work, self.protocol.runs_per_slot, self._flushes, self._restore)
         self.late = mostly_late(pieces)
         return lambda: median_ns(pieces)
+
+
+def event_slot(program: Program, runs: int) -> EventSlot:
+    """A slot of event pairs for a recording."""
+    program.restore()
+    program.enqueue()
+    return EventSlot(program.gpu, program.enqueue, runs, program.restore)
 
 
 TARGET_LAUNCHES = 200
@@ -357,7 +368,7 @@ CALL_RUNS = 5
 GRAPH, EVENTS = "op graph", "op events"
 
 
-class CallSlot:
+class CallSlot(EventSlot):
     """``runs`` executions of a call, the L2 cache flushed before each; the slot's time is their median.
 
     ``preserving`` undoes what the call does to its arguments; it encloses a slot, not each run.
@@ -370,22 +381,22 @@ class CallSlot:
         preserving: Callable[[], AbstractContextManager[None]],
         runs: int = CALL_RUNS,
     ) -> None:
-        self._gpu, self._call, self._preserving = gpu, call, preserving
-        graph = self._capture()
-        self._run: Callable[[], object] = graph.replay if graph is not None else call
-        self.protocol = TimingProtocol(GRAPH if graph is not None else EVENTS, runs, 1)
-        self.late = False
+        self._preserving = preserving
+        graph = self._capture(gpu, call)
         with preserving():
-            self._flushes = flushes_before(gpu, self._run)
+            if graph is not None:
+                super().__init__(gpu, graph.replay, runs, timer=GRAPH)
+            else:
+                super().__init__(gpu, call, runs, timer=EVENTS)
 
-    def _capture(self) -> GpuGraph | None:
+    def _capture(self, gpu: Gpu, call: Callable[[], object]) -> GpuGraph | None:
         with self._preserving():
-            self._call()
-            self._gpu.synchronize()
+            call()
+            gpu.synchronize()
             try:
-                graph = self._gpu.call_graph(self._call)
+                graph = gpu.call_graph(call)
                 graph.replay()
-                self._gpu.synchronize()
+                gpu.synchronize()
             except RuntimeError:
                 return None
         return graph
@@ -393,6 +404,4 @@ class CallSlot:
     def enqueue(self) -> Reading:
         """Enqueue all runs; flushes stay outside the event pairs."""
         with self._preserving():
-            pieces = flushed_runs(self._gpu, self._run, self.protocol.runs_per_slot, self._flushes)
-        self.late = mostly_late(pieces)
-        return lambda: median_ns(pieces)
+            return super().enqueue()

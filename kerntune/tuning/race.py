@@ -13,7 +13,7 @@ from kerntune.base.recording import Recording
 from kerntune.base.stats import hodges_lehmann, median
 from kerntune.gpu.program import Program
 from kerntune.timing.sampling import same_kind, slot_for
-from kerntune.timing.timers import EventSlot, GraphSlot, Slot, flushed_runs, unrolled_runs
+from kerntune.timing.timers import GraphSlot, Slot, event_slot, flushed_runs, unrolled_runs
 
 DROP_FIRST = 1.5
 """Candidates whose estimate (the shortest of a few executions) is above this times the best are dropped. For kernels of
@@ -331,7 +331,7 @@ def _slot(program: Program, fastest: float) -> Slot:
     slot = slot_for(program, fastest, graph_ns=GRAPH_NS)
     if slot.protocol.timer != "events":
         return slot
-    return EventSlot(program, int(min(MOST_RUNS, max(2, SLOT_NS / max(fastest, 1.0)))))
+    return event_slot(program, int(min(MOST_RUNS, max(2, SLOT_NS / max(fastest, 1.0)))))
 
 
 def near_best(trials: Sequence[Trial], factor: float) -> list[Trial]:

@@ -10,7 +10,7 @@ from fake_runs import COMPILER, N, block, by_block, configs, increment_kernel, s
 from benchmarks.suite import quality, sweep
 from benchmarks.suite.case import Call, config_text
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.timing.timers import EventSlot
+from kerntune.timing.timers import event_slot
 
 BLOCKS = (32, 64, 128, 256, 512)
 
@@ -88,7 +88,7 @@ def test_some_configs_are_timed_again_by_another_timer(shared: FakeBackend) -> N
     chosen = quality.best_of({i: s.time_ns for i, s in enumerate(found.swept)})
     assert chosen == [0, 2]
     with shared.gpu.lock():
-        again = sweep.measure_again(found, chosen, 3, lambda program: EventSlot(program, 2))
+        again = sweep.measure_again(found, chosen, 3, lambda program: event_slot(program, 2))
     assert {i: len(x) for i, x in again.items()} == {0: 3, 2: 3}
     assert again[2][0] / again[0][0] == pytest.approx(1.05, abs=0.03)
 

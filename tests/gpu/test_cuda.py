@@ -18,7 +18,7 @@ from kerntune.errors import MeasurementError  # noqa: E402
 from kerntune.gpu.cuda import CudaBackend  # noqa: E402
 from kerntune.gpu.memory import Memory, make_source  # noqa: E402
 from kerntune.gpu.program import Loader, Program  # noqa: E402
-from kerntune.timing.timers import EventSlot, GraphSlot  # noqa: E402
+from kerntune.timing.timers import GraphSlot, event_slot  # noqa: E402
 from kerntune.tuning.verification import Verifier, run_poisoned  # noqa: E402
 
 pytestmark = [
@@ -145,7 +145,7 @@ def test_both_timers_agree_on_a_long_kernel(backend):
     x, y = torch.randn(1 << 26, device="cuda"), torch.empty(1 << 26, device="cuda")
     _, recorded = captured(backend, lambda: scale_kernel[((1 << 26) // 1024,)](x, y, 1 << 26, 2.0, BLOCK=1024))
     program = program_of(backend, recorded)
-    events, graph = EventSlot(program, 10), GraphSlot(program, 2, 10)
+    events, graph = event_slot(program, 10), GraphSlot(program, 2, 10)
     for slot in (events, graph):
         slot.enqueue()()
     assert events.enqueue()() == pytest.approx(graph.enqueue()(), rel=0.1)

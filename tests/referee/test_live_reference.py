@@ -15,7 +15,7 @@ from kerntune.gpu.interpreter import Interpreter
 from kerntune.referee import gpu_replay, gpu_times, live_reference
 from kerntune.referee.candidate_speed import SealedPairs
 from kerntune.referee.layouts import FUNCTION, KERNELBENCH
-from kerntune.referee.live_reference import LiveReference, LiveSide, SingleSlot
+from kerntune.referee.live_reference import LiveReference, LiveSide
 from kerntune.referee.reasons import LIVE_TOLD, Reason, Refusal
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.tasks import (
@@ -155,7 +155,7 @@ def test_there_are_as_many_calls_as_there_is_memory_for(tmp_path: Path, monkeypa
 
 def single(one: LiveSide, both: tuple[Slot, Slot]) -> bool:
     assert both[0].protocol == both[1].protocol
-    return all(isinstance(slot, SingleSlot) for slot in both) and one.timed_as != "unrolled"
+    return all(slot.protocol.timer == "single" for slot in both) and one.timed_as != "unrolled"
 
 
 def test_long_executions_are_graphs_of_one(tmp_path: Path) -> None:

@@ -567,7 +567,7 @@ def test_an_event_slot_of_a_race_takes_about_a_millisecond_and_a_half(
 ) -> None:
     program: Any = object()
     monkeypatch.setattr(race, "slot_for", lambda program, fastest, graph_ns: NoisySlot(fastest, 0.0, random.Random(0)))
-    monkeypatch.setattr(race, "EventSlot", lambda program, runs: (program, runs))
+    monkeypatch.setattr(race, "event_slot", lambda program, runs: (program, runs))
     assert race._slot(program, fastest) == (program, runs)
 
 
