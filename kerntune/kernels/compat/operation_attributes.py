@@ -69,7 +69,7 @@ def operation_attributes(operation: Any, name: str, line: str) -> dict[str, int 
 
 
 def attributes_in_text(name: str, line: str) -> dict[str, int | str]:
-    """The same as :func:`operation_attributes`, from the text alone."""
+    """The same as :func:`operation_attributes`, from the text alone. :class:`InterpreterLimit` as there."""
     if name in _FIRST:
         word = line.partition(",")[0].partition(":")[0].strip()
         axes = {"x": 0, "y": 1, "z": 2}
