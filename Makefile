@@ -81,7 +81,7 @@ PYTHONS := 3.10 3.12
 PYTHON_TESTS := tests/base/test_config.py tests/base/test_codec.py tests/base/test_stats.py tests/test_errors.py tests/heuristics tests/grids \
 	tests/kernels/test_value_text.py tests/kernels/test_writes.py
 PYTHON_TORCH_TESTS := tests/gate/test_decision.py tests/gate/test_baselines.py tests/kernels tests/test_capture.py tests/pytest_kerntune
-DEV_TOOLS := hypothesis pytest-xdist
+DEV_TOOLS := hypothesis pytest-xdist scipy
 
 python-matrix: $(PYTHONS:%=python-%)
 
