@@ -38,7 +38,7 @@ def begin(config: pytest.Config) -> None:
     """Start interpreting before users' conftests are imported: they ask whether there is a GPU.
     :class:`pytest.UsageError` for a torch that can't be had for it."""
     from kerntune.base.device import Target, typical_device
-    from kerntune.kernels import compat
+    from kerntune.kernels.compat import triton_compiler
 
     given = options.resolve(config, config.known_args_namespace)
     target = Target.parse(given.targets[0] if given.targets else WITHOUT_TARGET)
@@ -47,7 +47,7 @@ def begin(config: pytest.Config) -> None:
         from kerntune.gpu.interpreter import Interpreter
 
         interpreter = Interpreter(typical_device(target), given.interpret_limit)
-        compat.take_announcements()
+        triton_compiler.take_announcements()
         stack.enter_context(interpreter.activate())
     except BackendError as exc:
         raise pytest.UsageError(str(exc)) from None
@@ -79,10 +79,10 @@ class Numerics:
         return value
 
     def pytest_report_header(self) -> list[str]:
-        from kerntune.kernels import compat
+        from kerntune.kernels.compat import versions
 
-        here = f"numerics only, in the interpreter of Triton {compat.triton_version()}; nothing is timed"
-        return [f"kerntune: {line}" for line in (here, *compat.newer_versions())]
+        here = f"numerics only, in the interpreter of Triton {versions.triton_version()}; nothing is timed"
+        return [f"kerntune: {line}" for line in (here, *versions.newer_versions())]
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(

@@ -68,9 +68,9 @@ def _refuse_tritons_interpreter() -> None:
     """A kernel that is decorated for Triton's own interpreter runs there: neither compiled, nor watched."""
     if not os.environ.get("TRITON_INTERPRET"):
         return
-    from kerntune.kernels import compat
+    from kerntune.kernels.compat import tuners
 
-    if compat.interprets():
+    if tuners.interprets():
         raise pytest.UsageError(
             "TRITON_INTERPRET is set: Triton's own interpreter would run every kernel, and kerntune see none. "
             "Unset it; --kerntune-interpret does without"

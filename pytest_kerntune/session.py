@@ -119,7 +119,7 @@ class Gate:
 
     def _open(self) -> None:
         from kerntune.gate.api import open_session
-        from kerntune.kernels import compat
+        from kerntune.kernels.compat import versions
 
         if self.options.html is not None and not self.worker:
             require_plotly("--kerntune-html")
@@ -154,7 +154,7 @@ class Gate:
         aside = (f"in runs of their own: {', '.join(others)}",) if others else ()
         unseen = unseen_gpu() if started.static and not self.options.targets else ""
         self.end.notes += [unseen] if unseen else []
-        newer = compat.newer_versions()
+        newer = versions.newer_versions()
         self.end.notes += newer if self.config.get_verbosity() < 0 else []  # the header isn't shown then
         self.header = (*started.header(), *newer, *filter(None, [unseen]), *aside, *self._remarks)
         self.end.begin(started, self.header, self._extra)

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 import kerntune
-from kerntune.kernels import compat
+from kerntune.kernels.compat import tuners
 from kerntune.tuning import tuned_call
 from kerntune.tuning.torch_compile.graph_launch import GraphLaunch
 from kerntune.tuning.torch_compile.launch_arguments import ArgumentPlan, KnownValue
@@ -148,7 +148,7 @@ def in_python(monkeypatch: Any) -> Iterator[Runs]:
     def tune(call: Any, plain: Any) -> Any:
         call.tuner.nargs = call.named
         try:
-            found = compat.prune_configs(call.tuner, call.kwargs)
+            found = tuners.prune_configs(call.tuner, call.kwargs)
         finally:
             call.tuner.nargs = None
         runs.tuned.append(call.key)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kerntune.compiling.binary.identity import identity_of
-from kerntune.kernels.compat import ASSEMBLER_ONLY, SETTINGS, compiler_settings
+from kerntune.kernels.compat.launch_environment import ASSEMBLER_ONLY, SETTINGS, compiler_settings
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from triton.runtime.errors import AutotunerError, OutOfResources
 import kerntune
 from kerntune.errors import ConfigError, TrialError, TuningError
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.kernels import compat
+from kerntune.kernels.compat import tuners
 from kerntune.static.occupancy import Violation
 from kerntune.tuning.tuning_result import launch_error
 
@@ -156,7 +156,7 @@ def test_our_error_of_it_is_tritons_too() -> None:
     with pytest.raises(
         ConfigError, match=r"^kernel scale_kernel \(.*fake_runs.py\): Autotuner error: No valid"
     ) as caught:
-        compat.prune_configs(kernel, {})
+        tuners.prune_configs(kernel, {})
     assert isinstance(caught.value, AutotunerError)
     assert isinstance(caught.value, triton.TritonError)
 

@@ -13,8 +13,8 @@ from kerntune.compiling.binary.identity import anonymous, bare_text, stage_hashe
 from kerntune.gate.code_changes import hunk_text
 from kerntune.gpu.emulator.ttir_program import operation_lines
 from kerntune.heuristics.call_hints import count_ttir
-from kerntune.kernels.compat import includes_files
 from kerntune.kernels.compat.operation_attributes import attributes_in_text
+from kerntune.kernels.compat.stored_options import includes_files
 from kerntune.static.ptx import ptx_classes
 
 

@@ -15,8 +15,7 @@ import triton
 from triton.runtime.jit import JITFunction
 
 from kerntune.compiling.compiler import Compiler
-from kerntune.kernels.compat import parse_in_turn, parsed
-from kerntune.kernels.compat.triton_compiler import IN_TURN
+from kerntune.kernels.compat.triton_compiler import IN_TURN, parse_in_turn, parsed
 
 TEXT = "def kernel(x):\n" + "    x = [x + (1, 2), {3: -x}]\n" * 400
 TIMES = 10

@@ -33,7 +33,6 @@ MODULES = {
     "command": ("kerntune.cli.command", "kerntune.cli"),
     "launch path": ("kerntune.kernels.dispatch.launch_path", "kerntune.dispatch.path"),
     "native": ("kerntune.kernels.dispatch.native", "kerntune.dispatch.native"),
-    "compat": ("kerntune.kernels.compat", "kerntune.compat"),
     "fake driver": ("tests.kernels.dispatch.fake_driver", "tests.dispatch.fake_driver"),
 }
 """What is measured, by the names of its module in the newer and in the older revision."""

@@ -130,9 +130,9 @@ def descriptor(tensor: torch.Tensor) -> Any:
 
 def driver_alone(case: Case) -> Call | None:
     """Triton's C launcher with everything ready; None where it isn't plain."""
-    from kerntune.kernels import compat
+    from kerntune.kernels.compat import launcher
 
-    values = compat.direct_values(case.compiled)
+    values = launcher.direct_values(case.compiled)
     if values is None or any(hasattr(a, "block_shape") for a in case.args):
         return None
     launch, cooperative, pdl, annotations, types, scratch = values[:6]
@@ -197,10 +197,10 @@ PyMODINIT_FUNC PyInit_kerntune_loop(void) { return PyModule_Create(&definition);
 
 def driver_in_c(case: Case) -> Call:
     """``cuLaunchKernel`` in a loop of C, :data:`CALLS` times a call: no Python, no arguments to convert."""
-    from kerntune.kernels import compat
+    from kerntune.kernels.compat import launcher
     from kerntune.kernels.dispatch import native
 
-    module = compat.compile_c(LOOP, "kerntune_loop")
+    module = launcher.compile_c(LOOP, "kerntune_loop")
     numbers = [a.data_ptr() if hasattr(a, "data_ptr") else a for a in case.args]
     values = struct.pack(f"{len(numbers) + 2}Q", *numbers, 0, 0)
     stream = torch._C._cuda_getCurrentRawStream(0)

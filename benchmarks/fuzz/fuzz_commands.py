@@ -70,7 +70,7 @@ from kerntune.gate.report import read_run
 from kerntune.gate.reporting.page import html_page
 from kerntune.gate.static_figures import in_both
 from kerntune.gate.stores import RunBaselines, Stores, known_case, stored_configs
-from kerntune.kernels import compat
+from kerntune.kernels.compat import stored_options
 from kerntune.tuning.cache import WinnerCache, winners
 from kerntune.tuning.cache.winners import TrialCache
 from kerntune.tuning.launch_files import arguments_of
@@ -194,7 +194,7 @@ def _compare(before: TimeBaseline | StaticBaseline, today: TimeBaseline | Static
     for _, a, b in in_both(*sides):
         launch_cause(a, b, "3.9", "3.9")
         with contextlib.suppress(KerntuneError):
-            compat.checked_options("cuda", options_of(a), {})
+            stored_options.checked_options("cuda", options_of(a), {})
     fingerprint_of(before.arguments)
     if isinstance(before, TimeBaseline) and isinstance(today, TimeBaseline):
         same_work(before.recording, today.recording)
@@ -264,7 +264,7 @@ def use_artifact(places: Places) -> None:
         data = lzma.decompress(data, memlimit=80 << 20)
     for use in (
         lambda: strip_locations(ttir_text(data, "k")),
-        lambda: compat.includes_files("hip", ttir_text(data, "k")),
+        lambda: stored_options.includes_files("hip", ttir_text(data, "k")),
         lambda: text_identity(data),
         lambda: cubin_resources(data),
         lambda: Elf(data).kernels,

@@ -48,7 +48,7 @@ from kerntune.base.codec import to_json
 from kerntune.base.folders import TemporaryFolder
 from kerntune.errors import StoreError
 from kerntune.gate.baseline_files import BaselineStore
-from kerntune.kernels import compat
+from kerntune.kernels.compat import triton_compiler, versions
 from kerntune.tuning.cache import TrialCache, WinnerCache
 from kerntune.tuning.race import Estimates, Trial
 
@@ -295,7 +295,7 @@ def main() -> None:
         return
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     import_all()
-    compat.triton_key()  # half a second of each run
+    triton_compiler.triton_key()  # half a second of each run
     gc.freeze()
     rows, continued, end = [], 0, time.monotonic() + args.seconds
     chance = random.Random(args.seed)
@@ -334,7 +334,7 @@ def result(rows: list[dict[str, Any]], continued: int, args: argparse.Namespace)
         "environment": {
             "python": sys.version.split()[0],
             "torch": str(torch.__version__),
-            "triton": compat.triton_version(),
+            "triton": versions.triton_version(),
             "machine": f"{os.cpu_count()} cores, shared with other work",
             "load": {"median": loads[len(loads) // 2], "most": loads[-1]},
         },

@@ -45,7 +45,7 @@ def measured(sweep: str, preset: str) -> dict[str, Any]:
     from kerntune.capture import Capture
     from kerntune.compiling.compiler import Compiler
     from kerntune.gpu.fake_cuda.static_backend import StaticBackend
-    from kerntune.kernels import compat
+    from kerntune.kernels.compat import tuners
 
     backend = StaticBackend(Target.parse("cuda:90"))
     with backend.activate():
@@ -58,7 +58,7 @@ def measured(sweep: str, preset: str) -> dict[str, Any]:
             call = case.call(case.shape, "cuda")
             with Capture(backend, counting, thread=threading.get_ident()).active():
                 configs = case.proposals(call, preset=preset)
-            tuner = triton.autotune([compat.triton_config(c) for c in configs], key=[], **case.options)(case.kernel)
+            tuner = triton.autotune([tuners.triton_config(c) for c in configs], key=[], **case.options)(case.kernel)
             capture = Capture(backend, counting, thread=threading.get_ident())
             site = capture.site_of(tuner, call.arguments, {"grid": call.grid, "warmup": False})
             with capture.active():

@@ -41,7 +41,7 @@ from kerntune.base.device import Target
 from kerntune.capture import Capture
 from kerntune.compiling.compiler import Compiler
 from kerntune.gpu.base import Backend
-from kerntune.kernels import compat
+from kerntune.kernels.compat import tuners
 
 SHAPES = {"tuned": PROPOSED, "held-out": HELD_OUT}
 
@@ -67,7 +67,7 @@ def swept(
     configs, sets = case.configs(call)
     keep = thinned(len(configs), {i for found in sets.values() for i in found}, most)
     place = {i: n for n, i in enumerate(keep)}
-    listed = [compat.triton_config(configs[i]) for i in keep]
+    listed = [tuners.triton_config(configs[i]) for i in keep]
     tuner = triton.autotune(listed, key=[], **case.options)(case.kernel)
     head = {
         "kernel": case.name,
@@ -127,7 +127,7 @@ def judged(result: dict[str, Any], backend: Backend, **options: Any) -> list[dic
         case = SHAPES[result.get("shapes", "tuned")][row["kernel"]]
         found = proposed(backend, case, **options)
         place = {words(c["config"]): i for i, c in enumerate(row["configs"])}
-        texts = [config_text(compat.triton_config(c)) for c in found]
+        texts = [config_text(tuners.triton_config(c)) for c in found]
         for text in texts:
             if words(text) not in place:
                 print(f"{case.name}: {text} is proposed, but was not swept")

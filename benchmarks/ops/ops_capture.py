@@ -51,10 +51,10 @@ def drive(names: list[str], args: argparse.Namespace, log: Path) -> None:
     import kerntune
     from kerntune.compiling.compiler import Compiler
     from kerntune.gpu.probe import compiled_targets, find_backend
-    from kerntune.kernels import compat
+    from kerntune.kernels.compat import triton_compiler
 
     backend = find_backend(() if args.gpu else compiled_targets((args.target,)))
-    with compat.without_line_info(), backend.activate():
+    with triton_compiler.without_line_info(), backend.activate():
         import triton
 
         if args.install:

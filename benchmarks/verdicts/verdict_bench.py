@@ -27,7 +27,7 @@ from kerntune.capture.memory_plan import describe
 from kerntune.capture.recorder import record
 from kerntune.compiling.compiler import Compiler
 from kerntune.gpu.base import Backend
-from kerntune.kernels import compat
+from kerntune.kernels.compat import triton_compiler
 from kerntune.timing.paired import common_plan
 from kerntune.timing.paired_processes import paired_work
 from kerntune.timing.worker.requests import PairRequest
@@ -69,7 +69,7 @@ def prepare(backend: Backend, compiler: Compiler, modules: dict[str, ModuleType]
         if not form:
             continue
         capture = Capture(backend, compiler)
-        with compat.without_line_info(), capture.active():
+        with triton_compiler.without_line_info(), capture.active():
             getattr(modules[form], case.op)(case.spin if side == "slowed" else 0, *tensors)
         recorded = record(capture)
         artifacts.update(recorded.artifacts)

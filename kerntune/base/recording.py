@@ -128,7 +128,7 @@ class Binary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     with its TTIR, or with the GLIR of a Gluon kernel. ``code`` is the code identity (see
     :mod:`kerntune.compiling.binary.identity`), ``text`` that of the machine code alone. ``constexprs`` are for display
     only: nothing is matched by them. ``settings`` are the compiler settings from the environment, which are in no
-    option (:func:`kerntune.kernels.compat.compiler_settings`).
+    option (:func:`kerntune.kernels.compat.launch_environment.compiler_settings`).
     """
 
     kind: Literal["cubin", "hsaco"]

@@ -35,7 +35,7 @@ from kerntune.errors import (
     UsageError,
 )
 from kerntune.gpu.base import Backend
-from kerntune.kernels import compat
+from kerntune.kernels.compat import triton_compiler
 from kerntune.kernels.source import kernel_file, kernel_name
 from kerntune.kernels.specialize import tensor_of
 
@@ -316,7 +316,7 @@ class Capture(CandidateLaunches):
 
     def _options(self) -> Sequence[str]:
         """What configs may set of the compiler's options."""
-        return compat.option_names(self.backend.spec.target)
+        return triton_compiler.option_names(self.backend.spec.target)
 
     def stage(self, site: Site, index: int, probe: Probe, compiled: Compiled) -> None:
         """Note a site's launch with candidate ``index``, ``compiled``, as :meth:`launch` does, but launch nothing.

@@ -16,7 +16,7 @@ from kerntune.base.config import COMPILE_FIELDS, Config
 from kerntune.base.grid_check import check_grid
 from kerntune.errors import CaptureError, ConfigError, LaunchFault
 from kerntune.gpu.base import Backend
-from kerntune.kernels import compat
+from kerntune.kernels.compat import tuners
 from kerntune.kernels.source import jit_of, kernel_file, kernel_name, text_of
 from kerntune.kernels.specialize import Specialized, specialize, tensor_of
 
@@ -118,10 +118,10 @@ def _site_of_tuner(
 ) -> Site:
     name = tuner.base_fn.__name__
     where = f"kernel {name} ({tuner.base_fn.__code__.co_filename})"
-    configs = compat.prune_configs(tuner, kwargs)
+    configs = tuners.prune_configs(tuner, kwargs)
     candidates = tuple(_candidate_of(c, where) for c in configs)
     check_candidates(where, [c.config for c in candidates], [*tuner.arg_names, *options], kwargs)
-    key = compat.autotuner_key(tuner, named, kwargs)
+    key = tuners.autotuner_key(tuner, named, kwargs)
 
     watched = tuner.user_defined_post_hook
 

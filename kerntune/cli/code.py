@@ -38,7 +38,7 @@ from kerntune.gate.code_changes import CONTEXT, Side, Texts, hunks
 from kerntune.gate.console import FINDINGS, OK, fail_with, say
 from kerntune.gate.project import find_project
 from kerntune.gate.static_figures import LaunchStatic, paired
-from kerntune.kernels import compat
+from kerntune.kernels.compat import triton_compiler
 
 COLUMNS = 160
 """Width where there is no terminal: two columns of MLIR are readable."""
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     folder = given_folder(args.baselines)
     entries = load_folder(folder)
     case, target = wanted(entries, args)
-    compat.take_announcements()
+    triton_compiler.take_announcements()
     with contextlib.ExitStack() as stack:
         if args.against:
             before = stack.enter_context(recorded(case, target, folder, args.against, revision=args.against))

@@ -24,7 +24,7 @@ from kerntune.gate.project import baseline_folder, find_project
 from kerntune.gate.replay import is_current
 from kerntune.gpu import device_lock
 from kerntune.gpu.host_gpus import unprotected
-from kerntune.kernels import compat
+from kerntune.kernels.compat import versions
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.shared_store import store_folder
 from kerntune.tuning.cache.store_client import PROBE, StoreClient, store_url
@@ -66,9 +66,9 @@ def run(args: argparse.Namespace) -> int:
 def examine(baselines: str | None, cache_dir: str | None) -> Iterator[Check]:
     """All checks, in the order in which a run needs them."""
     yield Check("kerntune", kerntune.__version__)
-    yield check_version("Python", platform.python_version(), compat.PYTHON_RUN)
-    yield check_version("Triton", compat.triton_version(), compat.TRITON_RUN)
-    yield check_version("torch", compat.torch_version(), compat.TORCH_RUN)
+    yield check_version("Python", platform.python_version(), versions.PYTHON_RUN)
+    yield check_version("Triton", versions.triton_version(), versions.TRITON_RUN)
+    yield check_version("torch", versions.torch_version(), versions.TORCH_RUN)
     gpu = guarded("GPU", _gpu)
     yield gpu
     yield guarded("ptxas", _ptxas)
@@ -96,10 +96,10 @@ def check_version(name: str, found: str, run: Sequence[str]) -> Check:
     package, oldest, newest = name.lower(), run[0], run[-1]
     if not found:
         return Check(name, "not installed", f"install {package}>={oldest}")
-    series, least = compat.as_series(found), compat.as_series(oldest)
+    series, least = versions.as_series(found), versions.as_series(oldest)
     if series and least and series < least:
         return Check(name, found, f"kerntune needs {package}>={oldest}")
-    newer = compat.newer_than_run(name, found, run)
+    newer = versions.newer_than_run(name, found, run)
     return Check(name, found, newer and f"{newer}: where something fails, take {package} {newest}")
 
 
@@ -147,7 +147,7 @@ def _gpu() -> Check:
     driver = _driver()
     if driver:
         advice = (
-            f"there is an NVIDIA driver ({driver}), but torch {compat.torch_version()} sees no GPU: install a torch "
+            f"there is an NVIDIA driver ({driver}), but torch {versions.torch_version()} sees no GPU: install a torch "
         )
         return Check("GPU", "none that torch sees", advice + "with CUDA, or look at CUDA_VISIBLE_DEVICES")
     return Check("GPU", "none: kernels are compiled and their static figures compared, nothing is timed")
@@ -165,7 +165,7 @@ def _driver() -> str:
 
 
 def _ptxas() -> Check:
-    return Check("ptxas", f"{compat.assembler_version('cuda', SAMPLE_ARCH)} (Triton's for sm_{SAMPLE_ARCH})")
+    return Check("ptxas", f"{versions.assembler_version('cuda', SAMPLE_ARCH)} (Triton's for sm_{SAMPLE_ARCH})")
 
 
 def _nvdisasm() -> Check:

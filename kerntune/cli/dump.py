@@ -34,7 +34,7 @@ from kerntune.gate.console import fail_with, say
 from kerntune.gate.git import own_environment
 from kerntune.gate.project import find_project
 from kerntune.gpu.probe import has_cuda
-from kerntune.kernels import compat
+from kerntune.kernels.compat import triton_compiler
 from kerntune.tuning.launch_files import DUMP, DUMP_CONTENT
 
 
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the folders and print their paths; 1 if a file of a stored case is missing."""
     folder = given_folder(args.baselines)
     out = Path(args.output).absolute()
-    compat.take_announcements()
+    triton_compiler.take_announcements()
     entries = load_folder(folder)
     missing: list[str] = []
     if args.stored:

@@ -19,7 +19,7 @@ from kerntune.gate.console import OK, say
 from kerntune.gpu.c_launcher import CKernel, c_names, header, source
 from kerntune.grids import FixedGrid, Grid
 from kerntune.grids.grid import grid_of_text, traced
-from kerntune.kernels import compat
+from kerntune.kernels.compat import stored_options, triton_compiler
 from kerntune.kernels.source import jit_of, kernel_name
 from kerntune.tuning.launch_files import (
     AheadOfTime,
@@ -63,7 +63,7 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the files, and print their paths."""
-    compat.take_announcements()
+    triton_compiler.take_announcements()
     with _importable(args.kernel):
         for path in _exported(args):
             say(str(path))
@@ -168,7 +168,7 @@ def _config(text: str | None, kernel: Any, name: str, stored: Config | None, tar
 def _refuse_options(stored: Config, target: Target, names: Sequence[str], kernel: str) -> None:
     """:class:`UsageError` for a stored winner that would pass the compiler what no file may (a shared store's)."""
     options = {n: v for n, v in stored.all_kwargs().items() if n not in names}
-    _, problems = compat.checked_options(target.backend, options, dict.fromkeys(options, ...))
+    _, problems = stored_options.checked_options(target.backend, options, dict.fromkeys(options, ...))
     if problems:
         raise UsageError(f"kernel {kernel}: the stored winner can't be compiled: {'; '.join(problems)}; give --config")
 

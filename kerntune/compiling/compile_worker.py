@@ -22,7 +22,7 @@ from kerntune.base.orphans import end_with_parent
 from kerntune.compiling.binary.identity import FIRST_STAGES
 from kerntune.compiling.protocol import Answer, CompileFailed, Done, Hello, Job, facts_of
 from kerntune.errors import PeerClosed
-from kerntune.kernels import compat
+from kerntune.kernels.compat import triton_compiler
 from kerntune.kernels.writes import access_of, parse_module
 
 MESSAGE = 4000
@@ -115,7 +115,7 @@ def _compile(job: Job) -> Answer:
     access = access_of(job.ir, module=module) if job.ext == "ttir" else None  # before a stage changes the module
     made: dict[str, bytes] = {}
     times: list[tuple[str, int]] = []
-    for name, stage in compat.stages_after(stages, job.ext):
+    for name, stage in triton_compiler.stages_after(stages, job.ext):
         start = time.perf_counter()
         module = stage(module, metadata)
         times.append((name, int((time.perf_counter() - start) * 1e6)))

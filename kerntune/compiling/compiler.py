@@ -38,8 +38,8 @@ from kerntune.compiling.stream import Compilations, stop
 from kerntune.compiling.triton_cache import Made
 from kerntune.compiling.worker_process import with_words
 from kerntune.errors import CompileError, ReplayError, TrialError
-from kerntune.kernels import compat
 from kerntune.kernels.access import Access
+from kerntune.kernels.compat import launch_environment, stored_options, triton_compiler, versions
 from kerntune.kernels.specialize import Specialized
 
 
@@ -91,7 +91,7 @@ class Compiler:
         self._kernels: dict[int, Any] = {}
         self._lock = threading.Lock()
         self._tell: Callable[[str], None] = lambda text: None
-        compat.parse_in_turn()
+        triton_compiler.parse_in_turn()
         self._compilations = Compilations(farm or Farm())
 
     def compile(self, launch: Specialized) -> Compiled:
@@ -246,8 +246,9 @@ def code_fields(
 ) -> dict[str, Any]:
     """The fields of a :class:`Binary` that follow from its code: ``asm`` is the assembly text, ``bare`` that text as a
     code identity sees it, ``data`` the machine code, ``metadata`` the compiler's, ``settings`` the environment's."""
-    assembler = compat.assembler_version(target.backend, target.triton_arch)
-    unseen = {name: value for name, value in settings.items() if name in compat.ASSEMBLER_ONLY}  # in no text or option
+    assembler = versions.assembler_version(target.backend, target.triton_arch)
+    in_no_text = launch_environment.ASSEMBLER_ONLY  # nor in an option
+    unseen = {name: value for name, value in settings.items() if name in in_no_text}
     return {
         "arch": arch_of(target, asm),
         "symbol": metadata["name"],
@@ -256,7 +257,7 @@ def code_fields(
             bare, kind=ASSEMBLY[target.backend][0], options=options, assembler=assembler, settings=unseen
         ),
         "text": text_identity(data),
-        "triton": compat.triton_version(),
+        "triton": versions.triton_version(),
         "assembler": assembler,
         "settings": dict(settings),
         **launch_needs(metadata),
@@ -332,11 +333,15 @@ def under_todays_flags(before: Recording, now: Recording) -> Recording:
     Where an option of ``now``'s launches differs from today's environment, the caller has set it, and it stays.
     """
     target = now.target
-    defaults = compat.default_options(compat.gpu_target(target.backend, target.triton_arch, target.warp_size))
+    defaults = triton_compiler.default_options(
+        triton_compiler.gpu_target(target.backend, target.triton_arch, target.warp_size)
+    )
     binaries = list(before.binaries)
     for old, new in zip(before.launches, now.launches, strict=False):
         options = now.binary_of(new).options
-        todays = {n: options[n] for n in compat.SURROUNDING_OPTIONS if n in options and options[n] == defaults.get(n)}
+        todays = {
+            n: options[n] for n in triton_compiler.SURROUNDING_OPTIONS if n in options and options[n] == defaults.get(n)
+        }
         if old.kernel == new.kernel:
             binary = before.binary_of(old)
             binaries[old.binary] = msgspec.structs.replace(binary, options={**binary.options, **todays})
@@ -415,27 +420,27 @@ def _compiled(
         failed = isinstance(answer, CompileFailed)
         said = answer.reason if failed else f"the compiler died: {answer.reason}"
         why = with_words(said, outcome.output, last=not failed)
-        raise ReplayError(f"kernel {kernel}: Triton {compat.triton_version()} refuses its {job.ext.upper()}: {why}")
+        raise ReplayError(f"kernel {kernel}: Triton {versions.triton_version()} refuses its {job.ext.upper()}: {why}")
     return job, answer
 
 
 def _job_from_ttir(target: Target, stored: Mapping[str, Any], ttir: str, kernel: str, own: Mapping[str, Any]) -> Job:
     """The only way from stored code to a compiler: nothing of ``stored`` goes on that no file may set."""
-    if compat.includes_files(target.backend, ttir):
+    if stored_options.includes_files(target.backend, ttir):
         raise ReplayError(f"kernel {kernel}: its TTIR has assembler directives, which no stored code may have")
-    wanted = compat.gpu_target(target.backend, target.triton_arch, target.warp_size)
-    backend = compat.make_backend(wanted)
+    wanted = triton_compiler.gpu_target(target.backend, target.triton_arch, target.warp_size)
+    backend = triton_compiler.make_backend(wanted)
     todays = {**vars(backend.parse_options({})), **own}
-    given, problems = compat.checked_options(target.backend, stored, todays)
+    given, problems = stored_options.checked_options(target.backend, stored, todays)
     if problems:
         raise ReplayError(f"kernel {kernel}: its stored code isn't compiled: {'; '.join(problems)}")
     try:
         options = backend.parse_options(given)
     except (ValueError, AssertionError) as exc:  # options that don't fit each other, or the target
-        raise ReplayError(f"kernel {kernel}: Triton {compat.triton_version()} refuses its options: {exc}") from exc
-    metadata = {"hash": "", "target": wanted, **vars(options), "triton_version": compat.triton_version()}
+        raise ReplayError(f"kernel {kernel}: Triton {versions.triton_version()} refuses its options: {exc}") from exc
+    metadata = {"hash": "", "target": wanted, **vars(options), "triton_version": versions.triton_version()}
     stage = first_stage_of(ttir)
-    return job_of(ttir, stage, compat.language_of(stage), wanted, options, metadata)
+    return job_of(ttir, stage, triton_compiler.language_of(stage), wanted, options, metadata)
 
 
 def _stored_options(binary: Binary) -> dict[str, Any]:
@@ -446,5 +451,5 @@ def _stored_options(binary: Binary) -> dict[str, Any]:
 def _fields_of(target: Target, job: Job, done: Done, options: Mapping[str, Any]) -> dict[str, Any]:
     asm_stage, binary_stage = ASSEMBLY[job.backend]
     asm, data, metadata = done.stages[asm_stage].decode(), done.stages[binary_stage], json.loads(done.metadata)
-    settings = compat.compiler_settings(job.backend)
+    settings = launch_environment.compiler_settings(job.backend)
     return code_fields(target, asm, bare_text(asm, asm_stage), data, metadata, options, settings)

@@ -18,7 +18,7 @@ from typing import Any
 
 from kerntune.compiling.forking import may_fork, text_of_fork
 from kerntune.compiling.protocol import Job
-from kerntune.kernels import compat
+from kerntune.kernels.compat import triton_compiler
 from kerntune.kernels.specialize import Specialized
 
 _TENSOR = re.compile(r"tensor<((?:\d+x)+)")
@@ -154,9 +154,9 @@ HASH_SECONDS = 10.0
 
 def _read_triton(done: Future[None]) -> None:
     try:
-        if not compat.triton_key_is_known() and may_fork():
-            compat.know_triton_key(text_of_fork(compat.triton_key, HASH_SECONDS))
-        compat.triton_key()
+        if not triton_compiler.triton_key_is_known() and may_fork():
+            triton_compiler.know_triton_key(text_of_fork(triton_compiler.triton_key, HASH_SECONDS))
+        triton_compiler.triton_key()
     finally:  # the next access to a hash raises the error
         done.set_result(None)
 
@@ -170,9 +170,9 @@ def request_of(launch: Specialized) -> CompileRequest:
     """The request for a launch."""
     from triton._C.libtriton import get_cache_invalidating_env_vars
 
-    target = compat.gpu_target(launch.target.backend, launch.target.triton_arch, launch.target.warp_size)
-    backend = compat.make_backend(target)
-    source = compat.source_of(launch.jit, launch.signature, launch.constexprs, launch.attrs)
+    target = triton_compiler.gpu_target(launch.target.backend, launch.target.triton_arch, launch.target.warp_size)
+    backend = triton_compiler.make_backend(target)
+    source = triton_compiler.source_of(launch.jit, launch.signature, launch.constexprs, launch.attrs)
     options = backend.parse_options(dict(vars(launch.options)))
     return CompileRequest(launch, source, target, backend, options, get_cache_invalidating_env_vars())
 
@@ -192,7 +192,7 @@ def lower(request: CompileRequest) -> Lowered:
     module = source.make_ir(request.target, options, functions, modules, context)
     source_text = str(module)
     metadata = first_metadata(request)
-    ext = compat.front_end_stage(source)
+    ext = triton_compiler.front_end_stage(source)
     text = str(stages[ext](module, metadata)) if ext in stages else source_text
     job = job_of(text, ext, source.language.name, request.target, options, metadata)
     return Lowered(request, source_text, job)

@@ -27,7 +27,7 @@ from kerntune.gate.case_identity import case_inputs, tensor_leaves
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.gate.stores import Stores, stored_configs
 from kerntune.gpu.base import Backend, Gpu
-from kerntune.kernels import compat
+from kerntune.kernels.compat import triton_compiler
 from kerntune.kernels.compat.inductor_parts import GATE_OFF
 from kerntune.tuning.stored_winners import Winners, candidate_of
 
@@ -277,7 +277,7 @@ def watched() -> Iterator[list[str]]:
     Enter it before the capture, which passes on launches that it can't record (``kernels.specialize``).
     """
     seen: list[str] = []
-    kind = compat.compiled_kernel()
+    kind = triton_compiler.compiled_kernel()
     original = kind.__getitem__
 
     def getitem(kernel: Any, grid: Any) -> Any:

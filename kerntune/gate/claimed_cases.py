@@ -29,7 +29,7 @@ from kerntune.gate.report import OUTCOMES, RunReport
 from kerntune.gate.static_figures import LaunchStatic, binary_input
 from kerntune.gate.static_verdict import RunOfCase, judge_launches
 from kerntune.gate.stores import KnownCase, Stores, known_case
-from kerntune.kernels import compat
+from kerntune.kernels.compat import launch_environment, versions
 from kerntune.static.metrics import StaticMetrics, metrics_of
 
 MOST_CODE = 1 << 28
@@ -236,7 +236,7 @@ def judge_stored(
     accepted = stores.accepted_end(target, case, fingerprint, Update.NONE)
     run = RunOfCase(len(launches), end, accepted, operators_of(today))
     judged = judge_launches(known, launches, run, target, policy)
-    series = compat.triton_series()
+    series = versions.triton_series()
     unreviewed = stores.unreviewed(judged.verdict, stores.own.static_path(target, series, case, fingerprint))
     stopped = (f"stopped at {visible(str(end))}; what it launches after that isn't judged",) if run.cut_off else ()
     named = msgspec.structs.replace(today, triton=series)
@@ -257,9 +257,9 @@ def with_claims(own: CaseResult, claimed: Iterable[CaseResult]) -> CaseResult:
 def _stored_like(launch: LaunchStatic, known: KnownCase, target: Target) -> LaunchStatic | None:
     """The baseline's launch of the very code, made by the compiler and under the settings of today: the same TTIR,
     options, and claimed identity. Options that no baseline has are in the latter alone."""
-    settings = compat.compiler_settings(target.backend)
-    assembler = compat.assembler_version(target.backend, target.triton_arch)
-    compiler = f"Triton {compat.triton_version()}, assembler {assembler}"
+    settings = launch_environment.compiler_settings(target.backend)
+    assembler = versions.assembler_version(target.backend, target.triton_arch)
+    compiler = f"Triton {versions.triton_version()}, assembler {assembler}"
     for stored in known.launches:
         same_code = (stored.ttir_sha256, stored.code) == (launch.ttir_sha256, launch.code)
         today = (stored.compiler, stored.compiler_settings) == (compiler, settings)
@@ -300,7 +300,7 @@ def unreported(stores: Stores, targets: Iterable[Target], reported: Iterable[Cas
     seen, out = set(reported), []
     for target in targets:
         store, slug = stores.reference, target.slug
-        paths = store.static_files(slug, compat.triton_series()) or store.static_files(slug)
+        paths = store.static_files(slug, versions.triton_series()) or store.static_files(slug)
         for path, baseline in store.summaries(paths):
             if not isinstance(baseline, StaticBaseline):
                 text = f" ({target}): its baseline can't be read: {baseline}"

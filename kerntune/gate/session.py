@@ -48,7 +48,7 @@ from kerntune.gate.gpu_capture import (
 from kerntune.gate.stores import ReferenceStore, RunBaselines, Stores
 from kerntune.gpu.base import Backend
 from kerntune.gpu.probe import compiled_targets, devices_used, find_backend
-from kerntune.kernels import compat
+from kerntune.kernels.compat import triton_compiler, versions
 from kerntune.kernels.compat.tuners import triton_folder
 from kerntune.static.metrics import DISASSEMBLER
 from kerntune.tuning.cache.entries import ListingCache, default_folder
@@ -162,9 +162,9 @@ class Session:
             place = f"no GPU: compiling for {', '.join(named)}"
         else:
             place = f"{self.backend.spec.name} ({self.backend.spec.target})"
-        versions = f"Triton {compat.triton_version()}, torch {compat.torch_version()}"
+        installed = f"Triton {versions.triton_version()}, torch {versions.torch_version()}"
         anchored = [] if self.stores.anchor is None else [f"anchor {self._anchor_name}"]
-        return [f"{place}, {versions}", self._measure(), *anchored, *self._unprotected()]
+        return [f"{place}, {installed}", self._measure(), *anchored, *self._unprotected()]
 
     def _unprotected(self) -> list[str]:
         """What the device's setting takes away, for the header; then no case says it again."""
@@ -182,9 +182,9 @@ class Session:
 
     def start(self) -> None:
         """Install stand-ins where there is no GPU."""
-        compat.take_announcements()
-        self._stack.enter_context(compat.without_line_info())
-        self._stack.enter_context(compat.same_assembler())
+        triton_compiler.take_announcements()
+        self._stack.enter_context(triton_compiler.without_line_info())
+        self._stack.enter_context(triton_compiler.same_assembler())
         self._stack.enter_context(DISASSEMBLER.remembering(ListingCache(self.settings.cache_dir)))
         if self.static and hasattr(self.backend, "stand_ins"):  # a crash of the compiler is then no crash of the run
             self.backend.stand_ins.launches.access_of = lambda launch: self._compiler.compile(launch).access

@@ -26,7 +26,7 @@ from kerntune.gate.call_capture import CapturedCall
 from kerntune.gate.static_figures import LaunchStatic, binary_input, in_both, launch_statics
 from kerntune.gate.static_verdict import RunOfCase, judge_launches
 from kerntune.gate.stores import KnownCase, Stores, known_case, known_figures
-from kerntune.kernels import compat
+from kerntune.kernels.compat import versions
 from kerntune.kernels.source import generated, source_hash
 from kerntune.kernels.specialize import Specialized
 from kerntune.static.code_rules import RuleMessage
@@ -39,7 +39,7 @@ def check_static(
     """The verdict on a call, and the baseline that may be written. ``code``: with hunks of changed code."""
     case, policy, spec = captured.recorded(stores.reference), captured.call.policy, captured.capture.backend.spec
     target = spec.target
-    recorded, fingerprint, series = case.recorded, case.fingerprint, compat.triton_series()
+    recorded, fingerprint, series = case.recorded, case.fingerprint, versions.triton_series()
     own_path = stores.reference.static_path(target, series, case.id, fingerprint)
     renamed = stores.renames.settle(case.id, fingerprint, case.recording, own_path, case.arguments)
     known = known_case(stores, target, case.id, fingerprint, update)
@@ -90,8 +90,8 @@ def _refuse_known(known: KnownCase, recorded: Recorded, capture: Capture) -> Non
         if not isinstance(error, CompileError):
             continue
         launch, target = capture.launches[index].specialized, recorded.recording.target
-        assembler = compat.assembler_version(target.backend, target.triton_arch)
-        compiler = f"Triton {compat.triton_version()}, assembler {assembler}"
+        assembler = versions.assembler_version(target.backend, target.triton_arch)
+        compiler = f"Triton {versions.triton_version()}, assembler {assembler}"
         for before in known.launches:
             same_job = (before.compiler, before.compiled_for) == (compiler, launch.compiled_for())
             if error.ttir_sha256 and before.ttir_sha256 == error.ttir_sha256 and same_job:

@@ -34,7 +34,7 @@ from kerntune.gate.launch_changes import (
 )
 from kerntune.gate.static_figures import LaunchStatic, in_both, launch_reports
 from kerntune.gate.stores import KnownCase, Stores, Unreviewed
-from kerntune.kernels import compat
+from kerntune.kernels.compat import versions
 from kerntune.static.code_rules import RuleMessage, worst_first
 
 
@@ -143,7 +143,7 @@ def judge_launches(
     known: KnownCase, launches: tuple[LaunchStatic, ...], run: RunOfCase, target: Target, policy: Policy
 ) -> StaticJudgement:
     """A case's verdict from values alone."""
-    rules, series = policy.static, compat.triton_series()
+    rules, series = policy.static, versions.triton_series()
     moved = _moved(known.launches, launches)
     found = _found(known, launches, run, target, rules)
     found = found.unsure(run.broken) if moved else found

@@ -22,7 +22,7 @@ from kerntune.gate.baselines import Baseline, StaticBaseline, TimeBaseline
 from kerntune.gate.case_identity import Inputs, Renames, nearest_of_run, renamed_to
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.gpu.base import Backend
-from kerntune.kernels import compat
+from kerntune.kernels.compat import versions
 from kerntune.static.metrics import StaticMetrics
 
 FromDisk = TypeVar("FromDisk")
@@ -95,7 +95,7 @@ class Stores:
         Another revision's, compiled for this run alone, wasn't accepted. There the project's own baseline has to
         keep the end, and the revision's call has to stop there too, since a change may bring any file.
         """
-        key = (target, compat.triton_series(), case, fingerprint)
+        key = (target, versions.triton_series(), case, fingerprint)
 
         def kept(store: BaselineStore) -> End | None:
             known = readable(lambda: store.static(*key) or store.static_elsewhere(*key), update)
@@ -170,7 +170,7 @@ def known_figures(launches: Iterable[LaunchStatic], update: Update) -> dict[str,
 
 def known_case(stores: Stores, target: Target, case: CaseId, fingerprint: str, update: Update) -> KnownCase:
     """What the folders have of a case for a target."""
-    store, anchor, key = stores.reference, stores.anchor, (target, compat.triton_series(), case, fingerprint)
+    store, anchor, key = stores.reference, stores.anchor, (target, versions.triton_series(), case, fingerprint)
     own = readable(lambda: store.static(*key), update)
     reference = own or readable(lambda: store.static_elsewhere(*key), update)
     times = tuple(_times(store, target, case, fingerprint, update))
@@ -188,7 +188,7 @@ def stored_configs(
     for time in _times(store, target, case, fingerprint, update):
         for launch in time.recording.launches:
             _add(out, launch.kernel, launch.config)
-    static = readable(lambda: store.static(target, compat.triton_series(), case, fingerprint), update)
+    static = readable(lambda: store.static(target, versions.triton_series(), case, fingerprint), update)
     for entry in static.launches if static else ():
         _add(out, entry.kernel, entry.config)
     return out
@@ -260,7 +260,7 @@ class RunBaselines:
         if self._backend.gpu is not None:
             spec = self._backend.spec
             return self._store.summaries(self._store.time_files(spec.slug, spec.target.slug))
-        series = compat.triton_series()
+        series = versions.triton_series()
         paths = [p for target in self._targets for p in self._store.static_files(target.slug, series)]
         return self._store.summaries(paths)
 

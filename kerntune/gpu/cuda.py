@@ -22,9 +22,8 @@ from kerntune.gpu.base import Buffer, Executor, GpuGraph, OperatorListener
 from kerntune.gpu.compare import CHUNK, DeviceBytes, Difference, Piece, compare_pieces
 from kerntune.gpu.driver_gpu import BorrowedBuffer, DriverGpu, HostBuffer
 from kerntune.gpu.host_gpus import device_state, mps_folder, unprotected_by
-from kerntune.kernels import compat
 from kerntune.kernels.access import Access
-from kerntune.kernels.compat import inductor_parts
+from kerntune.kernels.compat import inductor_parts, versions
 
 COMPUTE_MODE, COMPUTE_DEFAULT, MPS_ENABLED = 20, 0, 133
 """Numbers of ``CUdevice_attribute`` and of ``CUcomputemode`` (cuda.h); drivers before 12.3 don't know the last."""
@@ -108,10 +107,10 @@ class CudaGpu(DriverGpu):
         """Versions, and what NVML says of the device as it is now. Nothing is ever set on it."""
         state = device_state(self.spec.uuid)  # before the assembler's process, while which the device is idle
         return Environment(
-            triton=compat.triton_version(),
-            torch=compat.torch_version(),
+            triton=versions.triton_version(),
+            torch=versions.torch_version(),
             python=platform.python_version(),
-            assembler=compat.assembler_version("cuda", int(self.spec.target.arch)),
+            assembler=versions.assembler_version("cuda", int(self.spec.target.arch)),
             kerntune=kerntune.__version__,
             device=self.spec.name,
             **state,

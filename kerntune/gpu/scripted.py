@@ -108,10 +108,13 @@ class FakeGpu(FakeMemory, LockedDevice):
 
     def environment(self) -> Environment:
         """The real versions, the scripted device."""
-        from kerntune.kernels import compat
+        from kerntune.kernels.compat import versions
 
         return Environment(
-            triton=compat.triton_version(), torch=compat.torch_version(), kerntune=__version__, device=self.spec.name
+            triton=versions.triton_version(),
+            torch=versions.torch_version(),
+            kerntune=__version__,
+            device=self.spec.name,
         )
 
     def load(self, binary: Binary, data: bytes) -> Function:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kerntune.errors import CaptureError, CompileError
-from kerntune.kernels.compat import is_gluon, parsed
+from kerntune.kernels.compat.triton_compiler import is_gluon, parsed
 from kerntune.kernels.used_globals import Syntax, described, is_constant, is_jit, named, scope_of, syntax_of, unshadowed
 
 _NUMBER = re.compile(r"_\d+$")

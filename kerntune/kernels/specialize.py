@@ -16,7 +16,7 @@ from kerntune.base.config import COMPILE_FIELDS, COMPILE_OPTIONS
 from kerntune.base.device import Target
 from kerntune.base.recording import Param, TensorMap
 from kerntune.errors import CaptureError, CompileError, ConfigError
-from kerntune.kernels import compat
+from kerntune.kernels.compat import launch_environment, launcher, triton_compiler
 from kerntune.kernels.source import kernel_file, kernel_name, salt
 
 
@@ -26,7 +26,7 @@ class Specialized:
 
     ``signature`` maps parameter names to Triton's type names (nested tuples for tuple arguments); ``constexprs`` maps
     argument paths to values; ``options`` is the backend's option object; ``settings`` are compiler settings from the
-    environment (:func:`kerntune.kernels.compat.compiler_settings`).
+    environment (:func:`kerntune.kernels.compat.launch_environment.compiler_settings`).
     """
 
     jit: Any
@@ -91,21 +91,21 @@ def specialize(jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any], target:
     Raises :class:`ConfigError` for keywords that the kernel doesn't have, :class:`CompileError` for options that the
     backend refuses (``num_ctas`` above 1 on sm_80, say).
     """
-    triton_target = compat.gpu_target(target.backend, target.triton_arch, target.warp_size)
-    backend = compat.make_backend(triton_target)
+    triton_target = triton_compiler.gpu_target(target.backend, target.triton_arch, target.warp_size)
+    backend = triton_compiler.make_backend(triton_target)
     salt(jit)
-    options = compat.run_options(jit, kwargs)
+    options = launcher.run_options(jit, kwargs)
     try:
-        bound, specialization, rest = compat.binder_of(jit, backend)(*args, **options)
+        bound, specialization, rest = launcher.binder_of(jit, backend)(*args, **options)
     except TypeError as exc:
         why = str(exc).removeprefix("dynamic_func() ")  # Triton's name of the function that it makes to bind arguments
         raise ConfigError(f"kernel {kernel_name(jit)} ({kernel_file(jit)}) can't be called like this: {why}") from exc
     _refuse_unknown(jit, rest, backend, kwargs)
     try:
-        parsed, signature, constexprs, attrs = compat.pack_args(jit, backend, options, bound, specialization, rest)
+        parsed, signature, constexprs, attrs = launcher.pack_args(jit, backend, options, bound, specialization, rest)
     except Exception as exc:
         raise CompileError(f"kernel {kernel_name(jit)} for {target}: {exc}") from exc
-    settings = compat.compiler_settings(target.backend)
+    settings = launch_environment.compiler_settings(target.backend)
     return Specialized(jit, target, bound, signature, constexprs, attrs, parsed, settings)
 
 
@@ -202,7 +202,7 @@ def _descriptor(name: str, type_: str, value: Any, meta: Mapping[str, Any] | Non
     plain: dict[str, Any] = {"nan_padding": nan, "round_f32_to_tf32": tf32}
     plain |= {f"shape[{i}]": x for i, x in enumerate(shape)} | {f"strides[{i}]": x for i, x in enumerate(strides)}
     out: list[FlatParam] = []
-    for part, part_type in compat.expand_type(type_, meta is not None):
+    for part, part_type in launcher.expand_type(type_, meta is not None):
         if part == "map" and meta is not None:
             tensor_map = _tensor_map(shape, strides, nan, tf32, meta)
             out.append((Param(f"{name}.map", part_type, tensor_map=tensor_map), value.base))

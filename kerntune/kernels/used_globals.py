@@ -11,7 +11,7 @@ from functools import lru_cache
 from types import FunctionType
 from typing import Any, NamedTuple
 
-from kerntune.kernels.compat import parsed
+from kerntune.kernels.compat.triton_compiler import parsed
 
 FOREIGN = frozenset(sys.stdlib_module_names) | {"triton", "torch", "numpy"}
 """Packages whose functions are hashed by name only: their code isn't part of a kernel's source."""

@@ -27,7 +27,7 @@ from kerntune.kernels.access import (
     WRITERS,
     Access,
 )
-from kerntune.kernels.compat import gpu_target, make_backend
+from kerntune.kernels.compat.triton_compiler import gpu_target, make_backend
 
 _POINTER_LIKE = re.compile(r"!tt\.ptr|tensordesc")
 _WORD = re.compile(r"(?:\b|x)i64\b")  # an integer that can hold an address

@@ -22,7 +22,7 @@ from kerntune.compiling.frontend import prepare_hashes
 from kerntune.errors import BackendError
 from kerntune.gpu.base import Backend
 from kerntune.gpu.probe import current_device, has_cuda
-from kerntune.kernels import compat
+from kerntune.kernels.compat import launch_environment, launcher
 from kerntune.kernels.dispatch.launch_path import ObservedLaunch, observers
 from kerntune.kernels.source import jit_of
 
@@ -55,7 +55,7 @@ def device_now() -> DeviceSpec:
 
 def prepare_launches() -> None:
     """Begin what the first launch of this process waits for, whatever it launches."""
-    compat.prepare_specializing()
+    launcher.prepare_specializing()
     if may_fork():
         prepare_hashes()
 
@@ -99,7 +99,7 @@ def launch_observed(seen: ObservedLaunch, run: Callable[[], Any]) -> Any:
     """Make a launch, seen by all observers, in a range of torch's profiler while that is active."""
     for observer in observers():
         run = partial(observer.launch, seen, run)
-    with compat.profiler_range(lambda: range_name(seen)):
+    with launch_environment.profiler_range(lambda: range_name(seen)):
         return run()
 
 
@@ -114,7 +114,7 @@ def range_name(seen: ObservedLaunch) -> str:
     parts = [seen.kernel, f"[{jit_of(seen.tuner).cache_key[:SHORT_HASH]}]", str(seen.config)]
     if seen.grid is not None:
         parts.append(f"grid={(*seen.grid, 1, 1)[:3]}")
-    if (stream := compat.current_stream()) is not None:
+    if (stream := launch_environment.current_stream()) is not None:
         parts.append(f"stream={stream}")
     return " ".join(parts)
 
@@ -130,7 +130,7 @@ class NvtxRanges:
         if self._missing:
             return run()
         try:
-            end = compat.begin_nvtx_range(range_name(seen))
+            end = launch_environment.begin_nvtx_range(range_name(seen))
         except RuntimeError as exc:
             self._missing = True
             warnings.warn(f"{NVTX}: torch has no NVTX here: {exc}", RuntimeWarning, stacklevel=2)

@@ -21,7 +21,7 @@ from kerntune.base.policy import TuneMode
 from kerntune.capture import Capture, Site
 from kerntune.errors import CacheError, CacheMissError
 from kerntune.gpu.base import Gpu
-from kerntune.kernels import compat
+from kerntune.kernels.compat import launch_environment, tuners, versions
 from kerntune.kernels.source import source_hash, text_of
 from kerntune.tuning.cache import Winner, WinnerCache, WinnerKey, winners
 from kerntune.tuning.cache.entries import report_damage, tell_user
@@ -174,7 +174,7 @@ class Winners:
             source=source_hash(site.jit),
             target=str(spec.target),
             device=spec.name,
-            triton=compat.triton_version(),
+            triton=versions.triton_version(),
             arguments=arguments,
             configs=tuple(c.config for c in site.listed),
             search="" if site.search is None else str(site.search),
@@ -217,13 +217,13 @@ def _arguments(site: Site) -> str:
 def _settings(backend: str) -> str:
     """What the environment has the compiler do that it doesn't do by default; empty where nothing is set. In a store
     that machines share, such a machine's winners are for machines like it."""
-    found = compat.compiler_settings(backend)
+    found = launch_environment.compiler_settings(backend)
     return "".join(f"; {name}={text}" for name, text in sorted(found.items()))
 
 
 def _heuristics(site: Site) -> Iterator[tuple[str, str]]:
     """What heuristics set, by name: one value, or where it depends on the config a hash of all."""
-    layers, _ = compat.heuristic_layers(site.tuner.fn) if site.tuner is not None else ([], None)
+    layers, _ = tuners.heuristic_layers(site.tuner.fn) if site.tuner is not None else ([], None)
     if not layers:
         return
     seen = [_set_by(layers, {**site.arguments, **candidate.words()}) for candidate in site.listed]

@@ -23,7 +23,7 @@ from kerntune.compiling.compiler import Compiled
 from kerntune.errors import CaptureError, MeasurementError, TuningError
 from kerntune.gpu.base import Gpu
 from kerntune.gpu.program import Loader
-from kerntune.kernels import compat
+from kerntune.kernels.compat import launcher
 from kerntune.kernels.dispatch import compile_front
 from kerntune.kernels.specialize import Specialized
 from kerntune.tuning.admission import LAUNCHES_NOTHING, all_empty, unraced
@@ -184,7 +184,7 @@ def _launch_prepared(capture: Capture, pool: CandidatePool) -> Iterator[Callable
         launch = pool.probes[index].specialized
         descriptors = capture.compiler.compile(launch).metadata.get("tensordesc_meta")
         if descriptors:
-            begun.append(_begin("launcher", compat.prepare_launcher, *_work(launch), descriptors))
+            begun.append(_begin("launcher", launcher.prepare_launcher, *_work(launch), descriptors))
 
     yield ahead
     for thread in begun:
@@ -198,7 +198,7 @@ def build_beside(launch: Specialized) -> list[threading.Thread]:
     linker would complain on the program's stderr. So they are no daemons. What is built serves the next process.
     """
     _begin("front", compile_front)
-    return [_begin("driver", compat.prepare_driver), _begin("launcher", compat.prepare_launcher, *_work(launch))]
+    return [_begin("driver", launcher.prepare_driver), _begin("launcher", launcher.prepare_launcher, *_work(launch))]
 
 
 def _work(launch: Specialized) -> tuple[Any, ...]:

@@ -24,9 +24,8 @@ from kerntune.capture.launch import site_of_given
 from kerntune.errors import CacheMissError, MeasurementError, NoGpuError, TuningError, UsageError
 from kerntune.gpu.base import Backend, Gpu
 from kerntune.gpu.probe import captures_graph, current_thread_state, device_in_use, is_exporting
-from kerntune.kernels import compat
 from kerntune.kernels.access import content_use
-from kerntune.kernels.compat import torch_private
+from kerntune.kernels.compat import torch_private, triton_compiler, tuners
 from kerntune.kernels.dispatch import LaunchOutcome
 from kerntune.kernels.dispatch.launch_path import ObservedLaunch
 from kerntune.kernels.source import is_kernel, kernel_file
@@ -141,7 +140,7 @@ def tune_given(
     backend, gpu = _gpu_for(jit.fn.__name__)
     options, capture = TuneOptions.now(patience=ALL), context.open_capture(backend)
     winners = Winners(with_store(WinnerCache()), mode, gpu, options.verification.lax)
-    site = site_of_given(jit, args, kwargs, configs, compat.option_names(backend.spec.target))
+    site = site_of_given(jit, args, kwargs, configs, triton_compiler.option_names(backend.spec.target))
     if winners.find(site) is not None:
         return site, winners.stored(site), False
     untuned = partial(first_usable, capture, site)
@@ -168,7 +167,7 @@ class _Call:
 
     def __post_init__(self) -> None:
         self.named = dict(zip(self.tuner.arg_names, self.args, strict=False))
-        self.key = compat.autotuner_key(self.tuner, self.named, self.kwargs)
+        self.key = tuners.autotuner_key(self.tuner, self.named, self.kwargs)
 
     @cached_property
     def options(self) -> TuneOptions:
@@ -202,7 +201,7 @@ class _Call:
     def tune(self, plain: Callable[..., Any]) -> Any:
         """Find the winner, in the cache or by a race, and launch with it."""
         note_call(self.tuner, self.args, self.kwargs)
-        if compat.interprets():
+        if tuners.interprets():
             return self._launch_one_of(self._pruned()[:1])  # its times aren't worth comparing, and it needs no GPU
         backend = context.this_gpu()
         if backend is None or backend.gpu is None or not is_kernel(self.tuner):
@@ -244,7 +243,7 @@ class _Call:
         """The call's site. Where the user's pruning leaves nothing, Triton's own error, as without us."""
         try:
             return capture.site_of(self.tuner, self.args, self.kwargs)
-        except compat.autotuner_errors() as exc:
+        except tuners.autotuner_errors() as exc:
             raise exc.__cause__ or exc from None
 
     def _launch_first(self, site: Site, winner: int, seconds: float) -> Any:
@@ -280,7 +279,7 @@ class _Call:
         for config in configs:
             try:
                 result = self._launch_reset(config)
-            except compat.launch_errors() as exc:
+            except tuners.launch_errors() as exc:
                 if config is configs[-1]:
                     raise
                 if near and config is configs[0]:
@@ -294,7 +293,7 @@ class _Call:
         """The configs that the user's pruning leaves."""
         self.tuner.nargs = self.named
         try:
-            return compat.prune_configs(self.tuner, self.kwargs)
+            return tuners.prune_configs(self.tuner, self.kwargs)
         finally:
             self.tuner.nargs = None
 

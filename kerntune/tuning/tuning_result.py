@@ -25,7 +25,7 @@ from kerntune.base.recording import Recording
 from kerntune.base.stats import quantile
 from kerntune.capture import Capture, Site
 from kerntune.errors import NoGpuError, TrialError, TuningError
-from kerntune.kernels import compat
+from kerntune.kernels.compat import launcher, tuners
 from kerntune.kernels.source import kernel_file
 from kerntune.static.occupancy import Violation
 from kerntune.tuning.cache.entries import append
@@ -92,7 +92,7 @@ def naming_missing_gpu(run: Launcher) -> Launcher:
         try:
             return run(tuner, *args, **kwargs)
         except RuntimeError as exc:
-            missing = compat.missing_driver()
+            missing = launcher.missing_driver()
             if not missing or str(exc) != missing:
                 raise
             fn = tuner.base_fn
@@ -147,7 +147,7 @@ def launch_error(reason: str) -> Exception:
     """What Triton would raise for a config that fails for a ``reason`` of ours: its ``OutOfResources`` where the device
     lacks something, else our :class:`TrialError`."""
     lack = Violation.from_text(reason)
-    return TrialError(reason) if lack is None else compat.out_of_resources(lack.needed, lack.limit, lack.resource)
+    return TrialError(reason) if lack is None else tuners.out_of_resources(lack.needed, lack.limit, lack.resource)
 
 
 def tell_tuned(tuner: Any, site: Site, key: tuple[Any, ...], seconds: float | None, late: int = 0) -> None:
@@ -157,13 +157,13 @@ def tell_tuned(tuner: Any, site: Site, key: tuple[Any, ...], seconds: float | No
     """
     best = tuner.cache[key]
     tuner.best_config = best
-    listener = compat.tuning_listener()
+    listener = tuners.tuning_listener()
     if listener is not None and len(site.candidates) > 1:
         timings = getattr(tuner, "configs_timings", {})
         listener(
             fn=site.jit, key=key, best_config=best, configs_timings=timings, duration=seconds, cache_hit=seconds is None
         )
-    if compat.prints_tuning() and seconds is not None:
+    if tuners.prints_tuning() and seconds is not None:
         rest = f", {late} configs are still being compiled" if late else ""
         print(f"kerntune: {site.kernel}, key {key}: tuned in {seconds:.2f} s, best config {best}{rest}")
 

@@ -21,7 +21,7 @@ from kerntune.base.device import Target
 from kerntune.compiling.compiler import Compiler
 from kerntune.gpu.fake_cuda.static_backend import StaticBackend
 from kerntune.heuristics import DEFAULT
-from kerntune.kernels import compat
+from kerntune.kernels.compat import tuners
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def stored(name: str) -> dict[str, Any]:
     """A made-up result of one kernel: the first proposal takes 110 ns, everything else 200, one other config 100."""
     case = PROPOSED[name]
     configs, proposals = case.configs(case.call(case.shape, "cuda"))
-    rows = [{"config": config_text(compat.triton_config(c)), "time_ns": 200.0} for c in configs]
+    rows = [{"config": config_text(tuners.triton_config(c)), "time_ns": 200.0} for c in configs]
     rows[0]["time_ns"], rows[-1]["time_ns"] = 110.0, 100.0
     return {"kernel": name, "family": case.family, "proposals": proposals, "configs": rows}
 
@@ -56,7 +56,7 @@ def test_a_sweep_holds_the_proposals_at_the_places_that_it_says(script: Any, bac
     finally:
         compiler.close()
     call = case.call(case.shape, "cuda")
-    wanted = [config_text(compat.triton_config(c)) for c in case.proposals(call, preset="inductor-2.13")]
+    wanted = [config_text(tuners.triton_config(c)) for c in case.proposals(call, preset="inductor-2.13")]
     assert [found.swept[i].config for i in head["proposals"]["inductor-2.13"]] == wanted
     assert len(found.swept) == 12
     assert all(s.compiled is not None for s in found.swept)
@@ -68,7 +68,7 @@ def test_a_preset_is_judged_by_stored_times(script: Any, backend: StaticBackend)
     texts = [row["configs"][i]["config"] for i in row["proposals"]["inductor-2.13"]]
     case = PROPOSED["sums_inner"]
     call = case.call(case.shape, "cuda")
-    assert texts == [config_text(compat.triton_config(c)) for c in case.proposals(call, preset="inductor-2.13")]
+    assert texts == [config_text(tuners.triton_config(c)) for c in case.proposals(call, preset="inductor-2.13")]
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from kerntune.errors import MeasurementError
 from kerntune.gate.baselines import Calibration
 from kerntune.gpu import device_lock, probe
 from kerntune.gpu.driver_gpu import DriverGpu
-from kerntune.kernels import compat
+from kerntune.kernels.compat import versions
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_everything_in_order(kerntune, runtime, tmp_path):
     assert ran.code == 0, ran.out
     assert " ".join(found) == "kerntune Python Triton torch GPU ptxas nvdisasm lock variables cache baselines"
     assert all(text.startswith("ok ") for text in found.values())
-    assert compat.triton_version() in found["Triton"]
+    assert versions.triton_version() in found["Triton"]
     assert "none: kernels are compiled" in found["GPU"]
     assert found["cache"] == f"ok {tmp_path / 'cache'}: 0 winners"
     assert found["baselines"] == f"ok {tmp_path / 'baselines'}: 1 baseline for cuda:90"
@@ -134,7 +134,7 @@ def test_one_broken_check_does_not_hide_the_others(kerntune, runtime, monkeypatc
     def broken(backend: str, arch: object) -> str:
         raise RuntimeError("no ptxas here")
 
-    monkeypatch.setattr(compat, "assembler_version", broken)
+    monkeypatch.setattr(versions, "assembler_version", broken)
     ran = kerntune("doctor", "--cache-dir", "cache")
     assert ran.code == 1
     assert lines(ran.out)["ptxas"] == "!! RuntimeError when looking"

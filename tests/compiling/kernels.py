@@ -10,7 +10,7 @@ import triton.language as tl
 from triton.language.extra import libdevice
 
 from kerntune.base.device import Target
-from kerntune.kernels import compat
+from kerntune.kernels.compat import triton_compiler
 from kerntune.kernels.specialize import Specialized
 
 CUDA80, CUDA90, CUDA100, GFX942 = map(Target.parse, ("cuda:80", "cuda:90", "cuda:100", "hip:gfx942"))
@@ -191,7 +191,8 @@ def launch(jit: Any, types: Mapping[str, str], target: Target, /, aligned: bool 
     names = [p.name for p in jit.params]
     constants = {k: v for k, v in words.items() if k in names}
     options = {k: v for k, v in words.items() if k not in names}
-    backend = compat.make_backend(compat.gpu_target(target.backend, target.triton_arch, target.warp_size))
+    gpu = triton_compiler.gpu_target(target.backend, target.triton_arch, target.warp_size)
+    backend = triton_compiler.make_backend(gpu)
     signature = {n: "constexpr" if n in constants else types[n] for n in names}
     attrs = {(i,): ALIGNED for i, n in enumerate(names) if aligned and signature[n].startswith("*")}
     constexprs = {(names.index(k),): v for k, v in constants.items()}

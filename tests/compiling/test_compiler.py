@@ -34,7 +34,7 @@ from kerntune.compiling.farm import Farm
 from kerntune.errors import CompileError, TrialError
 from kerntune.gpu.fake_cuda.driver import DeviceNumbers, StandInDriver
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.kernels import compat
+from kerntune.kernels.compat import launch_environment, triton_compiler
 
 from . import kernels
 from .test_triton_cache import plain
@@ -213,7 +213,7 @@ def test_a_moved_kernel_is_the_same_code_and_without_line_info_the_same_binary(
     there = moving_kernel(tmp_path / "there" / "moved.py", "# moved\n" * 30 + MOVING)
     launches = [bind(backend, kernel, x_of(), BLOCK=64) for kernel in (here, there)]
     with_lines = [Compiler().compile(x) for x in launches]
-    with compat.without_line_info():
+    with triton_compiler.without_line_info():
         without = [Compiler().compile(x) for x in launches]
     assert with_lines[0].data != with_lines[1].data
     assert without[0].data == without[1].data
@@ -230,7 +230,7 @@ def test_without_line_info_leaves_no_setting_behind(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv(name, said) if said else monkeypatch.delenv(name, raising=False)
     monkeypatch.delitem(vars(triton.knobs.compilation), "disable_line_info", raising=False)
     before = dict(vars(triton.knobs.compilation))
-    with pytest.raises(RuntimeError), compat.without_line_info():  # noqa: PT012 - both halves matter
+    with pytest.raises(RuntimeError), triton_compiler.without_line_info():  # noqa: PT012 - both halves matter
         assert triton.knobs.compilation.disable_line_info is True
         raise RuntimeError
     assert vars(triton.knobs.compilation) == before
@@ -343,7 +343,7 @@ def test_text_without_locations_is_left_alone(line: str) -> None:
 
 
 def test_no_warning_is_left_behind(backend: FakeBackend) -> None:
-    compat.take_announcements()  # Triton's own, once a process
+    triton_compiler.take_announcements()  # Triton's own, once a process
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Compiler().compile(bind(backend, scale_kernel, x_of(), x_of(), N, 3.0, BLOCK=64))
@@ -357,7 +357,7 @@ def test_code_is_told_by_its_assembly_and_what_the_assembler_is_told(backend: Fa
     bare = bare_text(compiled.asm, "ptx")
     words = {"kind": "ptx", "options": compiled.binary.options, "assembler": compiled.binary.assembler}
     assert compiled.binary.code == identity_of(bare, **words)
-    seen = next(iter(compat.ASSEMBLER_ONLY))
+    seen = next(iter(launch_environment.ASSEMBLER_ONLY))
     fields = code_fields(
         Target.parse("cuda:90"), compiled.asm, bare, compiled.data, compiled.metadata, compiled.binary.options,
         {seen: "1", "OTHER": "2"},

@@ -23,7 +23,7 @@ from triton.runtime import autotuner, cache
 from kerntune.compiling import forking, frontend
 from kerntune.compiling.forking import may_fork, text_of_fork
 from kerntune.compiling.frontend_forks import FAULTS
-from kerntune.kernels import compat
+from kerntune.kernels.compat import triton_compiler
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_a_fork_reads_tritons_files(unread: list[int]) -> None:
     frontend.prepare_hashes().result(20)
     assert cache.triton_key() == autotuner.triton_key() == "of its files"
     assert unread == [], "this process has read none"
-    assert compat.triton_key_is_known()
+    assert triton_compiler.triton_key_is_known()
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # from Python 3.12 on
@@ -223,12 +223,12 @@ def test_this_process_reads_them_where_no_fork_does(unread: list[int], monkeypat
 def test_what_is_known_stays(unread: list[int]) -> None:
     before = cache.triton_key
     before()
-    compat.know_triton_key("other")
+    triton_compiler.know_triton_key("other")
     assert cache.triton_key is before
 
 
 def test_a_fork_finds_what_triton_finds() -> None:
-    assert text_of_fork(compat.triton_key, 60) == compat.triton_key()
+    assert text_of_fork(triton_compiler.triton_key, 60) == triton_compiler.triton_key()
 
 
 def test_where_the_size_of_a_process_is_not_known_it_may_be_forked(

@@ -85,7 +85,7 @@ def test_a_fork_reads_them_where_one_may_and_they_are_not_known(
         "triton_key": lambda: seen.append("read"),
     }
     for name, value in names.items():
-        monkeypatch.setattr(frontend.compat, name, value)
+        monkeypatch.setattr(frontend.triton_compiler, name, value)
     monkeypatch.setattr(frontend, "may_fork", lambda: may)
     monkeypatch.setattr(frontend, "text_of_fork", lambda work, seconds: "of a fork")
     future: Future[None] = Future()
@@ -98,8 +98,8 @@ def test_what_can_not_be_read_is_told_by_the_next_who_needs_it(monkeypatch: pyte
     def unreadable() -> str:
         raise PermissionError("Triton's own files")
 
-    monkeypatch.setattr(frontend.compat, "triton_key_is_known", lambda: True)
-    monkeypatch.setattr(frontend.compat, "triton_key", unreadable)
+    monkeypatch.setattr(frontend.triton_compiler, "triton_key_is_known", lambda: True)
+    monkeypatch.setattr(frontend.triton_compiler, "triton_key", unreadable)
     future: Future[None] = Future()
     with pytest.raises(PermissionError):
         frontend._read_triton(future)

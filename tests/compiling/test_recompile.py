@@ -24,7 +24,7 @@ from kerntune.compiling.frontend import Shape
 from kerntune.compiling.protocol import CompileFailed
 from kerntune.compiling.worker_process import Died, JobOutcome
 from kerntune.errors import ReplayError
-from kerntune.kernels import compat
+from kerntune.kernels.compat import versions
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def test_why_a_ttir_was_not_compiled_is_told(stored: Recorded) -> None:
         assert shape == Shape(9, 1, 1)
         return str(found.value)
 
-    version = compat.triton_version()
+    version = versions.triton_version()
     assert told(NotStarted("no process")) == "kernel k: its TTIR can't be compiled: no process"
     refused = f"kernel k: Triton {version} refuses its TTIR: "
     assert told(JobOutcome(CompileFailed("its words"), "")) == f"{refused}its words"

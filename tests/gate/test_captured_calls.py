@@ -321,7 +321,7 @@ def test_launches_that_a_capture_leaves_alone_are_named_once(monkeypatch: pytest
 
     capturing: list[str] = ["a capture"]
     original = Kernel.__getitem__
-    monkeypatch.setattr(module.compat, "compiled_kernel", lambda: Kernel)
+    monkeypatch.setattr(module.triton_compiler, "compiled_kernel", lambda: Kernel)
     monkeypatch.setattr(module, "current", lambda: capturing[0] if capturing else None)
     with module.watched() as seen:
         assert [Kernel(name)[i] for i, name in enumerate("bab")] == [("b", 0), ("a", 1), ("b", 2)]

@@ -18,7 +18,7 @@ from kerntune.base.policy import Verdict
 from kerntune.gate import case_output
 from kerntune.gate.call import dumps_asked
 from kerntune.gate.case_output import dumped, profiled
-from kerntune.kernels import compat
+from kerntune.kernels.compat import launch_environment
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_a_case_without_work_has_none(project: Project, tmp_path: Path) -> None:
 
 
 def test_streams_are_asked_of_triton() -> None:
-    assert compat.current_stream() is None or isinstance(compat.current_stream(), int)
+    assert launch_environment.current_stream() is None or isinstance(launch_environment.current_stream(), int)
 
 
 # what is called for each

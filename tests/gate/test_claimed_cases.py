@@ -35,7 +35,7 @@ from kerntune.gate.claimed_cases import ClaimedCase, CodeFigures, CodeRequest, J
 from kerntune.gate.report import RunReport
 from kerntune.gate.static_verdict import NOTHING_RUNS
 from kerntune.gate.stores import ReferenceStore, Stores
-from kerntune.kernels import compat
+from kerntune.kernels.compat import launch_environment, versions
 
 TARGET = H100.target
 KEY = (CASE, FINGERPRINT, str(TARGET))
@@ -56,12 +56,12 @@ def today(compiler: str = "", code: str = "code", **more: Any) -> Any:
 
 
 def here() -> str:
-    return f"Triton {compat.triton_version()}, assembler {compat.assembler_version('cuda', TARGET.triton_arch)}"
+    return f"Triton {versions.triton_version()}, assembler {versions.assembler_version('cuda', TARGET.triton_arch)}"
 
 
 @pytest.fixture(autouse=True)
 def plain_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compat, "compiler_settings", lambda backend: {})
+    monkeypatch.setattr(launch_environment, "compiler_settings", lambda backend: {})
 
 
 def bundle(baseline: Any, artifacts: dict[str, bytes] | None = None) -> Any:

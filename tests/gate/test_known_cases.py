@@ -34,7 +34,7 @@ FINGERPRINT = made.timed().baseline.fingerprint
 
 @pytest.fixture(autouse=True)
 def series(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.compat, "triton_series", lambda: "3.9")
+    monkeypatch.setattr(module.versions, "triton_series", lambda: "3.9")
 
 
 def folder(path: Path, *pending: PendingBaseline) -> BaselineStore:

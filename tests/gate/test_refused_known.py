@@ -24,8 +24,8 @@ class Launch:
 
 @pytest.fixture(autouse=True)
 def versions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.compat, "triton_version", lambda: "3.9.0")
-    monkeypatch.setattr(module.compat, "assembler_version", lambda backend, arch: "12.8")
+    monkeypatch.setattr(module.versions, "triton_version", lambda: "3.9.0")
+    monkeypatch.setattr(module.versions, "assembler_version", lambda backend, arch: "12.8")
 
 
 def refused(ttir: str = "t") -> CompileError:

@@ -45,8 +45,7 @@ from kerntune.gate.case_identity import tensor_arguments
 from kerntune.gate.gpu_capture import GpuCapture, decision_numbers, naming
 from kerntune.gate.session import Session
 from kerntune.gate.stores import ReferenceStore, RunBaselines
-from kerntune.kernels import compat
-from kerntune.kernels.compat import triton_compiler
+from kerntune.kernels.compat import triton_compiler, versions
 
 FAST, SLOW = block(64, 10_000.0), block(128, 11_000.0)
 
@@ -444,7 +443,7 @@ class FromIr:
 
 def test_launches_of_kernels_without_a_source_are_named(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no verdict from a part of the launches: a case is all that it launches."""
-    monkeypatch.setattr(compat, "compiled_kernel", lambda: FromIr)
+    monkeypatch.setattr(triton_compiler, "compiled_kernel", lambda: FromIr)
 
     def both(x: torch.Tensor) -> None:
         before(x)
@@ -651,7 +650,7 @@ def test_a_session_on_stand_ins_is_for_the_first_target_that_is_asked_for(projec
 
 
 def test_a_session_for_every_target_has_the_baselines_of_all(project: Project) -> None:
-    stored = made.static(triton=compat.triton_series())
+    stored = made.static(triton=versions.triton_series())
     made.folder(project.baselines, stored)
     settings = Settings(project.root, project.baselines, targets=("cuda:80", "cuda:90"))
     for every, stale in ((False, 0), (True, 1)):
@@ -807,7 +806,7 @@ def test_a_case_that_was_checked_without_a_gpu_is_not_stale(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, met: bool
 ) -> None:
     """Of one that was not, the baseline is."""
-    stored = made.static(triton=compat.triton_series())
+    stored = made.static(triton=versions.triton_series())
     store = made.folder(tmp_path / "baselines", stored)
     it = session(1, 0, static=True)
     it.store = store

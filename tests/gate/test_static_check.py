@@ -320,7 +320,7 @@ def test_fewer_launches_than_under_another_triton_are_incomplete(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(project, lambda x: (scaled(x), scaled(x)))
-    monkeypatch.setattr("kerntune.kernels.compat.triton_series", lambda: "3.99")
+    monkeypatch.setattr("kerntune.kernels.compat.versions.triton_series", lambda: "3.99")
     with project.static_run(SM90) as run:
         assert run.judge(scaled, x_of()).verdict is Verdict.INCOMPLETE
         assert run.judge(lambda x: (scaled(x), scaled(x), scaled(x)), x_of()).verdict is Verdict.NEW

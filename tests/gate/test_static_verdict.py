@@ -25,7 +25,7 @@ from kerntune.gate.static_verdict import (
     unjudged_remarks,
 )
 from kerntune.gate.stores import KnownCase, Unreviewed
-from kerntune.kernels import compat
+from kerntune.kernels.compat import versions
 from kerntune.static.code_rules import Finding, RuleMessage
 from kerntune.static.occupancy import Violation
 
@@ -40,7 +40,7 @@ END = End("m.py", "f", "x.item()", "reads values")
 
 @pytest.fixture(autouse=True)
 def series(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compat, "triton_series", lambda: "3.9")
+    monkeypatch.setattr(versions, "triton_series", lambda: "3.9")
 
 
 def other(code: str = "other", **changes: Any) -> LaunchStatic:

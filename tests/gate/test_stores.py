@@ -227,11 +227,11 @@ def test_a_run_meets_the_baselines_of_its_own_device(tmp_path: Path) -> None:
 
 def test_without_a_gpu_those_of_its_targets_and_series(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = store_of(tmp_path, made.timed(A), made.static(B))
-    monkeypatch.setattr(stores.compat, "triton_series", lambda: "3.9")
+    monkeypatch.setattr(stores.versions, "triton_series", lambda: "3.9")
     found = without_gpu(store).stale([], Policy(), selected_all=True)
     assert [(r.case.nodeid, r.target) for r in found] == [(B, "cuda:90")]
     assert stale(without_gpu(store, msgspec.structs.replace(made.CUDA90, arch="80")), []) == []
-    monkeypatch.setattr(stores.compat, "triton_series", lambda: "3.8")
+    monkeypatch.setattr(stores.versions, "triton_series", lambda: "3.8")
     assert stale(without_gpu(store), []) == []
 
 

@@ -12,7 +12,7 @@ import pytest
 from kerntune.base.device import DeviceSpec, Target
 from kerntune.gpu.cuda import CudaGpu
 from kerntune.gpu.host_gpus import device_state, is_limited
-from kerntune.kernels import compat
+from kerntune.kernels.compat import versions
 
 UUID = "5f3a1c2e-0000-1111-2222-333344445555"
 
@@ -67,7 +67,7 @@ def test_the_limits_are_asked_for_first(nvml: Callable[..., None], monkeypatch: 
         nvmlDeviceGetCurrentClocksThrottleReasons=lambda *args: asked.append("limits") or 0x4,
         nvmlDeviceGetClockInfo=lambda *args: asked.append("clock") or 1,
     )
-    monkeypatch.setattr(compat, "assembler_version", lambda *args: asked.append("assembler") or "13")
+    monkeypatch.setattr(versions, "assembler_version", lambda *args: asked.append("assembler") or "13")
     gpu: Any = SimpleNamespace(spec=DeviceSpec(Target("cuda", "90"), "H200", 132, uuid=UUID))
     found = CudaGpu.environment(gpu)
     assert (found.throttle, found.assembler) == ("0x4", "13")

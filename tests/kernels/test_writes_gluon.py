@@ -18,8 +18,9 @@ from kerntune.base.device import Target
 from kerntune.compiling.frontend import lower, request_of
 from kerntune.gpu.fake_cuda.launches import run_first
 from kerntune.kernels import access as operations
-from kerntune.kernels import compat, writes
+from kerntune.kernels import writes
 from kerntune.kernels.access import Access
+from kerntune.kernels.compat import triton_compiler
 from kerntune.kernels.specialize import Specialized, specialize
 from kerntune.kernels.writes import access_of
 
@@ -59,7 +60,7 @@ def ttgir_of(launch: Specialized) -> str:
     module.context = context
     stages: dict[str, Any] = {}
     request.backend.add_stages(stages, request.options, request.source.language)
-    name, stage = compat.stages_after(stages, job.ext)[0]
+    name, stage = triton_compiler.stages_after(stages, job.ext)[0]
     assert name == "ttgir"
     return str(stage(module, {}))
 

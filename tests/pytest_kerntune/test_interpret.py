@@ -12,7 +12,7 @@ from inner import QUIET, USER_WARNINGS, find_plugin, usage_error
 
 from kerntune.errors import BackendError, ReferenceMismatch
 from kerntune.gpu.interpreter.launches import NEVER_ENDS_SECONDS
-from kerntune.kernels import compat
+from kerntune.kernels.compat import triton_compiler, versions
 from pytest_kerntune import interpret
 from pytest_kerntune.interpret import CALLED, CHECKED, INTERPRETER, InterpretedAutotune, Numerics
 from pytest_kerntune.options import INTERPRET_LIMIT
@@ -516,9 +516,9 @@ def test_the_summary_counts_calls_tests_and_limits() -> None:
 
 
 def test_the_header_of_an_interpreted_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compat, "newer_versions", lambda: ["newer torch"])
+    monkeypatch.setattr(versions, "newer_versions", lambda: ["newer torch"])
     assert numerics().pytest_report_header() == [
-        f"kerntune: numerics only, in the interpreter of Triton {compat.triton_version()}; nothing is timed",
+        f"kerntune: numerics only, in the interpreter of Triton {versions.triton_version()}; nothing is timed",
         "kerntune: newer torch",
     ]
 
@@ -543,7 +543,7 @@ def test_interpreting_begins_before_conftests_and_ends_with_the_config(
     monkeypatch.setattr(interpret.options, "resolve",
                         lambda config, given: SimpleNamespace(targets=targets, interpret_limit=7.0))  # fmt: skip
     monkeypatch.setattr("kerntune.gpu.interpreter.Interpreter", Made)
-    monkeypatch.setattr(compat, "take_announcements", lambda: did.append("announcements"))
+    monkeypatch.setattr(triton_compiler, "take_announcements", lambda: did.append("announcements"))
     cleanups: list[Any] = []
     config: Any = SimpleNamespace(known_args_namespace=None, stash={}, add_cleanup=cleanups.append)
     interpret.begin(config)
@@ -555,7 +555,7 @@ def test_interpreting_begins_before_conftests_and_ends_with_the_config(
     def broken() -> None:
         raise BackendError("this torch can't")
 
-    monkeypatch.setattr(compat, "take_announcements", broken)
+    monkeypatch.setattr(triton_compiler, "take_announcements", broken)
     with pytest.raises(pytest.UsageError, match=r"^this torch can't$"):
         interpret.begin(config)
 

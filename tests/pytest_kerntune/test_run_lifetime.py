@@ -14,7 +14,7 @@ import pytest
 from kerntune.errors import KerntuneError
 from kerntune.gate import api, baseline_files
 from kerntune.gpu import probe
-from kerntune.kernels import compat
+from kerntune.kernels.compat import tuners
 from pytest_kerntune import run_lifetime
 from pytest_kerntune.run_lifetime import NVML_CHECK, SESSION
 
@@ -51,7 +51,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(baseline_files, "BaselineStore", lambda folder: f"store of {folder}")
     monkeypatch.setattr(probe, "has_cuda", lambda: did.append(os.environ[NVML_CHECK]) or found["cuda"])
     monkeypatch.setattr(run_lifetime.interpret, "begin", lambda config: did.append("interpret"))
-    monkeypatch.setattr(compat, "interprets", lambda: found.get("tritons", False))
+    monkeypatch.setattr(tuners, "interprets", lambda: found.get("tritons", False))
     monkeypatch.delenv(NVML_CHECK, raising=False)
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     return found

@@ -17,7 +17,7 @@ from kerntune.base.case_result import CaseId, CaseResult, UncheckedValue
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
 from kerntune.errors import KerntuneError
 from kerntune.gate import api
-from kerntune.kernels import compat
+from kerntune.kernels.compat import versions
 from pytest_kerntune import marker, session
 from pytest_kerntune.conclude import FOUND_GPU, NO_GPU_LEFT
 from pytest_kerntune.concurrency import CROWDED, TurnTaking
@@ -160,7 +160,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(session, "end_in_order", lambda config: did.append("SIGTERM"))
     monkeypatch.setattr(session, "require_plotly", lambda flag: did.append(flag))
     monkeypatch.setattr(session, "unseen_gpu", lambda: "a GPU is not seen")
-    monkeypatch.setattr(compat, "newer_versions", lambda: ["newer torch"])
+    monkeypatch.setattr(versions, "newer_versions", lambda: ["newer torch"])
     return did
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kerntune.base.device import Target, typical_device
-from kerntune.kernels.compat import triton_series
+from kerntune.kernels.compat.versions import triton_series
 from kerntune.static.metrics import metrics_of
 from kerntune.static.ptx import ProductLoops, bits, loop_counts, operand_counts, product_loops, ptx_classes
 

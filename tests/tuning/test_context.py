@@ -12,7 +12,7 @@ import pytest
 from kerntune import capture as captures
 from kerntune.errors import BackendError
 from kerntune.gpu import cuda
-from kerntune.kernels import compat
+from kerntune.kernels.compat import launch_environment, launcher
 from kerntune.tuning import context
 from kerntune.tuning.context import NvtxRanges, PlainPath, TunerEngine, engine_of
 
@@ -24,7 +24,7 @@ def seen(grid: Any = (4, 2)) -> Any:
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context, "jit_of", lambda tuner: SimpleNamespace(cache_key="0123456789abcdef"))
-    monkeypatch.setattr(compat, "current_stream", lambda: 5)
+    monkeypatch.setattr(launch_environment, "current_stream", lambda: 5)
 
 
 @pytest.mark.usefixtures("kernel")
@@ -37,7 +37,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_a_range_is_called(grid: Any, stream: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compat, "current_stream", lambda: stream)
+    monkeypatch.setattr(launch_environment, "current_stream", lambda: stream)
     assert context.range_name(seen(grid)) == name
 
 
@@ -59,7 +59,7 @@ def test_a_launch_is_within_all_observers_and_a_range(monkeypatch: pytest.Monkey
         steps.append("end")
 
     monkeypatch.setattr(context, "observers", lambda: [observer("inner"), observer("outer")])
-    monkeypatch.setattr(compat, "profiler_range", ranged)
+    monkeypatch.setattr(launch_environment, "profiler_range", ranged)
     assert context.launch_observed(seen(), lambda: steps.append("run") or 7) == 7
     assert steps == ["softmax", "outer", "inner", "run", "end"]
 
@@ -68,7 +68,7 @@ def test_a_launch_is_within_all_observers_and_a_range(monkeypatch: pytest.Monkey
 def test_an_nvtx_range_ends_whatever_the_launch_does(monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[str] = []
     monkeypatch.setattr(
-        compat, "begin_nvtx_range", lambda name: steps.append(name[:7]) or (lambda: steps.append("end"))
+        launch_environment, "begin_nvtx_range", lambda name: steps.append(name[:7]) or (lambda: steps.append("end"))
     )
     ranges = NvtxRanges()
     assert ranges.launch(seen(), lambda: 7) == 7
@@ -85,7 +85,7 @@ def test_a_torch_without_nvtx_is_told_once(monkeypatch: pytest.MonkeyPatch) -> N
         asked.append(name)
         raise RuntimeError("no NVTX")
 
-    monkeypatch.setattr(compat, "begin_nvtx_range", missing)
+    monkeypatch.setattr(launch_environment, "begin_nvtx_range", missing)
     ranges = NvtxRanges()
     with pytest.warns(RuntimeWarning, match=r"^KERNTUNE_NVTX: torch has no NVTX here: no NVTX$") as told:
         assert ranges.launch(seen(), lambda: 7) == 7
@@ -144,7 +144,7 @@ def test_a_gpu_needs_a_driver(cuda_here: bool, driver: bool, found: bool, monkey
 @pytest.mark.parametrize("forks", [True, False])
 def test_what_a_first_launch_waits_for_is_begun(forks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[str] = []
-    monkeypatch.setattr(compat, "prepare_specializing", lambda: steps.append("specializing"))
+    monkeypatch.setattr(launcher, "prepare_specializing", lambda: steps.append("specializing"))
     monkeypatch.setattr(context, "may_fork", lambda: forks)
     monkeypatch.setattr(context, "prepare_hashes", lambda: steps.append("hashes"))
     context.prepare_launches()

@@ -401,7 +401,7 @@ def test_trying_leaves_what_it_found_in_memory(world: World) -> None:
 def test_who_asked_to_be_told_is_told_twice(
     world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("kerntune.kernels.compat.prints_tuning", lambda: True)
+    monkeypatch.setattr("kerntune.kernels.compat.tuners.prints_tuning", lambda: True)
     kernel = ready(world)
     call(kernel)
     first, second = capsys.readouterr().out.splitlines()

@@ -13,7 +13,7 @@ from fake_runs import N, by_block, configs, scale_kernel
 
 import kerntune
 from kerntune.errors import NoGpuError, UsageError
-from kerntune.kernels import compat
+from kerntune.kernels.compat import launcher
 from kerntune.tuning.tuning_result import naming_missing_gpu
 
 
@@ -65,7 +65,7 @@ def test_other_errors_stay_what_they_are() -> None:
 
 def test_an_error_without_words_is_not_taken_for_a_missing_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is a driver there is no message about it, and some errors have none either."""
-    monkeypatch.setattr(compat, "missing_driver", lambda: "")
+    monkeypatch.setattr(launcher, "missing_driver", lambda: "")
 
     def run(tuner: Any) -> None:
         raise NotImplementedError

@@ -16,7 +16,7 @@ from fake_runs import N, block, by_block, configs, scale, scale_kernel, script
 
 import kerntune
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
-from kerntune.kernels import compat
+from kerntune.kernels.compat import launch_environment
 from kerntune.kernels.dispatch.launch_path import ObservedLaunch, observers, unwatch, watch
 from kerntune.tuning import bandwidth_report, context
 from kerntune.tuning.context import NvtxRanges, range_name
@@ -76,7 +76,7 @@ def test_a_grid_that_only_triton_knows_is_none() -> None:
 
 @pytest.fixture
 def stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compat, "current_stream", lambda: 7)
+    monkeypatch.setattr(launch_environment, "current_stream", lambda: 7)
 
 
 def test_a_range_has_kernel_config_grid_and_stream(this_gpu: FakeBackend, counting: Counting, stream: None) -> None:
@@ -110,7 +110,7 @@ def test_nvtx_marks_each_launch(this_gpu: FakeBackend, monkeypatch: pytest.Monke
         told.append(name)
         return lambda: told.append("end")
 
-    monkeypatch.setattr(compat, "begin_nvtx_range", begin)
+    monkeypatch.setattr(launch_environment, "begin_nvtx_range", begin)
     (observer,) = observers_of({"KERNTUNE_NVTX": "1"})
     watch(observer)
     try:
@@ -127,7 +127,7 @@ def test_without_nvtx_there_is_one_warning(this_gpu: FakeBackend, monkeypatch: p
     def missing(name: str) -> None:
         raise RuntimeError("NVTX functions not installed")
 
-    monkeypatch.setattr(compat, "begin_nvtx_range", missing)
+    monkeypatch.setattr(launch_environment, "begin_nvtx_range", missing)
     ranges, seen = NvtxRanges(), ObservedLaunch(tuned(), (), triton.Config({"BLOCK": 64}), (), {"grid": (1,)})
     with pytest.warns(RuntimeWarning, match="KERNTUNE_NVTX: torch has no NVTX here") as told:
         assert [ranges.launch(seen, lambda: 5) for _ in range(2)] == [5, 5]

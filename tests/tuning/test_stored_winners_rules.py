@@ -282,7 +282,7 @@ def test_heuristics_that_depend_on_the_config_are_told_by_a_hash(monkeypatch: py
 
     layers = [("", {"EVEN": lambda words: words["BLOCK"] % 2 == 0, "SAME": lambda words: 7}),
               ("", {"LATER": lambda words: words["SAME"] + 1, "FAILS": fails})]  # fmt: skip
-    monkeypatch.setattr(module.compat, "heuristic_layers", lambda fn: (layers, None))
+    monkeypatch.setattr(module.tuners, "heuristic_layers", lambda fn: (layers, None))
     listed = [SimpleNamespace(words=lambda i=i: {"BLOCK": i}) for i in range(2)]
     one: Any = SimpleNamespace(tuner=SimpleNamespace(fn=None), arguments={"n": 3, "FAILS": 9}, listed=listed)
     found = dict(module._heuristics(one))

@@ -25,7 +25,7 @@ from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import TuningError
 from kerntune.gpu.script import Rule
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
-from kerntune.kernels import compat
+from kerntune.kernels.compat import launcher
 from kerntune.tuning import tune_call as module
 from kerntune.tuning.cache import TrialCache, WinnerCache
 from kerntune.tuning.candidates import pool_of
@@ -320,8 +320,8 @@ def building(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> Callable[
     """The device has launchers; each part that is built for them calls a function instead, with its arguments."""
 
     def build_by(build: Callable[..., object]) -> None:
-        monkeypatch.setattr(compat, "prepare_driver", build)
-        monkeypatch.setattr(compat, "prepare_launcher", build)
+        monkeypatch.setattr(launcher, "prepare_driver", build)
+        monkeypatch.setattr(launcher, "prepare_launcher", build)
         monkeypatch.setattr(module, "compile_front", lambda: build("front"))
         monkeypatch.setattr(backend, "name", "cuda")
 
@@ -398,9 +398,9 @@ def test_comparing_is_practised_only_until_there_is_work(backend: FakeBackend, m
 
 def test_preparing_a_launch_never_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither without a driver nor for arguments that mean nothing."""
-    compat.prepare_driver()
-    compat.prepare_launcher(None, {"x": "*fp32"}, {}, {})
-    compat.prepare_launcher(None, {"x": "tensordesc<fp32[64]>"}, {}, {})
+    launcher.prepare_driver()
+    launcher.prepare_launcher(None, {"x": "*fp32"}, {}, {})
+    launcher.prepare_launcher(None, {"x": "tensordesc<fp32[64]>"}, {}, {})
 
 
 def test_comparing_is_practised_for_what_the_call_holds(

@@ -14,7 +14,7 @@ from kerntune.base.config import Config
 from kerntune.base.failed_candidates import FailedTrial
 from kerntune.base.policy import TuneMode
 from kerntune.errors import MeasurementError, TuningError
-from kerntune.kernels import compat
+from kerntune.kernels.compat import tuners
 from kerntune.kernels.dispatch import LaunchOutcome
 from kerntune.tuning import tuned_call
 from kerntune.tuning.admission import LAUNCHES_NOTHING
@@ -254,7 +254,7 @@ def launching(made: Any, *errors: Any) -> list[str]:
 
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch) -> type[Exception]:
-    monkeypatch.setattr(compat, "launch_errors", lambda: (ValueError,))
+    monkeypatch.setattr(tuners, "launch_errors", lambda: (ValueError,))
     return ValueError
 
 
@@ -309,7 +309,7 @@ def test_one_config_needs_no_winner(listed: list[Listed], known: Any) -> None:
 def test_users_pruning_sees_the_arguments_and_nothing_stays_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     made, seen = call(), list[Any]()
     monkeypatch.setattr(
-        compat, "prune_configs", lambda tuner, kwargs: seen.append((tuner.nargs, kwargs)) or ORIGINALS[:2]
+        tuners, "prune_configs", lambda tuner, kwargs: seen.append((tuner.nargs, kwargs)) or ORIGINALS[:2]
     )
     assert made._pruned() == ORIGINALS[:2]
     assert seen == [({"x": 1, "y": 2}, {"n": 3})]

@@ -14,7 +14,7 @@ import pytest
 from kerntune.base.config import Config
 from kerntune.base.failed_candidates import FailedTrial
 from kerntune.errors import NoGpuError, TrialError
-from kerntune.kernels import compat
+from kerntune.kernels.compat import launcher, tuners
 from kerntune.static.occupancy import Violation
 from kerntune.tuning import tuning_result
 from kerntune.tuning.tuning_result import TuningResult, launch_error, merged_timings, nothing_left, timings_of
@@ -97,7 +97,7 @@ def test_warnings_are_of_the_line_that_asked() -> None:
 
 def test_a_lack_of_the_device_is_tritons_error() -> None:
     lack = Violation("shared memory", 300_000, 232_448, "bytes")
-    assert repr(launch_error(str(lack))) == repr(compat.out_of_resources(300_000, 232_448, "shared memory"))
+    assert repr(launch_error(str(lack))) == repr(tuners.out_of_resources(300_000, 232_448, "shared memory"))
     assert (type(launch_error("no")), str(launch_error("no"))) == (TrialError, "no")
 
 
@@ -120,7 +120,7 @@ def test_a_users_hook_hears_of_what_can_not_be_launched() -> None:
 def test_a_missing_gpu_is_named(
     raised: str, missing: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compat, "missing_driver", lambda: missing)
+    monkeypatch.setattr(launcher, "missing_driver", lambda: missing)
 
     def run(tuner: Any) -> None:
         raise RuntimeError(raised)
@@ -182,8 +182,8 @@ def test_a_listener_hears_of_a_choice_among_several(
     monkeypatch: pytest.MonkeyPatch, candidates: int, listens: bool, calls: int, seconds: float | None
 ) -> None:
     heard: list[dict[str, Any]] = []
-    monkeypatch.setattr(compat, "tuning_listener", lambda: (lambda **words: heard.append(words)) if listens else None)
-    monkeypatch.setattr(compat, "prints_tuning", lambda: False)
+    monkeypatch.setattr(tuners, "tuning_listener", lambda: (lambda **words: heard.append(words)) if listens else None)
+    monkeypatch.setattr(tuners, "prints_tuning", lambda: False)
     tuner: Any = SimpleNamespace(cache={(1,): "best"}, configs_timings={"best": [1.0]})
     site: Any = SimpleNamespace(kernel="k", jit="the kernel", candidates=[None] * candidates)
     tuning_result.tell_tuned(tuner, site, (1,), seconds)
@@ -209,8 +209,8 @@ def test_a_listener_hears_of_a_choice_among_several(
 def test_a_tuning_is_printed_where_triton_s_is(
     monkeypatch: pytest.MonkeyPatch, capsys: Any, prints: bool, seconds: float | None, late: int, line: str
 ) -> None:
-    monkeypatch.setattr(compat, "tuning_listener", lambda: None)
-    monkeypatch.setattr(compat, "prints_tuning", lambda: prints)
+    monkeypatch.setattr(tuners, "tuning_listener", lambda: None)
+    monkeypatch.setattr(tuners, "prints_tuning", lambda: prints)
     tuner: Any = SimpleNamespace(cache={(1,): "best"})
     tuning_result.tell_tuned(tuner, SITE, (1,), seconds, *([late] if late else []))
     assert capsys.readouterr().out == line

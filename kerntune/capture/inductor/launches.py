@@ -29,8 +29,7 @@ from kerntune.capture.launch import Candidate, Pending, Probe, Site, config_of
 from kerntune.compiling.compiler import Compiler
 from kerntune.errors import CompileError
 from kerntune.gpu.base import Backend
-from kerntune.kernels import compat
-from kerntune.kernels.compat import inductor_parts
+from kerntune.kernels.compat import inductor_parts, launch_environment, triton_compiler, versions
 from kerntune.kernels.compat.torch_compiler import leaving_out_own
 from kerntune.kernels.source import (
     GeneratedFrom,
@@ -132,7 +131,7 @@ def _comment(text: str, users_lines: tuple[str, ...]) -> KernelComment:
     graph = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:GRAPH_DIGITS] if lines else ""
     calls = tuple(sorted(map(name_without_number, _names(_CALLS, text))))
     operators = tuple(sorted(".".join(target.split(".")[:2]) for _, target, _ in nodes))
-    made_from = GeneratedFrom(compat.torch_version().partition("+")[0], calls, operators, graph)
+    made_from = GeneratedFrom(versions.torch_version().partition("+")[0], calls, operators, graph)
     return KernelComment(tuple(sorted(_names(_ORIGINS, text))), made_from, users_lines)
 
 
@@ -239,12 +238,14 @@ class InductorLaunch:
         """What Inductor has compiled for a config. Types, alignment and constants are Inductor's: it knows more of the
         arguments than they tell at the launch, and less."""
         target, asked = self.capture.backend.spec.target, inductor_parts.inductor_compilation(self.tuner, config)
-        backend = compat.make_backend(compat.gpu_target(target.backend, target.triton_arch, target.warp_size))
+        backend = triton_compiler.make_backend(
+            triton_compiler.gpu_target(target.backend, target.triton_arch, target.warp_size)
+        )
         try:
             options = backend.parse_options(dict(asked.options))
         except Exception as exc:
             raise CompileError(f"kernel {kernel_name(self.jit)} for {target}: {exc}") from exc
-        settings = compat.compiler_settings(target.backend)
+        settings = launch_environment.compiler_settings(target.backend)
         bound = self._bound(config, asked.signature)
         return Specialized(self.jit, target, bound, asked.signature, asked.constants, asked.attrs, options, settings)
 

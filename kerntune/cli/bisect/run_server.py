@@ -28,7 +28,7 @@ from kerntune.cli.bisect.preloaded import RunRequest
 from kerntune.cli.command import main as command
 from kerntune.errors import PeerClosed
 from kerntune.gate.git import python_path
-from kerntune.kernels.compat import triton_key
+from kerntune.kernels.compat.triton_compiler import triton_key
 
 IMPORTED = ("torch", "triton.language", "pytest", "kerntune.gate.session", "pytest_kerntune.fixture")
 """What is imported at the start."""

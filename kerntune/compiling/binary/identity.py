@@ -67,7 +67,7 @@ def identity_of(
     ``bare`` is the PTX or amdgcn text as :func:`bare_text` makes it, ``options`` the compilation's options (a whole
     Triton metadata mapping will do), ``assembler`` the version of what makes machine code of it: ptxas's, or Triton's
     own for AMD, ``settings`` the assembler's settings that only the environment holds
-    (:data:`kerntune.kernels.compat.ASSEMBLER_ONLY`).
+    (:data:`kerntune.kernels.compat.launch_environment.ASSEMBLER_ONLY`).
 
     Comments, local names, the names of the kernel and of functions that it calls, paths and line numbers of the source
     don't change it. Not covered: a ``tl.device_assert`` that is compiled in carries its file and line as data.

@@ -11,7 +11,7 @@ from typing import Any
 
 from kerntune.errors import InterpreterLimit
 from kerntune.gpu.emulator.elements import bytes_of
-from kerntune.kernels.compat import ATTRIBUTES, operation_attributes
+from kerntune.kernels.compat.operation_attributes import ATTRIBUTES, operation_attributes
 from kerntune.kernels.writes import access_of, parse_module
 
 WORDS = ("symbol", "sym_name", "callee")

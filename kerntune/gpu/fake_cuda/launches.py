@@ -22,8 +22,8 @@ from kerntune.compiling.protocol import facts_of
 from kerntune.gpu.fake_cuda.driver import DeviceNumbers, gpu_target
 from kerntune.gpu.fake_cuda.patches import replace
 from kerntune.gpu.fake_cuda.placement import KnownValues
-from kerntune.kernels import compat
 from kerntune.kernels.access import Access
+from kerntune.kernels.compat import launch_environment, launcher, triton_compiler, tuners
 from kerntune.kernels.specialize import Specialized, pointer_arguments
 
 
@@ -50,7 +50,7 @@ def _amd_field(text: str, name: str) -> int:
 
 
 RUN_OPTIONS = ("instrumentation_mode", "fpsan_homomorphic_casts")
-"""Knobs that :func:`kerntune.kernels.compat.run_options` passes as keyword arguments (3.6: the first; 3.9: both)."""
+"""Knobs that :func:`kerntune.kernels.compat.launcher.run_options` passes as keywords (3.6: the first; 3.9: both)."""
 
 
 class Unlaunched:
@@ -135,19 +135,19 @@ class CapturedLaunches:
 
     def run(self, kernel: Any, /, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Unlaunched:
         """As ``JITFunction.run``, up to the launch: wrong arguments, a failing grid, a failing warm-up raise."""
-        kwargs = compat.run_options(kernel, kwargs)
+        kwargs = launcher.run_options(kernel, kwargs)
         for hook in kernel.pre_run_hooks:
             hook(*args, **kwargs)
         spec = self._numbers.spec()
-        backend = compat.make_backend(gpu_target(spec.target))
+        backend = triton_compiler.make_backend(gpu_target(spec.target))
         with self._specializing():
             bound, specialization, options = self._binder(kernel, backend, spec.target)(*args, **kwargs)
         if callable(grid) and not warmup:
             grid(bound)
-        parsed, signature, constexprs, attributes = compat.pack_args(
+        parsed, signature, constexprs, attributes = launcher.pack_args(
             kernel, backend, kwargs, bound, specialization, options
         )
-        settings = compat.compiler_settings(spec.target.backend)
+        settings = launch_environment.compiler_settings(spec.target.backend)
         made = Specialized(kernel, spec.target, bound, signature, constexprs, attributes, parsed, settings)
         again = functools.partial(launch_again, kernel, kwargs)
         launch = Unlaunched(functools.partial(compiled_by_triton, made.without_arguments()), spec, again)
@@ -166,7 +166,7 @@ class CapturedLaunches:
         """A binder made here, not one of ``kernel.device_caches``: those outlive the stand-ins."""
         known = id(kernel), target
         if known not in self._binders:
-            self._binders[known] = (kernel, compat.binder_of(kernel, backend))
+            self._binders[known] = (kernel, launcher.binder_of(kernel, backend))
         return self._binders[known][1]
 
 
@@ -180,7 +180,7 @@ def run_first(tuner: Any, /, *args: Any, **kwargs: Any) -> Any:
     """``Autotuner.run`` without a benchmark: launch the first config that pruning leaves."""
     tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
     try:
-        configs = compat.prune_configs(tuner, kwargs) if len(tuner.configs) > 1 else tuner.configs
+        configs = tuners.prune_configs(tuner, kwargs) if len(tuner.configs) > 1 else tuner.configs
         config = tuner.best_config = configs[0]
         if config.pre_hook is not None:
             config.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()})

@@ -36,7 +36,7 @@ from kerntune.gpu.interpreter.builder import LaunchMemory
 from kerntune.gpu.interpreter.language import Language
 from kerntune.gpu.interpreter.narrow_types import encode, numpy_type, word_type
 from kerntune.grids import check_grid
-from kerntune.kernels import compat
+from kerntune.kernels.compat import triton_compiler
 from kerntune.kernels.source import kernel_file, kernel_name
 from kerntune.kernels.specialize import Specialized, specialize
 
@@ -244,7 +244,7 @@ SMALLER = (
 
 def _refuse_gluon_and_autocast(kernel: Any) -> None:
     where = f"kernel {kernel_name(kernel)} ({kernel_file(kernel)})"
-    if compat.is_gluon(kernel):
+    if triton_compiler.is_gluon(kernel):
         raise InterpreterLimit(f"{where} is written in Gluon, which Triton's interpreter doesn't run")
     if torch.is_autocast_enabled("cuda"):
         raise InterpreterLimit(f"{where} is launched under autocast for CUDA, which tensors on the CPU don't follow")

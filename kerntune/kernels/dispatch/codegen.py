@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
-from kerntune.kernels import compat
+from kerntune.kernels.compat import launch_environment, launcher
 from kerntune.kernels.source import layout_of
 
 I32 = (-(2**31), 2**31 - 1)
@@ -190,14 +190,14 @@ class Form:
     @property
     def unusual(self) -> str:
         """An expression that is true when the call must take the long way, independently of its arguments."""
-        return f"kt_more or {compat.UNUSUAL} or {self.settings}" + (
+        return f"kt_more or {launch_environment.UNUSUAL} or {self.settings}" + (
             " or not kt_globals_kept(kt_jit)" if self.globals else ""
         )
 
 
 ENTRY = (
     *("kt_kernel", "kt_config", "kt_choice", "kt_slot", "kt_rest", "kt_function", "kt_packed"),
-    *compat.DIRECT_NAMES,
+    *launcher.DIRECT_NAMES,
     "kt_driver",
 )
 """What an entry of the table holds: Triton's compiled kernel, the tuner's config and its key, the kernel's key in
@@ -317,7 +317,7 @@ def _launch(form: Form) -> list[str]:
         f"{own})",
         "else:",
         f"    kt_scratch = {scratch} if kt_scratch_size else None",
-        "    " + compat.direct_call().format(arguments="".join(f"{_passed(a)}, " for a in form.arguments)),
+        "    " + launcher.direct_call().format(arguments="".join(f"{_passed(a)}, " for a in form.arguments)),
     ]
 
 

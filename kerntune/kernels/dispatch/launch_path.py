@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from types import FunctionType, SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
-from kerntune.kernels import compat
+from kerntune.kernels.compat import launch_environment, launcher, triton_compiler, tuners
 from kerntune.kernels.dispatch.codegen import (
     ABSENT_PART,
     Form,
@@ -228,7 +228,7 @@ class LaunchPath:
         ran = self._slow(args, {"grid": grid, "warmup": False, **kwargs})
         if observers():
             return ran.result
-        if ran.config is not None and compat.is_compiled_kernel(ran.result):
+        if ran.config is not None and triton_compiler.is_compiled_kernel(ran.result):
             self._add_entry(ran, args, kwargs)
         return ran.result
 
@@ -251,7 +251,7 @@ class LaunchPath:
         if form is None:
             return None
         known = self._forms.setdefault(_classes(args, kwargs), [])
-        settings = compat.launch_settings()
+        settings = launch_environment.launch_settings()
         for prepared in list(known):
             if prepared.form == form and prepared.settings == settings:
                 return prepared
@@ -265,8 +265,8 @@ class LaunchPath:
         return written
 
     def _write(self, form: Form) -> Prepared | None:
-        _, jit = compat.heuristic_layers(self._tuner.fn)
-        surroundings = compat.launch_surroundings(jit)
+        _, jit = tuners.heuristic_layers(self._tuner.fn)
+        surroundings = launch_environment.launch_surroundings(jit)
         if surroundings is None:
             return None
         table: dict[Any, tuple[Any, ...]] = {}
@@ -278,20 +278,20 @@ class LaunchPath:
             "kt_absent": ABSENT,
             "kt_miss": self._miss,
             "kt_no_cache": ({},),
-            "kt_globals_kept": compat.globals_kept,
+            "kt_globals_kept": launch_environment.globals_kept,
         }
         launch, key = make(launch_text(form), "kt_prepared", names), make(key_text(form), "kt_key", names)
         quick = native_front(form, launch, names) or launch
-        return Prepared(form, compat.launch_settings(), quick, key, table)
+        return Prepared(form, launch_environment.launch_settings(), quick, key, table)
 
     def _form(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Form | None:
-        layers, jit = compat.heuristic_layers(self._tuner.fn)
+        layers, jit = tuners.heuristic_layers(self._tuner.fn)
         params = parameters_of(jit) if hasattr(jit, "params") else None
         if params is None or len(args) > len(params) or not set(kwargs) <= {p.name for p in params}:
             return None
         single = len(self._tuner.configs) == 1
         staged = bool(layers) or any(config.pre_hook is not None for config in self._tuner.configs)
-        one = compat.has_one_device()
+        one = launch_environment.has_one_device()
         needs = replace(Needs() if single else self._needs, binary=not staged, one_device=one)
         arguments = []
         for i, param in enumerate(params):
@@ -310,7 +310,7 @@ class LaunchPath:
             single=single,
             staged=staged,
             one_device=one,
-            settings=compat.settings_changed(compat.launch_settings()),
+            settings=launch_environment.settings_changed(launch_environment.launch_settings()),
             layouts=needs.layouts,
             globals=bool(jit.used_global_vals),
         )
@@ -321,7 +321,7 @@ class LaunchPath:
         """What a launch needs that isn't in the call (:data:`~kerntune.kernels.dispatch.codegen.ENTRY`)."""
         tuner, kernel = self._tuner, ran.result
         named = dict(zip(tuner.arg_names, args, strict=False))
-        choice = None if form.single else compat.autotuner_key(tuner, named, kwargs)
+        choice = None if form.single else tuners.autotuner_key(tuner, named, kwargs)
         if not (form.single or tuner.cache.get(choice) is ran.config):
             return None
         if form.staged:
@@ -329,13 +329,13 @@ class LaunchPath:
         slot, rest = _slot_of(tuner.fn, kernel), _rest(form, tuner.fn, ran.config)
         if slot is None or rest is None:
             return None
-        launcher = compat.direct_values(kernel) or (None,) * len(compat.DIRECT_NAMES)
-        plan = compat.driver_plan(kernel, MAX_PARAMETERS)
-        return (kernel, ran.config, choice, slot, rest, kernel.function, kernel.packed_metadata, *launcher, plan)
+        direct = launcher.direct_values(kernel) or (None,) * len(launcher.DIRECT_NAMES)
+        plan = launcher.driver_plan(kernel, MAX_PARAMETERS)
+        return (kernel, ran.config, choice, slot, rest, kernel.function, kernel.packed_metadata, *direct, plan)
 
     def _stage(self, config: Any) -> Stage:
         if id(config) not in self._stages:
-            layers, jit = compat.heuristic_layers(self._tuner.fn)
+            layers, jit = tuners.heuristic_layers(self._tuner.fn)
             words = config.all_kwargs()
             fixed = KernelWithConfig(jit, words)
             path = LaunchPath(

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kerntune.kernels import compat
+from kerntune.kernels.compat import launcher
 from kerntune.kernels.dispatch.codegen import Form, LaunchArgument
 
 KINDS = (
@@ -36,7 +36,7 @@ def native_front(form: Form, fallback: Callable[..., Any], names: Mapping[str, A
 
     ``names`` are those of the Python function.
     """
-    order = compat.direct_order()
+    order = launcher.direct_order()
     if order is None or form.globals or len(form.arguments) > MAX_PARAMETERS:
         return None
     if any(a.part.kind not in KINDS for a in form.arguments):
@@ -88,12 +88,12 @@ def module() -> Any:
 def built() -> Any:
     """The result of :func:`module`."""
     try:
-        compiled = compat.compile_c(c_text(), "kerntune_front")
+        compiled = launcher.compile_c(c_text(), "kerntune_front")
     except Exception:  # no compiler, no headers, a cache that can't be written: Python does the same, slower
         return None
     compiled.use_driver(driver_address())
     use_exchange(compiled)
-    compiled.use_settings(*compat.setting_addresses())
+    compiled.use_settings(*launcher.setting_addresses())
     return compiled
 
 
@@ -101,7 +101,7 @@ def use_exchange(compiled: Any, device_type: int | None = None) -> bool:
     """Make the C functions read plain tensors through DLPack's C exchange, where torch has that: one call for address,
     device and element type, without new objects. Returns whether they do. ``device_type`` is DLPack's number for the
     GPUs."""
-    exchange = compat.tensor_exchange()
+    exchange = launcher.tensor_exchange()
     if exchange is None:
         return False
     capsule, gpus, types, samples = exchange

@@ -19,7 +19,7 @@ from kerntune.base.device import DeviceSpec
 from kerntune.base.policy import StaticPrune, TuneMode
 from kerntune.capture.launch import config_of, is_plain
 from kerntune.errors import ConfigError, UsageError
-from kerntune.kernels import compat
+from kerntune.kernels.compat import tuners
 from kerntune.kernels.dispatch import LaunchOutcome, LaunchPath
 from kerntune.kernels.dispatch.codegen import Needs
 from kerntune.kernels.source import function_of
@@ -115,7 +115,7 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
         prune = self.early_config_prune
         if prune is None:
             return found
-        return found.among(lambda config: bool(prune([compat.triton_config(config)], dict(named), **kwargs)))
+        return found.among(lambda config: bool(prune([tuners.triton_config(config)], dict(named), **kwargs)))
 
     def kept_fields(self) -> tuple[str, ...]:
         """Fields of configs that no descent may change, because the kernel would compute something else."""
@@ -267,7 +267,7 @@ class SearchTuner(Autotuner):
         return None if space.size > MAX_VARIETY else [self._as_tritons(config) for config in space.configs()]
 
     def _as_tritons(self, config: Config) -> Any:
-        found = compat.triton_config(config)
+        found = tuners.triton_config(config)
         found.pre_hook = self._hook
         return found
 
@@ -280,7 +280,7 @@ def descent_list(configs: Sequence[Any], name: str) -> list[Any]:
     if len(configs) > 1:
         return list(configs)
     first = config_of(configs[0], name) if configs else Config()
-    found = [compat.triton_config(first), compat.triton_config(with_neighbour(first))]
+    found = [tuners.triton_config(first), tuners.triton_config(with_neighbour(first))]
     for config in found:
         config.pre_hook = hook
     return found

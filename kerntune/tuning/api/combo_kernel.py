@@ -26,7 +26,6 @@ from kerntune.grids import (
 )
 from kerntune.heuristics.hints import HeuristicType, Modes
 from kerntune.heuristics.proposer import Proposer
-from kerntune.kernels import compat
 from kerntune.kernels.combined import (
     PartCode,
     alone_kernel,
@@ -34,6 +33,7 @@ from kerntune.kernels.combined import (
     round_robin_kernel,
     sequential_kernel,
 )
+from kerntune.kernels.compat import tuners
 from kerntune.kernels.dispatch.native import MAX_PARAMETERS
 from kerntune.kernels.source import function_of
 from kerntune.tuning.api import decorators
@@ -189,7 +189,7 @@ class ComboKernel:
 
     def _key(self, flat: Sequence[Any]) -> Any:
         sizes = tuple([flat[i] for i in self._sized])
-        return sizes, tuple([getattr(value, "dtype", None) for value in flat]), compat.kind_of_gpu()
+        return sizes, tuple([getattr(value, "dtype", None) for value in flat]), tuners.kind_of_gpu()
 
     def _refuse(self, groups: Sequence[Sequence[Any]]) -> None:
         wanted = "; ".join(f"{p.name}: {', '.join(p.code.arguments)}" for p in self.parts)
@@ -284,7 +284,7 @@ class ForeachKernel:
         count, listed = self._lists(arguments)
         if not count:
             return
-        key = (count, tuple(_kind(value) for value in arguments), compat.kind_of_gpu())
+        key = (count, tuple(_kind(value) for value in arguments), tuners.kind_of_gpu())
         chosen = self.choices.get(key)
         if chosen is None:
             chosen = self._choose(key, count, listed, arguments)
@@ -299,7 +299,7 @@ class ForeachKernel:
             fn = sequential_kernel(self.name, codes, one_block=True)
             (block,) = block_names(codes, one_block=True)
             found = heuristics.foreach(Modes(max_autotune=True))
-            configs = [compat.triton_config(c.replace(kwargs={block: self._elements})) for c in found]
+            configs = [tuners.triton_config(c.replace(kwargs={block: self._elements})) for c in found]
             tuner = Autotuner(fn, fn.arg_names, configs, [], None, None, **self._words)
             self._kernels[count, shared] = tuner, combo_grid(codes, one_block=True)
         return self._kernels[count, shared]

@@ -22,8 +22,8 @@ from kerntune.heuristics import ComboPlan, SubKernel
 from kerntune.heuristics.call_hints import TtirCounts
 from kerntune.heuristics.hints import REDUCTION_AXES
 from kerntune.heuristics.proposer import NO_COUNTS, ProposalInputs, Proposer
-from kerntune.kernels import compat
 from kerntune.kernels.combined import AXIS_BLOCKS
+from kerntune.kernels.compat import tuners
 from kerntune.search import ComboSearch
 from kerntune.tuning import context
 from kerntune.tuning.api.heuristic_tuner import HeuristicTuner
@@ -148,7 +148,7 @@ def choose(together: LaunchAll, apart: LaunchAll, arguments: Sequence[Any]) -> C
     """Time both ways on copies of the call's tensors, after each has been tuned. Together where nothing can be timed:
     in a capture, in Triton's interpreter, without a GPU, without memory for copies. None while a CUDA graph is
     captured: decide at a later call."""
-    backend = None if captures.current() is not None or compat.interprets() else context.this_gpu()
+    backend = None if captures.current() is not None or tuners.interprets() else context.this_gpu()
     if backend is None or backend.gpu is None:
         return ComboChoice(together=True)
     if captures_graph():

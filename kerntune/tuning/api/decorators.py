@@ -16,7 +16,7 @@ from kerntune.errors import ConfigError, HintError, UsageError
 from kerntune.heuristics.given_configs import BACKEND_OPTIONS, HIP_OPTIONS
 from kerntune.heuristics.hints import HeuristicType, KernelHints, Modes
 from kerntune.heuristics.proposer import Family, Proposer
-from kerntune.kernels import compat
+from kerntune.kernels.compat import triton_compiler, tuners
 from kerntune.kernels.source import function_of
 from kerntune.search import Search
 from kerntune.tuning.api.autotuner import Autotuner, DescentOptions, SearchTuner, descent_list
@@ -123,7 +123,7 @@ def autotune(
         names = fn.arg_names
         if unknown := [n for n in ignore or () if n.rpartition(".")[2] not in names]:
             raise UsageError(f"kerntune.autotune, verify_ignore: the kernel has no argument {', '.join(unknown)}")
-        listed = [compat.triton_config(c) if isinstance(c, Config) else c for c in configs or ()]
+        listed = [tuners.triton_config(c) if isinstance(c, Config) else c for c in configs or ()]
         if descent is not None:
             listed = descent_list(listed, f"kernel {function_of(fn).__name__}")
         kind = Autotuner if search is None else partial(SearchTuner, search)
@@ -346,7 +346,7 @@ def _refuse_unknown(name: str, parameters: Sequence[str], configs: Sequence[Conf
     if unknown := sorted({n for c in configs for n in c.kwargs} - set(parameters)):
         raise ConfigError(f"kernel {name}: a config gives {unknown[0]}, which is no parameter of it")
     options = {n for c in configs for n in c.options} - BACKEND_OPTIONS - HIP_OPTIONS
-    if options and (unknown := sorted(options - compat.all_option_names())):
+    if options and (unknown := sorted(options - triton_compiler.all_option_names())):
         raise ConfigError(f"kernel {name}: a config gives the option {unknown[0]}, which no compiler of Triton has")
 
 

@@ -35,7 +35,7 @@ from kerntune.errors import (
 )
 from kerntune.heuristics.hints import MAX_RSPLIT, MIX_ORDER_SPLIT, REDUCTION_AXES, KernelHints
 from kerntune.heuristics.proposer import NO_COUNTS, Family, ProposalInputs, Proposer
-from kerntune.kernels import compat
+from kerntune.kernels.compat import tuners
 from kerntune.kernels.cooperative_launch import LaunchBuffers
 from kerntune.kernels.dispatch.codegen import Needs
 from kerntune.kernels.source import is_kernel, jit_of, text_of
@@ -79,7 +79,7 @@ class HeuristicTuner(Autotuner):
         tune: str | None = None,
         descend: Any = None,
     ) -> None:
-        undecided = [compat.triton_config(config) for config in UNDECIDED]
+        undecided = [tuners.triton_config(config) for config in UNDECIDED]
         self._proposer = proposer
         super().__init__(fn, fn.arg_names, undecided, list(key), list(reset_to_zero), None, cache_results=cache_results)
         if static_prune is not None:
@@ -112,12 +112,12 @@ class HeuristicTuner(Autotuner):
         else:
             self.best_config = found[0]
             result = self.fn.run(*args, **kwargs, **found[0].all_kwargs())
-        self.cache.setdefault(compat.autotuner_key(self, given, {}), self.best_config)
+        self.cache.setdefault(tuners.autotuner_key(self, given, {}), self.best_config)
         return result
 
     def variety(self) -> list[Any] | None:
         """As in the base class: one config, since only blocks differ."""
-        return [compat.triton_config(Config(dict.fromkeys(self._proposer.chosen, SOME_BLOCK)))]
+        return [tuners.triton_config(Config(dict.fromkeys(self._proposer.chosen, SOME_BLOCK)))]
 
     def candidates(self, *args: Any, **kwargs: Any) -> tuple[Config, ...]:
         """What a call with these arguments (without a grid) would choose from, best guess first."""
@@ -218,7 +218,7 @@ class HeuristicTuner(Autotuner):
         key = (look, kind, device)
         if key not in self._proposals:
             configs = self._ready(look) or self._propose(look, kind, device, given)
-            self._proposals[key] = ([compat.triton_config(config) for config in configs], configs)
+            self._proposals[key] = ([tuners.triton_config(config) for config in configs], configs)
         return self._proposals[key]
 
     def save_table(self, path: str | Path) -> int:
@@ -282,8 +282,8 @@ class HeuristicTuner(Autotuner):
         if backend is None or not is_kernel(self.fn):
             return None
         words = {name: value for name, value in given.items() if name not in LAUNCH_WORDS}
-        layers, _ = compat.heuristic_layers(self.fn)
-        words = compat.heuristic_values(layers, {**words, **config.all_kwargs()})
+        layers, _ = tuners.heuristic_layers(self.fn)
+        words = tuners.heuristic_values(layers, {**words, **config.all_kwargs()})
         try:
             with backend.tensors.specializing():
                 launch = specialize(jit_of(self.fn), (), words, backend.spec.target)
@@ -387,7 +387,7 @@ def cooperative_family(r0: str | None, *, persistent: bool) -> Family:
     if it takes one, holds a program's share."""
 
     def family(hints: KernelHints, device: DeviceSpec, preset: heuristics.Preset) -> tuple[Config, ...]:
-        if compat.interprets():
+        if tuners.interprets():
             device = msgspec.structs.replace(device, sm_count=1)
         found = heuristics.cooperative_reduction(hints, device, preset, persistent=persistent)
         return tuple(_launchable(config, hints, r0 if persistent else None) for config in found)

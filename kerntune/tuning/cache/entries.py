@@ -22,7 +22,7 @@ from kerntune.base import codec
 from kerntune.base.folders import sweep_once, temporary_name
 from kerntune.base.formatting import visible
 from kerntune.errors import CacheError, StoreError
-from kerntune.kernels import compat
+from kerntune.kernels.compat import tuners
 from kerntune.static.disassembly import Code, Listing
 
 _said: set[str] = set()
@@ -71,7 +71,7 @@ def default_folder() -> Path:
     part of that: who starts with an empty cache wants no winners either. Else the user's cache folder for kerntune."""
     if asked := os.environ.get("KERNTUNE_CACHE_DIR"):
         return Path(asked)
-    moved = compat.cache_dir_set()
+    moved = tuners.cache_dir_set()
     return Path(moved, "kerntune") if moved else Path(platformdirs.user_cache_dir("kerntune"))
 
 

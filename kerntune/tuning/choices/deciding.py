@@ -15,7 +15,7 @@ import torch
 from kerntune.base.formatting import format_time
 from kerntune.errors import MeasurementError
 from kerntune.gpu.base import Gpu
-from kerntune.kernels import compat
+from kerntune.kernels.compat import tuners
 from kerntune.timing.timers import Reading, TimingProtocol, between_events
 from kerntune.tuning.choices.call_copies import CallCopies, CallOutcome, outcome_of, random_state_kept, tensor_places
 from kerntune.tuning.choices.declaration import ChoiceCandidate, warn
@@ -157,7 +157,7 @@ class Deciding:
         """What the first one raises, with the others' errors beside it: then the call is to blame."""
         first, *others = self.errors.items()
         for i, _ in others:
-            compat.add_note(first[1], f"choice {self.choice}: {self.implementations[i].name}: {self.left_out[i]}")
+            tuners.add_note(first[1], f"choice {self.choice}: {self.implementations[i].name}: {self.left_out[i]}")
         raise first[1]
 
     # who is right

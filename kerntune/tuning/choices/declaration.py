@@ -21,7 +21,7 @@ import torch
 
 from kerntune.base.config import Config
 from kerntune.errors import UsageError
-from kerntune.kernels import compat
+from kerntune.kernels.compat import versions
 from kerntune.kernels.dispatch.choice_function import part_of
 from kerntune.kernels.source import is_kernel, jit_of, source_hash, text_of
 from kerntune.tuning.choices.call_copies import tensor_places
@@ -233,6 +233,6 @@ def settings_texts() -> list[str]:
         "autocast": str(torch.get_autocast_dtype("cuda")) if torch.is_autocast_enabled() else "off",
         "float32_matmul": torch.get_float32_matmul_precision(),
         "deterministic": str(torch.are_deterministic_algorithms_enabled()),
-        "torch": compat.torch_version(),
+        "torch": versions.torch_version(),
     }
     return [f"{name}={text}" for name, text in flags.items()]

@@ -21,7 +21,7 @@ from kerntune.capture.launch import entry_of
 from kerntune.errors import CacheMissError, MeasurementError, UsageError
 from kerntune.gpu.base import Backend, Gpu
 from kerntune.gpu.probe import captures_graph, is_exporting
-from kerntune.kernels import compat
+from kerntune.kernels.compat import tuners
 from kerntune.kernels.dispatch.choice_function import ChoiceFinder, ChoiceFunction, choice_finder, find_by, in_order
 from kerntune.kernels.source import text_of
 from kerntune.tuning import context
@@ -204,7 +204,7 @@ class Operation:
             gpu = kind_of(backend)
             if (known := self.known.find(gpu, text)) is not None:
                 return known, True
-            if compat.interprets() or backend is None or backend.gpu is None:
+            if tuners.interprets() or backend is None or backend.gpu is None:
                 return 0, False
             alone = contextlib.nullcontext() if captures.wait_while_suspended(self.name) is None else _APART
             with alone, self._deciding.of(text), backend.gpu.entered():

@@ -20,7 +20,7 @@ from kerntune.base.stats import median
 from kerntune.capture import Probe
 from kerntune.errors import CacheError, LaunchFault
 from kerntune.gpu.base import Backend, Gpu
-from kerntune.kernels import compat
+from kerntune.kernels.compat import versions
 from kerntune.kernels.source import source_hash
 from kerntune.tuning.cache import StoredTrial, TrialCache, TrialKey, WinnerKey
 from kerntune.tuning.cache.winners import TRIAL_SCHEMA
@@ -69,7 +69,7 @@ class ChoiceWinners(Winners):
             source="",  # each config has its implementation's
             target=target,
             device=device,
-            triton=compat.triton_version(),
+            triton=versions.triton_version(),
             arguments=site.text + (self.lax if lax is None else lax),
             configs=tuple(c.config for c in site.listed),
         )
@@ -173,7 +173,7 @@ class BareLaunch:
         """A launch on a device of that name."""
         launch = probe.specialized
         arguments = "; ".join(arguments_of(recording))
-        names = launch.name, source_hash(launch.jit), str(launch.target), device, compat.triton_version()
+        names = launch.name, source_hash(launch.jit), str(launch.target), device, versions.triton_version()
         return cls(TrialKey(*names, arguments, FAULTS_PROTOCOL), specialization_of(probe), probe.grid)
 
 

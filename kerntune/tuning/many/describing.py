@@ -33,7 +33,7 @@ from kerntune.base.tuning_job import (
 )
 from kerntune.capture import LAUNCH_WORDS
 from kerntune.errors import KerntuneError, UsageError
-from kerntune.kernels import compat
+from kerntune.kernels.compat import tuners
 from kerntune.kernels.source import DTYPES, function_of, layout_of, wrappers
 
 
@@ -69,7 +69,7 @@ def tuner_among_layers(kernel: Any) -> Any:
 def _key(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     if not hasattr(tuner, "keys"):
         return ""
-    return str(compat.autotuner_key(tuner, dict(zip(tuner.arg_names, args, strict=False)), kwargs))
+    return str(tuners.autotuner_key(tuner, dict(zip(tuner.arg_names, args, strict=False)), kwargs))
 
 
 def _described(name: str, value: Any, blocks: _Blocks) -> ArgumentText:
@@ -163,11 +163,11 @@ def grid_of(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any], configs:
     names = tuple(dict.fromkeys(name for one in words for name in one))
     meta = {**_defaults(tuner), **dict(zip(tuner.arg_names, args, strict=False)), **kwargs}
     meta = {name: value for name, value in meta.items() if name not in LAUNCH_WORDS}
-    layers, _ = compat.heuristic_layers(tuner.fn)
+    layers, _ = tuners.heuristic_layers(tuner.fn)
     found: dict[str, tuple[int, ...]] = {}
     for one in words:
         try:
-            found[meta_text(names, one)] = _sizes(grid(compat.heuristic_values(layers, {**meta, **one})))
+            found[meta_text(names, one)] = _sizes(grid(tuners.heuristic_values(layers, {**meta, **one})))
         except Exception:  # a user's own: such a config can't be launched there either
             continue
     if not found:
@@ -186,7 +186,7 @@ def _words_of_configs(
         return [dict(config.kwargs) for config in configs]
     tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
     try:
-        return [dict(config.kwargs) for config in compat.prune_configs(tuner, dict(kwargs))]
+        return [dict(config.kwargs) for config in tuners.prune_configs(tuner, dict(kwargs))]
     finally:
         tuner.nargs = None
 

@@ -20,7 +20,7 @@ import torch
 import kerntune
 from kerntune.errors import UsageError
 from kerntune.grids.grid import Grid
-from kerntune.kernels import compat
+from kerntune.kernels.compat import tuners
 from kerntune.kernels.source import function_of, is_kernel, jit_of, source_hash, text_of
 from kerntune.tuning.context import PlainPath, engine_of
 from kerntune.tuning.torch_compile.launch_arguments import (
@@ -270,7 +270,7 @@ class GridMemo:
         arguments = {name: meta[name] for name in self.tuner.arg_names if name in meta}
         listed = self.tuner.variety() if hasattr(self.tuner, "tuning_key") else self.tuner.configs
         config_names = set(listed[0].kwargs) if listed else set()
-        key = compat.autotuner_key(self.tuner, {k: v for k, v in arguments.items() if k not in config_names}, {})
+        key = tuners.autotuner_key(self.tuner, {k: v for k, v in arguments.items() if k not in config_names}, {})
         config = self.tuner.cache.get(key)
         if config is None or any(meta.get(name) != value for name, value in config.kwargs.items()):
             return None, key

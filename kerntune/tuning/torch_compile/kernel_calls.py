@@ -19,8 +19,7 @@ from kerntune.errors import GridError, UsageError
 from kerntune.gpu.probe import WITHOUT_GPU
 from kerntune.grids.expr import CeilDiv, Const, Expr, Name
 from kerntune.grids.grid import Grid, PrecomputedGrid
-from kerntune.kernels import compat
-from kerntune.kernels.compat import torch_private
+from kerntune.kernels.compat import torch_private, tuners
 from kerntune.kernels.source import jit_of, kernel_name
 from kerntune.kernels.specialize import specialize
 from kerntune.kernels.writes import access_of
@@ -168,7 +167,7 @@ class KernelCall:
     def _defaults(self) -> dict[str, Any]:
         """The kernel's own defaults of what the call leaves out. torch's launch knows none: it would take all tensors
         for written, and call the kernel with an argument too few."""
-        layers, jit = compat.heuristic_layers(self.tuner.fn)
+        layers, jit = tuners.heuristic_layers(self.tuner.fn)
         given = {*self.kwargs, *self.tuner.arg_names[: len(self.args)], *(n for _, values in layers for n in values)}
         given.update(name for config in self.tuner.configs for name in config.all_kwargs())
         return {p.name: p.default for p in jit_of(jit).params if p.has_default and p.name not in given}
@@ -182,7 +181,7 @@ class KernelCall:
                 RuntimeWarning,
                 stacklevel=2,
             )
-        plain = compat.tuner_of_one(self.tuner, config)
+        plain = tuners.tuner_of_one(self.tuner, config)
         grid = traceable_grid(self.variable.grid, self.tx)
         variable = torch_private.with_kernel(self.hopifier, self.variable, plain, grid)
         known = {name: value for name, value in self._defaults().items() if type(value) in GRAPH_CONSTANTS}
@@ -292,8 +291,8 @@ def _kind(config: Any) -> str:
 
 def _written_with(tuner: Any, words: dict[str, Any]) -> frozenset[str]:
     """The pointer arguments that one config's kernel writes."""
-    layers, jit = compat.heuristic_layers(tuner.fn)
-    words = compat.heuristic_values(layers, words)
+    layers, jit = tuners.heuristic_layers(tuner.fn)
+    words = tuners.heuristic_values(layers, words)
     backend = context.this_gpu()
     target = Target.parse(WITHOUT_GPU) if backend is None else backend.spec.target
     launch = specialize(jit_of(jit), (), words, target)

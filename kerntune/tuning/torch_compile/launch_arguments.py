@@ -14,8 +14,7 @@ from typing import Any, Union
 
 from kerntune.base.policy import TuneMode
 from kerntune.capture import Capture
-from kerntune.kernels import compat
-from kerntune.kernels.compat import torch_private
+from kerntune.kernels.compat import torch_private, tuners
 from kerntune.tuning import context
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.shared_store import with_store
@@ -293,7 +292,7 @@ def _remembered(tuner: Any, named: Mapping[str, Any]) -> Any:
     needed = named if hasattr(tuner, "tuning_key") else [name for name in tuner.keys if name in named]
     if any(named[name] is UNKNOWN for name in needed):
         return None
-    key = compat.autotuner_key(tuner, named, {})
+    key = tuners.autotuner_key(tuner, named, {})
     return None if late_of(tuner, key) is not None else tuner.cache.get(key)
 
 

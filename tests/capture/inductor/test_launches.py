@@ -227,7 +227,7 @@ def test_a_launch_that_no_target_can_make_is_an_error(
 
     recorder, ran = Recorder(), []
     if broken:
-        monkeypatch.setattr(launches.compat, "make_backend", lambda target: Broken())
+        monkeypatch.setattr(launches.triton_compiler, "make_backend", lambda target: Broken())
     launch = InductorLaunch(recorder, tuner, ("tensor", 256), {}, lambda: ran.append(1))
     if not broken:
         launch.make()

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import FunctionType, SimpleNamespace
 
 from kerntune.capture.inductor.launches import comment_of_launch, comments_in_text
-from kerntune.kernels.compat import torch_version
+from kerntune.kernels.compat.versions import torch_version
 from kerntune.kernels.source import GeneratedFrom
 
 MODULE = '''

@@ -20,7 +20,7 @@ from kerntune.gpu.emulator.flat_memory import FlatMemory
 from kerntune.gpu.emulator.machine import Machine
 from kerntune.gpu.emulator.replayed_results import ReplayedResults
 from kerntune.gpu.emulator.ttir_program import ValueType, parse_ttir, value_type
-from kerntune.kernels.compat import triton_series
+from kerntune.kernels.compat.versions import triton_series
 
 TYPES = {
     "f32": ("float32", 4), "bf16": ("bfloat16", 2), "i32": ("int32", 4), "i64": ("int64", 8), "i8": ("int8", 1),

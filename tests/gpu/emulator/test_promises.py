@@ -13,7 +13,7 @@ from kerntune.gpu.emulator.approximations import BOUNDS, approximated
 from kerntune.gpu.emulator.elements import extern
 from kerntune.gpu.emulator.promises import promised
 from kerntune.gpu.emulator.ttir_program import parse_ttir
-from kerntune.kernels.compat import triton_series
+from kerntune.kernels.compat.versions import triton_series
 from tests.gpu.emulator.test_emulator import run, stored, vector
 from tests.gpu.emulator.test_machine import done, kind, machine
 

@@ -8,12 +8,12 @@ import pytest
 
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.gpu.interpreter import Interpreter
-from kerntune.kernels import compat
+from kerntune.kernels.compat import triton_compiler
 
 
 @pytest.fixture
 def interpreter() -> Iterator[Interpreter]:
-    compat.take_announcements()
+    triton_compiler.take_announcements()
     made = Interpreter(TYPICAL_DEVICES["cuda:90"])
     with made.activate():
         yield made

@@ -9,8 +9,13 @@ import pytest
 
 from kerntune.errors import InterpreterLimit
 from kerntune.gpu.emulator.ttir_program import operation_lines
-from kerntune.kernels.compat import triton_series
-from kerntune.kernels.compat.operation_attributes import ATTRIBUTES, WORDS, attributes_in_text, operation_attributes
+from kerntune.kernels.compat.operation_attributes import (
+    ATTRIBUTES,
+    WORDS,
+    attributes_in_text,
+    operation_attributes,
+)
+from kerntune.kernels.compat.versions import triton_series
 from kerntune.kernels.writes import parse_module
 
 M, V = "tensor<8x8xf32>", "tensor<8xi32>"

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import triton
 
-from kerntune.kernels import compat
 from kerntune.kernels.compat import triton_compiler, versions
 
 NAME = triton_compiler.ASSEMBLER_PATH
@@ -38,7 +37,7 @@ def own() -> str:
 
 
 def test_inductor_does_not_change_the_assembler_of_later_kernels(torch_with_ptxas: Path) -> None:
-    with compat.same_assembler():
+    with triton_compiler.same_assembler():
         inductor_compiles(torch_with_ptxas)
         assert os.environ[NAME] == own()
     assert NAME not in os.environ
@@ -46,20 +45,20 @@ def test_inductor_does_not_change_the_assembler_of_later_kernels(torch_with_ptxa
 
 def test_what_the_user_has_set_stays(torch_with_ptxas: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(NAME, "/cuda/bin/ptxas")
-    with compat.same_assembler():
+    with triton_compiler.same_assembler():
         assert os.environ[NAME] == "/cuda/bin/ptxas"
     assert os.environ[NAME] == "/cuda/bin/ptxas"
 
 
 def test_what_a_test_sets_meanwhile_stays(torch_with_ptxas: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with compat.same_assembler():
+    with triton_compiler.same_assembler():
         monkeypatch.setenv(NAME, "/cuda/bin/ptxas")
     assert os.environ[NAME] == "/cuda/bin/ptxas"
 
 
 def test_nothing_changes_where_torch_has_no_ptxas(torch_with_ptxas: Path) -> None:
     torch_with_ptxas.unlink()
-    with compat.same_assembler():
+    with triton_compiler.same_assembler():
         assert NAME not in os.environ
 
 
@@ -71,8 +70,8 @@ def test_the_assembler_is_asked_anew_where_the_environment_names_another(monkeyp
     versions._ptxas_version.cache_clear()
     try:
         monkeypatch.delenv(NAME, raising=False)
-        assert [compat.assembler_version("cuda", 90) for _ in range(2)] == ["1", "1"]
+        assert [versions.assembler_version("cuda", 90) for _ in range(2)] == ["1", "1"]
         monkeypatch.setenv(NAME, "/torch/bin/ptxas")
-        assert compat.assembler_version("cuda", 90) == "2"
+        assert versions.assembler_version("cuda", 90) == "2"
     finally:
         versions._ptxas_version.cache_clear()

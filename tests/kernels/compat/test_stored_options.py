@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kerntune.base.device import Target
-from kerntune.kernels import compat
+from kerntune.kernels.compat import triton_compiler, versions
 from kerntune.kernels.compat.stored_options import ALLOWED, OF_TARGET, REFUSED, checked_options, includes_files
 
 BOTH_36 = [
@@ -36,7 +36,9 @@ TARGETS = [Target.parse(text) for text in ("cuda:80", "cuda:90", "cuda:100", "hi
 
 
 def defaults(target: Target) -> dict[str, Any]:
-    return compat.default_options(compat.gpu_target(target.backend, target.triton_arch, target.warp_size))
+    return triton_compiler.default_options(
+        triton_compiler.gpu_target(target.backend, target.triton_arch, target.warp_size)
+    )
 
 
 @pytest.mark.parametrize(("version", "backend"), OF_VERSIONS)
@@ -48,7 +50,7 @@ def test_each_option_is_allowed_or_refused(version: str, backend: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 def test_the_table_is_that_of_the_triton_here(target: Target) -> None:
-    known = OF_VERSIONS.get((compat.triton_version(), target.backend))
+    known = OF_VERSIONS.get((versions.triton_version(), target.backend))
     here = set(defaults(target)) - {"base_arch", "warp_size"}  # HIP's own, which are no fields
     assert known is None or here == set(known) - {"warp_size"}
     assert here <= {*ALLOWED[target.backend], *REFUSED[target.backend], *OF_TARGET}

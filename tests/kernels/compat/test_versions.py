@@ -10,8 +10,7 @@ import pytest
 import torch
 from triton.runtime import cache
 
-from kerntune.kernels import compat
-from kerntune.kernels.compat import launch_environment, versions
+from kerntune.kernels.compat import launch_environment, triton_compiler, tuners, versions
 from kerntune.kernels.compat.versions import as_series, newer_than_run, newer_versions
 
 
@@ -55,7 +54,7 @@ def test_whether_triton_knows_its_hash(monkeypatch: pytest.MonkeyPatch, calls: i
     """A Triton that keeps no answer of its own has nothing to wait for."""
     asked = SimpleNamespace() if calls is None else SimpleNamespace(cache_info=lambda: SimpleNamespace(currsize=calls))
     monkeypatch.setattr(cache, "triton_key", asked)
-    assert compat.triton_key_is_known() == known
+    assert triton_compiler.triton_key_is_known() == known
 
 
 @pytest.mark.parametrize(
@@ -71,7 +70,7 @@ def test_the_gpus_name_counts_where_others_have_other_names(
     }
     for name, answer in answers.items():
         monkeypatch.setattr(torch.cuda, name, answer)
-    assert compat.kind_of_gpu() == kind
+    assert tuners.kind_of_gpu() == kind
 
 
 def test_what_was_run_is_from_the_oldest_to_the_newest() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from kerntune.kernels import compat
+from kerntune.kernels.compat import launcher
 from kerntune.kernels.dispatch import choice_function as module
 from kerntune.kernels.dispatch import native
 from kerntune.kernels.dispatch.choice_function import PythonFinder, choice_finder
@@ -35,7 +35,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Callable[[Any], Any]]:
         pytest.skip("there is no C compiler")
     yield {"C": choice_finder, "asking Python": asking_python, "Python": PythonFinder}[request.param]
     if compiled is not None:
-        compiled.use_settings(*compat.setting_addresses())
+        compiled.use_settings(*launcher.setting_addresses())
         native.use_exchange(compiled)
 
 
@@ -160,9 +160,9 @@ def test_settings_count(make: Callable[[Any], Any]) -> None:
 
 def test_torch_says_where_its_settings_are() -> None:
     """Otherwise a decided call asks by Python, which takes longer than the rest of the look-up."""
-    assert all(compat.setting_addresses())
+    assert all(launcher.setting_addresses())
     with torch.no_grad(), autocast():
-        assert all(compat.setting_addresses())
+        assert all(launcher.setting_addresses())
 
 
 def test_what_has_no_hash_is_not_found(make: Callable[[Any], Any]) -> None:
@@ -216,7 +216,7 @@ def test_references_are_given_back(make: Callable[[Any], Any]) -> None:
 
 
 def test_c_does_it_without_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    if native.module() is None or compat.tensor_exchange() is None:
+    if native.module() is None or launcher.tensor_exchange() is None:
         pytest.skip("there is no C compiler, or no exchange")
     monkeypatch.setattr(module, "part_of", None)
     find = choice_finder([True] * 5)

@@ -9,7 +9,7 @@ import pytest
 import torch
 import triton.language as tl
 
-from kerntune.kernels import compat
+from kerntune.kernels.compat import launcher
 from kerntune.kernels.dispatch import codegen
 from kerntune.kernels.dispatch.codegen import Form, KeyPart, LaunchArgument, Needs, part_of
 
@@ -193,7 +193,7 @@ def test_a_known_call_is_launched(grid: Any, launched: Any, direct: bool, monkey
     """By Triton's kernel, or by its C launcher with scratch memory of all blocks; an entry that isn't valid any more
     is dropped, with all others."""
     did: list[Any] = []
-    monkeypatch.setattr(compat, "direct_call", lambda: "kt_launch(kt_x, kt_y, kt_z, kt_scratch, {arguments})")
+    monkeypatch.setattr(launcher, "direct_call", lambda: "kt_launch(kt_x, kt_y, kt_z, kt_scratch, {arguments})")
     kernel = SimpleNamespace(run=lambda *given: did.append(("run", *given)))
     launch = (lambda *given: did.append(("direct", *given))) if direct else None
     config, choice = object(), "choice"

@@ -21,7 +21,7 @@ from triton import knobs
 from triton.runtime.jit import JITFunction
 
 import kerntune
-from kerntune.kernels import compat
+from kerntune.kernels.compat import tuners
 from kerntune.kernels.dispatch import launch_path as module
 from kerntune.kernels.dispatch import native
 from tests.kernels.dispatch.fake_driver import FakeCuda, FakeTensor, Launched, fake_cuda
@@ -49,7 +49,7 @@ def tuned(jit: Any = None, blocks: tuple[int, ...] = BLOCKS, **options: Any) -> 
 def choose(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Put a winner for a call into the tuner's cache, if there is none."""
     ordered = {name: kwargs[name] for name in kernel.arg_names if name in kwargs}
-    key = compat.autotuner_key(kernel, dict(zip(kernel.arg_names, args, strict=False)), ordered)
+    key = tuners.autotuner_key(kernel, dict(zip(kernel.arg_names, args, strict=False)), ordered)
     pick = kernel.configs[zlib.crc32(repr(key[0]).encode()) % len(kernel.configs)]
     return kernel.cache.setdefault(key, pick)
 

@@ -21,7 +21,7 @@ import triton.language as tl
 from triton import knobs
 
 import kerntune
-from kerntune.kernels import compat
+from kerntune.kernels.compat import launcher
 from kerntune.kernels.dispatch import codegen, native
 from kerntune.kernels.dispatch import launch_path as module
 from tests.kernels.dispatch.fake_driver import FakeCuda, FakeTensor, fake_cuda
@@ -438,7 +438,7 @@ def test_forms_without_c_are_launched_by_python(cuda: FakeCuda) -> None:
 
 
 def test_without_a_compiler_python_does_it_all(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compat, "compile_c", broken)
+    monkeypatch.setattr(launcher, "compile_c", broken)
     native.built.cache_clear()
     try:
         kernel = tuned()
@@ -466,7 +466,7 @@ def test_numbers_in_c_are_those_of_python() -> None:
 def test_threads_that_want_the_c_wait_for_one_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     started, go_on = threading.Event(), threading.Event()
     compiled: list[str] = []
-    below = compat.compile_c
+    below = launcher.compile_c
 
     def slowly(text: str, name: str) -> Any:
         compiled.append(name)
@@ -474,7 +474,7 @@ def test_threads_that_want_the_c_wait_for_one_compilation(monkeypatch: pytest.Mo
         assert go_on.wait(30)
         return below(text, name)
 
-    monkeypatch.setattr(compat, "compile_c", slowly)
+    monkeypatch.setattr(launcher, "compile_c", slowly)
     native.built.cache_clear()
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         first = pool.submit(native.module)
@@ -486,7 +486,7 @@ def test_threads_that_want_the_c_wait_for_one_compilation(monkeypatch: pytest.Mo
 
 
 def test_another_torchs_exchange_is_no_reason_to_do_without_c(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compat, "tensor_exchange", lambda: (object(), CPU, (torch.Tensor,), []))
+    monkeypatch.setattr(launcher, "tensor_exchange", lambda: (object(), CPU, (torch.Tensor,), []))
     native.built.cache_clear()
     try:
         compiled = native.module()
@@ -578,7 +578,7 @@ def test_for_which_forms_there_is_c(
 ) -> None:
     told: list[Any] = []
     compiled = SimpleNamespace(front=lambda *given: told.append(given) or "front")
-    monkeypatch.setattr(compat, "direct_order", lambda: order)
+    monkeypatch.setattr(launcher, "direct_order", lambda: order)
     monkeypatch.setattr(native, "module", lambda: compiled)
     part = codegen.KeyPart(kind)
     arguments = tuple(codegen.LaunchArgument(f"a{i}", f"a{i}", part, False) for i in range(count))

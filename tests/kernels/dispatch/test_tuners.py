@@ -12,8 +12,8 @@ import triton.language as tl
 from triton.runtime.autotuner import Autotuner as TritonAutotuner
 
 import kerntune
-from kerntune.kernels import compat
 from kerntune.kernels import dispatch as room
+from kerntune.kernels.compat import tuners
 from kerntune.tuning.api import autotuner, install
 from tests.kernels.dispatch.fake_driver import FakeCuda, FakeTensor, fake_cuda
 
@@ -41,7 +41,7 @@ def cuda() -> Iterator[FakeCuda]:
 
 def settle(kernel: Any, *args: Any) -> None:
     named = dict(zip(kernel.arg_names, args, strict=False))
-    kernel.cache[compat.autotuner_key(kernel, named, {})] = kernel.configs[1]
+    kernel.cache[tuners.autotuner_key(kernel, named, {})] = kernel.configs[1]
 
 
 def test_what_the_package_offers() -> None:

@@ -21,7 +21,7 @@ from kerntune.capture import Capture
 from kerntune.errors import MeasurementError, UsageError
 from kerntune.gpu.script import Rule
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.kernels import compat
+from kerntune.kernels.compat import tuners
 from kerntune.tuning import context
 from kerntune.tuning.api.autotuner import Autotuner
 from kerntune.tuning.cache import WinnerCache
@@ -165,7 +165,7 @@ def test_keys_are_tritons(
     kwargs = dict(reversed(rest) if backwards else rest)
     tuner = kerntune.autotune(configs(64, 128), key=keys)(scale_kernel)
     named = dict(zip(tuner.arg_names, args, strict=False))
-    assert compat.autotuner_key(tuner, named, kwargs) == tritons_key(args, kwargs, keys)
+    assert tuners.autotuner_key(tuner, named, kwargs) == tritons_key(args, kwargs, keys)
 
 
 # tuning

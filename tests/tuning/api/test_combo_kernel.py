@@ -18,8 +18,8 @@ from kerntune.errors import ConfigError, KerntuneError
 from kerntune.gpu.probe import has_cuda
 from kerntune.gpu.script import Rule
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.kernels import compat
 from kerntune.kernels.combined import sequential_kernel
+from kerntune.kernels.compat import tuners
 from kerntune.kernels.source import source_hash
 from kerntune.tuning.api import combo_kernel, combo_tuner
 from kerntune.tuning.api.combo_tuner import ComboChoice
@@ -106,7 +106,7 @@ def test_whether_one_launch_pays_is_asked_again_on_another_model_of_gpu(
     kernel, many = kerntune.combo([SCALE, SCALE]), each()
     kernel(*two())
     many(*scaled("cuda", (100, 200)), 3.0)
-    monkeypatch.setattr(compat, "kind_of_gpu", lambda: ("Other GPU",))
+    monkeypatch.setattr(tuners, "kind_of_gpu", lambda: ("Other GPU",))
     ratio.append(0.99)
     kernel(*two())
     many(*scaled("cuda", (100, 200)), 3.0)

@@ -129,7 +129,7 @@ def test_where_nothing_can_be_timed_it_is_one_launch(
     if where == "capture":
         monkeypatch.setattr(combo_tuner.captures, "current", lambda: object())
     elif where == "interpreter":
-        monkeypatch.setattr(combo_tuner.compat, "interprets", lambda: True)
+        monkeypatch.setattr(combo_tuner.tuners, "interprets", lambda: True)
     elif where == "graph":
         monkeypatch.setattr(combo_tuner, "captures_graph", lambda: True)
     else:

@@ -24,7 +24,7 @@ from kerntune.errors import ConfigError, HintError, StoreError, UsageError
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.grids import Grid1D, Grid2D
 from kerntune.heuristics import LookupTable, read_table, write_table
-from kerntune.kernels import compat
+from kerntune.kernels.compat import tuners
 from kerntune.search import Descent
 from kerntune.tuning import context
 from kerntune.tuning.api import autotuner
@@ -416,7 +416,7 @@ def test_a_table_s_answer_must_have_the_blocks(backend: FakeBackend, tmp_path: P
 
 def test_backend_options_travel_among_the_keywords() -> None:
     config = Config({"BLOCK": 64}, num_warps=8, num_stages=1, maxnreg=128, options={"waves_per_eu": 2})
-    made = compat.triton_config(config)
+    made = tuners.triton_config(config)
     assert made.kwargs == {"BLOCK": 64, "waves_per_eu": 2}
     assert (made.num_warps, made.num_stages, made.num_ctas, made.maxnreg, made.pre_hook) == (8, 1, 1, 128, None)
 

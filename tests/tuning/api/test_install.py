@@ -19,7 +19,7 @@ from triton.runtime.autotuner import Autotuner as TritonAutotuner
 import kerntune
 from kerntune.errors import UsageError
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.kernels import compat
+from kerntune.kernels.compat import launcher
 from kerntune.kernels.dispatch import LaunchPath
 from kerntune.tuning import context
 from kerntune.tuning.api import install
@@ -259,7 +259,7 @@ def test_a_swap_puts_back_what_was_there_or_nothing() -> None:
 
 def test_what_a_first_launch_waits_for_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
-    monkeypatch.setattr(compat, "prepare_specializing", lambda: begun.append("gluon"))
+    monkeypatch.setattr(launcher, "prepare_specializing", lambda: begun.append("gluon"))
     monkeypatch.setattr(context, "prepare_hashes", lambda: begun.append("hash"))
     for may, expected in ((True, ["gluon", "hash"]), (False, ["gluon"])):
         monkeypatch.setattr(context, "may_fork", lambda may=may: may)

@@ -13,7 +13,7 @@ from compiled_runs import configs, scaled
 
 import kerntune
 from kerntune.grids import FixedGrid, Name, ceil_div
-from kerntune.kernels import compat
+from kerntune.kernels.compat import tuners
 from kerntune.tuning.torch_compile.graph_launch import GridMemo, NotingMapping, reads_of
 
 N = 100
@@ -109,7 +109,7 @@ def test_heuristics_are_remembered_where_strides_are_fixed() -> None:
     tuner = kerntune.pointwise(sizes={"x": "n"}, blocks={"x": "BLOCK"})(scaled)
     x = torch.empty(N)
     meta = {"x_ptr": x, "y_ptr": x, "n": N, "factor": 2.0}
-    config = tuner.cache[compat.autotuner_key(tuner, meta, {})] = triton.Config({"BLOCK": 64})
+    config = tuner.cache[tuners.autotuner_key(tuner, meta, {})] = triton.Config({"BLOCK": 64})
     for layouts, grid_found in ((False, None), (True, (2,))):
         memo = GridMemo(tuner, frozenset({"n", "factor"}), layouts)
         assert memo.noting(grid, (N,))({**meta, **config.all_kwargs()}) == (2,)
