@@ -44,7 +44,7 @@ CHANGING = {
     "CallOperators", "CandidateLaunches", "_Group", "LateConfigs",
     "OwnBuffer", "Pending", "CandidatePool",
     "Record", "Recorded", "Script", "_Comparison", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Fork",
-    "GpuPools", "_Flow", "_SubmittedJob", "_Pool",
+    "GpuPools", "_SubmittedJob", "_Pool",
     "Deciding", "MeasuredGpu", "_SuspendableShare", "_Piece", "_Mine", "_Notice",
     "FirstLaunchFaults", "FirstLaunchFault", "ImplementationRuns", "Batch", "BatchWait", "_HookTrials",
     "_KeyWait", "_Order", "_Run", "_Seen", "_Tried", "_Tuning",
@@ -91,7 +91,7 @@ SWITCHES = (
 """What is said of calls one way alone: a thread keeps no process alive, a folder may be there already."""
 
 UNEVEN = {
-    "access": 1, "codec": 1, "grid_check": 1, "candidate_launches": 1, "capture": 1, "launches": 3, "launch": 2,
+    "codec": 1, "grid_check": 1, "candidate_launches": 1, "capture": 1, "launches": 3, "launch": 2,
     "command": 1, "compiler": 2, "baseline_files": 1, "code_changes": 2, "project": 1, "c_launcher": 2,
     "driver_gpu": 1, "autograd": 2, "sizing": 1, "launch_path": 4, "candidate_speed": 1, "replay_comparer": 5,
     "heuristic_tuner": 3, "implementation_runs": 1, "describing": 4, "job_run": 1, "race": 1, "graph_launch": 1,

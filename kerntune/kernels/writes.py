@@ -1,4 +1,4 @@
-"""Which pointer arguments a kernel reads and writes, from its TTIR; of a Gluon kernel, from its TTGIR."""
+"""Which arguments a kernel reads and writes, and what loaded values decide: from TTIR, or a Gluon kernel's TTGIR."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from kerntune.kernels.access import (
     ADDRESS_FIRST,
     ADDRESS_ONLY,
     ATOMICS,
+    BY_NUMBERS,
     CONTROL,
     FROM_MEMORY,
+    LOADS,
     ON_CHIP,
     OUTSIDE_CODE,
     PARTITIONS,
@@ -57,14 +59,33 @@ def access_of(ttir: str, target: Target | None = None, module: Any = None) -> Ac
 
 @lru_cache(maxsize=KEPT_ACCESSES)  # which keeps no failures: a process may be out of files for a moment
 def _understood(ttir: str, target: Target | None) -> Access:
+    context = _context(target)  # it must outlive the module
+    return _Walk(parse_module(ttir, context)).access()
+
+
+def _context(target: Target | None) -> Any:
     from triton._C.libtriton import ir
 
-    context = ir.context()  # it must outlive the module
+    context = ir.context()
     ir.load_dialects(context)
     if target is not None:
         triton_target = gpu_target(target.backend, target.triton_arch, target.warp_size)
         make_backend(triton_target).load_dialects(context)
-    return _Walk(parse_module(ttir, context)).access()
+    return context
+
+
+ADDRESSES, LENGTH = "which memory it touches", "how long it runs"
+
+
+def content_use(ttir: str, target: Target | None = None) -> tuple[str, ...]:
+    """What loaded values decide: :data:`ADDRESSES` (an offset, a mask, a descriptor's place), :data:`LENGTH` (a loop's
+    bounds, a branch), both or none. None of a text that can't be parsed."""
+    context = _context(target)
+    try:
+        found = _ContentWalk(parse_module(ttir, context)).decided()
+    except Exception:
+        return ()
+    return tuple(word for word in (ADDRESSES, LENGTH) if word in found)
 
 
 def parse_module(text: str, context: Any) -> Any:
@@ -380,3 +401,35 @@ class _Walk:
             why = self._origin_unknown.get(value, "an address of unknown origin")
             self._follow(f"{op.name}: {why}", writes=op.name not in PURE_READERS)
         return {number[value] for value in roots & number.keys()}
+
+
+class _ContentWalk(_Walk):
+    """Follows all values, not addresses alone, back to what comes out of memory."""
+
+    def decided(self) -> set[str]:
+        """What loaded values decide."""
+        for op in self._ops:
+            self._connect(op)
+        for op in self._calls:
+            self._return(op, frozenset())
+        loaded = {value for op in self._ops if op.name in LOADS for value in op.results}
+        deciding = (found for op in self._ops if (found := self._deciding(op))[1])
+        return {word for word, values in deciding if any(loaded & self._leaves(value) for value in values)}
+
+    def _deciding(self, op: _Op) -> tuple[str, list[int]]:
+        if op.name == "scf.for":
+            return LENGTH, op.operands[:3]
+        if op.name in ("scf.if", "scf.condition", "cf.cond_br"):
+            return LENGTH, op.operands[:1]
+        if op.name in ("tt.load", "tt.store"):  # the mask comes after the pointer, and after a store's value
+            return ADDRESSES, op.operands[2:3] if op.name == "tt.store" else op.operands[1:2]
+        numbers = [value for value in op.operands if not self._pointer[value] and not self._float[value]]
+        return ADDRESSES, numbers if op.name.startswith(BY_NUMBERS) else []
+
+    def _plain(self, op: _Op) -> None:
+        if op.name not in LOADS:
+            self._through(op)
+
+    def _flow_all(self, into: Iterable[int], values: Sequence[int]) -> None:
+        for target in into:
+            self._sources[target].update(values)

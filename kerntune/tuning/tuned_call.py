@@ -24,11 +24,11 @@ from kerntune.capture.launch import site_of_given
 from kerntune.errors import CacheMissError, MeasurementError, NoGpuError, TuningError, UsageError
 from kerntune.gpu.base import Backend, Gpu
 from kerntune.gpu.probe import captures_graph, current_thread_state, device_in_use, is_exporting
-from kerntune.kernels.access import content_use
 from kerntune.kernels.compat import torch_private, triton_compiler, tuners
 from kerntune.kernels.dispatch import LaunchOutcome
 from kerntune.kernels.dispatch.launch_path import ObservedLaunch
 from kerntune.kernels.source import is_kernel, kernel_file
+from kerntune.kernels.writes import content_use
 from kerntune.tuning import context
 from kerntune.tuning.admission import LAUNCHES_NOTHING, first_usable, launches_nothing
 from kerntune.tuning.agreement import note_chosen, tuning_turn
@@ -123,7 +123,7 @@ def content_notes(site: Site, config: Config) -> tuple[str, ...]:
     capture = context.open_capture(backend)
     with capture.active():
         launch = capture.probe(site, index).specialized
-    decided = content_use(context.COMPILER.compile(launch).ttir)
+    decided = content_use(context.COMPILER.compile(launch).ttir, launch.target)
     if not decided:
         return ()
     return (

@@ -10,19 +10,10 @@ import triton
 import triton.language as tl
 from fake_runs import COMPILER
 
-from kerntune.kernels import access
-from kerntune.kernels.access import (
-    ADDRESSES,
-    ATOMICS,
-    LENGTH,
-    ON_CHIP,
-    PURE_READERS,
-    READERS,
-    WRITERS,
-    Access,
-    content_use,
-)
+from kerntune.kernels.access import ATOMICS, ON_CHIP, PURE_READERS, READERS, WRITERS, Access
+from kerntune.kernels.compat.versions import triton_series
 from kerntune.kernels.specialize import specialize
+from kerntune.kernels.writes import ADDRESSES, LENGTH, access_of, content_use
 
 
 @pytest.mark.parametrize(("follows", "beyond", "found"), [(False, (), False), (True, (), True), (False, ("x",), True)])
@@ -129,101 +120,110 @@ def test_no_text() -> None:
     assert content_use("") == ()
 
 
+def module(body: str, after: str = "") -> str:
+    """A kernel in which ``%l`` and ``%m`` are loaded, the other values given."""
+    return f"""module {{
+  tt.func public @k(%p: !tt.ptr<i32>, %q: !tt.ptr<i1>, %d: !tt.tensordesc<{DESCRIBED}>,
+      %i: i32, %j: i32, %s: i32, %c: i1, %t: tensor<8xf32>) {{
+    %l = tt.load %p : !tt.ptr<i32>
+    %m = tt.load %q : !tt.ptr<i1>
+    %f = tt.splat %l : i32 -> tensor<8xi32>
+    %x = arith.sitofp %f : tensor<8xi32> to tensor<8xf32>
+    {body}
+    tt.return
+  }}
+  {after}
+}}"""
+
+
+DESCRIBED = "8xf32" if triton_series() not in ("3.6", "3.7") else "tensor<8xf32>"
+
+USE = "%y{n} = tt.addptr %p, {value} : !tt.ptr<i32>, i32"
+
+
+def used(body: str, *values: str) -> list[str]:
+    """Which of some values of a kernel depend on what is loaded."""
+    texts = {value: body.replace("USE", USE.format(n=0, value=value)) for value in values}
+    assert "USE" in body
+    assert not any(access_of(module(text)).unknown for text in texts.values()), "each can be parsed"
+    return [value for value, text in texts.items() if content_use(module(text))]
+
+
+FOR = """%r:2 = scf.for %k = %i to %j step %s iter_args(%a = {}, %b = {}) -> (i32, i32) : i32 {{
+  INSIDE
+  scf.yield {}, {} : i32, i32
+}}
+AFTER"""
+WHILE = """%r:2 = scf.while (%a = {}, %b = {}) : (i32, i32) -> (i32, i32) {{
+  INSIDE
+  scf.condition(%c) {}, {} : i32, i32
+}} do {{
+^bb0(%e: i32, %g: i32):
+  DO
+  scf.yield %i, %j : i32, i32
+}}
+AFTER"""
+IF = """%r:2 = scf.if %c -> (i32, i32) {{
+  scf.yield {}, {} : i32, i32
+}} else {{
+  scf.yield {}, {} : i32, i32
+}}
+AFTER"""
+
+
 @pytest.mark.parametrize(
-    ("load", "use", "decided"),
+    ("text", "given", "where", "names"),
     [
-        ("ttg.local_load %buffer", "%p = tt.addptr %x_ptr, %i : !tt.ptr<f32>, i32", (ADDRESSES,)),
-        ("ttng.tmem_load %memory", "ttng.async_tma_copy_local_to_global %y_desc[%i] %buffer", (ADDRESSES,)),
-        ("amdg.buffer_load %x_ptr[%o]", "%y = amdg.buffer_load %x_ptr[%i]", (ADDRESSES,)),
-        ("amdg.buffer_load %x_ptr[%o]", "amdg.buffer_store %v, %y_ptr[%i]", (ADDRESSES,)),
-        ("amdg.buffer_load %x_ptr[%o]", "amdg.buffer_store %i, %y_ptr[%o]", ()),
-        ("amdg.buffer_load %x_ptr[%o]", "ttng.wait_barrier %bar, %i", ()),
+        (FOR, ("%i", "%j", "%i", "%l"), "INSIDE", ["%b"]),
+        (FOR, ("%i", "%j", "%i", "%l"), "AFTER", ["%r#1"]),
+        (FOR, ("%i", "%j", "%l", "%j"), "INSIDE", ["%a"]),
+        (FOR, ("%i", "%l", "%i", "%j"), "INSIDE", ["%b"]),
+        (FOR, ("%l", "%j", "%b", "%a"), "INSIDE", ["%a", "%b"]),
+        (FOR, ("%l", "%j", "%b", "%a"), "AFTER", ["%r#0", "%r#1"]),
+        (WHILE, ("%l", "%j", "%i", "%j"), "INSIDE", ["%a"]),
+        (WHILE, ("%l", "%j", "%i", "%j"), "AFTER", []),
+        (WHILE, ("%i", "%j", "%l", "%j"), "AFTER", ["%r#0"]),
+        (WHILE, ("%i", "%j", "%i", "%l"), "DO", ["%g"]),
+        (IF, ("%l", "%j", "%i", "%j"), "AFTER", ["%r#0"]),
+        (IF, ("%i", "%j", "%i", "%l"), "AFTER", ["%r#1"]),
     ],
 )
-def test_gluons_memory_operations(load: str, use: str, decided: tuple[str, ...]) -> None:
-    assert content_use(f"tt.func public @kernel() {{\n%i = {load}\n{use}\ntt.return\n}}") == decided
-
-
-FOR = ["%r:2 = scf.for %k = %low to %n step %s iter_args(%a = {}, %b = {}) -> (i32, i32) : i32 {{",
-       "scf.yield {}, {} : i32",
-       "}}"]  # fmt: skip
-WHILE = ["%r:2 = scf.while (%a = {}, %b = {}) : (i32, i32) -> (i32, i32) {{", "scf.condition(%c) {}, {} : i32",
-         "}} do {{",
-         "scf.yield %u, %v", "}}"]  # fmt: skip
-TWO_REGIONS = [
-    "%r:2 = scf.while (%a = %u, %b = %v) : (i32, i32) -> (i32, i32) {{", "scf.condition(%c) {}, {} : i32, i32",
-    "}} do {{", "^bb0(%d: i32, %e: i32):", "scf.yield %u, %v : i32, i32", "}}",
-    '%s = "tt.reduce"(%t) ({{', "^bb0(%f: i32, %g: i32):", "tt.reduce.return %f : i32", "}})",
-]  # fmt: skip
-IF = [
-    "%r:2 = scf.if %c -> (i32, i32) {{",
-    "scf.yield {}, {} : i32, i32",
-    "}} else {{",
-    "scf.yield {}, {} : i32, i32",
-    "}}",
-]
-
-
-def loaded(lines: list[str], *values: str) -> set[str]:
-    """Which names of these lines depend on ``%l``, which is loaded, beside itself."""
-    text = "\n".join(["%l = tt.load %x : !tt.ptr<i32>", *lines]).format(*values)
-    flow = access._Flow([line.strip() for line in text.splitlines()])
-    flow.used()
-    return flow.loaded - {"%l"}
-
-
-@pytest.mark.parametrize(
-    ("lines", "values", "names"),
-    [
-        (FOR, ("%u", "%v", "%u", "%l"), {"%b", "%r#1"}),
-        (FOR, ("%u", "%v", "%l", "%v"), {"%a", "%r#0"}),
-        (FOR, ("%u", "%l", "%u", "%v"), {"%b"}),
-        (FOR, ("%l", "%v", "%b", "%a"), {"%a", "%b", "%r#0", "%r#1"}),
-        (WHILE, ("%l", "%v", "%u", "%v"), {"%a"}),
-        (WHILE, ("%u", "%v", "%l", "%v"), {"%a", "%r#0"}),
-        (WHILE, ("%u", "%v", "%u", "%l"), {"%b", "%r#1"}),
-        (TWO_REGIONS, ("%l", "%v"), {"%a", "%r#0", "%d"}),
-        (TWO_REGIONS, ("%u", "%l"), {"%b", "%r#1", "%e"}),
-        (TWO_REGIONS[:3] + TWO_REGIONS[6:9], ("%l", "%v"), {"%a", "%r#0"}),
-        (IF, ("%l", "%v", "%u", "%v"), {"%r#0"}),
-        (IF, ("%u", "%v", "%u", "%l"), {"%r#1"}),
-        (["%r = scf.if %l -> i32 {{", "scf.yield %u : i32", "}}"], (), set()),
-        (["%r = scf.if %c -> i32 {{", "scf.yield %l : i32", "}}"], (), {"%r"}),
-        (["%r = scf.if %c -> i32 {{", "scf.if %d {{", "}}", "scf.yield %l : i32", "}}", "scf.yield %l"], (), {"%r"}),
-        (["scf.for %k = %low to %l step %s : i32 {{", "%y = arith.addi %k, %u : i32", "}}"], (), set()),
-        (["%r:3 = tt.split %l : i32", "%q = arith.addi %r#2, %u : i32"], (), {"%r#0", "%r#1", "%r#2", "%q"}),
-        (["%r = arith.addi %u, %v : i32", "tt.store %p, %l : !tt.ptr<i32>"], (), set()),
-    ],
-)
-def test_where_loaded_values_go(lines: list[str], values: tuple[str, ...], names: set[str]) -> None:
+def test_where_loaded_values_go(text: str, given: tuple[str, ...], where: str, names: list[str]) -> None:
     """Place by place through loops and branches, round after round."""
-    assert loaded(lines, *values) == names
+    body = text.format(*given).replace(where, "USE")
+    for other in ("INSIDE", "AFTER", "DO"):
+        body = body.replace(other, "")
+    candidates = {"INSIDE": ["%a", "%b"], "AFTER": ["%r#0", "%r#1"], "DO": ["%e", "%g"]}[where]
+    assert used(body, *candidates) == names
 
 
 @pytest.mark.parametrize(
     ("line", "decided"),
     [
-        ("%q = tt.addptr %p, %l : !tt.ptr<f32>, i32", (ADDRESSES,)),
-        ("%q = tt.addptr %l, %i : !tt.ptr<f32>, i32", ()),
-        ("%q = tt.descriptor_load %d[%i, %l] : !tt.tensordesc<f32>", (ADDRESSES,)),
-        ("%q = tt.descriptor_load %l[%i, %i] : !tt.tensordesc<f32>", ()),
-        ("%q = tt.load %p, %l, %o : !tt.ptr<f32>", (ADDRESSES,)),
-        ("%q = tt.load %p, %m, %l : !tt.ptr<f32>", ()),
-        ("tt.store %p, %l, %m : !tt.ptr<f32>", ()),
-        ("tt.store %p, %v, %l : !tt.ptr<f32>", (ADDRESSES,)),
-        ("%q = amdg.buffer_load %l[%i] : f32", ()),
-        ("amdg.buffer_store %v, %p[%i], %l : f32", (ADDRESSES,)),
-        ("amdg.buffer_store %v, %l[%i] : f32", ()),
-        ("%q = amdg.buffer_load_to_local %p[%l] into %s : f32", (ADDRESSES,)),
-        ("scf.for %k = %n to %l step %s : i32 {", (LENGTH,)),
-        ("%q = scf.for %k = %n to %m step %s iter_args(%a = %l) -> (i32) : i32 {", ()),
-        ("scf.if %l {", (LENGTH,)),
-        ("scf.condition(%l) %v : i32", (LENGTH,)),
-        ("scf.condition(%c) %l : i32", ()),
-        ("cf.cond_br %l, ^bb1, ^bb2(%i : i32)", (LENGTH,)),
-        ("cf.cond_br %c, ^bb1, ^bb2(%l : i32)", ()),
+        ("%y = tt.addptr %p, %l : !tt.ptr<i32>, i32", (ADDRESSES,)),
+        ("%y = tt.descriptor_load %d[%l] : !tt.tensordesc<{}> -> tensor<8xf32>", (ADDRESSES,)),
+        ("%y = tt.descriptor_load %d[%i] : !tt.tensordesc<{}> -> tensor<8xf32>", ()),
+        ("tt.descriptor_store %d[%l], %t : !tt.tensordesc<{}>, tensor<8xf32>", (ADDRESSES,)),
+        ("tt.descriptor_store %d[%i], %x : !tt.tensordesc<{}>, tensor<8xf32>", ()),
+        ("%y = tt.load %p, %m, %i : !tt.ptr<i32>", (ADDRESSES,)),
+        ("%y = tt.load %p, %c, %l : !tt.ptr<i32>", ()),
+        ("tt.store %p, %l, %c : !tt.ptr<i32>", ()),
+        ("tt.store %p, %i, %m : !tt.ptr<i32>", (ADDRESSES,)),
+        ("scf.for %k = %i to %l step %s : i32 {{\n}}", (LENGTH,)),
+        ("%y = scf.for %k = %i to %j step %s iter_args(%a = %l) -> (i32) : i32 {{\nscf.yield %a : i32\n}}", ()),
+        ("scf.for %k = %i to %l step %s : i32 {{\n%y = tt.addptr %p, %k : !tt.ptr<i32>, i32\n}}", (LENGTH,)),
+        ("scf.if %m {{\n}}", (LENGTH,)),
+        ("%y = scf.while (%a = %i) : (i32) -> i32 {{\nscf.condition(%m) %a : i32\n}} do {{\n"
+         "^bb0(%e: i32):\nscf.yield %e : i32\n}}", (LENGTH,)),
+        ("%y = arith.addi %l, %i : i32", ()),
+        ("%y = arith.addi %l, %i : i32\n%z = tt.addptr %p, %y : !tt.ptr<i32>, i32", (ADDRESSES,)),
+        ("%y = tt.call @g(%l) : (i32) -> i32\n%z = tt.addptr %p, %y : !tt.ptr<i32>, i32", (ADDRESSES,)),
+        ("%w = tt.call @g(%l) : (i32) -> i32\n%y = tt.call @g(%i) : (i32) -> i32\n"
+         "%z = tt.addptr %p, %y : !tt.ptr<i32>, i32", ()),
     ],
-)
+)  # fmt: skip
 def test_which_operands_decide(line: str, decided: tuple[str, ...]) -> None:
-    assert content_use(f"tt.func @k() {{\n%l = tt.load %x : !tt.ptr<i32>\n{line}\n}}") == decided
-    assert content_use(f"tt.func @k() {{\n{line}\n}}\ntt.func @f() {{\n%l = tt.load %x : !tt.ptr<i32>\n}}") == ()
+    callee = "tt.func private @g(%n: i32) -> i32 {\n %o = arith.addi %n, %n : i32\n tt.return %o : i32\n }"
+    text = module(line.format(DESCRIBED), callee)
+    assert not access_of(text).unknown, "it can be parsed"
+    assert content_use(text) == decided

@@ -77,6 +77,53 @@ def test_each_kernel_reads_and_writes_what_it_says(case: GluonCase, ttgir: Lower
         assert found.float_atomics is bool(case.atomics)
 
 
+# what loaded values decide
+
+
+@gluon.jit
+def buffer_gather_kernel(x_ptr, y_ptr, BLOCK: gl.constexpr, READS: gl.constexpr, WRITES: gl.constexpr):
+    layout: gl.constexpr = gl.BlockedLayout([4], [64], [gl.num_warps()], [0])
+    i = gl.arange(0, BLOCK, layout=layout)
+    at = cdna3.buffer_load(x_ptr, i)
+    if READS:
+        at = cdna3.buffer_load(x_ptr, at)
+    cdna3.buffer_store(at.to(gl.float32), y_ptr, at if WRITES else i)
+
+
+def buffer_gather(**edit: Any) -> None:
+    words = {"READS": False, "WRITES": False, **edit}
+    buffer_gather_kernel[(1,)](torch.zeros(1024, dtype=torch.int32), floats(1024), 1024, **words)
+
+
+@gluon.jit
+def shared_gather_kernel(x_ptr, y_ptr, BLOCK: gl.constexpr):
+    """By way of shared memory."""
+    layout: gl.constexpr = gl.BlockedLayout([4], [32], [gl.num_warps()], [0])
+    i = gl.arange(0, BLOCK, layout=layout)
+    buffer = gl.allocate_shared_memory(gl.int32, [BLOCK], gl.SwizzledSharedLayout(1, 1, 1, [0]), gl.load(x_ptr + i))
+    gl.store(y_ptr + buffer.load(layout), 1.0)
+
+
+def shared_gather() -> None:
+    shared_gather_kernel[(1,)](torch.zeros(1024, dtype=torch.int32), floats(1024), 1024)
+
+
+@pytest.mark.parametrize(
+    ("call", "where", "edit", "decided"),
+    [
+        (buffer_gather, "hip:gfx942", {}, ()),
+        (buffer_gather, "hip:gfx942", {"READS": True}, (writes.ADDRESSES,)),
+        (buffer_gather, "hip:gfx942", {"WRITES": True}, (writes.ADDRESSES,)),
+        (shared_gather, "cuda:90", {}, (writes.ADDRESSES,)),
+        *((case.call, "cuda:90", case.needs("cuda:90"), ()) for case in CASES if "cuda:90" in case.targets),
+    ],
+)
+def test_what_loaded_values_decide(
+    ttgir: Lower, call: Callable[..., None], where: str, edit: dict[str, Any], decided: tuple[str, ...]
+) -> None:
+    assert writes.content_use(ttgir(call, where, **edit), Target.parse(where)) == decided
+
+
 # what only some kernels do
 
 
