@@ -129,7 +129,7 @@ DEFAULTS = {
     "StoreClient.close": "wait_s", "Timeout.wait": "event", "TuneOptions.now": "keep",
     "VersionJudge.__init__": "processes", "Winners.arrived": "ask", "WorkerPool.__init__": "requests",
     "_decorator": "counts", "_roundings": "random", "as_config": "stages", "autotune": "cache_results",
-    "block_of": "default", "calibrate": "processes", "case_details": "with_code", "check_grid": "num_ctas num_warps",
+    "block_of": "default", "calibrate": "processes", "check_grid": "num_ctas num_warps",
     "choose_warps": "least most", "combine": "bias", "decode_floats": "wide", "descend": "trials",
     "export_cache": "with_trials", "filter_steps": "missing", "finish": "floors", "flushed_runs": "flushes",
     "foreach": "cache_results", "fork": "kept", "hodges_lehmann": "level",

@@ -134,22 +134,35 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
         if task.exact and not is_exact(watched):
             return
         native, after, outline = _run(module, task, contents, lambda t: t)
-        try:
-            wide, wide_after, _ = _run(module, task, contents, _widened)
-        except Exception as exc:  # a kernel of Triton's has the types that it has
-            print(f"no float64: {exc}", file=sys.stderr)
-            wide, wide_after = [None] * len(native), [None] * len(after)
+        (wide, wide_after), casts = _in_float64(module, task, contents, native, after)
         places = {place_of(t): k for k, t in reversed(list(enumerate(after)))}
         results = tuple(_result(n, w, places.get(place_of(n))) for n, w in zip(native, wide, strict=True))
         if i < task.closely and all(r.dtype == "float32" and r.wide for r in results):
-            results = _moved(module, task, contents, results, native)
+            results = _moved(module, task, contents, results, native, casts)
         elif task.extreme is not None and i >= task.extreme and (few := _few_numbers(results)):
-            results = _spread(module, task, contents, results, few)
+            results = _spread(module, task, contents, results, few, casts)
         changed = tuple(
             None if _is(t, before) else _result(t, w, k)
             for k, (t, w, before) in enumerate(zip(after, wide_after, contents, strict=True))
         )
         yield ExpectedSeed(() if task.contents else tuple(contents), results, changed, outline)
+
+
+def _in_float64(
+    module: Any, task: ExpectTask, contents: Sequence[bytes], native: Sequence[Any], after: Sequence[Any]
+) -> tuple[tuple[Sequence[Any], Sequence[Any]], bool]:
+    """What ``native`` and ``after`` are in float64, a None for each where that can't be, and whether the reference's
+    own casts were widened, too. Where code needs the bits of a dtype, they can't be."""
+    why: object = "its results have other shapes"
+    for casts in (True, False):
+        try:
+            wide, wide_after, _ = _run(module, task, contents, _widened, casts=casts)
+            if [x.shape for x in wide] == [x.shape for x in native]:
+                return (wide, wide_after), casts
+        except Exception as exc:  # a kernel of Triton's has the types that it has
+            why = exc
+    print(f"no float64: {why}", file=sys.stderr)
+    return ([None] * len(native), [None] * len(after)), False
 
 
 FEW_INPUTS = 15 / 16
@@ -163,8 +176,9 @@ FURTHER_ON = 37
 
 
 def _moved(
-    module: Any, task: ExpectTask, contents: Sequence[bytes], results: tuple[ExpectedResult, ...], native: Sequence[Any]
-) -> tuple[ExpectedResult, ...]:
+    module: Any, task: ExpectTask, contents: Sequence[bytes], results: tuple[ExpectedResult, ...],
+    native: Sequence[Any], casts: bool,
+) -> tuple[ExpectedResult, ...]:  # fmt: skip
     """The results, which are ``native``; float32 ones whose elements follow from at most four numbers each with
     :attr:`~.moved`."""
     import torch
@@ -177,7 +191,7 @@ def _moved(
     def off(tensor: Any) -> Any:
         return tensor if tensor.dtype == torch.float64 else _off(drawn, tensor)
 
-    runs = _of_others(module, task, contents, results, (lambda t: t.roll(FURTHER_ON), half, off))
+    runs = _of_others(module, task, contents, results, (lambda t: t.roll(FURTHER_ON), half, off), casts)
     if not runs:
         return results
     found = list[ExpectedResult]()
@@ -199,12 +213,14 @@ def _few_numbers(results: Sequence[ExpectedResult]) -> list[int]:
 
 
 def _spread(
-    module: Any, task: ExpectTask, contents: Sequence[bytes], results: tuple[ExpectedResult, ...], few: Sequence[int]
-) -> tuple[ExpectedResult, ...]:
+    module: Any, task: ExpectTask, contents: Sequence[bytes], results: tuple[ExpectedResult, ...],
+    few: Sequence[int], casts: bool,
+) -> tuple[ExpectedResult, ...]:  # fmt: skip
     """The results, those of few elements with :attr:`~.moved`: of several draws what is furthest off."""
     import torch
 
-    runs, found = _of_others(module, task, contents, results, [partial(_off, _halves(task))] * SPREADS), list(results)
+    kinds, found = [partial(_off, _halves(task))] * SPREADS, list(results)
+    runs = _of_others(module, task, contents, results, kinds, casts)
     for k in few if runs else ():
         moved = torch.stack([run[k].detach().to("cpu", torch.float64) for run in runs])
         exact = torch.frombuffer(bytearray(results[k].wide or b""), dtype=torch.float64).reshape(results[k].shape)
@@ -215,12 +231,12 @@ def _spread(
 
 def _of_others(
     module: Any, task: ExpectTask, contents: Sequence[bytes], results: Sequence[ExpectedResult],
-    kinds: Sequence[Callable[[Any], Any]],
+    kinds: Sequence[Callable[[Any], Any]], casts: bool,
 ) -> list[list[Any]]:  # fmt: skip
     """The results of inputs that are converted so, a list each; none where it takes its own numbers alone. Whole
     numbers that are fixed stay: offsets in another order have no meaning."""
     try:
-        runs = [_run(module, task, contents, kind, but_fixed=True)[0] for kind in kinds]
+        runs = [_run(module, task, contents, kind, casts, but_fixed=True)[0] for kind in kinds]
     except Exception as exc:
         print(f"no moved results: {exc}", file=sys.stderr)
         return []
@@ -277,10 +293,12 @@ def _shuffled(value: Any, generator: Any) -> Any:
 
 
 def _run(
-    module: Any, task: ExpectTask, contents: Sequence[bytes], convert: Callable[[Any], Any], but_fixed: bool = False
-) -> tuple[list[Any], list[Any], str]:
+    module: Any, task: ExpectTask, contents: Sequence[bytes], convert: Callable[[Any], Any], casts: bool = False,
+    but_fixed: bool = False,
+) -> tuple[list[Any], list[Any], str]:  # fmt: skip
     """The reference's results, its inputs afterwards, and how the results lie in what it returned. Its inputs are
-    converted, all of them or all but whole numbers that are fixed."""
+    converted, all of them or all but whole numbers that are fixed; ``casts``: where that makes float64 of them, its own
+    casts do, too."""
     import torch
 
     case = task.case
@@ -295,7 +313,12 @@ def _run(
     args, words = arguments_of(case, tensors)
     on_device, _ = arguments_of(case, list(range(len(tensors))))
     moved = dict(_paired(on_device, args))
-    with torch.no_grad() if task.source.layout == KERNELBENCH else contextlib.nullcontext():
+    own = {getattr(torch, x.dtype) for x in case.tensors}
+    with contextlib.ExitStack() as stack:
+        if task.source.layout == KERNELBENCH:
+            stack.enter_context(torch.no_grad())
+        if casts and (convert is _widened or torch.float64 in {t.dtype for t in tensors} - own):
+            stack.enter_context(_wider_casts())
         before = _generators(task.gpu)
         value = function(*args, **words)
         if _generators(task.gpu) != before:
@@ -342,6 +365,32 @@ def _widened(tensor: Any) -> Any:
     import torch
 
     return tensor.to(torch.float64) if str(tensor.dtype).removeprefix("torch.") in FLOATS else tensor
+
+
+def _wider_casts() -> contextlib.AbstractContextManager[Any]:
+    """Casts to float32, float16 and bfloat16 make float64 meanwhile: exact numbers have no rounding of the reference's.
+    Narrower formats are kept, for to round to them is what a reference of quantized numbers is about."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    narrow = torch.float32, torch.float16, torch.bfloat16
+    methods = torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16
+
+    def wider(value: Any) -> Any:
+        return torch.float64 if any(value is dtype for dtype in narrow) else value
+
+    class WiderCasts(TorchFunctionMode):  # type: ignore[misc]  # torch's types are skipped
+        def __torch_function__(
+            self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        ) -> Any:
+            words = dict(kwargs or {})
+            if function in methods:
+                return torch.Tensor.double(*args, **words)
+            if function is torch.Tensor.view:  # of other bits
+                return function(*args, **words)
+            return function(*map(wider, args), **{name: wider(value) for name, value in words.items()})
+
+    return WiderCasts()
 
 
 def tensor_of(given: TensorInput, data: bytes) -> Any:

@@ -177,9 +177,22 @@ def error_of(
 
     bits = taken(content, view)
     native = np.frombuffer(expected.native, f"<u{ITEM_BYTES[expected.dtype]}").reshape(expected.shape)
-    zeros = not any(poison) and not native.any()  # what nothing has written may be right
-    if bits.size and not zeros and _untouched(bits, len(content), view, poison):
+    untouched = bool(bits.size) and _untouched(bits, len(content), view, poison)
+    found = None
+    if not untouched or not any(poison):  # zeros may have been written, and may be right
+        found = _compared(number, bits, native, view, expected, case, usual, extreme, seen, lone, odd)
+    if found is None or (untouched and found.wrong):
         return ResultError(number, view.dtype, wrong="nothing of it is written", unwritten=True)
+    return found
+
+
+def _compared(
+    number: int, bits: np.ndarray, native: np.ndarray, view: View, expected: ExpectedResult, case: CaseInputs,
+    usual: float, extreme: float, seen: Callable[..., None] | None, lone: bool, odd: bool,
+) -> ResultError:  # fmt: skip
+    """What is written, beside what is expected."""
+    import numpy as np
+
     if view.dtype not in FLOAT_FORMATS:
         different = int(np.count_nonzero(bits != native))
         wrong = f"{different:,} of {bits.size:,} elements differ" if different else ""

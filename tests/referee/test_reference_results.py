@@ -192,6 +192,35 @@ def test_a_reference_that_takes_its_own_numbers_alone_is_not_moved(tmp_path: Pat
     assert (seed.results[0].wide is None, seed.results[0].moved) == (False, None)
 
 
+@pytest.mark.parametrize("body", [
+    "return x.float().exp()", "return x.to(torch.float32).exp()", "return x.to('cpu', dtype=torch.float32).exp()",
+    "return x.type(torch.float32).exp()", "return x.half().float().exp().bfloat16()",
+    "return (torch.zeros(6, dtype=torch.float32) + x).exp()",
+    "y = x.float().exp(); y.view(torch.int32); return y if y.dtype == torch.float64 else y.float()",
+])  # fmt: skip
+def test_exact_numbers_have_no_rounding_of_the_reference_s_own_casts(tmp_path: Path, body: str) -> None:
+    x = np.linspace(-1, 1, 6, dtype="f2")
+    (seed,) = expected(tmp_path, body, "x: f16[6]", x).seeds
+    assert seed.results[0].wide is not None
+    assert np.allclose(np.frombuffer(seed.results[0].wide, "f8"), np.exp(x.astype("f8")), rtol=1e-15, atol=0)
+
+
+def test_whole_numbers_that_become_floats_are_exact_in_float64(tmp_path: Path) -> None:
+    body = "return x.float() / 3"
+    (seed,) = expected(tmp_path, body, "x: i32[6] < 9", np.arange(6, dtype="i4")).seeds
+    assert seed.results[0].wide == (np.arange(6) / 3).tobytes()
+
+
+@pytest.mark.parametrize(("body", "wide"), [
+    ("return x.to(torch.float8_e4m3fn).float()", [0.3125, -1.125]),  # to round so is what it is about
+    ("return (x.float().view(torch.int32) & -65536).view(torch.float32)", [0.298828125, -1.09375]),
+    ("return (x.float().contiguous().view(torch.int32) ^ 0).view(torch.float32) + torch.zeros(2)", [0.3, -1.1]),
+])  # fmt: skip
+def test_what_is_about_narrow_numbers_or_bits_stays(tmp_path: Path, body: str, wide: list[float]) -> None:
+    (seed,) = expected(tmp_path, body, "x: f32[2]", np.array([0.3, -1.1], "f4")).seeds
+    assert np.frombuffer(seed.results[0].wide or b"", "f8").astype("f4").tolist() == np.array(wide, "f4").tolist()
+
+
 def test_whole_numbers_are_not_computed_wider(tmp_path: Path) -> None:
     whole = np.arange(6, dtype="i4")
     (seed,) = expected(tmp_path, "return (i * 2, i > 2)", "i: i32[6] < 9", whole).seeds

@@ -634,6 +634,9 @@ def test_zeros_that_nothing_has_written_are_right_where_zeros_are() -> None:
     for stock, unwritten in ((zeros, False), (ones, True)):
         found = error_of(0, bytes(32), view, expected(stock.astype(np.float64), stock), CASE, bytes(8))
         assert (found.unwritten, bool(found.wrong)) == (unwritten, unwritten)
+    want = expected(np.full(8, 1e-27), np.full(8, 1e-27, np.float32))
+    found = error_of(0, bytes(32), view, want, CASE, bytes(8), usual=1.0, extreme=4.0)
+    assert (found.unwritten, found.wrong) == (False, ""), "written as zeros"
 
 
 # elements that follow from few numbers
