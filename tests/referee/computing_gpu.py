@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -108,7 +109,8 @@ class ComputingGpu(FakeGpu):
 
 
 def checked_call() -> CheckedCall:
-    binary = msgspec.structs.replace(binary_of_ptx("k", 4), arch="sm_90a")
+    sha = hashlib.sha256(b"k").hexdigest()
+    binary = msgspec.structs.replace(binary_of_ptx("k", 4), arch="sm_90a", sha256=sha, ttir_sha256=sha)
     launch = Launch("k", "", 0, (1, 1, 1), (Param("x", "*fp32", 0), Param("o", "*fp32", 1)), (0, 1), (0, 1))
     storages = tuple(Storage(NBYTES, "float32", Zeros(), read=True, written=True) for _ in range(2))
     views = tuple(View(i, "float32", (1024,), (1,)) for i in range(2))
