@@ -162,6 +162,9 @@ class Isolation:
             if self._process is None:
                 raise MeasurementError(self.why_not)
             self._process.wait()
+        except IsolationError:
+            self.drop()
+            raise
         except (MeasurementError, *CANNOT_START) as exc:
             self.drop()
             why = str(exc) if isinstance(exc, MeasurementError) else f"a process can't be started: {exc}"

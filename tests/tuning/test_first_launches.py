@@ -251,6 +251,9 @@ def test_always_means_that_an_answer_is_needed(gpu: FakeGpu) -> None:
 
 
 def test_always_means_that_several_need_a_process_too(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    Process.starts.append(OSError("none to be had"))
+    with pytest.raises(IsolationError, match=r"none to be had \(isolate=always\)"):
+        ahead(launches_of(gpu, Isolation(gpu, Isolate.ALWAYS)), [recording()])
     Process.starts.extend([None, OSError("no more processes")])
     with pytest.raises(IsolationError, match=r"no more processes \(isolate=always\)"):
         ahead(launches_of(gpu, Isolation(gpu, Isolate.ALWAYS)), [recording()], ChildEnded("exit code 1"))
