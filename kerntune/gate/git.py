@@ -98,8 +98,9 @@ def blobs(top: Path, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
     for name in names:
         head = bytes(rest[:LONGEST_HEAD]).partition(b"\n")[0]
         rest = rest[len(head) + 1 :]
-        if not head.endswith(b" missing"):
-            size = int(head.split()[-1])
+        words = head.split()
+        if len(words) == 3 and words[2].isdigit():  # not of what is missing, or a submodule
+            size = int(words[2])
             yield name, bytes(rest[:size])
             rest = rest[size + 1 :]
 

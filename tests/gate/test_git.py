@@ -76,6 +76,13 @@ def test_a_worktree_goes_whatever_happens(repository: Path) -> None:
     assert not root.exists()
 
 
+def test_what_is_no_blob_is_left_out_of_several(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As git says of a name that it lacks, and of another repository's commit."""
+    out = b"%s blob 2\nhi\nc:b 3 missing\n%s submodule\n%s blob 0\n\n" % ((b"a" * 40,) * 3)
+    monkeypatch.setattr(module, "_must", lambda *args, **words: out)
+    assert list(module.blobs(tmp_path, ["c:a", "c:b 3", "c:s", "c:e"])) == [("c:a", b"hi"), ("c:e", b"")]
+
+
 def test_top_and_commit(repository: Path) -> None:
     assert top_of(repository / "baselines" / "not" / "there") == repository.resolve()
     assert commit_of(repository, "v1") == git(repository, "rev-parse", "v1").strip()

@@ -70,8 +70,8 @@ def serve(requests: socket.socket) -> None:
             request, (answer,) = receive_with(requests, RunRequest, 1)
             for child, imports in list(running.items()):
                 ended, _ = os.waitpid(child, os.WNOHANG)
-                _import_more(imports)
                 if ended:
+                    _import_more(imports)
                     del running[child]
             first = [p for p in (request.cwd, *python_path(request.env)) if os.path.abspath(p) not in own]
             if not shadowed(first, sys.modules):
@@ -92,6 +92,9 @@ def _answer(request: RunRequest, answer: int, base: Sequence[str]) -> NoReturn:
     """In a copy: run the command, write its exit code, and end."""
     try:
         os.set_inheritable(answer, False)
+        held = contextlib.ExitStack()
+        held.callback(os.close, answer)
+        os.register_at_fork(after_in_child=held.close)  # what lives on doesn't answer
         os.write(answer, bytes([_become(request, base) & 0xFF]))
     finally:
         os._exit(0)

@@ -104,15 +104,21 @@ class Branch:
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """The content of files, :data:`AT_ONCE` at a time; one that is too long comes as so many zeros that its reader
         sees that."""
-        wanted, fits = list(names), []
+        wanted, fits, held = list(names), list[str](), 0
         for name, size in zip(wanted, self._sizes(wanted), strict=True):
             if size is not None and size > MAX_BYTES:  # none: removed meanwhile
                 yield name, bytes(MAX_BYTES + 1)
             elif size is not None:
+                if len(fits) == AT_ONCE or held + size > MAX_BYTES:
+                    yield from self._contents(fits)
+                    fits, held = [], 0
                 fits.append(name)
-        for i in range(0, len(fits), AT_ONCE):
-            asked = {f"{self._local}:{name}": name for name in fits[i : i + AT_ONCE]}
-            yield from ((asked[blob], data) for blob, data in blobs(self._top, list(asked)))
+                held += size
+        yield from self._contents(fits)
+
+    def _contents(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        asked = {f"{self._local}:{name}": name for name in names}
+        yield from ((asked[blob], data) for blob, data in blobs(self._top, list(asked)))
 
     def _sizes(self, names: Sequence[str]) -> list[int | None]:
         """How many bytes each has; None for one that is no file."""

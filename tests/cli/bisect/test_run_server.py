@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -119,10 +120,14 @@ def test_what_imports_print_is_no_answer(tmp_path: Path, runs: CommandRuns, alon
 
 
 KILLED_ONCE = """
-import os
+import os, time
 def test_x():
     if not os.path.exists({seen!r}):
-        open({seen!r}, "w").close()
+        child = os.fork()
+        if child == 0:
+            time.sleep(600)  # lives on
+        with open({seen!r}, "w") as file:
+            file.write(str(child))
         os.kill(os.getpid(), 9)
 """
 
@@ -132,7 +137,7 @@ def test_a_copy_that_is_killed_runs_alone(tmp_path: Path, runs: CommandRuns, alo
     layout, seen = checkout(tmp_path, "a"), tmp_path / "seen"
     (layout.root / "test_x.py").write_text(KILLED_ONCE.format(seen=str(seen)))
     assert runs.run(layout, ARGUMENTS, tmp_path / "out") == 0
-    assert seen.exists()
+    os.kill(int(seen.read_text()), signal.SIGKILL)
     assert alone == [tmp_path / "out"]
 
 

@@ -97,6 +97,8 @@ def test_a_copy_becomes_the_command_without_the_servers_socket_and_tells_its_exi
         raise Ended(code)
 
     monkeypatch.setattr(os, "fork", lambda: 0)
+    hooks: list[Any] = []
+    monkeypatch.setattr(os, "register_at_fork", lambda after_in_child: hooks.append(after_in_child))
     monkeypatch.setattr(os, "_exit", end)
     monkeypatch.setattr(run_server, "_become", become)
     server.asked(request(tmp_path, 5))
@@ -104,6 +106,12 @@ def test_a_copy_becomes_the_command_without_the_servers_socket_and_tells_its_exi
         server.serve()
     assert became == [(request(tmp_path, 5), installed_paths())]
     assert os.read(server.told[0], 9) == told
+    os.set_blocking(server.told[0], False)
+    with pytest.raises(BlockingIOError):
+        os.read(server.told[0], 9)
+    hooks[0]()
+    assert os.read(server.told[0], 9) == b"", "what the command has forked holds it no longer"
+    hooks[0]()
 
 
 def test_code_with_names_of_imported_modules_needs_a_process_of_its_own(

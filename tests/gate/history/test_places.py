@@ -134,7 +134,7 @@ def test_jobs_wait_longer_and_longer_and_give_up(clone: Path, monkeypatch: pytes
 
 def test_files_are_read_a_few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is removed meanwhile is left out, and one that is too long is never asked for."""
-    sizes = {"a": 6, "gone": None, "long": 11, "b": 10, "c": 4}
+    sizes = {"a": 6, "gone": None, "long": 11, "b": 3, "c": 1, "d": 10}
     asked: list[list[str]] = []
     branch = object.__new__(Branch)
     branch._top, branch._local = Path("/top"), "h"
@@ -143,8 +143,8 @@ def test_files_are_read_a_few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(branch, "_sizes", lambda names: [sizes[name] for name in names])
     monkeypatch.setattr(places, "blobs", lambda top, names: asked.append(names) or ((name, b"") for name in names))
     found = list(branch.read(iter(sizes)))
-    assert asked == [["h:a", "h:b"], ["h:c"]]
-    assert found == [("long", bytes(11)), ("a", b""), ("b", b""), ("c", b"")]
+    assert asked == [["h:a", "h:b"], ["h:c"], ["h:d"]], "no more bytes than one may have, either"
+    assert found == [("long", bytes(11)), ("a", b""), ("b", b""), ("c", b""), ("d", b"")]
 
 
 @pytest.mark.parametrize(("name", "fits"), [("a" * 1_000, True), ("a" * 1_001, False), ("a\nb", False)])
