@@ -72,10 +72,7 @@ class Compiled:
 
     @cached_property
     def stages(self) -> Mapping[str, str]:
-        """A hash of each stage's text, by :func:`kerntune.compiling.binary.identity.stage_hashes`.
-
-        The texts are read at the first access, which is for winners only: it takes 20 ms.
-        """
+        """A hash of each text. They are read at the first access, which is for winners only: it takes 20 ms."""
         return stage_hashes(self.texts())
 
 
@@ -333,9 +330,7 @@ def under_todays_flags(before: Recording, now: Recording) -> Recording:
     Where an option of ``now``'s launches differs from today's environment, the caller has set it, and it stays.
     """
     target = now.target
-    defaults = triton_compiler.default_options(
-        triton_compiler.gpu_target(target.backend, target.triton_arch, target.warp_size)
-    )
+    defaults = triton_compiler.default_options(target)
     binaries = list(before.binaries)
     for old, new in zip(before.launches, now.launches, strict=False):
         options = now.binary_of(new).options
@@ -428,7 +423,7 @@ def _job_from_ttir(target: Target, stored: Mapping[str, Any], ttir: str, kernel:
     """The only way from stored code to a compiler: nothing of ``stored`` goes on that no file may set."""
     if stored_options.includes_files(target.backend, ttir):
         raise ReplayError(f"kernel {kernel}: its TTIR has assembler directives, which no stored code may have")
-    wanted = triton_compiler.gpu_target(target.backend, target.triton_arch, target.warp_size)
+    wanted = triton_compiler.gpu_target(target)
     backend = triton_compiler.make_backend(wanted)
     todays = {**vars(backend.parse_options({})), **own}
     given, problems = stored_options.checked_options(target.backend, stored, todays)

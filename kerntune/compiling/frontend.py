@@ -170,7 +170,7 @@ def request_of(launch: Specialized) -> CompileRequest:
     """The request for a launch."""
     from triton._C.libtriton import get_cache_invalidating_env_vars
 
-    target = triton_compiler.gpu_target(launch.target.backend, launch.target.triton_arch, launch.target.warp_size)
+    target = triton_compiler.gpu_target(launch.target)
     backend = triton_compiler.make_backend(target)
     source = triton_compiler.source_of(launch.jit, launch.signature, launch.constexprs, launch.attrs)
     options = backend.parse_options(dict(vars(launch.options)))

@@ -91,7 +91,7 @@ def specialize(jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any], target:
     Raises :class:`ConfigError` for keywords that the kernel doesn't have, :class:`CompileError` for options that the
     backend refuses (``num_ctas`` above 1 on sm_80, say).
     """
-    triton_target = triton_compiler.gpu_target(target.backend, target.triton_arch, target.warp_size)
+    triton_target = triton_compiler.gpu_target(target)
     backend = triton_compiler.make_backend(triton_target)
     salt(jit)
     options = launcher.run_options(jit, kwargs)

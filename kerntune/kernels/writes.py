@@ -69,7 +69,7 @@ def _context(target: Target | None) -> Any:
     context = ir.context()
     ir.load_dialects(context)
     if target is not None:
-        triton_target = gpu_target(target.backend, target.triton_arch, target.warp_size)
+        triton_target = gpu_target(target)
         make_backend(triton_target).load_dialects(context)
     return context
 

@@ -191,7 +191,7 @@ def launch(jit: Any, types: Mapping[str, str], target: Target, /, aligned: bool 
     names = [p.name for p in jit.params]
     constants = {k: v for k, v in words.items() if k in names}
     options = {k: v for k, v in words.items() if k not in names}
-    gpu = triton_compiler.gpu_target(target.backend, target.triton_arch, target.warp_size)
+    gpu = triton_compiler.gpu_target(target)
     backend = triton_compiler.make_backend(gpu)
     signature = {n: "constexpr" if n in constants else types[n] for n in names}
     attrs = {(i,): ALIGNED for i, n in enumerate(names) if aligned and signature[n].startswith("*")}

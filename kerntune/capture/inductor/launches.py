@@ -238,9 +238,7 @@ class InductorLaunch:
         """What Inductor has compiled for a config. Types, alignment and constants are Inductor's: it knows more of the
         arguments than they tell at the launch, and less."""
         target, asked = self.capture.backend.spec.target, inductor_parts.inductor_compilation(self.tuner, config)
-        backend = triton_compiler.make_backend(
-            triton_compiler.gpu_target(target.backend, target.triton_arch, target.warp_size)
-        )
+        backend = triton_compiler.make_backend(triton_compiler.gpu_target(target))
         try:
             options = backend.parse_options(dict(asked.options))
         except Exception as exc:

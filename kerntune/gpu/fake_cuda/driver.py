@@ -21,6 +21,7 @@ from triton.backends.compiler import GPUTarget
 from kerntune.base.device import DeviceSpec, Target
 from kerntune.gpu import host_gpus
 from kerntune.gpu.fake_cuda.patches import StandInEnd, always, replace, replace_known
+from kerntune.kernels.compat.triton_compiler import gpu_target
 
 
 class Clocks(NamedTuple):
@@ -128,11 +129,6 @@ class DeviceContext:
 
 BENCHMARK_MS = 1.0
 """The result of a benchmark, in milliseconds; nothing is run."""
-
-
-def gpu_target(target: Target) -> GPUTarget:
-    """A target as Triton's ``GPUTarget``."""
-    return GPUTarget(target.backend, target.triton_arch, target.warp_size)
 
 
 def capability(target: Target) -> tuple[int, int]:

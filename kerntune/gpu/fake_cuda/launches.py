@@ -19,7 +19,7 @@ from kerntune.base.device import DeviceSpec
 from kerntune.compiling.binary.elf import cubin_resources
 from kerntune.compiling.frontend import request_of
 from kerntune.compiling.protocol import facts_of
-from kerntune.gpu.fake_cuda.driver import DeviceNumbers, gpu_target
+from kerntune.gpu.fake_cuda.driver import DeviceNumbers
 from kerntune.gpu.fake_cuda.patches import replace
 from kerntune.gpu.fake_cuda.placement import KnownValues
 from kerntune.kernels.access import Access
@@ -139,7 +139,7 @@ class CapturedLaunches:
         for hook in kernel.pre_run_hooks:
             hook(*args, **kwargs)
         spec = self._numbers.spec()
-        backend = triton_compiler.make_backend(gpu_target(spec.target))
+        backend = triton_compiler.make_backend(triton_compiler.gpu_target(spec.target))
         with self._specializing():
             bound, specialization, options = self._binder(kernel, backend, spec.target)(*args, **kwargs)
         if callable(grid) and not warmup:

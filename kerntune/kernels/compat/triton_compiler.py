@@ -19,6 +19,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from kerntune.base.device import Target
+
 
 def make_backend(target: Any) -> Any:
     """Triton's compiler backend for a ``GPUTarget``."""
@@ -27,11 +29,11 @@ def make_backend(target: Any) -> Any:
     return make(target)
 
 
-def gpu_target(backend: str, arch: int | str, warp_size: int) -> Any:
-    """Triton's own target object."""
+def gpu_target(target: Target) -> Any:
+    """A target as Triton's ``GPUTarget``."""
     from triton.backends.compiler import GPUTarget
 
-    return GPUTarget(backend, arch, warp_size)
+    return GPUTarget(target.backend, target.triton_arch, target.warp_size)
 
 
 def triton_key() -> str:
@@ -70,16 +72,14 @@ SURROUNDING_OPTIONS = ("ptx_options", "enable_fp_fusion")
 """Compile options whose default environment variables set: ``PTXAS_OPTIONS``, ``TRITON_DEFAULT_FP_FUSION``."""
 
 
-def default_options(target: Any) -> dict[str, Any]:
+def default_options(target: Target) -> dict[str, Any]:
     """The current default options of a compilation."""
-    return dict(vars(make_backend(target).parse_options({})))
+    return dict(vars(make_backend(gpu_target(target)).parse_options({})))
 
 
-def option_names(target: Any) -> tuple[str, ...]:
-    """Compile options of the backend of a :class:`kerntune.base.device.Target`, besides the four that all backends
-    have."""
-    backend = make_backend(gpu_target(target.backend, target.triton_arch, target.warp_size))
-    return tuple(sorted(vars(backend.parse_options({}))))
+def option_names(target: Target) -> tuple[str, ...]:
+    """Compile options of a target's backend, besides the four that all backends have."""
+    return tuple(sorted(default_options(target)))
 
 
 def all_option_names() -> frozenset[str]:

@@ -36,9 +36,7 @@ TARGETS = [Target.parse(text) for text in ("cuda:80", "cuda:90", "cuda:100", "hi
 
 
 def defaults(target: Target) -> dict[str, Any]:
-    return triton_compiler.default_options(
-        triton_compiler.gpu_target(target.backend, target.triton_arch, target.warp_size)
-    )
+    return triton_compiler.default_options(target)
 
 
 @pytest.mark.parametrize(("version", "backend"), OF_VERSIONS)
