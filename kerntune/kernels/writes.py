@@ -146,6 +146,7 @@ class _Walk:
         self._calls: dict[_Op, _Op] = {}
         self._by_result: dict[int, _Op] = {}
         self._returned: set[_Op] = set()
+        self._between: dict[int | None, int] = {}
         handles: list[Any] = []
         module.walk(handles.append)
         self._ops = [_Op(h, self) for h in handles if h.get_name() != "builtin.module"]
@@ -282,10 +283,17 @@ class _Walk:
         return leaves
 
     def _branch(self, op: _Op) -> None:
-        """Unstructured control flow: any operand may reach any block of the region but the first."""
-        for other in self._in_region[op.region]:
-            if other.block_args != self._entry(op.region):
-                self._flow_all(other.block_args, op.operands)
+        """Unstructured control flow: any operand may reach any block of the region but the first. One value, which is
+        no operation's, stands between, so that many branches to many blocks take no longer than their text."""
+        between = self._between.get(op.region)
+        if between is None:
+            between = self._between[op.region] = -1 - len(self._between)
+            self._pointer[between] = True
+            first = self._entry(op.region)
+            for other in self._in_region[op.region]:
+                if other.block_args != first:
+                    self._flow_all(other.block_args, [between])
+        self._flow_all([between], op.operands)
 
     def _plain(self, op: _Op) -> None:
         touched = any(self._pointer[v] for v in (*op.operands, *op.results))

@@ -12,6 +12,7 @@ pytest.importorskip("triton")
 
 import triton
 import triton.language as tl
+from hostile_texts import within_time
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 
@@ -499,6 +500,16 @@ module {
 @pytest.mark.parametrize("text", [JUMPS, REGION], ids=["a branch", "a region"])
 def test_an_address_that_a_branch_or_a_region_hands_on_is_followed(text: str) -> None:
     assert access_of(text) == exact({0}, {1}, 2)
+
+
+def test_many_branches_take_no_longer_than_their_text() -> None:
+    """A text by a stranger may have as many as it likes."""
+    blocks = "".join(f"  ^b{i}:\n cf.cond_br %c, ^b{i + 1}, ^b2500\n" for i in range(2500))
+    head = "tt.func public @kernel(%x: !tt.ptr<f32>, %c: i1) {\n %v = tt.load %x : !tt.ptr<f32>\n cf.br ^b0"
+    text = f"module {{\n {head}\n{blocks}  ^b2500:\n tt.store %x, %v : !tt.ptr<f32>\n tt.return\n }}\n}}"
+    found: list[Access] = []
+    within_time(lambda: found.append(access_of(text)), 5.0)
+    assert found == [exact({0}, {0}, 1)]
 
 
 def test_a_text_that_is_known_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
