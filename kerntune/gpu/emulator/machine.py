@@ -45,8 +45,8 @@ CONVERSIONS = frozenset(
 
 SHIFTS = ("arith.shli", "arith.shrsi", "arith.shrui")
 
-WITHOUT_RESULT = ("scf.yield", "scf.condition", "tt.return", "tt.reduce.return", "tt.scan.return",
-                  "tt.print")  # fmt: skip
+WITHOUT_RESULT = ("scf.yield", "scf.condition", "cf.br", "cf.cond_br", "tt.return", "tt.reduce.return",
+                  "tt.scan.return", "tt.print")  # fmt: skip
 
 EXACT = frozenset(
     f"arith.{name}" for name in ("addi", "muli", "andi", "ori", "xori", "maxsi", "minsi", "maxui", "minui", "maxnumf",
@@ -128,21 +128,27 @@ class Machine(ShapeOperations):
     # control
 
     def _run(self, region: Region, values: ValueTable) -> Generator[None, None, TtirOperation | None]:
-        """Execute a block; its last operation, which says what it passes on. Each step ends where the program waits."""
-        if time.monotonic() > self._deadline:
-            raise KernelTimeout("it has not ended within the time for emulating it")
-        last = None
-        for last in region.operations:
-            handler = HANDLERS.get(last.name)
-            if handler is None:
-                raise InterpreterLimit(f"{last.name} can't be emulated")
-            found = handler(self, last, values)
-            if last.name in CONTROL:
-                found = yield from found
-            values.update(zip(last.results, found, strict=True))
-            if last.hints:
-                self._keep_promises(last, values)
-        return last
+        """Execute a block and those that it branches to; the last operation, which says what they pass on. Each step
+        ends where the program waits."""
+        while True:
+            if time.monotonic() > self._deadline:
+                raise KernelTimeout("it has not ended within the time for emulating it")
+            last = None
+            for last in region.operations:
+                handler = HANDLERS.get(last.name)
+                if handler is None:
+                    raise InterpreterLimit(f"{last.name} can't be emulated")
+                found = handler(self, last, values)
+                if last.name in CONTROL:
+                    found = yield from found
+                values.update(zip(last.results, found, strict=True))
+                if last.hints:
+                    self._keep_promises(last, values)
+            if last is None or not last.successors:
+                return last
+            chosen = last.name == "cf.cond_br" and not bool(values[last.operands[0]])
+            region, given = last.successors[chosen]
+            values.update(zip(region.arguments, [values[o] for o in given], strict=True))
 
     def _keep_promises(self, op: TtirOperation, values: ValueTable) -> None:
         kind = op.types[0]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from kerntune.errors import InterpreterLimit
@@ -26,6 +27,14 @@ ON_MEMORY = frozenset(
 
 HINT = re.compile(r"tt\.(divisibility|contiguity|constancy) = (?:dense<(\d+|\[[\d, ]*\])> : tensor<(\d+)xi32>)?")
 """What ``tl.multiple_of``, ``tl.max_contiguous`` and ``tl.max_constancy`` leave on the operation that makes a value."""
+
+_VALUE = r"%[\w$.#-]+"
+_TARGET = rf"\^bb([1-9][0-9]{{0,5}})(?:\(({_VALUE}(?:, {_VALUE})*) : [^()^]*\))?"
+TARGET = re.compile(_TARGET)
+BRANCH = re.compile(rf"cf\.br {_TARGET}|cf\.cond_br {_VALUE}, {_TARGET}, {_TARGET}")
+"""MLIR's bindings don't say where a branch goes: ``cf.cond_br %c, ^bb1, ^bb2(%x, %y : f32, i32)``."""
+
+BRANCHES = ("cf.br", "cf.cond_br")
 
 MOST_TEXT = 4 << 20
 """Bytes of one kernel's TTIR: the largest of the public suites has 300 KB."""
@@ -66,7 +75,8 @@ def value_type(text: str) -> ValueType:
 @dataclass(frozen=True)
 class TtirOperation:
     """One operation. ``operands`` and ``results`` are ids of values, ``types`` those of the results. ``hints`` has, by
-    the word of :data:`HINT`, a number for each dimension of its result."""
+    the word of :data:`HINT`, a number for each dimension of its result. ``successors`` has the blocks where a branch
+    goes on, each with the values that become its arguments: the block for a true condition comes first."""
 
     name: str
     operands: tuple[int, ...]
@@ -75,14 +85,18 @@ class TtirOperation:
     attributes: Mapping[str, Any]
     regions: tuple[Region, ...] = ()
     hints: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    successors: Successors = ()
 
 
 @dataclass(frozen=True)
 class Region:
-    """One block of operations with its arguments."""
+    """One block of operations with its arguments: of a function's several blocks the first, which leads to others."""
 
     arguments: tuple[int, ...] = ()
     operations: list[TtirOperation] = field(default_factory=list)
+
+
+Successors = tuple[tuple[Region, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True)
@@ -142,31 +156,26 @@ class _Reading:
             if counted[name] != len(lines[name]):
                 raise InterpreterLimit(f"its TTIR can't be read: the text has another number of {name}")
         self._lines = {name: iter(lines[name]) for name in read}
+        self._blocks: dict[int, Region] = {}
+        self._in_region: defaultdict[int, list[Region]] = defaultdict(list)
 
     def program(self) -> TtirProgram:
-        """:class:`InterpreterLimit` for control flow between blocks."""
-        regions: defaultdict[int, list[TtirOperation]] = defaultdict(list)
-        arguments: dict[int, tuple[int, ...]] = {}
-        blocks: defaultdict[int, set[int]] = defaultdict(set)
+        """:class:`InterpreterLimit` for several blocks elsewhere than in a function."""
         functions: dict[str, TtirOperation] = {}
-        for handle in self._handles:
+        handles = [handle for handle in self._handles if handle.get_name() != "builtin.module"]
+        homes = [self._block(handle.get_block()) for handle in handles]
+        branches = self._branches()
+        for handle, (block, siblings) in zip(handles, homes, strict=True):
             name = handle.get_name()
-            if name == "builtin.module":
-                continue
-            if name.startswith("cf."):
-                raise InterpreterLimit(f"it branches between blocks ({name}: a return inside of an if or a loop)")
-            own = [handle.get_region(i).id() for i in range(handle.get_num_regions())]
-            if any(len(blocks[i]) > 1 for i in own):
+            own = [self._in_region[handle.get_region(i).id()] for i in range(handle.get_num_regions())]
+            if name != "tt.func" and any(len(blocks) > 1 for blocks in own):
                 raise InterpreterLimit("it has several blocks in one region")
-            inside = tuple(Region(arguments.get(i, ()), regions.pop(i, [])) for i in own)
-            operation = self._operation(handle, name, inside)
+            operation = self._operation(handle, name, tuple(blocks[0] if blocks else Region() for blocks in own))
             if name == "tt.func":
                 functions[str(operation.attributes.get("sym_name"))] = operation
-            block = handle.get_block()
-            region = block.get_parent().id()
-            blocks[region].add(block.id())
-            arguments[region] = tuple(self._note(block.get_argument(i)) for i in range(block.get_num_arguments()))
-            regions[region].append(operation)
+            if name in BRANCHES:
+                operation = replace(operation, successors=self._successors(operation, next(branches), siblings))
+            block.operations.append(operation)
         entry = self._module.get_entry_func_name()
         if entry not in functions:
             raise InterpreterLimit("its TTIR has no kernel")
@@ -177,6 +186,42 @@ class _Reading:
             functions, entry, self._types, frozenset(p for k, p in enumerate(pointers) if k in written),
             _divisible_arguments(self._text, entry), min(sizes, default=1),
         )  # fmt: skip
+
+    def _block(self, block: Any) -> tuple[Region, list[Region]]:
+        """A block, which is filled later, and those of its region in their order."""
+        siblings, key = self._in_region[block.get_parent().id()], block.id()
+        if key not in self._blocks:
+            arguments = tuple(self._note(block.get_argument(i)) for i in range(block.get_num_arguments()))
+            self._blocks[key] = Region(arguments)
+            siblings.append(self._blocks[key])
+        return self._blocks[key], siblings
+
+    def _branches(self) -> Iterator[str]:
+        """The text's branches in the order of the walk. :class:`InterpreterLimit` where it doesn't number a region's
+        blocks in their order, from 0: the first one of a function has no label."""
+        lines = [_without_strings(line) for line in self._text.split("\n")]
+        labels = [int(found[1]) for line in lines if (found := re.match(r"\^bb([1-9][0-9]{0,5})[(:]", line))]
+        if labels != [number for blocks in self._in_region.values() for number in range(1, len(blocks))]:
+            raise InterpreterLimit("its TTIR can't be read: the text has other blocks")
+        branches = [line for line in lines if line.startswith(("cf.br ", "cf.cond_br "))]
+        if len(branches) != sum(handle.get_name() in BRANCHES for handle in self._handles):
+            raise InterpreterLimit("its TTIR can't be read: the text has another number of branches")
+        return iter(branches)
+
+    def _successors(self, op: TtirOperation, line: str, blocks: Sequence[Region]) -> Successors:
+        """Where a branch goes on, by its line of text. Values must be as many as the blocks take, and of their types:
+        MLIR gives a branch's values without saying for which block they are."""
+        targets = TARGET.findall(line) if BRANCH.fullmatch(line) and line.startswith(f"{op.name} ") else []
+        values = iter(op.operands[1:] if op.name == "cf.cond_br" else op.operands)
+        found = [
+            (blocks[int(number)], tuple(islice(values, given.count("%"))))
+            for number, given in targets
+            if int(number) < len(blocks)
+        ]
+        agree = all(self._types_of(given) == self._types_of(block.arguments) for block, given in found)
+        if not found or len(found) < len(targets) or not agree or any(True for _ in values):
+            raise InterpreterLimit(f"its TTIR can't be read: the text has another {op.name}")
+        return tuple(found)
 
     def _operation(self, handle: Any, name: str, regions: tuple[Region, ...]) -> TtirOperation:
         operands = tuple(self._note(handle.get_operand(i)) for i in range(handle.get_num_operands()))
@@ -203,8 +248,10 @@ class _Reading:
             found["any_order"] = "allow_reorder" in line
         if name in ON_MEMORY:
             self._accesses.append(operands[0])
-        types = tuple(self._types[r] for r in results)
-        return TtirOperation(name, operands, results, types, found, regions, _hints(line, name))
+        return TtirOperation(name, operands, results, self._types_of(results), found, regions, _hints(line, name))
+
+    def _types_of(self, values: Iterable[int]) -> tuple[ValueType, ...]:
+        return tuple(self._types[value] for value in values)
 
     def _note(self, value: Any) -> int:
         key = int(value.id())

@@ -526,21 +526,7 @@ def refused(text: str) -> str:
     return str(caught.value)
 
 
-def test_what_is_no_program_of_one_block_a_region_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    branching = """
-module {
-  tt.func public @k(%c: i1) attributes {noinline = false} {
-    cf.cond_br %c, ^bb1, ^bb2
-  ^bb1:
-    tt.return
-  ^bb2:
-    tt.return
-  }
-}
-"""
-    assert refused(branching) == "it branches between blocks (cf.cond_br: a return inside of an if or a loop)"
-    unreached = branching.replace("cf.cond_br %c, ^bb1, ^bb2", "tt.return")
-    assert refused(unreached) == "it has several blocks in one region"
+def test_what_is_no_program_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused("module {}") == "its TTIR has no kernel"
     assert refused("no module").startswith("its TTIR can't be read: ")
     monkeypatch.setattr(ttir_program, "MOST_OPERATIONS", 8)
