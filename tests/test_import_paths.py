@@ -84,11 +84,12 @@ def test_the_installed_command_is_where_it_was() -> None:
     assert entry.load() is importlib.import_module("kerntune.cli").main
 
 
-def test_the_command_runs_as_a_module() -> None:
-    done = subprocess.run([sys.executable, "-m", "kerntune.cli", "--help"], capture_output=True, text=True, cwd=ROOT)
+@pytest.mark.parametrize("module", ["kerntune", "kerntune.cli"])
+def test_the_command_runs_as_a_module(module: str) -> None:
+    done = subprocess.run([sys.executable, "-m", module, "--help"], capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")
     assert "baselines" in done.stdout
-    wrong = subprocess.run([sys.executable, "-m", "kerntune.cli", "nothing"], capture_output=True, text=True, cwd=ROOT)
+    wrong = subprocess.run([sys.executable, "-m", module, "nothing"], capture_output=True, text=True, cwd=ROOT)
     assert wrong.returncode == 2, "the command's exit code is the process's"
 
 
