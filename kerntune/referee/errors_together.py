@@ -32,6 +32,7 @@ from kerntune.referee.result_errors import (
     quantiles_wrong,
     rms_of,
     sums_of,
+    told_apart,
 )
 from kerntune.referee.tasks import CaseInputs, ExpectedResult, ExpectedSeed, ReplayAnswer, TensorInput
 
@@ -103,9 +104,10 @@ class ErrorsTogether:
         for what, mean, explained, chance in self._biases():
             if abs(mean) > explained + chance:
                 which = what if mean > 0 else what.replace("larger", "smaller")
+                off, most_off = told_apart(abs(mean), explained + chance)
                 return (
-                    f"its elements are {which} by {abs(mean):.2g} half units of the last place in the mean; "
-                    f"{explained + chance:.2g} is what rounding explains"
+                    f"its elements are {which} by {off} half units of the last place in the mean; {most_off} is what "
+                    "rounding explains"
                 )
         return ""
 

@@ -99,6 +99,8 @@ INSIGNIFICANT = 0.1
 FORMAT_MARGIN = 1.5
 """Unless it is at most so many times what rounding to the dtype alone allows: of float8_e5m2, that is 0.105."""
 
+DIGITS = 17
+"""Decimal digits that tell any two numbers of float64 apart."""
 
 SAMPLED = 1 << 20
 """Of more elements quantiles are those of so many, drawn at random: they are within 0.1 % of all elements' rank; and
@@ -302,17 +304,26 @@ def _float_error(
     if beyond.any():
         most = int(np.argmax(error - worst_allowed))
         place = [int(i) for i in np.argwhere(finite)[most]]
+        value, wanted = told_apart(found.flat[most], exact.flat[most], 6)
         wrong = (
             f"{int(beyond.sum()):,} of {count:,} elements are off by more than rounding explains, the most at "
-            f"{place}: {found.flat[most]:.6g}, not {exact.flat[most]:.6g}"
+            f"{place}: {value}, not {wanted}"
         )
     elif rms > rms_allowed:
-        wrong = f"its error is {rms / size:.2g} of its size; {rms_allowed / size:.2g} is what rounding explains"
+        off, most_off = told_apart(rms / size, rms_allowed / size)
+        wrong = f"its error is {off} of its size; {most_off} is what rounding explains"
     elif told := quantiles_wrong(error, own, magnitude, sums_of(dtype, terms), dtype):
         wrong = told
     return ResultError(
         number, dtype, rms / size, rms_allowed / size, worst / size, float(np.max(worst_allowed)) / size, size, wrong
     )
+
+
+def told_apart(one: float, other: float, digits: int = 2) -> tuple[str, str]:
+    """Two numbers as texts with so many digits, or as many more as make them differ."""
+    while digits < DIGITS and f"{one:.{digits}g}" == f"{other:.{digits}g}":
+        digits += 1
+    return f"{one:.{digits}g}", f"{other:.{digits}g}"
 
 
 def _not_finite(number: int, dtype: str, found: np.ndarray, odd: np.ndarray) -> ResultError:
@@ -363,15 +374,17 @@ def quantiles_wrong(error: np.ndarray, own: np.ndarray, magnitude: np.ndarray, s
     sums = min(sums, _most_sums(middle))
     allowed = RMS_FACTOR * (max(middle, ROUNDING_RMS * ROUNDOFF[dtype]) + sums)
     if (typical := float(np.median(error / magnitude))) > allowed:
-        return f"half of its elements are off by {typical:.2g} of their size; {allowed:.2g} is what rounding explains"
+        off, most_off = told_apart(typical, allowed)
+        return f"half of its elements are off by {off} of their size; {most_off} is what rounding explains"
     cancelled = RMS_FACTOR * sums * float(np.quantile(magnitude, 0.75))
     beyond = np.quantile(np.maximum(error - cancelled, 0.0) / magnitude, QUANTILES)
     for share, found, stock in zip(QUANTILES, beyond, np.quantile(relative, QUANTILES), strict=True):
         allowed = RMS_FACTOR * (max(float(stock), share * ROUNDOFF[dtype]) + sums)
         if found > allowed:
+            off, most_off = told_apart(found, allowed)
             return (
-                f"{1 - share:.0%} of its elements are off by {found:.2g} of their size or more; {allowed:.2g} is "
-                "what rounding explains"
+                f"{1 - share:.0%} of its elements are off by {off} of their size or more; {most_off} is what rounding "
+                "explains"
             )
     return ""
 
@@ -429,7 +442,8 @@ def _extreme_error(
         constants = EXTREME_FACTOR * sums_of(dtype, 1) * usual
         allowed = factor * (max(stocks, ROUNDOFF[dtype] * large, half) + sums) + constants
         if off > allowed:
-            wrong = f"{name} {off:.2g} where {large:.2g} is the size; {allowed:.2g} is what rounding explains"
+            told, most_off = told_apart(off, allowed)
+            wrong = f"{name} {told} where {large:.2g} is the size; {most_off} is what rounding explains"
             return ResultError(number, dtype, off / size, allowed / size, size=size, wrong=wrong)
     least = np.where(some[2] > GROSS * size, np.maximum(GROSS * some[2], allowed), math.inf)
     gross, own_gross = (int(np.count_nonzero(x > least)) for x in some[:2])
@@ -458,7 +472,8 @@ def _lone_error(number: int, dtype: str, found: np.ndarray, exact: np.ndarray, s
         relative = [x[full] / magnitude[full] for x in (error, own)]
         for share, off, stocks in zip(QUANTILES, *(np.quantile(x, QUANTILES) for x in relative), strict=True):
             if not wrong and off > (allowed := EXTREME_FACTOR * max(float(stocks), coarse)):
-                wrong = f"{1 - share:.0%} of its elements are off by {off:.2g} of their size; {allowed:.2g} is allowed"
+                told, most_off = told_apart(off, allowed)
+                wrong = f"{1 - share:.0%} of its elements are off by {told} of their size; {most_off} is allowed"
     explained = max(float(np.max(own)), coarse * size, least)
     beyond = error - ELEMENT_FACTOR * coarse * magnitude - WORST_FACTOR * explained
     if not wrong and (beyond > 0).any():

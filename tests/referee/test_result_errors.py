@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
 import msgspec
 import numpy as np
 import pytest
@@ -11,7 +14,7 @@ from kerntune.base.device import Target
 from kerntune.base.recording import Recording, View
 from kerntune.referee import hostile_recording, result_errors
 from kerntune.referee.declared_inputs import parse_line
-from kerntune.referee.errors_together import hardly_varies
+from kerntune.referee.errors_together import ErrorsTogether, hardly_varies
 from kerntune.referee.hostile_recording import CheckedCall
 from kerntune.referee.result_errors import (
     LARGEST,
@@ -21,6 +24,7 @@ from kerntune.referee.result_errors import (
     error_of,
     longest_sum,
     taken,
+    told_apart,
 )
 from kerntune.referee.tasks import CaseInputs, ExpectedResult
 
@@ -722,3 +726,73 @@ def test_of_lone_numbers_sums_may_be_off() -> None:
     tiny = np.full(100, 2.0**-14)
     assert lone(tiny, np.zeros(100, "f2")) == ""
     assert lone(tiny, np.zeros(100, "f4")) != ""
+
+
+# numbers in texts
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "digits", "told"),
+    [
+        (0.25723512, 0.25723548, 6, ("0.2572351", "0.2572355")),
+        (2.21e-6, 2.19e-6, 2, ("2.21e-06", "2.19e-06")),
+        (2.36e-6, 2.14e-6, 2, ("2.4e-06", "2.1e-06")),
+        (-1.5, 1.5, 6, ("-1.5", "1.5")),
+        (1.0, 1 + 2.0**-52, 2, ("1", "1.0000000000000002")),
+        (1.0, float("nan"), 2, ("1", "nan")),
+    ],
+)
+def test_two_numbers_have_as_many_digits_as_make_them_differ(
+    one: float, other: float, digits: int, told: tuple[str, str]
+) -> None:
+    assert told_apart(one, other, digits) == told
+    assert told_apart(other, one, digits) == told[::-1]
+
+
+SPREAD = np.random.default_rng(7).uniform(1, 2, 4096)
+NOISE = np.random.default_rng(8).uniform(-1, 1, 4096)
+
+
+def of_float64(found: np.ndarray, **words: float) -> str:
+    exact = SPREAD[: found.size]
+    want, view = expected(exact, exact), View(0, "float64", exact.shape, (1,))
+    return error_of(0, found.tobytes(), view, want, parse_line("x: f32[16]"), POISON, **words).wrong
+
+
+def of_bias(off: float) -> str:
+    together, exact = ErrorsTogether([expected(SPREAD, SPREAD)]), SPREAD * 64
+    for _ in range(5):
+        together.add("float16", exact + off * 2.0**-5 * (1 + NOISE), exact, exact, 1, False)
+    return together.wrong()
+
+
+def of_quantiles(off: float, count: int) -> str:
+    errors = np.where(np.arange(4096) < count, off * 1e-3, 0.0)
+    return result_errors.quantiles_wrong(errors, np.zeros(4096), np.ones(4096), 0.0, "float16")
+
+
+TEXTS: dict[str, Callable[[float], str]] = {
+    r"the most at \[4095\]: (\S+), not (\S+)": lambda off: of_float64(SPREAD + off * 1e-13 * (SPREAD[-1] == SPREAD)),
+    r"its error is (\S+) of its size; (\S+) is": lambda off: of_float64(SPREAD * (1 + off * 1e-14 * NOISE)),
+    r"half of .* off by (\S+) of their size; (\S+) is what": lambda off: of_quantiles(off, 4096),
+    r"10% of .* off by (\S+) of their size or more; (\S+) is": lambda off: of_quantiles(off, 500),
+    r"its error is (\S+) where .*; (\S+) is": lambda off: of_float64(
+        SPREAD[:63] + off * 1e-12 * NOISE[:63], extreme=4.0
+    ),
+    r"50% of .* by (\S+) where .*; (\S+) is": lambda off: of_float64(SPREAD * (1 + off * 1e-12), extreme=4.0),
+    r"25% of .* by (\S+) of their size; (\S+) is allowed": lambda off: of_float64(SPREAD * (1 + off * 0.05), lone=True),
+    r"larger by (\S+) half units of .*; (\S+) is": of_bias,
+}
+"""What is told of an error that grows with a number, whose limit is below 1."""
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_what_is_just_beyond_a_limit_has_other_digits_than_it(text: str) -> None:
+    right, wrong = 0.0, 1.0
+    for _ in range(40):
+        middle = (right + wrong) / 2
+        right, wrong = (right, middle) if TEXTS[text](middle) else (middle, wrong)
+    told = re.search(text, TEXTS[text](wrong))
+    assert told is not None, TEXTS[text](wrong)
+    assert told[1] != told[2]
+    assert float(told[1]) == pytest.approx(float(told[2]), rel=0.02)
