@@ -11,11 +11,13 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, Union
 
 import msgspec
 
 from kerntune.base.formatting import format_bytes
+from kerntune.base.users_line import line_of_error
 from kerntune.capture import Capture
 from kerntune.capture.launch import Site
 from kerntune.capture.operator_traits import FILLING, traits_of
@@ -51,6 +53,9 @@ MOST_UPLOADED = 4 << 10
 
 MOST_CONSTANT = 64 << 20
 """Bytes of all constants of a call together."""
+
+MOST_TEXT, MOST_FILE = 500, 100
+"""Characters of an exception's text and of a file's name that a refusal has."""
 
 
 class OwnProcessFarm(Farm):
@@ -128,7 +133,14 @@ def _users_code(backend: Backend) -> Iterator[None]:
         if needs is not None:
             raise Refusal(Reason.VALUES, needs) from None
         print("".join(traceback.format_exception(exc))[-4000:], file=sys.stderr)
-        raise Refusal(Reason.CANDIDATE_FAILED, f"{type(exc).__name__}: {str(exc)[:500]}") from None
+        text = ": ".join(filter(None, (type(exc).__name__, str(exc)[:MOST_TEXT])))
+        raise Refusal(Reason.CANDIDATE_FAILED, text + _place_of(exc)) from None
+
+
+def _place_of(error: BaseException) -> str:
+    """The file and line that raised an error: the last that is neither Python's nor torch's, Triton's or ours."""
+    line = line_of_error(error)
+    return f" ({Path(line.file).name[:MOST_FILE]}:{line.number})" if line else ""
 
 
 def seed_generators(seed: int) -> None:

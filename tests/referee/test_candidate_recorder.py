@@ -221,6 +221,12 @@ def test_binaries_are_sent_where_they_are_loaded() -> None:
          "memory that a kernel has used is filled by torch"),
         ("raise ValueError('a\\\\nb')", Reason.CANDIDATE_FAILED, "ValueError: a"),
         ("raise SystemExit(3)", Reason.CANDIDATE_FAILED, "SystemExit: 3"),
+        ("assert x is None", Reason.CANDIDATE_FAILED, "AssertionError (candidate_under_test.py:16)"),
+        ("torch.testing.assert_close(1, 2)", Reason.CANDIDATE_FAILED, "(candidate_under_test.py:16)"),
+        ("a = 1\n    helper(x)\n\ndef helper(x):\n    raise OSError('it')", Reason.CANDIDATE_FAILED,
+         "OSError: it (candidate_under_test.py:20)"),
+        ("exec(compile('1 / 0', '/a/' + 'b' * 200, 'exec'))", Reason.CANDIDATE_FAILED,
+         f"ZeroDivisionError: division by zero ({'b' * 100}:1)"),
         ("return run(x, x) if x.sum() > 0 else x", Reason.VALUES, ""),
         ("k[(1,)](x, x, x, 50, BLOCK=48); return x", Reason.COMPILE, "power of 2"),
         ("torch.cuda.set_stream(torch.cuda.Stream()); torch.cuda.stream(None); return run(x, x)", Reason.STREAMS,
@@ -308,30 +314,37 @@ def test_launches_that_were_not_seen_are_no_call(
     assert (refused.reason, refused.text) == (Reason.UNSEEN.value, told)
 
 
+def raise_it(error: BaseException) -> None:
+    raise error
+
+
+RAISED = f" (test_candidate_recorder.py:{raise_it.__code__.co_firstlineno + 1})"
+
+
 @pytest.mark.parametrize(
     ("error", "reason", "told"),
     [
         (CaptureError("it hides"), Reason.UNSEEN, "it hides"),
         (CompileError("no tile"), Reason.COMPILE, "no tile"),
-        (KeyError("k"), Reason.CANDIDATE_FAILED, "KeyError: 'k'"),
-        (SystemExit(3), Reason.CANDIDATE_FAILED, "SystemExit: 3"),
-        (Refusal(Reason.SURVIVORS, "as it likes"), Reason.CANDIDATE_FAILED, "Refusal: as it likes"),
+        (KeyError("k"), Reason.CANDIDATE_FAILED, f"KeyError: 'k'{RAISED}"),
+        (SystemExit(3), Reason.CANDIDATE_FAILED, f"SystemExit: 3{RAISED}"),
+        (Refusal(Reason.SURVIVORS, "as it likes"), Reason.CANDIDATE_FAILED, f"Refusal: as it likes{RAISED}"),
     ],
 )
 def test_what_users_code_raises_is_a_reason(
     error: BaseException, reason: Reason, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Only that; and where it lies, on the error output."""
+    """With its place; and all of where it lies, on the error output."""
     with pytest.raises(Refusal) as caught, candidate_recorder._users_code(StaticBackend(Target.parse("cuda:90"))):
-        raise error
+        raise_it(error)
     assert (caught.value.reason, str(caught.value)) == (reason, told)
     assert ("raise error" in capsys.readouterr().err) == (reason is Reason.CANDIDATE_FAILED)
 
 
 def test_of_what_users_code_raises_the_end_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(Refusal) as caught, candidate_recorder._users_code(StaticBackend(Target.parse("cuda:90"))):
-        raise ValueError("x" * 5000)
-    assert str(caught.value) == f"ValueError: {'x' * 500}"
+        raise_it(ValueError("x" * 5000))
+    assert str(caught.value) == f"ValueError: {'x' * 500}{RAISED}"
     assert capsys.readouterr().err == "x" * 3999 + "\n\n"
 
 

@@ -334,6 +334,14 @@ def test_parameters_that_are_zero_when_they_are_made_are_no_zeros(bench: Bench) 
     assert judge(held_out, f"{CORPUS}/kernelbench_task.py", bench=bench).word is Word.WRONG
 
 
+def test_where_a_candidate_failed_is_told_without_what_a_terminal_would_do(bench: Bench, tmp_path: Path) -> None:
+    text = "def f(x, y):\n    exec(compile('raise OSError', '/a\\x1b[2J\\n::b.py', 'exec'))\n"
+    refused = judge(candidate(tmp_path, text), ADD, LINE, bench=bench).shapes[0]
+    assert (refused.reason, refused.text) == (Reason.CANDIDATE_FAILED, "OSError (a\\u001b[2J ::b.py:1)")
+    text = "def f(x, y):\n    assert x is None\n"
+    assert judge(candidate(tmp_path, text), ADD, LINE, bench=bench).shapes[0].text == "AssertionError (candidate.py:4)"
+
+
 def test_a_candidate_without_a_function_is_refused_and_other_usage_is_an_error(bench: Bench, tmp_path: Path) -> None:
     path = tmp_path / "a.py"
     path.write_text("x = 1")
