@@ -239,6 +239,15 @@ def test_why_there_is_no_call(recorded: Any, body: str, reason: Reason, told: st
     assert told in refused.text
 
 
+def test_a_candidate_may_import_torch_s_function_of_the_stream(recorded: Any) -> None:
+    """As libraries do where CUDA is available. Afterwards torch has what it had."""
+    before = vars(torch._C).get("_cuda_getCurrentRawStream")
+    loaded = "from torch._C import _cuda_getCurrentRawStream as stream"
+    call = recorded(f"return run(x, torch.full_like(x, 3 + stream(0)))\n\n{loaded}").call
+    assert call.fills == (Fill(1, "float32", 3),)
+    assert vars(torch._C).get("_cuda_getCurrentRawStream") is before
+
+
 @pytest.mark.parametrize("before", [False, True])
 def test_fills_of_the_call_are_told_from_earlier_ones(recorded: Any, before: bool) -> None:
     made = "z" if before else "torch.zeros(50, device='cuda')"

@@ -290,7 +290,6 @@ class CompiledFunctions:
             answer = getattr(torch.cuda, name)
             replace(stack, interface, name, staticmethod(answer) if static else answer)
         replace(stack, interface, "get_raw_stream", staticmethod(lambda device: 0))
-        replace(stack, torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
         replace(stack, torch._C, "_cuda_cudaCachingAllocator_is_enabled", lambda: True)
         replace(stack, *INDUCTOR["fold_uniform"].owner(), folding_on_cpu(inductor_part("fold_uniform")))
         replace(stack, torch._subclasses.fake_tensor.FakeTensorMode, "avoid_device_init", True)

@@ -45,7 +45,7 @@ def test_streams_events_graphs():
     stream.wait_stream(torch.cuda.current_stream())
     torch.cuda.synchronize()
     assert start.elapsed_time(end) > 0
-    assert torch.cuda.current_stream().cuda_stream == 0
+    assert torch.cuda.current_stream().cuda_stream == torch._C._cuda_getCurrentRawStream(0) == 0
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         x = torch.randn(3, device="cuda") * 2
