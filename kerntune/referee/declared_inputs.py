@@ -89,6 +89,11 @@ def parse_line(line: str) -> CaseInputs:
     return CaseInputs(" ".join(line.split()), tuple(tensors), tuple(arguments))
 
 
+def names_of(line: str) -> tuple[str, ...]:
+    """The names in a line that :func:`parse_line` can read, in its order."""
+    return tuple(found[0] for item in line.split(";") if (found := re.search(r"\w+", item)))
+
+
 def _literal(text: str, item: str) -> bool | int | float | str | None:
     try:
         value = ast.literal_eval(text.strip())

@@ -29,7 +29,7 @@ from kerntune.referee.candidate_speed import (
     TimedPair,
     default_speeds,
 )
-from kerntune.referee.declared_inputs import other_numbers, parse_line
+from kerntune.referee.declared_inputs import names_of, other_numbers, parse_line
 from kerntune.referee.extreme_contents import extreme_forms
 from kerntune.referee.hostile_recording import (
     MOST_BYTES,
@@ -42,6 +42,7 @@ from kerntune.referee.layouts import (
     candidate_source,
     literal_inputs,
     makes_inputs,
+    parameters_of,
     reference_source,
     task_shapes,
 )
@@ -200,7 +201,14 @@ class CandidateJudgement:
         if len(lines) == 1 and lines[0].endswith((".yml", ".yaml")):
             return self._comparer.described(task_shapes(lines[0]))
         if lines:
-            return [parse_line(line) for line in lines]
+            cases, takes = [parse_line(line) for line in lines], parameters_of(self._reference)
+            for names in map(names_of, lines):
+                if {*names} <= {*takes} and names != takes[: len(names)]:
+                    raise UsageError(
+                        f"inputs {', '.join(names)}: they go by position, and {self._reference.name} takes "
+                        f"{', '.join(takes)}; declare them in this order"
+                    )
+            return cases
         if not makes_inputs(self._reference):
             raise UsageError(
                 f"{self._reference.path}: it makes no inputs; declare them: --inputs 'x: f16[4096] normal'"

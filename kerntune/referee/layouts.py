@@ -95,6 +95,12 @@ def defined_names(path: str) -> frozenset[str]:
     return frozenset(found)
 
 
+def parameters_of(source: UserCallable) -> tuple[str, ...]:
+    """What a function of a file takes by position; empty if the file doesn't define it."""
+    known = [n for n in syntax_of(source.path).body if isinstance(n, ast.FunctionDef) and n.name == source.name]
+    return tuple(a.arg for a in (*known[-1].args.posonlyargs, *known[-1].args.args)) if known else ()
+
+
 def syntax_of(path: str) -> ast.Module:
     """A file's syntax tree."""
     try:

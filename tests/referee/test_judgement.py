@@ -353,6 +353,26 @@ def test_a_candidate_without_a_function_is_refused_and_other_usage_is_an_error(b
         judge(f"{path}::x", ADD, bench=bench)
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("w: f32[8]; x: f32[8]", "inputs w, x: they go by position, and r takes x, w, eps; declare them in this order"),
+        ("x: f32[8]; eps = 0.5", "inputs x, eps: they go by position, and r takes x, w, eps"),
+        ("x: f32[8]; w: f32[8]", ""),
+        ("w: f32[8]; v: f32[8]", ""),
+        ("w: f32[8]; x: f32[8]; y: f32[8]", ""),
+    ],
+)
+def test_names_of_inputs_must_not_contradict_their_order(bench: Bench, tmp_path: Path, line: str, told: str) -> None:
+    (tmp_path / "r.py").write_text("def r(x, w=None, eps=1.0): raise ValueError('no')")
+    words = (f"{CORPUS}/honest.py::add", f"{tmp_path}/r.py::r", ["x: f32[8]", line])
+    if told:
+        with pytest.raises(UsageError, match=told):
+            judge(*words, bench=bench)
+    else:
+        assert judge(*words, bench=bench).word is Word.REFUSED
+
+
 def test_a_reference_that_fails_is_refused_by_its_reason(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "r.py").write_text("def r(x, y): raise ValueError('no')")
     verdict = judge(f"{CORPUS}/honest.py::add", f"{tmp_path}/r.py::r", LINE, bench=bench)

@@ -20,6 +20,7 @@ from kerntune.referee.layouts import (
     literal_inputs,
     load,
     makes_inputs,
+    parameters_of,
     reference_source,
     task_shapes,
 )
@@ -53,6 +54,18 @@ def test_the_layouts_are_found(tmp_path: Path, text: str, read: object, name: st
     path = write(tmp_path, BOMB + text)
     source = read(path)  # type: ignore[operator]
     assert (source.name, source.layout) == (name, layout)
+
+
+@pytest.mark.parametrize(
+    ("text", "takes"),
+    [
+        ("def f(w): pass\n@no_grad()\ndef f(x, /, w, *more, eps=1, **words): pass", ("x", "w")),
+        ("from b import f", ()),
+        ("f = lambda x: x\ndef g(x): pass", ()),
+    ],
+)
+def test_a_functions_parameters_are_read(tmp_path: Path, text: str, takes: tuple[str, ...]) -> None:
+    assert parameters_of(reference_source(write(tmp_path, f"{BOMB}{text}") + "::f")) == takes
 
 
 def test_makes_inputs_asks_for_the_layouts_function(tmp_path: Path) -> None:
