@@ -165,7 +165,7 @@ def choose(together: LaunchAll, apart: LaunchAll, arguments: Sequence[Any]) -> C
     copies.note_written()
     with backend.gpu.lock():
         _, times = deciding.race_calls(backend.gpu, calls, copies.restore, None)
-    ratio = times[1] / times[0]
+    ratio = times[1] / times[0] if times[0] else 1.0  # nothing is timed on a device without times
     return ComboChoice(ratio < 1 - GAIN, ratio)
 
 

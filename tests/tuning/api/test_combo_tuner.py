@@ -122,6 +122,11 @@ def test_both_ways_are_raced(this_gpu: FakeBackend) -> None:
     assert (found.together, found.ratio) == (True, pytest.approx(0.5, rel=0.01))
 
 
+def test_ways_that_take_no_time_stay_apart(this_gpu: FakeBackend) -> None:
+    """As on a scripted device whose clock stands still."""
+    assert choose(lambda given: None, lambda given: None, [torch.ones(3)]) == ComboChoice(False, 1.0)
+
+
 @pytest.mark.parametrize("where", ["capture", "interpreter", "no backend", "no gpu", "graph"])
 def test_where_nothing_can_be_timed_it_is_one_launch(
     this_gpu: FakeBackend, where: str, monkeypatch: pytest.MonkeyPatch
