@@ -54,9 +54,6 @@ MOST_UPLOADED = 4 << 10
 MOST_CONSTANT = 64 << 20
 """Bytes of all constants of a call together."""
 
-MOST_TEXT, MOST_FILE = 500, 100
-"""Characters of an exception's text and of a file's name that a refusal has."""
-
 
 class OwnProcessFarm(Farm):
     """Compiles in this process, which is sealed and will end: a compiler that crashes costs the candidate alone."""
@@ -133,14 +130,9 @@ def _users_code(backend: Backend) -> Iterator[None]:
         if needs is not None:
             raise Refusal(Reason.VALUES, needs) from None
         print("".join(traceback.format_exception(exc))[-4000:], file=sys.stderr)
-        text = ": ".join(filter(None, (type(exc).__name__, str(exc)[:MOST_TEXT])))
-        raise Refusal(Reason.CANDIDATE_FAILED, text + _place_of(exc)) from None
-
-
-def _place_of(error: BaseException) -> str:
-    """The file and line that raised an error: the last that is neither Python's nor torch's, Triton's or ours."""
-    line = line_of_error(error)
-    return f" ({Path(line.file).name[:MOST_FILE]}:{line.number})" if line else ""
+        text, line = ": ".join(filter(None, (type(exc).__name__, str(exc)[:500]))), line_of_error(exc)
+        place = f" ({Path(line.file).name[:100]}:{line.number})" if line else ""
+        raise Refusal(Reason.CANDIDATE_FAILED, text + place) from None
 
 
 def seed_generators(seed: int) -> None:
