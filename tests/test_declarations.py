@@ -138,8 +138,8 @@ DEFAULTS = {
     "names_text": "most", "options_of": "keep", "places_text": "most", "pull_cache": "with_trials",
     "push_cache": "with_trials", "race_calls": "most", "reduction_config": "least_warps",
     "reduction_split": "may_split", "settled": "slope window", "side_of": "binaries", "steps_of": "false_rate",
-    "sums_of": "random", "timed_message": "held", "tune_many": "progress", "variation_of": "least",
-    "with_words": "last",
+    "sums_of": "random", "timed_message": "held", "told_apart": "digits", "tune_many": "progress",
+    "variation_of": "least", "with_words": "last",
 }  # fmt: skip
 """Attributes of classes, and parameters, whose default is a number or true. What isn't given is nothing elsewhere:
 empty, zero or off."""
