@@ -53,7 +53,7 @@ class Child:
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(isolation_module, "ChildProcess", Child)
-    monkeypatch.setattr(isolation_module, "visible_env", lambda environ: "the environment")
+    monkeypatch.setattr(isolation_module, "visible_env", lambda environ: {"seen": "0"})
     monkeypatch.setattr(Child, "replies", [READY])
     return FirstLaunchProcess(("--device", "3"), 7)
 
@@ -61,7 +61,7 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_process_is_started_with_its_device_and_the_memory_that_it_inherits(process: Any) -> None:
     words = ("first-launches", str(os.getpid()), "7", "--device", "3")
     command = module_command("kerntune.timing.worker", *words)
-    assert process.child.given == (command, FirstLaunchMessage, "the environment", (7,))
+    assert process.child.given == (command, FirstLaunchMessage, {"seen": "0", "CUDA_LAUNCH_BLOCKING": "0"}, (7,))
     assert (process.asked, process.alive) == (0, True)
 
 

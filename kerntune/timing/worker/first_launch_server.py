@@ -171,7 +171,6 @@ def open_device(words: Sequence[str]) -> Executor:
 def main(words: Sequence[str]) -> int:
     """Serve one parent. What others print goes to standard error; an abort writes no core file."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.environ["CUDA_LAUNCH_BLOCKING"] = "0"  # a launch that hangs would keep Python's lock from what follows
     end_with_parent(0, int(words[0]))
     outbox = os.dup(1)
     os.dup2(2, 1)
