@@ -154,16 +154,13 @@ class Isolation:
     def process(self) -> FirstLaunchProcess:
         """One that can be asked; a new one if the last is gone. :class:`MeasurementError` if none can start; after
         :data:`FAILED_STARTS` of them none is wanted any more."""
-        try:
-            if self._process is not None and not self._process.alive:
-                self.drop()
-            self.begin()
-            if self._process is None:
-                raise MeasurementError(self.why_not)
-            self._process.wait()
-        except IsolationError:
+        if self._process is not None and not self._process.alive:
             self.drop()
-            raise
+        self.begin()
+        if self._process is None:
+            raise MeasurementError(self.why_not)
+        try:
+            self._process.wait()
         except (MeasurementError, *CANNOT_START) as exc:
             self.drop()
             why = str(exc) if isinstance(exc, MeasurementError) else f"a process can't be started: {exc}"
