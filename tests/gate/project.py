@@ -27,14 +27,18 @@ NODE = "tests/test_scale.py::test_scale"
 
 
 def noted_first_launches(monkeypatch: pytest.MonkeyPatch, note: Callable[[Recording], Any]) -> list[Any]:
-    """What ``note`` says of each recording that another process launches first, as it is asked to."""
+    """What ``note`` says of each recording that another process launches first: of several at once, those that come
+    after one that ends the process aren't launched by it."""
     noted: list[Any] = []
     real = isolation.FirstLaunchProcess._reply
+    waiting: list[Recording] = []
 
     def exchange(self: Any, request: Any, limit_s: float) -> Any:
-        for one in getattr(request, "requests", (request,)):
-            if isinstance(one, first_launches.FirstLaunchRequest):
-                noted.append(note(one.recording))
+        if request is not None:
+            asked = getattr(request, "requests", (request,))
+            waiting[:] = [one.recording for one in asked if isinstance(one, first_launches.FirstLaunchRequest)]
+        noted.extend(note(recording) for recording in waiting[:1])
+        del waiting[:1]
         return real(self, request, limit_s)
 
     monkeypatch.setattr(isolation.FirstLaunchProcess, "_reply", exchange)
