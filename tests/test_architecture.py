@@ -52,7 +52,7 @@ MAY_IMPORT_HEAVY = (
     "kerntune.gate.call",
     "kerntune.referee.candidate_recorder",  # runs in a process of its own, on users' tensors
     "kerntune.referee.reference_results",  # the same
-    "kerntune.referee.exact_operators",  # the same
+    "kerntune.referee.reference_operators",  # the same
     "kerntune.referee.live_reference",  # the same
     "kerntune.timing.timers",  # torch's own profiler, asked for by name only
     "kerntune.tuning.api.install",  # replaces Triton's own decorator

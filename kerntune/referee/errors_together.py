@@ -15,7 +15,8 @@ import msgspec
 
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
-from kerntune.referee.extreme_contents import EXTREMES, GRIDS, ODD, OF_WHOLE, sparse_centre
+from kerntune.referee.declared_inputs import content_of
+from kerntune.referee.extreme_contents import DRAWN, EXTREMES, GRIDS, ODD, OF_WHOLE, sparse_centre
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import (
@@ -53,6 +54,13 @@ number that is rounded once in each content, as a norm is, moves all elements al
 BIAS_BLOCKS = 16
 """Standard errors are taken from means of so many blocks a content ("batch means": Law, Simulation Modeling and
 Analysis, 5th edition, section 9.5), since errors within a row or a column may have one cause, as a rounded sum has."""
+
+MANY, MANY_ELEMENTS = 255, 1 << 20
+"""Further contents where a result has fewer than :data:`~.result_errors.FEW` elements, as far as their inputs have so
+many elements in all: a maximum that leaves out 3 % of the numbers is right for one content in 33."""
+
+MANY_BYTES = 1 << 27
+"""Bytes of further contents where large inputs stay as they are: a table from which a few indices choose."""
 
 
 class ErrorsTogether:
@@ -265,9 +273,10 @@ def together_of(case: CaseInputs, seeds: Sequence[ExpectedSeed]) -> dict[int, Er
 
 def errors_of(
     case: CaseInputs, call: CheckedCall, together: Mapping[int, ErrorsTogether], expected: ExpectedSeed, poison: bytes,
-    left_in: Sequence[bytes], forms: Sequence[str],
+    left_in: Sequence[bytes], forms: Sequence[str], again: bool = False,
 ) -> Iterator[ResultError]:  # fmt: skip
-    """The errors of what one replay left in the wanted storages. ``forms`` says which inputs are extreme numbers."""
+    """The errors of what one replay left in the wanted storages. ``forms`` says which inputs are extreme numbers,
+    ``again`` whether ``together`` knows this replay."""
     if not is_demanded(case, expected, forms):
         return
     after_of, extreme = dict(zip(call.wanted, left_in, strict=True)), _factor(case.tensors, forms)
@@ -276,8 +285,8 @@ def errors_of(
             continue
         one = together[number]
         found = error_of(
-            number, after_of[view.storage], view, want, case, poison, one.size, extreme, one.add, "lone" in forms,
-            _odd(forms),
+            number, after_of[view.storage], view, want, case, poison, one.size, extreme, None if again else one.add,
+            "lone" in forms, _odd(forms),
         )  # fmt: skip
         yield _told(found, case.tensors, forms)
     for index, (given, storage) in enumerate(zip(case.tensors, call.inputs, strict=True)):
@@ -298,12 +307,12 @@ def errors_of(
         if any(forms) and not _demands(case, want, forms):
             continue
         view, size = View(storage, given.dtype, given.shape, given.strides), changes.size if changes else 0.0
-        if changes and not any(forms):
+        if changes and not any(forms) and not again:
             changes.kept.append(partial(error_of, -1, before, view, want, case, poison, size))
         of = ((r.input, v, r.native) for r, v in zip(expected.results, call.results, strict=True))
         if left is not None and (index, view, left.native) in of:  # a result is this input, and was looked at
             continue
-        seen = changes.add if changes else None
+        seen = changes.add if changes and not again else None
         found = error_of(-1, after, view, want, case, poison, size, extreme, seen, "lone" in forms, _odd(forms))
         text = f"input {given.name}, which the reference changes: {found.wrong}" if found.wrong else ""
         yield _told(msgspec.structs.replace(found, wrong=text), case.tensors, forms)
@@ -370,3 +379,44 @@ def _told(error: ResultError, tensors: Sequence[TensorInput], forms: Sequence[st
         return error
     where = ", ".join(f"{t.name} {EXTREMES[form]}" for t, form in zip(tensors, forms, strict=True) if form)
     return msgspec.structs.replace(error, wrong=f"{error.wrong}; there {where}")
+
+
+def few_results(seed: ExpectedSeed) -> list[ExpectedResult]:
+    """What has fewer than :data:`~.result_errors.FEW` elements, and any."""
+    return [r for r in (*seed.results, *filter(None, seed.changed)) if 0 < math.prod(r.shape) < FEW]
+
+
+def beside_deviations(seed: ExpectedSeed, other: ExpectedSeed) -> ExpectedSeed:
+    """What the reference computes, with the deviations of another run of the same contents."""
+    replace = msgspec.structs.replace
+    results = (replace(x, deviation=y.deviation) for x, y in zip(seed.results, other.results, strict=True))
+    pairs = zip(seed.changed, other.changed, strict=True)
+    changed = (replace(x, deviation=y.deviation) if x and y else x for x, y in pairs)
+    return replace(seed, results=tuple(results), changed=tuple(changed))
+
+
+def many_contents(case: CaseInputs, first: ExpectedSeed) -> tuple[CaseInputs, int]:
+    """How many further contents are worth it, none where each result has enough elements; and the case whose inputs are
+    drawn then: where there are more if large inputs stay as they are, these are known."""
+    few = few_results(first)
+    count = affordable(case, MANY) if few else 0
+    if not few or case.made_by_author or count == MANY:
+        return case, count
+    replace, small = msgspec.structs.replace, MANY_ELEMENTS // MANY
+    held = [t if math.prod(t.shape) <= small else replace(t, content="fixed") for t in case.tensors]
+    most = min(MANY, MANY_BYTES // sum(math.prod(t.shape) * ITEM_BYTES[t.dtype] for t in held))
+    if most > count and any(t.content in DRAWN for t in held):
+        return replace(case, tensors=tuple(held)), most
+    return case, count
+
+
+def drawn_anew(case: CaseInputs, seed: int, known: Sequence[bytes]) -> tuple[bytes, ...]:
+    """The contents of a seed, but for inputs that are known."""
+    given = zip(case.tensors, known, strict=True)
+    return tuple(was if t.content == "fixed" else content_of(t, seed) for t, was in given)
+
+
+def affordable(case: CaseInputs, count: int) -> int:
+    """So many contents, or as many as their inputs' size allows; none of the author's own."""
+    elements = sum(math.prod(t.shape) for t in case.tensors)
+    return 0 if case.made_by_author else min(count, MANY_ELEMENTS // max(elements, 1))

@@ -77,14 +77,17 @@ def extreme_forms(tensors: Sequence[TensorInput], chance: random.Random) -> list
     ``ordered``, and whole numbers ``few``, and ``full``. One float tensor is ``lone`` beside others that are ``alike``:
     what has a small weight in all of those rows counts where few of the weighted numbers aren't zero. Large inputs
     have :data:`OF_LARGE` of all these, which are drawn: each takes seconds there; others :data:`MOST_SINGLE` more, in
-    which one of the floats that vary has a ``hole``."""
+    which one of the floats that vary has a ``hole``. A single number is never NaN or infinite: all would follow from
+    that."""
     varied = [i for i, t in enumerate(tensors) if t.varied]
     spread = [(i, t.content) for i, t in enumerate(tensors) if _spreads(t)]
     wide_range = [i for i in varied if tensors[i].dtype in LARGE_RANGE]
+    several = [i for i in varied if math.prod(tensors[i].shape) > 1]
     order = [form for form in OF_VARIED if form != "huge" or wide_range] if varied else []
     chance.shuffle(order)
     turns = [{i: order[(turn + k) % len(order)] for k, i in enumerate(varied)} for turn in range(len(order))]
     turns = [{i: "" if f == "huge" and i not in wide_range else f for i, f in turn.items()} for turn in turns]
+    turns = [{i: "" if f in ODD and i not in several else f for i, f in turn.items()} for turn in turns]
     turns = [part for turn in turns for part in _without_odd_neighbours(turn)]
     floats = [i for i, content in spread if content != "integers"]
     narrow = [i for i in floats if FLOAT_FORMATS[tensors[i].dtype].width < 4]
@@ -98,7 +101,7 @@ def extreme_forms(tensors: Sequence[TensorInput], chance: random.Random) -> list
     found = [tuple(turn.get(i, "") for i in range(len(tensors))) for turn in turns]
     if sum(math.prod(t.shape) for t in tensors) > LARGE:
         return chance.sample(found, min(OF_LARGE, len(found)))
-    single = [varied[k % len(varied)] for k in range(MOST_SINGLE if varied else 0)]
+    single = [several[k % len(several)] for k in range(MOST_SINGLE if several else 0)]
     return found + [tuple("hole" if i == k else "" for i in range(len(tensors))) for k in single]
 
 

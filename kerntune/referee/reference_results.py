@@ -19,10 +19,10 @@ import msgspec
 
 from kerntune.base.device import Target, typical_device
 from kerntune.referee.candidate_recorder import arguments_of, outlined, seed_generators, value_of
-from kerntune.referee.exact_operators import is_exact, place_of, promises_indices
 from kerntune.referee.layouts import KERNELBENCH, MAKERS, load
 from kerntune.referee.reasons import Reason
-from kerntune.referee.result_errors import FEW, numbers_of
+from kerntune.referee.reference_operators import is_exact, place_of, promises_indices, rounded, wider_casts
+from kerntune.referee.result_errors import FEW, ROUNDOFF, numbers_of
 from kerntune.referee.tasks import (
     CallArgument,
     CallRefused,
@@ -145,6 +145,8 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
             None if _is(t, before) else _result(t, w, k)
             for k, (t, w, before) in enumerate(zip(after, wide_after, contents, strict=True))
         )
+        if task.draws:
+            results, changed = _with_deviations(module, task, contents, results, changed, casts)
         yield ExpectedSeed(() if task.contents else tuple(contents), results, changed, outline)
 
 
@@ -206,9 +208,9 @@ SPREADS = 2
 """Of one number a single draw may hardly move it, by chance."""
 
 
-def _few_numbers(results: Sequence[ExpectedResult]) -> list[int]:
+def _few_numbers(results: Sequence[ExpectedResult | None]) -> list[int]:
     """Which results have few elements, not all of them NaN or infinite, and were computed in float64."""
-    known = [(k, numbers_of(one)) for k, one in enumerate(results) if one.wide is not None]
+    known = [(k, numbers_of(one)) for k, one in enumerate(results) if one is not None and one.wide is not None]
     return [k for k, numbers in known if numbers.size < FEW and any(map(math.isfinite, numbers.flat))]
 
 
@@ -227,6 +229,30 @@ def _spread(
         furthest = (moved - exact).abs().nan_to_num(0.0).argmax(0, keepdim=True)
         found[k] = msgspec.structs.replace(results[k], moved=_bytes(moved.gather(0, furthest)[0]))
     return tuple(found)
+
+
+def _with_deviations(
+    module: Any, task: ExpectTask, contents: Sequence[bytes], results: Sequence[ExpectedResult],
+    changed: Sequence[ExpectedResult | None], casts: bool,
+) -> tuple[tuple[ExpectedResult, ...], tuple[ExpectedResult | None, ...]]:  # fmt: skip
+    """Both, those of few elements with :attr:`~.deviation`, where that can be had."""
+    import torch
+
+    generator = torch.Generator("cuda" if task.gpu else "cpu").manual_seed(task.seeds[0])
+    rounding = partial(rounded, generator, ROUNDOFF["float32"])
+    found: list[Any] = [*results, *changed]
+    few = _few_numbers(found)
+    try:
+        draws = range(task.draws if few else 0)
+        runs = [_run(module, task, contents, _widened, casts, rounding=rounding) for _ in draws]
+    except Exception as exc:
+        print(f"no deviations: {exc}", file=sys.stderr)
+        return tuple(results), tuple(changed)
+    for k in few:
+        drawn = torch.stack([[*made, *after][k].to("cpu", torch.float64) for made, after, _ in runs])
+        off = drawn - torch.from_numpy(numbers_of(found[k]).copy()).reshape(found[k].shape)
+        found[k] = msgspec.structs.replace(found[k], deviation=_bytes(off.square().mean(0).sqrt()))
+    return tuple(found[: len(results)]), tuple(found[len(results) :])
 
 
 def _of_others(
@@ -294,11 +320,11 @@ def _shuffled(value: Any, generator: Any) -> Any:
 
 def _run(
     module: Any, task: ExpectTask, contents: Sequence[bytes], convert: Callable[[Any], Any], casts: bool = False,
-    but_fixed: bool = False,
+    but_fixed: bool = False, rounding: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
 ) -> tuple[list[Any], list[Any], str]:  # fmt: skip
     """The reference's results, its inputs afterwards, and how the results lie in what it returned. Its inputs are
     converted, all of them or all but whole numbers that are fixed; ``casts``: where that makes float64 of them, its own
-    casts do, too."""
+    casts do, too. ``rounding``: what changes its operators' results."""
     import torch
 
     case = task.case
@@ -318,7 +344,8 @@ def _run(
         if task.source.layout == KERNELBENCH:
             stack.enter_context(torch.no_grad())
         if casts and (convert is _widened or torch.float64 in {t.dtype for t in tensors} - own):
-            stack.enter_context(_wider_casts())
+            stack.enter_context(wider_casts())
+        stack.enter_context(rounding())
         before = _generators(task.gpu)
         value = function(*args, **words)
         if _generators(task.gpu) != before:
@@ -365,32 +392,6 @@ def _widened(tensor: Any) -> Any:
     import torch
 
     return tensor.to(torch.float64) if str(tensor.dtype).removeprefix("torch.") in FLOATS else tensor
-
-
-def _wider_casts() -> contextlib.AbstractContextManager[Any]:
-    """Casts to float32, float16 and bfloat16 make float64 meanwhile: exact numbers have no rounding of the reference's.
-    Narrower formats are kept, for to round to them is what a reference of quantized numbers is about."""
-    import torch
-    from torch.overrides import TorchFunctionMode
-
-    narrow = torch.float32, torch.float16, torch.bfloat16
-    methods = torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16
-
-    def wider(value: Any) -> Any:
-        return torch.float64 if any(value is dtype for dtype in narrow) else value
-
-    class WiderCasts(TorchFunctionMode):  # type: ignore[misc]  # torch's types are skipped
-        def __torch_function__(
-            self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-        ) -> Any:
-            words = dict(kwargs or {})
-            if function in methods:
-                return torch.Tensor.double(*args, **words)
-            if function is torch.Tensor.view:  # of other bits
-                return function(*args, **words)
-            return function(*map(wider, args), **{name: wider(value) for name, value in words.items()})
-
-    return WiderCasts()
 
 
 def tensor_of(given: TensorInput, data: bytes) -> Any:

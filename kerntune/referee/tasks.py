@@ -176,7 +176,8 @@ class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     empty the task's own code makes them. On the GPU, or on the CPU. ``ties``: only if torch documents which of equal
     numbers' indices the reference returns, ``exact``: only if all its operators are; else there are no results.
     ``closely``: of so many first seeds results are looked at once more (:attr:`ExpectedResult.moved`). ``extreme``:
-    from which seed on results of few elements are, since contents are extreme; None where none are."""
+    from which seed on results of few elements are, since contents are extreme; None where none are. ``draws``: of how
+    many draws of roundings results of few elements have a deviation; 0 for none."""
 
     source: UserCallable
     case: CaseInputs
@@ -187,6 +188,7 @@ class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     exact: bool = False
     closely: int = 0
     extreme: int | None = None
+    draws: int = 0
 
     def parts(self) -> list[ExpectTask]:
         """Several where contents are large: to hand these over takes longer than another process's start."""
@@ -215,6 +217,10 @@ class ExpectedResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     moved: bytes | None = None
     """The same in float64, of inputs that are one rounding of float32 off: of a float32 result whose elements follow
     from a few numbers each, and of results of few elements at extreme contents. None of others."""
+
+    deviation: bytes | None = None
+    """By how much roundings of the reference's operators move each element (float64): a root mean square over
+    :attr:`ExpectTask.draws`."""
 
 
 class ExpectedSeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

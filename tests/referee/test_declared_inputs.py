@@ -290,6 +290,9 @@ def test_each_tensor_has_each_extreme_form_once_and_its_neighbours_others() -> N
     assert {form for f in forms for form in f} == {*EXTREMES} - {"ties", *GRIDS} | {""}
     many = parse_line("; ".join(f"x{i}: f32[8]" for i in range(9))).tensors
     assert sum("lone" in f for f in extreme_forms(many, random.Random(3))) == 4
+    single = extreme_forms(parse_line("x: f32[8]; a: f32[1]; b: f32[]").tensors, random.Random(3))
+    assert {f[k] for f in single for k in (1, 2)} & {"up", "holes", "infinite", "hole"} == {"up"}
+    assert {f[0] for f in single} > {"up", "holes", "infinite", "hole"}
     assert {f[3:] for f in forms[:6]} == {("", "", "")}
     assert extreme_forms(parse_line("u: f32[8] uniform(2, 2); i: i64[8] < 1").tensors, random.Random(3)) == []
 

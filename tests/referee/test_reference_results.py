@@ -176,6 +176,39 @@ def test_results_of_few_elements_are_moved_at_extreme_contents(tmp_path: Path, d
         assert {r.moved for r in seed.results} == {None}
 
 
+CANCELS = "t = torch.tanh(x); y.add_((1 - t * t).sum()); return (x * (1 - t * t)).sum(), t, x[:6].relu()"
+
+
+def test_roundings_inside_of_a_reference_move_results_of_few_elements(tmp_path: Path) -> None:
+    """A sum by the size of its terms, not by its own; what no operator rounds stays."""
+    x = np.linspace(-6, 6, 4000, dtype="f4") + 2
+    (seed,) = expected(tmp_path, CANCELS, "x: f32[4000]; y: f32[1]", x, x[:1], draws=64).seeds
+    total, many, exact = seed.results
+    terms = 1 - np.tanh(x.astype("f8")) ** 2
+    size = (
+        2.0**-24
+        / 3**0.5
+        * np.sqrt(np.square(x * np.tanh(x.astype("f8")) ** 2).sum() * 3 + np.square(x * terms).sum() * 2)
+    )
+    (off,) = np.frombuffer(total.deviation or b"", "f8")
+    assert 0.7 * size < off < 1.4 * size
+    assert many.deviation is None
+    assert not any(exact.deviation or b"\x01")
+    assert seed.changed[0] is None
+    assert seed.changed[1] is not None
+    assert seed.changed[1].deviation is not None
+    (seed,) = expected(tmp_path, CANCELS, "x: f32[4000]; y: f32[1]", x, x[:1]).seeds
+    assert {r.deviation for r in seed.results} == {None}
+
+
+@pytest.mark.parametrize(
+    "body", ["assert x.dtype == torch.float32; return x.sum()", "return x.float().sum().item() * x[0]"]
+)
+def test_what_can_not_be_computed_with_roundings_has_no_deviation(tmp_path: Path, body: str) -> None:
+    (seed,) = expected(tmp_path, body, "x: f32[800]", MOVED, draws=2).seeds
+    assert (seed.results[0].deviation is None) == ("assert" in body)
+
+
 @pytest.mark.parametrize(("content", "moved"), [("= {}", True), ("< 201", False)])
 def test_fixed_whole_numbers_stay_where_inputs_are_moved(tmp_path: Path, content: str, moved: bool) -> None:
     """On a GPU an index that can't be ends all that the process does. What is drawn has no order."""

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from kerntune.base.recording import View
 from kerntune.referee import replayed_outputs
 from kerntune.referee.declared_inputs import contents_of, parse_line
-from kerntune.referee.errors_together import errors_of, together_of
+from kerntune.referee.errors_together import affordable, drawn_anew, errors_of, many_contents, together_of
 from kerntune.referee.hostile_recording import checked, side_of
 from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.reasons import Reason, Refusal
-from kerntune.referee.replay_comparer import ReplayComparer, affordable, drawn_anew, many_contents
+from kerntune.referee.replay_comparer import ReplayComparer
 from kerntune.referee.result_errors import ResultError
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.tasks import (
@@ -335,6 +335,53 @@ def test_what_is_added_to_must_not_be_one_number(line: str, adds: bool, told: bo
     case, comparer = parse_line(f"out: f32[600] {line}; x: f32[600]"), AddingComparer(adds)
     usual = [comparer.of(*contents_of(case.tensors, seed, ())) for seed in range(3)]
     assert bool(comparer._added_to(case, usual)) == told
+
+
+class CancellingComparer(ReplayComparer):
+    """Of a result that is off where its terms cancel, by more than sums explain, and a reference that tells by how much
+    roundings inside of it move that."""
+
+    def __init__(self, deviation: float, told: bool = True) -> None:
+        super().__init__(Says(ReplayAnswer()), UserCallable("r.py", "f", FUNCTION), True, 1.0)  # type: ignore[arg-type]
+        self.deviation, self.told, self.asked = deviation, told, list[ExpectTask]()
+
+    def seed(self, k: int, deviation: float | None = None) -> ExpectedSeed:
+        exact = np.array([1.0 + k])
+        of = None if deviation is None else np.array([deviation]).tobytes()
+        return ExpectedSeed(
+            (bytes([k]),),
+            (ExpectedResult("float32", (1,), (1,), exact.astype("f4").tobytes(), exact.tobytes(), deviation=of),),
+        )
+
+    def _authors(self, task: Any) -> ExpectAnswer:
+        self.asked.append(task)
+        if not self.told:
+            raise Refusal(Reason.REFERENCE, "no")
+        return ExpectAnswer(seeds=tuple(self.seed(given[0], self.deviation) for (given,) in task.contents))
+
+
+@pytest.mark.parametrize(("deviation", "told", "wrong"), [(1e-4, True, 0), (1e-5, True, 2), (1e-4, False, 2)])
+@pytest.mark.parametrize("on_gpu", [None, False])
+def test_few_elements_that_cancel_are_held_against_roundings_of_the_reference(
+    deviation: float, told: bool, wrong: int, on_gpu: bool | None
+) -> None:
+    """Those contents alone whose results are wrong without, all in one question."""
+    case, view = parse_line("x: f32[8]"), View(0, "float32", (1,), (1,))
+    call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,))
+    comparer = CancellingComparer(deviation, told)
+    wants = [comparer.seed(k) for k in range(4)]
+    left = [(np.array([1 + k + 2e-4 * (k % 2)], "f4").tobytes(),) for k in range(4)]
+    together = together_of(case, wants)
+    found = [list(errors_of(case, call, together, *one, ())) for one in zip(wants, [POISON] * 4, left, strict=True)]
+    assert [bool(one[0].wrong) for one in found] == [False, True, False, True]
+    settled = comparer._with_roundings(case, call, together, found, wants, [POISON] * 4, left, on_gpu)
+    assert sum(bool(one[0].wrong) for one in settled) == wrong
+    (task,) = comparer.asked
+    assert task.contents == ((b"\x01",), (b"\x03",))
+    assert task.gpu == (on_gpu is None)
+    assert task.draws >= 16
+    assert comparer._with_roundings(case, call, together, found[:1], wants[:1], [POISON], left[:1]) == found[:1]
+    assert len(comparer.asked) == 1, "nothing is asked where nothing is wrong"
 
 
 class HalfComparer(ReplayComparer):

@@ -687,6 +687,22 @@ def test_what_a_rounding_of_the_inputs_moves_is_allowed() -> None:
 # an input that is one number but for a few elements
 
 
+@pytest.mark.parametrize(
+    ("off", "deviations", "right"),
+    [(300, 51, True), (300, 49, False), (-300, 51, True), (3, 0, True), (np.nan, 9e9, False)],
+)
+def test_few_elements_may_be_off_by_six_deviations_of_roundings(off: float, deviations: float, right: bool) -> None:
+    """And as without by what sums explain."""
+    exact = np.array([1.0, 2.0])
+    want = known(exact, exact.astype("f4"))
+    found = (exact * (1 + np.array([off, 0.0]) * UNIT)).astype("f4")
+    view, case = View(0, "float32", (2,), (1,)), CASE
+    assert bool(error_of(0, found.tobytes(), view, want, case, POISON).wrong) == (abs(off) != 3)
+    deviation = np.full(2, deviations * UNIT).tobytes()
+    beside = msgspec.structs.replace(want, deviation=deviation)
+    assert bool(error_of(0, found.tobytes(), view, beside, case, POISON).wrong) != right
+
+
 def lone(exact: np.ndarray, found: np.ndarray, stock: np.ndarray | None = None) -> str:
     want = known(exact, exact.astype(found.dtype) if stock is None else stock)
     view = View(0, want.dtype, exact.shape, (1,))

@@ -1,7 +1,8 @@
-"""Which operators of torch the reference calls: whether they promise an index of equal numbers, or are exact."""
+"""The operators of torch that the reference calls: what they promise, and what of them is computed otherwise."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -70,6 +71,55 @@ def promises_indices(run: Callable[[], tuple[Any, Sequence[Any], Any]]) -> bool:
 def is_exact(run: Callable[[], Any]) -> bool:
     """Whether all operators that ``run`` calls give one right result, whichever way it is computed."""
     return all(_is_exact(*one) for one in _observed(run)[1])
+
+
+def wider_casts() -> contextlib.AbstractContextManager[Any]:
+    """Casts to float32, float16 and bfloat16 make float64 meanwhile: exact numbers have no rounding of the reference's.
+    Narrower formats are kept, for to round to them is what a reference of quantized numbers is about."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    narrow = torch.float32, torch.float16, torch.bfloat16
+    methods = torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16
+
+    def wider(value: Any) -> Any:
+        return torch.float64 if any(value is dtype for dtype in narrow) else value
+
+    class WiderCasts(TorchFunctionMode):  # type: ignore[misc]  # torch's types are skipped
+        def __torch_function__(
+            self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        ) -> Any:
+            words = dict(kwargs or {})
+            if function in methods:
+                return torch.Tensor.double(*args, **words)
+            if function is torch.Tensor.view:  # of other bits
+                return function(*args, **words)
+            return function(*map(wider, args), **{name: wider(value) for name, value in words.items()})
+
+    return WiderCasts()
+
+
+def rounded(generator: Any, unit: float) -> contextlib.AbstractContextManager[Any]:
+    """Meanwhile each operator's float64 elements are off by up to ``unit`` of their size, at random, as they are where
+    it computes with fewer bits (Monte Carlo arithmetic: Parker, UCLA CSD-970002, 1997). Elements that float32 holds are
+    exact, and stay."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    class Rounded(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            outcome, word = func(*args, **kwargs or {}), func._opname
+            if word in MOVING or word in DECIDING:
+                return outcome
+            tensors = [[x for x in tree_leaves(t) if isinstance(x, torch.Tensor)] for t in (outcome, args)]
+            given = set() if word.endswith("_") else {place_of(t) for t in tensors[1]}
+            for made in (t for t in tensors[0] if t.dtype == torch.float64 and place_of(t) not in given):
+                off = torch.empty_like(made).uniform_(1 - unit, 1 + unit, generator=generator)
+                made.copy_(torch.where(made == made.to(torch.float32), made, made * off))
+            return outcome
+
+    return Rounded()
 
 
 def _is_exact(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

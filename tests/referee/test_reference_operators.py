@@ -1,0 +1,92 @@
+"""Which references have one right result for equal numbers, halves and zeros; and what rounding of operators does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from kerntune.referee.reference_operators import is_exact, promises_indices, rounded
+
+X, Y = torch.randn(2, 8, 5).unbind(0)
+HALF, WHOLE = X.half(), torch.arange(40).reshape(8, 5)
+
+
+@pytest.mark.parametrize(
+    ("run", "exact"),
+    [
+        (lambda: X >= Y, True),
+        (lambda: (X * 8).round().to(torch.int32), True),
+        (lambda: X.round(decimals=1), False),
+        (lambda: (X * 0.1).round(), False),
+        (lambda: (X * Y) > 0, False),
+        (lambda: (X + 0.25) > Y, True),
+        (lambda: (X + 0.1) > Y, False),
+        (lambda: torch.add(X, 0.25, alpha=0.1) > Y, False),
+        (lambda: (HALF + 0.25) > 0, False),
+        (lambda: (HALF * 0.25) > 0, True),
+        (lambda: (HALF * 3) > 0, False),
+        (lambda: X.argsort(dim=-1, stable=True), True),
+        (lambda: X.argsort(dim=-1), False),
+        (lambda: X.argmax(-1), True),
+        (lambda: torch.bucketize(X, Y[0].sort().values), False),
+        (lambda: torch.bucketize(X, torch.tensor([0.0, 1.0])), True),
+        (lambda: (X > 3).sum(-1), True),
+        (lambda: X.sum(-1) > 0, False),
+        (lambda: WHOLE * WHOLE + WHOLE.sum(), True),
+        (lambda: torch.where(X < 0, X, Y).sigmoid() > 0.5, False),
+    ],
+)  # fmt: skip
+def test_all_operators_must_be_exact(run: Callable[[], Any], exact: bool) -> None:
+    assert is_exact(run) == exact
+
+
+@pytest.mark.parametrize(
+    ("run", "promised"),
+    [
+        (lambda: X.argmax(-1), True), (lambda: (X * 3).argmax(-1), False), (lambda: X.topk(2).indices, False),
+        (lambda: X.exp(), False),
+    ],
+)  # fmt: skip
+def test_indices_of_the_inputs_own_numbers_are_promised(run: Callable[[], Any], promised: bool) -> None:
+    assert promises_indices(lambda: (run(), [X], "")) == promised
+
+
+WIDE = torch.rand(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(5)) + 1
+WHOLES = torch.arange(1000.0, dtype=torch.float64)
+
+
+def drawn(run: Callable[[], Any]) -> Any:
+    with rounded(torch.Generator().manual_seed(1), 2.0**-24):
+        return run()
+
+
+@pytest.mark.parametrize(
+    ("run", "off"),
+    [
+        (lambda: WIDE.exp(), True), (lambda: WIDE * 3.3, True), (lambda: WIDE.clone().mul_(3.3), True),
+        (lambda: torch.exp(WIDE, out=torch.empty_like(WIDE)), True), (lambda: WIDE.clone().view(-1, 2).add_(0.1), True),
+        (lambda: (WIDE * 3.3).sort(), True), (lambda: WIDE.float() * 3.3, False), (lambda: WIDE.clone(), False),
+        (lambda: WIDE.view(-1, 2), False), (lambda: -WIDE, False), (lambda: WIDE > 1.5, False),
+        (lambda: WHOLES * 0.5, False), (lambda: WHOLES.cumsum(0), False), (lambda: WHOLES.floor_divide(3), False),
+        (lambda: WIDE.unfold(0, 2, 1), False),
+    ],
+)  # fmt: skip
+def test_results_of_operators_that_round_are_off(run: Callable[[], Any], off: bool) -> None:
+    """By up to the unit in either direction; what is exact, or is taken as it is, isn't."""
+    (exact, *_), (found, *_) = ((x if isinstance(x, tuple) else (x,)) for x in (run(), drawn(run)))
+    if not off:
+        assert torch.equal(found, exact)
+        return
+    relative = (found / exact - 1) * 2.0**24
+    assert -2.5 < relative.min() < -0.9
+    assert 0.9 < relative.max() < 2.5
+    assert -0.1 < relative.mean() < 0.1
+
+
+def test_inputs_stay_where_operators_results_are_off() -> None:
+    before = WIDE.clone()
+    drawn(lambda: (WIDE.unfold(0, 2, 1) * 3.3, WIDE.view(-1, 2).diagonal(), WIDE.exp()))
+    assert torch.equal(WIDE, before)
