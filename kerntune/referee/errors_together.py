@@ -59,6 +59,9 @@ MANY, MANY_ELEMENTS = 255, 1 << 20
 """Further contents where a result has fewer than :data:`~.result_errors.FEW` elements, as far as their inputs have so
 many elements in all: a maximum that leaves out 3 % of the numbers is right for one content in 33."""
 
+DRAWN_BYTES = 1 << 22
+"""Bytes of inputs up to which roundings inside of the reference are drawn."""
+
 MANY_BYTES = 1 << 27
 """Bytes of further contents where large inputs stay as they are: a table from which a few indices choose."""
 
@@ -381,9 +384,11 @@ def _told(error: ResultError, tensors: Sequence[TensorInput], forms: Sequence[st
     return msgspec.structs.replace(error, wrong=f"{error.wrong}; there {where}")
 
 
-def few_results(seed: ExpectedSeed) -> list[ExpectedResult]:
-    """What has fewer than :data:`~.result_errors.FEW` elements, and any."""
-    return [r for r in (*seed.results, *filter(None, seed.changed)) if 0 < math.prod(r.shape) < FEW]
+def has_deviations(seed: ExpectedSeed, poison: bytes, left_in: Sequence[bytes], forms: Sequence[str]) -> bool:
+    """Whether roundings inside of the reference are worth it for what was compared: not for large contents, of which
+    the stock operator's errors are many, nor where not even those count."""
+    small = sum(map(len, seed.contents)) <= DRAWN_BYTES and "lone" not in forms
+    return small and any(r.wide for r in (*seed.results, *filter(None, seed.changed)))
 
 
 def beside_deviations(seed: ExpectedSeed, other: ExpectedSeed) -> ExpectedSeed:
@@ -398,7 +403,7 @@ def beside_deviations(seed: ExpectedSeed, other: ExpectedSeed) -> ExpectedSeed:
 def many_contents(case: CaseInputs, first: ExpectedSeed) -> tuple[CaseInputs, int]:
     """How many further contents are worth it, none where each result has enough elements; and the case whose inputs are
     drawn then: where there are more if large inputs stay as they are, these are known."""
-    few = few_results(first)
+    few = [r for r in (*first.results, *filter(None, first.changed)) if 0 < math.prod(r.shape) < FEW]
     count = affordable(case, MANY) if few else 0
     if not few or case.made_by_author or count == MANY:
         return case, count

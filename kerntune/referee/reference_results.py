@@ -208,9 +208,9 @@ SPREADS = 2
 """Of one number a single draw may hardly move it, by chance."""
 
 
-def _few_numbers(results: Sequence[ExpectedResult | None]) -> list[int]:
+def _few_numbers(results: Sequence[ExpectedResult]) -> list[int]:
     """Which results have few elements, not all of them NaN or infinite, and were computed in float64."""
-    known = [(k, numbers_of(one)) for k, one in enumerate(results) if one is not None and one.wide is not None]
+    known = [(k, numbers_of(one)) for k, one in enumerate(results) if one.wide is not None]
     return [k for k, numbers in known if numbers.size < FEW and any(map(math.isfinite, numbers.flat))]
 
 
@@ -235,20 +235,20 @@ def _with_deviations(
     module: Any, task: ExpectTask, contents: Sequence[bytes], results: Sequence[ExpectedResult],
     changed: Sequence[ExpectedResult | None], casts: bool,
 ) -> tuple[tuple[ExpectedResult, ...], tuple[ExpectedResult | None, ...]]:  # fmt: skip
-    """Both, those of few elements with :attr:`~.deviation`, where that can be had."""
+    """Both with :attr:`~.deviation`, where that can be had."""
     import torch
 
     generator = torch.Generator("cuda" if task.gpu else "cpu").manual_seed(task.seeds[0])
     rounding = partial(rounded, generator, ROUNDOFF["float32"])
     found: list[Any] = [*results, *changed]
-    few = _few_numbers(found)
+    wide = [k for k, one in enumerate(found) if one is not None and one.wide is not None]
     try:
-        draws = range(task.draws if few else 0)
+        draws = range(task.draws if wide else 0)
         runs = [_run(module, task, contents, _widened, casts, rounding=rounding) for _ in draws]
     except Exception as exc:
         print(f"no deviations: {exc}", file=sys.stderr)
         return tuple(results), tuple(changed)
-    for k in few:
+    for k in wide:
         drawn = torch.stack([[*made, *after][k].to("cpu", torch.float64) for made, after, _ in runs])
         off = drawn - torch.from_numpy(numbers_of(found[k]).copy()).reshape(found[k].shape)
         found[k] = msgspec.structs.replace(found[k], deviation=_bytes(off.square().mean(0).sqrt()))

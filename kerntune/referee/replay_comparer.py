@@ -31,9 +31,9 @@ from kerntune.referee.errors_together import (
     differs,
     drawn_anew,
     errors_of,
-    few_results,
     hardly_changed,
     hardly_varies,
+    has_deviations,
     held_changes,
     is_demanded,
     left_of,
@@ -76,7 +76,7 @@ FURTHER = 48
 norm is, varies from content to content alone."""
 
 DRAWS = 16
-"""Of roundings inside of a reference whose result of few elements seems wrong. Of 4,000 contents of Liger's dyt, 457
+"""Of roundings inside of a reference beside which a result seems wrong. Of 4,000 contents of Liger's dyt, 457
 were off by more than sums explain, and none by six deviations."""
 
 MOST_EMULATED = 1 << 25
@@ -87,6 +87,9 @@ CORES_EACH = 4
 
 INDICES = ("int64", "int32")
 """What results may be indices."""
+
+Compared = tuple[ExpectedSeed, bytes, tuple[bytes, ...], Sequence[str]]
+"""What the reference computes, what fills unwritten memory, what the replay left, and the content's form."""
 
 Replayed = tuple[Sequence[bytes], bytes, float]
 """A content that is replayed, what fills unwritten memory, and when that must be done (seconds of a clock)."""
@@ -131,13 +134,11 @@ class ReplayComparer:
         expected, patterns, answers, kept, dropped = self._results(case, call, forms, usual, end)
         left = [left_of(call, x, answer) for x, answer in zip(expected, answers, strict=True)]
         together = together_of(case, expected[:usual])
-        with ThreadPoolExecutor(self._workers) as threads:
-            one = partial(errors_of, case, call, together)
-            found = list(threads.map(lambda *given: list(one(*given)), expected, patterns, left, kept))
-        found[:usual] = self._with_roundings(
-            case, call, together, found[:usual], expected, patterns, left, self._on_gpu
-        )
-        errors = tuple(e for each in found[:usual] for e in each)
+        given = list(zip(expected, patterns, left, kept, strict=True))
+        found = self._errors(case, call, together, given[:usual])
+        errors = tuple(e for each in found for e in each)
+        if not any(e.wrong for e in errors):
+            found += self._errors(case, call, together, given[usual:])
         wrong = tuple(e for each in found for e in each if e.wrong)
         few, count = many_contents(case, expected[0])
         wrong = wrong or self._of_many(few, call, expected[0], together, count)
@@ -249,31 +250,26 @@ class ReplayComparer:
         else:  # no launch reaches what varies
             answers = [self._replayed(call, contents[0], poison, end)] * count
         wants = [msgspec.structs.replace(x, contents=c) for x, c in zip(expected, contents, strict=True)]
-        left = [left_of(call, want, answer) for want, answer in zip(wants, answers, strict=False)]
-        found = [
-            list(errors_of(case, call, together, want, poison, one, ())) for want, one in zip(wants, left, strict=False)
-        ]
-        found = self._with_roundings(case, call, together, found, wants, [poison] * count, left)
-        return tuple(e for each in found for e in each if e.wrong)
+        given = [(w, poison, left_of(call, w, answer), ()) for w, answer in zip(wants, answers, strict=False)]
+        return tuple(e for each in self._errors(case, call, together, given) for e in each if e.wrong)
 
-    def _with_roundings(
+    def _errors(
         self, case: CaseInputs, call: CheckedCall, together: Mapping[int, ErrorsTogether],
-        found: Sequence[list[ResultError]], wants: Sequence[ExpectedSeed], patterns: Sequence[bytes],
-        left: Sequence[tuple[bytes, ...]], on_gpu: bool | None = None,
+        given: Sequence[Compared], on_gpu: bool | None = None,
     ) -> list[list[ResultError]]:  # fmt: skip
-        """The errors of usual contents; where results of few elements are wrong, beside what roundings inside of the
-        reference do to them."""
-        on_gpu = self._on_gpu if on_gpu is None else on_gpu
-        known = [any(r.wide for r in few_results(want)) for want in wants]
-        again = [i for i, errors in enumerate(found) if known[i] and any(e.wrong for e in errors)]
-        seeds, contents = (tuple(secrets.randbits(63) for _ in again), tuple(wants[i].contents for i in again))
-        errors = list(found)
+        """The errors of each content; where a result is wrong, beside what roundings inside of the reference do to it,
+        if that takes no time."""
+        on_gpu, one = self._on_gpu if on_gpu is None else on_gpu, partial(errors_of, case, call, together)
+        with ThreadPoolExecutor(self._workers) as threads:
+            found = list(threads.map(lambda compared: list(one(*compared)), given))
+        again = [i for i, errors in enumerate(found) if any(e.wrong for e in errors) and has_deviations(*given[i])]
+        seeds, contents = tuple(secrets.randbits(63) for _ in again), tuple(given[i][0].contents for i in again)
         with contextlib.suppress(Refusal):
             task = ExpectTask(self._reference, case, seeds, contents, on_gpu, draws=DRAWS)
             for i, other in zip(again, self._authors(task).seeds if again else (), strict=True):
-                want = beside_deviations(wants[i], other)
-                errors[i] = list(errors_of(case, call, together, want, patterns[i], left[i], (), again=True))
-        return errors
+                want = beside_deviations(given[i][0], other)
+                found[i] = list(one(want, *given[i][1:], again=True))
+        return found
 
     def _of_ties(
         self, case: CaseInputs, call: CheckedCall, first: ExpectedSeed, together: Mapping[int, ErrorsTogether],
@@ -324,8 +320,7 @@ class ReplayComparer:
         fills = tuple(f for f in call.fills if not f.before)
         again, want = replace(call, fills=fills, constants=(*call.constants, *kept)), usual[-1]
         after = left_of(again, want, self._replayed(again, want.contents, poison, end))
-        first = [list(errors_of(case, again, together, want, poison, after, ()))]
-        (found,) = self._with_roundings(case, again, together, first, [want], [poison], [after])
+        (found,) = self._errors(case, again, together, [(want, poison, after, ())])
         told = "in a second call, which finds what the first has left in memory from before: "
         return tuple(replace(e, wrong=told + e.wrong, unwritten=False) for e in found if e.wrong)
 
@@ -415,9 +410,8 @@ class ReplayComparer:
         side = side_of(call, want.contents, poison, binaries=False)
         answer = self._answer(side, call, end, Variation(), ((),), on_gpu=False)
         together = together_of(case, right.expected)
-        left = left_of(call, want, answer)
-        found = [list(errors_of(case, call, together, want, poison, left, ()))]
-        (errors,) = self._with_roundings(case, call, together, found, [want], [poison], [left], on_gpu=False)
+        given = (want, poison, left_of(call, want, answer), ())
+        (errors,) = self._errors(case, call, together, [given], on_gpu=False)
         return next((e for e in errors if e.wrong), None)
 
     def _answer(

@@ -206,27 +206,38 @@ def _compared(
     if expected.moved is not None and exact is not None:
         with np.errstate(invalid="ignore"):  # where both are infinite
             moved = np.abs(np.frombuffer(expected.moved, "<f8").reshape(expected.shape) - exact)
-    if extreme:
-        if odd and not np.isfinite(found).all():
-            return _not_finite(number, view.dtype, found, ~np.isfinite(found))
-        return _extreme_error(number, view.dtype, found, exact, stock, terms, usual, extreme, seen, moved)
-    if lone:
+    if extreme and odd and not np.isfinite(found).all():
+        return _not_finite(number, view.dtype, found, ~np.isfinite(found))
+    if lone and not extreme:
         return _lone_error(number, view.dtype, found, stock if exact is None else exact, stock)
+    if exact is not None and expected.deviation is not None:
+        deviation = np.frombuffer(expected.deviation, "<f8").reshape(expected.shape)
+        if _is_explained(found, exact, deviation):
+            return ResultError(number, view.dtype, size=rms_of(np.abs(exact)))
+        stock = _off_by(stock, exact, deviation)
+    if extreme:
+        return _extreme_error(number, view.dtype, found, exact, stock, terms, usual, extreme, seen, moved)
     terms = terms if moved is None else int(CHAIN**2)
-    one = _float_error(number, view.dtype, found, exact, stock, terms, usual, seen, moved)
-    if one.wrong and exact is not None and expected.deviation is not None:
-        return _beside_deviation(one, found, exact, np.frombuffer(expected.deviation, "<f8").reshape(expected.shape))
-    return one
+    return _float_error(number, view.dtype, found, exact, stock, terms, usual, seen, moved)
 
 
-def _beside_deviation(wrong: ResultError, found: np.ndarray, exact: np.ndarray, deviation: np.ndarray) -> ResultError:
-    """What is wrong, unless no element is off by more than :data:`WORST_FACTOR` times what roundings inside of the
-    reference move it by: terms of few elements may cancel by chance."""
+def _is_explained(found: np.ndarray, exact: np.ndarray, deviation: np.ndarray) -> bool:
+    """Whether none of few elements is off by more than :data:`WORST_FACTOR` times what roundings inside of the
+    reference move it by: their terms may cancel by chance."""
     import numpy as np
 
     with np.errstate(invalid="ignore"):
-        explained = (found == exact) | (np.abs(found - exact) <= WORST_FACTOR * deviation)
-    return msgspec.structs.replace(wrong, wrong="") if explained.all() else wrong
+        return found.size < FEW and bool((np.abs(found - exact) <= WORST_FACTOR * deviation).all())
+
+
+def _off_by(stock: np.ndarray, exact: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    """The stock operator's elements, off by no less than what roundings inside of the reference move them by."""
+    import numpy as np
+
+    with np.errstate(invalid="ignore"):
+        own = stock - exact
+        off = exact + np.copysign(np.maximum(np.abs(own), deviation), own)
+    return np.where(np.isfinite(off), off, stock)
 
 
 def difference_of(case: CaseInputs, call: CheckedCall, before: Mapping[int, bytes], after: Mapping[int, bytes]) -> str:

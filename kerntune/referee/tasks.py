@@ -177,7 +177,7 @@ class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     numbers' indices the reference returns, ``exact``: only if all its operators are; else there are no results.
     ``closely``: of so many first seeds results are looked at once more (:attr:`ExpectedResult.moved`). ``extreme``:
     from which seed on results of few elements are, since contents are extreme; None where none are. ``draws``: of how
-    many draws of roundings results of few elements have a deviation; 0 for none."""
+    many draws of roundings results have a deviation; 0 for none."""
 
     source: UserCallable
     case: CaseInputs

@@ -179,20 +179,18 @@ def test_results_of_few_elements_are_moved_at_extreme_contents(tmp_path: Path, d
 CANCELS = "t = torch.tanh(x); y.add_((1 - t * t).sum()); return (x * (1 - t * t)).sum(), t, x[:6].relu()"
 
 
-def test_roundings_inside_of_a_reference_move_results_of_few_elements(tmp_path: Path) -> None:
+def test_roundings_inside_of_a_reference_move_its_results(tmp_path: Path) -> None:
     """A sum by the size of its terms, not by its own; what no operator rounds stays."""
     x = np.linspace(-6, 6, 4000, dtype="f4") + 2
     (seed,) = expected(tmp_path, CANCELS, "x: f32[4000]; y: f32[1]", x, x[:1], draws=64).seeds
     total, many, exact = seed.results
-    terms = 1 - np.tanh(x.astype("f8")) ** 2
-    size = (
-        2.0**-24
-        / 3**0.5
-        * np.sqrt(np.square(x * np.tanh(x.astype("f8")) ** 2).sum() * 3 + np.square(x * terms).sum() * 2)
-    )
+    tanh = np.tanh(x.astype("f8"))
+    roundings = 3 * np.square(x * tanh**2).sum() + 2 * np.square(x * (1 - tanh**2)).sum()
+    size = 2.0**-24 / 3**0.5 * np.sqrt(roundings)
     (off,) = np.frombuffer(total.deviation or b"", "f8")
     assert 0.7 * size < off < 1.4 * size
-    assert many.deviation is None
+    relative = np.frombuffer(many.deviation or b"", "f8") * 2.0**24
+    assert 0.5 < np.median(relative[tanh > 0.9]) < 0.65
     assert not any(exact.deviation or b"\x01")
     assert seed.changed[0] is None
     assert seed.changed[1] is not None

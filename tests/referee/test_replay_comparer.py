@@ -362,7 +362,7 @@ class CancellingComparer(ReplayComparer):
 
 @pytest.mark.parametrize(("deviation", "told", "wrong"), [(1e-4, True, 0), (1e-5, True, 2), (1e-4, False, 2)])
 @pytest.mark.parametrize("on_gpu", [None, False])
-def test_few_elements_that_cancel_are_held_against_roundings_of_the_reference(
+def test_what_cancels_is_held_against_roundings_of_the_reference(
     deviation: float, told: bool, wrong: int, on_gpu: bool | None
 ) -> None:
     """Those contents alone whose results are wrong without, all in one question."""
@@ -372,16 +372,32 @@ def test_few_elements_that_cancel_are_held_against_roundings_of_the_reference(
     wants = [comparer.seed(k) for k in range(4)]
     left = [(np.array([1 + k + 2e-4 * (k % 2)], "f4").tobytes(),) for k in range(4)]
     together = together_of(case, wants)
-    found = [list(errors_of(case, call, together, *one, ())) for one in zip(wants, [POISON] * 4, left, strict=True)]
-    assert [bool(one[0].wrong) for one in found] == [False, True, False, True]
-    settled = comparer._with_roundings(case, call, together, found, wants, [POISON] * 4, left, on_gpu)
-    assert sum(bool(one[0].wrong) for one in settled) == wrong
+    given = [(want, POISON, found, ()) for want, found in zip(wants, left, strict=True)]
+    plain = [next(errors_of(case, call, together, *one)).wrong for one in given]
+    assert [bool(text) for text in plain] == [False, True, False, True]
+    found = comparer._errors(case, call, together_of(case, wants), given, on_gpu)
+    assert sum(bool(one[0].wrong) for one in found) == wrong
     (task,) = comparer.asked
     assert task.contents == ((b"\x01",), (b"\x03",))
     assert task.gpu == (on_gpu is None)
     assert task.draws >= 16
-    assert comparer._with_roundings(case, call, together, found[:1], wants[:1], [POISON], left[:1]) == found[:1]
+    assert not any(e.wrong for (e,) in comparer._errors(case, call, together, given[:1]))
     assert len(comparer.asked) == 1, "nothing is asked where nothing is wrong"
+    comparer._errors(case, call, together, [(*given[1][:3], ("lone",))])
+    large = msgspec.structs.replace(wants[1], contents=(bytes((1 << 22) + 1),))
+    comparer._errors(case, call, together, [(large, *given[1][1:])])
+    assert len(comparer.asked) == 1, "nor where few numbers are large, or many numbers are there"
+
+
+def test_each_replay_counts_once_for_all_contents_together() -> None:
+    """Also one that is compared again beside roundings of the reference."""
+    case, view = parse_line("x: f32[8]"), View(0, "float32", (1,), (1,))
+    call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,))
+    comparer = CancellingComparer(1e-4)
+    together = together_of(case, [comparer.seed(1)])
+    comparer._errors(case, call, together, [(comparer.seed(1), POISON, (np.array([2.0002], "f4").tobytes(),), ())])
+    assert len(comparer.asked) == 1
+    assert len(together[0]._few) == 1
 
 
 class HalfComparer(ReplayComparer):
