@@ -103,7 +103,7 @@ def record(
     nothing was recorded."""
     log = folder.with_suffix(".json")
     options = [f"--kerntune-baselines={folder}", f"--kerntune-json={log}", "-p", "no:cacheprovider", "-q"]
-    command = [python, "-m", "kerntune.cli", "baselines", "refresh", *options, *words]
+    command = [python, "-m", "kerntune", "baselines", "refresh", *options, *words]
     done = run_to_end(command, cwd, env or own_environment())
     if done.code not in RAN or not folder.is_dir() or not log.exists():
         raise UsageError(f"{python} ({name}): recorded nothing (pytest exit code {done.code})\n{done.last()}")

@@ -61,7 +61,7 @@ def project(kerntune: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / ".gitignore").write_text("__pycache__\n")
     (tmp_path / "test_it.py").write_text(SOURCE)
     done = subprocess.run(
-        ["python", "-m", "kerntune.cli", "baselines", "refresh", "--kerntune-target=cuda:90", "-q"],
+        ["python", "-m", "kerntune", "baselines", "refresh", "--kerntune-target=cuda:90", "-q"],
         executable=__import__("sys").executable,
         cwd=tmp_path,
         capture_output=True,

@@ -287,7 +287,7 @@ def test_a_table_is_printed_whatever_the_encoding(tmp_path, encoding):
     """12.4 µs."""
     folder(tmp_path / "baselines", timed())
     ran = subprocess.run(
-        [sys.executable, "-m", "kerntune.cli", "baselines", "show"],
+        [sys.executable, "-m", "kerntune", "baselines", "show"],
         env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONPATH": source_path(SOURCE)},
         cwd=tmp_path, capture_output=True, check=False,
     )  # fmt: skip

@@ -63,7 +63,7 @@ def test_tests_are_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cod
     processes = Processes(monkeypatch, code, "1 passed\n1 failed\n\n")
     report = record("python", "main", ["-k", "a"], tmp_path / "into", cwd=tmp_path)
     assert [r.verdict for r in report.results] == [Verdict.NEW]
-    command = ["python", "-m", "kerntune.cli", "baselines", "refresh", f"--kerntune-baselines={tmp_path}/into",
+    command = ["python", "-m", "kerntune", "baselines", "refresh", f"--kerntune-baselines={tmp_path}/into",
                f"--kerntune-json={tmp_path}/into.json", "-p", "no:cacheprovider", "-q", "-k", "a"]  # fmt: skip
     assert processes.calls == [(command, {"env": ENVIRONMENT, "cwd": tmp_path})]
     record("python", "main", [], tmp_path / "into", env={"its": "own"})
@@ -114,7 +114,7 @@ def test_both_sides_run_the_same_tests(
         (old, {"env": ENVIRONMENT, "cwd": None}), ("/new/python", {"env": ENVIRONMENT, "cwd": None}),
     ]  # fmt: skip
     for (command, _), option, side in zip(processes.calls, options, ("old", "new"), strict=True):
-        assert command[1:5] == ["-m", "kerntune.cli", "baselines", "refresh"]
+        assert command[1:5] == ["-m", "kerntune", "baselines", "refresh"]
         assert [w.rpartition("/")[2] for w in command[5:7]] == [side, f"{side}.json"]
         assert command[7:] == ["-p", "no:cacheprovider", "-q", *([option] if option else []), "t.py"]
     assert (str(before.versions), str(after.versions)) == ("Triton 3.9.1, torch 2.13.0", "Triton 3.7.0, torch 2.13.0")

@@ -62,7 +62,7 @@ def run_alone(layout: Checkout, arguments: Sequence[str], output: Path) -> int:
     """Run a command of kerntune in a process of its own; its exit code."""
     with open(output, "wb") as out:
         return subprocess.run(
-            bound_command([layout.python, "-m", "kerntune.cli", *arguments]),
+            bound_command([layout.python, "-m", "kerntune", *arguments]),
             cwd=layout.root,
             env=layout.env,
             stdout=out,

@@ -114,4 +114,4 @@ def test_a_run_of_its_own_has_its_output_in_a_file(tmp_path: Path) -> None:
     made = layout(tmp_path, interpreter(tmp_path, body))
     assert run_alone(made, ["tune", "x"], tmp_path / "out") == 3
     told = (tmp_path / "out").read_text().splitlines()
-    assert sorted(told) == sorted(["error", f"['-m', 'kerntune.cli', 'tune', 'x'] {tmp_path} 1"])
+    assert sorted(told) == sorted(["error", f"['-m', 'kerntune', 'tune', 'x'] {tmp_path} 1"])

@@ -168,7 +168,7 @@ def test_a_process_imports_this_kerntune_wherever_it_lies(tmp_path: Path, monkey
     monkeypatch.setenv("PYTHONPATH", another_kerntune(tmp_path / "theirs"))
     root = str(Path(pool_module.__file__).parents[3])
     monkeypatch.setattr(sys, "path", ["", os.environ["PYTHONPATH"], *(x for x in sys.path if x != root)])
-    done = subprocess.run(module_command("kerntune.cli", "--help"), capture_output=True, text=True)
+    done = subprocess.run(module_command("kerntune", "--help"), capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     worker = Worker(-1)
     try:
