@@ -167,8 +167,9 @@ class CudaTensors:
 
     def is_tensor(self, value: Any) -> bool:
         import torch
+        from torch._subclasses.fake_tensor import FakeTensor  # a compiled graph's, without memory
 
-        return isinstance(value, torch.Tensor) and value.is_cuda
+        return isinstance(value, torch.Tensor) and value.is_cuda and not isinstance(value, FakeTensor)
 
     def storage_address(self, tensor: Any) -> int:
         return int(tensor.untyped_storage().data_ptr())

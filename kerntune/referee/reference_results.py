@@ -125,7 +125,7 @@ def _tensor_input(name: str, tensor: Any) -> TensorInput:
 
 
 def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
-    module = load(task.source)
+    module, kinds = load(task.source), (True, False)
     for i, seed in enumerate(task.seeds):
         contents = task.contents[i] if task.contents else _authors_contents(module, task, seed)
         watched = partial(_run, module, task, contents, lambda t: t)
@@ -134,7 +134,9 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
         if task.exact and not is_exact(watched):
             return
         native, after, outline = _run(module, task, contents, lambda t: t)
-        (wide, wide_after), casts = _in_float64(module, task, contents, native, after)
+        (wide, wide_after), casts = _in_float64(module, task, contents, native, after, kinds)
+        if i == 0 and all(x is None for x in (*wide, *wide_after)):
+            kinds = ()  # its code forbids it, not these numbers
         places = {place_of(t): k for k, t in reversed(list(enumerate(after)))}
         results = tuple(_result(n, w, places.get(place_of(n))) for n, w in zip(native, wide, strict=True))
         if i < task.closely and all(r.dtype == "float32" and r.wide for r in results):
@@ -151,12 +153,13 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
 
 
 def _in_float64(
-    module: Any, task: ExpectTask, contents: Sequence[bytes], native: Sequence[Any], after: Sequence[Any]
-) -> tuple[tuple[Sequence[Any], Sequence[Any]], bool]:
+    module: Any, task: ExpectTask, contents: Sequence[bytes], native: Sequence[Any], after: Sequence[Any],
+    kinds: Sequence[bool],
+) -> tuple[tuple[Sequence[Any], Sequence[Any]], bool]:  # fmt: skip
     """What ``native`` and ``after`` are in float64, a None for each where that can't be, and whether the reference's
-    own casts were widened, too. Where code needs the bits of a dtype, they can't be."""
+    own casts were widened, too. Where code needs the bits of a dtype, they can't be. ``kinds``: which is tried."""
     why: object = "its results have other shapes"
-    for casts in (True, False):
+    for casts in kinds:
         try:
             wide, wide_after, _ = _run(module, task, contents, _widened, casts=casts)
             if [x.shape for x in wide] == [x.shape for x in native]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kerntune.base.device import DeviceSpec, Target
 from kerntune.base.recording import Param, TensorMap
@@ -612,7 +613,10 @@ def test_memory_of_host_and_device_is_compared_by_torch(driver: HostDriver, ente
     assert (cuda.CudaTensors().address(tensor), cuda.CudaTensors().storage_address(tensor)) == (
         tensor.data_ptr(), storage.address
     )  # fmt: skip
-    assert [cuda.CudaTensors().is_tensor(value) for value in (tensor, 3)] == [False, False]
+    with FakeTensorMode():
+        fake = torch.empty(8, device="cuda")  # a compiled graph's: to ask for its address warns
+    assert fake.is_cuda
+    assert [cuda.CudaTensors().is_tensor(value) for value in (tensor, 3, fake)] == [False, False, False]
 
 
 def test_a_backend_makes_one_of_each_device(

@@ -128,6 +128,20 @@ def test_of_ties_torch_promises_some_indices(tmp_path: Path, body: str, promised
     assert len(expected(tmp_path, body, "x: f32[3,40]", x).seeds) == 1
 
 
+@pytest.mark.parametrize(("need", "known", "calls"), [("x", False, 3 + 2), ("x.float()", True, 3 + 2 * 3)])
+def test_a_reference_that_has_no_float64_is_not_asked_for_it_again(
+    tmp_path: Path, need: str, known: bool, calls: int
+) -> None:
+    """Of further contents. Where only its casts can't be widened, each content is computed without."""
+    path = tmp_path / "reference_under_test.py"
+    body = f"    calls.append(1)\n    assert {need}.dtype == torch.float32\n    return x.exp() + x[0]\n"
+    path.write_text(f"import torch\ncalls = []\ndef r(x):\n{body}")
+    contents = ((bytes(32),),) * 3
+    task = ExpectTask(reference_source(f"{path}::r"), parse_line("x: f32[8]"), (1, 2, 3), contents)
+    assert [seed.results[0].wide is not None for seed in answered(task).seeds] == [known] * 3
+    assert len(sys.modules["reference_under_test"].calls) == calls
+
+
 MOVED = np.random.default_rng(5).standard_normal((20, 40)).astype("f4")
 
 
