@@ -102,11 +102,9 @@ def honest_cases() -> list[Case]:
     drop = "x: f32[800]; seed: i64[1] < 1000000; p = 0.25"
     found.append(Case("dropout", "honest", "honest.py::dropout", "triton_references.py::dropout", (drop,)))
     found.append(Case("kernelbench", "honest", "kernelbench_candidate.py", "kernelbench_task.py", ()))
-    found.append(
-        Case(
-            "gpu_mode", "honest", "gpu_mode/submission.py", "gpu_mode/reference.py", (str(HERE / "gpu_mode/task.yml"),)
-        )
-    )
+    for name in ("gpu_mode", "gpu_mode_output"):
+        inputs = (str(HERE / name / "task.yml"),)
+        found.append(Case(name, "honest", f"{name}/submission.py", f"{name}/reference.py", inputs))
     return found
 
 

@@ -6,7 +6,6 @@ All that this says may be false: the candidate's code runs in the same process. 
 from __future__ import annotations
 
 import contextlib
-import random
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,20 +30,18 @@ from kerntune.compiling.worker_process import Died, JobOutcome
 from kerntune.errors import CaptureError, CompileError, KerntuneError
 from kerntune.gpu.base import Backend, tensors_in
 from kerntune.gpu.fake_cuda.static_backend import StaticBackend, empty_tensor
+from kerntune.referee.call_inputs import arguments_of, seed_generators, value_of
 from kerntune.referee.layouts import KERNELBENCH, load
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.tasks import (
-    CallArgument,
     CallRefused,
     CaseInputs,
     Constant,
     Fill,
-    PlainArgument,
     RecordAnswer,
     RecordedCall,
     RecordTask,
-    SequenceArgument,
-    TensorAt,
+    TensorInput,
     encoded,
 )
 
@@ -135,16 +132,6 @@ def _users_code(backend: Backend) -> Iterator[None]:
         raise Refusal(Reason.CANDIDATE_FAILED, text + place) from None
 
 
-def seed_generators(seed: int) -> None:
-    """Seed what users' code draws from: torch's, NumPy's and Python's generators, which processes else have alike."""
-    import numpy as np
-    import torch
-
-    torch.manual_seed(seed)
-    np.random.seed(seed % (1 << 32))
-    random.seed(seed)
-
-
 def _candidate(task: RecordTask, backend: Backend) -> Any:
     import torch
 
@@ -166,31 +153,22 @@ def _made(given: Any, backend: Backend) -> Any:
 
 
 def _give_parameters(function: Any, case: CaseInputs, inputs: list[Any], watch: DeviceOperators) -> None:
-    """A model's own parameters and buffers stand for the inputs of their names."""
+    """A model's own parameters and buffers stand for the inputs of their names. Those of other names stand for the
+    others in their order, if all are alike: both models are made with one seed."""
     known = dict(function.state_dict(keep_vars=True)) if hasattr(function, "state_dict") else {}
-    for name, index in case.parameters.items():
-        own, given = known.get(name), case.tensors[index]
-        if own is not None and tuple(own.shape) == given.shape and str(own.dtype) == f"torch.{given.dtype}":
+    found = [(known[name], index) for name, index in case.parameters.items() if name in known]
+    others = [index for name, index in case.parameters.items() if name not in known]
+    renamed = [own for name, own in known.items() if name not in case.parameters]
+    if len(renamed) == len(others) and all(map(_lies_as, renamed, (case.tensors[i] for i in others))):
+        found += zip(renamed, others, strict=True)
+    for own, index in found:
+        if _lies_as(own, case.tensors[index]):
             inputs[index] = own
             watch.forget(own)
 
 
-def arguments_of(case: CaseInputs, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The call's arguments and keywords."""
-    values = [value_of(a, tensors) for a in case.arguments]
-    first = len(values) - len(case.keywords)
-    return values[:first], dict(zip(case.keywords, values[first:], strict=True))
-
-
-def value_of(argument: CallArgument, tensors: Sequence[Any]) -> Any:
-    """An argument as the callable gets it."""
-    if isinstance(argument, TensorAt):
-        return tensors[argument.index]
-    if isinstance(argument, PlainArgument):
-        return argument.value
-    assert isinstance(argument, SequenceArgument)
-    items = [value_of(item, tensors) for item in argument.items]
-    return items if argument.is_list else tuple(items)
+def _lies_as(own: Any, given: TensorInput) -> bool:
+    return tuple(own.shape) == given.shape and str(own.dtype) == f"torch.{given.dtype}"
 
 
 @contextlib.contextmanager

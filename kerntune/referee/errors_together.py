@@ -15,7 +15,7 @@ import msgspec
 
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
-from kerntune.referee.declared_inputs import content_of
+from kerntune.referee.declared_inputs import bytes_of, content_of
 from kerntune.referee.extreme_contents import DRAWN, EXTREMES, GRIDS, ODD, OF_WHOLE, sparse_centre
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.reasons import Reason, Refusal
@@ -35,7 +35,7 @@ from kerntune.referee.result_errors import (
     sums_of,
     told_apart,
 )
-from kerntune.referee.tasks import CaseInputs, ExpectedResult, ExpectedSeed, ReplayAnswer, TensorInput
+from kerntune.referee.tasks import UNREAD, CaseInputs, ExpectedResult, ExpectedSeed, ReplayAnswer, TensorInput
 
 if TYPE_CHECKING:
     import numpy as np
@@ -255,6 +255,23 @@ def differs(one: ExpectedSeed, other: ExpectedSeed) -> bool:
     return any(a is not None and (b is None or not _equal(numbers_of(a), numbers_of(b), COARSE)) for a, b in pairs)
 
 
+def in_buffers(call: CheckedCall, case: CaseInputs, expected: ExpectedSeed) -> ExpectedSeed:
+    """What the reference computes; results that the call returns in memory which the task hands out for them, of that
+    memory's dtype and strides."""
+    found, pairs = list(expected.results), enumerate(zip(expected.results, call.results, strict=False))
+    for number, (want, view) in pairs:
+        index = call.inputs.index(view.storage) if view.storage in call.inputs else None
+        given = None if index is None else case.tensors[index]
+        if given is None or given.content != UNREAD or want.input is not None or want.shape != given.shape:
+            continue
+        floats = want.dtype in FLOAT_FORMATS and given.dtype in FLOAT_FORMATS
+        if want.dtype != given.dtype and floats:
+            bits = numbers_of(msgspec.structs.replace(want, wide=None))
+            want = msgspec.structs.replace(want, dtype=given.dtype, native=bytes_of(bits, given.dtype))
+        found[number] = msgspec.structs.replace(want, strides=given.strides, input=index)
+    return msgspec.structs.replace(expected, results=tuple(found))
+
+
 def left_of(call: CheckedCall, expected: ExpectedSeed, answer: ReplayAnswer) -> tuple[bytes, ...]:
     """What each wanted storage held after a replay."""
     given = call.contents(expected.contents)
@@ -300,7 +317,7 @@ def errors_of(
                 yield ResultError(-1, given.dtype, size=1.0, wrong=text)
             continue
         after, before = after_of[storage], expected.contents[index]
-        if left is None and after == before:
+        if left is None and (after == before or given.content == UNREAD):
             continue
         changes = together.get(-1 - index)
         if left is None and changes is None:

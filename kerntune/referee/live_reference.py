@@ -19,9 +19,9 @@ from kerntune.errors import MeasurementError
 from kerntune.gpu.base import Executor, Gpu, GpuGraph, tensors_in
 from kerntune.gpu.memory import MEMORY_SHARE
 from kerntune.gpu.program import Program
-from kerntune.referee.candidate_recorder import arguments_of
+from kerntune.referee.call_inputs import arguments_of, bytes_of, tensor_of
 from kerntune.referee.layouts import KERNELBENCH, load
-from kerntune.referee.reference_results import _bytes, reference_function, tensor_of
+from kerntune.referee.reference_results import reference_function
 from kerntune.referee.tasks import LiveCall, TimedAs
 from kerntune.timing.sampling import GRAPH_BELOW_NS, event_runs
 from kerntune.timing.timers import (
@@ -168,7 +168,7 @@ class LiveReference:
 
     def damaged(self) -> bool:
         """Whether the first content of any input has changed."""
-        return any(_bytes(first) != given for first, given in zip(self._first, self._given, strict=True))
+        return any(bytes_of(first) != given for first, given in zip(self._first, self._given, strict=True))
 
 
 # timed

@@ -7,7 +7,6 @@ interpreter.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
 import sys
 import traceback
@@ -18,13 +17,23 @@ from typing import Any
 import msgspec
 
 from kerntune.base.device import Target, typical_device
-from kerntune.referee.candidate_recorder import arguments_of, outlined, seed_generators, value_of
-from kerntune.referee.layouts import KERNELBENCH, MAKERS, load
+from kerntune.referee.call_inputs import (
+    arguments_of,
+    bytes_of,
+    contents_by,
+    described,
+    is_still,
+    model_of,
+    tensor_of,
+    value_of,
+    without_unread,
+)
+from kerntune.referee.candidate_recorder import outlined
+from kerntune.referee.layouts import GPU_MODE, KERNELBENCH, load
 from kerntune.referee.reasons import Reason
 from kerntune.referee.reference_operators import is_exact, place_of, promises_indices, rounded, wider_casts
 from kerntune.referee.result_errors import FEW, ROUNDOFF, numbers_of
 from kerntune.referee.tasks import (
-    CallArgument,
     CallRefused,
     CaseInputs,
     DescribeTask,
@@ -33,9 +42,6 @@ from kerntune.referee.tasks import (
     ExpectedSeed,
     ExpectTask,
     Plain,
-    PlainArgument,
-    SequenceArgument,
-    TensorAt,
     TensorInput,
     UserCallable,
     encoded,
@@ -54,7 +60,7 @@ def answer(task: bytes) -> bytes:
     try:
         with contextlib.nullcontext() if asked.gpu else interpreter.activate():
             if isinstance(asked, DescribeTask):
-                return encoded(ExpectAnswer(cases=tuple(_described(asked.source, given) for given in asked.given)))
+                return encoded(ExpectAnswer(cases=tuple(_described(asked, given) for given in asked.given)))
             return encoded(ExpectAnswer(seeds=tuple(_expected(asked))))
     except (Exception, SystemExit) as exc:
         print("".join(traceback.format_exception(exc))[-4000:], file=sys.stderr)
@@ -69,71 +75,34 @@ def _decoded(task: bytes) -> DescribeTask | ExpectTask:
         return msgspec.msgpack.decode(task, type=DescribeTask)
 
 
-# inputs that the author's code makes
+def _described(task: DescribeTask, given: Mapping[str, Plain]) -> CaseInputs:
+    case = described(task.source, given)
+    if task.source.layout != GPU_MODE:
+        return case
+    module, asked = load(task.source), ExpectTask(task.source, case, (0,), gpu=task.gpu)
 
+    def run(contents: Sequence[bytes]) -> list[bytes]:
+        results, after, outline = _run(module, asked, contents, _as_given)
+        changed = [b"" if is_still(t, data) else bytes_of(t) for t, data in zip(after, contents, strict=True)]
+        return [outline.encode(), *map(bytes_of, results), *changed]
 
-def _described(source: UserCallable, given: Mapping[str, Plain]) -> CaseInputs:
-    module = load(source)
-    init: tuple[CallArgument, ...] = ()
-    parameters: dict[str, int] = {}
-    made = _made_inputs(module, source, given, 0)
-    tensors: list[Any] = []
-    arguments = tuple(_argument(x, tensors) for x in made)
-    if source.layout == KERNELBENCH:
-        init_values = list(module.get_init_inputs()) if hasattr(module, "get_init_inputs") else []
-        init = tuple(_argument(x, []) for x in init_values)
-        model = _model(module, source, init_values)
-        for name, value in model.state_dict().items():
-            parameters[name] = len(tensors)
-            tensors.append(value)
-    label = ", ".join(f"{k}={v}" for k, v in given.items()) or source.name
-    inputs = tuple(_tensor_input(f"input {i}", t) for i, t in enumerate(tensors))
-    return CaseInputs(label, inputs, arguments, (), parameters, init, dict(given))
-
-
-def _made_inputs(module: Any, source: UserCallable, given: Mapping[str, Plain], seed: int) -> list[Any]:
-    seed_generators(seed)
-    maker = getattr(module, MAKERS[source.layout])
-    if source.layout == KERNELBENCH:
-        return list(maker())
-    return [maker(**{**given, "seed": seed % (1 << 31)})]
-
-
-def _model(module: Any, source: UserCallable, init: Sequence[Any]) -> Any:
-    seed_generators(0)
-    return getattr(module, source.name)(*init)
-
-
-def _argument(value: Any, tensors: list[Any]) -> CallArgument:
-    if hasattr(value, "untyped_storage"):
-        tensors.append(value)
-        return TensorAt(len(tensors) - 1)
-    if isinstance(value, (tuple, list)):
-        return SequenceArgument(tuple(_argument(x, tensors) for x in value), isinstance(value, list))
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return PlainArgument(value)
-    raise TypeError(f"an input is a {type(value).__name__}, which can't be handed to another process")
-
-
-def _tensor_input(name: str, tensor: Any) -> TensorInput:
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    dense = tensor.contiguous()
-    return TensorInput(name, dtype, tuple(dense.shape), tuple(dense.stride()), "author")
+    return without_unread(case, contents_by(module, asked, 0), run)
 
 
 # results
 
 
 def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
-    module, kinds = load(task.source), (True, False)
+    module = load(task.source)
+    kinds: Sequence[bool] = (True, False)
     for i, seed in enumerate(task.seeds):
-        contents = task.contents[i] if task.contents else _authors_contents(module, task, seed)
-        watched = partial(_run, module, task, contents, lambda t: t)
+        contents = task.contents[i] if task.contents else contents_by(module, task, seed)
+        watched = partial(_run, module, task, contents, _as_given)
         if task.ties and not promises_indices(watched):
             return
         if task.exact and not is_exact(watched):
             return
-        native, after, outline = _run(module, task, contents, lambda t: t)
+        native, after, outline = _run(module, task, contents, _as_given)
         (wide, wide_after), casts = _in_float64(module, task, contents, native, after, kinds)
         if i == 0 and all(x is None for x in (*wide, *wide_after)):
             kinds = ()  # its code forbids it, not these numbers
@@ -144,7 +113,7 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
         elif task.extreme is not None and i >= task.extreme and (few := _few_numbers(results)):
             results = _spread(module, task, contents, results, few, casts)
         changed = tuple(
-            None if _is(t, before) else _result(t, w, k)
+            None if is_still(t, before) else _result(t, w, k)
             for k, (t, w, before) in enumerate(zip(after, wide_after, contents, strict=True))
         )
         if task.draws:
@@ -203,7 +172,7 @@ def _moved(
     for one, was, others, mixed, moved in zip(results, native, *runs, strict=True):
         changed, partly = (int((was != x).sum()) for x in (others, mixed))
         few = changed >= LEAST_CHANGED and partly <= FEW_INPUTS * changed
-        found.append(msgspec.structs.replace(one, moved=_bytes(moved.to(torch.float64))) if few else one)
+        found.append(msgspec.structs.replace(one, moved=bytes_of(moved.to(torch.float64))) if few else one)
     return tuple(found)
 
 
@@ -230,7 +199,7 @@ def _spread(
         moved = torch.stack([run[k].detach().to("cpu", torch.float64) for run in runs])
         exact = torch.frombuffer(bytearray(results[k].wide or b""), dtype=torch.float64).reshape(results[k].shape)
         furthest = (moved - exact).abs().nan_to_num(0.0).argmax(0, keepdim=True)
-        found[k] = msgspec.structs.replace(results[k], moved=_bytes(moved.gather(0, furthest)[0]))
+        found[k] = msgspec.structs.replace(results[k], moved=bytes_of(moved.gather(0, furthest)[0]))
     return tuple(found)
 
 
@@ -254,7 +223,7 @@ def _with_deviations(
     for k in wide:
         drawn = torch.stack([[*made, *after][k].to("cpu", torch.float64) for made, after, _ in runs])
         off = drawn - torch.from_numpy(numbers_of(found[k]).copy()).reshape(found[k].shape)
-        found[k] = msgspec.structs.replace(found[k], deviation=_bytes(off.square().mean(0).sqrt()))
+        found[k] = msgspec.structs.replace(found[k], deviation=bytes_of(off.square().mean(0).sqrt()))
     return tuple(found[: len(results)]), tuple(found[len(results) :])
 
 
@@ -287,47 +256,28 @@ def _off(drawn: Callable[[Any], Any], tensor: Any) -> Any:
     return wide * (1 + 2.0**-24 * (2 * drawn(tensor).to(wide.dtype) - 1)) if tensor.is_floating_point() else tensor
 
 
-def _authors_contents(module: Any, task: ExpectTask, seed: int) -> tuple[bytes, ...]:
-    import torch
-
-    tensors: list[Any] = []
-    for value in _made_inputs(module, task.source, task.case.given, seed):
-        _argument(value, tensors)
-    if task.case.parameters:
-        model = _model(module, task.source, [value_of(a, ()) for a in task.case.init])
-        own = hashlib.sha256(f"parameters {seed}".encode()).digest()  # inputs are drawn with the seed itself
-        generator = torch.Generator().manual_seed(int.from_bytes(own[:7], "big"))
-        learned = {name for name, _ in model.named_parameters()}
-        for name, value in model.state_dict().items():
-            assert len(tensors) == task.case.parameters[name]
-            noise = torch.rand(value.shape, generator=generator) if value.is_floating_point() else None
-            if noise is not None and value.any():
-                value = value * (0.75 + 0.5 * noise.to(value.dtype))
-                if name in learned:  # what its maker has seen of signs, zeros and places is no help
-                    value = _shuffled(value, generator)
-            elif noise is not None:  # a bias that is zero when it is made must be added as any other
-                value = (noise - 0.5).to(value.dtype)
-            tensors.append(value)
-    return tuple(_bytes(t) for t in tensors)
-
-
-def _shuffled(value: Any, generator: Any) -> Any:
-    """A parameter's numbers in a random order; where they have both signs, with random ones."""
-    import torch
-
-    value = value.detach().flatten()[torch.randperm(value.numel(), generator=generator)].reshape(value.shape)
-    if (value < 0).any() and (value > 0).any():
-        value = value * (1 - 2 * torch.randint(2, value.shape, generator=generator)).to(value.dtype)
-    return value
-
-
 def _run(
     module: Any, task: ExpectTask, contents: Sequence[bytes], convert: Callable[[Any], Any], casts: bool = False,
     but_fixed: bool = False, rounding: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
 ) -> tuple[list[Any], list[Any], str]:  # fmt: skip
     """The reference's results, its inputs afterwards, and how the results lie in what it returned. Its inputs are
     converted, all of them or all but whole numbers that are fixed; ``casts``: where that makes float64 of them, its own
-    casts do, too. ``rounding``: what changes its operators' results."""
+    casts do, too. ``rounding``: what changes its operators' results. Where it draws random numbers, results of its
+    inputs as they are must be the same with others: a layer draws weights that are replaced at once."""
+    ran = partial(_called, module, task, contents, convert, casts, but_fixed, rounding)
+    before = _generators(task.gpu)
+    found = ran()
+    if convert is _as_given and _generators(task.gpu) != before:
+        values, again = ([bytes_of(t) for t in (*one[0], *one[1])] for one in (found, ran()))
+        if values != again:
+            raise ValueError("it draws random numbers of torch's: which ones, its inputs must say")
+    return found
+
+
+def _called(
+    module: Any, task: ExpectTask, contents: Sequence[bytes], convert: Callable[[Any], Any], casts: bool,
+    but_fixed: bool, rounding: Callable[[], contextlib.AbstractContextManager[Any]],
+) -> tuple[list[Any], list[Any], str]:  # fmt: skip
     import torch
 
     case = task.case
@@ -349,10 +299,7 @@ def _run(
         if casts and (convert is _widened or torch.float64 in {t.dtype for t in tensors} - own):
             stack.enter_context(wider_casts())
         stack.enter_context(rounding())
-        before = _generators(task.gpu)
         value = function(*args, **words)
-        if _generators(task.gpu) != before:
-            raise ValueError("it draws random numbers of torch's: which ones, its inputs must say")
     after = [moved.get(i, t) for i, t in enumerate(tensors)]
     if case.parameters:  # a model has copies of what it was given
         state = function.state_dict()  # type: ignore[attr-defined]
@@ -376,7 +323,7 @@ def reference_function(
     function = getattr(module, source.name)
     if source.layout != KERNELBENCH:
         return function  # type: ignore[no-any-return]
-    model = _model(module, source, [value_of(a, ()) for a in case.init])
+    model = model_of(module, source, [value_of(a, ()) for a in case.init])
     if wide:
         model = model.double()
     model.load_state_dict({name: tensors[i] for name, i in case.parameters.items()})
@@ -387,8 +334,14 @@ def _paired(numbers: Any, tensors: Any) -> Iterator[tuple[int, Any]]:
     for number, value in zip(numbers, tensors, strict=True):
         if isinstance(number, (tuple, list)):
             yield from _paired(number, value)
+        elif isinstance(number, dict):
+            yield from _paired(number.values(), value.values())
         elif hasattr(value, "untyped_storage"):
             yield number, value
+
+
+def _as_given(tensor: Any) -> Any:
+    return tensor
 
 
 def _widened(tensor: Any) -> Any:
@@ -397,44 +350,11 @@ def _widened(tensor: Any) -> Any:
     return tensor.to(torch.float64) if str(tensor.dtype).removeprefix("torch.") in FLOATS else tensor
 
 
-def tensor_of(given: TensorInput, data: bytes) -> Any:
-    """An input of these bytes, on the CPU."""
-    import torch
-
-    return _raw_of(data).view(getattr(torch, given.dtype)).as_strided(given.shape, given.strides)
-
-
-def _raw_of(data: bytes) -> Any:
-    import torch
-
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
-
-
-def _raw(tensor: Any) -> Any:
-    """A tensor's elements, dense, as bytes where it is."""
-    import torch
-
-    dense = tensor.detach().contiguous()
-    return dense.reshape(-1).view(torch.uint8) if dense.numel() else torch.empty(0, dtype=torch.uint8)
-
-
-def _bytes(tensor: Any) -> bytes:
-    return bytes(_raw(tensor.detach().cpu()).numpy().tobytes())
-
-
-def _is(tensor: Any, data: bytes) -> bool:
-    """Whether a tensor has these bytes: compared where it is, for to read it takes longer."""
-    import torch
-
-    raw = _raw(tensor)
-    return bool(torch.equal(raw, _raw_of(data).to(raw.device)))
-
-
 def _result(native: Any, wide: Any, place: int | None) -> ExpectedResult:
     import torch
 
     data = None
     if wide is not None and wide.is_floating_point() and native.is_floating_point():
-        data = _bytes(wide.to(torch.float64))
+        data = bytes_of(wide.to(torch.float64))
     dtype = str(native.dtype).removeprefix("torch.")
-    return ExpectedResult(dtype, tuple(native.shape), tuple(native.stride()), _bytes(native), data, place)
+    return ExpectedResult(dtype, tuple(native.shape), tuple(native.stride()), bytes_of(native), data, place)

@@ -35,6 +35,7 @@ from kerntune.referee.errors_together import (
     hardly_varies,
     has_deviations,
     held_changes,
+    in_buffers,
     is_demanded,
     left_of,
     many_contents,
@@ -199,6 +200,7 @@ class ReplayComparer:
             if why := alike or unvaried(case, expected[:usual]) or self._added_to(case, expected[:usual]):
                 raise Refusal(Reason.DEGENERATE, why)
             check_outlines(call, expected)
+            expected = tuple(in_buffers(call, case, x) for x in expected)
             check_results(call, case, expected[0].results)
             every = list(zip(expected, patterns, ends, forms, strict=False))
             if not at_once:

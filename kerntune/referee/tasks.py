@@ -28,12 +28,16 @@ def author_count(nbytes: int, contents: int) -> int:
     return min(contents, wanted, max(1, MOST_AT_ONCE // nbytes))
 
 
+UNREAD = "unread"
+"""The content of an input that the reference doesn't read: memory for results, which a candidate may write."""
+
+
 class TensorInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A tensor that both sides are given: torch's dtype, sizes and strides in elements.
 
     ``content`` says how its numbers are drawn: ``normal``, ``uniform``, ``integers`` (``low`` to ``high``, included),
-    ``zeros``, ``fixed`` (``values``, known when the candidate is recorded), or ``author`` (the task's own code makes
-    them). ``varied``: mean and deviation of a ``normal`` vary from seed to seed.
+    ``zeros``, ``fixed`` (``values``, known when the candidate is recorded), ``author`` (the task's own code makes
+    them), or :data:`UNREAD`. ``varied``: mean and deviation of a ``normal`` vary from seed to seed.
     """
 
     name: str
@@ -66,7 +70,13 @@ class SequenceArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     is_list: bool = False
 
 
-CallArgument = Union[TensorAt, PlainArgument, SequenceArgument]
+class MappingArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="mapping"):
+    """A dict of arguments by name."""
+
+    items: dict[str, CallArgument]
+
+
+CallArgument = Union[TensorAt, PlainArgument, SequenceArgument, MappingArgument]
 
 
 class CaseInputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -14,7 +14,7 @@ from kerntune.base.stats import Estimate
 from kerntune.referee.hostile_recording import CheckedCall
 from kerntune.referee.reasons import Reason
 from kerntune.referee.result_errors import ResultError
-from kerntune.referee.tasks import CaseInputs
+from kerntune.referee.tasks import UNREAD, CaseInputs
 
 
 class Word(str, Enum):
@@ -145,5 +145,5 @@ def bytes_that_must_move(case: CaseInputs, call: CheckedCall) -> int:
     return sum(
         call.recording.storages[storage].nbytes
         for given, storage in zip(case.tensors, call.inputs, strict=True)
-        if storage is not None and not chosen_from & set(given.shape)
+        if storage is not None and given.content != UNREAD and not chosen_from & set(given.shape)
     )

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from kerntune.base.recording import View
 from kerntune.referee import errors_together
@@ -16,13 +17,14 @@ from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.errors_together import (
     ErrorsTogether,
     errors_of,
+    in_buffers,
     is_demanded,
     together_of,
     unvaried,
     wrong_together,
 )
 from kerntune.referee.result_errors import error_of
-from kerntune.referee.tasks import ExpectedResult, ExpectedSeed
+from kerntune.referee.tasks import UNREAD, ExpectedResult, ExpectedSeed
 
 CHANCE = np.random.default_rng(11)
 POISON = b"\xff\x7f" * 4
@@ -271,6 +273,40 @@ def unvaried_input(line: str, *contents: bytes, changed: bool = False, content: 
     after = expected(NUMBERS, NUMBERS) if changed else None
     seeds = [ExpectedSeed((one,), (), (after if i == 1 else None,)) for i, one in enumerate(contents)]
     return unvaried(msgspec.structs.replace(case, tensors=tensors), seeds)
+
+
+OUT = View(1, "float32", (600,), (1,))
+
+
+@pytest.mark.parametrize(
+    ("view", "content", "dtype", "of", "input"),
+    [
+        (OUT, UNREAD, "float32", None, 1), (OUT, UNREAD, "float64", None, 1), (OUT, "normal", "float32", None, None),
+        (OUT, UNREAD, "float32", 0, 0), (replace(OUT, storage=2), UNREAD, "float32", None, None),
+    ],
+)  # fmt: skip
+def test_a_result_may_lie_in_memory_that_the_task_hands_out(
+    view: View, content: str, dtype: str, of: int | None, input: int | None
+) -> None:
+    """It has that memory's dtype then: the reference's own is rounded to it."""
+    case = parse_line("x: f32[600]; y: f32[600]")
+    case = replace(case, tensors=(case.tensors[0], replace(case.tensors[1], content=content)))
+    call: Any = SimpleNamespace(inputs=(0, 1), results=(view,))
+    exact = np.random.default_rng(3).standard_normal(600)
+    native = exact.astype({"float32": "f4", "float64": "f8"}[dtype])
+    want = ExpectedResult(dtype, (600,), (1,), native.tobytes(), exact.tobytes(), of)
+    (found,) = in_buffers(call, case, ExpectedSeed((), (want,))).results
+    assert found == replace(want, dtype="float32", native=exact.astype("f4").tobytes(), input=input)
+
+
+@pytest.mark.parametrize(("dtype", "shape"), [("int32", (600,)), ("float32", (20, 30))])
+def test_a_result_of_another_kind_lies_in_no_such_memory(dtype: str, shape: tuple[int, ...]) -> None:
+    case = parse_line("x: f32[600]; y: f32[600]")
+    case = replace(case, tensors=(case.tensors[0], replace(case.tensors[1], content=UNREAD)))
+    call: Any = SimpleNamespace(inputs=(0, 1), results=(OUT,))
+    want = ExpectedResult(dtype, shape, (1,) * len(shape), bytes(2400))
+    (found,) = in_buffers(call, case, ExpectedSeed((), (want,))).results
+    assert (found.dtype, found.shape, found.native) == (want.dtype, want.shape, want.native)
 
 
 def test_an_input_that_is_one_number_is_no_evidence() -> None:

@@ -329,6 +329,31 @@ def test_gpu_mode_is_judged_as_it_is(bench: Bench) -> None:
     assert (verdict.word, len(verdict.shapes)) == (Word.UNTIMED, 2)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("old", "new", "word", "told"),
+    [
+        ("", "", Word.UNTIMED, "right on 5 contents"),
+        ("    return output", "    return x.new_empty(x.shape)", Word.REFUSED, "float32[1000]"),
+        ("found, mask=at < n)", "found, mask=at < n - 3)", Word.WRONG, "elements are"),
+        ("found, mask=at < n)", "tl.load(o + at, mask=at < n), mask=at < n)", Word.WRONG, "result 0"),
+    ],
+)
+def test_memory_for_results_may_be_handed_out_by_a_task(
+    old: str, new: str, word: Word, told: str, bench: Bench, tmp_path: Path
+) -> None:
+    """What is in it is drawn anew, so that nothing can be left there."""
+    task = f"{CORPUS}/gpu_mode_output"
+    text = Path(f"{task}/submission.py").read_text(encoding="utf-8")
+    assert old in text
+    for name in ("task.py", "reference.py"):
+        (tmp_path / name).write_bytes(Path(f"{task}/{name}").read_bytes())
+    (tmp_path / "submission.py").write_text(text.replace(old, new), encoding="utf-8")
+    verdict = judge(f"{tmp_path}/submission.py", f"{tmp_path}/reference.py", f"{task}/task.yml", bench=bench)
+    assert verdict.word is word, verdict.shapes
+    assert told in verdict.shapes[0].text
+
+
 def test_parameters_that_are_zero_when_they_are_made_are_no_zeros(bench: Bench) -> None:
     held_out = f"{CORPUS}/exploits/held_out_no_bias.py"
     assert judge(held_out, f"{CORPUS}/kernelbench_task.py", bench=bench).word is Word.WRONG

@@ -1,0 +1,6 @@
+"""Types of the task."""
+
+import torch
+
+input_t = tuple[torch.Tensor, torch.Tensor]
+output_t = torch.Tensor

@@ -1,0 +1,215 @@
+"""A call's inputs: as a callable gets them, and those that a task's own code makes, with their numbers by seed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from kerntune.referee.layouts import KERNELBENCH, MAKERS, load
+from kerntune.referee.tasks import (
+    UNREAD,
+    CallArgument,
+    CaseInputs,
+    ExpectTask,
+    MappingArgument,
+    Plain,
+    PlainArgument,
+    SequenceArgument,
+    TensorAt,
+    TensorInput,
+    UserCallable,
+)
+
+
+def arguments_of(case: CaseInputs, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The call's arguments and keywords."""
+    values = [value_of(a, tensors) for a in case.arguments]
+    first = len(values) - len(case.keywords)
+    return values[:first], dict(zip(case.keywords, values[first:], strict=True))
+
+
+def value_of(argument: CallArgument, tensors: Sequence[Any]) -> Any:
+    """An argument as the callable gets it."""
+    if isinstance(argument, TensorAt):
+        return tensors[argument.index]
+    if isinstance(argument, PlainArgument):
+        return argument.value
+    if isinstance(argument, MappingArgument):
+        return {name: value_of(item, tensors) for name, item in argument.items.items()}
+    items = [value_of(item, tensors) for item in argument.items]
+    return items if argument.is_list else tuple(items)
+
+
+# what a task's own code makes
+
+
+def seed_generators(seed: int) -> None:
+    """Seed what users' code draws from: torch's, NumPy's and Python's generators, which processes else have alike."""
+    import numpy as np
+    import torch
+
+    torch.manual_seed(seed)
+    np.random.seed(seed % (1 << 32))
+    random.seed(seed)
+
+
+def described(source: UserCallable, given: Mapping[str, Plain]) -> CaseInputs:
+    """The inputs that a task's code makes by these keywords."""
+    module = load(source)
+    init: tuple[CallArgument, ...] = ()
+    parameters: dict[str, int] = {}
+    made = _made_inputs(module, source, given, 0)
+    tensors: list[Any] = []
+    arguments = tuple(_argument(x, tensors) for x in made)
+    if source.layout == KERNELBENCH:
+        init_values = list(module.get_init_inputs()) if hasattr(module, "get_init_inputs") else []
+        init = tuple(_argument(x, []) for x in init_values)
+        model = model_of(module, source, init_values)
+        for name, value in model.state_dict().items():
+            parameters[name] = len(tensors)
+            tensors.append(value)
+    label = ", ".join(f"{k}={v}" for k, v in given.items()) or source.name
+    inputs = tuple(_tensor_input(f"input {i}", t) for i, t in enumerate(tensors))
+    return CaseInputs(label, inputs, arguments, (), parameters, init, dict(given))
+
+
+def _made_inputs(module: Any, source: UserCallable, given: Mapping[str, Plain], seed: int) -> list[Any]:
+    seed_generators(seed)
+    maker = getattr(module, MAKERS[source.layout])
+    if source.layout == KERNELBENCH:
+        return list(maker())
+    return [maker(**{**given, "seed": seed % (1 << 31)})]
+
+
+def model_of(module: Any, source: UserCallable, init: Sequence[Any]) -> Any:
+    """A model as its task makes it."""
+    seed_generators(0)
+    return getattr(module, source.name)(*init)
+
+
+def _argument(value: Any, tensors: list[Any]) -> CallArgument:
+    if hasattr(value, "untyped_storage"):
+        tensors.append(value)
+        return TensorAt(len(tensors) - 1)
+    if isinstance(value, (tuple, list)):
+        return SequenceArgument(tuple(_argument(x, tensors) for x in value), isinstance(value, list))
+    if isinstance(value, dict) and all(isinstance(name, str) for name in value):
+        return MappingArgument({name: _argument(x, tensors) for name, x in value.items()})
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return PlainArgument(value)
+    raise TypeError(f"an input is a {type(value).__name__}, which can't be handed to another process")
+
+
+def _tensor_input(name: str, tensor: Any) -> TensorInput:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    dense = tensor.contiguous()
+    return TensorInput(name, dtype, tuple(dense.shape), tuple(dense.stride()), "author")
+
+
+def contents_by(module: Any, task: ExpectTask, seed: int) -> tuple[bytes, ...]:
+    """The bytes of each input, by a task's code that has been loaded. Those that the reference doesn't read are any."""
+    import numpy as np
+    import torch
+
+    tensors: list[Any] = []
+    for value in _made_inputs(module, task.source, task.case.given, seed):
+        _argument(value, tensors)
+    if task.case.parameters:
+        model = model_of(module, task.source, [value_of(a, ()) for a in task.case.init])
+        own = hashlib.sha256(f"parameters {seed}".encode()).digest()  # inputs are drawn with the seed itself
+        generator = torch.Generator().manual_seed(int.from_bytes(own[:7], "big"))
+        learned = {name for name, _ in model.named_parameters()}
+        for name, value in model.state_dict().items():
+            assert len(tensors) == task.case.parameters[name]
+            noise = torch.rand(value.shape, generator=generator) if value.is_floating_point() else None
+            if noise is not None and value.any():
+                value = value * (0.75 + 0.5 * noise.to(value.dtype))
+                if name in learned:  # what its maker has seen of signs, zeros and places is no help
+                    value = _shuffled(value, generator)
+            elif noise is not None:  # a bias that is zero when it is made must be added as any other
+                value = (noise - 0.5).to(value.dtype)
+            tensors.append(value)
+    chance = np.random.default_rng(seed)
+    found = [bytes_of(t) for t in tensors]
+    return tuple(
+        chance.bytes(len(data)) if given.content == UNREAD else data
+        for given, data in zip(task.case.tensors, found, strict=True)
+    )
+
+
+def _shuffled(value: Any, generator: Any) -> Any:
+    """A parameter's numbers in a random order; where they have both signs, with random ones."""
+    import torch
+
+    value = value.detach().flatten()[torch.randperm(value.numel(), generator=generator)].reshape(value.shape)
+    if (value < 0).any() and (value > 0).any():
+        value = value * (1 - 2 * torch.randint(2, value.shape, generator=generator)).to(value.dtype)
+    return value
+
+
+def without_unread(case: CaseInputs, contents: Sequence[bytes], run: Callable[[Sequence[bytes]], object]) -> CaseInputs:
+    """The case, where ``run``, which says what the reference computes of contents, told which inputs it doesn't read:
+    memory for results, as tasks of GPU MODE hand out."""
+
+    def unread(i: int) -> bool:
+        others = _others(case.tensors[i], contents[i])
+        return all(run((*contents[:i], other, *contents[i + 1 :])) == first for other in others)
+
+    first, found = run(contents), list(case.tensors)
+    for i, given in enumerate(found):
+        with contextlib.suppress(Exception):  # what it reads may be any error
+            if unread(i):
+                found[i] = msgspec.structs.replace(given, content=UNREAD)
+    return msgspec.structs.replace(case, tensors=tuple(found))
+
+
+def _others(given: TensorInput, data: bytes) -> Iterator[bytes]:
+    """Other contents of an input: small numbers, the largest, and NaN or, of whole numbers, each bit another."""
+    import torch
+
+    tensor, dtype = tensor_of(given, data), getattr(torch, given.dtype)
+    yield bytes_of((torch.rand(given.shape, generator=torch.Generator().manual_seed(1)) + 0.5).to(dtype))
+    yield bytes_of(torch.full_like(tensor, math.nan) if dtype.is_floating_point else ~tensor)
+    if dtype != torch.bool:
+        limits = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+        yield bytes_of(torch.full_like(tensor, limits.max))
+
+
+def tensor_of(given: TensorInput, data: bytes) -> Any:
+    """An input of these bytes, on the CPU."""
+    import torch
+
+    return _raw_of(data).view(getattr(torch, given.dtype)).as_strided(given.shape, given.strides)
+
+
+def _raw_of(data: bytes) -> Any:
+    import torch
+
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+
+
+def _raw(tensor: Any) -> Any:
+    """A tensor's elements, dense, as bytes where it is."""
+    import torch
+
+    dense = tensor.detach().contiguous()
+    return dense.reshape(-1).view(torch.uint8) if dense.numel() else torch.empty(0, dtype=torch.uint8)
+
+
+def bytes_of(tensor: Any) -> bytes:
+    """A tensor's elements, dense."""
+    return bytes(_raw(tensor.detach().cpu()).numpy().tobytes())
+
+
+def is_still(tensor: Any, data: bytes) -> bool:
+    """Whether a tensor has these bytes: compared where it is, for to read it takes longer."""
+    import torch
+
+    raw = _raw(tensor)
+    return bool(torch.equal(raw, _raw_of(data).to(raw.device)))
