@@ -169,6 +169,29 @@ def without_unread(case: CaseInputs, contents: Sequence[bytes], run: Callable[[S
     return msgspec.structs.replace(case, tensors=tuple(found))
 
 
+def is_one_number(given: TensorInput, one: bytes, other: bytes) -> bool:
+    """Whether two contents of an input are one number throughout."""
+    import torch
+
+    item = getattr(torch, given.dtype).itemsize
+    return bool(one == other == one[:item] * (len(one) // item))
+
+
+def with_alike(cases: Sequence[CaseInputs], numbers: Sequence[Sequence[bool]]) -> list[CaseInputs]:
+    """The cases of one task. Inputs that are one number, by ``numbers`` of each case, are :attr:`~.alike` where that
+    input isn't in another case."""
+    replace, counts = msgspec.structs.replace, {len(case.tensors) for case in cases}
+    if len(counts) > 1:
+        return list(cases)
+    elsewhere = [not all(each) for each in zip(*numbers, strict=True)]
+    found = []
+    for case, own in zip(cases, numbers, strict=True):
+        alike = (is_one and varies for is_one, varies in zip(own, elsewhere, strict=True))
+        tensors = tuple(replace(t, alike=a) for t, a in zip(case.tensors, alike, strict=True))
+        found.append(replace(case, tensors=tensors))
+    return found
+
+
 def _others(given: TensorInput, data: bytes) -> Iterator[bytes]:
     """Other contents of an input: small numbers, the largest, and NaN or, of whole numbers, each bit another."""
     import torch

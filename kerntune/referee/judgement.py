@@ -272,6 +272,9 @@ class CandidateJudgement:
             return _refused(case.label, Refusal(Reason.DEGENERATE, why), launches)
         dropped = f"the reference fails at {found.dropped} contents beside the usual ones, which were left out"
         remarks: tuple[str, ...] = (dropped,) if found.dropped else ()
+        remarks += tuple(
+            f"{t.name} is one number at this shape; other shapes have others" for t in case.tensors if t.alike
+        )
         for twin in twins:
             twins_said = self._of_twin(*twin)
             if not isinstance(twins_said, tuple):

@@ -10,7 +10,7 @@ import contextlib
 import math
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,10 +22,12 @@ from kerntune.referee.call_inputs import (
     bytes_of,
     contents_by,
     described,
+    is_one_number,
     is_still,
     model_of,
     tensor_of,
     value_of,
+    with_alike,
     without_unread,
 )
 from kerntune.referee.candidate_recorder import outlined
@@ -41,7 +43,6 @@ from kerntune.referee.tasks import (
     ExpectedResult,
     ExpectedSeed,
     ExpectTask,
-    Plain,
     TensorInput,
     UserCallable,
     encoded,
@@ -60,7 +61,7 @@ def answer(task: bytes) -> bytes:
     try:
         with contextlib.nullcontext() if asked.gpu else interpreter.activate():
             if isinstance(asked, DescribeTask):
-                return encoded(ExpectAnswer(cases=tuple(_described(asked, given) for given in asked.given)))
+                return encoded(ExpectAnswer(cases=tuple(_described(asked))))
             return encoded(ExpectAnswer(seeds=tuple(_expected(asked))))
     except (Exception, SystemExit) as exc:
         print("".join(traceback.format_exception(exc))[-4000:], file=sys.stderr)
@@ -75,18 +76,25 @@ def _decoded(task: bytes) -> DescribeTask | ExpectTask:
         return msgspec.msgpack.decode(task, type=DescribeTask)
 
 
-def _described(task: DescribeTask, given: Mapping[str, Plain]) -> CaseInputs:
-    case = described(task.source, given)
+def _described(task: DescribeTask) -> list[CaseInputs]:
+    cases = [described(task.source, given) for given in task.given]
     if task.source.layout != GPU_MODE:
-        return case
-    module, asked = load(task.source), ExpectTask(task.source, case, (0,), gpu=task.gpu)
+        return cases
+    module, found = load(task.source), list[CaseInputs]()
+    numbers = list[list[bool]]()
+    for case in cases:
+        asked = ExpectTask(task.source, case, (0,), gpu=task.gpu)
+        one, other = (contents_by(module, asked, seed) for seed in (0, 1))
+        numbers.append([is_one_number(*x) for x in zip(case.tensors, one, other, strict=True)])
+        found.append(without_unread(case, one, partial(_computed, module, asked)))
+    return with_alike(found, numbers)
 
-    def run(contents: Sequence[bytes]) -> list[bytes]:
-        results, after, outline = _run(module, asked, contents, _as_given)
-        changed = [b"" if is_still(t, data) else bytes_of(t) for t, data in zip(after, contents, strict=True)]
-        return [outline.encode(), *map(bytes_of, results), *changed]
 
-    return without_unread(case, contents_by(module, asked, 0), run)
+def _computed(module: Any, task: ExpectTask, contents: Sequence[bytes]) -> list[bytes]:
+    """What the reference computes of contents, and leaves in its inputs where it changes them."""
+    results, after, outline = _run(module, task, contents, _as_given)
+    changed = [b"" if is_still(t, data) else bytes_of(t) for t, data in zip(after, contents, strict=True)]
+    return [outline.encode(), *map(bytes_of, results), *changed]
 
 
 # results

@@ -49,6 +49,8 @@ class TensorInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     high: float = 1.0
     varied: bool = False
     values: tuple[float, ...] = ()
+    alike: bool = False
+    """It is one number at this shape of a task that has others at another, which tell whether it is read."""
 
 
 class TensorAt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="tensor"):

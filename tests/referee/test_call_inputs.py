@@ -136,3 +136,20 @@ def test_an_input_that_is_not_read_is_memory_for_results(kind: str, dtype: str, 
     assert found.tensors[0] == case.tensors[0]
     assert (found.tensors[1].content == UNREAD) == unread
     assert unread or found.tensors[1] == case.tensors[1]
+
+
+def test_an_input_is_alike_where_it_is_one_number_at_this_shape_alone() -> None:
+    """A mask of ones at one shape of a task: another shape tells whether it is read."""
+    cases = [parse_line("x: f32[4]; m: f32[4]; b: f32[4]")] * 2
+    ones, twos = (np.full(4, n, "f4").tobytes() for n in (1, 2))
+    contents = {"one": (ones, ones), "other": (ones, twos), "mixed": (ones[:8] + twos[:8],) * 2}
+    kinds = [("mixed", "one", "one"), ("other", "mixed", "one")]
+    numbers = [
+        [call_inputs.is_one_number(t, *contents[kind]) for t, kind in zip(case.tensors, own, strict=True)]
+        for case, own in zip(cases, kinds, strict=True)
+    ]
+    assert numbers == [[False, True, True], [False, False, True]]
+    found = call_inputs.with_alike(cases, numbers)
+    assert [[t.alike for t in case.tensors] for case in found] == [[False, True, False], [False] * 3]
+    fewer = [cases[0], parse_line("x: f32[4]")]
+    assert call_inputs.with_alike(fewer, [[True] * 3, [False]]) == fewer

@@ -267,9 +267,9 @@ def test_near_zero_constants_may_be_off_by_a_rounding_and_sums_may_not(off: floa
     assert bool(held("x: f32[1048576]", near, near + np.float32(off), "sparse", NUMBERS)) == wrong
 
 
-def unvaried_input(line: str, *contents: bytes, changed: bool = False, content: str = "") -> str:
+def unvaried_input(line: str, *contents: bytes, changed: bool = False, content: str = "", alike: bool = False) -> str:
     case = parse_line(line)
-    tensors = tuple(msgspec.structs.replace(t, content=content or t.content) for t in case.tensors)
+    tensors = tuple(msgspec.structs.replace(t, content=content or t.content, alike=alike) for t in case.tensors)
     after = expected(NUMBERS, NUMBERS) if changed else None
     seeds = [ExpectedSeed((one,), (), (after if i == 1 else None,)) for i, one in enumerate(contents)]
     return unvaried(msgspec.structs.replace(case, tensors=tensors), seeds)
@@ -313,6 +313,7 @@ def test_an_input_that_is_one_number_is_no_evidence() -> None:
     ones, twos = (np.full(4, n, "<f4").tobytes() for n in (1, 2))
     assert "input b is one number in every content" in unvaried_input("b: f32[4]", ones, ones)
     assert unvaried_input("b: f32[4]", ones, twos) == ""
+    assert unvaried_input("b: f32[4]", ones, ones, content="author", alike=True) == "", "another shape has others"
     mixed = ones[:8] + twos[:8]
     assert unvaried_input("b: f32[4]", mixed, mixed) == ""
     assert unvaried_input("b: f32[4]", ones, ones, changed=True) == ""

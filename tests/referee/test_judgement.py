@@ -354,6 +354,56 @@ def test_memory_for_results_may_be_handed_out_by_a_task(
     assert told in verdict.shapes[0].text
 
 
+MASKED_TASK = """
+import torch
+
+def generate_input(size, mask, seed):
+    x, m = torch.rand(2, size, device="cuda", generator=torch.Generator(device="cuda").manual_seed(seed)).unbind(0)
+    return {"x": x + 1, "mask": (m > 0.5).float() if mask else torch.ones_like(m), "scale": 2.0}
+
+def ref_kernel(data):
+    return data["x"] * data["mask"] * data["scale"]
+
+def check_implementation(data, output):
+    return ""
+"""
+MASKED = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def masked(x, m, o, n, scale, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < n
+    tl.store(o + at, tl.load(x + at, inside) * scale * tl.load(m + at, inside), inside)
+
+def custom_kernel(data):
+    x, o = data["x"], torch.empty_like(data["x"])
+    masked[(triton.cdiv(len(x), 256),)](x, data["mask"], o, len(x), data["scale"], BLOCK=256)
+    return o
+"""
+
+
+@pytest.mark.slow
+def test_an_input_that_is_one_number_at_one_shape_is_read_at_another(bench: Bench, tmp_path: Path) -> None:
+    """The inputs lie in a dict, as some tasks have them."""
+    remark = "input 1 is one number at this shape; other shapes have others"
+    shapes = "".join(f'  - {{"size": 400, "mask": {word}, "seed": 1}}\n' for word in ("false", "true"))
+    (tmp_path / "both.yml").write_text(f"tests:\n{shapes}")
+    (tmp_path / "one.yml").write_text('tests:\n  - {"size": 400, "mask": false, "seed": 1}\n')
+    reference, bad = tmp_path / "reference.py", MASKED.replace(" * tl.load(m + at, inside)", "")
+    reference.write_text(MASKED_TASK)
+    for text, inputs, words, remarked in (
+        (MASKED, "both", (Word.UNTIMED, Word.UNTIMED), True), (bad, "both", (Word.UNTIMED, Word.WRONG), True),
+        (bad, "one", (Word.REFUSED,), False),
+    ):  # fmt: skip
+        (tmp_path / "submission.py").write_text(text)
+        verdict = judge(f"{tmp_path}/submission.py", f"{reference}", f"{tmp_path}/{inputs}.yml", bench=bench)
+        assert tuple(shape.word for shape in verdict.shapes) == words
+        assert [remark in shape.remarks for shape in verdict.shapes] == [remarked, False][: len(words)]
+
+
 def test_parameters_that_are_zero_when_they_are_made_are_no_zeros(bench: Bench) -> None:
     held_out = f"{CORPUS}/exploits/held_out_no_bias.py"
     assert judge(held_out, f"{CORPUS}/kernelbench_task.py", bench=bench).word is Word.WRONG

@@ -31,7 +31,7 @@ SOURCE = UserCallable("a.py", "f", FUNCTION)
 @pytest.mark.parametrize(
     ("message", "unsaid"),
     [
-        (TensorInput("x", "float32", (), ()), ("normal", 0.0, 1.0, False, ())),
+        (TensorInput("x", "float32", (), ()), ("normal", 0.0, 1.0, False, (), False)),
         (CaseInputs("x", (), ()), ((), {}, (), {})), (RecordAnswer(), (None, None)),
         (CALL, ((), (), (), (), "tensor", 0)), (EXPECTED, (None, None, None)), (ExpectedSeed((), ()), ((), "tensor")),
         (ExpectAnswer(), ((), (), None)), (ExpectTask(SOURCE, CASE, ()), ((), False, False, False, 0, None, 0)),
