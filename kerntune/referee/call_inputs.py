@@ -154,8 +154,8 @@ def _shuffled(value: Any, generator: Any) -> Any:
 
 
 def without_unread(case: CaseInputs, contents: Sequence[bytes], run: Callable[[Sequence[bytes]], object]) -> CaseInputs:
-    """The case, where ``run``, which says what the reference computes of contents, told which inputs it doesn't read:
-    memory for results, as tasks of GPU MODE hand out."""
+    """The case, with the inputs that the reference doesn't read: memory for results, as tasks of GPU MODE hand out.
+    ``run`` is what it computes of contents."""
 
     def unread(i: int) -> bool:
         others = _others(case.tensors[i], contents[i])
