@@ -13,7 +13,7 @@ import torch
 
 from kerntune.errors import InterpreterLimit
 from kerntune.gpu.emulator.approximations import BOUNDS, approximated
-from kerntune.gpu.interpreter.narrow_types import FAST, PREFIX, elementwise, from_narrow, to_narrow
+from kerntune.gpu.emulator.libdevice import FAST, PREFIX, elementwise
 
 INTEGERS = {"i1": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "index": np.int64}
 FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
@@ -64,6 +64,38 @@ def rounded(values: Any, element: str) -> np.ndarray:
     """Numbers as those of an element type, to nearest even; 8-bit floats saturate."""
     array = np.asarray(values).astype(numpy_of(element))
     return from_bits(to_bits(array, element), element) if element in NARROW else array
+
+
+def cut(values: np.ndarray, element: str) -> np.ndarray:
+    """Numbers as those of a float type, toward zero: one step back where rounding went away from it, for patterns of
+    one sign are ordered like integers."""
+    nearest = rounded(values, element)
+    bits = unsigned(to_bits(nearest, element))
+    larger = np.abs(nearest) > np.abs(values)
+    return from_bits(np.where(larger, bits - bits.dtype.type(1), bits), element)
+
+
+def to_narrow(values: np.ndarray, kind: torch.dtype) -> np.ndarray:
+    """Numbers of float32 as bit patterns of bfloat16 or of an 8-bit float, to nearest even.
+
+    8-bit floats saturate as the hardware's conversions do (PTX ISA, ``cvt.satfinite``): no finite value, and no
+    infinity, becomes one.
+    """
+    if kind is torch.bfloat16:
+        bits = values.view(np.uint32)
+        nearest = (bits + (((bits >> 16) & 1) + np.uint32(0x7FFF))) >> 16
+        return np.asarray(np.where(np.isnan(values), np.uint32(0x7FFF), nearest), np.uint16)
+    most = torch.finfo(kind).max
+    clamped = torch.from_numpy(np.array(values)).clamp(-most, most)  # keeps NaN
+    return np.asarray(clamped.to(kind).view(torch.uint8).numpy())
+
+
+def from_narrow(bits: np.ndarray, kind: torch.dtype) -> np.ndarray:
+    """The numbers behind such patterns as float32, exactly."""
+    if kind is torch.bfloat16:
+        return (bits.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    found = torch.from_numpy(np.array(bits.view(np.uint8))).view(kind)
+    return np.asarray(found.to(torch.float32).numpy())
 
 
 def to_bits(values: np.ndarray, element: str) -> np.ndarray:
@@ -249,23 +281,11 @@ def extern(symbol: str) -> Callable[..., Any]:
     return lambda *values: approximated(name, exact, *values)
 
 
-def cut_to_tf32(values: np.ndarray) -> np.ndarray:
-    """Float32 with the 10 bits of mantissa that tensor cores take, to nearest, ties away from zero (``cvt.rna``)."""
-    bits = np.asarray(values, np.float32, order="C").view(np.uint32)
-    return np.asarray(((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32))
-
-
-def product_of_parts(a: np.ndarray, b: np.ndarray, how: str) -> np.ndarray:
-    """A product of float32 as sums of bfloat16: of three products of two parts each, or of six of three (Triton's
-    F32DotTC pass), the smallest first."""
-    parts, rest = [], [a, b]
-    for _ in range(2 if how == "bf16x3" else 3):
-        one = [rounded(x, "bf16") for x in rest]
-        parts.append(one)
-        rest = [x - y for x, y in zip(rest, one, strict=True)]
-    chosen = [(i, j) for i in range(len(parts)) for j in range(len(parts)) if i + j < len(parts)]
-    smallest_first = sorted(chosen, key=sum, reverse=True)
-    return np.asarray(sum(np.matmul(parts[i][0], parts[j][1]) for i, j in smallest_first))
+def nearest_tf32(values: np.ndarray) -> np.ndarray:
+    """Float32 as descriptors read it with ``round_f32_to_tf32``: 10 bits of mantissa, to nearest even."""
+    bits = values.view(np.uint32)
+    nearest = (bits + (((bits >> 13) & 1) + np.uint32(0xFFF))) & np.uint32(0xFFFFE000)
+    return np.asarray(np.where(np.isfinite(values), nearest, bits).view(np.float32))
 
 
 def updated(how: str, old: np.ndarray, value: np.ndarray, element: str) -> np.ndarray:

@@ -30,20 +30,22 @@ class FlatMemory:
     know by an address that it is emulated.
     """
 
-    def __init__(self, contents: Sequence[np.ndarray], poison: bytes, chance: random.Random) -> None:
+    def __init__(
+        self, contents: Sequence[np.ndarray], poison: bytes, chance: random.Random, guard: int = GUARD
+    ) -> None:
         self._base = chance.randrange(FIRST_BASE, LAST_BASE, ALIGN)
         self._places = [(0, 0)] * len(contents)
-        end = GUARD
+        end = guard
         for number in chance.sample(range(len(contents)), len(contents)):
             size = len(contents[number])
             self._places[number] = (end, size)
-            end += -(-(size + GUARD) // ALIGN) * ALIGN + chance.randrange(MOST_GAP) * ALIGN
-        end += GUARD
+            end += -(-(size + guard) // ALIGN) * ALIGN + chance.randrange(MOST_GAP) * ALIGN
+        end += guard
         pattern = self._poison = np.frombuffer(poison, np.uint8)
-        self._bytes = np.resize(pattern, -(-end // 8) * 8)
+        size = -(-end // 8) * 8
+        self._bytes = np.resize(pattern, size) if pattern.any() else np.zeros(size, np.uint8)
         for (place, size), content in zip(self._places, contents, strict=True):
             self._bytes[place : place + size] = content
-        self._first = self._bytes.copy()
 
     @property
     def base(self) -> int:
@@ -59,8 +61,12 @@ class FlatMemory:
         """What lies so many bytes behind the base, for a reader."""
         for number, (first, size) in enumerate(self._places):
             if first <= place < first + size:
-                return f"byte {place - first} of storage {number}"
+                return f"byte {place - first} of {self.name(number)}"
         return "memory beside all storages"
+
+    def name(self, storage: int) -> str:
+        """A storage for a reader."""
+        return f"storage {storage}"
 
     def undefined(self, element: str) -> np.ndarray:
         """An element of poison: what is taken from no memory at all."""
@@ -81,7 +87,7 @@ class FlatMemory:
         inside = np.zeros(len(self._bytes), np.bool_)
         for place, size in self._places:
             inside[place : place + size] = True
-        return int(np.count_nonzero((self._bytes != self._first) & ~inside))
+        return int(np.count_nonzero((self._bytes != np.resize(self._poison, len(self._bytes))) & ~inside))
 
     def load(self, addresses: np.ndarray, element: str) -> np.ndarray:
         """Elements at addresses. :class:`KernelFault` outside of the space, and for those that aren't multiples of the

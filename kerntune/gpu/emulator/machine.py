@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,21 +18,21 @@ from kerntune.gpu.emulator.elements import (
     compare_integers,
     constant,
     converted,
-    cut_to_tf32,
+    cut,
     extern,
     from_bits,
     numpy_of,
-    product_of_parts,
     rounded,
     to_bits,
     unsigned,
 )
 from kerntune.gpu.emulator.flat_memory import FlatMemory
-from kerntune.gpu.emulator.memory_operations import ValueTable
+from kerntune.gpu.emulator.libdevice import elementwise
+from kerntune.gpu.emulator.memory_operations import Descriptor, ValueTable
+from kerntune.gpu.emulator.products import ProductOperations
 from kerntune.gpu.emulator.program_order import ProgramOrder, Steps
 from kerntune.gpu.emulator.promises import promised
 from kerntune.gpu.emulator.races import Races, RunningProgram
-from kerntune.gpu.emulator.shape_operations import ShapeOperations
 from kerntune.gpu.emulator.ttir_program import Region, TtirOperation, TtirProgram, pointed_bytes
 
 Passing = Generator[None, None, list[Any]]
@@ -54,20 +54,19 @@ EXACT = frozenset(
 )  # fmt: skip
 """Reductions that give the same in any order."""
 
-DOT_BYTES = 32
-"""Of a row of the first factor in one instruction (PTX ISA, ``wgmma.mma_async``: K is 16 of float16, 32 of 8 bits)."""
-
 MOST_CALLS = 64
 """Depth of calls: kernels don't recurse."""
 
 
-class Machine(ShapeOperations):
+class Machine(ProductOperations):
     """One kernel on one memory. ``deadline`` is of :func:`time.monotonic`.
 
     ``chance`` draws what no GPU promises: the order of the programs, that of a reduction's terms, and of elements that
-    may be in any order; ``drawn`` has what holds for all launches of a text. A program of so many ``warps`` that
+    may be in any order, and errors of fast functions; ``drawn`` has what holds for all launches of a text. A program of so many ``warps`` that
     waits for another is left, and goes on later.
     """
+
+    handlers: ClassVar[Mapping[str, OperationHandler]] = {}
 
     def __init__(
         self, program: TtirProgram, memory: FlatMemory, deadline: float, chance: random.Random | None,
@@ -80,6 +79,16 @@ class Machine(ShapeOperations):
         self._order = ProgramOrder(chance, warps)
         self._races: Races | None = None
         self._constants: dict[int, Any] = {}
+        self.blocks: tuple[Region, ...] = ()
+        """The block that has begun last, and the one before."""
+
+    def begin(self) -> None:
+        """Called before each program."""
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """The program that runs, in the grid."""
+        return self._running.place
 
     def launch(
         self, arguments: Sequence[Any], grid: tuple[int, int, int], written: Sequence[bool] | None = None
@@ -102,6 +111,7 @@ class Machine(ShapeOperations):
             for number in self._order.numbers(math.prod(grid)):
                 rest, x = divmod(number, grid[0])
                 z, y = divmod(rest, grid[1])
+                self.begin()
                 self._go_on(RunningProgram(number, (x, y, z)), self._run(kernel, dict(given)))
                 for program, steps in self._order.ready(last=False):
                     self._go_on(program, steps)
@@ -115,8 +125,10 @@ class Machine(ShapeOperations):
             self._order.wait(program, steps)
             break
 
-    def _argument(self, key: int, value: Any) -> np.ndarray:
+    def _argument(self, key: int, value: Any) -> Any:
         kind = self._program.types[key]
+        if kind.element == "desc" and isinstance(value, Descriptor):
+            return value
         if kind.shape or kind.element == "desc":
             raise InterpreterLimit("it takes a tensor descriptor that the host makes")
         if kind.element in ("ptr", "i64"):
@@ -131,11 +143,12 @@ class Machine(ShapeOperations):
         """Execute a block and those that it branches to; the last operation, which says what they pass on. Each step
         ends where the program waits."""
         while True:
+            self.blocks = (region, *self.blocks[:1])
             if time.monotonic() > self._deadline:
                 raise KernelTimeout("it has not ended within the time for emulating it")
             last = None
             for last in region.operations:
-                handler = HANDLERS.get(last.name)
+                handler = self.handlers.get(last.name)
                 if handler is None:
                     raise InterpreterLimit(f"{last.name} can't be emulated")
                 found = handler(self, last, values)
@@ -217,7 +230,8 @@ class Machine(ShapeOperations):
 
     def demand(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         if not np.all(values[op.operands[0]]):
-            raise KernelFault("an assertion of its own fails (tl.device_assert)")
+            said = op.attributes.get("message")
+            raise KernelFault(f"an assertion of its own fails (tl.device_assert){f': {said}' if said else ''}")
         return ()
 
     def nothing(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
@@ -238,8 +252,10 @@ class Machine(ShapeOperations):
         return (np.broadcast_to(self._memory.undefined(kind.element), kind.shape),)
 
     def elementwise(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        found = ELEMENTWISE[op.name](*(values[o] for o in op.operands))
         element = op.types[0].element
+        if element.startswith("f8"):
+            raise InterpreterLimit(f"arithmetic on {element} values: convert them to a wider type first")
+        found = ELEMENTWISE[op.name](*(values[o] for o in op.operands))
         kept = element in ("f32", "f64", "f16") and getattr(found, "dtype", None) == numpy_of(element)
         return (found if kept or element.startswith("i") else rounded(found, element),)
 
@@ -263,9 +279,7 @@ class Machine(ShapeOperations):
 
     def round_float(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         value, element = values[op.operands[0]], op.types[0].element
-        if op.attributes.get("rounding") == "rtz":
-            raise InterpreterLimit("it converts floats toward zero")
-        return (rounded(value, element),)
+        return ((cut if op.attributes.get("rounding") == "rtz" else rounded)(value, element),)
 
     def bitcast(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         source, target = self._program.types[op.operands[0]].element, op.types[0].element
@@ -276,7 +290,8 @@ class Machine(ShapeOperations):
         return (from_bits(bits, target).reshape(value.shape),)
 
     def extern(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        found = extern(str(op.attributes.get("symbol", "")))(*(np.asarray(values[o]) for o in op.operands))
+        function = extern if self._chance is not None else elementwise
+        found = function(str(op.attributes.get("symbol", "")))(*(np.asarray(values[o]) for o in op.operands))
         return (rounded(found, op.types[0].element),)
 
     def clamp(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
@@ -328,35 +343,11 @@ class Machine(ShapeOperations):
         inner.update(zip(body.arguments, [*left, *right], strict=True))
         return [np.broadcast_to(x, left[0].shape) for x in _all_at_once(self._passed(body, inner))]
 
-    def dot(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        self.barrier(op, values)
-        a, b, c = (values[o] for o in op.operands)
-        elements = [self._program.types[o].element for o in op.operands[:2]]
-        if op.types[0].element == "i32":
-            return (np.matmul(a.astype(np.int32), b.astype(np.int32)) + c,)
-        wide = np.float64 if "f64" in elements else np.float32
-        a, b = a.astype(wide), b.astype(wide)
-        if op.types[0].element == "f16":
-            return (_half_sums(a, b, c, DOT_BYTES // bytes_of(elements[0])),)
-        how = op.attributes["inputPrecision"] if elements == ["f32", "f32"] else ""
-        if how == "tf32":
-            a, b = cut_to_tf32(a), cut_to_tf32(b)
-        product = product_of_parts(a, b, how) if how in ("bf16x3", "bf16x6") else np.matmul(a, b)
-        return (rounded(product + c.astype(wide), op.types[0].element),)
-
     # memory
 
     def add_pointer(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         pointer, offset = values[op.operands[0]], values[op.operands[1]]
         return (pointer + offset.astype(np.int64) * pointed_bytes(op.types[0]),)
-
-
-def _half_sums(a: np.ndarray, b: np.ndarray, total: np.ndarray, terms: int) -> np.ndarray:
-    """A product in a float16 accumulator, which is rounded after so many terms."""
-    for first in range(0, a.shape[-1], terms):
-        part = np.matmul(a[..., first : first + terms], b[..., first : first + terms, :])
-        total = rounded(part + total.astype(part.dtype), "f16")
-    return total
 
 
 def _all_at_once(passing: Passing) -> list[Any]:
@@ -375,6 +366,7 @@ CONTROL: dict[str, OperationHandler] = {
     "scf.while": Machine.while_loop,
     "scf.if": Machine.branch,
     "tt.call": Machine.call,
+    "tt.atomic_poll": Machine.poll,
 }
 """Operations inside of which a program may wait."""
 
@@ -411,6 +403,7 @@ HANDLERS: dict[str, OperationHandler] = {
     "tt.reduce": Machine.reduce,
     "tt.scan": Machine.scan,
     "tt.dot": Machine.dot,
+    "tt.dot_scaled": Machine.dot_scaled,
     "tt.bitcast": Machine.bitcast,
     "tt.int_to_ptr": Machine.bitcast,
     "tt.fp_to_fp": Machine.round_float,
@@ -421,9 +414,15 @@ HANDLERS: dict[str, OperationHandler] = {
     "tt.store": Machine.store,
     "tt.atomic_rmw": Machine.atomic,
     "tt.atomic_cas": Machine.compare_and_swap,
+    "tt.atomic_load": Machine.atomic_load,
+    "tt.atomic_store": Machine.atomic_store,
     "tt.make_tensor_descriptor": Machine.make_descriptor,
     "tt.descriptor_load": Machine.descriptor_load,
     "tt.descriptor_store": Machine.descriptor_store,
+    "tt.descriptor_gather": Machine.descriptor_gather,
+    "tt.descriptor_scatter": Machine.descriptor_scatter,
 }
 """By operation, what executes it. What isn't here can't be emulated: ``tt.ptr_to_int``, too, by which a kernel would do
 something else wherever its memory lies."""
+
+Machine.handlers = HANDLERS

@@ -1,15 +1,16 @@
-"""Operations of TTIR on memory: loads, stores, atomics, and tensor descriptors that the kernel makes itself."""
+"""Operations of TTIR on memory: loads, stores, atomics, and tensor descriptors."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kerntune.errors import KernelFault
-from kerntune.gpu.emulator.elements import bytes_of, numpy_of, updated
+from kerntune.gpu.emulator.elements import bytes_of, nearest_tf32, numpy_of, updated
 from kerntune.gpu.emulator.flat_memory import FlatMemory
 from kerntune.gpu.emulator.program_order import ProgramOrder
 from kerntune.gpu.emulator.races import Races, RunningProgram
@@ -22,6 +23,28 @@ PAD_NAN = 2
 
 DESCRIPTOR_ALIGN = 16
 """Of a descriptor's base and strides but the last, in bytes (CUDA driver API, ``cuTensorMapEncodeTiled``)."""
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """A tensor in memory, of which blocks are read and written. What is read outside of it is 0, or ``nan``; float32
+    elements may be read as ``tf32``."""
+
+    base: int
+    sizes: Sequence[int]
+    strides: Sequence[int]
+    kind: ValueType
+    nan: bool = False
+    tf32: bool = False
+
+    def places(self, along: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Addresses of elements with these indices along each axis, and which of them are in the tensor."""
+        grid = np.ix_(*along)
+        place: Any = sum(at * stride for at, stride in zip(grid, self.strides, strict=True))
+        inside: Any = True
+        for at, size in zip(grid, self.sizes, strict=True):
+            inside = inside & (at >= 0) & (at < size)
+        return self.base + place * bytes_of(self.kind.pointee), np.asarray(inside)
 
 
 class MemoryOperations:
@@ -109,6 +132,7 @@ class MemoryOperations:
         kind = op.types[0]
         addresses, value, mask = self._with_mask(op, values, kind.shape)
         old, new = (np.zeros(kind.shape, numpy_of(kind.element)) for _ in range(2))
+        self._memory.check(addresses[mask], kind.element, "updated")
         distinct = len(np.unique(addresses[mask])) == np.count_nonzero(mask)
         for at in [mask] if distinct else (tuple(index[:, None]) for index in np.argwhere(mask)):
             old[at] = self._memory.load(addresses[at], kind.element)
@@ -122,6 +146,7 @@ class MemoryOperations:
         addresses, expected, new = (np.broadcast_to(values[o], kind.shape) for o in op.operands)
         old = np.zeros(kind.shape, numpy_of(kind.element))
         left = old.copy()
+        self._memory.check(addresses, kind.element, "updated")
         for at in np.ndindex(kind.shape):
             found = self._memory.load(addresses[at].reshape(1), kind.element)
             old[at] = left[at] = found[0]
@@ -130,6 +155,37 @@ class MemoryOperations:
                 left[at] = new[at]
         self._update(op, addresses, np.ones(kind.shape, np.bool_), old, left, kind.element)
         return (old,)
+
+    def atomic_load(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        kind = op.types[0]
+        addresses, mask = (np.broadcast_to(values[o], kind.shape) for o in op.operands)
+        found = np.full(kind.shape, self._memory.undefined(kind.element))
+        found[mask] = self._volatile(addresses[mask], mask, kind.element)
+        return (found,)
+
+    def atomic_store(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        kind = self._program.types[op.operands[1]]
+        addresses, new, mask = self._with_mask(op, values, kind.shape)
+        old = np.array(new)
+        old[mask] = self._memory.load(addresses[mask], kind.element)
+        self._memory.store(addresses[mask], new[mask], kind.element)
+        self._update(op, addresses, mask, old, new, kind.element)
+        return ()
+
+    def poll(self, op: TtirOperation, values: ValueTable) -> Generator[None, None, Sequence[Any]]:
+        """Waits until the memory holds what is expected, at every place; one with a time limit may end at once."""
+        addresses, expected, *limit = (np.asarray(values[o]) for o in op.operands)
+        everything, element = np.ones(addresses.shape, np.bool_), self._program.types[op.operands[1]].element
+        program = self._running
+        program.loops += 1
+        while True:
+            mark = len(program.awaited)
+            matched = self._volatile(addresses[everything], everything, element).reshape(addresses.shape) == expected
+            if limit or matched.all():
+                program.loops -= 1
+                return (matched,)
+            yield
+            del program.awaited[mark:]
 
     # descriptors
 
@@ -144,33 +200,46 @@ class MemoryOperations:
                 f"a descriptor's base and strides must be multiples of {DESCRIPTOR_ALIGN} bytes; "
                 f"they are {int(base):#x} and {apart}"
             )
-        outside = math.nan if op.attributes["padding"] == PAD_NAN else 0
-        return ((int(base), sizes, strides, kind, outside),)
+        return (Descriptor(int(base), sizes, strides, kind, op.attributes["padding"] == PAD_NAN),)
 
-    def _descriptor_places(
-        self, op: TtirOperation, values: ValueTable, first: int
-    ) -> tuple[np.ndarray, np.ndarray, ValueType]:
-        base, sizes, strides, kind, _ = values[op.operands[0]]
-        starts = [int(values[o]) for o in op.operands[first : first + len(sizes)]]
-        inside: Any = np.ones(kind.shape, np.bool_)
-        place: Any = np.zeros(kind.shape, np.int64)
-        for axis, (size, stride, start) in enumerate(zip(sizes, strides, starts, strict=True)):
-            along = start + np.arange(kind.shape[axis]).reshape([-1 if i == axis else 1 for i in range(len(sizes))])
-            inside, place = inside & (along >= 0) & (along < size), place + along * stride
-        return base + place * bytes_of(kind.pointee), np.asarray(inside), kind
+    def _block(self, op: TtirOperation, values: ValueTable, first: int) -> list[np.ndarray]:
+        """Along each axis, where a descriptor's block lies."""
+        shape = values[op.operands[0]].kind.shape
+        return [int(values[op.operands[first + i]]) + np.arange(n) for i, n in enumerate(shape)]
 
-    def descriptor_load(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        places, inside, kind = self._descriptor_places(op, values, 1)
-        found = np.full(kind.shape, values[op.operands[0]][-1], numpy_of(kind.pointee))
+    def _rows(self, op: TtirOperation, values: ValueTable) -> list[np.ndarray]:
+        """The same of several rows, anywhere."""
+        rows, first = (np.asarray(values[o]) for o in op.operands[1:3])
+        return [rows.astype(np.int64), int(first) + np.arange(values[op.operands[0]].kind.shape[1])]
+
+    def _read_described(self, op: TtirOperation, values: ValueTable, along: Sequence[np.ndarray]) -> Sequence[Any]:
+        descriptor: Descriptor = values[op.operands[0]]
+        places, inside = descriptor.places(along)
+        element = descriptor.kind.pointee
+        found = np.full(inside.shape, math.nan if descriptor.nan else 0, numpy_of(element))
         self.barrier(op, values)
         if inside.any():
-            found[inside] = self._read(places, inside, kind.pointee, tma=True)
-        return (found.reshape(op.types[0].shape),)
+            found[inside] = self._read(places, inside, element, tma=True)
+        return ((nearest_tf32(found) if descriptor.tf32 else found).reshape(op.types[0].shape),)
 
-    def descriptor_store(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        places, inside, kind = self._descriptor_places(op, values, 2)
-        value = np.asarray(values[op.operands[1]]).reshape(kind.shape)
+    def _write_described(
+        self, op: TtirOperation, values: ValueTable, along: Sequence[np.ndarray], value: np.ndarray
+    ) -> Sequence[Any]:
+        descriptor: Descriptor = values[op.operands[0]]
+        places, inside = descriptor.places(along)
         if inside.any():
-            self._write(places, value, inside, kind.pointee, tma=True)
+            self._write(places, value.reshape(inside.shape), inside, descriptor.kind.pointee, tma=True)
         self.barrier(op, values)
         return ()
+
+    def descriptor_load(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        return self._read_described(op, values, self._block(op, values, 1))
+
+    def descriptor_store(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        return self._write_described(op, values, self._block(op, values, 2), np.asarray(values[op.operands[1]]))
+
+    def descriptor_gather(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        return self._read_described(op, values, self._rows(op, values))
+
+    def descriptor_scatter(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        return self._write_described(op, values, self._rows(op, values), np.asarray(values[op.operands[3]]))

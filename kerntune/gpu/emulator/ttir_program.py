@@ -15,15 +15,36 @@ from kerntune.gpu.emulator.elements import bytes_of
 from kerntune.kernels.compat.operation_attributes import ATTRIBUTES, operation_attributes
 from kerntune.kernels.writes import access_of, parse_module
 
-WORDS = ("symbol", "sym_name", "callee")
+WORDS = ("symbol", "sym_name", "callee", "message", "prefix")
 
-READ_IN_TEXT = (*ATTRIBUTES, "arith.constant", "tt.trans", "tt.load", "tt.atomic_cas", "tt.reshape")
+READ_IN_TEXT = (
+    *ATTRIBUTES, "arith.constant", "tt.trans", "tt.load", "tt.atomic_cas", "tt.reshape", "tt.dot_scaled",
+)  # fmt: skip
 """Operations of which something is read in the module's text: MLIR's bindings don't give a constant's value nor an
 array, those of Triton 3.6 no number either."""
 
 ON_MEMORY = frozenset(
-    f"tt.{name}" for name in ("load", "store", "atomic_rmw", "atomic_cas", "descriptor_load", "descriptor_store")
+    f"tt.{name}"
+    for name in (
+        "load",
+        "store",
+        "atomic_rmw",
+        "atomic_cas",
+        "atomic_load",
+        "atomic_store",
+        "atomic_poll",
+        "descriptor_load",
+        "descriptor_store",
+        "descriptor_gather",
+        "descriptor_scatter",
+    )
 )
+
+ATOMIC_WORDS = {
+    "sem": {1: "relaxed", 2: "acquire", 3: "release", 4: "acq_rel"},
+    "scope": {1: "gpu", 2: "cta", 3: "sys"},
+}
+"""Numbers of attributes (Triton's TritonAttrDefs.td)."""
 
 HINT = re.compile(r"tt\.(divisibility|contiguity|constancy) = (?:dense<(\d+|\[[\d, ]*\])> : tensor<(\d+)xi32>)?")
 """What ``tl.multiple_of``, ``tl.max_contiguous`` and ``tl.max_constancy`` leave on the operation that makes a value."""
@@ -76,7 +97,8 @@ def value_type(text: str) -> ValueType:
 class TtirOperation:
     """One operation. ``operands`` and ``results`` are ids of values, ``types`` those of the results. ``hints`` has, by
     the word of :data:`HINT`, a number for each dimension of its result. ``successors`` has the blocks where a branch
-    goes on, each with the values that become its arguments: the block for a true condition comes first."""
+    goes on, each with the values that become its arguments: the block for a true condition comes first. ``location`` is
+    MLIR's word for where the source has its result, if it has one."""
 
     name: str
     operands: tuple[int, ...]
@@ -86,6 +108,7 @@ class TtirOperation:
     regions: tuple[Region, ...] = ()
     hints: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     successors: Successors = ()
+    location: str = ""
 
 
 @dataclass(frozen=True)
@@ -104,7 +127,8 @@ class TtirProgram:
     """A module's functions by name; ``entry`` is the kernel's. ``types`` has the types of all values.
 
     Of its arguments, by position: ``written`` are those whose memory it may write, ``divisible`` says what the compiler
-    took for granted. ``unit`` is the size of the smallest element that it accesses, in bytes.
+    took for granted. ``unit`` is the size of the smallest element that it accesses, in bytes. ``makes_pointers``: of
+    numbers.
     """
 
     functions: Mapping[str, TtirOperation]
@@ -113,6 +137,7 @@ class TtirProgram:
     written: frozenset[int]
     divisible: Mapping[int, int]
     unit: int
+    makes_pointers: bool = False
 
     @property
     def kernel(self) -> Region:
@@ -156,6 +181,7 @@ class _Reading:
             if counted[name] != len(lines[name]):
                 raise InterpreterLimit(f"its TTIR can't be read: the text has another number of {name}")
         self._lines = {name: iter(lines[name]) for name in read}
+        self._prints = iter(_prints(self._text))
         self._blocks: dict[int, Region] = {}
         self._in_region: defaultdict[int, list[Region]] = defaultdict(list)
 
@@ -179,12 +205,14 @@ class _Reading:
         entry = self._module.get_entry_func_name()
         if entry not in functions:
             raise InterpreterLimit("its TTIR has no kernel")
-        pointers = [i for i, k in enumerate(functions[entry].regions[0].arguments) if self._types[k].element == "ptr"]
+        arguments = enumerate(self._types_of(functions[entry].regions[0].arguments))
+        pointers = [i for i, kind in arguments if kind.element in ("ptr", "desc")]
         written = access_of(self._text, module=self._module).writes
         sizes = [pointed_bytes(self._types[key]) for key in self._accesses]
         return TtirProgram(
             functions, entry, self._types, frozenset(p for k, p in enumerate(pointers) if k in written),
             _divisible_arguments(self._text, entry), min(sizes, default=1),
+            any(handle.get_name() == "tt.int_to_ptr" for handle in handles),
         )  # fmt: skip
 
     def _block(self, block: Any) -> tuple[Region, list[Region]]:
@@ -237,18 +265,27 @@ class _Reading:
         elif name == "tt.trans":
             order = line.partition("order = array<i32: ")[2].partition(">")[0]
             found["order"] = tuple(map(int, order.split(",")))
+        elif name == "tt.print":
+            found["hex"], found["signed"] = next(self._prints, (False, ()))
         elif name == "tt.scan":
             found["reverse"] = bool(handle.get_bool_attr("reverse"))
         elif name in ("tt.atomic_rmw", "tt.atomic_cas"):
             words = [word.strip() for word in line.split(",")]
             found["order"], found["scope"] = words[1:3] if name == "tt.atomic_rmw" else words[:2]
+        elif name in ("tt.atomic_load", "tt.atomic_store", "tt.atomic_poll"):  # Triton 3.9 has them first
+            found["order"], found["scope"] = (words[handle.get_int_attr(k)] for k, words in ATOMIC_WORDS.items())
+        elif name == "tt.dot_scaled":
+            found["sides"] = _scaled_sides(line)
         elif name == "tt.load":
             found["volatile"] = "isVolatile = true" in line
         elif name == "tt.reshape":
             found["any_order"] = "allow_reorder" in line
         if name in ON_MEMORY:
             self._accesses.append(operands[0])
-        return TtirOperation(name, operands, results, self._types_of(results), found, regions, _hints(line, name))
+        location = str(handle.get_result(0).get_loc()) if results else ""
+        return TtirOperation(
+            name, operands, results, self._types_of(results), found, regions, _hints(line, name), location=location
+        )
 
     def _types_of(self, values: Iterable[int]) -> tuple[ValueType, ...]:
         return tuple(self._types[value] for value in values)
@@ -258,6 +295,23 @@ class _Reading:
         if key not in self._types:
             self._types[key] = value_type(str(value.get_type()))
         return key
+
+
+def _prints(text: str) -> list[tuple[bool, tuple[bool, ...]]]:
+    """Of each ``tt.print`` whether it prints hexadecimal numbers, and which of its values have a sign."""
+    found = re.findall(r'^ *tt\.print "[^"]*" \{hex = (\w+), isSigned = array<i32(?:: ([\d, ]+))?>\}', text, re.M)
+    return [(hexadecimal == "true", tuple(n.strip() != "0" for n in signs.split(","))) for hexadecimal, signs in found]
+
+
+def _scaled_sides(line: str) -> tuple[tuple[str, bool, bool], ...]:
+    """Of each factor its format, whether it has a scale, and whether its bytes hold neighbours along K."""
+    given = re.match(r"%\S+?( scale \S+)?, %\S+?( scale \S+)?, %\S+ lhs = (\w+) rhs = (\w+)", line.strip())
+    if given is None:
+        raise InterpreterLimit("a tt.dot_scaled in its TTIR can't be read")
+    return tuple(
+        (given[3 + i], given[1 + i] is not None, f"{side}_k_pack = false" not in line)
+        for i, side in enumerate(("lhs", "rhs"))
+    )
 
 
 def pointed_bytes(kind: ValueType) -> int:

@@ -9,22 +9,29 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kerntune.errors import InterpreterLimit
 from kerntune.gpu.emulator.elements import (
     ELEMENTWISE,
+    NARROW,
     bytes_of,
     compare_floats,
     compare_integers,
     constant,
     converted,
-    cut_to_tf32,
+    cut,
     from_bits,
+    from_narrow,
     numpy_of,
     rounded,
     to_bits,
+    to_narrow,
     updated,
 )
+from kerntune.gpu.emulator.products import cut_to_tf32
 
 ALL = np.arange(-128, 128).astype(np.int8)
 LEFT, RIGHT = (side.ravel() for side in np.meshgrid(ALL, ALL))
@@ -285,3 +292,45 @@ def test_an_atomic_sum_is_rounded() -> None:
     old, value = np.array([256.0], np.float32), np.array([1.0], np.float32)
     assert updated("fadd", old, value, "bf16").tolist() == [256.0]
     assert updated("fadd", old, value, "f32").tolist() == [257.0]
+
+
+# narrow floats, held against torch's conversions
+
+FLOATS = st.floats(width=32)
+FINITE = st.floats(-440, 440, width=32)
+
+
+@given(st.lists(FLOATS, min_size=1, max_size=20))
+def test_bf16_rounds_as_torch_does(values: list[float]) -> None:
+    theirs = torch.tensor(values, dtype=torch.float32).to(torch.bfloat16).float().numpy()
+    np.testing.assert_array_equal(rounded(np.array(values, np.float32), "bf16"), theirs)
+
+
+@pytest.mark.parametrize("kind", NARROW.values(), ids=str)
+def test_every_pattern_is_torch_s_number_and_comes_back(kind: torch.dtype) -> None:
+    bits = np.arange(1 << 8 * kind.itemsize, dtype=f"u{kind.itemsize}")
+    values = from_narrow(bits, kind)
+    np.testing.assert_array_equal(values, torch.from_numpy(bits.view(f"i{kind.itemsize}")).view(kind).float().numpy())
+    finite = np.isfinite(values)
+    np.testing.assert_array_equal(to_narrow(values, kind)[finite], bits[finite])
+
+
+@given(st.lists(FINITE, min_size=1, max_size=20), st.sampled_from(["f8E5M2", "f8E4M3FN"]))
+def test_fp8_rounds_as_torch_does(values: list[float], element: str) -> None:
+    theirs = torch.tensor(values, dtype=torch.float32).to(NARROW[element]).float().numpy()
+    np.testing.assert_array_equal(rounded(np.array(values, np.float32), element), theirs)
+
+
+@pytest.mark.parametrize(("element", "largest"), [("f8E4M3FN", 448.0), ("f8E5M2", 57344.0)])
+def test_fp8_saturates_as_the_hardware_does(element: str, largest: float) -> None:
+    ours = rounded(np.array([1e9, -1e9, np.inf, np.nan], np.float32), element)
+    np.testing.assert_array_equal(ours, np.array([largest, -largest, largest, np.nan], np.float32))
+
+
+@given(st.lists(st.floats(-60000, 60000, width=32), min_size=1, max_size=20), st.sampled_from(["bf16", "f16"]))
+def test_toward_zero_never_grows_and_is_the_nearest_that_does_not(values: list[float], element: str) -> None:
+    exact = np.array(values, np.float32)
+    found = cut(exact, element)
+    assert (np.abs(found) <= np.abs(exact)).all()
+    above = from_bits(to_bits(found, element).view(np.uint16) + np.uint16(1), element)
+    assert (np.abs(above.astype(np.float32)) > np.abs(exact)).all()

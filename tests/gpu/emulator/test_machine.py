@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from kerntune.errors import InterpreterLimit
-from kerntune.gpu.emulator.elements import product_of_parts
 from kerntune.gpu.emulator.flat_memory import FlatMemory
 from kerntune.gpu.emulator.machine import HANDLERS, Machine
+from kerntune.gpu.emulator.memory_operations import Descriptor
+from kerntune.gpu.emulator.products import product_of_parts
 from kerntune.gpu.emulator.races import RunningProgram
 
 POISON = b"\xf1\x7f"
@@ -85,10 +86,15 @@ def test_bits_stay_as_another_type(source: str, target: str, value: Any, wanted:
     assert done("tt.bitcast", value, result=kind(target), types=[kind(source)]) == [wanted]
 
 
-def test_a_float_is_rounded_to_nearest_alone() -> None:
-    assert done("tt.fp_to_fp", np.float32(1 + 2.0**-9), result=kind("bf16"), rounding="rtne") == [1.0]
-    with pytest.raises(InterpreterLimit, match=r"^it converts floats toward zero$"):
-        done("tt.fp_to_fp", np.float32(1.0), result=kind("bf16"), rounding="rtz")
+@pytest.mark.parametrize(("rounding", "wanted"), [("rtne", 1 + 2.0**-6), ("rtz", 1 + 2.0**-7)])
+def test_a_float_is_rounded_to_nearest_or_toward_zero(rounding: str, wanted: float) -> None:
+    assert done("tt.fp_to_fp", np.float32(1 + 3 * 2.0**-8), result=kind("bf16"), rounding=rounding) == [wanted]
+
+
+@pytest.mark.parametrize("name", ["arith.addf", "arith.maxnumf"])
+def test_arithmetic_on_8_bit_floats_is_refused_as_it_is_by_the_compiler(name: str) -> None:
+    with pytest.raises(InterpreterLimit, match=r"^arithmetic on f8E5M2 values: convert them to a wider type first$"):
+        done(name, np.float32(1), np.float32(2), result=kind("f8E5M2"))
 
 
 @pytest.mark.parametrize(("pointee", "wanted"), [("f32", 1012), ("f16", 1006), ("!tt.ptr<f32>", 1024), ("i8", 1003)])
@@ -195,6 +201,72 @@ def test_programs_that_wait_are_told_what_an_atomic_has_changed(name: str, value
     assert told == at[changed].tolist()
 
 
+def test_atomics_that_only_load_or_store() -> None:
+    made, memory = machine(np.array([10, 20, 30], np.int32))
+    at, mask = memory.address(0) + 4 * np.arange(3), np.array([True, False, True])
+    loaded = done("tt.atomic_load", at, mask, memory=made, result=kind("i32", (3,)))
+    assert loaded == [[10, memory.undefined("i32"), 30]]
+    made._program.types[1] = kind("i32", (3,))  # type: ignore[index]
+    told: list[int] = []
+    made._order = SimpleNamespace(changed=told.extend)  # type: ignore[assignment]
+    new = np.array([10, 2, 3], np.int32)
+    assert done("tt.atomic_store", at, new, mask, memory=made) == []
+    assert memory.content(0).view(np.int32).tolist() == [10, 20, 3]
+    assert told == [at[2]]
+
+
+def test_a_poll_waits_until_all_places_hold_what_is_expected() -> None:
+    made, memory = machine(np.array([1, 2], np.int32), types={1: kind("i32", (2,))})
+    at, expected = memory.address(0) + 4 * np.arange(2), np.array([1, 5], np.int32)
+    op: Any = SimpleNamespace(operands=[0, 1], types=[kind("i1", (2,))])
+    steps = made.poll(op, {0: at, 1: expected})
+    next(steps)
+    assert [places for places, _ in made._running.awaited] == [tuple(at.tolist())]
+    memory.store(at[1:], expected[1:], "i32")
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    assert end.value.value[0].tolist() == [True, True]
+    assert made._running.loops == 0
+    late: Any = SimpleNamespace(operands=[0, 1, 2], types=[kind("i1", (2,))])
+    with pytest.raises(StopIteration) as end:
+        next(made.poll(late, {0: at, 1: np.array([1, 6], np.int32), 2: np.int64(100)}))
+    assert end.value.value[0].tolist() == [True, False]
+
+
+def scaled(kinds: tuple[str, str], a: Any, b: Any, scales: Any, packed: tuple[bool, bool] = (True, True)) -> Any:
+    """``a @ b`` with scales, as lists."""
+    sides = tuple((k, s is not None, p) for k, s, p in zip(kinds, scales, packed, strict=True))
+    given = [np.array(s, np.uint8).view(np.int8) for s in scales if s is not None]
+    zero = np.zeros((1, 1), np.float32)
+    (found,) = done("tt.dot_scaled", a, b, zero, *given, result=kind("f32"), sides=sides)
+    return found
+
+
+def test_products_have_scales_along_k() -> None:
+    a, b = np.array([[1, 2, 3, 4]], np.float32), np.ones((4, 1), np.float32)
+    assert scaled(("e4m3", "bf16"), a, b, ([[128, 126]], None)) == [[1 * 2 + 2 * 2 + 3 / 2 + 4 / 2]]
+    assert scaled(("e4m3", "e5m2"), a, b, ([[127, 127]], [[127, 130]])) == [[1 + 2 + 3 * 8 + 4 * 8]]
+    with np.errstate(over="ignore"):
+        assert math.isnan(scaled(("e4m3", "e5m2"), a, b, (None, [[255, 127]]))[0][0])
+
+
+def test_two_numbers_of_four_bits_lie_in_a_byte() -> None:
+    a, b = np.array([[0x21, 0xF7]], np.uint8).view(np.int8), np.array([[1], [10], [100], [1000]], np.float32)
+    assert scaled(("e2m1", "bf16"), a, b, (None, None)) == [[0.5 + 10 + 600 - 6000]]
+    row = np.array([[1, 10]], np.float32)
+    assert scaled(("bf16", "e2m1"), row, a.T[:1], (None, None)) == [[0.5 + 10]]
+    assert scaled(("bf16", "e2m1"), row[:, :1], a[:, :1], (None, None), (True, False)) == [[0.5, 1.0]]
+
+
+def test_fast_functions_are_exact_where_nothing_is_drawn() -> None:
+    x, result, symbol = np.linspace(1, 9, 8, dtype=np.float32), kind("f32", (8,)), "__nv_fast_expf"
+    exact = [np.exp(x).tolist()]
+    assert done("tt.extern_elementwise", x, result=result, symbol=symbol) == exact
+    drawing, _ = machine()
+    drawing._chance = random.Random(1)
+    assert done("tt.extern_elementwise", x, result=result, symbol=symbol, memory=drawing) != exact
+
+
 def test_compare_and_swap_writes_where_the_value_is_what_was_expected() -> None:
     made, memory = machine(np.array([10, 20], np.int32))
     at = memory.address(0) + 4 * np.arange(2)
@@ -206,7 +278,7 @@ def test_compare_and_swap_writes_where_the_value_is_what_was_expected() -> None:
 def test_a_descriptor_gives_and_takes_what_lies_in_its_tensor() -> None:
     made, memory = machine(np.arange(12, dtype=np.int32))
     block = kind("desc", (2, 2), "i32")
-    descriptor = (memory.address(0), [3, 4], [4, 1], block, 0)
+    descriptor = Descriptor(memory.address(0), [3, 4], [4, 1], block)
     at = (np.int32(2), np.int32(1))
     assert done("tt.descriptor_load", descriptor, *at, memory=made, result=kind("i32", (2, 2))) == [[[9, 10], [0, 0]]]
     value = np.array([[70, 71], [72, 73]], np.int32)
@@ -217,16 +289,39 @@ def test_a_descriptor_gives_and_takes_what_lies_in_its_tensor() -> None:
     assert memory.damage() == 0
 
 
-@pytest.mark.parametrize(("padding", "outside"), [(2, math.nan), (1, 0)])
-def test_a_descriptor_is_made_of_sizes_and_strides(padding: int, outside: float) -> None:
+def test_rows_of_a_descriptor_lie_anywhere() -> None:
+    made, memory = machine(np.arange(12, dtype=np.int32))
+    descriptor = Descriptor(memory.address(0), [3, 4], [4, 1], kind("desc", (1, 2), "i32"))
+    rows, result = np.array([2, 0, 3, -1], np.int32), kind("i32", (4, 2))
+    found = done("tt.descriptor_gather", descriptor, rows, np.int32(3), memory=made, result=result)
+    assert found == [[[11, 0], [3, 0], [0, 0], [0, 0]]]
+    value = np.array([[70, 71], [72, 73], [74, 75], [76, 77]], np.int32)
+    done("tt.descriptor_scatter", descriptor, rows, np.int32(2), value, memory=made)
+    assert memory.content(0).view(np.int32).tolist() == [0, 1, 72, 73, 4, 5, 6, 7, 8, 9, 70, 71]
+    assert memory.damage() == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "wanted"),
+    [(1 + 2.0**-11, 1.0), (1 + 3 * 2.0**-11, 1 + 2.0**-9), (math.inf, math.inf), (2.0 - 2.0**-20, 2.0)],
+)
+def test_a_descriptor_may_round_what_it_reads(number: float, wanted: float) -> None:
+    made, memory = machine(np.array([number], np.float32))
+    block = kind("desc", (1,), "f32")
+    for tf32, expected in ((True, wanted), (False, np.float32(number))):
+        descriptor = Descriptor(memory.address(0), [1], [1], block, tf32=tf32)
+        found = done("tt.descriptor_load", descriptor, np.int32(0), memory=made, result=kind("f32", (1,)))
+        assert found == [[expected]]
+
+
+@pytest.mark.parametrize(("padding", "nan"), [(2, True), (1, False)])
+def test_a_descriptor_is_made_of_sizes_and_strides(padding: int, nan: bool) -> None:
     made, _ = machine()
     op: Any = SimpleNamespace(
         operands=[0, 1, 2, 3, 4], types=[kind("desc", (2, 2), "f32")], attributes={"padding": padding}
     )
     values: Any = dict(enumerate([np.int64(64), np.int32(3), np.int32(4), np.int64(4), np.int64(1)]))
-    ((base, sizes, strides, block, found),) = made.make_descriptor(op, values)
-    assert (base, sizes, strides, block) == (64, [3, 4], [4, 1], op.types[0])
-    assert found == outside or (math.isnan(found) and math.isnan(outside))
+    assert made.make_descriptor(op, values) == (Descriptor(64, [3, 4], [4, 1], op.types[0], nan),)
 
 
 # programs
