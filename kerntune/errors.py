@@ -22,7 +22,7 @@
     ├── BackendError              the driver refused a call
     ├── ReplayError               a stored recording can't be run here; says why
     ├── ReferenceMismatch         a result disagrees with its reference (also an AssertionError)
-    ├── InterpreterLimit          Triton's interpreter can't run this faithfully, or not in time; says what to do
+    ├── InterpreterLimit          no CPU runs this faithfully, or not in time; says what to do
     ├── KernelFault               an interpreted kernel touches memory outside of its tensors, or races
     ├── KernelTimeout             an interpreted kernel does not end within the limit on wall time
     ├── FrameError                a message of another process is damaged or too long
@@ -139,7 +139,7 @@ class ReferenceMismatch(KerntuneError, AssertionError):
 
 
 class InterpreterLimit(KerntuneError):
-    """Triton's interpreter can't run a kernel faithfully, or not in time: its numbers are not checked."""
+    """No CPU can run a kernel faithfully, or not in time: its numbers are not checked."""
 
 
 class KernelFault(KerntuneError):

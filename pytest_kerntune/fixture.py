@@ -64,7 +64,7 @@ class Autotune:
     """What the fixture gives to a test. Subclasses say what running a call means."""
 
     interpreted = False
-    """Whether kernels run in Triton's interpreter (``--kerntune-interpret``): then choose small shapes."""
+    """Whether kernels run on the CPU (``--kerntune-interpret``): then choose small shapes."""
 
     def __init__(self, item: pytest.Item) -> None:
         self.nodeid = nodeid_of(item)

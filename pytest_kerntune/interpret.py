@@ -1,4 +1,4 @@
-"""A run under ``--kerntune-interpret``: numerics without a GPU, nothing compiled, timed or written."""
+"""A run under ``--kerntune-interpret``: numerics without a GPU, nothing timed or written."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ class Numerics:
     def pytest_report_header(self) -> list[str]:
         from kerntune.kernels.compat import versions
 
-        here = f"numerics only, in the interpreter of Triton {versions.triton_version()}; nothing is timed"
+        here = (
+            f"numerics only: Triton {versions.triton_version()}'s intermediate code runs on the CPU; nothing is timed"
+        )
         return [f"kerntune: {line}" for line in (here, *versions.newer_versions())]
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -134,8 +136,8 @@ class Numerics:
             write_text(terminalreporter, f"not checked: {nodeid}: {why}", yellow=True)
         write_text(
             terminalreporter,
-            f"{counted(self._calls, 'call')} of {counted(self._tests, 'test')} computed in Triton's interpreter, "
-            f"{counted(len(self._limits), 'test')} not checked; nothing was compiled or timed",
+            f"{counted(self._calls, 'call')} of {counted(self._tests, 'test')} computed on the CPU, "
+            f"{counted(len(self._limits), 'test')} not checked; nothing was timed",
             green=bool(self._tests) and not self._limits,
         )
 

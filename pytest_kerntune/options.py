@@ -123,7 +123,7 @@ FLAGS = (
     Option(
         "--kerntune-interpret",
         "",
-        "Without a GPU: run the kernels in Triton's interpreter at small shapes, and check their numbers only.",
+        "Without a GPU: run the kernels on the CPU at small shapes, and check their numbers only.",
     ),
     Option("--kerntune-export", "", "", "DIR"),
 )

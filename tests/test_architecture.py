@@ -44,7 +44,7 @@ HEAVY = frozenset({"torch", "triton"})
 MAY_IMPORT_HEAVY = (
     "kerntune.gpu",
     "kerntune.kernels",
-    "kerntune.gpu.interpreter",  # runs kernels in Triton's interpreter
+    "kerntune.gpu.interpreter",  # runs kernels on the CPU
     "kerntune.compiling",  # compiles, in processes of its own
     "kerntune.compiling.compiler",
     "kerntune.capture",

@@ -137,12 +137,19 @@ def flatten(launch: Specialized, metadata: Mapping[str, Any]) -> list[FlatParam]
     maps = iter(metadata.get("tensordesc_meta") or ())
     lowered = bool(metadata.get("tensordesc_meta"))
     out: list[FlatParam] = []
-    for name, type_, value in _leaves(launch):
-        if type_.startswith("tensordesc"):
-            out += _descriptor(name, type_, value, next(maps, None) if lowered else None)
-        else:
-            out.append(_leaf(launch, name, type_, value))
+    for name, type_, value in leaves(launch):
+        described = lowered and type_.startswith("tensordesc")
+        out += flattened(launch, name, type_, value, next(maps, None) if described else None)
     return out
+
+
+def flattened(
+    launch: Specialized, name: str, type_: str, value: Any, tensor_map: Mapping[str, Any] | None
+) -> list[FlatParam]:
+    """The parameters of one of :func:`leaves`; a descriptor's with the metadata of its tensor map, if it has one."""
+    if type_.startswith("tensordesc"):
+        return _descriptor(name, type_, value, tensor_map)
+    return [_leaf(launch, name, type_, value)]
 
 
 def pointer_views(params: Sequence[Param]) -> list[int | None]:
@@ -153,7 +160,7 @@ def pointer_views(params: Sequence[Param]) -> list[int | None]:
 def pointer_arguments(launch: Specialized) -> list[Any]:
     """What is given for each pointer-like parameter, in the order in which :class:`kerntune.kernels.access.Access`
     numbers them: a tensor, that of a descriptor, or what else is passed as a pointer."""
-    given = [value for _, type_, value in _leaves(launch) if type_.startswith(("*", "tensordesc"))]
+    given = [value for _, type_, value in leaves(launch) if type_.startswith(("*", "tensordesc"))]
     return [tensor_of(value) for value in given]
 
 
@@ -164,7 +171,9 @@ def tensor_of(value: Any) -> Any:
     return value
 
 
-def _leaves(launch: Specialized) -> Iterator[tuple[str, str, Any]]:
+def leaves(launch: Specialized) -> Iterator[tuple[str, str, Any]]:
+    """Name, type and value of each argument that isn't a constant; tuples expanded."""
+
     def walk(name: str, type_: Any, value: Any) -> Iterator[tuple[str, str, Any]]:
         if isinstance(type_, tuple):
             for i, (t, v) in enumerate(zip(type_, value, strict=True)):

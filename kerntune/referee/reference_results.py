@@ -1,7 +1,7 @@
 """Runs the task author's code in a sealed process of its own: inputs that it makes, and the results that count.
 
-Without a GPU everything runs on the CPU; tensors may be asked for on ``cuda``, and Triton kernels run in Triton's
-interpreter.
+Without a GPU everything runs on the CPU; tensors may be asked for on ``cuda``, and Triton kernels run on
+the CPU.
 """
 
 from __future__ import annotations

@@ -91,7 +91,9 @@ def test_numbers_are_checked_and_nothing_else_is(pytester: pytest.Pytester) -> N
     pytester.makepyfile(test_it=KERNELS + TESTS)
     result = pytester.runpytest_subprocess("-p", find_plugin(), *QUIET, *USER_WARNINGS, "--kerntune-interpret", "-rs")
     result.assert_outcomes(passed=2, failed=4, skipped=1, deselected=1)
-    result.stdout.fnmatch_lines(["kerntune: numerics only, in the interpreter of Triton *; nothing is timed"])
+    result.stdout.fnmatch_lines(
+        ["kerntune: numerics only: Triton *'s intermediate code runs on the CPU; nothing is timed"]
+    )
     result.stdout.fnmatch_lines_random(
         [
             "*test_wrong*the result disagrees with its reference*",
@@ -99,7 +101,7 @@ def test_numbers_are_checked_and_nothing_else_is(pytester: pytest.Pytester) -> N
             "*test_launches_nothing: no Triton kernel was launched in this call, so nothing was checked",
             "*test_never_calls: marked autotune, but it never called the autotune fixture, so nothing was checked; *",
             "not checked: test_it.py::test_too_large: randn of 1048576 x 1024 elements is too large *smaller shapes",
-            "1 call of 1 test computed in Triton's interpreter, 1 test not checked; nothing was compiled or timed",
+            "1 call of 1 test computed on the CPU, 1 test not checked; nothing was timed",
             "SKIPPED*numerics not checked: *",
         ]
     )
@@ -182,7 +184,7 @@ def test_refuses(autotune):
 def test_a_call_whose_failure_is_caught_was_made(run: Run) -> None:
     result = run(KERNELS + CATCHES, "--kerntune-interpret")
     result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines(["1 call of 1 test computed in Triton's interpreter, *"])
+    result.stdout.fnmatch_lines(["1 call of 1 test computed on the CPU, *"])
 
 
 PRUNES = """
@@ -494,7 +496,7 @@ def test_the_summary_counts_calls_tests_and_limits() -> None:
     for one in (report("a", "setup", "passed", ("kerntune_interpreted", 9)), report("a", "call", "passed", interpreted),
                 report("b", "call", "passed"), report("c", "call", "failed", interpreted)):  # fmt: skip
         plugin.pytest_runtest_logreport(one)
-    told = "computed in Triton's interpreter, {} not checked; nothing was compiled or timed"
+    told = "computed on the CPU, {} not checked; nothing was timed"
     plugin.pytest_terminal_summary(reporter)
     title = ("=", "kerntune: numerics only")
     assert lines == [title, (f"2 calls of 1 test {told.format('0 tests')}", {"green": True})]
@@ -518,7 +520,8 @@ def test_the_summary_counts_calls_tests_and_limits() -> None:
 def test_the_header_of_an_interpreted_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "newer_versions", lambda: ["newer torch"])
     assert numerics().pytest_report_header() == [
-        f"kerntune: numerics only, in the interpreter of Triton {versions.triton_version()}; nothing is timed",
+        f"kerntune: numerics only: Triton {versions.triton_version()}'s intermediate code runs on the CPU; "
+        "nothing is timed",
         "kerntune: newer torch",
     ]
 

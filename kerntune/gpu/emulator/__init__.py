@@ -1,8 +1,8 @@
-"""Runs a recording without a GPU and without the code that made it: an emulator of Triton's intermediate code (TTIR).
+"""Runs kernels without a GPU and without their Python: an emulator of Triton's intermediate code (TTIR).
 
-It takes the launches, the TTIR and the memory of a recording alone, one program after the other. No Python of users
-runs, and nothing is compiled. What needs their Python belongs to ``gpu/interpreter/``. The emulator draws what no GPU
-promises, and looks for races and false hints; it knows no caches and no timing.
+It takes the TTIR and the memory of a launch, or of a recording's, and runs one program after the other. No Python of
+users runs, and nothing is compiled: that belongs to ``gpu/interpreter/``. The emulator looks for races and false hints,
+and draws for a recording what no GPU promises; it knows no caches and no timing.
 """
 
 from kerntune.gpu.emulator.replayed_results import replay_results

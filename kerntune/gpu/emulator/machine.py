@@ -61,9 +61,9 @@ MOST_CALLS = 64
 class Machine(ProductOperations):
     """One kernel on one memory. ``deadline`` is of :func:`time.monotonic`.
 
-    ``chance`` draws what no GPU promises: the order of the programs, that of a reduction's terms, and of elements that
-    may be in any order, and errors of fast functions; ``drawn`` has what holds for all launches of a text. A program of so many ``warps`` that
-    waits for another is left, and goes on later.
+    ``chance`` draws what no GPU promises: the order of the programs, that of a reduction's terms, of elements that may
+    be in any order, and errors of fast functions; ``drawn`` has what holds for all launches of a text. A program of so
+    many ``warps`` that waits for another is left, and goes on later.
     """
 
     handlers: ClassVar[Mapping[str, OperationHandler]] = {}
@@ -359,7 +359,7 @@ def _all_at_once(passing: Passing) -> list[Any]:
     raise InterpreterLimit("a reduction waits for another program")
 
 
-OperationHandler = Callable[[Machine, TtirOperation, ValueTable], Any]
+OperationHandler = Callable[[Any, TtirOperation, ValueTable], Any]
 
 CONTROL: dict[str, OperationHandler] = {
     "scf.for": Machine.for_loop,

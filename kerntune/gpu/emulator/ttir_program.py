@@ -144,6 +144,11 @@ class TtirProgram:
         """What a program of a launch runs."""
         return self.functions[self.entry].regions[0]
 
+    @property
+    def argument_types(self) -> list[ValueType]:
+        """The types of what the kernel takes."""
+        return [self.types[key] for key in self.kernel.arguments]
+
 
 @lru_cache(maxsize=64)
 def parse_ttir(text: str) -> TtirProgram:

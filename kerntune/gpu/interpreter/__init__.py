@@ -1,7 +1,7 @@
-"""Runs kernels in Triton's interpreter on the CPU, for ``--kerntune-interpret``.
+"""Runs kernels on the CPU while tests run as they are, for ``--kerntune-interpret``.
 
-The interpreter's known errors are corrected, or raise an error that names them: types, memory outside of tensors,
-launches that never end. Nothing is compiled, timed or judged here, and no baseline comes of it.
+Tensors "on the GPU" and launches are here; ``gpu/emulator/`` runs the TTIR that Triton's front end makes of a launch.
+Nothing is timed or judged here, and no baseline comes of it.
 """
 
 from __future__ import annotations

@@ -1,95 +1,48 @@
-"""Launches that run in the interpreter: bound as for a GPU, scalars in their types, memory checked, time limited.
+"""Launches that run on the CPU: bound and specialized as for a GPU, lowered to TTIR, and emulated.
 
-Python code that never ends in this thread is ended when its wall time is over.
+Memory is checked, and time is limited.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
-import itertools
 import math
+import re
 import threading
 import time
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-import triton.language as tl
-from triton.runtime import interpreter
+from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.runtime.autotuner import Autotuner
-from triton.runtime.errors import InterpreterError
 from triton.runtime.jit import JITFunction
 
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
-from kerntune.base.users_line import chain
 from kerntune.compiling.frontend import lower, request_of
-from kerntune.errors import CompileError, InterpreterLimit, KernelTimeout, KerntuneError
+from kerntune.errors import CompileError, InterpreterLimit, KernelFault, KernelTimeout, KerntuneError
+from kerntune.gpu.emulator.elements import unsigned
+from kerntune.gpu.emulator.machine import HANDLERS, Machine
+from kerntune.gpu.emulator.memory_operations import Descriptor, ValueTable
+from kerntune.gpu.emulator.ttir_program import TtirOperation, TtirProgram, parse_ttir
 from kerntune.gpu.fake_cuda.launches import Unlaunched, compiled_by_triton, launch_again, run_first
 from kerntune.gpu.fake_cuda.patches import replace
-from kerntune.gpu.interpreter.builder import LaunchMemory
-from kerntune.gpu.interpreter.language import Language
-from kerntune.gpu.interpreter.narrow_types import encode, numpy_type, word_type
+from kerntune.gpu.interpreter.tensor_memory import TensorMemory
 from kerntune.grids import check_grid
 from kerntune.kernels.compat import triton_compiler
 from kerntune.kernels.source import kernel_file, kernel_name
-from kerntune.kernels.specialize import Specialized, specialize
-
-PAUSE_SECONDS = 0.001
-
-
-class Overdue(BaseException):
-    """Raised in the thread whose time is over. It isn't an :class:`Exception`, so that handlers of those don't catch
-    it."""
-
-
-class TimeLimit:
-    """A context that ends with :class:`Overdue` once it has lasted so many ``seconds``; 0 for no limit.
-
-    The exception is set from another thread (``PyThreadState_SetAsyncExc``), so it comes between two steps of Python
-    code, on any thread, but not inside of one call into C.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._timer = threading.Timer(seconds, self._fire) if seconds else None
-        self._thread = threading.get_ident()
-        self._lock = threading.Lock()
-        self._open, self._fired = True, False
-
-    def __enter__(self) -> None:
-        if self._timer is not None:
-            self._timer.daemon = True
-            self._timer.start()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._timer is None:
-            return
-        self._timer.cancel()
-        with self._lock:
-            self._open = False
-        while self._fired and not isinstance(error, Overdue):
-            time.sleep(PAUSE_SECONDS)  # it is on its way, and must not come later
-
-    def _fire(self) -> None:
-        with self._lock:
-            if self._open:
-                self._fired = True
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), ctypes.py_object(Overdue))
-
+from kerntune.kernels.specialize import Specialized, flattened, leaves, specialize, tensor_of
 
 LAUNCH_SECONDS = 20.0
 """A launch that will take longer raises :class:`InterpreterLimit`: a test of small shapes never takes that long, and
-one of full size would take hours (a program takes some 0.1 ms an operation, independent of its block size)."""
+one of full size would take hours (a program takes some 0.02 ms an operation, independent of its block size)."""
 
 NEVER_ENDS_SECONDS = 60.0
-"""Wall time after which a launch is ended: programs run one after the other here, so one that waits for a later one
-never ends, and the time of a loop can't be estimated. Longer than any launch that :data:`LAUNCH_SECONDS` lets pass, on
-a busy machine too."""
+"""Wall time after which a launch is ended: the time of a loop can't be estimated. Longer than any launch that
+:data:`LAUNCH_SECONDS` lets pass, on a busy machine too."""
 
 FIRST_ESTIMATE_SECONDS = 1.0
 """Time into a launch after which its total time is first estimated."""
@@ -98,14 +51,18 @@ LAUNCH_WORDS = ("grid", "warmup", "device", "device_type", "stream")
 
 
 class InterpretedLaunches:
-    """Replaces ``JITFunction.run`` and ``Autotuner.run``. ``count`` is how many kernels have run."""
+    """Replaces ``JITFunction.run`` and ``Autotuner.run``. ``count`` is how many kernels have run; ``on_gpu`` gives all
+    storages that a kernel may reach by a number."""
 
-    def __init__(self, spec: DeviceSpec, language: Language, limit: float = NEVER_ENDS_SECONDS) -> None:
+    def __init__(
+        self, spec: DeviceSpec, on_gpu: Callable[[], Iterable[Any]], limit: float = NEVER_ENDS_SECONDS
+    ) -> None:
         self.count = 0
         self._limit = limit
         self._spec = spec
-        self._language = language
+        self._on_gpu = on_gpu
         self._given: Mapping[str, tuple[Config, ...]] = {}
+        self._programs: dict[str, tuple[Specialized, TtirProgram]] = {}
         self._lock = threading.RLock()
 
     def install(self, stack: contextlib.ExitStack) -> None:
@@ -124,7 +81,7 @@ class InterpretedLaunches:
 
     def run(self, kernel: Any, /, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Unlaunched:
         """As ``JITFunction.run``; its result is compiled when an attribute is read that only a compiled kernel has, and
-        can be launched again. :class:`InterpreterLimit` for kernels that can't be interpreted, :class:`KernelFault` for
+        can be launched again. :class:`InterpreterLimit` for kernels that can't be run here, :class:`KernelFault` for
         memory errors."""
         if not warmup:
             _refuse_gluon_and_autocast(kernel)
@@ -133,21 +90,10 @@ class InterpretedLaunches:
             hook(*args, **kwargs)
         launch = specialize(kernel, args, {k: v for k, v in kwargs.items() if k not in LAUNCH_WORDS}, self._spec.target)
         if not warmup:
-            self._launch(launch, grid, kwargs)
+            with self._lock:
+                self._launch(launch, self._grid(launch, grid, kwargs))
         again = functools.partial(launch_again, kernel, kwargs)
         return Unlaunched(functools.partial(compiled_by_triton, launch), self._spec, again)
-
-    def _launch(self, launch: Specialized, grid: Any, kwargs: Mapping[str, Any]) -> None:
-        """:class:`KernelTimeout` if it doesn't end within the limit."""
-        triple = self._grid(launch, grid, kwargs)
-        try:
-            with self._lock, self._language.running(), TimeLimit(self._limit):
-                self._execute(launch, triple)
-        except Overdue as exc:
-            raise KernelTimeout(self._overdue(launch, triple, exc)) from None
-        except Exception as exc:
-            raise _reason(exc, launch) from exc
-        self.count += 1
 
     def _with_candidate(self, kernel: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         candidates = self._given.get(kernel_name(kernel))
@@ -162,32 +108,105 @@ class InterpretedLaunches:
         ctas, warps = int(kwargs.get("num_ctas") or 1), launch.options.num_warps
         return check_grid(values, kernel=name, spec=self._spec, num_ctas=ctas, num_warps=warps)
 
-    def _overdue(self, launch: Specialized, grid: tuple[int, int, int], error: Overdue) -> str:
+    def _launch(self, launch: Specialized, grid: tuple[int, int, int]) -> None:
+        """:class:`KernelTimeout` if it doesn't end within the limit."""
+        where = f"kernel {launch.name} ({kernel_file(launch.jit)})"
+        program = self._program(launch, where)
+        memory = TensorMemory(launch.name, self._storages(launch, program))
+        machine = _LaunchMachine(launch, program, memory, grid, self._limit)
+        try:
+            arguments, written = _arguments(launch, program, memory)
+            machine.launch(arguments, grid, written)
+        except KernelTimeout:
+            raise KernelTimeout(self._overdue(launch, grid, machine)) from None
+        except KernelFault as exc:
+            raise KernelFault(_named(exc, f"{where}, program {machine.place}")) from None
+        except InterpreterLimit as exc:
+            raise InterpreterLimit(_named(exc, where)) from None
+        except KerntuneError:
+            raise
+        except Exception as exc:
+            raise InterpreterLimit(f"{where} compiles, but can't be emulated: {type(exc).__name__}: {exc}") from exc
+        memory.write_back()
+        self.count += 1
+
+    def _program(self, launch: Specialized, where: str) -> TtirProgram:
+        """What the compiler's front end makes of a launch. It raises the kernel's own AssertionError, too."""
+        key = launch.key()
+        if key not in self._programs:
+            try:
+                text = lower(request_of(launch)).job.ir
+            except CompileTimeAssertionFailure as exc:
+                raise AssertionError(str(exc)) from exc
+            except Exception as exc:
+                raise CompileError(f"{where}: {exc}") from exc
+            if "tt.elementwise_inline_asm" in text:
+                raise InterpreterLimit(f"{where} has inline assembly (tl.inline_asm_elementwise), which no CPU runs")
+            try:
+                self._programs[key] = launch.without_arguments(), parse_ttir(text)
+            except InterpreterLimit as exc:
+                raise InterpreterLimit(_named(exc, where)) from None
+        return self._programs[key][1]
+
+    def _storages(self, launch: Specialized, program: TtirProgram) -> Iterator[tuple[str, Any]]:
+        for name, _, value in leaves(launch):
+            if isinstance(tensor := tensor_of(value), torch.Tensor):
+                yield name, tensor.untyped_storage()
+        if program.makes_pointers:
+            yield from (("another tensor", storage) for storage in self._on_gpu())
+
+    def _overdue(self, launch: Specialized, grid: tuple[int, int, int], machine: Machine) -> str:
         file = kernel_file(launch.jit)
-        lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
-        where = f"{file}:{lines[-1]}" if lines else file
+        places = [op.location for block in machine.blocks for op in block.operations]
+        lines = [found[1] for place in places if (found := re.search(rf'"{re.escape(file)}":(\d+)', place))]
+        where = f"{file}:{lines[0]}" if lines else file
         return (
             f"kernel {launch.name} ({where}) has not ended after {self._limit:g} s in the interpreter, in program "
-            f"{tuple(self._language.builder.grid_idx)} of grid {grid}. Programs run one after the other here: one that "
-            "waits for a later one (a spin lock, a semaphore of split-K) waits for ever. "
+            f"{machine.place} of grid {grid}. "
             "The ini key kerntune_interpret_limit changes the limit; 0 is none"
         )
 
-    def _execute(self, launch: Specialized, grid: tuple[int, int, int]) -> None:
-        builder, function = self._language.builder, self._language.function(launch.jit)
-        constant = {p.name for p in launch.jit.params if p.is_constexpr}
-        memory = builder.memory = LaunchMemory(launch.name)
-        moved = memory.moved(launch.bound)
-        values = {n: v if n in constant else _argument(v, launch.signature[n]) for n, v in moved.items()}
-        builder.next_program = _TimeEstimate(launch.name, grid, time.thread_time).next
-        builder.set_grid_dim(*grid)
-        try:
-            for program in itertools.product(*map(range, grid)):
-                builder.set_grid_idx(*program)
-                function(**values)
-            memory.write_back()
-        finally:
-            builder.memory, builder.next_program = None, lambda: None
+
+class _LaunchMachine(Machine):
+    """Runs one launch: it knows what numbers its addresses are, and prints what the kernel prints."""
+
+    _memory: TensorMemory
+
+    def __init__(
+        self, launch: Specialized, program: TtirProgram, memory: TensorMemory, grid: tuple[int, int, int], limit: float
+    ) -> None:
+        deadline = time.monotonic() + (limit or math.inf)
+        super().__init__(program, memory, deadline, None, launch.options.num_warps)
+        self.begin = _TimeEstimate(launch.name, grid, time.thread_time).next  # type: ignore[method-assign]
+        memory.place = lambda: self.place
+
+    def pointer(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        return (self._memory.pointer(np.asarray(values[op.operands[0]])),)
+
+    def number(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        return (self._memory.number(np.asarray(values[op.operands[0]])),)
+
+    def show(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        """A line for each value, with the program."""
+        head = f"{self.place}{op.attributes.get('prefix', '')}"
+        if not op.operands:
+            print(head)
+        for operand, signed in zip(op.operands, op.attributes["signed"], strict=False):
+            value = np.asarray(values[operand])
+            if value.dtype.kind == "i" and (op.attributes["hex"] or not signed):
+                value = unsigned(value)
+            in_hex = op.attributes["hex"] and value.dtype.kind == "u"
+            print(head + np.array2string(value, formatter={"int": hex} if in_hex else None))
+        return ()
+
+    handlers = {
+        **HANDLERS,
+        "tt.int_to_ptr": pointer,
+        "tt.ptr_to_int": number,
+        "tt.print": show,
+        "tt.grid_dependency_wait": Machine.nothing,
+        "tt.grid_dependency_launch_dependents": Machine.nothing,
+    }
 
 
 class _TimeEstimate:
@@ -213,28 +232,6 @@ class _TimeEstimate:
             )
 
 
-def _reason(exc: Exception, launch: Specialized) -> Exception:
-    """The error to raise for an exception inside a kernel: the kernel's own if it asserts or doesn't compile either."""
-    for kind in (KerntuneError, AssertionError):
-        known = next((e for e in chain(exc) if isinstance(e, kind)), None)
-        if known is not None:
-            return known
-    where = f"kernel {launch.name} ({kernel_file(launch.jit)})"
-    wrong = _front_end_error(launch)
-    if wrong is not None:
-        return CompileError(f"{where}: {wrong}")
-    return InterpreterLimit(f"{where} compiles, but Triton's interpreter fails on it: {_text(exc)}")
-
-
-def _front_end_error(launch: Specialized) -> Exception | None:
-    """The error with which Triton's own front end rejects a kernel; None if it accepts it."""
-    try:
-        lower(request_of(launch))
-    except Exception as exc:
-        return exc
-    return None
-
-
 SMALLER = (
     "give smaller shapes: @pytest.mark.autotune(interpret={'rows': 64}) for parameters, "
     "`if autotune.interpreted` for what the test's body chooses"
@@ -242,25 +239,34 @@ SMALLER = (
 """What to do about a size that is too large."""
 
 
+def _named(error: Exception, where: str) -> str:
+    """An error's text, with the kernel's name."""
+    return str(error) if str(error).startswith("kernel ") else f"{where}: {error}"
+
+
 def _refuse_gluon_and_autocast(kernel: Any) -> None:
     where = f"kernel {kernel_name(kernel)} ({kernel_file(kernel)})"
     if triton_compiler.is_gluon(kernel):
-        raise InterpreterLimit(f"{where} is written in Gluon, which Triton's interpreter doesn't run")
+        raise InterpreterLimit(f"{where} is written in Gluon, which only a GPU runs")
     if torch.is_autocast_enabled("cuda"):
         raise InterpreterLimit(f"{where} is launched under autocast for CUDA, which tensors on the CPU don't follow")
 
 
-def _argument(value: Any, word: Any) -> Any:
-    """An argument as the kernel's body gets it: numbers in the type that they have in a compiled kernel (a float is a
-    float32 there, a stride annotated as int64 is one), pointers and descriptors as Triton's interpreter has them."""
-    if not isinstance(value, (bool, int, float)):
-        return interpreter._implicit_cvt(value)
-    dtype = tl.int32 if word == "constexpr" else word_type(word)  # the compiler makes a constant of 1
-    floating = dtype.is_floating()
-    data = encode(np.array([value], np.float64), dtype) if floating else np.array([value]).astype(numpy_type(dtype))
-    return tl.tensor(interpreter.TensorHandle(data, dtype), dtype)
-
-
-def _text(exc: BaseException) -> str:
-    inner = exc.__cause__ if isinstance(exc, InterpreterError) and exc.__cause__ is not None else exc
-    return f"{type(inner).__name__}: {inner}"
+def _arguments(launch: Specialized, program: TtirProgram, memory: TensorMemory) -> tuple[list[Any], list[bool]]:
+    """What the TTIR takes, and which storages it may write."""
+    kinds = program.argument_types
+    found: list[Any] = []
+    written = [program.makes_pointers] * memory.count
+    for name, type_, value in leaves(launch):
+        if len(found) in program.written:
+            written[memory.storage_of(tensor_of(value))] = True
+        if type_.startswith("tensordesc") and kinds[len(found)].element == "desc":
+            sizes, strides = [int(x) for x in value.shape], [int(x) for x in value.strides]
+            tf32 = bool(getattr(value, "round_f32_to_tf32", False))
+            nan = getattr(value, "padding", "zero") == "nan"
+            base = memory.address_of(value.base)
+            found += [Descriptor(base, sizes, strides, kinds[len(found)], nan, tf32), *sizes, *strides]
+            continue
+        for param, tensor in flattened(launch, name, type_, value, None):
+            found.append(param.value if tensor is None else memory.address_of(tensor_of(tensor)))
+    return found, written

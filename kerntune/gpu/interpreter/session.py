@@ -1,4 +1,4 @@
-"""Runs tests' kernels in Triton's interpreter, process-wide, and undoes all changes afterwards.
+"""Runs tests' kernels on the CPU, process-wide, and undoes all changes afterwards.
 
 Tensors that tests put on the GPU are real memory on the CPU, recorded as being on the GPU.
 """
@@ -28,7 +28,6 @@ from kerntune.gpu.fake_cuda.driver import DeviceNumbers, install_driver
 from kerntune.gpu.fake_cuda.modes import RealImplementations, entered
 from kerntune.gpu.fake_cuda.patches import replace
 from kerntune.gpu.fake_cuda.session import alone, install_restoring, run_eagerly
-from kerntune.gpu.interpreter.language import Language
 from kerntune.gpu.interpreter.launches import NEVER_ENDS_SECONDS, InterpretedLaunches
 
 LARGEST = 1 << 26
@@ -79,6 +78,10 @@ class GpuStorages:
     def has_storage(self, storage: Any) -> bool:
         """Whether a storage is recorded as being on the GPU."""
         return storage in self._there
+
+    def all(self) -> list[Any]:
+        """The storages that are there now."""
+        return list(self._there)
 
     def put_new(self, outcome: Any, *inputs: Any) -> list[torch.Tensor]:
         """Record the new tensors of an operator's result, not its arguments: ``here.copy_(there)`` returns ``here``."""
@@ -252,20 +255,19 @@ def _plain(args: Sequence[Any]) -> Iterator[Any]:
 
 class Interpreter:
     """While active, ``device="cuda"`` makes tensors in the CPU's memory that are reported as on a GPU, torch and Triton
-    report the device ``spec``, and kernels run in Triton's interpreter, also those that were decorated before.
+    report the device ``spec``, and kernels run on the CPU, also those that were decorated before.
     Everything is process-wide, except that torch's modes are per thread.
 
-    Not detected: races between programs (they run one after the other), asynchronous copies, tf32 (products are exact).
+    Not detected: errors of asynchronous copies, of which intermediate code has none.
     """
 
     def __init__(self, spec: DeviceSpec, limit: float = NEVER_ENDS_SECONDS) -> None:
         """``limit``: seconds of wall time after which a launch is ended, 0 for none."""
         self.spec = spec
-        self._language = Language()
-        self._launches = InterpretedLaunches(spec, self._language, limit=limit)
         self._operators = RealImplementations(self._entered_modes)
         storages = GpuStorages()
         self._storages = storages
+        self._launches = InterpretedLaunches(spec, storages.all, limit)
         self._on_cpu = CpuExecutionMode(storages, self._operators.find)
         self._placement_mode = GpuPlacementMode(storages)
 
@@ -288,7 +290,6 @@ class Interpreter:
         with alone(), contextlib.ExitStack() as stack:
             numbers = DeviceNumbers((self.spec,))
             install_cuda(stack, numbers)
-            self._language.install(stack)
             self._launches.install(stack)
             self._operators.install(stack)
             install_driver(stack, numbers)

@@ -1,11 +1,9 @@
-"""Kernels in the interpreter: what it got silently wrong, and what it is refused."""
+"""Kernels on the CPU: what they compute, and what is refused."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -15,12 +13,13 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.language.extra import libdevice
 from triton.language.extra.libdevice import tanh
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kerntune.base.config import Config
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import CompileError, ConfigError, InterpreterLimit, KernelFault, KernelTimeout
-from kerntune.gpu.interpreter import Interpreter
-from kerntune.gpu.interpreter.launches import InterpretedLaunches, Overdue, _TimeEstimate
+from kerntune.gpu.interpreter import Interpreter, launches
+from kerntune.gpu.interpreter.launches import _TimeEstimate, lower
 
 pytestmark = pytest.mark.usefixtures("interpreter")
 
@@ -170,7 +169,7 @@ def in_gluon(x_ptr, BLOCK: gl.constexpr):  # type: ignore[no-untyped-def]
         (assembly, "inline assembly"),
         (
             in_gluon,
-            r"kernel in_gluon \(.*test_launches.py\) is written in Gluon, which Triton's interpreter doesn't run",
+            r"kernel in_gluon \(.*test_launches.py\) is written in Gluon, which only a GPU runs",
         ),
     ],
 )
@@ -181,7 +180,7 @@ def test_what_no_cpu_runs_is_refused_by_name(kernel: Callable[..., None], named:
 
 def test_fp8_arithmetic_is_refused() -> None:
     x = torch.zeros(16, device="cuda").to(torch.float8_e5m2)
-    with pytest.raises(InterpreterLimit, match="fp8e5"):
+    with pytest.raises(InterpreterLimit, match=r"^kernel fp8_sum \(.*\): arithmetic on f8E5M2 values: convert them"):
         fp8_sum[(1,)](x, torch.empty(16, device="cuda"), BLOCK=16)
 
 
@@ -363,6 +362,24 @@ def limited() -> Iterator[Interpreter]:
         yield made
 
 
+def locks() -> tuple[torch.Tensor, torch.Tensor]:
+    return (torch.zeros(n, device="cuda", dtype=torch.int32) for n in (1, 3))  # type: ignore[return-value]
+
+
+def test_programs_wait_for_later_ones() -> None:
+    lock, out = locks()
+    waits_for_the_last[(3,)](lock, out, LAST=2)
+    assert out.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("limit", [0.0, 60.0])
+def test_what_ends_in_time_goes_on(interpreter: Interpreter, limit: float) -> None:
+    interpreter._launches._limit = limit
+    lock, out = locks()
+    waits_for_the_last[(3,)](lock, out, LAST=0)
+    assert out.tolist() == [1, 1, 1]
+
+
 class TestNeverEnding:
     """In an interpreter of their own: the module's fixture is left for it."""
 
@@ -371,26 +388,26 @@ class TestNeverEnding:
         return limited
 
     @pytest.mark.slow
-    def test_a_program_that_waits_for_a_later_one_is_ended_by_name(self) -> None:
-        lock = torch.zeros(1, device="cuda", dtype=torch.int32)
-        out = torch.zeros(3, device="cuda", dtype=torch.int32)
+    def test_a_program_that_waits_in_vain_is_ended_by_name(self) -> None:
+        lock, out = locks()
         with pytest.raises(KernelTimeout) as caught:
-            waits_for_the_last[(3,)](lock, out, LAST=2)
+            waits_for_the_last[(3,)](lock, out, LAST=3)
         said = str(caught.value)
         line = waits_for_the_last.fn.__code__.co_firstlineno
         file, _, at = said.partition("(")[2].partition(")")[0].rpartition(":")
         assert said.startswith("kernel waits_for_the_last (")
         assert file == __file__
         assert line < int(at) <= line + 6
-        assert "has not ended after 1 s in the interpreter, in program (0, 0, 0) of grid (3, 1, 1)" in said
+        assert " of grid (3, 1, 1). " in said
+        assert "has not ended after 1 s in the interpreter, in program (" in said
         assert "The ini key kerntune_interpret_limit changes the limit" in said
+        assert out.tolist() == [0, 0, 0]
 
     @pytest.mark.slow
     def test_the_next_launch_runs(self) -> None:
-        lock = torch.zeros(1, device="cuda", dtype=torch.int32)
-        out = torch.zeros(3, device="cuda", dtype=torch.int32)
+        lock, out = locks()
         with pytest.raises(KernelTimeout):
-            waits_for_the_last[(3,)](lock, out, LAST=2)
+            waits_for_the_last[(3,)](lock, out, LAST=3)
         waits_for_the_last[(3,)](lock, out, LAST=0)
         assert out.tolist() == [1, 1, 1]
 
@@ -409,23 +426,165 @@ def test_a_launch_may_take_twenty_seconds_as_far_as_can_be_told(elapsed: float, 
         watch.next()
 
 
-@pytest.mark.parametrize("inside", [True, False])
-def test_a_launch_that_never_ends_says_where_it_is(inside: bool) -> None:
-    """In the kernel's file, the innermost line."""
+# what only the compiler's own front end and its code can tell
 
-    def wait() -> None:
-        raise Overdue
 
-    launch: Any = SimpleNamespace(name="spin", jit=axpy)
-    language: Any = SimpleNamespace(builder=SimpleNamespace(grid_idx=[1, 2, 0]))
-    launches = InterpretedLaunches(TYPICAL_DEVICES["cuda:90"], language, 1.5)
-    try:
-        wait() if inside else exec(compile("raise Overdue", "elsewhere", "exec"), {"Overdue": Overdue})
-    except Overdue as exc:
-        error = exc if inside else exc.with_traceback(exc.__traceback__.tb_next)  # type: ignore[union-attr]
-        said = launches._overdue(launch, (3, 4, 1), error)
-    line = wait.__code__.co_firstlineno + 1
-    assert said.startswith(
-        f"kernel spin ({__file__}{f':{line}' if inside else ''}) has not ended after 1.5 s in the int"
-    )
-    assert "in program (1, 2, 0) of grid (3, 4, 1). Programs run" in said
+@triton.jit
+def racing(out_ptr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    tl.store(out_ptr + tl.arange(0, BLOCK), tl.program_id(0).to(tl.float32))
+
+
+def test_a_race_is_a_fault_that_names_the_argument() -> None:
+    told = r"^kernel racing \(.*\), program \(1, 0, 0\): a race: program 1 writes byte 0 of the memory of out_ptr,"
+    with pytest.raises(KernelFault, match=told):
+        racing[(2,)](cuda(16), BLOCK=16)
+
+
+def test_products_of_float32_are_as_exact_as_tensor_cores() -> None:
+    a, b = cuda(16, 64), cuda(64, 16)
+    out = torch.empty(16, 16, device="cuda")
+    product[(1,)](a, b, out, 64, BLOCK=16)
+    error = (out - a @ b).abs().max().item()
+    assert 1e-4 < error < 0.1
+
+
+@triton.jit
+def by_numbers(addresses_ptr, out_ptr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.arange(0, BLOCK)
+    x_ptr = tl.load(addresses_ptr + tl.program_id(0)).to(tl.pointer_type(tl.float32))
+    tl.store(out_ptr + tl.program_id(0) * BLOCK + at, tl.load(x_ptr + at))
+
+
+def test_a_kernel_follows_the_addresses_of_tensors_on_the_gpu() -> None:
+    x, y, out = cuda(16), cuda(40), torch.empty(32, device="cuda")
+    numbers = torch.tensor([x.data_ptr(), y[8:].data_ptr()], device="cuda")
+    by_numbers[(2,)](numbers, out, BLOCK=16)
+    assert out.tolist() == [*x.tolist(), *y[8:24].tolist()]
+    numbers[1] += 4 * 24
+    with pytest.raises(KernelFault, match="by_numbers reads 8 elements of 4 bytes outside of its tensors"):
+        by_numbers[(2,)](numbers, out, BLOCK=16)
+
+
+@triton.jit
+def to_numbers(x_ptr, y_ptr, out_ptr):  # type: ignore[no-untyped-def]
+    tl.store(out_ptr, x_ptr.to(tl.int64))
+    tl.store(out_ptr + 1, (y_ptr + 3).to(tl.int64))
+
+
+def test_an_address_that_becomes_a_number_is_the_tensors_own() -> None:
+    x, y, out = cuda(16), cuda(16), torch.zeros(2, device="cuda", dtype=torch.int64)
+    to_numbers[(1,)](x[2:], y, out)
+    assert out.tolist() == [x[2:].data_ptr(), y[3:].data_ptr()]
+
+
+@triton.jit
+def described(x_desc, out_desc, rows_ptr, more_ptr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    out_desc.store([0, 0], x_desc.load([4, 8]) + 1)
+    rows = tl.load(rows_ptr + tl.arange(0, BLOCK))
+    one_ptr = tl.make_tensor_descriptor(more_ptr, [32, BLOCK], [BLOCK, 1], [1, BLOCK])
+    one_ptr.scatter(one_ptr.gather(rows, 0) * 2, rows, 0)
+
+
+@pytest.mark.parametrize("target", ["cuda:90", "cuda:80"])
+def test_descriptors_of_the_host_and_of_the_kernel(interpreter: Interpreter, target: str) -> None:
+    """For a GPU without tensor maps the compiler makes other parameters of them."""
+    interpreter._launches._spec = TYPICAL_DEVICES[target]
+    x, out, more = cuda(16, 32), torch.empty(16, 16, device="cuda"), cuda(32, 16)
+    before, rows = more.clone(), torch.arange(0, 32, 2, device="cuda", dtype=torch.int32)
+    padded = TensorDescriptor.from_tensor(x, [16, 16], padding="nan")
+    described[(1,)](padded, TensorDescriptor.from_tensor(out, [16, 16]), rows, more, BLOCK=16)
+    assert out[:12].equal(x[4:, 8:24] + 1)
+    assert out[12:].isnan().all()
+    before[::2] *= 2
+    assert more.equal(before)
+
+
+@triton.jit
+def talking(x_ptr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    x = tl.load(x_ptr + tl.arange(0, BLOCK))
+    tl.device_print("x", x)
+    tl.device_print("bits", x, hex=True)
+    tl.device_print("both", x + 1, tl.program_id(0))
+    tl.device_print("here")
+    tl.device_assert(x < 250, "too large")
+
+
+def test_a_kernel_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    talking[(1,)](torch.tensor([1, 200], device="cuda", dtype=torch.uint8), BLOCK=2)
+    assert capsys.readouterr().out.splitlines() == [
+        "(0, 0, 0) x: [  1 200]", "(0, 0, 0) bits: [0x1 0xc8]", "(0, 0, 0) both: [  2 201]", "(0, 0, 0) both: 0",
+        "(0, 0, 0) here",
+    ]  # fmt: skip
+
+
+def test_an_assertion_counts_where_the_compiler_keeps_it() -> None:
+    x = torch.tensor([1, 251], device="cuda", dtype=torch.uint8)
+    talking[(1,)](x, BLOCK=2)
+    with pytest.raises(KernelFault, match=r"^kernel talking .*: an assertion of its own fails .*: too large$"):
+        talking[(1,)](x, BLOCK=2, debug=True)
+
+
+@triton.jit
+def scaled(a_ptr, a_scale_ptr, b_ptr, out_ptr, K: tl.constexpr):  # type: ignore[no-untyped-def]
+    m, k, packed, group = tl.arange(0, 16), tl.arange(0, K), tl.arange(0, K // 2), tl.arange(0, K // 32)
+    a = tl.load(a_ptr + m[:, None] * (K // 2) + packed[None, :])
+    a_scale = tl.load(a_scale_ptr + m[:, None] * (K // 32) + group[None, :])
+    b = tl.load(b_ptr + k[:, None] * 16 + m[None, :])
+    total = tl.dot_scaled(a, a_scale, "e2m1", b, None, "bf16")
+    tl.store(out_ptr + m[:, None] * 16 + m[None, :], total)
+
+
+def test_products_with_scales() -> None:
+    a = torch.randint(0, 256, (16, 32), device="cuda", dtype=torch.uint8)
+    scale = torch.tensor([[127, 129]] * 16, device="cuda", dtype=torch.uint8)
+    b, out = cuda(64, 16, dtype=torch.bfloat16), torch.empty(16, 16, device="cuda")
+    scaled[(1,)](a, scale, b, out, K=64)
+    numbers = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
+    wide = numbers[torch.stack([a & 15, a >> 4], -1).reshape(16, 64).long().cpu()]
+    wide[:, 32:] *= 4
+    close(out.cpu(), wide @ b.float().cpu())
+
+
+@triton.jit
+def messages(flag_ptr, x_ptr, out_ptr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.arange(0, BLOCK)
+    if tl.program_id(0) == 0:
+        tl.atomic_poll(flag_ptr, 1)
+        tl.store(out_ptr + at, tl.load(x_ptr + at) + tl.atomic_load(flag_ptr))
+    else:
+        tl.store(x_ptr + at, at)
+        tl.debug_barrier()
+        tl.atomic_store(flag_ptr, 1)
+
+
+@pytest.mark.skipif(not hasattr(tl, "atomic_poll"), reason="Triton 3.9 has it first")
+def test_programs_send_messages() -> None:
+    flag, x, out = (torch.zeros(n, device="cuda", dtype=torch.int32) for n in (1, 16, 16))
+    messages[(2,)](flag, x, out, BLOCK=16)
+    assert out.tolist() == [*range(1, 17)]
+
+
+@triton.jit
+def rounding(x_ptr, out_ptr):  # type: ignore[no-untyped-def]
+    at = tl.arange(0, 2)
+    x = tl.load(x_ptr + at)
+    tl.store(out_ptr + at, x.to(tl.bfloat16))
+    tl.store(out_ptr + 2 + at, x.to(tl.bfloat16, fp_downcast_rounding="rtz"))
+
+
+def test_conversions_round_as_they_say() -> None:
+    out = torch.zeros(4, device="cuda", dtype=torch.bfloat16)
+    rounding[(1,)](torch.tensor([1 + 3 * 2.0**-8, -1 - 3 * 2.0**-8], device="cuda"), out)
+    assert out.tolist() == [1 + 2.0**-6, -1 - 2.0**-6, 1 + 2.0**-7, -1 - 2.0**-7]
+
+
+def test_a_kernel_is_lowered_once_for_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(launches, "lower", lambda request: asked.append(request) or lower(request))
+    x, y = cuda(N), cuda(N)
+    out = torch.empty_like(x)
+    for factor in (2.0, 3.0):
+        axpy[(4,)](x, y, out, N, factor, BLOCK=32)
+        close(out, x * factor + y)
+    axpy[(2,)](x, y, out, N, 3.0, BLOCK=64)
+    assert len(asked) == 2
