@@ -271,7 +271,7 @@ class _Reading:
             order = line.partition("order = array<i32: ")[2].partition(">")[0]
             found["order"] = tuple(map(int, order.split(",")))
         elif name == "tt.print":
-            found["hex"], found["signed"] = next(self._prints, (False, ()))
+            found["hex"], found["signed"] = next(self._prints, (False, (True,) * len(operands)))
         elif name == "tt.scan":
             found["reverse"] = bool(handle.get_bool_attr("reverse"))
         elif name in ("tt.atomic_rmw", "tt.atomic_cas"):
@@ -305,7 +305,7 @@ class _Reading:
 def _prints(text: str) -> list[tuple[bool, tuple[bool, ...]]]:
     """Of each ``tt.print`` whether it prints hexadecimal numbers, and which of its values have a sign."""
     found = re.findall(r'^ *tt\.print "[^"]*" \{hex = (\w+), isSigned = array<i32(?:: ([\d, ]+))?>\}', text, re.M)
-    return [(hexadecimal == "true", tuple(n.strip() != "0" for n in signs.split(","))) for hexadecimal, signs in found]
+    return [(word == "true", tuple(sign != "0" for sign in re.findall(r"\d+", signs))) for word, signs in found]
 
 
 def _scaled_sides(line: str) -> tuple[tuple[str, bool, bool], ...]:

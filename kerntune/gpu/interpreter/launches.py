@@ -191,7 +191,7 @@ class _LaunchMachine(Machine):
         head = f"{self.place}{op.attributes.get('prefix', '')}"
         if not op.operands:
             print(head)
-        for operand, signed in zip(op.operands, op.attributes["signed"], strict=False):
+        for operand, signed in zip(op.operands, op.attributes["signed"], strict=True):
             value = np.asarray(values[operand])
             if value.dtype.kind == "i" and (op.attributes["hex"] or not signed):
                 value = unsigned(value)
