@@ -168,7 +168,7 @@ class InterpretedLaunches:
 
 
 class _LaunchMachine(Machine):
-    """Runs one launch: it knows what numbers its addresses are, and prints what the kernel prints."""
+    """Runs one launch, with addresses that are numbers, and prints what the kernel prints."""
 
     _memory: TensorMemory
 
@@ -182,9 +182,6 @@ class _LaunchMachine(Machine):
 
     def pointer(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         return (self._memory.pointer(np.asarray(values[op.operands[0]])),)
-
-    def number(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        return (self._memory.number(np.asarray(values[op.operands[0]])),)
 
     def show(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         """A line for each value, with the program."""
@@ -202,7 +199,7 @@ class _LaunchMachine(Machine):
     handlers = {
         **HANDLERS,
         "tt.int_to_ptr": pointer,
-        "tt.ptr_to_int": number,
+        "tt.ptr_to_int": Machine.bitcast,
         "tt.print": show,
         "tt.grid_dependency_wait": Machine.nothing,
         "tt.grid_dependency_launch_dependents": Machine.nothing,

@@ -23,26 +23,23 @@ DOES = {"read": "reads", "written": "writes", "updated": "updates"}
 
 
 class TensorMemory(FlatMemory):
-    """Complete storages, shared by views as in the original; what isn't loaded is 0. Each is given with the name of an
-    argument, and ``kernel`` is named in messages, too."""
+    """Complete storages, shared by views as in the original. Each is given with an argument's name, which messages have
+    beside that of the ``kernel``. What isn't loaded is 0."""
 
     def __init__(self, kernel: str, storages: Iterable[tuple[str, Any]]) -> None:
         self._kernel = kernel
         self.place: Callable[[], tuple[int, int, int]] = lambda: (0, 0, 0)
         """Gives the program that runs."""
-        by_key: dict[int, Any] = {}
-        self._names: list[str] = []
+        found: dict[int, tuple[str, Any]] = {}
         for name, storage in storages:
-            if storage._cdata not in by_key:
-                by_key[storage._cdata] = storage
-                self._names.append(name)
-        self._numbers = {key: number for number, key in enumerate(by_key)}
+            found.setdefault(storage._cdata, (name, storage))
+        self._numbers = {key: number for number, key in enumerate(found)}
+        self._names = [name for name, _ in found.values()]
         with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-            self._originals = [_bytes(storage) for storage in by_key.values()]
+            self._originals = [_bytes(storage) for _, storage in found.values()]
         super().__init__(self._originals, b"\0", random.Random(0), GUARD)
-        real = [(original.ctypes.data, original.nbytes) for original in self._originals]
-        copies = [(self.address(number), size) for number, (_, size) in enumerate(real)]
-        self._there, self._here = _Ranges(copies), _Ranges(real)
+        bounds = sorted((self.address(i), self.address(i) + one.nbytes) for i, one in enumerate(self._originals))
+        self._starts, self._ends = np.array(bounds, np.int64).reshape(-1, 2).T
 
     @property
     def count(self) -> int:
@@ -69,58 +66,33 @@ class TensorMemory(FlatMemory):
 
     def pointer(self, numbers: np.ndarray) -> np.ndarray:
         """Numbers as addresses: a tensor's ``data_ptr()`` leads to its copy here."""
-        return self._here.moved(numbers, self._there)
-
-    def number(self, addresses: np.ndarray) -> np.ndarray:
-        """The inverse of :meth:`pointer`."""
-        return self._there.moved(addresses, self._here)
+        found = numbers
+        for number, original in enumerate(self._originals):
+            offset = numbers - original.ctypes.data
+            found = np.where((offset >= 0) & (offset < original.nbytes), self.address(number) + offset, found)
+        return found
 
     def check(self, addresses: np.ndarray, element: str, how: str) -> np.ndarray:
         """As there. :class:`KernelFault` for addresses in none of the storages, too."""
         size = bytes_of(element)
-        inside = self._there.inside(addresses, size)
+        owner = np.searchsorted(self._starts, addresses, side="right") - 1
+        inside = owner >= 0
+        if self._ends.size:
+            inside &= addresses + size <= self._ends[owner]
         if not inside.all():
             wrong = addresses[~inside]
-            some = [self._there.told(int(address)) for address in wrong[:SHOWN]] + ["..."] * (wrong.size > SHOWN)
+            some = [self._told_near(int(address)) for address in wrong[:SHOWN]] + ["..."] * (wrong.size > SHOWN)
             raise KernelFault(
                 f"kernel {self._kernel} {DOES[how]} {wrong.size} elements of {size} bytes outside of its tensors in "
                 f"program {self.place()}: {', '.join(some)}; a mask is missing or wrong, or an offset is"
             )
         return super().check(addresses, element, how)
 
-
-class _Ranges:
-    """Ranges of addresses, by storage."""
-
-    def __init__(self, ranges: list[tuple[int, int]]) -> None:
-        starts = np.array([start for start, _ in ranges], np.int64)
-        self._order = np.argsort(starts)
-        self.starts = starts
-        self._sorted = starts[self._order]
-        self._ends = self._sorted + np.array([size for _, size in ranges], np.int64)[self._order]
-
-    def inside(self, addresses: np.ndarray, size: int) -> np.ndarray:
-        """Which of the addresses have so many bytes in one range."""
-        if not self._sorted.size:
-            return np.zeros(addresses.shape, np.bool_)
-        owner = np.searchsorted(self._sorted, addresses, side="right") - 1
-        return (owner >= 0) & (addresses + size <= self._ends[owner])
-
-    def moved(self, addresses: np.ndarray, other: _Ranges) -> np.ndarray:
-        """What lies in one of these ranges, at its place in the same one of ``other``."""
-        if not self._sorted.size:
-            return addresses
-        owner = np.maximum(np.searchsorted(self._sorted, addresses, side="right") - 1, 0)
-        number = self._order[owner]
-        return np.where(self.inside(addresses, 0), addresses - self.starts[number] + other.starts[number], addresses)
-
-    def told(self, address: int) -> str:
-        """A text for the place of an address, relative to the nearest range."""
-        after = [address - int(end) for end in self._ends if address >= int(end)]
-        before = [int(start) - address for start in self._sorted if address < int(start)]
-        if after and (not before or min(after) < min(before)):
-            return f"{min(after)} bytes after the end of a tensor"
-        return f"{min(before)} bytes before a tensor" if before else f"{address:#x}"
+    def _told_near(self, address: int) -> str:
+        """A text for the place of an address, relative to the nearest storage."""
+        after = [(address - int(end), "bytes after the end of a tensor") for end in self._ends if address >= end]
+        before = [(int(start) - address, "bytes before a tensor") for start in self._starts if address < start]
+        return " ".join(map(str, min(after + before, default=(f"{address:#x}",))))
 
 
 def _bytes(storage: Any) -> np.ndarray:
