@@ -22,6 +22,7 @@ from triton.runtime.jit import JITFunction
 
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
+from kerntune.base.users_line import chain
 from kerntune.compiling.frontend import lower, request_of
 from kerntune.errors import CompileError, InterpreterLimit, KernelFault, KernelTimeout, KerntuneError
 from kerntune.gpu.emulator.elements import unsigned
@@ -136,10 +137,11 @@ class InterpretedLaunches:
         if key not in self._programs:
             try:
                 text = lower(request_of(launch)).job.ir
-            except CompileTimeAssertionFailure as exc:
-                raise AssertionError(str(exc)) from exc
             except Exception as exc:
-                raise CompileError(f"{where}: {exc}") from exc
+                failed = next((e for e in chain(exc) if isinstance(e, CompileTimeAssertionFailure)), None)
+                raise (
+                    CompileError(f"{where}: {exc}") if failed is None else AssertionError(f"{where}: {failed}")
+                ) from exc
             if "tt.elementwise_inline_asm" in text:
                 raise InterpreterLimit(f"{where} has inline assembly (tl.inline_asm_elementwise), which no CPU runs")
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -117,12 +118,12 @@ def sums(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):  # type: ignore[no-untyped-
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_reductions_are_of_values(dtype: torch.dtype) -> None:
-    x = cuda(5, 50, dtype=dtype)
+    """Of whole numbers, whose sums have no rounding: those of bfloat16 are rounded after each addition."""
+    x = torch.randint(-2, 3, (5, 50), device="cuda").to(dtype)
     out = torch.empty(5, 3, device="cuda")
     sums[(5,)](x, out, 50, BLOCK=64)
     exact = x.float()
-    expected = torch.stack([exact.sum(1), exact.amax(1), exact[:, :3].sum(1)], 1)
-    close(out, expected, rtol=2e-2, atol=3e-2 if dtype == torch.bfloat16 else 1e-5)
+    assert out.equal(torch.stack([exact.sum(1), exact.amax(1), exact[:, :3].sum(1)], 1))
 
 
 @triton.jit
@@ -204,11 +205,21 @@ def unmasked(x_ptr, out_ptr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-de
     tl.store(out_ptr + at, tl.load(x_ptr + at))
 
 
+@triton.jit
+def swapping(x_ptr):  # type: ignore[no-untyped-def]
+    tl.atomic_cas(x_ptr + tl.arange(0, 16), tl.zeros((16,), tl.int32), tl.full((16,), 1, tl.int32))
+
+
 def test_memory_outside_of_the_tensors_is_a_fault_of_the_kernel() -> None:
     with pytest.raises(KernelFault, match=r"unmasked reads 28 elements of 4 bytes .* program \(3, 0, 0\)"):
         unmasked[(4,)](cuda(N), cuda(128), BLOCK=32)
     with pytest.raises(KernelFault, match="writes"):
         unmasked[(4,)](cuda(128), cuda(N), BLOCK=32)
+    x = cuda(64, dtype=torch.bfloat16)
+    with pytest.raises(KernelFault, match=r"brain updates 32 elements of 2 bytes .* program \(0, 0, 0\)"):
+        brain[(1,)](x, x.clone(), cuda(64), x[:1].clone(), BLOCK=64)
+    with pytest.raises(KernelFault, match="swapping updates 12 elements of 4 bytes"):
+        swapping[(1,)](torch.zeros(4, device="cuda", dtype=torch.int32))
 
 
 @triton.jit
@@ -217,9 +228,15 @@ def asserting(x_ptr):  # type: ignore[no-untyped-def]
     tl.store(x_ptr, 0.0)
 
 
-def test_a_static_assertion_fails_the_launch() -> None:
+@triton.jit
+def calling(x_ptr):  # type: ignore[no-untyped-def]
+    asserting(x_ptr)
+
+
+@pytest.mark.parametrize("kernel", [asserting, calling])
+def test_a_static_assertion_fails_the_launch(kernel: Any) -> None:
     with pytest.raises(AssertionError, match="one is not two"):
-        asserting[(1,)](cuda(1))
+        kernel[(1,)](cuda(1))
 
 
 @triton.jit
@@ -434,6 +451,37 @@ def racing(out_ptr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     tl.store(out_ptr + tl.arange(0, BLOCK), tl.program_id(0).to(tl.float32))
 
 
+@triton.jit
+def racing_elsewhere(x_desc, x_ptr, addresses_ptr, DESCRIPTOR: tl.constexpr):  # type: ignore[no-untyped-def]
+    value = tl.full((16, 16), tl.program_id(0), tl.float32) + tl.load(x_ptr)
+    if DESCRIPTOR:
+        x_desc.store([0, 0], value)
+    else:
+        tl.store(tl.load(addresses_ptr).to(tl.pointer_type(tl.float32)), tl.program_id(0).to(tl.float32))
+
+
+@pytest.mark.parametrize("described", [True, False])
+def test_races_are_found_whatever_way_leads_to_a_tensor(described: bool) -> None:
+    x, y, other = cuda(16, 16), cuda(16), cuda(16)
+    numbers = torch.tensor([y.data_ptr()], device="cuda")
+    name = "x_desc" if described else "another tensor"
+    with pytest.raises(KernelFault, match=f"a race: program 1 writes byte 0 of the memory of {name}"):
+        racing_elsewhere[(2,)](TensorDescriptor.from_tensor(x, [16, 16]), other, numbers, DESCRIPTOR=described)
+
+
+@triton.jit
+def copied(x_desc, out_ptr):  # type: ignore[no-untyped-def]
+    tl.store(out_ptr + tl.arange(0, 16), x_desc.load([0]))
+
+
+@pytest.mark.skipif(not hasattr(TensorDescriptor, "round_f32_to_tf32"), reason="Triton 3.7 has it first")
+def test_a_descriptor_of_the_host_may_round() -> None:
+    x, out = torch.full((16,), 1 + 3 * 2.0**-11, device="cuda"), torch.empty(16, device="cuda")
+    for rounds, expected in ((True, 1 + 2.0**-9), (False, 1 + 3 * 2.0**-11)):
+        copied[(1,)](TensorDescriptor(x, [16], [1], [16], round_f32_to_tf32=rounds), out)
+        assert out.tolist() == [expected] * 16
+
+
 def test_a_race_is_a_fault_that_names_the_argument() -> None:
     told = r"^kernel racing \(.*\), program \(1, 0, 0\): a race: program 1 writes byte 0 of the memory of out_ptr,"
     with pytest.raises(KernelFault, match=told):
@@ -517,6 +565,16 @@ def test_a_kernel_prints(capsys: pytest.CaptureFixture[str]) -> None:
         "(0, 0, 0) x: [  1 200]", "(0, 0, 0) bits: [0x1 0xc8]", "(0, 0, 0) both: [  2 201]", "(0, 0, 0) both: 0",
         "(0, 0, 0) here",
     ]  # fmt: skip
+
+
+@triton.jit
+def printing(x_ptr):  # type: ignore[no-untyped-def]
+    tl.device_print("bits", tl.load(x_ptr), hex=True)
+
+
+def test_bits_have_no_sign(capsys: pytest.CaptureFixture[str]) -> None:
+    printing[(1,)](torch.tensor([-1], device="cuda", dtype=torch.int8))
+    assert capsys.readouterr().out == "(0, 0, 0) bits: 0xff\n"
 
 
 def test_an_assertion_counts_where_the_compiler_keeps_it() -> None:
