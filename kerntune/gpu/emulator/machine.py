@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import random
-import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from kerntune.errors import InterpreterLimit, KernelFault, KernelTimeout
+from kerntune.errors import InterpreterLimit, KernelFault
 from kerntune.gpu.emulator.elements import (
     ELEMENTWISE,
     bytes_of,
@@ -144,8 +143,7 @@ class Machine(ProductOperations):
         ends where the program waits."""
         while True:
             self.blocks = (region, *self.blocks[:1])
-            if time.monotonic() > self._deadline:
-                raise KernelTimeout("it has not ended within the time for emulating it")
+            self._check_time()
             last = None
             for last in region.operations:
                 handler = self.handlers.get(last.name)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from kerntune.errors import KernelFault
+from kerntune.errors import KernelFault, KernelTimeout
 from kerntune.gpu.emulator.elements import bytes_of, nearest_tf32, numpy_of, updated
 from kerntune.gpu.emulator.flat_memory import FlatMemory
 from kerntune.gpu.emulator.program_order import ProgramOrder
@@ -55,6 +56,11 @@ class MemoryOperations:
     _races: Races | None
     _order: ProgramOrder
     _running: RunningProgram
+    _deadline: float
+
+    def _check_time(self) -> None:
+        if time.monotonic() > self._deadline:
+            raise KernelTimeout("it has not ended within the time for emulating it")
 
     def _read(self, addresses: np.ndarray, mask: np.ndarray, element: str, tma: bool = False) -> np.ndarray:
         """Elements where the mask is true."""
@@ -179,6 +185,7 @@ class MemoryOperations:
         program = self._running
         program.loops += 1
         while True:
+            self._check_time()
             mark = len(program.awaited)
             matched = self._volatile(addresses[everything], everything, element).reshape(addresses.shape) == expected
             if limit or matched.all():

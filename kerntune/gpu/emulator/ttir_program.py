@@ -24,21 +24,11 @@ READ_IN_TEXT = (
 array, those of Triton 3.6 no number either."""
 
 ON_MEMORY = frozenset(
-    f"tt.{name}"
-    for name in (
-        "load",
-        "store",
-        "atomic_rmw",
-        "atomic_cas",
-        "atomic_load",
-        "atomic_store",
-        "atomic_poll",
-        "descriptor_load",
-        "descriptor_store",
-        "descriptor_gather",
-        "descriptor_scatter",
+    f"tt.{name}" for name in (
+        "load", "store", "atomic_rmw", "atomic_cas", "atomic_load", "atomic_store", "atomic_poll", "descriptor_load",
+        "descriptor_store", "descriptor_gather", "descriptor_scatter",
     )
-)
+)  # fmt: skip
 
 ATOMIC_WORDS = {
     "sem": {1: "relaxed", 2: "acquire", 3: "release", 4: "acq_rel"},

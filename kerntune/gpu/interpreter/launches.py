@@ -39,7 +39,7 @@ from kerntune.kernels.specialize import Specialized, flattened, leaves, speciali
 
 LAUNCH_SECONDS = 20.0
 """A launch that will take longer raises :class:`InterpreterLimit`: a test of small shapes never takes that long, and
-one of full size would take hours (a program takes some 0.02 ms an operation, independent of its block size)."""
+one of full size would take hours (a program takes some 0.05 ms an operation, independent of its block size)."""
 
 NEVER_ENDS_SECONDS = 60.0
 """Wall time after which a launch is ended: the time of a loop can't be estimated. Longer than any launch that
@@ -146,8 +146,8 @@ class InterpretedLaunches:
                 raise InterpreterLimit(f"{where} has inline assembly (tl.inline_asm_elementwise), which no CPU runs")
             try:
                 self._programs[key] = launch.without_arguments(), parse_ttir(text)
-            except InterpreterLimit as exc:
-                raise InterpreterLimit(_named(exc, where)) from None
+            except Exception as exc:
+                raise InterpreterLimit(_named(exc, where)) from exc
         return self._programs[key][1]
 
     def _storages(self, launch: Specialized, program: TtirProgram) -> Iterator[tuple[str, Any]]:

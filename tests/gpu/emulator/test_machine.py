@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kerntune.errors import InterpreterLimit
+from kerntune.errors import InterpreterLimit, KernelTimeout
 from kerntune.gpu.emulator.flat_memory import FlatMemory
 from kerntune.gpu.emulator.machine import HANDLERS, Machine
 from kerntune.gpu.emulator.memory_operations import Descriptor
@@ -231,6 +231,16 @@ def test_a_poll_waits_until_all_places_hold_what_is_expected() -> None:
     with pytest.raises(StopIteration) as end:
         next(made.poll(late, {0: at, 1: np.array([1, 6], np.int32), 2: np.int64(100)}))
     assert end.value.value[0].tolist() == [True, False]
+
+
+def test_a_poll_in_vain_ends_at_the_deadline() -> None:
+    made, memory = machine(np.array([1], np.int32), types={1: kind("i32")})
+    op: Any = SimpleNamespace(operands=[0, 1], types=[kind("i1")])
+    steps = made.poll(op, {0: np.int64(memory.address(0)), 1: np.int32(2)})
+    next(steps)
+    made._deadline = -1.0
+    with pytest.raises(KernelTimeout):
+        next(steps)
 
 
 def scaled(kinds: tuple[str, str], a: Any, b: Any, scales: Any, packed: tuple[bool, bool] = (True, True)) -> Any:
