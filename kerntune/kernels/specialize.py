@@ -18,6 +18,7 @@ from kerntune.base.recording import Param, TensorMap
 from kerntune.errors import CaptureError, CompileError, ConfigError
 from kerntune.kernels.compat import launch_environment, launcher, triton_compiler
 from kerntune.kernels.source import kernel_file, kernel_name, salt
+from kerntune.kernels.used_globals import is_jit
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ class Specialized:
 
     def key(self) -> str:
         """Equal for launches that compile to the same binary in this process."""
-        tables = (self.constexprs, self.attrs, vars(self.options), self.settings)
+        constants = {path: _identified(value) for path, value in self.constexprs.items()}
+        tables = (constants, self.attrs, vars(self.options), self.settings)
         sorted_ = [sorted(map(repr, table.items())) for table in tables]
         text = repr((id(self.jit), str(self.target), list(self.signature.items()), sorted_))
         return hashlib.sha256(text.encode()).hexdigest()
@@ -74,6 +76,14 @@ class Specialized:
                 out[name] = ", ".join([str(type_), *(_trait(*a) for a in self.attrs.get((i,), ()))])
         options = vars(self.options)
         return out | {o: str(options[o]) for o in COMPILE_OPTIONS if options.get(o) is not None}
+
+
+def _identified(constant: Any) -> Any:
+    """A constant, or the numbers of the functions in it: Triton's text of a function is its name alone."""
+    inner = getattr(constant, "value", constant)
+    if isinstance(inner, tuple):
+        return tuple(map(_identified, inner))
+    return id(inner) if is_jit(inner) else constant
 
 
 def _trait(name: str, value: Any) -> str:

@@ -155,6 +155,29 @@ def test_another_kernel_has_another_key(backend: FakeBackend) -> None:
     assert bind(backend, general_kernel, x_of(), 3).key() != bind(backend, other, x_of(), 3).key()
 
 
+@triton.jit
+def applying(x_ptr, F: tl.constexpr):
+    pass
+
+
+def adding(number: int) -> Any:
+    N = tl.constexpr(number)
+
+    @triton.jit
+    def add(x):
+        return x + N
+
+    return add
+
+
+@pytest.mark.parametrize("given", [lambda f: f, lambda f: (1, f)], ids=["itself", "in a tuple"])
+def test_functions_of_one_name_are_told_apart(backend: FakeBackend, given: Any) -> None:
+    one, two = adding(1), adding(2)
+    keys = [bind(backend, applying, x_of(), F=given(function)).key() for function in (one, two, one)]
+    assert keys[0] != keys[1]
+    assert keys[0] == keys[2]
+
+
 def test_options_are_the_backends_own(backend: FakeBackend) -> None:
     launch = bind(backend, scale_kernel, x_of(), x_of(), 64, 2.0, BLOCK=64, num_warps=8, num_stages=2, maxnreg=128)
     assert (launch.options.num_warps, launch.options.num_stages, launch.options.maxnreg) == (8, 2, 128)
