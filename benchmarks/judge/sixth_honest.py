@@ -162,8 +162,8 @@ def hadamard_kernel(x, o, N: tl.constexpr):
     row, at = tl.program_id(0), tl.arange(0, N)
     v = tl.load(x + row * N + at)
     for bit in tl.static_range(6):
-        step: tl.constexpr = 1 << bit
-        a, b = tl.split(tl.permute(tl.reshape(v, (N // (2 * step), 2, step)), (0, 2, 1)))
+        pairs = tl.permute(tl.reshape(v, (N >> (bit + 1), 2, 1 << bit)), (0, 2, 1))
+        a, b = tl.split(pairs)
         v = tl.reshape(tl.permute(tl.join(a + b, a - b), (0, 2, 1)), (N,))
     tl.store(o + row * N + at, v)
 

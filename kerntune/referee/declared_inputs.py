@@ -15,10 +15,12 @@ from __future__ import annotations
 import ast
 import itertools
 import math
+import operator
 import random
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -40,7 +42,7 @@ from kerntune.referee.extreme_contents import (
     sparse_centre,
     zero_places,
 )
-from kerntune.referee.tasks import CallArgument, CaseInputs, PlainArgument, TensorAt, TensorInput
+from kerntune.referee.tasks import CallArgument, CaseInputs, PlainArgument, SequenceArgument, TensorAt, TensorInput
 
 if TYPE_CHECKING:
     import numpy as np
@@ -171,40 +173,86 @@ def _values(text: str, shape: tuple[int, ...], item: str) -> tuple[float, ...]:
     return tuple(found)
 
 
-def other_numbers(case: CaseInputs, chance: random.Random) -> CaseInputs | None:
-    """The case with other numbers where a candidate knows them when it is recorded, which its label tells: a little
-    smaller for what isn't whole, in another order for a list that has none, other whole numbers between its ends for a
-    list in order. None if there are no such numbers."""
-    replace, told = msgspec.structs.replace, list[str]()
-    arguments, tensors = list(case.arguments), list(case.tensors)
-    for i, argument in enumerate(arguments):
+def other_numbers(case: CaseInputs, chance: random.Random) -> list[CaseInputs]:
+    """The case with other numbers where a candidate knows them when it is recorded, which each label tells: once with
+    other floats (a little smaller, or not zero) and lists, once with flags turned, once with whole numbers halved.
+
+    A list has another order; one in order other numbers between its ends, a little smaller ones if it isn't whole; and
+    one of equal numbers, lengths for example, smaller ones.
+    """
+    kinds: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+        (float, partial(_other_float, chance)),
+        (bool, operator.not_),
+        (int, lambda x: x // 2 if x > 1 else None),  # 0 and 1 often name something
+    )
+    found = list[CaseInputs]()
+    for kind, other in kinds:
+        told, tensors = list[str](), case.tensors
+        arguments = _with_others(case.arguments, kind, other, told, nested=kind is not int)
+        init = _with_others(case.init, kind, other, told) if kind is float else case.init
+        if kind is float:
+            tensors = tuple(_with_other_values(t, chance, told) for t in tensors)
+        if told:
+            label = ", ".join(told)
+            found.append(msgspec.structs.replace(case, label=label, tensors=tensors, arguments=arguments, init=init))
+    return found
+
+
+def _with_others(
+    arguments: Sequence[CallArgument], kind: type, other: Callable[[Any], Any], told: list[str], nested: bool = True
+) -> tuple[CallArgument, ...]:
+    """The arguments, those of a kind with others where there are any."""
+    replace, found = msgspec.structs.replace, list[CallArgument]()
+    for argument in arguments:
+        if isinstance(argument, SequenceArgument) and nested:
+            argument = replace(argument, items=_with_others(argument.items, kind, other, told))
         value = argument.value if isinstance(argument, PlainArgument) else None
-        if isinstance(value, float) and math.isfinite(value) and value != int(value):
-            arguments[i] = other = PlainArgument(value * chance.uniform(0.7, 0.95))
-            told.append(f"{other.value:.3g} for {value:g}")
-    for i, given in enumerate(tensors):
-        values = list(given.values)
-        if values not in (sorted(values), sorted(values, reverse=True)):
-            while values == list(given.values):
-                chance.shuffle(values)
-            tensors[i] = replace(given, values=tuple(values))
-            told.append(f"{given.name} in another order")
-        elif between := _other_steps(given.values, chance):
-            tensors[i] = replace(given, values=between)
-            told.append(f"{given.name} of other steps")
-    if not told:
+        changed = other(value) if type(value) is kind else None
+        if changed is not None:
+            argument = PlainArgument(changed)
+            told.append(f"{changed:.3g} for {value:g}" if kind is float else f"{changed} for {value}")
+        found.append(argument)
+    return tuple(found)
+
+
+def _other_float(chance: random.Random, value: float) -> float | None:
+    if not math.isfinite(value):
         return None
-    return replace(case, label=", ".join(told), tensors=tuple(tensors), arguments=tuple(arguments))
+    return value * chance.uniform(0.7, 0.95) if value else chance.uniform(0.1, 0.3)
+
+
+def _with_other_values(given: TensorInput, chance: random.Random, told: list[str]) -> TensorInput:
+    values, replace = list(given.values), msgspec.structs.replace
+    whole = all(isinstance(x, int) for x in values)
+    if values not in (sorted(values), sorted(values, reverse=True)):
+        while values == list(given.values):
+            chance.shuffle(values)
+        told.append(f"{given.name} in another order")
+        return replace(given, values=tuple(values))
+    if whole and len({*values}) == 1 and values[0] > 1:
+        top = int(values[0])
+        told.append(f"{given.name} of smaller numbers")
+        return replace(given, values=(chance.randrange(1, top), *(chance.randint(1, top) for _ in values[1:])))
+    if whole and (between := _other_steps(given.values, chance)):
+        told.append(f"{given.name} of other steps")
+        return replace(given, values=between)
+    if not whole and any(values):
+        factor = chance.uniform(0.7, 0.95)
+        told.append(f"{given.name} of smaller numbers")
+        return replace(given, values=tuple(x * factor for x in values))
+    return given
 
 
 def _other_steps(values: Sequence[float], chance: random.Random) -> tuple[float, ...]:
     """Whole numbers in order, as offsets are, between the same ends: they stay multiples of what their differences
-    are, and equal ones stay possible. Empty where there are no others."""
-    if len(values) < 3 or not all(isinstance(x, int) for x in values):
+    are, or of half of that where those are equal, and equal ones stay possible. Empty where there are no others."""
+    if len(values) < 3:
         return ()
     steps = [int(b) - int(a) for a, b in itertools.pairwise(values)]
     unit = math.gcd(*steps) * (1 if values[-1] > values[0] else -1)
-    if not unit or set(steps) == {unit}:
+    if {*steps} == {unit}:
+        unit = int(unit / 2) if unit % 2 == 0 else 0
+    if not unit:
         return ()
     ends, inner, found = sum(steps) // unit, len(values) - 2, tuple(values)
     while found == tuple(values):

@@ -8,6 +8,7 @@ are computed in one process, the candidate's launches are replayed in others, an
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import secrets
 import time
@@ -169,9 +170,9 @@ class CandidateJudgement:
             return self._verdict([_refused("all", exc)])
         bench.speeds.prewarm(folder_of(self._reference.path), cases[0], self._budget + 5.0)
         others = [other_numbers(case, secrets.SystemRandom()) for case in cases]
-        recorded = list(self._all_recorded([*cases, *filter(None, others)]))
+        recorded = list(self._all_recorded([*cases, *itertools.chain(*others)]))
         recorded, again = recorded[: len(cases)], iter(recorded[len(cases) :])
-        twins = [[("these numbers", other, next(again))] if other else [] for other in others]
+        twins = [[("these numbers", other, next(again)) for other in each] for each in others]
         for case, call, twin in zip(cases, recorded, twins, strict=True):
             twin += self._other_config(case, call)
         references = [

@@ -21,7 +21,7 @@ from kerntune.referee.declared_inputs import (
     rolled,
 )
 from kerntune.referee.extreme_contents import EXTREMES, GRIDS, extreme_forms
-from kerntune.referee.tasks import PlainArgument, TensorAt, TensorInput
+from kerntune.referee.tasks import CaseInputs, PlainArgument, SequenceArgument, TensorAt, TensorInput
 
 
 def tensor(text: str) -> TensorInput:
@@ -372,27 +372,56 @@ def test_full_numbers_are_furthest_from_zero(declared: str, wanted: list[set[int
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("x: f32[8]; a = 0.3", "for 0.3"), ("x: f32[8]; a = -1e-5", "for -1e-05"), ("x: f32[8]; a = 2.0", None),
-        ("x: f32[8]; a = 3", None), ("x: f32[8]; a = True; t = 'no'; n = None", None), ("x: f32[8]", None),
-        ("x: f32[3]; n: i32[3] = [5, 7, 6]", "n in another order"), ("x: f32[3]; n: i32[3] = [4, 4, 4]", None),
-        ("x: f32[3]; n: i32[2] = [0, 5]", None), ("x: f32[3]; n: i32[4] = [0, 8, 16, 24]", None),
-        ("x: f32[3]; n: f32[3] = [0.0, 1.5, 2.0]", None),
+        ("x: f32[8]; a = 0.3", ["for 0.3"]), ("x: f32[8]; a = -1e-5", ["for -1e-05"]),
+        ("x: f32[8]; a = 2.0", ["for 2"]), ("x: f32[8]; a = 3", ["1 for 3"]), ("x: f32[8]; a = 1; b = -1; c = 0", []),
+        ("x: f32[8]; a = True; t = 'no'; n = None; b = 0.5; k = 9", ["for 0.5", "False for True", "4 for 9"]),
+        ("x: f32[8]", []), ("x: f32[3]; n: i32[3] = [5, 7, 6]", ["n in another order"]),
+        ("x: f32[3]; n: i32[2] = [0, 5]", []), ("x: f32[3]; n: i32[4] = [0, 7, 14, 21]", []),
+        ("x: f32[3]; n: i32[3] = [1, 1, 1]", []), ("x: f32[3]; n: f32[2] = [0.0, 0.0]", []),
     ],
 )  # fmt: skip
-def test_numbers_that_are_known_have_others(line: str, told: str | None) -> None:
+def test_numbers_that_are_known_have_others(line: str, told: list[str]) -> None:
     case = parse_line(line)
     for seed in range(20):
-        other = other_numbers(case, random.Random(seed))
-        if other is None:
-            assert told is None
-            continue
-        assert other.label.endswith(told or "-")
-        for mine, its in zip(case.tensors, other.tensors, strict=True):
-            assert sorted(mine.values) == sorted(its.values)
-            assert (mine.values != its.values) == bool(mine.values)
-        for argument, changed in zip(case.arguments, other.arguments, strict=True):
-            if isinstance(argument, PlainArgument) and isinstance(changed, PlainArgument):
-                assert 0.7 <= changed.value / argument.value <= 0.95  # type: ignore[operator]
+        others = other_numbers(case, random.Random(seed))
+        assert len(others) == len(told)
+        for other, one in zip(others, told, strict=True):
+            assert other.label.endswith(one)
+            for mine, its in zip(case.tensors, other.tensors, strict=True):
+                assert sorted(mine.values) == sorted(its.values)
+                assert (mine.values != its.values) == bool(mine.values)
+            for argument, changed in zip(case.arguments, other.arguments, strict=True):
+                value = argument.value if isinstance(argument, PlainArgument) else None
+                if isinstance(value, float) and argument != changed:
+                    assert 0.7 <= changed.value / value <= 0.95  # type: ignore[operator, union-attr]
+
+
+def test_zero_has_another_number_and_data_and_models_have_other_floats() -> None:
+    (other,) = other_numbers(parse_line("x: f32[8]; beta = 0.0"), random.Random(1))
+    assert 0.1 <= other.arguments[1].value <= 0.3  # type: ignore[operator, union-attr]
+    inside = SequenceArgument((TensorAt(0), PlainArgument(1e-5), PlainArgument(64)))
+    case = CaseInputs("", parse_line("x: f32[8]").tensors, (inside,), init=(PlainArgument(0.2), PlainArgument(8)))
+    (other,) = other_numbers(case, random.Random(1))
+    found = other.arguments[0].items  # type: ignore[union-attr]
+    assert found[0::2] == inside.items[0::2]
+    assert found[1].value < 1e-5
+    assert (other.init[0].value < 0.2, other.init[1].value) == (True, 8)  # type: ignore[operator, union-attr]
+
+
+def test_lengths_that_are_equal_and_numbers_in_order_have_smaller_ones() -> None:
+    for seed in range(20):
+        (other,) = other_numbers(parse_line("x: f32[3]; n: i32[3] = [4, 4, 4]"), random.Random(seed))
+        assert other.label == "n of smaller numbers"
+        assert {*other.tensors[1].values} <= {1, 2, 3, 4}
+        assert other.tensors[1].values != (4, 4, 4)
+        (other,) = other_numbers(parse_line("x: f32[3]; n: f32[3] = [-1.0, 1.5, 2.0]"), random.Random(seed))
+        found = other.tensors[1].values
+        assert (other.label, sorted(found)) == ("n of smaller numbers", list(found))
+        assert 0.7 <= found[0] / -1.0 == found[2] / 2.0 <= 0.95
+        (other,) = other_numbers(parse_line("x: f32[3]; n: i32[4] = [0, 8, 16, 24]"), random.Random(seed))
+        found = other.tensors[1].values
+        assert (found[0], found[-1], {x % 4 for x in found}) == (0, 24, {0})
+        assert 0 < found[1] < found[2] < 24
 
 
 @pytest.mark.parametrize("values", [(0, 5, 9), (9, 5, 5), (0, 16, 64, 80), (-3, 1, 2, 40), (0, 0, 1, 1, 1)])
@@ -400,8 +429,7 @@ def test_offsets_have_other_steps_between_the_same_ends(values: tuple[int, ...])
     case, unit = parse_line(f"x: f32[3]; n: i32[{len(values)}] = {list(values)}"), np.gcd.reduce(np.diff(values))
     drawn = set()
     for seed in range(20):
-        other = other_numbers(case, random.Random(seed))
-        assert other is not None
+        (other,) = other_numbers(case, random.Random(seed))
         found = other.tensors[1].values
         assert (other.label, found[0], found[-1]) == ("n of other steps", values[0], values[-1])
         steps = np.diff(found)
