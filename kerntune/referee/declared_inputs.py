@@ -34,10 +34,12 @@ from kerntune.referee.extreme_contents import (
     GRIDS,
     HOLES,
     ODD,
+    close_numbers,
     few_numbers,
     full_places,
     furthest_numbers,
     in_order,
+    nearest_numbers,
     on_grid,
     sparse_centre,
     zero_places,
@@ -286,6 +288,8 @@ def content_of(given: TensorInput, seed: int, form: str = "") -> bytes:
             numbers = few_numbers(numbers, given, chance)
         if form == "full":
             numbers = furthest_numbers(numbers, given, chance)
+        if form == "least":
+            numbers = nearest_numbers(numbers, given, chance)
     elif given.content == "uniform":
         numbers = chance.uniform(given.low, given.high, count)
     else:
@@ -298,6 +302,8 @@ def content_of(given: TensorInput, seed: int, form: str = "") -> bytes:
         numbers = chance.standard_normal(count) * deviation + mean
     if form == "ties":
         numbers = chance.choice(numbers[:FEW_VALUES], count)
+    if form == "close":
+        numbers = close_numbers(given, seed, chance)
     if form in GRIDS:
         numbers = on_grid(numbers, given, form, chance)
     if form == "broad":

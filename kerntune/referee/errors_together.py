@@ -34,6 +34,7 @@ from kerntune.referee.result_errors import (
     rms_of,
     sums_of,
     told_apart,
+    unequal,
 )
 from kerntune.referee.tasks import UNREAD, CaseInputs, ExpectedResult, ExpectedSeed, ReplayAnswer, TensorInput
 
@@ -338,6 +339,23 @@ def errors_of(
         found = error_of(-1, after, view, want, case, poison, size, extreme, seen, "lone" in forms, _odd(forms))
         text = f"input {given.name}, which the reference changes: {found.wrong}" if found.wrong else ""
         yield _told(msgspec.structs.replace(found, wrong=text), case.tensors, forms)
+
+
+def unequal_of(
+    case: CaseInputs, call: CheckedCall, expected: ExpectedSeed, left_in: Sequence[bytes], forms: Sequence[str]
+) -> Iterator[ResultError]:
+    """What differs at all, where all that the reference does is exact. With NaN or infinities floats don't count, for
+    what is left of these isn't promised."""
+    after_of = dict(zip(call.wanted, left_in, strict=True))
+    every = [(number, *pair) for number, pair in enumerate(zip(call.results, expected.results, strict=True))]
+    for given, storage, want in zip(case.tensors, call.inputs, expected.changed, strict=False):
+        if storage is not None and want is not None:
+            every.append((-1, View(storage, given.dtype, given.shape, given.strides), want))
+    for number, view, want in every:
+        different = unequal(after_of[view.storage], view, want)
+        if different and not (_odd(forms) and want.dtype in FLOAT_FORMATS):
+            wrong = f"{different:,} of {math.prod(want.shape):,} elements differ"
+            yield _told(ResultError(number, want.dtype, size=1.0, wrong=wrong), case.tensors, forms)
 
 
 def is_demanded(case: CaseInputs, expected: ExpectedSeed, forms: Sequence[str]) -> bool:

@@ -38,10 +38,13 @@ EXTREMES = {
     "ordered": "has its numbers in order along rows",
     "few": "has few different values, or one along a row",
     "full": "has the numbers of its range that are furthest from zero",
+    "least": "has the numbers of its range that are nearest to zero",
+    "close": "has numbers that differ in their last places",
 }
 """What numbers may be in contents that are judged beside the usual ones, and what a verdict says of them: where a sum
 of squares cancels, an epsilon counts, a clamp is reached, an exponential overflows, what is left out shows, however
-small its weight is and wherever it lies, a counter overflows, or a whole row is masked."""
+small its weight is and wherever it lies, a counter overflows, a whole row is masked, or an index has a meaning of its
+own, as 0 and 1 often have."""
 
 OF_VARIED = ("up", "down", "tiny", "broad", "wide", "huge", "holes", "infinite")
 """The forms of floats that vary; those that end near 2**16 or before are as usual where others are ``huge``."""
@@ -52,8 +55,11 @@ GRIDS = ("grid", "above", "below")
 ODD = ("holes", "infinite", "hole")
 """Those with NaN or infinities, which demand something only where the reference replaces all of them."""
 
-OF_WHOLE = ("few", "full")
-"""Those of whole numbers: sums are largest where all numbers are."""
+DECIDED, OF_NAN = ("ordered", "close"), ("holes", "infinite")
+"""The same where all operators but move and compare numbers; and where they compare as IEEE 754 says, also NaN."""
+
+OF_WHOLE = ("few", "full", "least")
+"""Those of whole numbers: sums are largest where all numbers are, and nothing is left where all are false."""
 
 LARGE_RANGE = ("float32", "float64", "bfloat16")
 
@@ -178,14 +184,35 @@ def few_numbers(numbers: np.ndarray, given: TensorInput, chance: np.random.Gener
 
 
 def furthest_numbers(numbers: np.ndarray, given: TensorInput, chance: np.random.Generator) -> Any:
-    """Three numbers at the end of their range that is further from zero; at either where both are as far."""
+    """Numbers at the end of their range that is further from zero, at either where both are as far: three, or of two
+    one."""
     low, high = int(given.low), int(given.high)
     top = high > -low or (high == -low and bool(chance.integers(2)))
-    return (
-        high - chance.integers(0, min(3, high - low + 1), numbers.size)
-        if top
-        else (low + chance.integers(0, min(3, high - low + 1), numbers.size))
-    )
+    inward = chance.integers(0, _count_at_end(low, high), numbers.size)
+    return high - inward if top else low + inward
+
+
+def nearest_numbers(numbers: np.ndarray, given: TensorInput, chance: np.random.Generator) -> Any:
+    """As many that are nearest to zero."""
+    low, high = int(given.low), int(given.high)
+    middle = min(max(0, low), high)
+    near = [x for x in sorted(range(middle - 2, middle + 3), key=abs) if low <= x <= high]
+    return chance.choice(near[: _count_at_end(low, high)], numbers.size)
+
+
+def _count_at_end(low: int, high: int) -> int:
+    return 1 if high - low == 1 else min(FEW_VALUES, high - low + 1)
+
+
+def close_numbers(given: TensorInput, seed: int, chance: np.random.Generator) -> Any:
+    """Eight neighbours in the dtype, the same for all inputs that are drawn alike. The lowest bit of its infinity's
+    pattern is that of its exponent."""
+    import numpy as np
+
+    share, infinity = np.random.default_rng(seed).random(), FLOAT_FORMATS[given.dtype].nan - 1
+    first = given.low + (given.high - given.low) * share if given.content == "uniform" else given.low + given.high
+    step = 2.0 ** (math.frexp(first)[1] - (infinity & -infinity).bit_length())
+    return (round(first / step) + chance.integers(0, 8, math.prod(given.shape))) * step
 
 
 def zero_places(shape: Sequence[int], chance: np.random.Generator) -> np.ndarray:

@@ -37,6 +37,12 @@ COUNTING = frozenset(("add", "cumsum", "floor_divide", "mul", "remainder", "rsub
 """Operators that are exact on whole numbers; the last ones on floats, too, where the other side is a number of few bits
 (:func:`_few_bits`)."""
 
+COMPARING = frozenset((
+    "all", "any", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "count_nonzero", "eq", "ge", "gt",
+    "isfinite", "isinf", "isnan", "le", "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "ne",
+))  # fmt: skip
+"""Operators that say of NaN what IEEE 754 does. Maxima don't, nor do roundings to whole numbers."""
+
 WIDE = ("torch.float32", "torch.float64")
 
 Observed = tuple[str, Sequence[Any], Mapping[str, Any]]
@@ -68,9 +74,10 @@ def promises_indices(run: Callable[[], tuple[Any, Sequence[Any], Any]]) -> bool:
     return bool(asked) and all(name in FIRST_OF_TIES and place in places for name, place in asked)
 
 
-def is_exact(run: Callable[[], Any]) -> bool:
-    """Whether all operators that ``run`` calls give one right result, whichever way it is computed."""
-    return all(_is_exact(*one) for one in _observed(run)[1])
+def is_exact(run: Callable[[], Any], where: str = "grid") -> bool:
+    """Whether all operators that ``run`` calls give one right result, whichever way it is computed: of numbers of few
+    bits (``grid``), of any (``decided``), or also of NaN (``nan``)."""
+    return all(_is_exact(where, *one) for one in _observed(run)[1])
 
 
 def wider_casts() -> contextlib.AbstractContextManager[Any]:
@@ -122,17 +129,20 @@ def rounded(generator: Any, unit: float) -> contextlib.AbstractContextManager[An
     return Rounded()
 
 
-def _is_exact(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def _is_exact(where: str, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     word, overload = name.split(".")[1:]
     if word == "sort":
-        return bool(kwargs.get("stable"))
+        return bool(kwargs.get("stable")) and where != "nan"
     if overload == "decimals" or "alpha" in kwargs:
         return False
+    floats = [x for x in args if hasattr(x, "untyped_storage") and x.is_floating_point()]
     if word in COUNTING:
-        floats = [x for x in args if hasattr(x, "is_floating_point") and x.is_floating_point()]
         others = [x for x in args[1:] if not hasattr(x, "is_floating_point")]
-        return not floats or (word in ("mul", "add", "sub", "rsub") and _few_bits(word, floats, args, others))
-    return word in MOVING or word in DECIDING
+        few = where == "grid" and word in ("mul", "add", "sub", "rsub") and _few_bits(word, floats, args, others)
+        return not floats or few
+    if where == "nan" and word == "_to_copy" and floats:
+        return kwargs.get("dtype") is None or bool(kwargs["dtype"].is_floating_point)
+    return word in MOVING or word in (COMPARING if where == "nan" else DECIDING)
 
 
 def _few_bits(word: str, floats: Sequence[Any], args: Sequence[Any], others: Sequence[Any]) -> bool:

@@ -108,7 +108,7 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
         watched = partial(_run, module, task, contents, _as_given)
         if task.ties and not promises_indices(watched):
             return
-        if task.exact and not is_exact(watched):
+        if task.exact and not is_exact(watched, task.exact):
             return
         native, after, outline = _run(module, task, contents, _as_given)
         (wide, wide_after), casts = _in_float64(module, task, contents, native, after, kinds)

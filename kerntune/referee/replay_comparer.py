@@ -11,7 +11,7 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
@@ -40,11 +40,12 @@ from kerntune.referee.errors_together import (
     left_of,
     many_contents,
     together_of,
+    unequal_of,
     unvaried,
     what_counts,
     wrong_together,
 )
-from kerntune.referee.extreme_contents import DRAWN_FLOATS, GRIDS
+from kerntune.referee.extreme_contents import DECIDED, DRAWN_FLOATS, GRIDS, OF_NAN
 from kerntune.referee.hostile_recording import CheckedCall, check_outlines, check_results, filled, side_of
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import Reason, Refusal
@@ -277,16 +278,20 @@ class ReplayComparer:
         self, case: CaseInputs, call: CheckedCall, first: ExpectedSeed, together: Mapping[int, ErrorsTogether],
         end: float,
     ) -> tuple[ResultError, ...]:  # fmt: skip
-        """What is wrong with whole numbers that follow from equal ones, halves or zeros: with indices where torch's
-        documentation promises the reference's, and with others where all that the reference does is exact."""
-        wanted = [r.dtype for r in (*first.results, *filter(None, first.changed)) if r.dtype not in FLOAT_FORMATS]
-        kinds = [("ties",)] if {*wanted} & {*INDICES} else []
-        found = list[ResultError]()
-        for kind in [*kinds, GRIDS] if wanted else []:
-            forms = [tuple(word if t.content in DRAWN_FLOATS else "" for t in case.tensors) for word in kind]
-            if any(forms[0]) and not any(e.wrong for e in found):
-                found += self._of_promised(case, call, together, forms, end)
-        return tuple(e for e in found if e.wrong)
+        """What is wrong where more is promised than rounding allows: indices of equal numbers where torch documents
+        them, and all results where all that the reference does is exact."""
+        wanted = [r.dtype for r in (*first.results, *filter(None, first.changed))]
+        whole = any(dtype not in FLOAT_FORMATS for dtype in wanted)
+        kinds: list[tuple[str, tuple[str, ...]]] = [("grid", GRIDS), ("decided", DECIDED)]
+        kinds = [("", ("ties",))] * bool({*wanted} & {*INDICES}) + kinds + [("nan", OF_NAN)] * whole
+        for exact, words in kinds:
+            forms = [tuple(word if t.content in DRAWN_FLOATS else "" for t in case.tensors) for word in words]
+            if not any(forms[0]):
+                return ()
+            promised, wrong = self._of_promised(case, call, together, exact, forms, end)
+            if wrong or (exact and not promised):
+                return wrong
+        return ()
 
     def _added_to(self, case: CaseInputs, usual: Sequence[ExpectedSeed]) -> str:
         """The input that is one number in all contents and that the reference adds to: whether a candidate adds, none
@@ -327,22 +332,35 @@ class ReplayComparer:
         return tuple(replace(e, wrong=told + e.wrong, unwritten=False) for e in found if e.wrong)
 
     def _of_promised(
-        self, case: CaseInputs, call: CheckedCall, together: Mapping[int, ErrorsTogether],
+        self, case: CaseInputs, call: CheckedCall, together: Mapping[int, ErrorsTogether], exact: str,
         forms: Sequence[tuple[str, ...]], end: float,
-    ) -> Iterator[ResultError]:  # fmt: skip
-        """The errors on contents of these forms, if the reference promises its results there."""
+    ) -> tuple[bool, tuple[ResultError, ...]]:  # fmt: skip
+        """Whether the reference promises its results there, and what is wrong on contents of these forms, as far as
+        the time reaches."""
         seeds, patterns = tuple(secrets.randbits(63) for _ in forms), poison_patterns(len(forms))
         given = tuple(contents_of(case.tensors, seed, form) for seed, form in zip(seeds, forms, strict=True))
-        ties = "ties" in forms[0]
-        task = ExpectTask(self._reference, case, seeds, given, self._on_gpu, ties=ties, exact=not ties)
+        task = ExpectTask(self._reference, case, seeds, given, self._on_gpu, ties=not exact, exact=exact)
         found = tuple[ExpectedSeed, ...]()
         with contextlib.suppress(Refusal):  # torch's operators can't be watched there
             found = self._authors(task).seeds
         every = zip(found, given, patterns, forms, strict=True) if len(found) == len(forms) else ()
         for want, contents, poison, form in every:
+            try:
+                answer = self._replayed(call, contents, poison, end)
+            except Refusal as exc:
+                if exc.reason is Reason.REPLAY_LATE:
+                    break
+                raise
             want = msgspec.structs.replace(want, contents=contents)
-            after = left_of(call, want, self._replayed(call, contents, poison, end))
-            yield from errors_of(case, call, together, want, poison, after, form)
+            after = left_of(call, want, answer)
+            errors = (
+                unequal_of(case, call, want, after, form)
+                if exact
+                else errors_of(case, call, together, want, poison, after, form)
+            )
+            if wrong := tuple(e for e in errors if e.wrong):
+                return True, wrong
+        return len(found) == len(forms), ()
 
     def _replays(
         self, threads: ThreadPoolExecutor, case: CaseInputs, call: CheckedCall, each: Sequence[Replayed], usual: int

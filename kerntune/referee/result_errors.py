@@ -156,6 +156,19 @@ def numbers(bits: np.ndarray, dtype: str) -> np.ndarray:
     return np.asarray(bits.view(INTEGERS[dtype]))
 
 
+def unequal(content: bytes, view: View, expected: ExpectedResult) -> int:
+    """How many elements of a view in a storage's bytes are others than those expected. Zeros of either sign are equal,
+    and NaN is NaN."""
+    import numpy as np
+
+    bits = taken(content, view)
+    native = np.frombuffer(expected.native, bits.dtype).reshape(bits.shape)
+    if view.dtype not in FLOAT_FORMATS:
+        return int(np.count_nonzero(bits != native))
+    found, stock = numbers(bits, view.dtype), numbers(native, view.dtype)
+    return int(np.count_nonzero((found != stock) & ~(np.isnan(found) & np.isnan(stock))))
+
+
 def longest_sum(case: CaseInputs, shape: Sequence[int]) -> int:
     """How many terms a sum of a result may have, at most about: the largest dimension of any input, or as many inputs
     as there are for each element of the result."""

@@ -186,7 +186,8 @@ class DescribeTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Compute the reference's results. ``contents`` has the bytes of each input tensor, a list a seed; where it is
     empty the task's own code makes them. On the GPU, or on the CPU. ``ties``: only if torch documents which of equal
-    numbers' indices the reference returns, ``exact``: only if all its operators are; else there are no results.
+    numbers' indices the reference returns, ``exact``: only if all its operators are, of such numbers
+    (:func:`.exact_operators.is_exact`); else there are no results.
     ``closely``: of so many first seeds results are looked at once more (:attr:`ExpectedResult.moved`). ``extreme``:
     from which seed on results of few elements are, since contents are extreme; None where none are. ``draws``: of how
     many draws of roundings results have a deviation; 0 for none."""
@@ -197,7 +198,7 @@ class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     contents: tuple[tuple[bytes, ...], ...] = ()
     gpu: bool = False
     ties: bool = False
-    exact: bool = False
+    exact: str = ""
     closely: int = 0
     extreme: int | None = None
     draws: int = 0

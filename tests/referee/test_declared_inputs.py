@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -278,16 +279,16 @@ def test_each_tensor_has_each_extreme_form_once_and_its_neighbours_others() -> N
     odd = [{*f} - {""} for f in forms[:rest] if {"holes", "infinite"} & {*f}]
     assert all(f <= {"holes", "infinite"} for f in odd), "nothing is beside what may demand nothing"
     assert len(odd) in (3, 4)
-    assert forms[rest : rest + 4] == [
+    assert forms[rest : rest + 5] == [
         ("sparse", "", "sparse", "sparse", "", ""), ("ordered", "", "", "", "", ""), ("", "few", "", "", "", ""),
-        ("", "full", "", "", "", ""),
+        ("", "full", "", "", "", ""), ("", "least", "", "", "", ""),
     ]  # fmt: skip
     lone, alike = "lone", "alike"
-    assert sorted(forms[rest + 4 : rest + 7]) == [
+    assert sorted(forms[rest + 5 : rest + 8]) == [
         (alike, "", alike, lone, "", ""), (alike, "", lone, alike, "", ""), (lone, "", alike, alike, "", "")
     ]  # fmt: skip
-    assert forms[rest + 7 :] == [("hole", *[""] * 5), ("", "", "hole", "", "", "")] * 3
-    assert {form for f in forms for form in f} == {*EXTREMES} - {"ties", *GRIDS} | {""}
+    assert forms[rest + 8 :] == [("hole", *[""] * 5), ("", "", "hole", "", "", "")] * 3
+    assert {form for f in forms for form in f} == {*EXTREMES} - {"ties", "close", *GRIDS} | {""}
     many = parse_line("; ".join(f"x{i}: f32[8]" for i in range(9))).tensors
     assert sum("lone" in f for f in extreme_forms(many, random.Random(3))) == 4
     single = extreme_forms(parse_line("x: f32[8]; a: f32[1]; b: f32[]").tensors, random.Random(3))
@@ -357,7 +358,8 @@ def test_few_whole_numbers_are_three_and_one_along_half_of_the_rows() -> None:
 @pytest.mark.parametrize(
     ("declared", "wanted"),
     [
-        ("i64[500] < 900", [{897, 898, 899}]), ("i32[500] in -7..3", [{-7, -6, -5}]), ("u8[500] < 2", [{0, 1}]),
+        ("i64[500] < 900", [{897, 898, 899}]), ("i32[500] in -7..3", [{-7, -6, -5}]), ("u8[500] < 2", [{1}]),
+        ("i32[500] in 5..7", [{5, 6, 7}]), ("bool[500]", [{1}]), ("i32[500] in 4..4", [{4}]),
         ("i8[500] in -127..127", [{-127, -126, -125}, {125, 126, 127}]),
     ],
 )  # fmt: skip
@@ -438,6 +440,30 @@ def test_offsets_have_other_steps_between_the_same_ends(values: tuple[int, ...])
         assert found != values
         drawn.add(found)
     assert len(drawn) > 1 or len(values) == 3
+
+
+@pytest.mark.parametrize(
+    ("declared", "wanted"),
+    [
+        ("i64[500] < 900", {0, 1, 2}), ("i32[500] in -7..3", {-1, 0, 1}), ("bool[500]", {0}),
+        ("i32[500] in -1..900", {-1, 0, 1}), ("i32[500] in 5..70", {5, 6, 7}), ("i32[500] in -9..-4", {-4, -5, -6}),
+        ("u8[500] in 3..3", {3}), ("u8[500] in 3..4", {3}),
+    ],
+)  # fmt: skip
+def test_least_numbers_are_nearest_to_zero(declared: str, wanted: set[int]) -> None:
+    given = tensor(declared)
+    kind = np.dtype(given.dtype)
+    assert all({*np.frombuffer(content_of(given, seed, "least"), kind).tolist()} == wanted for seed in range(5))
+
+
+@pytest.mark.parametrize("text", ["f32[4000]", "f16[4000] normal(3, 0.5)", "bf16[4000] uniform(0, 1)", "f64[4000]"])
+def test_close_numbers_are_neighbours_in_their_dtype(text: str) -> None:
+    given = tensor(text)
+    for seed in range(5):
+        bits = np.frombuffer(content_of(given, seed, "close"), f"u{FLOAT_FORMATS[given.dtype].width}").astype("i8")
+        assert len({*bits.tolist()}) == 8
+        assert bits.max() - bits.min() == 7
+        assert content_of(msgspec.structs.replace(given, name="y"), seed, "close") != content_of(given, seed, "close")
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,21 @@ def test_all_operators_must_be_exact(run: Callable[[], Any], exact: bool) -> Non
 
 
 @pytest.mark.parametrize(
+    ("run", "where"),
+    [
+        (lambda: ~(X <= Y), ["grid", "decided", "nan"]), (lambda: X[:, 1:].isnan().any(-1), ["grid", "decided", "nan"]),
+        (lambda: (X > Y).to(torch.int32), ["grid", "decided", "nan"]), (lambda: X.to(torch.int32), ["grid", "decided"]),
+        (lambda: X.argmax(-1), ["grid", "decided"]), (lambda: X.sort(dim=-1, stable=True), ["grid", "decided"]),
+        (lambda: (X * 8).round(), ["grid"]), (lambda: WHOLE.sum() < WHOLE * 3, ["grid", "decided", "nan"]),
+        (lambda: torch.ops.aten.to.dtype(X, torch.float64) > 0, ["grid", "decided", "nan"]),
+        (lambda: X.clamp(0, 1).t(), ["grid", "decided"]), (lambda: X.exp(), []),
+    ],
+)  # fmt: skip
+def test_fewer_operators_are_exact_of_any_numbers_and_of_nan(run: Callable[[], Any], where: list[str]) -> None:
+    assert [one for one in ("grid", "decided", "nan") if is_exact(run, one)] == where
+
+
+@pytest.mark.parametrize(
     ("run", "promised"),
     [
         (lambda: X.argmax(-1), True), (lambda: (X * 3).argmax(-1), False), (lambda: X.topk(2).indices, False),

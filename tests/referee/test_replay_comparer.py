@@ -13,7 +13,14 @@ from msgspec.structs import replace
 from kerntune.base.recording import View
 from kerntune.referee import replayed_outputs
 from kerntune.referee.declared_inputs import contents_of, parse_line
-from kerntune.referee.errors_together import affordable, drawn_anew, errors_of, many_contents, together_of
+from kerntune.referee.errors_together import (
+    affordable,
+    drawn_anew,
+    errors_of,
+    many_contents,
+    together_of,
+    unequal_of,
+)
 from kerntune.referee.hostile_recording import checked, side_of
 from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.reasons import Reason, Refusal
@@ -239,42 +246,81 @@ def test_an_index_of_equal_numbers_is_the_promised_one(promised: bool, last: boo
     comparer = TiesComparer(promised, last, fails)
     found = comparer._of_ties(case, call, first, together_of(case, [first]), 0.0)
     assert [bool("x has three different numbers" in e.wrong) for e in found] == [True] * wrong
-    assert [(task.ties, task.exact) for task in comparer.asked] == [(True, False), (False, True)][: 2 - wrong]
+    assert [(task.ties, task.exact) for task in comparer.asked] == [(True, ""), (False, "grid")][: 2 - wrong]
 
 
-@pytest.mark.parametrize(("line", "dtype"), [("x: f32[20,300]", "float32"), ("i: i32[20,300] < 9", "int64")])
-def test_ties_are_drawn_for_indices_among_floats_alone(line: str, dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("line", "dtype", "asked"),
+    [("x: f32[20,300]", "float32", ["grid"]), ("i: i32[20,300] < 9", "int64", [])],
+)
+def test_ties_are_drawn_for_indices_among_floats_alone(line: str, dtype: str, asked: list[str]) -> None:
     comparer = TiesComparer(True, last=True)
     first = ExpectedSeed((), (ExpectedResult(dtype, (20,), (1,), bytes(160)),))
     assert comparer._of_ties(parse_line(line), CHECKED, first, {}, 0.0) == ()
-    assert comparer.asked == []
+    assert [task.exact for task in comparer.asked] == asked
 
 
 class SignComparer(TiesComparer):
-    """Of a reference that asks for what isn't below zero, and a candidate that leaves out zeros or not."""
+    """Of a reference that asks for what isn't below zero, of some dtype, and a candidate that leaves out zeros, or of
+    odd numbers answers otherwise."""
+
+    def __init__(self, promised: bool, last: bool, dtype: str = "bool", odd: bool = False, late: bool = False) -> None:
+        super().__init__(promised, last)
+        self.kind = {"bool": "?", "float32": "<f4"}[dtype]
+        self.dtype, self.odd, self.late = dtype, odd, late
 
     def _authors(self, task: Any) -> ExpectAnswer:
         self.asked.append(task)
         each = [np.frombuffer(content, "<f4") for (content,) in task.contents]
-        wants = [ExpectedResult("bool", (600,), (1,), (x >= 0).tobytes()) for x in each]
+        wants = [ExpectedResult(self.dtype, (600,), (1,), (x >= 0).astype(self.kind).tobytes()) for x in each]
         return ExpectAnswer(seeds=tuple(ExpectedSeed((), (want,)) for want in wants) if self.promised else ())
 
     def _replayed(self, call: Any, given: Any, poison: bytes, end: float) -> ReplayAnswer:
+        if self.late:
+            raise Refusal(Reason.REPLAY_LATE, "no")
         x = np.frombuffer(given[0], "<f4")
-        return ReplayAnswer(((x > 0 if self.last else x >= 0).tobytes(),))
+        found = ~(x < 0) if self.odd else x > 0 if self.last else x >= 0
+        return ReplayAnswer((found.astype(self.kind).tobytes(),))
 
 
+@pytest.mark.parametrize("dtype", ["bool", "float32"])
 @pytest.mark.parametrize(
-    ("promised", "last", "wrong"), [(True, True, True), (True, False, False), (False, True, False)]
-)
-def test_zeros_count_where_all_that_the_reference_does_is_exact(promised: bool, last: bool, wrong: bool) -> None:
-    case, view = parse_line("x: f32[600]"), View(0, "bool", (600,), (1,))
+    ("promised", "last", "odd", "late", "told"),
+    [
+        (True, True, False, False, "x has multiples of 1 to 1/256"), (True, False, False, False, ""),
+        (False, True, False, False, ""), (True, False, True, False, "x has NaN"), (True, True, False, True, ""),
+    ],
+)  # fmt: skip
+def test_zeros_and_nan_count_where_all_that_the_reference_does_is_exact(
+    promised: bool, last: bool, odd: bool, late: bool, told: str, dtype: str
+) -> None:
+    """NaN in whole results alone. A replay that is late tells nothing."""
+    case, view = parse_line("x: f32[600]"), View(0, dtype, (600,), (1,))
     call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,))
-    first = ExpectedSeed((), (ExpectedResult("bool", (600,), (1,), bytes(600)),))
-    comparer = SignComparer(promised, last)
+    first = ExpectedSeed((), (ExpectedResult(dtype, (600,), (1,), bytes(600)),))
+    comparer = SignComparer(promised, last, dtype, odd, late)
     found = comparer._of_ties(case, call, first, together_of(case, [first]), 0.0)
-    assert any("x has multiples of 1 to 1/256" in e.wrong for e in found) == wrong
-    assert [(task.ties, task.exact, len(task.contents)) for task in comparer.asked] == [(False, True, 3)]
+    told = told if dtype == "bool" or not odd else ""
+    assert [told in e.wrong and "of 600 elements differ" in e.wrong for e in found] == [True] * bool(told)
+    every = [(False, "grid", 3), (False, "decided", 2), (False, "nan", 2)][: 3 if dtype == "bool" else 2]
+    count = 1 if not promised or (told and not odd) else len(every)
+    assert [(task.ties, task.exact, len(task.contents)) for task in comparer.asked] == every[:count]
+
+
+def test_of_exact_results_also_inputs_that_are_changed_must_be_equal() -> None:
+    case, view = parse_line("x: f32[2]; y: f32[2]"), View(0, "float32", (2,), (1,))
+    call: Any = SimpleNamespace(wanted=(0, 1), results=(view,), inputs=(1, None))
+
+    def found(result: list[float], changed: list[float]) -> list[tuple[int, str]]:
+        want = ExpectedResult("float32", (2,), (1,), np.array([0.0, np.nan], "<f4").tobytes())
+        expected = ExpectedSeed((), (want,), (want, want))
+        left = [np.array(x, "<f4").tobytes() for x in (result, changed)]
+        return [(e.result, e.wrong.partition(";")[0]) for e in unequal_of(case, call, expected, left, ("grid", ""))]
+
+    assert found([-0.0, np.nan], [0.0, np.nan]) == []
+    assert found([2.0**-149, np.nan], [0.0, 1.0]) == [
+        (0, "1 of 2 elements differ"), (-1, "1 of 2 elements differ")
+    ]  # fmt: skip
 
 
 # memory from before the call, and inputs that are one number
