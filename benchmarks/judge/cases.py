@@ -9,7 +9,7 @@ from benchmarks.judge.attempts_emulator_cases import EMULATOR_ATTEMPTS, EMULATOR
 from benchmarks.judge.attempts_host_cases import HOST_ATTEMPTS
 from benchmarks.judge.attempts_kernels_cases import COUNTER_HONEST, KERNEL_ATTEMPTS
 from benchmarks.judge.attempts_later_cases import LATER_ATTEMPTS, LATER_COUNTER, LATER_HONEST
-from benchmarks.judge.attempts_sixth_cases import SIXTH_ATTEMPTS, SIXTH_HONEST, SIXTH_HONEST_FILES
+from benchmarks.judge.attempts_sixth_cases import SIXTH_ATTEMPTS, SIXTH_COUNTER, SIXTH_HONEST, SIXTH_HONEST_FILES
 from benchmarks.judge.held_out_cases import HELD_OUT_EXPLOITS, HELD_OUT_HONEST
 
 HERE = Path(__file__).parent
@@ -100,7 +100,7 @@ def honest_cases() -> list[Case]:
         found.append(Case(name, "honest", f"later_honest.py::{name}", f"attempts_later_references.py::{name}", (line,)))
     for name, (reference, line) in LATER_COUNTER.items():
         found.append(Case(name, "honest", f"later_honest.py::{name}", reference, (line,)))
-    for name, (reference, line) in SIXTH_HONEST.items():
+    for name, (reference, line) in {**SIXTH_HONEST, **SIXTH_COUNTER}.items():
         found.append(Case(f"sixth_{name}", "honest", f"sixth_honest.py::{name}", reference, (line,)))
     for name, files in SIXTH_HONEST_FILES.items():
         found.append(Case(f"sixth_{name}", "honest", *files, ()))

@@ -154,6 +154,32 @@ def selective_scan(x: Any, d: Any) -> Any:
     return o
 
 
+# for rules that a mend could carry too far
+
+
+@triton.jit
+def parts_kernel(x, parts, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(parts + tl.program_id(0), tl.sum(tl.load(x + at, mask=at < n, other=0.0), 0))
+
+
+@triton.jit
+def parts_sum_kernel(parts, o, count, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(o, tl.sum(tl.load(parts + at, mask=at < count, other=0.0), 0))
+
+
+PARTS = torch.empty(1024, device="cuda")
+
+
+def total(x: Any) -> Any:
+    """All calls have one workspace, which each writes before it reads."""
+    o, blocks = x.new_empty(1), triton.cdiv(x.numel(), 128)
+    parts_kernel[(blocks,)](x, PARTS, x.numel(), BLOCK=128)
+    parts_sum_kernel[(1,)](PARTS, o, blocks, BLOCK=triton.next_power_of_2(blocks))
+    return o
+
+
 # transforms
 
 

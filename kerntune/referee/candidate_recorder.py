@@ -230,12 +230,12 @@ class DeviceOperators:
         self._contents: dict[int, tuple[int, FirstContent, Any]] = {}
         """By place, what a storage was filled with last, after how many launches; the tensor keeps its place."""
 
-        self._before = self._contents
-        """Those from before the call."""
+        self._before, self._made = self._contents, set[int]()
+        """Those from before the call, and storages without content that were made then."""
 
     def begin_call(self) -> None:
         """What is filled from here on is filled in each execution."""
-        self._before = {**self._contents}
+        self._before, self._made = {**self._contents}, {*self._allocated}
 
     def is_of_the_call(self, tensor: Any) -> bool:
         """Whether the call has filled its storage, or copied the host's memory to it."""
@@ -336,6 +336,12 @@ class DeviceOperators:
         """Whether a storage was made without content."""
         return self._place(tensor) in self._allocated
 
+    def is_kept(self, tensor: Any) -> bool:
+        """Whether the next call finds the storage as this one leaves it: it was made before the call, and the call
+        gives it no content."""
+        place = self._place(tensor)
+        return (place in self._before or place in self._made) and not self.is_of_the_call(tensor)
+
     def _place(self, tensor: Any) -> int:
         return self._backend.tensors.storage_address(tensor)
 
@@ -363,10 +369,11 @@ def _claims(
         raise Refusal(Reason.COMPILE, str(next(iter(recorded.failures.values()))))
     recording = msgspec.structs.replace(recorded.recording, views=plan.views, storages=plan.storages(set(), set()))
     mine = {plan.storage_of_view(v) for v in given}
-    fills, constants, unknown, uploaded = [], [], [], 0
+    fills, constants, unknown, kept, uploaded = [], [], [], [], 0
     for index, tensor in enumerate(plan.tensors()):
         if index in mine:
             continue
+        kept += [index] * watch.is_kept(tensor)
         if found := watch.content_of(tensor):
             after, content = found
             _refuse_late_fill(recording, index, after)
@@ -385,6 +392,7 @@ def _claims(
     return RecordedCall(
         recording, _needed(recorded.artifacts, task.binaries), given, results, tuple(fills),
         tuple(constants), tuple(unknown), tuple(dict.fromkeys(watch.names)), outline,
+        kept=tuple(kept),
     )  # fmt: skip
 
 

@@ -87,6 +87,7 @@ class CheckedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     constants: tuple[Constant, ...]
     outline: str = "tensor"
     configs: int = 0
+    kept: tuple[int, ...] = ()
 
     @property
     def wanted(self) -> tuple[int, ...]:
@@ -183,7 +184,7 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall
     results = tuple(call.recording.views[i] for i in call.results)
     return CheckedCall(
         _plain(call.recording), dict(call.artifacts), inputs, results, call.fills, call.constants, call.outline,
-        min(call.configs, MOST_CONFIGS),
+        min(call.configs, MOST_CONFIGS), tuple(sorted({*call.kept} - mine)),
     )  # fmt: skip
 
 
@@ -206,7 +207,7 @@ def _bounded(call: RecordedCall) -> None:
     indices = (*(i for i in call.inputs if i is not None), *call.results)
     if any(not 0 <= i < len(recording.views) for i in indices):
         raise Refusal(Reason.ANSWER, "its recording has no such view")
-    places = (*(f.storage for f in call.fills), *(c.storage for c in call.constants), *call.unknown)
+    places = (*(f.storage for f in call.fills), *(c.storage for c in call.constants), *call.unknown, *call.kept)
     if any(not 0 <= i < len(recording.storages) for i in places):
         raise Refusal(Reason.ANSWER, "its recording has no such storage")
 
@@ -343,6 +344,9 @@ def check_results(call: CheckedCall, case: CaseInputs, expected: Sequence[Expect
             raise Refusal(Reason.RESULT_LAYOUT, f"result {number} is {_layout(view)}, the reference's {has}")
         if view.storage not in written:
             raise Refusal(Reason.RESULT_UNWRITTEN, f"no recorded launch has a pointer to result {number}")
+        if view.storage in call.kept:
+            text = f"result {number} is memory from before the call, which the next call overwrites"
+            raise Refusal(Reason.RESULT_OVERLAP, text)
         own = None if want.input is None else call.inputs[want.input]
         if view.storage in call.inputs and view.storage != own:
             raise Refusal(Reason.RESULT_OVERLAP, f"result {number} is memory of an input, the reference's isn't")

@@ -46,7 +46,7 @@ from kerntune.referee.errors_together import (
     wrong_together,
 )
 from kerntune.referee.extreme_contents import DECIDED, DRAWN_FLOATS, GRIDS, OF_NAN
-from kerntune.referee.hostile_recording import CheckedCall, check_outlines, check_results, filled, side_of
+from kerntune.referee.hostile_recording import CheckedCall, check_outlines, check_results, given_contents, side_of
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import ResultError
@@ -312,20 +312,19 @@ class ReplayComparer:
         together: Mapping[int, ErrorsTogether], end: float,
     ) -> tuple[ResultError, ...]:  # fmt: skip
         """What is wrong in a second call, where the first has left other numbers in memory from before the call."""
-        state = [f for f in call.fills if f.before]
-        sizes = [call.recording.storages[f.storage].nbytes for f in state]
-        if not state:
+        if not call.kept:
             return ()
-        replace, (poison,) = msgspec.structs.replace, poison_patterns(1)
-        views = (View(f.storage, "uint8", (n,), (1,)) for f, n in zip(state, sizes, strict=True))
-        watched = replace(call, results=(*call.results, *views))
-        answer = self._replayed(watched, usual[0].contents, poison, end)
-        left = dict(zip(watched.wanted, answer.contents, strict=True))
-        kept = tuple(Constant(f.storage, left[f.storage] or b"") for f in state)
-        if all(one.data == filled(f, n) for one, f, n in zip(kept, state, sizes, strict=True)):
+        replace, (poison,), sizes = msgspec.structs.replace, poison_patterns(1), call.recording.storages
+        views = (View(i, "uint8", (sizes[i].nbytes,), (1,)) for i in call.kept)
+        watched, first = replace(call, results=(*call.results, *views)), usual[0].contents
+        left = dict(zip(watched.wanted, self._replayed(watched, first, poison, end).contents, strict=True))
+        begun = given_contents(side_of(call, first, poison, self._on_gpu))
+        kept = {i: data for i in call.kept if (data := left[i]) is not None and data != begun[i]}
+        if not kept:
             return ()
-        fills = tuple(f for f in call.fills if not f.before)
-        again, want = replace(call, fills=fills, constants=(*call.constants, *kept)), usual[-1]
+        fills = tuple(f for f in call.fills if f.storage not in kept)
+        constants = (*(c for c in call.constants if c.storage not in kept), *(Constant(*one) for one in kept.items()))
+        again, want = replace(call, fills=fills, constants=constants), usual[-1]
         after = left_of(again, want, self._replayed(again, want.contents, poison, end))
         (found,) = self._errors(case, again, together, [(want, poison, after, ())])
         told = "in a second call, which finds what the first has left in memory from before: "

@@ -265,6 +265,22 @@ def test_fills_of_the_call_are_told_from_earlier_ones(recorded: Any, before: boo
     assert fill.before == before
 
 
+@pytest.mark.parametrize(
+    ("made", "filled", "kept"),
+    [
+        ("torch.empty(50, device='cuda')", "", True), ("torch.zeros(50, device='cuda')", "", True),
+        ("torch.tensor([3.0] * 50, device='cuda')", "", True), ("torch.empty(50, device='cuda')", ".zero_()", False),
+        ("torch.zeros(50, device='cuda')", ".copy_(torch.ones(50))", False),
+    ],
+)  # fmt: skip
+def test_the_next_call_finds_memory_from_before_as_this_one_leaves_it(
+    recorded: Any, made: str, filled: str, kept: bool
+) -> None:
+    """Unless the call fills it."""
+    assert recorded(f"return run(x, z{filled})\n\nz = {made}").call.kept == (1,) * kept
+    assert recorded(f"return run(x, {made}{filled})").call.kept == ()
+
+
 @pytest.mark.parametrize(("count", "refused"), [(1024, False), (1025, True)])
 def test_a_call_uploads_no_tables(recorded: Any, count: int, refused: bool) -> None:
     answer = recorded(f"t = torch.ones({count}).to('cuda'); return run(x, t)")

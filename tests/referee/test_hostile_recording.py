@@ -380,6 +380,9 @@ RESULTS: dict[str, tuple[RecordedCall, list[ExpectedResult], Reason, str]] = {
         "result 0 is float32[600] with strides [0], the reference's float32[600] with strides [1]",
     ),
     "an input": (call(results=(0,)), [EXPECTED], OVERLAP, "result 0 is memory of an input, the reference's isn't"),
+    "kept": (
+        call(kept=(2,)), [EXPECTED], OVERLAP, "result 0 is memory from before the call, which the next call overwrites",
+    ),
     "not the input": (
         call(results=(2, 2)), [want(input=1)] * 2, OVERLAP,
         "result 0 is not the memory of input y, the reference's is",

@@ -29,6 +29,7 @@ from kerntune.referee.result_errors import ResultError
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.tasks import (
     CallRefused,
+    Constant,
     ExpectAnswer,
     ExpectedResult,
     ExpectedSeed,
@@ -346,18 +347,22 @@ class CountingComparer(ReplayComparer):
         return ReplayAnswer(tuple(after[i] for i in call.wanted))
 
 
+@pytest.mark.parametrize("made", ["fill", "constant", "nothing"])
 @pytest.mark.parametrize(("up", "before", "wrong"), [(1, True, True), (0, True, False), (1, False, False)])
-def test_a_second_call_finds_what_the_first_has_left(up: int, before: bool, wrong: bool) -> None:
+def test_a_second_call_finds_what_the_first_has_left(up: int, before: bool, wrong: bool, made: str) -> None:
     recording = CHECKED.recording
     storages = (*recording.storages, replace(recording.storages[0], nbytes=4, dtype="int32"))
-    fill = Fill(3, "int32", 0, before=before)
-    call = replace(CHECKED, recording=replace(recording, storages=storages), fills=(fill,))
+    fills = (Fill(3, "int32", 0, before=before),) if made == "fill" else ()
+    constants = (Constant(3, bytes(4)),) if made == "constant" else ()
+    recording, kept = replace(recording, storages=storages), (3,) if before else ()
+    call = replace(CHECKED, recording=recording, fills=fills, constants=constants, kept=kept)
     sums = [ExpectedResult("float32", (600,), (1,), (x + y).tobytes()) for x, y in GIVEN]
     seeds = [ExpectedSeed(tuple(x.tobytes() for x in one), (s,)) for one, s in zip(GIVEN, sums, strict=True)]
     comparer = CountingComparer(up)
     found = comparer._of_second_call(CASE, call, seeds, together_of(CASE, seeds), 0.0)
     assert [e.wrong.startswith("in a second call, ") for e in found] == [True] * wrong
-    assert comparer.begun == [bytes(4), b"\1\0\0\0"][: before + wrong]
+    again = wrong or (before and made == "nothing")
+    assert comparer.begun == [bytes(4), bytes((up, 0, 0, 0))][: before + again]
 
 
 class AddingComparer(ReplayComparer):
@@ -477,7 +482,7 @@ class HalfComparer(ReplayComparer):
 @pytest.mark.parametrize(("units", "counts", "wrong"), [(0.6, [0, 48], True), (0.1, [0], False)])
 def test_further_contents_tell_a_bias_from_chance(units: float, counts: list[int], wrong: bool) -> None:
     view = View(0, "float16", (4096,), (1,))
-    call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,), fills=())
+    call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,), kept=())
     comparer = HalfComparer(units)
     found = comparer.compare(parse_line("x: f16[4096]"), call, [()] * 5, 0.0)
     assert comparer.counts == counts
