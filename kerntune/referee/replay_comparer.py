@@ -282,8 +282,9 @@ class ReplayComparer:
         them, and all results where all that the reference does is exact."""
         wanted = [r.dtype for r in (*first.results, *filter(None, first.changed))]
         whole = any(dtype not in FLOAT_FORMATS for dtype in wanted)
-        kinds: list[tuple[str, tuple[str, ...]]] = [("grid", GRIDS), ("decided", DECIDED)]
-        kinds = [("", ("ties",))] * bool({*wanted} & {*INDICES}) + kinds + [("nan", OF_NAN)] * whole
+        kinds: list[tuple[str, tuple[str, ...]]] = [("", ("ties",))] * bool({*wanted} & {*INDICES})
+        if first.exact:
+            kinds += [("grid", GRIDS), ("decided", DECIDED), *[("nan", OF_NAN)] * whole]
         for exact, words in kinds:
             forms = [tuple(word if t.content in DRAWN_FLOATS else "" for t in case.tensors) for word in words]
             if not any(forms[0]):

@@ -249,6 +249,9 @@ class ExpectedSeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     outline: str = "tensor"
     """How the results lie in what the reference returned."""
 
+    exact: bool = False
+    """All of the reference's operators are exact on numbers of few bits; told of the first seed alone."""
+
 
 class ExpectAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What the author's process says."""

@@ -108,6 +108,19 @@ def test_each_part_knows_from_which_content_on_they_are_extreme(extreme: int | N
 
 
 @pytest.mark.parametrize(
+    ("body", "exact"), [("return x.relu()", True), ("return x.exp()", False), ("return torch.rand_like(x)", None)]
+)
+def test_of_the_first_content_it_is_told_whether_operators_are_exact(
+    tmp_path: Path, body: str, exact: bool | None
+) -> None:
+    x = np.arange(120, dtype="f4")
+    assert [one.exact for one in expected(tmp_path, body, "x: f32[120]", x, closely=1).seeds] == [exact] * (
+        exact is not None
+    )
+    assert not any(one.exact for one in expected(tmp_path, body, "x: f32[120]", x).seeds)
+
+
+@pytest.mark.parametrize(
     ("body", "promised"),
     [
         ("return x.argmax(-1)", True), ("return x.view(40, 3).argmin(-1)", True), ("return x.max(-1)", True),

@@ -243,7 +243,7 @@ def test_an_index_of_equal_numbers_is_the_promised_one(promised: bool, last: boo
     case = parse_line("x: f32[20,300]")
     view = View(0, "int64", (20,), (1,))
     call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,))
-    first = ExpectedSeed((), (ExpectedResult("int64", (20,), (1,), bytes(160)),))
+    first = ExpectedSeed((), (ExpectedResult("int64", (20,), (1,), bytes(160)),), exact=True)
     comparer = TiesComparer(promised, last, fails)
     found = comparer._of_ties(case, call, first, together_of(case, [first]), 0.0)
     assert [bool("x has three different numbers" in e.wrong) for e in found] == [True] * wrong
@@ -252,11 +252,11 @@ def test_an_index_of_equal_numbers_is_the_promised_one(promised: bool, last: boo
 
 @pytest.mark.parametrize(
     ("line", "dtype", "asked"),
-    [("x: f32[20,300]", "float32", ["grid"]), ("i: i32[20,300] < 9", "int64", [])],
+    [("x: f32[20,300]", "float32", ["grid"]), ("i: i32[20,300] < 9", "int64", []), ("x: f32[3]", "bool", [])],
 )
 def test_ties_are_drawn_for_indices_among_floats_alone(line: str, dtype: str, asked: list[str]) -> None:
     comparer = TiesComparer(True, last=True)
-    first = ExpectedSeed((), (ExpectedResult(dtype, (20,), (1,), bytes(160)),))
+    first = ExpectedSeed((), (ExpectedResult(dtype, (20,), (1,), bytes(160)),), exact=dtype != "bool")
     assert comparer._of_ties(parse_line(line), CHECKED, first, {}, 0.0) == ()
     assert [task.exact for task in comparer.asked] == asked
 
@@ -298,7 +298,7 @@ def test_zeros_and_nan_count_where_all_that_the_reference_does_is_exact(
     """NaN in whole results alone. A replay that is late tells nothing."""
     case, view = parse_line("x: f32[600]"), View(0, dtype, (600,), (1,))
     call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,))
-    first = ExpectedSeed((), (ExpectedResult(dtype, (600,), (1,), bytes(600)),))
+    first = ExpectedSeed((), (ExpectedResult(dtype, (600,), (1,), bytes(600)),), exact=True)
     comparer = SignComparer(promised, last, dtype, odd, late)
     found = comparer._of_ties(case, call, first, together_of(case, [first]), 0.0)
     told = told if dtype == "bool" or not odd else ""
