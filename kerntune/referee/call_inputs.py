@@ -73,7 +73,7 @@ def described(source: UserCallable, given: Mapping[str, Plain]) -> CaseInputs:
         model = model_of(module, source, init_values)
         for name, value in model.state_dict().items():
             parameters[name] = len(tensors)
-            tensors.append(value)
+            tensors.append(value.contiguous())
     label = ", ".join(f"{k}={v}" for k, v in given.items()) or source.name
     inputs = tuple(_tensor_input(f"input {i}", t) for i, t in enumerate(tensors))
     return CaseInputs(label, inputs, arguments, (), parameters, init, dict(given))
@@ -107,9 +107,20 @@ def _argument(value: Any, tensors: list[Any]) -> CallArgument:
 
 
 def _tensor_input(name: str, tensor: Any) -> TensorInput:
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    dense = tensor.contiguous()
-    return TensorInput(name, dtype, tuple(dense.shape), tuple(dense.stride()), "author")
+    """As it lies where the task has it, if its elements are one after the other in some order of its dimensions, as a
+    transposed tensor's are; else dense."""
+    dtype, order = str(tensor.dtype).removeprefix("torch."), _outermost_first(tensor.stride())
+    made = tensor if tensor.permute(order).is_contiguous() else tensor.contiguous()
+    return TensorInput(name, dtype, tuple(made.shape), tuple(made.stride()), "author")
+
+
+def _outermost_first(strides: Sequence[int]) -> list[int]:
+    return sorted(range(len(strides)), key=lambda i: -strides[i])
+
+
+def as_it_lies(tensor: Any, given: TensorInput) -> Any:
+    """A tensor with its dimensions in the order of an input's memory."""
+    return tensor.permute(_outermost_first(given.strides))
 
 
 def contents_by(module: Any, task: ExpectTask, seed: int) -> tuple[bytes, ...]:
@@ -136,7 +147,7 @@ def contents_by(module: Any, task: ExpectTask, seed: int) -> tuple[bytes, ...]:
                 value = (noise - 0.5).to(value.dtype)
             tensors.append(value)
     chance = np.random.default_rng(seed)
-    found = [bytes_of(t) for t in tensors]
+    found = [bytes_of(as_it_lies(t, given)) for t, given in zip(tensors, task.case.tensors, strict=True)]
     return tuple(
         chance.bytes(len(data)) if given.content == UNREAD else data
         for given, data in zip(task.case.tensors, found, strict=True)

@@ -33,6 +33,7 @@ from kerntune.referee.result_errors import (
     quantiles_wrong,
     rms_of,
     sums_of,
+    taken,
     told_apart,
     unequal,
 )
@@ -326,10 +327,11 @@ def errors_of(
         if left is None and changes is None:
             yield ResultError(-1, given.dtype, size=1.0, wrong=f"it changes input {given.name}")
             continue
-        want = left or ExpectedResult(given.dtype, given.shape, given.strides, before)  # rounding may change it
+        view, size = View(storage, given.dtype, given.shape, given.strides), changes.size if changes else 0.0
+        native = taken(before, view).tobytes()  # which rounding may have changed
+        want = left or ExpectedResult(given.dtype, given.shape, given.strides, native)
         if any(forms) and not _demands(case, want, forms):
             continue
-        view, size = View(storage, given.dtype, given.shape, given.strides), changes.size if changes else 0.0
         if changes and not any(forms) and not again:
             changes.kept.append(partial(error_of, -1, before, view, want, case, poison, size))
         of = ((r.input, v, r.native) for r, v in zip(expected.results, call.results, strict=True))

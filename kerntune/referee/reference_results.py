@@ -19,6 +19,7 @@ import msgspec
 from kerntune.base.device import Target, typical_device
 from kerntune.referee.call_inputs import (
     arguments_of,
+    as_it_lies,
     bytes_of,
     contents_by,
     described,
@@ -93,7 +94,8 @@ def _described(task: DescribeTask) -> list[CaseInputs]:
 def _computed(module: Any, task: ExpectTask, contents: Sequence[bytes]) -> list[bytes]:
     """What the reference computes of contents, and leaves in its inputs where it changes them."""
     results, after, outline = _run(module, task, contents, _as_given)
-    changed = [b"" if is_still(t, data) else bytes_of(t) for t, data in zip(after, contents, strict=True)]
+    every = [(as_it_lies(t, x), data) for t, x, data in zip(after, task.case.tensors, contents, strict=True)]
+    changed = [b"" if is_still(t, data) else bytes_of(t) for t, data in every]
     return [outline.encode(), *map(bytes_of, results), *changed]
 
 
@@ -121,8 +123,8 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
         elif task.extreme is not None and i >= task.extreme and (few := _few_numbers(results)):
             results = _spread(module, task, contents, results, few, casts)
         changed = tuple(
-            None if is_still(t, before) else _result(t, w, k)
-            for k, (t, w, before) in enumerate(zip(after, wide_after, contents, strict=True))
+            None if is_still(as_it_lies(t, given), before) else _result(t, w, k)
+            for k, (t, w, before, given) in enumerate(zip(after, wide_after, contents, task.case.tensors, strict=True))
         )
         if task.draws:
             results, changed = _with_deviations(module, task, contents, results, changed, casts)

@@ -86,7 +86,10 @@ def test_a_model_is_made_alike_each_time() -> None:
 
 def test_views_are_told_as_the_dense_tensors_that_both_sides_are_given() -> None:
     turned = call_inputs._tensor_input("x", torch.zeros(4, 3, dtype=torch.float16).t())
-    assert turned == TensorInput("x", "float16", (3, 4), (4, 1), "author")
+    assert turned == TensorInput("x", "float16", (3, 4), (1, 3), "author")
+    part, repeated = torch.zeros(3, 9, dtype=torch.float16)[:, :4], torch.zeros(4, dtype=torch.float16).expand(3, 4)
+    for view in (part, repeated):
+        assert call_inputs._tensor_input("x", view) == TensorInput("x", "float16", (3, 4), (4, 1), "author")
 
 
 @pytest.mark.parametrize(

@@ -410,12 +410,40 @@ def test_generators_of_the_gpu_are_looked_at_where_there_is_one(monkeypatch: pyt
 
 
 def test_inputs_of_gpu_mode_are_told_by_their_sizes() -> None:
-    """Views are told as the dense tensors that both sides are given."""
     source = UserCallable(f"{Path(TASK).parent}/gpu_mode/reference.py", "ref_kernel", GPU_MODE)
     given = {"size": 64, "seed": 1}
     (case,) = answered(DescribeTask(source, (given,))).cases
     sys.modules.pop("reference", None)
     assert (case.label, case.given, case.init, case.parameters) == ("size=64, seed=1", given, (), {})
+
+
+TURNED = """
+import torch
+
+def generate_input(seed):
+    return torch.arange(6.0).reshape(2, 3).t(), torch.arange(6.0).reshape(2, 3).t()
+
+def ref_kernel(data):
+    x, y = data
+    assert x.stride() == y.stride() == (1, 3)
+    return y.add_(1)[:, 0] + x[:, 1]
+"""
+
+
+def test_inputs_lie_as_the_task_has_them(tmp_path: Path) -> None:
+    """Contents are in the order of memory, and results in that of their dimensions."""
+    path = tmp_path / "reference_under_test.py"
+    path.write_text(TURNED)
+    source = reference_source(str(path))
+    (case,) = answered(DescribeTask(source, ({},))).cases
+    assert [x.strides for x in case.tensors] == [(1, 3), (1, 3)]
+    (seed,) = answered(ExpectTask(source, case, (1,))).seeds
+    assert [np.frombuffer(x, "f4").tolist() for x in seed.contents] == [[0, 1, 2, 3, 4, 5]] * 2
+    unchanged, changed = seed.changed
+    assert unchanged is None
+    assert changed is not None
+    assert np.frombuffer(changed.native, "f4").tolist() == [1, 4, 2, 5, 3, 6]
+    assert np.frombuffer(seed.results[0].native, "f4").tolist() == [4, 6, 8]
 
 
 @pytest.mark.parametrize(
