@@ -122,11 +122,36 @@ def test_large_inputs_stay_where_small_ones_choose_from_them(line: str, count: i
         assert [x == y for x, y in zip(a, known, strict=True)] == [kind == "fixed" for kind in kinds]
 
 
-def test_the_authors_contents_are_few() -> None:
+def test_the_authors_contents_are_fewer() -> None:
     case = parse_line("x: f32[1000]")
     author = replace(case, tensors=tuple(replace(t, content="author") for t in case.tensors))
     assert [c.made_by_author for c in (case, author, replace(case, given={"n": 1}))] == [False, True, True]
-    assert many_contents(author, ExpectedSeed((), (result(1),)))[1] == 0
+    assert many_contents(author, ExpectedSeed((), (result(1),))) == (author, 96)
+
+
+class AuthorComparer(ReplayComparer):
+    """Of a task whose own code makes contents, of which the candidate is wrong on one."""
+
+    def __init__(self) -> None:
+        super().__init__(Says(ReplayAnswer()), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+
+    def _authors(self, task: Any) -> ExpectAnswer:
+        assert task.contents == ()
+        made = (np.array([number, number + 1], "<f4").tobytes() for number in range(len(task.seeds)))
+        return ExpectAnswer(seeds=tuple(ExpectedSeed((x,), (ExpectedResult("float32", (2,), (1,), x),)) for x in made))
+
+    def _in_a_row(self, case: Any, call: Any, contents: Any, poison: bytes, end: float) -> list[ReplayAnswer]:
+        return [ReplayAnswer((x if i != 7 else bytes(8), None)) for i, (x,) in enumerate(contents)]
+
+
+def test_of_few_results_the_author_makes_further_contents() -> None:
+    case, view = parse_line("x: f32[2]"), View(1, "float32", (2,), (1,))
+    case = replace(case, tensors=tuple(replace(t, content="author") for t in case.tensors))
+    call: Any = SimpleNamespace(wanted=(1, 0), results=(view,), inputs=(0,), contents=lambda given: (*given, None))
+    comparer = AuthorComparer()
+    (first,) = comparer._authors(ExpectTask(UserCallable("r.py", "f", FUNCTION), case, (1,))).seeds
+    found = comparer._of_many(case, call, first, together_of(case, [first]), 9)
+    assert [e.wrong.partition(" ")[0] for e in found] == ["2"]
 
 
 # answers
