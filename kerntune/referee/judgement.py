@@ -228,11 +228,12 @@ class CandidateJudgement:
             yield call
 
     def _other_config(self, case: CaseInputs, call: CheckedCall | Refusal) -> list[Twin]:
-        """The candidate with one of its autotuner's configs but the first: which one wins, another GPU decides."""
+        """The candidate with one of its autotuner's configs but the first, after it has been tried: which one wins,
+        another GPU decides."""
         if isinstance(call, Refusal) or call.configs < 2:
             return []
         config = 1 + secrets.randbelow(call.configs - 1)
-        other = msgspec.structs.replace(case, label="another config of an autotuner")
+        other = msgspec.structs.replace(case, label="another config of an autotuner, after a trial")
         return [("one config", other, self._recorded(self._candidate, case, config))]
 
     def _recorded(self, source: UserCallable, case: CaseInputs, config: int = 0) -> CheckedCall | Refusal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import sys
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,44 @@ def test_of_an_autotuners_configs_another_may_come_first(config: int, warps: int
     call = recorded(f"o = torch.empty_like(x); {launch}; return o", config=config).call
     assert (call.configs, call.recording.binaries[0].num_warps) == (3, warps)
     assert recorded("return run(x, x)", config=config).call.configs == 0
+
+
+@pytest.mark.parametrize(
+    ("tuner", "config", "launches"),
+    [
+        ("triton.autotune({}, key=['n'])", 1, 2), ("triton.autotune({}, key=['n'])", 0, 1),
+        ("triton.autotune({}, key=['n'], restore_value=['o'])", 1, 1),
+        ("triton.autotune({}, key=['n'], reset_to_zero=['o'])", 1, 1),
+        ("triton.autotune({}, key=['n'], pre_hook=lambda *a, **k: None)", 1, 1),
+        ("kerntune.autotune({}, key=['n'])", 1, 1), ("triton.heuristics({{'BLOCK': lambda meta: 64}})", 1, 1),
+    ],
+)  # fmt: skip
+def test_with_another_config_a_tuner_of_triton_s_has_tried_it(
+    tuner: str, config: int, launches: int, recorded: Any
+) -> None:
+    """Unless it is told what to restore, a launch finds what the trial has left."""
+    made = tuner.format("[triton.Config({'BLOCK': 64}, num_warps=n) for n in (2, 4)]")
+    launch = f"import kerntune; {made}(k)[(1,)](x, x, o, x.numel())"
+    call = recorded(f"o = torch.empty_like(x); {launch}; return o", config=config).call
+    assert len(call.recording.launches) == launches
+
+
+DESCRIBED = """
+@triton.jit
+def d(x, o, n):
+    a, b = tl.make_tensor_descriptor(x, [n], [1], [64]), tl.make_tensor_descriptor(o, [n], [1], [64])
+    b.store([0], a.load([0]))
+"""
+
+
+def test_memory_that_triton_needs_must_come_from_somewhere(recorded: Any) -> None:
+    body = "o = torch.empty_like(x); {}d[(1,)](x, o, x.numel()); return o\n" + DESCRIBED
+    refused = recorded(body.format("")).refused
+    assert refused.reason == Reason.CANDIDATE_FAILED.value
+    assert "triton.set_allocator isn't called" in refused.text
+    allocator = "triton.set_allocator(lambda size, align, stream: torch.empty(size, dtype=torch.int8, device='cuda')); "
+    answers = contextvars.copy_context().run(recorded, body.format(allocator))
+    assert answers.call is not None
 
 
 @pytest.mark.parametrize(

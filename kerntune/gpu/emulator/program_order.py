@@ -23,13 +23,18 @@ Compute Capability")."""
 Steps = Generator[None, None, Any]
 
 
+def resident_programs(warps: int) -> int:
+    """How many programs of so many warps a GPU holds at once, at most."""
+    return PROCESSORS * min(MOST_BLOCKS, max(MOST_WARPS // max(warps, 1), 1))
+
+
 class ProgramOrder:
     """``chance`` draws in which order programs begin, which no GPU promises; without it, it is the ascending one. Each
     program has so many ``warps``."""
 
     def __init__(self, chance: random.Random | None, warps: int) -> None:
         self._chance = chance
-        self._resident = PROCESSORS * min(MOST_BLOCKS, max(MOST_WARPS // max(warps, 1), 1))
+        self._resident = resident_programs(warps)
         self._waiting: dict[int, tuple[RunningProgram, Steps]] = {}
         self._awaited: defaultdict[int, list[int]] = defaultdict(list)
         self._awake: deque[int] = deque()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 import time
@@ -14,6 +15,7 @@ from kerntune.base.recording import Launch, Param, Recording
 from kerntune.errors import InterpreterLimit, KernelFault
 from kerntune.gpu.emulator.flat_memory import FlatMemory
 from kerntune.gpu.emulator.machine import Machine
+from kerntune.gpu.emulator.program_order import resident_programs
 from kerntune.gpu.emulator.ttir_program import TtirProgram, parse_ttir
 
 
@@ -56,6 +58,8 @@ def replay_results(
         try:
             if text is None:
                 raise InterpreterLimit("its TTIR is missing")
+            if binary.cooperative and math.prod(launch.grid) > (most := resident_programs(binary.num_warps)):
+                raise KernelFault(f"a cooperative launch has more than the {most} programs that a GPU holds at once")
             program = parse_ttir(text)
             machine = Machine(program, memory, deadline, chance, binary.num_warps, drawn)
             written = _written_storages(recording, launch, program)

@@ -58,6 +58,13 @@ def launch_surroundings(jit: Any) -> dict[str, Any] | None:
     }
 
 
+def has_allocator() -> bool:
+    """Whether Triton is told where memory that a kernel needs beside its arguments comes from."""
+    from triton.runtime import _allocation
+
+    return not isinstance(_allocation._allocator.get(), _allocation.NullAllocator)
+
+
 def _file_of_jit() -> str:
     """The file of Triton's own ``JITFunction``: a replacement is from another file."""
     from triton.runtime.jit import JITFunction

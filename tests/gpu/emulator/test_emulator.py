@@ -550,6 +550,15 @@ def test_what_a_launch_takes_that_the_recording_does_not_have_is_refused() -> No
         return replay_results(made, text, [None], b"12345678", 9.0)
 
     pointer, number = Param("a", "*fp32", view=0), Param("s", "fp32", value=2.0)
+    binary = base.binaries[0]
+    for warps, blocks in ((4, 132 * 16), (1, 132 * 32), (32, 132 * 2)):
+        base = msgspec.structs.replace(
+            base, binaries=(msgspec.structs.replace(binary, cooperative=True, num_warps=warps),)
+        )
+        assert replayed({"1" * 64: CALLED}, pointer, number, grid=(blocks, 1, 1)).outside == 0
+        with pytest.raises(KernelFault, match=f"^kernel k: a cooperative launch has more than the {blocks} programs"):
+            replayed({"1" * 64: CALLED}, pointer, number, grid=(blocks // 2, 2, 2))
+    base = msgspec.structs.replace(base, binaries=(binary,))
     with pytest.raises(InterpreterLimit, match=r"^kernel k: its TTIR is missing$"):
         replayed({}, pointer, number)
     with pytest.raises(InterpreterLimit, match=r"^kernel k: it takes a tensor descriptor that the host makes$"):
