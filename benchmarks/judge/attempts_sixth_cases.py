@@ -81,6 +81,9 @@ SIXTH_HONEST: dict[str, tuple[str, str]] = {
 
 SIXTH_COUNTER: dict[str, tuple[str, str]] = {
     "total": ("held_out_references.py::total", VECTOR),
+    "decayed_": (f"{R}::decayed_", "p: f32[1000]; g: f32[1000]"),
+    "hypotenuse": (f"{R}::hypotenuse", "x: f32[1000]; y: f32[1000]"),
+    "whole": (f"{R}::whole", VECTOR),
 }
 """The same: each is for a rule that a mend could carry too far."""
 

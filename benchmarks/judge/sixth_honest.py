@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra import libdevice
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 # descriptors
@@ -177,6 +178,46 @@ def total(x: Any) -> Any:
     o, blocks = x.new_empty(1), triton.cdiv(x.numel(), 128)
     parts_kernel[(blocks,)](x, PARTS, x.numel(), BLOCK=128)
     parts_sum_kernel[(1,)](PARTS, o, blocks, BLOCK=triton.next_power_of_2(blocks))
+    return o
+
+
+@triton.autotune([triton.Config({"BLOCK": 128}), triton.Config({"BLOCK": 256})], key=["n"], restore_value=["p"])
+@triton.jit
+def decayed_kernel(p, g, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(p + at, 0.5 * tl.load(p + at, mask=at < n) + tl.load(g + at, mask=at < n), mask=at < n)
+
+
+def decayed_(p: Any, g: Any) -> Any:
+    """Tunes a kernel that changes its input, which the tuner restores."""
+    decayed_kernel[lambda meta: (triton.cdiv(p.numel(), meta["BLOCK"]),)](p, g, p.numel())
+    return p
+
+
+@triton.jit
+def hypotenuse_kernel(x, y, o, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    a, b = tl.abs(tl.load(x + at, mask=at < n, other=0.0)), tl.abs(tl.load(y + at, mask=at < n, other=0.0))
+    most, least = tl.maximum(a, b), tl.minimum(a, b)
+    q = tl.where(most > 0, least / most, 0.0)
+    tl.store(o + at, most * tl.sqrt(1 + q * q), mask=at < n)
+
+
+def hypotenuse(x: Any, y: Any) -> Any:
+    o = torch.empty_like(x)
+    hypotenuse_kernel[(triton.cdiv(x.numel(), 256),)](x, y, o, x.numel(), BLOCK=256)
+    return o
+
+
+@triton.jit
+def even_kernel(x, o, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(o + at, libdevice.rint(tl.load(x + at, mask=at < n)), mask=at < n)
+
+
+def whole(x: Any) -> Any:
+    o = torch.empty_like(x)
+    even_kernel[(triton.cdiv(x.numel(), 256),)](x, o, x.numel(), BLOCK=256)
     return o
 
 

@@ -38,6 +38,7 @@ from kerntune.referee.extreme_contents import (
     few_numbers,
     full_places,
     furthest_numbers,
+    in_bands,
     in_order,
     nearest_numbers,
     on_grid,
@@ -302,6 +303,8 @@ def content_of(given: TensorInput, seed: int, form: str = "") -> bytes:
         numbers = chance.standard_normal(count) * deviation + mean
     if form == "ties":
         numbers = chance.choice(numbers[:FEW_VALUES], count)
+    if form == "banded":
+        numbers = in_bands(numbers, given, chance)
     if form == "close":
         numbers = close_numbers(given, seed, chance)
     if form in GRIDS:

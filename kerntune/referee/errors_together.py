@@ -16,7 +16,7 @@ import msgspec
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.declared_inputs import bytes_of, content_of
-from kerntune.referee.extreme_contents import DRAWN, EXTREMES, GRIDS, ODD, OF_WHOLE, sparse_centre
+from kerntune.referee.extreme_contents import DRAWN, EXTREMES, FINITE_ALONE, GRIDS, ODD, OF_WHOLE, sparse_centre
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import (
@@ -30,6 +30,7 @@ from kerntune.referee.result_errors import (
     ResultError,
     error_of,
     numbers_of,
+    overflow_of,
     quantiles_wrong,
     rms_of,
     sums_of,
@@ -310,6 +311,9 @@ def errors_of(
     for number, (view, want) in enumerate(zip(call.results, expected.results, strict=True)):
         if any(forms) and not _demands(case, want, forms):
             continue
+        if {*FINITE_ALONE} & {*forms}:
+            yield _told(overflow_of(number, after_of[view.storage], view, want), case.tensors, forms)
+            continue
         one = together[number]
         found = error_of(
             number, after_of[view.storage], view, want, case, poison, one.size, extreme, None if again else one.add,
@@ -341,7 +345,11 @@ def errors_of(
         if left is not None and (index, view, left.native) in of:  # a result is this input, and was looked at
             continue
         seen = changes.add if changes and not again else None
-        found = error_of(-1, after, view, want, case, poison, size, extreme, seen, "lone" in forms, _odd(forms))
+        found = (
+            overflow_of(-1, after, view, want)
+            if {*FINITE_ALONE} & {*forms}
+            else error_of(-1, after, view, want, case, poison, size, extreme, seen, "lone" in forms, _odd(forms))
+        )
         text = f"input {given.name}, which the reference changes: {found.wrong}" if found.wrong else ""
         yield _told(msgspec.structs.replace(found, wrong=text), case.tensors, forms)
 
@@ -403,7 +411,7 @@ def _demands(case: CaseInputs, want: ExpectedResult, forms: Sequence[str]) -> bo
     """Whole numbers may follow from ties, which numbers far from zero, zeros and masked rows make, or from what NaN is
     compared with, or be too large; what is too large for an 8-bit float is its largest number, or NaN."""
     if want.dtype not in FLOAT_FORMATS:
-        ties = {"up", "down", "broad", "huge", "sparse", "lone", "ordered", *ODD}
+        ties = {"up", "down", "broad", "huge", *FINITE_ALONE, "sparse", "lone", "ordered", *ODD}
         ties |= {*OF_WHOLE} if any(t.dtype in FLOAT_FORMATS for t in case.tensors) else set()
         return not ties & {*forms}
     if {"ties", *GRIDS} & {*forms}:

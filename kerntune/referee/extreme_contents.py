@@ -25,6 +25,8 @@ EXTREMES = {
     "broad": "has a deviation of 4 to 8 and zeros, rows of them among others",
     "wide": "has a deviation of 64 to 128",
     "huge": "has a deviation of 2**20",
+    "vast": "has a deviation of 2**80",
+    "banded": "has rows far from zero, and rows with a deviation of 2**7 or 2**20",
     "ties": "has three different numbers",
     "grid": "has multiples of 1 to 1/256",
     "above": "has such far above zero",
@@ -46,8 +48,15 @@ of squares cancels, an epsilon counts, a clamp is reached, an exponential overfl
 small its weight is and wherever it lies, a counter overflows, a whole row is masked, or an index has a meaning of its
 own, as 0 and 1 often have."""
 
-OF_VARIED = ("up", "down", "tiny", "broad", "wide", "huge", "holes", "infinite")
-"""The forms of floats that vary; those that end near 2**16 or before are as usual where others are ``huge``."""
+FINITE_ALONE = ("vast", "banded")
+"""Those of which it is demanded alone that what the reference computes well is finite."""
+
+BEYOND_HALF = ("huge", "vast")
+"""Those for floats that don't end near 2**16 or before: where others have them, these are as usual. The squares of vast
+numbers are beyond float32, too."""
+
+OF_VARIED = ("up", "down", "tiny", "broad", "wide", *BEYOND_HALF, "holes", "infinite")
+"""The forms of floats that vary."""
 
 GRIDS = ("grid", "above", "below")
 """Where numbers are equal, whole, halves or zeros; for references all of whose operators are exact."""
@@ -80,19 +89,19 @@ LARGE, OF_LARGE = 1 << 21, 2
 def extreme_forms(tensors: Sequence[TensorInput], chance: random.Random) -> list[tuple[str, ...]]:
     """For each extreme content a key of :data:`EXTREMES` for each tensor, or nothing. Floats that vary have each
     once, and others than their neighbours; distributions that are declared are ``sparse``, those of less than 32 bits
-    ``ordered``, and whole numbers ``few``, and ``full``. One float tensor is ``lone`` beside others that are ``alike``:
-    what has a small weight in all of those rows counts where few of the weighted numbers aren't zero. Large inputs
-    have :data:`OF_LARGE` of all these, which are drawn: each takes seconds there; others :data:`MOST_SINGLE` more, in
-    which one of the floats that vary has a ``hole``. A single number is never NaN or infinite: all would follow from
-    that."""
+    ``ordered``, and whole numbers have each of :data:`OF_WHOLE`. One float tensor is ``lone`` beside others that are
+    ``alike``: what has a small weight in all of those rows counts where few of the weighted numbers aren't zero. Large
+    inputs have :data:`OF_LARGE` of all these, which are drawn, for each takes seconds there, and one that is
+    ``banded``; others :data:`MOST_SINGLE` more, in which one of the floats that vary has a ``hole``. A single number
+    is never NaN or infinite: all would follow from that."""
     varied = [i for i, t in enumerate(tensors) if t.varied]
     spread = [(i, t.content) for i, t in enumerate(tensors) if _spreads(t)]
     wide_range = [i for i in varied if tensors[i].dtype in LARGE_RANGE]
     several = [i for i in varied if math.prod(tensors[i].shape) > 1]
-    order = [form for form in OF_VARIED if form != "huge" or wide_range] if varied else []
+    order = [form for form in OF_VARIED if form not in BEYOND_HALF or wide_range] if varied else []
     chance.shuffle(order)
     turns = [{i: order[(turn + k) % len(order)] for k, i in enumerate(varied)} for turn in range(len(order))]
-    turns = [{i: "" if f == "huge" and i not in wide_range else f for i, f in turn.items()} for turn in turns]
+    turns = [{i: "" if f in BEYOND_HALF and i not in wide_range else f for i, f in turn.items()} for turn in turns]
     turns = [{i: "" if f in ODD and i not in several else f for i, f in turn.items()} for turn in turns]
     turns = [part for turn in turns for part in _without_odd_neighbours(turn)]
     floats = [i for i, content in spread if content != "integers"]
@@ -106,7 +115,8 @@ def extreme_forms(tensors: Sequence[TensorInput], chance: random.Random) -> list
     turns += [{**dict.fromkeys(floats, "alike"), i: "lone"} for i in chance.sample(floats, min(MOST_LONE, len(floats)))]
     found = [tuple(turn.get(i, "") for i in range(len(tensors))) for turn in turns]
     if sum(math.prod(t.shape) for t in tensors) > LARGE:
-        return chance.sample(found, min(OF_LARGE, len(found)))
+        banded = [tuple("banded" if i in varied else "" for i in range(len(tensors)))] if varied else []
+        return chance.sample(found, min(OF_LARGE, len(found))) + banded
     single = [several[k % len(several)] for k in range(MOST_SINGLE if several else 0)]
     return found + [tuple("hole" if i == k else "" for i in range(len(tensors))) for k in single]
 
@@ -140,10 +150,22 @@ DEVIATIONS = {
     "broad": (2.0, 3.0),
     "wide": (6.0, 7.0),
     "huge": (20.0, 20.0),
+    "vast": (80.0, 80.0),
     "sparse": (0.0, 0.0),
     "lone": (0.0, 0.0),
 }
 """Logarithms of the least and the largest, to base 2."""
+
+
+def in_bands(numbers: np.ndarray, given: TensorInput, chance: np.random.Generator) -> Any:
+    """Rows, or pieces of a single one, that are moved far up or down, or stretched, as far as the dtype reaches."""
+    import numpy as np
+
+    rows = numbers.reshape(-1, given.shape[-1] if len(given.shape) > 1 else SPARSE if numbers.size % SPARSE == 0 else 1)
+    far = 2.0**20 if given.dtype in LARGE_RANGE else 2.0**7
+    scales, moves = np.array([1.0, 1.0, 2.0**7, far]), np.array([FAR, -FAR, 0.0, 0.0])
+    kinds = chance.integers(0, len(scales), len(rows))[:, None]
+    return ((rows + moves[kinds]) * scales[kinds]).reshape(-1)
 
 
 def full_places(shape: Sequence[int], chance: np.random.Generator) -> np.ndarray:

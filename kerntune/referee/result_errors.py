@@ -490,6 +490,21 @@ def _extreme_error(
     return ResultError(number, dtype, size=size)
 
 
+def overflow_of(number: int, content: bytes, view: View, expected: ExpectedResult) -> ResultError:
+    """Of vast inputs and the like: whether anything is infinite or NaN that the reference computes well. What overflows
+    inside, as squares do, may become anything, also a number."""
+    import numpy as np
+
+    found, stock = numbers(taken(content, view), view.dtype), numbers_of(msgspec.structs.replace(expected, wide=None))
+    exact, found = numbers_of(expected), np.atleast_1d(found)
+    with np.errstate(invalid="ignore", over="ignore"):
+        well = (np.abs(stock - exact) <= COARSE * np.abs(exact)) & (
+            np.abs(exact) <= LARGEST.get(view.dtype, math.inf) / 2
+        )
+    odd = well.reshape(found.shape) & ~np.isfinite(found)
+    return _not_finite(number, view.dtype, found, odd) if odd.any() else ResultError(number, view.dtype)
+
+
 def _lone_error(number: int, dtype: str, found: np.ndarray, exact: np.ndarray, stock: np.ndarray) -> ResultError:
     """Where an input is one number but for a few elements: whether anything is left out, with however small a weight,
     and not by how little sums are off. One number added again and again may be rounded in one direction, and elements

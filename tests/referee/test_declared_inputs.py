@@ -247,6 +247,7 @@ def test_extreme_numbers() -> None:
         assert extreme("f32[20000]", "tiny", seed).std() == pytest.approx(2**-12, rel=0.05)
         assert 60 < extreme("f32[20000]", "wide", seed).std() < 132
         assert extreme("bf16[20000]", "huge", seed).std() == pytest.approx(2**20, rel=0.05)
+        assert extreme("bf16[20000]", "vast", seed).std() == pytest.approx(2**80, rel=0.05)
         broad = extreme("f32[40,500]", "broad", seed)
         assert np.count_nonzero(~broad.any(1)) == 10
         assert 3.8 < broad[broad != 0].std() < 8.3
@@ -271,10 +272,10 @@ def test_sparse_numbers_are_near_one_number_but_for_a_few(content: str, nearest:
 def test_each_tensor_has_each_extreme_form_once_and_its_neighbours_others() -> None:
     line = "x: f16[8]; i: i64[8] < 3; y: f32[8]; u: f32[8] uniform(0, 1); c: f32[8] normal(1, 0); z: f32[8] zeros"
     forms = extreme_forms(parse_line(line).tensors, random.Random(3))
-    varied = {"up", "down", "tiny", "broad", "wide", "huge", "holes", "infinite"}
+    varied = {"up", "down", "tiny", "broad", "wide", "huge", "vast", "holes", "infinite"}
     rest = forms.index(("sparse", "", "sparse", "sparse", "", ""))
     each = [sorted(f[n] for f in forms[:rest] if f[n]) for n in (0, 2)]
-    assert each == [sorted(varied - {"huge"}), sorted(varied)], "float16 has no such"
+    assert each == [sorted(varied - {"huge", "vast"}), sorted(varied)], "float16 has no such"
     assert all(f[0] != f[2] for f in forms[:rest])
     odd = [{*f} - {""} for f in forms[:rest] if {"holes", "infinite"} & {*f}]
     assert all(f <= {"holes", "infinite"} for f in odd), "nothing is beside what may demand nothing"
@@ -288,7 +289,7 @@ def test_each_tensor_has_each_extreme_form_once_and_its_neighbours_others() -> N
         (alike, "", alike, lone, "", ""), (alike, "", lone, alike, "", ""), (lone, "", alike, alike, "", "")
     ]  # fmt: skip
     assert forms[rest + 8 :] == [("hole", *[""] * 5), ("", "", "hole", "", "", "")] * 3
-    assert {form for f in forms for form in f} == {*EXTREMES} - {"ties", "close", *GRIDS} | {""}
+    assert {form for f in forms for form in f} == {*EXTREMES} - {"ties", "close", "banded", *GRIDS} | {""}
     many = parse_line("; ".join(f"x{i}: f32[8]" for i in range(9))).tensors
     assert sum("lone" in f for f in extreme_forms(many, random.Random(3))) == 4
     single = extreme_forms(parse_line("x: f32[8]; a: f32[1]; b: f32[]").tensors, random.Random(3))
@@ -506,13 +507,26 @@ def test_a_hole_is_one_number() -> None:
     assert len({int(np.flatnonzero(~np.isfinite(x))[0]) for x in found}) == 9
 
 
-def test_of_large_inputs_two_extreme_contents_are_drawn() -> None:
+def test_of_large_inputs_two_extreme_contents_are_drawn_and_one_has_bands() -> None:
     small, large = (parse_line(f"x: f32[{n}]; y: f32[1048576]").tensors for n in (1048576, 1048577))
-    assert len(extreme_forms(small, random.Random(3))) == 21
+    assert len(extreme_forms(small, random.Random(3))) == 22
     drawn = [tuple(extreme_forms(large, random.Random(seed))) for seed in range(40)]
-    assert {len({*forms}) for forms in drawn} == {2}
+    assert {len({*forms}) for forms in drawn} == {3}
+    assert all(forms[2] == ("banded", "banded") for forms in drawn)
     assert {form for forms in drawn for form in forms} > {("sparse", "sparse")}
     assert len({*drawn}) > 10
+    declared = parse_line("x: f32[2097153] uniform(0, 1)").tensors
+    assert len(extreme_forms(declared, random.Random(3))) == 2
+
+
+@pytest.mark.parametrize(("text", "far"), [("f32[400,100]", 2**20), ("f32[40000]", 2**20), ("f16[400,100]", 2**7)])
+def test_bands_are_far_from_zero_or_wide(text: str, far: float) -> None:
+    rows = extreme(text, "banded").reshape(-1, 100 if "," in text else 64)
+    assert np.isfinite(rows).all()
+    middle, width = rows.mean(1), rows.std(1)
+    for found in (middle > 60, middle < -60, (width > 40) & (width < 400)):
+        assert np.count_nonzero(found & (width < 400)) > len(rows) / 6
+    assert np.count_nonzero(width > far / 3) > len(rows) / 6
 
 
 def test_a_content_is_of_the_forms_that_are_asked_for() -> None:

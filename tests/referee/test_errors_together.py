@@ -216,6 +216,12 @@ ONE_OFF = np.where(np.arange(1000) == 7, NUMBERS + np.float32(1), NUMBERS)
         ("x: f32[9]", LARGEST, LARGEST + np.float32(np.inf), "infinite", True),  # which is replaced
         ("x: f32[9]", LARGEST, LARGEST + np.float32(np.inf), "wide", False),
         ("x: f32[9]", WHOLE, WHOLE + 1, "huge", False),
+        ("x: f32[9]", WHOLE, WHOLE + 1, "vast", False),
+        ("x: f32[9]", NUMBERS, NUMBERS * 2, "vast", False),  # both may have overflowed inside
+        ("x: f32[9]", NUMBERS, ONE_OFF * np.float32(np.inf), "vast", True),
+        ("x: f32[9]", NUMBERS * np.float32(np.inf), NUMBERS * np.float32(np.nan), "vast", False),
+        ("x: f32[9]", LARGEST, LARGEST + np.float32(np.inf), "vast", False),
+        ("x: f32[9]", NUMBERS, ONE_OFF * np.float32(np.inf), "banded", True),
         ("x: f32[9]", WHOLE, WHOLE + 1, "grid", True),
         ("x: f32[9]", NUMBERS, NUMBERS * 2, "grid", False),
         ("x: f32[9]", WHOLE, WHOLE + 1, "ties", True),

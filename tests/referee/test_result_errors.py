@@ -830,3 +830,16 @@ def test_what_is_just_beyond_a_limit_has_other_digits_than_it(text: str) -> None
     assert told is not None, TEXTS[text](wrong)
     assert told[1] != told[2]
     assert float(told[1]) == pytest.approx(float(told[2]), rel=0.02)
+
+
+def test_vast_numbers_must_be_finite_where_the_reference_computes_them_well() -> None:
+    """What has overflowed inside may be anything."""
+    native, wide = np.array([0.0, 1.0, np.inf, 3e38], "<f4"), np.array([1.0, 1.0, 1e39, 3e38], "<f8")
+    want = ExpectedResult("float32", (4,), (1,), native.tobytes(), wide.tobytes())
+
+    def found(*numbers: float) -> str:
+        view = View(0, "float32", (4,), (1,))
+        return result_errors.overflow_of(0, np.array(numbers, "<f4").tobytes(), view, want).wrong
+
+    assert found(np.nan, 7.0, np.nan, np.inf) == ""
+    assert found(np.nan, np.inf, np.nan, np.inf).startswith("1 elements are infinite or NaN where they must not be")
