@@ -45,7 +45,15 @@ from kerntune.referee.extreme_contents import (
     sparse_centre,
     zero_places,
 )
-from kerntune.referee.tasks import CallArgument, CaseInputs, PlainArgument, SequenceArgument, TensorAt, TensorInput
+from kerntune.referee.tasks import (
+    CallArgument,
+    CaseInputs,
+    MappingArgument,
+    PlainArgument,
+    SequenceArgument,
+    TensorAt,
+    TensorInput,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -209,6 +217,9 @@ def _with_others(
     for argument in arguments:
         if isinstance(argument, SequenceArgument) and nested:
             argument = replace(argument, items=_with_others(argument.items, kind, other, told))
+        if isinstance(argument, MappingArgument) and nested:
+            others = _with_others(tuple(argument.items.values()), kind, other, told)
+            argument = replace(argument, items=dict(zip(argument.items, others, strict=True)))
         value = argument.value if isinstance(argument, PlainArgument) else None
         changed = other(value) if type(value) is kind else None
         if changed is not None:

@@ -22,7 +22,7 @@ from kerntune.referee.declared_inputs import (
     rolled,
 )
 from kerntune.referee.extreme_contents import EXTREMES, GRIDS, extreme_forms
-from kerntune.referee.tasks import CaseInputs, PlainArgument, SequenceArgument, TensorAt, TensorInput
+from kerntune.referee.tasks import CaseInputs, MappingArgument, PlainArgument, SequenceArgument, TensorAt, TensorInput
 
 
 def tensor(text: str) -> TensorInput:
@@ -402,6 +402,7 @@ def test_numbers_that_are_known_have_others(line: str, told: list[str]) -> None:
 def test_zero_has_another_number_and_data_and_models_have_other_floats() -> None:
     (other,) = other_numbers(parse_line("x: f32[8]; beta = 0.0"), random.Random(1))
     assert 0.1 <= other.arguments[1].value <= 0.3  # type: ignore[operator, union-attr]
+    named = MappingArgument({"x": TensorAt(0), "eps": PlainArgument(1e-5)})
     inside = SequenceArgument((TensorAt(0), PlainArgument(1e-5), PlainArgument(64)))
     case = CaseInputs("", parse_line("x: f32[8]").tensors, (inside,), init=(PlainArgument(0.2), PlainArgument(8)))
     (other,) = other_numbers(case, random.Random(1))
@@ -409,6 +410,9 @@ def test_zero_has_another_number_and_data_and_models_have_other_floats() -> None
     assert found[0::2] == inside.items[0::2]
     assert found[1].value < 1e-5
     assert (other.init[0].value < 0.2, other.init[1].value) == (True, 8)  # type: ignore[operator, union-attr]
+    (other,) = other_numbers(msgspec.structs.replace(case, arguments=(named,), init=()), random.Random(1))
+    assert other.arguments[0].items["x"] == TensorAt(0)  # type: ignore[union-attr, call-overload]
+    assert other.arguments[0].items["eps"].value < 1e-5  # type: ignore[union-attr, call-overload]
 
 
 def test_lengths_that_are_equal_and_numbers_in_order_have_smaller_ones() -> None:

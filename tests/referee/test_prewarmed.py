@@ -154,7 +154,7 @@ def speeds_of(processes: Prewarming) -> GpuSpeeds:
 @pytest.mark.parametrize(
     ("line", "content", "authors", "replays"),
     [
-        ("x: f32[16777216]", "normal", 7, 6),
+        ("x: f32[16777216]", "normal", 8, 6),
         ("x: f32[2097153]", "normal", 3, 6),
         ("x: f32[2097152]", "normal", 3, 6),
         ("x: f32[2097151]", "normal", 1, 6),
