@@ -52,6 +52,7 @@ MAY_IMPORT_HEAVY = (
     "kerntune.gate.call",
     "kerntune.referee.candidate_recorder",  # runs in a process of its own, on users' tensors
     "kerntune.referee.call_inputs",  # the same
+    "kerntune.referee.device_operators",  # the same
     "kerntune.referee.reference_results",  # the same
     "kerntune.referee.reference_operators",  # the same
     "kerntune.referee.live_reference",  # the same

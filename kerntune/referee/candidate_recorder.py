@@ -256,7 +256,7 @@ def _claims(
 
 def _with_trials(launches: Iterable[tuple[Launch, Pending]]) -> Iterator[Launch]:
     """The launches as they are where an autotuner of Triton's has to choose, which tries configs on the call's own
-    arguments. Unless it is told what to reset or to restore, a launch finds there what a trial has left."""
+    arguments. Unless it has to reset or to restore these, a launch finds there what a trial has left."""
     for launch, pending in launches:
         site = pending.site
         tuner = site.tuner if site is not None and not any(c.hook for c in site.candidates) else None

@@ -199,7 +199,7 @@ def other_numbers(case: CaseInputs, chance: random.Random) -> list[CaseInputs]:
     found = list[CaseInputs]()
     for kind, other in kinds:
         told, tensors = list[str](), case.tensors
-        arguments = _with_others(case.arguments, kind, other, told, nested=kind is not int)
+        arguments = _with_others(case.arguments, kind, other, told)
         init = _with_others(case.init, kind, other, told) if kind is float else case.init
         if kind is float:
             tensors = tuple(_with_other_values(t, chance, told) for t in tensors)
@@ -210,14 +210,14 @@ def other_numbers(case: CaseInputs, chance: random.Random) -> list[CaseInputs]:
 
 
 def _with_others(
-    arguments: Sequence[CallArgument], kind: type, other: Callable[[Any], Any], told: list[str], nested: bool = True
+    arguments: Sequence[CallArgument], kind: type, other: Callable[[Any], Any], told: list[str]
 ) -> tuple[CallArgument, ...]:
-    """The arguments, those of a kind with others where there are any."""
+    """The arguments, those of a kind with others where there are any. Whole numbers in data are often sizes."""
     replace, found = msgspec.structs.replace, list[CallArgument]()
     for argument in arguments:
-        if isinstance(argument, SequenceArgument) and nested:
+        if isinstance(argument, SequenceArgument) and kind is not int:
             argument = replace(argument, items=_with_others(argument.items, kind, other, told))
-        if isinstance(argument, MappingArgument) and nested:
+        if isinstance(argument, MappingArgument) and kind is not int:
             others = _with_others(tuple(argument.items.values()), kind, other, told)
             argument = replace(argument, items=dict(zip(argument.items, others, strict=True)))
         value = argument.value if isinstance(argument, PlainArgument) else None

@@ -361,9 +361,10 @@ def unequal_of(
     what is left of these isn't promised."""
     after_of = dict(zip(call.wanted, left_in, strict=True))
     every = [(number, *pair) for number, pair in enumerate(zip(call.results, expected.results, strict=True))]
-    for given, storage, want in zip(case.tensors, call.inputs, expected.changed, strict=False):
-        if storage is not None and want is not None:
-            every.append((-1, View(storage, given.dtype, given.shape, given.strides), want))
+    for index, changed in enumerate(expected.changed):
+        given, place = case.tensors[index], call.inputs[index]
+        if place is not None and changed is not None:
+            every.append((-1, View(place, given.dtype, given.shape, given.strides), changed))
     for number, view, want in every:
         different = unequal(after_of[view.storage], view, want)
         if different and not (_odd(forms) and want.dtype in FLOAT_FORMATS):

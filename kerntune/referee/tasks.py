@@ -250,7 +250,7 @@ class ExpectedSeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     """How the results lie in what the reference returned."""
 
     exact: bool = False
-    """All of the reference's operators are exact on numbers of few bits; told of the first seed alone."""
+    """All of the reference's operators are exact on numbers of few bits; known of the first seed alone."""
 
 
 class ExpectAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

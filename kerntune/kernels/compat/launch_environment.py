@@ -59,7 +59,7 @@ def launch_surroundings(jit: Any) -> dict[str, Any] | None:
 
 
 def has_allocator() -> bool:
-    """Whether Triton is told where memory that a kernel needs beside its arguments comes from."""
+    """Whether something gives Triton the memory that a kernel needs beside its arguments."""
     from triton.runtime import _allocation
 
     return not isinstance(_allocation._allocator.get(), _allocation.NullAllocator)
