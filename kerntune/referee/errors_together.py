@@ -413,7 +413,8 @@ def _demands(case: CaseInputs, want: ExpectedResult, forms: Sequence[str]) -> bo
     compared with, or be too large; what is too large for an 8-bit float is its largest number, or NaN."""
     if want.dtype not in FLOAT_FORMATS:
         ties = {"up", "down", "broad", "huge", *FINITE_ALONE, "sparse", "lone", "ordered", *ODD}
-        ties |= {*OF_WHOLE} if any(t.dtype in FLOAT_FORMATS for t in case.tensors) else set()
+        floats = any(t.dtype in FLOAT_FORMATS for t in case.tensors) and not want.settled
+        ties |= {*OF_WHOLE} if floats else set()
         return not ties & {*forms}
     if {"ties", *GRIDS} & {*forms}:
         return False

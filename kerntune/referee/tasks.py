@@ -238,6 +238,10 @@ class ExpectedResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     """By how much roundings of the reference's operators move each element (float64): a root mean square over
     :attr:`ExpectTask.draws`."""
 
+    settled: bool = False
+    """Whole numbers that are the same where all floats among the inputs are others: looked at where contents are
+    extreme."""
+
 
 class ExpectedSeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The results from one seed's inputs, the inputs' bytes if the task's own code has made them, and what the

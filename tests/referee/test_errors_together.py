@@ -179,11 +179,14 @@ def test_an_input_that_a_reference_changes_for_other_seeds_may_be_rounded() -> N
     assert left(call, [kept, kept], 1, rounded) == ["it changes input x"]
 
 
-def held(line: str, want: np.ndarray, found: np.ndarray, form: str, usual: np.ndarray | None = None) -> str:
+def held(
+    line: str, want: np.ndarray, found: np.ndarray, form: str, usual: np.ndarray | None = None, settled: bool = False
+) -> str:
     """What is wrong with a result where the first input is of a form."""
     case = parse_line(line)
     results = [
-        ExpectedResult(str(x.dtype), x.shape, (1,), x.tobytes()) for x in (want, want if usual is None else usual)
+        ExpectedResult(str(x.dtype), x.shape, (1,), x.tobytes(), settled=settled)
+        for x in (want, want if usual is None else usual)
     ]
     seeds = [ExpectedSeed(tuple(b"" for _ in case.tensors), (r,)) for r in results]
     view = View(0, str(want.dtype), want.shape, (1,))
@@ -197,6 +200,12 @@ NUMBERS = np.random.default_rng(3).standard_normal(1000).astype(np.float32)
 WHOLE = np.arange(100, dtype=np.int32)
 LARGEST = np.full(100, np.finfo("f4").max, np.float32)
 ONE_OFF = np.where(np.arange(1000) == 7, NUMBERS + np.float32(1), NUMBERS)
+
+
+@pytest.mark.parametrize(("form", "wrong"), [("few", True), ("full", True), ("least", True), ("lone", False)])
+def test_whole_numbers_that_do_not_follow_from_floats_are_demanded(form: str, wrong: bool) -> None:
+    told = held("i: i32[9] < 5; x: f32[9]", WHOLE, WHOLE + (WHOLE == 3), form, settled=True)
+    assert bool(told) == wrong
 
 
 @pytest.mark.parametrize(

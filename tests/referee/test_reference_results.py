@@ -107,6 +107,20 @@ def test_each_part_knows_from_which_content_on_they_are_extreme(extreme: int | N
     assert [one.closely for one in task.parts()] == [1, 0, 0]
 
 
+def test_whole_results_that_stay_where_floats_are_others_are_settled(tmp_path: Path) -> None:
+    i, x = np.arange(60, dtype="i4") % 7, np.linspace(-3, 5, 60, dtype="f4")
+    body = "return torch.bincount(i), (i * x).argsort(), i * x, x > -9"
+    (seed,) = expected(tmp_path, body, "i: i32[60] < 7; x: f32[60]", i, x, extreme=0).seeds
+    assert [one.settled for one in seed.results] == [True, False, False, True]
+    for body, line, given in (
+        ("return torch.bincount(i)", "i: i32[60] < 7", (i,)), ("return x > -9", "x: f32[60]", (x,)),
+    ):  # fmt: skip
+        (seed,) = expected(tmp_path, body, line, *given, extreme=0).seeds
+        assert not seed.results[0].settled
+    (seed,) = expected(tmp_path, "return torch.bincount(i)", "i: i32[60] < 7; x: f32[60]", i, x).seeds
+    assert not seed.results[0].settled
+
+
 @pytest.mark.parametrize(
     ("body", "exact"), [("return x.relu()", True), ("return x.exp()", False), ("return torch.rand_like(x)", None)]
 )
