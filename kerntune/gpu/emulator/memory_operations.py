@@ -38,6 +38,16 @@ class Descriptor:
     nan: bool = False
     tf32: bool = False
 
+    def checked(self) -> Descriptor:
+        """Itself; :class:`KernelFault` for one that no GPU takes."""
+        apart = [stride * bytes_of(self.kind.pointee) for stride in self.strides[:-1]]
+        if any(n % DESCRIPTOR_ALIGN for n in (self.base, *apart)):
+            raise KernelFault(
+                f"a descriptor's base and strides must be multiples of {DESCRIPTOR_ALIGN} bytes; "
+                f"they are {self.base:#x} and {apart}"
+            )
+        return self
+
     def places(self, along: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Addresses of elements with these indices along each axis, and which of them are in the tensor."""
         grid = np.ix_(*along)
@@ -201,13 +211,8 @@ class MemoryOperations:
         kind = op.types[0]
         rank = len(kind.shape)
         sizes, strides = [int(x) for x in rest[:rank]], [int(x) for x in rest[rank : 2 * rank]]
-        apart = [stride * bytes_of(kind.pointee) for stride in strides[:-1]]
-        if any(n % DESCRIPTOR_ALIGN for n in (int(base), *apart)):
-            raise KernelFault(
-                f"a descriptor's base and strides must be multiples of {DESCRIPTOR_ALIGN} bytes; "
-                f"they are {int(base):#x} and {apart}"
-            )
-        return (Descriptor(int(base), sizes, strides, kind, op.attributes["padding"] == PAD_NAN),)
+        made = Descriptor(int(base), sizes, strides, kind, op.attributes["padding"] == PAD_NAN)
+        return (made.checked(),)
 
     def _block(self, op: TtirOperation, values: ValueTable, first: int) -> list[np.ndarray]:
         """Along each axis, where a descriptor's block lies."""

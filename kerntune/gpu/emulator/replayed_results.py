@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 
@@ -15,8 +16,9 @@ from kerntune.base.recording import Launch, Param, Recording
 from kerntune.errors import InterpreterLimit, KernelFault
 from kerntune.gpu.emulator.flat_memory import FlatMemory
 from kerntune.gpu.emulator.machine import Machine
+from kerntune.gpu.emulator.memory_operations import Descriptor
 from kerntune.gpu.emulator.program_order import resident_programs
-from kerntune.gpu.emulator.ttir_program import TtirProgram, parse_ttir
+from kerntune.gpu.emulator.ttir_program import TtirProgram, ValueType, parse_ttir
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,9 @@ def replay_results(
                 raise InterpreterLimit("it waits for other launches by assembly (launch_pdl)")
             running = running if binary.pdl else []
             running.append(_without_overlap(running, recording, launch, written))
-            machine.launch([_value(recording, memory, p) for p in launch.params], launch.grid, written)
+            kinds = zip_longest(launch.params, program.argument_types)  # a launch with others is refused
+            values = [_value(recording, memory, *one) for one in kinds if one[0] is not None]
+            machine.launch(values, launch.grid, written)
         except Exception as exc:
             raise type(exc)(f"kernel {launch.kernel}: {exc}") from exc
     storages = range(len(recording.storages))
@@ -103,10 +107,11 @@ def _written_storages(recording: Recording, launch: Launch, program: TtirProgram
     return [number in found for number in range(len(recording.storages))]
 
 
-def _value(recording: Recording, memory: FlatMemory, param: Param) -> object:
-    if param.tensor_map is not None:
-        raise InterpreterLimit("it takes a tensor descriptor that the host makes")
-    if param.view is not None:
-        view = recording.views[param.view]
-        return memory.address(view.storage) + view.offset_bytes
-    return 0 if param.value is None else param.value
+def _value(recording: Recording, memory: FlatMemory, param: Param, kind: ValueType | None) -> object:
+    view = None if param.view is None else recording.views[param.view]
+    address = 0 if view is None else memory.address(view.storage) + view.offset_bytes
+    if (spec := param.tensor_map) is not None:
+        if kind is None or kind.element != "desc" or spec.fp4_padded:
+            raise InterpreterLimit("it takes a tensor descriptor that the host makes, which can't be emulated")
+        return Descriptor(address, spec.shape, spec.strides, kind, spec.nan_padding, spec.tf32).checked()
+    return address if view is not None or param.value is None else param.value

@@ -537,6 +537,42 @@ def test_what_is_no_program_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused("x" * 2000) == "its TTIR has 2,000 characters, more than 1,999"
 
 
+@pytest.mark.parametrize(
+    ("nan", "offset", "strides"), [(False, 0, (4, 1)), (True, 16, (4, 1)), (False, 4, (4, 1)), (False, 0, (3, 1))]
+)
+def test_a_descriptor_of_the_host_is_what_the_recording_says(nan: bool, offset: int, strides: tuple[int, int]) -> None:
+    block = "2x4xf32" if triton_series() not in ("3.6", "3.7") else "tensor<2x4xf32>"
+    text = f"""module {{
+  tt.func public @k(%d: !tt.tensordesc<{block}>, %a: i32, %b: i32, %c: i64, %e: i64, %o: !tt.ptr<f32>) {{
+    %two = arith.constant 2 : i32
+    %zero = arith.constant 0 : i32
+    %v = tt.descriptor_load %d[%zero, %two] : !tt.tensordesc<{block}> -> tensor<2x4xf32>
+    tt.descriptor_store %d[%two, %zero], %v : !tt.tensordesc<{block}>, tensor<2x4xf32>
+    tt.return
+  }}
+}}"""
+    spec = TensorMap(0, 4, 7, (2, 4), (4, 4), strides, nan_padding=nan)
+    sizes = [Param(x, "i32", value=4) for x in "ab"] + [Param(x, "i64", value=4) for x in "ce"]
+    params = (Param("d", "nvTmaDesc", view=0, tensor_map=spec), *sizes, Param("o", "*fp32", view=1))
+    recording = Recording(
+        Target.parse("cuda:90"), (Launch("k", "", 0, (1, 1, 1), params),),
+        (Binary("cubin", "sm_90", "k", "0" * 64, "1" * 64, "", "", "", "", {}, {}, 4),),
+        (Storage(80, "float32", Zeros()),),
+        (View(0, "float32", (4, 4), (4, 1), offset), View(0, "float32", (2,), (1,))),
+    )  # fmt: skip
+    given = np.arange(20, dtype="<f4")
+    if offset % 16 or strides != (4, 1):
+        with pytest.raises(KernelFault, match="base and strides must be multiples of 16 bytes"):
+            replay_results(recording, {"1" * 64: text}, [given.tobytes()], b"12345678", 9.0)
+        return
+    done = replay_results(recording, {"1" * 64: text}, [given.tobytes()], b"12345678", 9.0)
+    found, first = np.frombuffer(done.contents[0], "<f4"), offset // 4
+    outside = np.nan if nan else 0.0
+    kept = given[first : first + 8].reshape(2, 4)
+    moved = [*kept[0, 2:], outside, outside, *kept[1, 2:], outside, outside]
+    np.testing.assert_array_equal(found[first : 16 + first], [*kept.flat, *moved])
+
+
 def test_what_a_launch_takes_that_the_recording_does_not_have_is_refused() -> None:
     spec = TensorMap(0, 4, 7, (8,), (8,), (1,))
     base = Recording(
@@ -561,7 +597,7 @@ def test_what_a_launch_takes_that_the_recording_does_not_have_is_refused() -> No
     base = msgspec.structs.replace(base, binaries=(binary,))
     with pytest.raises(InterpreterLimit, match=r"^kernel k: its TTIR is missing$"):
         replayed({}, pointer, number)
-    with pytest.raises(InterpreterLimit, match=r"^kernel k: it takes a tensor descriptor that the host makes$"):
+    with pytest.raises(InterpreterLimit, match=r"descriptor that the host makes, which can't be emulated$"):
         replayed({"1" * 64: CALLED}, Param("d", "nvTmaDesc", tensor_map=spec), number)
     done = replayed({"1" * 64: CALLED}, pointer, number)
     assert done.contents == (np.array([8.0], "<f4").tobytes() + b"5678",)
