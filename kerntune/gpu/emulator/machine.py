@@ -417,6 +417,7 @@ HANDLERS: dict[str, OperationHandler] = {
     "tt.make_tensor_descriptor": Machine.make_descriptor,
     "tt.descriptor_load": Machine.descriptor_load,
     "tt.descriptor_store": Machine.descriptor_store,
+    "tt.descriptor_reduce": Machine.descriptor_reduce,
     "tt.descriptor_gather": Machine.descriptor_gather,
     "tt.descriptor_scatter": Machine.descriptor_scatter,
 }

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kerntune.errors import KernelFault, KernelTimeout
+from kerntune.errors import InterpreterLimit, KernelFault, KernelTimeout
 from kerntune.gpu.emulator.elements import bytes_of, nearest_tf32, numpy_of, updated
 from kerntune.gpu.emulator.flat_memory import FlatMemory
 from kerntune.gpu.emulator.program_order import ProgramOrder
@@ -249,6 +249,23 @@ class MemoryOperations:
 
     def descriptor_store(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         return self._write_described(op, values, self._block(op, values, 2), np.asarray(values[op.operands[1]]))
+
+    def descriptor_reduce(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
+        """Atomic updates, which order nothing else."""
+        descriptor: Descriptor = values[op.operands[0]]
+        places, inside = descriptor.places(self._block(op, values, 2))
+        element, how = descriptor.kind.pointee, op.attributes["kind"]
+        if how == "update":
+            raise InterpreterLimit("a descriptor updates by what can't be emulated")
+        value = np.asarray(values[op.operands[1]]).reshape(inside.shape)[inside]
+        if value.size:
+            if self._races is not None:
+                self._races.atomic(self._running, places[inside], bytes_of(element), inside, "relaxed", "gpu")
+            old = self._memory.load(places[inside], element)
+            how = "fadd" if how == "add" and not element.startswith("i") else how
+            self._memory.store(places[inside], updated(how, old, value, element), element)
+        self.barrier(op, values)
+        return ()
 
     def descriptor_gather(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         return self._read_described(op, values, self._rows(op, values))

@@ -26,7 +26,7 @@ array, those of Triton 3.6 no number either."""
 ON_MEMORY = frozenset(
     f"tt.{name}" for name in (
         "load", "store", "atomic_rmw", "atomic_cas", "atomic_load", "atomic_store", "atomic_poll", "descriptor_load",
-        "descriptor_store", "descriptor_gather", "descriptor_scatter",
+        "descriptor_store", "descriptor_gather", "descriptor_scatter", "descriptor_reduce",
     )
 )  # fmt: skip
 
@@ -35,6 +35,9 @@ ATOMIC_WORDS = {
     "scope": {1: "gpu", 2: "cta", 3: "sys"},
 }
 """Numbers of attributes (Triton's TritonAttrDefs.td)."""
+
+DESCRIPTOR_UPDATES = {1: "add", 6: "and", 7: "or", 8: "xor"}
+"""Numbers of what a descriptor updates by. Whether a minimum is of numbers without a sign, no type says."""
 
 HINT = re.compile(r"tt\.(divisibility|contiguity|constancy) = (?:dense<(\d+|\[[\d, ]*\])> : tensor<(\d+)xi32>)?")
 """What ``tl.multiple_of``, ``tl.max_contiguous`` and ``tl.max_constancy`` leave on the operation that makes a value."""
@@ -262,6 +265,8 @@ class _Reading:
             found["order"] = tuple(map(int, order.split(",")))
         elif name == "tt.print":
             found["hex"], found["signed"] = next(self._prints, (False, (True,) * len(operands)))
+        elif name == "tt.descriptor_reduce":
+            found["kind"] = DESCRIPTOR_UPDATES.get(handle.get_int_attr("kind") if _is_asked(handle) else 0, "update")
         elif name == "tt.scan":
             found["reverse"] = bool(handle.get_bool_attr("reverse"))
         elif name in ("tt.atomic_rmw", "tt.atomic_cas"):
@@ -307,6 +312,11 @@ def _scaled_sides(line: str) -> tuple[tuple[str, bool, bool], ...]:
         (given[3 + i], given[1 + i] is not None, f"{side}_k_pack = false" not in line)
         for i, side in enumerate(("lhs", "rhs"))
     )
+
+
+def _is_asked(handle: Any) -> bool:
+    """Whether MLIR's bindings give numbers: not in Triton 3.6."""
+    return hasattr(handle, "get_int_attr")
 
 
 def pointed_bytes(kind: ValueType) -> int:

@@ -317,6 +317,25 @@ def test_what_a_descriptor_gives_outside_of_its_tensor(padding: str, outside: fl
     np.testing.assert_array_equal(np.frombuffer(done.contents[1], "<f4"), [2, 3, 4, *[outside] * 5])
 
 
+@pytest.mark.parametrize(("how", "wanted"), [("add", [2, 1, 3, 5, 7, 5]), ("xor", [2, 1, 3, 1, 7, 5]), ("max", None)])
+def test_a_descriptor_updates_what_lies_in_its_tensor(how: str, wanted: list[int] | None) -> None:
+    block = "4xi32" if triton_series() not in ("3.6", "3.7") else "tensor<4xi32>"
+    body = f"""
+    %five = arith.constant 5 : i32
+    %two = arith.constant 2 : i32
+    %one = arith.constant 1 : i64
+    %d = tt.make_tensor_descriptor %a0, [%five], [%one] : <i32>, <{block}>
+    %v = tt.make_range {{end = 4 : i32, start = 0 : i32}} : tensor<4xi32>
+    tt.descriptor_reduce {how}, %d[%two], %v : !tt.tensordesc<{block}>, tensor<4xi32>
+    """
+    given = [("i32", np.array([2, 1, 3, 4 if how == "add" else 0, 5, 5], "<i4").tobytes())]
+    if wanted is None:
+        with pytest.raises(InterpreterLimit, match="a descriptor updates by what can't be emulated"):
+            run(body, given)
+        return
+    assert np.frombuffer(run(body, given).contents[0], "<i4").tolist() == wanted
+
+
 def test_a_text_that_does_not_fit_the_module_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ttir_program, "operation_lines", lambda text: defaultdict(list))
     with pytest.raises(InterpreterLimit, match=r"another number of tt\.(make_range|load)"):
