@@ -202,6 +202,20 @@ LARGEST = np.full(100, np.finfo("f4").max, np.float32)
 ONE_OFF = np.where(np.arange(1000) == 7, NUMBERS + np.float32(1), NUMBERS)
 
 
+def test_an_input_that_lies_otherwise_is_compared_in_its_own_order() -> None:
+    """Here the reference leaves it as it is, elsewhere it changes it."""
+    given = parse_line("x: f32[20,50]").tensors[0]
+    case = parse_line("x: f32[20,50]")
+    case = msgspec.structs.replace(case, tensors=(msgspec.structs.replace(given, strides=(1, 20)),))
+    usual = ExpectedResult("float32", (20, 50), (1, 20), NUMBERS.tobytes())
+    call: Any = SimpleNamespace(wanted=(0,), results=(), inputs=(0,))
+    together = together_of(case, [ExpectedSeed((NUMBERS.tobytes(),), (), (usual,))])
+    seed = ExpectedSeed((NUMBERS.tobytes(),), (), (None,))
+    for after, wrong in ((np.nextafter(NUMBERS, np.float32(9)), False), (ONE_OFF, True)):
+        found = list(errors_of(case, call, together, seed, POISON, [after.tobytes()], ()))
+        assert [bool(e.wrong) for e in found] == [wrong]
+
+
 @pytest.mark.parametrize(("form", "wrong"), [("few", True), ("full", True), ("least", True), ("lone", False)])
 def test_whole_numbers_that_do_not_follow_from_floats_are_demanded(form: str, wrong: bool) -> None:
     told = held("i: i32[9] < 5; x: f32[9]", WHOLE, WHOLE + (WHOLE == 3), form, settled=True)
