@@ -226,9 +226,9 @@ def _claims(
     mine = {plan.storage_of_view(v) for v in given}
     fills, constants, unknown, kept, uploaded = [], [], [], [], 0
     for index, tensor in enumerate(plan.tensors()):
-        if index in mine:
+        if index in mine and not watch.is_of_the_call(tensor):
             continue
-        kept += [index] * watch.is_kept(tensor)
+        kept += [index] * (index not in mine and watch.is_kept(tensor))
         if found := watch.content_of(tensor):
             after, content = found
             _refuse_late_fill(recording, index, after)

@@ -300,7 +300,7 @@ def _layout(view: View) -> str:
 
 def _check_contents(call: RecordedCall, inputs: set[int]) -> None:
     places = [*(f.storage for f in call.fills), *(c.storage for c in call.constants)]
-    if len(set(places)) < len(places) or inputs & set(places):
+    if len(set(places)) < len(places) or inputs & {c.storage for c in call.constants}:
         raise Refusal(Reason.ANSWER, "its recording gives a storage two contents")
     for constant in call.constants:
         if len(constant.data) != call.recording.storages[constant.storage].nbytes:

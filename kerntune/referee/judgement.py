@@ -31,6 +31,7 @@ from kerntune.referee.candidate_speed import (
     default_speeds,
 )
 from kerntune.referee.declared_inputs import names_of, other_numbers, parse_line
+from kerntune.referee.errors_together import COUNTER
 from kerntune.referee.extreme_contents import extreme_forms
 from kerntune.referee.hostile_recording import (
     MOST_BYTES,
@@ -266,7 +267,8 @@ class CandidateJudgement:
             unwritten = Refusal(Reason.RESULT_UNWRITTEN, f"result {wrong[0].result}: {TOLD[Reason.RESULT_UNWRITTEN]}")
             return _refused(case.label, unwritten, launches)
         if wrong:
-            text = f"result {wrong[0].result}: {wrong[0].wrong}" if wrong[0].result >= 0 else wrong[0].wrong
+            worst = next((e for e in wrong if not e.unwritten), wrong[0])
+            text = f"result {worst.result}: {worst.wrong}" if worst.result >= 0 else worst.wrong
             told = (*errors, *(e for e in wrong if e not in errors))
             return ShapeResult(case.label, Word.WRONG, told, text=text, launches=launches)
         if empty := next((e for e in errors if not e.significant and e.size > 0), None):
@@ -274,9 +276,11 @@ class CandidateJudgement:
             return _refused(case.label, Refusal(Reason.DEGENERATE, why), launches)
         dropped = f"the reference fails at {found.dropped} contents beside the usual ones, which were left out"
         remarks: tuple[str, ...] = (dropped,) if found.dropped else ()
-        remarks += tuple(
-            f"{t.name} is one number at this shape; other shapes have others" for t in case.tensors if t.alike
-        )
+        for given in case.tensors:
+            if given.alike:
+                remarks += (f"input {given.name} is one number at this shape; other shapes have others",)
+            if given.name.endswith(COUNTER):
+                remarks += (f"{given.name} isn't compared",)
         for twin in twins:
             twins_said = self._of_twin(*twin)
             if not isinstance(twins_said, tuple):

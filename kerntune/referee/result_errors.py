@@ -291,8 +291,9 @@ def _float_error(
     usual: float = 0.0, seen: Callable[..., None] | None = None, moved: np.ndarray | None = None,
 ) -> ResultError:  # fmt: skip
     """Where the stock operator gives infinities or NaN, so must the result. Where nothing was computed in float64
-    (``exact`` is None), the stock operator's own error isn't known: both sides may be off by what a sum explains, of
-    elements larger than most by more. Of 262,144 float32 sums of 512 terms the largest is off by 1.08 times as much.
+    (``exact`` is None), the stock operator's own error isn't known: both sides may be off by what a sum explains. Of
+    262,144 float32 sums of 512 terms the largest is off by 1.08 times as much. Elements larger than most may be off by
+    more: their partial sums are larger, and of running products each has the roundings of all before it.
     ``moved``: how far a rounding of the inputs moves each element, by which a right result may be off, too."""
     import numpy as np
 
@@ -333,7 +334,7 @@ def _float_error(
     rounded = np.maximum(magnitude * ROUNDOFF[dtype], half)
     beyond_rounding = max(0.0, float(np.subtract(own, rounded).max()))
     worst_allowed = np.multiply(rounded, ELEMENT_FACTOR, out=rounded)
-    larger = np.maximum(magnitude / size, 1.0) if alone else 1.0  # as its partial sums are
+    larger = np.maximum(magnitude / size, 1.0)  # as its partial sums are
     worst_allowed += WORST_FACTOR * (beyond_rounding + sums * larger)
     beyond = error > worst_allowed
     rms, worst = rms_of(error), float(error.max())

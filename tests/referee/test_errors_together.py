@@ -328,7 +328,26 @@ def test_a_result_may_lie_in_memory_that_the_task_hands_out(
     assert found == replace(want, dtype="float32", native=exact.astype("f4").tobytes(), input=input)
 
 
-@pytest.mark.parametrize(("dtype", "shape"), [("int32", (600,)), ("float32", (20, 30))])
+def test_one_number_may_lie_there_without_a_dimension() -> None:
+    case = parse_line("x: f32[600]; y: f32[1]")
+    case = replace(case, tensors=(case.tensors[0], replace(case.tensors[1], content=UNREAD)))
+    call: Any = SimpleNamespace(inputs=(0, 1), results=(View(1, "float32", (), ()),))
+    want = ExpectedResult("float32", (), (), bytes(4), bytes(8))
+    assert in_buffers(call, case, ExpectedSeed((), (want,))).results == (replace(want, input=1),)
+
+
+@pytest.mark.parametrize(("content", "free"), [(UNREAD, True), ("author", False)])
+def test_what_the_reference_returns_in_memory_for_results_may_be_elsewhere(content: str, free: bool) -> None:
+    """It need not be there, too."""
+    case = parse_line("x: f32[600]; y: f32[600]")
+    case = replace(case, tensors=(case.tensors[0], replace(case.tensors[1], content=content)))
+    call: Any = SimpleNamespace(inputs=(0, 1), results=(replace(OUT, storage=2),))
+    want = ExpectedResult("float32", (600,), (1,), bytes(2400), bytes(4800), 1)
+    found = in_buffers(call, case, ExpectedSeed((), (want,), (None, want)))
+    assert (found.results[0].input, found.changed[1]) == ((None, None) if free else (1, want))
+
+
+@pytest.mark.parametrize(("dtype", "shape"), [("int32", (600,)), ("float32", (20, 31))])
 def test_a_result_of_another_kind_lies_in_no_such_memory(dtype: str, shape: tuple[int, ...]) -> None:
     case = parse_line("x: f32[600]; y: f32[600]")
     case = replace(case, tensors=(case.tensors[0], replace(case.tensors[1], content=UNREAD)))

@@ -214,7 +214,6 @@ ANSWERS: dict[str, tuple[RecordedCall, str]] = {
     "fill's dtype": (
         call(fills=(Fill(2, 41 * "y", 0.0),)), f"memory is filled as {40 * 'y'}, which isn't known here",
     ),
-    "fill of an input": (call(fills=(Fill(0, "float32", 0.0),)), TWO),
     "two contents": (call(fills=(Fill(2, "float32", 0.0), Fill(2, "float32", 1.0))), TWO),
     "a fill and a constant": (call(fills=(Fill(2, "float32", 0.0),), constants=(Constant(2, bytes(2400)),)), TWO),
     "constant of an input": (call(constants=(Constant(1, bytes(2400)),)), TWO),

@@ -308,6 +308,111 @@ def test_the_order_of_processes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -
     assert 15 < seconds < 59
 
 
+FILLS = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def count_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(out_ptr + tl.load(x_ptr + at, mask=at < n, other=0), 1, mask=at < n)
+
+def counted(x, out):
+    count_kernel[(4,)](x, out, x.numel(), BLOCK=256)
+    return out
+
+def right(x, out):
+    out.zero_()
+    return counted(x, out)
+
+def emptied(x, out):
+    x.zero_()
+    out.zero_()
+    return counted(x, out)
+
+def emptied_late(x, out):
+    right(x, out)
+    x.zero_()
+    return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "told"),
+    [
+        ("right", Word.UNTIMED, "right on"), ("counted", Word.WRONG, "elements differ"),
+        ("emptied", Word.WRONG, "elements differ"), ("emptied_late", Word.REFUSED, "fill"),
+    ],
+)  # fmt: skip
+def test_inputs_that_a_call_fills_hold_that(name: str, word: Word, told: str, bench: Bench, tmp_path: Path) -> None:
+    """A fill of torch's before the launches, of memory for results or of what is read."""
+    (tmp_path / "reference.py").write_text(
+        "import torch\ndef counted(x, out):\n    out[...] = torch.bincount(x, minlength=16)\n    return out\n"
+    )
+    (tmp_path / "fills.py").write_text(FILLS)
+    line = "x: i64[1000] < 16; out: i64[16] in -9..9"
+    (shape,) = judge(f"{tmp_path}/fills.py::{name}", f"{tmp_path}/reference.py::counted", line, bench=bench).shapes
+    assert shape.word is word, shape
+    assert told in shape.text
+
+
+BATCH_NORM_TASK = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(6, affine=False)
+
+    def forward(self, x):
+        return self.norm(x)
+
+def get_inputs():
+    return [torch.randn(200, 6)]
+"""
+BATCH_NORM = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def norm_kernel(x, y, mean, var, n, eps, momentum, KEEP: tl.constexpr, BLOCK: tl.constexpr):
+    column, at = tl.program_id(0), tl.arange(0, BLOCK)
+    value = tl.load(x + at * 6 + column, mask=at < n, other=0.0)
+    m = tl.sum(value) / n
+    off = tl.where(at < n, value - m, 0.0)
+    v = tl.sum(off * off) / n
+    tl.store(y + at * 6 + column, off / tl.sqrt(v + eps), mask=at < n)
+    if KEEP:
+        tl.store(mean + column, (1 - momentum) * tl.load(mean + column) + momentum * m)
+        tl.store(var + column, (1 - momentum) * tl.load(var + column) + momentum * v * n / (n - 1))
+
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(6, affine=False)
+
+    def forward(self, x):
+        y, n = torch.empty_like(x), self.norm
+        norm_kernel[(6,)](x, y, n.running_mean, n.running_var, len(x), n.eps, n.momentum, KEEP=True, BLOCK=256)
+        return y
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("keeps", "word"), [("True", Word.UNTIMED), ("False", Word.WRONG)])
+def test_a_batch_norm_keeps_its_statistics_and_counts_no_calls(
+    keeps: str, word: Word, bench: Bench, tmp_path: Path
+) -> None:
+    (tmp_path / "batch_norm_task.py").write_text(BATCH_NORM_TASK)
+    (tmp_path / "batch_norm_new.py").write_text(BATCH_NORM.replace("KEEP=True", f"KEEP={keeps}"))
+    (shape,) = judge(f"{tmp_path}/batch_norm_new.py", f"{tmp_path}/batch_norm_task.py", bench=bench).shapes
+    assert shape.word is word, shape
+    assert ("norm.num_batches_tracked isn't compared" in shape.remarks) == (word is Word.UNTIMED)
+    assert word is Word.UNTIMED or "input norm.running_" in shape.text
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not landlock_version(), reason="this kernel has no Landlock")
 def test_nothing_is_left_of_a_judgement(sealed_bench: Bench) -> None:

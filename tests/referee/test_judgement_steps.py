@@ -455,7 +455,7 @@ OFF, INPUT = replace(GOOD, wrong="it is off"), replace(GOOD, result=-1, wrong="i
         ([GOOD, replace(OFF, result=2), OFF], Word.WRONG, None, "result 2: it is off"),
         ([INPUT], Word.WRONG, None, "it changes input x"),
         ([INPUT, OFF], Word.WRONG, None, "it changes input x"),
-        ([UNWRITTEN, OFF], Word.WRONG, None, "result 0: nothing of it is written"),
+        ([UNWRITTEN, OFF], Word.WRONG, None, "result 0: it is off"),
         ([GOOD, replace(UNWRITTEN, result=3), UNWRITTEN], Word.REFUSED, Reason.RESULT_UNWRITTEN,
          "result 3: no recorded launch writes a result"),
         ([GOOD, replace(GOOD, rms_allowed=0.25, result=4)], Word.REFUSED, Reason.DEGENERATE,
