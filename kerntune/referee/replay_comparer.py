@@ -344,14 +344,17 @@ class ReplayComparer:
         found = tuple[ExpectedSeed, ...]()
         with contextlib.suppress(Refusal):  # torch's operators can't be watched there
             found = self._authors(task).seeds
-        every = zip(found, given, patterns, forms, strict=True) if len(found) == len(forms) else ()
-        for want, contents, poison, form in every:
-            try:
-                answer = self._replayed(call, contents, poison, end)
-            except Refusal as exc:
-                if exc.reason is Reason.REPLAY_LATE:
+        promised, answers = len(found) == len(forms), list[ReplayAnswer]()
+        each = [(contents, poison, end) for contents, poison in zip(given, patterns, strict=True)]
+        with ThreadPoolExecutor(self._workers) as threads:
+            for one in self._replays(threads, case, call, each if promised else (), 0):
+                try:
+                    answers += one.result()
+                except Refusal as exc:
+                    if exc.reason is not Reason.REPLAY_LATE:
+                        raise
                     break
-                raise
+        for want, contents, poison, form, answer in zip(found, given, patterns, forms, answers, strict=False):
             want = msgspec.structs.replace(want, contents=contents)
             after = left_of(call, want, answer)
             errors = (
@@ -361,7 +364,7 @@ class ReplayComparer:
             )
             if wrong := tuple(e for e in errors if e.wrong):
                 return True, wrong
-        return len(found) == len(forms), ()
+        return promised, ()
 
     def _replays(
         self, threads: ThreadPoolExecutor, case: CaseInputs, call: CheckedCall, each: Sequence[Replayed], usual: int
