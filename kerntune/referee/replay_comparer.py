@@ -13,7 +13,6 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -25,20 +24,15 @@ from kerntune.referee.candidate_speed import AUTHOR_SECONDS
 from kerntune.referee.declared_inputs import ODD_POISONS, content_of, contents_of, poison_patterns
 from kerntune.referee.errors_together import (
     ErrorsTogether,
-    affordable,
-    beside_deviations,
     check_reference,
     differs,
-    drawn_anew,
     errors_of,
     hardly_changed,
     hardly_varies,
-    has_deviations,
     held_changes,
     in_buffers,
     is_demanded,
     left_of,
-    many_contents,
     together_of,
     unequal_of,
     unvaried,
@@ -46,6 +40,13 @@ from kerntune.referee.errors_together import (
     wrong_together,
 )
 from kerntune.referee.extreme_contents import DECIDED, DRAWN_FLOATS, GRIDS, OF_NAN
+from kerntune.referee.further_contents import (
+    affordable,
+    beside_deviations,
+    drawn_anew,
+    has_deviations,
+    many_contents,
+)
 from kerntune.referee.hostile_recording import CheckedCall, check_outlines, check_results, given_contents, side_of
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import Reason, Refusal
@@ -65,7 +66,7 @@ from kerntune.referee.tasks import (
     UserCallable,
     Variation,
 )
-from kerntune.referee.timed_contents import RightCandidate, in_a_row, places, variation_of
+from kerntune.referee.timed_contents import ComparedReplays, RightCandidate, in_a_row, places, variation_of
 
 MOST_EXPECTED = 1 << 32
 """Bytes of what the author's process may answer."""
@@ -95,26 +96,6 @@ Compared = tuple[ExpectedSeed, bytes, tuple[bytes, ...], Sequence[str]]
 
 Replayed = tuple[Sequence[bytes], bytes, float]
 """A content that is replayed, what fills unwritten memory, and when that must be done (seconds of a clock)."""
-
-
-@dataclass(frozen=True)
-class ComparedReplays:
-    """What was compared, by content, usual ones first. ``errors`` are those of usual contents."""
-
-    expected: tuple[ExpectedSeed, ...]
-    patterns: Sequence[bytes]
-    """What filled unwritten memory."""
-
-    left: Sequence[tuple[bytes, ...]]
-    """What each wanted storage held after the replay."""
-
-    repeatable: bool
-    """Whether equal content gave equal results, bit for bit."""
-
-    errors: tuple[ResultError, ...]
-    wrong: tuple[ResultError, ...]
-    dropped: int = 0
-    """Contents that the reference failed at."""
 
 
 class ReplayComparer:
@@ -243,7 +224,8 @@ class ReplayComparer:
             return ()
         seeds = tuple(secrets.randbits(63) for _ in range(count))
         drawn = () if case.made_by_author else tuple(drawn_anew(case, seed, first.contents) for seed in seeds)
-        expected = self._authors(ExpectTask(self._reference, case, seeds, drawn, self._on_gpu)).seeds
+        answered = self._authors(ExpectTask(self._reference, case, seeds, drawn, self._on_gpu)).seeds
+        expected = tuple(in_buffers(call, case, x) for x in answered)
         contents = drawn or tuple(x.contents for x in expected)
         check_reference((first, *expected))
         if why := hardly_varies(what_counts((first, *expected))):
@@ -354,13 +336,13 @@ class ReplayComparer:
                     if exc.reason is not Reason.REPLAY_LATE:
                         raise
                     break
-        for want, contents, poison, form, answer in zip(found, given, patterns, forms, answers, strict=False):
-            want = msgspec.structs.replace(want, contents=contents)
+        for i, answer in enumerate(answers):
+            want = msgspec.structs.replace(found[i], contents=given[i])
             after = left_of(call, want, answer)
             errors = (
-                unequal_of(case, call, want, after, form)
+                unequal_of(case, call, want, after, forms[i])
                 if exact
-                else errors_of(case, call, together, want, poison, after, form)
+                else errors_of(case, call, together, want, patterns[i], after, forms[i])
             )
             if wrong := tuple(e for e in errors if e.wrong):
                 return True, wrong

@@ -18,6 +18,7 @@ from kerntune.referee.declared_inputs import drawn_distance, rolled
 from kerntune.referee.extreme_contents import DRAWN
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall, side_of
 from kerntune.referee.reasons import Refusal
+from kerntune.referee.result_errors import ResultError
 from kerntune.referee.tasks import CaseInputs, ExpectedSeed, ReplaySide, Rolls, UserCallable, Variation
 
 LEAST_VARIED = 64
@@ -25,6 +26,26 @@ LEAST_VARIED = 64
 
 WHOLE_BYTES = 256 << 20
 """Of contents that the author's code makes, and that one timing process has beside each other; two of them at least."""
+
+
+@dataclass(frozen=True)
+class ComparedReplays:
+    """What was compared, by content, usual ones first. ``errors`` are those of usual contents."""
+
+    expected: tuple[ExpectedSeed, ...]
+    patterns: Sequence[bytes]
+    """What filled unwritten memory."""
+
+    left: Sequence[tuple[bytes, ...]]
+    """What each wanted storage held after the replay."""
+
+    repeatable: bool
+    """Whether equal content gave equal results, bit for bit."""
+
+    errors: tuple[ResultError, ...]
+    wrong: tuple[ResultError, ...]
+    dropped: int = 0
+    """Contents that the reference failed at."""
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,8 @@ from msgspec.structs import replace
 from kerntune.base.recording import View
 from kerntune.referee import replayed_outputs
 from kerntune.referee.declared_inputs import contents_of, parse_line
-from kerntune.referee.errors_together import (
-    affordable,
-    drawn_anew,
-    errors_of,
-    many_contents,
-    together_of,
-    unequal_of,
-)
+from kerntune.referee.errors_together import errors_of, together_of, unequal_of
+from kerntune.referee.further_contents import affordable, drawn_anew, many_contents
 from kerntune.referee.hostile_recording import checked, side_of
 from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.reasons import Reason, Refusal

@@ -1,0 +1,70 @@
+"""How many contents more are worth it, their numbers, and whether roundings inside of the reference are drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from kerntune.referee.declared_inputs import content_of
+from kerntune.referee.extreme_contents import DRAWN
+from kerntune.referee.hostile_recording import ITEM_BYTES
+from kerntune.referee.result_errors import FEW
+from kerntune.referee.tasks import CaseInputs, ExpectedSeed
+
+MANY, MANY_ELEMENTS = 255, 1 << 20
+"""Further contents where a result has fewer than :data:`~.result_errors.FEW` elements, as far as their inputs have so
+many elements in all: a maximum that leaves out 3 % of the numbers is right for one content in 33."""
+
+DRAWN_BYTES = 1 << 22
+"""Bytes of inputs up to which roundings inside of the reference are drawn."""
+
+MANY_BY_AUTHOR = 96
+"""Contents that the task's own code makes, which takes a time that isn't known."""
+
+MANY_BYTES = 1 << 27
+"""Bytes of further contents where large inputs stay as they are: a table from which a few indices choose."""
+
+
+def has_deviations(seed: ExpectedSeed, poison: bytes, left_in: Sequence[bytes], forms: Sequence[str]) -> bool:
+    """Whether roundings inside of the reference are worth it for what was compared: not for large contents, of which
+    the stock operator's errors are many, nor where not even those count."""
+    small = sum(map(len, seed.contents)) <= DRAWN_BYTES and "lone" not in forms
+    return small and any(r.wide for r in (*seed.results, *filter(None, seed.changed)))
+
+
+def beside_deviations(seed: ExpectedSeed, other: ExpectedSeed) -> ExpectedSeed:
+    """What the reference computes, with the deviations of another run of the same contents."""
+    replace = msgspec.structs.replace
+    results = (replace(x, deviation=y.deviation) for x, y in zip(seed.results, other.results, strict=True))
+    pairs = zip(seed.changed, other.changed, strict=True)
+    changed = (replace(x, deviation=y.deviation) if x and y else x for x, y in pairs)
+    return replace(seed, results=tuple(results), changed=tuple(changed))
+
+
+def many_contents(case: CaseInputs, first: ExpectedSeed) -> tuple[CaseInputs, int]:
+    """How many further contents are worth it, none where each result has enough elements; and the case whose inputs are
+    drawn then: where there are more if large inputs stay as they are, these are known."""
+    few = [r for r in (*first.results, *filter(None, first.changed)) if 0 < math.prod(r.shape) < FEW]
+    count = affordable(case, MANY) if few else 0
+    if not few or case.made_by_author or count == MANY:
+        return case, count
+    replace, small = msgspec.structs.replace, MANY_ELEMENTS // MANY
+    held = [t if math.prod(t.shape) <= small else replace(t, content="fixed") for t in case.tensors]
+    most = min(MANY, MANY_BYTES // sum(math.prod(t.shape) * ITEM_BYTES[t.dtype] for t in held))
+    if most > count and any(t.content in DRAWN for t in held):
+        return replace(case, tensors=tuple(held)), most
+    return case, count
+
+
+def drawn_anew(case: CaseInputs, seed: int, known: Sequence[bytes]) -> tuple[bytes, ...]:
+    """The contents of a seed, but for inputs that are known."""
+    given = zip(case.tensors, known, strict=True)
+    return tuple(was if t.content == "fixed" else content_of(t, seed) for t, was in given)
+
+
+def affordable(case: CaseInputs, count: int) -> int:
+    """So many contents, or as many as their inputs' size allows."""
+    elements = sum(math.prod(t.shape) for t in case.tensors)
+    return min(count, MANY_BY_AUTHOR if case.made_by_author else count, MANY_ELEMENTS // max(elements, 1))
