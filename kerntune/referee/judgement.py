@@ -12,7 +12,7 @@ import itertools
 import os
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -281,8 +281,7 @@ class CandidateJudgement:
                 remarks += (f"input {given.name} is one number at this shape; other shapes have others",)
             if given.name.endswith(COUNTER):
                 remarks += (f"{given.name} isn't compared",)
-        for twin in twins:
-            twins_said = self._of_twin(*twin)
+        for twins_said in self._of_twins(twins):
             if not isinstance(twins_said, tuple):
                 told = (*errors, twins_said)
                 return ShapeResult(case.label, Word.WRONG, told, text=twins_said.wrong, launches=launches)
@@ -297,6 +296,13 @@ class CandidateJudgement:
         with ThreadPoolExecutor(1) as beside:
             emulated = beside.submit(self._comparer.emulated, right, time.monotonic() + EMULATED_SECONDS)
             return _with_emulated(self._timed(right, untimed), emulated)
+
+    def _of_twins(self, twins: Sequence[Twin]) -> Iterable[ResultError | tuple[str, ...]]:
+        """What :meth:`_of_twin` says of each: all at once on a GPU's machine, which has processors for that."""
+        if not self._bench.speeds.on_gpu or not twins:
+            return (self._of_twin(*twin) for twin in twins)
+        with ThreadPoolExecutor(len(twins)) as threads:
+            return list(threads.map(lambda twin: self._of_twin(*twin), twins))
 
     def _of_twin(self, what: str, case: CaseInputs, call: CheckedCall | Refusal) -> ResultError | tuple[str, ...]:
         """What is wrong where numbers that are known when recording are others, or the config, or what a reader should

@@ -698,3 +698,21 @@ def test_what_must_move_is_what_launches_reach() -> None:
     assert verdicts.bytes_that_must_move(CASE, found) == 2400
     table = parse_line("x: f32[600]; y: i32[600] < 600")
     assert verdicts.bytes_that_must_move(table, checked(CALL, CASE, TARGET)) == 0
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
+def test_others_of_a_candidate_are_compared_at_once_where_a_gpu_is(on_gpu: bool) -> None:
+    """Without one, those after a wrong one aren't looked at."""
+    both, seen = Barrier(2, timeout=60), list[str]()
+
+    def of_twin(what: str, *rest: Any) -> tuple[str, ...]:
+        seen.append(what)
+        if on_gpu:
+            both.wait()
+        return (what,)
+
+    it: Any = SimpleNamespace(_bench=SimpleNamespace(speeds=SimpleNamespace(on_gpu=on_gpu)), _of_twin=of_twin)
+    twins: Any = [("a", CASE, None), ("b", CASE, None)]
+    assert next(iter(CandidateJudgement._of_twins(it, twins))) == ("a",)
+    assert sorted(seen) == (["a", "b"] if on_gpu else ["a"])
+    assert list(CandidateJudgement._of_twins(it, [])) == []
