@@ -28,7 +28,7 @@ from kerntune.referee.hostile_recording import check_results, checked, decoded, 
 from kerntune.referee.reasons import Refusal
 from kerntune.referee.replayed_outputs import replayed
 from kerntune.referee.result_errors import error_of
-from kerntune.referee.sealed_process import SealedProcesses, folder_of
+from kerntune.referee.sealed_process import SealedProcesses
 from kerntune.referee.tasks import ExpectedResult, RecordTask, ReplayTask, UserCallable
 
 HERE = Path(__file__).parent
@@ -47,9 +47,9 @@ def recorded(name: str) -> bytes:
     """The answer of a recorder for one function of the corpus."""
     processes = SealedProcesses()
     try:
-        path = str(HERE / "exploits" / "half.py")
-        task = RecordTask(UserCallable(path, name, "function"), CASE, TARGET)
-        data = processes.ask("record", task, (folder_of(path),), 300.0, 1 << 28).data
+        source = UserCallable(str(HERE / "exploits" / "half.py"), name, "function")
+        task = RecordTask(source, CASE, TARGET)
+        data = processes.ask("record", task, source.readable, 300.0, 1 << 28).data
     finally:
         processes.close()
     assert data is not None

@@ -17,8 +17,8 @@ from kerntune.referee.tasks import (
     CallArgument,
     CaseInputs,
     ExpectTask,
+    Given,
     MappingArgument,
-    Plain,
     PlainArgument,
     SequenceArgument,
     TensorAt,
@@ -62,7 +62,7 @@ def seed_generators(seed: int) -> None:
     random.seed(seed)
 
 
-def described(source: UserCallable, given: Mapping[str, Plain]) -> CaseInputs:
+def described(source: UserCallable, given: Mapping[str, Given]) -> CaseInputs:
     """The inputs that a task's code makes by these keywords."""
     module = load(source)
     init: tuple[CallArgument, ...] = ()
@@ -83,7 +83,7 @@ def described(source: UserCallable, given: Mapping[str, Plain]) -> CaseInputs:
     return CaseInputs(label, inputs, arguments, (), parameters, init, dict(given))
 
 
-def _made_inputs(module: Any, source: UserCallable, given: Mapping[str, Plain], seed: int) -> list[Any]:
+def _made_inputs(module: Any, source: UserCallable, given: Mapping[str, Given], seed: int) -> list[Any]:
     seed_generators(seed)
     maker = getattr(module, MAKERS[source.layout])
     if source.layout == KERNELBENCH:

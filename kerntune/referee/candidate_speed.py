@@ -30,7 +30,6 @@ from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import LIVE_TOLD, Reason, Refusal
 from kerntune.referee.result_errors import difference_of
 from kerntune.referee.scripted_pair import live_stand_in, side_by_side
-from kerntune.referee.sealed_process import folder_of
 from kerntune.referee.sealing import nvidia_devices
 from kerntune.referee.tasks import (
     CaseInputs,
@@ -115,12 +114,12 @@ class Speeds:
         """What is compiled for."""
         return default
 
-    def prewarm(self, folder: str, case: CaseInputs, seconds: float) -> None:
-        """Have processes ready for the results of a case, whose replays may take so many ``seconds``; the reference's
-        file is in ``folder``."""
+    def prewarm(self, readable: tuple[str, ...], case: CaseInputs, seconds: float) -> None:
+        """Have processes ready for the results of a case, whose replays may take so many ``seconds``; the reference
+        may read ``readable``."""
 
-    def prewarm_timing(self, folder: str) -> None:
-        """Have processes ready that time; ``folder`` is the reference's if it runs live, else empty."""
+    def prewarm_timing(self, readable: tuple[str, ...]) -> None:
+        """Have processes ready that time; ``readable`` is the reference's if it runs live, else empty."""
 
     def discard(self) -> None:
         """End processes that were not needed."""
@@ -176,19 +175,19 @@ class GpuSpeeds(Speeds):
         self._roomy = answer.free >= ROOMY
         self.device = answer.spec.name
 
-    def prewarm(self, folder: str, case: CaseInputs, seconds: float) -> None:
+    def prewarm(self, readable: tuple[str, ...], case: CaseInputs, seconds: float) -> None:
         """One a seed, where there is room."""
         if self._roomy:
             nbytes = sum(math.prod(t.shape) * ITEM_BYTES.get(t.dtype, 8) for t in case.tensors)
             count = SEEDS + (0 if case.made_by_author else len(extreme_forms(case.tensors, random.Random(0))))
             authors = 1 if case.made_by_author else author_count(nbytes, count)
-            self._processes.prewarm("expect", (folder,), AUTHOR_SECONDS, authors)
+            self._processes.prewarm("expect", readable, AUTHOR_SECONDS, authors)
             self._processes.prewarm("replay", (), seconds, SEEDS + (count > SEEDS))
 
-    def prewarm_timing(self, folder: str) -> None:
+    def prewarm_timing(self, readable: tuple[str, ...]) -> None:
         """Those of the first look, and as many that check what they leave."""
         if self._roomy:
-            self._processes.prewarm("time", (folder,) if folder else (), TIME_SECONDS, PROCESSES)
+            self._processes.prewarm("time", readable, TIME_SECONDS, PROCESSES)
             self._processes.prewarm("replay", (), TIME_SECONDS, PROCESSES)
 
     def discard(self) -> None:
@@ -309,7 +308,7 @@ class SealedPairs(Pairs):
             contents.side(seed), self._reference((seed + 1) % len(right.expected)), self._wanted, contents.variation,
             tuple(contents.known(seed)), self._keep, not self._repeatable, each, number, details=not number,
         )  # fmt: skip
-        readable = (folder_of(right.source.path),) if self.live else ()
+        readable = right.source.readable if self.live else ()
         most = 2 * self._keep * (self._sizes + (1 << 10)) + (1 << 20)
         answered = self._processes.ask("time", task, readable, TIME_SECONDS, most, gpu=True)
         if answered.data is None:

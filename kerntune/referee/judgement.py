@@ -46,13 +46,14 @@ from kerntune.referee.layouts import (
     makes_inputs,
     parameters_of,
     reference_source,
+    task_modules,
     task_shapes,
 )
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import TOLD, Reason, Refusal
 from kerntune.referee.replay_comparer import ReplayComparer
 from kerntune.referee.result_errors import ResultError
-from kerntune.referee.sealed_process import Answered, folder_of
+from kerntune.referee.sealed_process import Answered
 from kerntune.referee.sealing import landlock_version
 from kerntune.referee.tasks import (
     CaseInputs,
@@ -141,12 +142,21 @@ def judge(
     except UsageError as exc:
         unread = ShapeResult("all", Word.REFUSED, reason=Reason.LAYOUT, text=visible(str(exc)[:500]))
         return CandidateVerdict(Word.REFUSED, candidate, _named(other), (unread,), sealed)
+    if task := _task_of(inputs):
+        modules = task_modules(task)
+        source, other = (msgspec.structs.replace(x, modules=modules) for x in (source, other))
     with contextlib.ExitStack() as stack:
         own = bench
         if own is None:
             own = Bench(sealed, default_speeds())
             stack.callback(own.close)
         return CandidateJudgement(own, source, other, budget).run(inputs)
+
+
+def _task_of(inputs: str | Sequence[str]) -> str:
+    """The ``task.yml`` that inputs are; empty if they are something else."""
+    lines = [inputs] if isinstance(inputs, str) else inputs
+    return lines[0] if len(lines) == 1 and lines[0].endswith((".yml", ".yaml")) else ""
 
 
 class CandidateJudgement:
@@ -169,7 +179,7 @@ class CandidateJudgement:
             cases = self._cases(inputs)
         except Refusal as exc:
             return self._verdict([_refused("all", exc)])
-        bench.speeds.prewarm(folder_of(self._reference.path), cases[0], self._budget + 5.0)
+        bench.speeds.prewarm(self._reference.readable, cases[0], self._budget + 5.0)
         others = [other_numbers(case, secrets.SystemRandom()) for case in cases]
         recorded = list(self._all_recorded([*cases, *itertools.chain(*others)]))
         recorded, again = recorded[: len(cases)], iter(recorded[len(cases) :])
@@ -200,8 +210,8 @@ class CandidateJudgement:
         lines = [inputs] if isinstance(inputs, str) else list(inputs)
         if len(lines) == 1 and lines[0].endswith(".py"):
             lines = list(literal_inputs(lines[0])) or [f"{lines[0]}: it has no INPUTS"]
-        if len(lines) == 1 and lines[0].endswith((".yml", ".yaml")):
-            return self._comparer.described(task_shapes(lines[0]))
+        if task := _task_of(lines):
+            return self._comparer.described(task_shapes(task))
         if lines:
             cases, takes = [parse_line(line) for line in lines], parameters_of(self._reference)
             for names in map(names_of, lines):
@@ -241,7 +251,7 @@ class CandidateJudgement:
         """One side's launches at one shape, by a process that is dead now."""
         bench = self._bench
         task = RecordTask(source, case, bench.target, bench.speeds.on_gpu, config)
-        answered = bench.processes.ask("record", task, (folder_of(source.path),), RECORD_SECONDS, MOST_BYTES)
+        answered = bench.processes.ask("record", task, source.readable, RECORD_SECONDS, MOST_BYTES)
         try:
             return checked(_call_of(answered), case, bench.target)
         except Refusal as exc:
@@ -253,7 +263,7 @@ class CandidateJudgement:
         self, case: CaseInputs, call: CheckedCall, reference: CheckedCall | Refusal, twins: Sequence[Twin]
     ) -> ShapeResult:
         self._deadline = time.monotonic() + self._budget
-        self._bench.speeds.prewarm_timing(folder_of(self._reference.path) if isinstance(reference, Refusal) else "")
+        self._bench.speeds.prewarm_timing(self._reference.readable if isinstance(reference, Refusal) else ())
         launches = tuple(TimedLaunch(visible(x.kernel[:MOST_NAME]), x.grid) for x in call.recording.launches)
         forms: list[tuple[str, ...]] = [()] * SEEDS
         if not case.made_by_author:

@@ -18,11 +18,12 @@ import codecs
 import importlib.util
 import io
 import os
+import re
 import sys
 import tokenize
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.machinery import (
     EXTENSION_SUFFIXES,
     SOURCE_SUFFIXES,
@@ -34,12 +35,11 @@ from importlib.machinery import (
 )
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Union
 
 import msgspec
 
 from kerntune.errors import UsageError
-from kerntune.referee.tasks import UserCallable
+from kerntune.referee.tasks import Given, UserCallable
 
 FUNCTION, KERNELBENCH, GPU_MODE = "function", "kernelbench", "gpu mode"
 
@@ -144,31 +144,75 @@ def literal_inputs(path: str) -> tuple[str, ...]:
 
 MOST_SHAPES = 64
 
+MOST_ABOVE = 3
+"""Folders above a task's that its modules may lie in, or below: as many as its clone has, at most."""
 
-def task_shapes(path: str) -> tuple[dict[str, bool | int | float | str | None], ...]:
-    """The shapes of a ``task.yml`` of GPU MODE: those of ``benchmarks``, else of ``tests``, a mapping in braces each;
-    their seeds are left out. :class:`UsageError` for anything else."""
+MARKS = re.compile(
+    r"""  "(?:[^"\\]|\\.)*"?  |  '([^'\\]*)'  |  [\d.+-][\w.+-]*  |  ([A-Za-z_][\w.-]*)  |  (\s\#.*|,(?=\s*[]}]))""",
+    re.VERBOSE,
+)
+"""Of a mapping in braces: a text; one in Python's or YAML's other quotes; a number; a word; a comment; a last comma."""
+
+WORDS = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "false", "off": "false", "null": "null",
+         "none": "null"}  # fmt: skip
+"""What words of YAML 1.1, and Python's ``None``, are in JSON."""
+
+
+def task_shapes(path: str) -> tuple[dict[str, Given], ...]:
+    """The shapes of a ``task.yml`` of GPU MODE, a mapping in braces each; their seeds are left out. They are those of
+    ``benchmarks``, else of ``tests``. :class:`UsageError` for anything else."""
+    found = _mappings(path)
+    shapes = [{k: v for k, v in shape.items() if k != "seed"} for shape in found["benchmarks"] or found["tests"]]
+    if not 0 < len(shapes) <= MOST_SHAPES:
+        raise UsageError(f"{path}: it has {len(shapes)} shapes under benchmarks or tests; 1 to {MOST_SHAPES} are read")
+    return tuple(shapes)
+
+
+def task_modules(path: str) -> dict[str, str]:
+    """The paths of the modules that ``files`` of a ``task.yml`` names, but for those that aren't there.
+    :class:`UsageError` for one outside of the task's clone."""
+    folder, found = Path(path).resolve().parent, dict[str, str]()
+    around = [folder, *folder.parents][: MOST_ABOVE + 1]
+    clone = next((above for above in around if (above / ".git").exists()), around[-1])
+    for file in _mappings(path)["files"]:
+        name, source = Path(str(file.get("name"))), (folder / str(file.get("source"))).resolve()
+        if name.name != f"{name}" or not name.stem.isidentifier() or (name.suffix, source.suffix) != (".py", ".py"):
+            continue  # a header, or the candidate
+        if not source.is_relative_to(clone):
+            raise UsageError(f"{path}: {file['source']!r} lies outside of {clone}")
+        if source.is_file():
+            found[name.stem] = str(source)
+    return found
+
+
+def _mappings(path: str) -> dict[str, list[dict[str, Given]]]:
+    """The lines in braces under ``files``, ``tests`` and ``benchmarks``. The latter two have no others."""
     try:
         lines = Path(path).read_text(encoding="utf-8")[:MOST_SOURCE].splitlines()
     except (OSError, UnicodeDecodeError) as exc:
         raise UsageError(f"{path}: it can't be read ({exc})") from None
-    found: dict[str, list[dict[str, bool | int | float | str | None]]] = {}
+    found: dict[str, list[dict[str, Given]]] = {"files": [], "tests": [], "benchmarks": []}
     section = ""
     for line in lines:
+        shown = line.strip()
         if line and not line[0].isspace() and line[0] not in "-#":
-            section = line.rstrip().removesuffix(":")
-        elif section in ("tests", "benchmarks") and line.strip().startswith("- {"):
+            section = line.partition(" #")[0].rstrip().removesuffix(":")
+        elif section in found and shown.startswith("- {"):
             try:
-                shape = msgspec.json.decode(line.strip()[2:], type=dict[str, Union[bool, int, float, str, None]])
+                found[section].append(msgspec.json.decode(MARKS.sub(_as_json, shown[2:]), type=dict[str, Given]))
             except msgspec.MsgspecError:
-                raise UsageError(f"{path}: {line.strip()!r} is no mapping in braces") from None
-            found.setdefault(section, []).append({k: v for k, v in shape.items() if k != "seed"})
-        elif section in ("tests", "benchmarks") and line.strip() and not line.strip().startswith("#"):
-            raise UsageError(f"{path}: {line.strip()!r}; each shape is a line `- {{...}}` under {section}")
-    shapes = found.get("benchmarks") or found.get("tests") or []
-    if not 0 < len(shapes) <= MOST_SHAPES:
-        raise UsageError(f"{path}: it has {len(shapes)} shapes under benchmarks or tests; 1 to {MOST_SHAPES} are read")
-    return tuple(shapes)
+                raise UsageError(f"{path}: {shown!r} is no mapping in braces") from None
+        elif section in ("tests", "benchmarks") and shown and not shown.startswith("#"):
+            raise UsageError(f"{path}: {shown!r}; each shape is a line `- {{...}}` under {section}")
+    return found
+
+
+def _as_json(mark: re.Match[str]) -> str:
+    """What JSON has for a piece of a mapping. A piece that is none stays, and JSON's reader refuses it."""
+    text, word, nothing = mark.groups()
+    if text is None and word is None:
+        return "" if nothing else mark[0]
+    return WORDS.get((word or "").lower()) or msgspec.json.encode(text if word is None else word).decode()
 
 
 # in a sealed process
@@ -185,13 +229,17 @@ class SourceLoader(SourceFileLoader):
 
 @dataclass(frozen=True)
 class UsersFolder:
-    """Finds modules in a user's folder, by sources and extensions. As the last of the finders it is asked for what the
-    others don't find: an installed package without a file of its own comes first, too."""
+    """Finds the ``modules`` that a task names, then those in a user's folder, by sources and extensions. As the last of
+    the finders it is asked for what the others don't find: an installed package without a file of its own comes first,
+    too."""
 
     folder: str
+    modules: Mapping[str, str] = field(default_factory=dict)
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
-        """A module at the top of the folder."""
+        """A module of that name, or at the top of the folder."""
+        if named := self.modules.get(name):
+            return importlib.util.spec_from_file_location(name, named, loader=SourceLoader(name, named))
         return PathFinder.find_spec(name, [self.folder]) if path is None else None
 
     def entry(self, path: str) -> FileFinder:
@@ -207,7 +255,7 @@ def load(source: UserCallable) -> ModuleType:
     compiled code beside them. The module has the file's name, unless that is another's."""
     path = Path(source.path)
     name = f"{path.stem}_of_user" if _named_as_another(path) else path.stem
-    finder = UsersFolder(str(path.parent))
+    finder = UsersFolder(str(path.parent), source.modules)
     if finder not in sys.meta_path:
         sys.meta_path.append(finder)
         sys.path_hooks.insert(0, finder.entry)

@@ -51,7 +51,6 @@ from kerntune.referee.hostile_recording import CheckedCall, check_outlines, chec
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import ResultError
-from kerntune.referee.sealed_process import folder_of
 from kerntune.referee.tasks import (
     CaseInputs,
     Constant,
@@ -59,6 +58,7 @@ from kerntune.referee.tasks import (
     ExpectAnswer,
     ExpectedSeed,
     ExpectTask,
+    Given,
     ReplayAnswer,
     ReplaySide,
     ReplayTask,
@@ -104,7 +104,7 @@ class ReplayComparer:
     def __init__(self, processes: PrewarmedProcesses, reference: UserCallable, on_gpu: bool, budget: float) -> None:
         self._processes, self._reference, self._on_gpu, self._budget = processes, reference, on_gpu, budget
 
-    def described(self, given: tuple[dict[str, bool | int | float | str | None], ...]) -> list[CaseInputs]:
+    def described(self, given: tuple[dict[str, Given], ...]) -> list[CaseInputs]:
         """The cases whose inputs the task's own code makes."""
         return list(self._authors(DescribeTask(self._reference, given, self._on_gpu)).cases)
 
@@ -143,7 +143,7 @@ class ReplayComparer:
 
     def _authors(self, task: DescribeTask | ExpectTask) -> ExpectAnswer:
         answered = self._processes.ask(
-            "expect", task, (folder_of(self._reference.path),), AUTHOR_SECONDS, MOST_EXPECTED, task.gpu
+            "expect", task, self._reference.readable, AUTHOR_SECONDS, MOST_EXPECTED, task.gpu
         )
         if answered.data is None:
             raise Refusal(Reason.REFERENCE, answered.how)

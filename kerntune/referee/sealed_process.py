@@ -475,11 +475,6 @@ def _be_sealed(request: SealRequest, tell: int, roles: Roles) -> None:
         file.write(data)
 
 
-def folder_of(path: str) -> str:
-    """The folder of a user's file, which its process may read."""
-    return str(Path(path).resolve().parent)
-
-
 if __name__ == "__main__":
     from kerntune.referee.roles import ROLES  # torch and Triton, too
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal, Union
 
 import msgspec
@@ -10,6 +11,9 @@ from kerntune.base.device import DeviceSpec, Target
 from kerntune.base.recording import Recording
 
 Plain = Union[bool, int, float, str, None]
+
+Given = Union[bool, int, float, str, None, list[Plain]]
+"""A value in a task's list of shapes."""
 
 MUCH, EACH_AUTHOR = 8 << 20, 64 << 20
 """Bytes of a seed's inputs from which the author's processes are several; and how many bytes of all seeds are worth
@@ -96,7 +100,7 @@ class CaseInputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     parameters: dict[str, int] = {}
     init: tuple[CallArgument, ...] = ()
-    given: dict[str, Plain] = {}
+    given: dict[str, Given] = {}
 
     @property
     def made_by_author(self) -> bool:
@@ -105,11 +109,18 @@ class CaseInputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
 
 class UserCallable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A user's callable: its file, the name in it, and the layout by which that is read (:mod:`.layouts`)."""
+    """A user's callable: its file, the name in it, the layout by which that is read (:mod:`.layouts`), and the paths of
+    ``modules`` that it may import beside those in its folder."""
 
     path: str
     name: str
     layout: str
+    modules: dict[str, str] = {}
+
+    @property
+    def readable(self) -> tuple[str, ...]:
+        """What its process may read: its folder and these files."""
+        return (str(Path(self.path).resolve().parent), *self.modules.values())
 
 
 class RecordTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -182,7 +193,7 @@ class DescribeTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     """Run the task's own code once and say what inputs it makes."""
 
     source: UserCallable
-    given: tuple[dict[str, Plain], ...]
+    given: tuple[dict[str, Given], ...]
     gpu: bool = False
 
 

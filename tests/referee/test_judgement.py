@@ -459,6 +459,57 @@ def test_memory_for_results_may_be_handed_out_by_a_task(
     assert told in verdict.shapes[0].text
 
 
+SHARED = "def generator(seed):\n    import torch\n    return torch.Generator(device='cuda').manual_seed(seed)\n"
+SHARING = """
+import torch
+from shared_by_tasks import generator
+
+def generate_input(sizes, factor, seed):
+    return torch.randn(sizes[0], device="cuda", generator=generator(seed)), factor
+
+def ref_kernel(data):
+    return data[0] * data[1]
+"""
+SHARING_CANDIDATE = """
+import torch
+import triton
+import triton.language as tl
+from shared_by_tasks import generator
+
+@triton.jit
+def scaled(x, o, n, factor, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(o + at, tl.load(x + at, at < n) * factor, at < n)
+
+def custom_kernel(data):
+    x, factor = data
+    o = torch.empty_like(x)
+    scaled[(triton.cdiv(len(x), 256),)](x, o, len(x), factor, BLOCK=256)
+    return o
+"""
+SHARING_YML = """
+files:
+  - {"name": "submission.py", "source": "@SUBMISSION@"}
+  - {"name": "shared_by_tasks.py", "source": "../shared_by_tasks.py"}
+tests:
+  - {"sizes": [300], "factor": 3.0, "seed": 1}
+"""
+
+
+def test_a_task_in_a_clone_has_its_modules(bench: Bench, tmp_path: Path) -> None:
+    """They lie above it; the candidate lies elsewhere."""
+    for name, text in (
+        ("clone/shared_by_tasks.py", SHARED), ("clone/one/reference.py", SHARING), ("clone/one/task.yml", SHARING_YML),
+        ("there/submission.py", SHARING_CANDIDATE),
+    ):  # fmt: skip
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_text(text)
+    task = f"{tmp_path}/clone/one"
+    verdict = judge(f"{tmp_path}/there/submission.py", f"{task}/reference.py", f"{task}/task.yml", bench=bench)
+    (shape,) = verdict.shapes
+    assert (shape.label, shape.word) == ("sizes=[300], factor=3.0", Word.UNTIMED), shape
+
+
 MASKED_TASK = """
 import torch
 

@@ -293,9 +293,10 @@ def cases_of(tmp_path: Path, bench_of: Callable[..., Bench], monkeypatch: pytest
         Path(name).write_text('tests:\n  - {"size": 1, "seed": 2}\n  - {"size": 3, "seed": 2}\n')
     Path("maker.py").write_text("def ref_kernel(data): pass\ndef generate_input(): pass\n")
 
-    def made(inputs: Any, reference: UserCallable) -> Any:
+    def made(inputs: Any, reference: UserCallable, on_gpu: bool = False) -> Any:
         steps = Steps(expect=encoded(ExpectAnswer(cases=(replace(CASE, label="described"),))))
-        cases = CandidateJudgement(bench_of(steps), _named(), reference, 1.0)._cases(inputs)
+        bench = bench_of(steps, Measuring(on_gpu=on_gpu))
+        cases = CandidateJudgement(bench, _named(), reference, 1.0)._cases(inputs)
         return [c.label for c in cases], [task.given for task in steps.tasks]
 
     return made
@@ -377,6 +378,22 @@ def test_a_task_whose_inputs_can_not_be_made_is_refused(source: str, bench_of: C
     verdict = judge(source, task, bench=bench_of(Steps(expect=FAILED)))
     told = "it ended with status 3 and gave no whole answer"
     assert verdict.shapes == (ShapeResult("all", Word.REFUSED, reason=Reason.REFERENCE, text=told),)
+
+
+def test_both_sides_may_read_the_modules_of_a_task(source: str, bench_of: Callable[..., Bench], tmp_path: Path) -> None:
+    (tmp_path / "utils.py").touch()
+    files = 'files:\n  - {"name": "utils.py", "source": "../utils.py"}\n'
+    (tmp_path / "task").mkdir()
+    for name in ("task.yml", "task.yaml"):
+        (tmp_path / "task" / name).write_text(f"{files}tests:\n  - {{}}\n")
+        steps = Steps(expect=encoded(ExpectAnswer(cases=(CASE,))))
+        judge(source, ADD, [f"{tmp_path}/task/{name}"], bench=bench_of(steps))
+        utils = f"{tmp_path}/utils.py"
+        assert {task.source.modules["utils"] for task in steps.tasks} == {utils}
+        folders = {(role, readable) for role, readable, *_ in steps.asked}
+        assert folders == {
+            ("record", (str(tmp_path), utils)), ("record", (str(CORPUS), utils)), ("expect", (str(CORPUS), utils))
+        }  # fmt: skip
 
 
 def result(**parts: Any) -> ExpectedResult:

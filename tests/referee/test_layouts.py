@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kerntune.errors import UsageError
 from kerntune.referee import layouts
@@ -22,6 +23,7 @@ from kerntune.referee.layouts import (
     makes_inputs,
     parameters_of,
     reference_source,
+    task_modules,
     task_shapes,
 )
 
@@ -172,7 +174,7 @@ def test_shapes_of_a_task(tmp_path: Path) -> None:
     tests, timed = 'tests:\n  - {"size": 1, "seed": 2}\n', 'benchmarks:\n  - {"size": 3, "seed": 2}\n  - {"size": 4}\n'
     assert task_shapes(write(tmp_path, f"lang: py\n{tests}{timed}", "task.yml")) == ({"size": 3}, {"size": 4})
     assert task_shapes(write(tmp_path, tests, "task.yml")) == ({"size": 1},)
-    for text in ("", "tests:\n", "tests:\n  - {size: 1}\n", 'tests:\n  - {"size": [1]}\n', 'files:\n  - {"a": 1}\n'):
+    for text in ("", "tests:\n", 'tests:\n  - {"size": {"a": 1}}\n', 'files:\n  - {"a": 1}\n'):
         with pytest.raises(UsageError):
             task_shapes(write(tmp_path, text, "task.yml"))
     with pytest.raises(UsageError, match="can't be read"):
@@ -187,6 +189,12 @@ def test_shapes_of_a_task(tmp_path: Path) -> None:
         ('tests:\n  # - {"c": 1}\n    - {"a": true, "b": null, "c": "d", "e": 0.5}  \n',
          ({"a": True, "b": None, "c": "d", "e": 0.5},)),
         ("tests:\n" + '  - {"a": 1}\n' * 64, ({"a": 1},) * 64),
+        ('tests:  # small\n  - {"a": True, "b": None, "c": "None"}  # as {Python} has them\n',
+         ({"a": True, "b": None, "c": "None"},)),
+        ("tests:\n  - {a: 1, b: bf16, c: false, d: 'it is', e: -1.5e-3, f: on,}\n",
+         ({"a": 1, "b": "bf16", "c": False, "d": "it is", "e": -0.0015, "f": True},)),
+        ('tests:\n  - {"m": [96, 128,], "n": [], "c": ["a # b", 0.5, Null], "d": "it\'s \\"x\\"" }\n',
+         ({"m": [96, 128], "n": [], "c": ["a # b", 0.5, None], "d": 'it\'s "x"'},)),
     ],
 )  # fmt: skip
 def test_lines_of_a_task_that_are_read(text: str, shapes: object, tmp_path: Path) -> None:
@@ -198,15 +206,90 @@ def test_lines_of_a_task_that_are_read(text: str, shapes: object, tmp_path: Path
     [
         ("tests:\n" + '  - {"a": 1}\n' * 65, "it has 65 shapes under benchmarks or tests; 1 to 64 are read"),
         ("  tests:\n  - {}\n", "it has 0 shapes under benchmarks or tests; 1 to 64 are read"),
-        ("tests:\n  - {size: 1}\n", "'- {size: 1}' is no mapping in braces"),
+        *((f"tests:\n  - {line}\n", f"{'- ' + line!r} is no mapping in braces") for line in (
+            "{size: *b}", "{size: &a 1}", "{size: !int 1}", "{size: 1 2}", "{size: a b}", "{size: 0x10}", "{a: 1_000}",
+            "{size: [[1]]}", "{size: {a: 1}}", "{size: (1, 2)}", "{size}", "{1: 1}", "{a: 1} {b: 1}", "{size: 'a}",
+            '{"size: 1}', "{'a\\b': 1}", "{size: 1 # }", "{size: 1}# a", "{size: __import__('os').getpid()}",
+        )),
         ('tests:\n  - {"a": 1}\n  lang: py\n', "'lang: py'; each shape is a line `- {...}` under tests"),
     ],
-)
+)  # fmt: skip
 def test_lines_of_a_task_that_are_none(text: str, told: str, tmp_path: Path) -> None:
     path = write(tmp_path, text, "task.yml")
     with pytest.raises(UsageError) as caught:
         task_shapes(path)
     assert str(caught.value) == f"{path}: {told}"
+
+
+def test_a_line_of_a_task_that_is_all_quotes_takes_no_time(tmp_path: Path) -> None:
+    """The judge itself reads it: to look for the end of each text would take minutes."""
+    path = write(tmp_path, 'tests:\n  - {"' + '\\"' * 120_000 + "\n", "task.yml")
+    with pytest.raises(UsageError, match=r"no mapping in braces$"):
+        task_shapes(path)
+
+
+# the modules of a task
+
+
+def task_of(folder: Path, *files: str) -> str:
+    lines = "".join(f'  - {{"name": "{name}", "source": "{source}"}}\n' for name, source in map(str.split, files))
+    return write(folder, f"files:\n{lines}tests:\n  - {{}}\n", "task.yml")
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """The folder of a task in a clone, two below its top. Files lie there and above."""
+    task = tmp_path / "clone" / "problems" / "one"
+    task.mkdir(parents=True)
+    (tmp_path / "clone" / ".git").mkdir()
+    for folder in (task, *task.parents[:3]):
+        write(folder, f"WHERE = {folder.name!r}\n", "utils.py")
+    return task
+
+
+def test_the_modules_of_a_task_are_those_that_it_names(clone: Path) -> None:
+    write(clone.parent, "", "notes.txt")
+    (clone.parent / "folder.py").mkdir()
+    path = task_of(
+        clone, "submission.py @SUBMISSION@", "utils.py ../utils.py", "own.py utils.py", "eval.py ../none.py",
+        "notes.py ../notes.txt", "a.h ../utils.py", "../b.py ../utils.py", "a/b.py utils.py", "a-b.py utils.py",
+        "folder.py ../folder.py",
+    )  # fmt: skip
+    assert task_modules(path) == {"utils": str(clone.parent / "utils.py"), "own": str(clone / "utils.py")}
+    assert task_modules(write(clone, "files:\n  - name: utils.py\n    source: utils.py\n", "task.yml")) == {}
+
+
+@pytest.mark.parametrize("source", ["../../../utils.py", "{tmp_path}/utils.py", "link.py"])
+def test_a_module_of_a_task_lies_in_its_clone(source: str, clone: Path, tmp_path: Path) -> None:
+    (clone / "link.py").symlink_to(tmp_path / "utils.py")
+    source = source.format(tmp_path=tmp_path)
+    path = task_of(clone, f"utils.py {source}")
+    with pytest.raises(UsageError) as caught:
+        task_modules(path)
+    assert str(caught.value) == f"{path}: {source!r} lies outside of {tmp_path}/clone"
+
+
+def test_where_no_clone_is_known_modules_lie_three_folders_above_at_most(clone: Path, tmp_path: Path) -> None:
+    (tmp_path / "clone" / ".git").rmdir()
+    path = task_of(clone, "utils.py ../../../utils.py")
+    assert task_modules(path) == {"utils": str(tmp_path / "utils.py")}
+    with pytest.raises(UsageError, match=f"'../../../../utils.py' lies outside of {tmp_path}$"):
+        task_modules(task_of(clone, "utils.py ../../../../utils.py"))
+
+
+def test_what_a_task_names_comes_before_a_file_beside_and_after_what_is_installed(clone: Path, imports: None) -> None:
+    sys.modules.pop("fractions", None)
+    write(clone, BOMB, "fractions.py")
+    write(clone.parent, "OTHER = 1", "other_of_folder.py")
+    source = reference_source(
+        write(clone, "import fractions, utils\ndef f(): import other_of_folder\n", "task_file.py") + "::f"
+    )
+    modules = task_modules(task_of(clone, "utils.py ../utils.py", "fractions.py fractions.py"))
+    module = load(replace(source, modules=modules))
+    assert module.utils.WHERE == "problems"
+    assert not Path(module.fractions.__file__).is_relative_to(clone)
+    with pytest.raises(ModuleNotFoundError, match="other_of_folder"):
+        module.f()
 
 
 @pytest.mark.parametrize(

@@ -168,24 +168,24 @@ def test_authors_and_replays_are_prewarmed_as_many_as_are_asked(
     processes, case = Prewarming(ROOMY), parse_line(line)
     speeds = speeds_of(processes)
     case = msgspec.structs.replace(case, tensors=(msgspec.structs.replace(case.tensors[0], content=content),))
-    speeds.prewarm("/folder", case, 11.0)
-    assert processes.early == [("expect", ("/folder",), 300.0, authors), ("replay", (), 11.0, replays)]
+    speeds.prewarm(("/folder", "/utils.py"), case, 11.0)
+    assert processes.early == [("expect", ("/folder", "/utils.py"), 300.0, authors), ("replay", (), 11.0, replays)]
     speeds.discard()
     assert processes.discarded
 
 
-@pytest.mark.parametrize(("folder", "readable"), [("/folder", ("/folder",)), ("", ())])
-def test_timing_is_prewarmed_with_what_a_live_reference_may_read(folder: str, readable: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("readable", [("/folder",), ()])
+def test_timing_is_prewarmed_with_what_a_live_reference_may_read(readable: tuple[str, ...]) -> None:
     processes = Prewarming(ROOMY)
-    speeds_of(processes).prewarm_timing(folder)
+    speeds_of(processes).prewarm_timing(readable)
     assert processes.early == [("time", readable, 60.0, 3), ("replay", (), 60.0, 3)]
 
 
 def test_a_small_device_has_no_early_processes() -> None:
     processes = Prewarming(ROOMY - 1)
     speeds = speeds_of(processes)
-    speeds.prewarm("/folder", parse_line("x: f32[64]"), 11.0)
-    speeds.prewarm_timing("")
+    speeds.prewarm(("/folder",), parse_line("x: f32[64]"), 11.0)
+    speeds.prewarm_timing(())
     speeds.discard()
     assert processes.early == []
     assert not processes.discarded

@@ -21,7 +21,7 @@ import pytest
 from kerntune.base.frames import send
 from kerntune.errors import MeasurementError
 from kerntune.referee import sealed_process
-from kerntune.referee.sealed_process import FIXED, Answered, SealedEnd, SealedProcesses, folder_of
+from kerntune.referee.sealed_process import FIXED, Answered, SealedEnd, SealedProcesses
 from kerntune.referee.sealing import landlock_version
 
 SERVER = "tests.referee.sealed_roles"
@@ -472,13 +472,6 @@ def test_a_fork_server_that_does_not_start_is_an_error() -> None:
     with pytest.raises(MeasurementError, match="the judge's processes do not start: "):
         made.wait()
     assert not made._scratch.folder.exists()
-
-
-def test_a_user_s_folder_is_that_of_the_file_itself(tmp_path: Path) -> None:
-    (tmp_path / "there").mkdir()
-    (tmp_path / "there" / "a.py").touch()
-    (tmp_path / "a.py").symlink_to(tmp_path / "there" / "a.py")
-    assert folder_of(str(tmp_path / "a.py")) == str(tmp_path.resolve() / "there")
 
 
 def test_a_process_that_ended_well_has_nothing_else_to_say() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -57,3 +58,12 @@ def test_a_task_with_much_content_is_cut(monkeypatch: pytest.MonkeyPatch, room: 
     assert [c for one in found for c in one.contents] == list(task.contents)
     alone = ExpectTask(SOURCE, CASE, (5, 6))
     assert alone.parts() == [alone], "whose contents the task's own code makes"
+
+
+def test_a_user_s_folder_is_that_of_the_file_itself(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "a.py").touch()
+    (tmp_path / "a.py").symlink_to(tmp_path / "there" / "a.py")
+    source = UserCallable(str(tmp_path / "a.py"), "f", FUNCTION)
+    assert source.readable == (str(tmp_path.resolve() / "there"),)
+    assert msgspec.structs.replace(source, modules={"utils": "/b/utils.py"}).readable[1:] == ("/b/utils.py",)
