@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from kerntune.referee.layouts import KERNELBENCH, MAKERS, load
+from kerntune.referee.layouts import KERNELBENCH, MAKERS
 from kerntune.referee.tasks import (
     UNREAD,
     CallArgument,
@@ -62,9 +62,8 @@ def seed_generators(seed: int) -> None:
     random.seed(seed)
 
 
-def described(source: UserCallable, given: Mapping[str, Given]) -> CaseInputs:
+def described(module: Any, source: UserCallable, given: Mapping[str, Given]) -> CaseInputs:
     """The inputs that a task's code makes by these keywords."""
-    module = load(source)
     init: tuple[CallArgument, ...] = ()
     parameters: dict[str, int] = {}
     made = _made_inputs(module, source, given, 0)
@@ -77,10 +76,14 @@ def described(source: UserCallable, given: Mapping[str, Given]) -> CaseInputs:
         for name, value in model.state_dict().items():
             parameters[name] = len(tensors)
             tensors.append(value.contiguous())
-    label = ", ".join(f"{k}={v}" for k, v in given.items()) or source.name
     names = [*map(str, range(len(tensors) - len(parameters))), *parameters]
     inputs = tuple(map(_tensor_input, names, tensors))
-    return CaseInputs(label, inputs, arguments, (), parameters, init, dict(given))
+    return CaseInputs(label_of(source, given), inputs, arguments, (), parameters, init, dict(given))
+
+
+def label_of(source: UserCallable, given: Mapping[str, Given]) -> str:
+    """What a reader is shown of these keywords."""
+    return ", ".join(f"{k}={v}" for k, v in given.items()) or source.name
 
 
 def _made_inputs(module: Any, source: UserCallable, given: Mapping[str, Given], seed: int) -> list[Any]:

@@ -211,7 +211,7 @@ class CandidateJudgement:
         if len(lines) == 1 and lines[0].endswith(".py"):
             lines = list(literal_inputs(lines[0])) or [f"{lines[0]}: it has no INPUTS"]
         if task := _task_of(lines):
-            return self._comparer.described(task_shapes(task))
+            return self._comparer.described(task_shapes(task, small=not self._bench.speeds.on_gpu))
         if lines:
             cases, takes = [parse_line(line) for line in lines], parameters_of(self._reference)
             for names in map(names_of, lines):
@@ -233,7 +233,8 @@ class CandidateJudgement:
         """The candidate at each shape. One that is late has used its time at all of them."""
         late: Refusal | None = None
         for case in cases:
-            call = late or self._recorded(self._candidate, case)
+            unmade = Refusal(Reason.REFERENCE, case.unmade) if case.unmade else None
+            call = unmade or late or self._recorded(self._candidate, case)
             if isinstance(call, Refusal) and call.reason is Reason.CANDIDATE_LATE:
                 late = Refusal(call.reason, "not recorded: it was late at an earlier shape")
             yield call

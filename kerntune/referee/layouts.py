@@ -158,11 +158,13 @@ WORDS = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "f
 """What words of YAML 1.1, and Python's ``None``, are in JSON."""
 
 
-def task_shapes(path: str) -> tuple[dict[str, Given], ...]:
+def task_shapes(path: str, small: bool = False) -> tuple[dict[str, Given], ...]:
     """The shapes of a ``task.yml`` of GPU MODE, a mapping in braces each; their seeds are left out. They are those of
-    ``benchmarks``, else of ``tests``. :class:`UsageError` for anything else."""
+    ``benchmarks``, else of ``tests``; if they should be ``small``, the other way round. :class:`UsageError` for
+    anything else."""
     found = _mappings(path)
-    shapes = [{k: v for k, v in shape.items() if k != "seed"} for shape in found["benchmarks"] or found["tests"]]
+    first, second = (found[name] for name in (("tests", "benchmarks") if small else ("benchmarks", "tests")))
+    shapes = [{k: v for k, v in shape.items() if k != "seed"} for shape in first or second]
     if not 0 < len(shapes) <= MOST_SHAPES:
         raise UsageError(f"{path}: it has {len(shapes)} shapes under benchmarks or tests; 1 to {MOST_SHAPES} are read")
     return tuple(shapes)

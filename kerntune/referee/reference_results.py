@@ -25,6 +25,7 @@ from kerntune.referee.call_inputs import (
     described,
     is_one_number,
     is_still,
+    label_of,
     model_of,
     tensor_of,
     value_of,
@@ -65,9 +66,12 @@ def answer(task: bytes) -> bytes:
                 return encoded(ExpectAnswer(cases=tuple(_described(asked))))
             return encoded(ExpectAnswer(seeds=tuple(_expected(asked))))
     except (Exception, SystemExit) as exc:
-        print("".join(traceback.format_exception(exc))[-4000:], file=sys.stderr)
-        refused = CallRefused(Reason.REFERENCE.value, f"{type(exc).__name__}: {str(exc)[:500]}")
-        return encoded(ExpectAnswer(refused=refused))
+        return encoded(ExpectAnswer(refused=CallRefused(Reason.REFERENCE.value, _told(exc))))
+
+
+def _told(exc: BaseException) -> str:
+    print("".join(traceback.format_exception(exc))[-4000:], file=sys.stderr)
+    return f"{type(exc).__name__}: {str(exc)[:500]}"
 
 
 def _decoded(task: bytes) -> DescribeTask | ExpectTask:
@@ -78,17 +82,24 @@ def _decoded(task: bytes) -> DescribeTask | ExpectTask:
 
 
 def _described(task: DescribeTask) -> list[CaseInputs]:
-    cases = [described(task.source, given) for given in task.given]
-    if task.source.layout != GPU_MODE:
-        return cases
-    module, found = load(task.source), list[CaseInputs]()
-    numbers = list[list[bool]]()
-    for case in cases:
-        asked = ExpectTask(task.source, case, (0,), gpu=task.gpu)
-        one, other = (contents_by(module, asked, seed) for seed in (0, 1))
-        numbers.append([is_one_number(*x) for x in zip(case.tensors, one, other, strict=True)])
-        found.append(without_unread(case, one, partial(_computed, module, asked)))
-    return with_alike(found, numbers)
+    module = load(task.source)
+    found, numbers = dict[int, CaseInputs](), list[list[bool]]()
+    cases = list[CaseInputs]()
+    for i, given in enumerate(task.given):
+        try:
+            case = described(module, task.source, given)
+            if task.source.layout == GPU_MODE:
+                asked = ExpectTask(task.source, case, (0,), gpu=task.gpu)
+                one, other = (contents_by(module, asked, seed) for seed in (0, 1))
+                case = without_unread(case, one, partial(_computed, module, asked))
+                numbers.append([is_one_number(*x) for x in zip(case.tensors, one, other, strict=True)])
+                found[i] = case
+        except (Exception, SystemExit) as exc:  # of a shape that is too large, say
+            case = CaseInputs(label_of(task.source, given), (), (), given=given, unmade=_told(exc))
+        cases.append(case)
+    for i, case in zip(found, with_alike([*found.values()], numbers), strict=True):
+        cases[i] = case
+    return cases
 
 
 def _computed(module: Any, task: ExpectTask, contents: Sequence[bytes]) -> list[bytes]:

@@ -101,6 +101,8 @@ class CaseInputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     parameters: dict[str, int] = {}
     init: tuple[CallArgument, ...] = ()
     given: dict[str, Given] = {}
+    unmade: str = ""
+    """Why the task's own code makes no inputs, where it fails."""
 
     @property
     def made_by_author(self) -> bool:

@@ -439,7 +439,7 @@ def test_gpu_mode_is_judged_as_it_is(bench: Bench) -> None:
     ("old", "new", "word", "told"),
     [
         ("", "", Word.UNTIMED, "right on 5 contents"),
-        ("    return output", "    return x.new_empty(x.shape)", Word.REFUSED, "float32[1000]"),
+        ("    return output", "    return x.new_empty(x.shape)", Word.REFUSED, "float32[127]"),
         ("found, mask=at < n)", "found, mask=at < n - 3)", Word.WRONG, "elements are"),
         ("found, mask=at < n)", "tl.load(o + at, mask=at < n), mask=at < n)", Word.WRONG, "result 0"),
     ],
@@ -465,6 +465,8 @@ import torch
 from shared_by_tasks import generator
 
 def generate_input(sizes, factor, seed):
+    if len(sizes) > 1:
+        raise MemoryError("too large")
     return torch.randn(sizes[0], device="cuda", generator=generator(seed)), factor
 
 def ref_kernel(data):
@@ -493,10 +495,11 @@ files:
   - {"name": "shared_by_tasks.py", "source": "../shared_by_tasks.py"}
 tests:
   - {"sizes": [300], "factor": 3.0, "seed": 1}
+  - {"sizes": [300, 1], "factor": 3.0, "seed": 1}  # one too many
 """
 
 
-def test_a_task_in_a_clone_has_its_modules(bench: Bench, tmp_path: Path) -> None:
+def test_a_task_in_a_clone_has_its_modules_and_each_shape_is_made_alone(bench: Bench, tmp_path: Path) -> None:
     """They lie above it; the candidate lies elsewhere."""
     for name, text in (
         ("clone/shared_by_tasks.py", SHARED), ("clone/one/reference.py", SHARING), ("clone/one/task.yml", SHARING_YML),
@@ -505,9 +508,13 @@ def test_a_task_in_a_clone_has_its_modules(bench: Bench, tmp_path: Path) -> None
         (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).write_text(text)
     task = f"{tmp_path}/clone/one"
-    verdict = judge(f"{tmp_path}/there/submission.py", f"{task}/reference.py", f"{task}/task.yml", bench=bench)
-    (shape,) = verdict.shapes
-    assert (shape.label, shape.word) == ("sizes=[300], factor=3.0", Word.UNTIMED), shape
+    first, second = judge(
+        f"{tmp_path}/there/submission.py", f"{task}/reference.py", f"{task}/task.yml", bench=bench
+    ).shapes
+    assert (first.label, first.word) == ("sizes=[300], factor=3.0", Word.UNTIMED), first
+    assert (second.label, second.reason, second.text) == (
+        "sizes=[300, 1], factor=3.0", Reason.REFERENCE, "MemoryError: too large"
+    )  # fmt: skip
 
 
 MASKED_TASK = """

@@ -323,6 +323,13 @@ def test_where_inputs_come_from(
     assert cases_of(inputs, reference) == (labels, asked)
 
 
+def test_without_a_gpu_a_task_s_tests_are_judged(cases_of: Callable[..., Any]) -> None:
+    """They are smaller than its benchmarks."""
+    Path("both.yml").write_text("tests:\n  - {size: 1}\nbenchmarks:\n  - {size: 2}\n")
+    for on_gpu, size in ((False, 1), (True, 2)):
+        assert cases_of("both.yml", MAKER, on_gpu)[1] == [({"size": size},)]
+
+
 @pytest.mark.parametrize(
     ("inputs", "told"),
     [
@@ -378,6 +385,17 @@ def test_a_task_whose_inputs_can_not_be_made_is_refused(source: str, bench_of: C
     verdict = judge(source, task, bench=bench_of(Steps(expect=FAILED)))
     told = "it ended with status 3 and gave no whole answer"
     assert verdict.shapes == (ShapeResult("all", Word.REFUSED, reason=Reason.REFERENCE, text=told),)
+
+
+def test_a_shape_that_can_not_be_made_refuses_itself(source: str, bench_of: Callable[..., Bench]) -> None:
+    cases = replace(CASE, label="small"), replace(CASE, label="large", tensors=(), arguments=(), unmade="E: too large")
+    made = encoded(ExpectAnswer(cases=cases[::-1]))
+    steps = Steps(expect=lambda task: made if b"given" in task and b"seeds" not in task else ROLES["expect"](task))
+    task = f"{CORPUS}/gpu_mode/task.yml"
+    large, small = judge(source, ADD, task, bench=bench_of(steps)).shapes
+    assert large == ShapeResult("large", Word.REFUSED, reason=Reason.REFERENCE, text="E: too large")
+    assert (small.label, small.word) == ("small", Word.UNTIMED)
+    assert [task.case.label for task in steps.tasks if isinstance(task, RecordTask)] == ["small", "small"]
 
 
 def test_both_sides_may_read_the_modules_of_a_task(source: str, bench_of: Callable[..., Bench], tmp_path: Path) -> None:

@@ -174,6 +174,8 @@ def test_shapes_of_a_task(tmp_path: Path) -> None:
     tests, timed = 'tests:\n  - {"size": 1, "seed": 2}\n', 'benchmarks:\n  - {"size": 3, "seed": 2}\n  - {"size": 4}\n'
     assert task_shapes(write(tmp_path, f"lang: py\n{tests}{timed}", "task.yml")) == ({"size": 3}, {"size": 4})
     assert task_shapes(write(tmp_path, tests, "task.yml")) == ({"size": 1},)
+    assert task_shapes(write(tmp_path, tests + timed, "task.yml"), small=True) == ({"size": 1},)
+    assert task_shapes(write(tmp_path, timed, "task.yml"), small=True) == ({"size": 3}, {"size": 4})
     for text in ("", "tests:\n", 'tests:\n  - {"size": {"a": 1}}\n', 'files:\n  - {"a": 1}\n'):
         with pytest.raises(UsageError):
             task_shapes(write(tmp_path, text, "task.yml"))
