@@ -150,13 +150,24 @@ def judge(
         if own is None:
             own = Bench(sealed, default_speeds())
             stack.callback(own.close)
-        return CandidateJudgement(own, source, other, budget).run(inputs)
+        verdict = CandidateJudgement(own, source, other, budget).run(inputs)
+    return verdict if task else _with_task_beside(verdict, Path(other.path).with_name("task.yml"))
 
 
 def _task_of(inputs: str | Sequence[str]) -> str:
     """The ``task.yml`` that inputs are; empty if they are something else."""
     lines = [inputs] if isinstance(inputs, str) else inputs
     return lines[0] if len(lines) == 1 and lines[0].endswith((".yml", ".yaml")) else ""
+
+
+def _with_task_beside(verdict: CandidateVerdict, task: Path) -> CandidateVerdict:
+    """The verdict. Where code fails for want of a shape or a module, it names the task that may have it."""
+    replace, told = msgspec.structs.replace, f"the task's shapes and modules: --inputs {visible(str(task))}"
+    lacking = [s.reason is Reason.REFERENCE or "No module named" in s.text for s in verdict.shapes]
+    if not any(lacking) or not task.is_file():
+        return verdict
+    shapes = zip(verdict.shapes, lacking, strict=True)
+    return replace(verdict, shapes=tuple(replace(s, text=f"{s.text}; {told}") if x else s for s, x in shapes))
 
 
 class CandidateJudgement:

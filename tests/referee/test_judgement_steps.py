@@ -383,8 +383,33 @@ def test_answers_that_refuse(
 def test_a_task_whose_inputs_can_not_be_made_is_refused(source: str, bench_of: Callable[..., Bench]) -> None:
     task = f"{CORPUS}/gpu_mode/reference.py"
     verdict = judge(source, task, bench=bench_of(Steps(expect=FAILED)))
-    told = "it ended with status 3 and gave no whole answer"
+    told = "it ended with status 3 and gave no whole answer; the task's shapes and modules: "
+    told += f"--inputs {CORPUS}/gpu_mode/task.yml"
     assert verdict.shapes == (ShapeResult("all", Word.REFUSED, reason=Reason.REFERENCE, text=told),)
+
+
+@pytest.mark.parametrize(
+    ("text", "task", "given", "named"),
+    [
+        ("No module named 'utils' (candidate.py:2)", True, LINE, True),
+        ("No module named 'utils' (candidate.py:2)", True, "task.yml", False),
+        ("No module named 'utils' (candidate.py:2)", False, LINE, False),
+        ("OSError (candidate.py:2)", True, LINE, False),
+    ],
+)
+def test_a_module_that_a_task_may_have_is_told(
+    text: str, task: bool, given: str, named: bool, source: str, bench_of: Callable[..., Bench],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    Path("maker.py").write_text("def ref_kernel(data): pass\ndef generate_input(): pass\n")
+    if task:
+        Path("task.yml").write_text("tests:\n  - {}\n")
+    refused = encoded(RecordAnswer(refused=CallRefused("candidate failed", text)))
+    steps = Steps(record=refused, expect=encoded(ExpectAnswer(cases=(CASE,))))
+    (shape,) = judge(source, "maker.py", given, bench=bench_of(steps)).shapes
+    told = f"; the task's shapes and modules: --inputs {tmp_path}/task.yml"
+    assert (shape.reason, shape.text) == (Reason.CANDIDATE_FAILED, text + told * named)
 
 
 def test_a_shape_that_can_not_be_made_refuses_itself(source: str, bench_of: Callable[..., Bench]) -> None:
