@@ -30,7 +30,7 @@ from kerntune.gpu.emulator.libdevice import elementwise
 from kerntune.gpu.emulator.memory_operations import Descriptor, ValueTable
 from kerntune.gpu.emulator.products import ProductOperations
 from kerntune.gpu.emulator.program_order import ProgramOrder, Steps
-from kerntune.gpu.emulator.promises import promised
+from kerntune.gpu.emulator.promises import HintedAccess, first_of_groups, hint_effects
 from kerntune.gpu.emulator.races import Races, RunningProgram
 from kerntune.gpu.emulator.ttir_program import Region, TtirOperation, TtirProgram, pointed_bytes
 
@@ -78,6 +78,8 @@ class Machine(ProductOperations):
         self._order = ProgramOrder(chance, warps)
         self._races: Races | None = None
         self._constants: dict[int, Any] = {}
+        self._hinted: Mapping[int, HintedAccess] = {}
+        self._equal: Mapping[int, tuple[int, ...]] = {}
         self.blocks: tuple[Region, ...] = ()
         """The block that has begun last, and the one before."""
 
@@ -94,8 +96,8 @@ class Machine(ProductOperations):
     ) -> None:
         """Run every program. ``written`` says which storages they may write; without it races aren't looked for.
 
-        :class:`InterpreterLimit` for what can't be emulated, :class:`KernelFault` for a wrong address, a race or a
-        promise that isn't kept, :class:`KernelTimeout` at the deadline.
+        :class:`InterpreterLimit` for what can't be emulated, :class:`KernelFault` for a wrong address, a race or what
+        a kernel asserts and isn't so, :class:`KernelTimeout` at the deadline.
         """
         kernel = self._program.kernel
         if len(arguments) != len(kernel.arguments):
@@ -104,7 +106,8 @@ class Machine(ProductOperations):
         for position, divisor in self._program.divisible.items():
             if int(arguments[position] or 0) % divisor:
                 raise KernelFault(f"its argument {position} is declared to be a multiple of {divisor}, and isn't")
-        self._grid = grid
+        effects = hint_effects(self._program)
+        self._grid, self._hinted, self._equal = grid, effects.accesses, effects.equal
         self._races = None if written is None else Races(self._memory, self._program.unit, written)
         with np.errstate(all="ignore"):
             for number in self._order.numbers(math.prod(grid)):
@@ -153,19 +156,13 @@ class Machine(ProductOperations):
                 if last.name in CONTROL:
                     found = yield from found
                 values.update(zip(last.results, found, strict=True))
-                if last.hints:
-                    self._keep_promises(last, values)
+                if self._equal and last.results and (groups := self._equal.get(last.results[0])):
+                    values[last.results[0]] = first_of_groups(np.asarray(found[0]), groups)
             if last is None or not last.successors:
                 return last
             chosen = last.name == "cf.cond_br" and not bool(values[last.operands[0]])
             region, given = last.successors[chosen]
             values.update(zip(region.arguments, [values[o] for o in given], strict=True))
-
-    def _keep_promises(self, op: TtirOperation, values: ValueTable) -> None:
-        kind = op.types[0]
-        step = 1 if kind.element != "ptr" else pointed_bytes(kind)
-        used = np.broadcast_to(values[op.operands[1]], kind.shape) if op.name == "tt.load" and op.operands[1:] else None
-        values[op.results[0]] = promised(np.asarray(values[op.results[0]]), op.hints, step, used)
 
     def _passed(self, region: Region, values: ValueTable) -> Passing:
         last = yield from self._run(region, values)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from kerntune.errors import InterpreterLimit, KernelFault, KernelTimeout
 from kerntune.gpu.emulator.elements import bytes_of, nearest_tf32, numpy_of, updated
 from kerntune.gpu.emulator.flat_memory import FlatMemory
 from kerntune.gpu.emulator.program_order import ProgramOrder
+from kerntune.gpu.emulator.promises import HintedAccess
 from kerntune.gpu.emulator.races import Races, RunningProgram
 from kerntune.gpu.emulator.ttir_program import TtirOperation, TtirProgram, ValueType
 
@@ -67,6 +69,7 @@ class MemoryOperations:
     _order: ProgramOrder
     _running: RunningProgram
     _deadline: float
+    _hinted: Mapping[int, HintedAccess]
 
     def _check_time(self) -> None:
         if time.monotonic() > self._deadline:
@@ -123,12 +126,21 @@ class MemoryOperations:
         other = more.pop() if len(more) > 1 else self._memory.undefined(kind.element)
         addresses, mask = (np.broadcast_to(x, kind.shape) for x in (addresses, *(more or [True])))
         found = np.array(np.broadcast_to(other, kind.shape))
-        if mask.any():
+        with self._accessed(op, addresses, mask, False) as (places, taken):
+            if not taken.any():
+                return (found,)
             if op.attributes.get("volatile"):
-                found[mask] = self._volatile(addresses[mask], mask, kind.element)
+                found[taken] = self._volatile(places[taken], taken, kind.element)
             else:
-                found[mask] = self._read(addresses, mask, kind.element)
+                found[taken] = self._read(places, taken, kind.element)
         return (found,)
+
+    def _accessed(
+        self, op: TtirOperation, addresses: np.ndarray, mask: np.ndarray, writes: bool
+    ) -> AbstractContextManager[tuple[np.ndarray, np.ndarray]]:
+        """Addresses and mask as a GPU takes them."""
+        hinted = self._hinted.get(id(op))
+        return nullcontext((addresses, mask)) if hinted is None else hinted.accessed(addresses, mask, writes)
 
     def _volatile(self, places: np.ndarray, mask: np.ndarray, element: str) -> np.ndarray:
         found = self._memory.load(places, element)
@@ -140,15 +152,17 @@ class MemoryOperations:
     def store(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         kind = self._program.types[op.operands[1]]
         addresses, value, mask = self._with_mask(op, values, kind.shape)
-        if mask.any():
-            self._write(addresses, value, mask, kind.element)
+        with self._accessed(op, addresses, mask, True):
+            if mask.any():
+                self._write(addresses, value, mask, kind.element)
         return ()
 
     def atomic(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         kind = op.types[0]
         addresses, value, mask = self._with_mask(op, values, kind.shape)
         old, new = (np.zeros(kind.shape, numpy_of(kind.element)) for _ in range(2))
-        self._memory.check(addresses[mask], kind.element, "updated")
+        with self._accessed(op, addresses, mask, True):
+            self._memory.check(addresses[mask], kind.element, "updated")
         distinct = len(np.unique(addresses[mask])) == np.count_nonzero(mask)
         for at in [mask] if distinct else (tuple(index[:, None]) for index in np.argwhere(mask)):
             old[at] = self._memory.load(addresses[at], kind.element)

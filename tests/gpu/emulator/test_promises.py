@@ -11,99 +11,123 @@ import pytest
 from kerntune.errors import InterpreterLimit, KernelFault
 from kerntune.gpu.emulator.approximations import BOUNDS, approximated
 from kerntune.gpu.emulator.elements import extern
-from kerntune.gpu.emulator.promises import promised
+from kerntune.gpu.emulator.promises import HintedAccess
 from kerntune.gpu.emulator.ttir_program import parse_ttir
 from kerntune.kernels.compat.versions import triton_series
 from tests.gpu.emulator.test_emulator import run, stored, vector
 from tests.gpu.emulator.test_machine import done, kind, machine
 
-R = np.arange(8, dtype=np.int32)
-GRID = R[:, None] * 32 + R[None, :]
+ELEMENTS = np.arange(8)
+
+START = 1 << 40
+YES = np.ones(8, np.bool_)
+PAIRS, FOURS = (HintedAccess(0, width, 4, "its hints") for width in (2, 4))
+
+
+def at(*elements: int) -> np.ndarray:
+    """Addresses of 4-byte elements."""
+    return START + 4 * np.array(elements)
 
 
 @pytest.mark.parametrize(
-    ("value", "hints", "step", "wanted"),
+    ("access", "places", "wanted"),
     [
-        (R + 8, {"divisibility": (8,)}, 1, R + 8),
-        (R * 16, {"divisibility": (16,)}, 1, R * 16),
-        (R + 8, {"divisibility": (8,), "contiguity": (8,)}, 1, R + 8),
-        (np.int32(24), {"divisibility": (8,)}, 1, 24),
-        (64 + 4 * R.astype(np.int64), {"divisibility": (16,), "contiguity": (4,)}, 4, 64 + 4 * R),
-        ((R + 4) % 6, {"contiguity": (2,)}, 1, (R + 4) % 6),
-        ((R + 4) % 10, {"contiguity": (8,)}, 1, R + 4),
-        (R // 4, {"constancy": (4,)}, 1, R // 4),
-        (R // 3, {"constancy": (4,)}, 1, [0, 0, 0, 0, 1, 1, 1, 1]),
-        (GRID, {"divisibility": (1, 8)}, 1, GRID),
-        (GRID, {"divisibility": (1, 8), "contiguity": (1, 8)}, 1, GRID),
-        (GRID, {"constancy": (2, 1)}, 1, GRID - R[:, None] % 2 * 32),
-        (R + 3, {}, 1, R + 3),
+        (FOURS, at(0, 1, 2, 3, 8, 9, 10, 11), at(0, 1, 2, 3, 8, 9, 10, 11)),
+        (FOURS, at(4, 5, 6, 7, 0, 1, 2, 0), at(4, 5, 6, 7, 0, 1, 2, 3)),
+        (FOURS, at(0, 3, 2, 1, 4, 4, 4, 4), at(0, 1, 2, 3, 4, 5, 6, 7)),
+        (PAIRS, at(0, 0, 2, 3, 0, 1, 6, 5), at(0, 1, 2, 3, 0, 1, 6, 7)),
     ],
 )
-def test_what_is_promised_is_what_a_value_is(value: Any, hints: Any, step: int, wanted: Any) -> None:
-    """Where it isn't so, the others follow from the first of their group, as vector accesses take them."""
-    found = promised(np.asarray(value), hints, step, None)
-    np.testing.assert_array_equal(found, wanted)
-    assert found.shape == np.shape(value)
-    assert found.dtype == np.asarray(value).dtype
+def test_neighbours_are_accessed_from_the_first_of_each_group(access: Any, places: Any, wanted: Any) -> None:
+    """What differs between groups has no effect: each has an address of its own."""
+    found, mask = access.places(places, YES)
+    assert found.tolist() == wanted.tolist()
+    assert mask.all()
 
 
-@pytest.mark.parametrize(
-    ("value", "hints", "step"),
-    [
-        (R + 9, {"divisibility": (8,)}, 1),
-        (np.int32(20), {"divisibility": (8,)}, 1),
-        (np.where(R < 6, R, R + 1), {"divisibility": (8,)}, 1),
-        (R, {"divisibility": (8,), "contiguity": (4,)}, 1),
-        (R * 8 + 4, {"divisibility": (8,)}, 1),
-        (64 + 4 * R, {"divisibility": (32,), "contiguity": (4,)}, 4),
-        (64 + 4 * R, {"divisibility": (64,)}, 8),
-        (GRID + 1, {"divisibility": (1, 8)}, 1),
-        (GRID, {"divisibility": (64, 1)}, 1),
-    ],
-)
-def test_the_first_of_a_group_is_divisible(value: Any, hints: Any, step: int) -> None:
-    with pytest.raises(KernelFault, match=r"^it says that \d+ is a multiple of \d+ \(tl\.multiple_of\)$"):
-        promised(np.asarray(value), hints, step, None)
+def test_a_group_has_the_mask_of_its_first() -> None:
+    some = np.array([True, False, True, True, False, True, False, False])
+    _, mask = PAIRS.places(START + 4 * ELEMENTS, some)
+    assert mask.tolist() == [True, True, True, True, False, False, False, False]
 
 
-def test_elements_that_a_load_leaves_out_keep_nothing() -> None:
-    value, used = np.array([8, 3, 16, 5]), np.array([True, False, True, False])
-    assert promised(value, {"divisibility": (8,)}, 1, used).tolist() == [8, 3, 16, 5]
-    with pytest.raises(KernelFault):
-        promised(value, {"divisibility": (8,)}, 1, ~used)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_group_lies_along_one_axis(axis: int) -> None:
+    access = HintedAccess(axis, 2, 4, "its hints")
+    places = np.moveaxis(START + 4 * (8 * ELEMENTS[:, None] + ELEMENTS[None, :] // 2 * 2), 1, axis)
+    found, _ = access.places(places, np.ones(places.shape, np.bool_))
+    assert (found == np.moveaxis(START + 4 * (8 * ELEMENTS[:, None] + ELEMENTS[None, :]), 1, axis)).all()
+
+
+def test_the_first_of_a_group_is_aligned_for_all() -> None:
+    odd = at(0, 1, 2, 3, 5, 6, 7, 8)
+    with pytest.raises(
+        KernelFault, match=r"^2 elements .* at 0x10000000014, .* no multiple of 8, because of its hints"
+    ):
+        PAIRS.places(odd, YES)
+    found, _ = PAIRS.places(odd, ELEMENTS < 4)
+    assert found[:4].tolist() == odd[:4].tolist(), "what a load leaves out may lie anywhere"
+
+
+def test_a_write_elsewhere_is_told_with_the_hints() -> None:
+    with FOURS.accessed(at(*ELEMENTS), YES, writes=True) as (found, _):
+        assert found.tolist() == at(*ELEMENTS).tolist()
+    told = r"^elements are written elsewhere than the kernel says: 4 are accessed at once because of its hints$"
+    for places, mask in ((at(0, 1, 2, 2, 4, 5, 6, 7), YES), (at(*ELEMENTS), ELEMENTS < 7)):
+        with pytest.raises(KernelFault, match=told), FOURS.accessed(places, mask, writes=True):
+            pass
+    with FOURS.accessed(at(0, 1, 2, 0, 4, 5, 6, 0), ELEMENTS % 4 < 3, writes=False) as (found, mask):
+        assert (found.tolist(), mask.all()) == (at(*ELEMENTS).tolist(), True)
+    with (
+        pytest.raises(KernelFault, match=r"^a race: 4 are accessed"),
+        FOURS.accessed(at(*ELEMENTS), ELEMENTS < 7, writes=False),
+    ):
+        raise KernelFault("a race")
+    with pytest.raises(KernelFault, match=r"^a race$"), FOURS.accessed(at(*ELEMENTS), ELEMENTS < 4, writes=False):
+        raise KernelFault("a race")
 
 
 # in TTIR
 
-V = "tensor<8xi32>"
-HINTED = f"""
-    %c = arith.constant dense<3> : {V}
-    %r = tt.make_range {{end = 8 : i32, start = 0 : i32}} : {V}
-    %x = arith.addi %r, %c {{tt.contiguity = dense<8> : tensor<1xi32>, tt.divisibility = dense<DIV> : tensor<1xi32>}} : {V}
-"""  # noqa: E501
+ALIGNED = """
+    %zero = arith.constant 0 : i32
+    %base = tt.addptr %a0, %zero {tt.divisibility = dense<16> : tensor<1xi32>} : !tt.ptr<i32>, i32
+    %r = tt.make_range {end = 8 : i32, start = 0 : i32} : tensor<8xi32>
+    %p = tt.splat %base : !tt.ptr<i32> -> tensor<8x!tt.ptr<i32>>
+"""
+LOADED = """
+    %q = tt.addptr %p, %h : tensor<8x!tt.ptr<i32>>, tensor<8xi32>
+    %x = tt.load %q : tensor<8x!tt.ptr<i32>>
+"""
+FROM_I = """
+    %s = tt.splat %i : i32 -> tensor<8xi32>
+    %h = arith.addi %r, %s : tensor<8xi32>
+"""
+HINTED = f"""{ALIGNED}
+    %c = arith.constant dense<3> : tensor<8xi32>
+    %h = arith.addi %r, %c {{tt.contiguity = dense<8> : tensor<1xi32>, tt.divisibility = dense<DIV> : tensor<1xi32>}} : tensor<8xi32>
+{LOADED}"""  # noqa: E501
 POINTER = """
     %p = tt.splat %a0 : !tt.ptr<i32> -> tensor<8x!tt.ptr<i32>>
     %r = tt.make_range {end = 8 : i32, start = START : i32} : tensor<8xi32>
     %q = tt.addptr %p, %r {tt.divisibility = dense<16> : tensor<1xi32>} : tensor<8x!tt.ptr<i32>>, tensor<8xi32>
     %x = tt.load %q : tensor<8x!tt.ptr<i32>>
 """.replace("end = 8", "end = END")
-REDUCED = """
-    %i = "tt.reduce"(%v) <{axis = 0 : i32}> ({
-    ^bb0(%p: i32, %q: i32):
-      %s = arith.addi %p, %q : i32
-      tt.reduce.return %s : i32
-    }) {tt.divisibility = dense<DIV> : tensor<1xi32>} : (tensor<8xi32>) -> i32
-    %x = tt.splat %i : i32 -> tensor<8xi32>
-"""
-BRANCHED = """
+REDUCED = f"""{ALIGNED}
+    %i = "tt.reduce"(%r) <{{axis = 0 : i32}}> ({{
+    ^bb0(%k: i32, %l: i32):
+      %m = arith.maxsi %k, %l : i32
+      tt.reduce.return %m : i32
+    }}) {{tt.divisibility = dense<DIV> : tensor<1xi32>}} : (tensor<8xi32>) -> i32
+{FROM_I}{LOADED}"""
+BRANCHED = f"""{ALIGNED}
     %yes = arith.constant true
     %one = arith.constant 5 : i32
-    %i = scf.if %yes -> (i32) {
+    %i = scf.if %yes -> (i32) {{
       scf.yield %one : i32
-    } else {
+    }} else {{
       scf.yield %one : i32
-    } {tt.divisibility = dense<DIV> : tensor<1xi32>}
-    %x = tt.splat %i : i32 -> tensor<8xi32>
+    }} {{tt.divisibility = dense<4> : tensor<1xi32>}}
 """
 ASSUMED = """
     %n = arith.constant NUMBER : i32
@@ -118,14 +142,23 @@ ASSERTED = ASSUMED.replace("llvm.intr.assume %so : i1", 'tt.assert %so, "so" : i
 @pytest.mark.parametrize(
     ("body", "kept", "broken", "told"),
     [
-        (HINTED, {"DIV": "3"}, {"DIV": "2"}, "kernel k: it says that 3 is a multiple of 2"),
-        (POINTER, {"START": "4", "END": "12"}, {"START": "1", "END": "9"}, "is a multiple of 16"),
-        (vector("i32", "v", "%a0") + REDUCED, {"DIV": "4"}, {"DIV": "8"}, "it says that 28 is a multiple of 8"),
-        (BRANCHED, {"DIV": "5"}, {"DIV": "4"}, "it says that 5 is a multiple of 4"),
+        (
+            HINTED,
+            {"DIV": "3"},
+            {"DIV": "2"},
+            r"k: 2 elements .* multiple of 8, .* \(tl.max_contiguous 8, tl.multiple_of 2",
+        ),
+        (
+            POINTER,
+            {"START": "4", "END": "12"},
+            {"START": "1", "END": "9"},
+            r"no multiple of 16, .*\(tl.multiple_of 16\)",
+        ),
+        (REDUCED, {"DIV": "7"}, {"DIV": "2"}, r"is no multiple of 8, because of its hints \(.*tl.multiple_of 2"),
         (ASSUMED, {"NUMBER": "5"}, {"NUMBER": "6"}, r"what it tells the compiler isn't so \(tl.assume\)"),
         (ASSERTED, {"NUMBER": "5"}, {"NUMBER": "6"}, r"an assertion of its own fails \(tl.device_assert\)"),
     ],
-    ids=["tensor", "pointer", "reduction", "branch", "assume", "assert"],
+    ids=["tensor", "pointer", "reduction", "assume", "assert"],
 )
 def test_a_promise_that_is_not_kept_is_a_fault(body: str, kept: Any, broken: Any, told: str) -> None:
     given = [("i32", np.arange(16, dtype="<i4").tobytes()), ("i32", bytes(32))]
@@ -139,6 +172,16 @@ def test_a_promise_that_is_not_kept_is_a_fault(body: str, kept: Any, broken: Any
     run(replaced(kept), given)
     with pytest.raises(KernelFault, match=told):
         run(replaced(broken), given)
+
+
+def test_a_hint_has_no_effect_but_on_accesses() -> None:
+    """Nor has one on a branch's result, which Triton doesn't read."""
+    given = [("i32", np.arange(16, dtype="<i4").tobytes()), ("i32", bytes(32))]
+    number = BRANCHED + "%x = tt.splat %i : i32 -> tensor<8xi32>"
+    place = BRANCHED + FROM_I + LOADED
+    for body, wanted in ((number, [5] * 8), (place, list(range(5, 13)))):
+        found = run(body + stored("i32", "%x", "%a1"), given).contents[1]
+        assert np.frombuffer(found, "<i4").tolist() == wanted
 
 
 def test_a_hint_that_cannot_be_read_is_refused() -> None:
@@ -192,6 +235,7 @@ def test_descriptors_are_aligned(base: int, stride: int, fits: bool) -> None:
 
 # orders
 
+R = np.arange(8, dtype=np.int32)
 SECOND = """
     %r = "tt.reduce"(%x) <{axis = 0 : i32}> ({
     ^bb0(%p: i32, %q: i32):
