@@ -67,7 +67,7 @@ _MEMORY: tuple[Row, ...] = (
     ("lost_updates", "races", SUM),
     ("no_barrier", "races", (f"{R}::reversed_rows", "x: f32[16,256]")),
     ("last_store_stays", "races", (f"{R}::last_column", "x: f32[64,256]")),
-    ("false_alignment", "undefined behaviour", TRIPLED),
+    ("false_alignment", "undefined behaviour", (TRIPLED[0], "x: f32[1024]")),
     ("false_assumption", "undefined behaviour", TRIPLED),
     ("idle_loop", "races", RUNNING),
     ("division_by_zero", "emulator alone", TRIPLED),

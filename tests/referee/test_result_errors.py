@@ -703,9 +703,11 @@ def test_few_elements_may_be_off_by_six_deviations_of_roundings(
         assert (told == "") == explained
 
 
-@pytest.mark.parametrize(("times", "right"), [(1.5, True), (2.5, False)])
+@pytest.mark.parametrize(("times", "right"), [(0.8, True), (1.2, False)])
 @pytest.mark.parametrize("factor", [0.0, 2.0])
-def test_many_elements_are_as_far_off_as_roundings_move_them(times: float, right: bool, factor: float) -> None:
+def test_many_elements_are_as_far_off_as_half_of_what_roundings_move_them(
+    times: float, right: bool, factor: float
+) -> None:
     """1 - tanh(x)**2 has no digit left for large x: what the stock operator is off by there may be less by chance."""
     exact, chance = np.linspace(1, 2, 4096), np.random.default_rng(3)
     deviation = 1e-3 * exact
