@@ -187,14 +187,6 @@ def without_unread(case: CaseInputs, contents: Sequence[bytes], run: Callable[[S
     return msgspec.structs.replace(case, tensors=tuple(found))
 
 
-def is_one_number(given: TensorInput, one: bytes, other: bytes) -> bool:
-    """Whether two contents of an input are one number throughout."""
-    import torch
-
-    item = getattr(torch, given.dtype).itemsize
-    return bool(one == other == one[:item] * (len(one) // item))
-
-
 def with_alike(cases: Sequence[CaseInputs], numbers: Sequence[Sequence[bool]]) -> list[CaseInputs]:
     """The cases of one task. Inputs that are one number, by ``numbers`` of each case, are :attr:`~.alike` where that
     input isn't in another case."""

@@ -383,6 +383,12 @@ def _name_number(name: str) -> int:
     return int.from_bytes(name.encode(), "little")
 
 
+def is_one_number(contents: Sequence[bytes], item: int) -> bool:
+    """Whether contents of an input are alike, and one number of ``item`` bytes throughout."""
+    first = contents[0]
+    return all(one == first for one in contents) and first == first[:item] * (len(first) // item)
+
+
 def bytes_of(numbers: np.ndarray, dtype: str) -> bytes:
     """Numbers as little-endian elements of a dtype, rounded as torch does: to the nearest, of two to the even one."""
     import numpy as np

@@ -15,7 +15,7 @@ import msgspec
 
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
-from kerntune.referee.declared_inputs import bytes_of
+from kerntune.referee.declared_inputs import bytes_of, is_one_number
 from kerntune.referee.extreme_contents import EXTREMES, FINITE_ALONE, GRIDS, ODD, OF_WHOLE, sparse_centre
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.reasons import Reason, Refusal
@@ -228,8 +228,7 @@ def unvaried(case: CaseInputs, seeds: Sequence[ExpectedSeed]) -> str:
         if given.alike or given.content == "fixed" or (given.content == "author" and len(first) <= item):
             continue
         changed = any(seed.changed[i] is not None for seed in seeds if i < len(seed.changed))
-        alike = all(seed.contents[i] == first for seed in seeds)
-        if alike and not changed and first == first[:item] * (len(first) // item):
+        if not changed and is_one_number([seed.contents[i] for seed in seeds], item):
             return f"input {given.name} is one number in every content, so it may be ignored; it needs others"
     return ""
 
@@ -239,7 +238,7 @@ def held_changes(case: CaseInputs, seeds: Sequence[ExpectedSeed]) -> list[int]:
     found = []
     for i, given in enumerate(case.tensors):
         first, item = seeds[0].contents[i], ITEM_BYTES[given.dtype]
-        alike = all(seed.contents[i] == first for seed in seeds) and first == first[:item] * (len(first) // item)
+        alike = is_one_number([seed.contents[i] for seed in seeds], item)
         if alike and len(first) > item and any(seed.changed[i] is not None for seed in seeds if seed.changed):
             found.append(i)
     return found

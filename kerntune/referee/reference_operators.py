@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from kerntune.gpu.base import tensors_in
+
 FIRST_OF_TIES = {"aten.argmax.default", "aten.argmin.default", "aten.max.dim", "aten.min.dim"}
 """Operators that return the first index of equal numbers, by torch's documentation."""
 
@@ -112,16 +114,14 @@ def rounded(generator: Any, unit: float) -> contextlib.AbstractContextManager[An
     exact, and stay."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_leaves
 
     class Rounded(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             outcome, word = func(*args, **kwargs or {}), func._opname
             if word in MOVING or word in DECIDING:
                 return outcome
-            tensors = [[x for x in tree_leaves(t) if isinstance(x, torch.Tensor)] for t in (outcome, args)]
-            given = set() if word.endswith("_") else {place_of(t) for t in tensors[1]}
-            for made in (t for t in tensors[0] if t.dtype == torch.float64 and place_of(t) not in given):
+            given = set() if word.endswith("_") else {place_of(t) for t in tensors_in(args)}
+            for made in (t for t in tensors_in((outcome,)) if t.dtype == torch.float64 and place_of(t) not in given):
                 off = torch.empty_like(made).uniform_(1 - unit, 1 + unit, generator=generator)
                 made.copy_(torch.where(made == made.to(torch.float32), made, made * off))
             return outcome

@@ -23,7 +23,6 @@ from kerntune.referee.call_inputs import (
     bytes_of,
     contents_by,
     described,
-    is_one_number,
     is_still,
     label_of,
     model_of,
@@ -33,6 +32,7 @@ from kerntune.referee.call_inputs import (
     without_unread,
 )
 from kerntune.referee.candidate_recorder import outlined
+from kerntune.referee.declared_inputs import is_one_number
 from kerntune.referee.layouts import GPU_MODE, KERNELBENCH, load
 from kerntune.referee.reasons import Reason
 from kerntune.referee.reference_operators import is_exact, place_of, promises_indices, rounded, wider_casts
@@ -82,6 +82,8 @@ def _decoded(task: bytes) -> DescribeTask | ExpectTask:
 
 
 def _described(task: DescribeTask) -> list[CaseInputs]:
+    import torch
+
     module = load(task.source)
     found, numbers = dict[int, CaseInputs](), list[list[bool]]()
     cases = list[CaseInputs]()
@@ -92,7 +94,8 @@ def _described(task: DescribeTask) -> list[CaseInputs]:
                 asked = ExpectTask(task.source, case, (0,), gpu=task.gpu)
                 one, other = (contents_by(module, asked, seed) for seed in (0, 1))
                 case = without_unread(case, one, partial(_computed, module, asked))
-                numbers.append([is_one_number(*x) for x in zip(case.tensors, one, other, strict=True)])
+                items = (getattr(torch, t.dtype).itemsize for t in case.tensors)
+                numbers.append([is_one_number(x, n) for *x, n in zip(one, other, items, strict=True)])
                 found[i] = case
         except (Exception, SystemExit) as exc:  # of a shape that is too large, say
             case = CaseInputs(label_of(task.source, given), (), (), given=given, unmade=_told(exc))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from kerntune.referee import call_inputs
-from kerntune.referee.declared_inputs import parse_line
+from kerntune.referee.declared_inputs import is_one_number, parse_line
 from kerntune.referee.layouts import GPU_MODE, KERNELBENCH
 from kerntune.referee.tasks import UNREAD, TensorInput, UserCallable
 
@@ -147,10 +147,7 @@ def test_an_input_is_alike_where_it_is_one_number_at_this_shape_alone() -> None:
     ones, twos = (np.full(4, n, "f4").tobytes() for n in (1, 2))
     contents = {"one": (ones, ones), "other": (ones, twos), "mixed": (ones[:8] + twos[:8],) * 2}
     kinds = [("mixed", "one", "one"), ("other", "mixed", "one")]
-    numbers = [
-        [call_inputs.is_one_number(t, *contents[kind]) for t, kind in zip(case.tensors, own, strict=True)]
-        for case, own in zip(cases, kinds, strict=True)
-    ]
+    numbers = [[is_one_number(contents[kind], 4) for kind in own] for own in kinds]
     assert numbers == [[False, True, True], [False, False, True]]
     found = call_inputs.with_alike(cases, numbers)
     assert [[t.alike for t in case.tensors] for case in found] == [[False, True, False], [False] * 3]
