@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from triton.runtime.jit import JITFunction
+
+from kerntune.capture.entry_points import REPLACED
 from kerntune.gpu.base import tensors_in
 
 FIRST_OF_TIES = {"aten.argmax.default", "aten.argmin.default", "aten.max.dim", "aten.min.dim"}
@@ -19,7 +22,7 @@ ANY_OF_TIES = {
 
 MOVING = frozenset((
     "alias", "arange", "as_strided", "cat", "clone", "constant_pad_nd", "contiguous", "copy_", "detach", "empty",
-    "empty_like", "expand", "fill", "fill_", "flip", "full", "full_like", "gather", "index", "index_select",
+    "empty_like", "empty_strided", "expand", "fill", "fill_", "flip", "full", "full_like", "gather", "index", "index_select",
     "lift_fresh", "masked_fill", "masked_fill_", "new_empty", "new_full", "new_ones", "new_zeros", "ones", "ones_like",
     "permute", "repeat", "reshape", "roll", "scalar_tensor", "select", "slice", "split", "split_with_sizes", "squeeze",
     "stack", "t", "transpose", "tril", "triu", "unbind", "unsqueeze", "_to_copy", "_unsafe_view", "view", "where",
@@ -45,41 +48,70 @@ COMPARING = frozenset((
 ))  # fmt: skip
 """Operators that say of NaN what IEEE 754 does. Maxima don't, nor do roundings to whole numbers."""
 
+UNWRITTEN = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"))
+"""Operators whose result anything may be."""
+
 WIDE = ("torch.float32", "torch.float64")
 
-Observed = tuple[str, Sequence[Any], Mapping[str, Any]]
-"""An operator with its overload, and what it was called with."""
 
 
-def _observed(run: Callable[[], Any]) -> tuple[Any, list[Observed]]:
-    """What ``run`` returns, and the operators that it calls."""
+class Observed(NamedTuple):
+    """What ``run`` returns, the operators that it calls, each with its overload and arguments, and whether others than
+    torch's own compute, too: kernels of Triton's, or what writes memory that no operator does."""
+
+    value: Any
+    operators: list[tuple[str, Sequence[Any], Mapping[str, Any]]]
+    others: bool
+
+
+def _observed(run: Callable[[], Any]) -> Observed:
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    found: list[Observed] = []
+    found: list[tuple[str, Sequence[Any], Mapping[str, Any]]] = []
+    launched, unwritten = list[Any](), set[int]()
 
     class Watch(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            found.append((str(func), args, kwargs or {}))
-            return func(*args, **kwargs or {})
+            words = kwargs or {}
+            found.append((str(func), args, words))
+            outcome = func(*args, **words)
+            if func._opname in UNWRITTEN:
+                unwritten.update(place_of(t) for t in tensors_in((outcome,)) if t.numel())
+            elif func._schema.is_mutable:
+                unwritten.difference_update(map(place_of, tensors_in((*args, *words.values()))))
+            return outcome
 
-    with Watch():
-        return run(), found
+    def watched(below: Callable[..., Any]) -> Callable[..., Any]:
+        def launch(kernel: Any, /, *args: Any, **kwargs: Any) -> Any:
+            launched.append(kernel)
+            return below(kernel, *args, **kwargs)
+
+        return launch
+
+    REPLACED.add(launched, {(JITFunction, "run"): watched})
+    try:
+        with Watch():
+            value = run()
+    finally:
+        REPLACED.remove(launched)
+    return Observed(value, found, bool(launched or unwritten))
 
 
 def promises_indices(run: Callable[[], tuple[Any, Sequence[Any], Any]]) -> bool:
     """Whether ``run``, whose second value are its inputs, asks for indices of their own numbers, by operators for which
     torch documents the one of equal numbers. What is computed first may be rounded otherwise, so that other numbers
     are equal."""
-    (_, inputs, _), called = _observed(run)
-    asked = [(name, place_of(args[0])) for name, args, _ in called if name in FIRST_OF_TIES | ANY_OF_TIES]
-    places = {place_of(t) for t in inputs}
-    return bool(asked) and all(name in FIRST_OF_TIES and place in places for name, place in asked)
+    seen = _observed(run)
+    asked = [(name, place_of(args[0])) for name, args, _ in seen.operators if name in FIRST_OF_TIES | ANY_OF_TIES]
+    places = {place_of(t) for t in seen.value[1]}
+    return bool(asked) and not seen.others and all(n in FIRST_OF_TIES and place in places for n, place in asked)
 
 
 def is_exact(run: Callable[[], Any], where: str = "grid") -> bool:
     """Whether all operators that ``run`` calls give one right result, whichever way it is computed: of numbers of few
-    bits (``grid``), of any (``decided``), or also of NaN (``nan``)."""
-    return all(_is_exact(where, *one) for one in _observed(run)[1])
+    bits (``grid``), of any (``decided``), or also of NaN (``nan``). What a kernel computes isn't known."""
+    seen = _observed(run)
+    return not seen.others and all(_is_exact(where, *one) for one in seen.operators)
 
 
 def wider_casts() -> contextlib.AbstractContextManager[Any]:
@@ -130,7 +162,9 @@ def rounded(generator: Any, unit: float) -> contextlib.AbstractContextManager[An
 
 
 def _is_exact(where: str, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    word, overload = name.split(".")[1:]
+    library, word, overload = name.split(".")
+    if library != "aten":
+        return False
     if word == "sort":
         return bool(kwargs.get("stable")) and where != "nan"
     if overload == "decimals" or "alpha" in kwargs:
