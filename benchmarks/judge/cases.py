@@ -81,6 +81,19 @@ HONEST_INPUTS: dict[str, tuple[str, ...]] = {
 }
 """By the candidate's function, and its reference's where that has another name."""
 
+TRITON_REFERENCES: dict[str, str] = {
+    "split_k_workspace:matmul": "a: f16[64,256]; b: f16[256,64]",
+    "split_k_atomic:matmul": "a: f32[64,128]; b: f32[128,64]",
+    "persistent_add:add": VECTORS,
+    "heuristic_add:add": VECTORS,
+    "softmax:softmax": ROWS,
+    "attention:attention": "q: f16[2,64,32]; k: f16[2,64,32]; v: f16[2,64,32]",
+    "argmax:argmax": "x: f32[20,300]",
+    "quantize:quantize": "x: f32[600]",
+    "layer_norm_backward:layer_norm_backward": "x: f32[16,256]; w: f32[256]; g: f32[16,256]",
+}
+"""The same functions beside others of them: of kernels nothing is known in float64 on a GPU, nor what is exact."""
+
 
 def honest_cases() -> list[Case]:
     """Candidates that should get a verdict on their speed."""
@@ -88,6 +101,9 @@ def honest_cases() -> list[Case]:
     for key, inputs in HONEST_INPUTS.items():
         name, _, other = key.partition(":")
         found.append(Case(name, "honest", f"honest.py::{name}", f"references.py::{other or name}", inputs))
+    for key, line in TRITON_REFERENCES.items():
+        name, _, other = key.partition(":")
+        found.append(Case(f"kernel_{name}", "honest", f"honest.py::{name}", f"honest.py::{other}", (line,)))
     for key, inputs in HELD_OUT_HONEST.items():
         name, _, other = key.partition(":")
         at, reference = f"held_out_honest.py::{name}", f"held_out_references.py::{other or name}"

@@ -22,11 +22,11 @@ ANY_OF_TIES = {
 
 MOVING = frozenset((
     "alias", "arange", "as_strided", "cat", "clone", "constant_pad_nd", "contiguous", "copy_", "detach", "empty",
-    "empty_like", "empty_strided", "expand", "fill", "fill_", "flip", "full", "full_like", "gather", "index", "index_select",
-    "lift_fresh", "masked_fill", "masked_fill_", "new_empty", "new_full", "new_ones", "new_zeros", "ones", "ones_like",
-    "permute", "repeat", "reshape", "roll", "scalar_tensor", "select", "slice", "split", "split_with_sizes", "squeeze",
-    "stack", "t", "transpose", "tril", "triu", "unbind", "unsqueeze", "_to_copy", "_unsafe_view", "view", "where",
-    "zero_", "zeros", "zeros_like",
+    "empty_like", "empty_strided", "expand", "fill", "fill_", "flip", "full", "full_like", "gather", "index",
+    "index_select", "lift_fresh", "masked_fill", "masked_fill_", "new_empty", "new_full", "new_ones", "new_zeros",
+    "ones", "ones_like", "permute", "repeat", "reshape", "roll", "scalar_tensor", "select", "slice", "split",
+    "split_with_sizes", "squeeze", "stack", "t", "transpose", "tril", "triu", "unbind", "unsqueeze", "_to_copy",
+    "_unsafe_view", "view", "where", "zero_", "zeros", "zeros_like",
 ))  # fmt: skip
 """Operators that take elements as they are, or round them to a dtype."""
 
@@ -52,7 +52,6 @@ UNWRITTEN = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new
 """Operators whose result anything may be."""
 
 WIDE = ("torch.float32", "torch.float64")
-
 
 
 class Observed(NamedTuple):

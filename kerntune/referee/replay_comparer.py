@@ -11,9 +11,10 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -91,6 +92,8 @@ CORES_EACH = 4
 INDICES = ("int64", "int32")
 """What results may be indices."""
 
+T = TypeVar("T")
+
 Compared = tuple[ExpectedSeed, bytes, tuple[bytes, ...], Sequence[str]]
 """What the reference computes, what fills unwritten memory, what the replay left, and the content's form."""
 
@@ -118,15 +121,16 @@ class ReplayComparer:
         left = [left_of(call, x, answer) for x, answer in zip(expected, answers, strict=True)]
         together = together_of(case, expected[:usual])
         given = list(zip(expected, patterns, left, kept, strict=True))
-        found = self._errors(case, call, together, given[:usual])
-        errors = tuple(e for each in found for e in each)
-        if not any(e.wrong for e in errors):
-            found += self._errors(case, call, together, given[usual:])
-        wrong = tuple(e for each in found for e in each if e.wrong)
-        few, count = many_contents(case, expected[0])
-        wrong = wrong or self._of_many(few, call, expected[0], together, count)
-        wrong = wrong or self._of_ties(case, call, expected[0], together, end)
-        wrong = wrong or self._of_second_call(case, call, expected[:usual], together, end)
+        with ThreadPoolExecutor(self._workers) as threads:
+            promised = self._beside(threads, self._of_ties, case, call, expected[0], together, end)
+            second = self._beside(threads, self._of_second_call, case, call, expected[:usual], together, end)
+            found = self._errors(case, call, together, given[:usual])
+            errors = tuple(e for each in found for e in each)
+            if not any(e.wrong for e in errors):
+                found += self._errors(case, call, together, given[usual:])
+            wrong = tuple(e for each in found for e in each if e.wrong)
+            few, count = many_contents(case, expected[0])
+            wrong = wrong or self._of_many(few, call, expected[0], together, count) or promised() or second()
         wrong = wrong or tuple(wrong_together(case, together))
         if not wrong and any(one.undecided for one in together.values()):
             more = self._of_many(case, call, expected[0], together, affordable(case, FURTHER))
@@ -135,6 +139,10 @@ class ReplayComparer:
             raise Refusal(Reason.DEGENERATE, why)
         repeatable = all(x.repeatable for x in answers[:usual])
         return ComparedReplays(expected, patterns, left, repeatable, errors, wrong, dropped)
+
+    def _beside(self, threads: ThreadPoolExecutor, run: Callable[..., T], *args: Any) -> Callable[[], T]:
+        """Gives what ``run`` returns; a GPU's machine has room to run it meanwhile."""
+        return threads.submit(run, *args).result if self._on_gpu else partial(run, *args)
 
     @property
     def _workers(self) -> int:
@@ -268,13 +276,17 @@ class ReplayComparer:
         kinds: list[tuple[str, tuple[str, ...]]] = [("", ("ties",))] * bool({*wanted} & {*INDICES})
         if first.exact:
             kinds += [("grid", GRIDS), ("decided", DECIDED), *[("nan", OF_NAN)] * whole]
-        for exact, words in kinds:
-            forms = [tuple(word if t.content in DRAWN_FLOATS else "" for t in case.tensors) for word in words]
-            if not any(forms[0]):
-                return ()
-            promised, wrong = self._of_promised(case, call, together, exact, forms, end)
-            if wrong or (exact and not promised):
-                return wrong
+        if all(t.content not in DRAWN_FLOATS for t in case.tensors):
+            return ()
+        with ThreadPoolExecutor(self._workers) as threads:
+            asked = [
+                self._beside(threads, self._of_promised, case, call, together, exact, words, end)
+                for exact, words in kinds
+            ]
+            for (exact, _), one in zip(kinds, asked, strict=True):
+                promised, wrong = one()
+                if wrong or (exact and not promised):
+                    return wrong
         return ()
 
     def _added_to(self, case: CaseInputs, usual: Sequence[ExpectedSeed]) -> str:
@@ -316,12 +328,14 @@ class ReplayComparer:
 
     def _of_promised(
         self, case: CaseInputs, call: CheckedCall, together: Mapping[int, ErrorsTogether], exact: str,
-        forms: Sequence[tuple[str, ...]], end: float,
+        words: Sequence[str], end: float,
     ) -> tuple[bool, tuple[ResultError, ...]]:  # fmt: skip
-        """Whether the reference promises its results there, and what is wrong on contents of these forms, as far as
-        the time reaches."""
+        """Whether the reference promises its results there, and what is wrong on contents with floats of these forms,
+        as far as the time reaches."""
+        forms = [tuple(word if t.content in DRAWN_FLOATS else "" for t in case.tensors) for word in words]
         seeds, patterns = tuple(secrets.randbits(63) for _ in forms), poison_patterns(len(forms))
-        given = tuple(contents_of(case.tensors, seed, form) for seed, form in zip(seeds, forms, strict=True))
+        with ThreadPoolExecutor(self._workers) as threads:
+            given = tuple(threads.map(partial(contents_of, case.tensors), seeds, forms))
         task = ExpectTask(self._reference, case, seeds, given, self._on_gpu, ties=not exact, exact=exact)
         found = tuple[ExpectedSeed, ...]()
         with contextlib.suppress(Refusal):  # torch's operators can't be watched there

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import triton
+import triton.language as tl
 
+from kerntune.base.device import Target, typical_device
+from kerntune.gpu.interpreter import Interpreter
 from kerntune.referee.reference_operators import is_exact, promises_indices, rounded
 
 X, Y = torch.randn(2, 8, 5).unbind(0)
@@ -67,6 +72,48 @@ def test_fewer_operators_are_exact_of_any_numbers_and_of_nan(run: Callable[[], A
 )  # fmt: skip
 def test_indices_of_the_inputs_own_numbers_are_promised(run: Callable[[], Any], promised: bool) -> None:
     assert promises_indices(lambda: (run(), [X], "")) == promised
+
+
+@triton.jit
+def copy_kernel(x, o, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(o + at, tl.load(x + at))
+
+
+def launched(out: Any) -> Any:
+    copy_kernel[(1,)](X, out, BLOCK=32)
+    return out
+
+
+def unseen(out: Any) -> Any:
+    np.copyto(out.numpy(), X.numpy())
+    return out
+
+
+def filled(out: Any) -> Any:
+    return out.copy_(X)
+
+
+@pytest.mark.parametrize(
+    ("run", "exact"),
+    [
+        (lambda: launched(torch.empty_like(X)), False), (lambda: launched(X.clone()), False),
+        (lambda: unseen(torch.empty(8, 5)), False), (lambda: filled(torch.empty(8, 5)), True),
+        (lambda: torch.index_select(X, 0, torch.tensor([1]), out=torch.empty(1, 5)), True),
+    ],
+)  # fmt: skip
+def test_what_others_than_torchs_operators_compute_is_not_known_as_exact(run: Callable[[], Any], exact: bool) -> None:
+    """Such as matmuls by kernels, whose sums are rounded in any order."""
+    with Interpreter(typical_device(Target.parse("cuda:90"))).activate():
+        assert is_exact(run) == exact
+        assert promises_indices(lambda: (X.argmax(-1), [X], run())) == exact
+
+
+def test_an_operator_of_another_library_is_not_known_as_exact() -> None:
+    with torch.library._scoped_library("kerntune_tests", "DEF") as library:
+        library.define("abs(Tensor x) -> Tensor")
+        library.impl("abs", lambda x: x.exp(), "CPU")
+        assert not is_exact(lambda: torch.ops.kerntune_tests.abs(X))
 
 
 WIDE = torch.rand(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(5)) + 1

@@ -113,7 +113,7 @@ class InterpretedLaunches:
         """:class:`KernelTimeout` if it doesn't end within the limit."""
         where = f"kernel {launch.name} ({kernel_file(launch.jit)})"
         program = self._program(launch, where)
-        memory = TensorMemory(launch.name, self._storages(launch, program))
+        memory = TensorMemory(self._storages(launch, program))
         machine = _LaunchMachine(launch, program, memory, grid, self._limit)
         try:
             arguments, written = _arguments(launch, program, memory)
@@ -180,7 +180,6 @@ class _LaunchMachine(Machine):
         deadline = time.monotonic() + (limit or math.inf)
         super().__init__(program, memory, deadline, None, launch.options.num_warps)
         self.begin = _TimeEstimate(launch.name, grid, time.thread_time).next  # type: ignore[method-assign]
-        memory.place = lambda: self.place
 
     def pointer(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         return (self._memory.pointer(np.asarray(values[op.operands[0]])),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -23,13 +23,10 @@ DOES = {"read": "reads", "written": "writes", "updated": "updates"}
 
 
 class TensorMemory(FlatMemory):
-    """Complete storages, shared by views as in the original. Each is given with an argument's name, which messages have
-    beside that of the ``kernel``. What isn't loaded is 0."""
+    """Complete storages, shared by views as in the original. Each is given with an argument's name, which messages
+    have. What isn't loaded is 0."""
 
-    def __init__(self, kernel: str, storages: Iterable[tuple[str, Any]]) -> None:
-        self._kernel = kernel
-        self.place: Callable[[], tuple[int, int, int]] = lambda: (0, 0, 0)
-        """Gives the program that runs."""
+    def __init__(self, storages: Iterable[tuple[str, Any]]) -> None:
         found: dict[int, tuple[str, Any]] = {}
         for name, storage in storages:
             found.setdefault(storage._cdata, (name, storage))
@@ -83,8 +80,8 @@ class TensorMemory(FlatMemory):
             wrong = addresses[~inside]
             some = [self._told_near(int(address)) for address in wrong[:SHOWN]] + ["..."] * (wrong.size > SHOWN)
             raise KernelFault(
-                f"kernel {self._kernel} {DOES[how]} {wrong.size} elements of {size} bytes outside of its tensors in "
-                f"program {self.place()}: {', '.join(some)}; a mask is missing or wrong, or an offset is"
+                f"it {DOES[how]} {wrong.size} elements of {size} bytes outside of its tensors: {', '.join(some)}; a "
+                "mask is missing or wrong, or an offset is"
             )
         return super().check(addresses, element, how)
 

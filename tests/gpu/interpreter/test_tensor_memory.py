@@ -12,9 +12,7 @@ from kerntune.gpu.interpreter.tensor_memory import TensorMemory
 
 
 def memory_of(**tensors: torch.Tensor) -> TensorMemory:
-    made = TensorMemory("k", ((name, tensor.untyped_storage()) for name, tensor in tensors.items()))
-    made.place = lambda: (1, 0, 2)
-    return made
+    return TensorMemory((name, tensor.untyped_storage()) for name, tensor in tensors.items())
 
 
 def test_tensors_share_a_storage_and_get_what_was_written() -> None:
@@ -45,7 +43,7 @@ def test_an_access_lies_within_one_storage() -> None:
     memory = memory_of(x=tensor)
     x = memory.address_of(tensor)
     assert checked(memory, [x, x + 12]) == checked(memory, [x + 8], "i64") == checked(memory, []) == ""
-    told = "kernel k {} {} elements of 4 bytes outside of its tensors in program (1, 0, 2): {}"
+    told = "it {} {} elements of 4 bytes outside of its tensors: {}"
     end = "; a mask is missing or wrong, or an offset is"
     behind = "0 bytes after the end of a tensor"
     for addresses, how, does, count, places in (
