@@ -130,12 +130,12 @@ class ErrorsTogether:
             return
         signs = [sign for _, _, sign in self._blocks]
         for what, kinds in (("larger", [1.0] * len(signs)), ("larger in magnitude", signs)):
-            mean, chance = _mean_of_blocks([e * k for (e, _, _), k in zip(self._blocks, kinds, strict=True)])
-            stock, _ = _mean_of_blocks([o * k for (_, o, _), k in zip(self._blocks, kinds, strict=True)])
+            mean, chance = mean_of_blocks([e * k for (e, _, _), k in zip(self._blocks, kinds, strict=True)])
+            stock, _ = mean_of_blocks([o * k for (_, o, _), k in zip(self._blocks, kinds, strict=True)])
             yield what, mean, abs(stock) + BIAS, chance
 
 
-def _mean_of_blocks(errors: Sequence[np.ndarray]) -> tuple[float, float]:
+def mean_of_blocks(errors: Sequence[np.ndarray]) -> tuple[float, float]:
     """The mean over contents, and how far it may be from its own by chance: the most of what blocks of rows, blocks of
     columns, and contents say."""
     import numpy as np
@@ -349,22 +349,29 @@ def errors_of(
         yield _told(msgspec.structs.replace(found, wrong=text), case.tensors, forms)
 
 
+def looked_at(
+    case: CaseInputs, call: CheckedCall, expected: ExpectedSeed
+) -> Iterator[tuple[int, View, ExpectedResult]]:
+    """Where the candidate leaves what the reference computes: results by number, inputs that are changed by -1 minus
+    theirs."""
+    yield from ((number, *pair) for number, pair in enumerate(zip(call.results, expected.results, strict=True)))
+    for index, changed in enumerate(expected.changed):
+        given, place = case.tensors[index], call.inputs[index]
+        if place is not None and changed is not None:
+            yield -1 - index, View(place, given.dtype, given.shape, given.strides), changed
+
+
 def unequal_of(
     case: CaseInputs, call: CheckedCall, expected: ExpectedSeed, left_in: Sequence[bytes], forms: Sequence[str]
 ) -> Iterator[ResultError]:
     """What differs at all, where all that the reference does is exact. With NaN or infinities floats don't count, for
     what is left of these isn't promised."""
     after_of = dict(zip(call.wanted, left_in, strict=True))
-    every = [(number, *pair) for number, pair in enumerate(zip(call.results, expected.results, strict=True))]
-    for index, changed in enumerate(expected.changed):
-        given, place = case.tensors[index], call.inputs[index]
-        if place is not None and changed is not None:
-            every.append((-1, View(place, given.dtype, given.shape, given.strides), changed))
-    for number, view, want in every:
+    for number, view, want in looked_at(case, call, expected):
         different = unequal(after_of[view.storage], view, want)
         if different and not (_odd(forms) and want.dtype in FLOAT_FORMATS):
             wrong = f"{different:,} of {math.prod(want.shape):,} elements differ"
-            yield _told(ResultError(number, want.dtype, size=1.0, wrong=wrong), case.tensors, forms)
+            yield _told(ResultError(max(number, -1), want.dtype, size=1.0, wrong=wrong), case.tensors, forms)
 
 
 def is_demanded(case: CaseInputs, expected: ExpectedSeed, forms: Sequence[str]) -> bool:

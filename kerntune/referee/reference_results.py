@@ -33,6 +33,7 @@ from kerntune.referee.call_inputs import (
 )
 from kerntune.referee.candidate_recorder import outlined
 from kerntune.referee.declared_inputs import is_one_number
+from kerntune.referee.influences import FURTHER_ON, with_influences
 from kerntune.referee.layouts import GPU_MODE, KERNELBENCH, load
 from kerntune.referee.reasons import Reason
 from kerntune.referee.reference_operators import is_exact, place_of, promises_indices, rounded, wider_casts
@@ -144,8 +145,18 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
             results = _settled(module, task, contents, results)
         if task.draws:
             results, changed = _with_deviations(module, task, contents, results, changed, casts)
+        if i < task.usual and any(kinds):
+            run = partial(_widely, module, task, casts)
+            found = with_influences(task.case, contents, [*results, *changed], run)
+            results, changed = tuple(found[: len(results)]), tuple(found[len(results) :])
         exact = i == 0 and task.closely > 0 and _is_known_as_exact(watched)
         yield ExpectedSeed(() if task.contents else tuple(contents), results, changed, outline, exact)
+
+
+def _widely(module: Any, task: ExpectTask, casts: bool, contents: Sequence[bytes]) -> list[Any]:
+    """Results and inputs afterwards, of these contents in float64."""
+    results, after, _ = _run(module, task, contents, _widened, casts)
+    return [*results, *after]
 
 
 def _is_known_as_exact(run: Callable[[], Any]) -> bool:
@@ -180,9 +191,6 @@ FEW_INPUTS = 15 / 16
 
 LEAST_CHANGED = 64
 """Elements of a result of which that share is taken."""
-
-FURTHER_ON = 37
-"""Where the others are taken from."""
 
 
 def _moved(

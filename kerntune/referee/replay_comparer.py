@@ -49,6 +49,7 @@ from kerntune.referee.further_contents import (
     many_contents,
 )
 from kerntune.referee.hostile_recording import CheckedCall, check_outlines, check_results, given_contents, side_of
+from kerntune.referee.influences import unfollowed
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import ResultError
@@ -132,6 +133,7 @@ class ReplayComparer:
             few, count = many_contents(case, expected[0])
             wrong = wrong or self._of_many(few, call, expected[0], together, count) or promised() or second()
         wrong = wrong or tuple(wrong_together(case, together))
+        wrong = wrong or tuple(unfollowed(case, call, expected[:usual], left[:usual]))
         if not wrong and any(one.undecided for one in together.values()):
             more = self._of_many(case, call, expected[0], together, affordable(case, FURTHER))
             wrong = more or tuple(wrong_together(case, together))
@@ -179,7 +181,14 @@ class ReplayComparer:
             given = contents if at_once else ()
             closely, extreme = (usual, usual) if contents else (0, None)
             task = ExpectTask(
-                self._reference, case, tuple(seeds), contents, self._on_gpu, closely=closely, extreme=extreme
+                self._reference,
+                case,
+                tuple(seeds),
+                contents,
+                self._on_gpu,
+                closely=closely,
+                extreme=extreme,
+                usual=usual,
             )
             asked = [threads.submit(self._authors, one) for one in (task.parts() if at_once else (task,))]
             early = self._replays(threads, case, call, list(zip(given, patterns, ends, strict=False)), usual)

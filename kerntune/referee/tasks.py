@@ -206,7 +206,8 @@ class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     (:func:`.reference_operators.is_exact`); else there are no results.
     ``closely``: of so many first seeds results are looked at once more (:attr:`ExpectedResult.moved`). ``extreme``:
     from which seed on results of few elements are, since contents are extreme; None where none are. ``draws``: of how
-    many draws of roundings results have a deviation; 0 for none."""
+    many draws of roundings results have a deviation; 0 for none. ``usual``: of so many first seeds results have
+    :attr:`~ExpectedResult.influences`."""
 
     source: UserCallable
     case: CaseInputs
@@ -218,6 +219,7 @@ class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     closely: int = 0
     extreme: int | None = None
     draws: int = 0
+    usual: int = 0
 
     def parts(self) -> list[ExpectTask]:
         """Several where contents are large: to hand these over takes longer than another process's start."""
@@ -229,7 +231,10 @@ class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         found = [replace(self, seeds=self.seeds[at], contents=self.contents[at]) for at in places]
         begins = [None if self.extreme is None else max(0, self.extreme - at.start) for at in places]
         closely = [int(self.closely > 0), *[0] * (len(found) - 1)]
-        return [replace(x, closely=n, extreme=e) for x, n, e in zip(found, closely, begins, strict=True)]
+        usual = [max(0, self.usual - at.start) for at in places]
+        return [
+            replace(x, closely=n, extreme=e, usual=u) for x, n, e, u in zip(found, closely, begins, usual, strict=True)
+        ]
 
 
 class ExpectedResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -250,6 +255,9 @@ class ExpectedResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     deviation: bytes | None = None
     """By how much roundings of the reference's operators move each element (float64): a root mean square over
     :attr:`ExpectTask.draws`."""
+
+    influences: dict[int, bytes] = {}
+    """By input, what it adds to each of the first elements (float32): how much is another where the input is."""
 
     settled: bool = False
     """Whole numbers that are the same where all floats among the inputs are others: looked at where contents are
