@@ -101,10 +101,11 @@ def test_of_large_inputs_the_first_content_alone_is_looked_at_closely() -> None:
 def test_each_part_knows_from_which_content_on_they_are_extreme(extreme: int | None, parts: list[Any]) -> None:
     contents = ((bytes(MUCH),),) * 9
     task = ExpectTask(reference_source(f"{TASK}::Model"), parse_line("x: u8[9] < 5"), tuple(range(9)), contents,
-                      closely=5, extreme=extreme)  # fmt: skip
+                      closely=5, extreme=extreme, usual=5)  # fmt: skip
     assert [len(one.seeds) for one in task.parts()] == [3, 3, 3]
     assert [one.extreme for one in task.parts()] == parts
     assert [one.closely for one in task.parts()] == [1, 0, 0]
+    assert [one.usual for one in task.parts()] == [5, 2, 0]
 
 
 def test_whole_results_that_stay_where_floats_are_others_are_settled(tmp_path: Path) -> None:

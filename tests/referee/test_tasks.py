@@ -34,9 +34,9 @@ SOURCE = UserCallable("a.py", "f", FUNCTION)
     [
         (TensorInput("x", "float32", (), ()), ("normal", 0.0, 1.0, False, (), False)),
         (CaseInputs("x", (), ()), ((), {}, (), {}, "")), (RecordAnswer(), (None, None)),
-        (CALL, ((), (), (), (), "tensor", 0, ())), (EXPECTED, (None, None, None, False)),
+        (CALL, ((), (), (), (), "tensor", 0, ())), (EXPECTED, (None, None, None, {}, False)),
         (ExpectedSeed((), ()), ((), "tensor", False)), (ExpectAnswer(), ((), (), None)),
-        (ExpectTask(SOURCE, CASE, ()), ((), False, False, "", 0, None, 0)),
+        (ExpectTask(SOURCE, CASE, ()), ((), False, False, "", 0, None, 0, 0)),
         (Variation(), ((), (), False)), (ReplayAnswer(), ((), 0, True, None)),
         (TimeAnswer(), ((), (), (0.0, 0.0, 0.0, 0), (), (), (), False, "replayed", {}, 1, None)),
         (DeviceAnswer(), (None, None, 0, "")),
