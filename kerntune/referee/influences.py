@@ -56,7 +56,7 @@ def with_influences(
         for add, was, now in zip(adds, wide, others, strict=True):
             if was is not None and now is not None:
                 with np.errstate(invalid="ignore", over="ignore"):
-                    moved = was - now.detach().to("cpu").double().reshape(-1)[:SAMPLED].numpy()
+                    moved = was - now.detach().reshape(-1)[:SAMPLED].cpu().double().numpy()
                 add[k] = moved.astype("<f4").tobytes()
     return [one and msgspec.structs.replace(one, influences=add) for one, add in zip(found, adds, strict=True)]
 
