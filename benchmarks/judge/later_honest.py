@@ -228,7 +228,8 @@ def paged_kernel(q, pages, table, lengths, o, scale, width, D: tl.constexpr, PAG
     top, total, acc = -float("inf"), 0.0, tl.zeros((D,), tl.float32)
     for first in range(0, n, PAGE):
         page = tl.load(table + one * width + first // PAGE)
-        k = tl.load(pages + (page * PAGE + at[:, None]) * D + d[None, :]).to(tl.float32)
+        inside = (first + at < n)[:, None]  # beyond, a page may hold NaN
+        k = tl.load(pages + (page * PAGE + at[:, None]) * D + d[None, :], mask=inside, other=0.0).to(tl.float32)
         s = tl.where(first + at < n, tl.sum(k * x[None, :], 1) * scale, -float("inf"))
         new = tl.maximum(top, tl.max(s, 0))
         p, old = tl.exp(s - new), tl.exp(top - new)

@@ -24,6 +24,9 @@ ValueTable = dict[int, Any]
 PAD_NAN = 2
 """``tt.PaddingOption`` (TritonAttrDefs.td): what a descriptor gives outside of its tensor; 0 otherwise."""
 
+DESCRIPTOR_UPDATES = ("add", "and", "or", "xor")
+"""What a descriptor may update by. Whether a minimum is of numbers without a sign, isn't looked at."""
+
 DESCRIPTOR_ALIGN = 16
 """Of a descriptor's base and strides but the last, in bytes (CUDA driver API, ``cuTensorMapEncodeTiled``)."""
 
@@ -269,8 +272,8 @@ class MemoryOperations:
         descriptor: Descriptor = values[op.operands[0]]
         places, inside = descriptor.places(self._block(op, values, 2))
         element, how = descriptor.kind.pointee, op.attributes["kind"]
-        if how == "update":
-            raise InterpreterLimit("a descriptor updates by what can't be emulated")
+        if how not in DESCRIPTOR_UPDATES:
+            raise InterpreterLimit(f"a descriptor updates by {how or 'what is unknown'}, which can't be emulated")
         value = np.asarray(values[op.operands[1]]).reshape(inside.shape)[inside]
         if value.size:
             if self._races is not None:

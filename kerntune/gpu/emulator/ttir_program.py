@@ -36,8 +36,8 @@ ATOMIC_WORDS = {
 }
 """Numbers of attributes (Triton's TritonAttrDefs.td)."""
 
-DESCRIPTOR_UPDATES = {1: "add", 6: "and", 7: "or", 8: "xor"}
-"""Numbers of what a descriptor updates by. Whether a minimum is of numbers without a sign, no type says."""
+DESCRIPTOR_UPDATE = re.compile(r"^ *tt\.descriptor_reduce (\w+), ", re.M)
+"""What a descriptor updates by; MLIR's bindings give no numbers in Triton 3.6."""
 
 HINT = re.compile(r"tt\.(divisibility|contiguity|constancy) = (?:dense<(\d+|\[[\d, ]*\])> : tensor<(\d+)xi32>)?")
 """What ``tl.multiple_of``, ``tl.max_contiguous`` and ``tl.max_constancy`` leave on the operation that makes a value."""
@@ -180,6 +180,7 @@ class _Reading:
                 raise InterpreterLimit(f"its TTIR can't be read: the text has another number of {name}")
         self._lines = {name: iter(lines[name]) for name in read}
         self._prints = iter(_prints(self._text))
+        self._updates = iter(DESCRIPTOR_UPDATE.findall(self._text))
         self._blocks: dict[int, Region] = {}
         self._in_region: defaultdict[int, list[Region]] = defaultdict(list)
 
@@ -266,7 +267,7 @@ class _Reading:
         elif name == "tt.print":
             found["hex"], found["signed"] = next(self._prints, (False, (True,) * len(operands)))
         elif name == "tt.descriptor_reduce":
-            found["kind"] = DESCRIPTOR_UPDATES.get(handle.get_int_attr("kind") if _is_asked(handle) else 0, "update")
+            found["kind"] = next(self._updates, "")
         elif name == "tt.scan":
             found["reverse"] = bool(handle.get_bool_attr("reverse"))
         elif name in ("tt.atomic_rmw", "tt.atomic_cas"):
@@ -312,11 +313,6 @@ def _scaled_sides(line: str) -> tuple[tuple[str, bool, bool], ...]:
         (given[3 + i], given[1 + i] is not None, f"{side}_k_pack = false" not in line)
         for i, side in enumerate(("lhs", "rhs"))
     )
-
-
-def _is_asked(handle: Any) -> bool:
-    """Whether MLIR's bindings give numbers: not in Triton 3.6."""
-    return hasattr(handle, "get_int_attr")
 
 
 def pointed_bytes(kind: ValueType) -> int:
