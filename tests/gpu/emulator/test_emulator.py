@@ -330,7 +330,7 @@ def test_a_descriptor_updates_what_lies_in_its_tensor(how: str, wanted: list[int
     """
     given = [("i32", np.array([2, 1, 3, 4 if how == "add" else 0, 5, 5], "<i4").tobytes())]
     if wanted is None:
-        with pytest.raises(InterpreterLimit, match="a descriptor updates by m.., which can't be emulated"):
+        with pytest.raises(InterpreterLimit, match=r"a descriptor updates by m.., which can't be emulated"):
             run(body, given)
         return
     assert np.frombuffer(run(body, given).contents[0], "<i4").tolist() == wanted
