@@ -12,8 +12,10 @@ import torch
 from kerntune.base.recording import View
 from kerntune.referee.declared_inputs import bytes_of, contents_of, parse_line
 from kerntune.referee.influences import FURTHER_ON, unfollowed, with_influences
-from kerntune.referee.result_errors import numbers
-from kerntune.referee.tasks import ExpectedResult, ExpectedSeed
+from kerntune.referee.layouts import FUNCTION
+from kerntune.referee.replay_comparer import ReplayComparer
+from kerntune.referee.result_errors import ResultError, numbers
+from kerntune.referee.tasks import ExpectedResult, ExpectedSeed, ReplayAnswer, UserCallable
 
 COUNT, SHAPE = 4096, (4096,)
 CASE = parse_line("p: bf16[4096] uniform(1, 2); h: bf16[4096] normal(0, 1)")
@@ -56,6 +58,32 @@ def test_what_an_input_adds_must_be_there(share: float, missing: str, changed: b
         off = float(text.removeprefix("of what input h adds to it, ").partition("%")[0])
         assert abs(off - float(missing.rstrip("%"))) < 12
         assert text.endswith("is left out or too much")
+
+
+class GatedComparer(ReplayComparer):
+    """Of a candidate that leaves the branch out, or not."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__(None, UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+        self.share = share
+
+    def _results(self, case: Any, call: Any, forms: Any, usual: int, deadline: float) -> Any:
+        seeds = tuple(expected_of(contents_of(CASE.tensors, seed, ()), 1.0) for seed in range(5))
+        given = [[numbers(np.frombuffer(x, "<u2"), "bfloat16") for x in s.contents] for s in seeds]
+        answers = [ReplayAnswer((bytes_of(gated(*one, self.share), "bfloat16"),)) for one in given]
+        return seeds, [b"\xf1\x7f" * 4] * 5, answers, [()] * 5, 0
+
+    def _of_many(self, *_: Any) -> tuple[ResultError, ...]:
+        return ()
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_no_element_is_wrong_where_a_branch_is_left_out_but_all_are(share: float) -> None:
+    none = (None, None)
+    call: Any = SimpleNamespace(wanted=(0,), results=(VIEW,), inputs=none, contents=lambda given: none, kept=())
+    found = GatedComparer(share).compare(CASE, call, [()] * 5, 0.0)
+    assert not any(e.wrong for e in found.errors)
+    assert ["of what input h adds to it" in e.wrong for e in found.wrong] == [True] * (share == 0)
 
 
 def test_where_the_stock_operator_loses_it_nobody_must_have_it() -> None:

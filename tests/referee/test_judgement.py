@@ -151,7 +151,10 @@ LONG = (
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, id=case.name, marks=[pytest.mark.slow] if case.name in LONG else []) for case in HONEST],
+    [
+        pytest.param(case, id=case.name, marks=[pytest.mark.slow] * (case.name in LONG or "kernel_" in case.name))
+        for case in HONEST
+    ],
 )
 def test_honest_candidates_are_right(bench: Bench, case: Case) -> None:
     verdict = judge(*case.files, case.inputs[:1], bench=bench)
