@@ -1,15 +1,21 @@
 """Judges the corpus without a GPU, or with the speeds of a scripted one, and writes what each candidate got.
 
-``python -m benchmarks.judge.corpus [--only NAME] [OUT.json]``
+``python -m benchmarks.judge.corpus [--only NAME] [--together 1] [--seconds 0] [OUT.json]``
+
+``--together``: so many at a time. After so many ``--seconds`` none is begun, and it is said how many are left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import takewhile, zip_longest
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -53,21 +59,33 @@ def line_of(row: dict[str, Any]) -> str:
     return f"{start} {row['seconds']:5}  {row['text'][:110]}"
 
 
+def rows_of(cases: Sequence[Case], end: float) -> list[dict[str, Any]]:
+    """Verdicts of some candidates, begun until ``end`` (:func:`time.monotonic`); each is printed."""
+    bench, rows = scripted_bench(), list[dict[str, Any]]()
+    try:
+        for case in takewhile(lambda case: time.monotonic() < end, cases):
+            rows.append(judged(bench, case))
+            print(line_of(rows[-1]), flush=True)
+    finally:
+        bench.close()
+    return rows
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Judge, print a line each, write the file."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--together", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=0.0)
     parser.add_argument("out", nargs="?")
     args = parser.parse_args(argv)
-    bench, rows = scripted_bench(), []
-    try:
-        for case in [*honest_cases(), *exploit_cases()]:
-            if not args.only or case.name in args.only or case.family in args.only:
-                row = judged(bench, case)
-                rows.append(row)
-                print(line_of(row), flush=True)
-    finally:
-        bench.close()
+    every = [*honest_cases(), *exploit_cases()]
+    cases = [case for case in every if not args.only or {case.name, case.family} & {*args.only}]
+    end = time.monotonic() + (args.seconds or math.inf)
+    shares = [cases[i :: args.together] for i in range(args.together)]
+    with ProcessPoolExecutor(args.together, get_context("spawn")) as processes:
+        parts = list(processes.map(rows_of, shares, [end] * args.together))
+    rows = [row for group in zip_longest(*parts) for row in group if row is not None]
     honest = [r for r in rows if r["family"] == "honest"]
     exploits = [r for r in rows if r["family"] != "honest"]
     result = {
@@ -78,6 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "exploits": {"count": len(exploits), "families": len({r["family"] for r in exploits}),
                      "verdicts": dict(Counter(r["verdict"] for r in exploits)),
                      "accepted": [r["name"] for r in exploits if r["verdict"] == "FASTER"]},
+        "left_out_for_time": len(cases) - len(rows),
         "rows": rows,
     }  # fmt: skip
     print(json.dumps({k: v for k, v in result.items() if k != "rows"}, indent=1))
