@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kerntune.referee.declared_inputs import content_of
-from kerntune.referee.extreme_contents import DRAWN
+from kerntune.gpu.number_formats import FLOAT_FORMATS
+from kerntune.referee.declared_inputs import bytes_of, content_of
+from kerntune.referee.extreme_contents import DRAWN, full_places
 from kerntune.referee.hostile_recording import ITEM_BYTES
-from kerntune.referee.result_errors import FEW
-from kerntune.referee.tasks import CaseInputs, ExpectedSeed
+from kerntune.referee.result_errors import FEW, numbers
+from kerntune.referee.tasks import UNREAD, CaseInputs, ExpectedSeed
 
 MANY, MANY_ELEMENTS = 255, 1 << 20
 """Further contents where a result has fewer than :data:`~.result_errors.FEW` elements, as far as their inputs have so
@@ -56,6 +57,23 @@ def many_contents(case: CaseInputs, first: ExpectedSeed) -> tuple[CaseInputs, in
     if most > count and any(t.content in DRAWN for t in held):
         return replace(case, tensors=tuple(held)), most
     return case, count
+
+
+def made_sparse(case: CaseInputs, known: Sequence[bytes], seed: int) -> tuple[list[bytes], tuple[str, ...]]:
+    """Contents of the task's own code whose floats are ``sparse``: few are as they are, the first and the last among
+    them, the others 2**10 times nearer to zero; and the form of each. What its code makes has no such numbers, so that
+    a sum over many may leave some out."""
+    import numpy as np
+
+    chance, found, forms = np.random.default_rng(seed), list(known), [""] * len(known)
+    for i, (given, data) in enumerate(zip(case.tensors, known, strict=True)):
+        item = ITEM_BYTES[given.dtype]
+        if given.dtype not in FLOAT_FORMATS or given.alike or given.content == UNREAD or len(data) <= item:
+            continue
+        of = numbers(np.frombuffer(data, f"<u{item}"), given.dtype)
+        shape = given.shape if math.prod(given.shape) == of.size else (of.size,)
+        found[i], forms[i] = bytes_of(np.where(full_places(shape, chance), of, of * 2.0**-10), given.dtype), "sparse"
+    return found, tuple(forms)
 
 
 def drawn_anew(case: CaseInputs, seed: int, known: Sequence[bytes]) -> tuple[bytes, ...]:

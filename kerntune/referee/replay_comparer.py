@@ -1,8 +1,6 @@
 """What a candidate leaves, beside what the reference computes, on contents that are drawn after it was recorded.
 
-The reference's results come from processes that never see the candidate; the candidate's from a process for each usual
-content, which gets that content alone. On a GPU extreme contents are in one process; where results are few, many usual
-contents are in one process more.
+Where results are few, many usual contents are in one process more.
 """
 
 from __future__ import annotations
@@ -11,17 +9,14 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
-from typing import Any, TypeVar
 
 import msgspec
 
-from kerntune.base.formatting import visible
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
-from kerntune.referee.candidate_speed import AUTHOR_SECONDS
 from kerntune.referee.declared_inputs import ODD_POISONS, content_of, contents_of, poison_patterns
 from kerntune.referee.errors_together import (
     ErrorsTogether,
@@ -46,39 +41,31 @@ from kerntune.referee.further_contents import (
     beside_deviations,
     drawn_anew,
     has_deviations,
+    made_sparse,
     many_contents,
 )
 from kerntune.referee.hostile_recording import CheckedCall, check_outlines, check_results, given_contents, side_of
 from kerntune.referee.influences import unfollowed
-from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import Reason, Refusal
+from kerntune.referee.replay_processes import ReplayProcesses
 from kerntune.referee.result_errors import ResultError
 from kerntune.referee.tasks import (
     CaseInputs,
     Constant,
-    DescribeTask,
     ExpectAnswer,
     ExpectedSeed,
     ExpectTask,
-    Given,
     ReplayAnswer,
-    ReplaySide,
-    ReplayTask,
-    Rolls,
-    UserCallable,
     Variation,
 )
-from kerntune.referee.timed_contents import ComparedReplays, RightCandidate, in_a_row, places, variation_of
-
-MOST_EXPECTED = 1 << 32
-"""Bytes of what the author's process may answer."""
-
-AT_ONCE = 12
-"""Contents that are looked at together on a GPU's machine."""
+from kerntune.referee.timed_contents import ComparedReplays, RightCandidate, variation_of
 
 FURTHER = 48
 """And so many where a mean error may be a bias or chance: what the numbers of one content have in common, as a rounded
 norm is, varies from content to content alone."""
+
+SPARSE_CONTENTS = 2
+"""Contents of the task's own code that are looked at once more, made sparse."""
 
 DRAWS = 16
 """Of roundings inside of a reference beside which a result seems wrong. Of 4,000 contents of Liger's dyt, 457
@@ -93,24 +80,12 @@ CORES_EACH = 4
 INDICES = ("int64", "int32")
 """What results may be indices."""
 
-T = TypeVar("T")
-
 Compared = tuple[ExpectedSeed, bytes, tuple[bytes, ...], Sequence[str]]
 """What the reference computes, what fills unwritten memory, what the replay left, and the content's form."""
 
-Replayed = tuple[Sequence[bytes], bytes, float]
-"""A content that is replayed, what fills unwritten memory, and when that must be done (seconds of a clock)."""
 
-
-class ReplayComparer:
+class ReplayComparer(ReplayProcesses):
     """Compares, for one reference."""
-
-    def __init__(self, processes: PrewarmedProcesses, reference: UserCallable, on_gpu: bool, budget: float) -> None:
-        self._processes, self._reference, self._on_gpu, self._budget = processes, reference, on_gpu, budget
-
-    def described(self, given: tuple[dict[str, Given], ...]) -> list[CaseInputs]:
-        """The cases whose inputs the task's own code makes."""
-        return list(self._authors(DescribeTask(self._reference, given, self._on_gpu)).cases)
 
     def compare(
         self, case: CaseInputs, call: CheckedCall, forms: Sequence[tuple[str, ...]], end: float
@@ -125,6 +100,7 @@ class ReplayComparer:
         with ThreadPoolExecutor(self._workers) as threads:
             promised = self._beside(threads, self._of_ties, case, call, expected[0], together, end)
             second = self._beside(threads, self._of_second_call, case, call, expected[:usual], together, end)
+            sparse = self._beside(threads, self._of_sparse, case, call, expected[:usual], together, end)
             found = self._errors(case, call, together, given[:usual])
             errors = tuple(e for each in found for e in each)
             if not any(e.wrong for e in errors):
@@ -132,6 +108,7 @@ class ReplayComparer:
             wrong = tuple(e for each in found for e in each if e.wrong)
             few, count = many_contents(case, expected[0])
             wrong = wrong or self._of_many(few, call, expected[0], together, count) or promised() or second()
+            wrong = wrong or sparse()
         wrong = wrong or tuple(wrong_together(case, together))
         wrong = wrong or tuple(unfollowed(case, call, expected[:usual], left[:usual]))
         if not wrong and any(one.undecided for one in together.values()):
@@ -141,26 +118,6 @@ class ReplayComparer:
             raise Refusal(Reason.DEGENERATE, why)
         repeatable = all(x.repeatable for x in answers[:usual])
         return ComparedReplays(expected, patterns, left, repeatable, errors, wrong, dropped)
-
-    def _beside(self, threads: ThreadPoolExecutor, run: Callable[..., T], *args: Any) -> Callable[[], T]:
-        """Gives what ``run`` returns; a GPU's machine has room to run it meanwhile."""
-        return threads.submit(run, *args).result if self._on_gpu else partial(run, *args)
-
-    @property
-    def _workers(self) -> int:
-        """Contents that are looked at together: a GPU's machine has room for all."""
-        return AT_ONCE if self._on_gpu else 1
-
-    def _authors(self, task: DescribeTask | ExpectTask) -> ExpectAnswer:
-        answered = self._processes.ask(
-            "expect", task, self._reference.readable, AUTHOR_SECONDS, MOST_EXPECTED, task.gpu
-        )
-        if answered.data is None:
-            raise Refusal(Reason.REFERENCE, answered.how)
-        answer = msgspec.msgpack.decode(answered.data, type=ExpectAnswer)
-        if answer.refused is not None:
-            raise Refusal(Reason.REFERENCE, answer.refused.text)
-        return answer
 
     def _results(
         self, case: CaseInputs, call: CheckedCall, forms: Sequence[Sequence[str]], usual: int, deadline: float
@@ -342,17 +299,40 @@ class ReplayComparer:
         """Whether the reference promises its results there, and what is wrong on contents with floats of these forms,
         as far as the time reaches."""
         forms = [tuple(word if t.content in DRAWN_FLOATS else "" for t in case.tensors) for word in words]
-        seeds, patterns = tuple(secrets.randbits(63) for _ in forms), poison_patterns(len(forms))
+        seeds = tuple(secrets.randbits(63) for _ in forms)
         with ThreadPoolExecutor(self._workers) as threads:
             given = tuple(threads.map(partial(contents_of, case.tensors), seeds, forms))
         task = ExpectTask(self._reference, case, seeds, given, self._on_gpu, ties=not exact, exact=exact)
-        found = tuple[ExpectedSeed, ...]()
-        with contextlib.suppress(Refusal):  # torch's operators can't be watched there
-            found = self._authors(task).seeds
-        promised, answers = len(found) == len(forms), list[ReplayAnswer]()
+        return self._of_contents(case, call, together, task, forms, end)
+
+    def _of_sparse(
+        self, case: CaseInputs, call: CheckedCall, usual: Sequence[ExpectedSeed],
+        together: Mapping[int, ErrorsTogether], end: float,
+    ) -> tuple[ResultError, ...]:  # fmt: skip
+        """What is wrong where contents that the task's own code has made are ``sparse``."""
+        seeds = tuple(secrets.randbits(63) for _ in usual[:SPARSE_CONTENTS] if case.made_by_author)
+        made = [made_sparse(case, one.contents, seed) for one, seed in zip(usual, seeds, strict=False)]
+        if not any(any(forms) for _, forms in made):
+            return ()
+        contents = tuple(tuple(content) for content, _ in made)
+        task = ExpectTask(self._reference, case, seeds, contents, self._on_gpu, extreme=0)
+        return self._of_contents(case, call, together, task, [forms for _, forms in made], end)[1]
+
+    def _of_contents(
+        self, case: CaseInputs, call: CheckedCall, together: Mapping[int, ErrorsTogether], task: ExpectTask,
+        forms: Sequence[tuple[str, ...]], end: float,
+    ) -> tuple[bool, tuple[ResultError, ...]]:  # fmt: skip
+        """Whether the reference has results of all of a task's contents, and what is wrong there, as far as the time
+        reaches."""
+        found, patterns, given = tuple[ExpectedSeed, ...](), poison_patterns(len(forms)), task.contents
+        with contextlib.suppress(Refusal):  # it takes no such numbers, or torch's operators can't be watched there
+            found = tuple(in_buffers(call, case, one) for one in self._authors(task).seeds)
+        lie = [(view.dtype, view.shape) for view in call.results]
+        has_all = len(found) == len(forms) and all([(r.dtype, r.shape) for r in x.results] == lie for x in found)
+        answers = list[ReplayAnswer]()
         each = [(contents, poison, end) for contents, poison in zip(given, patterns, strict=True)]
         with ThreadPoolExecutor(self._workers) as threads:
-            for one in self._replays(threads, case, call, each if promised else (), 0):
+            for one in self._replays(threads, case, call, each if has_all else (), 0):
                 try:
                     answers += one.result()
                 except Refusal as exc:
@@ -364,52 +344,12 @@ class ReplayComparer:
             after = left_of(call, want, answer)
             errors = (
                 unequal_of(case, call, want, after, forms[i])
-                if exact
+                if task.exact
                 else errors_of(case, call, together, want, patterns[i], after, forms[i])
             )
             if wrong := tuple(e for e in errors if e.wrong):
                 return True, wrong
-        return promised, ()
-
-    def _replays(
-        self, threads: ThreadPoolExecutor, case: CaseInputs, call: CheckedCall, each: Sequence[Replayed], usual: int
-    ) -> list[Future[list[ReplayAnswer]]]:
-        """What the candidate leaves: of each usual content in a process of its own, which knows no other one. Extreme
-        ones are in one process on a GPU, which processes open one after the other."""
-        alone, together = list(each), list[Replayed]()
-        if self._on_gpu and call.wanted and variation_of(case, call, least=1).storages:
-            alone, together = list(each[:usual]), list(each[usual:])
-        found = [threads.submit(self._replayed_alone, call, one) for one in alone]
-        return found + ([threads.submit(self._replayed_in_a_row, case, call, together)] if together else [])
-
-    def _replayed_alone(self, call: CheckedCall, one: Replayed) -> list[ReplayAnswer]:
-        return [self._replayed(call, *one)]
-
-    def _replayed_in_a_row(self, case: CaseInputs, call: CheckedCall, each: Sequence[Replayed]) -> list[ReplayAnswer]:
-        """What replays of several contents leave, in one process."""
-        contents, count = [given for given, _, _ in each], len(each)
-        _, poison, end = each[0]
-        found = self._in_a_row(case, call, contents, poison, end)
-        if len(found) < count:
-            raise Refusal(Reason.REPLAY_LATE, f"{count - len(found)} of {count} extreme contents were not replayed")
-        return found
-
-    def _in_a_row(
-        self, case: CaseInputs, call: CheckedCall, contents: Sequence[Sequence[bytes]], poison: bytes, end: float
-    ) -> list[ReplayAnswer]:
-        """The same as far as the time reaches."""
-        variation = msgspec.structs.replace(variation_of(case, call, least=1), whole=True)
-        side = in_a_row(side_of(call, contents[0], poison, self._on_gpu), call, contents, variation)
-        answer, each = (
-            self._answer(side, call, end, variation, places(call, variation, len(contents))),
-            len(call.wanted),
-        )
-        cut = [answer.contents[i : i + each] for i in range(0, len(answer.contents), each)]
-        return [msgspec.structs.replace(answer, contents=one) for one in cut]
-
-    def _replayed(self, call: CheckedCall, given: Sequence[bytes], poison: bytes, end: float) -> ReplayAnswer:
-        """What one replay leaves, in a process of its own that knows no other content."""
-        return self._answer(side_of(call, given, poison, self._on_gpu), call, end, Variation(), ((),))
+        return has_all, ()
 
     def emulated(self, right: RightCandidate, end: float) -> ResultError | None:
         """What is wrong in the emulator with what is right on the GPU: what a masked lane holds there is the compiler's
@@ -442,27 +382,3 @@ class ReplayComparer:
         given = (want, poison, left_of(call, want, answer), ())
         (errors,) = self._errors(case, call, together, [given], on_gpu=False)
         return next((e for e in errors if e.wrong), None)
-
-    def _answer(
-        self, side: ReplaySide, call: CheckedCall, end: float, variation: Variation, rolls: tuple[Rolls, ...],
-        on_gpu: bool | None = None,
-    ) -> ReplayAnswer:  # fmt: skip
-        on_gpu = self._on_gpu if on_gpu is None else on_gpu
-        seconds, count = max(1.0, end - time.monotonic()), len(rolls)
-        sizes = [call.recording.storages[i].nbytes for i in call.wanted]
-        most = sum(sizes) * count + 64 * count * len(call.recording.storages) + (1 << 20)
-        task = ReplayTask(side, call.wanted, seconds, on_gpu, True, variation, rolls)
-        answered = self._processes.ask("replay", task, (), seconds + 5.0, most, on_gpu)
-        if answered.data is None:
-            late = answered.end.late or on_gpu != self._on_gpu  # who emulates beside a GPU has less memory than that
-            raise Refusal(Reason.REPLAY_LATE if late else Reason.FAULT, f"the replay: {answered.how}")
-        answer = msgspec.msgpack.decode(answered.data, type=ReplayAnswer)
-        if answer.refused is not None:
-            raise Refusal(Reason(answer.refused.reason), visible(answer.refused.text))
-        done = len(answer.contents) // len(sizes) if sizes else count
-        lengths = [n if c is None else len(c) for c, n in zip(answer.contents, sizes * count, strict=False)]
-        if not 0 < done <= count or len(answer.contents) != len(sizes) * done or lengths != sizes * done:
-            raise Refusal(Reason.ANSWER, "the replay's answer has other sizes than the recording")
-        if answer.outside:
-            raise Refusal(Reason.OUTSIDE, f"{answer.outside:,} bytes beside all tensors are written")
-        return answer
