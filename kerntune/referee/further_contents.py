@@ -60,9 +60,9 @@ def many_contents(case: CaseInputs, first: ExpectedSeed) -> tuple[CaseInputs, in
 
 
 def made_sparse(case: CaseInputs, known: Sequence[bytes], seed: int) -> tuple[list[bytes], tuple[str, ...]]:
-    """Contents of the task's own code whose floats are ``sparse``: few are as they are, the first and the last among
-    them, the others 2**10 times nearer to zero; and the form of each. What its code makes has no such numbers, so that
-    a sum over many may leave some out."""
+    """Contents of the task's own code whose floats are ``sparse``: few are as they are, and the others 2**10 times
+    nearer to zero; the first and the last are the largest, of every second input the smallest. And the form of each.
+    What its code makes has no such numbers, so that a sum over many may leave some out."""
     import numpy as np
 
     chance, found, forms = np.random.default_rng(seed), list(known), [""] * len(known)
@@ -70,7 +70,9 @@ def made_sparse(case: CaseInputs, known: Sequence[bytes], seed: int) -> tuple[li
         item = ITEM_BYTES[given.dtype]
         if given.dtype not in FLOAT_FORMATS or given.alike or given.content == UNREAD or len(data) <= item:
             continue
-        of = numbers(np.frombuffer(data, f"<u{item}"), given.dtype)
+        of = numbers(np.frombuffer(data, f"<u{item}"), given.dtype).copy()
+        finite = np.where(np.isfinite(of), of, 0.0)
+        of[[0, -1]] = finite.min() if i % 2 else finite.max()
         shape = given.shape if math.prod(given.shape) == of.size else (of.size,)
         found[i], forms[i] = bytes_of(np.where(full_places(shape, chance), of, of * 2.0**-10), given.dtype), "sparse"
     return found, tuple(forms)

@@ -225,6 +225,57 @@ def test_many_contents_may_be_answered_in_part(parts: int) -> None:
         comparer._answer(side, CHECKED, 0.0, Variation(), ((), ()))
 
 
+class LossComparer(ReplayComparer):
+    """Of a task whose author takes a sum of squares, and a candidate that leaves the last numbers out."""
+
+    def __init__(self, left_out: int, takes: bool = True) -> None:
+        super().__init__(Says(ReplayAnswer()), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+        self.left_out, self.takes, self.asked = left_out, takes, list[Any]()
+
+    def _authors(self, task: Any) -> ExpectAnswer:
+        self.asked += task.contents
+        if not self.takes:
+            raise Refusal(Reason.REFERENCE, "no such numbers")
+        exact = [np.square(np.frombuffer(x, "<f4").astype(float)).sum() for x, *_ in task.contents]
+        each = [ExpectedResult("float32", (1,), (1,), np.float32(x).tobytes(), x.tobytes()) for x in exact]
+        return ExpectAnswer(seeds=tuple(ExpectedSeed((), (one,)) for one in each))
+
+    def _replayed(self, call: Any, given: Any, poison: bytes, end: float) -> ReplayAnswer:
+        x = np.frombuffer(given[0], "<f4").astype(float)
+        return ReplayAnswer((np.float32(np.square(x[: x.size - self.left_out]).sum()).tobytes(),))
+
+
+@pytest.mark.parametrize(
+    ("left_out", "takes", "author", "wrong"),
+    [(2, True, True, True), (0, True, True, False), (2, False, True, False), (2, True, False, False)],
+)
+def test_of_many_numbers_that_a_task_makes_the_last_count(
+    left_out: int, takes: bool, author: bool, wrong: bool
+) -> None:
+    case = parse_line("x: f32[262146]; i: i32[3] < 9; s: f32[1]")
+    if author:
+        case = replace(case, tensors=tuple(replace(t, content="author") for t in case.tensors))
+    drawn = np.random.default_rng(1).uniform(-1, 1, 262146).astype("<f4")
+    given = (drawn.tobytes(), np.arange(3, dtype="<i4").tobytes(), np.float32(0.5).tobytes())
+    usual = [ExpectedSeed(given, (ExpectedResult("float32", (1,), (1,), bytes(4), bytes(8)),))] * 5
+    call: Any = SimpleNamespace(
+        wanted=(0,),
+        results=(View(0, "float32", (1,), (1,)),),
+        inputs=(None, None, None),
+        contents=lambda given: (None,),
+    )
+    comparer = LossComparer(left_out, takes)
+    found = comparer._of_sparse(case, call, usual, together_of(case, usual), 0.0)
+    assert ["x is nearly constant but for a few elements" in e.wrong for e in found] == [True] * wrong
+    assert len(comparer.asked) == 2 * author
+    for x, i, s in comparer.asked:
+        assert (i, s) == given[1:], "whole numbers and single ones stay"
+        numbers = np.frombuffer(x, "<f4")
+        assert numbers[0] == numbers[-1] == drawn.max()
+        assert np.isin(numbers[1:-1], [drawn[1:-1], drawn[1:-1] * np.float32(2.0**-10)]).all()
+        assert np.count_nonzero(numbers == drawn) < len(drawn) / 20
+
+
 # indices of equal numbers, and further contents
 
 
