@@ -109,8 +109,13 @@ def promises_indices(run: Callable[[], tuple[Any, Sequence[Any], Any]]) -> bool:
 def is_exact(run: Callable[[], Any], where: str = "grid") -> bool:
     """Whether all operators that ``run`` calls give one right result, whichever way it is computed: of numbers of few
     bits (``grid``), of any (``decided``), or also of NaN (``nan``). What a kernel computes isn't known."""
+    return exact_or_others(run, where)[0]
+
+
+def exact_or_others(run: Callable[[], Any], where: str = "grid") -> tuple[bool, bool]:
+    """The same, and whether others than torch's operators compute (:class:`Observed`)."""
     seen = _observed(run)
-    return not seen.others and all(_is_exact(where, *one) for one in seen.operators)
+    return not seen.others and all(_is_exact(where, *one) for one in seen.operators), seen.others
 
 
 def wider_casts() -> contextlib.AbstractContextManager[Any]:
@@ -158,6 +163,20 @@ def rounded(generator: Any, unit: float) -> contextlib.AbstractContextManager[An
             return outcome
 
     return Rounded()
+
+
+def filled(byte: int) -> Any:
+    """Memory that torch's operators leave unwritten holds this byte meanwhile."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Filled(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            outcome = func(*args, **kwargs or {})
+            for made in tensors_in((outcome,)) if func._opname in UNWRITTEN else ():
+                made.untyped_storage().fill_(byte)
+            return outcome
+
+    return Filled()
 
 
 def _is_exact(where: str, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -36,7 +37,15 @@ from kerntune.referee.declared_inputs import is_one_number
 from kerntune.referee.influences import FURTHER_ON, with_influences
 from kerntune.referee.layouts import GPU_MODE, KERNELBENCH, load
 from kerntune.referee.reasons import Reason
-from kerntune.referee.reference_operators import is_exact, place_of, promises_indices, rounded, wider_casts
+from kerntune.referee.reference_operators import (
+    exact_or_others,
+    filled,
+    is_exact,
+    place_of,
+    promises_indices,
+    rounded,
+    wider_casts,
+)
 from kerntune.referee.result_errors import FEW, ROUNDOFF, numbers_of
 from kerntune.referee.tasks import (
     CallRefused,
@@ -50,6 +59,7 @@ from kerntune.referee.tasks import (
     UserCallable,
     encoded,
 )
+from kerntune.referee.unwritten_results import FILLS, left_unwritten
 
 FLOATS = ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2")
 """Dtypes that the second run computes in float64."""
@@ -120,14 +130,26 @@ def _computed(module: Any, task: ExpectTask, contents: Sequence[bytes]) -> list[
 def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
     module = load(task.source)
     kinds: Sequence[bool] = (True, False)
+    exact = others = False
+    end = time.monotonic() + (task.seconds or math.inf)
     for i, seed in enumerate(task.seeds):
+        if i and time.monotonic() > end:
+            return
         contents = task.contents[i] if task.contents else contents_by(module, task, seed)
         watched = partial(_run, module, task, contents, _as_given)
         if task.ties and not promises_indices(watched):
             return
         if task.exact and not is_exact(watched, task.exact):
             return
-        native, after, outline = _run(module, task, contents, _as_given)
+        if not others:
+            native, after, outline = _run(module, task, contents, _as_given)
+        if i == 0 and not (task.ties or task.exact or task.draws):
+            exact, others = _exact_or_others(watched)
+        unwritten = ""
+        if others:
+            runs = (_run(module, task, contents, _as_given, rounding=partial(filled, byte)) for byte in FILLS)
+            native, after, outline = next(runs)
+            unwritten = left_unwritten(native, (results for results, _, _ in runs))
         (wide, wide_after), casts = _in_float64(module, task, contents, native, after, kinds)
         if i == 0 and all(x is None for x in (*wide, *wide_after)):
             kinds = ()  # its code forbids it, not these numbers
@@ -149,8 +171,8 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
             run = partial(_widely, module, task, casts)
             found = with_influences(task.case, contents, [*results, *changed], run)
             results, changed = tuple(found[: len(results)]), tuple(found[len(results) :])
-        exact = i == 0 and task.closely > 0 and _is_known_as_exact(watched)
-        yield ExpectedSeed(() if task.contents else tuple(contents), results, changed, outline, exact)
+        given = () if task.contents else tuple(contents)
+        yield ExpectedSeed(given, results, changed, outline, exact and i == 0 and task.closely > 0, unwritten)
 
 
 def _widely(module: Any, task: ExpectTask, casts: bool, contents: Sequence[bytes]) -> list[Any]:
@@ -159,13 +181,13 @@ def _widely(module: Any, task: ExpectTask, casts: bool, contents: Sequence[bytes
     return [*results, *after]
 
 
-def _is_known_as_exact(run: Callable[[], Any]) -> bool:
-    """Whether all that ``run`` does is exact; not where that can't be watched."""
+def _exact_or_others(run: Callable[[], Any]) -> tuple[bool, bool]:
+    """What that says of ``run``; neither where it can't be watched."""
     try:
-        return is_exact(run)
+        return exact_or_others(run)
     except Exception as exc:
         print(f"its operators can't be watched: {exc}", file=sys.stderr)
-        return False
+        return False, False
 
 
 def _in_float64(

@@ -6,6 +6,7 @@ Where results are few, many usual contents are in one process more.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import secrets
 import time
@@ -37,6 +38,7 @@ from kerntune.referee.errors_together import (
 )
 from kerntune.referee.extreme_contents import DECIDED, DRAWN_FLOATS, GRIDS, OF_NAN
 from kerntune.referee.further_contents import (
+    MANY,
     affordable,
     beside_deviations,
     drawn_anew,
@@ -48,7 +50,7 @@ from kerntune.referee.hostile_recording import CheckedCall, check_outlines, chec
 from kerntune.referee.influences import unfollowed
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.replay_processes import ReplayProcesses
-from kerntune.referee.result_errors import ResultError
+from kerntune.referee.result_errors import FEW, ResultError
 from kerntune.referee.tasks import (
     CaseInputs,
     Constant,
@@ -66,6 +68,13 @@ norm is, varies from content to content alone."""
 
 SPARSE_CONTENTS = 2
 """Contents of the task's own code that are looked at once more, made sparse."""
+
+AUTHOR_RUNS = 2
+"""The reference runs so often for each content, as it is and in float64: its time for further ones is so many times a
+replay's, or where kernels are interpreted, 255 contents would take minutes."""
+
+PROBES = 2
+"""Further contents that tell whether a result follows from what varies in them."""
 
 DRAWS = 16
 """Of roundings inside of a reference beside which a result seems wrong. Of 4,000 contents of Liger's dyt, 457
@@ -107,12 +116,13 @@ class ReplayComparer(ReplayProcesses):
                 found += self._errors(case, call, together, given[usual:])
             wrong = tuple(e for each in found for e in each if e.wrong)
             few, count = many_contents(case, expected[0])
-            wrong = wrong or self._of_many(few, call, expected[0], together, count) or promised() or second()
+            few, count = (few, count) if wrong else self._reached(case, few, count, expected[:usual])
+            wrong = wrong or self._of_many(few, call, expected[:usual], together, count) or promised() or second()
             wrong = wrong or sparse()
         wrong = wrong or tuple(wrong_together(case, together))
         wrong = wrong or tuple(unfollowed(case, call, expected[:usual], left[:usual]))
         if not wrong and any(one.undecided for one in together.values()):
-            more = self._of_many(case, call, expected[0], together, affordable(case, FURTHER))
+            more = self._of_many(case, call, expected[:usual], together, affordable(case, FURTHER))
             wrong = more or tuple(wrong_together(case, together))
         if not wrong and (why := hardly_changed(case, together)):
             raise Refusal(Reason.DEGENERATE, why)
@@ -151,6 +161,8 @@ class ReplayComparer(ReplayProcesses):
             early = self._replays(threads, case, call, list(zip(given, patterns, ends, strict=False)), usual)
             expected = self._expected(asked, task, usual)
             check_reference(expected)
+            if unwritten := next(filter(None, (x.unwritten for x in expected[:usual])), ""):
+                raise Refusal(Reason.REFERENCE, unwritten)
             dropped = len(forms) - len(expected)
             alike = "" if many_contents(case, expected[0])[1] else hardly_varies(what_counts(expected[:usual]))
             if why := alike or unvaried(case, expected[:usual]) or self._added_to(case, expected[:usual]):
@@ -188,27 +200,50 @@ class ReplayComparer(ReplayProcesses):
         replace = msgspec.structs.replace
         return tuple(replace(x, contents=c) for x, c in zip(found, task.contents, strict=False)) or found
 
-    def _of_many(
-        self, case: CaseInputs, call: CheckedCall, first: ExpectedSeed, together: Mapping[int, ErrorsTogether],
-        count: int,
-    ) -> tuple[ResultError, ...]:  # fmt: skip
-        """What is wrong on so many further contents, in one process for all, as far as the time of another budget
-        reaches. A single flag may have been the same for the first few. Known inputs are those of ``first``."""
-        if not count or not call.wanted:
-            return ()
+    def _reached(
+        self, case: CaseInputs, few: CaseInputs, count: int, usual: Sequence[ExpectedSeed]
+    ) -> tuple[CaseInputs, int]:
+        """The case of :func:`many_contents` and its count; unless what varies there leaves a result of few elements as
+        it is: then all inputs vary, in as many contents as their size allows."""
+        if few is case or not count:
+            return few, count
+        answered, _ = self._further(few, usual[0], PROBES)
+        small = [[r for r in one if math.prod(r.shape) < FEW] for one in what_counts((usual[0], *answered))]
+        if not hardly_varies(small):
+            return few, count
+        count = affordable(case, MANY)
+        if not count and (why := hardly_varies(what_counts(usual))):
+            raise Refusal(Reason.DEGENERATE, why)
+        return case, count
+
+    def _further(
+        self, case: CaseInputs, first: ExpectedSeed, count: int
+    ) -> tuple[tuple[ExpectedSeed, ...], tuple[tuple[bytes, ...], ...]]:
+        """What the reference computes on so many contents more, or as many as the time reaches, and these."""
         seeds = tuple(secrets.randbits(63) for _ in range(count))
         drawn = () if case.made_by_author else tuple(drawn_anew(case, seed, first.contents) for seed in seeds)
-        answered = self._authors(ExpectTask(self._reference, case, seeds, drawn, self._on_gpu)).seeds
+        seconds = AUTHOR_RUNS * self._budget
+        answered = self._authors(ExpectTask(self._reference, case, seeds, drawn, self._on_gpu, seconds=seconds)).seeds
+        return answered, drawn[: len(answered)] or tuple(x.contents for x in answered)
+
+    def _of_many(
+        self, case: CaseInputs, call: CheckedCall, usual: Sequence[ExpectedSeed],
+        together: Mapping[int, ErrorsTogether], count: int,
+    ) -> tuple[ResultError, ...]:  # fmt: skip
+        """What is wrong on so many further contents, in one process for all, as far as the time of another budget
+        reaches. A single flag may have been the same for the usual ones. Known inputs are those of the first."""
+        if not count or not call.wanted:
+            return ()
+        answered, contents = self._further(case, usual[0], count)
         expected = tuple(in_buffers(call, case, x) for x in answered)
-        contents = drawn or tuple(x.contents for x in expected)
-        check_reference((first, *expected))
-        if why := hardly_varies(what_counts((first, *expected))):
+        check_reference((*usual, *expected))
+        if why := hardly_varies(what_counts((*usual, *expected))):
             raise Refusal(Reason.DEGENERATE, why)
         (poison,), end = poison_patterns(1), time.monotonic() + self._budget
         if variation_of(case, call, least=1).storages:
             answers = self._in_a_row(case, call, contents, poison, end)
         else:  # no launch reaches what varies
-            answers = [self._replayed(call, contents[0], poison, end)] * count
+            answers = [self._replayed(call, contents[0], poison, end)] * len(contents)
         wants = [msgspec.structs.replace(x, contents=c) for x, c in zip(expected, contents, strict=True)]
         given = [(w, poison, left_of(call, w, answer), ()) for w, answer in zip(wants, answers, strict=False)]
         return tuple(e for each in self._errors(case, call, together, given) for e in each if e.wrong)

@@ -207,7 +207,8 @@ class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     ``closely``: of so many first seeds results are looked at once more (:attr:`ExpectedResult.moved`). ``extreme``:
     from which seed on results of few elements are, since contents are extreme; None where none are. ``draws``: of how
     many draws of roundings results have a deviation; 0 for none. ``usual``: of so many first seeds results have
-    :attr:`~ExpectedResult.influences`."""
+    :attr:`~ExpectedResult.influences`. ``seconds``: after which no other seed is begun, so that there are fewer
+    results; 0 for none."""
 
     source: UserCallable
     case: CaseInputs
@@ -220,6 +221,7 @@ class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     extreme: int | None = None
     draws: int = 0
     usual: int = 0
+    seconds: float = 0.0
 
     def parts(self) -> list[ExpectTask]:
         """Several where contents are large: to hand these over takes longer than another process's start."""
@@ -276,6 +278,9 @@ class ExpectedSeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     exact: bool = False
     """All of the reference's operators are exact on numbers of few bits; known of the first seed alone."""
+
+    unwritten: str = ""
+    """What the reference leaves unwritten there."""
 
 
 class ExpectAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -144,8 +144,49 @@ def test_of_few_results_the_author_makes_further_contents() -> None:
     call: Any = SimpleNamespace(wanted=(1, 0), results=(view,), inputs=(0,), contents=lambda given: (*given, None))
     comparer = AuthorComparer()
     (first,) = comparer._authors(ExpectTask(UserCallable("r.py", "f", FUNCTION), case, (1,))).seeds
-    found = comparer._of_many(case, call, first, together_of(case, [first]), 9)
+    found = comparer._of_many(case, call, [first], together_of(case, [first]), 9)
     assert [e.wrong.partition(" ")[0] for e in found] == ["2"]
+
+
+class NormComparer(AuthorComparer):
+    """Of a reference whose second result, of few elements, follows from its input alone, or from its weights too."""
+
+    def __init__(self, weighted: bool) -> None:
+        super().__init__()
+        self.weighted, self.asked = weighted, list[ExpectTask]()
+
+    def _authors(self, task: Any) -> ExpectAnswer:
+        self.asked.append(task)
+        return ExpectAnswer(seeds=tuple(map(self.of, task.contents)))
+
+    def of(self, contents: Any) -> ExpectedSeed:
+        x, w = (np.frombuffer(content, "<f4") for content in contents)
+        total = np.array([x.sum(), x.mean()]) * (w.sum() if self.weighted else 1)
+        each = [ExpectedResult("float32", (len(r),), (1,), r.astype("<f4").tobytes()) for r in (x * w[0], total)]
+        return ExpectedSeed(tuple(contents), tuple(each))
+
+
+@pytest.mark.parametrize(
+    ("size", "weighted", "kinds", "count"),
+    [
+        (5000, True, ["fixed", "normal"], 255),
+        (5000, False, ["normal", "normal"], 207),
+        (1 << 20, False, ["normal", "normal"], 0),
+        (1000, False, ["normal", "normal"], 255),
+    ],
+)
+def test_large_inputs_vary_where_a_result_of_few_elements_follows_from_them_alone(
+    size: int, weighted: bool, kinds: list[str], count: int
+) -> None:
+    """Such as the means of a layer norm, beside its weights."""
+    case, comparer = parse_line(f"x: f32[{size}]; w: f32[50]"), NormComparer(weighted)
+    usual = [comparer.of(contents_of(case.tensors, seed, ())) for seed in range(2)]
+    few, most = comparer._reached(case, *many_contents(case, usual[0]), usual)
+    assert ([t.content for t in few.tensors], most) == (kinds, count)
+    assert [len(task.seeds) for task in comparer.asked] == [2] * (size > 1000)
+    if not count:
+        with pytest.raises(Refusal, match="result 0 is the same for all inputs"):
+            comparer._reached(case, *many_contents(case, usual[0]), [usual[0], usual[0]])
 
 
 # answers
@@ -596,10 +637,10 @@ def test_a_flag_may_be_the_same_for_a_few_contents(later: list[bool], wrong: int
     together = together_of(case, [first])
     if wrong is None:
         with pytest.raises(Refusal, match="result 0 is the same for all inputs") as raised:
-            comparer._of_many(case, call, first, together, 255)
+            comparer._of_many(case, call, [first], together, 255)
         assert raised.value.reason is Reason.DEGENERATE
     else:
-        assert len(comparer._of_many(case, call, first, together, 255)) == wrong
+        assert len(comparer._of_many(case, call, [first], together, 255)) == wrong
 
 
 @pytest.mark.parametrize("done", [1, 3])

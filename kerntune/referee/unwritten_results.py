@@ -1,0 +1,41 @@
+"""Elements that a reference leaves as ``torch.empty`` has given them: what is right there isn't known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kerntune.referee.call_inputs import bytes_of
+
+FILLS = (0xFF, 0x7F)
+"""Bytes that unwritten memory holds in a first run, and in a second: NaN of all floats, and of whole numbers what is
+rare."""
+
+
+def left_unwritten(first: Sequence[Any], again: Iterator[Sequence[Any]]) -> str:
+    """What a person should know of results that are unwritten, or follow from what is: ``first`` are those of a run
+    with the first of :data:`FILLS`, ``again`` gives those of a run
+    with the second. Empty if all is written."""
+    import numpy as np
+
+    places = [_holding(result, FILLS[0]) for result in first]
+    if not any(place.any() for place in places):
+        return ""
+    for number, (place, result) in enumerate(zip(places, next(again), strict=True)):
+        place &= _holding(result, FILLS[1])
+        if count := int(place.sum()):
+            at = [int(i) for i in np.argwhere(place)[0]]
+            return (
+                f"it leaves {count:,} of {place.size:,} elements of result {number} as torch.empty gave them, the "
+                f"first at {at}, and nobody knows what is right there: fill them, or give inputs for which all are "
+                "written"
+            )
+    return ""
+
+
+def _holding(result: Any, byte: int) -> Any:
+    """Which elements have this byte alone."""
+    import numpy as np
+
+    raw = np.frombuffer(bytes_of(result), np.uint8)
+    return (raw.reshape(*result.shape, -1) == byte).all(-1) if raw.size else np.zeros(result.shape, bool)

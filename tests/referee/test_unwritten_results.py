@@ -1,0 +1,110 @@
+"""Elements that a reference leaves as ``torch.empty`` has given them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from kerntune.referee.declared_inputs import contents_of, parse_line
+from kerntune.referee.errors_together import is_demanded
+from kerntune.referee.layouts import FUNCTION
+from kerntune.referee.reference_operators import filled
+from kerntune.referee.reference_results import answer
+from kerntune.referee.tasks import ExpectAnswer, ExpectedSeed, ExpectTask, UserCallable, encoded
+from kerntune.referee.unwritten_results import FILLS, left_unwritten
+
+
+def made(fill: int, run: Callable[[], torch.Tensor]) -> list[torch.Tensor]:
+    with filled(fill):
+        return [torch.zeros(3), run()]
+
+
+def half(dtype: torch.dtype) -> torch.Tensor:
+    out = torch.empty(2, 8, dtype=dtype)
+    out[0] = torch.ones(8).to(dtype)
+    return out
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "int32", "uint8", "bool"])
+def test_elements_that_nothing_writes_are_found(dtype: str) -> None:
+    def run() -> torch.Tensor:
+        return half(getattr(torch, dtype))
+
+    told = left_unwritten(made(FILLS[0], run), iter([made(FILLS[1], run)]))
+    assert told.startswith("it leaves 8 of 16 elements of result 1 as torch.empty gave them, the first at [1, 0], ")
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda: torch.full((8,), -1), lambda: torch.full((8,), 255, dtype=torch.uint8), lambda: torch.empty(0, 4),
+        lambda: torch.full((8,), float("nan")), lambda: torch.empty(8).copy_(torch.arange(8.0)),
+        lambda: torch.tensor(-1),
+    ],
+)  # fmt: skip
+def test_numbers_that_are_written_may_be_any(run: Callable[[], torch.Tensor]) -> None:
+    assert left_unwritten(made(FILLS[0], run), iter([made(FILLS[1], run)])) == ""
+
+
+def test_what_is_added_to_unwritten_memory_is_found_too() -> None:
+    def run() -> torch.Tensor:
+        return torch.empty(4) + 1
+
+    assert "leaves 4 of 4" in left_unwritten(made(FILLS[0], run), iter([made(FILLS[1], run)]))
+
+
+KERNELS = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def rows_kernel(x, lengths, o, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    own = at < tl.load(lengths + row)
+    tl.store(o + row * BLOCK + at, tl.load(x + row * BLOCK + at, mask=own) * 2, mask=own)
+
+def padded(x, lengths):
+    o = torch.empty_like(x)
+    rows_kernel[(4,)](x, lengths, o, BLOCK=16)
+    return o
+
+def zeroed(x, lengths):
+    o = torch.zeros_like(x)
+    rows_kernel[(4,)](x, lengths, o, BLOCK=16)
+    return o
+"""
+
+
+def expected(tmp_path: Path, name: str, lengths: str, **words: Any) -> tuple[ExpectedSeed, ...]:
+    (tmp_path / "old.py").write_text(KERNELS)
+    case = parse_line(f"x: f32[4,16]; lengths: i32[4] {lengths}")
+    contents = tuple(tuple(contents_of(case.tensors, seed, ())) for seed in range(3))
+    source = UserCallable(str(tmp_path / "old.py"), name, FUNCTION)
+    found = msgspec.msgpack.decode(
+        answer(encoded(ExpectTask(source, case, (0, 1, 2), contents, **words))), type=ExpectAnswer
+    )
+    assert found.refused is None
+    return found.seeds
+
+
+def test_a_kernel_that_leaves_its_padding_says_so(tmp_path: Path) -> None:
+    """Such a content demands nothing: the padding is whatever memory held."""
+    seeds = expected(tmp_path, "padded", "= [3, 16, 1, 16]")
+    assert [s.unwritten.partition(" as ")[0] for s in seeds] == ["it leaves 28 of 64 elements of result 0"] * 3
+    case = parse_line("x: f32[4,16]; lengths: i32[4] < 9")
+    assert not any(is_demanded(case, s, ()) for s in seeds)
+
+
+@pytest.mark.parametrize(("name", "lengths"), [("padded", "= [16, 16, 16, 16]"), ("zeroed", "= [3, 16, 1, 16]")])
+def test_what_is_written_is_demanded(tmp_path: Path, name: str, lengths: str) -> None:
+    seeds = expected(tmp_path, name, lengths)
+    case = parse_line("x: f32[4,16]; lengths: i32[4] < 9")
+    assert [(s.unwritten, is_demanded(case, s, ())) for s in seeds] == [("", True)] * 3
+
+
+def test_after_its_time_no_further_content_is_begun(tmp_path: Path) -> None:
+    assert len(expected(tmp_path, "zeroed", "< 9", seconds=1e-9)) == 1
