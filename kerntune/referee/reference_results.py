@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from kerntune.base.device import Target, typical_device
+from kerntune.gpu.interpreter.wider_programs import Launched, noted_launches, wider_launches
 from kerntune.referee.call_inputs import (
     arguments_of,
     as_it_lies,
@@ -145,12 +146,13 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
             native, after, outline = _run(module, task, contents, _as_given)
         if i == 0 and not (task.ties or task.exact or task.draws):
             exact, others = _exact_or_others(watched)
-        unwritten = ""
+        unwritten, launches = "", list[Launched]()
         if others:
             runs = (_run(module, task, contents, _as_given, rounding=partial(filled, byte)) for byte in FILLS)
-            native, after, outline = next(runs)
+            with noted_launches() as launches:
+                native, after, outline = next(runs)
             unwritten = left_unwritten(native, (results for results, _, _ in runs))
-        (wide, wide_after), casts = _in_float64(module, task, contents, native, after, kinds)
+        (wide, wide_after), casts = _in_float64(module, task, contents, native, after, kinds, launches)
         if i == 0 and all(x is None for x in (*wide, *wide_after)):
             kinds = ()  # its code forbids it, not these numbers
         places = {place_of(t): k for k, t in reversed(list(enumerate(after)))}
@@ -192,20 +194,37 @@ def _exact_or_others(run: Callable[[], Any]) -> tuple[bool, bool]:
 
 def _in_float64(
     module: Any, task: ExpectTask, contents: Sequence[bytes], native: Sequence[Any], after: Sequence[Any],
-    kinds: Sequence[bool],
+    kinds: Sequence[bool], launches: Sequence[Launched] = (),
 ) -> tuple[tuple[Sequence[Any], Sequence[Any]], bool]:  # fmt: skip
     """What ``native`` and ``after`` are in float64, a None for each where that can't be, and whether the reference's
-    own casts were widened, too. Where code needs the bits of a dtype, they can't be. ``kinds``: which is tried."""
+    own casts were widened, too. Where code needs the bits of a dtype, they can't be. ``kinds``: which is tried.
+    ``launches``: what the interpreter has done for ``native``, so that kernels are without roundings, too."""
     why: object = "its results have other shapes"
     for casts in kinds:
         try:
-            wide, wide_after, _ = _run(module, task, contents, _widened, casts=casts)
+            rounding = partial(_wider_launches, launches) if casts and launches else contextlib.nullcontext
+            convert = _widened_for_kernels if casts and launches else _widened
+            wide, wide_after, _ = _run(module, task, contents, convert, casts=casts, rounding=rounding)
             if [x.shape for x in wide] == [x.shape for x in native]:
                 return (wide, wide_after), casts
         except Exception as exc:  # a kernel of Triton's has the types that it has
             why = exc
     print(f"no float64: {why}", file=sys.stderr)
     return ([None] * len(native), [None] * len(after)), False
+
+
+@contextlib.contextmanager
+def _wider_launches(launches: Sequence[Launched]) -> Iterator[None]:
+    """Kernels in float64, and what torch makes beside without a dtype."""
+    import torch
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with wider_launches(launches):
+            yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 FEW_INPUTS = 15 / 16
@@ -378,7 +397,7 @@ def _called(
         return tensor if stays else convert(tensor)
 
     tensors = [made(given, data) for given, data in zip(case.tensors, contents, strict=True)]
-    function = reference_function(module, task.source, case, tensors, wide=convert is _widened)
+    function = reference_function(module, task.source, case, tensors, wide=convert in WIDE)
     args, words = arguments_of(case, tensors)
     on_device, _ = arguments_of(case, list(range(len(tensors))))
     moved = dict(_paired(on_device, args))
@@ -386,7 +405,7 @@ def _called(
     with contextlib.ExitStack() as stack:
         if task.source.layout == KERNELBENCH:
             stack.enter_context(torch.no_grad())
-        if casts and (convert is _widened or torch.float64 in {t.dtype for t in tensors} - own):
+        if casts and (convert in WIDE or torch.float64 in {t.dtype for t in tensors} - own):
             stack.enter_context(wider_casts())
         stack.enter_context(rounding())
         value = function(*args, **words)
@@ -438,6 +457,15 @@ def _widened(tensor: Any) -> Any:
     import torch
 
     return tensor.to(torch.float64) if str(tensor.dtype).removeprefix("torch.") in FLOATS else tensor
+
+
+def _widened_for_kernels(tensor: Any) -> Any:
+    """Kernels read 8-bit floats as they are, which are exact."""
+    return tensor if tensor.element_size() == 1 else _widened(tensor)
+
+
+WIDE = (_widened, _widened_for_kernels)
+"""Conversions to float64."""
 
 
 def _result(native: Any, wide: Any, place: int | None) -> ExpectedResult:

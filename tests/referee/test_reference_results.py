@@ -511,3 +511,33 @@ def test_a_model_has_its_parameters_on_the_device(words: dict[str, bool], wide: 
     assert found.told == [(7,), *wide, {"w": "W"}, "cuda"]
     plain = msgspec.structs.replace(source, layout=FUNCTION)
     assert reference_results.reference_function(sys.modules[__name__], plain, case, [], **words) is Model
+
+
+KERNEL = """
+import triton, triton.language as tl
+
+@triton.jit
+def weights_kernel(x, o, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    v = tl.load(x + at, mask=at < n, other=float("-inf")).to(tl.float32)
+    e = tl.exp(v - tl.max(v, 0)).to(tl.float16).to(tl.float32)
+    tl.store(o + at, e / tl.sum(e, 0), mask=at < n)
+
+def weights(x):
+    o = torch.empty(x.numel())
+    weights_kernel[(1,)](x, o, x.numel(), BLOCK=128)
+    return o
+"""
+
+
+def test_what_a_kernel_rounds_inside_is_known_from_float64(tmp_path: Path) -> None:
+    """The kernel's own casts are widened, and memory that has torch's default type."""
+    x = np.random.default_rng(1).standard_normal(100).astype("f2")
+    (seed,) = expected(tmp_path, f"return weights(x)\n{KERNEL}", "x: f16[100]", x).seeds
+    native, wide = (
+        np.frombuffer(data or b"", kind)
+        for data, kind in zip((seed.results[0].native, seed.results[0].wide), ("<f4", "<f8"), strict=True)
+    )
+    exact = np.exp(x.astype("f8")) / np.exp(x.astype("f8")).sum()
+    assert np.abs(wide / exact - 1).max() < 1e-14 < 1e-5 < np.abs(native / exact - 1).max()
+    assert torch.get_default_dtype() == torch.float32

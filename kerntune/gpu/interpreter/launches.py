@@ -32,6 +32,7 @@ from kerntune.gpu.emulator.ttir_program import TtirOperation, TtirProgram, parse
 from kerntune.gpu.fake_cuda.launches import Unlaunched, compiled_by_triton, launch_again, run_first
 from kerntune.gpu.fake_cuda.patches import replace
 from kerntune.gpu.interpreter.tensor_memory import TensorMemory
+from kerntune.gpu.interpreter.wider_programs import note, wider_program
 from kerntune.grids import check_grid
 from kerntune.kernels.compat import triton_compiler
 from kerntune.kernels.source import kernel_file, kernel_name
@@ -112,7 +113,8 @@ class InterpretedLaunches:
     def _launch(self, launch: Specialized, grid: tuple[int, int, int]) -> None:
         """:class:`KernelTimeout` if it doesn't end within the limit."""
         where = f"kernel {launch.name} ({kernel_file(launch.jit)})"
-        program = self._program(launch, where)
+        program = wider_program(launch.jit, list(_dtypes(launch))) or self._program(launch, where)
+        note(launch.jit, program)
         memory = TensorMemory(self._storages(launch, program))
         machine = _LaunchMachine(launch, program, memory, grid, self._limit)
         try:
@@ -167,6 +169,14 @@ class InterpretedLaunches:
             f"{machine.place} of grid {grid}. "
             "The ini key kerntune_interpret_limit changes the limit; 0 is none"
         )
+
+
+def _dtypes(launch: Specialized) -> Iterator[str | None]:
+    """Of what its pointers and descriptors lead to."""
+    for _, type_, value in leaves(launch):
+        if type_.startswith(("*", "tensordesc")):
+            tensor = tensor_of(value)
+            yield str(tensor.dtype).removeprefix("torch.") if isinstance(tensor, torch.Tensor) else None
 
 
 class _LaunchMachine(Machine):

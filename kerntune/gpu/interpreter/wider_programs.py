@@ -1,0 +1,119 @@
+"""Programs as they are, and with float64 in place of float32, float16 and bfloat16: what a kernel computes but for its
+roundings.
+
+Eight-bit floats stay, for to round to them is what a kernel of quantized numbers is about.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from kerntune.errors import InterpreterLimit
+from kerntune.gpu.emulator.elements import constant
+from kerntune.gpu.emulator.ttir_program import Region, TtirOperation, TtirProgram, ValueType
+
+WIDENED = ("f32", "f16", "bf16")
+
+FORMATS = {"f64": "float64", "f8E4M3FN": "float8_e4m3fn", "f8E5M2": "float8_e5m2"}
+"""Floats that a wider program has, with torch's words."""
+
+OF_BITS = ("arith.bitcast", "tt.bitcast")
+
+
+class Launched(NamedTuple):
+    """A kernel of Triton's that was launched, and its program."""
+
+    jit: Any
+    program: TtirProgram
+
+
+_SEEN: ContextVar[list[Launched] | None] = ContextVar("launches that are noted", default=None)
+_WIDER: ContextVar[Iterator[Launched] | None] = ContextVar("launches that are done in float64", default=None)
+
+
+@contextlib.contextmanager
+def noted_launches() -> Iterator[list[Launched]]:
+    """What is interpreted within the context, in order."""
+    found: list[Launched] = []
+    token = _SEEN.set(found)
+    try:
+        yield found
+    finally:
+        _SEEN.reset(token)
+
+
+@contextlib.contextmanager
+def wider_launches(launches: Sequence[Launched]) -> Iterator[None]:
+    """The same launches again within the context, in float64, where their tensors are."""
+    token = _WIDER.set(iter(launches))
+    try:
+        yield
+    finally:
+        _WIDER.reset(token)
+
+
+def note(jit: Any, program: TtirProgram) -> None:
+    """An interpreted launch, which counts where they are noted."""
+    if (seen := _SEEN.get()) is not None:
+        seen.append(Launched(jit, program))
+
+
+def wider_program(jit: Any, dtypes: Sequence[str | None]) -> TtirProgram | None:
+    """The next launch's program in float64, or None: elsewhere than in :func:`wider_launches`, of another kernel, where
+    what lies in a tensor of floats has another type, or for one that reads the bits of floats. ``dtypes`` are those of
+    what its pointers and descriptors lead to, with torch's words; None where that is nothing."""
+    launches = _WIDER.get()
+    launched = None if launches is None else next(launches, None)
+    if launched is None or launched.jit is not jit:
+        return None
+    try:
+        found = _widened(launched.program)
+    except InterpreterLimit:
+        return None
+    pointees = [kind.pointee for kind in found.argument_types if kind.pointee]
+    agree = len(pointees) == len(dtypes) and all(map(_agree, pointees, dtypes))
+    return found if agree else None
+
+
+def _agree(pointee: str, dtype: str | None) -> bool:
+    return dtype is None or FORMATS.get(pointee, "") == (dtype if "float" in dtype else "")
+
+
+def _widened(program: TtirProgram) -> TtirProgram:
+    regions: dict[int, Region] = {}
+
+    def wide_region(region: Region) -> Region:
+        if id(region) not in regions:
+            regions[id(region)] = Region(region.arguments)
+            regions[id(region)].operations.extend(map(wide_operation, region.operations))
+        return regions[id(region)]
+
+    def wide_operation(op: TtirOperation) -> TtirOperation:
+        attributes = dict(op.attributes)
+        if op.name in OF_BITS and any(
+            _wide(kind) != kind for kind in (*op.types, *map(program.types.get, op.operands))
+        ):
+            raise InterpreterLimit("it reads the bits of floats")
+        if op.name == "arith.constant" and op.types[0].element in WIDENED:
+            attributes["text"] = repr(float(constant(attributes["text"], op.types[0].element)))
+        return replace(
+            op,
+            types=tuple(map(_wide, op.types)),
+            attributes=attributes,
+            regions=tuple(map(wide_region, op.regions)),
+            successors=tuple((wide_region(region), given) for region, given in op.successors),
+        )
+
+    functions = {name: wide_operation(op) for name, op in program.functions.items()}
+    types = {key: _wide(kind) for key, kind in program.types.items()}
+    return replace(program, functions=functions, types=types)
+
+
+def _wide(kind: ValueType | None) -> ValueType:
+    assert kind is not None
+    element = "f64" if kind.element in WIDENED else kind.element
+    return replace(kind, element=element, pointee="f64" if kind.pointee in WIDENED else kind.pointee)
