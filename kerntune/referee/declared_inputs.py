@@ -29,6 +29,7 @@ from kerntune.errors import UsageError
 from kerntune.gpu.memory import INTEGERS, encode_floats
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.extreme_contents import (
+    DEEP,
     DEVIATIONS,
     FEW_VALUES,
     GRIDS,
@@ -311,6 +312,8 @@ def content_of(given: TensorInput, seed: int, form: str = "") -> bytes:
             deviation, mean = 2 ** chance.uniform(*DEVIATIONS[form]), 0.0
         if form in ("up", "down"):
             mean = chance.uniform(32, 64) * deviation * (1 if form == "up" else -1)
+        if form == "deep":
+            mean = -chance.uniform(*DEEP)
         numbers = chance.standard_normal(count) * deviation + mean
     if form == "ties":
         numbers = chance.choice(numbers[:FEW_VALUES], count)

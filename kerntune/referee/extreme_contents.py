@@ -21,6 +21,7 @@ DRAWN_FLOATS = ("normal", "uniform")
 EXTREMES = {
     "up": "is far above zero (a mean of 32 to 64 deviations)",
     "down": "is far below zero (a mean of -32 to -64 deviations)",
+    "deep": "is so far below zero that exponentials are zero (around -256 to -512)",
     "tiny": "is tiny (a deviation of 2**-12)",
     "broad": "has a deviation of 4 to 8 and zeros, rows of them among others",
     "wide": "has a deviation of 64 to 128",
@@ -48,7 +49,7 @@ of squares cancels, an epsilon counts, a clamp is reached, an exponential overfl
 small its weight is and wherever it lies, a counter overflows, a whole row is masked, or an index has a meaning of its
 own, as 0 and 1 often have."""
 
-FINITE_ALONE = ("vast", "banded")
+FINITE_ALONE = ("vast", "banded", "deep")
 """Those of which it is demanded alone that what the reference computes well is finite."""
 
 BEYOND_HALF = ("huge", "vast")
@@ -90,7 +91,8 @@ def extreme_forms(tensors: Sequence[TensorInput], chance: random.Random) -> list
     """For each extreme content a key of :data:`EXTREMES` for each tensor, or nothing. Floats that vary have each
     once, and others than their neighbours; distributions that are declared are ``sparse``, those of less than 32 bits
     ``ordered``, and whole numbers have each of :data:`OF_WHOLE`. One float tensor is ``lone`` beside others that are
-    ``alike``: what has a small weight in all of those rows counts where few of the weighted numbers aren't zero. Large
+    ``alike``: what has a small weight in all of those rows counts where few of the weighted numbers aren't zero. All
+    that vary are ``deep`` once, and once every other one beside some that are ``up``, so that products are, too. Large
     inputs have :data:`OF_LARGE` of all these, which are drawn, for each takes seconds there, and one that is
     ``banded``; others :data:`MOST_SINGLE` more, in which one of the floats that vary has a ``hole``. A single number
     is never NaN or infinite: all would follow from that."""
@@ -118,7 +120,11 @@ def extreme_forms(tensors: Sequence[TensorInput], chance: random.Random) -> list
         banded = [tuple("banded" if i in varied else "" for i in range(len(tensors)))] if varied else []
         return chance.sample(found, min(OF_LARGE, len(found))) + banded
     single = [several[k % len(several)] for k in range(MOST_SINGLE if several else 0)]
-    return found + [tuple("hole" if i == k else "" for i in range(len(tensors))) for k in single]
+    found += [tuple("hole" if i == k else "" for i in range(len(tensors))) for k in single]
+    for every in range(1, min(len(varied), 2) + 1):
+        deep = {i: "up" if k % every else "deep" for k, i in enumerate(varied)}
+        found.append(tuple(deep.get(i, "") for i in range(len(tensors))))
+    return found
 
 
 def _without_odd_neighbours(turn: dict[int, str]) -> list[dict[int, str]]:
@@ -163,7 +169,7 @@ def in_bands(numbers: np.ndarray, given: TensorInput, chance: np.random.Generato
 
     rows = numbers.reshape(-1, given.shape[-1] if len(given.shape) > 1 else SPARSE if numbers.size % SPARSE == 0 else 1)
     far = 2.0**20 if given.dtype in LARGE_RANGE else 2.0**7
-    scales, moves = np.array([1.0, 1.0, 2.0**7, far]), np.array([FAR, -FAR, 0.0, 0.0])
+    scales, moves = np.array([1.0, 1.0, 1.0, 2.0**7, far]), np.array([FAR, -FAR, -DEEP[0], 0.0, 0.0])
     kinds = chance.integers(0, len(scales), len(rows))[:, None]
     return ((rows + moves[kinds]) * scales[kinds]).reshape(-1)
 
@@ -254,6 +260,10 @@ def zero_places(shape: Sequence[int], chance: np.random.Generator) -> np.ndarray
 
 FINEST = 8
 """Binary places of the finest step of a grid; a number's own step is drawn between that and 1."""
+
+DEEP = (256.0, 512.0)
+"""How far below zero the mean of ``deep`` numbers is: a maximum that begins at zero, or is taken of zeros where a row
+has ended, leaves a sum of zeros, since float32's exponential is zero below -104."""
 
 FAR = 64.0
 """How far from zero grids are ``above`` and ``below``, for numbers that vary."""

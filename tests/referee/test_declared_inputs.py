@@ -244,6 +244,9 @@ def test_extreme_numbers() -> None:
             x = extreme("f32[20000]", form, seed)
             assert 31 < sign * x.mean() / x.std() < 65
             assert 0.45 < x.std() < 2.1
+        deep = extreme("f16[20000]", "deep", seed)
+        assert -520 < deep.min() < deep.max() < -246
+        assert not np.exp(deep.astype("<f4")).any()
         assert extreme("f32[20000]", "tiny", seed).std() == pytest.approx(2**-12, rel=0.05)
         assert 60 < extreme("f32[20000]", "wide", seed).std() < 132
         assert extreme("bf16[20000]", "huge", seed).std() == pytest.approx(2**20, rel=0.05)
@@ -288,7 +291,9 @@ def test_each_tensor_has_each_extreme_form_once_and_its_neighbours_others() -> N
     assert sorted(forms[rest + 5 : rest + 8]) == [
         (alike, "", alike, lone, "", ""), (alike, "", lone, alike, "", ""), (lone, "", alike, alike, "", "")
     ]  # fmt: skip
-    assert forms[rest + 8 :] == [("hole", *[""] * 5), ("", "", "hole", "", "", "")] * 3
+    assert forms[rest + 8 : -2] == [("hole", *[""] * 5), ("", "", "hole", "", "", "")] * 3
+    assert forms[-2:] == [("deep", "", "deep", "", "", ""), ("deep", "", "up", "", "", "")]
+    assert [f for f in extreme_forms(parse_line("x: f16[8]").tensors, random.Random(3)) if "deep" in f] == [("deep",)]
     assert {form for f in forms for form in f} == {*EXTREMES} - {"ties", "close", "banded", *GRIDS} | {""}
     many = parse_line("; ".join(f"x{i}: f32[8]" for i in range(9))).tensors
     assert sum("lone" in f for f in extreme_forms(many, random.Random(3))) == 4
@@ -513,7 +518,7 @@ def test_a_hole_is_one_number() -> None:
 
 def test_of_large_inputs_two_extreme_contents_are_drawn_and_one_has_bands() -> None:
     small, large = (parse_line(f"x: f32[{n}]; y: f32[1048576]").tensors for n in (1048576, 1048577))
-    assert len(extreme_forms(small, random.Random(3))) == 22
+    assert len(extreme_forms(small, random.Random(3))) == 24
     drawn = [tuple(extreme_forms(large, random.Random(seed))) for seed in range(40)]
     assert {len({*forms}) for forms in drawn} == {3}
     assert all(forms[2] == ("banded", "banded") for forms in drawn)
