@@ -376,9 +376,9 @@ def unequal_of(
 
 def is_demanded(case: CaseInputs, expected: ExpectedSeed, forms: Sequence[str]) -> bool:
     """Whether a content demands anything: NaN and infinities do where the reference replaces all of them, and nothing
-    does where it leaves a part unwritten."""
+    does where its own results aren't defined."""
     found = [*expected.results, *filter(None, expected.changed)]
-    if expected.unwritten:
+    if expected.undefined:
         return False
     return not _odd(forms) or (all(map(_finite, found)) and any(_demands(case, one, forms) for one in found))
 

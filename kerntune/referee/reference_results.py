@@ -18,7 +18,8 @@ from typing import Any
 import msgspec
 
 from kerntune.base.device import Target, typical_device
-from kerntune.gpu.interpreter.wider_programs import Launched, noted_launches, wider_launches
+from kerntune.gpu.interpreter.launches import drawn_orders
+from kerntune.gpu.interpreter.wider_programs import Launched, noted_launches, reduces_by_order, wider_launches
 from kerntune.referee.call_inputs import (
     arguments_of,
     as_it_lies,
@@ -60,7 +61,7 @@ from kerntune.referee.tasks import (
     UserCallable,
     encoded,
 )
-from kerntune.referee.unwritten_results import FILLS, left_unwritten
+from kerntune.referee.unwritten_results import FILLS, in_any_order, left_unwritten
 
 FLOATS = ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2")
 """Dtypes that the second run computes in float64."""
@@ -146,12 +147,18 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
             native, after, outline = _run(module, task, contents, _as_given)
         if i == 0 and not (task.ties or task.exact or task.draws):
             exact, others = _exact_or_others(watched)
-        unwritten, launches = "", list[Launched]()
+        undefined, launches = "", list[Launched]()
         if others:
             runs = (_run(module, task, contents, _as_given, rounding=partial(filled, byte)) for byte in FILLS)
             with noted_launches() as launches:
                 native, after, outline = next(runs)
-            unwritten = left_unwritten(native, (results for results, _, _ in runs))
+            undefined = left_unwritten(native, (results for results, _, _ in runs))
+            if not undefined and i < ORDERED:
+                with drawn_orders(seed):
+                    second = _run(module, task, contents, _as_given, rounding=partial(filled, FILLS[0]))
+                undefined = in_any_order([*native, *after], [*second[0], *second[1]])
+            if any(reduces_by_order(one.program) for one in launches) and _is_odd(task.case.tensors, contents):
+                undefined = undefined or "its kernels reduce by comparisons, which with NaN depend on the terms' order"
         (wide, wide_after), casts = _in_float64(module, task, contents, native, after, kinds, launches)
         if i == 0 and all(x is None for x in (*wide, *wide_after)):
             kinds = ()  # its code forbids it, not these numbers
@@ -174,7 +181,17 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
             found = with_influences(task.case, contents, [*results, *changed], run)
             results, changed = tuple(found[: len(results)]), tuple(found[len(results) :])
         given = () if task.contents else tuple(contents)
-        yield ExpectedSeed(given, results, changed, outline, exact and i == 0 and task.closely > 0, unwritten)
+        yield ExpectedSeed(given, results, changed, outline, exact and i == 0 and task.closely > 0, undefined)
+
+
+ORDERED = 2
+"""Contents on which a reference's kernels run once more, with a drawn order of programs and terms."""
+
+
+def _is_odd(tensors: Sequence[TensorInput], contents: Sequence[bytes]) -> bool:
+    """Whether inputs have NaN or infinities, which may become NaN."""
+    floats = (tensor_of(t, data) for t, data in zip(tensors, contents, strict=True) if t.dtype in ROUNDOFF)
+    return any(not bool(one.double().isfinite().all()) for one in floats)
 
 
 def _widely(module: Any, task: ExpectTask, casts: bool, contents: Sequence[bytes]) -> list[Any]:

@@ -161,8 +161,8 @@ class ReplayComparer(ReplayProcesses):
             early = self._replays(threads, case, call, list(zip(given, patterns, ends, strict=False)), usual)
             expected = self._expected(asked, task, usual)
             check_reference(expected)
-            if unwritten := next(filter(None, (x.unwritten for x in expected[:usual])), ""):
-                raise Refusal(Reason.REFERENCE, unwritten)
+            if undefined := next(filter(None, (x.undefined for x in expected[:usual])), ""):
+                raise Refusal(Reason.REFERENCE, undefined)
             dropped = len(forms) - len(expected)
             alike = "" if many_contents(case, expected[0])[1] else hardly_varies(what_counts(expected[:usual]))
             if why := alike or unvaried(case, expected[:usual]) or self._added_to(case, expected[:usual]):

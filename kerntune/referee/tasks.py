@@ -279,8 +279,8 @@ class ExpectedSeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     exact: bool = False
     """All of the reference's operators are exact on numbers of few bits; known of the first seed alone."""
 
-    unwritten: str = ""
-    """What the reference leaves unwritten there."""
+    undefined: str = ""
+    """Why nobody knows there what is right: the reference leaves memory unwritten, or its results have any order."""
 
 
 class ExpectAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

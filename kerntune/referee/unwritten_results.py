@@ -1,4 +1,5 @@
-"""Elements that a reference leaves as ``torch.empty`` has given them: what is right there isn't known."""
+"""Elements of which nobody knows what is right: a reference leaves them as ``torch.empty`` has given them, or makes
+them in any order."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kerntune.referee.call_inputs import bytes_of
+from kerntune.referee.result_errors import COARSE
 
 FILLS = (0xFF, 0x7F)
 """Bytes that unwritten memory holds in a first run, and in a second: NaN of all floats, and of whole numbers what is
@@ -29,6 +31,28 @@ def left_unwritten(first: Sequence[Any], again: Iterator[Sequence[Any]]) -> str:
                 f"it leaves {count:,} of {place.size:,} elements of result {number} as torch.empty gave them, the "
                 f"first at {at}, and nobody knows what is right there: fill them, or give inputs for which all are "
                 "written"
+            )
+    return ""
+
+
+def in_any_order(first: Sequence[Any], second: Sequence[Any]) -> str:
+    """What a person should know of results that are others, by more than rounding, where programs run and terms are
+    reduced in another order. Empty if none is."""
+    import numpy as np
+
+    for one, other in zip(first, second, strict=True):
+        a, b = (np.frombuffer(bytes_of(x), np.uint8) for x in (one, other))
+        if one.is_floating_point():
+            a, b = (x.detach().double().cpu().numpy().reshape(-1) for x in (one, other))
+            with np.errstate(all="ignore"):
+                size = float(np.sqrt(np.mean(np.square(a[np.isfinite(a)])))) if np.isfinite(a).any() else 0.0
+                alike = np.isclose(a, b, rtol=COARSE, atol=COARSE * size, equal_nan=True)
+        else:
+            alike = a == b
+        if not alike.all():
+            return (
+                "its own results are others where its programs run in another order, or a reduction has its terms so: "
+                "nobody knows which are right; sort what may have any order, or make one order certain"
             )
     return ""
 

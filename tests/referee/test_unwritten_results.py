@@ -16,7 +16,7 @@ from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.reference_operators import filled
 from kerntune.referee.reference_results import answer
 from kerntune.referee.tasks import ExpectAnswer, ExpectedSeed, ExpectTask, UserCallable, encoded
-from kerntune.referee.unwritten_results import FILLS, left_unwritten
+from kerntune.referee.unwritten_results import FILLS, in_any_order, left_unwritten
 
 
 def made(fill: int, run: Callable[[], torch.Tensor]) -> list[torch.Tensor]:
@@ -72,6 +72,30 @@ def padded(x, lengths):
     rows_kernel[(4,)](x, lengths, o, BLOCK=16)
     return o
 
+@triton.jit
+def places_kernel(x, lengths, o, count, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    own = tl.load(x + at) > 0
+    rank = tl.cumsum(own.to(tl.int32), 0)
+    base = tl.atomic_add(count, tl.sum(own.to(tl.int32), 0))
+    tl.store(o + base + rank - 1, at, mask=own)
+
+def places(x, lengths):
+    o, count = torch.full((64,), -1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+    places_kernel[(4,)](x, lengths, o, count, BLOCK=16)
+    return o
+
+@triton.jit
+def largest_kernel(x, lengths, o, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    value, index = tl.max(tl.load(x + row * BLOCK + at), 0, return_indices=True)
+    tl.store(o + row, value)
+
+def largest(x, lengths):
+    o = torch.empty(4)
+    largest_kernel[(4,)](x, lengths, o, BLOCK=16)
+    return o
+
 def zeroed(x, lengths):
     o = torch.zeros_like(x)
     rows_kernel[(4,)](x, lengths, o, BLOCK=16)
@@ -79,10 +103,10 @@ def zeroed(x, lengths):
 """
 
 
-def expected(tmp_path: Path, name: str, lengths: str, **words: Any) -> tuple[ExpectedSeed, ...]:
+def expected(tmp_path: Path, name: str, lengths: str, form: str = "", **words: Any) -> tuple[ExpectedSeed, ...]:
     (tmp_path / "old.py").write_text(KERNELS)
     case = parse_line(f"x: f32[4,16]; lengths: i32[4] {lengths}")
-    contents = tuple(tuple(contents_of(case.tensors, seed, ())) for seed in range(3))
+    contents = tuple(tuple(contents_of(case.tensors, seed, (form, ""))) for seed in range(3))
     source = UserCallable(str(tmp_path / "old.py"), name, FUNCTION)
     found = msgspec.msgpack.decode(
         answer(encoded(ExpectTask(source, case, (0, 1, 2), contents, **words))), type=ExpectAnswer
@@ -94,7 +118,7 @@ def expected(tmp_path: Path, name: str, lengths: str, **words: Any) -> tuple[Exp
 def test_a_kernel_that_leaves_its_padding_says_so(tmp_path: Path) -> None:
     """Such a content demands nothing: the padding is whatever memory held."""
     seeds = expected(tmp_path, "padded", "= [3, 16, 1, 16]")
-    assert [s.unwritten.partition(" as ")[0] for s in seeds] == ["it leaves 28 of 64 elements of result 0"] * 3
+    assert [s.undefined.partition(" as ")[0] for s in seeds] == ["it leaves 28 of 64 elements of result 0"] * 3
     case = parse_line("x: f32[4,16]; lengths: i32[4] < 9")
     assert not any(is_demanded(case, s, ()) for s in seeds)
 
@@ -103,8 +127,28 @@ def test_a_kernel_that_leaves_its_padding_says_so(tmp_path: Path) -> None:
 def test_what_is_written_is_demanded(tmp_path: Path, name: str, lengths: str) -> None:
     seeds = expected(tmp_path, name, lengths)
     case = parse_line("x: f32[4,16]; lengths: i32[4] < 9")
-    assert [(s.unwritten, is_demanded(case, s, ())) for s in seeds] == [("", True)] * 3
+    assert [(s.undefined, is_demanded(case, s, ())) for s in seeds] == [("", True)] * 3
 
 
 def test_after_its_time_no_further_content_is_begun(tmp_path: Path) -> None:
     assert len(expected(tmp_path, "zeroed", "< 9", seconds=1e-9)) == 1
+
+
+def test_results_in_any_order_say_so(tmp_path: Path) -> None:
+    """Such as places that programs draw by an atomic counter; of the first contents alone."""
+    seeds = expected(tmp_path, "places", "< 9")
+    assert ["are others where its programs run in another order" in s.undefined for s in seeds] == [True, True, False]
+
+
+@pytest.mark.parametrize(("form", "told"), [("", False), ("huge", False), ("holes", True)])
+def test_a_maximum_with_its_index_is_not_defined_beside_nan(tmp_path: Path, form: str, told: bool) -> None:
+    seeds = expected(tmp_path, "largest", "< 9", form)
+    assert [bool(s.undefined) for s in seeds] == [told] * 3
+
+
+def test_sums_in_another_order_are_the_same_results() -> None:
+    x = torch.randn(100, generator=torch.Generator().manual_seed(1))
+    assert in_any_order([x, torch.tensor([3])], [x + 1e-6, torch.tensor([3])]) == ""
+    assert in_any_order([x, torch.tensor([3])], [x, torch.tensor([4])])
+    assert in_any_order([x], [torch.where(x == x[3], torch.nan, x)])
+    assert in_any_order([x], [torch.where(x == x[3], 0.1, x)])

@@ -8,10 +8,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import random
 import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -50,6 +52,19 @@ FIRST_ESTIMATE_SECONDS = 1.0
 """Time into a launch after which its total time is first estimated."""
 
 LAUNCH_WORDS = ("grid", "warmup", "device", "device_type", "stream")
+
+
+_CHANCE: ContextVar[random.Random | None] = ContextVar("what draws the order of programs", default=None)
+
+
+@contextlib.contextmanager
+def drawn_orders(seed: int) -> Iterator[None]:
+    """Programs run in a drawn order within the context, and reductions have their terms so."""
+    token = _CHANCE.set(random.Random(seed))
+    try:
+        yield
+    finally:
+        _CHANCE.reset(token)
 
 
 class InterpretedLaunches:
@@ -188,7 +203,7 @@ class _LaunchMachine(Machine):
         self, launch: Specialized, program: TtirProgram, memory: TensorMemory, grid: tuple[int, int, int], limit: float
     ) -> None:
         deadline = time.monotonic() + (limit or math.inf)
-        super().__init__(program, memory, deadline, None, launch.options.num_warps)
+        super().__init__(program, memory, deadline, _CHANCE.get(), launch.options.num_warps)
         self.begin = _TimeEstimate(launch.name, grid, time.thread_time).next  # type: ignore[method-assign]
 
     def pointer(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:

@@ -83,6 +83,18 @@ def _agree(pointee: str, dtype: str | None) -> bool:
     return dtype is None or FORMATS.get(pointee, "") == (dtype if "float" in dtype else "")
 
 
+def reduces_by_order(program: TtirProgram) -> bool:
+    """Whether it has a reduction or a scan that compares floats, as ``tl.max`` with indices does: beside NaN, either of
+    two terms may stay."""
+
+    def within(op: TtirOperation, reduced: bool) -> bool:
+        reduced |= op.name in ("tt.reduce", "tt.scan")
+        below = (inner for region in op.regions for inner in region.operations)
+        return (reduced and op.name == "arith.cmpf") or any(within(inner, reduced) for inner in below)
+
+    return any(within(op, False) for op in program.functions.values())
+
+
 def _widened(program: TtirProgram) -> TtirProgram:
     regions: dict[int, Region] = {}
 

@@ -12,7 +12,7 @@ import triton.language as tl
 
 from kerntune.base.device import Target, typical_device
 from kerntune.gpu.interpreter import Interpreter
-from kerntune.gpu.interpreter.wider_programs import noted_launches, wider_launches
+from kerntune.gpu.interpreter.wider_programs import noted_launches, reduces_by_order, wider_launches
 
 MINUS_INFINITY = tl.constexpr(float("-inf"))
 
@@ -120,3 +120,17 @@ def test_another_kernel_is_as_it_is() -> None:
     with wider_launches(launches), noted_launches() as again:
         launch(eighth_kernel, torch.ones(64), 64, torch.float32)
     assert "f32" in {kind.element for kind in again[0].program.types.values()}
+
+
+@triton.jit
+def index_kernel(x, o, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    value, index = tl.max(tl.load(x + at, mask=at < n, other=MINUS_INFINITY), 0, return_indices=True)
+    tl.store(o, tl.where(value > 0, value, index))
+
+
+@pytest.mark.parametrize(("kernel", "by_order"), [(index_kernel, True), (softmax_kernel, False), (loop_kernel, False)])
+def test_a_maximum_with_its_index_depends_on_the_order_beside_nan(kernel: Any, by_order: bool) -> None:
+    with noted_launches() as launches:
+        launch(kernel, torch.ones(320), 5, torch.float32)
+    assert [reduces_by_order(one.program) for one in launches] == [by_order]
