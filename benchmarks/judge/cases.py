@@ -94,6 +94,19 @@ TRITON_REFERENCES: dict[str, str] = {
 }
 """The same functions beside others of them: of kernels nothing is known in float64 on a GPU, nor what is exact."""
 
+PLACES = [0, 5, 3, *[6] * 13, 1, 2, 4, *[6] * 13]
+
+SERVING_PAIRS: dict[str, str] = {
+    "layer_norm": "x: f16[20,300]; w: f16[300]; b: f16[300]; eps = 1e-5",
+    "attention": "q: f16[2,70,32]; k: f16[2,70,32]; v: f16[2,70,32]; causal = True",
+    "paged_attention": "q: f16[3,4,32]; k: f16[8,2,16,32]; v: f16[8,2,16,32]; table: i32[3,3] < 8; n: i32[3] in 1..48",
+    "experts": f"x: f16[3,64]; w: f16[2,32,64]; g: f32[6] uniform(0, 1); ids: i32[32] = {PLACES}",
+    "rotate": "q: f16[9,4,32]; at: i64[9] < 20; t: f16[20,32] uniform(-1, 1)",
+    "largest": "x: f32[8,128]; k = 4",
+    "scaled_product": "a: f8e4m3[32,64]; s: u8[32,2] in 120..132; b: f8e4m3[32,64]; t: u8[32,2] in 120..132",
+}
+"""Of kernels as they were and as they are: the functions are ``old_`` and ``new_``."""
+
 
 def honest_cases() -> list[Case]:
     """Candidates that should get a verdict on their speed."""
@@ -104,6 +117,9 @@ def honest_cases() -> list[Case]:
     for key, line in TRITON_REFERENCES.items():
         name, _, other = key.partition(":")
         found.append(Case(f"kernel_{name}", "honest", f"honest.py::{name}", f"honest.py::{other}", (line,)))
+    for name, line in SERVING_PAIRS.items():
+        pair = (f"kernel_pairs_serving.py::{side}_{name}" for side in ("new", "old"))
+        found.append(Case(f"serving_{name}", "honest", *pair, (line,)))
     for key, inputs in HELD_OUT_HONEST.items():
         name, _, other = key.partition(":")
         at, reference = f"held_out_honest.py::{name}", f"held_out_references.py::{other or name}"

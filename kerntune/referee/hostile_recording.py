@@ -332,6 +332,9 @@ def check_outlines(call: CheckedCall, expected: Sequence[ExpectedSeed]) -> None:
             raise Refusal(Reason.RESULT_COUNT, text)
 
 
+TABLES = "a table of addresses (numbers of data_ptr()) isn't followed: launches need tensors"
+
+
 def check_results(call: CheckedCall, case: CaseInputs, expected: Sequence[ExpectedResult]) -> None:
     """Whether the results lie as the reference's do. :class:`Refusal` otherwise."""
     if len(call.results) != len(expected):
@@ -343,7 +346,7 @@ def check_results(call: CheckedCall, case: CaseInputs, expected: Sequence[Expect
             has = f"{want.dtype}{list(want.shape)} with strides {list(want.strides)}"
             raise Refusal(Reason.RESULT_LAYOUT, f"result {number} is {_layout(view)}, the reference's {has}")
         if view.storage not in written:
-            raise Refusal(Reason.RESULT_UNWRITTEN, f"no recorded launch has a pointer to result {number}")
+            raise Refusal(Reason.RESULT_UNWRITTEN, f"no recorded launch has a pointer to result {number}; {TABLES}")
         if view.storage in call.kept:
             text = f"result {number} is memory from before the call, which the next call overwrites"
             raise Refusal(Reason.RESULT_OVERLAP, text)

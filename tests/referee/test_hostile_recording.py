@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from kerntune.base.device import Target
 from kerntune.base.recording import Param, Storage, View, Zeros
 from kerntune.referee.hostile_recording import (
+    TABLES,
     check_outlines,
     check_results,
     checked,
@@ -407,11 +408,11 @@ RESULTS: dict[str, tuple[RecordedCall, list[ExpectedResult], Reason, str]] = {
     ),
     "unwritten": (
         launch(params=(*POINTERS[:2], Param("n", "i32", value=600))), [EXPECTED], Reason.RESULT_UNWRITTEN,
-        "no recorded launch has a pointer to result 0",
+        f"no recorded launch has a pointer to result 0; {TABLES}",
     ),
     "written by a launch without blocks": (
         recording(launches=(replace(LAUNCH, params=POINTERS[:2]), NOT_RUN)), [EXPECTED], Reason.RESULT_UNWRITTEN,
-        "no recorded launch has a pointer to result 0",
+        f"no recorded launch has a pointer to result 0; {TABLES}",
     ),
 }  # fmt: skip
 
