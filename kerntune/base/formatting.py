@@ -33,6 +33,17 @@ def _notation(char: str) -> str:
     return f"\\u{0xD800 + (code - 0x10000 >> 10):04x}\\u{0xDC00 + (code - 0x10000 & 0x3FF):04x}"
 
 
+def ends_of(text: str, most: int) -> str:
+    """A text of that many characters at most: of a longer one a third at its beginning and the rest at its end, where
+    compilers and failed assertions say what is wrong."""
+    if len(text) <= most:
+        return text
+    last = 2 * (most - len(LEFT_OUT)) // 3
+    return text[: most - len(LEFT_OUT) - last] + LEFT_OUT + text[-last:]
+
+
+LEFT_OUT = " [...] "
+
 MAX_TEXT = 2_000
 """Characters of a cell: a compiler's message can be pages long."""
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from kerntune.base.formatting import format_bytes
+from kerntune.base.formatting import ends_of, format_bytes
 from kerntune.base.recording import Launch
 from kerntune.base.users_line import line_of_error
 from kerntune.capture import Capture
@@ -129,7 +129,7 @@ def _users_code(backend: Backend) -> Iterator[None]:
         if needs is not None:
             raise Refusal(Reason.VALUES, needs) from None
         print("".join(traceback.format_exception(exc))[-4000:], file=sys.stderr)
-        text, line = ": ".join(filter(None, (type(exc).__name__, str(exc)[:500]))), line_of_error(exc)
+        text, line = ": ".join(filter(None, (type(exc).__name__, ends_of(str(exc), 500)))), line_of_error(exc)
         place = f" ({Path(line.file).name[:100]}:{line.number})" if line else ""
         raise Refusal(Reason.CANDIDATE_FAILED, text + place) from None
 

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from kerntune.base.device import Target
-from kerntune.base.formatting import format_bytes, visible
+from kerntune.base.formatting import ends_of, format_bytes, visible
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.referee.candidate_speed import (
     SEEDS,
@@ -415,7 +415,7 @@ def _call_of(answered: Answered) -> Any:
     answer = decoded(answered.data)
     if answer.refused is not None:
         reason = next((r for r in RECORDERS if r.value == answer.refused.reason), Reason.ANSWER)
-        raise Refusal(reason, visible(" ".join(answer.refused.text[:1000].split())))
+        raise Refusal(reason, visible(" ".join(ends_of(answer.refused.text, 1000).split())))
     if answer.call is None:
         raise Refusal(Reason.ANSWER, "its answer is empty")
     return answer.call

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from kerntune.base.device import Target, typical_device
+from kerntune.base.formatting import ends_of
 from kerntune.gpu.interpreter.launches import drawn_orders
 from kerntune.gpu.interpreter.wider_programs import Launched, noted_launches, reduces_by_order, wider_launches
 from kerntune.referee.call_inputs import (
@@ -84,7 +85,7 @@ def answer(task: bytes) -> bytes:
 
 def _told(exc: BaseException) -> str:
     print("".join(traceback.format_exception(exc))[-4000:], file=sys.stderr)
-    return f"{type(exc).__name__}: {str(exc)[:500]}"
+    return f"{type(exc).__name__}: {ends_of(str(exc), 500)}"
 
 
 def _decoded(task: bytes) -> DescribeTask | ExpectTask:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kerntune.base.formatting import (
     NO_FIGURE,
     did_you_mean,
+    ends_of,
     format_bytes,
     format_rate,
     format_share,
@@ -119,3 +120,11 @@ def test_what_was_meant(word: str, known: list[str], meant: str) -> None:
 )  # fmt: skip
 def test_bytes_at_the_borders(count: int, text: str) -> None:
     assert format_bytes(count) == text
+
+
+def test_of_a_long_text_its_end_is_kept() -> None:
+    """Triton has the source first, and what is wrong with it last."""
+    text = "at 10:10: def kernel(x):\n" + "    x += 1\n" * 200 + "AssertionError('a type')"
+    short = ends_of(text, 100)
+    assert len(short) == 100 and short.startswith("at 10:10: def") and short.endswith("AssertionError('a type')")
+    assert " [...] " in short and ends_of("short", 5) == "short"
