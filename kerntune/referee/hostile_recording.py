@@ -35,6 +35,9 @@ from kerntune.referee.tasks import (
     ReplaySide,
 )
 
+KERNELS_ALONE = "of both sides, judge functions that return what the kernels leave"
+"""What to do about an operator: a sum of partial sums, for example, is of both sides the same."""
+
 MOST_ITEMS, LEAST_ITEMS = 500_000, 20_000
 """Values in an answer: 2,048 launches with 40 arguments of five values each, and some more; of a small answer the
 second, and one for each two bytes."""
@@ -164,7 +167,8 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall
             raise Refusal(Reason.HARDWARE, f"{text} wherever and whenever it runs")
     if call.operators:
         names = ", ".join(visible(name[:60]) for name in call.operators[:8])
-        raise Refusal(Reason.OPERATOR, f"torch's {names} run beside the kernels and can't be replayed")
+        text = f"torch's {names} computes beside the kernels, and can't be replayed; {KERNELS_ALONE}"
+        raise Refusal(Reason.OPERATOR, text)
     _check_addresses(call.recording, case)
     for view in call.recording.views:
         _check_view(view, call.recording.storages[view.storage])
@@ -352,7 +356,10 @@ def check_results(call: CheckedCall, case: CaseInputs, expected: Sequence[Expect
             raise Refusal(Reason.RESULT_OVERLAP, text)
         own = None if want.input is None else call.inputs[want.input]
         if view.storage in call.inputs and view.storage != own:
-            raise Refusal(Reason.RESULT_OVERLAP, f"result {number} is memory of an input, the reference's isn't")
+            name = names[view.storage]
+            meant = f"if that is meant, the reference must do so, too: return {name}.copy_(...)"
+            text = f"result {number} is memory of input {name}, the reference's isn't; {meant}"
+            raise Refusal(Reason.RESULT_OVERLAP, text)
         if own is not None and view.storage != own:
             raise Refusal(
                 Reason.RESULT_OVERLAP, f"result {number} is not the memory of input {names[own]}, the reference's is"

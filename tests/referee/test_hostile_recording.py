@@ -280,7 +280,8 @@ INPUT = "input x lies there as "
 REASONS: dict[str, tuple[RecordedCall, Reason, str]] = {
     "operators": (
         call(operators=(61 * "m", *"abcdefgh")), Reason.OPERATOR,
-        f"torch's {60 * 'm'}, a, b, c, d, e, f, g run beside the kernels and can't be replayed",
+        f"torch's {60 * 'm'}, a, b, c, d, e, f, g computes beside the kernels, and can't be replayed; of both sides, "
+        "judge functions that return what the kernels leave",
     ),
     "an address": (
         launch(params=(*POINTERS, Param("n", "i64", value=1 << 32))), Reason.ADDRESSES,
@@ -379,7 +380,11 @@ RESULTS: dict[str, tuple[RecordedCall, list[ExpectedResult], Reason, str]] = {
         view(2, strides=(0,)), [EXPECTED], LAYOUT,
         "result 0 is float32[600] with strides [0], the reference's float32[600] with strides [1]",
     ),
-    "an input": (call(results=(0,)), [EXPECTED], OVERLAP, "result 0 is memory of an input, the reference's isn't"),
+    "an input": (
+        call(results=(0,)), [EXPECTED], OVERLAP,
+        "result 0 is memory of input x, the reference's isn't; if that is meant, the reference must do so, too: "
+        "return x.copy_(...)",
+    ),
     "kept": (
         call(kept=(2,)), [EXPECTED], OVERLAP, "result 0 is memory from before the call, which the next call overwrites",
     ),
@@ -388,7 +393,9 @@ RESULTS: dict[str, tuple[RecordedCall, list[ExpectedResult], Reason, str]] = {
         "result 0 is not the memory of input y, the reference's is",
     ),
     "another input": (
-        call(results=(1,)), [want(input=0)], OVERLAP, "result 0 is memory of an input, the reference's isn't",
+        call(results=(1,)), [want(input=0)], OVERLAP,
+        "result 0 is memory of input y, the reference's isn't; if that is meant, the reference must do so, too: "
+        "return y.copy_(...)",
     ),
     "the same twice": (call(results=(2, 2)), [EXPECTED] * 2, OVERLAP, "two results are the same memory"),
     "the last and the first": (
