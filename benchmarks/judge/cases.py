@@ -11,6 +11,7 @@ from benchmarks.judge.attempts_kernels_cases import COUNTER_HONEST, KERNEL_ATTEM
 from benchmarks.judge.attempts_later_cases import LATER_ATTEMPTS, LATER_COUNTER, LATER_HONEST
 from benchmarks.judge.attempts_sixth_cases import SIXTH_ATTEMPTS, SIXTH_COUNTER, SIXTH_HONEST, SIXTH_HONEST_FILES
 from benchmarks.judge.held_out_cases import HELD_OUT_EXPLOITS, HELD_OUT_HONEST
+from benchmarks.judge.kernel_pairs_norms import KERNEL_PAIRS
 
 HERE = Path(__file__).parent
 
@@ -120,6 +121,10 @@ def honest_cases() -> list[Case]:
     for name, line in SERVING_PAIRS.items():
         pair = (f"kernel_pairs_serving.py::{side}_{name}" for side in ("new", "old"))
         found.append(Case(f"serving_{name}", "honest", *pair, (line,)))
+    for key, line in KERNEL_PAIRS.items():
+        name, _, other = key.partition(":")
+        at, reference = (f"kernel_pairs_norms.py::{function}" for function in (name, other))
+        found.append(Case(f"pair_{name}", "honest", at, reference, (line,)))
     for key, inputs in HELD_OUT_HONEST.items():
         name, _, other = key.partition(":")
         at, reference = f"held_out_honest.py::{name}", f"held_out_references.py::{other or name}"

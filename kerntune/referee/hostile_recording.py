@@ -361,9 +361,9 @@ def check_results(call: CheckedCall, case: CaseInputs, expected: Sequence[Expect
             text = f"result {number} is memory of input {name}, the reference's isn't; {meant}"
             raise Refusal(Reason.RESULT_OVERLAP, text)
         if own is not None and view.storage != own:
-            raise Refusal(
-                Reason.RESULT_OVERLAP, f"result {number} is not the memory of input {names[own]}, the reference's is"
-            )
+            meant = f"if that is meant, the reference must be called with {names[own]}.clone()"
+            text = f"result {number} is not the memory of input {names[own]}, the reference's is; {meant}"
+            raise Refusal(Reason.RESULT_OVERLAP, text)
     for i, a in enumerate(call.results):
         for b in call.results[i + 1 :]:
             if a.storage == b.storage and a != b and _overlap(a, b):

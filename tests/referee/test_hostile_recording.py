@@ -390,7 +390,8 @@ RESULTS: dict[str, tuple[RecordedCall, list[ExpectedResult], Reason, str]] = {
     ),
     "not the input": (
         call(results=(2, 2)), [want(input=1)] * 2, OVERLAP,
-        "result 0 is not the memory of input y, the reference's is",
+        "result 0 is not the memory of input y, the reference's is; if that is meant, the reference must be called "
+        "with y.clone()",
     ),
     "another input": (
         call(results=(1,)), [want(input=0)], OVERLAP,
