@@ -50,7 +50,7 @@ from kerntune.referee.hostile_recording import CheckedCall, check_outlines, chec
 from kerntune.referee.influences import unfollowed
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.replay_processes import ReplayProcesses
-from kerntune.referee.result_errors import FEW, ResultError
+from kerntune.referee.result_errors import FEW, ResultError, difference_of
 from kerntune.referee.tasks import (
     CaseInputs,
     Constant,
@@ -86,6 +86,9 @@ MOST_EMULATED = 1 << 25
 CORES_EACH = 4
 """For each of these that runs beside what is timed: a host that launches call by call must not wait."""
 
+OF_MEMORY = "; results follow from memory that nothing has written"
+"""What is told of these. Sums in another order aren't taken for it."""
+
 INDICES = ("int64", "int32")
 """What results may be indices."""
 
@@ -111,9 +114,10 @@ class ReplayComparer(ReplayProcesses):
             second = self._beside(threads, self._of_second_call, case, call, expected[:usual], together, end)
             sparse = self._beside(threads, self._of_sparse, case, call, expected[:usual], together, end)
             found = self._errors(case, call, together, given[:usual])
-            errors = tuple(e for each in found for e in each)
-            if not any(e.wrong for e in errors):
+            if not any(e.wrong for each in found for e in each):
                 found += self._errors(case, call, together, given[usual:])
+            found = self._with_memory_told(case, call, found, given)
+            errors = tuple(e for each in found[:usual] for e in each)
             wrong = tuple(e for each in found for e in each if e.wrong)
             few, count = many_contents(case, expected[0])
             few, count = (few, count) if wrong else self._reached(case, few, count, expected[:usual])
@@ -264,6 +268,24 @@ class ReplayComparer(ReplayProcesses):
             for i, other in zip(again, self._authors(task).seeds if again else (), strict=True):
                 want = beside_deviations(given[i][0], other)
                 found[i] = list(one(want, *given[i][1:], again=True))
+        return found
+
+    def _with_memory_told(
+        self, case: CaseInputs, call: CheckedCall, found: list[list[ResultError]], given: Sequence[Compared]
+    ) -> list[list[ResultError]]:
+        """The errors, those that are wrong with a word more where the first wrong content has other results if memory
+        that nothing has written has other numbers: a buffer that isn't zeroed, a tail that is left out."""
+        odd = (i for i, errors in enumerate(found) if any(e.wrong and not e.unwritten for e in errors))
+        if (first := next(odd, None)) is None:
+            return found
+        want, poison, left, _ = given[first]
+        other = bytes(len(poison)) if any(poison) else b"\xff" * len(poison)
+        with contextlib.suppress(Refusal):
+            again = left_of(call, want, self._replayed(call, want.contents, other, time.monotonic() + self._budget))
+            one, two = (dict(zip(call.wanted, each, strict=True)) for each in (left, again))
+            if difference_of(case, call, one, two):
+                replace = msgspec.structs.replace
+                return [[replace(e, wrong=e.wrong + OF_MEMORY) if e.wrong else e for e in each] for each in found]
         return found
 
     def _of_ties(

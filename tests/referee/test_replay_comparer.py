@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from kerntune.base.recording import View
 from kerntune.referee import replayed_outputs
 from kerntune.referee.declared_inputs import contents_of, parse_line
-from kerntune.referee.errors_together import errors_of, together_of, unequal_of
+from kerntune.referee.errors_together import errors_of, left_of, together_of, unequal_of
 from kerntune.referee.further_contents import affordable, drawn_anew, many_contents
 from kerntune.referee.hostile_recording import checked, side_of
 from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.reasons import Reason, Refusal
-from kerntune.referee.replay_comparer import ReplayComparer
+from kerntune.referee.replay_comparer import OF_MEMORY, ReplayComparer
 from kerntune.referee.result_errors import ResultError
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.tasks import (
@@ -654,3 +654,49 @@ def test_extreme_contents_that_are_not_all_replayed_in_time_are_refused(done: in
     with pytest.raises(Refusal, match="2 of 3 extreme contents were not replayed") as caught:
         comparer._replayed_in_a_row(CASE, CHECKED, each)
     assert caught.value.reason is Reason.REPLAY_LATE
+
+
+# what is told of memory that nothing has written
+
+
+class RepeatingComparer(ReplayComparer):
+    """A second replay leaves what is told, and knows what unwritten memory began with."""
+
+    def __init__(self, left: np.ndarray | None) -> None:
+        super().__init__(None, UserCallable("r.py", "r", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+        self.left, self.poisons = left, list[bytes]()
+
+    def _replayed(self, call: Any, given: Any, poison: bytes, end: float) -> ReplayAnswer:
+        self.poisons.append(poison)
+        if self.left is None:
+            raise Refusal(Reason.REPLAY_LATE)
+        return ReplayAnswer(tuple(self.left.tobytes() if i == 2 else None for i in CHECKED.wanted))
+
+
+LEFT = GIVEN[0].sum(0)
+WRONG_ERROR = ResultError(0, "float32", wrong="wrong")
+
+
+@pytest.mark.parametrize(
+    ("error", "poison", "left", "told", "poisons"),
+    [
+        (WRONG_ERROR, POISON, LEFT + np.eye(1, 600, 7, "f4")[0], True, [bytes(8)]),
+        (WRONG_ERROR, bytes(8), LEFT * np.float32(np.nan), True, [b"\xff" * 8]),
+        (WRONG_ERROR, POISON, LEFT, False, [bytes(8)]),
+        (WRONG_ERROR, POISON, LEFT * np.float32(1 + 2**-23), False, [bytes(8)]),
+        (WRONG_ERROR, POISON, None, False, [bytes(8)]),
+        (replace(WRONG_ERROR, unwritten=True), POISON, -LEFT, False, []),
+        (replace(WRONG_ERROR, wrong=""), POISON, -LEFT, False, []),
+    ],
+)
+def test_what_follows_from_unwritten_memory_is_told(
+    error: ResultError, poison: bytes, left: np.ndarray | None, told: bool, poisons: list[bytes]
+) -> None:
+    """A sum of atomics whose buffer isn't zeroed, rows that are left out: another poison shows them."""
+    comparer, right = RepeatingComparer(left), ResultError(0, "float32")
+    want = ExpectedSeed(tuple(x.tobytes() for x in GIVEN[0]), (result(600),))
+    after = left_of(CHECKED, want, RepeatingComparer(LEFT)._replayed(None, None, b"", 0.0))
+    given = [(want, POISON, (), ()), (want, poison, after, ())]
+    (first,), (other,) = comparer._with_memory_told(CASE, CHECKED, [[right], [error]], given)
+    assert (first, other.wrong.removeprefix(error.wrong)) == (right, OF_MEMORY if told else "")
+    assert comparer.poisons == poisons
