@@ -54,6 +54,7 @@ MAY_IMPORT_HEAVY = (
     "kerntune.referee.call_inputs",  # the same
     "kerntune.referee.device_operators",  # the same
     "kerntune.referee.reference_results",  # the same
+    "kerntune.referee.reference_runs",  # the same
     "kerntune.referee.reference_operators",  # the same
     "kerntune.referee.live_reference",  # the same
     "kerntune.timing.timers",  # torch's own profiler, asked for by name only

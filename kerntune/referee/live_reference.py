@@ -21,7 +21,7 @@ from kerntune.gpu.memory import MEMORY_SHARE
 from kerntune.gpu.program import Program
 from kerntune.referee.call_inputs import arguments_of, bytes_of, tensor_of
 from kerntune.referee.layouts import KERNELBENCH, load
-from kerntune.referee.reference_results import reference_function
+from kerntune.referee.reference_runs import reference_function
 from kerntune.referee.tasks import LiveCall, TimedAs
 from kerntune.timing.sampling import GRAPH_BELOW_NS, event_runs
 from kerntune.timing.timers import (

@@ -20,25 +20,21 @@ import msgspec
 from kerntune.base.device import Target, typical_device
 from kerntune.base.formatting import ends_of
 from kerntune.gpu.interpreter.launches import drawn_orders
-from kerntune.gpu.interpreter.wider_programs import Launched, noted_launches, reduces_by_order, wider_launches
+from kerntune.gpu.interpreter.wider_programs import Launched, noted_launches, reduces_by_order
 from kerntune.referee.call_inputs import (
-    arguments_of,
     as_it_lies,
     bytes_of,
     contents_by,
     described,
     is_still,
     label_of,
-    model_of,
     tensor_of,
-    value_of,
     with_alike,
     without_unread,
 )
-from kerntune.referee.candidate_recorder import outlined
 from kerntune.referee.declared_inputs import is_one_number
 from kerntune.referee.influences import FURTHER_ON, with_influences
-from kerntune.referee.layouts import GPU_MODE, KERNELBENCH, load
+from kerntune.referee.layouts import GPU_MODE, load
 from kerntune.referee.reasons import Reason
 from kerntune.referee.reference_operators import (
     exact_or_others,
@@ -47,8 +43,8 @@ from kerntune.referee.reference_operators import (
     place_of,
     promises_indices,
     rounded,
-    wider_casts,
 )
+from kerntune.referee.reference_runs import as_given, in_float64, run_reference, widely, widened
 from kerntune.referee.result_errors import FEW, ROUNDOFF, numbers_of
 from kerntune.referee.tasks import (
     CallRefused,
@@ -59,13 +55,9 @@ from kerntune.referee.tasks import (
     ExpectedSeed,
     ExpectTask,
     TensorInput,
-    UserCallable,
     encoded,
 )
 from kerntune.referee.unwritten_results import FILLS, in_any_order, left_unwritten
-
-FLOATS = ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2")
-"""Dtypes that the second run computes in float64."""
 
 
 def answer(task: bytes) -> bytes:
@@ -121,7 +113,7 @@ def _described(task: DescribeTask) -> list[CaseInputs]:
 
 def _computed(module: Any, task: ExpectTask, contents: Sequence[bytes]) -> list[bytes]:
     """What the reference computes of contents, and leaves in its inputs where it changes them."""
-    results, after, outline = _run(module, task, contents, _as_given)
+    results, after, outline = run_reference(module, task, contents, as_given)
     every = [(as_it_lies(t, x), data) for t, x, data in zip(after, task.case.tensors, contents, strict=True)]
     changed = [b"" if is_still(t, data) else bytes_of(t) for t, data in every]
     return [outline.encode(), *map(bytes_of, results), *changed]
@@ -139,29 +131,29 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
         if i and time.monotonic() > end:
             return
         contents = task.contents[i] if task.contents else contents_by(module, task, seed)
-        watched = partial(_run, module, task, contents, _as_given)
+        watched = partial(run_reference, module, task, contents, as_given)
         if task.ties and not promises_indices(watched):
             return
         if task.exact and not is_exact(watched, task.exact):
             return
         if not others:
-            native, after, outline = _run(module, task, contents, _as_given)
+            native, after, outline = run_reference(module, task, contents, as_given)
         if i == 0 and not (task.ties or task.exact or task.draws):
             exact, others = _exact_or_others(watched)
         undefined, launches = "", list[Launched]()
         if others:
-            runs = (_run(module, task, contents, _as_given, rounding=partial(filled, byte)) for byte in FILLS)
+            runs = (run_reference(module, task, contents, as_given, rounding=partial(filled, byte)) for byte in FILLS)
             with noted_launches() as launches:
                 native, after, outline = next(runs)
             undefined = left_unwritten(native, (results for results, _, _ in runs))
             if not undefined and i < ORDERED:
                 with drawn_orders(seed):
-                    second = _run(module, task, contents, _as_given, rounding=partial(filled, FILLS[0]))
+                    second = run_reference(module, task, contents, as_given, rounding=partial(filled, FILLS[0]))
                 undefined = in_any_order([*native, *after], [*second[0], *second[1]])
             compare = task.gpu or any(reduces_by_order(one.program) for one in launches)  # which a GPU doesn't tell
             if compare and _is_odd(task.case.tensors, contents):
                 undefined = undefined or "its kernels reduce by comparisons, which with NaN depend on the terms' order"
-        (wide, wide_after), casts = _in_float64(module, task, contents, native, after, kinds, launches)
+        (wide, wide_after), casts = in_float64(module, task, contents, native, after, kinds, launches)
         if i == 0 and all(x is None for x in (*wide, *wide_after)):
             kinds = ()  # its code forbids it, not these numbers
         places = {place_of(t): k for k, t in reversed(list(enumerate(after)))}
@@ -179,7 +171,7 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
         if task.draws:
             results, changed = _with_deviations(module, task, contents, results, changed, casts)
         if i < task.usual and any(kinds):
-            run = partial(_widely, module, task, launches, casts)
+            run = partial(widely, module, task, launches, casts)
             found = with_influences(task.case, contents, [*results, *changed], run)
             results, changed = tuple(found[: len(results)]), tuple(found[len(results) :])
         given = () if task.contents else tuple(contents)
@@ -196,18 +188,6 @@ def _is_odd(tensors: Sequence[TensorInput], contents: Sequence[bytes]) -> bool:
     return any(not bool(one.double().isfinite().all()) for one in floats)
 
 
-def _widely(
-    module: Any, task: ExpectTask, launches: Sequence[Launched], casts: bool, contents: Sequence[bytes]
-) -> list[Any]:
-    """Results and inputs afterwards, of these contents in float64. ``launches``: what the interpreter has done for the
-    results as they are, so that kernels are without roundings, too."""
-    kernels = casts and launches
-    rounding = partial(_wider_launches, launches) if kernels else contextlib.nullcontext
-    convert = _widened_for_kernels if kernels else _widened
-    results, after, _ = _run(module, task, contents, convert, casts=casts, rounding=rounding)
-    return [*results, *after]
-
-
 def _exact_or_others(run: Callable[[], Any]) -> tuple[bool, bool]:
     """What that says of ``run``; neither where it can't be watched."""
     try:
@@ -215,39 +195,6 @@ def _exact_or_others(run: Callable[[], Any]) -> tuple[bool, bool]:
     except Exception as exc:
         print(f"its operators can't be watched: {exc}", file=sys.stderr)
         return False, False
-
-
-def _in_float64(
-    module: Any, task: ExpectTask, contents: Sequence[bytes], native: Sequence[Any], after: Sequence[Any],
-    kinds: Sequence[bool], launches: Sequence[Launched],
-) -> tuple[tuple[Sequence[Any], Sequence[Any]], bool]:  # fmt: skip
-    """What ``native`` and ``after`` are in float64, a None for each where that can't be, and whether the reference's
-    own casts were widened, too. Where code needs the bits of a dtype, they can't be. ``kinds``: which is tried."""
-    why: object = "its results have other shapes"
-    for casts in kinds:
-        try:
-            every = _widely(module, task, launches, casts, contents)
-            wide, wide_after = every[: len(every) - len(after)], every[len(every) - len(after) :]
-            if [x.shape for x in wide] == [x.shape for x in native]:
-                return (wide, wide_after), casts
-        except Exception as exc:  # a kernel of Triton's has the types that it has
-            why = exc
-    print(f"no float64: {why}", file=sys.stderr)
-    return ([None] * len(native), [None] * len(after)), False
-
-
-@contextlib.contextmanager
-def _wider_launches(launches: Sequence[Launched]) -> Iterator[None]:
-    """Kernels in float64, and what torch makes beside without a dtype."""
-    import torch
-
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        with wider_launches(launches):
-            yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 FEW_INPUTS = 15 / 16
@@ -324,7 +271,7 @@ def _with_deviations(
     wide = [k for k, one in enumerate(found) if one is not None and one.wide is not None]
     try:
         draws = range(task.draws if wide else 0)
-        runs = [_run(module, task, contents, _widened, casts, rounding=rounding) for _ in draws]
+        runs = [run_reference(module, task, contents, widened, casts, rounding=rounding) for _ in draws]
     except Exception as exc:
         print(f"no deviations: {exc}", file=sys.stderr)
         return tuple(results), tuple(changed)
@@ -366,7 +313,7 @@ def _of_others(
     """The results of inputs that are converted so, a list each; none where it takes its own numbers alone. Whole
     numbers that are fixed stay: offsets in another order have no meaning."""
     try:
-        runs = [_run(module, task, contents, kind, casts, but_fixed=True)[0] for kind in kinds]
+        runs = [run_reference(module, task, contents, kind, casts, but_fixed=True)[0] for kind in kinds]
     except Exception as exc:
         print(f"no moved results: {exc}", file=sys.stderr)
         return []
@@ -384,111 +331,8 @@ def _halves(task: ExpectTask) -> Callable[[Any], Any]:
 
 def _off(drawn: Callable[[Any], Any], tensor: Any) -> Any:
     """A tensor in float64, one rounding of float32 up or down."""
-    wide = _widened(tensor)
+    wide = widened(tensor)
     return wide * (1 + 2.0**-24 * (2 * drawn(tensor).to(wide.dtype) - 1)) if tensor.is_floating_point() else tensor
-
-
-def _run(
-    module: Any, task: ExpectTask, contents: Sequence[bytes], convert: Callable[[Any], Any], casts: bool = False,
-    but_fixed: bool = False, rounding: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
-) -> tuple[list[Any], list[Any], str]:  # fmt: skip
-    """The reference's results, its inputs afterwards, and how the results lie in what it returned. Its inputs are
-    converted, all of them or all but whole numbers that are fixed; ``casts``: where that makes float64 of them, its own
-    casts do, too. ``rounding``: what changes its operators' results. Where it draws random numbers, results of its
-    inputs as they are must be the same with others: a layer draws weights that are replaced at once."""
-    ran = partial(_called, module, task, contents, convert, casts, but_fixed, rounding)
-    before = _generators(task.gpu)
-    found = ran()
-    if convert is _as_given and _generators(task.gpu) != before:
-        values, again = ([bytes_of(t) for t in (*one[0], *one[1])] for one in (found, ran()))
-        if values != again:
-            raise ValueError("it draws random numbers of torch's: which ones, its inputs must say")
-    return found
-
-
-def _called(
-    module: Any, task: ExpectTask, contents: Sequence[bytes], convert: Callable[[Any], Any], casts: bool,
-    but_fixed: bool, rounding: Callable[[], contextlib.AbstractContextManager[Any]],
-) -> tuple[list[Any], list[Any], str]:  # fmt: skip
-    import torch
-
-    case = task.case
-
-    def made(given: TensorInput, data: bytes) -> Any:
-        tensor = tensor_of(given, data).to("cuda")
-        stays = but_fixed and given.content == "fixed" and not tensor.is_floating_point()
-        return tensor if stays else convert(tensor)
-
-    tensors = [made(given, data) for given, data in zip(case.tensors, contents, strict=True)]
-    function = reference_function(module, task.source, case, tensors, wide=convert in WIDE)
-    args, words = arguments_of(case, tensors)
-    on_device, _ = arguments_of(case, list(range(len(tensors))))
-    moved = dict(_paired(on_device, args))
-    own = {getattr(torch, x.dtype) for x in case.tensors}
-    with contextlib.ExitStack() as stack:
-        if task.source.layout == KERNELBENCH:
-            stack.enter_context(torch.no_grad())
-        if casts and (convert in WIDE or torch.float64 in {t.dtype for t in tensors} - own):
-            stack.enter_context(wider_casts())
-        stack.enter_context(rounding())
-        value = function(*args, **words)
-    after = [moved.get(i, t) for i, t in enumerate(tensors)]
-    if case.parameters:  # a model has copies of what it was given
-        state = function.state_dict()  # type: ignore[attr-defined]
-        for name, i in case.parameters.items():
-            after[i] = state[name]
-    results, outline = outlined(value)
-    return [x.detach().resolve_conj().resolve_neg() for x in results], [x.detach() for x in after], outline
-
-
-def _generators(gpu: bool) -> list[bytes]:
-    """The states of torch's generators."""
-    import torch
-
-    return [bytes(s.numpy()) for s in (torch.get_rng_state(), *([torch.cuda.get_rng_state()] if gpu else []))]
-
-
-def reference_function(
-    module: Any, source: UserCallable, case: CaseInputs, tensors: Sequence[Any], wide: bool = False
-) -> Callable[..., Any]:
-    """The reference as it is called; a model has the tensors that are its parameters, all ``wide`` in float64."""
-    function = getattr(module, source.name)
-    if source.layout != KERNELBENCH:
-        return function  # type: ignore[no-any-return]
-    model = model_of(module, source, [value_of(a, ()) for a in case.init])
-    if wide:
-        model = model.double()
-    model.load_state_dict({name: tensors[i] for name, i in case.parameters.items()})
-    return model.to("cuda")  # type: ignore[no-any-return]
-
-
-def _paired(numbers: Any, tensors: Any) -> Iterator[tuple[int, Any]]:
-    for number, value in zip(numbers, tensors, strict=True):
-        if isinstance(number, (tuple, list)):
-            yield from _paired(number, value)
-        elif isinstance(number, dict):
-            yield from _paired(number.values(), value.values())
-        elif hasattr(value, "untyped_storage"):
-            yield number, value
-
-
-def _as_given(tensor: Any) -> Any:
-    return tensor
-
-
-def _widened(tensor: Any) -> Any:
-    import torch
-
-    return tensor.to(torch.float64) if str(tensor.dtype).removeprefix("torch.") in FLOATS else tensor
-
-
-def _widened_for_kernels(tensor: Any) -> Any:
-    """Kernels read 8-bit floats as they are, which are exact."""
-    return tensor if tensor.element_size() == 1 else _widened(tensor)
-
-
-WIDE = (_widened, _widened_for_kernels)
-"""Conversions to float64."""
 
 
 def _result(native: Any, wide: Any, place: int | None) -> ExpectedResult:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from kerntune.referee import reference_results
+from kerntune.referee import reference_results, reference_runs
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.layouts import FUNCTION, GPU_MODE, KERNELBENCH, reference_source
 from kerntune.referee.reasons import Reason
@@ -420,8 +420,8 @@ def test_what_a_model_changes_of_its_buffers_is_told(tmp_path: Path) -> None:
 def test_generators_of_the_gpu_are_looked_at_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda: torch.tensor([1, 2], dtype=torch.uint8))
     own = bytes(torch.get_rng_state().numpy())
-    assert reference_results._generators(False) == [own]
-    assert reference_results._generators(True) == [own, b"\1\2"]
+    assert reference_runs._generators(False) == [own]
+    assert reference_runs._generators(True) == [own, b"\1\2"]
 
 
 def test_inputs_of_gpu_mode_are_told_by_their_sizes() -> None:
@@ -467,12 +467,12 @@ def test_inputs_lie_as_the_task_has_them(tmp_path: Path) -> None:
      ("float8_e4m3fn", "float64"), ("float8_e5m2", "float64"), ("int32", "int32"), ("bool", "bool")],
 )  # fmt: skip
 def test_what_is_computed_in_double_precision(dtype: str, wide: str) -> None:
-    assert reference_results._widened(torch.ones(2).to(getattr(torch, dtype))).dtype is getattr(torch, wide)
+    assert reference_runs.widened(torch.ones(2).to(getattr(torch, dtype))).dtype is getattr(torch, wide)
 
 
 def test_tensors_are_found_by_the_numbers_of_their_places() -> None:
     x, y = torch.ones(1), torch.zeros(1)
-    assert list(reference_results._paired([1, (0, "a"), 7, {"c": 2}], [x, [y, "b"], 7, {"c": x}])) == [
+    assert list(reference_runs._paired([1, (0, "a"), 7, {"c": 2}], [x, [y, "b"], 7, {"c": x}])) == [
         (1, x), (0, y), (2, x)
     ]  # fmt: skip
 
@@ -507,10 +507,10 @@ def test_a_model_has_its_parameters_on_the_device(words: dict[str, bool], wide: 
     """In double precision where that is asked for; a function is called as it is."""
     case = msgspec.structs.replace(parse_line("x: f32[1]; w: f32[1]"), parameters={"w": 1}, init=(PlainArgument(7),))
     source = UserCallable("r.py", "Model", KERNELBENCH)
-    found: Any = reference_results.reference_function(sys.modules[__name__], source, case, ["X", "W"], **words)
+    found: Any = reference_runs.reference_function(sys.modules[__name__], source, case, ["X", "W"], **words)
     assert found.told == [(7,), *wide, {"w": "W"}, "cuda"]
     plain = msgspec.structs.replace(source, layout=FUNCTION)
-    assert reference_results.reference_function(sys.modules[__name__], plain, case, [], **words) is Model
+    assert reference_runs.reference_function(sys.modules[__name__], plain, case, [], **words) is Model
 
 
 KERNEL = """

@@ -1,0 +1,167 @@
+"""How a reference runs: on its inputs as they are, and in float64."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from kerntune.gpu.interpreter.wider_programs import Launched, wider_launches
+from kerntune.referee.call_inputs import arguments_of, bytes_of, model_of, tensor_of, value_of
+from kerntune.referee.candidate_recorder import outlined
+from kerntune.referee.layouts import KERNELBENCH
+from kerntune.referee.reference_operators import wider_casts
+from kerntune.referee.tasks import CaseInputs, ExpectTask, TensorInput, UserCallable
+
+FLOATS = ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2")
+"""Dtypes that the second run computes in float64."""
+
+
+def run_reference(
+    module: Any, task: ExpectTask, contents: Sequence[bytes], convert: Callable[[Any], Any], casts: bool = False,
+    but_fixed: bool = False, rounding: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+) -> tuple[list[Any], list[Any], str]:  # fmt: skip
+    """The reference's results, its inputs afterwards, and how the results lie in what it returned. Its inputs are
+    converted, all of them or all but whole numbers that are fixed; ``casts``: where that makes float64 of them, its own
+    casts do, too. ``rounding``: what changes its operators' results. Where it draws random numbers, results of its
+    inputs as they are must be the same with others: a layer draws weights that are replaced at once."""
+    ran = partial(_called, module, task, contents, convert, casts, but_fixed, rounding)
+    before = _generators(task.gpu)
+    found = ran()
+    if convert is as_given and _generators(task.gpu) != before:
+        values, again = ([bytes_of(t) for t in (*one[0], *one[1])] for one in (found, ran()))
+        if values != again:
+            raise ValueError("it draws random numbers of torch's: which ones, its inputs must say")
+    return found
+
+
+def _called(
+    module: Any, task: ExpectTask, contents: Sequence[bytes], convert: Callable[[Any], Any], casts: bool,
+    but_fixed: bool, rounding: Callable[[], contextlib.AbstractContextManager[Any]],
+) -> tuple[list[Any], list[Any], str]:  # fmt: skip
+    import torch
+
+    case = task.case
+
+    def made(given: TensorInput, data: bytes) -> Any:
+        tensor = tensor_of(given, data).to("cuda")
+        stays = but_fixed and given.content == "fixed" and not tensor.is_floating_point()
+        return tensor if stays else convert(tensor)
+
+    tensors = [made(given, data) for given, data in zip(case.tensors, contents, strict=True)]
+    function = reference_function(module, task.source, case, tensors, wide=convert in WIDE)
+    args, words = arguments_of(case, tensors)
+    on_device, _ = arguments_of(case, list(range(len(tensors))))
+    moved = dict(_paired(on_device, args))
+    own = {getattr(torch, x.dtype) for x in case.tensors}
+    with contextlib.ExitStack() as stack:
+        if task.source.layout == KERNELBENCH:
+            stack.enter_context(torch.no_grad())
+        if casts and (convert in WIDE or torch.float64 in {t.dtype for t in tensors} - own):
+            stack.enter_context(wider_casts())
+        stack.enter_context(rounding())
+        value = function(*args, **words)
+    after = [moved.get(i, t) for i, t in enumerate(tensors)]
+    if case.parameters:  # a model has copies of what it was given
+        state = function.state_dict()  # type: ignore[attr-defined]
+        for name, i in case.parameters.items():
+            after[i] = state[name]
+    results, outline = outlined(value)
+    return [x.detach().resolve_conj().resolve_neg() for x in results], [x.detach() for x in after], outline
+
+
+def _generators(gpu: bool) -> list[bytes]:
+    """The states of torch's generators."""
+    import torch
+
+    return [bytes(s.numpy()) for s in (torch.get_rng_state(), *([torch.cuda.get_rng_state()] if gpu else []))]
+
+
+def reference_function(
+    module: Any, source: UserCallable, case: CaseInputs, tensors: Sequence[Any], wide: bool = False
+) -> Callable[..., Any]:
+    """The reference as it is called; a model has the tensors that are its parameters, all ``wide`` in float64."""
+    function = getattr(module, source.name)
+    if source.layout != KERNELBENCH:
+        return function  # type: ignore[no-any-return]
+    model = model_of(module, source, [value_of(a, ()) for a in case.init])
+    if wide:
+        model = model.double()
+    model.load_state_dict({name: tensors[i] for name, i in case.parameters.items()})
+    return model.to("cuda")  # type: ignore[no-any-return]
+
+
+def _paired(numbers: Any, tensors: Any) -> Iterator[tuple[int, Any]]:
+    for number, value in zip(numbers, tensors, strict=True):
+        if isinstance(number, (tuple, list)):
+            yield from _paired(number, value)
+        elif isinstance(number, dict):
+            yield from _paired(number.values(), value.values())
+        elif hasattr(value, "untyped_storage"):
+            yield number, value
+
+
+def as_given(tensor: Any) -> Any:
+    return tensor
+
+
+def widened(tensor: Any) -> Any:
+    import torch
+
+    return tensor.to(torch.float64) if str(tensor.dtype).removeprefix("torch.") in FLOATS else tensor
+
+
+def _widened_for_kernels(tensor: Any) -> Any:
+    """Kernels read 8-bit floats as they are, which are exact."""
+    return tensor if tensor.element_size() == 1 else widened(tensor)
+
+
+WIDE = (widened, _widened_for_kernels)
+"""Conversions to float64."""
+
+
+def in_float64(
+    module: Any, task: ExpectTask, contents: Sequence[bytes], native: Sequence[Any], after: Sequence[Any],
+    kinds: Sequence[bool], launches: Sequence[Launched],
+) -> tuple[tuple[Sequence[Any], Sequence[Any]], bool]:  # fmt: skip
+    """What ``native`` and ``after`` are in float64, a None for each where that can't be, and whether the reference's
+    own casts were widened, too. Where code needs the bits of a dtype, they can't be. ``kinds``: which is tried."""
+    why: object = "its results have other shapes"
+    for casts in kinds:
+        try:
+            every = widely(module, task, launches, casts, contents)
+            wide, wide_after = every[: len(every) - len(after)], every[len(every) - len(after) :]
+            if [x.shape for x in wide] == [x.shape for x in native]:
+                return (wide, wide_after), casts
+        except Exception as exc:  # a kernel of Triton's has the types that it has
+            why = exc
+    print(f"no float64: {why}", file=sys.stderr)
+    return ([None] * len(native), [None] * len(after)), False
+
+
+@contextlib.contextmanager
+def _wider_launches(launches: Sequence[Launched]) -> Iterator[None]:
+    """Kernels in float64, and what torch makes beside without a dtype."""
+    import torch
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with wider_launches(launches):
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def widely(
+    module: Any, task: ExpectTask, launches: Sequence[Launched], casts: bool, contents: Sequence[bytes]
+) -> list[Any]:
+    """Results and inputs afterwards, of these contents in float64. ``launches``: what the interpreter has done for the
+    results as they are, so that kernels are without roundings, too."""
+    kernels = casts and launches
+    rounding = partial(_wider_launches, launches) if kernels else contextlib.nullcontext
+    convert = _widened_for_kernels if kernels else widened
+    results, after, _ = run_reference(module, task, contents, convert, casts=casts, rounding=rounding)
+    return [*results, *after]
