@@ -280,7 +280,7 @@ class ExpectedSeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     """All of the reference's operators are exact on numbers of few bits; known of the first seed alone."""
 
     undefined: str = ""
-    """Why nobody knows there what is right: the reference leaves memory unwritten, or its results have any order."""
+    """Why it isn't known there what is right: the reference leaves memory unwritten, or its results have any order."""
 
 
 class ExpectAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -1,5 +1,4 @@
-"""Elements of which nobody knows what is right: a reference leaves them as ``torch.empty`` has given them, or makes
-them in any order."""
+"""Elements of a reference of which none is known to be right: unwritten ones, and those that have any order."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ def left_unwritten(first: Sequence[Any], again: Iterator[Sequence[Any]]) -> str:
             at = [int(i) for i in np.argwhere(place)[0]]
             return (
                 f"it leaves {count:,} of {place.size:,} elements of result {number} as torch.empty gave them, the "
-                f"first at {at}, and nobody knows what is right there: fill them, or give inputs for which all are "
+                f"first at {at}, so what is right there isn't known: fill them, or give inputs for which all are "
                 "written"
             )
     return ""
@@ -52,7 +51,7 @@ def in_any_order(first: Sequence[Any], second: Sequence[Any]) -> str:
         if not alike.all():
             return (
                 "its own results are others where its programs run in another order, or a reduction has its terms so: "
-                "nobody knows which are right; sort what may have any order, or make one order certain"
+                "which are right isn't known; sort what may have any order, or make one order certain"
             )
     return ""
 

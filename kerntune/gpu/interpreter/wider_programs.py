@@ -1,5 +1,4 @@
-"""Programs as they are, and with float64 in place of float32, float16 and bfloat16: what a kernel computes but for its
-roundings.
+"""Launches once more with float64 in place of narrower floats: what a kernel computes but for its roundings.
 
 Eight-bit floats stay, for to round to them is what a kernel of quantized numbers is about.
 """
