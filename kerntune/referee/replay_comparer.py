@@ -87,7 +87,7 @@ CORES_EACH = 4
 """For each of these that runs beside what is timed: a host that launches call by call must not wait."""
 
 OF_MEMORY = "; results follow from memory that nothing has written"
-"""What is told of these. Sums in another order aren't taken for it."""
+"""What a message on these says. Sums in another order aren't taken for it."""
 
 INDICES = ("int64", "int32")
 """What results may be indices."""

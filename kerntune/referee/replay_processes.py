@@ -70,7 +70,8 @@ class ReplayProcesses:
             "expect", task, self._reference.readable, AUTHOR_SECONDS, MOST_EXPECTED, task.gpu
         )
         if answered.data is None:
-            raise Refusal(Reason.REFERENCE, answered.how)
+            late = f"; it has {AUTHOR_SECONDS:g} s for all contents: declare smaller shapes"
+            raise Refusal(Reason.REFERENCE, answered.how + late * answered.end.late)
         answer = msgspec.msgpack.decode(answered.data, type=ExpectAnswer)
         if answer.refused is not None:
             raise Refusal(Reason.REFERENCE, answer.refused.text)

@@ -700,3 +700,13 @@ def test_what_follows_from_unwritten_memory_is_told(
     (first,), (other,) = comparer._with_memory_told(CASE, CHECKED, [[right], [error]], given)
     assert (first, other.wrong.removeprefix(error.wrong)) == (right, OF_MEMORY if told else "")
     assert comparer.poisons == poisons
+
+
+@pytest.mark.parametrize(("late", "told"), [(True, "s for all contents: declare smaller shapes"), (False, "status 3")])
+def test_a_reference_without_an_answer_is_told_what_to_do(late: bool, told: str) -> None:
+    """A kernel's reference takes long without a GPU."""
+    processes = SimpleNamespace(ask=lambda *_: Answered(None, SealedEnd(code=3, late=late), ""))
+    comparer = ReplayComparer(processes, UserCallable("r.py", "r", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+    with pytest.raises(Refusal, match=told) as refused:
+        comparer.described(({},))
+    assert (refused.value.reason, "declare" in str(refused.value)) == (Reason.REFERENCE, late)
