@@ -40,7 +40,7 @@ def replayed(task: ReplayTask) -> ReplayAnswer:
     except KernelFault as exc:
         return _refused(Reason.FAULT, str(exc))
     except KernelTimeout as exc:
-        return _refused(Reason.REPLAY_LATE, str(exc))
+        return _refused(Reason.REPLAY_LATE, f"{exc}; --budget gives it more")
     except (InterpreterLimit, KerntuneError) as exc:
         return _refused(Reason.EMULATOR, str(exc))
     except Exception as exc:  # TTIR that no compiler has written
