@@ -27,7 +27,8 @@ def task(**parts: Any) -> ReplayTask:
 @pytest.mark.parametrize(
     ("error", "reason", "text"),
     [
-        (KernelFault("a race"), Reason.FAULT, "a race"), (KernelTimeout("too long"), Reason.REPLAY_LATE, "too long; --budget gives it more"),
+        (KernelFault("a race"), Reason.FAULT, "a race"),
+        (KernelTimeout("too long"), Reason.REPLAY_LATE, "too long; --budget gives it more"),
         (InterpreterLimit("can't be"), Reason.EMULATOR, "can't be"), (BackendError("no"), Reason.EMULATOR, "no"),
         (ValueError("odd"), Reason.EMULATOR, "ValueError: odd"),
         (KernelFault("x" * 1001), Reason.FAULT, "x" * 1000),
