@@ -94,8 +94,8 @@ UNEVEN = {
     "codec": 1, "grid_check": 1, "candidate_launches": 1, "capture": 1, "launches": 3, "launch": 2,
     "command": 1, "compiler": 2, "baseline_files": 1, "code_changes": 2, "project": 1, "c_launcher": 2,
     "driver_gpu": 1, "autograd": 2, "sizing": 1, "launch_path": 4, "candidate_speed": 1, "replay_comparer": 5,
-    "replay_processes": 1, "heuristic_tuner": 3, "implementation_runs": 1, "describing": 4, "job_run": 1, "race": 1, "graph_launch": 1,
-    "tuned_call": 2,
+    "replay_processes": 1, "heuristic_tuner": 3, "implementation_runs": 1, "describing": 4, "job_run": 1, "race": 1,
+    "graph_launch": 1, "tuned_call": 2,
 }  # fmt: skip
 """How many times modules go through several lists of which one may be longer. Others are of one length."""
 
