@@ -220,9 +220,11 @@ def _compared(
     exact = None if expected.wide is None else np.frombuffer(expected.wide, "<f8").reshape(expected.shape)
     found, terms = numbers(bits, view.dtype), longest_sum(case, view.shape)
     moved = None
-    if expected.moved is not None and exact is not None:
+    if expected.moved is not None:
         with np.errstate(invalid="ignore"):  # where both are infinite
-            moved = np.abs(np.frombuffer(expected.moved, "<f8").reshape(expected.shape) - exact)
+            moved = np.abs(
+                np.frombuffer(expected.moved, "<f8").reshape(expected.shape) - (stock if exact is None else exact)
+            )
     if extreme and odd and not np.isfinite(found).all():
         return _not_finite(number, view.dtype, found, ~np.isfinite(found))
     if lone and not extreme:
@@ -234,7 +236,7 @@ def _compared(
         stock = _off_by(stock, exact, TYPICAL * deviation)
     if extreme:
         return _extreme_error(number, view.dtype, found, exact, stock, terms, usual, extreme, seen, moved)
-    terms = terms if moved is None else int(CHAIN**2)
+    terms = terms if moved is None or exact is None else int(CHAIN**2)
     return _float_error(number, view.dtype, found, exact, stock, terms, usual, seen, moved)
 
 

@@ -541,3 +541,20 @@ def test_what_a_kernel_rounds_inside_is_known_from_float64(tmp_path: Path) -> No
     exact = np.exp(x.astype("f8")) / np.exp(x.astype("f8")).sum()
     assert np.abs(wide / exact - 1).max() < 1e-14 < 1e-5 < np.abs(native / exact - 1).max()
     assert torch.get_default_dtype() == torch.float32
+
+
+@pytest.mark.parametrize(("kind", "usual", "known"), [("f2", 1, True), ("f4", 1, False), ("f2", 0, False)])
+def test_without_float64_it_is_known_what_a_last_place_of_16_bits_moves(
+    tmp_path: Path, kind: str, usual: int, known: bool
+) -> None:
+    """Of usual contents: one number in four is a place off, or two."""
+    x = np.random.default_rng(2).uniform(1, 2, 4000).astype(kind)
+    body = "return x * (1 if x.dtype != torch.float64 else x.no_such_word), (x > 1.5).int()"
+    (seed,) = expected(tmp_path, body, f"x: {'f16' if kind == 'f2' else 'f32'}[4000]", x, usual=usual).seeds
+    one, whole = seed.results
+    assert one.wide is whole.moved is None
+    assert (one.moved is not None) is known
+    if known:
+        off = np.abs(np.frombuffer(one.moved or b"", "<f8") - x) * 2**10
+        assert {*off} == {0, 1, 2}
+        assert 0.2 < np.count_nonzero(off) / 4000 < 0.3

@@ -845,3 +845,18 @@ def test_vast_numbers_must_be_finite_where_the_reference_computes_them_well() ->
 
     assert found(np.nan, 7.0, np.nan, np.inf) == ""
     assert found(np.nan, np.inf, np.nan, np.inf).startswith("1 elements are infinite or NaN where they must not be")
+
+
+@pytest.mark.parametrize(("moved", "wrong"), [(True, False), (False, True)])
+def test_without_float64_what_the_inputs_last_places_move_is_allowed(moved: bool, wrong: bool) -> None:
+    """Weights in float16 inside of either side: results near zero are off by more than roundings of their own."""
+    chance = np.random.default_rng(3)
+    weights, values = chance.uniform(0, 1, (64, 50)), chance.standard_normal((50, 64)).astype("f2").astype("f8")
+    weights /= weights.sum(1, keepdims=True)
+    one, other = ((w.astype("f2").astype("f8") @ values).astype("f2") for w in (weights, weights * (1 + 2.0**-12)))
+    want = expected(None, one)
+    if moved:
+        off = np.where(chance.uniform(size=weights.shape) < 0.25, 2.0**-10 * chance.choice([-1, 1], weights.shape), 0.0)
+        want = msgspec.structs.replace(want, moved=((weights * (1 + off)) @ values).tobytes())
+    view, case = View(0, "float16", (64, 64), (64, 1)), parse_line("w: f16[64,50]; v: f16[50,64]")
+    assert bool(error_of(0, other.tobytes(), view, want, case, POISON).wrong) is wrong
