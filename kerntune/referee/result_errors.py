@@ -456,7 +456,7 @@ def _extreme_error(
     size is known that a sum of such terms has: 100 terms of deviation 2**20 sum up to 2**18 at times."""
     import numpy as np
 
-    exact = stock if exact is None else exact
+    alone, exact = exact is None, stock if exact is None else exact
     moved = np.zeros_like(exact) if moved is None else moved
     finite = np.isfinite(stock) & np.isfinite(exact) & (np.abs(exact) <= LARGEST.get(dtype, math.inf) / 2)
     odd = finite & ~np.isfinite(found)
@@ -469,12 +469,15 @@ def _extreme_error(
     if seen is not None:
         seen(dtype, found, exact, stock, terms, True)
     error, own, magnitude = np.abs(found - exact), np.abs(stock - exact), np.abs(exact)
+    if alone:
+        own = np.nan_to_num(moved, nan=0.0, posinf=0.0)
     size, half = max(rms_of(magnitude), SMALLEST[dtype]), SMALLEST[dtype] / 2
     some = _sampled(error, own, magnitude)
     spread = 0.0
-    if error.size < FEW:
+    if error.size < FEW and not alone:
         spread = rms_of(np.nan_to_num(moved, nan=0.0, posinf=0.0)) / ROUNDOFF["float32"]
         spread = min(spread, MOST_CANCELLED * size)
+    if error.size < FEW:
         kinds = [("its error is", rms_of(error), rms_of(own), size)]
     else:
         each = [np.quantile(x, EXTREME_QUANTILES) for x in some]

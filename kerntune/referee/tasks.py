@@ -253,7 +253,7 @@ class ExpectedResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     moved: bytes | None = None
     """The same in float64, of inputs that are one rounding of float32 off: of a float32 result whose elements follow
     from a few numbers each, and of results of few elements at extreme contents. Where float64 isn't known, as it is, of
-    inputs of 16 bits that are a place off. None of others."""
+    inputs that are a last place off. None of others."""
 
     deviation: bytes | None = None
     """By how much roundings of the reference's operators move each element (float64): a root mean square over

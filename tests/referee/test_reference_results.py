@@ -154,7 +154,7 @@ def test_of_ties_torch_promises_some_indices(tmp_path: Path, body: str, promised
     assert len(expected(tmp_path, body, "x: f32[3,40]", x).seeds) == 1
 
 
-@pytest.mark.parametrize(("need", "known", "calls"), [("x", False, 1 + 3 + 2), ("x.float()", True, 1 + 3 + 2 * 3)])
+@pytest.mark.parametrize(("need", "known", "calls"), [("x", False, 1 + 3 + 2 + 3), ("x.float()", True, 1 + 3 + 2 * 3)])
 def test_a_reference_that_has_no_float64_is_not_asked_for_it_again(
     tmp_path: Path, need: str, known: bool, calls: int
 ) -> None:
@@ -178,7 +178,7 @@ MOVED = np.random.default_rng(5).standard_normal((20, 40)).astype("f4")
         ("return torch.stack([x, y], -1)", True), ("return (x.roll(1) - x) * y", True),
         ("return x.softmax(-1)", False), ("return x.cumsum(-1)", False), ("return x.sum(-1).relu()", False),
         ("return x - x.mean()", False), ("return x[0] * y[0]", False), ("return x.half()", False),
-        ("return x * 3, x.argmax(-1)", False), ("assert x.dtype == torch.float32; return x * 3", False),
+        ("return x * 3, x.argmax(-1)", False), ("assert x.dtype == torch.float32; return x * 3", True),
         ("return x * 0", False),
     ],
 )  # fmt: skip
@@ -543,18 +543,19 @@ def test_what_a_kernel_rounds_inside_is_known_from_float64(tmp_path: Path) -> No
     assert torch.get_default_dtype() == torch.float32
 
 
-@pytest.mark.parametrize(("kind", "usual", "known"), [("f2", 1, True), ("f4", 1, False), ("f2", 0, False)])
-def test_without_float64_it_is_known_what_a_last_place_of_16_bits_moves(
-    tmp_path: Path, kind: str, usual: int, known: bool
-) -> None:
-    """Of usual contents: one number in four is a place off, or two."""
+@pytest.mark.parametrize(("kind", "places", "known"), [("f2", 10, True), ("f4", 23, True), ("f8", 0, False)])
+def test_without_float64_it_is_known_what_last_places_move(tmp_path: Path, kind: str, places: int, known: bool) -> None:
+    """One number in four is a place off, or two."""
     x = np.random.default_rng(2).uniform(1, 2, 4000).astype(kind)
-    body = "return x * (1 if x.dtype != torch.float64 else x.no_such_word), (x > 1.5).int()"
-    (seed,) = expected(tmp_path, body, f"x: {'f16' if kind == 'f2' else 'f32'}[4000]", x, usual=usual).seeds
+    body = "y = x.double().no_such_word if x.dtype == torch.float64 else x * 1; return y, (x > 1.5).int()"
+    if kind == "f8":
+        body = "return x * 1, (x > 1.5).int()"
+    (seed,) = expected(tmp_path, body, f"x: f{8 * x.itemsize}[4000]", x).seeds
     one, whole = seed.results
-    assert one.wide is whole.moved is None
+    assert whole.moved is None
     assert (one.moved is not None) is known
     if known:
-        off = np.abs(np.frombuffer(one.moved or b"", "<f8") - x) * 2**10
+        assert one.wide is None
+        off = np.abs(np.frombuffer(one.moved or b"", "<f8") - x) * 2.0**places
         assert {*off} == {0, 1, 2}
         assert 0.2 < np.count_nonzero(off) / 4000 < 0.3

@@ -860,3 +860,17 @@ def test_without_float64_what_the_inputs_last_places_move_is_allowed(moved: bool
         want = msgspec.structs.replace(want, moved=((weights * (1 + off)) @ values).tobytes())
     view, case = View(0, "float16", (64, 64), (64, 1)), parse_line("w: f16[64,50]; v: f16[50,64]")
     assert bool(error_of(0, other.tobytes(), view, want, case, POISON).wrong) is wrong
+
+
+@pytest.mark.parametrize("count", [9, 900])
+@pytest.mark.parametrize(("moved", "wrong"), [(True, False), (False, True)])
+def test_without_float64_extreme_numbers_may_cancel(moved: bool, wrong: bool, count: int) -> None:
+    """Deviations of numbers far from zero are off by their last places."""
+    x = (np.random.default_rng(4).standard_normal(count) + 2000).astype("f4").astype("f8")
+    one, other = (x - x.mean() + off * 2000 * 2.0**-24 for off in (0, 1))
+    want = expected(None, one.astype("f4"))
+    if moved:
+        want = msgspec.structs.replace(want, moved=(one + 2000 * 2.0**-23 * (np.arange(count) % 2)).tobytes())
+    view, case = View(0, "float32", (count,), (1,)), parse_line("x: f32[9]")
+    found = error_of(0, other.astype("f4").tobytes(), view, want, case, POISON, usual=1.0, extreme=2.0)
+    assert bool(found.wrong) is wrong
