@@ -35,6 +35,13 @@ def has_deviations(seed: ExpectedSeed, poison: bytes, left_in: Sequence[bytes], 
     return small and any(r.wide for r in (*seed.results, *filter(None, seed.changed)))
 
 
+def may_be_emulated(seed: ExpectedSeed) -> bool:
+    """Whether nothing is known in float64 of what a reference computes, and its inputs are small enough that the
+    interpreter tells soon."""
+    found = (*seed.results, *filter(None, seed.changed))
+    return sum(map(len, seed.contents)) <= DRAWN_BYTES and not any(r.wide for r in found)
+
+
 def beside_deviations(seed: ExpectedSeed, other: ExpectedSeed) -> ExpectedSeed:
     """What the reference computes, with the deviations of another run of the same contents."""
     replace = msgspec.structs.replace

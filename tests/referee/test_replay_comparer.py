@@ -525,6 +525,35 @@ class CancellingComparer(ReplayComparer):
         return ExpectAnswer(seeds=tuple(self.seed(given[0], self.deviation) for (given,) in task.contents))
 
 
+class KernelComparer(CancellingComparer):
+    """Of a reference that has no float64 on a GPU, and whose own float32 is off."""
+
+    def seed(self, k: int, deviation: float | None = None) -> ExpectedSeed:
+        seed, known = super().seed(k), deviation is not None
+        (result,) = seed.results
+        off = np.array([1.0 + k + 1e-4], "f4").tobytes()
+        return replace(seed, results=(replace(result, native=off, wide=result.wide if known else None),))
+
+
+@pytest.mark.parametrize(("on_gpu", "told", "wrong", "asked"), [
+    (None, True, [], 2), (None, False, [1, 3], 1), (False, True, [1, 3], 0),
+])  # fmt: skip
+def test_what_a_gpu_s_kernels_round_is_known_of_the_interpreter(
+    on_gpu: bool | None, told: bool, wrong: list[int], asked: int
+) -> None:
+    """One content after the other, until one is wrong beside that, too."""
+    case, view = parse_line("x: f32[8]"), View(0, "float32", (1,), (1,))
+    call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,))
+    comparer = KernelComparer(0.0, told)
+    wants = [comparer.seed(k) for k in range(4)]
+    left = [(np.array([1 + k + (0 if k % 2 else 1e-4)], "f4").tobytes(),) for k in range(4)]
+    given = [(want, POISON, found, ()) for want, found in zip(wants, left, strict=True)]
+    found = comparer._errors(case, call, together_of(case, wants), given, on_gpu)
+    assert [k for k, (error,) in enumerate(found) if error.wrong] == wrong
+    assert len(comparer.asked) == asked
+    assert not any(task.gpu or task.draws for task in comparer.asked)
+
+
 @pytest.mark.parametrize(("deviation", "told", "wrong"), [(1e-4, True, 0), (1e-5, True, 2), (1e-4, False, 2)])
 @pytest.mark.parametrize("on_gpu", [None, False])
 def test_what_cancels_is_held_against_roundings_of_the_reference(
