@@ -16,7 +16,7 @@ import msgspec
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.declared_inputs import bytes_of, is_one_number
-from kerntune.referee.extreme_contents import EXTREMES, FINITE_ALONE, GRIDS, ODD, OF_WHOLE, sparse_centre
+from kerntune.referee.extreme_contents import CANCELLING, EXTREMES, FINITE_ALONE, GRIDS, ODD, OF_WHOLE, sparse_centre
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import (
@@ -305,7 +305,7 @@ def errors_of(
     for number, (view, want) in enumerate(zip(call.results, expected.results, strict=True)):
         if any(forms) and not _demands(case, want, forms):
             continue
-        if {*FINITE_ALONE} & {*forms}:
+        if _is_finite_alone(want, forms):
             yield _told(overflow_of(number, after_of[view.storage], view, want), case.tensors, forms)
             continue
         one = together[number]
@@ -342,7 +342,7 @@ def errors_of(
         seen = changes.add if changes and not again else None
         found = (
             overflow_of(-1, after, view, want)
-            if {*FINITE_ALONE} & {*forms}
+            if _is_finite_alone(want, forms)
             else error_of(-1, after, view, want, case, poison, size, extreme, seen, "lone" in forms, _odd(forms))
         )
         text = f"input {given.name}, which the reference changes: {found.wrong}" if found.wrong else ""
@@ -425,6 +425,11 @@ def _demands(case: CaseInputs, want: ExpectedResult, forms: Sequence[str]) -> bo
         return False
     narrow = ROUNDOFF[want.dtype] > ROUNDOFF["float32"]  # beside it, what a sum of such numbers cancels is nothing
     return not want.dtype.startswith("float8") and (narrow or "ordered" not in forms)
+
+
+def _is_finite_alone(want: ExpectedResult, forms: Sequence[str]) -> bool:
+    """Whether it is demanded alone that what is finite in the reference is."""
+    return bool({*FINITE_ALONE} & {*forms} or (want.wide is None and {*CANCELLING} & {*forms}))
 
 
 def _finite(result: ExpectedResult) -> bool:

@@ -52,6 +52,9 @@ own, as 0 and 1 often have."""
 FINITE_ALONE = ("vast", "banded", "deep")
 """Those of which it is demanded alone that what the reference computes well is finite."""
 
+CANCELLING = ("up", "down", "huge")
+"""And those of which the same holds where nothing is known in float64: means far from zero are rounded, too."""
+
 BEYOND_HALF = ("huge", "vast")
 """Those for floats that don't end near 2**16 or before: where others have them, these are as usual. The squares of vast
 numbers are beyond float32, too."""

@@ -28,11 +28,13 @@ MANY_BYTES = 1 << 27
 """Bytes of further contents where large inputs stay as they are: a table from which a few indices choose."""
 
 
-def has_deviations(seed: ExpectedSeed, poison: bytes, left_in: Sequence[bytes], forms: Sequence[str]) -> bool:
-    """Whether roundings inside of the reference are worth it for what was compared: not for large contents, of which
-    the stock operator's errors are many, nor where not even those count."""
-    small = sum(map(len, seed.contents)) <= DRAWN_BYTES and "lone" not in forms
-    return small and any(r.wide for r in (*seed.results, *filter(None, seed.changed)))
+def has_deviations(
+    on_gpu: bool, seed: ExpectedSeed, poison: bytes, left_in: Sequence[bytes], forms: Sequence[str]
+) -> bool:
+    """Whether what roundings do is worth it for what was compared: those inside of the reference not for large
+    contents, of which the stock operator's errors are many; where not even those are known, on a GPU alone."""
+    known = any(r.wide for r in (*seed.results, *filter(None, seed.changed)))
+    return "lone" not in forms and (sum(map(len, seed.contents)) <= DRAWN_BYTES if known else on_gpu)
 
 
 def may_be_emulated(seed: ExpectedSeed) -> bool:
@@ -43,9 +45,12 @@ def may_be_emulated(seed: ExpectedSeed) -> bool:
 
 
 def beside_deviations(seed: ExpectedSeed, other: ExpectedSeed) -> ExpectedSeed:
-    """What the reference computes, with the deviations of another run of the same contents."""
+    """What the reference computes, with what another run of the same contents tells of roundings."""
     replace = msgspec.structs.replace
-    results = (replace(x, deviation=y.deviation) for x, y in zip(seed.results, other.results, strict=True))
+    results = (
+        replace(x, deviation=y.deviation, moved=x.moved if y.moved is None else y.moved)
+        for x, y in zip(seed.results, other.results, strict=True)
+    )
     pairs = zip(seed.changed, other.changed, strict=True)
     changed = (replace(x, deviation=y.deviation) if x and y else x for x, y in pairs)
     return replace(seed, results=tuple(results), changed=tuple(changed))

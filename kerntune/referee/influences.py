@@ -28,6 +28,9 @@ MISSING = 0.1
 MOST_INPUTS = 8
 """Inputs that are looked at: for each the reference is computed once more."""
 
+MOST_BYTES = 1 << 22
+"""Bytes of inputs up to which that is done: more takes a second of a verdict's ten."""
+
 FURTHER_ON = 37
 """Elements by which an input is moved on, to be another."""
 
@@ -43,7 +46,8 @@ def with_influences(
     adds: list[dict[int, bytes]] = [{} for _ in found]
     floats = [k for k, t in enumerate(case.tensors) if t.dtype in FLOAT_FORMATS and t.content != UNREAD]
     wide = [None if one is None or one.wide is None else numbers_of(one)[:SAMPLED] for one in found]
-    for k in floats[:MOST_INPUTS] if any(x is not None and x.size >= FEW for x in wide) else ():
+    worth = sum(map(len, contents)) <= MOST_BYTES and any(x is not None and x.size >= FEW for x in wide)
+    for k in floats[:MOST_INPUTS] if worth else ():
         at = FURTHER_ON * ITEM_BYTES[case.tensors[k].dtype] % max(1, len(contents[k]))
         other = contents[k][at:] + contents[k][:at]
         if other == contents[k]:
@@ -65,6 +69,8 @@ def unfollowed(
     case: CaseInputs, call: CheckedCall, expected: Sequence[ExpectedSeed], left: Sequence[Sequence[bytes]]
 ) -> Iterator[ResultError]:
     """Results that don't follow from an input as the reference's do, by several contents."""
+    if not any(r.influences for seed in expected for r in (*seed.results, *filter(None, seed.changed))):
+        return
     seen = [
         {number: (taken(after[view.storage], view), want) for number, view, want in looked_at(case, call, seed)}
         for seed, after in (

@@ -162,15 +162,15 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
             results = _moved(module, task, contents, results, native, casts)
         elif task.extreme is not None and i >= task.extreme and (few := _few_numbers(results)):
             results = _spread(module, task, contents, results, few, casts)
-        elif not (task.ties or task.exact) and all(r.wide is None for r in results):
-            results = _places_off(module, task, contents, results)
         changed = tuple(
             None if is_still(as_it_lies(t, given), before) else _result(t, w, k)
             for k, (t, w, before, given) in enumerate(zip(after, wide_after, contents, task.case.tensors, strict=True))
         )
         if task.extreme is not None and i >= task.extreme:
             results = _settled(module, task, contents, results)
-        if task.draws:
+        if task.draws and all(r.wide is None for r in results):
+            results = _places_off(module, task, contents, results)
+        elif task.draws:
             results, changed = _with_deviations(module, task, contents, results, changed, casts)
         if i < task.usual and any(kinds):
             run = partial(widely, module, task, launches, casts)

@@ -262,7 +262,8 @@ class ReplayComparer(ReplayProcesses):
         on_gpu, one = self._on_gpu if on_gpu is None else on_gpu, partial(errors_of, case, call, together)
         with ThreadPoolExecutor(self._workers) as threads:
             found = list(threads.map(lambda compared: list(one(*compared)), given))
-        again = [i for i, errors in enumerate(found) if any(e.wrong for e in errors) and has_deviations(*given[i])]
+        wrong = [i for i, errors in enumerate(found) if any(e.wrong for e in errors)]
+        again = [i for i in wrong if has_deviations(on_gpu, *given[i])]
         seeds, contents = tuple(secrets.randbits(63) for _ in again), tuple(given[i][0].contents for i in again)
         with contextlib.suppress(Refusal):
             task = ExpectTask(self._reference, case, seeds, contents, on_gpu, draws=DRAWS)

@@ -300,15 +300,15 @@ def test_the_order_of_processes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -
     runs = [(step, len(list(same))) for step, same in itertools.groupby(steps)]
     replays = [count for step, count in runs if step == "replay"]
     seeds = [count for step, count in runs if step == "seed"]
-    assert all(count in (5 + 20, 5 + 22) for count in seeds)
-    assert all(count in (5 + 11, 5 + 12) for count in replays), "NaN and infinities, which stay, aren't replayed"
+    assert all(count in (5 + 22, 5 + 24) for count in seeds)
+    assert all(count in (5 + 13, 5 + 14) for count in replays), "NaN and infinities, which stay, aren't replayed"
     shapes = [("seed", seeds[0]), ("expect", 1), ("replay", replays[0]), ("seed", seeds[1]), ("expect", 1)]
     assert runs == [("record", 4), *shapes, ("replay", replays[1])]
     own = (str(CORPUS),)
     assert (limits["record"], limits["expect"]) == ((own, 120.0, 1 << 28), (own, 300.0, 1 << 32))
     readable, seconds, most = limits["replay"]
     assert (readable, most) == ((), 3 * 4 * 64 + 3 * 64 + (1 << 20))
-    assert 15 < seconds < 59
+    assert 15 < seconds < 64
 
 
 FILLS = """
@@ -767,7 +767,7 @@ ATTEMPTS = {case.name: case for case in exploit_cases()}
         ("no_epsilon", Word.WRONG, "there x"),
         pytest.param("naive_variance", Word.WRONG, "there x is far", marks=pytest.mark.slow),
         ("twin", Word.WRONG, "off by more"),
-        ("no_step", Word.REFUSED, "input p changes by less than what it may be off by"),
+        ("no_step", Word.WRONG, "is left out or too much"),
     ],
 )
 def test_what_usual_numbers_do_not_tell(bench: Bench, name: str, word: Word, told: str) -> None:

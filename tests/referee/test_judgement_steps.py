@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from kerntune.base.device import Target
 from kerntune.base.stats import Estimate
 from kerntune.errors import MeasurementError, UsageError
-from kerntune.referee import errors_together, judgement, replay_comparer, verdicts
+from kerntune.referee import errors_together, judgement, replay_comparer, replay_processes, verdicts
 from kerntune.referee.candidate_speed import (
     NoSpeeds,
     Speeds,
@@ -131,7 +131,7 @@ def test_what_each_process_is_asked(
 ) -> None:
     """Who may read which folder, for how long, and how much of the answer is read."""
     count = itertools.count(1)
-    for module in (judgement, replay_comparer):
+    for module in (judgement, replay_comparer, replay_processes):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 100.0))
     monkeypatch.setattr(replay_comparer.secrets, "randbits", lambda bits: (1 << bits) - next(count))
     steps, speeds = Steps(), Measuring()
