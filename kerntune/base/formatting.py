@@ -34,8 +34,8 @@ def _notation(char: str) -> str:
 
 
 def ends_of(text: str, most: int) -> str:
-    """A text of that many characters at most: of a longer one a third at its beginning and the rest at its end, where
-    compilers and failed assertions say what is wrong."""
+    """A text of that many characters at most: of a longer one a third at its beginning, and the rest at its end, where
+    compilers say what is wrong."""
     if len(text) <= most:
         return text
     last = 2 * (most - len(LEFT_OUT)) // 3

@@ -352,8 +352,7 @@ def errors_of(
 def looked_at(
     case: CaseInputs, call: CheckedCall, expected: ExpectedSeed
 ) -> Iterator[tuple[int, View, ExpectedResult]]:
-    """Where the candidate leaves what the reference computes: results by number, inputs that are changed by -1 minus
-    theirs."""
+    """Where the candidate leaves what the reference computes: results by number, changed inputs by -1 minus theirs."""
     yield from ((number, *pair) for number, pair in enumerate(zip(call.results, expected.results, strict=True)))
     for index, changed in enumerate(expected.changed):
         given, place = case.tensors[index], call.inputs[index]
@@ -375,8 +374,8 @@ def unequal_of(
 
 
 def is_demanded(case: CaseInputs, expected: ExpectedSeed, forms: Sequence[str]) -> bool:
-    """Whether a content demands anything: NaN and infinities do where the reference replaces all of them, and nothing
-    does where its own results aren't defined."""
+    """Whether a content demands anything: nothing where the reference's results aren't defined; NaN and infinities
+    where it replaces all of them."""
     found = [*expected.results, *filter(None, expected.changed)]
     if expected.undefined:
         return False

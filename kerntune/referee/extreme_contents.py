@@ -91,14 +91,14 @@ LARGE, OF_LARGE = 1 << 21, 2
 
 
 def extreme_forms(tensors: Sequence[TensorInput], chance: random.Random) -> list[tuple[str, ...]]:
-    """For each extreme content a key of :data:`EXTREMES` for each tensor, or nothing. Floats that vary have each
-    once, and others than their neighbours; distributions that are declared are ``sparse``, those of less than 32 bits
-    ``ordered``, and whole numbers have each of :data:`OF_WHOLE`. One float tensor is ``lone`` beside others that are
-    ``alike``: what has a small weight in all of those rows counts where few of the weighted numbers aren't zero. All
-    that vary are ``deep`` once, and once every other one beside some that are ``up``, so that products are, too. Large
-    inputs have :data:`OF_LARGE` of all these, which are drawn, for each takes seconds there, and one that is
-    ``banded``; others :data:`MOST_SINGLE` more, in which one of the floats that vary has a ``hole``. A single number
-    is never NaN or infinite: all would follow from that."""
+    """For each extreme content a key of :data:`EXTREMES` for each tensor, or nothing.
+
+    Floats that vary have each once, and others than their neighbours. Declared distributions are ``sparse``, those of
+    less than 32 bits ``ordered``; whole numbers have each of :data:`OF_WHOLE`. One float is ``lone`` beside others that
+    are ``alike``: small weights count where few of the weighted numbers aren't zero. All that vary are ``deep`` once,
+    and once beside others that are ``up``: products are, too. Of large inputs :data:`OF_LARGE` of these are drawn,
+    beside one that is ``banded``; of others one float has a ``hole`` in :data:`MOST_SINGLE` more. A single number is
+    never NaN or infinite: all would follow from that."""
     varied = [i for i, t in enumerate(tensors) if t.varied]
     spread = [(i, t.content) for i, t in enumerate(tensors) if _spreads(t)]
     wide_range = [i for i in varied if tensors[i].dtype in LARGE_RANGE]
@@ -265,8 +265,8 @@ FINEST = 8
 """Binary places of the finest step of a grid; a number's own step is drawn between that and 1."""
 
 DEEP = (256.0, 512.0)
-"""How far below zero the mean of ``deep`` numbers is: a maximum that begins at zero, or is taken of zeros where a row
-has ended, leaves a sum of zeros, since float32's exponential is zero below -104."""
+"""How far below zero the mean of ``deep`` numbers is: float32's exponential is zero below -104, so that a maximum that
+begins at zero leaves a sum of zeros."""
 
 FAR = 64.0
 """How far from zero grids are ``above`` and ``below``, for numbers that vary."""

@@ -31,15 +31,14 @@ MANY_BYTES = 1 << 27
 def has_deviations(
     on_gpu: bool, seed: ExpectedSeed, poison: bytes, left_in: Sequence[bytes], forms: Sequence[str]
 ) -> bool:
-    """Whether what roundings do is worth it for what was compared: those inside of the reference not for large
-    contents, of which the stock operator's errors are many; where not even those are known, on a GPU alone."""
+    """Whether it is worth it to ask what roundings do: inside of the reference up to :data:`DRAWN_BYTES`; without
+    float64, on a GPU alone. Where few numbers are large, they don't count."""
     known = any(r.wide for r in (*seed.results, *filter(None, seed.changed)))
     return "lone" not in forms and (sum(map(len, seed.contents)) <= DRAWN_BYTES if known else on_gpu)
 
 
 def may_be_emulated(seed: ExpectedSeed) -> bool:
-    """Whether nothing is known in float64 of what a reference computes, and its inputs are small enough that the
-    interpreter tells soon."""
+    """Whether nothing of a reference is known in float64, and the interpreter would tell soon."""
     found = (*seed.results, *filter(None, seed.changed))
     return sum(map(len, seed.contents)) <= DRAWN_BYTES and not any(r.wide for r in found)
 
@@ -72,9 +71,8 @@ def many_contents(case: CaseInputs, first: ExpectedSeed) -> tuple[CaseInputs, in
 
 
 def made_sparse(case: CaseInputs, known: Sequence[bytes], seed: int) -> tuple[list[bytes], tuple[str, ...]]:
-    """Contents of the task's own code whose floats are ``sparse``: few are as they are, and the others 2**10 times
-    nearer to zero; the first and the last are the largest, of every second input the smallest. And the form of each.
-    What its code makes has no such numbers, so that a sum over many may leave some out."""
+    """The task's own contents with ``sparse`` floats, and the form of each: few are as they are, the first and the last
+    the largest (or the smallest), others 2**10 times nearer to zero. Its sums may leave some out."""
     import numpy as np
 
     chance, found, forms = np.random.default_rng(seed), list(known), [""] * len(known)

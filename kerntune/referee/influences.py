@@ -1,8 +1,8 @@
 """Whether a result follows from each of its inputs, by what one input adds to each element.
 
-What an input adds may be less than a rounding of the result, so that no one element is wrong without it. Of many
-elements the errors tell: what rounding does has nothing to do with what an input adds. The regression coefficient of
-errors on differences that another input makes is zero but for chance, and about one half where an input is left out.
+What an input adds may be less than a rounding, so that no one element is wrong without it. Many elements tell: the
+regression coefficient of errors on differences that another input makes is zero but for chance; it is about one half
+where an input is left out.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ def with_influences(
     case: CaseInputs, contents: Sequence[bytes], found: Sequence[ExpectedResult | None],
     run: Callable[[Sequence[bytes]], Sequence[Any]],
 ) -> list[Any]:  # fmt: skip
-    """Results with :attr:`~.ExpectedResult.influences`. ``run`` computes them in float64, of other contents. Where it
-    takes its own numbers alone, there are none."""
+    """Results with :attr:`~.ExpectedResult.influences`. ``run`` computes them in float64, of other contents."""
     import numpy as np
 
     adds: list[dict[int, bytes]] = [{} for _ in found]

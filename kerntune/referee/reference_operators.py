@@ -55,8 +55,8 @@ WIDE = ("torch.float32", "torch.float64")
 
 
 class Observed(NamedTuple):
-    """What ``run`` returns, the operators that it calls, each with its overload and arguments, and whether others than
-    torch's own compute, too: kernels of Triton's, or what writes memory that no operator does."""
+    """What ``run`` returns, its operators with overloads and arguments, and whether others compute, too: Triton's
+    kernels, or what writes memory that no operator does."""
 
     value: Any
     operators: list[tuple[str, Sequence[Any], Mapping[str, Any]]]

@@ -236,8 +236,8 @@ def _moved(
 def _places_off(
     module: Any, task: ExpectTask, contents: Sequence[bytes], results: tuple[ExpectedResult, ...]
 ) -> tuple[ExpectedResult, ...]:
-    """Results of which nothing is known in float64, with :attr:`~.moved`: of inputs of which one number in four is a
-    last place off, or two. Kernels round to 16-bit inputs' dtype inside, as attention does weights; terms cancel."""
+    """Results without float64 with :attr:`~.moved`: one number in four of the inputs is a last place off, or two.
+    Kernels round to these inside, as attention does its weights; and terms cancel."""
     import torch
 
     drawn = _halves(task)

@@ -132,7 +132,8 @@ def in_float64(
     for casts in kinds:
         try:
             every = widely(module, task, launches, casts, contents)
-            wide, wide_after = every[: len(every) - len(after)], every[len(every) - len(after) :]
+            count = len(every) - len(after)
+            wide, wide_after = every[:count], every[count:]
             if [x.shape for x in wide] == [x.shape for x in native]:
                 return (wide, wide_after), casts
         except Exception as exc:  # a kernel of Triton's has the types that it has
@@ -158,8 +159,8 @@ def _wider_launches(launches: Sequence[Launched]) -> Iterator[None]:
 def widely(
     module: Any, task: ExpectTask, launches: Sequence[Launched], casts: bool, contents: Sequence[bytes]
 ) -> list[Any]:
-    """Results and inputs afterwards, of these contents in float64. ``launches``: what the interpreter has done for the
-    results as they are, so that kernels are without roundings, too."""
+    """Results and inputs afterwards, of these contents in float64; kernels, too, whose ``launches`` the interpreter
+    has done before."""
     kernels = casts and launches
     rounding = partial(_wider_launches, launches) if kernels else contextlib.nullcontext
     convert = _widened_for_kernels if kernels else widened

@@ -71,8 +71,7 @@ SPARSE_CONTENTS = 2
 """Contents of the task's own code that are looked at once more, made sparse."""
 
 AUTHOR_RUNS = 2
-"""The reference runs so often for each content, as it is and in float64: its time for further ones is so many times a
-replay's, or where kernels are interpreted, 255 contents would take minutes."""
+"""The reference runs as it is and in float64: its time for further contents is so many times a replay's."""
 
 PROBES = 2
 """Further contents that tell whether a result follows from what varies in them."""

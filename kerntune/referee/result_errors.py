@@ -448,12 +448,11 @@ def _extreme_error(
     factor: float, seen: Callable[..., None] | None, moved: np.ndarray | None = None,
 ) -> ResultError:  # fmt: skip
     """Of extreme inputs. Where the reference isn't finite in its dtype, or in float64, nothing is demanded: it may
-    overflow inside where a candidate needn't; nor beyond half of the largest number, where either side's rounding
-    decides. ``usual``: what is small beside usual contents' size may be off by what a sum explains of that, as
-    1 + erf(x) is for large negative x. Of numbers near zero sums are small, too, but constants aren't: exp(x) - 1 is
-    off by a rounding of 1, 2 / (1 + exp(-2 * x)) - 1 by two of them, while its usual size is 0.5 to 0.7.
-    Of few elements terms may cancel by chance. By how much they are ``moved`` where each input is a rounding off, the
-    size is known that a sum of such terms has: 100 terms of deviation 2**20 sum up to 2**18 at times."""
+    overflow inside. Nor is it beyond half of the largest number, where either side's rounding decides. What is small
+    beside the ``usual`` size may be off by what a sum explains of that, as 1 + erf(x) is for large negative x. Of
+    numbers near zero sums are small, but constants aren't: exp(x) - 1 is off by a rounding of 1, which is 0.5 to 0.7
+    usually. Few elements may cancel by chance; by how much they are ``moved`` where each input is a rounding off tells
+    the size that a sum of such terms has: 100 terms of deviation 2**20 sum up to 2**18 at times."""
     import numpy as np
 
     alone, exact = exact is None, stock if exact is None else exact

@@ -62,9 +62,8 @@ def note(jit: Any, program: TtirProgram) -> None:
 
 
 def wider_program(jit: Any, dtypes: Sequence[str | None]) -> TtirProgram | None:
-    """The next launch's program in float64, or None: elsewhere than in :func:`wider_launches`, of another kernel, where
-    what lies in a tensor of floats has another type, or for one that reads the bits of floats. ``dtypes`` are those of
-    what its pointers and descriptors lead to, with torch's words; None where that is nothing."""
+    """The next launch's program in float64. None elsewhere than in :func:`wider_launches`, of another kernel, where its
+    pointers and descriptors lead to other types (``dtypes``, torch's words), or it reads the bits of floats."""
     launches = _WIDER.get()
     launched = None if launches is None else next(launches, None)
     if launched is None or launched.jit is not jit:
@@ -83,8 +82,7 @@ def _agree(pointee: str, dtype: str | None) -> bool:
 
 
 def reduces_by_order(program: TtirProgram) -> bool:
-    """Whether it has a reduction or a scan that compares floats, as ``tl.max`` with indices does: beside NaN, either of
-    two terms may stay."""
+    """Whether a reduction or scan compares floats, as ``tl.max`` with indices does: beside NaN, either may stay."""
 
     def within(op: TtirOperation, reduced: bool) -> bool:
         reduced |= op.name in ("tt.reduce", "tt.scan")
