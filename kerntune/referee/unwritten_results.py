@@ -14,9 +14,8 @@ rare."""
 
 
 def left_unwritten(first: Sequence[Any], again: Iterator[Sequence[Any]]) -> str:
-    """What a person should know of results that are unwritten, or follow from what is: ``first`` are those of a run
-    with the first of :data:`FILLS`, ``again`` gives those of a run
-    with the second. Empty if all is written."""
+    """What a person should know of unwritten results: ``first`` are those of a run with the first of :data:`FILLS`,
+    ``again`` gives those with the second. Empty if all is written."""
     import numpy as np
 
     places = [_holding(result, FILLS[0]) for result in first]
