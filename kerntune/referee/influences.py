@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kerntune.gpu.number_formats import FLOAT_FORMATS
+from kerntune.referee.declared_inputs import rolled
 from kerntune.referee.errors_together import looked_at, mean_of_blocks
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.result_errors import FEW, SAMPLED, ResultError, numbers, numbers_of, taken
@@ -48,7 +49,7 @@ def with_influences(
     worth = sum(map(len, contents)) <= MOST_BYTES and any(x is not None and x.size >= FEW for x in wide)
     for k in floats[:MOST_INPUTS] if worth else ():
         at = FURTHER_ON * ITEM_BYTES[case.tensors[k].dtype] % max(1, len(contents[k]))
-        other = contents[k][at:] + contents[k][:at]
+        other = rolled(contents[k], at)
         if other == contents[k]:
             continue
         try:

@@ -220,7 +220,7 @@ def _moved(
         return torch.where(drawn(tensor), tensor, tensor.roll(FURTHER_ON))
 
     def off(tensor: Any) -> Any:
-        return tensor if tensor.dtype == torch.float64 else _off(drawn, tensor)
+        return tensor if tensor.dtype == torch.float64 else _off(drawn, ROUNDOFF["float32"], tensor)
 
     runs = _of_others(module, task, contents, results, (lambda t: t.roll(FURTHER_ON), half, off), casts)
     if not runs:
@@ -245,8 +245,8 @@ def _places_off(
     def off(tensor: Any) -> Any:
         if tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32):
             return tensor
-        step = 2 * ROUNDOFF[str(tensor.dtype).removeprefix("torch.")]
-        other = (tensor.double() * (1 + step * (2 * drawn(tensor).double() - 1))).to(tensor.dtype)
+        place = 2 * ROUNDOFF[str(tensor.dtype).removeprefix("torch.")]
+        other = _off(drawn, place, tensor).to(tensor.dtype)
         return torch.where(drawn(tensor) & drawn(tensor), other, tensor)
 
     replace = msgspec.structs.replace
@@ -273,7 +273,7 @@ def _spread(
     """The results, those of few elements with :attr:`~.moved`: of several draws what is furthest off."""
     import torch
 
-    kinds, found = [partial(_off, _halves(task))] * SPREADS, list(results)
+    kinds, found = [partial(_off, _halves(task), ROUNDOFF["float32"])] * SPREADS, list(results)
     runs = _of_others(module, task, contents, results, kinds, casts)
     for k in few if runs else ():
         moved = torch.stack([run[k].detach().to("cpu", torch.float64) for run in runs])
@@ -354,10 +354,10 @@ def _halves(task: ExpectTask) -> Callable[[Any], Any]:
     return lambda t: (torch.rand(t.shape, generator=chance, device=device) < 0.5).to(t.device)
 
 
-def _off(drawn: Callable[[Any], Any], tensor: Any) -> Any:
-    """A tensor in float64, one rounding of float32 up or down."""
+def _off(drawn: Callable[[Any], Any], unit: float, tensor: Any) -> Any:
+    """A tensor in float64, so large a share of each element up or down."""
     wide = widened(tensor)
-    return wide * (1 + 2.0**-24 * (2 * drawn(tensor).to(wide.dtype) - 1)) if tensor.is_floating_point() else tensor
+    return wide * (1 + unit * (2 * drawn(tensor).to(wide.dtype) - 1)) if tensor.is_floating_point() else tensor
 
 
 def _result(native: Any, wide: Any, place: int | None) -> ExpectedResult:

@@ -128,7 +128,7 @@ class InterpretedLaunches:
     def _launch(self, launch: Specialized, grid: tuple[int, int, int]) -> None:
         """:class:`KernelTimeout` if it doesn't end within the limit."""
         where = f"kernel {launch.name} ({kernel_file(launch.jit)})"
-        program = wider_program(launch.jit, list(_dtypes(launch))) or self._program(launch, where)
+        program = wider_program(launch.jit, _dtypes(launch)) or self._program(launch, where)
         note(launch.jit, program)
         memory = TensorMemory(self._storages(launch, program))
         machine = _LaunchMachine(launch, program, memory, grid, self._limit)

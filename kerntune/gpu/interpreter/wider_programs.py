@@ -6,7 +6,7 @@ Eight-bit floats stay, for to round to them is what a kernel of quantized number
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -61,7 +61,7 @@ def note(jit: Any, program: TtirProgram) -> None:
         seen.append(Launched(jit, program))
 
 
-def wider_program(jit: Any, dtypes: Sequence[str | None]) -> TtirProgram | None:
+def wider_program(jit: Any, dtypes: Iterable[str | None]) -> TtirProgram | None:
     """The next launch's program in float64. None elsewhere than in :func:`wider_launches`, of another kernel, where its
     pointers and descriptors lead to other types (``dtypes``, torch's words), or it reads the bits of floats."""
     launches = _WIDER.get()
@@ -72,8 +72,8 @@ def wider_program(jit: Any, dtypes: Sequence[str | None]) -> TtirProgram | None:
         found = _widened(launched.program)
     except InterpreterLimit:
         return None
-    pointees = [kind.pointee for kind in found.argument_types if kind.pointee]
-    agree = len(pointees) == len(dtypes) and all(map(_agree, pointees, dtypes))
+    pointees, given = [kind.pointee for kind in found.argument_types if kind.pointee], list(dtypes)
+    agree = len(pointees) == len(given) and all(map(_agree, pointees, given))
     return found if agree else None
 
 
