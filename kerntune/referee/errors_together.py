@@ -62,6 +62,9 @@ COUNTER = "num_batches_tracked"
 """The end of a parameter's name that torch's batch norms count calls in: no kernel does that, so it isn't compared."""
 
 
+BlockMeans = tuple[float, "np.ndarray", "np.ndarray"]
+
+
 class ErrorsTogether:
     """What the errors of one result say over all contents together. ``expected`` are the reference's results."""
 
@@ -72,7 +75,9 @@ class ErrorsTogether:
         """The result's usual root mean square: the median over contents."""
 
         self._few: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        self._blocks: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self._blocks: list[list[tuple[BlockMeans, float]]] = []
+        """By content, errors and errors in magnitude, each with the stock operator's mean."""
+
         self.dtype, self._terms = "", 1
         self.kept: list[Callable[[], ResultError]] = []
         """Of an input that the reference changes: how wrong it would be as it was, by content."""
@@ -98,7 +103,8 @@ class ErrorsTogether:
             with np.errstate(all="ignore"):  # numbers that aren't full, and those far beyond four units
                 errors, own = (np.where(full, np.clip((x - exact) / unit, -4, 4), 0.0) for x in (found, stock))
             if np.count_nonzero(full) >= FEW and np.median(np.abs(own[full])) <= 1:
-                self._blocks.append((errors, own, np.sign(exact)))
+                signs = np.sign(exact)
+                self._blocks.append([(block_means(errors * x), float((own * x).mean())) for x in (1.0, signs)])
 
     def wrong(self) -> str:
         """What is wrong with all contents together; empty if nothing is."""
@@ -126,27 +132,28 @@ class ErrorsTogether:
     def _biases(self) -> Iterator[tuple[str, float, float, float]]:
         """A direction, the mean error in it, what the stock operator and rounding explain, and how far it may be from
         its own by chance."""
+        import numpy as np
+
         if len(self._blocks) < 2:
             return
-        signs = [sign for _, _, sign in self._blocks]
-        for what, kinds in (("larger", [1.0] * len(signs)), ("larger in magnitude", signs)):
-            mean, chance = mean_of_blocks([e * k for (e, _, _), k in zip(self._blocks, kinds, strict=True)])
-            stock, _ = mean_of_blocks([o * k for (_, o, _), k in zip(self._blocks, kinds, strict=True)])
-            yield what, mean, abs(stock) + BIAS, chance
+        for what, each in zip(("larger", "larger in magnitude"), zip(*self._blocks, strict=True), strict=True):
+            mean, chance = mean_of_blocks([found for found, _ in each])
+            yield what, mean, abs(float(np.mean([stock for _, stock in each]))) + BIAS, chance
 
 
-def mean_of_blocks(errors: Sequence[np.ndarray]) -> tuple[float, float]:
+def block_means(errors: np.ndarray) -> BlockMeans:
+    """The mean of one content's errors, and those of its blocks of rows and of columns."""
+    cut = errors[: errors.size // BIAS_BLOCKS * BIAS_BLOCKS]
+    return float(errors.mean()), cut.reshape(BIAS_BLOCKS, -1).mean(1), cut.reshape(-1, BIAS_BLOCKS).mean(0)
+
+
+def mean_of_blocks(contents: Sequence[BlockMeans]) -> tuple[float, float]:
     """The mean over contents, and how far it may be from its own by chance: the most of what blocks of rows, blocks of
     columns, and contents say."""
     import numpy as np
 
-    cut = [e[: e.size // BIAS_BLOCKS * BIAS_BLOCKS] for e in errors]
-    kinds = (
-        np.asarray([e.mean() for e in errors]),
-        np.concatenate([e.reshape(BIAS_BLOCKS, -1).mean(1) for e in cut]),
-        np.concatenate([e.reshape(-1, BIAS_BLOCKS).mean(0) for e in cut]),
-    )
-    factors = (STUDENT[min(len(errors) - 1, len(STUDENT)) - 1], BIAS_ERRORS, BIAS_ERRORS)
+    kinds = [np.hstack(each) for each in zip(*contents, strict=True)]
+    factors = (STUDENT[min(len(contents) - 1, len(STUDENT)) - 1], BIAS_ERRORS, BIAS_ERRORS)
     chances = [f * float(np.std(x, ddof=1)) / math.sqrt(len(x)) for f, x in zip(factors, kinds, strict=True)]
     return float(np.mean(kinds[0])), max(chances)
 

@@ -15,7 +15,7 @@ import msgspec
 
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.declared_inputs import rolled
-from kerntune.referee.errors_together import looked_at, mean_of_blocks
+from kerntune.referee.errors_together import BlockMeans, block_means, looked_at, mean_of_blocks
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.result_errors import FEW, SAMPLED, ResultError, numbers, numbers_of, taken
 from kerntune.referee.tasks import UNREAD, CaseInputs, ExpectedResult, ExpectedSeed
@@ -91,7 +91,7 @@ def _share(pairs: Sequence[tuple[np.ndarray, ExpectedResult]], k: int) -> tuple[
     """Twice the coefficient's size, and what that may be: by what the stock operator's is, and by chance."""
     import numpy as np
 
-    errors, own = list[np.ndarray](), list[np.ndarray]()
+    errors, own = list[BlockMeans](), list[BlockMeans]()
     for bits, want in pairs:
         moved = np.frombuffer(want.influences[k], "<f4").astype(np.float64)
         found = numbers(bits.reshape(-1)[: moved.size], want.dtype)
@@ -102,7 +102,7 @@ def _share(pairs: Sequence[tuple[np.ndarray, ExpectedResult]], k: int) -> tuple[
             if not 0 < square < np.inf or np.count_nonzero(each[2]) < FEW:
                 return 0.0, 0.0
             by = each[2] * (moved.size / square)
-        errors.append(each[0] * by)
-        own.append(each[1] * by)
+        errors.append(block_means(each[0] * by))
+        own.append(block_means(each[1] * by))
     (mean, chance), (stock_mean, _) = mean_of_blocks(errors), mean_of_blocks(own)
     return 2 * abs(mean), 2 * (abs(stock_mean) + MISSING + chance)

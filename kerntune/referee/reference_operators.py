@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from triton.runtime.jit import JITFunction
 
 from kerntune.capture.entry_points import REPLACED
+from kerntune.errors import InterpreterLimit
 from kerntune.gpu.base import tensors_in
+from kerntune.gpu.emulator.ttir_program import TtirProgram, parse_ttir
+from kerntune.gpu.interpreter.wider_programs import Launched
 
 FIRST_OF_TIES = {"aten.argmax.default", "aten.argmin.default", "aten.max.dim", "aten.min.dim"}
 """Operators that return the first index of equal numbers, by torch's documentation."""
@@ -67,7 +71,7 @@ def _observed(run: Callable[[], Any]) -> Observed:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     found: list[tuple[str, Sequence[Any], Mapping[str, Any]]] = []
-    launched, unwritten = list[Any](), set[int]()
+    unwritten = set[int]()
 
     class Watch(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -80,20 +84,43 @@ def _observed(run: Callable[[], Any]) -> Observed:
                 unwritten.difference_update(map(place_of, tensors_in((*args, *words.values()))))
             return outcome
 
+    with noted_kernels() as launched, Watch():
+        value = run()
+    return Observed(value, found, bool(launched or unwritten))
+
+
+@contextlib.contextmanager
+def noted_kernels() -> Iterator[list[Any]]:
+    """What launches of Triton's kernels give within the context: on a GPU, the compiled kernel."""
+    found = list[Any]()
+
     def watched(below: Callable[..., Any]) -> Callable[..., Any]:
         def launch(kernel: Any, /, *args: Any, **kwargs: Any) -> Any:
-            launched.append(kernel)
-            return below(kernel, *args, **kwargs)
+            found.append(below(kernel, *args, **kwargs))
+            return found[-1]
 
         return launch
 
-    REPLACED.add(launched, {(JITFunction, "run"): watched})
+    REPLACED.add(found, {(JITFunction, "run"): watched})
     try:
-        with Watch():
-            value = run()
+        yield found
     finally:
-        REPLACED.remove(launched)
-    return Observed(value, found, bool(launched or unwritten))
+        REPLACED.remove(found)
+
+
+def programs_of(launches: Sequence[Launched], kernels: Sequence[Any]) -> list[TtirProgram] | None:
+    """The programs of launches that were interpreted, or of a GPU's kernels; None where one isn't known."""
+    if launches:
+        return [one.program for one in launches]
+    try:
+        return [_program(kernel.asm["ttir"]) for kernel in kernels]
+    except (AttributeError, KeyError, InterpreterLimit):
+        return None
+
+
+@lru_cache(64)
+def _program(text: str) -> TtirProgram:
+    return parse_ttir(text)
 
 
 def promises_indices(run: Callable[[], tuple[Any, Sequence[Any], Any]]) -> bool:

@@ -40,7 +40,9 @@ from kerntune.referee.reference_operators import (
     exact_or_others,
     filled,
     is_exact,
+    noted_kernels,
     place_of,
+    programs_of,
     promises_indices,
     rounded,
 )
@@ -143,15 +145,15 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
         undefined, launches = "", list[Launched]()
         if others:
             runs = (run_reference(module, task, contents, as_given, rounding=partial(filled, byte)) for byte in FILLS)
-            with noted_launches() as launches:
+            with noted_launches() as launches, noted_kernels() as compiled:
                 native, after, outline = next(runs)
             undefined = left_unwritten(native, (results for results, _, _ in runs))
             if not undefined and i < ORDERED:
                 with drawn_orders(seed):
                     second = run_reference(module, task, contents, as_given, rounding=partial(filled, FILLS[0]))
                 undefined = in_any_order([*native, *after], [*second[0], *second[1]])
-            compare = task.gpu or any(reduces_by_order(one.program) for one in launches)  # which a GPU doesn't tell
-            if compare and _is_odd(task.case.tensors, contents):
+            programs = programs_of(launches, compiled)
+            if (programs is None or any(map(reduces_by_order, programs))) and _is_odd(task.case.tensors, contents):
                 undefined = undefined or "its kernels reduce by comparisons, which with NaN depend on the terms' order"
         (wide, wide_after), casts = in_float64(module, task, contents, native, after, kinds, launches)
         if i == 0 and all(x is None for x in (*wide, *wide_after)):
@@ -187,7 +189,7 @@ ORDERED = 2
 def _is_odd(tensors: Sequence[TensorInput], contents: Sequence[bytes]) -> bool:
     """Whether inputs have NaN or infinities, which may become NaN."""
     floats = (tensor_of(t, data) for t, data in zip(tensors, contents, strict=True) if t.dtype in ROUNDOFF)
-    return any(not bool(one.double().isfinite().all()) for one in floats)
+    return any(not bool(one.to("cuda").double().isfinite().all()) for one in floats)
 
 
 def _exact_or_others(run: Callable[[], Any]) -> tuple[bool, bool]:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from kerntune.gpu.interpreter.wider_programs import Launched, wider_launches
+from kerntune.gpu.interpreter.wider_programs import Launched, noted_launches, rounds, wider_launches
 from kerntune.referee.call_inputs import arguments_of, bytes_of, model_of, tensor_of, value_of
 from kerntune.referee.candidate_recorder import outlined
 from kerntune.referee.layouts import KERNELBENCH
-from kerntune.referee.reference_operators import wider_casts
+from kerntune.referee.reference_operators import noted_kernels, programs_of, wider_casts
 from kerntune.referee.tasks import CaseInputs, ExpectTask, TensorInput, UserCallable
 
 FLOATS = ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2")
@@ -160,9 +160,13 @@ def widely(
     module: Any, task: ExpectTask, launches: Sequence[Launched], casts: bool, contents: Sequence[bytes]
 ) -> list[Any]:
     """Results and inputs afterwards, of these contents in float64; kernels, too, whose ``launches`` the interpreter
-    has done before."""
+    has done before. ``ValueError`` where others cast to fewer bits inside."""
     kernels = casts and launches
     rounding = partial(_wider_launches, launches) if kernels else contextlib.nullcontext
     convert = _widened_for_kernels if kernels else widened
-    results, after, _ = run_reference(module, task, contents, convert, casts=casts, rounding=rounding)
+    with noted_launches() as again, noted_kernels() as compiled:
+        results, after, _ = run_reference(module, task, contents, convert, casts=casts, rounding=rounding)
+    programs = programs_of(again, compiled)
+    if programs is None or any(map(rounds, programs)):
+        raise ValueError("its kernels round inside")
     return [*results, *after]

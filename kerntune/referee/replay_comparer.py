@@ -269,7 +269,7 @@ class ReplayComparer(ReplayProcesses):
             for i, other in zip(again, self._authors(task).seeds if again else (), strict=True):
                 want = beside_deviations(given[i][0], other)
                 found[i] = list(one(want, *given[i][1:], again=True))
-        for i, errors in enumerate(found if on_gpu else ()):
+        for i, errors in enumerate(found if self._on_gpu else ()):
             if any(e.wrong for e in errors) and may_be_emulated(given[i][0]):
                 found[i] = list(one(self._emulated_reference(case, call, given[i][0]), *given[i][1:], again=True))
                 if any(e.wrong for e in found[i]):

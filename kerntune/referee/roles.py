@@ -9,9 +9,11 @@ import kerntune.gpu.cuda
 import kerntune.gpu.emulator
 import kerntune.gpu.interpreter  # noqa: F401 - so that forks needn't
 from kerntune.kernels.compat.launcher import prepare_specializing
+from kerntune.kernels.compat.triton_compiler import triton_key
 from kerntune.referee import candidate_recorder, gpu_replay, gpu_times, reference_results, replayed_outputs
 
 prepare_specializing()
+triton_key()
 
 ROLES: Mapping[str, Callable[[bytes], bytes]] = {
     "record": candidate_recorder.answer,

@@ -384,31 +384,34 @@ def test_of_many_elements_a_piece_is_looked_at(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(errors_together, "SAMPLED", 128)
     assert judged(EXACT, [e.astype(np.float16) for e in EXACT])[1] == ""
     assert "smaller by" in judged(EXACT, [shifted(e, 0.7) for e in EXACT])[1]
-    one = ErrorsTogether([expected(e, e.astype(np.float16)) for e in EXACT])
+    one, looked = ErrorsTogether([expected(e, e.astype(np.float16)) for e in EXACT]), list[np.ndarray]()
     assert one.size == pytest.approx(3, rel=0.2)
+    monkeypatch.setattr(errors_together, "block_means", looked.append)
     one.add("float16", *(EXACT[0].astype(np.float16).astype(float), EXACT[0], EXACT[0]), 1, False)
-    assert one._blocks[0][0].size == 128
+    assert [x.size for x in looked] == [128, 128]
 
 
-def test_elements_that_are_not_full_numbers_have_no_error() -> None:
+def test_elements_that_are_not_full_numbers_have_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of float16 below 2**-3 here: their last place is no longer a share of them."""
     exact = np.concatenate([np.full(64, 3.0), np.full(64, 1e-6)])
     one = ErrorsTogether([expected(exact, exact.astype(np.float16))])
-    stock = exact.astype(np.float16).astype(float)
-    one.add("float16", stock + np.concatenate([np.full(64, 2.0**-10), np.full(64, 1e-3)]), exact, stock, 1, False)
-    ((errors, own, signs),) = one._blocks
-    assert errors[64:].tolist() == own.tolist()[64:] == [0.0] * 64
-    assert set(errors[:64].tolist()) == {1.0}
-    assert set(signs.tolist()) == {1.0}
+    stock, looked = exact.astype(np.float16).astype(float), list[np.ndarray]()
+    monkeypatch.setattr(errors_together, "block_means", looked.append)
+    for sign in (1, -1):
+        found = sign * (stock + np.concatenate([np.full(64, 2.0**-10), np.full(64, 1e-3)]))
+        one.add("float16", found, sign * exact, sign * stock, 1, False)
+    larger, in_magnitude, smaller, again = (x.tolist() for x in looked)
+    assert larger == in_magnitude == again == [1.0] * 64 + [0.0] * 64
+    assert smaller == [-1.0] * 64 + [0.0] * 64
 
 
-def test_errors_beyond_four_units_count_as_four() -> None:
-    exact = np.full(64, 3.0)
+def test_errors_beyond_four_units_count_as_four(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact, looked = np.full(64, 3.0), list[np.ndarray]()
+    monkeypatch.setattr(errors_together, "block_means", looked.append)
     one = ErrorsTogether([expected(exact, exact.astype(np.float16))])
     one.add("float16", exact + np.where(np.arange(64) < 32, 1.0, -1.0), exact, exact, 1, False)
-    ((errors, own, _),) = one._blocks
-    assert sorted({*errors.tolist()}) == [-4.0, 4.0]
-    assert not own.any()
+    assert sorted({*looked[0].tolist()}) == [-4.0, 4.0]
+    assert one._blocks[0][0][1] == 0.0  # the stock operator's
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,13 @@ FORMATS = {"f64": "float64", "f8E4M3FN": "float8_e4m3fn", "f8E5M2": "float8_e5m2
 
 OF_BITS = ("arith.bitcast", "tt.bitcast")
 
+ROUNDING = frozenset((
+    "arith.addf", "arith.divf", "arith.mulf", "arith.remf", "arith.sitofp", "arith.subf", "arith.truncf",
+    "arith.uitofp", "tt.atomic_rmw", "tt.dot", "tt.dot_scaled", "tt.elementwise_inline_asm", "tt.extern_elementwise",
+    "tt.fp_to_fp", "tt.precise_divf", "tt.precise_sqrt",
+))  # fmt: skip
+"""Operations that round, beside functions of the dialect ``math``; sums and scans consist of these."""
+
 
 class Launched(NamedTuple):
     """A kernel of Triton's that was launched, and its program."""
@@ -90,6 +97,20 @@ def reduces_by_order(program: TtirProgram) -> bool:
         return (reduced and op.name == "arith.cmpf") or any(within(inner, reduced) for inner in below)
 
     return any(within(op, False) for op in program.functions.values())
+
+
+def rounds(program: TtirProgram) -> bool:
+    """Whether it computes anything in floats narrower than float64, or reads the bits of floats."""
+
+    def within(op: TtirOperation) -> bool:
+        if op.name in OF_BITS:
+            kinds = (*op.types, *map(program.types.__getitem__, op.operands))
+            return any({kind.element, kind.pointee} & {"f64", *WIDENED} for kind in kinds)
+        found = op.name in ROUNDING or (op.name.startswith("math.") and op.name != "math.absf")
+        below = (inner for region in op.regions for inner in region.operations)
+        return (found and any(kind.element in WIDENED for kind in op.types)) or any(map(within, below))
+
+    return any(map(within, program.functions.values()))
 
 
 def _widened(program: TtirProgram) -> TtirProgram:

@@ -12,7 +12,7 @@ import triton.language as tl
 
 from kerntune.base.device import Target, typical_device
 from kerntune.gpu.interpreter import Interpreter
-from kerntune.gpu.interpreter.wider_programs import noted_launches, reduces_by_order, wider_launches
+from kerntune.gpu.interpreter.wider_programs import noted_launches, reduces_by_order, rounds, wider_launches
 
 MINUS_INFINITY = tl.constexpr(float("-inf"))
 
@@ -134,3 +134,42 @@ def test_a_maximum_with_its_index_depends_on_the_order_beside_nan(kernel: Any, b
     with noted_launches() as launches:
         launch(kernel, torch.ones(320), 5, torch.float32)
     assert [reduces_by_order(one.program) for one in launches] == [by_order]
+
+
+@triton.jit
+def casts_kernel(x, o, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    found = tl.load(x + at, mask=at < n).to(tl.float32)
+    tl.store(o + at, found * tl.load(x + at))
+
+
+@triton.jit
+def counts_kernel(x, o, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(o + at, tl.load(x + at) * (at.to(tl.float32) / n))
+
+
+@triton.jit
+def read_bits_kernel(x, o, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    bits = tl.load((x + at).to(tl.pointer_type(tl.int32), bitcast=True), mask=at < n)
+    tl.store(o + at, bits)
+
+
+@triton.jit
+def takes_kernel(x, o, n, BLOCK: tl.constexpr):
+    """Its own numbers are exact in float32; the largest of two is, too."""
+    at = tl.arange(0, BLOCK)
+    found = tl.load(x + at, mask=at < n, other=-1.0)
+    tl.store(o + at, tl.where(found > 0.5, found * found, tl.abs(found)))
+
+
+@pytest.mark.parametrize(("kernel", "narrow"), [
+    (casts_kernel, True), (counts_kernel, True), (read_bits_kernel, True), (takes_kernel, False),
+])  # fmt: skip
+def test_what_is_rounded_inside_is_not_float64(kernel: Any, narrow: bool) -> None:
+    """Though its results are: all that these kernels are given is."""
+    with noted_launches() as launches:
+        launch(kernel, torch.ones(64, dtype=torch.float64), 64, torch.float64)
+        launch(kernel, torch.ones(64), 64, torch.float32)
+    assert [rounds(one.program) for one in launches] == [narrow, True]
