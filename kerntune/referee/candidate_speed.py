@@ -119,7 +119,8 @@ class Speeds:
         may read ``readable``."""
 
     def prewarm_timing(self, readable: tuple[str, ...]) -> None:
-        """Have processes ready that time; ``readable`` is the reference's if it runs live, else empty."""
+        """Have processes ready that time; ``readable`` is the reference's if it runs live, else empty. Results should
+        be there: processes open a GPU one after the other."""
 
     def discard(self) -> None:
         """End processes that were not needed."""

@@ -43,6 +43,7 @@ from kerntune.referee.tasks import UNREAD, CaseInputs, ExpectedResult, ExpectedS
 if TYPE_CHECKING:
     import numpy as np
 
+BlockMeans = tuple[float, "np.ndarray", "np.ndarray"]
 BIAS = 0.1
 """Mean error, in units of half of each element's last place, that is no bias yet. Rounding to nearest has none (ties go
 to even); cutting off has 1, an increase of bfloat16 results by 0.2 % has 0.7."""
@@ -62,9 +63,6 @@ COUNTER = "num_batches_tracked"
 """The end of a parameter's name that torch's batch norms count calls in: no kernel does that, so it isn't compared."""
 
 
-BlockMeans = tuple[float, "np.ndarray", "np.ndarray"]
-
-
 class ErrorsTogether:
     """What the errors of one result say over all contents together. ``expected`` are the reference's results."""
 
@@ -75,9 +73,7 @@ class ErrorsTogether:
         """The result's usual root mean square: the median over contents."""
 
         self._few: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        self._blocks: list[list[tuple[BlockMeans, float]]] = []
-        """By content, errors and errors in magnitude, each with the stock operator's mean."""
-
+        self._blocks: list[list[tuple[BlockMeans, float]]] = []  # errors, and in magnitude, with the stock operator's
         self.dtype, self._terms = "", 1
         self.kept: list[Callable[[], ResultError]] = []
         """Of an input that the reference changes: how wrong it would be as it was, by content."""
@@ -275,7 +271,8 @@ def in_buffers(call: CheckedCall, case: CaseInputs, expected: ExpectedSeed) -> E
         floats = want.dtype in FLOAT_FORMATS and given.dtype in FLOAT_FORMATS
         if want.dtype != given.dtype and floats:
             bits = numbers_of(msgspec.structs.replace(want, wide=None))
-            want = msgspec.structs.replace(want, dtype=given.dtype, native=bytes_of(bits, given.dtype))
+            wide = None if want.wide is None else numbers_of(want).tobytes()
+            want = msgspec.structs.replace(want, dtype=given.dtype, native=bytes_of(bits, given.dtype), wide=wide)
         strides = given.strides if want.shape == given.shape else want.strides
         found[number] = msgspec.structs.replace(want, strides=strides, input=index)
     return msgspec.structs.replace(expected, results=tuple(found), changed=tuple(changed))

@@ -33,14 +33,14 @@ def has_deviations(
 ) -> bool:
     """Whether it is worth it to ask what roundings do: inside of the reference up to :data:`DRAWN_BYTES`; without
     float64, on a GPU alone. Where few numbers are large, they don't count."""
-    known = any(r.wide for r in (*seed.results, *filter(None, seed.changed)))
+    known = any(r.wide is not None for r in (*seed.results, *filter(None, seed.changed)))
     return "lone" not in forms and (sum(map(len, seed.contents)) <= DRAWN_BYTES if known else on_gpu)
 
 
 def may_be_emulated(seed: ExpectedSeed) -> bool:
     """Whether nothing of a reference is known in float64, and the interpreter would tell soon."""
     found = (*seed.results, *filter(None, seed.changed))
-    return sum(map(len, seed.contents)) <= DRAWN_BYTES and not any(r.wide for r in found)
+    return sum(map(len, seed.contents)) <= DRAWN_BYTES and all(r.wide is None for r in found)
 
 
 def beside_deviations(seed: ExpectedSeed, other: ExpectedSeed) -> ExpectedSeed:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -275,13 +276,14 @@ class CandidateJudgement:
         self, case: CaseInputs, call: CheckedCall, reference: CheckedCall | Refusal, twins: Sequence[Twin]
     ) -> ShapeResult:
         self._deadline = time.monotonic() + self._budget
-        self._bench.speeds.prewarm_timing(self._reference.readable if isinstance(reference, Refusal) else ())
+        readable = self._reference.readable if isinstance(reference, Refusal) else ()
+        prewarm = partial(self._bench.speeds.prewarm_timing, readable)
         launches = tuple(TimedLaunch(visible(x.kernel[:MOST_NAME]), x.grid) for x in call.recording.launches)
         forms: list[tuple[str, ...]] = [()] * SEEDS
         if not case.made_by_author:
             forms += extreme_forms(case.tensors, secrets.SystemRandom())
         try:
-            found = self._comparer.compare(case, call, forms, self._deadline)
+            found = self._comparer.compare(case, call, forms, self._deadline, prewarm)
         except Refusal as exc:
             return _refused(case.label, exc, launches)
         errors, wrong = found.errors, found.wrong

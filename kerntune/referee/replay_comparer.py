@@ -10,7 +10,7 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 
@@ -18,15 +18,13 @@ import msgspec
 
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
-from kerntune.referee.declared_inputs import ODD_POISONS, content_of, contents_of, poison_patterns
+from kerntune.referee.declared_inputs import ODD_POISONS, contents_of, poison_patterns
 from kerntune.referee.errors_together import (
     ErrorsTogether,
     check_reference,
-    differs,
     errors_of,
     hardly_changed,
     hardly_varies,
-    held_changes,
     in_buffers,
     is_demanded,
     left_of,
@@ -100,12 +98,15 @@ class ReplayComparer(ReplayProcesses):
     """Compares, for one reference."""
 
     def compare(
-        self, case: CaseInputs, call: CheckedCall, forms: Sequence[tuple[str, ...]], end: float
-    ) -> ComparedReplays:
+        self, case: CaseInputs, call: CheckedCall, forms: Sequence[tuple[str, ...]], end: float,
+        known: Callable[[], object] = lambda: None,
+    ) -> ComparedReplays:  # fmt: skip
         """Both sides' results, on a content for each of ``forms``, of which the usual ones are empty and first. The
-        candidate's processes are dead. :class:`Refusal` where that is no evidence, or can't be had."""
+        candidate's processes are dead. ``known`` is called once the results are. :class:`Refusal` where that is no
+        evidence, or can't be had."""
         usual = sum(not any(form) for form in forms)
         expected, patterns, answers, kept, dropped = self._results(case, call, forms, usual, end)
+        known()
         left = [left_of(call, x, answer) for x, answer in zip(expected, answers, strict=True)]
         together = together_of(case, expected[:usual])
         given = list(zip(expected, patterns, left, kept, strict=True))
@@ -113,9 +114,10 @@ class ReplayComparer(ReplayProcesses):
             promised = self._beside(threads, self._of_ties, case, call, expected[0], together, end)
             second = self._beside(threads, self._of_second_call, case, call, expected[:usual], together, end)
             sparse = self._beside(threads, self._of_sparse, case, call, expected[:usual], together, end)
-            found = self._errors(case, call, together, given[:usual])
+            first = self._first_errors(case, call, together, given)
+            found = self._second_look(case, call, together, given[:usual], first[:usual])
             if not any(e.wrong for each in found for e in each):
-                found += self._errors(case, call, together, given[usual:])
+                found += self._second_look(case, call, together, given[usual:], first[usual:])
             found = self._with_memory_told(case, call, found, given)
             errors = tuple(e for each in found[:usual] for e in each)
             wrong = tuple(e for each in found for e in each if e.wrong)
@@ -256,11 +258,23 @@ class ReplayComparer(ReplayProcesses):
         self, case: CaseInputs, call: CheckedCall, together: Mapping[int, ErrorsTogether],
         given: Sequence[Compared], on_gpu: bool | None = None,
     ) -> list[list[ResultError]]:  # fmt: skip
-        """The errors of each content; where a result is wrong, beside what roundings inside of the reference do to it,
-        if that takes no time."""
-        on_gpu, one = self._on_gpu if on_gpu is None else on_gpu, partial(errors_of, case, call, together)
+        """The errors of each content, looked at again."""
+        found = self._first_errors(case, call, together, given)
+        return self._second_look(case, call, together, given, found, on_gpu)
+
+    def _first_errors(
+        self, case: CaseInputs, call: CheckedCall, together: Mapping[int, ErrorsTogether], given: Sequence[Compared]
+    ) -> list[list[ResultError]]:
         with ThreadPoolExecutor(self._workers) as threads:
-            found = list(threads.map(lambda compared: list(one(*compared)), given))
+            return list(threads.map(lambda compared: list(errors_of(case, call, together, *compared)), given))
+
+    def _second_look(
+        self, case: CaseInputs, call: CheckedCall, together: Mapping[int, ErrorsTogether],
+        given: Sequence[Compared], found: list[list[ResultError]], on_gpu: bool | None = None,
+    ) -> list[list[ResultError]]:  # fmt: skip
+        """The errors; where a result is wrong, beside what roundings inside of the reference do to it, if that takes no
+        time."""
+        on_gpu, one = self._on_gpu if on_gpu is None else on_gpu, partial(errors_of, case, call, together)
         wrong = [i for i, errors in enumerate(found) if any(e.wrong for e in errors)]
         again = [i for i in wrong if has_deviations(on_gpu, *given[i])]
         seeds, contents = tuple(secrets.randbits(63) for _ in again), tuple(given[i][0].contents for i in again)
@@ -317,20 +331,6 @@ class ReplayComparer(ReplayProcesses):
                 if wrong or (exact and not promised):
                     return wrong
         return ()
-
-    def _added_to(self, case: CaseInputs, usual: Sequence[ExpectedSeed]) -> str:
-        """The input that is one number in all contents and that the reference adds to: whether a candidate adds, none
-        tells. What it only fills may be one number. Empty if there is none."""
-        for i in held_changes(case, usual):
-            given, first = case.tensors[i], usual[0]
-            kind = "normal" if given.dtype in FLOAT_FORMATS else "integers"
-            drawn = content_of(msgspec.structs.replace(given, content=kind, low=0.0, high=1.0), secrets.randbits(63))
-            contents = (*first.contents[:i], drawn, *first.contents[i + 1 :])
-            task = ExpectTask(self._reference, case, (0,), (contents,), self._on_gpu)
-            with contextlib.suppress(Refusal):  # it may take such numbers alone
-                if differs(first, self._authors(task).seeds[0]):
-                    return f"input {given.name} is one number in every content, and is added to; it needs others"
-        return ""
 
     def _of_second_call(
         self, case: CaseInputs, call: CheckedCall, usual: Sequence[ExpectedSeed],

@@ -7,6 +7,7 @@ extreme contents are in one.
 from __future__ import annotations
 
 import contextlib
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,8 +17,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from kerntune.base.formatting import visible
+from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.candidate_speed import AUTHOR_SECONDS
-from kerntune.referee.errors_together import in_buffers
+from kerntune.referee.declared_inputs import content_of
+from kerntune.referee.errors_together import differs, held_changes, in_buffers
 from kerntune.referee.hostile_recording import CheckedCall, side_of
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import Reason, Refusal
@@ -89,6 +92,20 @@ class ReplayProcesses:
             if layouts[0] == layouts[1] and len(other.changed) == len(want.changed):
                 return msgspec.structs.replace(other, contents=want.contents)
         return want
+
+    def _added_to(self, case: CaseInputs, usual: Sequence[ExpectedSeed]) -> str:
+        """The input that is one number in all contents and that the reference adds to: whether a candidate adds, none
+        tells. What it only fills may be one number. Empty if there is none."""
+        for i in held_changes(case, usual):
+            given, first = case.tensors[i], usual[0]
+            kind = "normal" if given.dtype in FLOAT_FORMATS else "integers"
+            drawn = content_of(msgspec.structs.replace(given, content=kind, low=0.0, high=1.0), secrets.randbits(63))
+            contents = (*first.contents[:i], drawn, *first.contents[i + 1 :])
+            task = ExpectTask(self._reference, case, (0,), (contents,), self._on_gpu)
+            with contextlib.suppress(Refusal):  # it may take such numbers alone
+                if differs(first, self._authors(task).seeds[0]):
+                    return f"input {given.name} is one number in every content, and is added to; it needs others"
+        return ""
 
     def _replays(
         self, threads: ThreadPoolExecutor, case: CaseInputs, call: CheckedCall, each: Sequence[Replayed], usual: int

@@ -217,7 +217,7 @@ def _compared(
         wrong = f"{different:,} of {bits.size:,} elements differ" if different else ""
         return ResultError(number, view.dtype, size=1.0, wrong=wrong)
     stock = numbers(native, view.dtype)
-    exact = None if expected.wide is None else np.frombuffer(expected.wide, "<f8").reshape(expected.shape)
+    exact = None if expected.wide is None else numbers_of(expected).reshape(expected.shape)
     found, terms = numbers(bits, view.dtype), longest_sum(case, view.shape)
     moved = None
     if expected.moved is not None:
@@ -565,7 +565,7 @@ def numbers_of(result: ExpectedResult) -> np.ndarray:
     """A reference's result, in float64 where it was computed so."""
     import numpy as np
 
-    if result.wide is not None:
+    if result.wide:
         return np.frombuffer(result.wide, "<f8")
     bits = np.frombuffer(result.native, f"<u{ITEM_BYTES[result.dtype]}")
     return numbers(bits, result.dtype).astype(np.float64)

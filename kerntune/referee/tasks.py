@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, Union
+from typing import TYPE_CHECKING, Any, Literal, Union
 
 import msgspec
 
@@ -199,6 +199,12 @@ class DescribeTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     gpu: bool = False
 
 
+if TYPE_CHECKING:
+    Large = bytes | memoryview
+else:
+    Large = memoryview  # of the answer that it came in: to copy it takes longer than to compare
+
+
 class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Compute the reference's results. ``contents`` has the bytes of each input tensor, a list a seed; where it is
     empty the task's own code makes them. On the GPU, or on the CPU. ``ties``: only if torch documents which of equal
@@ -246,16 +252,18 @@ class ExpectedResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     native: bytes
-    wide: bytes | None = None
+    wide: Large | None = None
+    """Empty where each number is as ``native`` has it; None where it isn't known."""
+
     input: int | None = None
     """The input tensor whose memory it is, where it is one's."""
 
-    moved: bytes | None = None
+    moved: Large | None = None
     """The same in float64, of inputs that are one rounding of float32 off: of a float32 result whose elements follow
     from a few numbers each, and of results of few elements at extreme contents. Where float64 isn't known, as it is, of
     inputs that are a last place off. None of others."""
 
-    deviation: bytes | None = None
+    deviation: Large | None = None
     """By how much roundings of the reference's operators move each element (float64): a root mean square over
     :attr:`ExpectTask.draws`."""
 

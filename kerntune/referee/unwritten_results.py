@@ -55,7 +55,7 @@ def in_any_order(first: Sequence[Any], second: Sequence[Any]) -> str:
 def _holding(result: Any, byte: int) -> Any:
     """Which elements have this byte alone."""
     bits = _bits(result)
-    return bits == int.from_bytes([byte] * bits.element_size(), signed=bits.is_signed())
+    return bits == int.from_bytes([byte] * bits.element_size(), "little", signed=bits.is_signed())
 
 
 def _bits(result: Any) -> Any:

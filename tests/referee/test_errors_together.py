@@ -23,7 +23,7 @@ from kerntune.referee.errors_together import (
     unvaried,
     wrong_together,
 )
-from kerntune.referee.result_errors import error_of
+from kerntune.referee.result_errors import error_of, numbers_of
 from kerntune.referee.tasks import UNREAD, ExpectedResult, ExpectedSeed
 
 CHANCE = np.random.default_rng(11)
@@ -329,6 +329,18 @@ def test_a_result_may_lie_in_memory_that_the_task_hands_out(
     want = ExpectedResult(dtype, (600,), (1,), native.tobytes(), exact.tobytes(), of)
     (found,) = in_buffers(call, case, ExpectedSeed((), (want,))).results
     assert found == replace(want, dtype="float32", native=exact.astype("f4").tobytes(), input=input)
+
+
+def test_an_exact_result_stays_exact_in_memory_of_fewer_bits() -> None:
+    """Its numbers are those of the reference's dtype."""
+    case, exact = parse_line("x: f32[600]; y: f16[600]"), np.random.default_rng(1).standard_normal(600).astype("f4")
+    case = replace(case, tensors=(case.tensors[0], replace(case.tensors[1], content=UNREAD)))
+    call: Any = SimpleNamespace(inputs=(0, 1), results=(replace(OUT, dtype="float16"),))
+    want = ExpectedResult("float32", (600,), (1,), exact.tobytes(), b"")
+    (found,) = in_buffers(call, case, ExpectedSeed((), (want,))).results
+    assert found.native == exact.astype("f2").tobytes()
+    assert numbers_of(found).tolist() == numbers_of(want).tolist() == exact.astype("f8").tolist()
+    assert numbers_of(replace(found, wide=None)).tolist() == exact.astype("f2").astype("f8").tolist()
 
 
 def test_one_number_may_lie_there_without_a_dimension() -> None:

@@ -16,6 +16,7 @@ from kerntune.referee import reference_results, reference_runs
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.layouts import FUNCTION, GPU_MODE, KERNELBENCH, reference_source
 from kerntune.referee.reasons import Reason
+from kerntune.referee.result_errors import numbers_of
 from kerntune.referee.tasks import (
     MUCH,
     DescribeTask,
@@ -207,7 +208,7 @@ def test_results_of_few_elements_are_moved_at_extreme_contents(tmp_path: Path, d
     (seed,) = expected(tmp_path, body, f"x: {kind}[4000]", x, extreme=0).seeds
     assert [r.moved is not None for r in seed.results] == [True, False, True, False, False, False]
     total, _, relu, *_ = seed.results
-    (off,) = np.frombuffer(total.moved or b"", "f8") - np.frombuffer(total.wide or b"", "f8")
+    (off,) = np.frombuffer(total.moved or b"", "f8") - numbers_of(total)
     assert 0.1 < abs(off) * 2.0**24 / np.sqrt(np.square(x.astype("f8")).sum()) < 4
     few = np.abs(np.frombuffer(relu.moved or b"", "f8") - x[:6].astype("f8").clip(0))
     assert np.allclose(few, x[:6].astype("f8").clip(0) * 2.0**-24, rtol=1e-5)
@@ -289,7 +290,8 @@ def test_whole_numbers_that_become_floats_are_exact_in_float64(tmp_path: Path) -
 ])  # fmt: skip
 def test_what_is_about_narrow_numbers_or_bits_stays(tmp_path: Path, body: str, wide: list[float]) -> None:
     (seed,) = expected(tmp_path, body, "x: f32[2]", np.array([0.3, -1.1], "f4")).seeds
-    assert np.frombuffer(seed.results[0].wide or b"", "f8").astype("f4").tolist() == np.array(wide, "f4").tolist()
+    assert seed.results[0].wide is not None
+    assert numbers_of(seed.results[0]).astype("f4").tolist() == np.array(wide, "f4").tolist()
 
 
 def test_whole_numbers_are_not_computed_wider(tmp_path: Path) -> None:
@@ -306,7 +308,18 @@ def test_inputs_that_change_are_told(tmp_path: Path) -> None:
     unchanged, changed = seed.changed
     assert unchanged is None
     assert changed is not None
-    assert (changed.native, changed.wide, changed.input) == ((Y * 2).tobytes(), (Y.astype("f8") * 2).tobytes(), 1)
+    assert (changed.native, changed.wide, changed.input) == ((Y * 2).tobytes(), b"", 1)
+    assert numbers_of(changed).tolist() == (Y.astype("f8") * 2).tolist()
+
+
+@pytest.mark.parametrize(("body", "exact"), [
+    ("return x * 2", True), ("return x / 3", False), ("return x.half()", False), ("return x * float('nan')", False),
+])  # fmt: skip
+def test_exact_numbers_are_not_answered_twice(tmp_path: Path, body: str, exact: bool) -> None:
+    """What others are in float64 is left in the answer as it came."""
+    (result,) = expected(tmp_path, body, "x: f32[6]", X).seeds[0].results
+    assert isinstance(result.wide, memoryview)
+    assert len(result.wide) == (0 if exact else 48)
 
 
 def test_what_can_not_be_computed_in_double_precision_has_one_result(

@@ -628,9 +628,12 @@ class HalfComparer(ReplayComparer):
 def test_further_contents_tell_a_bias_from_chance(units: float, counts: list[int], wrong: bool) -> None:
     view = View(0, "float16", (4096,), (1,))
     call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,), kept=())
-    comparer = HalfComparer(units)
-    found = comparer.compare(parse_line("x: f16[4096]"), call, [()] * 5, 0.0)
+    comparer, known = HalfComparer(units), list[int]()
+    found = comparer.compare(
+        parse_line("x: f16[4096]"), call, [()] * 5, 0.0, lambda: known.append(len(comparer.counts))
+    )
     assert comparer.counts == counts
+    assert known == [0], "once, before anything is compared"
     assert [e.wrong[:27] for e in found.wrong] == ["its elements are smaller by"] * wrong
 
 
