@@ -34,6 +34,7 @@ from kerntune.referee.candidate_speed import (
 from kerntune.referee.declared_inputs import names_of, other_numbers, parse_line
 from kerntune.referee.errors_together import COUNTER
 from kerntune.referee.extreme_contents import extreme_forms
+from kerntune.referee.further_contents import affordable
 from kerntune.referee.hostile_recording import (
     MOST_BYTES,
     CheckedCall,
@@ -334,7 +335,8 @@ class CandidateJudgement:
         try:
             if isinstance(call, Refusal):
                 return (f"judged with {what} alone: with {case.label} the candidate is refused: {call}",)
-            found = self._comparer.compare(case, call, [()] * 2, self._deadline)
+            contents = [()] * max(2, affordable(case, SEEDS))
+            found = self._comparer.compare(case, call, contents, self._deadline)
         except Refusal as exc:
             return (f"judged with {what} alone: with {case.label} nothing can be compared: {exc}",)
         for error in found.wrong:
