@@ -50,15 +50,7 @@ from kerntune.referee.influences import unfollowed
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.replay_processes import ReplayProcesses
 from kerntune.referee.result_errors import FEW, ResultError, difference_of
-from kerntune.referee.tasks import (
-    CaseInputs,
-    Constant,
-    ExpectAnswer,
-    ExpectedSeed,
-    ExpectTask,
-    ReplayAnswer,
-    Variation,
-)
+from kerntune.referee.tasks import CaseInputs, Constant, ExpectAnswer, ExpectedSeed, ExpectTask, ReplayAnswer, Variation
 from kerntune.referee.timed_contents import ComparedReplays, RightCandidate, variation_of
 
 FURTHER = 48
@@ -283,11 +275,15 @@ class ReplayComparer(ReplayProcesses):
             for i, other in zip(again, self._authors(task).seeds if again else (), strict=True):
                 want = beside_deviations(given[i][0], other)
                 found[i] = list(one(want, *given[i][1:], again=True))
-        for i, errors in enumerate(found if self._on_gpu else ()):
-            if any(e.wrong for e in errors) and may_be_emulated(given[i][0]):
-                found[i] = list(one(self._emulated_reference(case, call, given[i][0]), *given[i][1:], again=True))
-                if any(e.wrong for e in found[i]):
-                    break
+
+        def emulated(i: int) -> bool:
+            found[i] = list(one(self._emulated_reference(case, call, given[i][0]), *given[i][1:], again=True))
+            return not any(e.wrong for e in found[i])
+
+        wrong = [i for i in wrong if any(e.wrong for e in found[i]) and may_be_emulated(given[i][0])]
+        if self._on_gpu and wrong and emulated(wrong[0]):
+            with ThreadPoolExecutor(self._workers) as threads:
+                list(threads.map(emulated, wrong[1:]))
         return found
 
     def _with_memory_told(

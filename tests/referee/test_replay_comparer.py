@@ -541,8 +541,8 @@ class KernelComparer(CancellingComparer):
 def test_what_a_gpu_s_kernels_round_is_known_of_the_interpreter(
     on_gpu: bool | None, told: bool, wrong: list[int], asked: int
 ) -> None:
-    """One content after the other, until one is wrong beside that, too; also of what is emulated beside a GPU, which is
-    asked nothing then."""
+    """Of one content; if that is right, of all others at once. Also of what is emulated beside a GPU, which is asked
+    nothing then."""
     case, view = parse_line("x: f32[8]"), View(0, "float32", (1,), (1,))
     call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,))
     comparer = KernelComparer(0.0, told)
