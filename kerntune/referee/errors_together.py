@@ -15,12 +15,9 @@ import msgspec
 
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
-from kerntune.referee.declared_inputs import bytes_of, is_one_number
 from kerntune.referee.extreme_contents import CANCELLING, EXTREMES, FINITE_ALONE, GRIDS, ODD, OF_WHOLE, sparse_centre
-from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
-from kerntune.referee.reasons import Reason, Refusal
+from kerntune.referee.hostile_recording import CheckedCall
 from kerntune.referee.result_errors import (
-    COARSE,
     EXTREME_FACTOR,
     FEW,
     RMS_FACTOR,
@@ -154,130 +151,6 @@ def mean_of_blocks(contents: Sequence[BlockMeans]) -> tuple[float, float]:
     return float(np.mean(kinds[0])), max(chances)
 
 
-def check_reference(seeds: Sequence[ExpectedSeed]) -> None:
-    """Whether the reference's results are of known dtypes, lie alike for all seeds, and are computed at all."""
-    found = [r for seed in seeds for r in (*seed.results, *filter(None, seed.changed))]
-    if len({tuple((r.dtype, r.shape, r.strides, r.input) for r in seed.results) for seed in seeds}) != 1:
-        raise Refusal(Reason.REFERENCE, "its results have other layouts for other numbers")
-    unknown = sorted({r.dtype for r in found} - ITEM_BYTES.keys())
-    if found and not any(r.native for r in found):
-        raise Refusal(Reason.DEGENERATE, "no result of the reference has an element")
-    if unknown or not found:
-        raise Refusal(Reason.REFERENCE, f"its results are {', '.join(unknown) or 'none'}, which can't be judged")
-    as_given = (
-        r.input is not None and r.native == b"".join(seed.contents[r.input : r.input + 1])
-        for seed in seeds
-        for r in seed.results
-    )
-    if seeds[0].results and all(as_given):
-        raise Refusal(Reason.DEGENERATE, "all results are inputs, which the reference leaves as they are")
-
-
-def hardly_varies(seeds: Sequence[Sequence[ExpectedResult]]) -> str:
-    """Why the reference's results are no evidence: a result that is nearly the same number everywhere, or for all
-    seeds; empty where each says something."""
-    import numpy as np
-
-    for number, results in enumerate(zip(*seeds, strict=True)):
-        dtype = results[0].dtype
-        arrays = [numbers_of(r) for r in results]
-        if not arrays[0].size:
-            continue
-        slack = 4 * ROUNDOFF.get(dtype, 0.0)
-        finite = [a if (right := np.isfinite(a)).all() else a[right] for a in arrays]
-        if all(f.size == 0 for f in finite):
-            return f"result {number} has no finite number"
-        if arrays[0].size > 1 and all(_alike(f, slack) for f in finite):
-            return f"result {number} is the same number everywhere"
-        if len(arrays) > 1 and all(_equal(arrays[0], a, slack) for a in arrays[1:]):
-            return f"result {number} is the same for all inputs"
-    return ""
-
-
-def _alike(x: np.ndarray, slack: float) -> bool:
-    if x.size == 0:
-        return True
-    low, high = x.min(), x.max()
-    return bool(high - low <= slack * max(abs(high), abs(low)))
-
-
-def _equal(a: np.ndarray, b: np.ndarray, slack: float) -> bool:
-    import numpy as np
-
-    first = slice(0, 4096)
-    if a.size > 4096 and not _equal(a[first], b[first], slack):
-        return False
-    return np.allclose(a, b, rtol=slack, atol=0.0, equal_nan=True)
-
-
-def what_counts(seeds: Sequence[ExpectedSeed]) -> list[tuple[ExpectedResult, ...]]:
-    """What the reference computes, by seed: its results, or inputs that it changes for some seed."""
-    if any(seed.results for seed in seeds):
-        return [seed.results for seed in seeds]
-    changed = {i: x for seed in seeds for i, x in enumerate(seed.changed) if x is not None}
-    replace = msgspec.structs.replace
-    return [
-        tuple(seed.changed[i] or replace(x, native=seed.contents[i], wide=None) for i, x in changed.items())
-        for seed in seeds
-    ]
-
-
-def unvaried(case: CaseInputs, seeds: Sequence[ExpectedSeed]) -> str:
-    """The input that is one number in all contents, which the reference leaves as it is: no content tells whether a
-    candidate reads it. Empty if there is none; numbers that are known when recording, and single ones of the task's
-    own code, may be the same."""
-    for i, given in enumerate(case.tensors):
-        first, item = seeds[0].contents[i], ITEM_BYTES[given.dtype]
-        if given.alike or given.content == "fixed" or (given.content == "author" and len(first) <= item):
-            continue
-        changed = any(seed.changed[i] is not None for seed in seeds if i < len(seed.changed))
-        if not changed and is_one_number([seed.contents[i] for seed in seeds], item):
-            return f"input {given.name} is one number in every content, so it may be ignored; it needs others"
-    return ""
-
-
-def held_changes(case: CaseInputs, seeds: Sequence[ExpectedSeed]) -> list[int]:
-    """Inputs that are one number in all contents, and that the reference changes: it may add to them, or fill them."""
-    found = []
-    for i, given in enumerate(case.tensors):
-        first, item = seeds[0].contents[i], ITEM_BYTES[given.dtype]
-        alike = is_one_number([seed.contents[i] for seed in seeds], item)
-        if alike and len(first) > item and any(seed.changed[i] is not None for seed in seeds if seed.changed):
-            found.append(i)
-    return found
-
-
-def differs(one: ExpectedSeed, other: ExpectedSeed) -> bool:
-    """Whether what the reference computes is another by more than an order of sums explains."""
-    pairs = zip((*one.results, *one.changed), (*other.results, *other.changed), strict=True)
-    return any(a is not None and (b is None or not _equal(numbers_of(a), numbers_of(b), COARSE)) for a, b in pairs)
-
-
-def in_buffers(call: CheckedCall, case: CaseInputs, expected: ExpectedSeed) -> ExpectedSeed:
-    """What the reference computes; results that the call returns in memory which the task hands out for them, of that
-    memory's dtype and strides. One that the reference returns there may be elsewhere."""
-    if len(call.results) != len(expected.results):
-        return expected
-    found, changed = list(expected.results), list(expected.changed)
-    for number, (want, view) in enumerate(zip(expected.results, call.results, strict=True)):
-        index = call.inputs.index(view.storage) if view.storage in call.inputs else None
-        if want.input is not None and index is None and case.tensors[want.input].content == UNREAD:
-            found[number], changed[want.input] = msgspec.structs.replace(want, input=None), None
-        given = None if index is None else case.tensors[index]
-        if given is None or given.content != UNREAD or want.input is not None:
-            continue
-        if math.prod(want.shape) != math.prod(given.shape):
-            continue
-        floats = want.dtype in FLOAT_FORMATS and given.dtype in FLOAT_FORMATS
-        if want.dtype != given.dtype and floats:
-            bits = numbers_of(msgspec.structs.replace(want, wide=None))
-            wide = None if want.wide is None else numbers_of(want).tobytes()
-            want = msgspec.structs.replace(want, dtype=given.dtype, native=bytes_of(bits, given.dtype), wide=wide)
-        strides = given.strides if want.shape == given.shape else want.strides
-        found[number] = msgspec.structs.replace(want, strides=strides, input=index)
-    return msgspec.structs.replace(expected, results=tuple(found), changed=tuple(changed))
-
-
 def left_of(call: CheckedCall, expected: ExpectedSeed, answer: ReplayAnswer) -> tuple[bytes, ...]:
     """What each wanted storage held after a replay."""
     given = call.contents(expected.contents)
@@ -297,12 +170,21 @@ def together_of(case: CaseInputs, seeds: Sequence[ExpectedSeed]) -> dict[int, Er
     return found
 
 
+class ShapeComparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What all replays of one shape are compared by: its inputs, the candidate's call, and errors over all contents."""
+
+    case: CaseInputs
+    call: CheckedCall
+    together: Mapping[int, ErrorsTogether]
+
+
 def errors_of(
-    case: CaseInputs, call: CheckedCall, together: Mapping[int, ErrorsTogether], expected: ExpectedSeed, poison: bytes,
-    left_in: Sequence[bytes], forms: Sequence[str], again: bool = False,
+    of: ShapeComparison, expected: ExpectedSeed, poison: bytes, left_in: Sequence[bytes], forms: Sequence[str],
+    again: bool = False,
 ) -> Iterator[ResultError]:  # fmt: skip
     """The errors of what one replay left in the wanted storages. ``forms`` says which inputs are extreme numbers,
-    ``again`` whether ``together`` knows this replay."""
+    ``again`` whether errors over all contents have this replay's."""
+    case, call = of.case, of.call
     if not is_demanded(case, expected, forms):
         return
     after_of, extreme = dict(zip(call.wanted, left_in, strict=True)), _factor(case.tensors, forms)
@@ -312,7 +194,7 @@ def errors_of(
         if _is_finite_alone(want, forms):
             yield _told(overflow_of(number, after_of[view.storage], view, want), case.tensors, forms)
             continue
-        one = together[number]
+        one = of.together[number]
         found = error_of(
             number, after_of[view.storage], view, want, case, poison, one.size, extreme, None if again else one.add,
             "lone" in forms, _odd(forms),
@@ -329,7 +211,7 @@ def errors_of(
         after, before = after_of[storage], expected.contents[index]
         if left is None and (after == before or given.content == UNREAD or given.name.endswith(COUNTER)):
             continue
-        changes = together.get(-1 - index)
+        changes = of.together.get(-1 - index)
         if left is None and changes is None:
             yield ResultError(-1, given.dtype, size=1.0, wrong=f"it changes input {given.name}")
             continue
@@ -340,8 +222,8 @@ def errors_of(
             continue
         if changes and not any(forms) and not again:
             changes.kept.append(partial(error_of, -1, before, view, want, case, poison, size))
-        of = ((r.input, v, r.native) for r, v in zip(expected.results, call.results, strict=True))
-        if left is not None and (index, view, left.native) in of:  # a result is this input, and was looked at
+        known = ((r.input, v, r.native) for r, v in zip(expected.results, call.results, strict=True))
+        if left is not None and (index, view, left.native) in known:  # a result is this input, and was looked at
             continue
         seen = changes.add if changes and not again else None
         found = (
@@ -365,12 +247,12 @@ def looked_at(
 
 
 def unequal_of(
-    case: CaseInputs, call: CheckedCall, expected: ExpectedSeed, left_in: Sequence[bytes], forms: Sequence[str]
+    of: ShapeComparison, expected: ExpectedSeed, left_in: Sequence[bytes], forms: Sequence[str]
 ) -> Iterator[ResultError]:
     """What differs at all, where all that the reference does is exact. With NaN or infinities floats don't count, for
     what is left of these isn't promised."""
-    after_of = dict(zip(call.wanted, left_in, strict=True))
-    for number, view, want in looked_at(case, call, expected):
+    case, after_of = of.case, dict(zip(of.call.wanted, left_in, strict=True))
+    for number, view, want in looked_at(case, of.call, expected):
         different = unequal(after_of[view.storage], view, want)
         if different and not (_odd(forms) and want.dtype in FLOAT_FORMATS):
             wrong = f"{different:,} of {math.prod(want.shape):,} elements differ"
@@ -390,17 +272,17 @@ def _odd(forms: Sequence[str]) -> bool:
     return any(form in ODD for form in forms)
 
 
-def wrong_together(case: CaseInputs, together: Mapping[int, ErrorsTogether]) -> Iterator[ResultError]:
+def wrong_together(of: ShapeComparison) -> Iterator[ResultError]:
     """What is wrong with results over all contents."""
-    for number, one in together.items():
+    for number, one in of.together.items():
         if told := one.wrong():
-            name = "" if number >= 0 else f"input {case.tensors[-1 - number].name}, which the reference changes: "
+            name = "" if number >= 0 else f"input {of.case.tensors[-1 - number].name}, which the reference changes: "
             yield ResultError(max(number, -1), one.dtype, size=1.0, wrong=name + told)
 
 
-def hardly_changed(case: CaseInputs, together: Mapping[int, ErrorsTogether]) -> str:
+def hardly_changed(of: ShapeComparison) -> str:
     """The input that the reference changes by less than what it may be off by: as it was, it would be right."""
-    known = ((case.tensors[-1 - n].name, one.kept) for n, one in together.items() if one.kept)
+    known = ((of.case.tensors[-1 - n].name, one.kept) for n, one in of.together.items() if one.kept)
     names = (name for name, kept in known if not any(error().wrong for error in kept))
     return next((f"input {name} changes by less than what it may be off by" for name in names), "")
 

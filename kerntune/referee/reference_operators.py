@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from triton.runtime.jit import JITFunction
@@ -113,14 +112,9 @@ def programs_of(launches: Sequence[Launched], kernels: Sequence[Any]) -> list[Tt
     if launches:
         return [one.program for one in launches]
     try:
-        return [_program(kernel.asm["ttir"]) for kernel in kernels]
+        return [parse_ttir(kernel.asm["ttir"]) for kernel in kernels]
     except (AttributeError, KeyError, InterpreterLimit):
         return None
-
-
-@lru_cache(64)
-def _program(text: str) -> TtirProgram:
-    return parse_ttir(text)
 
 
 def promises_indices(run: Callable[[], tuple[Any, Sequence[Any], Any]]) -> bool:

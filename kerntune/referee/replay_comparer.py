@@ -10,28 +10,23 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 
-import msgspec
+from msgspec.structs import replace
 
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.declared_inputs import ODD_POISONS, contents_of, poison_patterns
 from kerntune.referee.errors_together import (
-    ErrorsTogether,
-    check_reference,
+    ShapeComparison,
     errors_of,
     hardly_changed,
-    hardly_varies,
-    in_buffers,
     is_demanded,
     left_of,
     together_of,
     unequal_of,
-    unvaried,
-    what_counts,
     wrong_together,
 )
 from kerntune.referee.extreme_contents import DECIDED, DRAWN_FLOATS, GRIDS, OF_NAN
@@ -48,6 +43,7 @@ from kerntune.referee.further_contents import (
 from kerntune.referee.hostile_recording import CheckedCall, check_outlines, check_results, given_contents, side_of
 from kerntune.referee.influences import unfollowed
 from kerntune.referee.reasons import Reason, Refusal
+from kerntune.referee.reference_evidence import check_reference, hardly_varies, in_buffers, unvaried, what_counts
 from kerntune.referee.replay_processes import ReplayProcesses
 from kerntune.referee.result_errors import FEW, ResultError, difference_of
 from kerntune.referee.tasks import CaseInputs, Constant, ExpectAnswer, ExpectedSeed, ExpectTask, ReplayAnswer, Variation
@@ -100,29 +96,29 @@ class ReplayComparer(ReplayProcesses):
         expected, patterns, answers, kept, dropped = self._results(case, call, forms, usual, end)
         known()
         left = [left_of(call, x, answer) for x, answer in zip(expected, answers, strict=True)]
-        together = together_of(case, expected[:usual])
+        of = ShapeComparison(case, call, together_of(case, expected[:usual]))
         given = list(zip(expected, patterns, left, kept, strict=True))
         with ThreadPoolExecutor(self._workers) as threads:
-            promised = self._beside(threads, self._of_ties, case, call, expected[0], together, end)
-            second = self._beside(threads, self._of_second_call, case, call, expected[:usual], together, end)
-            sparse = self._beside(threads, self._of_sparse, case, call, expected[:usual], together, end)
-            first = self._first_errors(case, call, together, given)
-            found = self._second_look(case, call, together, given[:usual], first[:usual])
+            promised = self._beside(threads, self._of_ties, of, expected[0], end)
+            second = self._beside(threads, self._of_second_call, of, expected[:usual], end)
+            sparse = self._beside(threads, self._of_sparse, of, expected[:usual], end)
+            first = self._first_errors(of, given)
+            found = self._second_look(of, given[:usual], first[:usual])
             if not any(e.wrong for each in found for e in each):
-                found += self._second_look(case, call, together, given[usual:], first[usual:])
-            found = self._with_memory_told(case, call, found, given)
+                found += self._second_look(of, given[usual:], first[usual:])
+            found = self._with_memory_told(of, found, given)
             errors = tuple(e for each in found[:usual] for e in each)
             wrong = tuple(e for each in found for e in each if e.wrong)
             few, count = many_contents(case, expected[0])
             few, count = (few, count) if wrong else self._reached(case, few, count, expected[:usual])
-            wrong = wrong or self._of_many(few, call, expected[:usual], together, count) or promised() or second()
+            wrong = wrong or self._of_many(replace(of, case=few), expected[:usual], count) or promised() or second()
             wrong = wrong or sparse()
-        wrong = wrong or tuple(wrong_together(case, together))
+        wrong = wrong or tuple(wrong_together(of))
         wrong = wrong or tuple(unfollowed(case, call, expected[:usual], left[:usual]))
-        if not wrong and any(one.undecided for one in together.values()):
-            more = self._of_many(case, call, expected[:usual], together, affordable(case, FURTHER))
-            wrong = more or tuple(wrong_together(case, together))
-        if not wrong and (why := hardly_changed(case, together)):
+        if not wrong and any(one.undecided for one in of.together.values()):
+            more = self._of_many(of, expected[:usual], affordable(case, FURTHER))
+            wrong = more or tuple(wrong_together(of))
+        if not wrong and (why := hardly_changed(of)):
             raise Refusal(Reason.DEGENERATE, why)
         repeatable = all(x.repeatable for x in answers[:usual])
         return ComparedReplays(expected, patterns, left, repeatable, errors, wrong, dropped)
@@ -193,10 +189,10 @@ class ReplayComparer(ReplayProcesses):
                 raise
             wait(asked)  # they have the device's memory
             seeds, contents = task.seeds[:usual], task.contents[:usual]
-            fewer = msgspec.structs.replace(task, seeds=seeds, contents=contents, closely=0, extreme=None)
+            fewer = replace(task, seeds=seeds, contents=contents, closely=0, extreme=None)
             found = found[:usual] if len(found) >= usual else self._authors(fewer).seeds
-        replace = msgspec.structs.replace
-        return tuple(replace(x, contents=c) for x, c in zip(found, task.contents, strict=False)) or found
+        pairs = zip(found, task.contents, strict=False)
+        return tuple(replace(x, contents=c) for x, c in pairs) or found
 
     def _reached(
         self, case: CaseInputs, few: CaseInputs, count: int, usual: Sequence[ExpectedSeed]
@@ -224,12 +220,10 @@ class ReplayComparer(ReplayProcesses):
         answered = self._authors(ExpectTask(self._reference, case, seeds, drawn, self._on_gpu, seconds=seconds)).seeds
         return answered, drawn[: len(answered)] or tuple(x.contents for x in answered)
 
-    def _of_many(
-        self, case: CaseInputs, call: CheckedCall, usual: Sequence[ExpectedSeed],
-        together: Mapping[int, ErrorsTogether], count: int,
-    ) -> tuple[ResultError, ...]:  # fmt: skip
+    def _of_many(self, of: ShapeComparison, usual: Sequence[ExpectedSeed], count: int) -> tuple[ResultError, ...]:
         """What is wrong on so many further contents, in one process for all, as far as the time of another budget
         reaches. A single flag may have been the same for the usual ones. Known inputs are those of the first."""
+        case, call = of.case, of.call
         if not count or not call.wanted:
             return ()
         answered, contents = self._further(case, usual[0], count)
@@ -242,42 +236,37 @@ class ReplayComparer(ReplayProcesses):
             answers = self._in_a_row(case, call, contents, poison, end)
         else:  # no launch reaches what varies
             answers = [self._replayed(call, contents[0], poison, end)] * len(contents)
-        wants = [msgspec.structs.replace(x, contents=c) for x, c in zip(expected, contents, strict=True)]
+        wants = [replace(x, contents=c) for x, c in zip(expected, contents, strict=True)]
         given = [(w, poison, left_of(call, w, answer), ()) for w, answer in zip(wants, answers, strict=False)]
-        return tuple(e for each in self._errors(case, call, together, given) for e in each if e.wrong)
+        return tuple(e for each in self._errors(of, given) for e in each if e.wrong)
 
     def _errors(
-        self, case: CaseInputs, call: CheckedCall, together: Mapping[int, ErrorsTogether],
-        given: Sequence[Compared], on_gpu: bool | None = None,
-    ) -> list[list[ResultError]]:  # fmt: skip
-        """The errors of each content, looked at again."""
-        found = self._first_errors(case, call, together, given)
-        return self._second_look(case, call, together, given, found, on_gpu)
-
-    def _first_errors(
-        self, case: CaseInputs, call: CheckedCall, together: Mapping[int, ErrorsTogether], given: Sequence[Compared]
+        self, of: ShapeComparison, given: Sequence[Compared], on_gpu: bool | None = None
     ) -> list[list[ResultError]]:
+        """The errors of each content, looked at again."""
+        return self._second_look(of, given, self._first_errors(of, given), on_gpu)
+
+    def _first_errors(self, of: ShapeComparison, given: Sequence[Compared]) -> list[list[ResultError]]:
         with ThreadPoolExecutor(self._workers) as threads:
-            return list(threads.map(lambda compared: list(errors_of(case, call, together, *compared)), given))
+            return list(threads.map(lambda compared: list(errors_of(of, *compared)), given))
 
     def _second_look(
-        self, case: CaseInputs, call: CheckedCall, together: Mapping[int, ErrorsTogether],
-        given: Sequence[Compared], found: list[list[ResultError]], on_gpu: bool | None = None,
-    ) -> list[list[ResultError]]:  # fmt: skip
+        self, of: ShapeComparison, given: Sequence[Compared], found: list[list[ResultError]], on_gpu: bool | None = None
+    ) -> list[list[ResultError]]:
         """The errors; where a result is wrong, beside what roundings inside of the reference do to it, if that takes no
         time."""
-        on_gpu, one = self._on_gpu if on_gpu is None else on_gpu, partial(errors_of, case, call, together)
+        on_gpu, one = self._on_gpu if on_gpu is None else on_gpu, partial(errors_of, of)
         wrong = [i for i, errors in enumerate(found) if any(e.wrong for e in errors)]
         again = [i for i in wrong if has_deviations(on_gpu, *given[i])]
         seeds, contents = tuple(secrets.randbits(63) for _ in again), tuple(given[i][0].contents for i in again)
         with contextlib.suppress(Refusal):
-            task = ExpectTask(self._reference, case, seeds, contents, on_gpu, draws=DRAWS)
+            task = ExpectTask(self._reference, of.case, seeds, contents, on_gpu, draws=DRAWS)
             for i, other in zip(again, self._authors(task).seeds if again else (), strict=True):
                 want = beside_deviations(given[i][0], other)
                 found[i] = list(one(want, *given[i][1:], again=True))
 
         def emulated(i: int) -> bool:
-            found[i] = list(one(self._emulated_reference(case, call, given[i][0]), *given[i][1:], again=True))
+            found[i] = list(one(self._emulated_reference(of.case, of.call, given[i][0]), *given[i][1:], again=True))
             return not any(e.wrong for e in found[i])
 
         wrong = [i for i in wrong if any(e.wrong for e in found[i]) and may_be_emulated(given[i][0])]
@@ -287,7 +276,7 @@ class ReplayComparer(ReplayProcesses):
         return found
 
     def _with_memory_told(
-        self, case: CaseInputs, call: CheckedCall, found: list[list[ResultError]], given: Sequence[Compared]
+        self, of: ShapeComparison, found: list[list[ResultError]], given: Sequence[Compared]
     ) -> list[list[ResultError]]:
         """The errors, those that are wrong with a word more where the first wrong content has other results if memory
         that nothing has written has other numbers: a buffer that isn't zeroed, a tail that is left out."""
@@ -297,17 +286,14 @@ class ReplayComparer(ReplayProcesses):
         want, poison, left, _ = given[first]
         other = bytes(len(poison)) if any(poison) else b"\xff" * len(poison)
         with contextlib.suppress(Refusal):
-            again = left_of(call, want, self._replayed(call, want.contents, other, time.monotonic() + self._budget))
-            one, two = (dict(zip(call.wanted, each, strict=True)) for each in (left, again))
-            if difference_of(case, call, one, two):
-                replace = msgspec.structs.replace
+            end = time.monotonic() + self._budget
+            again = left_of(of.call, want, self._replayed(of.call, want.contents, other, end))
+            one, two = (dict(zip(of.call.wanted, each, strict=True)) for each in (left, again))
+            if difference_of(of.case, of.call, one, two):
                 return [[replace(e, wrong=e.wrong + OF_MEMORY) if e.wrong else e for e in each] for each in found]
         return found
 
-    def _of_ties(
-        self, case: CaseInputs, call: CheckedCall, first: ExpectedSeed, together: Mapping[int, ErrorsTogether],
-        end: float,
-    ) -> tuple[ResultError, ...]:  # fmt: skip
+    def _of_ties(self, of: ShapeComparison, first: ExpectedSeed, end: float) -> tuple[ResultError, ...]:
         """What is wrong where more is promised than rounding allows: indices of equal numbers where torch documents
         them, and all results where all that the reference does is exact."""
         wanted = [r.dtype for r in (*first.results, *filter(None, first.changed))]
@@ -315,13 +301,10 @@ class ReplayComparer(ReplayProcesses):
         kinds: list[tuple[str, tuple[str, ...]]] = [("", ("ties",))] * bool({*wanted} & {*INDICES})
         if first.exact:
             kinds += [("grid", GRIDS), ("decided", DECIDED), *[("nan", OF_NAN)] * whole]
-        if all(t.content not in DRAWN_FLOATS for t in case.tensors):
+        if all(t.content not in DRAWN_FLOATS for t in of.case.tensors):
             return ()
         with ThreadPoolExecutor(self._workers) as threads:
-            asked = [
-                self._beside(threads, self._of_promised, case, call, together, exact, words, end)
-                for exact, words in kinds
-            ]
+            asked = [self._beside(threads, self._of_promised, of, exact, words, end) for exact, words in kinds]
             for (exact, _), one in zip(kinds, asked, strict=True):
                 promised, wrong = one()
                 if wrong or (exact and not promised):
@@ -329,13 +312,13 @@ class ReplayComparer(ReplayProcesses):
         return ()
 
     def _of_second_call(
-        self, case: CaseInputs, call: CheckedCall, usual: Sequence[ExpectedSeed],
-        together: Mapping[int, ErrorsTogether], end: float,
-    ) -> tuple[ResultError, ...]:  # fmt: skip
+        self, of: ShapeComparison, usual: Sequence[ExpectedSeed], end: float
+    ) -> tuple[ResultError, ...]:
         """What is wrong in a second call, where the first has left other numbers in memory from before the call."""
+        call = of.call
         if not call.kept:
             return ()
-        replace, (poison,), sizes = msgspec.structs.replace, poison_patterns(1), call.recording.storages
+        (poison,), sizes = poison_patterns(1), call.recording.storages
         views = (View(i, "uint8", (sizes[i].nbytes,), (1,)) for i in call.kept)
         watched, first = replace(call, results=(*call.results, *views)), usual[0].contents
         left = dict(zip(watched.wanted, self._replayed(watched, first, poison, end).contents, strict=True))
@@ -347,42 +330,40 @@ class ReplayComparer(ReplayProcesses):
         constants = (*(c for c in call.constants if c.storage not in kept), *(Constant(*one) for one in kept.items()))
         again, want = replace(call, fills=fills, constants=constants), usual[-1]
         after = left_of(again, want, self._replayed(again, want.contents, poison, end))
-        (found,) = self._errors(case, again, together, [(want, poison, after, ())])
+        (found,) = self._errors(replace(of, call=again), [(want, poison, after, ())])
         told = "in a second call, which finds what the first has left in memory from before: "
         return tuple(replace(e, wrong=told + e.wrong, unwritten=False) for e in found if e.wrong)
 
     def _of_promised(
-        self, case: CaseInputs, call: CheckedCall, together: Mapping[int, ErrorsTogether], exact: str,
-        words: Sequence[str], end: float,
-    ) -> tuple[bool, tuple[ResultError, ...]]:  # fmt: skip
+        self, of: ShapeComparison, exact: str, words: Sequence[str], end: float
+    ) -> tuple[bool, tuple[ResultError, ...]]:
         """Whether the reference promises its results there, and what is wrong on contents with floats of these forms,
         as far as the time reaches."""
+        case = of.case
         forms = [tuple(word if t.content in DRAWN_FLOATS else "" for t in case.tensors) for word in words]
         seeds = tuple(secrets.randbits(63) for _ in forms)
         with ThreadPoolExecutor(self._workers) as threads:
             given = tuple(threads.map(partial(contents_of, case.tensors), seeds, forms))
         task = ExpectTask(self._reference, case, seeds, given, self._on_gpu, ties=not exact, exact=exact)
-        return self._of_contents(case, call, together, task, forms, end)
+        return self._of_contents(of, task, forms, end)
 
-    def _of_sparse(
-        self, case: CaseInputs, call: CheckedCall, usual: Sequence[ExpectedSeed],
-        together: Mapping[int, ErrorsTogether], end: float,
-    ) -> tuple[ResultError, ...]:  # fmt: skip
+    def _of_sparse(self, of: ShapeComparison, usual: Sequence[ExpectedSeed], end: float) -> tuple[ResultError, ...]:
         """What is wrong where contents that the task's own code has made are ``sparse``."""
+        case = of.case
         seeds = tuple(secrets.randbits(63) for _ in usual[:SPARSE_CONTENTS] if case.made_by_author)
         made = [made_sparse(case, one.contents, seed) for one, seed in zip(usual, seeds, strict=False)]
         if not any(any(forms) for _, forms in made):
             return ()
         contents = tuple(tuple(content) for content, _ in made)
         task = ExpectTask(self._reference, case, seeds, contents, self._on_gpu, extreme=0)
-        return self._of_contents(case, call, together, task, [forms for _, forms in made], end)[1]
+        return self._of_contents(of, task, [forms for _, forms in made], end)[1]
 
     def _of_contents(
-        self, case: CaseInputs, call: CheckedCall, together: Mapping[int, ErrorsTogether], task: ExpectTask,
-        forms: Sequence[tuple[str, ...]], end: float,
-    ) -> tuple[bool, tuple[ResultError, ...]]:  # fmt: skip
+        self, of: ShapeComparison, task: ExpectTask, forms: Sequence[tuple[str, ...]], end: float
+    ) -> tuple[bool, tuple[ResultError, ...]]:
         """Whether the reference has results of all of a task's contents, and what is wrong there, as far as the time
         reaches."""
+        case, call = of.case, of.call
         found, patterns, given = tuple[ExpectedSeed, ...](), poison_patterns(len(forms)), task.contents
         with contextlib.suppress(Refusal):  # it takes no such numbers, or torch's operators can't be watched there
             found = tuple(in_buffers(call, case, one) for one in self._authors(task).seeds)
@@ -399,12 +380,12 @@ class ReplayComparer(ReplayProcesses):
                         raise
                     break
         for i, answer in enumerate(answers):
-            want = msgspec.structs.replace(found[i], contents=given[i])
+            want = replace(found[i], contents=given[i])
             after = left_of(call, want, answer)
             errors = (
-                unequal_of(case, call, want, after, forms[i])
+                unequal_of(of, want, after, forms[i])
                 if task.exact
-                else errors_of(case, call, together, want, patterns[i], after, forms[i])
+                else errors_of(of, want, patterns[i], after, forms[i])
             )
             if wrong := tuple(e for e in errors if e.wrong):
                 return True, wrong
@@ -437,7 +418,6 @@ class ReplayComparer(ReplayProcesses):
         case, call, want, poison = right.case, right.call, right.expected[seed], right.patterns[seed]
         side = side_of(call, want.contents, poison, binaries=False)
         answer = self._answer(side, call, end, Variation(), ((),), on_gpu=False)
-        together = together_of(case, right.expected)
-        given = (want, poison, left_of(call, want, answer), ())
-        (errors,) = self._errors(case, call, together, [given], on_gpu=False)
+        of = ShapeComparison(case, call, together_of(case, right.expected))
+        (errors,) = self._errors(of, [(want, poison, left_of(call, want, answer), ())], on_gpu=False)
         return next((e for e in errors if e.wrong), None)

@@ -20,10 +20,10 @@ from kerntune.base.formatting import visible
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.candidate_speed import AUTHOR_SECONDS
 from kerntune.referee.declared_inputs import content_of
-from kerntune.referee.errors_together import differs, held_changes, in_buffers
 from kerntune.referee.hostile_recording import CheckedCall, side_of
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import Reason, Refusal
+from kerntune.referee.reference_evidence import differs, held_changes, in_buffers
 from kerntune.referee.tasks import (
     CaseInputs,
     DescribeTask,

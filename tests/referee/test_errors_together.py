@@ -9,27 +9,26 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from kerntune.base.recording import View
 from kerntune.referee import errors_together
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.errors_together import (
     ErrorsTogether,
+    ShapeComparison,
     errors_of,
-    in_buffers,
     is_demanded,
     together_of,
-    unvaried,
     wrong_together,
 )
-from kerntune.referee.result_errors import error_of, numbers_of
-from kerntune.referee.tasks import UNREAD, ExpectedResult, ExpectedSeed
+from kerntune.referee.result_errors import error_of
+from kerntune.referee.tasks import ExpectedResult, ExpectedSeed
 
 CHANCE = np.random.default_rng(11)
 POISON = b"\xff\x7f" * 4
 EXACT = [CHANCE.standard_normal((16, 40)) * 3 for _ in range(5)]
 CASE = parse_line("x: f32[16,40]")
+CALL: Any = None
 
 
 def expected(exact: np.ndarray, stock: np.ndarray) -> ExpectedResult:
@@ -51,7 +50,7 @@ def judged(
         error_of(0, f.tobytes(), view, w, CASE, POISON, one.size, seen=one.add).wrong
         for f, w in zip(found, wants, strict=True)
     ]
-    wrong = list(wrong_together(CASE, together))
+    wrong = list(wrong_together(ShapeComparison(CASE, CALL, together)))
     assert all(e.result == 0 for e in wrong)
     return each, "".join(e.wrong for e in wrong)
 
@@ -152,7 +151,9 @@ def test_the_tail_of_a_long_sum_may_not_be_left_out() -> None:
 def left(call: Any, seeds: Sequence[ExpectedSeed], of: int, *stored: np.ndarray) -> list[str]:
     """What is wrong with a replay of one of these seeds that left this in its storages."""
     case = parse_line("x: f32[4096]")
-    found = errors_of(case, call, together_of(case, seeds), seeds[of], POISON, [x.tobytes() for x in stored], ())
+    found = errors_of(
+        ShapeComparison(case, call, together_of(case, seeds)), seeds[of], POISON, [x.tobytes() for x in stored], ()
+    )
     return [e.wrong for e in found]
 
 
@@ -193,7 +194,9 @@ def held(
     call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,) * len(case.tensors))
     forms = (form, *("" for _ in case.tensors[1:]))
     together = together_of(case, seeds[1:])
-    return "".join(e.wrong for e in errors_of(case, call, together, seeds[0], POISON, [found.tobytes()], forms))
+    return "".join(
+        e.wrong for e in errors_of(ShapeComparison(case, call, together), seeds[0], POISON, [found.tobytes()], forms)
+    )
 
 
 NUMBERS = np.random.default_rng(3).standard_normal(1000).astype(np.float32)
@@ -212,7 +215,7 @@ def test_an_input_that_lies_otherwise_is_compared_in_its_own_order() -> None:
     together = together_of(case, [ExpectedSeed((NUMBERS.tobytes(),), (), (usual,))])
     seed = ExpectedSeed((NUMBERS.tobytes(),), (), (None,))
     for after, wrong in ((np.nextafter(NUMBERS, np.float32(9)), False), (ONE_OFF, True)):
-        found = list(errors_of(case, call, together, seed, POISON, [after.tobytes()], ()))
+        found = list(errors_of(ShapeComparison(case, call, together), seed, POISON, [after.tobytes()], ()))
         assert [bool(e.wrong) for e in found] == [wrong]
 
 
@@ -287,7 +290,7 @@ def test_an_input_that_changes_is_held_to_what_is_left_out_where_it_is_lone() ->
     case = parse_line("x: f32[1000]")
     for found, wrong in ((NUMBERS * np.float32(1.003), False), (ONE_OFF, True)):
         together = together_of(case, [seed])
-        each = [*errors_of(case, call, together, seed, POISON, [found.tobytes()], ("lone",))]
+        each = [*errors_of(ShapeComparison(case, call, together), seed, POISON, [found.tobytes()], ("lone",))]
         assert [bool(e.wrong) for e in each] == [wrong]
         assert together[-1].kept == [], "whether it hardly changes, usual contents say"
 
@@ -297,98 +300,6 @@ def test_near_zero_constants_may_be_off_by_a_rounding_and_sums_may_not(off: floa
     """exp(x) - 1 beside a result that usually is of the size of 1; but not what a sum of 2**20 terms explains."""
     near = NUMBERS * np.float32(2.0**-12)
     assert bool(held("x: f32[1048576]", near, near + np.float32(off), "sparse", NUMBERS)) == wrong
-
-
-def unvaried_input(line: str, *contents: bytes, changed: bool = False, content: str = "", alike: bool = False) -> str:
-    case = parse_line(line)
-    tensors = tuple(msgspec.structs.replace(t, content=content or t.content, alike=alike) for t in case.tensors)
-    after = expected(NUMBERS, NUMBERS) if changed else None
-    seeds = [ExpectedSeed((one,), (), (after if i == 1 else None,)) for i, one in enumerate(contents)]
-    return unvaried(msgspec.structs.replace(case, tensors=tensors), seeds)
-
-
-OUT = View(1, "float32", (600,), (1,))
-
-
-@pytest.mark.parametrize(
-    ("view", "content", "dtype", "of", "input"),
-    [
-        (OUT, UNREAD, "float32", None, 1), (OUT, UNREAD, "float64", None, 1), (OUT, "normal", "float32", None, None),
-        (OUT, UNREAD, "float32", 0, 0), (replace(OUT, storage=2), UNREAD, "float32", None, None),
-    ],
-)  # fmt: skip
-def test_a_result_may_lie_in_memory_that_the_task_hands_out(
-    view: View, content: str, dtype: str, of: int | None, input: int | None
-) -> None:
-    """It has that memory's dtype then: the reference's own is rounded to it."""
-    case = parse_line("x: f32[600]; y: f32[600]")
-    case = replace(case, tensors=(case.tensors[0], replace(case.tensors[1], content=content)))
-    call: Any = SimpleNamespace(inputs=(0, 1), results=(view,))
-    exact = np.random.default_rng(3).standard_normal(600)
-    native = exact.astype({"float32": "f4", "float64": "f8"}[dtype])
-    want = ExpectedResult(dtype, (600,), (1,), native.tobytes(), exact.tobytes(), of)
-    (found,) = in_buffers(call, case, ExpectedSeed((), (want,))).results
-    assert found == replace(want, dtype="float32", native=exact.astype("f4").tobytes(), input=input)
-
-
-def test_an_exact_result_stays_exact_in_memory_of_fewer_bits() -> None:
-    """Its numbers are those of the reference's dtype."""
-    case, exact = parse_line("x: f32[600]; y: f16[600]"), np.random.default_rng(1).standard_normal(600).astype("f4")
-    case = replace(case, tensors=(case.tensors[0], replace(case.tensors[1], content=UNREAD)))
-    call: Any = SimpleNamespace(inputs=(0, 1), results=(replace(OUT, dtype="float16"),))
-    want = ExpectedResult("float32", (600,), (1,), exact.tobytes(), b"")
-    (found,) = in_buffers(call, case, ExpectedSeed((), (want,))).results
-    assert found.native == exact.astype("f2").tobytes()
-    assert numbers_of(found).tolist() == numbers_of(want).tolist() == exact.astype("f8").tolist()
-    assert numbers_of(replace(found, wide=None)).tolist() == exact.astype("f2").astype("f8").tolist()
-
-
-def test_one_number_may_lie_there_without_a_dimension() -> None:
-    case = parse_line("x: f32[600]; y: f32[1]")
-    case = replace(case, tensors=(case.tensors[0], replace(case.tensors[1], content=UNREAD)))
-    call: Any = SimpleNamespace(inputs=(0, 1), results=(View(1, "float32", (), ()),))
-    want = ExpectedResult("float32", (), (), bytes(4), bytes(8))
-    assert in_buffers(call, case, ExpectedSeed((), (want,))).results == (replace(want, input=1),)
-
-
-@pytest.mark.parametrize(("content", "free"), [(UNREAD, True), ("author", False)])
-def test_what_the_reference_returns_in_memory_for_results_may_be_elsewhere(content: str, free: bool) -> None:
-    """It need not be there, too."""
-    case = parse_line("x: f32[600]; y: f32[600]")
-    case = replace(case, tensors=(case.tensors[0], replace(case.tensors[1], content=content)))
-    call: Any = SimpleNamespace(inputs=(0, 1), results=(replace(OUT, storage=2),))
-    want = ExpectedResult("float32", (600,), (1,), bytes(2400), bytes(4800), 1)
-    found = in_buffers(call, case, ExpectedSeed((), (want,), (None, want)))
-    assert (found.results[0].input, found.changed[1]) == ((None, None) if free else (1, want))
-
-
-@pytest.mark.parametrize(("dtype", "shape"), [("int32", (600,)), ("float32", (20, 31))])
-def test_a_result_of_another_kind_lies_in_no_such_memory(dtype: str, shape: tuple[int, ...]) -> None:
-    case = parse_line("x: f32[600]; y: f32[600]")
-    case = replace(case, tensors=(case.tensors[0], replace(case.tensors[1], content=UNREAD)))
-    call: Any = SimpleNamespace(inputs=(0, 1), results=(OUT,))
-    want = ExpectedResult(dtype, shape, (1,) * len(shape), bytes(2400))
-    (found,) = in_buffers(call, case, ExpectedSeed((), (want,))).results
-    assert (found.dtype, found.shape, found.native) == (want.dtype, want.shape, want.native)
-
-
-def test_an_input_that_is_one_number_is_no_evidence() -> None:
-    ones, twos = (np.full(4, n, "<f4").tobytes() for n in (1, 2))
-    assert "input b is one number in every content" in unvaried_input("b: f32[4]", ones, ones)
-    assert unvaried_input("b: f32[4]", ones, twos) == ""
-    assert unvaried_input("b: f32[4]", ones, ones, content="author", alike=True) == "", "another shape has others"
-    mixed = ones[:8] + twos[:8]
-    assert unvaried_input("b: f32[4]", mixed, mixed) == ""
-    assert unvaried_input("b: f32[4]", ones, ones, changed=True) == ""
-
-
-@pytest.mark.parametrize(
-    ("content", "size", "named"), [("fixed", 4, 0), ("author", 4, 1), ("author", 1, 0), ("zeros", 1, 1)]
-)
-def test_numbers_that_may_be_the_same_in_every_content(content: str, size: int, named: int) -> None:
-    """Those that are known when recording are told otherwise; of the author's single ones are settings."""
-    ones = np.ones(size, "<f4").tobytes()
-    assert bool(unvaried_input(f"b: f32[{size}]", ones, ones, content=content)) == named
 
 
 def test_of_many_elements_a_piece_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from kerntune.errors import UsageError
 from kerntune.gpu.number_formats import FLOAT_FORMATS, values
 from kerntune.gpu.script import Rule, Script
 from kerntune.gpu.scripted import FakeGpu
-from kerntune.referee import declared_inputs, errors_together, judgement, verdicts
+from kerntune.referee import declared_inputs, judgement, reference_evidence, verdicts
 from kerntune.referee.candidate_speed import NoSpeeds, ScriptedSpeeds, Speeds
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.judgement import Bench, judge
@@ -699,9 +699,9 @@ def test_what_a_recorder_that_gave_no_call_is_refused_for(answered: Answered, re
 def test_a_reference_without_numbers_is_no_evidence(natives: tuple[bytes, ...], reason: Reason, told: str) -> None:
     results = tuple(ExpectedResult("float32", (len(x) // 4,), (1,), x) for x in natives)
     with pytest.raises(Refusal) as refused:
-        errors_together.check_reference([ExpectedSeed((), results), ExpectedSeed((), results)])
+        reference_evidence.check_reference([ExpectedSeed((), results), ExpectedSeed((), results)])
     assert (refused.value.reason, str(refused.value)) == (reason, told)
-    errors_together.check_reference([ExpectedSeed((), (*results, ExpectedResult("float32", (1,), (1,), b"1234")))])
+    reference_evidence.check_reference([ExpectedSeed((), (*results, ExpectedResult("float32", (1,), (1,), b"1234")))])
 
 
 def test_what_must_move_are_inputs_that_are_read_whole() -> None:

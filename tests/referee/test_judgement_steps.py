@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from kerntune.base.device import Target
 from kerntune.base.stats import Estimate
 from kerntune.errors import MeasurementError, UsageError
-from kerntune.referee import errors_together, judgement, replay_comparer, replay_processes, verdicts
+from kerntune.referee import errors_together, judgement, reference_evidence, replay_comparer, replay_processes, verdicts
 from kerntune.referee.candidate_speed import (
     NoSpeeds,
     Speeds,
@@ -471,10 +471,10 @@ def seeds(*results: Any) -> list[ExpectedSeed]:
 def test_references_that_can_be_judged(reference: list[ExpectedSeed], told: str) -> None:
     """By their results, or by inputs that they change where they return nothing."""
     if not told:
-        errors_together.check_reference(reference)
+        reference_evidence.check_reference(reference)
         return
     with pytest.raises(Refusal) as caught:
-        errors_together.check_reference(reference)
+        reference_evidence.check_reference(reference)
     assert (caught.value.reason is Reason.DEGENERATE) is told.startswith("all")
     assert str(caught.value) == told
 
@@ -483,8 +483,8 @@ def test_inputs_that_a_reference_changes_for_some_seeds_count_for_all() -> None:
     """Where its steps are less than rounding, an input stays as it was."""
     other = result(native=b"7", wide=b"w" * 8)
     found = [ExpectedSeed((b"1", b"2"), (), (None, other)), ExpectedSeed((b"3", b"4"), (), (None, None))]
-    assert errors_together.what_counts(found) == [(other,), (replace(other, native=b"4", wide=None),)]
-    assert errors_together.what_counts(seeds((result(),), (result(),))) == [(result(),)] * 2
+    assert reference_evidence.what_counts(found) == [(other,), (replace(other, native=b"4", wide=None),)]
+    assert reference_evidence.what_counts(seeds((result(),), (result(),))) == [(result(),)] * 2
 
 
 # what is said
@@ -558,7 +558,9 @@ def test_inputs_are_looked_at_as_results_are(
     found = checked(call(inputs=inputs), CASE, TARGET)
     expected = ExpectedSeed((ONES, TWOS), (result(native=ONES, wide=np.ones(600).tobytes()),), changed)
     together = errors_together.together_of(CASE, [expected])
-    first, *others = errors_together.errors_of(CASE, found, together, expected, b"\x7f" * 8, left, ())
+    first, *others = errors_together.errors_of(
+        errors_together.ShapeComparison(CASE, found, together), expected, b"\x7f" * 8, left, ()
+    )
     assert (first.result, first.wrong) == (0, "")
     assert [(e.result, e.wrong) for e in others] == told
     assert all(e.size == 1.0 and e.dtype == "float32" for e in others if e.wrong.startswith("it "))

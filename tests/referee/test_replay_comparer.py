@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from kerntune.base.recording import View
 from kerntune.referee import replayed_outputs
 from kerntune.referee.declared_inputs import contents_of, parse_line
-from kerntune.referee.errors_together import errors_of, left_of, together_of, unequal_of
+from kerntune.referee.errors_together import ShapeComparison, errors_of, left_of, together_of, unequal_of
 from kerntune.referee.further_contents import affordable, drawn_anew, many_contents
 from kerntune.referee.hostile_recording import checked, side_of
 from kerntune.referee.layouts import FUNCTION
@@ -144,7 +144,7 @@ def test_of_few_results_the_author_makes_further_contents() -> None:
     call: Any = SimpleNamespace(wanted=(1, 0), results=(view,), inputs=(0,), contents=lambda given: (*given, None))
     comparer = AuthorComparer()
     (first,) = comparer._authors(ExpectTask(UserCallable("r.py", "f", FUNCTION), case, (1,))).seeds
-    found = comparer._of_many(case, call, [first], together_of(case, [first]), 9)
+    found = comparer._of_many(ShapeComparison(case, call, together_of(case, [first])), [first], 9)
     assert [e.wrong.partition(" ")[0] for e in found] == ["2"]
 
 
@@ -306,7 +306,7 @@ def test_of_many_numbers_that_a_task_makes_the_last_count(
         contents=lambda given: (None,),
     )
     comparer = LossComparer(left_out, takes)
-    found = comparer._of_sparse(case, call, usual, together_of(case, usual), 0.0)
+    found = comparer._of_sparse(ShapeComparison(case, call, together_of(case, usual)), usual, 0.0)
     assert ["x is nearly constant but for a few elements" in e.wrong for e in found] == [True] * wrong
     assert len(comparer.asked) == 2 * author
     for x, i, s in comparer.asked:
@@ -356,7 +356,7 @@ def test_an_index_of_equal_numbers_is_the_promised_one(promised: bool, last: boo
     call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,))
     first = ExpectedSeed((), (ExpectedResult("int64", (20,), (1,), bytes(160)),), exact=True)
     comparer = TiesComparer(promised, last, fails)
-    found = comparer._of_ties(case, call, first, together_of(case, [first]), 0.0)
+    found = comparer._of_ties(ShapeComparison(case, call, together_of(case, [first])), first, 0.0)
     assert [bool("x has three different numbers" in e.wrong) for e in found] == [True] * wrong
     assert [(task.ties, task.exact) for task in comparer.asked] == [(True, ""), (False, "grid")][: 2 - wrong]
 
@@ -368,7 +368,7 @@ def test_an_index_of_equal_numbers_is_the_promised_one(promised: bool, last: boo
 def test_ties_are_drawn_for_indices_among_floats_alone(line: str, dtype: str, asked: list[str]) -> None:
     comparer = TiesComparer(True, last=True)
     first = ExpectedSeed((), (ExpectedResult(dtype, (20,), (1,), bytes(160)),), exact=dtype != "bool")
-    assert comparer._of_ties(parse_line(line), CHECKED, first, {}, 0.0) == ()
+    assert comparer._of_ties(ShapeComparison(parse_line(line), CHECKED, {}), first, 0.0) == ()
     assert [task.exact for task in comparer.asked] == asked
 
 
@@ -413,7 +413,7 @@ def test_zeros_and_nan_count_where_all_that_the_reference_does_is_exact(
     first = ExpectedSeed((), (ExpectedResult(dtype, (600,), (1,), bytes(600)),), exact=True)
     comparer = SignComparer(promised, last, dtype, odd, late)
     comparer._on_gpu = on_gpu
-    found = comparer._of_ties(case, call, first, together_of(case, [first]), 0.0)
+    found = comparer._of_ties(ShapeComparison(case, call, together_of(case, [first])), first, 0.0)
     told = told if dtype == "bool" or not odd else ""
     assert [told in e.wrong and "of 600 elements differ" in e.wrong for e in found] == [True] * bool(told)
     every = [(False, "grid", 3), (False, "decided", 2), (False, "nan", 2)][: 3 if dtype == "bool" else 2]
@@ -430,7 +430,10 @@ def test_of_exact_results_also_inputs_that_are_changed_must_be_equal() -> None:
         want = ExpectedResult("float32", (2,), (1,), np.array([0.0, np.nan], "<f4").tobytes())
         expected = ExpectedSeed((), (want,), (want, want))
         left = [np.array(x, "<f4").tobytes() for x in (result, changed)]
-        return [(e.result, e.wrong.partition(";")[0]) for e in unequal_of(case, call, expected, left, ("grid", ""))]
+        return [
+            (e.result, e.wrong.partition(";")[0])
+            for e in unequal_of(ShapeComparison(case, call, {}), expected, left, ("grid", ""))
+        ]
 
     assert found([-0.0, np.nan], [0.0, np.nan]) == []
     assert found([2.0**-149, np.nan], [0.0, 1.0]) == [
@@ -473,7 +476,7 @@ def test_a_second_call_finds_what_the_first_has_left(up: int, before: bool, wron
     sums = [ExpectedResult("float32", (600,), (1,), (x + y).tobytes()) for x, y in GIVEN]
     seeds = [ExpectedSeed(tuple(x.tobytes() for x in one), (s,)) for one, s in zip(GIVEN, sums, strict=True)]
     comparer = CountingComparer(up)
-    found = comparer._of_second_call(CASE, call, seeds, together_of(CASE, seeds), 0.0)
+    found = comparer._of_second_call(ShapeComparison(CASE, call, together_of(CASE, seeds)), seeds, 0.0)
     assert [e.wrong.startswith("in a second call, ") for e in found] == [True] * wrong
     again = wrong or (before and made == "nothing")
     assert comparer.begun == [bytes(4), bytes((up, 0, 0, 0))][: before + again]
@@ -549,7 +552,7 @@ def test_what_a_gpu_s_kernels_round_is_known_of_the_interpreter(
     wants = [comparer.seed(k) for k in range(4)]
     left = [(np.array([1 + k + (0 if k % 2 else 1e-4)], "f4").tobytes(),) for k in range(4)]
     given = [(want, POISON, found, ()) for want, found in zip(wants, left, strict=True)]
-    found = comparer._errors(case, call, together_of(case, wants), given, on_gpu)
+    found = comparer._errors(ShapeComparison(case, call, together_of(case, wants)), given, on_gpu)
     assert [k for k, (error,) in enumerate(found) if error.wrong] == wrong
     assert len(comparer.asked) == asked
     kinds = [(True, True)] * (on_gpu is None) + [(False, False)] * 2
@@ -569,19 +572,19 @@ def test_what_cancels_is_held_against_roundings_of_the_reference(
     left = [(np.array([1 + k + 2e-4 * (k % 2)], "f4").tobytes(),) for k in range(4)]
     together = together_of(case, wants)
     given = [(want, POISON, found, ()) for want, found in zip(wants, left, strict=True)]
-    plain = [next(errors_of(case, call, together, *one)).wrong for one in given]
+    plain = [next(errors_of(ShapeComparison(case, call, together), *one)).wrong for one in given]
     assert [bool(text) for text in plain] == [False, True, False, True]
-    found = comparer._errors(case, call, together_of(case, wants), given, on_gpu)
+    found = comparer._errors(ShapeComparison(case, call, together_of(case, wants)), given, on_gpu)
     assert sum(bool(one[0].wrong) for one in found) == wrong
     (task,) = comparer.asked
     assert task.contents == ((b"\x01",), (b"\x03",))
     assert task.gpu == (on_gpu is None)
     assert task.draws >= 16
-    assert not any(e.wrong for (e,) in comparer._errors(case, call, together, given[:1]))
+    assert not any(e.wrong for (e,) in comparer._errors(ShapeComparison(case, call, together), given[:1]))
     assert len(comparer.asked) == 1, "nothing is asked where nothing is wrong"
-    comparer._errors(case, call, together, [(*given[1][:3], ("lone",))])
+    comparer._errors(ShapeComparison(case, call, together), [(*given[1][:3], ("lone",))])
     large = msgspec.structs.replace(wants[1], contents=(bytes((1 << 22) + 1),))
-    comparer._errors(case, call, together, [(large, *given[1][1:])])
+    comparer._errors(ShapeComparison(case, call, together), [(large, *given[1][1:])])
     assert len(comparer.asked) == 1, "nor where few numbers are large, or many numbers are there"
 
 
@@ -591,7 +594,9 @@ def test_each_replay_counts_once_for_all_contents_together() -> None:
     call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,))
     comparer = CancellingComparer(1e-4)
     together = together_of(case, [comparer.seed(1)])
-    comparer._errors(case, call, together, [(comparer.seed(1), POISON, (np.array([2.0002], "f4").tobytes(),), ())])
+    comparer._errors(
+        ShapeComparison(case, call, together), [(comparer.seed(1), POISON, (np.array([2.0002], "f4").tobytes(),), ())]
+    )
     assert len(comparer.asked) == 1
     assert len(together[0]._few) == 1
 
@@ -617,10 +622,10 @@ class HalfComparer(ReplayComparer):
         seeds, found = self.replayed(5)
         return tuple(seeds), [POISON] * 5, [ReplayAnswer((one,)) for one in found], [()] * 5, 0
 
-    def _of_many(self, case: Any, call: Any, first: Any, together: Any, count: int) -> tuple[ResultError, ...]:
+    def _of_many(self, of: Any, usual: Any, count: int) -> tuple[ResultError, ...]:
         self.counts.append(count)
         for seed, found in zip(*self.replayed(count), strict=True):
-            assert not any(e.wrong for e in errors_of(case, call, together, seed, POISON, [found], ()))
+            assert not any(e.wrong for e in errors_of(of, seed, POISON, [found], ()))
         return ()
 
 
@@ -671,10 +676,10 @@ def test_a_flag_may_be_the_same_for_a_few_contents(later: list[bool], wrong: int
     together = together_of(case, [first])
     if wrong is None:
         with pytest.raises(Refusal, match="result 0 is the same for all inputs") as raised:
-            comparer._of_many(case, call, [first], together, 255)
+            comparer._of_many(ShapeComparison(case, call, together), [first], 255)
         assert raised.value.reason is Reason.DEGENERATE
     else:
-        assert len(comparer._of_many(case, call, [first], together, 255)) == wrong
+        assert len(comparer._of_many(ShapeComparison(case, call, together), [first], 255)) == wrong
 
 
 @pytest.mark.parametrize("done", [1, 3])
@@ -731,7 +736,7 @@ def test_what_follows_from_unwritten_memory_is_told(
     want = ExpectedSeed(tuple(x.tobytes() for x in GIVEN[0]), (result(600),))
     after = left_of(CHECKED, want, RepeatingComparer(LEFT)._replayed(None, None, b"", 0.0))
     given = [(want, POISON, (), ()), (want, poison, after, ())]
-    (first,), (other,) = comparer._with_memory_told(CASE, CHECKED, [[right], [error]], given)
+    (first,), (other,) = comparer._with_memory_told(ShapeComparison(CASE, CHECKED, {}), [[right], [error]], given)
     assert (first, other.wrong.removeprefix(error.wrong)) == (right, OF_MEMORY if told else "")
     assert comparer.poisons == poisons
 

@@ -14,8 +14,9 @@ from kerntune.base.device import Target
 from kerntune.base.recording import Recording, View
 from kerntune.referee import hostile_recording, result_errors
 from kerntune.referee.declared_inputs import parse_line
-from kerntune.referee.errors_together import ErrorsTogether, hardly_varies
+from kerntune.referee.errors_together import ErrorsTogether
 from kerntune.referee.hostile_recording import CheckedCall
+from kerntune.referee.reference_evidence import hardly_varies
 from kerntune.referee.result_errors import (
     LARGEST,
     ROUNDOFF,

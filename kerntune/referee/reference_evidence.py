@@ -1,0 +1,143 @@
+"""Whether what a reference computes is evidence: its results must vary, and follow from what its inputs are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kerntune.gpu.number_formats import FLOAT_FORMATS
+from kerntune.referee.declared_inputs import bytes_of, is_one_number
+from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
+from kerntune.referee.reasons import Reason, Refusal
+from kerntune.referee.result_errors import COARSE, ROUNDOFF, numbers_of
+from kerntune.referee.tasks import UNREAD, CaseInputs, ExpectedResult, ExpectedSeed
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def check_reference(seeds: Sequence[ExpectedSeed]) -> None:
+    """Whether the reference's results are of known dtypes, lie alike for all seeds, and are computed at all."""
+    found = [r for seed in seeds for r in (*seed.results, *filter(None, seed.changed))]
+    if len({tuple((r.dtype, r.shape, r.strides, r.input) for r in seed.results) for seed in seeds}) != 1:
+        raise Refusal(Reason.REFERENCE, "its results have other layouts for other numbers")
+    unknown = sorted({r.dtype for r in found} - ITEM_BYTES.keys())
+    if found and not any(r.native for r in found):
+        raise Refusal(Reason.DEGENERATE, "no result of the reference has an element")
+    if unknown or not found:
+        raise Refusal(Reason.REFERENCE, f"its results are {', '.join(unknown) or 'none'}, which can't be judged")
+    as_given = (
+        r.input is not None and r.native == b"".join(seed.contents[r.input : r.input + 1])
+        for seed in seeds
+        for r in seed.results
+    )
+    if seeds[0].results and all(as_given):
+        raise Refusal(Reason.DEGENERATE, "all results are inputs, which the reference leaves as they are")
+
+
+def hardly_varies(seeds: Sequence[Sequence[ExpectedResult]]) -> str:
+    """Why the reference's results are no evidence: a result that is nearly the same number everywhere, or for all
+    seeds; empty where each says something."""
+    import numpy as np
+
+    for number, results in enumerate(zip(*seeds, strict=True)):
+        dtype = results[0].dtype
+        arrays = [numbers_of(r) for r in results]
+        if not arrays[0].size:
+            continue
+        slack = 4 * ROUNDOFF.get(dtype, 0.0)
+        finite = [a if (right := np.isfinite(a)).all() else a[right] for a in arrays]
+        if all(f.size == 0 for f in finite):
+            return f"result {number} has no finite number"
+        if arrays[0].size > 1 and all(_alike(f, slack) for f in finite):
+            return f"result {number} is the same number everywhere"
+        if len(arrays) > 1 and all(_equal(arrays[0], a, slack) for a in arrays[1:]):
+            return f"result {number} is the same for all inputs"
+    return ""
+
+
+def _alike(x: np.ndarray, slack: float) -> bool:
+    if x.size == 0:
+        return True
+    low, high = x.min(), x.max()
+    return bool(high - low <= slack * max(abs(high), abs(low)))
+
+
+def _equal(a: np.ndarray, b: np.ndarray, slack: float) -> bool:
+    import numpy as np
+
+    first = slice(0, 4096)
+    if a.size > 4096 and not _equal(a[first], b[first], slack):
+        return False
+    return np.allclose(a, b, rtol=slack, atol=0.0, equal_nan=True)
+
+
+def what_counts(seeds: Sequence[ExpectedSeed]) -> list[tuple[ExpectedResult, ...]]:
+    """What the reference computes, by seed: its results, or inputs that it changes for some seed."""
+    if any(seed.results for seed in seeds):
+        return [seed.results for seed in seeds]
+    changed = {i: x for seed in seeds for i, x in enumerate(seed.changed) if x is not None}
+    replace = msgspec.structs.replace
+    return [
+        tuple(seed.changed[i] or replace(x, native=seed.contents[i], wide=None) for i, x in changed.items())
+        for seed in seeds
+    ]
+
+
+def unvaried(case: CaseInputs, seeds: Sequence[ExpectedSeed]) -> str:
+    """The input that is one number in all contents, which the reference leaves as it is: no content tells whether a
+    candidate reads it. Empty if there is none; numbers that are known when recording, and single ones of the task's
+    own code, may be the same."""
+    for i, given in enumerate(case.tensors):
+        first, item = seeds[0].contents[i], ITEM_BYTES[given.dtype]
+        if given.alike or given.content == "fixed" or (given.content == "author" and len(first) <= item):
+            continue
+        changed = any(seed.changed[i] is not None for seed in seeds if i < len(seed.changed))
+        if not changed and is_one_number([seed.contents[i] for seed in seeds], item):
+            return f"input {given.name} is one number in every content, so it may be ignored; it needs others"
+    return ""
+
+
+def held_changes(case: CaseInputs, seeds: Sequence[ExpectedSeed]) -> list[int]:
+    """Inputs that are one number in all contents, and that the reference changes: it may add to them, or fill them."""
+    found = []
+    for i, given in enumerate(case.tensors):
+        first, item = seeds[0].contents[i], ITEM_BYTES[given.dtype]
+        alike = is_one_number([seed.contents[i] for seed in seeds], item)
+        if alike and len(first) > item and any(seed.changed[i] is not None for seed in seeds if seed.changed):
+            found.append(i)
+    return found
+
+
+def differs(one: ExpectedSeed, other: ExpectedSeed) -> bool:
+    """Whether what the reference computes is another by more than an order of sums explains."""
+    pairs = zip((*one.results, *one.changed), (*other.results, *other.changed), strict=True)
+    return any(a is not None and (b is None or not _equal(numbers_of(a), numbers_of(b), COARSE)) for a, b in pairs)
+
+
+def in_buffers(call: CheckedCall, case: CaseInputs, expected: ExpectedSeed) -> ExpectedSeed:
+    """What the reference computes; results that the call returns in memory which the task hands out for them, of that
+    memory's dtype and strides. One that the reference returns there may be elsewhere."""
+    if len(call.results) != len(expected.results):
+        return expected
+    found, changed = list(expected.results), list(expected.changed)
+    for number, (want, view) in enumerate(zip(expected.results, call.results, strict=True)):
+        index = call.inputs.index(view.storage) if view.storage in call.inputs else None
+        if want.input is not None and index is None and case.tensors[want.input].content == UNREAD:
+            found[number], changed[want.input] = msgspec.structs.replace(want, input=None), None
+        given = None if index is None else case.tensors[index]
+        if given is None or given.content != UNREAD or want.input is not None:
+            continue
+        if math.prod(want.shape) != math.prod(given.shape):
+            continue
+        floats = want.dtype in FLOAT_FORMATS and given.dtype in FLOAT_FORMATS
+        if want.dtype != given.dtype and floats:
+            bits = numbers_of(msgspec.structs.replace(want, wide=None))
+            wide = None if want.wide is None else numbers_of(want).tobytes()
+            want = msgspec.structs.replace(want, dtype=given.dtype, native=bytes_of(bits, given.dtype), wide=wide)
+        strides = given.strides if want.shape == given.shape else want.strides
+        found[number] = msgspec.structs.replace(want, strides=strides, input=index)
+    return msgspec.structs.replace(expected, results=tuple(found), changed=tuple(changed))
