@@ -99,9 +99,9 @@ class ReplayComparer(ReplayProcesses):
         of = ShapeComparison(case, call, together_of(case, expected[:usual]))
         given = list(zip(expected, patterns, left, kept, strict=True))
         with ThreadPoolExecutor(self._workers) as threads:
-            promised = self._beside(threads, self._of_ties, of, expected[0], end)
-            second = self._beside(threads, self._of_second_call, of, expected[:usual], end)
-            sparse = self._beside(threads, self._of_sparse, of, expected[:usual], end)
+            promised = self._beside(threads, self._of_ties, of, expected[0])
+            second = self._beside(threads, self._of_second_call, of, expected[:usual])
+            sparse = self._beside(threads, self._of_sparse, of, expected[:usual])
             first = self._first_errors(of, given)
             found = self._second_look(of, given[:usual], first[:usual])
             if not any(e.wrong for each in found for e in each):
@@ -132,27 +132,21 @@ class ReplayComparer(ReplayProcesses):
         in the emulator."""
         seeds = [secrets.randbits(63) for _ in forms]
         patterns = [*poison_patterns(usual), *poison_patterns(len(forms) - usual)]
-        more = self._budget * (len(forms) - usual) / max(usual, 1)  # seconds, for extreme contents
-        ends = [deadline + (more if any(form) else 0.0) for form in forms]
+        extreme_seconds = self._budget * (len(forms) - usual) / max(usual, 1)
+        more = [extreme_seconds if any(form) else 0.0 for form in forms]
         with ThreadPoolExecutor(2 * self._workers) as threads:
             contents: tuple[tuple[bytes, ...], ...] = ()
             if not case.made_by_author:
                 contents = tuple(threads.map(partial(contents_of, case.tensors), seeds, forms))
             at_once = bool(contents) and self._workers > 1
-            given = contents if at_once else ()
             closely, extreme = (usual, usual) if contents else (0, None)
             task = ExpectTask(
-                self._reference,
-                case,
-                tuple(seeds),
-                contents,
-                self._on_gpu,
-                closely=closely,
-                extreme=extreme,
-                usual=usual,
-            )
+                self._reference, case, tuple(seeds), contents, self._on_gpu,
+                closely=closely, extreme=extreme, usual=usual,
+            )  # fmt: skip
             asked = [threads.submit(self._authors, one) for one in (task.parts() if at_once else (task,))]
-            early = self._replays(threads, case, call, list(zip(given, patterns, ends, strict=False)), usual)
+            given = zip(contents if at_once else (), patterns, more, strict=False)
+            early = self._replays(threads, case, call, [(x, p, deadline + m) for x, p, m in given], usual)
             expected = self._expected(asked, task, usual)
             check_reference(expected)
             if undefined := next(filter(None, (x.undefined for x in expected[:usual])), ""):
@@ -164,10 +158,11 @@ class ReplayComparer(ReplayProcesses):
             check_outlines(call, expected)
             expected = tuple(in_buffers(call, case, x) for x in expected)
             check_results(call, case, expected[0].results)
-            every = list(zip(expected, patterns, ends, forms, strict=False))
+            every = list(zip(expected, patterns, more, forms, strict=False))
             if not at_once:
                 every = [one for one in every if is_demanded(case, one[0], one[3])]
-                each = [(x.contents, pattern, until) for x, pattern, until, _ in every]
+                begun = max(deadline, time.monotonic() + self._budget)  # the reference's time is none of a replay's
+                each = [(x.contents, pattern, begun + m) for x, pattern, m, _ in every]
                 early = self._replays(threads, case, call, each, usual)
             answers = list[ReplayAnswer]()
             for one in early:
@@ -293,7 +288,7 @@ class ReplayComparer(ReplayProcesses):
                 return [[replace(e, wrong=e.wrong + OF_MEMORY) if e.wrong else e for e in each] for each in found]
         return found
 
-    def _of_ties(self, of: ShapeComparison, first: ExpectedSeed, end: float) -> tuple[ResultError, ...]:
+    def _of_ties(self, of: ShapeComparison, first: ExpectedSeed) -> tuple[ResultError, ...]:
         """What is wrong where more is promised than rounding allows: indices of equal numbers where torch documents
         them, and all results where all that the reference does is exact."""
         wanted = [r.dtype for r in (*first.results, *filter(None, first.changed))]
@@ -304,21 +299,19 @@ class ReplayComparer(ReplayProcesses):
         if all(t.content not in DRAWN_FLOATS for t in of.case.tensors):
             return ()
         with ThreadPoolExecutor(self._workers) as threads:
-            asked = [self._beside(threads, self._of_promised, of, exact, words, end) for exact, words in kinds]
+            asked = [self._beside(threads, self._of_promised, of, exact, words) for exact, words in kinds]
             for (exact, _), one in zip(kinds, asked, strict=True):
                 promised, wrong = one()
                 if wrong or (exact and not promised):
                     return wrong
         return ()
 
-    def _of_second_call(
-        self, of: ShapeComparison, usual: Sequence[ExpectedSeed], end: float
-    ) -> tuple[ResultError, ...]:
+    def _of_second_call(self, of: ShapeComparison, usual: Sequence[ExpectedSeed]) -> tuple[ResultError, ...]:
         """What is wrong in a second call, where the first has left other numbers in memory from before the call."""
         call = of.call
         if not call.kept:
             return ()
-        (poison,), sizes = poison_patterns(1), call.recording.storages
+        (poison,), sizes, end = poison_patterns(1), call.recording.storages, time.monotonic() + self._budget
         views = (View(i, "uint8", (sizes[i].nbytes,), (1,)) for i in call.kept)
         watched, first = replace(call, results=(*call.results, *views)), usual[0].contents
         left = dict(zip(watched.wanted, self._replayed(watched, first, poison, end).contents, strict=True))
@@ -335,19 +328,19 @@ class ReplayComparer(ReplayProcesses):
         return tuple(replace(e, wrong=told + e.wrong, unwritten=False) for e in found if e.wrong)
 
     def _of_promised(
-        self, of: ShapeComparison, exact: str, words: Sequence[str], end: float
+        self, of: ShapeComparison, exact: str, words: Sequence[str]
     ) -> tuple[bool, tuple[ResultError, ...]]:
-        """Whether the reference promises its results there, and what is wrong on contents with floats of these forms,
-        as far as the time reaches."""
+        """Whether the reference promises its results there, and what is wrong on contents with floats of these
+        forms."""
         case = of.case
         forms = [tuple(word if t.content in DRAWN_FLOATS else "" for t in case.tensors) for word in words]
         seeds = tuple(secrets.randbits(63) for _ in forms)
         with ThreadPoolExecutor(self._workers) as threads:
             given = tuple(threads.map(partial(contents_of, case.tensors), seeds, forms))
         task = ExpectTask(self._reference, case, seeds, given, self._on_gpu, ties=not exact, exact=exact)
-        return self._of_contents(of, task, forms, end)
+        return self._of_contents(of, task, forms)
 
-    def _of_sparse(self, of: ShapeComparison, usual: Sequence[ExpectedSeed], end: float) -> tuple[ResultError, ...]:
+    def _of_sparse(self, of: ShapeComparison, usual: Sequence[ExpectedSeed]) -> tuple[ResultError, ...]:
         """What is wrong where contents that the task's own code has made are ``sparse``."""
         case = of.case
         seeds = tuple(secrets.randbits(63) for _ in usual[:SPARSE_CONTENTS] if case.made_by_author)
@@ -356,29 +349,24 @@ class ReplayComparer(ReplayProcesses):
             return ()
         contents = tuple(tuple(content) for content, _ in made)
         task = ExpectTask(self._reference, case, seeds, contents, self._on_gpu, extreme=0)
-        return self._of_contents(of, task, [forms for _, forms in made], end)[1]
+        return self._of_contents(of, task, [forms for _, forms in made])[1]
 
     def _of_contents(
-        self, of: ShapeComparison, task: ExpectTask, forms: Sequence[tuple[str, ...]], end: float
+        self, of: ShapeComparison, task: ExpectTask, forms: Sequence[tuple[str, ...]]
     ) -> tuple[bool, tuple[ResultError, ...]]:
-        """Whether the reference has results of all of a task's contents, and what is wrong there, as far as the time
-        reaches."""
+        """Whether the reference has results of all of a task's contents, and what is wrong there. The replays have the
+        time of another budget, for the reference may have used that of the shape."""
         case, call = of.case, of.call
         found, patterns, given = tuple[ExpectedSeed, ...](), poison_patterns(len(forms)), task.contents
         with contextlib.suppress(Refusal):  # it takes no such numbers, or torch's operators can't be watched there
             found = tuple(in_buffers(call, case, one) for one in self._authors(task).seeds)
         lie = [(view.dtype, view.shape) for view in call.results]
         has_all = len(found) == len(forms) and all([(r.dtype, r.shape) for r in x.results] == lie for x in found)
-        answers = list[ReplayAnswer]()
+        end = time.monotonic() + self._budget
         each = [(contents, poison, end) for contents, poison in zip(given, patterns, strict=True)]
         with ThreadPoolExecutor(self._workers) as threads:
-            for one in self._replays(threads, case, call, each if has_all else (), 0):
-                try:
-                    answers += one.result()
-                except Refusal as exc:
-                    if exc.reason is not Reason.REPLAY_LATE:
-                        raise
-                    break
+            replays = self._replays(threads, case, call, each if has_all else (), 0)
+            answers = [answer for one in replays for answer in one.result()]
         for i, answer in enumerate(answers):
             want = replace(found[i], contents=given[i])
             after = left_of(call, want, answer)

@@ -168,6 +168,24 @@ def test_what_each_process_is_asked(
     assert verdict.shapes[0].launches == (TimedLaunch("add", (3, 1, 1)),)
 
 
+@pytest.mark.parametrize("reference", [0.0, 7.0, 50.0])
+def test_the_time_of_a_reference_is_none_of_a_replays(
+    reference: float, source: str, bench_of: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a right candidate beside a slow reference would be late."""
+    clock = [100.0]
+    for module in (judgement, replay_comparer, replay_processes):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    def expect(task: bytes) -> bytes:
+        clock[0] += reference
+        return ROLES["expect"](task)
+
+    steps = Steps(expect=expect)
+    judge(source, ADD, LINE, bench=bench_of(steps))
+    assert [task.seconds for task in steps.tasks[3:8]] == [10.0] * 5
+
+
 def test_a_replay_gets_a_second_though_the_budget_is_used(source: str, bench_of: Callable[..., Bench]) -> None:
     steps = Steps()
     judge(source, ADD, LINE, budget=-5.0, bench=bench_of(steps))

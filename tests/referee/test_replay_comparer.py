@@ -306,7 +306,7 @@ def test_of_many_numbers_that_a_task_makes_the_last_count(
         contents=lambda given: (None,),
     )
     comparer = LossComparer(left_out, takes)
-    found = comparer._of_sparse(ShapeComparison(case, call, together_of(case, usual)), usual, 0.0)
+    found = comparer._of_sparse(ShapeComparison(case, call, together_of(case, usual)), usual)
     assert ["x is nearly constant but for a few elements" in e.wrong for e in found] == [True] * wrong
     assert len(comparer.asked) == 2 * author
     for x, i, s in comparer.asked:
@@ -356,7 +356,7 @@ def test_an_index_of_equal_numbers_is_the_promised_one(promised: bool, last: boo
     call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,))
     first = ExpectedSeed((), (ExpectedResult("int64", (20,), (1,), bytes(160)),), exact=True)
     comparer = TiesComparer(promised, last, fails)
-    found = comparer._of_ties(ShapeComparison(case, call, together_of(case, [first])), first, 0.0)
+    found = comparer._of_ties(ShapeComparison(case, call, together_of(case, [first])), first)
     assert [bool("x has three different numbers" in e.wrong) for e in found] == [True] * wrong
     assert [(task.ties, task.exact) for task in comparer.asked] == [(True, ""), (False, "grid")][: 2 - wrong]
 
@@ -368,7 +368,7 @@ def test_an_index_of_equal_numbers_is_the_promised_one(promised: bool, last: boo
 def test_ties_are_drawn_for_indices_among_floats_alone(line: str, dtype: str, asked: list[str]) -> None:
     comparer = TiesComparer(True, last=True)
     first = ExpectedSeed((), (ExpectedResult(dtype, (20,), (1,), bytes(160)),), exact=dtype != "bool")
-    assert comparer._of_ties(ShapeComparison(parse_line(line), CHECKED, {}), first, 0.0) == ()
+    assert comparer._of_ties(ShapeComparison(parse_line(line), CHECKED, {}), first) == ()
     assert [task.exact for task in comparer.asked] == asked
 
 
@@ -398,28 +398,37 @@ class SignComparer(TiesComparer):
 @pytest.mark.parametrize("on_gpu", [False, True])
 @pytest.mark.parametrize("dtype", ["bool", "float32"])
 @pytest.mark.parametrize(
-    ("promised", "last", "odd", "late", "told"),
+    ("promised", "last", "odd", "told"),
     [
-        (True, True, False, False, "x has multiples of 1 to 1/256"), (True, False, False, False, ""),
-        (False, True, False, False, ""), (True, False, True, False, "x has NaN"), (True, True, False, True, ""),
+        (True, True, False, "x has multiples of 1 to 1/256"), (True, False, False, ""), (False, True, False, ""),
+        (True, False, True, "x has NaN"),
     ],
 )  # fmt: skip
 def test_zeros_and_nan_count_where_all_that_the_reference_does_is_exact(
-    promised: bool, last: bool, odd: bool, late: bool, told: str, dtype: str, on_gpu: bool
+    promised: bool, last: bool, odd: bool, told: str, dtype: str, on_gpu: bool
 ) -> None:
-    """NaN in whole results alone. A replay that is late tells nothing. Beside a GPU all are looked at together."""
+    """NaN in whole results alone. Beside a GPU all are looked at together."""
     case, view = parse_line("x: f32[600]"), View(0, dtype, (600,), (1,))
     call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,))
     first = ExpectedSeed((), (ExpectedResult(dtype, (600,), (1,), bytes(600)),), exact=True)
-    comparer = SignComparer(promised, last, dtype, odd, late)
+    comparer = SignComparer(promised, last, dtype, odd)
     comparer._on_gpu = on_gpu
-    found = comparer._of_ties(ShapeComparison(case, call, together_of(case, [first])), first, 0.0)
+    found = comparer._of_ties(ShapeComparison(case, call, together_of(case, [first])), first)
     told = told if dtype == "bool" or not odd else ""
     assert [told in e.wrong and "of 600 elements differ" in e.wrong for e in found] == [True] * bool(told)
     every = [(False, "grid", 3), (False, "decided", 2), (False, "nan", 2)][: 3 if dtype == "bool" else 2]
     count = 1 if (not promised or (told and not odd)) and not on_gpu else len(every)
     asked = [(task.ties, task.exact, len(task.contents)) for task in comparer.asked]
     assert (sorted(asked) if on_gpu else asked) == (sorted(every) if on_gpu else every[:count])
+
+
+def test_exact_results_that_are_not_replayed_in_time_are_not_right() -> None:
+    case, view = parse_line("x: f32[600]"), View(0, "bool", (600,), (1,))
+    call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,))
+    first = ExpectedSeed((), (ExpectedResult("bool", (600,), (1,), bytes(600)),), exact=True)
+    comparer = SignComparer(True, False, late=True)
+    with pytest.raises(Refusal, match="no"):
+        comparer._of_ties(ShapeComparison(case, call, {}), first)
 
 
 def test_of_exact_results_also_inputs_that_are_changed_must_be_equal() -> None:
@@ -476,7 +485,7 @@ def test_a_second_call_finds_what_the_first_has_left(up: int, before: bool, wron
     sums = [ExpectedResult("float32", (600,), (1,), (x + y).tobytes()) for x, y in GIVEN]
     seeds = [ExpectedSeed(tuple(x.tobytes() for x in one), (s,)) for one, s in zip(GIVEN, sums, strict=True)]
     comparer = CountingComparer(up)
-    found = comparer._of_second_call(ShapeComparison(CASE, call, together_of(CASE, seeds)), seeds, 0.0)
+    found = comparer._of_second_call(ShapeComparison(CASE, call, together_of(CASE, seeds)), seeds)
     assert [e.wrong.startswith("in a second call, ") for e in found] == [True] * wrong
     again = wrong or (before and made == "nothing")
     assert comparer.begun == [bytes(4), bytes((up, 0, 0, 0))][: before + again]
