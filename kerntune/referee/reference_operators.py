@@ -165,6 +165,42 @@ def wider_casts() -> contextlib.AbstractContextManager[Any]:
     return WiderCasts()
 
 
+def fused_attention() -> contextlib.AbstractContextManager[Any]:
+    """Meanwhile attention of float16 and bfloat16 is what torch's fused kernel computes, which rounds weights to these.
+    It takes tensors of four dimensions and one width; of others torch computes in float32 inside, which kernels
+    don't."""
+    import torch
+    from torch.nn.functional import pad, scaled_dot_product_attention
+    from torch.overrides import TorchFunctionMode
+
+    def attention(
+        query: Any, key: Any, value: Any, attn_mask: Any = None, *rest: Any, scale: float | None = None, **words: Any
+    ) -> Any:
+        given, width, wide = (query, key, value), query.shape[-1], value.shape[-1]
+        four = query.dim() == 4 and width == wide
+        if four or query.dim() > 4 or query.dtype not in (torch.float16, torch.bfloat16):
+            return scaled_dot_product_attention(*given, attn_mask, *rest, scale=scale, **words)
+        scale, most = width**-0.5 if scale is None else scale, max(width, wide)
+        given = tuple(_of_four(pad(x, (0, most - x.shape[-1]))) for x in given)
+        mask = None if attn_mask is None else _of_four(attn_mask)
+        found = scaled_dot_product_attention(*given, mask, *rest, scale=scale, **words)
+        return found[..., :wide].reshape(*query.shape[:-1], wide).contiguous()
+
+    class FusedAttention(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(
+            self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        ) -> Any:
+            called = attention if function is scaled_dot_product_attention else function
+            return called(*args, **kwargs or {})
+
+    return FusedAttention()
+
+
+def _of_four(tensor: Any) -> Any:
+    """With dimensions of one element in front."""
+    return tensor[(None,) * (4 - tensor.dim())]
+
+
 def rounded(generator: Any, unit: float) -> contextlib.AbstractContextManager[Any]:
     """Meanwhile each operator's float64 elements are off by up to ``unit`` of their size, at random, as they are where
     it computes with fewer bits (Monte Carlo arithmetic: Parker, UCLA CSD-970002, 1997). Elements that float32 holds are

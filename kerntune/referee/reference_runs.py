@@ -12,7 +12,7 @@ from kerntune.gpu.interpreter.wider_programs import Launched, noted_launches, ro
 from kerntune.referee.call_inputs import arguments_of, bytes_of, model_of, tensor_of, value_of
 from kerntune.referee.candidate_recorder import outlined
 from kerntune.referee.layouts import KERNELBENCH
-from kerntune.referee.reference_operators import noted_kernels, programs_of, wider_casts
+from kerntune.referee.reference_operators import fused_attention, noted_kernels, programs_of, wider_casts
 from kerntune.referee.tasks import CaseInputs, ExpectTask, TensorInput, UserCallable
 
 FLOATS = ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2")
@@ -61,6 +61,7 @@ def _called(
             stack.enter_context(torch.no_grad())
         if casts and (convert in WIDE or torch.float64 in {t.dtype for t in tensors} - own):
             stack.enter_context(wider_casts())
+        stack.enter_context(fused_attention())
         stack.enter_context(rounding())
         value = function(*args, **words)
     after = [moved.get(i, t) for i, t in enumerate(tensors)]

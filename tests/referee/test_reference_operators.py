@@ -13,7 +13,7 @@ import triton.language as tl
 
 from kerntune.base.device import Target, typical_device
 from kerntune.gpu.interpreter import Interpreter
-from kerntune.referee.reference_operators import is_exact, promises_indices, rounded
+from kerntune.referee.reference_operators import fused_attention, is_exact, promises_indices, rounded
 
 X, Y = torch.randn(2, 8, 5).unbind(0)
 HALF, WHOLE = X.half(), torch.arange(40).reshape(8, 5)
@@ -152,3 +152,35 @@ def test_inputs_stay_where_operators_results_are_off() -> None:
     before = WIDE.clone()
     drawn(lambda: (WIDE.unfold(0, 2, 1) * 3.3, WIDE.view(-1, 2).diagonal(), WIDE.exp()))
     assert torch.equal(WIDE, before)
+
+
+Q = torch.randn(3, 1, 2, 20, 16, generator=torch.Generator().manual_seed(2)).bfloat16()
+CAUSAL = torch.ones(20, 20, dtype=torch.bool).tril()
+
+
+@pytest.mark.parametrize(
+    ("words", "width"),
+    [
+        ({}, 16), ({"is_causal": True}, 16), ({"attn_mask": CAUSAL}, 16), ({"attn_mask": CAUSAL[None]}, 16),
+        ({"attn_mask": CAUSAL.bfloat16(), "scale": 0.4}, 16), ({}, 24), ({"scale": 0.4}, 8),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dims", [2, 3, 4])
+def test_attention_is_that_of_a_fused_kernel(words: dict[str, Any], width: int, dims: int) -> None:
+    """Which rounds weights: of few dimensions torch's own doesn't, and is nearer to float64."""
+    attention = torch.nn.functional.scaled_dot_product_attention
+    query, key, value = (x[(0,) * (4 - dims)] for x in (Q[0], Q[1], Q[2].repeat(1, 1, 1, 2)[..., :width]))
+    mask = words.get("attn_mask")
+    if mask is not None and mask.dim() > 2 and dims == 2:
+        pytest.skip("a mask has no more dimensions than what it masks")
+    doubles = [x.double() for x in (query, key, value)]
+    wide = {k: x.double() if k == "attn_mask" and x.is_floating_point() else x for k, x in words.items()}
+    exact, plain = attention(*doubles, **wide), attention(query, key, value, **words)
+    with fused_attention():
+        found = attention(query, key, value, **words)
+        assert torch.equal(attention(*doubles, **wide), exact)
+    off, own = ((x.double() - exact).square().mean().sqrt() for x in (found, plain))
+    assert (found.shape, found.dtype) == (plain.shape, plain.dtype)
+    assert found.is_contiguous() or dims == 4
+    assert off < 2.0 * own
+    assert off > 1.05 * own or (dims == 4 and width == 16)
