@@ -17,6 +17,7 @@ from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.extreme_contents import CANCELLING, EXTREMES, FINITE_ALONE, GRIDS, ODD, OF_WHOLE, sparse_centre
 from kerntune.referee.hostile_recording import CheckedCall
+from kerntune.referee.open_elements import as_promised
 from kerntune.referee.result_errors import (
     EXTREME_FACTOR,
     FEW,
@@ -152,10 +153,10 @@ def mean_of_blocks(contents: Sequence[BlockMeans]) -> tuple[float, float]:
 
 
 def left_of(call: CheckedCall, expected: ExpectedSeed, answer: ReplayAnswer) -> tuple[bytes, ...]:
-    """What each wanted storage held after a replay."""
+    """What each wanted storage held after a replay, as far as anything is promised there."""
     given = call.contents(expected.contents)
     pairs = zip(call.wanted, answer.contents, strict=True)
-    return tuple(given[i] or b"" if after is None else after for i, after in pairs)
+    return as_promised(call, expected, [given[i] or b"" if after is None else after for i, after in pairs])
 
 
 def together_of(case: CaseInputs, seeds: Sequence[ExpectedSeed]) -> dict[int, ErrorsTogether]:
@@ -253,9 +254,8 @@ def unequal_of(
     what is left of these isn't promised."""
     case, after_of = of.case, dict(zip(of.call.wanted, left_in, strict=True))
     for number, view, want in looked_at(case, of.call, expected):
-        different = unequal(after_of[view.storage], view, want)
-        if different and not (_odd(forms) and want.dtype in FLOAT_FORMATS):
-            wrong = f"{different:,} of {math.prod(want.shape):,} elements differ"
+        wrong = unequal(after_of[view.storage], view, want)
+        if wrong and not (_odd(forms) and want.dtype in FLOAT_FORMATS):
             yield _told(ResultError(max(number, -1), want.dtype, size=1.0, wrong=wrong), case.tensors, forms)
 
 

@@ -13,6 +13,7 @@ from kerntune.errors import InterpreterLimit
 from kerntune.gpu.base import tensors_in
 from kerntune.gpu.emulator.ttir_program import TtirProgram, parse_ttir
 from kerntune.gpu.interpreter.wider_programs import Launched
+from kerntune.referee.open_elements import UNORDERED
 
 FIRST_OF_TIES = {"aten.argmax.default", "aten.argmin.default", "aten.max.dim", "aten.min.dim"}
 """Operators that return the first index of equal numbers, by torch's documentation."""
@@ -130,13 +131,23 @@ def promises_indices(run: Callable[[], tuple[Any, Sequence[Any], Any]]) -> bool:
 def is_exact(run: Callable[[], Any], where: str = "grid") -> bool:
     """Whether all operators that ``run`` calls give one right result, whichever way it is computed: of numbers of few
     bits (``grid``), of any (``decided``), or also of NaN (``nan``). What a kernel computes isn't known."""
-    return exact_or_others(run, where)[0]
+    return kinds_of(run, where).exact
 
 
-def exact_or_others(run: Callable[[], Any], where: str = "grid") -> tuple[bool, bool]:
-    """The same, and whether others than torch's operators compute (:class:`Observed`)."""
+class OperatorKinds(NamedTuple):
+    """The same (``exact``); whether others than torch's operators compute (:class:`Observed`); and whether one has
+    equal numbers in any order (:data:`UNORDERED`)."""
+
+    exact: bool = False
+    others: bool = False
+    unordered: bool = False
+
+
+def kinds_of(run: Callable[[], Any], where: str = "grid") -> OperatorKinds:
+    """What ``run`` calls."""
     seen = _observed(run)
-    return not seen.others and all(_is_exact(where, *one) for one in seen.operators), seen.others
+    exact = not seen.others and all(_is_exact(where, *one) for one in seen.operators)
+    return OperatorKinds(exact, seen.others, any(n in UNORDERED and not w.get("stable") for n, _, w in seen.operators))
 
 
 def wider_casts() -> contextlib.AbstractContextManager[Any]:
@@ -174,16 +185,18 @@ def fused_attention() -> contextlib.AbstractContextManager[Any]:
     from torch.overrides import TorchFunctionMode
 
     def attention(
-        query: Any, key: Any, value: Any, attn_mask: Any = None, *rest: Any, scale: float | None = None, **words: Any
-    ) -> Any:
+        query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, *,
+        scale: float | None = None, enable_gqa: bool = False,
+    ) -> Any:  # fmt: skip
         given, width, wide = (query, key, value), query.shape[-1], value.shape[-1]
+        rest = (dropout_p, is_causal)
         four = query.dim() == 4 and width == wide
         if four or query.dim() > 4 or query.dtype not in (torch.float16, torch.bfloat16):
-            return scaled_dot_product_attention(*given, attn_mask, *rest, scale=scale, **words)
+            return scaled_dot_product_attention(*given, attn_mask, *rest, scale=scale, enable_gqa=enable_gqa)
         scale, most = width**-0.5 if scale is None else scale, max(width, wide)
         given = tuple(_of_four(pad(x, (0, most - x.shape[-1]))) for x in given)
         mask = None if attn_mask is None else _of_four(attn_mask)
-        found = scaled_dot_product_attention(*given, mask, *rest, scale=scale, **words)
+        found = scaled_dot_product_attention(*given, mask, *rest, scale=scale, enable_gqa=enable_gqa)
         return found[..., :wide].reshape(*query.shape[:-1], wide).contiguous()
 
     class FusedAttention(TorchFunctionMode):  # type: ignore[misc]

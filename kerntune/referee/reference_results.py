@@ -35,11 +35,13 @@ from kerntune.referee.call_inputs import (
 from kerntune.referee.declared_inputs import is_one_number
 from kerntune.referee.influences import FURTHER_ON, with_influences
 from kerntune.referee.layouts import GPU_MODE, load
+from kerntune.referee.open_elements import ORDERS, other_ties, told_of, with_open
 from kerntune.referee.reasons import Reason
 from kerntune.referee.reference_operators import (
-    exact_or_others,
+    OperatorKinds,
     filled,
     is_exact,
+    kinds_of,
     noted_kernels,
     place_of,
     programs_of,
@@ -127,7 +129,7 @@ def _computed(module: Any, task: ExpectTask, contents: Sequence[bytes]) -> list[
 def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
     module = load(task.source)
     kinds: Sequence[bool] = (True, False)
-    exact = others = False
+    of = OperatorKinds()
     end = time.monotonic() + (task.seconds or math.inf)
     for i, seed in enumerate(task.seeds):
         if i and time.monotonic() > end:
@@ -138,12 +140,12 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
             return
         if task.exact and not is_exact(watched, task.exact):
             return
-        if not others:
+        if not of.others:
             native, after, outline = run_reference(module, task, contents, as_given)
         if i == 0 and not (task.ties or task.exact or task.draws):
-            exact, others = _exact_or_others(watched)
+            of = _kinds_of(watched)
         undefined, launches = "", list[Launched]()
-        if others:
+        if of.others:
             runs = (run_reference(module, task, contents, as_given, rounding=partial(filled, byte)) for byte in FILLS)
             with noted_launches() as launches, noted_kernels() as compiled:
                 native, after, outline = next(runs)
@@ -178,8 +180,14 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
             run = partial(widely, module, task, launches, casts)
             found = with_influences(task.case, contents, [*results, *changed], run)
             results, changed = tuple(found[: len(results)]), tuple(found[len(results) :])
+        if of.unordered:
+            ties = (partial(other_ties, turn, seed) for turn in range(ORDERS))
+            again = [run_reference(module, task, contents, as_given, rounding=one) for one in ties]
+            found = with_open([*results, *changed], [*native, *after], [[*made, *left] for made, left, _ in again])
+            results, changed = tuple(found[: len(results)]), tuple(found[len(results) :])
+            undefined = undefined or (told_of(found) if i < task.usual else "")
         given = () if task.contents else tuple(contents)
-        yield ExpectedSeed(given, results, changed, outline, exact and i == 0 and task.closely > 0, undefined)
+        yield ExpectedSeed(given, results, changed, outline, of.exact and i == 0 and task.closely > 0, undefined)
 
 
 ORDERED = 2
@@ -192,13 +200,13 @@ def _is_odd(tensors: Sequence[TensorInput], contents: Sequence[bytes]) -> bool:
     return any(not bool(one.to("cuda").double().isfinite().all()) for one in floats)
 
 
-def _exact_or_others(run: Callable[[], Any]) -> tuple[bool, bool]:
-    """What that says of ``run``; neither where it can't be watched."""
+def _kinds_of(run: Callable[[], Any]) -> OperatorKinds:
+    """What that says of ``run``; nothing where it can't be watched."""
     try:
-        return exact_or_others(run)
+        return kinds_of(run)
     except Exception as exc:
         print(f"its operators can't be watched: {exc}", file=sys.stderr)
-        return False, False
+        return OperatorKinds()
 
 
 FEW_INPUTS = 15 / 16

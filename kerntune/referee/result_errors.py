@@ -160,17 +160,30 @@ def numbers(bits: np.ndarray, dtype: str) -> np.ndarray:
     return np.asarray(bits.view(INTEGERS[dtype]))
 
 
-def unequal(content: bytes, view: View, expected: ExpectedResult) -> int:
-    """How many elements of a view in a storage's bytes are others than those expected. Zeros of either sign are equal,
-    and NaN is NaN."""
+def unequal(content: bytes, view: View, expected: ExpectedResult) -> str:
+    """How many elements of a view in a storage's bytes are others than those expected, and the first; empty if none is.
+    Zeros of either sign are equal, and NaN is NaN."""
     import numpy as np
 
     bits = taken(content, view)
     native = np.frombuffer(expected.native, bits.dtype).reshape(bits.shape)
-    if view.dtype not in FLOAT_FORMATS:
-        return int(np.count_nonzero(bits != native))
     found, stock = numbers(bits, view.dtype), numbers(native, view.dtype)
-    return int(np.count_nonzero((found != stock) & ~(np.isnan(found) & np.isnan(stock))))
+    odd = found != stock
+    if view.dtype in FLOAT_FORMATS:
+        odd &= ~(np.isnan(found) & np.isnan(stock))
+    return _different(odd, found, stock)
+
+
+def _different(odd: np.ndarray, found: np.ndarray, wanted: np.ndarray) -> str:
+    import numpy as np
+
+    if not odd.any():
+        return ""
+    at = tuple(int(i) for i in np.argwhere(odd)[0])
+    one, other = found[at], wanted[at]
+    if found.dtype.kind == "f":
+        one, other = told_apart(float(one), float(other), 6)
+    return f"{int(odd.sum()):,} of {odd.size:,} elements differ, the first at {list(at)}: {one}, not {other}"
 
 
 def longest_sum(case: CaseInputs, shape: Sequence[int]) -> int:
@@ -213,8 +226,7 @@ def _compared(
     import numpy as np
 
     if view.dtype not in FLOAT_FORMATS:
-        different = int(np.count_nonzero(bits != native))
-        wrong = f"{different:,} of {bits.size:,} elements differ" if different else ""
+        wrong = _different(bits != native, numbers(bits, view.dtype), numbers(native, view.dtype))
         return ResultError(number, view.dtype, size=1.0, wrong=wrong)
     stock = numbers(native, view.dtype)
     exact = None if expected.wide is None else numbers_of(expected).reshape(expected.shape)

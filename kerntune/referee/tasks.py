@@ -270,6 +270,9 @@ class ExpectedResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     influences: dict[int, bytes] = {}
     """By input, what it adds to each of the first elements (float32): how much is another where the input is."""
 
+    open: Large | None = None
+    """Elements that may be other numbers as well (a byte each), which aren't compared (:mod:`.open_elements`)."""
+
     settled: bool = False
     """Whole numbers that are the same where all floats among the inputs are others: looked at where contents are
     extreme."""

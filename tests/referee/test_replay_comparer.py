@@ -446,8 +446,9 @@ def test_of_exact_results_also_inputs_that_are_changed_must_be_equal() -> None:
 
     assert found([-0.0, np.nan], [0.0, np.nan]) == []
     assert found([2.0**-149, np.nan], [0.0, 1.0]) == [
-        (0, "1 of 2 elements differ"), (-1, "1 of 2 elements differ")
-    ]  # fmt: skip
+        (0, "1 of 2 elements differ, the first at [0]: 1.4013e-45, not 0"),
+        (-1, "1 of 2 elements differ, the first at [1]: 1, not nan"),
+    ]
 
 
 # memory from before the call, and inputs that are one number

@@ -168,7 +168,8 @@ def test_whole_numbers_must_be_equal() -> None:
     other = native.copy()
     other[4] += 1
     assert error(native, want) == ResultError(0, "int32", size=1.0)
-    assert error(other, want) == ResultError(0, "int32", size=1.0, wrong="1 of 12 elements differ")
+    wrong = "1 of 12 elements differ, the first at [4]: 5, not 4"
+    assert error(other, want) == ResultError(0, "int32", size=1.0, wrong=wrong)
 
 
 def test_a_result_that_zeros_would_nearly_be_says_nothing() -> None:

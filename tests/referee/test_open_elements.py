@@ -1,0 +1,99 @@
+"""What follows from which of equal numbers comes first isn't compared, and all else is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from kerntune.base.recording import View
+from kerntune.referee.open_elements import ORDERS, as_promised, other_ties, told_of, with_open
+from kerntune.referee.tasks import ExpectedResult, ExpectedSeed
+from tests.referee.test_reference_results import expected
+
+TIES = torch.tensor([[1.0, 3.0, 0.0, 3.0, 0.0, 0.0], [9.0, 8.0, 7.0, 6.0, 5.0, 4.0]])
+
+
+@pytest.mark.parametrize(
+    ("run", "first", "last"),
+    [
+        (lambda: TIES.topk(3), [1, 3, 0], [3, 1, 0]),
+        (lambda: TIES.topk(3, largest=False, dim=1), [2, 4, 5], [5, 4, 2]),
+        (lambda: TIES.sort(descending=True), [1, 3, 0, 2, 4, 5], [3, 1, 0, 5, 4, 2]),
+        (lambda: TIES.t().sort(0), [2, 4, 5, 0, 1, 3], [5, 4, 2, 0, 3, 1]),
+        (lambda: TIES.half().sort(stable=True), [2, 4, 5, 0, 1, 3], [2, 4, 5, 0, 1, 3]),
+    ],
+)
+def test_equal_numbers_come_in_other_orders(run: Any, first: list[int], last: list[int]) -> None:
+    plain, found = run(), []
+    for turn in range(ORDERS):
+        with other_ties(turn, 7):
+            values, places = run()
+        assert torch.equal(values, plain.values)
+        found.append(places if places.shape[0] == 2 else places.t())
+    assert [x[0].tolist() for x in found[:2]] == [first, last]
+    assert sorted(found[2][0].tolist()) == sorted(first) or len(first) == 3
+    assert torch.equal(found[0][1], found[1][1])
+
+
+def test_a_single_number_is_sorted_as_it_is() -> None:
+    with other_ties(1, 7):
+        assert torch.tensor(3.0).sort().values == 3.0
+
+
+def of(values: Any, **words: Any) -> ExpectedResult:
+    tensor = torch.as_tensor(values)
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return ExpectedResult(dtype, tuple(tensor.shape), tensor.stride(), tensor.numpy().tobytes(), **words)
+
+
+def test_elements_that_are_others_are_open() -> None:
+    native = [torch.tensor([1, 2, 3, 4]), torch.tensor([1.0, float("nan")]), torch.tensor([5])]
+    results = [of(native[0]), of(native[1]), None]
+    one, other = torch.tensor([1, 3, 3, 4]), torch.tensor([2, 2, 3, 4])
+    again = [[one, native[1], torch.tensor([6])], [other, native[1], native[2]]]
+    found = with_open(results, native, again)
+    assert found[0].open == bytes([1, 1, 0, 0])
+    assert found[1:] == results[1:]
+    assert "2 of 4 elements of result 0 follow from which of equal numbers" in told_of(found)
+    assert told_of([of(native[0], open=bytes([1, 0, 0, 0])), None, results[1]]) == ""
+
+
+class Call:
+    results = (View(5, "int16", (2, 3), (4, 1), 2),)
+    inputs = (4, None)
+    wanted = (4, 5)
+
+
+def test_what_is_left_there_is_as_expected() -> None:
+    left = (np.array([7, 8], "<i4").tobytes(), np.arange(10, dtype="<i2").tobytes())
+    result = of(np.full((2, 3), 60, "<i2"), open=bytes([0, 1, 0, 0, 0, 1]))
+    changed = of(np.array([1, 2], "<i4"), open=bytes([1, 0]))
+    same, after = as_promised(Call(), ExpectedSeed((), (result,), (changed, None)), left)  # type: ignore[arg-type]
+    assert np.frombuffer(same, "<i4").tolist() == [1, 8]
+    assert np.frombuffer(after, "<i2").tolist() == [0, 1, 60, 3, 4, 5, 6, 60, 8, 9]
+    plain = ExpectedSeed((), (of(np.full((2, 3), 60, "<i2")),), (None, None))
+    assert as_promised(Call(), plain, left) == left  # type: ignore[arg-type]
+
+
+BODY = "w, i = torch.topk(torch.softmax(x, -1), 2); return w, i"
+
+
+def test_a_reference_says_which_of_its_elements_are_open(tmp_path: Path) -> None:
+    x = np.array([[0, 300, 0, -9], [3, 1, 2, 0], [5, 4, 4, 0], [5, 4, 3, 2]], "<f4")
+    (seed,) = expected(tmp_path, BODY, "x: f32[4,4]", x).seeds
+    assert seed.results[0].open is None
+    assert list(seed.results[1].open or b"") == [0, 1, 0, 0, 0, 1, 0, 0]
+    (seed,) = expected(tmp_path, "return x.argmax(-1), x.sort(stable=True).indices", "x: f32[4,4]", x).seeds
+    assert [one.open for one in seed.results] == [None, None]
+
+
+@pytest.mark.parametrize(("usual", "told"), [(1, "4 of 8 elements of result 1 follow from"), (0, "")])
+def test_where_much_is_open_the_reference_says_so(tmp_path: Path, usual: int, told: str) -> None:
+    x = np.tile(np.array([[0, 1, 1, 0]], "<f4"), (4, 1))
+    x[2:] = [[1, 2, 3, 4], [4, 3, 2, 1]]
+    (seed,) = expected(tmp_path, BODY, "x: f32[4,4]", x, usual=usual).seeds
+    assert seed.undefined[: len(told) or None] == told
