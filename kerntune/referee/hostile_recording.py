@@ -21,7 +21,7 @@ from kerntune.base.recording_check import recording_problems
 from kerntune.compiling.binary.elf import text_sections
 from kerntune.errors import StoreError
 from kerntune.gpu.number_formats import FLOAT_FORMATS, INTEGER_FORMATS
-from kerntune.referee.declared_inputs import bytes_of
+from kerntune.referee.declared_inputs import bytes_of, dense_strides
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.tasks import (
     CaseInputs,
@@ -348,7 +348,9 @@ def check_results(call: CheckedCall, case: CaseInputs, expected: Sequence[Expect
     for number, (view, want) in enumerate(zip(call.results, expected, strict=True)):
         if (view.dtype, view.shape) != (want.dtype, want.shape) or not same_strides(view, want):
             has = f"{want.dtype}{list(want.shape)} with strides {list(want.strides)}"
-            raise Refusal(Reason.RESULT_LAYOUT, f"result {number} is {_layout(view)}, the reference's {has}")
+            alike = (view.dtype, view.shape, view.strides) == (want.dtype, want.shape, dense_strides(want.shape))
+            advice = "; if that doesn't matter, let the reference return .contiguous()" if alike else ""
+            raise Refusal(Reason.RESULT_LAYOUT, f"result {number} is {_layout(view)}, the reference's {has}{advice}")
         if view.storage not in written:
             raise Refusal(Reason.RESULT_UNWRITTEN, f"no recorded launch has a pointer to result {number}; {TABLES}")
         if view.storage in call.kept:

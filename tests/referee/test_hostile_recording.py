@@ -380,6 +380,10 @@ RESULTS: dict[str, tuple[RecordedCall, list[ExpectedResult], Reason, str]] = {
         view(2, strides=(0,)), [EXPECTED], LAYOUT,
         "result 0 is float32[600] with strides [0], the reference's float32[600] with strides [1]",
     ),
+    "a reference's strides": (
+        CALL, [want(strides=(2,))], LAYOUT,
+        f"{LIES}float32[600] with strides [2]; if that doesn't matter, let the reference return .contiguous()",
+    ),
     "an input": (
         call(results=(0,)), [EXPECTED], OVERLAP,
         "result 0 is memory of input x, the reference's isn't; if that is meant, the reference must do so, too: "

@@ -709,17 +709,19 @@ def test_extreme_contents_that_are_not_all_replayed_in_time_are_refused(done: in
 
 
 class RepeatingComparer(ReplayComparer):
-    """A second replay leaves what is told, and knows what unwritten memory began with."""
+    """A second replay leaves what is told, a third one what the first has left unless orders count; and what unwritten
+    memory began with is known."""
 
-    def __init__(self, left: np.ndarray | None) -> None:
+    def __init__(self, left: np.ndarray | None, ordered: bool = False) -> None:
         super().__init__(None, UserCallable("r.py", "r", FUNCTION), False, 1.0)  # type: ignore[arg-type]
-        self.left, self.poisons = left, list[bytes]()
+        self.left, self.ordered, self.poisons = left, ordered, list[bytes]()
 
     def _replayed(self, call: Any, given: Any, poison: bytes, end: float) -> ReplayAnswer:
         self.poisons.append(poison)
         if self.left is None:
             raise Refusal(Reason.REPLAY_LATE)
-        return ReplayAnswer(tuple(self.left.tobytes() if i == 2 else None for i in CHECKED.wanted))
+        left = LEFT if len(self.poisons) > 1 and not self.ordered else self.left
+        return ReplayAnswer(tuple(left.tobytes() if i == 2 else None for i in CHECKED.wanted))
 
 
 LEFT = GIVEN[0].sum(0)
@@ -729,8 +731,8 @@ WRONG_ERROR = ResultError(0, "float32", wrong="wrong")
 @pytest.mark.parametrize(
     ("error", "poison", "left", "told", "poisons"),
     [
-        (WRONG_ERROR, POISON, LEFT + np.eye(1, 600, 7, "f4")[0], True, [bytes(8)]),
-        (WRONG_ERROR, bytes(8), LEFT * np.float32(np.nan), True, [b"\xff" * 8]),
+        (WRONG_ERROR, POISON, LEFT + np.eye(1, 600, 7, "f4")[0], True, [bytes(8), POISON]),
+        (WRONG_ERROR, bytes(8), LEFT * np.float32(np.nan), True, [b"\xff" * 8, bytes(8)]),
         (WRONG_ERROR, POISON, LEFT, False, [bytes(8)]),
         (WRONG_ERROR, POISON, LEFT * np.float32(1 + 2**-23), False, [bytes(8)]),
         (WRONG_ERROR, POISON, None, False, [bytes(8)]),
@@ -749,6 +751,15 @@ def test_what_follows_from_unwritten_memory_is_told(
     (first,), (other,) = comparer._with_memory_told(ShapeComparison(CASE, CHECKED, {}), [[right], [error]], given)
     assert (first, other.wrong.removeprefix(error.wrong)) == (right, OF_MEMORY if told else "")
     assert comparer.poisons == poisons
+
+
+def test_what_follows_from_an_order_of_sums_is_not_told_of_memory() -> None:
+    comparer = RepeatingComparer(LEFT + np.eye(1, 600, 7, "f4")[0], ordered=True)
+    want = ExpectedSeed(tuple(x.tobytes() for x in GIVEN[0]), (result(600),))
+    after = left_of(CHECKED, want, RepeatingComparer(LEFT)._replayed(None, None, b"", 0.0))
+    found = [[WRONG_ERROR]]
+    assert comparer._with_memory_told(ShapeComparison(CASE, CHECKED, {}), found, [(want, POISON, after, ())]) == found
+    assert comparer.poisons == [bytes(8), POISON]
 
 
 @pytest.mark.parametrize(("late", "told"), [(True, "s for all contents: declare smaller shapes"), (False, "status 3")])
