@@ -8,6 +8,7 @@ from typing import Any, Union
 from kerntune.capture.operator_traits import FILLING, traits_of
 from kerntune.gpu.base import tensors_in
 from kerntune.gpu.fake_cuda.static_backend import StaticBackend
+from kerntune.referee.tasks import OF_A_PART
 
 UPLOADS = ("_to_copy", "copy_")
 """Operators that copy the host's memory to the device."""
@@ -26,6 +27,10 @@ def host_bytes(source: Any, made: Any) -> bytes | None:
             return bytes(raw.numpy().tobytes())
         except (RuntimeError, TypeError, NotImplementedError):
             return None
+
+
+def _is_whole(tensor: Any) -> bool:
+    return bool(tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes())
 
 
 FirstContent = Union[bytes, tuple[str, Union[int, float]]]
@@ -85,7 +90,9 @@ class DeviceOperators:
         elif not self._noted(traits.word, args, kwargs, made, now) and (
             traits.writes or not all(map(self._is_constant, fresh))
         ):
-            self.names.append(traits.name)
+            of_host = traits.word in UPLOADS and not all(map(tensors.is_tensor, tensors_in(args, kwargs.values())))
+            in_part = (traits.word in FILLING or of_host) and not all(map(_is_whole, made))
+            self.names.append(traits.name + OF_A_PART * in_part)
 
     def _noted(
         self, word: str, args: Sequence[Any], kwargs: Mapping[str, Any], made: Sequence[Any], begun: int
@@ -105,7 +112,7 @@ class DeviceOperators:
         if self._backend.tensors.is_tensor(source) or len(results) != 1:
             return False
         made = results[0]
-        if made.numel() * made.element_size() != made.untyped_storage().nbytes() or source.shape != made.shape:
+        if not _is_whole(made) or source.shape != made.shape:
             return False
         data = host_bytes(source, made)
         if data is not None:
@@ -122,9 +129,8 @@ class DeviceOperators:
             if not plain or word == "scalar_tensor":
                 return False
             value = plain[0]
-        for tensor in made:
-            if tensor.numel() * tensor.element_size() != tensor.untyped_storage().nbytes():
-                return False
+        if not all(map(_is_whole, made)):
+            return False
         for tensor in made:
             dtype = str(tensor.dtype).removeprefix("torch.")
             self._contents[self._place(tensor)] = (begun, (dtype, value + 0), tensor)

@@ -24,6 +24,7 @@ from kerntune.gpu.number_formats import FLOAT_FORMATS, INTEGER_FORMATS
 from kerntune.referee.declared_inputs import bytes_of, dense_strides
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.tasks import (
+    OF_A_PART,
     CaseInputs,
     Constant,
     ExpectedResult,
@@ -37,6 +38,8 @@ from kerntune.referee.tasks import (
 
 KERNELS_ALONE = "of both sides, judge functions that return what the kernels leave"
 """What to do about an operator: a sum of partial sums, for example, is of both sides the same."""
+
+FILL_THE_WHOLE = "fill the whole tensor, or let a kernel fill the part"
 
 MOST_ITEMS, LEAST_ITEMS = 500_000, 20_000
 """Values in an answer: 2,048 launches with 40 arguments of five values each, and some more; of a small answer the
@@ -167,7 +170,8 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall
             raise Refusal(Reason.HARDWARE, f"{text} wherever and whenever it runs")
     if call.operators:
         names = ", ".join(visible(name[:60]) for name in call.operators[:8])
-        text = f"torch's {names} computes beside the kernels, and can't be replayed; {KERNELS_ALONE}"
+        what_to_do = FILL_THE_WHOLE if all(n.endswith(OF_A_PART) for n in call.operators) else KERNELS_ALONE
+        text = f"torch's {names} computes beside the kernels, and can't be replayed; {what_to_do}"
         raise Refusal(Reason.OPERATOR, text)
     _check_addresses(call.recording, case)
     for view in call.recording.views:

@@ -153,6 +153,10 @@ class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     data: bytes
 
 
+OF_A_PART = " of a part"
+"""Behind the name of an operator that fills a part of a storage: whole ones alone are filled again."""
+
+
 class RecordedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a candidate's process claims. ``inputs`` has a view for each input tensor that it found, ``results`` one for
     each tensor that was returned; ``operators`` are torch's that ran on the device beside the launches."""

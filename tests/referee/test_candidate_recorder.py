@@ -160,8 +160,10 @@ def test_memory_without_content_is_none_of_them(recorded: Any) -> None:
 @pytest.mark.parametrize(
     ("body", "operators", "unknown"),
     [
-        ("w = torch.empty_like(x); w[:10].zero_(); return run(x, w)", ("aten.zero_",), ()),
-        ("w = torch.empty_like(x); w[:10].copy_(torch.ones(10)); return run(x, w)", ("aten.copy_",), ()),
+        ("w = torch.empty_like(x); w[:10].zero_(); return run(x, w)", ("aten.zero_ of a part",), ()),
+        ("w = torch.empty_like(x); w[0] = 3; return run(x, w)", ("aten.copy_ of a part",), ()),
+        ("w = torch.empty_like(x); w[:10].copy_(torch.ones(10)); return run(x, w)", ("aten.copy_ of a part",), ()),
+        ("w = torch.empty_like(x); w[:10].copy_(x[:10]); return run(x, w)", ("aten.copy_",), ()),
         ("return run(x, torch.empty_like(x).copy_(torch.tensor(2.0)))", ("aten.copy_",), ()),
         ("return run(x, torch.empty_like(x).copy_(x))", ("aten.copy_",), ()),
         ("return run(x, x + 1)", ("aten.add",), (1,)),

@@ -283,6 +283,16 @@ REASONS: dict[str, tuple[RecordedCall, Reason, str]] = {
         f"torch's {60 * 'm'}, a, b, c, d, e, f, g computes beside the kernels, and can't be replayed; of both sides, "
         "judge functions that return what the kernels leave",
     ),
+    "an operator on a part": (
+        call(operators=("aten.zero_ of a part",)), Reason.OPERATOR,
+        "torch's aten.zero_ of a part computes beside the kernels, and can't be replayed; fill the whole tensor, or "
+        "let a kernel fill the part",
+    ),
+    "operators, one on a part": (
+        call(operators=("aten.zero_ of a part", "aten.add")), Reason.OPERATOR,
+        "torch's aten.zero_ of a part, aten.add computes beside the kernels, and can't be replayed; of both sides, "
+        "judge functions that return what the kernels leave",
+    ),
     "an address": (
         launch(params=(*POINTERS, Param("n", "i64", value=1 << 32))), Reason.ADDRESSES,
         "add.n is a number that may be an address",
