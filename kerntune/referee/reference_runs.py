@@ -9,7 +9,15 @@ from functools import partial
 from typing import Any
 
 from kerntune.gpu.interpreter.wider_programs import Launched, noted_launches, rounds, wider_launches
-from kerntune.referee.call_inputs import arguments_of, bytes_of, model_of, tensor_of, value_of
+from kerntune.referee.call_inputs import (
+    SEEDS,
+    arguments_of,
+    bytes_of,
+    model_of,
+    seed_generators,
+    tensor_of,
+    value_of,
+)
 from kerntune.referee.candidate_recorder import outlined
 from kerntune.referee.layouts import KERNELBENCH
 from kerntune.referee.reference_operators import fused_attention, noted_kernels, programs_of, wider_casts
@@ -28,19 +36,20 @@ def run_reference(
     casts do, too. ``rounding``: what changes its operators' results. Where it draws random numbers, results of its
     inputs as they are must be the same with others: a layer draws weights that are replaced at once."""
     ran = partial(_called, module, task, contents, convert, casts, but_fixed, rounding)
-    before = _generators(task.gpu)
-    found = ran()
-    if convert is as_given and _generators(task.gpu) != before:
-        values, again = ([bytes_of(t) for t in (*one[0], *one[1])] for one in (found, ran()))
-        if values != again:
+    *found, drew = ran()
+    if convert is as_given and drew:
+        values, others = ([bytes_of(t) for t in (*one[0], *one[1])] for one in (found, ran(SEEDS)))
+        if values != others:
             raise ValueError("it draws random numbers of torch's: which ones, its inputs must say")
-    return found
+    return found[0], found[1], found[2]
 
 
 def _called(
     module: Any, task: ExpectTask, contents: Sequence[bytes], convert: Callable[[Any], Any], casts: bool,
-    but_fixed: bool, rounding: Callable[[], contextlib.AbstractContextManager[Any]],
-) -> tuple[list[Any], list[Any], str]:  # fmt: skip
+    but_fixed: bool, rounding: Callable[[], contextlib.AbstractContextManager[Any]], seed: int | None = None,
+) -> tuple[list[Any], list[Any], str, bool]:  # fmt: skip
+    """Those, and whether the call draws random numbers. ``seed``: what it draws from, else from what there is, which
+    for a model is alike each time."""
     import torch
 
     case = task.case
@@ -63,14 +72,18 @@ def _called(
             stack.enter_context(wider_casts())
         stack.enter_context(fused_attention())
         stack.enter_context(rounding())
+        if seed is not None:
+            seed_generators(seed)
+        before = _generators(task.gpu)
         value = function(*args, **words)
+        drew = _generators(task.gpu) != before
     after = [moved.get(i, t) for i, t in enumerate(tensors)]
     if case.parameters:  # a model has copies of what it was given
         state = function.state_dict()  # type: ignore[attr-defined]
         for name, i in case.parameters.items():
             after[i] = state[name]
     results, outline = outlined(value)
-    return [x.detach().resolve_conj().resolve_neg() for x in results], [x.detach() for x in after], outline
+    return [x.detach().resolve_conj().resolve_neg() for x in results], [x.detach() for x in after], outline, drew
 
 
 def _generators(gpu: bool) -> list[bytes]:

@@ -430,6 +430,37 @@ def test_what_a_model_changes_of_its_buffers_is_told(tmp_path: Path) -> None:
     assert same.tolist() == [False, False, False, True]
 
 
+DROPPING = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self, p):
+        super().__init__()
+        self.linear, self.dropout = torch.nn.Linear(64, 64), torch.nn.Dropout(p)
+
+    def forward(self, x):
+        return self.dropout(self.linear(x))
+
+def get_inputs():
+    return [torch.rand(4, 64)]
+
+def get_init_inputs():
+    return [PART]
+"""
+
+
+@pytest.mark.parametrize(("part", "told"), [("0.0", None), ("0.5", "it draws random numbers of torch's")])
+def test_what_a_model_drops_must_not_show(tmp_path: Path, part: str, told: str | None) -> None:
+    """Each model is made after the generators are seeded alike: its own draws would be the same ones again."""
+    path = tmp_path / "reference_under_test.py"
+    path.write_text(DROPPING.replace("PART", part))
+    source = reference_source(str(path))
+    (case,) = answered(DescribeTask(source, ({},))).cases
+    refused = answered(ExpectTask(source, case, (1,))).refused
+    assert (refused is None) == (told is None)
+    assert refused is None or (told or "") in refused.text
+
+
 def test_generators_of_the_gpu_are_looked_at_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda: torch.tensor([1, 2], dtype=torch.uint8))
     own = bytes(torch.get_rng_state().numpy())
