@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from kerntune.referee.layouts import KERNELBENCH, MAKERS
+from kerntune.referee.layouts import KERNELBENCH, MAKERS, TASK_MODULE
 from kerntune.referee.tasks import (
     UNREAD,
     CallArgument,
@@ -88,7 +89,8 @@ def label_of(source: UserCallable, given: Mapping[str, Given]) -> str:
 
 def _made_inputs(module: Any, source: UserCallable, given: Mapping[str, Given], seed: int) -> list[Any]:
     seed_generators(seed)
-    maker = getattr(module, MAKERS[source.layout])
+    name = MAKERS[source.layout]
+    maker = getattr(module if hasattr(module, name) else importlib.import_module(TASK_MODULE), name)
     if source.layout == KERNELBENCH:
         return list(maker())
     return [maker(**{**given, "seed": seed % SEEDS})]

@@ -88,7 +88,8 @@ def _recorded(task: RecordTask) -> RecordedCall:
         with backend.tensors.watching(watch), _users_code(backend):
             function = _candidate(task, backend)
         inputs = [_made(x, backend) for x in task.case.tensors]
-        _give_parameters(function, task.case, inputs, watch)
+        with _users_code(backend):
+            _give_parameters(function, task.case, inputs, watch)
         args, words = arguments_of(task.case, inputs)
         with contextlib.closing(Compiler(OwnProcessFarm())) as compiler:
             configs = [0]

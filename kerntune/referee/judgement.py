@@ -43,6 +43,9 @@ from kerntune.referee.hostile_recording import (
 )
 from kerntune.referee.layouts import (
     FUNCTION,
+    GPU_MODE,
+    LAYOUTS,
+    MAKERS,
     candidate_source,
     literal_inputs,
     makes_inputs,
@@ -147,6 +150,8 @@ def judge(
     if task := _task_of(inputs):
         modules = task_modules(task)
         source, other = (msgspec.structs.replace(x, modules=modules) for x in (source, other))
+        if other.layout == FUNCTION:
+            other = msgspec.structs.replace(other, layout=GPU_MODE)
     with contextlib.ExitStack() as stack:
         own = bench
         if own is None:
@@ -223,9 +228,10 @@ class CandidateJudgement:
         lines = [inputs] if isinstance(inputs, str) else list(inputs)
         if len(lines) == 1 and lines[0].endswith(".py"):
             lines = list(literal_inputs(lines[0])) or [f"{lines[0]}: it has no INPUTS"]
-        if task := _task_of(lines):
+        made = makes_inputs(self._reference)
+        if (task := _task_of(lines)) and made:
             return self._comparer.described(task_shapes(task, small=not self._bench.speeds.on_gpu))
-        if lines:
+        if lines and not task:
             cases, takes = [parse_line(line) for line in lines], parameters_of(self._reference)
             for names in map(names_of, lines):
                 if {*names} <= {*takes} and names != takes[: len(names)]:
@@ -234,10 +240,11 @@ class CandidateJudgement:
                         f"{', '.join(takes)}; declare them in this order"
                     )
             return cases
-        if not makes_inputs(self._reference):
-            raise UsageError(
-                f"{self._reference.path}: it makes no inputs; declare them: --inputs 'x: f16[4096] normal'"
-            )
+        if not made:
+            maker = MAKERS.get(self._reference.layout)
+            otherwise = f", or import {maker} of the task's there" if maker else ""
+            told = "it makes no inputs; declare them: --inputs 'x: f16[4096] normal'"
+            raise UsageError(f"{self._reference.path}: {told}{otherwise}")
         return self._comparer.described(({},))
 
     # recordings
@@ -432,4 +439,4 @@ def _refused(label: str, exc: Refusal, launches: tuple[TimedLaunch, ...] = ()) -
 def _named(source: UserCallable) -> str:
     path = Path(source.path)
     shown = os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
-    return shown if source.layout != FUNCTION else f"{shown}::{source.name}"
+    return shown if source.name in LAYOUTS else f"{shown}::{source.name}"

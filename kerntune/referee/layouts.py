@@ -2,9 +2,9 @@
 
 * a plain function of the inputs: ``file.py::name``;
 * KernelBench's (Ouyang and others, arXiv 2502.10517): ``Model``, ``get_inputs`` and ``get_init_inputs`` in the task's
-  file, ``ModelNew`` in the candidate's;
-* GPU MODE's reference-kernels: ``custom_kernel`` in the candidate's file; ``ref_kernel`` or ``custom_kernel``,
-  ``generate_input`` and ``check_implementation`` in the task's, shapes in ``task.yml``.
+  file, ``ModelNew`` in the candidate's; either may be another class that is named;
+* GPU MODE's reference-kernels: ``custom_kernel`` in the candidate's file; ``ref_kernel``, ``generate_input`` and
+  ``check_implementation`` in the task's, shapes in ``task.yml``. Another submission may be named as the reference.
 
 ``check_implementation`` isn't called. In 37 of 41 tasks (gpu-mode/reference-kernels, f83cb92a) it compares with
 ``ref_kernel`` within a tolerance wider than ours, so it would refuse nothing more. In four (``problems/linalg``) it
@@ -48,6 +48,7 @@ MOST_SOURCE = 256 << 10
 
 CANDIDATES = {"ModelNew": KERNELBENCH, "custom_kernel": GPU_MODE}
 REFERENCES = {"Model": KERNELBENCH, "ref_kernel": GPU_MODE}
+LAYOUTS = {**CANDIDATES, **REFERENCES}
 MAKERS = {KERNELBENCH: "get_inputs", GPU_MODE: "generate_input"}
 """The function of a task's file that makes inputs, by layout."""
 
@@ -73,12 +74,19 @@ def _source(spec: str, known: dict[str, str], what: str) -> UserCallable:
             raise UsageError(f"{path}: it has none of {what}; name its function as {path}::function")
     if name not in found:
         raise UsageError(f"{path}: it defines no {name} at its top level; it has {', '.join(sorted(found)) or 'none'}")
-    return UserCallable(str(Path(path).resolve()), name, known.get(name, FUNCTION))
+    is_class = any(isinstance(node, ast.ClassDef) and node.name == name for node in syntax_of(path).body)
+    layout = LAYOUTS.get(name, KERNELBENCH if is_class else FUNCTION)
+    return UserCallable(str(Path(path).resolve()), name, layout)
+
+
+TASK_MODULE = "reference"
+"""The name by which a ``task.yml`` of GPU MODE's names the task's own code."""
 
 
 def makes_inputs(source: UserCallable) -> bool:
-    """Whether a reference's file has the function of its layout that makes inputs."""
-    return source.layout in MAKERS and MAKERS[source.layout] in defined_names(source.path)
+    """Whether a reference's file, or its task's module, has the function of its layout that makes inputs."""
+    files = (source.path, source.modules.get(TASK_MODULE))
+    return source.layout in MAKERS and any(MAKERS[source.layout] in defined_names(file) for file in files if file)
 
 
 def defined_names(path: str) -> frozenset[str]:

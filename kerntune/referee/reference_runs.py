@@ -36,12 +36,13 @@ def run_reference(
     casts do, too. ``rounding``: what changes its operators' results. Where it draws random numbers, results of its
     inputs as they are must be the same with others: a layer draws weights that are replaced at once."""
     ran = partial(_called, module, task, contents, convert, casts, but_fixed, rounding)
-    *found, drew = ran()
+    results, after, outline, drew = ran()
     if convert is as_given and drew:
-        values, others = ([bytes_of(t) for t in (*one[0], *one[1])] for one in (found, ran(SEEDS)))
+        again = ran(SEEDS)
+        values, others = ([bytes_of(t) for t in each] for each in ((*results, *after), (*again[0], *again[1])))
         if values != others:
             raise ValueError("it draws random numbers of torch's: which ones, its inputs must say")
-    return found[0], found[1], found[2]
+    return results, after, outline
 
 
 def _called(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import sys
+import types
 from typing import Any
 
 import msgspec
@@ -75,6 +77,13 @@ def test_what_makes_inputs_draws_by_the_seed() -> None:
         assert one[1:] == again[1:]
         assert not torch.equal(one[0], other[0])
         assert one[1] != other[1] or one[2] != other[2]
+
+
+def test_without_a_maker_the_task_s_own_module_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    maker, source = Maker(), UserCallable("old.py", "custom_kernel", GPU_MODE)
+    monkeypatch.setitem(sys.modules, "reference", maker)  # type: ignore[arg-type]
+    call_inputs._made_inputs(types.SimpleNamespace(), source, {"size": 3}, 5)
+    assert maker.asked == [{"size": 3, "seed": 5}]
 
 
 def test_a_model_is_made_alike_each_time() -> None:

@@ -28,7 +28,7 @@ from kerntune.referee.candidate_speed import (
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.hostile_recording import CheckedCall, checked
 from kerntune.referee.judgement import Bench, CandidateJudgement, judge
-from kerntune.referee.layouts import FUNCTION, GPU_MODE
+from kerntune.referee.layouts import FUNCTION, GPU_MODE, KERNELBENCH
 from kerntune.referee.reasons import TOLD, Reason, Refusal
 from kerntune.referee.result_errors import ResultError
 from kerntune.referee.roles import ROLES
@@ -295,7 +295,7 @@ def test_files_are_named_from_the_working_folder(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     for path, shown in ((tmp_path / "a.py", "a.py"), (tmp_path / "b" / "a.py", "b/a.py"), (Path("/c/a.py"), "/c/a.py")):
         assert judgement._named(_named(str(path))) == f"{shown}::add"
-        assert judgement._named(_named(str(path), GPU_MODE)) == shown
+        assert judgement._named(UserCallable(str(path), "custom_kernel", GPU_MODE)) == shown
 
 
 # inputs
@@ -320,6 +320,7 @@ def cases_of(tmp_path: Path, bench_of: Callable[..., Bench], monkeypatch: pytest
     return made
 
 
+NO_INPUTS = "it makes no inputs; declare them: --inputs 'x: f16[4096] normal'"
 MAKER = UserCallable("maker.py", "ref_kernel", GPU_MODE)
 SIZES = [({"size": 1}, {"size": 3})]
 
@@ -333,6 +334,7 @@ SIZES = [({"size": 1}, {"size": 3})]
         ("task.yml", MAKER, ["described"], SIZES),
         (["task.yaml"], MAKER, ["described"], SIZES),
         ((), MAKER, ["described"], [({},)]),
+        ("task.yml", UserCallable("lines.py", "ref_kernel", GPU_MODE, {"reference": "maker.py"}), ["described"], SIZES),
     ],
 )
 def test_where_inputs_come_from(
@@ -354,13 +356,26 @@ def test_without_a_gpu_a_task_s_tests_are_judged(cases_of: Callable[..., Any]) -
         ("none.py", "inputs: 'none.py: it has no INPUTS' is neither `name: f16[4096,4096] normal` nor `name = 1e-5`"),
         (["lines.py", LINE], "inputs: 'lines.py' is neither `name: f16[4096,4096] normal` nor `name = 1e-5`"),
         (["task.yml", LINE], "inputs: 'task.yml' is neither `name: f16[4096,4096] normal` nor `name = 1e-5`"),
-        ((), f"{CORPUS}/references.py: it makes no inputs; declare them: --inputs 'x: f16[4096] normal'"),
+        ((), f"{CORPUS}/references.py: {NO_INPUTS}"),
     ],
 )
 def test_inputs_that_are_none_are_told(inputs: Any, told: str, cases_of: Callable[..., Any]) -> None:
     with pytest.raises(UsageError) as caught:
         cases_of(inputs, _named())
     assert str(caught.value) == told
+
+
+@pytest.mark.parametrize(
+    ("layout", "inputs", "maker"),
+    [(GPU_MODE, "task.yml", "generate_input"), (GPU_MODE, (), "generate_input"), (KERNELBENCH, (), "get_inputs")],
+)
+def test_a_task_that_makes_no_inputs_is_told(
+    layout: str, inputs: Any, maker: str, cases_of: Callable[..., Any]
+) -> None:
+    """As another submission, which the task isn't beside."""
+    with pytest.raises(UsageError) as caught:
+        cases_of(inputs, UserCallable("lines.py", "f", layout))
+    assert str(caught.value) == f"lines.py: {NO_INPUTS}, or import {maker} of the task's there"
 
 
 # what is believed
@@ -442,18 +457,21 @@ def test_a_shape_that_can_not_be_made_refuses_itself(source: str, bench_of: Call
 
 
 def test_both_sides_may_read_the_modules_of_a_task(source: str, bench_of: Callable[..., Bench], tmp_path: Path) -> None:
+    """The reference is any function beside the task's maker of inputs."""
     (tmp_path / "utils.py").touch()
     files = 'files:\n  - {"name": "utils.py", "source": "../utils.py"}\n'
-    (tmp_path / "task").mkdir()
+    task = tmp_path / "task"
+    task.mkdir()
+    (task / "maker.py").write_text("def add(data): pass\ndef generate_input(): pass\n")
     for name in ("task.yml", "task.yaml"):
-        (tmp_path / "task" / name).write_text(f"{files}tests:\n  - {{}}\n")
+        (task / name).write_text(f"{files}tests:\n  - {{}}\n")
         steps = Steps(expect=encoded(ExpectAnswer(cases=(CASE,))))
-        judge(source, ADD, [f"{tmp_path}/task/{name}"], bench=bench_of(steps))
+        judge(source, f"{task}/maker.py::add", [f"{task}/{name}"], bench=bench_of(steps))
         utils = f"{tmp_path}/utils.py"
         assert {task.source.modules["utils"] for task in steps.tasks} == {utils}
         folders = {(role, readable) for role, readable, *_ in steps.asked}
         assert folders == {
-            ("record", (str(tmp_path), utils)), ("record", (str(CORPUS), utils)), ("expect", (str(CORPUS), utils))
+            ("record", (str(tmp_path), utils)), ("record", (str(task), utils)), ("expect", (str(task), utils))
         }  # fmt: skip
 
 

@@ -59,6 +59,21 @@ def test_the_layouts_are_found(tmp_path: Path, text: str, read: object, name: st
 
 
 @pytest.mark.parametrize(
+    ("text", "name", "layout"),
+    [
+        ("class Model: pass", "Model", KERNELBENCH), ("class ModelNew: pass", "ModelNew", KERNELBENCH),
+        ("class Fused: pass\ndef f(): pass", "Fused", KERNELBENCH), ("class Fused: pass\ndef f(): pass", "f", FUNCTION),
+        ("def ref_kernel(data): pass", "ref_kernel", GPU_MODE),
+        ("def custom_kernel(data): pass", "custom_kernel", GPU_MODE),
+    ],
+)  # fmt: skip
+def test_a_named_one_has_its_layout_on_either_side(tmp_path: Path, text: str, name: str, layout: str) -> None:
+    """An older submission may be the reference, a task's own code the candidate; a class is a model."""
+    path = write(tmp_path, BOMB + text)
+    assert {read(f"{path}::{name}").layout for read in (candidate_source, reference_source)} == {layout}
+
+
+@pytest.mark.parametrize(
     ("text", "takes"),
     [
         ("def f(w): pass\n@no_grad()\ndef f(x, /, w, *more, eps=1, **words): pass", ("x", "w")),
@@ -68,6 +83,14 @@ def test_the_layouts_are_found(tmp_path: Path, text: str, read: object, name: st
 )
 def test_a_functions_parameters_are_read(tmp_path: Path, text: str, takes: tuple[str, ...]) -> None:
     assert parameters_of(reference_source(write(tmp_path, f"{BOMB}{text}") + "::f")) == takes
+
+
+def test_a_task_s_own_module_may_make_inputs(tmp_path: Path) -> None:
+    source = reference_source(write(tmp_path, "def custom_kernel(data): pass", "old.py") + "::custom_kernel")
+    task = write(tmp_path, "def generate_input(): pass", "reference.py")
+    assert not makes_inputs(source)
+    assert makes_inputs(replace(source, modules={"reference": task}))
+    assert not makes_inputs(replace(source, modules={"eval": task}))
 
 
 def test_makes_inputs_asks_for_the_layouts_function(tmp_path: Path) -> None:
