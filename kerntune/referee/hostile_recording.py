@@ -110,6 +110,15 @@ class CheckedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
                 found[storage] = data
         return tuple(found)
 
+    def told_of_weights(self, case: CaseInputs) -> str:
+        """What a reader should know of a wrong result where launches read numbers from before the call, and not the
+        model's own."""
+        unread = [visible(name) for name, index in case.parameters.items() if self.inputs[index] is None]
+        if not unread or not self.constants:
+            return ""
+        names = ", ".join(unread[:4]) + ", ..." * (len(unread) > 4)
+        return f"; no launch reads {names}: what a constructor prepares of it has other numbers"
+
 
 def decoded(data: bytes | bytearray) -> RecordAnswer:
     """An answer's bytes as a message; :class:`Refusal` for anything else."""

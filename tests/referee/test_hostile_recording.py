@@ -276,6 +276,23 @@ def test_the_bytes_that_a_view_reaches(
     assert extent(View(0, "float32", shape, strides, offset)) == ends
 
 
+@pytest.mark.parametrize(
+    ("inputs", "made", "told"),
+    [
+        ((0, None), True, "; no launch reads scale: what a constructor prepares of it has other numbers"),
+        ((0, None), False, ""), ((0, 1), True, ""), ((None, 1), True, ""),
+    ],
+)  # fmt: skip
+def test_a_model_s_weights_that_are_not_read_are_told(inputs: tuple[int | None, ...], made: bool, told: str) -> None:
+    """Where launches read what was made before instead. An input that is no parameter may be left aside."""
+    found = checked(call(inputs=(0, 1)), CASE, TARGET)
+    found = replace(found, inputs=inputs, constants=(Constant(2, b""),) * made)
+    assert found.told_of_weights(replace(CASE, parameters={"scale": 1})) == told
+    several = replace(CASE, parameters={f"w{i}": 1 for i in range(5)})
+    shown = "; no launch reads w0, w1, w2, w3, ...: what a constructor prepares of it has other numbers"
+    assert found.told_of_weights(several) == (shown if told else "")
+
+
 INPUT = "input x lies there as "
 REASONS: dict[str, tuple[RecordedCall, Reason, str]] = {
     "operators": (

@@ -569,6 +569,13 @@ def test_what_errors_mean(
     assert shape.launches == (TimedLaunch("add", (3, 1, 1)),)
 
 
+def test_weights_that_a_constructor_prepares_are_told(
+    source: str, bench_of: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CheckedCall, "told_of_weights", lambda call, case: f"; {case.label}")
+    assert judged_errors([OFF], source, bench_of(Steps()), monkeypatch).text == f"result 0: it is off; {LINE}"
+
+
 ONES, TWOS = (np.full(600, n, "f4").tobytes() for n in (1, 2))
 CHANGED = result(native=TWOS, wide=np.full(600, 2.0).tobytes(), input=0)
 
