@@ -46,7 +46,16 @@ from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.reference_evidence import check_reference, hardly_varies, in_buffers, unvaried, what_counts
 from kerntune.referee.replay_processes import ReplayProcesses
 from kerntune.referee.result_errors import FEW, ResultError, difference_of
-from kerntune.referee.tasks import CaseInputs, Constant, ExpectAnswer, ExpectedSeed, ExpectTask, ReplayAnswer, Variation
+from kerntune.referee.tasks import (
+    UNREAD,
+    CaseInputs,
+    Constant,
+    ExpectAnswer,
+    ExpectedSeed,
+    ExpectTask,
+    ReplayAnswer,
+    Variation,
+)
 from kerntune.referee.timed_contents import ComparedReplays, RightCandidate, variation_of
 
 FURTHER = 48
@@ -274,19 +283,22 @@ class ReplayComparer(ReplayProcesses):
         self, of: ShapeComparison, found: list[list[ResultError]], given: Sequence[Compared]
     ) -> list[list[ResultError]]:
         """The errors, those that are wrong with a word more where the first wrong content has other results if memory
-        that nothing has written has other numbers, and the same where it has the same: a buffer that isn't zeroed, a
-        tail that is left out, but no order of sums, which decides what is rounded to fewer bits inside."""
+        that nothing has written, or that is handed out for results, has other numbers, and the same where it has the
+        same: a buffer that isn't zeroed, a tail that is left out, but no order of sums."""
         odd = (i for i, errors in enumerate(found) if any(e.wrong and not e.unwritten for e in errors))
         if (first := next(odd, None)) is None:
             return found
-        want, poison, left, _ = given[first]
+        (want, poison, left, _), case, call = given[first], of.case, of.call
         other = bytes(len(poison)) if any(poison) else b"\xff" * len(poison)
+        unread = [given.content == UNREAD for given in case.tensors]
+        contents = tuple(bytes(len(x)) if u else x for u, x in zip(unread, want.contents, strict=True))
+        ours = {*(v.storage for v in call.results), *(i for u, i in zip(unread, call.inputs, strict=True) if not u)}
         with contextlib.suppress(Refusal):
-            for memory in (other, poison):
+            for memory, held in ((other, contents), (poison, want.contents)):
                 end = time.monotonic() + self._budget
-                again = left_of(of.call, want, self._replayed(of.call, want.contents, memory, end))
-                one, two = (dict(zip(of.call.wanted, each, strict=True)) for each in (left, again))
-                if bool(difference_of(of.case, of.call, one, two)) != (memory is other):
+                again = left_of(call, replace(want, contents=held), self._replayed(call, held, memory, end))
+                kept = ({i: x for i, x in zip(call.wanted, each, strict=True) if i in ours} for each in (left, again))
+                if bool(difference_of(case, call, *kept)) != (memory is other):
                     return found
             return [[replace(e, wrong=e.wrong + OF_MEMORY) if e.wrong else e for e in each] for each in found]
         return found

@@ -22,6 +22,7 @@ from kerntune.referee.replay_comparer import OF_MEMORY, ReplayComparer
 from kerntune.referee.result_errors import ResultError
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.tasks import (
+    UNREAD,
     CallRefused,
     Constant,
     ExpectAnswer,
@@ -31,6 +32,7 @@ from kerntune.referee.tasks import (
     Fill,
     ReplayAnswer,
     ReplayTask,
+    TensorInput,
     UserCallable,
     Variation,
     encoded,
@@ -760,6 +762,28 @@ def test_what_follows_from_an_order_of_sums_is_not_told_of_memory() -> None:
     found = [[WRONG_ERROR]]
     assert comparer._with_memory_told(ShapeComparison(CASE, CHECKED, {}), found, [(want, POISON, after, ())]) == found
     assert comparer.poisons == [bytes(8), POISON]
+
+
+class SummingComparer(RepeatingComparer):
+    """What is replayed adds its first two inputs to its third, which is memory for results."""
+
+    def _replayed(self, call: Any, given: Any, poison: bytes, end: float) -> ReplayAnswer:
+        total = np.sum([np.frombuffer(x, "f4") for x in given], 0, dtype="f4")
+        return ReplayAnswer(tuple(total.tobytes() if i == 2 else None for i in call.wanted))
+
+
+@pytest.mark.parametrize(("content", "returned", "told"), [(UNREAD, 2, True), ("", 2, False), (UNREAD, 0, False)])
+def test_what_follows_from_memory_for_results_is_told(content: str, returned: int, told: bool) -> None:
+    """A sum of atomics into what the task hands out. What isn't a result may be as it is."""
+    more = TensorInput("out", "float32", (600,), (1,), content)
+    case, comparer = replace(CASE, tensors=(*CASE.tensors, more)), SummingComparer(None)
+    found = replace(CHECKED, inputs=(0, 1, 2), results=(replace(CHECKED.results[0], storage=returned),))
+    want = ExpectedSeed((*(x.tobytes() for x in GIVEN[0]), LEFT.tobytes()), (result(600),))
+    after = left_of(found, want, comparer._replayed(found, want.contents, b"", 0.0))
+    ((error,),) = comparer._with_memory_told(
+        ShapeComparison(case, found, {}), [[WRONG_ERROR]], [(want, POISON, after, ())]
+    )
+    assert error.wrong.endswith(OF_MEMORY) == told
 
 
 @pytest.mark.parametrize(("late", "told"), [(True, "s for all contents: declare smaller shapes"), (False, "status 3")])
