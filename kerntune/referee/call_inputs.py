@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
 import math
 import random
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from kerntune.referee.layouts import KERNELBENCH, MAKERS, TASK_MODULE
+from kerntune.referee.layouts import KERNELBENCH, MAKERS, TASK_MODULE, load
 from kerntune.referee.tasks import (
     UNREAD,
     CallArgument,
@@ -64,7 +64,7 @@ def seed_generators(seed: int) -> None:
 
 
 def described(module: Any, source: UserCallable, given: Mapping[str, Given]) -> CaseInputs:
-    """The inputs that a task's code makes by these keywords."""
+    """The inputs that a task's code makes by these keywords. Parameters that are tied are one input."""
     init: tuple[CallArgument, ...] = ()
     parameters: dict[str, int] = {}
     made = _made_inputs(module, source, given, 0)
@@ -74,10 +74,14 @@ def described(module: Any, source: UserCallable, given: Mapping[str, Given]) -> 
         init_values = list(module.get_init_inputs()) if hasattr(module, "get_init_inputs") else []
         init = tuple(_argument(x, []) for x in init_values)
         model = model_of(module, source, init_values)
+        tied = dict[Any, int]()
         for name, value in model.state_dict().items():
-            parameters[name] = len(tensors)
-            tensors.append(value.contiguous())
-    names = [*map(str, range(len(tensors) - len(parameters))), *parameters]
+            place = (value.data_ptr(), value.shape, value.stride()) if value.numel() else name
+            parameters[name] = tied.setdefault(place, len(tensors))
+            if parameters[name] == len(tensors):
+                tensors.append(value.contiguous())
+    own = {index: name for name, index in reversed(parameters.items())}
+    names = [own.get(i, str(i)) for i in range(len(tensors))]
     inputs = tuple(map(_tensor_input, names, tensors))
     return CaseInputs(label_of(source, given), inputs, arguments, (), parameters, init, dict(given))
 
@@ -90,7 +94,11 @@ def label_of(source: UserCallable, given: Mapping[str, Given]) -> str:
 def _made_inputs(module: Any, source: UserCallable, given: Mapping[str, Given], seed: int) -> list[Any]:
     seed_generators(seed)
     name = MAKERS[source.layout]
-    maker = getattr(module if hasattr(module, name) else importlib.import_module(TASK_MODULE), name)
+    if not hasattr(module, name):  # a submission's, which is the reference
+        module = sys.modules.get(TASK_MODULE)
+    if not hasattr(module, name):
+        module = load(msgspec.structs.replace(source, path=source.modules[TASK_MODULE]))
+    maker = getattr(module, name)
     if source.layout == KERNELBENCH:
         return list(maker())
     return [maker(**{**given, "seed": seed % SEEDS})]
@@ -146,6 +154,8 @@ def contents_by(module: Any, task: ExpectTask, seed: int) -> tuple[bytes, ...]:
         generator = torch.Generator().manual_seed(int.from_bytes(own[:7], "big"))
         learned = {name for name, _ in model.named_parameters()}
         for name, value in model.state_dict().items():
+            if task.case.parameters[name] < len(tensors):  # it is tied to an earlier one
+                continue
             assert len(tensors) == task.case.parameters[name]
             noise = torch.rand(value.shape, generator=generator) if value.is_floating_point() else None
             if noise is not None and value.any():

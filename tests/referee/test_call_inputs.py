@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 import types
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -79,11 +80,17 @@ def test_what_makes_inputs_draws_by_the_seed() -> None:
         assert one[1] != other[1] or one[2] != other[2]
 
 
-def test_without_a_maker_the_task_s_own_module_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    maker, source = Maker(), UserCallable("old.py", "custom_kernel", GPU_MODE)
-    monkeypatch.setitem(sys.modules, "reference", maker)  # type: ignore[arg-type]
-    call_inputs._made_inputs(types.SimpleNamespace(), source, {"size": 3}, 5)
-    assert maker.asked == [{"size": 3, "seed": 5}]
+def test_without_a_maker_the_task_s_own_module_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "reference.py"
+    path.write_text("asked = []\ndef generate_input(**words): asked.append(words)\n")
+    source = UserCallable(str(tmp_path / "old.py"), "custom_kernel", GPU_MODE, {"reference": str(path)})
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    monkeypatch.setattr(sys, "path_hooks", [*sys.path_hooks])
+    monkeypatch.setitem(sys.modules, "reference", None)
+    monkeypatch.delitem(sys.modules, "reference")
+    for _ in range(2):
+        call_inputs._made_inputs(types.SimpleNamespace(), source, {"size": 3}, 5)
+    assert sys.modules["reference"].asked == [{"size": 3, "seed": 5}] * 2
 
 
 def test_a_model_is_made_alike_each_time() -> None:

@@ -430,6 +430,40 @@ def test_what_a_model_changes_of_its_buffers_is_told(tmp_path: Path) -> None:
     assert same.tolist() == [False, False, False, True]
 
 
+TIED = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = torch.nn.Embedding(5, 4), torch.nn.Linear(4, 5)
+        self.outer.weight = self.inner.weight
+        self.register_buffer("first", torch.empty(0))
+        self.register_buffer("second", torch.empty(0))
+
+    def forward(self, x):
+        return self.outer(self.inner(x))
+
+def get_inputs():
+    return [torch.tensor([1, 4, 2])]
+"""
+
+
+def test_parameters_that_are_tied_are_one_input(tmp_path: Path) -> None:
+    """Of new numbers both would else have other ones, of which a model has the last. What is empty ties nothing."""
+    path = tmp_path / "reference_under_test.py"
+    path.write_text(TIED)
+    source = reference_source(str(path))
+    (case,) = answered(DescribeTask(source, ({},))).cases
+    assert case.parameters == {"first": 1, "second": 2, "inner.weight": 3, "outer.weight": 3, "outer.bias": 4}
+    assert [t.name for t in case.tensors] == ["0", "first", "second", "inner.weight", "outer.bias"]
+    (seed,) = answered(ExpectTask(source, case, (1,))).seeds
+    x, _, _, weight, bias = (np.frombuffer(d, "i8" if i == 0 else "f4") for i, d in enumerate(seed.contents))
+    weight = weight.reshape(5, 4).astype("f8")
+    wide = weight[x] @ weight.T + bias
+    assert np.frombuffer(seed.results[0].wide or b"", "f8").reshape(3, 5) == pytest.approx(wide, rel=1e-12)
+
+
 DROPPING = """
 import torch
 
