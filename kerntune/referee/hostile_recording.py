@@ -111,13 +111,14 @@ class CheckedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
         return tuple(found)
 
     def told_of_weights(self, case: CaseInputs) -> str:
-        """What a reader should know of a wrong result where launches read numbers from before the call, and not the
-        model's own."""
-        unread = [visible(name) for name, index in case.parameters.items() if self.inputs[index] is None]
-        if not unread or not self.constants:
+        """What a reader should know of a wrong result where launches don't read a model's own numbers: a constructor
+        may have prepared them, or kernels compute them."""
+        floats = {i for i, given in enumerate(case.tensors) if given.dtype in FLOAT_FORMATS}
+        unread = [visible(n) for n, i in case.parameters.items() if self.inputs[i] is None and i in floats]
+        if not unread:
             return ""
         names = ", ".join(unread[:4]) + ", ..." * (len(unread) > 4)
-        return f"; no launch reads {names}: what a constructor prepares of it has other numbers"
+        return f"; no launch reads {names}, which has other numbers here than a constructor gives it"
 
 
 def decoded(data: bytes | bytearray) -> RecordAnswer:

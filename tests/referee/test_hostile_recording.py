@@ -277,20 +277,21 @@ def test_the_bytes_that_a_view_reaches(
 
 
 @pytest.mark.parametrize(
-    ("inputs", "made", "told"),
+    ("inputs", "dtype", "names", "told"),
     [
-        ((0, None), True, "; no launch reads scale: what a constructor prepares of it has other numbers"),
-        ((0, None), False, ""), ((0, 1), True, ""), ((None, 1), True, ""),
+        ((0, None), "float32", ["scale"], "scale"), ((0, None), "float32", ["a", "b", "c", "d", "e"], "a, b, c, d, ..."),
+        ((0, None), "int64", ["scale"], ""), ((0, 1), "float32", ["scale"], ""), ((None, 1), "float32", ["scale"], ""),
     ],
 )  # fmt: skip
-def test_a_model_s_weights_that_are_not_read_are_told(inputs: tuple[int | None, ...], made: bool, told: str) -> None:
-    """Where launches read what was made before instead. An input that is no parameter may be left aside."""
-    found = checked(call(inputs=(0, 1)), CASE, TARGET)
-    found = replace(found, inputs=inputs, constants=(Constant(2, b""),) * made)
-    assert found.told_of_weights(replace(CASE, parameters={"scale": 1})) == told
-    several = replace(CASE, parameters={f"w{i}": 1 for i in range(5)})
-    shown = "; no launch reads w0, w1, w2, w3, ...: what a constructor prepares of it has other numbers"
-    assert found.told_of_weights(several) == (shown if told else "")
+def test_a_model_s_numbers_that_no_launch_reads_are_told(
+    inputs: tuple[int | None, ...], dtype: str, names: list[str], told: str
+) -> None:
+    """Whole numbers are as its constructor gives them. An input that is no parameter may be left aside."""
+    x, y = CASE.tensors
+    case = replace(CASE, tensors=(x, replace(y, dtype=dtype)), parameters=dict.fromkeys(names, 1))
+    found = replace(checked(call(inputs=(0, 1)), CASE, TARGET), inputs=inputs)
+    shown = f"; no launch reads {told}, which has other numbers here than a constructor gives it"
+    assert found.told_of_weights(case) == (shown if told else "")
 
 
 INPUT = "input x lies there as "
