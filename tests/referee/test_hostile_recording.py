@@ -279,7 +279,7 @@ def test_the_bytes_that_a_view_reaches(
 @pytest.mark.parametrize(
     ("inputs", "dtype", "names", "told"),
     [
-        ((0, None), "float32", ["scale"], "scale"), ((0, None), "float32", ["a", "b", "c", "d", "e"], "a, b, c, d, ..."),
+        ((0, None), "float32", ["scale"], "scale"), ((0, None), "float32", [*"abcde"], "a, b, c, d, ..."),
         ((0, None), "int64", ["scale"], ""), ((0, 1), "float32", ["scale"], ""), ((None, 1), "float32", ["scale"], ""),
     ],
 )  # fmt: skip
