@@ -114,7 +114,8 @@ class CheckedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
         """What a reader should know of a wrong result where launches don't read a model's own numbers: a constructor
         may have prepared them, or kernels compute them."""
         floats = {i for i, given in enumerate(case.tensors) if given.dtype in FLOAT_FORMATS}
-        unread = [visible(n) for n, i in case.parameters.items() if self.inputs[i] is None and i in floats]
+        used = _used(self.recording)
+        unread = [visible(n) for n, i in case.parameters.items() if self.inputs[i] not in used and i in floats]
         if not unread:
             return ""
         names = ", ".join(unread[:4]) + ", ..." * (len(unread) > 4)
@@ -186,9 +187,7 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall
     _check_addresses(call.recording, case)
     for view in call.recording.views:
         _check_view(view, call.recording.storages[view.storage])
-    used = {
-        call.recording.views[p.view].storage for x in call.recording.launches for p in x.params if p.view is not None
-    }
+    used = _used(call.recording)
     if not any(0 not in x.grid for x in call.recording.launches):
         raise Refusal(Reason.NO_LAUNCH, "no launch has any block")
     if missing := sorted(used & set(call.unknown)):
@@ -204,6 +203,11 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall
         _plain(call.recording), dict(call.artifacts), inputs, results, call.fills, call.constants, call.outline,
         min(call.configs, MOST_CONFIGS), tuple(sorted({*call.kept} - mine)),
     )  # fmt: skip
+
+
+def _used(recording: Recording) -> set[int]:
+    """The storages that launches get."""
+    return {recording.views[p.view].storage for x in recording.launches for p in x.params if p.view is not None}
 
 
 def _bounded(call: RecordedCall) -> None:

@@ -279,8 +279,8 @@ def test_the_bytes_that_a_view_reaches(
 @pytest.mark.parametrize(
     ("inputs", "dtype", "names", "told"),
     [
-        ((0, None), "float32", ["scale"], "scale"), ((0, None), "float32", [*"abcde"], "a, b, c, d, ..."),
-        ((0, None), "int64", ["scale"], ""), ((0, 1), "float32", ["scale"], ""), ((None, 1), "float32", ["scale"], ""),
+        ((0, 7), "float32", ["scale"], "scale"), ((0, None), "float32", [*"abcde"], "a, b, c, d, ..."),
+        ((0, 7), "int64", ["scale"], ""), ((0, 1), "float32", ["scale"], ""), ((7, 1), "float32", ["scale"], ""),
     ],
 )  # fmt: skip
 def test_a_model_s_numbers_that_no_launch_reads_are_told(
