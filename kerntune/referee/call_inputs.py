@@ -7,6 +7,7 @@ import hashlib
 import math
 import random
 import sys
+from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -44,6 +45,8 @@ def value_of(argument: CallArgument, tensors: Sequence[Any]) -> Any:
     if isinstance(argument, MappingArgument):
         return {name: value_of(item, tensors) for name, item in argument.items.items()}
     items = [value_of(item, tensors) for item in argument.items]
+    if argument.names:
+        return namedtuple("Inputs", argument.names)(*items)
     return items if argument.is_list else tuple(items)
 
 
@@ -115,7 +118,8 @@ def _argument(value: Any, tensors: list[Any]) -> CallArgument:
         tensors.append(value)
         return TensorAt(len(tensors) - 1)
     if isinstance(value, (tuple, list)):
-        return SequenceArgument(tuple(_argument(x, tensors) for x in value), isinstance(value, list))
+        items, names = tuple(_argument(x, tensors) for x in value), getattr(value, "_fields", ())
+        return SequenceArgument(items, isinstance(value, list), names)
     if isinstance(value, dict) and all(isinstance(name, str) for name in value):
         return MappingArgument({name: _argument(x, tensors) for name, x in value.items()})
     if value is None or isinstance(value, (bool, int, float, str)):

@@ -70,10 +70,11 @@ class PlainArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 
 
 class SequenceArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="sequence"):
-    """A tuple or list of arguments."""
+    """A tuple or list of arguments; of a named tuple ``names`` has the fields."""
 
     items: tuple[CallArgument, ...]
     is_list: bool = False
+    names: tuple[str, ...] = ()
 
 
 class MappingArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="mapping"):

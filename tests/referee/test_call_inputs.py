@@ -6,7 +6,7 @@ import random
 import sys
 import types
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -16,7 +16,7 @@ import torch
 from kerntune.referee import call_inputs
 from kerntune.referee.declared_inputs import is_one_number, parse_line
 from kerntune.referee.layouts import GPU_MODE, KERNELBENCH
-from kerntune.referee.tasks import UNREAD, TensorInput, UserCallable
+from kerntune.referee.tasks import UNREAD, SequenceArgument, TensorInput, UserCallable
 
 
 def test_arguments_by_place_and_by_name() -> None:
@@ -64,6 +64,19 @@ class Maker:
 
     def get_inputs(self) -> Any:
         return (self.generate_input(),)
+
+
+class Named(NamedTuple):
+    x: Any
+    more: tuple[Any, float]
+
+
+def test_a_named_tuple_keeps_its_fields() -> None:
+    tensors: list[Any] = []
+    argument = call_inputs._argument(Named(torch.zeros(3), ([2, torch.ones(4)], 0.5)), tensors)
+    argument = msgspec.msgpack.decode(msgspec.msgpack.encode(argument), type=SequenceArgument)
+    found = call_inputs.value_of(argument, ["X", "Y"])
+    assert (found.x, found.more, found) == ("X", ([2, "Y"], 0.5), ("X", ([2, "Y"], 0.5)))
 
 
 def test_what_makes_inputs_draws_by_the_seed() -> None:
