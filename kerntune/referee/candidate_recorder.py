@@ -143,7 +143,17 @@ def _candidate(task: RecordTask, backend: Backend) -> Any:
         return made
     seed_generators(0)
     model = made(*(value_of(a, ()) for a in task.case.init))
-    return model.to(backend.torch_device) if isinstance(model, torch.nn.Module) else model
+    if not isinstance(model, torch.nn.Module):
+        return model
+    names = dict[int, list[str]]()
+    for name, own in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(own), []).append(name)
+    model = model.to(backend.torch_device)
+    for first, *others in names.values():  # a GPU's are tied as before, stand-ins of them aren't
+        for name in others:
+            module, _, leaf = name.rpartition(".")
+            setattr(model.get_submodule(module), leaf, model.get_parameter(first))
+    return model
 
 
 def _made(given: Any, backend: Backend) -> Any:
@@ -160,8 +170,8 @@ def _give_parameters(function: Any, case: CaseInputs, inputs: list[Any], watch: 
     others in their order, if all are alike: both models are made with one seed."""
     known = dict(function.state_dict(keep_vars=True)) if hasattr(function, "state_dict") else {}
     found = [(known[name], index) for name, index in case.parameters.items() if name in known]
-    others = [index for name, index in case.parameters.items() if name not in known]
-    renamed = [own for name, own in known.items() if name not in case.parameters]
+    others = [*dict.fromkeys(i for i in case.parameters.values() if all(i != index for _, index in found))]
+    renamed = [*{id(own): own for name, own in known.items() if name not in case.parameters}.values()]
     if len(renamed) == len(others) and all(map(_lies_as, renamed, (case.tensors[i] for i in others))):
         found += zip(renamed, others, strict=True)
     for own, index in found:

@@ -119,7 +119,7 @@ class CheckedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
         if not unread:
             return ""
         names = ", ".join(unread[:4]) + ", ..." * (len(unread) > 4)
-        return f"; no launch reads {names}, which has other numbers here than a constructor gives it"
+        return f"; no launch reads {names}: here they have other numbers than a constructor gives"
 
 
 def decoded(data: bytes | bytearray) -> RecordAnswer:

@@ -246,6 +246,35 @@ def test_a_model_s_parameters_are_given_by_their_names(
     assert (call.inputs, call.fills, call.unknown, call.operators) == (inputs, (), (), ())
 
 
+TIED = """
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = torch.nn.Linear(50, 1, bias=False), torch.nn.Linear(50, 1, bias=False)
+        self.two.weight = self.one.weight
+
+    def forward(self, x):
+        return run(run(x, self.one.weight.detach().view(50)), self.two.weight.detach().view(50))
+"""
+
+
+@pytest.mark.parametrize("names", [("one.weight", "two.weight"), ("two.weight",), ("other.one", "other.two")])
+def test_tied_parameters_are_one_memory(names: tuple[str, ...], tmp_path: Path) -> None:
+    """By whatever names the reference has them."""
+    path = tmp_path / "model_under_test.py"
+    path.write_text(KERNEL + TIED)
+    case = parse_line(f"{LINE}; w: f32[1,50]")
+    case = msgspec.structs.replace(case, arguments=case.arguments[:1], parameters=dict.fromkeys(names, 1))
+    task = RecordTask(candidate_source(str(path)), case, Target.parse("cuda:90"))
+    call = msgspec.msgpack.decode(candidate_recorder.answer(encoded(task)), type=RecordAnswer).call
+    sys.modules.pop("model_under_test", None)
+    assert call is not None
+    views, storages = call.recording.views, [call.inputs[1]]
+    seconds = [views[launch.params[1].view or 0].storage for launch in call.recording.launches]
+    assert seconds == [views[storages[0] or 0].storage] * 2
+    assert (call.constants, call.unknown) == ((), ())
+
+
 def test_constants_may_have_64_mib_together(recorded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert candidate_recorder.MOST_CONSTANT == 67_108_864
     monkeypatch.setattr(candidate_recorder, "MOST_CONSTANT", 3 << 20)

@@ -290,7 +290,7 @@ def test_a_model_s_numbers_that_no_launch_reads_are_told(
     x, y = CASE.tensors
     case = replace(CASE, tensors=(x, replace(y, dtype=dtype)), parameters=dict.fromkeys(names, 1))
     found = replace(checked(call(inputs=(0, 1)), CASE, TARGET), inputs=inputs)
-    shown = f"; no launch reads {told}, which has other numbers here than a constructor gives it"
+    shown = f"; no launch reads {told}: here they have other numbers than a constructor gives"
     assert found.told_of_weights(case) == (shown if told else "")
 
 
