@@ -57,7 +57,6 @@ MAY_IMPORT_HEAVY = (
     "kerntune.referee.reference_runs",  # the same
     "kerntune.referee.open_elements",  # the same, for what is torch's
     "kerntune.referee.reference_operators",  # the same
-    "kerntune.referee.unwritten_results",  # the same
     "kerntune.referee.live_reference",  # the same
     "kerntune.timing.timers",  # torch's own profiler, asked for by name only
     "kerntune.tuning.api.install",  # replaces Triton's own decorator

@@ -153,10 +153,10 @@ def mean_of_blocks(contents: Sequence[BlockMeans]) -> tuple[float, float]:
 
 
 def left_of(call: CheckedCall, expected: ExpectedSeed, answer: ReplayAnswer) -> tuple[bytes, ...]:
-    """What each wanted storage held after a replay, as far as anything is promised there."""
+    """What each wanted storage held after a replay."""
     given = call.contents(expected.contents)
     pairs = zip(call.wanted, answer.contents, strict=True)
-    return as_promised(call, expected, [given[i] or b"" if after is None else after for i, after in pairs])
+    return tuple(given[i] or b"" if after is None else after for i, after in pairs)
 
 
 def together_of(case: CaseInputs, seeds: Sequence[ExpectedSeed]) -> dict[int, ErrorsTogether]:
@@ -188,7 +188,7 @@ def errors_of(
     case, call = of.case, of.call
     if not is_demanded(case, expected, forms):
         return
-    after_of, extreme = dict(zip(call.wanted, left_in, strict=True)), _factor(case.tensors, forms)
+    after_of, extreme = as_promised(call, expected, left_in), _factor(case.tensors, forms)
     for number, (view, want) in enumerate(zip(call.results, expected.results, strict=True)):
         if any(forms) and not _demands(case, want, forms):
             continue
@@ -252,7 +252,7 @@ def unequal_of(
 ) -> Iterator[ResultError]:
     """What differs at all, where all that the reference does is exact. With NaN or infinities floats don't count, for
     what is left of these isn't promised."""
-    case, after_of = of.case, dict(zip(of.call.wanted, left_in, strict=True))
+    case, after_of = of.case, as_promised(of.call, expected, left_in)
     for number, view, want in looked_at(case, of.call, expected):
         wrong = unequal(after_of[view.storage], view, want)
         if wrong and not (_odd(forms) and want.dtype in FLOAT_FORMATS):

@@ -17,6 +17,7 @@ from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.declared_inputs import rolled
 from kerntune.referee.errors_together import BlockMeans, block_means, looked_at, mean_of_blocks
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
+from kerntune.referee.open_elements import as_promised
 from kerntune.referee.result_errors import FEW, SAMPLED, ResultError, numbers, numbers_of, taken
 from kerntune.referee.tasks import UNREAD, CaseInputs, ExpectedResult, ExpectedSeed
 
@@ -73,9 +74,7 @@ def unfollowed(
         return
     seen = [
         {number: (taken(after[view.storage], view), want) for number, view, want in looked_at(case, call, seed)}
-        for seed, after in (
-            (s, dict(zip(call.wanted, one, strict=True))) for s, one in zip(expected, left, strict=True)
-        )
+        for seed, after in ((s, as_promised(call, s, one)) for s, one in zip(expected, left, strict=True))
     ]
     for number in set.intersection(*map(set, seen)) if len(seen) > 1 else ():
         pairs = [one[number] for one in seen]

@@ -306,8 +306,7 @@ class CandidateJudgement:
         if empty := next((e for e in errors if not e.significant and e.size > 0), None):
             why = f"result {empty.result} may be off by {empty.rms_allowed:.0%} of its size, so it says nothing"
             return _refused(case.label, Refusal(Reason.DEGENERATE, why), launches)
-        dropped = f"the reference fails at {found.dropped} contents beside the usual ones, which were left out"
-        remarks: tuple[str, ...] = (dropped,) if found.dropped else ()
+        remarks = found.remarks
         for given in case.tensors:
             if given.alike:
                 remarks += (f"input {given.name} is one number at this shape; other shapes have others",)

@@ -1,32 +1,40 @@
-"""Elements for which the reference promises no one number: they follow from which of equal numbers comes first.
+"""Elements for which the reference promises no one number, so that they aren't compared.
 
-``torch.topk``, and ``torch.sort`` unless it is stable, have equal numbers in any order: the second largest of weights
-that are zero but for one, say, or of bfloat16 scores.
+They follow from which of equal numbers comes first: ``torch.topk``, and ``torch.sort`` unless it is stable, have these
+in any order (the second largest of weights that are zero but for one, say, or of bfloat16 scores). Or the reference
+leaves them unwritten, as a kernel does padding.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 
 from kerntune.base.recording import View
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
+from kerntune.referee.result_errors import COARSE, numbers_of
 from kerntune.referee.tasks import ExpectedResult, ExpectedSeed
-
-if TYPE_CHECKING:
-    import numpy as np
 
 UNORDERED = ("aten.sort.default", "aten.sort.stable", "aten.topk.default")
 """Operators that are asked again with equal numbers in other orders, unless they are stable."""
 
+FILLS = (0xFF, 0x7F)
+"""Bytes that unwritten memory holds in a first run, and in a second: NaN of all floats, and of whole numbers what is
+rare."""
+
+TIES_TOLD = (
+    "which of equal numbers comes first, which torch promises of stable sorts alone: sort with stable=True, or give "
+    "inputs with fewer equal numbers"
+)
+
 ORDERS = 3
 """Equal numbers come as they lie, the other way round, and in a drawn order: kernels have the first or the last."""
 
-MOST_OPEN = 0.25
-"""Of more elements of a usual content a person should know: nothing would be demanded of these."""
+MOST_TIED, MOST_UNWRITTEN = 0.25, 0.75
+"""Of more elements of a usual content too little would be demanded."""
 
 
 def other_ties(turn: int, seed: int) -> Any:
@@ -54,34 +62,98 @@ def other_ties(turn: int, seed: int) -> Any:
     return OtherTies()
 
 
-def with_open(results: Sequence[Any], natives: Sequence[Any], runs: Sequence[Sequence[Any]]) -> list[Any]:
-    """The results (None: an input that isn't changed) with :attr:`~.ExpectedResult.open`, where elements of ``natives``
-    are others in one of ``runs``."""
-    found = list(results)
-    for k, one in enumerate(results):
-        others = [] if one is None else [_bits(run[k]) != _bits(natives[k]) for run in runs]
-        if any(x.any() for x in others):
-            mask = others[0]
-            for other in others[1:]:
-                mask = mask | other
-            found[k] = msgspec.structs.replace(one, open=mask.to("cpu").numpy().tobytes())
+def tied(natives: Sequence[Any], runs: Sequence[Sequence[Any]]) -> list[Any]:
+    """Which elements are others in one of ``runs``."""
+    found = [bits_of(one) != bits_of(one) for one in natives]
+    for run in runs:
+        found = [mask | (bits_of(a) != bits_of(b)) for mask, a, b in zip(found, natives, run, strict=True)]
     return found
 
 
-def told_of(results: Sequence[ExpectedResult | None]) -> str:
-    """What a person should know where much is open; empty where little is."""
-    for number, one in enumerate(results):
-        if one is not None and one.open is not None and (count := sum(one.open)) > MOST_OPEN * len(one.open):
+def unwritten(first: Sequence[Any], again: Iterator[Sequence[Any]]) -> list[Any]:
+    """Which elements nothing writes: ``first`` are those of a run with the first of :data:`FILLS` in unwritten memory,
+    ``again`` gives those with the second."""
+    found = [_holding(one, FILLS[0]) for one in first]
+    if any(mask.any() for mask in found):
+        found = [mask & _holding(one, FILLS[1]) for mask, one in zip(found, next(again), strict=True)]
+    return found
+
+
+def in_any_order(first: Sequence[Any], second: Sequence[Any]) -> str:
+    """What a person should know of results that are others, by more than rounding, where programs run and terms are
+    reduced in another order. Empty if none is."""
+    import torch
+
+    for one, other in zip(first, second, strict=True):
+        if torch.equal(bits_of(one), bits_of(other)):
+            continue
+        alike = False
+        if one.is_floating_point():
+            a, b = one.double(), other.double()
+            finite = a[a.isfinite()]
+            size = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
+            alike = torch.allclose(a, b, rtol=COARSE, atol=COARSE * size, equal_nan=True)
+        if not alike:
             return (
-                f"{count:,} of {len(one.open):,} elements of result {number} follow from which of equal numbers comes "
-                "first, which torch promises of stable sorts alone: sort with stable=True, or give inputs with fewer "
-                "equal numbers"
+                "its own results are others where its programs run in another order, or a reduction has its terms so: "
+                "which are right isn't known; sort what may have any order, or make one order certain"
             )
     return ""
 
 
-def as_promised(call: CheckedCall, expected: ExpectedSeed, left: Sequence[bytes]) -> tuple[bytes, ...]:
-    """What a replay left in the wanted storages; open elements as they are expected."""
+def with_open(results: Sequence[Any], masks: Sequence[Any]) -> list[Any]:
+    """The results (None: an input that isn't changed) with :attr:`~.ExpectedResult.open`; there float64 has what they
+    have."""
+    import numpy as np
+
+    found = list(results)
+    for k, (one, mask) in enumerate(zip(results, masks, strict=True)):
+        if one is None or not mask.any():
+            continue
+        there, wide = mask.to("cpu").numpy(), one.wide
+        if wide:
+            numbers, native = (numbers_of(x).reshape(one.shape) for x in (one, msgspec.structs.replace(one, wide=None)))
+            wide = np.where(there, native, numbers).tobytes()
+        known = np.frombuffer(one.open, bool).reshape(one.shape) | there if one.open else there
+        found[k] = msgspec.structs.replace(one, open=known.tobytes(), wide=wide)
+    return found
+
+
+def much_tied(masks: Sequence[Any]) -> str:
+    """What a person should know where too much is open by ties; empty where little is."""
+    return next((f"{which} follow from {TIES_TOLD}" for which, _ in _most_open(masks, MOST_TIED)), "")
+
+
+def much_unwritten(masks: Sequence[Any]) -> str:
+    """The same of unwritten elements."""
+    return next(
+        (
+            f"it leaves {which} as torch.empty gave them, the first at {first}, so what is right there isn't known: "
+            "fill them, or give inputs for which all are written"
+            for which, first in _most_open(masks, MOST_UNWRITTEN)
+        ),
+        "",
+    )
+
+
+def _most_open(masks: Sequence[Any], most: float) -> Iterator[tuple[str, list[int]]]:
+    for number, mask in enumerate(masks):
+        if (count := int(mask.sum())) > most * mask.numel():
+            yield f"{count:,} of {mask.numel():,} elements of result {number}", mask.nonzero()[0].tolist()
+
+
+def not_compared(seeds: Sequence[ExpectedSeed]) -> Iterator[str]:
+    """How many elements of results aren't compared, the most of several contents."""
+    for number, results in enumerate(zip(*(seed.results for seed in seeds), strict=True)):
+        if most := max(sum(one.open or b"") for one in results):
+            yield (
+                f"{most:,} of {len(results[0].native) // ITEM_BYTES[results[0].dtype]:,} elements of result {number} "
+                "aren't compared: the reference leaves them unwritten, or has equal numbers there in any order"
+            )
+
+
+def as_promised(call: CheckedCall, expected: ExpectedSeed, left: Sequence[bytes]) -> dict[int, bytes]:
+    """What a replay left, by wanted storage; open elements as they are expected."""
     after = dict(zip(call.wanted, left, strict=True))
     for number, one in enumerate(expected.results):
         if one.open is not None:
@@ -91,7 +163,7 @@ def as_promised(call: CheckedCall, expected: ExpectedSeed, left: Sequence[bytes]
         if changed is not None and changed.open is not None and (place := call.inputs[index]) is not None:
             view = View(place, changed.dtype, changed.shape, changed.strides)
             after[place] = _replaced(after[place], view, changed)
-    return tuple(after[i] for i in call.wanted)
+    return after
 
 
 def _replaced(content: bytes, view: View, expected: ExpectedResult) -> bytes:
@@ -103,13 +175,19 @@ def _replaced(content: bytes, view: View, expected: ExpectedResult) -> bytes:
     raw = np.frombuffer(content, np.uint8).copy()
     shape, strides = (*view.shape, item), (*(s * item for s in view.strides), 1)
     there = np.lib.stride_tricks.as_strided(raw[view.offset_bytes :], shape, strides)
-    mask: np.ndarray = np.frombuffer(expected.open or b"", bool).reshape(view.shape)
+    mask = np.frombuffer(expected.open or b"", bool).reshape(view.shape)
     there[mask] = np.frombuffer(expected.native, np.uint8).reshape(shape)[mask]
     return bytes(raw)
 
 
-def _bits(tensor: Any) -> Any:
-    """Elements as whole numbers, in the tensor's shape, where it is."""
+def _holding(result: Any, byte: int) -> Any:
+    """Which elements have this byte alone."""
+    bits = bits_of(result)
+    return bits == int.from_bytes([byte] * bits.element_size(), "little", signed=bits.is_signed())
+
+
+def bits_of(tensor: Any) -> Any:
+    """Elements as whole numbers, in the tensor's shape; where it is, for to read it takes longer."""
     import torch
 
     kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

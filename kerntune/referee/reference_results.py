@@ -35,7 +35,17 @@ from kerntune.referee.call_inputs import (
 from kerntune.referee.declared_inputs import is_one_number
 from kerntune.referee.influences import FURTHER_ON, with_influences
 from kerntune.referee.layouts import GPU_MODE, load
-from kerntune.referee.open_elements import ORDERS, other_ties, told_of, with_open
+from kerntune.referee.open_elements import (
+    FILLS,
+    ORDERS,
+    in_any_order,
+    much_tied,
+    much_unwritten,
+    other_ties,
+    tied,
+    unwritten,
+    with_open,
+)
 from kerntune.referee.reasons import Reason
 from kerntune.referee.reference_operators import (
     OperatorKinds,
@@ -61,7 +71,6 @@ from kerntune.referee.tasks import (
     TensorInput,
     encoded,
 )
-from kerntune.referee.unwritten_results import FILLS, in_any_order, left_unwritten
 
 
 def answer(task: bytes) -> bytes:
@@ -144,13 +153,14 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
             native, after, outline = run_reference(module, task, contents, as_given)
         if i == 0 and not (task.ties or task.exact or task.draws):
             of = _kinds_of(watched)
-        undefined, launches = "", list[Launched]()
+        undefined, launches, open_there = "", list[Launched](), list[tuple[list[Any], Callable[[Sequence[Any]], str]]]()
         if of.others:
             runs = (run_reference(module, task, contents, as_given, rounding=partial(filled, byte)) for byte in FILLS)
             with noted_launches() as launches, noted_kernels() as compiled:
                 native, after, outline = next(runs)
-            undefined = left_unwritten(native, (results for results, _, _ in runs))
-            if not undefined and i < ORDERED:
+            masks = unwritten([*native, *after], ([*results, *left] for results, left, _ in runs))
+            open_there.append((masks, much_unwritten))
+            if i < ORDERED:
                 with drawn_orders(seed):
                     second = run_reference(module, task, contents, as_given, rounding=partial(filled, FILLS[0]))
                 undefined = in_any_order([*native, *after], [*second[0], *second[1]])
@@ -183,9 +193,12 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
         if of.unordered:
             ties = (partial(other_ties, turn, seed) for turn in range(ORDERS))
             again = [run_reference(module, task, contents, as_given, rounding=one) for one in ties]
-            found = with_open([*results, *changed], [*native, *after], [[*made, *left] for made, left, _ in again])
+            masks = tied([*native, *after], [[*made, *left] for made, left, _ in again])
+            open_there.append((masks, much_tied))
+        for masks, much in open_there:
+            found = with_open([*results, *changed], masks)
             results, changed = tuple(found[: len(results)]), tuple(found[len(results) :])
-            undefined = undefined or (told_of(found) if i < task.usual else "")
+            undefined = undefined or (much(masks) if i < task.usual else "")
         given = () if task.contents else tuple(contents)
         yield ExpectedSeed(given, results, changed, outline, of.exact and i == 0 and task.closely > 0, undefined)
 

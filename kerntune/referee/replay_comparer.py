@@ -42,6 +42,7 @@ from kerntune.referee.further_contents import (
 )
 from kerntune.referee.hostile_recording import CheckedCall, check_outlines, check_results, given_contents, side_of
 from kerntune.referee.influences import unfollowed
+from kerntune.referee.open_elements import as_promised, not_compared
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.reference_evidence import check_reference, hardly_varies, in_buffers, unvaried, what_counts
 from kerntune.referee.replay_processes import ReplayProcesses
@@ -130,7 +131,10 @@ class ReplayComparer(ReplayProcesses):
         if not wrong and (why := hardly_changed(of)):
             raise Refusal(Reason.DEGENERATE, why)
         repeatable = all(x.repeatable for x in answers[:usual])
-        return ComparedReplays(expected, patterns, left, repeatable, errors, wrong, dropped)
+        remarks = tuple(not_compared(expected[:usual]))
+        if dropped:
+            remarks += (f"the reference fails at {dropped} contents beside the usual ones, which were left out",)
+        return ComparedReplays(expected, patterns, left, repeatable, errors, wrong, remarks)
 
     def _results(
         self, case: CaseInputs, call: CheckedCall, forms: Sequence[Sequence[str]], usual: int, deadline: float
@@ -297,7 +301,8 @@ class ReplayComparer(ReplayProcesses):
             for memory, held in ((other, contents), (poison, want.contents)):
                 end = time.monotonic() + self._budget
                 again = left_of(call, replace(want, contents=held), self._replayed(call, held, memory, end))
-                kept = ({i: x for i, x in zip(call.wanted, each, strict=True) if i in ours} for each in (left, again))
+                promised = (as_promised(call, want, each) for each in (left, again))
+                kept = ({i: x for i, x in each.items() if i in ours} for each in promised)
                 if bool(difference_of(case, call, *kept)) != (memory is other):
                     return found
             return [[replace(e, wrong=e.wrong + OF_MEMORY) if e.wrong else e for e in each] for each in found]

@@ -44,8 +44,8 @@ class ComparedReplays:
 
     errors: tuple[ResultError, ...]
     wrong: tuple[ResultError, ...]
-    dropped: int = 0
-    """Contents that the reference failed at."""
+    remarks: tuple[str, ...] = ()
+    """What was not compared."""
 
 
 @dataclass(frozen=True)

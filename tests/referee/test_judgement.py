@@ -776,6 +776,40 @@ def test_what_usual_numbers_do_not_tell(bench: Bench, name: str, word: Word, tol
     assert told in verdict.shapes[0].text
 
 
+PADDED = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def rows(x, lengths, o, n, OFF: tl.constexpr, ZERO: tl.constexpr, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    own = at < tl.load(lengths + row) - OFF
+    v = tl.load(x + row * n + at, mask=own, other=0.0).to(tl.float32)
+    tl.store(o + row * n + at, v / (1 + tl.sum(v * v, 0)), mask=own | ZERO)
+
+def run(x, lengths, off=0, zero=False):
+    o = torch.empty_like(x)
+    rows[(x.shape[0],)](x, lengths, o, x.shape[1], OFF=off, ZERO=zero, BLOCK=64)
+    return o
+
+def old(x, lengths): return run(x, lengths)
+def zeros(x, lengths): return run(x, lengths, zero=True)
+def short(x, lengths): return run(x, lengths, off=1)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "word"), [("old", Word.UNTIMED), ("zeros", Word.UNTIMED), ("short", Word.WRONG)])
+def test_padding_that_the_reference_leaves_is_not_compared(bench: Bench, name: str, word: Word, tmp_path: Path) -> None:
+    """A candidate may leave it, or fill it; what the reference writes is compared."""
+    (tmp_path / "k.py").write_text(PADDED)
+    line = "x: f16[8,64]; lengths: i32[8] = [3, 64, 10, 33, 50, 1, 17, 60]"
+    verdict = judge(f"{tmp_path}/k.py::{name}", f"{tmp_path}/k.py::old", line, bench=bench)
+    assert verdict.word is word
+    (shape,) = verdict.shapes
+    told = [text[:52] for text in shape.remarks if "compared" in text]
+    assert told == ["274 of 512 elements of result 0 aren't compared: the"] * (word is Word.UNTIMED)
+
+
 @pytest.mark.slow
 def test_what_is_left_out_shows_where_few_numbers_are_large(bench: Bench, tmp_path: Path) -> None:
     """A mean over 31 of 32 columns, of numbers that are declared as above zero."""

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from kerntune.base.recording import View
-from kerntune.referee.open_elements import ORDERS, as_promised, other_ties, told_of, with_open
+from kerntune.referee.open_elements import ORDERS, as_promised, much_tied, other_ties, tied, with_open
+from kerntune.referee.result_errors import numbers_of
 from kerntune.referee.tasks import ExpectedResult, ExpectedSeed
 from tests.referee.test_reference_results import expected
 
@@ -55,11 +56,22 @@ def test_elements_that_are_others_are_open() -> None:
     results = [of(native[0]), of(native[1]), None]
     one, other = torch.tensor([1, 3, 3, 4]), torch.tensor([2, 2, 3, 4])
     again = [[one, native[1], torch.tensor([6])], [other, native[1], native[2]]]
-    found = with_open(results, native, again)
+    masks = tied(native, again)
+    found = with_open(results, masks)
     assert found[0].open == bytes([1, 1, 0, 0])
     assert found[1:] == results[1:]
-    assert "2 of 4 elements of result 0 follow from which of equal numbers" in told_of(found)
-    assert told_of([of(native[0], open=bytes([1, 0, 0, 0])), None, results[1]]) == ""
+    assert "2 of 4 elements of result 0 follow from which of equal numbers" in much_tied(masks)
+    assert much_tied([torch.tensor([True, False, False, False])]) == ""
+    (again,) = with_open(found[:1], [torch.tensor([False, False, True, False])])
+    assert again.open == bytes([1, 1, 1, 0]), "of both kinds"
+
+
+def test_float64_has_what_open_elements_have() -> None:
+    """Else its other numbers would be taken for what rounding moves."""
+    wide = np.array([1.25, 9.0, 3.25])
+    one = of(np.array([1.0, 2.0, 3.0], "<f2"), wide=wide.tobytes())
+    (found,) = with_open([one], [torch.tensor([False, True, False])])
+    assert numbers_of(found).tolist() == [1.25, 2.0, 3.25]
 
 
 class Call:
@@ -72,11 +84,13 @@ def test_what_is_left_there_is_as_expected() -> None:
     left = (np.array([7, 8], "<i4").tobytes(), np.arange(10, dtype="<i2").tobytes())
     result = of(np.full((2, 3), 60, "<i2"), open=bytes([0, 1, 0, 0, 0, 1]))
     changed = of(np.array([1, 2], "<i4"), open=bytes([1, 0]))
-    same, after = as_promised(Call(), ExpectedSeed((), (result,), (changed, None)), left)  # type: ignore[arg-type]
+    found = as_promised(Call(), ExpectedSeed((), (result,), (changed, None)), left)  # type: ignore[arg-type]
+    assert [*found] == [4, 5]
+    same, after = found.values()
     assert np.frombuffer(same, "<i4").tolist() == [1, 8]
     assert np.frombuffer(after, "<i2").tolist() == [0, 1, 60, 3, 4, 5, 6, 60, 8, 9]
     plain = ExpectedSeed((), (of(np.full((2, 3), 60, "<i2")),), (None, None))
-    assert as_promised(Call(), plain, left) == left  # type: ignore[arg-type]
+    assert tuple(as_promised(Call(), plain, left).values()) == left  # type: ignore[arg-type]
 
 
 BODY = "w, i = torch.topk(torch.softmax(x, -1), 2); return w, i"

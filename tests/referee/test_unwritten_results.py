@@ -1,4 +1,4 @@
-"""Elements that a reference leaves as ``torch.empty`` has given them."""
+"""Elements that a reference leaves as ``torch.empty`` has given them, or that have any order."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 
 from kerntune.referee.declared_inputs import contents_of, parse_line
 from kerntune.referee.errors_together import is_demanded
 from kerntune.referee.layouts import FUNCTION
+from kerntune.referee.open_elements import FILLS, in_any_order, much_unwritten, not_compared, unwritten
 from kerntune.referee.reference_operators import filled
 from kerntune.referee.reference_results import answer
+from kerntune.referee.result_errors import numbers_of
 from kerntune.referee.tasks import ExpectAnswer, ExpectedSeed, ExpectTask, UserCallable, encoded
-from kerntune.referee.unwritten_results import FILLS, in_any_order, left_unwritten
 
 
 def made(fill: int, run: Callable[[], torch.Tensor]) -> list[torch.Tensor]:
@@ -35,8 +38,13 @@ def test_elements_that_nothing_writes_are_found(dtype: str) -> None:
     def run() -> torch.Tensor:
         return half(getattr(torch, dtype))
 
-    told = left_unwritten(made(FILLS[0], run), iter([made(FILLS[1], run)]))
-    assert told.startswith("it leaves 8 of 16 elements of result 1 as torch.empty gave them, the first at [1, 0], ")
+    none, some = unwritten(made(FILLS[0], run), iter([made(FILLS[1], run)]))
+    assert not none.any()
+    assert some.tolist() == [[False] * 8, [True] * 8]
+    assert much_unwritten([none, some]) == ""
+    some[0, 1:] = True
+    told = "it leaves 15 of 16 elements of result 1 as torch.empty gave them, the first at [0, 1], "
+    assert much_unwritten([none, some]).startswith(told)
 
 
 @pytest.mark.parametrize(
@@ -48,14 +56,14 @@ def test_elements_that_nothing_writes_are_found(dtype: str) -> None:
     ],
 )  # fmt: skip
 def test_numbers_that_are_written_may_be_any(run: Callable[[], torch.Tensor]) -> None:
-    assert left_unwritten(made(FILLS[0], run), iter([made(FILLS[1], run)])) == ""
+    assert not any(mask.any() for mask in unwritten(made(FILLS[0], run), iter([made(FILLS[1], run)])))
 
 
 def test_what_is_added_to_unwritten_memory_is_found_too() -> None:
     def run() -> torch.Tensor:
         return torch.empty(4) + 1
 
-    assert "leaves 4 of 4" in left_unwritten(made(FILLS[0], run), iter([made(FILLS[1], run)]))
+    assert unwritten(made(FILLS[0], run), iter([made(FILLS[1], run)]))[1].all()
 
 
 KERNELS = """
@@ -115,12 +123,24 @@ def expected(tmp_path: Path, name: str, lengths: str, form: str = "", **words: A
     return found.seeds
 
 
-def test_a_kernel_that_leaves_its_padding_says_so(tmp_path: Path) -> None:
-    """Such a content demands nothing: the padding is whatever memory held."""
-    seeds = expected(tmp_path, "padded", "= [3, 16, 1, 16]")
-    assert [s.undefined.partition(" as ")[0] for s in seeds] == ["it leaves 28 of 64 elements of result 0"] * 3
+def test_padding_that_a_kernel_leaves_is_not_compared(tmp_path: Path) -> None:
+    """It is whatever memory held. Where nearly all is, a content demands nothing."""
+    seeds = expected(tmp_path, "padded", "= [3, 16, 1, 16]", usual=3)
+    padding = [at >= length for length in (3, 16, 1, 16) for at in range(16)]
+    for seed in seeds:
+        (result,) = seed.results
+        assert list(result.open or b"") == padding
+        exact, stock = numbers_of(result), numbers_of(replace(result, wide=None))
+        assert np.array_equal(np.isnan(exact), padding)
+        assert np.array_equal(exact, stock, equal_nan=True)
+    told = "28 of 64 elements of result 0 aren't compared: the reference leaves them unwritten, or has equal numbers "
+    assert [text.startswith(told) for text in not_compared(seeds)] == [True]
     case = parse_line("x: f32[4,16]; lengths: i32[4] < 9")
-    assert not any(is_demanded(case, s, ()) for s in seeds)
+    assert [(s.undefined, is_demanded(case, s, ())) for s in seeds] == [("", True)] * 3
+    seeds = expected(tmp_path, "padded", "= [3, 1, 1, 1]", usual=2)
+    told = "it leaves 58 of 64 elements of result 0"
+    assert [s.undefined.partition(" as ")[0] for s in seeds] == [told, told, ""]
+    assert [is_demanded(case, s, ()) for s in seeds] == [False, False, True]
 
 
 @pytest.mark.parametrize(("name", "lengths"), [("padded", "= [16, 16, 16, 16]"), ("zeroed", "= [3, 16, 1, 16]")])
