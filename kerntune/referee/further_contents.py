@@ -32,8 +32,9 @@ def has_deviations(
     on_gpu: bool, seed: ExpectedSeed, poison: bytes, left_in: Sequence[bytes], forms: Sequence[str]
 ) -> bool:
     """Whether it is worth it to ask what roundings do: inside of the reference up to :data:`DRAWN_BYTES`; without
-    float64, on a GPU alone. Where few numbers are large, they don't count."""
-    known = any(r.wide is not None for r in (*seed.results, *filter(None, seed.changed)))
+    float64, on a GPU alone, but for whole numbers. Where few numbers are large, they don't count."""
+    found = (*seed.results, *filter(None, seed.changed))
+    known = any(r.wide is not None or r.dtype not in FLOAT_FORMATS for r in found)
     return "lone" not in forms and (sum(map(len, seed.contents)) <= DRAWN_BYTES if known else on_gpu)
 
 
@@ -47,11 +48,11 @@ def beside_deviations(seed: ExpectedSeed, other: ExpectedSeed) -> ExpectedSeed:
     """What the reference computes, with what another run of the same contents tells of roundings."""
     replace = msgspec.structs.replace
     results = (
-        replace(x, deviation=y.deviation, moved=x.moved if y.moved is None else y.moved)
+        replace(x, deviation=y.deviation, others=y.others, moved=x.moved if y.moved is None else y.moved)
         for x, y in zip(seed.results, other.results, strict=True)
     )
     pairs = zip(seed.changed, other.changed, strict=True)
-    changed = (replace(x, deviation=y.deviation) if x and y else x for x, y in pairs)
+    changed = (replace(x, deviation=y.deviation, others=y.others) if x and y else x for x, y in pairs)
     return replace(seed, results=tuple(results), changed=tuple(changed))
 
 

@@ -214,10 +214,10 @@ def _of_four(tensor: Any) -> Any:
     return tensor[(None,) * (4 - tensor.dim())]
 
 
-def rounded(generator: Any, unit: float) -> contextlib.AbstractContextManager[Any]:
+def rounded(generator: Any, unit: float, every: bool = False) -> contextlib.AbstractContextManager[Any]:
     """Meanwhile each operator's float64 elements are off by up to ``unit`` of their size, at random, as they are where
     it computes with fewer bits (Monte Carlo arithmetic: Parker, UCLA CSD-970002, 1997). Elements that float32 holds are
-    exact, and stay."""
+    exact, and stay, unless ``every`` one is off: to multiply by an inverse rounds where to divide doesn't."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -229,7 +229,7 @@ def rounded(generator: Any, unit: float) -> contextlib.AbstractContextManager[An
             given = set() if word.endswith("_") else {place_of(t) for t in tensors_in(args)}
             for made in (t for t in tensors_in((outcome,)) if t.dtype == torch.float64 and place_of(t) not in given):
                 off = torch.empty_like(made).uniform_(1 - unit, 1 + unit, generator=generator)
-                made.copy_(torch.where(made == made.to(torch.float32), made, made * off))
+                made.copy_(torch.where((made == made.to(torch.float32)) & (not every), made, made * off))
             return outcome
 
     return Rounded()

@@ -45,6 +45,7 @@ from kerntune.referee.open_elements import (
     tied,
     unwritten,
     with_open,
+    with_others,
 )
 from kerntune.referee.reasons import Reason
 from kerntune.referee.reference_operators import (
@@ -182,7 +183,8 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
         )
         if task.extreme is not None and i >= task.extreme:
             results = _settled(module, task, contents, results)
-        if task.draws and all(r.wide is None for r in results):
+        floats = [r for r in results if r.dtype in ROUNDOFF]
+        if task.draws and floats and all(r.wide is None for r in floats):
             results = _places_off(module, task, contents, results)
         elif task.draws:
             results, changed = _with_deviations(module, task, contents, results, changed, casts)
@@ -306,11 +308,15 @@ def _spread(
     return tuple(found)
 
 
+OF_WHOLE = 8
+"""Draws more where results are whole numbers: of two that are as likely, one is in none of these once in 128."""
+
+
 def _with_deviations(
     module: Any, task: ExpectTask, contents: Sequence[bytes], results: Sequence[ExpectedResult],
     changed: Sequence[ExpectedResult | None], casts: bool,
 ) -> tuple[tuple[ExpectedResult, ...], tuple[ExpectedResult | None, ...]]:  # fmt: skip
-    """Both with :attr:`~.deviation`, where that can be had."""
+    """Both with :attr:`~.deviation`, whole numbers with :attr:`~.others`, where that can be had."""
     import torch
 
     generator = torch.Generator("cuda" if task.gpu else "cpu").manual_seed(task.seeds[0])
@@ -318,13 +324,16 @@ def _with_deviations(
     found: list[Any] = [*results, *changed]
     wide = [k for k, one in enumerate(found) if one is not None and one.wide is not None]
     try:
-        draws = range(task.draws if wide else 0)
-        runs = [run_reference(module, task, contents, widened, casts, rounding=rounding) for _ in draws]
+        whole = any(one is not None and one.dtype not in ROUNDOFF for one in found)
+        kinds = [rounding] * (task.draws if wide or whole else 0) + [partial(rounding, every=True)] * (whole * OF_WHOLE)
+        every = [run_reference(module, task, contents, widened, casts, rounding=one) for one in kinds]
     except Exception as exc:
         print(f"no deviations: {exc}", file=sys.stderr)
         return tuple(results), tuple(changed)
+    runs = [[*made, *after] for made, after, _ in every]
+    found = with_others(found, runs) if whole else found
     for k in wide:
-        drawn = torch.stack([[*made, *after][k].to("cpu", torch.float64) for made, after, _ in runs])
+        drawn = torch.stack([run[k].to("cpu", torch.float64) for run in runs[: task.draws]])
         off = drawn - torch.from_numpy(numbers_of(found[k]).copy()).reshape(found[k].shape)
         found[k] = msgspec.structs.replace(found[k], deviation=bytes_of(off.square().mean(0).sqrt()))
     return tuple(found[: len(results)]), tuple(found[len(results) :])

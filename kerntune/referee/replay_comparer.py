@@ -270,8 +270,7 @@ class ReplayComparer(ReplayProcesses):
         with contextlib.suppress(Refusal):
             task = ExpectTask(self._reference, of.case, seeds, contents, on_gpu, draws=DRAWS)
             for i, other in zip(again, self._authors(task).seeds if again else (), strict=True):
-                want = beside_deviations(given[i][0], other)
-                found[i] = list(one(want, *given[i][1:], again=True))
+                found[i] = list(one(beside_deviations(given[i][0], other), *given[i][1:], again=True))
 
         def emulated(i: int) -> bool:
             found[i] = list(one(self._emulated_reference(of.case, of.call, given[i][0]), *given[i][1:], again=True))

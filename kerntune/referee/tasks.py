@@ -278,6 +278,9 @@ class ExpectedResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     open: Large | None = None
     """Elements that may be other numbers as well (a byte each), which aren't compared (:mod:`.open_elements`)."""
 
+    others: Large | None = None
+    """The least and the most that whole numbers are where the reference's operators are rounded otherwise."""
+
     settled: bool = False
     """Whole numbers that are the same where all floats among the inputs are others: looked at where contents are
     extreme."""

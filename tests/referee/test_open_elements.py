@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from kerntune.base.recording import View
-from kerntune.referee.open_elements import ORDERS, as_promised, much_tied, other_ties, tied, with_open
+from kerntune.referee.open_elements import ORDERS, as_promised, much_tied, other_ties, tied, with_open, with_others
 from kerntune.referee.result_errors import numbers_of
 from kerntune.referee.tasks import ExpectedResult, ExpectedSeed
 from tests.referee.test_reference_results import expected
@@ -111,3 +112,37 @@ def test_where_much_is_open_the_reference_says_so(tmp_path: Path, usual: int, to
     x[2:] = [[1, 2, 3, 4], [4, 3, 2, 1]]
     (seed,) = expected(tmp_path, BODY, "x: f32[4,4]", x, usual=usual).seeds
     assert seed.undefined[: len(told) or None] == told
+
+
+def test_whole_numbers_that_roundings_decide_have_others() -> None:
+    given = [of(np.array([3, 4, 5], "i1")), of(np.array([1.0], "<f4")), None, of(np.array([True]))]
+    drawn = [torch.tensor([3, 4, x], dtype=torch.int8) for x in (6, 5, 4)]
+    runs = [[one, torch.tensor([2.0]), None, torch.tensor([True])] for one in drawn]
+    found = with_others(given, runs)
+    assert np.frombuffer(found[0].others or b"", "i1").tolist() == [3, 4, 4, 3, 4, 6]
+    assert found[1:] == given[1:]
+    one = with_others(given[3:], [[torch.tensor([False])], [torch.tensor([True])]])
+    assert one[0].others == bytes([0, 1])
+    assert with_others(given[:1], [[torch.tensor([3, 4, 6])]]) == given[:1]  # of another dtype
+
+
+@pytest.mark.parametrize(("found", "as_expected"), [([3, 4, 6], True), ([3, 4, 4], True), ([3, 4, 7], False)])
+def test_others_are_right(found: list[int], as_expected: bool) -> None:
+    want = of(np.array([3, 4, 5], "i1"), others=bytes([3, 4, 4, 3, 4, 6]))
+    call = SimpleNamespace(results=(View(0, "int8", (3,), (1,)),), inputs=(None,), wanted=(0,))
+    (after,) = as_promised(call, ExpectedSeed((), (want,), (None,)), [bytes(found)]).values()  # type: ignore[arg-type]
+    assert after == (want.native if as_expected else bytes(found))
+
+
+QUANTIZED = "s = x.abs().amax(-1, keepdim=True) / 127; return (x / s).round().to(torch.int8), s"
+
+
+@pytest.mark.parametrize(
+    ("x", "others"),
+    [([3.0, 1.5, 1.0], [[127, 63, 42], [127, 64, 42]]), ([254.0, 101.0, 3.0], [[127, 50, 1], [127, 51, 2]])],
+)
+def test_half_of_a_step_becomes_either_whole_number(tmp_path: Path, x: list[float], others: list[list[int]]) -> None:
+    """Also where the reference has no rounding: to multiply by the inverse does."""
+    (seed,) = expected(tmp_path, QUANTIZED, "x: f32[1,3]", np.array([x], "<f4"), draws=16).seeds
+    assert np.frombuffer(seed.results[0].others or b"", "i1").reshape(2, 3).tolist() == others
+    assert seed.results[1].others is None
