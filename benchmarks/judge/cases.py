@@ -12,6 +12,7 @@ from benchmarks.judge.attempts_later_cases import LATER_ATTEMPTS, LATER_COUNTER,
 from benchmarks.judge.attempts_sixth_cases import SIXTH_ATTEMPTS, SIXTH_COUNTER, SIXTH_HONEST, SIXTH_HONEST_FILES
 from benchmarks.judge.held_out_cases import HELD_OUT_EXPLOITS, HELD_OUT_HONEST
 from benchmarks.judge.kernel_pairs_norms import KERNEL_PAIRS
+from benchmarks.judge.open_honest import OPEN_HONEST
 
 HERE = Path(__file__).parent
 
@@ -141,6 +142,9 @@ def honest_cases() -> list[Case]:
         found.append(Case(f"sixth_{name}", "honest", f"sixth_honest.py::{name}", reference, (line,)))
     for name, files in SIXTH_HONEST_FILES.items():
         found.append(Case(f"sixth_{name}", "honest", *files, ()))
+    for name, line in OPEN_HONEST.items():
+        at = f"open_honest.py::{name}"
+        found.append(Case(f"open_{name}", "honest", at, f"{at}_reference", (line,)))
     drop = "x: f32[800]; seed: i64[1] < 1000000; p = 0.25"
     found.append(Case("dropout", "honest", "honest.py::dropout", "triton_references.py::dropout", (drop,)))
     found.append(Case("kernelbench", "honest", "kernelbench_candidate.py", "kernelbench_task.py", ()))

@@ -308,8 +308,8 @@ def _spread(
     return tuple(found)
 
 
-OF_WHOLE = 8
-"""Draws more where results are whole numbers: of two that are as likely, one is in none of these once in 128."""
+OF_WHOLE = 16
+"""Draws more where results are whole numbers: of two that are as likely, one is in none of these once in 30,000."""
 
 
 def _with_deviations(
