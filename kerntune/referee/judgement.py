@@ -120,6 +120,9 @@ class Bench:
         self.processes.close()
 
 
+MOST_SECONDS = 86_400
+
+
 def judge(
     candidate: str,
     reference: str,
@@ -139,6 +142,10 @@ def judge(
     :class:`UsageError` for a call that can't be understood,
     :class:`MeasurementError` where the judge itself fails; whatever the candidate does is in the verdict.
     """
+    if unnamed := next((x for x in (candidate, reference) if not isinstance(x, str)), None):
+        raise UsageError(f"{unnamed!r}: name its file and function, 'file.py::function': other processes import it")
+    if not 0 < budget < MOST_SECONDS:
+        raise UsageError("a budget is a number of seconds above 0, and less than a day")
     other = reference_source(reference)
     if not os.path.isfile(candidate.partition("::")[0]):
         raise UsageError(f"{candidate}: there is no such file")
