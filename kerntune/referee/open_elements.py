@@ -2,8 +2,9 @@
 
 They follow from which of equal numbers comes first: ``torch.topk``, and ``torch.sort`` unless it is stable, have these
 in any order (the second largest of weights that are zero but for one, say, or of bfloat16 scores). Or the reference
-leaves them unwritten, as a kernel does padding. Or roundings decide: half of a row's largest number is 63.5 of 127
-steps, and becomes either whole number, by how the quotient was rounded.
+leaves them unwritten, as a kernel does padding.
+
+Of whole numbers that roundings decide either is right: half of a row's largest number is 63.5 of 127 steps.
 """
 
 from __future__ import annotations
@@ -103,21 +104,6 @@ def in_any_order(first: Sequence[Any], second: Sequence[Any]) -> str:
     return ""
 
 
-def with_others(results: Sequence[Any], runs: Sequence[Sequence[Any]]) -> list[Any]:
-    """The results, whole numbers that are others in one of ``runs`` with :attr:`~.ExpectedResult.others`."""
-    import torch
-
-    found = list(results)
-    for k, one in enumerate(results):
-        if one is None or one.dtype in FLOAT_FORMATS:
-            continue
-        drawn = torch.stack([run[k].detach().to("cpu") for run in runs])
-        ends = torch.stack([drawn.min(0).values, drawn.max(0).values])
-        if str(ends.dtype) == f"torch.{one.dtype}" and (data := ends.numpy().tobytes()) != bytes(one.native) * 2:
-            found[k] = msgspec.structs.replace(one, others=data)
-    return found
-
-
 def with_open(results: Sequence[Any], masks: Sequence[Any]) -> list[Any]:
     """The results (None: an input that isn't changed) with :attr:`~.ExpectedResult.open`; there float64 has what they
     have."""
@@ -133,6 +119,21 @@ def with_open(results: Sequence[Any], masks: Sequence[Any]) -> list[Any]:
             wide = np.where(there, native, numbers).tobytes()
         known = np.frombuffer(one.open, bool).reshape(one.shape) | there if one.open else there
         found[k] = msgspec.structs.replace(one, open=known.tobytes(), wide=wide)
+    return found
+
+
+def with_others(results: Sequence[Any], runs: Sequence[Sequence[Any]]) -> list[Any]:
+    """The results, whole numbers that are others in one of ``runs`` with :attr:`~.ExpectedResult.others`."""
+    import torch
+
+    found = list(results)
+    for k, one in enumerate(results):
+        if one is None or one.dtype in FLOAT_FORMATS:
+            continue
+        drawn = torch.stack([run[k].detach().to("cpu") for run in runs])
+        ends = torch.stack([drawn.min(0).values, drawn.max(0).values])
+        if str(ends.dtype) == f"torch.{one.dtype}" and (data := ends.numpy().tobytes()) != bytes(one.native) * 2:
+            found[k] = msgspec.structs.replace(one, others=data)
     return found
 
 
@@ -170,18 +171,21 @@ def not_compared(seeds: Sequence[ExpectedSeed]) -> Iterator[str]:
 
 
 def as_promised(call: CheckedCall, expected: ExpectedSeed, left: Sequence[bytes]) -> dict[int, bytes]:
-    """What a replay left, by wanted storage; open elements, and those that are as they may be, as expected."""
+    """What a replay left, by wanted storage; open elements, and others that may be, as they are expected."""
     after = dict(zip(call.wanted, left, strict=True))
     for number, one in enumerate(expected.results):
-        if one.open is not None or one.others is not None:
+        if _is_open(one):
             view = call.results[number]
             after[view.storage] = _replaced(after[view.storage], view, one)
     for index, changed in enumerate(expected.changed):
-        known = changed is not None and (changed.open is not None or changed.others is not None)
-        if changed is not None and known and (place := call.inputs[index]) is not None:
+        if changed is not None and _is_open(changed) and (place := call.inputs[index]) is not None:
             view = View(place, changed.dtype, changed.shape, changed.strides)
             after[place] = _replaced(after[place], view, changed)
     return after
+
+
+def _is_open(one: ExpectedResult) -> bool:
+    return one.open is not None or one.others is not None
 
 
 def _replaced(content: bytes, view: View, expected: ExpectedResult) -> bytes:
