@@ -100,6 +100,15 @@ def test_one_wrong_element_is_found_and_named() -> None:
     )
 
 
+@pytest.mark.parametrize(("units", "told"), [(2.0, True), (20.0, False)])
+def test_a_reference_that_rounds_less_inside_is_named(units: float, told: bool) -> None:
+    """As one that computes attention in float32, beside a kernel that rounds its weights to float16."""
+    noise = np.random.default_rng(4).uniform(-1, 1, EXACT.shape) * units * 2.0**-11 * np.sqrt(np.mean(EXACT**2))
+    found = error((EXACT + noise).astype(np.float16)).wrong
+    assert "off by more than rounding explains" in found
+    assert ("roundings to float16 inside would explain it" in found) == told
+
+
 def test_the_most_wrong_element_is_named_by_its_place_beside_nan() -> None:
     """And where the stock operator is finite but float64 isn't, nothing is compared."""
     ones = np.ones((3, 21), np.float32)
