@@ -617,9 +617,9 @@ def test_of_extreme_numbers_what_is_small_beside_the_usual_may_be_lost() -> None
     assert extreme(np.zeros(256), exact, usual=1e-6).wrong
 
 
-@pytest.mark.parametrize(("off", "right"), [(7.5e-8, True), (1.1e-7, True), (1.4e-7, False)])
-def test_of_numbers_near_zero_four_roundings_of_the_usual_size_are_a_constants(off: float, right: bool) -> None:
-    """A tanh by a sigmoid has 1 as a constant, and 0.5 to 0.7 as its usual size."""
+@pytest.mark.parametrize(("off", "right"), [(7.5e-8, True), (1.6e-7, True), (2e-7, False)])
+def test_of_numbers_near_zero_six_roundings_of_the_usual_size_are_a_constants(off: float, right: bool) -> None:
+    """A tanh by a sigmoid has 1 as a constant, and 0.5 to 0.7 as its usual size; an LSTM's result is smaller."""
     exact = 1e-3 * CHANCE.standard_normal(1000)
     found = extreme(exact + off, exact, exact.astype(np.float32), usual=0.5, factor=2.0)
     assert (found.wrong == "") is right
