@@ -92,7 +92,8 @@ def parse_line(line: str) -> CaseInputs:
             arguments.append(TensorAt(len(tensors)))
             tensors.append(_tensor(found["name"], found["dtype"], found["sizes"], found["content"].strip(), item))
         elif scalar is not None:
-            arguments.append(PlainArgument(_literal(scalar["value"], item)))
+            held, value = scalar["value"].startswith("="), scalar["value"].removeprefix("=")
+            arguments.append(PlainArgument(_literal(value, item), held))
         else:
             raise UsageError(f"inputs: {item!r} is neither `name: f16[4096,4096] normal` nor `name = 1e-5`")
         names.append((found or scalar)["name"])  # type: ignore[index]
@@ -139,7 +140,8 @@ def _tensor(name: str, word: str, sizes: str, content: str, item: str) -> Tensor
     if any(n < 1 for n in shape) or math.prod(shape) > MOST_ELEMENTS:
         raise UsageError(f"inputs: {item!r}: its sizes can't be")
     kind, low, high, varied, values = _content(content, dtype, shape, item)
-    return TensorInput(name, dtype, shape, dense_strides(shape), kind, low, high, varied, values)
+    held = content.startswith("==")
+    return TensorInput(name, dtype, shape, dense_strides(shape), kind, low, high, varied, values, held=held)
 
 
 def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -168,7 +170,7 @@ def _content(
     if dtype == "bool" and not text:
         return "integers", 0.0, 1.0, False, ()
     if text.startswith("="):
-        return "fixed", 0.0, 0.0, False, _values(text[1:], shape, item)
+        return "fixed", 0.0, 0.0, False, _values(text.removeprefix("=").removeprefix("="), shape, item)
     missing = "integers need `< n`, `in low..high` or `= [...]`" if not floating else "floats take `normal`, `uniform`"
     raise UsageError(f"inputs: {item!r}: {text or 'nothing'} says no content; {missing}")
 
@@ -189,8 +191,8 @@ def other_numbers(case: CaseInputs, chance: random.Random) -> list[CaseInputs]:
     """The case with other numbers where a candidate knows them when it is recorded, which each label tells: once with
     other floats (a little smaller, or not zero) and lists, once with flags turned, once with whole numbers halved.
 
-    A list has another order; one in order other numbers between its ends, a little smaller ones if it isn't whole; and
-    one of equal numbers, lengths for example, smaller ones.
+    What is held stays. A list has another order; one in order other numbers between its ends, a little smaller ones if
+    it isn't whole; and one of equal numbers, lengths for example, smaller ones.
     """
     kinds: tuple[tuple[type, Callable[[Any], Any]], ...] = (
         (float, partial(_other_float, chance)),
@@ -203,7 +205,7 @@ def other_numbers(case: CaseInputs, chance: random.Random) -> list[CaseInputs]:
         arguments = _with_others(case.arguments, kind, other, told)
         init = _with_others(case.init, kind, other, told) if kind is float else case.init
         if kind is float:
-            tensors = tuple(_with_other_values(t, chance, told) for t in tensors)
+            tensors = tuple(t if t.held else _with_other_values(t, chance, told) for t in tensors)
         if told:
             label = ", ".join(told)
             found.append(msgspec.structs.replace(case, label=label, tensors=tensors, arguments=arguments, init=init))
@@ -221,7 +223,7 @@ def _with_others(
         if isinstance(argument, MappingArgument) and kind is not int:
             others = _with_others(tuple(argument.items.values()), kind, other, told)
             argument = replace(argument, items=dict(zip(argument.items, others, strict=True)))
-        value = argument.value if isinstance(argument, PlainArgument) else None
+        value = argument.value if isinstance(argument, PlainArgument) and not argument.held else None
         changed = other(value) if type(value) is kind else None
         if changed is not None:
             argument = PlainArgument(changed)

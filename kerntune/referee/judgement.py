@@ -88,6 +88,9 @@ EMULATED_SECONDS = 3.0
 
 NOT_EMULATED = "races, misaligned addresses, false hints and what masked lanes hold were not looked for"
 
+HOLD = "; where numbers belong together, == instead of = holds them"
+"""What a message on other numbers adds: a mask may belong to lengths."""
+
 MOST_NAME = 200
 """Characters of a kernel's name that are shown."""
 
@@ -314,6 +317,8 @@ class CandidateJudgement:
                 remarks += (f"input {given.name} is one number at this shape; other shapes have others",)
             if given.name.endswith(COUNTER):
                 remarks += (f"{given.name} isn't compared",)
+        if case.holds:
+            remarks += ("numbers after == were no others, so a candidate may know them",)
         for twins_said in self._of_twins(twins):
             if not isinstance(twins_said, tuple):
                 told = (*errors, twins_said)
@@ -348,7 +353,8 @@ class CandidateJudgement:
         except Refusal as exc:
             return (f"judged with {what} alone: with {case.label} nothing can be compared: {exc}",)
         for error in found.wrong:
-            return msgspec.structs.replace(error, wrong=f"with {case.label}: {error.wrong}")
+            told = "" if what != "these numbers" else HOLD
+            return msgspec.structs.replace(error, wrong=f"with {case.label}: {error.wrong}{told}")
         return ()
 
     def _timed(self, right: RightCandidate, untimed: ShapeResult) -> ShapeResult:

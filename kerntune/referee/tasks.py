@@ -56,6 +56,9 @@ class TensorInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     alike: bool = False
     """It is one number at this shape of a task that has others at another, which tell whether it is read."""
 
+    held: bool = False
+    """Its fixed values are never others: they belong to another input's."""
+
 
 class TensorAt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="tensor"):
     """The input tensor of this number."""
@@ -64,9 +67,10 @@ class TensorAt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 class PlainArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="plain"):
-    """A number, a text, a flag or None."""
+    """A number, a text, a flag or None; ``held`` as :attr:`TensorInput.held`."""
 
     value: Plain = None
+    held: bool = False
 
 
 class SequenceArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="sequence"):
@@ -109,6 +113,12 @@ class CaseInputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     def made_by_author(self) -> bool:
         """Whether the task's own code makes its inputs."""
         return bool(self.given) or any(t.content == "author" for t in self.tensors)
+
+    @property
+    def holds(self) -> bool:
+        """Whether any numbers that are known when recording are never others."""
+        plain = (a for a in self.arguments if isinstance(a, PlainArgument))
+        return any(t.held for t in self.tensors) or any(a.held for a in plain)
 
 
 class UserCallable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -404,6 +404,18 @@ def test_numbers_that_are_known_have_others(line: str, told: list[str]) -> None:
                     assert 0.7 <= changed.value / value <= 0.95  # type: ignore[operator, union-attr]
 
 
+def test_numbers_that_are_held_have_no_others() -> None:
+    """The longest of sequences belongs to their offsets; what isn't held has others."""
+    case = parse_line("x: f32[9]; n: i32[3] == [0, 4, 9]; most == 5; eps == 1e-5; a = 0.5")
+    assert case.tensors[1].values == (0, 4, 9)
+    assert [a.value for a in case.arguments if isinstance(a, PlainArgument)] == [5, 1e-5, 0.5]
+    assert (case.holds, parse_line("x: f32[9]; n: i32[3] = [0, 4, 9]; a = 2").holds) == (True, False)
+    assert parse_line("x: f32[9]; a == 2").holds
+    (other,) = other_numbers(case, random.Random(1))
+    assert other.label.endswith("for 0.5")
+    assert (other.tensors, other.arguments[:4]) == (case.tensors, case.arguments[:4])
+
+
 def test_zero_has_another_number_and_data_and_models_have_other_floats() -> None:
     (other,) = other_numbers(parse_line("x: f32[8]; beta = 0.0"), random.Random(1))
     assert 0.1 <= other.arguments[1].value <= 0.3  # type: ignore[operator, union-attr]

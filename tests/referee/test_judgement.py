@@ -854,19 +854,21 @@ def f(x, a):
 
 
 @pytest.mark.parametrize(
-    ("used", "check", "word", "text", "remark"),
+    ("used", "check", "said", "word", "text", "remark"),
     [
-        ("a", "pass", Word.UNTIMED, "", ""),
-        ("0.3", "pass", Word.WRONG, "for 0.3: 300 of 300 elements", ""),
-        ("0.3", "assert a == 0.3", Word.UNTIMED, "", "judged with these numbers alone"),
+        ("a", "pass", "=", Word.UNTIMED, "", ""),
+        ("0.3", "pass", "=", Word.WRONG, "for 0.3: 300 of 300 elements", ""),
+        ("0.3", "pass", "=", Word.WRONG, "; where numbers belong together, == instead of = holds them", ""),
+        ("0.3", "pass", "==", Word.UNTIMED, "", "numbers after == were no others, so a candidate may know them"),
+        ("0.3", "assert a == 0.3", "=", Word.UNTIMED, "", "judged with these numbers alone"),
     ],
 )
 def test_numbers_that_are_known_when_recording_are_others_once(
-    bench: Bench, tmp_path: Path, used: str, check: str, word: Word, text: str, remark: str
+    bench: Bench, tmp_path: Path, used: str, check: str, said: str, word: Word, text: str, remark: str
 ) -> None:
     (tmp_path / "r.py").write_text("def r(x, a): return a * x")
     made = candidate(tmp_path, SCALED.replace("USED", used).replace("CHECK", check))
-    shape = judge(made, f"{tmp_path}/r.py::r", "x: f32[300]; a = 0.3", bench=bench).shapes[0]
+    shape = judge(made, f"{tmp_path}/r.py::r", f"x: f32[300]; a {said} 0.3", bench=bench).shapes[0]
     assert shape.word is word, shape.text
     assert text in shape.text
     assert remark in "".join(shape.remarks)

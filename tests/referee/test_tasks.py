@@ -32,7 +32,7 @@ SOURCE = UserCallable("a.py", "f", FUNCTION)
 @pytest.mark.parametrize(
     ("message", "unsaid"),
     [
-        (TensorInput("x", "float32", (), ()), ("normal", 0.0, 1.0, False, (), False)),
+        (TensorInput("x", "float32", (), ()), ("normal", 0.0, 1.0, False, (), False, False)),
         (CaseInputs("x", (), ()), ((), {}, (), {}, "")), (RecordAnswer(), (None, None)),
         (CALL, ((), (), (), (), "tensor", 0, ())), (EXPECTED, (None, None, None, {}, None, None, False)),
         (ExpectedSeed((), ()), ((), "tensor", False, "")), (ExpectAnswer(), ((), (), None)),
