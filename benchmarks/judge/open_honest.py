@@ -67,7 +67,7 @@ def window_kernel(q, k, v, o, scale, T: tl.constexpr, D: tl.constexpr, WINDOW: t
     head, i, d = tl.program_id(0) * T * D, tl.program_id(1) * M + tl.arange(0, M), tl.arange(0, D)
     inside = (i < T)[:, None]
     query = tl.load(q + head + i[:, None] * D + d[None, :], mask=inside, other=0.0)
-    top = tl.full((M,), -1e30, tl.float32)
+    top = tl.full((M,), -3e38, tl.float32)  # below scores of vast numbers
     total = tl.zeros((M,), tl.float32)
     acc = tl.zeros((M, D), tl.float32)
     begin = tl.maximum(tl.program_id(1) * M - WINDOW + 1, 0) // M * M
