@@ -73,7 +73,7 @@ LARGEST = (1 << 62) - 1
 """Of whole numbers that are drawn or passed."""
 
 _TENSOR = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*:\s*(?P<dtype>\w+)\s*\[(?P<sizes>[^\]]*)\]\s*(?P<content>.*)", re.S)
-_SCALAR = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*=\s*(?P<value>.+)", re.S)
+_SCALAR = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*(?P<sign>==?)\s*(?P<value>.+)", re.S)
 _NUMBER = r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"
 _PAIR = re.compile(rf"(normal|uniform)\s*\(\s*({_NUMBER})\s*,\s*({_NUMBER})\s*\)")
 
@@ -92,8 +92,7 @@ def parse_line(line: str) -> CaseInputs:
             arguments.append(TensorAt(len(tensors)))
             tensors.append(_tensor(found["name"], found["dtype"], found["sizes"], found["content"].strip(), item))
         elif scalar is not None:
-            held, value = scalar["value"].startswith("="), scalar["value"].removeprefix("=")
-            arguments.append(PlainArgument(_literal(value, item), held))
+            arguments.append(PlainArgument(_literal(scalar["value"], item), held=scalar["sign"] == "=="))
         else:
             raise UsageError(f"inputs: {item!r} is neither `name: f16[4096,4096] normal` nor `name = 1e-5`")
         names.append((found or scalar)["name"])  # type: ignore[index]

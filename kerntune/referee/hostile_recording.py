@@ -20,6 +20,7 @@ from kerntune.base.recording import LOWEST_ADDRESS, Launch, Param, Recording, St
 from kerntune.base.recording_check import recording_problems
 from kerntune.compiling.binary.elf import text_sections
 from kerntune.errors import StoreError
+from kerntune.gpu.memory import used_storages
 from kerntune.gpu.number_formats import FLOAT_FORMATS, INTEGER_FORMATS
 from kerntune.referee.declared_inputs import bytes_of, dense_strides
 from kerntune.referee.reasons import Reason, Refusal
@@ -114,7 +115,7 @@ class CheckedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
         """What a reader should know of a wrong result where launches don't read a model's own numbers: a constructor
         may have prepared them, or kernels compute them."""
         floats = {i for i, given in enumerate(case.tensors) if given.dtype in FLOAT_FORMATS}
-        used = _used(self.recording)
+        used = used_storages(self.recording)
         unread = [visible(n) for n, i in case.parameters.items() if self.inputs[i] not in used and i in floats]
         if not unread:
             return ""
@@ -187,7 +188,8 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall
     _check_addresses(call.recording, case)
     for view in call.recording.views:
         _check_view(view, call.recording.storages[view.storage])
-    used = _used(call.recording)
+    recording = _plain(call.recording)
+    used = set(used_storages(recording))
     if not any(0 not in x.grid for x in call.recording.launches):
         raise Refusal(Reason.NO_LAUNCH, "no launch has any block")
     if missing := sorted(used & set(call.unknown)):
@@ -200,14 +202,9 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall
         raise Refusal(Reason.ANSWER, f"it returns {len(call.results)} tensors")
     results = tuple(call.recording.views[i] for i in call.results)
     return CheckedCall(
-        _plain(call.recording), dict(call.artifacts), inputs, results, call.fills, call.constants, call.outline,
+        recording, dict(call.artifacts), inputs, results, call.fills, call.constants, call.outline,
         min(call.configs, MOST_CONFIGS), tuple(sorted({*call.kept} - mine)),
     )  # fmt: skip
-
-
-def _used(recording: Recording) -> set[int]:
-    """The storages that launches get."""
-    return {recording.views[p.view].storage for x in recording.launches for p in x.params if p.view is not None}
 
 
 def _bounded(call: RecordedCall) -> None:

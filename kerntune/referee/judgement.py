@@ -24,6 +24,7 @@ import msgspec
 from kerntune.base.device import Target
 from kerntune.base.formatting import ends_of, format_bytes, visible
 from kerntune.errors import KerntuneError, UsageError
+from kerntune.gpu.memory import used_storages
 from kerntune.referee.candidate_speed import (
     SEEDS,
     NoSpeeds,
@@ -408,7 +409,7 @@ def _with_times(untimed: ShapeResult, timed: TimedPair, right: RightCandidate) -
 
 def _constants(call: CheckedCall) -> tuple[str, ...]:
     """What launches get that the candidate has made, by size: a table of results would be among it."""
-    reached = {storage for launch in call.recording.launches for storage in launch.reads}
+    reached = used_storages(call.recording)
     sizes = sorted((len(c.data) for c in call.constants if c.storage in reached), reverse=True)
     text = f"{len(sizes)} constants of {format_bytes(sum(sizes))} made before the launches, the largest: "
     return (text + ", ".join(map(format_bytes, sizes[:8])),) if sizes else ()

@@ -18,7 +18,7 @@ import msgspec
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
-from kerntune.referee.result_errors import COARSE, numbers_of
+from kerntune.referee.result_errors import COARSE, bytes_at, numbers_of
 from kerntune.referee.tasks import ExpectedResult, ExpectedSeed
 
 UNORDERED = ("aten.sort.default", "aten.sort.stable", "aten.topk.default")
@@ -193,17 +193,15 @@ def _replaced(content: bytes, view: View, expected: ExpectedResult) -> bytes:
 
     if view.dtype != expected.dtype or view.shape != expected.shape:
         return content
-    item = ITEM_BYTES[view.dtype]
     raw = np.frombuffer(content, np.uint8).copy()
-    shape, strides = (*view.shape, item), (*(s * item for s in view.strides), 1)
-    there = np.lib.stride_tricks.as_strided(raw[view.offset_bytes :], shape, strides)
+    there = bytes_at(raw, view)
     mask = np.zeros(view.shape, bool)
     if expected.open is not None:
         mask |= np.frombuffer(expected.open, bool).reshape(view.shape)
     if expected.others is not None:
-        for other in np.frombuffer(expected.others, np.uint8).reshape(2, *shape):
+        for other in np.frombuffer(expected.others, np.uint8).reshape(2, *there.shape):
             mask |= (there == other).all(-1)
-    there[mask] = np.frombuffer(expected.native, np.uint8).reshape(shape)[mask]
+    there[mask] = np.frombuffer(expected.native, np.uint8).reshape(there.shape)[mask]
     return bytes(raw)
 
 

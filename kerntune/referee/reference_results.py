@@ -188,20 +188,19 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
             results = _places_off(module, task, contents, results)
         elif task.draws:
             results, changed = _with_deviations(module, task, contents, results, changed, casts)
+        found: list[Any] = [*results, *changed]
         if i < task.usual and any(kinds):
-            run = partial(widely, module, task, launches, casts)
-            found = with_influences(task.case, contents, [*results, *changed], run)
-            results, changed = tuple(found[: len(results)]), tuple(found[len(results) :])
+            found = with_influences(task.case, contents, found, partial(widely, module, task, launches, casts))
         if of.unordered:
             ties = (partial(other_ties, turn, seed) for turn in range(ORDERS))
             again = [run_reference(module, task, contents, as_given, rounding=one) for one in ties]
             masks = tied([*native, *after], [[*made, *left] for made, left, _ in again])
             open_there.append((masks, much_tied))
         for masks, much in open_there:
-            found = with_open([*results, *changed], masks)
-            results, changed = tuple(found[: len(results)]), tuple(found[len(results) :])
+            found = with_open(found, masks)
             undefined = undefined or (much(masks) if i < task.usual else "")
-        given = () if task.contents else tuple(contents)
+        given, count = () if task.contents else tuple(contents), len(results)
+        results, changed = tuple(found[:count]), tuple(found[count:])
         yield ExpectedSeed(given, results, changed, outline, of.exact and i == 0 and task.closely > 0, undefined)
 
 

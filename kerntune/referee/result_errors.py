@@ -134,18 +134,24 @@ class ResultError(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
         return self.size > 0 and self.rms_allowed <= max(INSIGNIFICANT, own_rounding)
 
 
+def bytes_at(raw: np.ndarray, view: View) -> np.ndarray:
+    """The bytes of each element of a view, which lie in a storage's."""
+    import numpy as np
+
+    item = ITEM_BYTES[view.dtype]
+    strides = (*(s * item for s in view.strides), 1)
+    return np.lib.stride_tricks.as_strided(raw[view.offset_bytes :], (*view.shape, item), strides)
+
+
 def taken(content: bytes, view: View) -> np.ndarray:
     """The elements of a view in a storage's bytes, as unsigned integers of their size, dense."""
     import numpy as np
 
     item = ITEM_BYTES[view.dtype]
-    raw = np.frombuffer(content, np.uint8)
     if 0 in view.shape:
         return np.zeros(view.shape, f"u{item}")
-    strides = tuple(s * item for s in view.strides)
-    window = raw[view.offset_bytes :]
-    bytes_of = np.lib.stride_tricks.as_strided(window, (*view.shape, item), (*strides, 1), writeable=False)
-    return np.ascontiguousarray(bytes_of).view(f"<u{item}").reshape(view.shape)
+    found = bytes_at(np.frombuffer(content, np.uint8), view)
+    return np.ascontiguousarray(found).view(f"<u{item}").reshape(view.shape)
 
 
 def numbers(bits: np.ndarray, dtype: str) -> np.ndarray:

@@ -725,7 +725,7 @@ def test_what_must_move_are_inputs_that_are_read_whole() -> None:
 )
 def test_constants_that_launches_get_are_told_by_their_size(sizes: tuple[int, ...], told: tuple[str, ...]) -> None:
     constants = [*(Constant(i, bytes(n)) for i, n in enumerate(sizes)), Constant(99, bytes(10_000))]
-    launches = [SimpleNamespace(reads=(i,)) for i in range(len(sizes))]
+    launches = [SimpleNamespace(reads=(i,), writes=()) for i in range(len(sizes))]
     call = SimpleNamespace(constants=constants, recording=SimpleNamespace(launches=launches))
     assert judgement._constants(call) == told  # type: ignore[arg-type]
 
