@@ -168,8 +168,11 @@ def _kernels(module: ModuleType, names: Collection[str], classes: dict[int, bool
 
     ``classes`` remembers by identity which are Triton's or ours: torch's modules alone have 45,000 globals.
     """
-    found = []
-    for value in list(vars(module).values()) if isinstance(module, ModuleType) else ():
+    found: list[tuple[str, Path]] = []
+    values = list(vars(module).values()) if isinstance(module, ModuleType) else []
+    if all(classes.get(kind) is False for kind in set(map(id, map(type, values)))):
+        return found
+    for value in values:
         kind = type(value)
         may_be = classes.get(id(kind))
         if may_be is None:
