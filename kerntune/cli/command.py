@@ -96,8 +96,8 @@ def _refuse_empty(words: list[str]) -> None:
 
 
 def build_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
-    """All commands. Only the one that ``words`` begin with has its arguments, since they load its module; without
-    ``words`` each has its own."""
+    """The command that ``words`` begin with, with its arguments, which load its module. Where they begin with none, all
+    commands without theirs; without ``words`` all with theirs."""
     parser = CommandParser(
         prog="kerntune", description="Tunes Triton kernels and guards their speed: pytest --kerntune.", epilog=EPILOG
     )
@@ -109,13 +109,15 @@ def build_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
         help='print a script for the shell, as for eval "$(kerntune --completion bash)"',
     )
     groups = {"": _subcommands(parser)}
-    for name, (module, function, text) in COMMANDS.items():
+    named = [n for n in COMMANDS if words and n.split() == [*words[: len(n.split())]]]
+    for name in named or COMMANDS:
+        module, function, text = COMMANDS[name]
         group, _, last = name.rpartition(" ")
         if group not in groups:
             groups[group] = _subcommands(groups[""].add_parser(group, help=GROUPS[group]))
         about = f"{text[0].upper()}{text[1:]}."
         command = groups[group].add_parser(last, help=text, description=about, epilog=EPILOG)
-        if words is None or name.split() == [*words[: len(name.split())]]:
+        if words is None or named:
             loaded = importlib.import_module(f"kerntune.cli.{module}")  # no other is loaded
             getattr(loaded, f"{function}_arguments")(command)
             command.set_defaults(function=getattr(loaded, function))
