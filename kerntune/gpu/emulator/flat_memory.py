@@ -23,6 +23,11 @@ MOST_GAP = 64
 """Storages are up to so many times :data:`ALIGN` further apart than :data:`GUARD`."""
 
 
+def repeated(pattern: bytes, size: int) -> np.ndarray:
+    """So many bytes of a repeating pattern, which may be written to."""
+    return np.frombuffer(bytearray(pattern) * -(-size // len(pattern)), np.uint8)[:size]
+
+
 class FlatMemory:
     """``contents`` are the storages' first bytes; all else holds bytes of ``poison``, a repeating pattern.
 
@@ -41,9 +46,8 @@ class FlatMemory:
             self._places[number] = (end, size)
             end += -(-(size + guard) // ALIGN) * ALIGN + chance.randrange(MOST_GAP) * ALIGN
         end += guard
-        pattern = self._poison = np.frombuffer(poison, np.uint8)
-        size = -(-end // 8) * 8
-        self._bytes = np.resize(pattern, size) if pattern.any() else np.zeros(size, np.uint8)
+        self._poison, size = poison, -(-end // 8) * 8
+        self._bytes = repeated(poison, size) if any(poison) else np.zeros(size, np.uint8)
         for (place, size), content in zip(self._places, contents, strict=True):
             self._bytes[place : place + size] = content
 
@@ -71,7 +75,7 @@ class FlatMemory:
     def undefined(self, element: str) -> np.ndarray:
         """An element of poison: what is taken from no memory at all."""
         size = bytes_of(element)
-        return np.asarray(from_bits(np.resize(self._poison, size).view(f"u{size}"), element)[0])
+        return np.asarray(from_bits(repeated(self._poison, size).view(f"u{size}"), element)[0])
 
     def address(self, storage: int) -> int:
         """Where a storage begins."""
@@ -87,7 +91,7 @@ class FlatMemory:
         inside = np.zeros(len(self._bytes), np.bool_)
         for place, size in self._places:
             inside[place : place + size] = True
-        return int(np.count_nonzero((self._bytes != np.resize(self._poison, len(self._bytes))) & ~inside))
+        return int(np.count_nonzero((self._bytes != repeated(self._poison, len(self._bytes))) & ~inside))
 
     def load(self, addresses: np.ndarray, element: str) -> np.ndarray:
         """Elements at addresses. :class:`KernelFault` outside of the space, and for those that aren't multiples of the

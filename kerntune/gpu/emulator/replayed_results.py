@@ -14,7 +14,7 @@ import numpy as np
 
 from kerntune.base.recording import Launch, Param, Recording
 from kerntune.errors import InterpreterLimit, KernelFault
-from kerntune.gpu.emulator.flat_memory import FlatMemory
+from kerntune.gpu.emulator.flat_memory import FlatMemory, repeated
 from kerntune.gpu.emulator.machine import Machine
 from kerntune.gpu.emulator.memory_operations import Descriptor
 from kerntune.gpu.emulator.program_order import resident_programs
@@ -43,9 +43,8 @@ def replay_results(
     :class:`InterpreterLimit`, :class:`KernelFault` and :class:`KernelTimeout` name the kernel.
     """
     deadline = time.monotonic() + seconds
-    pattern = np.frombuffer(poison, np.uint8)
     first = [
-        np.resize(pattern, storage.nbytes) if content is None else np.frombuffer(content, np.uint8)
+        repeated(poison, storage.nbytes) if content is None else np.frombuffer(content, np.uint8)
         for storage, content in zip(recording.storages, contents, strict=True)
     ]
     chance = random.SystemRandom()
