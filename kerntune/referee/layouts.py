@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import codecs
+import functools
 import importlib.util
 import io
 import os
@@ -119,13 +120,18 @@ def syntax_of(path: str) -> ast.Module:
         coding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         if codecs.lookup(coding).name not in ("ascii", "utf-8", "utf-8-sig"):  # some take hours to decode
             raise UsageError(f"{path}: its encoding is {coding}; save it as UTF-8")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # they show the line that they are for
-            return ast.parse(data.decode(coding), filename=path)
+        return _tree_of(data.decode(coding), path)
     except OSError as exc:
         raise UsageError(f"{path}: it can't be read ({exc.strerror})") from exc
     except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
         raise UsageError(f"{path}: it is no Python that can be read ({exc})") from None
+
+
+@functools.lru_cache(maxsize=8)
+def _tree_of(text: str, path: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they show the line that they are for
+        return ast.parse(text, filename=path)
 
 
 def literal_inputs(path: str) -> tuple[str, ...]:

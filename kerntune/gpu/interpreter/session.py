@@ -16,12 +16,12 @@ import torch._dynamo  # lists torch.cuda's functions when it is imported: before
 from torch._library.triton import set_wrap_triton_enabled
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
 from kerntune.base.users_line import chain
 from kerntune.errors import InterpreterLimit
+from kerntune.gpu.base import tensors_in
 from kerntune.gpu.fake_cuda.autograd import replace_engine
 from kerntune.gpu.fake_cuda.cuda_api import install_cuda
 from kerntune.gpu.fake_cuda.driver import DeviceNumbers, install_driver
@@ -58,7 +58,7 @@ class GpuStorages:
 
     def any_on_gpu(self, *values: Any) -> bool:
         """Whether one of the tensors in nested arguments is."""
-        return any(self.on_gpu(t) for t in tree_leaves(values) if isinstance(t, torch.Tensor))
+        return any(self.on_gpu(t) for t in tensors_in(values) if isinstance(t, torch.Tensor))
 
     def on_gpu(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is recorded as being on the GPU."""
@@ -94,7 +94,7 @@ class GpuStorages:
 
 
 def _strided(values: Any) -> list[torch.Tensor]:
-    return [t for t in tree_leaves(values) if isinstance(t, torch.Tensor) and t.layout is torch.strided]
+    return [t for t in tensors_in((values,)) if isinstance(t, torch.Tensor) and t.layout is torch.strided]
 
 
 class CpuExecutionMode(TorchDispatchMode):  # type: ignore[misc]  # torch's types are skipped
