@@ -21,7 +21,10 @@ NO_OTHERS = ("-p", "no:benchmark", "-p", "no:timeout", "-p", "no:anyio", "-p", "
 """Installed beside kerntune: to register them, and to ask git what is benchmarked, took a tenth of each short run. A
 test that needs one names it again: ``-p benchmark``."""
 
-QUICK = (*NO_SUMMARY, *NO_GARBAGE, *NO_SERVER, *NO_OTHERS)
+NO_UNUSED = ("-p", "no:logging", "-p", "no:pastebin", "-p", "no:doctest", "-p", "no:legacypath", "-p", "no:subtests")
+"""pytest's own that none of these runs is about: a tenth of what is registered in each."""
+
+QUICK = (*NO_SUMMARY, *NO_GARBAGE, *NO_SERVER, *NO_OTHERS, *NO_UNUSED)
 """Without what costs each of these runs a second, or leaves something."""
 
 QUIET = ("-p", "no:cacheprovider", *QUICK)

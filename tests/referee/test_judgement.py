@@ -351,10 +351,10 @@ def emptied_late(x, out):
 def test_inputs_that_a_call_fills_hold_that(name: str, word: Word, told: str, bench: Bench, tmp_path: Path) -> None:
     """A fill of torch's before the launches, of memory for results or of what is read."""
     (tmp_path / "reference.py").write_text(
-        "import torch\ndef counted(x, out):\n    out[...] = torch.bincount(x, minlength=16)\n    return out\n"
+        "import torch\ndef counted(x, out):\n    out[...] = torch.bincount(x, minlength=300)\n    return out\n"
     )
     (tmp_path / "fills.py").write_text(FILLS)
-    line = "x: i64[1000] < 16; out: i64[16] in -9..9"
+    line = "x: i64[1000] < 300; out: i64[300] in -9..9"
     (shape,) = judge(f"{tmp_path}/fills.py::{name}", f"{tmp_path}/reference.py::counted", line, bench=bench).shapes
     assert shape.word is word, shape
     assert told in shape.text
