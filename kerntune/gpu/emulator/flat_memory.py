@@ -38,6 +38,9 @@ class FlatMemory:
     def __init__(
         self, contents: Sequence[np.ndarray], poison: bytes, chance: random.Random, guard: int = GUARD
     ) -> None:
+        self.names: dict[int, str] = {}
+        """Arguments that point to storages, for messages."""
+
         self._base = chance.randrange(FIRST_BASE, LAST_BASE, ALIGN)
         self._places = [(0, 0)] * len(contents)
         end = guard
@@ -65,12 +68,9 @@ class FlatMemory:
         """What lies so many bytes behind the base, for a reader."""
         for number, (first, size) in enumerate(self._places):
             if first <= place < first + size:
-                return f"byte {place - first} of {self.name(number)}"
+                name = self.names.get(number)
+                return f"byte {place - first} of " + (f"storage {number}" if name is None else f"the memory of {name}")
         return "memory beside all storages"
-
-    def name(self, storage: int) -> str:
-        """A storage for a reader."""
-        return f"storage {storage}"
 
     def undefined(self, element: str) -> np.ndarray:
         """An element of poison: what is taken from no memory at all."""

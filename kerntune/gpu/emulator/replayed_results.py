@@ -70,6 +70,8 @@ def replay_results(
             running.append(_without_overlap(running, recording, launch, written))
             kinds = zip_longest(launch.params, program.argument_types)  # a launch with others is refused
             values = [_value(recording, memory, *one) for one in kinds if one[0] is not None]
+            pointers = [(p.name, recording.views[p.view]) for p in launch.params if p.view is not None]
+            memory.names = {view.storage: name for name, view in reversed(pointers)}
             machine.launch(values, launch.grid, written)
         except Exception as exc:
             raise type(exc)(f"kernel {launch.kernel}: {exc}") from exc

@@ -31,10 +31,10 @@ class TensorMemory(FlatMemory):
         for name, storage in storages:
             found.setdefault(storage._cdata, (name, storage))
         self._numbers = {key: number for number, key in enumerate(found)}
-        self._names = [name for name, _ in found.values()]
         with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
             self._originals = [_bytes(storage) for _, storage in found.values()]
         super().__init__(self._originals, b"\0", random.Random(0), GUARD)
+        self.names = {number: name for number, (name, _) in enumerate(found.values())}
         bounds = sorted((self.address(i), self.address(i) + one.nbytes) for i, one in enumerate(self._originals))
         self._starts, self._ends = np.array(bounds, np.int64).reshape(-1, 2).T
 
@@ -47,10 +47,6 @@ class TensorMemory(FlatMemory):
         """Copy the contents back to the original tensors."""
         for number, original in enumerate(self._originals):
             np.copyto(original, self.content(number))
-
-    def name(self, storage: int) -> str:
-        """By the argument."""
-        return f"the memory of {self._names[storage]}"
 
     def storage_of(self, tensor: torch.Tensor) -> int:
         """A tensor's storage by number."""

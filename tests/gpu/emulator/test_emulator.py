@@ -457,7 +457,7 @@ def test_threads_exchange_numbers_behind_a_barrier(between: str) -> None:
     between = between.replace("BARRIER", barrier())
     done = run(EXCHANGED.replace("BETWEEN", between), given)
     np.testing.assert_array_equal(np.frombuffer(done.contents[2], "<i4"), range(7, -1, -1))
-    with pytest.raises(KernelFault, match=r"kernel k: a race: a program reads byte 28 of storage 1, .* no barrier"):
+    with pytest.raises(KernelFault, match=r"kernel k: a race: a program reads byte 28 of the memory of a1, .* no barr"):
         run(EXCHANGED.replace("BETWEEN", ""), given)
 
 
