@@ -207,6 +207,7 @@ def is_type_checking(node: ast.AST) -> bool:
     return "TYPE_CHECKING" in (getattr(test, "id", None), getattr(test, "attr", None))
 
 
+@cache
 def all_nodes(tree: ast.AST, running: bool = False) -> list[ast.AST]:
     """Everything in a tree, function bodies too; if ``running``, without what only type checkers see."""
     found, todo = [], [tree]
