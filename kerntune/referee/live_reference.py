@@ -28,6 +28,7 @@ from kerntune.timing.timers import (
     IN_PLACE_BYTES,
     EventSlot,
     GraphSlot,
+    Rotated,
     Slot,
     flushed_runs,
     median_ns,
@@ -178,9 +179,15 @@ PreparedRuns = tuple[Callable[[], object], Callable[[], object]]
 """What restores the memory of an execution, and the execution."""
 
 
+LONGEST_GRAPH_NS = 1e8
+"""A graph of an execution on each copy may last so long. A recurrence written in torch launches 700 kernels a call: 256
+calls took longer to be recorded than a process has, beside a candidate of one kernel."""
+
+
 class LiveSide:
     """A reference that runs as the author's code: its calls are recorded as an unrolled graph of rotated copies, as the
-    candidate's executions are. Where that can't be, single executions of both are timed between events."""
+    candidate's executions are. Where that can't be, single executions of both are timed between events; of the side
+    whose graph would be too long, where only one's would (:data:`LONGEST_GRAPH_NS`)."""
 
     def __init__(self, live: LiveReference) -> None:
         self._gpu, self._live = live.gpu, live
@@ -201,19 +208,19 @@ class LiveSide:
 
     def slots(self, candidate: Program) -> tuple[Slot, Slot]:
         """Of both, unrolled if possible."""
-        single = self.single(candidate)
-        estimate = min(_roughly(self._gpu, *one) for one in single)
-        if (slots := self._unrolled(candidate, estimate)) is not None:
-            self.timed_as = "unrolled"
+        lasting = [_roughly(self._gpu, *one) for one in self.single(candidate)]
+        if (slots := self._unrolled(candidate, lasting)) is not None:
             return slots
-        count = event_runs(estimate)
-        reference, own = (EventSlot(self._gpu, work, count, restore, "single") for restore, work in single)
-        return reference, own
+        return self._call_by_call(candidate, 0, min(lasting)), self._call_by_call(candidate, 1, min(lasting))
 
-    def _unrolled(self, candidate: Program, estimate: float) -> tuple[Slot, Slot] | None:
+    def _call_by_call(self, candidate: Program, side: int, lasting: float) -> Slot:
+        restore, work = self.single(candidate)[side]
+        return EventSlot(self._gpu, work, event_runs(lasting), restore, "single")
+
+    def _unrolled(self, candidate: Program, lasting: Sequence[float]) -> tuple[Slot, Slot] | None:
         """Graphs of as many executions of both, each on memory of its own that is restored before: by the rules of
-        :func:`~kerntune.timing.sampling.slot_for`."""
-        live, recording = self._live, candidate.recording
+        :func:`~kerntune.timing.sampling.slot_for`. Of one side its calls where its graph would be too long."""
+        live, recording, estimate = self._live, candidate.recording, min(lasting)
         replicas = candidate.memory.rotation(recording)
         if self.timed_as == "single calls" or live.keeps_tensors or estimate >= GRAPH_BELOW_NS or replicas < 2:
             return None
@@ -221,8 +228,15 @@ class LiveSide:
         if most < replicas:
             return None
         runs = unrolled_runs(replicas, len(recording.launches), estimate, most)
+        programs: tuple[Rotated, Rotated] = (live, candidate)
+        long = [runs * each > LONGEST_GRAPH_NS for each in lasting]
         try:
-            return GraphSlot(live, replicas, runs), GraphSlot(candidate, replicas, runs)
+            reference, own = (
+                self._call_by_call(candidate, side, lasting[side]) if long[side] else GraphSlot(program, replicas, runs)
+                for side, program in enumerate(programs)
+            )
+            self.timed_as = "unrolled beside calls" if any(long) else "unrolled"
+            return reference, own
         except (RuntimeError, MeasurementError) as exc:
             print(f"the reference can't be unrolled: {type(exc).__name__}: {exc}", file=sys.stderr)
         live.drop_copies()

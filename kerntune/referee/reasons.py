@@ -84,6 +84,7 @@ class Refusal(Exception):
 _LIVE = "the reference runs live, as the author's code"
 LIVE_TOLD = {
     "unrolled": f"{_LIVE}: both sides are timed as unrolled graphs",
+    "unrolled beside calls": f"{_LIVE}: the far longer side is timed call by call, the other as an unrolled graph",
     "single graphs": f"{_LIVE}: each side is timed call by call, as a graph; it is long, or has memory of its own",
     "single calls": f"{_LIVE}, which no CUDA graph can hold: each side is timed call by call",
 }

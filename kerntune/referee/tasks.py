@@ -408,7 +408,7 @@ class KeptExecution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     contents: tuple[bytes, ...]
 
 
-TimedAs = Literal["replayed", "unrolled", "single graphs", "single calls"]
+TimedAs = Literal["replayed", "unrolled", "unrolled beside calls", "single graphs", "single calls"]
 """How a reference is timed, and the candidate beside it: both by the engine; as unrolled graphs of which the
 reference's is recorded from its live calls; or call by call, with a graph for each where that is possible."""
 

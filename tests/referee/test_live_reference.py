@@ -90,6 +90,21 @@ def test_both_sides_are_graphs_of_as_many_executions(tmp_path: Path) -> None:
     assert own.protocol.runs_per_slot > 1
 
 
+@pytest.mark.parametrize("longer", [0, 1])
+def test_of_a_far_longer_side_single_calls_are_timed(
+    longer: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A graph of a call on each copy would be too long to be recorded; of two long sides neither is unrolled."""
+    lasting = [20_000.0, 20_000.0]
+    lasting[longer] = live_reference.LONGEST_GRAPH_NS
+    monkeypatch.setattr(live_reference, "_roughly", lambda *args: lasting.pop(0))
+    one, both = slots(ComputingGpu(ns=20_000.0), live_call(tmp_path, NOTING))
+    assert [isinstance(slot, GraphSlot) for slot in both] == [longer == 1, longer == 0]
+    assert both[longer].protocol.runs_per_slot == 1 < both[1 - longer].protocol.runs_per_slot
+    assert one.timed_as == "unrolled beside calls"
+    assert one.timed_as in LIVE_TOLD
+
+
 @pytest.mark.slow
 def test_each_call_of_a_graph_has_first_content_in_memory_of_its_own(tmp_path: Path) -> None:
     """Although the reference changes its input."""
