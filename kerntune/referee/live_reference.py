@@ -26,6 +26,7 @@ from kerntune.referee.tasks import LiveCall, TimedAs
 from kerntune.timing.sampling import GRAPH_BELOW_NS, event_runs
 from kerntune.timing.timers import (
     IN_PLACE_BYTES,
+    TARGET_NS,
     EventSlot,
     GraphSlot,
     Rotated,
@@ -179,9 +180,9 @@ PreparedRuns = tuple[Callable[[], object], Callable[[], object]]
 """What restores the memory of an execution, and the execution."""
 
 
-LONGEST_GRAPH_NS = 1e8
-"""A graph of an execution on each copy may last so long. A recurrence written in torch launches 700 kernels a call: 256
-calls took longer to be recorded than a process has, beside a candidate of one kernel."""
+LONGEST_GRAPH_NS = 10 * TARGET_NS
+"""A graph of executions on all copies may last so long. A recurrence written in torch launches 700 kernels a call: to
+record 256 calls took longer than a process has, beside a candidate of one kernel."""
 
 
 class LiveSide:
@@ -211,11 +212,11 @@ class LiveSide:
         lasting = [_roughly(self._gpu, *one) for one in self.single(candidate)]
         if (slots := self._unrolled(candidate, lasting)) is not None:
             return slots
-        return self._call_by_call(candidate, 0, min(lasting)), self._call_by_call(candidate, 1, min(lasting))
+        return self._call_by_call(candidate, lasting, 0), self._call_by_call(candidate, lasting, 1)
 
-    def _call_by_call(self, candidate: Program, side: int, lasting: float) -> Slot:
+    def _call_by_call(self, candidate: Program, lasting: Sequence[float], side: int) -> Slot:
         restore, work = self.single(candidate)[side]
-        return EventSlot(self._gpu, work, event_runs(lasting), restore, "single")
+        return EventSlot(self._gpu, work, event_runs(lasting[side]), restore, "single")
 
     def _unrolled(self, candidate: Program, lasting: Sequence[float]) -> tuple[Slot, Slot] | None:
         """Graphs of as many executions of both, each on memory of its own that is restored before: by the rules of
@@ -232,7 +233,7 @@ class LiveSide:
         long = [runs * each > LONGEST_GRAPH_NS for each in lasting]
         try:
             reference, own = (
-                self._call_by_call(candidate, side, lasting[side]) if long[side] else GraphSlot(program, replicas, runs)
+                self._call_by_call(candidate, lasting, side) if long[side] else GraphSlot(program, replicas, runs)
                 for side, program in enumerate(programs)
             )
             self.timed_as = "unrolled beside calls" if any(long) else "unrolled"

@@ -173,6 +173,15 @@ def single(one: LiveSide, both: tuple[Slot, Slot]) -> bool:
     return all(slot.protocol.timer == "single" for slot in both) and one.timed_as != "unrolled"
 
 
+def test_a_longer_side_has_fewer_calls_in_a_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recurrence that no graph can hold, of 20 ms a call, took 20 of them, as many as its candidate."""
+    lasting = [2e7, 20_000.0]
+    monkeypatch.setattr(live_reference, "_roughly", lambda *args: lasting.pop(0))
+    source = "tables = [(torch.ones(4),)]\ndef r(x): return x[:4] * tables[0][0]"
+    _, both = slots(ComputingGpu(ns=20_000.0), live_call(tmp_path, source))
+    assert [slot.protocol.runs_per_slot for slot in both] == [1, 20]
+
+
 def test_long_executions_are_graphs_of_one(tmp_path: Path) -> None:
     gpu = ComputingGpu(ns=300_000.0)
     one, both = slots(gpu, live_call(tmp_path, NOTING))
