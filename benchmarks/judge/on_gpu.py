@@ -2,14 +2,16 @@
 
     python -m benchmarks.judge.on_gpu OUT.json [--rounds 2] [--budget 6] [--only NAME] [--seconds 430]
     python -m benchmarks.judge.on_gpu OUT.json --rounds 0 --exploits [--honest] [--together 3] [--share 0/2] [--skip X]
+    python -m benchmarks.judge.on_gpu OUT.json --rounds 0 --packages [--together 3]
     python -m benchmarks.judge.on_gpu OUT.json --join SHARE.json SHARE.json
 
 All pairs are judged once, then all again, one by one. With ``--exploits`` also the corpus, and exploits that need a
 GPU's clock: none may be FASTER, and those that were found right are named; with ``--honest`` the corpus' honest
-candidates. The corpus is judged some at a time, without the lock: its speeds need not be precise. Two GPUs judge a
-share each (``CUDA_VISIBLE_DEVICES``); what an earlier result has can be left out (``--skip X.json``). What the time
-doesn't suffice for is counted. The file is written after each verdict. Seconds of a verdict are without those of
-recording and compiling. ``timeline`` has each sealed process with the seconds of its begin and end.
+candidates; with ``--packages`` kernels of installed packages, and calls of them with a planted error. These are judged
+some at a time, without the lock: speeds need not be precise. Two GPUs judge a share each (``CUDA_VISIBLE_DEVICES``);
+what an earlier result has can be left out (``--skip X.json``). What the time doesn't suffice for is counted. The file
+is written after each verdict. Seconds of a verdict are without those of recording and compiling. ``timeline`` has each
+sealed process with the seconds of its begin and end.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ import msgspec
 
 from benchmarks import harness
 from benchmarks.judge.cases import Case, exploit_cases, honest_cases
+from benchmarks.judge.package_cases import package_cases
 from kerntune.gpu import device_lock
 from kerntune.referee import candidate_speed, judgement, replay_comparer
 from kerntune.referee.candidate_speed import GpuSpeeds
@@ -202,6 +205,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--exploits", action="store_true")
     parser.add_argument("--honest", action="store_true")
+    parser.add_argument("--packages", action="store_true")
     parser.add_argument("--budget", type=float, default=6.0)
     parser.add_argument("--seconds", type=float, default=430.0)
     parser.add_argument("--together", type=int, default=3)
@@ -219,6 +223,8 @@ def main() -> int:
     rounds = [list(pairs) for _ in range(args.rounds)]
     if args.honest:
         rounds.append(honest_cases())
+    if args.packages:
+        rounds.append(package_cases())
     if args.exploits:
         clocked = [Case(n, "clock", f"exploits/on_gpu.py::{n}", "references.py::softmax", (ROWS,)) for n in CLOCKED]
         clocked.append(Case("structure_seen", "content", "exploits/structure_seen.py", "structured_task.py", ()))
