@@ -269,7 +269,7 @@ KEPT = {
     "gate": {"_short": 4096, "_template": None},
     "gpu": {"library": 1, "quick_library": 1, "_warn_unlocked": 16, "value_type": 4096, "parse_ttir": 64,
             "_wrapper_code": None, "device_node": 16, "_untouched": 8, "_standard_tile": 8, "_cuda_device": 16},
-    "heuristics": {"_fitted": 64, "_tiles": None},
+    "heuristics": {"_fitted": 64, "_looped": 64},
     "kernels": {"_group": 8, "_decomposed_flags": 1, "compiled_kernel": 8, "_nothing_left": None, "triton_version": 1,
                 "torch_version": 1, "_ptxas_version": 8, "built": 1, "_syntax": 256, "_syntax_of_text": 256,
                 "_understood": 64},

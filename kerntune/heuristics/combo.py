@@ -106,13 +106,18 @@ def combo(
         _merge(kwargs, options, configs[0], i, parameters)
     warps, stages = max(c[0].num_warps for c in found), max(c[0].num_stages for c in found)
     pairs = dict.fromkeys((c.num_warps, c.num_stages) for configs in found for c in configs)
+    blocks = dict(_own_blocks(subkernels, found))
+    least = {name: least_block(axis, sub.hints, sub.family, preset) for name, (axis, sub) in blocks.items()}
     return ComboPlan(
         base=Config(kwargs=kwargs, num_warps=warps, num_stages=stages, options=options),
         groups=_groups(subkernels, found, grouped),
         warp_stage_pairs=tuple({**pairs, (warps, stages): None}),
-        field_limits=_limits(subkernels, found, device, preset),
+        field_limits={
+            name: min(bounds(sub.hints, device, preset).max_block[axis], sub.hints.sizes[axis])
+            for name, (axis, sub) in blocks.items()
+        },
         parameters=frozenset(parameters),
-        field_minimums=_minimums(subkernels, found, preset),
+        field_minimums={name: minimum for name, minimum in least.items() if minimum > 1},
     )
 
 
@@ -158,26 +163,9 @@ def _group(numbers: list[int], sub: SubKernel, configs: tuple[Config, ...]) -> C
     return ComboGroup(tuple(numbers), configs, fields, prod(sub.hints.sizes.values()))
 
 
-def _limits(
-    subkernels: Sequence[SubKernel], found: Sequence[tuple[Config, ...]], device: DeviceSpec, preset: Preset
-) -> dict[str, int]:
-    return {
-        f"{BLOCK_NAMES[axis]}_{i}": min(bounds(sub.hints, device, preset).max_block[axis], sub.hints.sizes[axis])
-        for i, axis, sub in _own_blocks(subkernels, found)
-    }
-
-
-def _minimums(subkernels: Sequence[SubKernel], found: Sequence[tuple[Config, ...]], preset: Preset) -> dict[str, int]:
-    least = {
-        f"{BLOCK_NAMES[axis]}_{i}": least_block(axis, sub.hints, sub.family, preset)
-        for i, axis, sub in _own_blocks(subkernels, found)
-    }
-    return {name: minimum for name, minimum in least.items() if minimum > 1}
-
-
 def _own_blocks(
     subkernels: Sequence[SubKernel], found: Sequence[tuple[Config, ...]]
-) -> Iterator[tuple[int, str, SubKernel]]:
-    """Each axis of each sub-kernel that has a block."""
+) -> Iterator[tuple[str, tuple[str, SubKernel]]]:
+    """The combo kernel's name of each block, with its axis and sub-kernel."""
     for i, (sub, configs) in enumerate(zip(subkernels, found, strict=True)):
-        yield from ((i, AXIS_OF[name], sub) for name in configs[0].kwargs if name in AXIS_OF)
+        yield from ((f"{name}_{i}", (AXIS_OF[name], sub)) for name in configs[0].kwargs if name in AXIS_OF)

@@ -45,18 +45,13 @@ class Field(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def values(self, value: int, radius: int = 1, *, include_self: bool = False) -> tuple[int, ...]:
         """Legal values up to ``radius`` steps above, then below; 1 is the step above 0."""
-        reach = range(max(radius, self.radius))
-        above = itertools.accumulate(reach, lambda v, _: self._up(v), initial=value)
-        below = itertools.accumulate(reach, lambda v, _: self._down(v), initial=value)
-        legal_above = itertools.takewhile(lambda v: v <= self.most, itertools.islice(above, 1, None))
-        legal_below = itertools.takewhile(lambda v: v >= self.least, itertools.islice(below, 1, None))
-        return (*legal_above, *legal_below, *((value,) if include_self else ()))
-
-    def _up(self, value: int) -> int:
-        return value + 1 if self.by_one or value == 0 else value * 2
-
-    def _down(self, value: int) -> int:
-        return value - 1 if self.by_one else value // 2
+        above, below = [value], [value]
+        for _ in range(max(radius, self.radius)):
+            up, down = above[-1], below[-1]
+            above.append(up + 1 if self.by_one or up == 0 else up * 2)
+            below.append(down - 1 if self.by_one else down // 2)
+        legal = [v for v in above[1:] if v <= self.most] + [v for v in below[1:] if v >= self.least]
+        return (*legal, value) if include_self else tuple(legal)
 
 
 class Neighbourhood(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -186,7 +181,8 @@ def neighbourhood(
     own = hints if family not in GIVEN else None
     names = _all_names(config) if own is None else _derived_names(config, own, device)
     fields = [_field(name, own, device, family, preset) for name in dict.fromkeys([*limits, *names])]
-    found = tuple(_limited(f, limits) for f in fields if f.name not in frozen)
+    kept = (field for field in fields if field.name not in frozen)
+    found = tuple(msgspec.structs.replace(f, most=limits.get(f.name, f.most)) for f in kept)
     return Neighbourhood(found) if own is None else _legal_for(Neighbourhood(found), own, preset)
 
 
@@ -232,10 +228,6 @@ def least_block(axis: str, hints: KernelHints, family: HeuristicType, preset: Pr
     """The shortest block of an axis that a user's kernel can take: what Inductor's descent keeps, and the minimums of
     descriptors under every preset."""
     return max(_least(axis, hints, family, preset), hints.tma_minimums.get(axis, 1))
-
-
-def _limited(field: Field, limits: Mapping[str, int]) -> Field:
-    return msgspec.structs.replace(field, most=limits[field.name]) if field.name in limits else field
 
 
 def _all_names(config: Config) -> list[str]:

@@ -57,21 +57,22 @@ WGMMA_ROWS = 64
 
 def native_matmul(hints: KernelHints) -> tuple[Config, ...]:
     """The 19 tiles with a loop over r0; batched ones have Z blocks of 1."""
-    return _tiles(_batched(hints), True)
+    return _looped(TILES, _batched(hints))
 
 
 def measured_matmul(hints: KernelHints, device: DeviceSpec) -> tuple[Config, ...]:
     """The further tiles of a preset with measured rules, for the kernel with a loop over r0."""
-    return _looped(product_tiles(hints, device), hints)
+    return _looped(product_tiles(hints, device), _batched(hints))
 
 
 def newer_matmul(hints: KernelHints) -> tuple[Config, ...]:
     """What newer templates of torch have beside the 19 tiles."""
-    return _looped(NEWER_TILES, hints)
+    return _looped(NEWER_TILES, _batched(hints))
 
 
-def _looped(tiles: Iterable[tuple[int, int, int, int, int]], hints: KernelHints) -> tuple[Config, ...]:
-    batch = {"z": 1} if _batched(hints) else {}
+@functools.lru_cache(maxsize=64)
+def _looped(tiles: tuple[tuple[int, int, int, int, int], ...], batched: bool) -> tuple[Config, ...]:
+    batch = {"z": 1} if batched else {}
     return tuple(as_config({"x": x, "y": y, **batch, "r0": r0}, warps, stages) for x, y, r0, warps, stages in tiles)
 
 
@@ -122,15 +123,10 @@ def native_persistent_matmul(hints: KernelHints) -> tuple[Config, ...]:
 
 @functools.lru_cache(maxsize=64)
 def _fitted(batched: bool, r0: int) -> tuple[Config, ...]:
-    found = (_within_limit(tile, r0) for tile in _tiles(batched, False))
-    return in_order(tile for tile in found if tile is not None)
-
-
-@functools.cache
-def _tiles(batched: bool, loop: bool) -> tuple[Config, ...]:
     batch = {"z": 1} if batched else {}
-    steps = [{"x": x, "y": y, **batch, **({"r0": r0} if loop else {})} for x, y, r0, _, _ in TILES]
-    return in_order(as_config(blocks, *tile[3:]) for blocks, tile in zip(steps, TILES, strict=True))
+    tiles = in_order(as_config({"x": x, "y": y, **batch}, warps, stages) for x, y, _, warps, stages in TILES)
+    found = (_within_limit(tile, r0) for tile in tiles)
+    return in_order(tile for tile in found if tile is not None)
 
 
 def _within_limit(config: Config, r0: int) -> Config | None:

@@ -13,10 +13,9 @@ from typing import NamedTuple
 
 from kerntune.base.config import Config
 from kerntune.errors import HintError
-from kerntune.heuristics.hints import REDUCTION_AXES, KernelHints, ReductionHint
+from kerntune.heuristics.hints import KernelHints, ReductionHint
 from kerntune.heuristics.sizing import (
     MAX_REDUCTION_WARPS,
-    MIN_WARPS,
     Bounds,
     as_config,
     block_of,
@@ -40,7 +39,8 @@ SOME_OUTPUTS, LENGTH_FOR_SOME = 16, 2097152
 
 def pays_cooperative(hints: KernelHints) -> bool:
     """Whether programs should share each row; Inductor asks only where ``cooperative_reductions`` is switched on."""
-    outputs, r = _outputs(hints), hints.reduction_numel
+    r = hints.reduction_numel
+    outputs = prod(hints.sizes.values()) // r
     if outputs <= FEW_OUTPUTS:
         return r >= LENGTH_PER_OUTPUT * outputs
     return outputs <= SOME_OUTPUTS and r >= LENGTH_FOR_SOME
@@ -55,10 +55,6 @@ def pays_persistent(hints: KernelHints) -> bool:
         return False
     longest = LONGEST_INNER_ROW if hints.reduction is ReductionHint.INNER else LONGEST_ROW
     return hints.reduction_numel <= longest
-
-
-def _outputs(hints: KernelHints) -> int:
-    return prod(size for axis, size in hints.sizes.items() if axis not in REDUCTION_AXES)
 
 
 MAX_TILE = 4096
@@ -112,9 +108,7 @@ def all_rows(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
 
 
 def _row(hints: KernelHints, x: int, limits: Bounds) -> Config:
-    return reduction_config(
-        hints, x, hints.reduction_numel, limits, hints.reduction, least_warps=MIN_WARPS, intensive=True
-    )
+    return reduction_config(hints, x, hints.reduction_numel, limits, hints.reduction, intensive=True)
 
 
 def tiny_rows(hints: KernelHints, limits: Bounds) -> Config:
