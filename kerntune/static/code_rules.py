@@ -318,17 +318,13 @@ def unpipelined(before: StaticMetrics, after: StaticMetrics, resident: float | N
     if new.ahead > old.ahead:
         text = f"loops of tensor cores load ahead now: {change(old.ahead, new.ahead)} pipelined loops, {copies}"
         yield Draft("info", "pipelined_loops", old.ahead, new.ahead, text, "pipelining")
-    elif old.ahead and _known(before):
+    elif old.ahead and before.product_loops is not msgspec.UNSET:
         yield from _nearer(before, after, old, new, copies)
     yield from _apart(old, new)
 
 
 WAITS = "each round of a loop of tensor cores waits for its own loads"
 LOOK = "look at num_stages, and for a barrier or a while loop, which keep a loop from being pipelined"
-
-
-def _known(metrics: StaticMetrics) -> bool:
-    return not isinstance(metrics.product_loops, msgspec.UnsetType)
 
 
 def _loops(metrics: StaticMetrics) -> ProductLoops | None:

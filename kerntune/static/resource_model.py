@@ -33,7 +33,7 @@ from kerntune.base.recording import Binary
 from kerntune.compiling.binary.elf import cubin_resources
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import StoreError, TargetError
-from kerntune.static.occupancy import cuda_occupancy
+from kerntune.static.occupancy import Occupancy, cuda_occupancy
 from kerntune.static.ptx import ptx_classes
 
 SCHEDULERS = 4
@@ -117,22 +117,19 @@ def cost(candidate: ModelledConfig, spec: DeviceSpec) -> float:
 
     Only compared among configs of one call on one device. :class:`TargetError` for a device whose limits aren't known.
     """
-    resident = _resident(candidate, spec)
+    resident = _occupancy(candidate, spec).blocks
     if resident == 0:
         return math.inf
     terms = sorted(_terms(candidate, spec, resident))
     return (terms[-1] + OVERLAP * sum(terms[:-1])) / _filled(candidate.blocks, spec.sm_count, resident)
 
 
-def _resident(candidate: ModelledConfig, spec: DeviceSpec) -> int:
+def _occupancy(candidate: ModelledConfig, spec: DeviceSpec) -> Occupancy:
     if spec.target.backend != "cuda":
         raise TargetError(f"the resource model knows NVIDIA's GPUs, not {spec.target}")
     return cuda_occupancy(
-        spec,
-        registers=candidate.registers,
-        shared_bytes=candidate.shared_bytes,
-        threads=candidate.threads,
-    ).blocks
+        spec, registers=candidate.registers, shared_bytes=candidate.shared_bytes, threads=candidate.threads
+    )
 
 
 def _terms(candidate: ModelledConfig, spec: DeviceSpec, resident: int) -> list[float]:
@@ -141,7 +138,7 @@ def _terms(candidate: ModelledConfig, spec: DeviceSpec, resident: int) -> list[f
     moved = _moved(candidate)
     macs = _macs_per_warp(counts) * warps
     unit = macs or moved or 1.0
-    issue = _count(counts, "total") * warps / unit / SCHEDULERS * _unhidden(resident * warps)
+    issue = counts.get("total", 0) * warps / unit / SCHEDULERS * _unhidden(resident * warps)
     if macs:
         issue *= LOOP_SHARE
     local = candidate.spill_bytes * candidate.threads / unit / L2_BYTES_PER_CYCLE
@@ -178,7 +175,7 @@ def _bandwidth(candidate: ModelledConfig, spec: DeviceSpec, resident: int) -> fl
 
 def _latency(counts: Mapping[str, int]) -> float:
     """Cycles of a block in which it only waits: for its loads, and for operations that wait one after the other."""
-    waits = ATOMIC_CYCLES * _count(counts, "atomic") + BARRIER_CYCLES * _count(counts, "barrier")
+    waits = ATOMIC_CYCLES * counts.get("atomic", 0) + BARRIER_CYCLES * counts.get("barrier", 0)
     return LATENCY_CYCLES + (0 if "tensor_core" in counts else waits)
 
 
@@ -200,10 +197,6 @@ def _filled(blocks: int, multiprocessors: int, resident: int) -> float:
     return blocks / (per_one * multiprocessors)
 
 
-def _count(counts: Mapping[str, int], kind: str) -> int:
-    return counts.get(kind, 0)
-
-
 def _bytes(counts: Mapping[str, int], kind: str) -> int:
     """Bytes that one thread moves with the instructions of a class, from the counts by width in bits."""
     widths = (name.rpartition("_") for name in counts if name.startswith(f"{kind}_"))
@@ -211,12 +204,12 @@ def _bytes(counts: Mapping[str, int], kind: str) -> int:
 
 
 def _macs_per_warp(counts: Mapping[str, int]) -> float:
-    macs = float(_count(counts, "tensor_core_macs"))
+    macs = float(counts.get("tensor_core_macs", 0))
     return macs / 4 if _grouped(counts) else macs
 
 
 def _grouped(counts: Mapping[str, int]) -> bool:
-    return _count(counts, "tensor_core_macs") > GROUP_MACS * _count(counts, "tensor_core")
+    return counts.get("tensor_core_macs", 0) > GROUP_MACS * counts.get("tensor_core", 0)
 
 
 def _pipelined(counts: Mapping[str, int]) -> bool:
@@ -254,10 +247,7 @@ def figures_of(compiled: Compiled, grid: GridTriple, spec: DeviceSpec) -> Figure
         candidate = quick_candidate(
             compiled.binary, compiled.data, compiled.asm, grid, stages=stages if isinstance(stages, int) else 0
         )
-        resident = cuda_occupancy(
-            spec, registers=candidate.registers, shared_bytes=candidate.shared_bytes, threads=candidate.threads
-        )
-        return Figures(cost(candidate, spec), candidate.spill_bytes, resident.fraction)
+        return Figures(cost(candidate, spec), candidate.spill_bytes, _occupancy(candidate, spec).fraction)
     except (StoreError, TargetError):
         return None
 

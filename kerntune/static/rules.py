@@ -84,13 +84,10 @@ def _judged(found: Draft, rules: StaticPolicy, other_config: bool) -> Finding:
     severity: Severity = found.severity
     if severity == "fail":
         severity = "fail" if rules.rule(found.rule).severity == "fail" else "warn"
-        if other_config and found.rule not in rules.rules and not _hard(found):
+        hard = found.any_config or found.rule in ANY_CONFIG
+        if other_config and found.rule not in rules.rules and not hard:
             severity = "info" if found.rule in SIZES else "warn"
     return Finding(severity, found.metric, found.before, found.after, found.text, found.rule)
-
-
-def _hard(found: Draft) -> bool:
-    return found.any_config or found.rule in ANY_CONFIG
 
 
 def _threshold(rules: StaticPolicy, name: str) -> float:
