@@ -83,14 +83,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         return hash(self.key())
 
     def __str__(self) -> str:
-        parts = [f"{k}={v}" for k, v in self.kwargs.items()]
-        parts += [f"num_warps={self.num_warps}", f"num_stages={self.num_stages}"]
-        if self.num_ctas != DEFAULT_NUM_CTAS:
-            parts.append(f"num_ctas={self.num_ctas}")
-        if self.maxnreg is not None:
-            parts.append(f"maxnreg={self.maxnreg}")
-        parts += [f"{k}={v}" for k, v in self.options.items()]
-        return " ".join(parts)
+        return " ".join(f"{name}={value}" for name, value in self.all_kwargs().items())
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Config:

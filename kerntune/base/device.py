@@ -128,6 +128,10 @@ def _cuda(arch: str, name: str, sms: int, block: int, sm: int, threads: int, l2_
     return DeviceSpec(Target("cuda", arch), name, sms, 65536, threads, 1024, block, sm, l2_mib << 20)
 
 
+def _hip(target: Target, name: str, units: int, registers: int, threads: int, lds: int, l2_mib: int) -> DeviceSpec:
+    return DeviceSpec(target, name, units, registers, threads, 1024, lds, lds, l2_mib << 20)
+
+
 TYPICAL_DEVICES: dict[str, DeviceSpec] = {
     "cuda:75": _cuda("75", "NVIDIA T4", 40, 65536, 65536, 1024, 4),
     "cuda:80": _cuda("80", "NVIDIA A100", 108, 166912, 167936, 2048, 40),
@@ -139,16 +143,12 @@ TYPICAL_DEVICES: dict[str, DeviceSpec] = {
     "cuda:103": _cuda("103", "NVIDIA B300", 148, 232448, 233472, 2048, 126),
     "cuda:120": _cuda("120", "NVIDIA RTX 5090", 170, 101376, 102400, 1536, 96),
     "cuda:121": _cuda("121", "NVIDIA GB10", 48, 101376, 102400, 1536, 24),
-    "hip:gfx90a": DeviceSpec(Target("hip", "gfx90a", 64), "AMD MI250", 104, 131072, 2048, 1024, 65536, 65536, 8 << 20),
-    "hip:gfx942": DeviceSpec(Target("hip", "gfx942", 64), "AMD MI300X", 304, 131072, 2048, 1024, 65536, 65536, 4 << 20),
-    "hip:gfx950": DeviceSpec(
-        Target("hip", "gfx950", 64), "AMD MI355X", 256, 131072, 2048, 1024, 163840, 163840, 4 << 20
-    ),
-    "hip:gfx1100": DeviceSpec(
-        Target("hip", "gfx1100"), "AMD RX 7900 XTX", 96, 98304, 1024, 1024, 65536, 65536, 6 << 20
-    ),
-    "hip:gfx1200": DeviceSpec(Target("hip", "gfx1200"), "AMD RX 9060 XT", 32, 98304, 1024, 1024, 65536, 65536, 4 << 20),
-    "hip:gfx1201": DeviceSpec(Target("hip", "gfx1201"), "AMD RX 9070 XT", 64, 98304, 1024, 1024, 65536, 65536, 8 << 20),
+    "hip:gfx90a": _hip(Target("hip", "gfx90a", 64), "AMD MI250", 104, 131072, 2048, 65536, 8),
+    "hip:gfx942": _hip(Target("hip", "gfx942", 64), "AMD MI300X", 304, 131072, 2048, 65536, 4),
+    "hip:gfx950": _hip(Target("hip", "gfx950", 64), "AMD MI355X", 256, 131072, 2048, 163840, 4),
+    "hip:gfx1100": _hip(Target("hip", "gfx1100"), "AMD RX 7900 XTX", 96, 98304, 1024, 65536, 6),
+    "hip:gfx1200": _hip(Target("hip", "gfx1200"), "AMD RX 9060 XT", 32, 98304, 1024, 65536, 4),
+    "hip:gfx1201": _hip(Target("hip", "gfx1201"), "AMD RX 9070 XT", 64, 98304, 1024, 65536, 8),
 }
 """A typical device of each target, for machines without that device.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 NO_FIGURE = "–"
 
@@ -83,8 +83,7 @@ def format_time(ns: float | None) -> str:
     """Nanoseconds with three significant digits in the unit that fits: ``12.4 µs``, ``1.00 ms``."""
     if ns is None or not math.isfinite(ns):
         return NO_FIGURE
-    scale, unit = next(((s, u) for s, u in _TIME_UNITS if abs(ns) / s < LIMIT), _TIME_UNITS[-1])
-    return f"{_three(ns / scale)} {unit}"
+    return _in_unit(ns, _TIME_UNITS)
 
 
 def format_bytes(count: int) -> str:
@@ -104,8 +103,7 @@ def format_rate(per_second: float | None, of_what: str) -> str:
     """Bytes (``B``) or operations (``FLOP``) a second in the unit that fits: ``3.81 TB/s``."""
     if per_second is None or not math.isfinite(per_second):
         return NO_FIGURE
-    scale, unit = next(((s, u) for s, u in _RATE_UNITS if abs(per_second) / s < LIMIT), _RATE_UNITS[-1])
-    return f"{_three(per_second / scale)} {unit}{of_what}/s"
+    return f"{_in_unit(per_second, _RATE_UNITS)}{of_what}/s"
 
 
 def format_share(share: float) -> str:
@@ -142,6 +140,9 @@ def bounded(value: float) -> bool:
     return abs(value) < sys.float_info.max
 
 
-def _three(number: float) -> str:
+def _in_unit(value: float, units: Sequence[tuple[float, str]]) -> str:
+    """Three digits in the first unit that fits."""
+    scale, unit = next(((s, u) for s, u in units if abs(value) / s < LIMIT), units[-1])
+    number = value / scale
     digits = 0 if abs(number) >= 99.95 else 1 if abs(number) >= 9.995 else 2
-    return f"{number:.{digits}f}"
+    return f"{number:.{digits}f} {unit}"

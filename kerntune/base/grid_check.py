@@ -65,7 +65,8 @@ def check_grid(
         return triple
     limits = _limits(spec, num_warps)
     if x * num_ctas > limits[0] or y > limits[1] or z > limits[2] or x * y * z > INT32_MAX:
-        raise GridError(f"kernel {kernel}: {_complaint(triple, limits, num_ctas)} (grid {triple}, {_device(spec)})")
+        why = _complaint(triple, limits, num_ctas)
+        raise GridError(f"kernel {kernel}: {why} (grid {triple}, {spec.target}, {spec.name})")
     return triple
 
 
@@ -98,16 +99,9 @@ def _complaint(triple: Triple, limits: Triple, num_ctas: int) -> str:
     for name, value, limit in zip(AXES, (x * num_ctas, y, z), limits, strict=True):
         if value > limit:
             ctas = f" times num_ctas {num_ctas}" if name == "x" and num_ctas > 1 else ""
-            return f"grid axis {name}{ctas} is {value}, over the limit of {limit}; {_advice(name)}"
+            advice = "loop in the kernel" if name == "x" else "put this dimension on x"
+            return f"grid axis {name}{ctas} is {value}, over the limit of {limit}; take a larger block or {advice}"
     return (
         f"grid product x*y*z is {x * y * z}, over the limit of {INT32_MAX}: the launcher multiplies in int32 and "
         "may skip the launch silently; take a larger block or loop in the kernel"
     )
-
-
-def _advice(axis: str) -> str:
-    return f"take a larger block or {'loop in the kernel' if axis == 'x' else 'put this dimension on x'}"
-
-
-def _device(spec: DeviceSpec) -> str:
-    return f"{spec.target}, {spec.name}"

@@ -243,7 +243,7 @@ class FsspecFiles(UrlFiles):
         except FileNotFoundError:
             return None
         except Exception as exc:
-            if _is_empty(exc):
+            if "InvalidRange" in str(exc) or "416" in str(exc):  # no byte at that place: the object is empty
                 return b""
             raise
         return data
@@ -298,11 +298,6 @@ def _options(protocol: str, timeout_s: float | None) -> dict[str, Any]:
         waits = {"connect_timeout": timeout_s, "read_timeout": timeout_s, "retries": {"total_max_attempts": 1}}
         found["config_kwargs"] = waits
     return found
-
-
-def _is_empty(exc: Exception) -> bool:
-    """Whether a service said that an object has no byte at the place that was asked for: it is empty."""
-    return "InvalidRange" in str(exc) or "416" in str(exc)
 
 
 class SftpFiles(UrlFiles):
