@@ -73,7 +73,7 @@ def anchor_folder(given: str | None, baselines: Path, start: Path) -> Path:
         return Path(given).expanduser().absolute()
     project = find_project(start)
     named = project.folder("kerntune_anchor")
-    text = str(project.values.get("kerntune_anchor", "")).strip()
+    text = project.text("kerntune_anchor")
     if named is None or text == NO_ANCHOR:
         return baselines.parent / DEFAULT_ANCHOR
     if not named.is_dir() and _is_revision(text, project.root):

@@ -7,11 +7,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from kerntune.base.codec import shown, to_json
+from kerntune.base.codec import shown
 from kerntune.base.formatting import format_time
 from kerntune.base.url_files import shown_url
 from kerntune.errors import CacheError, UsageError
-from kerntune.gate.console import CONFIG_WIDTH, OK, columns, counted, fail_with, say
+from kerntune.gate.console import CONFIG_WIDTH, OK, columns, counted, fail_with, say, say_json
 from kerntune.gate.project import find_project
 from kerntune.tuning.cache import (
     TrialCache,
@@ -47,7 +47,7 @@ def show(args: argparse.Namespace) -> int:
     winners, tried = cache.entries(), len(trials.entries())
     damaged = [*cache.damaged, *trials.damaged]
     if args.json:
-        say(to_json(winners).decode(), end="")
+        say_json(winners)
         return fail_with(damaged)
     if winners:
         say(_table(winners))
@@ -56,9 +56,7 @@ def show(args: argparse.Namespace) -> int:
     return fail_with(damaged)
 
 
-def clear_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what ``kerntune cache clear`` takes."""
-    cache_dir_argument(parser)
+clear_arguments = cache_dir_argument
 
 
 def clear(args: argparse.Namespace) -> int:

@@ -6,11 +6,10 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from kerntune.base.codec import to_json
 from kerntune.base.formatting import NO_FIGURE, format_share, format_time
 from kerntune.cli.changes import BaselineChanges, Change, case_list, compare
 from kerntune.cli.stored import Entry, Pattern, case_argument, folder_argument, sides
-from kerntune.gate.console import FINDINGS, OK, columns, fail_with, say
+from kerntune.gate.console import FINDINGS, OK, columns, fail_with, say_found
 from kerntune.gate.project import baseline_folder
 
 HEADERS = ("case", "device", "before", "after", "change", "what changed")
@@ -57,10 +56,7 @@ def run(args: argparse.Namespace) -> int:
     folder = baseline_folder(args.baselines, Path.cwd())
     before, after = sides(args, folder)
     found = compare(_selected(before, args.case), _selected(after, args.case))
-    if args.json:
-        say(to_json(found).decode(), end="")
-    else:
-        say(text_of(found, markdown=args.markdown))
+    say_found(found, args.json, lambda: text_of(found, markdown=args.markdown))
     return max(fail_with(found.problems), FINDINGS if args.exit_code and found.differs else OK)
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import kerntune
-from kerntune.base.codec import to_json
 from kerntune.base.folders import why_unwritable
 from kerntune.base.url_files import READ_ONLY, local_folder, shown_url
 from kerntune.cli.cache import cache_dir_argument, open_cache
@@ -19,7 +18,7 @@ from kerntune.cli.stored import folder_argument
 from kerntune.errors import StoreError, UsageError
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import Baseline, TimeBaseline
-from kerntune.gate.console import FINDINGS, OK, counted, say
+from kerntune.gate.console import FINDINGS, OK, counted, say, say_json
 from kerntune.gate.project import baseline_folder, find_project
 from kerntune.gate.replay import is_current
 from kerntune.gpu import device_lock
@@ -55,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     checks = list(examine(args.baselines, args.cache_dir))
     width = max(len(c.name) for c in checks)
     if args.json:
-        say(to_json(checks).decode(), end="")
+        say_json(checks)
     for check in () if args.json else checks:
         say(f"{'!!' if check.advice else 'ok'}  {check.name:<{width}}  {check.found}")
         if check.advice:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 
-from kerntune.base.codec import to_json
 from kerntune.base.formatting import NO_FIGURE, format_rate, format_time
 from kerntune.base.roofline import Roofline, bytes_moved
 from kerntune.cli.cache import cache_dir_argument, open_cache
@@ -24,7 +23,7 @@ from kerntune.cli.stored import (
 )
 from kerntune.errors import UsageError
 from kerntune.gate.baselines import TimeBaseline
-from kerntune.gate.console import FINDINGS, OK, columns, fail_with, say
+from kerntune.gate.console import FINDINGS, OK, columns, fail_with, say, say_json
 from kerntune.gate.report import read_run
 from kerntune.tuning.device_figures import stored_figures
 
@@ -86,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     measured, bad = of_baselines(args) if args.run is None else of_run(args.run, args.case)
     rows = figures_of(measured)
     if args.json:
-        say(to_json(AllFigures(rows, tuple(bad))).decode(), end="")
+        say_json(AllFigures(rows, tuple(bad)))
         return FINDINGS if bad else OK
     say(text_of(rows) if rows else "no case has a time")
     return fail_with(bad)

@@ -11,10 +11,9 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from kerntune.base.codec import to_json
 from kerntune.cli.stored import case_argument
 from kerntune.errors import KerntuneError, StoreError, UsageError
-from kerntune.gate.console import FINDINGS, OK, complain, counted, fail_with, say
+from kerntune.gate.console import FINDINGS, OK, complain, counted, fail_with, say, say_found
 from kerntune.gate.history.index import DIRTY, Index
 from kerntune.gate.history.places import COMMIT_DIGITS, Place, add_run, history_run, place_of
 from kerntune.gate.history.summary import CaseCurve, curves_of, steps_of, text_of
@@ -57,7 +56,7 @@ def show(args: argparse.Namespace) -> int:
     place = _named(history_to_read(args.history))
     index = Index(place, default_folder() / "history")
     found = steps_of(index, case=args.case, branch=args.branch, false_rate=args.false_rate)
-    say(to_json(found).decode() if args.json else text_of(found, markdown=args.markdown), end="" if args.json else "\n")
+    say_found(found, args.json, lambda: text_of(found, markdown=args.markdown))
     if not found.runs:
         complain(f"{place.name}: {no_run(index, args.branch)}")
     elif not found.cases:
@@ -144,7 +143,7 @@ def history_place(given: str | None) -> Place | None:
     if given is not None:
         return place_of(given, Path.cwd())
     project = find_project(Path.cwd())
-    text = str(project.values.get(INI_KEY, "")).strip()
+    text = project.text(INI_KEY)
     return place_of(text, project.root) if text else None
 
 
@@ -194,12 +193,10 @@ def report(args: argparse.Namespace) -> int:
         title = "" if args.title == DEFAULT_TITLE else args.title
         write_page(Path(args.output), runs, _curves(args, runs), plotly_script(), title)
         _say(args.output, runs)
-    if args.csv:
-        write_csv(Path(args.csv), runs)
-        _say(args.csv, runs)
-    if args.parquet:
-        write_parquet(Path(args.parquet), runs)
-        _say(args.parquet, runs)
+    for table, write in ((args.csv, write_csv), (args.parquet, write_parquet)):
+        if table:
+            write(Path(table), runs)
+            _say(table, runs)
     if args.summary:
         append_summary(Path(args.summary), runs)
     if args.comment:

@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -173,7 +174,8 @@ def run(args: argparse.Namespace) -> int:
             if not args.dry_run:
                 one.path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomic(one.path.resolve(), one.content)
-            say(f"{name}: {'would get' if args.dry_run else 'wrote'}\n{_indented(one.shown)}")
+            shown = textwrap.indent(one.shown.rstrip(), "  ")
+            say(f"{name}: {'would get' if args.dry_run else 'wrote'}\n{shown}")
     say(f"{counted(len(tests.gated), 'file')} of tests {'is' if len(tests.gated) == 1 else 'are'} gated. Next:")
     say(f"  pytest --kerntune --kerntune-target=cuda:90 --kerntune-update {' '.join(map(_from_here, tests.paths))}")
     say("It compiles for an H100, and records the baselines: commit them with the files above.")
@@ -183,10 +185,6 @@ def run(args: argparse.Namespace) -> int:
 def _from_here(path: str) -> str:
     """An argument of pytest where the command was called; a folder keeps its slash."""
     return shlex.quote(os.path.relpath(path) + "/" * path.endswith("/"))
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}".rstrip() for line in text.splitlines())
 
 
 class FoundTests:
@@ -240,14 +238,12 @@ class FoundTests:
             text = file.relative_to(self.root).as_posix()
             if any(text.startswith(folder) for folder in found if folder.endswith("/")):
                 continue
-            folders = [p for p in reversed(file.parents) if p != self.root and self._is_below_a_start(p)]
+            below = [p for p in reversed(file.parents) if any(map(p.is_relative_to, self.starts))]
+            folders = [p for p in below if p != self.root]
             whole = (p for p in folders if all(f in files for f in self.all if f.is_relative_to(p)))
             folder = next(whole, None)
             found.append(text if folder is None else f"{folder.relative_to(self.root).as_posix()}/")
         return found
-
-    def _is_below_a_start(self, folder: Path) -> bool:
-        return any(folder.is_relative_to(start) for start in self.starts)
 
 
 def _listed(value: object) -> list[str]:

@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 
 from kerntune.base.case_result import LaunchReport
-from kerntune.base.codec import to_json
 from kerntune.base.device import Environment
 from kerntune.base.formatting import format_time
 from kerntune.cli.changes import ungateable
@@ -30,7 +29,7 @@ from kerntune.cli.stored import (
 from kerntune.errors import UsageError
 from kerntune.gate.baseline_files import BaselineStore, needed
 from kerntune.gate.baselines import Baseline, TimeBaseline
-from kerntune.gate.console import CONFIG_WIDTH, FINDINGS, OK, columns, counted, fail_with, say
+from kerntune.gate.console import CONFIG_WIDTH, FINDINGS, OK, columns, counted, fail_with, say, say_json
 from kerntune.gate.project import baseline_folder
 from kerntune.gate.report import format_configs, format_static
 from kerntune.gate.static_figures import launch_reports
@@ -85,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     rows = rows_of(entries, Pattern(args.case))
     bad = problems(entries)
     if args.json:
-        say(to_json(Shown(str(folder), tuple(rows), tuple(bad))).decode(), end="")
+        say_json(Shown(str(folder), tuple(rows), tuple(bad)))
         return FINDINGS if bad else OK
     say(table(rows) if rows else _nothing(folder, args.case, entries))
     return fail_with(bad)
@@ -104,7 +103,7 @@ def table(rows: Sequence[Row]) -> str:
             r.case,
             f"{r.place}\n({r.target})",
             format_configs(r.launches),
-            format_static(r.launches) if r.time_ns is None else _time(r),
+            format_static(r.launches) if r.time_ns is None else f"{format_time(r.time_ns)}\n{r.note}".rstrip(),
             _environment(r.environment),
             r.recorded,
         )
@@ -129,10 +128,6 @@ def _row(entry: Entry, baseline: Baseline) -> Row:
     )
 
 
-def _time(row: Row) -> str:
-    return "\n".join(filter(None, [format_time(row.time_ns), row.note]))
-
-
 def _environment(environment: Environment | None) -> str:
     if environment is None:
         return ""
@@ -146,9 +141,7 @@ def _nothing(folder: Path, pattern: str, entries: Sequence[Entry]) -> str:
     return f"{folder}: no baselines; pytest --kerntune records them"
 
 
-def verify_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what ``kerntune baselines verify`` takes."""
-    folder_argument(parser)
+verify_arguments = folder_argument
 
 
 def verify(args: argparse.Namespace) -> int:

@@ -15,7 +15,6 @@ from pathlib import Path
 import msgspec
 
 from kerntune.base.case_result import CauseKind, End
-from kerntune.base.codec import to_json
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec, Target, typical_device
 from kerntune.base.formatting import NO_FIGURE, escaped
@@ -36,7 +35,7 @@ from kerntune.compiling.binary.identity import first_difference
 from kerntune.errors import TargetError
 from kerntune.gate.baselines import Baseline, TimeBaseline
 from kerntune.gate.causes import launch_cause
-from kerntune.gate.console import FINDINGS, OK, columns, fail_with, say
+from kerntune.gate.console import FINDINGS, OK, columns, fail_with, say_found
 from kerntune.gate.git import known_commit, listed_names
 from kerntune.gate.launch_changes import LaunchFindings, compare_launches, count_findings
 from kerntune.gate.project import baseline_folder
@@ -56,10 +55,11 @@ def run(args: argparse.Namespace) -> int:
     before, after = sides(args, folder)
     names = [*args.names, str(args.baselines or folder.name)]
     found = compare_statics(before, after, (names[0], names[1]), Pattern(args.case).matches)
-    if args.json:
-        say(to_json(found).decode(), end="")
-    else:
-        say("\n\n".join([text_of(found, markdown=args.markdown), *code_notes(args.names, folder)]))
+
+    def text() -> str:
+        return "\n\n".join([text_of(found, markdown=args.markdown), *code_notes(args.names, folder)])
+
+    say_found(found, args.json, text)
     return max(fail_with(found.problems), FINDINGS if args.exit_code and found.failing else OK)
 
 
@@ -99,7 +99,8 @@ def text_of(found: StaticDifference, *, markdown: bool = False) -> str:
     parts = [f"### Kernels, {escaped(head)}" if markdown else head]
     if found.versions != (found.before, found.after):
         parts.append(" -> ".join(found.versions))
-    parts += [_table(shown, markdown)] if shown else []
+    rows = [row for change in shown for row in _rows(change)]
+    parts += [columns(rows, HEADERS, WIDTHS, markdown=markdown)] if shown else []
     ends = "Compared up to where they stopped without a GPU"
     lists = (("Added", found.added), ("Removed", found.removed), (ends, found.cut_off))
     parts += [case_list(title, cases, markdown) for title, cases in lists if cases]
@@ -109,10 +110,6 @@ def text_of(found: StaticDifference, *, markdown: bool = False) -> str:
         f"{len(found.added)} added, {len(found.removed)} removed, {found.same} the same"
     )
     return "\n\n".join(parts)
-
-
-def _table(changes: Sequence[StaticChange], markdown: bool) -> str:
-    return columns([row for c in changes for row in _rows(c)], HEADERS, WIDTHS, markdown=markdown)
 
 
 def _rows(change: StaticChange) -> list[tuple[str, ...]]:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kerntune.base.codec import to_json
 from kerntune.base.folders import scratch_folder
 from kerntune.base.orphans import run_to_end
 from kerntune.base.tuning_job import TuningJob
@@ -25,7 +24,7 @@ from kerntune.cli.cache import cache_dir_argument, open_cache
 from kerntune.cli.command import INTERRUPTED
 from kerntune.cli.static_record import RAN
 from kerntune.errors import UsageError
-from kerntune.gate.console import CONFIG_WIDTH, FINDINGS, OK, columns, complain, counted, fail_with, say
+from kerntune.gate.console import CONFIG_WIDTH, FINDINGS, OK, columns, complain, counted, fail_with, say, say_found
 from kerntune.gate.git import own_environment
 from kerntune.gate.project import plugin_args
 from kerntune.tuning.many.gpu_pools import chosen_gpus
@@ -107,7 +106,7 @@ def rows_of(jobs: Sequence[TuningJob]) -> list[NotedKernel]:
 
 def table(jobs: Sequence[TuningJob]) -> str:
     """A row a kernel: how many keys, and the first of them."""
-    rows = [(row.kernel, row.keys, row.first_key, row.file) for row in rows_of(jobs)]
+    rows = [msgspec.structs.astuple(row) for row in rows_of(jobs)]
     return columns(rows, ("kernel", "keys", "first key", "file"), [None, None, CONFIG_WIDTH, None])
 
 
@@ -145,7 +144,7 @@ def run(args: argparse.Namespace) -> int:
     jobs, folders = _jobs(args, paths)
     paths = tuple(dict.fromkeys([*paths, *folders]))
     if args.list:
-        say(to_json(rows_of(jobs)).decode() if args.json else table(jobs), end="" if args.json else "\n")
+        say_found(rows_of(jobs), args.json, lambda: table(jobs))
         return fail_with([f"{job}: {job.unknown}" for job in jobs if job.unknown])
     if not jobs:
         raise UsageError("there is nothing to tune: no call of a tuned kernel was found")

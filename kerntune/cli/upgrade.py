@@ -12,14 +12,13 @@ from typing import Literal
 import msgspec
 
 from kerntune.base.case_result import Attribution, CaseResult, CauseKind
-from kerntune.base.codec import to_json
 from kerntune.base.formatting import NO_FIGURE, escaped, format_share
 from kerntune.base.policy import Verdict
 from kerntune.cli.changes import Figure
 from kerntune.cli.static_diff import LaunchChange, StaticChange, StaticDifference, compare_statics, text_of
 from kerntune.cli.static_record import EnvironmentRun, EnvironmentVersions, run_both
 from kerntune.cli.stored import Pattern, case_argument, folder_argument
-from kerntune.gate.console import FINDINGS, OK, columns, complain, counted, say
+from kerntune.gate.console import FINDINGS, OK, columns, complain, counted, say, say_json
 from kerntune.gate.project import baseline_folder
 
 SCHEMA = "kerntune.upgrade/1"
@@ -107,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
     before, after = run_both(args.python, args.tests, args.target, folder)
     found = compare_runs(before, after, Pattern(args.case))
     if args.json:
-        say(to_json(found).decode(), end="")
+        say_json(found)
     else:
         say(report(found, markdown=args.summary))
         if args.all:
@@ -218,18 +217,18 @@ def _timed_losses(results: Sequence[CaseResult], old: EnvironmentVersions, new: 
     for result in results:
         if result.verdict is not Verdict.REGRESSED or result.change is None:
             continue
-        cause, because = _attributed(result, old, new)
-        shown = result.shown or result.change
-        yield Loss(
-            case=str(result.case),
-            target=result.target,
-            kernel=", ".join(dict.fromkeys(x.kernel for x in result.launches)),
-            cause=cause,
-            because=because,
-            lost=(f"{format_share(shown.point)} slower than the old side's binaries", *result.findings),
-            fails=True,
-            change=result.change.point,
-        )
+        slower = format_share((result.shown or result.change).point)
+        lost = (f"{slower} slower than the old side's binaries", *result.findings)
+        yield _loss_of(result, *_attributed(result, old, new), lost, result.change.point)
+
+
+def _loss_of(result: CaseResult, cause: Cause, because: str, lost: Iterable[str], change: float | None = None) -> Loss:
+    """The loss of a case that fails, of all its kernels."""
+    kernels = ", ".join(dict.fromkeys(x.kernel for x in result.launches))
+    return Loss(
+        case=str(result.case), target=result.target, kernel=kernels, cause=cause, because=because, lost=tuple(lost),
+        fails=True, change=change,
+    )  # fmt: skip
 
 
 def _attributed(result: CaseResult, old: EnvironmentVersions, new: EnvironmentVersions) -> tuple[Cause, str]:
@@ -251,17 +250,11 @@ def _other_losses(result: CaseResult) -> Iterator[Loss]:
     if result.verdict is not Verdict.REGRESSED or result.change is not None:
         return
     unfit = [text for text in (result.message, *result.findings) if CANT_RUN.search(text)]
-    because = "; ".join(cause.why for cause in result.launch_causes)
+    because = "; ".join(cause.why for cause in result.launch_causes) or "; ".join(result.causes)
     kinds = {kind for cause in result.launch_causes for kind in cause.kinds}
-    yield Loss(
-        case=str(result.case),
-        target=result.target,
-        kernel=", ".join(dict.fromkeys(x.kernel for x in result.launches)),
-        cause="config no longer fits" if unfit else cause_of(kinds),
-        because=because or "; ".join(result.causes),
-        lost=tuple(f"fail: {text}" for text in (unfit or result.findings[:1] or (result.message,))),
-        fails=True,
-    )
+    told = unfit or result.findings[:1] or (result.message,)
+    cause = "config no longer fits" if unfit else cause_of(kinds)
+    yield _loss_of(result, cause, because, (f"fail: {text}" for text in told))
 
 
 def _failed_tests(before: EnvironmentRun, after: EnvironmentRun, pattern: Pattern) -> Iterator[Loss]:

@@ -7,7 +7,7 @@ import io
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 OK, FINDINGS, USAGE = 0, 1, 2
@@ -64,6 +64,21 @@ def say(text: str, end: str = "\n") -> None:
     """Print a result, whatever texts of files are in it."""
     hide_line()
     print(_visible(text), end=end)
+
+
+def say_json(found: object) -> None:
+    """Print a result as JSON."""
+    from kerntune.base.codec import to_json  # not for the help of a command, which loads nothing
+
+    say(to_json(found).decode(), end="")
+
+
+def say_found(found: object, as_json: bool, text: Callable[[], str]) -> None:
+    """Print a result as JSON, or as ``text`` has it."""
+    if as_json:
+        say_json(found)
+    else:
+        say(text())
 
 
 def complain(text: str) -> None:

@@ -166,10 +166,7 @@ def _check(args: argparse.Namespace) -> int:
     """Whether the working tree is slower than GOOD: for ``git bisect run``, which checks commits out itself."""
     try:
         return _checked(args)
-    except UsageError as exc:
-        complain(f"error: {exc}")
-        return STOP
-    except OSError as exc:  # of this machine, not of the commit
+    except (UsageError, OSError) as exc:  # the latter of this machine, not of the commit
         complain(f"error: {error_text(exc)}")
         return STOP
     except KerntuneError as exc:

@@ -181,7 +181,7 @@ class VersionJudge:
         if absent:
             return ScreenedVersion(None, f"{version}: {absent[0]} has launched nothing that can be compiled")
         return ScreenedVersion(
-            identity=tuple(sorted((b.case, b.fingerprint, _work(b.launches)) for b in fresh)),
+            identity=tuple(sorted((b.case, b.fingerprint, tuple((x.code, x.grid) for x in b.launches)) for b in fresh)),
             launches={b.case: b.launches for b in fresh},
             triton=fresh[0].triton,
             target=fresh[0].target,
@@ -252,10 +252,6 @@ def _of_one_triton(found: list[StaticBaseline], good: dict[CaseId, Baseline]) ->
     """Those of the run's own Triton: the folder has the good side's from before, which may be of another one."""
     before = {b.triton for b in good.values() if isinstance(b, StaticBaseline)}
     return [b for b in found if b.triton not in before] or found
-
-
-def _work(launches: Sequence[LaunchStatic]) -> tuple[tuple[str, tuple[int, int, int]], ...]:
-    return tuple((x.code, x.grid) for x in launches)
 
 
 def _messages(results: Sequence[CaseResult]) -> tuple[str, ...]:
