@@ -68,9 +68,8 @@ class DeviceLoss:
         message = f"INCONCLUSIVE {nodeid}: not run: {self.text}"
         record.results.append(CaseResult(CaseId(nodeid, "0"), "", Verdict.INCONCLUSIVE, outcome, message, ""))
         record.uphold()
-        failing = [r.message for r in record.results if r.outcome is Outcome.FAIL]
-        if failing:
-            pytest.fail("\n".join(failing), pytrace=False)
+        if failing := _failing(record.results):
+            pytest.fail("\n".join(r.message for r in failing), pytrace=False)
         pytest.skip(message)
 
 
@@ -161,7 +160,7 @@ def _settle(item: pytest.Item, record: Record, accepts: bool) -> None:
     """What the results so far that have not done it yet do to the test."""
     results, record.concluded = record.results[record.concluded :], len(record.results)
     item.user_properties.extend(properties(results))
-    failing = _with(results, Outcome.FAIL)
+    failing = _failing(results)
     others = [r for r in results if r.outcome is not Outcome.FAIL]  # a failing one tells its further findings itself
     refused = [text for r in others if (text := warning_of(r, accepts)) and not _warned(item, text)]
     record.settled, record.failed = True, bool(record.lost or failing or refused)
@@ -189,7 +188,7 @@ def after_error(item: pytest.Item, record: Record, error: BaseException, stop: S
     as a section of its report.
     """
     record.uphold()
-    failing = _with(record.results, Outcome.FAIL)
+    failing = _failing(record.results)
     if isinstance(error, pytest.skip.Exception) and failing:
         fail_with(item, failing)
     stopped = None if _on_purpose(error) else stop(error)
@@ -206,8 +205,7 @@ def skipped_setup(item: pytest.Item, record: Record) -> None:
     """A fixture that skips its test hides no regression: neither of calls that fixtures made, nor of an earlier attempt
     of the test."""
     record.uphold()
-    failing = _with(record.results, Outcome.FAIL)
-    if failing:
+    if failing := _failing(record.results):
         fail_with(item, failing)
 
 
@@ -274,8 +272,8 @@ def _warned(item: pytest.Item, message: str) -> bool:
     return True
 
 
-def _with(results: Sequence[CaseResult], outcome: Outcome) -> list[CaseResult]:
-    return [r for r in results if r.outcome is outcome]
+def _failing(results: Sequence[CaseResult]) -> list[CaseResult]:
+    return [r for r in results if r.outcome is Outcome.FAIL]
 
 
 def _on_purpose(error: BaseException) -> bool:

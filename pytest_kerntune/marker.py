@@ -64,12 +64,8 @@ class Marker:
 
     def over(self, defaults: Policy) -> Policy:
         """``defaults`` with the marker's fields instead; static rules and outcomes one by one."""
-        fields = dict(self.policy)
-        if "outcomes" in fields:
-            fields["outcomes"] = {**defaults.outcomes, **fields["outcomes"]}
-        if "static" in fields:
-            fields["static"] = fields["static"].over(defaults.static)
-        return msgspec.structs.replace(defaults, **fields)
+        usual = {"outcomes": defaults.outcomes, "static": defaults.static}
+        return msgspec.structs.replace(defaults, **_over(usual, self.policy))
 
 
 def read_marker(item: pytest.Item) -> Marker:
@@ -95,13 +91,18 @@ def policy_of_marks(marks: Sequence[pytest.Mark], nodeid: str, defaults: Policy)
 def _together(marks: Sequence[pytest.Mark], nodeid: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for mark in reversed(marks):
-        said = _values(mark, nodeid)
-        if "static" in said and "static" in values:
-            said["static"] = said["static"].over(values["static"])
-        if "outcomes" in said:
-            said["outcomes"] = {**values.get("outcomes", {}), **said["outcomes"]}
-        values.update(said)
+        values = _over(values, _values(mark, nodeid))
     return values
+
+
+def _over(usual: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """What is ``said`` instead of what is ``usual``; static rules and outcomes one by one."""
+    found = {**usual, **said}
+    if "static" in usual and "static" in said:
+        found["static"] = said["static"].over(usual["static"])
+    if "outcomes" in usual and "outcomes" in said:
+        found["outcomes"] = {**usual["outcomes"], **said["outcomes"]}
+    return found
 
 
 def _policy_fields(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,7 +123,7 @@ def _of_parameters(small: Mapping[str, Any], item: pytest.Item) -> Mapping[str, 
 
 def _values(mark: pytest.Mark, nodeid: str) -> dict[str, Any]:
     if mark.args:
-        raise UsageError(f"{nodeid}: marker autotune takes keywords only, got {_shown(mark.args)}")
+        raise UsageError(f"{nodeid}: marker autotune takes keywords only, got {', '.join(map(repr, mark.args))}")
     unknown = [k for k in mark.kwargs if k not in _PARSERS]
     if unknown:
         raise UsageError(
@@ -130,10 +131,6 @@ def _values(mark: pytest.Mark, nodeid: str) -> dict[str, Any]:
             f"{did_you_mean(unknown[0], _PARSERS)}"
         )
     return {k: _PARSERS[k](v, f"{nodeid}: marker autotune, {k}") for k, v in mark.kwargs.items()}
-
-
-def _shown(args: Sequence[object]) -> str:
-    return ", ".join(repr(a) for a in args)
 
 
 def _small(value: object, where: str) -> dict[str, Any]:

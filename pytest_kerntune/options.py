@@ -350,7 +350,7 @@ def _refuse_same(files: Mapping[str, Path | None]) -> None:
 
 def _history(source: SettingSource) -> str:
     """A folder as an absolute path; what doesn't name a place is an error before anything runs."""
-    text = source.read("--kerntune-history", lambda text, where: text, "")
+    text = source.text("--kerntune-history")
     if not text:
         return ""
     from kerntune.gate.history.places import Folder, place_of
@@ -362,7 +362,7 @@ def _history(source: SettingSource) -> str:
 def _revisions(source: SettingSource, update: Update) -> tuple[str, str]:
     """The revision of ``--kerntune-baselines-ref`` and that of ``--kerntune-against``; empty for none."""
     flags = ("--kerntune-baselines-ref", "--kerntune-against")
-    ref, against = (source.read(f, lambda text, where: text, "") for f in flags)
+    ref, against = map(source.text, flags)
     if ref and against:
         raise UsageError(f"{flags[0]} takes baselines from {ref}, {flags[1]} does without any: drop one of them")
     if against and update is not Update.NONE:
@@ -388,7 +388,7 @@ def _anchor(source: SettingSource, baselines: Path, reference: ReferenceSettings
     """
     from kerntune.gate.project import DEFAULT_ANCHOR, NO_ANCHOR
 
-    text = source.read("--kerntune-anchor", lambda text, where: text, "")
+    text = source.text("--kerntune-anchor")
     folder = source.path("--kerntune-anchor") if text else baselines.parent / DEFAULT_ANCHOR
     if reference is not None and not source.by_caller("--kerntune-anchor"):
         text = reference.text("kerntune_anchor")

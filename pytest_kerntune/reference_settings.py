@@ -7,7 +7,7 @@ import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -16,37 +16,21 @@ import pytest
 from kerntune.base.device import Target, targets_of_folders
 from kerntune.errors import UsageError
 from kerntune.gate import git
-from kerntune.gate.project import DEFAULT_BASELINES, INI_FILES, settings_in
+from kerntune.gate.project import INI_FILES, Project, settings_in
 from pytest_kerntune.marker import nodeid_of
 
 LINES = 20
 """Differences that are listed; a change of more of them is one of the test suite."""
 
 
-@dataclass(frozen=True)
-class ReferenceSettings:
+@dataclass(frozen=True, kw_only=True)
+class ReferenceSettings(Project):
     """What ``revision`` says. ``root`` is the folder of its ini file, as this checkout would have it; ``values`` are
     the settings there."""
 
     revision: str
     top: Path
     commit: str
-    root: Path
-    values: Mapping[str, Any]
-
-    def text(self, key: str) -> str:
-        """A setting; empty if it isn't set."""
-        return str(self.values.get(key, "")).strip()
-
-    def folder(self, key: str) -> Path | None:
-        """The folder that a key names, relative to the ini file; None if it names none."""
-        text = self.text(key)
-        return Path(os.path.abspath(self.root / Path(text).expanduser())) if text else None
-
-    @property
-    def baselines(self) -> Path:
-        """The folder of the baselines."""
-        return self.folder("kerntune_baselines") or self.root / DEFAULT_BASELINES
 
     def has_folder(self, path: Path) -> bool:
         """Whether there is such a folder: in the revision, if the path is one of the repository."""
@@ -128,22 +112,23 @@ def reference_settings(revision: str, config: pytest.Config, given: Any, root: P
     """
     top = git.top_of(root.resolve())
     commit = git.commit_of(top, revision)
+    found = partial(ReferenceSettings, revision=revision, top=top, commit=commit)
     start = _start(config, given)
     name = git.name_in(top, start)
     if name is None:
-        return ReferenceSettings(revision, top, commit, root, {})
+        return found(root)
     if named := getattr(given, "inifilename", None):
         path = Path(os.path.abspath(config.invocation_params.dir / named))
         values = _settings_at(top, commit, git.name_in(top, path))
-        return ReferenceSettings(revision, top, commit, path.parent, values or {})
+        return found(path.parent, values=values or {})
     folder = PurePosixPath(name)
     for up, inside in enumerate([folder, *folder.parents]):
         names = git.names_at(top, commit, str(inside)) or []
         for ini in (x for x in INI_FILES if x in names):
             values = _settings_at(top, commit, str(inside / ini))
             if values is not None:
-                return ReferenceSettings(revision, top, commit, [start, *start.parents][up], values)
-    return ReferenceSettings(revision, top, commit, root, {})
+                return found([start, *start.parents][up], values=values)
+    return found(root)
 
 
 def on_command_line(config: pytest.Config, flag: str, environ: Mapping[str, str] = os.environ) -> bool:

@@ -10,9 +10,9 @@ import datetime
 import os
 import platform
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -332,20 +332,6 @@ ASKING = ("save", "autosave", "json", "compare", "histogram")
 NS = 1e-9
 
 
-@dataclass(frozen=True)
-class Series:
-    """What pytest-benchmark's ``Metadata`` reads of its fixture, of a case instead."""
-
-    name: str
-    fullname: str
-    group: str | None
-    param: str | None
-    params: dict[str, str] | None
-    extra_info: dict[str, Any]
-    cprofile_stats: None = None
-    has_error: bool = False
-
-
 def hand_over(config: pytest.Config, collected: Collected) -> None:
     """Give the run's timed cases to pytest-benchmark's session, before that saves and compares, if it was asked to."""
     session: Any = config.pluginmanager.get_plugin(SESSION)
@@ -381,15 +367,19 @@ def _benchmark(result: CaseResult, collected: Collected) -> Any:
     return found
 
 
-def _series(result: CaseResult, collected: Collected) -> Series:
-    """A test that has a benchmark of its own, by the test's name, shows its kernels by their call's."""
+def _series(result: CaseResult, collected: Collected) -> SimpleNamespace:
+    """What ``Metadata`` reads of pytest-benchmark's fixture, of a case instead. A test that has a benchmark of its own,
+    by the test's name, shows its kernels by their call's."""
     said = collected.payload(result.case.nodeid)
     full = str(result.case)
     if said.benchmarked and full == result.case.nodeid:
         full = f"{full}::{result.case.call or '0'}"
     name = full.rpartition("/")[2].partition("::")[2] or full
     param = full.partition("[")[2].rpartition("]")[0] or None
-    return Series(name, full, said.group, param, dict(said.params) or None, _extra(result))
+    return SimpleNamespace(
+        name=name, fullname=full, group=said.group, param=param, params=dict(said.params) or None,
+        extra_info=_extra(result), cprofile_stats=None, has_error=False,
+    )  # fmt: skip
 
 
 def _extra(result: CaseResult) -> dict[str, Any]:

@@ -92,6 +92,10 @@ class SettingSource:
         """What ``read`` makes of a revision for the tests that pytest was called for."""
         return read(revision, self._config, self._given, self.root)
 
+    def text(self, name: str) -> str:
+        """A flag or ini key as it was written; empty if it wasn't."""
+        return self._text(name)[0].strip()
+
     def read(self, name: str, parse: Callable[[str, str], T], default: T) -> T:
         """The parsed value of a flag or ini key; an empty one is the default."""
         text, where = self._text(name)

@@ -49,9 +49,18 @@ class Project:
     ini: Path | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
 
+    def text(self, key: str) -> str:
+        """A setting; empty if it isn't set."""
+        return str(self.values.get(key, "")).strip()
+
+    @property
+    def baselines(self) -> Path:
+        """The folder of the baselines."""
+        return self.folder("kerntune_baselines") or self.root / DEFAULT_BASELINES
+
     def folder(self, key: str) -> Path | None:
         """The folder that an ini key names, relative to the ini file; None if it names none."""
-        text = str(self.values.get(key, "")).strip()
+        text = self.text(key)
         return Path(os.path.abspath(self.root / Path(text).expanduser())) if text else None
 
 
@@ -83,8 +92,7 @@ def baseline_folder(given: str | None, start: Path) -> Path:
     """The folder of ``--baselines``, else of the ini key ``kerntune_baselines``, else ``baselines``."""
     if given is not None:
         return Path(os.path.abspath(Path(given).expanduser()))
-    project = find_project(start)
-    return project.folder("kerntune_baselines") or project.root / DEFAULT_BASELINES
+    return find_project(start).baselines
 
 
 def _read(path: Path) -> Mapping[str, Any] | None:

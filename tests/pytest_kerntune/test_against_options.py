@@ -65,7 +65,7 @@ def test_an_empty_value_does_nothing_without_kerntune_either(project, one_test):
 @pytest.mark.parametrize(("more", "last"), [(0, ": none, there autotune()"), (3, "... and 3 more markers")])
 def test_of_many_changed_markers_the_first_are_listed(tmp_path, more, last) -> None:
     names = [f"test_{i}" for i in range(LINES + more)]
-    settings = ReferenceSettings("main", tmp_path, "c0ffee", tmp_path, {})
+    settings = ReferenceSettings(tmp_path, revision="main", top=tmp_path, commit="c0ffee")
     settings._known[tmp_path] = ({}, {name: ["autotune()"] for name in names})
     items = [SimpleNamespace(nodeid=f"t.py::{name}", path=tmp_path, stash={}) for name in names]
     lines = settings.marker_differences(items)

@@ -277,7 +277,7 @@ def test_markers_are_found_wherever_they_are(tmp_path, monkeypatch, changes, tol
     path.write_text(MARKED.format(**{**plain, **changes}) + "# edited\n")
     item, other = (SimpleNamespace(path=path, nodeid=f"test_it.py::TestIt::{n}") for n in ("test_a[1]", "test_b"))
     monkeypatch.setattr("pytest_kerntune.reference_settings.nodeid_of", lambda item: item.nodeid)
-    it = ReferenceSettings("main", Path("/"), "commit", Path("/"), {})
+    it = ReferenceSettings(Path("/"), revision="main", top=Path("/"), commit="commit")
     there = MARKED.format(**plain).encode()
     monkeypatch.setattr("pytest_kerntune.reference_settings.git.file_at", lambda top, commit, name: there)
     found = it.marker_differences([item])
@@ -290,7 +290,7 @@ def test_markers_are_found_wherever_they_are(tmp_path, monkeypatch, changes, tol
 @pytest.mark.slow
 def test_a_file_that_is_no_python_there_is_told(pytester, monkeypatch):
     (item,) = pytester.getitems("import pytest\n\n@pytest.mark.autotune\ndef test_a():\n    pass\n")
-    it = ReferenceSettings("main", Path("/"), "commit", Path("/"), {})
+    it = ReferenceSettings(Path("/"), revision="main", top=Path("/"), commit="commit")
     monkeypatch.setattr("pytest_kerntune.reference_settings.git.file_at", lambda *args: b"def (" + b"(" * 9999)
     (found,) = it.marker_differences([item])
     assert found.endswith("autotune(), there none")

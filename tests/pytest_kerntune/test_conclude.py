@@ -30,7 +30,6 @@ from pytest_kerntune.conclude import (
 )
 from pytest_kerntune.fixture import UPHELD, Record
 from pytest_kerntune.marker import HEADLINE
-from pytest_kerntune.run_end import Series
 
 NODE = "t.py::test_a"
 STRICT = Policy(outcomes={Verdict.INCOMPLETE: Outcome.FAIL, Verdict.INCONCLUSIVE: Outcome.FAIL})
@@ -435,8 +434,3 @@ def test_a_benchmark_is_told_to_call_once() -> None:
     assert fixture.disabled is True
     marker.run_once(other := SimpleNamespace())
     assert vars(other) == {}
-
-
-def test_a_case_without_an_error_is_handed_over_as_one() -> None:
-    series = Series("name", "fullname", None, None, None, {})
-    assert (series.has_error, series.cprofile_stats) == (False, None)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kerntune.errors import UsageError
+from kerntune.gate.project import DEFAULT_BASELINES
 from pytest_kerntune import reference_settings as settings
 from pytest_kerntune.reference_settings import ReferenceSettings, _marks, _scopes, on_command_line
 
@@ -19,7 +20,7 @@ TOP = Path("/top")
 
 
 def there(**values: Any) -> ReferenceSettings:
-    return ReferenceSettings("main", TOP, "c0ffee" * 7, TOP / "sub", values)
+    return ReferenceSettings(TOP / "sub", values=values, revision="main", top=TOP, commit="c0ffee" * 7)
 
 
 def test_folders_are_relative_to_the_ini_file() -> None:
@@ -27,7 +28,7 @@ def test_folders_are_relative_to_the_ini_file() -> None:
     assert [found.text("kerntune_baselines"), found.text("gone")] == ["../kept", ""]
     assert found.folder("kerntune_baselines") == found.baselines == Path("/top/kept")
     assert [found.folder("kerntune_cache_dir"), found.folder("kerntune_history")] == [Path("/abs"), None]
-    assert there().baselines == TOP / "sub" / settings.DEFAULT_BASELINES
+    assert there().baselines == TOP / "sub" / DEFAULT_BASELINES
 
 
 @pytest.mark.parametrize(("name", "names", "found"), [("kept", [], True), ("kept", None, False), (None, None, True)])

@@ -78,6 +78,7 @@ def test_the_name_of_a_series(nodeid: str, call: str, benchmarked: bool, name: s
     one = result(nodeid, call)
     series = run_end._series(one, collected(one, benchmarked=benchmarked))
     assert (series.name, series.fullname, series.param, series.params, series.group) == (name, full, None, None, None)
+    assert (series.has_error, series.cprofile_stats) == (False, None)
 
 
 @pytest.mark.parametrize(

@@ -503,7 +503,7 @@ def test_markers_are_read_from_the_revision_as_literals(repository):
     project.tag("marked")
     (project.path / "test_marked.py").write_text(MARKED.replace("warn", "pass"))
     top = project.path.resolve()
-    settings = ReferenceSettings("HEAD", top, "HEAD", top, {})
+    settings = ReferenceSettings(top, revision="HEAD", top=top, commit="HEAD")
 
     def marks(name):
         return settings.own_marks(f"test_marked.py::{name}", top)
@@ -561,7 +561,7 @@ class Processes:
 def sealed_run(tmp_path, *words, **given):
     namespace, rest = parsed(["--kerntune-baselines-ref=base", *words])
     namespace.file_or_dir = [word for word in rest if not word.startswith("-")]
-    settings = ReferenceSettings("base", tmp_path, "0123456789abcdef", tmp_path, {})
+    settings = ReferenceSettings(tmp_path, revision="base", top=tmp_path, commit="0123456789abcdef")
     policy = SimpleNamespace(policy=Policy())
     run = SealedRun(policy, settings, namespace, rest, tmp_path, tmp_path, {}, [], (TARGET,), **given)
     run.end = SimpleNamespace(notes=[])
