@@ -22,7 +22,7 @@ from kerntune.capture import Capture
 from kerntune.errors import ReferenceMismatch
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import StaticBaseline, TimeBaseline
-from kerntune.gate.case_identity import leaves
+from kerntune.gate.case_identity import tensor_leaves
 from kerntune.gpu.base import Backend
 from kerntune.tuning.tune_options import TuneOptions, options_of_policy
 
@@ -236,14 +236,10 @@ class Rerun:
 
     def _tensors(self) -> list[Any]:
         call, plan = self._call, self._capture.plan
-        given = leaves(self._backend, (call.fn, call.args, call.kwargs, self._value))
+        given = tensor_leaves(self._backend, (call.fn, call.args, call.kwargs, self._value))
         grads = [g for t in given if (g := getattr(t, "grad", None)) is not None]
-        by_storage = {
-            self._backend.tensors.storage_address(t): t
-            for t in (*plan.tensors(), *given, *grads)
-            if self._backend.tensors.is_tensor(t)
-        }
-        return list(by_storage.values())
+        address = self._backend.tensors.storage_address
+        return list({address(t): t for t in (*plan.tensors(), *given, *grads)}.values())
 
 
 def dumps_asked() -> bool:

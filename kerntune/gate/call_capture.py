@@ -293,18 +293,13 @@ def watched() -> Iterator[list[str]]:
         kind.__getitem__ = original
 
 
-def unseen_text(names: Sequence[str]) -> str:
-    """Why a call that launches such kernels is INCOMPLETE, and what to do."""
-    return (
-        f"it launches {', '.join(names)}, compiled without a Python source (from IR), which can't be recorded, so "
-        "nothing was checked; launch kernel[grid](...) of a @triton.jit function in this test"
-    )
-
-
 def uncheckable(captured: CapturedCall) -> str:
     """Why nothing can be said of a call's launches, since some aren't known; empty if all are."""
     if captured.unseen:
-        return unseen_text(captured.unseen)
+        return (
+            f"it launches {', '.join(captured.unseen)}, compiled without a Python source (from IR), which can't be "
+            "recorded, so nothing was checked; launch kernel[grid](...) of a @triton.jit function in this test"
+        )
     hidden, guesses = captured.capture.compiled.unseen, captured.capture.guesses
     if missed := captured.capture.missed:
         return (

@@ -169,9 +169,9 @@ def make_moves(moves: list[Move]) -> None:
             move.store.remove(move.path)
 
 
-def kernel_hashes(baseline: Baseline) -> KernelHashes:
-    """The kernels of a baseline's launches."""
-    return tuple((launch.kernel, launch.source) for launch in baseline.launches)
+def kernel_hashes(launched: Baseline | Recording) -> KernelHashes:
+    """The kernels of a baseline's launches, or a recording's."""
+    return tuple((launch.kernel, launch.source) for launch in launched.launches)
 
 
 TAKING_OVER = (Update.ALL, Update.NEW, Update.RENAMED)
@@ -225,7 +225,7 @@ class Renames:
         """
         if path.exists():
             return Renamed()
-        work = tuple((launch.kernel, launch.source) for launch in recording.launches)
+        work = kernel_hashes(recording)
         old = self._named_before(case, fingerprint, work)
         if old is None:
             return self._edited(case, fingerprint, arguments, [kernel for kernel, _ in work])

@@ -104,9 +104,13 @@ class CodeFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     code: str = ""
     compiler: str = ""
     stages: dict[str, str] = {}
-    settings: dict[str, str] = {}
+    compiler_settings: dict[str, str] = {}
     metrics: Union[StaticMetrics, None] = None
     refused: str = ""
+
+
+OF_CODE = ("code", "compiler", "stages", "compiler_settings", "metrics")
+"""Fields that a launch has as well, and that follow from its code."""
 
 
 def figures_of(requests: Sequence[CodeRequest]) -> list[CodeFigures]:
@@ -134,7 +138,7 @@ def _figures(farm: Farm, request: CodeRequest) -> CodeFigures:
         code=binary.code,
         compiler=f"Triton {binary.triton}, assembler {binary.assembler}",
         stages=stage_hashes(texts),
-        settings=dict(binary.settings),
+        compiler_settings=dict(binary.settings),
         metrics=metrics,
     )
 
@@ -203,14 +207,13 @@ class Judge:
             return incomplete_result(name, f" ({target}): {known}", Outcome.FAIL, target)
         launches = []
         for launch in today.launches:
-            stored = _stored_like(launch, known, today.target)
-            own = (
-                _as_stored(launch, stored) if stored is not None else _as_made(launch, made[_job(launch, today.target)])
-            )
-            if isinstance(own, str):
-                text = f" ({target}): the TTIR of {visible(launch.kernel[:80])} is not compiled: {own}"
+            found = _stored_like(launch, known, today.target) or made[_job(launch, today.target)]
+            if found.metrics is None:
+                why = found.refused or "it has no figures"
+                text = f" ({target}): the TTIR of {visible(launch.kernel[:80])} is not compiled: {why}"
                 return incomplete_result(name, text, Outcome.FAIL, target)
-            launches.append(own)
+            own = {name: getattr(found, name) for name in OF_CODE}
+            launches.append(msgspec.structs.replace(launch, **own, compile_seconds=None, lines=()))
         own_result = judge_stored(self.stores, known, today, tuple(launches), self.policy(name))
         return with_claims(own_result, case.results)
 
@@ -266,23 +269,6 @@ def _stored_like(launch: LaunchStatic, known: KnownCase, target: Target) -> Laun
         if same_code and today and options_of(stored) == options_of(launch):
             return stored
     return None
-
-
-def _as_stored(launch: LaunchStatic, stored: LaunchStatic) -> LaunchStatic:
-    return msgspec.structs.replace(
-        launch, code=stored.code, metrics=stored.metrics, stages=stored.stages, compiler=stored.compiler,
-        compiler_settings=stored.compiler_settings, compile_seconds=None, lines=(),
-    )  # fmt: skip
-
-
-def _as_made(launch: LaunchStatic, made: CodeFigures) -> LaunchStatic | str:
-    """The launch with the figures of its TTIR; why there are none."""
-    if made.metrics is None:
-        return made.refused or "it has no figures"
-    return msgspec.structs.replace(
-        launch, code=made.code, metrics=made.metrics, stages=made.stages, compiler=made.compiler,
-        compiler_settings=made.settings, compile_seconds=None, lines=(),
-    )  # fmt: skip
 
 
 def _job(launch: LaunchStatic, target: Target) -> object:

@@ -51,10 +51,6 @@ class Comparison:
         """The verdict on the time, whatever else is gated."""
         return decide(self.evidence, self.policy)
 
-    def taking_over(self, change: OperatorChange) -> Comparison:
-        """The comparison of kernels that may do what operators did, if ``change`` says so."""
-        return replace(self, evidence=replace(self.evidence, work_taken_over=change.taken_over))
-
     @property
     def change(self) -> Estimate | None:
         """The replay's estimate, if there was one, today or when the baseline was recorded."""

@@ -96,7 +96,7 @@ def launched_text(capture: Capture | None) -> str:
     launches = [] if capture is None else _launched(capture)
     if capture is None or not launches:
         return "before a kernel was launched in this call: a kernel of an earlier one, or what else the process ran"
-    shown = [_text(p) for p in launches[-MAX_LAUNCHES:]]
+    shown = [f"kernel {p.kernel} with {_config(p)} on grid {p.grid}" for p in launches[-MAX_LAUNCHES:]]
     if len(launches) == 1:
         return f"after {shown[0]}"
     more = f"{len(launches) - len(shown)} others and " if len(launches) > len(shown) else ""
@@ -108,10 +108,6 @@ def _launched(capture: Capture) -> list[Pending]:
     the tensors of two launches, on a device that answers no more."""
     launches, latest = [p for p in capture.launches if p.ran], capture.latest
     return launches if latest is None or any(p is latest for p in launches) else [*launches, latest]
-
-
-def _text(launch: Pending) -> str:
-    return f"kernel {launch.kernel} with {_config(launch)} on grid {launch.grid}"
 
 
 def _config(launch: Pending) -> str:

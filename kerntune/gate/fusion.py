@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Generic
 
 from kerntune.base.operator_list import places_text
+from kerntune.gate.console import counted
 from kerntune.gate.static_figures import AnyLaunch, paired
 
 SHOWN = 6
@@ -47,12 +48,11 @@ class FusionChange(Generic[AnyLaunch]):
     def _divided(self) -> str:
         old, new = self.counts
         if not old:
-            return f"{_kernels(new)} more: {_names(self.after)}"
+            return f"{counted(new, 'kernel')} more: {_names(self.after)}"
         if not new:
-            return f"{_kernels(old)} less: {_names(self.before)}"
-        if old == new:
-            return f"{_kernels(old)} fused otherwise: {_names(self.before)} -> {_names(self.after)}"
-        return f"{_kernels(old)} became {new}: {_names(self.before)} -> {_names(self.after)}"
+            return f"{counted(old, 'kernel')} less: {_names(self.before)}"
+        became = "fused otherwise" if old == new else f"became {new}"
+        return f"{counted(old, 'kernel')} {became}: {_names(self.before)} -> {_names(self.after)}"
 
 
 def fusion_changes(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> list[FusionChange[AnyLaunch]]:
@@ -174,10 +174,6 @@ def lost_fusions(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> Ite
     yield from (c for c in fusion_changes(before, after) if c.lost)
 
 
-def _kernels(count: int) -> str:
-    return "1 kernel" if count == 1 else f"{count} kernels"
-
-
 def _names(launches: Sequence[AnyLaunch]) -> str:
     said = [f"{x.kernel} ({operators(x.origins)})" for x in launches[:SHOWN]]
     more = len(launches) - SHOWN
@@ -186,6 +182,6 @@ def _names(launches: Sequence[AnyLaunch]) -> str:
 
 def operators(origins: Sequence[str]) -> str:
     """ATen operators with their numbers, without the common prefix: ``add 2x, mul``."""
-    counted = Counter(name.removeprefix("aten.") for name in origins)
-    said = [name if count == 1 else f"{name} {count}x" for name, count in counted.items()]
+    counts = Counter(name.removeprefix("aten.") for name in origins)
+    said = [name if count == 1 else f"{name} {count}x" for name, count in counts.items()]
     return ", ".join(said[:SHOWN]) + (f", {len(said) - SHOWN} more" if len(said) > SHOWN else "")

@@ -29,7 +29,7 @@ from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import Argument, TimeBaseline, fingerprint_of
 from kerntune.gate.call import Call, Settings
 from kerntune.gate.call_capture import winner_first
-from kerntune.gate.case_identity import Renames, leaves
+from kerntune.gate.case_identity import Renames, tensor_leaves
 from kerntune.gate.stores import Stores
 from kerntune.gpu.base import Backend, Gpu
 from kerntune.gpu.cuda import CudaGpu
@@ -162,12 +162,8 @@ CALL_FACTOR = 2
 
 def call_bytes(backend: Backend, tree: Any) -> int:
     """Bytes of the storages of the tensors in a call's arguments, each once."""
-    found = {
-        backend.tensors.storage_address(t): int(t.untyped_storage().nbytes())
-        for t in leaves(backend, tree)
-        if backend.tensors.is_tensor(t)
-    }
-    return sum(found.values())
+    tensors, address = tensor_leaves(backend, tree), backend.tensors.storage_address
+    return sum({address(t): int(t.untyped_storage().nbytes()) for t in tensors}.values())
 
 
 class CaptureShare:

@@ -224,7 +224,7 @@ class TimedCheck:
         beside = operators_since(case, found)
         if since is not None:
             moved = operators_since(case, since)
-            since = since.taking_over(moved)
+            since = replace(since, evidence=replace(since.evidence, work_taken_over=moved.taken_over))
             beside = with_anchors(beside, moved, since.baseline.recorded.partition("T")[0])
         judgement = judge(policy, len(case.recording.working), found, since, grown, outside.failures, beside)
         parts = self.comparer.attribution(judgement.decisive) if judgement.decisive is not None else None

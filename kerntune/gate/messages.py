@@ -30,11 +30,6 @@ def _ends(change: Estimate) -> str:
     return f"{change.low * 100:+.1f}..{change.high * 100:+.1f}"
 
 
-def unsure_text(decides: Estimate, limit: float) -> str:
-    """Why a replay left the verdict open: ``decides`` has the interval at the run's level, ``limit`` is allowed."""
-    return f"not sure enough: of the interval that decides, {_ends(decides)}, a part lies beyond {format_share(limit)}"
-
-
 def shares_text(parts: Attribution) -> str:
     """``attributed: code +9.8 %, environment +0.2 %, compiler not measured``: the largest share first.
 
@@ -180,7 +175,8 @@ def unsure(judgement: Judgement) -> tuple[str, ...]:
     if found.evidence.foreign_work and found.used.replay is not None:
         return (f"{found.used.replay.foreign}; {MEASURE_AGAIN}",)
     limit = limit_of(found.policy, found.evidence.baseline_ns, found.evidence.effect_floor)
-    return (unsure_text(open_ones[0].change, limit),)
+    ends, allowed = _ends(open_ones[0].change), format_share(limit)
+    return (f"not sure enough: of the interval that decides, {ends}, a part lies beyond {allowed}",)
 
 
 def warnings_of(judgement: Judgement, pending: PendingBaseline, policy: Policy) -> tuple[str, ...]:

@@ -262,20 +262,21 @@ def _largest(form: str, values: Iterable[int | None]) -> str:
 
 def _figures(result: CaseResult) -> Mapping[str, str]:
     change, roof = result.change.point if result.change else None, result.roofline
-    figures = {
-        "change": None if change is None else f"{change:+.4f}",
-        "time_ns": None if result.current_ns is None else f"{result.current_ns:.1f}",
-        "baseline_ns": None if result.baseline_ns is None else f"{result.baseline_ns:.1f}",
-        "bytes_per_second": None if roof.bytes_per_second is None else f"{roof.bytes_per_second:.4g}",
-        "of_bandwidth": None if roof.of_bandwidth is None else f"{roof.of_bandwidth:.3f}",
-        "flops_per_second": None if roof.flops_per_second is None else f"{roof.flops_per_second:.4g}",
-        "of_matmul": None if roof.of_matmul is None else f"{roof.of_matmul:.3f}",
-        "intensity": None if roof.intensity is None else f"{roof.intensity:.4g}",
-        "roof": roof.roof or None,
-        "of_roof": None if roof.of_roof is None else f"{roof.of_roof:.3f}",
-        "shares": ", ".join(f"{x.kernel} {x.share:.0%}" for x in result.shares) or None,
+    figures: dict[str, tuple[float | str | None, str]] = {
+        "change": (change, "+.4f"),
+        "time_ns": (result.current_ns, ".1f"),
+        "baseline_ns": (result.baseline_ns, ".1f"),
+        **{name: (getattr(roof, name), form) for name, form in OF_ROOFLINE.items()},
+        "shares": (", ".join(f"{x.kernel} {x.share:.0%}" for x in result.shares), ""),
     }
-    return {k: v for k, v in figures.items() if v is not None}
+    return {name: format(value, form) for name, (value, form) in figures.items() if value not in (None, "")}
+
+
+OF_ROOFLINE = {
+    "bytes_per_second": ".4g", "of_bandwidth": ".3f", "flops_per_second": ".4g", "of_matmul": ".3f",
+    "intensity": ".4g", "roof": "", "of_roof": ".3f",
+}  # fmt: skip
+"""Properties of a case's roofline, and how many digits are told of each."""
 
 
 def _suffix(result: CaseResult, results: Sequence[CaseResult]) -> str:

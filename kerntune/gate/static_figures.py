@@ -88,7 +88,8 @@ def launch_statics(
     """
     recording = recorded.recording
     new = [b for b in recording.binaries if b.code not in known]
-    made = metrics_of([_input(recorded, b) for b in new], spec)
+    inputs = [binary_input(b, recorded.artifacts[b.sha256], recorded.asm[b.sha256]) for b in new]
+    made = metrics_of(inputs, spec)
     figures = {**known, **{b.code: m for b, m in zip(new, made, strict=True)}}
     moved = bytes_by_launch(recording, recorded.accesses)
     every = recorded.lines or ((),) * len(moved)
@@ -123,10 +124,6 @@ def _of(
     )
 
 
-def _input(recorded: Recorded, binary: Binary) -> BinaryInput:
-    return binary_input(binary, recorded.artifacts[binary.sha256], recorded.asm[binary.sha256])
-
-
 def binary_input(binary: Binary, data: bytes, asm: str) -> BinaryInput:
     """A recording's binary, its bytes and its assembly text, for :func:`kerntune.static.metrics.metrics_of`."""
     return BinaryInput(
@@ -158,7 +155,7 @@ def _report(static: LaunchStatic, before: LaunchStatic | None) -> LaunchReport:
         limiter=static.metrics.occupancy_limiter,
         before=None if before is None else _figures(before.metrics),
         origins=static.origins,
-        written=_written(static),
+        written=today[1],
         config_before=config_before,
         written_before=written_before,
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -67,20 +67,11 @@ class IndexDamaged(HistoryError):
     """The index isn't whole. Everything in it can be had again."""
 
 
-@dataclass(frozen=True)
-class RunInfo:
-    """A run as an index knows it. ``dirty``: its checkout had changes that ``commit`` doesn't have."""
+class RunInfo(NamedTuple):
+    """When a run was made, and its commit, with a mark where the checkout had changes that it doesn't have."""
 
     created: str
-    commit: str
-    branch: str
-    host: str
-    dirty: bool
-
-    @property
-    def code(self) -> str:
-        """The commit, with a mark where the checkout had changes that it doesn't have."""
-        return self.commit + (DIRTY if self.dirty else "")
+    code: str
 
 
 @dataclass(frozen=True)
@@ -115,13 +106,10 @@ class Index:
 
     def runs(self, branch: str = "") -> dict[int, RunInfo]:
         """Runs by number, in order of time; of one branch, or of all if it is empty."""
-        query = "SELECT id, created, sha, branch, host, dirty FROM runs ORDER BY ordered, id"
+        query = "SELECT id, created, sha, branch, dirty FROM runs ORDER BY ordered, id"
         rows = self._with(lambda base: base.execute(query).fetchall())
-        return {
-            i: RunInfo(created, sha, on, host, bool(dirty))
-            for i, created, sha, on, host, dirty in rows
-            if branch in ("", on)
-        }
+        mine = [(i, created, sha + DIRTY * dirty) for i, created, sha, on, dirty in rows if branch in ("", on)]
+        return {i: RunInfo(created, code) for i, created, code in mine}
 
     def main_branch(self) -> str:
         """The branch with most runs; empty if no run has one."""

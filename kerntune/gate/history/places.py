@@ -48,7 +48,7 @@ def place_of(text: str, start: Path) -> Place:
     """The place that a user names: ``git:BRANCH`` of the repository around ``start``, a URL, or a folder."""
     if text.startswith(GIT):
         branch = text.removeprefix(GIT)
-        if not branch or branch.startswith("-") or not _accepted(branch):
+        if not branch or branch.startswith("-") or run_git(start, "check-ref-format", "--branch", branch).returncode:
             raise UsageError(f"{text}: {branch!r} is no name of a branch; give one, as git:kerntune-history")
         return Branch(top_of(start), branch)
     if is_url(text):
@@ -289,10 +289,6 @@ Place = Branch | Remote
 """Where files lie by name. A file is written once and never changes; it can be removed."""
 
 
-def _accepted(branch: str) -> bool:
-    return run_git(Path.cwd(), "check-ref-format", "--branch", branch).returncode == 0
-
-
 BRANCH_VARIABLES = ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_BRANCH", "BUILDKITE_BRANCH", "GIT_BRANCH")
 """Where CI says which branch it runs: its checkout has none, mostly (GitHub Actions, GitLab, Buildkite, Jenkins)."""
 
@@ -328,14 +324,9 @@ def origin_of(root: Path, environ: Mapping[str, str]) -> Origin:
         branch=next(filter(None, map(environ.get, BRANCH_VARIABLES)), None) or _branch(root),
         dirty=bool(_git(root, "status", "--porcelain", "--untracked-files=no")),
         host=platform.node(),
-        project=_project(root),
+        project=project_name(root) or root.name,
         url=_web_address(root, environ),
     )
-
-
-def _project(root: Path) -> str:
-    """The name in ``pyproject.toml``, else that of the folder."""
-    return project_name(root) or root.name
 
 
 REMOTE = re.compile(

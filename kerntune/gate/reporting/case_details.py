@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kerntune.base.case_result import Attribution, CaseResult, LaunchReport, Share
+from kerntune.base.case_result import Attribution, CaseResult, LaunchFigures, LaunchReport, Share
 from kerntune.base.config import Config
 from kerntune.base.formatting import NO_FIGURE, bounded, format_share, format_size, format_time
 from kerntune.base.numerics import CHANGED_RESULTS, changed_text
@@ -32,6 +32,9 @@ DIGITS = 6
 
 STEPS = ("environment", "compiler", "code", "launch", "config")
 """The causes in the order of :class:`kerntune.base.case_result.Attribution`'s chain."""
+
+FIGURES = ("registers", "spilled bytes", "shared bytes", "occupancy")
+"""How the page calls the fields of :class:`kerntune.base.case_result.LaunchFigures`."""
 
 PlainValues = dict[str, Any]
 
@@ -122,15 +125,11 @@ def _samples(result: CaseResult) -> PlainValues | None:
     found = {
         "today": _numbers(result.times_ns),
         "stored": _numbers(result.baseline_times_ns),
-        "outliers": [i for i in result.outliers if i < len(result.times_ns)] if _whole(result.times_ns) else [],
+        "outliers": [i for i in result.outliers if i < len(result.times_ns) <= MAX_SAMPLES],
         "replayedBaseline": _numbers(replay.baseline_ns) if replay else [],
         "replayedToday": _numbers(replay.current_ns) if replay else [],
     }
     return found if any(found.values()) else None
-
-
-def _whole(times: Sequence[float]) -> bool:
-    return len(times) <= MAX_SAMPLES
 
 
 def _numbers(values: Sequence[float]) -> list[float]:
@@ -229,13 +228,8 @@ def _launches(result: CaseResult) -> list[PlainValues]:
             "pasteOf": "the baseline's" if _is_back(result, x) else "today's",
             "grid": "×".join(map(str, x.grid)),
             "figures": [
-                [name, _figure(now), _figure(getattr(x.before, attribute) if x.before else None)]
-                for name, attribute, now in (
-                    ("registers", "registers", x.registers),
-                    ("spilled bytes", "spill_bytes", x.spill_bytes),
-                    ("shared bytes", "shared_bytes", x.shared_bytes),
-                    ("occupancy", "occupancy", x.occupancy),
-                )
+                [name, _figure(getattr(x, field)), _figure(getattr(x.before, field, None))]
+                for name, field in zip(FIGURES, LaunchFigures.__struct_fields__, strict=True)
             ],
             "limiter": x.limiter,
         }

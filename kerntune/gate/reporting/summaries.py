@@ -247,12 +247,13 @@ def write_parquet(path: Path, runs: Sequence[RunReport]) -> None:
     write_atomic(path, sink.getvalue().to_pybytes())
 
 
-AS_IN_RESULT = ("target", "device", "baseline_ns", "tolerance", "tuning_seconds", "message")
+def _same(source: object, *names: str) -> dict[str, Any]:
+    """What a row takes over as it is called there."""
+    return {name: getattr(source, name) for name in names}
 
 
 def _flat(ranked: RankedResult) -> FlatRow:
-    result, run = ranked.result, ranked.run
-    origin, roofline = run.place, result.roofline
+    result, run, roofline = ranked.result, ranked.run, ranked.result.roofline
     change = result.shown or result.change
     since = result.since.shown or result.since.change if result.since is not None else None
     known = {
@@ -260,11 +261,10 @@ def _flat(ranked: RankedResult) -> FlatRow:
         for name in ("registers", "spill_bytes", "shared_bytes", "occupancy")
     }
     return FlatRow(
-        **{name: getattr(result, name) for name in AS_IN_RESULT},
+        **_same(result, "target", "device", "baseline_ns", "tolerance", "tuning_seconds", "message"),
+        **_same(roofline, "bytes_per_second", "flops_per_second", "roof"),
+        **_same(run.place, "commit", "branch", "host"),
         created=run.created,
-        commit=origin.commit,
-        branch=origin.branch,
-        host=origin.host,
         test=result.case.nodeid,
         call=result.case.call,
         verdict=result.verdict.value,
@@ -275,11 +275,8 @@ def _flat(ranked: RankedResult) -> FlatRow:
         change_high=change.high if change else None,
         change_level=change.level if change else None,
         since_anchor=since.point if since else None,
-        bytes_per_second=roofline.bytes_per_second,
-        flops_per_second=roofline.flops_per_second,
         share_of_bandwidth=roofline.of_bandwidth,
         share_of_roof=roofline.of_roof,
-        roof=roofline.roof,
         registers=max(known["registers"], default=None),
         spill_bytes=max(known["spill_bytes"], default=None),
         shared_bytes=max(known["shared_bytes"], default=None),

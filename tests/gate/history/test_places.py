@@ -223,7 +223,7 @@ def test_a_name_with_a_line_feed_hides_no_other_run(clone: Path) -> None:
     index = Index(place, clone / "index")
     (problem,) = index.update()
     assert problem == "2026/11/b\\n.json: no file of a history is called so; remove it"
-    assert [info.commit for info in index.runs().values()] == ["a", "c"]
+    assert [info.code for info in index.runs().values()] == ["a", "c"]
 
 
 def _with_name(clone: Path, name: bytes) -> None:
