@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Literal, Union
+from typing import Any, Literal, Union
 
 import msgspec
 
@@ -158,35 +158,33 @@ def _nvidia(binary: BinaryInput, spec: DeviceSpec, listing: Listing) -> StaticMe
     own = _own_local_bytes(binary.asm) if listing.stack_address_taken else 0
     stored, loaded = spilled_bytes(listing.stack, own)
     repeated = sum(spilled_bytes(listing.repeated_stack, own))
-    threads = binary.num_warps * spec.warp_size
-    shared = binary.shared_bytes
-    occupancy = _cuda_occupancy(spec, resources.registers, shared, threads)
     return StaticMetrics(
-        registers=resources.registers,
+        **_on_device(binary, spec, resources.registers, _cuda_occupancy(binary, spec, resources.registers)),
         spill_store_bytes=stored,
         spill_load_bytes=loaded,
         stack_bytes=resources.frame_bytes,
-        shared_bytes=shared,
         code_bytes=resources.code_bytes,
-        threads=threads,
         instructions={
             **nvidia_classes(listing.opcodes),
             **operand_counts(binary.asm),
             **_slow_paths(binary.asm),
             **loop_counts(binary.asm),
         },
-        occupancy=occupancy.fraction if occupancy else None,
-        occupancy_limiter=occupancy.limiter if occupancy else "",
-        over_limit=launch_violations(
-            spec,
-            registers=resources.registers,
-            shared_bytes=shared,
-            threads=threads,
-            tensor_memory_columns=binary.tensor_memory_columns,
-        ),
         repeated_spill_bytes=repeated,
         product_loops=product_loops(binary.asm) or msgspec.UNSET,
     )
+
+
+def _on_device(binary: BinaryInput, spec: DeviceSpec, registers: int, occupancy: Occupancy | None) -> dict[str, Any]:
+    """What a block takes of the device, and whether it fits."""
+    takes = {"registers": registers, "shared_bytes": binary.shared_bytes, "threads": binary.num_warps * spec.warp_size}
+    columns = binary.tensor_memory_columns
+    return {
+        **takes,
+        "occupancy": occupancy.fraction if occupancy else None,
+        "occupancy_limiter": occupancy.limiter if occupancy else "",
+        "over_limit": launch_violations(spec, **takes, tensor_memory_columns=columns),
+    }
 
 
 def _slow_paths(ptx: str) -> dict[str, int]:
@@ -206,9 +204,10 @@ def _own_local_bytes(ptx: str) -> int:
     return max((int(size) for size in _LOCAL_ARRAY.findall(ptx)), default=0)
 
 
-def _cuda_occupancy(spec: DeviceSpec, registers: int, shared: int, threads: int) -> Occupancy | None:
+def _cuda_occupancy(binary: BinaryInput, spec: DeviceSpec, registers: int) -> Occupancy | None:
+    threads = binary.num_warps * spec.warp_size
     try:
-        return cuda_occupancy(spec, registers=registers, shared_bytes=shared, threads=threads)
+        return cuda_occupancy(spec, registers=registers, shared_bytes=binary.shared_bytes, threads=threads)
     except TargetError:  # a GPU newer than our table: the other figures hold
         return None
 
@@ -217,22 +216,13 @@ def _amd(binary: BinaryInput, spec: DeviceSpec) -> StaticMetrics:
     resources = amd_resources(binary.asm)
     mnemonics = amd_mnemonics(binary.asm)
     stored, loaded = scratch_bytes(mnemonics)
-    threads = binary.num_warps * spec.warp_size
-    occupancy = _amd_occupancy(binary, spec, resources)
     return StaticMetrics(
-        registers=resources.vgprs,
+        **_on_device(binary, spec, resources.vgprs, _amd_occupancy(binary, spec, resources)),
         spill_store_bytes=stored,
         spill_load_bytes=loaded,
         stack_bytes=resources.private_bytes,
-        shared_bytes=binary.shared_bytes,
         code_bytes=resources.code_bytes or sum(len(code) for _, code in Elf(binary.data).text),
-        threads=threads,
         instructions=amd_classes(mnemonics),
-        occupancy=occupancy.fraction if occupancy else None,
-        occupancy_limiter=occupancy.limiter if occupancy else "",
-        over_limit=launch_violations(
-            spec, registers=resources.vgprs, shared_bytes=binary.shared_bytes, threads=threads
-        ),
         vgprs=resources.vgprs,
         agprs=resources.agprs,
         sgprs=resources.sgprs,
