@@ -161,13 +161,7 @@ def _poll_lock(
 def _try_first_byte(handle: int) -> bool | None:
     """Whether the first byte is ours now; None where it can't be had: the file can't be written, or has no such lock.
     Then all is as it should be, but who waits to have the file alone may wait long."""
-    try:
-        _lock_first_byte(handle, fcntl.F_WRLCK)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return None
-    return True
+    return _tried(lambda: _lock_first_byte(handle, fcntl.F_WRLCK))
 
 
 def _lock_first_byte(handle: int, kind: int) -> None:
@@ -176,8 +170,12 @@ def _lock_first_byte(handle: int, kind: int) -> None:
 
 def _try_flock(handle: int, side: int) -> bool | None:
     """Whether the side is ours now; None if there is none to be had."""
+    return _tried(lambda: fcntl.flock(handle, side | fcntl.LOCK_NB))
+
+
+def _tried(lock: Callable[[], object]) -> bool | None:
     try:
-        fcntl.flock(handle, side | fcntl.LOCK_NB)
+        lock()
     except BlockingIOError:
         return False
     except OSError:
