@@ -73,10 +73,10 @@ class Tuning:
         whose results could not be compared has to agree with the reference, too.
         """
         start = time.perf_counter()
-        sites = {i: p.site for i, p in enumerate(self.capture.launches) if p.site is not None and 0 not in p.grid}
+        sites = _working_sites(self.capture)
         tuned = {i: it for i, site in sites.items() if (it := self._site(i, site, baseline, rerun)) is not None}
         if rerun is not None:
-            self._confirm(tuned, baseline, rerun)
+            self._confirm(sites, tuned, baseline, rerun)
         for index, it in tuned.items():
             self._take(sites[index], it)
         self.seconds = time.perf_counter() - start
@@ -93,9 +93,8 @@ class Tuning:
 
     def leave(self) -> None:
         """Settle what was launched as it was: where nothing can be timed, a later call must not try to."""
-        for pending in self.capture.launches:
-            if pending.site is not None and 0 not in pending.grid:
-                pending.site.settle(pending.site.chosen)
+        for site in _working_sites(self.capture).values():
+            site.settle(site.chosen)
 
     def _site(
         self,
@@ -166,35 +165,27 @@ class Tuning:
 
     # winners that are compared with the reference
 
-    def _confirm(self, tuned: dict[int, TuningOutcome], baseline: TimeBaseline | None, rerun: Rerun) -> None:
+    def _confirm(
+        self, sites: Mapping[int, Site], tuned: dict[int, TuningOutcome], baseline: TimeBaseline | None, rerun: Rerun
+    ) -> None:
         """Tune anew, without their winners, the launches whose winners the reference refutes."""
         while doubtful := {i: it for i, it in tuned.items() if it.tuned.partly and it.tuned.winner != it.captured}:
             self.progress("running the call with its winners, to compare the result with its reference")
             if (why := rerun.mismatch()) is None:
                 return
-            winners = {i: it.tuned.winner for i, it in doubtful.items()}
-            self._settle({i: it.captured for i, it in doubtful.items()})
+            _settle(sites, {i: it.captured for i, it in doubtful.items()})
             if (again := rerun.mismatch()) is not None:
-                self._settle(winners)
+                _settle(sites, {i: it.tuned.winner for i, it in doubtful.items()})
                 self.notes.append(f"a second run of the call fails its reference, whatever the configs: {again}")
                 return
             for i, it in doubtful.items():
                 self._rewind(i, it.before)
-                site = self.capture.launches[i].site
-                assert site is not None
                 refuted = {**it.refuted, it.tuned.winner: f"{WRONG} than the reference: {why}"}
-                anew = self._site(i, site, baseline, rerun, refuted)
+                anew = self._site(i, sites[i], baseline, rerun, refuted)
                 if anew is None:  # meanwhile another process has stored the captured config as the winner
                     del tuned[i]
                 else:
                     tuned[i] = anew
-
-    def _settle(self, chosen: Mapping[int, int]) -> None:
-        for index, candidate in chosen.items():
-            site = self.capture.launches[index].site
-            assert site is not None
-            site.chosen = candidate
-            site.settle(candidate)
 
     def _rewind(self, index: int, before: Recording) -> None:
         """Let launch ``index`` be what was captured."""
@@ -223,10 +214,21 @@ def tuning_turns(winners: Winners, capture: Capture, gpu: Gpu) -> Iterator[conte
         yield stack
 
 
+def _working_sites(capture: Capture) -> dict[int, Site]:
+    """The sites of launches that run at least one block, by the launch's place."""
+    return {i: p.site for i, p in enumerate(capture.launches) if p.site is not None and 0 not in p.grid}
+
+
+def _settle(sites: Mapping[int, Site], chosen: Mapping[int, int]) -> None:
+    for index, candidate in chosen.items():
+        sites[index].chosen = candidate
+        sites[index].settle(candidate)
+
+
 def _open_sites(winners: Winners, capture: Capture) -> list[Site]:
     """One site of each key without a winner, in the order of keys."""
     if winners.mode is not TuneMode.AUTO:
         return []
-    sites = [p.site for p in capture.launches if p.site is not None and 0 not in p.grid]
+    sites = _working_sites(capture).values()
     found = {winners.key(site).digest(): site for site in sites if winners.find(site) is None}
     return [found[digest] for digest in sorted(found)]

@@ -50,6 +50,8 @@ class ClaimedCase:
     today: StaticBaseline | None = None
     artifacts: Mapping[str, bytes] = field(default_factory=dict)
     problem: str = ""
+    known: KnownCase | str | None = None
+    """What is stored of it, or why that can't be read; None until its baselines are asked for."""
 
     @property
     def decidable(self) -> bool:
@@ -161,16 +163,12 @@ class Judge:
 
     def results(self, claimed: Mapping[CaseKey, ClaimedCase]) -> list[CaseResult]:
         """A result for each claimed case, in their order."""
-        with_code = {key: case.today for key, case in claimed.items() if case.decidable and case.today is not None}
-        known = {key: self._known(key, today) for key, today in with_code.items()}
-        asked = dict(self._requests(claimed, with_code, known))
+        for key, case in claimed.items():
+            if case.decidable and case.today is not None:
+                case.known = self._known(key, case.today)
+        asked = dict(request for case in claimed.values() for request in _requests(case))
         made = dict(zip(asked, self.compile(list(asked.values())), strict=True)) if asked else {}
-        return [
-            self._without_code(key, case)
-            if key not in with_code
-            else self._decided(key, case, with_code[key], known[key], made)
-            for key, case in claimed.items()
-        ]
+        return [self._decided(key, case, made) for key, case in claimed.items()]
 
     def _known(self, key: CaseKey, today: StaticBaseline) -> KnownCase | str:
         """What is stored of a case, or why it can't be read."""
@@ -179,30 +177,11 @@ class Judge:
         except BaselineError as exc:
             return str(exc)
 
-    def _requests(
-        self,
-        claimed: Mapping[CaseKey, ClaimedCase],
-        with_code: Mapping[CaseKey, StaticBaseline],
-        known: Mapping[CaseKey, KnownCase | str],
-    ) -> Iterator[tuple[object, CodeRequest]]:
-        for key, today in with_code.items():
-            stored = known[key]
-            if isinstance(stored, str):
-                continue
-            for launch in today.launches:
-                if _stored_like(launch, stored, today.target) is None:
-                    ttir, options = claimed[key].artifacts.get(launch.ttir_sha256, b""), options_of(launch)
-                    yield _job(launch, today.target), CodeRequest(today.target, launch.kernel, ttir, options)  # type: ignore[arg-type]
-
-    def _decided(
-        self,
-        key: CaseKey,
-        case: ClaimedCase,
-        today: StaticBaseline,
-        known: KnownCase | str,
-        made: Mapping[object, CodeFigures],
-    ) -> CaseResult:
+    def _decided(self, key: CaseKey, case: ClaimedCase, made: Mapping[object, CodeFigures]) -> CaseResult:
         name, _, target = key
+        known, today = case.known, case.today
+        if known is None or today is None:
+            return self._without_code(key, case)
         if isinstance(known, str):
             return incomplete_result(name, f" ({target}): {known}", Outcome.FAIL, target)
         launches = []
@@ -228,6 +207,17 @@ class Judge:
             return incomplete_result(name, text, Outcome.FAIL, target)
         own = incomplete_result(name, "", self.policy(name).outcome(Verdict.INCOMPLETE), target)
         return with_claims(msgspec.structs.replace(own, message=visible(case.results[0].message)), case.results)
+
+
+def _requests(case: ClaimedCase) -> Iterator[tuple[object, CodeRequest]]:
+    """What has to be compiled of a case: code that its baseline doesn't have."""
+    if not isinstance(case.known, KnownCase) or case.today is None:
+        return
+    target = case.today.target
+    for launch in case.today.launches:
+        if _stored_like(launch, case.known, target) is None:
+            ttir, options = case.artifacts.get(launch.ttir_sha256, b""), options_of(launch)
+            yield _job(launch, target), CodeRequest(target, launch.kernel, ttir, options)  # type: ignore[arg-type]
 
 
 def judge_stored(

@@ -269,29 +269,21 @@ def _findings(
 ) -> list[Finding]:
     """``alone``: whether every other launch of the call is as it was. Else this one may have taken over work of
     theirs, and what it does more only warns."""
-    found = _changes(before, after, rules, spec)
+    other_config, found = bool(before.setting_changes(after)), list[Finding]()
+    if before.code != after.code:
+        found = compare_static(
+            before.metrics,
+            after.metrics,
+            rules=rules,
+            other_config=other_config,
+            resident=None if spec is None else resident(after, spec),
+            same_programs=math.prod(before.grid) == math.prod(after.grid),
+        )
+    drafts = [*accessed_bytes(before, after, rules.rule("work").threshold or 0.0), *idle_device(before, after, spec)]
+    found += judged(drafts, rules, other_config=other_config)
+    found += judged(more_programs(before, after, rules.rule("grid").threshold or 0.0), rules)
     moved = [] if alone else [f for f in found if f.metric in ("accessed_bytes", "repeated_atomics")]
     return worst_first(msgspec.structs.replace(f, severity="warn") if f in moved else f for f in found)
-
-
-def _changes(before: LaunchStatic, after: LaunchStatic, rules: StaticPolicy, spec: DeviceSpec | None) -> list[Finding]:
-    changed = before.setting_changes(after)
-    drafts = [*accessed_bytes(before, after, rules.rule("work").threshold or 0.0), *idle_device(before, after, spec)]
-    grid = [
-        *judged(drafts, rules, other_config=bool(changed)),
-        *judged(more_programs(before, after, rules.rule("grid").threshold or 0.0), rules),
-    ]
-    if before.code == after.code:
-        return grid
-    code = compare_static(
-        before.metrics,
-        after.metrics,
-        rules=rules,
-        other_config=bool(changed),
-        resident=None if spec is None else resident(after, spec),
-        same_programs=math.prod(before.grid) == math.prod(after.grid),
-    )
-    return [*code, *grid]
 
 
 def _counts(before: Sequence[LaunchStatic], after: Sequence[LaunchStatic], threshold: float) -> Iterator[Draft]:

@@ -176,12 +176,20 @@ class Replayer:
         results: bool = False,
     ) -> Replay:
         """``before`` beside today's recording, until the verdict is settled or the last look is done. With ``results``
-        the first process compares what both write, too."""
+        the first process compares what both write, too. This process alone has one bias, by which its interval is
+        widened as by that of several."""
         mine = self._recorded.recording
-        if self._in_place(before, mine):
-            return self._replay_here(before, mine, artifacts, level, bias, settled)
-        work = msgspec.structs.replace(self.work(before, mine, artifacts), results=results)
-        return compare(self._pairs, work, level, bias, settled)
+        if not self._in_place(before, mine):
+            work = msgspec.structs.replace(self.work(before, mine, artifacts), results=results)
+            return compare(self._pairs, work, level, bias, settled)
+        pairing = self._pairing(before, mine, artifacts)
+
+        def look(blocks: int) -> Replay:
+            seen = pairing.run(blocks)
+            return combine([PairReply(seen.a_ns, seen.b_ns, astuple(seen.foreign))], level, bias)
+
+        first = look(BLOCKS)
+        return first if settled(first.change, median(first.a_ns)) else look(MORE_BLOCKS)
 
     def results(self, before: Recording, artifacts: Artifacts) -> ComparedResults:
         """What ``before`` and today's recording write in this process, from what the call found in memory. Only after a
@@ -217,25 +225,6 @@ class Replayer:
     @staticmethod
     def _in_place(*sides: Recording) -> bool:
         return any(side.hidden_pointers for side in sides)
-
-    def _replay_here(
-        self,
-        before: Recording,
-        mine: Recording,
-        artifacts: Artifacts,
-        level: float,
-        bias: float | None,
-        settled: Settled,
-    ) -> Replay:
-        """One process has one bias, by which its interval is widened as by that of several."""
-        pairing = self._pairing(before, mine, artifacts)
-
-        def look(blocks: int) -> Replay:
-            seen = pairing.run(blocks)
-            return combine([PairReply(seen.a_ns, seen.b_ns, astuple(seen.foreign))], level, bias)
-
-        first = look(BLOCKS)
-        return first if settled(first.change, median(first.a_ns)) else look(MORE_BLOCKS)
 
     def _pairing(self, a: Recording, b: Recording, artifacts: Artifacts) -> Pairing:
         mine = self._recorded.recording

@@ -300,19 +300,15 @@ def test_kernels_that_follow_addresses_run_in_this_process(
 ) -> None:
     it = replayer(mine)
     where: list[str] = []
-    monkeypatch.setattr(it, "_replay_here", lambda *a: where.append("here"))
+    ran = SimpleNamespace(a_ns=(100.0,), b_ns=(125.0,), foreign=module_foreign(), change=SimpleNamespace(point=0.25))
+    pairing = SimpleNamespace(run=lambda blocks: where.append(f"here {blocks}") or ran)
+    monkeypatch.setattr(it, "_pairing", lambda a, b, artifacts: pairing)
     monkeypatch.setattr(it, "work", lambda *a: module.paired_work(before, mine, (), {}))
     monkeypatch.setattr(module, "compare", lambda pairs, work, *a: where.append(f"there {pairs} {work.results}"))
-    it.replay(before, {}, 0.99, 0.1, None, True)
-    assert where == ["here" if here else "there processes True"]
-    changes: list[Any] = []
-    run = SimpleNamespace(change=SimpleNamespace(point=0.25))
-    monkeypatch.setattr(
-        it, "_pairing", lambda a, b, artifacts: SimpleNamespace(run=lambda *how: changes.append(how) or run)
-    )
-    monkeypatch.setattr(module, "once", lambda pairs, work: 0.5)
+    it.replay(before, {}, 0.99, 0.1, lambda change, a_ns: True, True)
+    monkeypatch.setattr(module, "once", lambda pairs, work: where.append("once there") or 0.5)
     assert it.change(before, mine, {}) == (0.25 if here else 0.5)
-    assert changes == ([(BLOCKS,)] if here else [])
+    assert where == [f"here {BLOCKS}"] * 2 if here else ["there processes True", "once there"]
 
 
 @pytest.mark.parametrize("settled", [True, False])
@@ -331,7 +327,7 @@ def test_here_a_second_look_takes_more_blocks(monkeypatch: pytest.MonkeyPatch, s
         told.append((change, a_ns))
         return settled
 
-    found = it._replay_here(HIDDEN, HIDDEN, {}, 0.999, 0.001, is_settled)
+    found = it.replay(HIDDEN, {}, 0.999, 0.001, is_settled)
     assert looks == [BLOCKS, *([] if settled else [MORE_BLOCKS])]
     assert found.change.point == pytest.approx(0.1)
     assert [a_ns for _, a_ns in told] == [100.0]

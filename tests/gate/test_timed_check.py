@@ -423,12 +423,14 @@ def test_what_tuning_came_to_is_reported_and_kept(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_launch_is_rewound_to_what_was_captured() -> None:
+    from kerntune.gate import call_tuning
+
     it, (site,) = tuning((1, 1, 1))
     captured = it.recorded.recording
     it.recorded.recording = OTHER
     it._rewind(0, captured)
     assert it.recorded.recording.launches[0].grid == captured.launches[0].grid
-    it._settle({0: 2})
+    call_tuning._settle({0: site}, {0: 2})
     assert (site.chosen, site.settled) == (2, [2])
 
 
