@@ -39,7 +39,7 @@ from kerntune.gate.console import FINDINGS, OK, columns, fail_with, say_found
 from kerntune.gate.git import known_commit, listed_names
 from kerntune.gate.launch_changes import LaunchFindings, compare_launches, count_findings
 from kerntune.gate.project import baseline_folder
-from kerntune.gate.static_figures import LaunchStatic, paired
+from kerntune.gate.static_figures import LaunchStatic, LaunchStatics, paired
 from kerntune.static.code_rules import SEVERITIES, Finding
 from kerntune.static.metrics import StaticMetrics
 
@@ -290,8 +290,8 @@ def _change(key: CaseTarget, old: Baseline, new: Baseline, same_code: bool) -> S
 
 
 def launch_changes(
-    before: Sequence[LaunchStatic],
-    after: Sequence[LaunchStatic],
+    before: LaunchStatics,
+    after: LaunchStatics,
     tritons: tuple[str, str],
     target: Target | None,
     *,

@@ -23,7 +23,7 @@ from kerntune.gate.call import PendingBaseline, Settings, should_write
 from kerntune.gate.call_capture import RecordedCase
 from kerntune.gate.comparison import Judgement
 from kerntune.gate.replay import Replayer, calibrate, is_current
-from kerntune.gate.static_figures import LaunchStatic
+from kerntune.gate.static_figures import LaunchStatics
 from kerntune.gpu.base import Backend
 from kerntune.timing.timers import Sample
 from kerntune.timing.worker.pool import Pairs
@@ -50,7 +50,7 @@ class BaselineBuilder:
         return should_write(verdict, update, policy, known_otherwise=self.known_otherwise)
 
     def pending(
-        self, judgement: Judgement, sample: Sample, static: tuple[LaunchStatic, ...], before: TimeBaseline | None
+        self, judgement: Judgement, sample: Sample, static: LaunchStatics, before: TimeBaseline | None
     ) -> PendingBaseline:
         """The baseline as it would be stored; complete even if this run stores none, since the run's JSON carries
         it."""
@@ -84,7 +84,7 @@ class BaselineBuilder:
             return known
 
     def _baseline(
-        self, recording: Recording, sample: Sample, static: tuple[LaunchStatic, ...], calibration: Calibration | None
+        self, recording: Recording, sample: Sample, static: LaunchStatics, calibration: Calibration | None
     ) -> TimeBaseline:
         gpu = self.backend.gpu
         assert gpu is not None

@@ -22,7 +22,7 @@ from kerntune.base.recording import MAX_BYTES, Launch, Recording
 from kerntune.base.recording_check import case_problems, recording_problems, unprintable, within
 from kerntune.base.stats import Estimate
 from kerntune.errors import BaselineError, TargetError
-from kerntune.gate.static_figures import LaunchStatic
+from kerntune.gate.static_figures import LaunchStatic, LaunchStatics
 from kerntune.timing.timers import Sample
 
 TIME_SCHEMA = "kerntune.time/1"
@@ -209,7 +209,7 @@ def _target_problems(place: str, target: Target) -> Iterator[str]:
         yield f"{place} is {told}, no target such as cuda:90 with 32"
 
 
-def _figures_problems(place: str, launches: tuple[LaunchStatic, ...]) -> Iterator[str]:
+def _figures_problems(place: str, launches: LaunchStatics) -> Iterator[str]:
     for i, launch in enumerate(launches):
         yield from unprintable(f"{place}[{i}].kernel", launch.kernel)
 

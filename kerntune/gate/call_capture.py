@@ -24,7 +24,7 @@ from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import Argument, fingerprint_of
 from kerntune.gate.call import Call, Checked, compare_call
 from kerntune.gate.case_identity import case_inputs, tensor_leaves
-from kerntune.gate.static_figures import LaunchStatic
+from kerntune.gate.static_figures import LaunchStatics
 from kerntune.gate.stores import Stores, stored_configs
 from kerntune.gpu.base import Backend, Gpu
 from kerntune.kernels.compat import triton_compiler
@@ -106,11 +106,7 @@ class RecordedCase:
         return self.recorded.recording
 
     def code_changes(
-        self,
-        store: BaselineStore,
-        before: Sequence[LaunchStatic],
-        today: Sequence[LaunchStatic],
-        recording: Recording | None = None,
+        self, store: BaselineStore, before: LaunchStatics, today: LaunchStatics, recording: Recording | None = None
     ) -> tuple[CodeChange, ...]:
         """The hunks of code by which ``today``'s launches differ from those of a baseline in ``store``, whose
         ``recording`` is that of a device, where there is one."""

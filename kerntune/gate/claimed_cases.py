@@ -26,7 +26,7 @@ from kerntune.gate.baselines import StaticBaseline, operators_of
 from kerntune.gate.bundle import check_identity, decode_bundle, unpacked
 from kerntune.gate.code_changes import options_of
 from kerntune.gate.report import OUTCOMES, RunReport
-from kerntune.gate.static_figures import LaunchStatic, binary_input
+from kerntune.gate.static_figures import LaunchStatic, LaunchStatics, binary_input
 from kerntune.gate.static_verdict import RunOfCase, judge_launches
 from kerntune.gate.stores import KnownCase, Stores, known_case
 from kerntune.kernels.compat import launch_environment, versions
@@ -221,7 +221,7 @@ def _requests(case: ClaimedCase) -> Iterator[tuple[object, CodeRequest]]:
 
 
 def judge_stored(
-    stores: Stores, known: KnownCase, today: StaticBaseline, launches: tuple[LaunchStatic, ...], policy: Policy
+    stores: Stores, known: KnownCase, today: StaticBaseline, launches: LaunchStatics, policy: Policy
 ) -> CaseResult:
     """The verdict on ``launches``, whose figures are believed; of ``today`` only what no figure depends on is read."""
     case, target, fingerprint = today.case, today.target, today.fingerprint

@@ -21,7 +21,7 @@ from kerntune.compiling.compiler import stages_from, ttir_text
 from kerntune.compiling.farm import Farm
 from kerntune.compiling.protocol import ASSEMBLY
 from kerntune.errors import KerntuneError, UsageError
-from kerntune.gate.static_figures import LaunchStatic, in_both
+from kerntune.gate.static_figures import LaunchStatic, LaunchStatics, in_both
 from kerntune.static.disassembly import code_lines
 
 MAX_LAUNCHES = 4
@@ -44,7 +44,7 @@ class Side:
 
 
 def code_changes(
-    before: Sequence[LaunchStatic], stored: Side, today: Sequence[LaunchStatic], recorded: Recorded, farm: Farm
+    before: LaunchStatics, stored: Side, today: LaunchStatics, recorded: Recorded, farm: Farm
 ) -> tuple[CodeChange, ...]:
     """The hunks of each launch whose source changed, for the first :data:`MAX_LAUNCHES` of them.
 

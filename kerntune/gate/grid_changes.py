@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from kerntune.base.device import DeviceSpec
 from kerntune.base.formatting import format_bytes
-from kerntune.gate.static_figures import LaunchStatic, in_both
+from kerntune.gate.static_figures import LaunchStatic, LaunchStatics, in_both
 from kerntune.static.code_rules import Draft, change, moved_bytes, number
 
 ARROW = " -> "
@@ -87,7 +87,7 @@ def shape(grid: Sequence[int]) -> str:
     return "x".join(number(n) for n in grid)
 
 
-def fewer_programs(before: Sequence[LaunchStatic], after: Sequence[LaunchStatic]) -> Iterator[str]:
+def fewer_programs(before: LaunchStatics, after: LaunchStatics) -> Iterator[str]:
     """A sentence for each launch of the same code in fewer programs than before, each once: on the same arguments it
     may leave work out."""
     texts = (

@@ -17,7 +17,7 @@ from kerntune.base.policy import StaticPolicy
 from kerntune.base.recording import Binary, Launch, LaunchWork, Recording, work_of
 from kerntune.gate.fusion import SHOWN, fusion_changes, fusion_lines, lost_fusions, operators
 from kerntune.gate.grid_changes import ARROW, accessed_bytes, idle_device, more_programs, resident, shape
-from kerntune.gate.static_figures import AnyLaunch, LaunchStatic, in_both, paired
+from kerntune.gate.static_figures import AnyLaunch, LaunchStatic, LaunchStatics, in_both, paired
 from kerntune.static.code_rules import Draft, Finding, change, worst_first
 from kerntune.static.metrics import StaticMetrics
 from kerntune.static.rules import DEFAULT_RULES, compare_static, judged
@@ -225,10 +225,7 @@ class LaunchFindings(msgspec.Struct, frozen=True):
 
 
 def compare_launches(
-    before: Sequence[LaunchStatic],
-    after: Sequence[LaunchStatic],
-    rules: StaticPolicy = DEFAULT_RULES,
-    spec: DeviceSpec | None = None,
+    before: LaunchStatics, after: LaunchStatics, rules: StaticPolicy = DEFAULT_RULES, spec: DeviceSpec | None = None
 ) -> list[LaunchFindings]:
     """The launches that both sides have (:func:`kerntune.gate.static_figures.paired`), those without a finding too.
     ``spec`` is the device, if it is known: how much of it a launch fills decides whether loads are hidden."""
@@ -241,7 +238,7 @@ def compare_launches(
     ]
 
 
-def grown_launches(before: Sequence[LaunchStatic], after: Sequence[LaunchStatic]) -> Iterator[str]:
+def grown_launches(before: LaunchStatics, after: LaunchStatics) -> Iterator[str]:
     """``triton_poi_fused_add (add) at model.py:12, 16.8 MB -> 33.6 MB``: launches that move more bytes than before, and
     new ones, those that grew the most first."""
     pairs = [(old.nbytes if old else 0, new) for old, new in paired(before, after) if new is not None]
@@ -254,9 +251,7 @@ def grown_launches(before: Sequence[LaunchStatic], after: Sequence[LaunchStatic]
             yield f"{new.kernel}{computed}{places_text(new.lines)}, {moved}"
 
 
-def count_findings(
-    before: Sequence[LaunchStatic], after: Sequence[LaunchStatic], rules: StaticPolicy = DEFAULT_RULES
-) -> list[Finding]:
+def count_findings(before: LaunchStatics, after: LaunchStatics, rules: StaticPolicy = DEFAULT_RULES) -> list[Finding]:
     """The rules' findings on the number of launches, and on what is fused. Without a launch before there is nothing to
     compare."""
     counts = _counts(before, after, rules.rule("launches").threshold or 0.0) if before else ()
@@ -286,7 +281,7 @@ def _findings(
     return worst_first(msgspec.structs.replace(f, severity="warn") if f in moved else f for f in found)
 
 
-def _counts(before: Sequence[LaunchStatic], after: Sequence[LaunchStatic], threshold: float) -> Iterator[Draft]:
+def _counts(before: LaunchStatics, after: LaunchStatics, threshold: float) -> Iterator[Draft]:
     if len(after) <= len(before) * (1 + threshold):
         return
     told = ", ".join(_more(before, after))
@@ -311,9 +306,7 @@ FIGURES: dict[str, tuple[str, Callable[[StaticMetrics], int]]] = {
 size is that of its machine code: the file around it changes with a path."""
 
 
-def exceeded(
-    before: Sequence[LaunchStatic], after: Sequence[LaunchStatic], limits: Mapping[str, float]
-) -> tuple[str, ...]:
+def exceeded(before: LaunchStatics, after: LaunchStatics, limits: Mapping[str, float]) -> tuple[str, ...]:
     """A sentence for each launch and metric that grew by more than its share. Launches are paired by kernel; one that
     the baseline doesn't have is compared with none."""
     found = []

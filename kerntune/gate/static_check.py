@@ -23,7 +23,7 @@ from kerntune.errors import CompileError, EnvironmentFault, TrialError
 from kerntune.gate.baselines import STATIC_SCHEMA, StaticBaseline, now
 from kerntune.gate.call import PendingBaseline, outcome_of, should_write
 from kerntune.gate.call_capture import CapturedCall
-from kerntune.gate.static_figures import LaunchStatic, binary_input, in_both, launch_statics
+from kerntune.gate.static_figures import LaunchStatics, binary_input, in_both, launch_statics
 from kerntune.gate.static_verdict import RunOfCase, judge_launches
 from kerntune.gate.stores import KnownCase, Stores, known_case, known_figures
 from kerntune.kernels.compat import versions
@@ -222,11 +222,7 @@ def _report(candidate: CandidateConfig, made: StaticMetrics | TrialError) -> Con
 
 
 def lost_configs(
-    before: Sequence[LaunchStatic],
-    after: Sequence[LaunchStatic],
-    recorded: Recorded,
-    capture: Capture,
-    spec: DeviceSpec,
+    before: LaunchStatics, after: LaunchStatics, recorded: Recorded, capture: Capture, spec: DeviceSpec
 ) -> Iterator[tuple[int, LostConfig]]:
     """Each config of the baseline in whose place another one is compared, since it can't be launched any more, or isn't
     in the list, with the index of its launch.

@@ -79,6 +79,10 @@ class LaunchStatic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         return changed_settings(self._tuned, after._tuned)
 
 
+LaunchStatics = Sequence[LaunchStatic]
+"""A case's launches, in order."""
+
+
 def launch_statics(
     recorded: Recorded, spec: DeviceSpec, known: Mapping[str, StaticMetrics] = MappingProxyType({})
 ) -> tuple[LaunchStatic, ...]:
@@ -137,7 +141,7 @@ def binary_input(binary: Binary, data: bytes, asm: str) -> BinaryInput:
     )
 
 
-def launch_reports(static: Sequence[LaunchStatic], before: Sequence[LaunchStatic] = ()) -> tuple[LaunchReport, ...]:
+def launch_reports(static: LaunchStatics, before: LaunchStatics = ()) -> tuple[LaunchReport, ...]:
     """Rows for reports from static figures, beside those of the baseline's launches that they correspond to."""
     old = {i: x for i, x, _ in in_both(before, static)}
     return tuple(_report(s, old.get(i)) for i, s in enumerate(static))
@@ -256,11 +260,7 @@ _IN_COMMON: tuple[Callable[[Any], object], ...] = (
 
 
 def with_launches(
-    result: CaseResult,
-    recording: Recording,
-    static: Sequence[LaunchStatic],
-    before: Sequence[LaunchStatic],
-    times_ns: Sequence[float],
+    result: CaseResult, recording: Recording, static: LaunchStatics, before: LaunchStatics, times_ns: Sequence[float]
 ) -> CaseResult:
     """A result with each launch's figures beside those of the baseline's launches, and with its share of the time.
 

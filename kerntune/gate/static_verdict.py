@@ -32,7 +32,7 @@ from kerntune.gate.launch_changes import (
     replaced_kernels,
     static_setting_lines,
 )
-from kerntune.gate.static_figures import LaunchStatic, in_both, launch_reports
+from kerntune.gate.static_figures import LaunchStatics, in_both, launch_reports
 from kerntune.gate.stores import KnownCase, Stores, Unreviewed
 from kerntune.kernels.compat import versions
 from kerntune.static.code_rules import RuleMessage, worst_first
@@ -83,7 +83,7 @@ class StaticJudgement:
     ``found``, what runs ``beside`` the kernels, and the reasons for people."""
 
     known: KnownCase
-    launches: tuple[LaunchStatic, ...]
+    launches: LaunchStatics
     run: RunOfCase
     verdict: Verdict
     found: StaticFindings
@@ -140,7 +140,7 @@ class StaticJudgement:
 
 
 def judge_launches(
-    known: KnownCase, launches: tuple[LaunchStatic, ...], run: RunOfCase, target: Target, policy: Policy
+    known: KnownCase, launches: LaunchStatics, run: RunOfCase, target: Target, policy: Policy
 ) -> StaticJudgement:
     """A case's verdict from values alone."""
     rules, series = policy.static, versions.triton_series()
@@ -159,7 +159,7 @@ def judge_launches(
 
 
 def _found(
-    known: KnownCase, launches: tuple[LaunchStatic, ...], run: RunOfCase, target: Target, rules: StaticPolicy
+    known: KnownCase, launches: LaunchStatics, run: RunOfCase, target: Target, rules: StaticPolicy
 ) -> StaticFindings:
     said = [RuleMessage("fail", "limits", text) for text in run.broken]
     said += _over_limits(launches, target, rules)
@@ -186,7 +186,7 @@ def _of_other_triton(known: KnownCase) -> Callable[[RuleMessage], RuleMessage]:
 
 
 def _since_anchor(
-    known: KnownCase, launches: tuple[LaunchStatic, ...], target: Target, rules: StaticPolicy, said: Set[str]
+    known: KnownCase, launches: LaunchStatics, target: Target, rules: StaticPolicy, said: Set[str]
 ) -> Iterator[RuleMessage]:
     """Findings since the anchor that aren't found since the baseline already."""
     if known.anchor is None:
@@ -198,7 +198,7 @@ def _since_anchor(
                 yield found._replace(text=text)
 
 
-def _over_limits(launches: tuple[LaunchStatic, ...], target: Target, rules: StaticPolicy) -> list[RuleMessage]:
+def _over_limits(launches: LaunchStatics, target: Target, rules: StaticPolicy) -> list[RuleMessage]:
     severity = rules.rule("limits").severity
     if severity == "off":
         return []
@@ -216,7 +216,7 @@ def _findings(pair: LaunchFindings) -> Iterator[RuleMessage]:
 
 
 def _operators_since(
-    known: KnownCase, now: OperatorList | None, launches: tuple[LaunchStatic, ...], rules: StaticPolicy
+    known: KnownCase, now: OperatorList | None, launches: LaunchStatics, rules: StaticPolicy
 ) -> OperatorChange:
     """The change of what runs beside the kernels, since the baseline, and since the anchor what that alone finds."""
     rule = rules.rule("other_operators")
@@ -236,7 +236,7 @@ def _operators_since(
     return replace(found, failures=tuple(f"{text}, since the anchor of {day}" for text in since.failures))
 
 
-def _bytes_rule(before: tuple[LaunchStatic, ...], after: tuple[LaunchStatic, ...], rules: StaticPolicy) -> StaticRule:
+def _bytes_rule(before: LaunchStatics, after: LaunchStatics, rules: StaticPolicy) -> StaticRule:
     """The rule ``bytes_moved``. What a kernel that a person wrote is launched with may decide how it divides its work
     (partial sums of more splits): under other settings more bytes only warn, unless the rule was set."""
     rule, pairs = rules.rule("bytes_moved"), [(a, b) for _, a, b in in_both(before, after) if not b.origins]
@@ -245,7 +245,7 @@ def _bytes_rule(before: tuple[LaunchStatic, ...], after: tuple[LaunchStatic, ...
     return rule
 
 
-def _same_code(before: tuple[LaunchStatic, ...], after: tuple[LaunchStatic, ...]) -> bool:
+def _same_code(before: LaunchStatics, after: LaunchStatics) -> bool:
     return [(x.kernel, x.code, x.grid) for x in before] == [(x.kernel, x.code, x.grid) for x in after]
 
 
@@ -272,7 +272,7 @@ def _verdict(
     return decide(evidence, policy)
 
 
-def _moved(before: tuple[LaunchStatic, ...], after: tuple[LaunchStatic, ...]) -> tuple[str, ...]:
+def _moved(before: LaunchStatics, after: LaunchStatics) -> tuple[str, ...]:
     """The environment's settings of the compiler that differ, where code differs; each once."""
     pairs = [(a, b) for _, a, b in in_both(before, after) if a.code != b.code]
     moved = [moved_settings(a.compiler_settings, b.compiler_settings) for a, b in pairs]
@@ -287,9 +287,7 @@ def _settings(moved: tuple[str, ...]) -> tuple[str, ...]:
     return (text,)
 
 
-def unjudged_remarks(
-    verdict: Verdict, before: tuple[LaunchStatic, ...], after: tuple[LaunchStatic, ...]
-) -> tuple[str, ...]:
+def unjudged_remarks(verdict: Verdict, before: LaunchStatics, after: LaunchStatics) -> tuple[str, ...]:
     """What changed of a case that passes, though its machine code is another one and nothing was timed."""
     pairs = in_both(before, after)
     if verdict is not Verdict.PASS or (len(pairs) == len(before) and all(a.code == b.code for _, a, b in pairs)):
@@ -319,7 +317,7 @@ ACCEPT_FEWER = "if that is meant, a refresh (--kerntune-update) accepts it, or o
 
 def _reasons(
     known: KnownCase,
-    launches: tuple[LaunchStatic, ...],
+    launches: LaunchStatics,
     target: Target,
     series: str,
     found: StaticFindings,
