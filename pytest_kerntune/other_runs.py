@@ -24,6 +24,7 @@ from kerntune.gate import git
 from kerntune.gate.project import plugin_args
 from kerntune.gate.report import RunReport, read_run
 from pytest_kerntune.options import PART_OF_ANOTHER, Options
+from pytest_kerntune.values import parted
 
 TARGET = "--kerntune-target"
 
@@ -205,9 +206,8 @@ def arguments(config: pytest.Config, target: str, into: Path) -> list[str]:
     """This run's own, with another target, and with its files under ``into``. Of an option given twice pytest takes
     the last. What else kerntune would write these runs leave to this one, wherever it was asked for
     (:meth:`SettingSource.leaves <pytest_kerntune.setting.SettingSource.leaves>`)."""
-    out = [str(a) for a in config.invocation_params.args]
-    separator = out.index("--") if "--" in out else len(out)
-    more = [
+    args, names = parted([str(a) for a in config.invocation_params.args])
+    args += [
         "--kerntune",
         "--continue-on-collection-errors",
         f"--kerntune-target={target}",
@@ -217,10 +217,10 @@ def arguments(config: pytest.Config, target: str, into: Path) -> list[str]:
         *WARN,
     ]
     if config.getoption("benchmark_disable", None) is not None and not config.getoption("benchmark_only"):
-        more.append("--benchmark-disable")  # a user's own benchmarks are this run's to time and to save
+        args.append("--benchmark-disable")  # a user's own benchmarks are this run's to time and to save
     if config.getoption("xmlpath", None):
-        more.append(f"--junitxml={into / 'junit.xml'}")
-    return [*out[:separator], *more, *out[separator:]]
+        args.append(f"--junitxml={into / 'junit.xml'}")
+    return [*args, *names]
 
 
 def _json(folder: Path) -> Path:

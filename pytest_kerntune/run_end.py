@@ -23,7 +23,7 @@ from kerntune.base.case_result import CaseResult
 from kerntune.base.policy import Outcome
 from kerntune.errors import HistoryError, KerntuneError
 from kerntune.gate.console import complain
-from kerntune.gate.report import Origin, RunReport, counts, write_run
+from kerntune.gate.report import RunReport, counts, write_run
 from pytest_kerntune.conclude import DeviceLoss
 from pytest_kerntune.options import Options
 from pytest_kerntune.other_runs import ExtraTargets, runs_tests
@@ -240,8 +240,20 @@ class RunEnd:
     def _report(self, exitstatus: int) -> RunReport:
         from kerntune.gate.history.places import origin_of
 
-        results, origin = (*self.collected.results, *self._stale), origin_of(self._options.root, os.environ)
-        return run_report(self.collected, results, self._header, self.failed, exitstatus, origin)
+        results = (*self.collected.results, *self._stale)
+        return RunReport(
+            results=results,
+            header=self._header,
+            counts={v.value: n for v, n in counts(results).items()},
+            static_only=self.collected.static_only,
+            failed=dict(self.failed),
+            exit_status=int(exitstatus),
+            created=now(),
+            versions=versions(),
+            baselines=self.collected.baselines,
+            origin=origin_of(self._options.root, os.environ),
+            unchecked=self.collected.unchecked or msgspec.UNSET,
+        )
 
     def _write_json(self, report: Callable[[], RunReport]) -> None:
         if self._options.json is not None:
@@ -282,30 +294,6 @@ class RunEnd:
             write_text(terminalreporter, note, yellow=True)
         for line in self._annotations:
             terminalreporter.write_line(line)  # a command for the CI, with every text in it escaped
-
-
-def run_report(
-    collected: Collected,
-    results: tuple[CaseResult, ...],
-    header: tuple[str, ...],
-    failed: Mapping[str, str],
-    exitstatus: int,
-    origin: Origin,
-) -> RunReport:
-    """Everything about a run. ``results`` are those of its tests and the stale ones."""
-    return RunReport(
-        results=results,
-        header=header,
-        counts={v.value: n for v, n in counts(results).items()},
-        static_only=collected.static_only,
-        failed=dict(failed),
-        exit_status=int(exitstatus),
-        created=now(),
-        versions=versions(),
-        baselines=collected.baselines,
-        origin=origin,
-        unchecked=collected.unchecked or msgspec.UNSET,
-    )
 
 
 def now() -> str:

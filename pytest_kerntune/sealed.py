@@ -46,6 +46,7 @@ from pytest_kerntune.run_conditions import covered
 from pytest_kerntune.run_end import RunEnd
 from pytest_kerntune.sealed_tasks import MOST_PRINTED, TestRun, TestsRan
 from pytest_kerntune.terminal import write_text
+from pytest_kerntune.values import parted
 
 SECONDS = 3600.0
 """The tests, and then the compiler, may take an hour each: a CI job's own limit comes sooner as a rule."""
@@ -129,9 +130,9 @@ def parsed(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--color")
     parser.add_argument("-v", "--verbose", action="count", default=0)
     parser.add_argument("-q", "--quiet", action="count", default=0)
-    end = words.index("--") if "--" in words else len(words)
-    given, rest = parser.parse_known_args(words[:end])
-    return given, [*rest, *words[end:]]
+    args, names = parted(words)
+    given, rest = parser.parse_known_args(args)
+    return given, [*rest, *names]
 
 
 class RevisionConfig:
@@ -228,9 +229,9 @@ class SealedRun:
             flags += [flag] if value is True else [f"{flag}={value}"] if value else []
         flags += [f"--config-file={self.given.inifilename}"] if self.given.inifilename else []
         flags += [f"--override-ini={word}" for word in self.given.override_ini]
-        end = self.rest.index("--") if "--" in self.rest else len(self.rest)
+        args, names = parted(self.rest)
         without = () if any(w.startswith("--reruns") for w in self.rest) else NO_RERUNS
-        return [*plugin_args(), *UNATTENDED, *without, *self.rest[:end], *flags, *self.rest[end:]]
+        return [*plugin_args(), *UNATTENDED, *without, *args, *flags, *names]
 
     # pytest's hooks
 

@@ -16,7 +16,7 @@ import pytest
 
 from kerntune.base.codec import encodable
 from kerntune.base.formatting import visible
-from kerntune.base.policy import Update, Verdict
+from kerntune.base.policy import Policy, Update, Verdict
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.reporting.page import require_plotly
 from pytest_kerntune import marker
@@ -250,7 +250,7 @@ class Gate:
     def refuse_lost(self, item: pytest.Item) -> None:
         """Don't set a test up that needs a GPU which is lost."""
         if self._loss and concerns(item):
-            self._loss.refuse(item, _record(item), self._marker(item).over(self.options.policy))
+            self._loss.refuse(item, _record(item), self._policy(item))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -269,8 +269,8 @@ class Gate:
                 self._skip_after_loss(exc)
                 raise
         record = _record(item) if concerns(item) else None
-        nodeid, policy = nodeid_of(item), self._marker(item).over(self.options.policy)
-        unfinished_setup(item, nodeid, record, policy, stopped, self._extra.results(nodeid))
+        nodeid = nodeid_of(item)
+        unfinished_setup(item, nodeid, record, self._policy(item), stopped, self._extra.results(nodeid))
         return None
 
     @pytest.hookimpl(wrapper=True)
@@ -296,9 +296,9 @@ class Gate:
             after_error(item, record, exc, lambda error: self._stopped(item, error))
         if not concerns(item):
             return value
-        marker, extra = self._marker(item), self._extra.results(nodeid_of(item))
-        policy, accepts = marker.over(self.options.policy), self.options.update is Update.ALL
-        conclude(item, nodeid_of(item), record, policy, marked=marker.marked, extra=extra, accepts=accepts)
+        extra, accepts = self._extra.results(nodeid_of(item)), self.options.update is Update.ALL
+        marked = self._marker(item).marked
+        conclude(item, nodeid_of(item), record, self._policy(item), marked=marked, extra=extra, accepts=accepts)
         return value
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -358,8 +358,10 @@ class Gate:
     def _stopped(self, item: pytest.Item, error: BaseException) -> StoppedTest | None:
         if self.engine.static_end(error) is None:
             return None
-        policy = self._marker(item).over(self.options.policy)
-        return self.engine.stopped(nodeid_of(item), error, _record(item).checks, policy)
+        return self.engine.stopped(nodeid_of(item), error, _record(item).checks, self._policy(item))
+
+    def _policy(self, item: pytest.Item) -> Policy:
+        return self._marker(item).over(self.options.policy)
 
     def _marker(self, item: pytest.Item) -> Marker:
         """What the test's markers say in the end; one that was added while it ran may be wrong."""

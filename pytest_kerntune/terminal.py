@@ -20,7 +20,7 @@ from kerntune.gate.reporting.failure import accepting, table_lines
 from kerntune.gate.stores import CALL_GONE, RUN_JSON, prune_command
 from pytest_kerntune.options import OPTIONS
 from pytest_kerntune.payload import Collected
-from pytest_kerntune.values import needed_words
+from pytest_kerntune.values import needed_words, parted
 
 MAX_LINES = 20
 """Lines of one kind that are listed without ``-v``: more would push the table off the screen."""
@@ -223,6 +223,5 @@ def _write_unchecked(reporter: pytest.TerminalReporter, collected: Collected) ->
 def _again(config: pytest.Config, option: str) -> str:
     """This run's command, as short as it can be, with ``option``."""
     given, outputs = config.invocation_params, [o.flag for o in OPTIONS if o.output]
-    args = needed_words([str(a) for a in given.args], given.dir, outputs)
-    separator = args.index("--") if "--" in args else len(args)
-    return shlex.join(["pytest", *args[:separator], option, *args[separator:]])
+    args, names = parted(needed_words([str(a) for a in given.args], given.dir, outputs))
+    return shlex.join(["pytest", *args, option, *names])

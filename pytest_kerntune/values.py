@@ -332,20 +332,25 @@ def amend(config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None
     given.kerntune_update, given.file_or_dir = parsed.kerntune_update, parsed.file_or_dir
 
 
+def parted(args: Sequence[str]) -> tuple[list[str], list[str]]:
+    """``args`` before ``--``, and what is no option from there on."""
+    end = args.index("--") if "--" in args else len(args)
+    return list(args[:end]), list(args[end:])
+
+
 def with_update(args: Sequence[str], folder: Path) -> list[str]:
     """``args`` with ``--kerntune-update=all`` for the bare flag, and ``--kerntune-update=new`` for its two words.
 
     A word that names no mode, and nothing in ``folder`` either, stays its value, so that a misspelt one is reported.
     """
-    end = args.index("--") if "--" in args else len(args)
+    rest, names = parted(args)
     out: list[str] = []
-    rest = list(args[:end])
     while rest:
         word = rest.pop(0)
         if word == UPDATE and rest and not rest[0].startswith("-") and not _names_tests(rest[0], folder):
             word = f"{UPDATE}={rest.pop(0)}"
         out.append(f"{UPDATE}=all" if word == UPDATE else word)
-    return [*out, *args[end:]]
+    return [*out, *names]
 
 
 _SHOWING = re.compile(r"-[qvslx]+|--(quiet|verbose|exitfirst|showlocals|no-header|no-summary)")

@@ -285,7 +285,7 @@ def test_what_other_targets_say_joins_and_fails_the_run() -> None:
 def test_the_report_is_made_once_for_all_that_a_run_writes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     wrote: list[Any] = []
     made: list[Any] = []
-    monkeypatch.setattr(run_end, "run_report", lambda *words: made.append(words) or "report")
+    monkeypatch.setattr(run_end, "RunReport", lambda **fields: made.append(fields) or "report")
     monkeypatch.setattr(places, "origin_of", lambda root, environ: f"origin of {root}")
     monkeypatch.setattr(run_end, "write_run", lambda path, report: wrote.append((path, report)))
     monkeypatch.setattr(
@@ -301,7 +301,10 @@ def test_the_report_is_made_once_for_all_that_a_run_writes(monkeypatch: pytest.M
     assert finished(end, session(FAILED), FAILED) == []
     assert wrote == [(tmp_path / name, "report") for name in ("json", "html", "summary")]
     results = (*end.collected.results, *end._stale)
-    assert made == [(end.collected, results, ("header",), {"t.py::y": "no"}, FAILED, "origin of /project")]
+    (fields,) = made
+    assert (fields["results"], fields["header"]) == (results, ("header",))
+    assert (fields["failed"], fields["exit_status"]) == ({"t.py::y": "no"}, FAILED)
+    assert fields["origin"] == "origin of /project"
     assert len(results) == 2
     assert (end.notes, end._annotations) == (["no curves"], ["::error::/project {}"])
 
@@ -337,7 +340,7 @@ def test_a_run_is_added_to_its_history(monkeypatch: pytest.MonkeyPatch, added: A
     monkeypatch.setattr(places, "place_of", lambda text, root: f"{text} of {root}")
     monkeypatch.setattr(places, "history_run", lambda report: f"history of {report}")
     monkeypatch.setattr(places, "add_run", add)
-    monkeypatch.setattr(run_end, "run_report", lambda *words: "a report")
+    monkeypatch.setattr(run_end, "RunReport", lambda **fields: "a report")
     end = end_of(Engine(), settings=options(history="git:x"))
     assert finished(end, session()) == []
     assert end.notes == notes

@@ -104,7 +104,11 @@ def test_everything_about_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_end, "now", lambda: "2026-01-02T03:04:05+00:00")
     results = (result(), result(verdict=Verdict.REGRESSED), result(verdict=Verdict.STALE))
     found = collected(*results[:2], static_only="reads values", baselines={"b": msgspec.Raw(b"1")})
-    made = run_end.run_report(found, results, ("header",), {"x": "no"}, pytest.ExitCode.TESTS_FAILED, Origin())
+    monkeypatch.setattr(places, "origin_of", lambda root, environ: Origin())
+    end: Any = SimpleNamespace(
+        collected=found, _stale=results[2:], _header=("header",), failed={"x": "no"}, _options=SimpleNamespace(root="")
+    )
+    made = run_end.RunEnd._report(end, pytest.ExitCode.TESTS_FAILED)
     assert made == RunReport(
         results=results, header=("header",), counts=made.counts, static_only={NODE: "reads values"},
         failed={"x": "no"}, exit_status=1, created="2026-01-02T03:04:05+00:00", versions=run_end.versions(),
