@@ -25,6 +25,7 @@ from kerntune.cli.stored import (
     load_folder,
     not_found,
     one_case,
+    problems,
     readable,
     triton_of,
 )
@@ -87,8 +88,7 @@ def run(args: argparse.Namespace) -> int:
         after = stack.enter_context(recorded(case, target, folder, "today"))
         farm = stack.enter_context(contextlib.closing(Farm()))
         differs = _show(before, after, Texts(farm, target), args)
-    problems = [e.problem for e in entries if e.problem]
-    return max(fail_with(problems), FINDINGS if args.exit_code and differs else OK)
+    return max(fail_with(problems(entries)), FINDINGS if args.exit_code and differs else OK)
 
 
 def wanted(entries: Sequence[Entry], args: argparse.Namespace) -> tuple[CaseId, Target]:
@@ -214,11 +214,9 @@ def unified(before: str, after: str, names: tuple[str, str]) -> str:
 
 
 def _rows(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    first = True
-    for group in hunks(before, after):
-        if not first:
+    for number, group in enumerate(hunks(before, after)):
+        if number:
             yield GAP, " ", GAP
-        first = False
         for tag, i, j, k, m in group:
             for left, right in zip_longest(before[i:j], after[k:m]):
                 mark = " " if tag == "equal" else ">" if left is None else "<" if right is None else "|"

@@ -12,7 +12,7 @@ import re
 import shlex
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -295,16 +295,13 @@ def _settings(project: Project, tests: FoundTests) -> Iterator[Wanted]:
         yield Wanted(path)
         return
     line, content = _with_key(path, before, BASELINES, DEFAULT_BASELINES)
-    if _settings_or_none(path, content) != {**project.values, BASELINES: DEFAULT_BASELINES}:
+    try:
+        safe = settings_in(path, content) == {**project.values, BASELINES: DEFAULT_BASELINES}
+    except UsageError:
+        safe = False
+    if not safe:
         raise _RefusedError(f"{path}: can't be edited safely; add to pytest's settings there: {line}")
     yield Wanted(path, content, line)
-
-
-def _settings_or_none(path: Path, content: bytes) -> Mapping[str, object] | None:
-    try:
-        return settings_in(path, content)
-    except UsageError:
-        return None
 
 
 def _with_key(path: Path, content: bytes, key: str, value: str) -> tuple[str, bytes]:

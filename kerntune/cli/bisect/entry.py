@@ -361,16 +361,11 @@ def over_both(bisection: Bisection, commits: Sequence[str], tritons: Sequence[Tr
     bad under the last Triton; if not, it takes both.
     """
     first, last = tritons[0], tritons[-1]
-    if len(tritons) == 1:
+    several = len(commits) > 1
+    if len(tritons) == 1 or (several and bisection.is_bad(BisectedVersion(commits[-1], first))):
         return bisection.along([BisectedVersion(c, first) for c in commits])
-    if len(commits) == 1:
+    if not several or bisection.is_bad(BisectedVersion(commits[0], last)):
         return bisection.along([BisectedVersion(commits[0], t) for t in tritons])
-    if bisection.is_bad(BisectedVersion(commits[-1], first)):
-        return bisection.along([BisectedVersion(c, first) for c in commits])
-    if bisection.is_bad(BisectedVersion(commits[0], last)):
-        return bisection.along([BisectedVersion(commits[0], t) for t in tritons])
-    code = bisection.along(
-        [*(BisectedVersion(c, first) for c in commits[:1]), *(BisectedVersion(c, last) for c in commits)]
-    )
+    code = bisection.along([BisectedVersion(commits[0], first), *(BisectedVersion(c, last) for c in commits)])
     said = f"only under {last}: {commits[-1][:12]} is not slower under {first}"
     return Conclusion((*code.lines, said), code.found) if code.found else code

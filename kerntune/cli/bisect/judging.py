@@ -34,7 +34,6 @@ NOTHING_RAN = 5
 TRIES = 2
 """Measurements of a version before INCONCLUSIVE is what it is."""
 
-SLOWER = (Verdict.REGRESSED,)
 NOT_SLOWER = (Verdict.PASS, Verdict.IMPROVED, Verdict.DRIFTED, Verdict.NEW)
 """NEW is among them where only static figures are compared: without a baseline of this Triton's own, no rule fails."""
 
@@ -99,8 +98,7 @@ class VersionJudge:
             raise UsageError(f"the good side can't be built: {exc}") from None
         except OutOfOrder as exc:
             raise UsageError(f"the good side, {version}{self._need}: {exc}") from None
-        kind = TimeBaseline if self.timed else StaticBaseline
-        cases = self._take_good(kind, f"the good side, {version}", _failures(run) or last_lines(done))
+        cases = self._take_good(f"the good side, {version}", _failures(run) or last_lines(done))
         if not self.timed:
             self._known[version] = self._screened(version, run, self._yard)
         return cases
@@ -115,15 +113,14 @@ class VersionJudge:
         except BaselineError as exc:
             raise UsageError(str(exc)) from None
         shutil.copytree(folder, self._yard, dirs_exist_ok=True)
-        return self._take_good(
-            TimeBaseline if self.timed else StaticBaseline, str(folder), "no baseline of these tests"
-        )
+        return self._take_good(str(folder), "no baseline of these tests")
 
     def keep_good(self, folder: Path) -> None:
         """Copy the good version's baselines to a folder, for :meth:`reuse_good`."""
         shutil.copytree(self._yard, folder, dirs_exist_ok=True)
 
-    def _take_good(self, kind: type[Baseline], where: str, why: str) -> tuple[CaseId, ...]:
+    def _take_good(self, where: str, why: str) -> tuple[CaseId, ...]:
+        kind = TimeBaseline if self.timed else StaticBaseline
         entries = load_folder(self._yard)
         self._good = {b.case: b for e in entries if isinstance(b := e.baseline, kind)}
         if not self._good:
@@ -157,12 +154,8 @@ class VersionJudge:
             return list(pool.map(screened, versions))
 
     def _screen(self, version: BisectedVersion) -> ScreenedVersion:
-        folder = self._scratch / f"static-{next(self._numbers)}"
-        shutil.copytree(self._yard, folder)
-        options = [f"--kerntune-target={self._compiled_for}", f"--kerntune-baselines={folder}"]
         try:
-            with self._project.laid_out(version) as layout:
-                _, run = self._run(layout, options)
+            run, folder = self._run_beside_good(version, f"--kerntune-target={self._compiled_for}")
         except (NotBuilt, OutOfOrder) as exc:
             return ScreenedVersion(None, str(exc))
         except KerntuneError as exc:
@@ -191,11 +184,7 @@ class VersionJudge:
 
     @property
     def _compiled_for(self) -> str:
-        return self._target or ",".join(sorted({str(b.device.target) for b in self._times}))
-
-    @property
-    def _times(self) -> list[TimeBaseline]:
-        return [b for b in self._good.values() if isinstance(b, TimeBaseline)]
+        return self._target or ",".join(sorted({str(b.target) for b in self._good.values()}))
 
     def measure(self, version: BisectedVersion) -> TimedVersion:
         """Time a version on the GPU beside the good one's binaries."""
@@ -208,12 +197,8 @@ class VersionJudge:
         return last
 
     def _measure(self, version: BisectedVersion) -> TimedVersion:
-        folder = self._scratch / f"timed-{next(self._numbers)}"
-        shutil.copytree(self._yard, folder)
         try:
-            with self._project.laid_out(version) as layout:
-                options = [f"--kerntune-baselines={folder}", "--kerntune-update=new"]
-                _, run = self._run(layout, options)
+            run, _ = self._run_beside_good(version, "--kerntune-update=new")
         except (NotBuilt, OutOfOrder, KerntuneError) as exc:
             return TimedVersion(None, (str(exc),))
         mine = [r for r in run.results if r.case in self._good]
@@ -221,6 +206,14 @@ class VersionJudge:
             return TimedVersion(None, (_failures(run) or f"{version}: none of the cases ran",))
         new = [r for r in mine if r.verdict is Verdict.NEW]
         return TimedVersion(None if new else _slower(mine), _messages(mine))
+
+    def _run_beside_good(self, version: BisectedVersion, option: str) -> tuple[RunReport, Path]:
+        """The report of a version's run beside a copy of the good side's baselines, and the folder of the copy."""
+        folder = self._scratch / f"beside-{next(self._numbers)}"
+        shutil.copytree(self._yard, folder)
+        with self._project.laid_out(version) as layout:
+            _, run = self._run(layout, [f"--kerntune-baselines={folder}", option])
+        return run, folder
 
     def _run(self, layout: Checkout, options: Sequence[str]) -> tuple[str, RunReport]:
         """The output of the project's tests with ``options``, and the run's report; :class:`OutOfOrder` without one."""
@@ -262,7 +255,7 @@ def _messages(results: Sequence[CaseResult]) -> tuple[str, ...]:
 def _slower(results: Sequence[CaseResult]) -> bool | None:
     """True if a case is slower, False if all are decided and none is."""
     verdicts = {r.verdict for r in results}
-    if verdicts & set(SLOWER):
+    if Verdict.REGRESSED in verdicts:
         return True
     return False if verdicts and verdicts <= set(NOT_SLOWER) else None
 

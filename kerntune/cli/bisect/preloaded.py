@@ -40,7 +40,12 @@ class CommandRuns:
     def run(self, layout: Checkout, arguments: Sequence[str], output: Path) -> int:
         """Run one; its exit code. ``output`` takes what it prints."""
         if layout.shared_path is not None:
-            code = self._in_copy(layout, (layout.python, layout.shared_path), arguments, output)
+            place = layout.python, layout.shared_path
+            with self._lock:
+                if place not in self._servers:
+                    self._servers[place] = RunServer(*place, layout.env)
+                server = self._servers[place]
+            code = server.run(layout, arguments, output)
             if code is not None:
                 return code
         return run_alone(layout, arguments, output)
@@ -49,13 +54,6 @@ class CommandRuns:
         """End the processes."""
         for server in self._servers.values():
             server.close()
-
-    def _in_copy(self, layout: Checkout, place: SharedImports, arguments: Sequence[str], output: Path) -> int | None:
-        with self._lock:
-            if place not in self._servers:
-                self._servers[place] = RunServer(*place, layout.env)
-            server = self._servers[place]
-        return server.run(layout, arguments, output)
 
 
 def run_alone(layout: Checkout, arguments: Sequence[str], output: Path) -> int:

@@ -165,8 +165,8 @@ def test_a_version_is_timed_until_it_is_decided(
     assert judge.timed
     found = judge.measure(VERSION)
     assert (found.slower, found.messages, judge.reports) == (slower, messages, [])
-    assert judge.options[0] == [f"--kerntune-baselines={tmp_path}/timed-0", "--kerntune-update=new"]
-    assert (tmp_path / "timed-0").is_dir()
+    assert judge.options[0] == [f"--kerntune-baselines={tmp_path}/beside-0", "--kerntune-update=new"]
+    assert (tmp_path / "beside-0").is_dir()
 
 
 def test_a_version_that_cannot_be_built_is_not_timed(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_what_a_version_compiles_to(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert found.identity == ((CASE, made.fingerprint, work),)
     assert (found.launches, found.triton, found.slower) == ({CASE: made.launches}, made.triton, True)
     assert (found.messages, found.reason) == (("REGRESSED said",), "")
-    assert judge.options == [["--kerntune-target=cuda:90", f"--kerntune-baselines={tmp_path}/static-0"]]
+    assert judge.options == [[f"--kerntune-baselines={tmp_path}/beside-0", "--kerntune-target=cuda:90"]]
     judge._known[VERSION] = found
     assert judge.screen([VERSION])[0] is found
     assert len(judge.reports) == 1
