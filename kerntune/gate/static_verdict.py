@@ -35,7 +35,7 @@ from kerntune.gate.launch_changes import (
 from kerntune.gate.static_figures import LaunchStatics, in_both, launch_reports
 from kerntune.gate.stores import KnownCase, Stores, Unreviewed
 from kerntune.kernels.compat import versions
-from kerntune.static.code_rules import RuleMessage, worst_first
+from kerntune.static.code_rules import SEVERITIES, RuleMessage, worst_first
 
 
 @dataclass(frozen=True)
@@ -168,12 +168,8 @@ def _found(
     since += [RuleMessage(f.severity, f.rule, f.text) for f in count_findings(known.launches, launches, rules)]
     anchored = _since_anchor(known, launches, target, rules, {x.text for x in (*said, *since)})
     said += [*map(_of_other_triton(known), since), *anchored, *run.about_configs]
-    said = worst_first(said)
-    return StaticFindings(
-        tuple(x.text for x in said if x.severity == "fail"),
-        tuple(x.text for x in said if x.severity == "warn"),
-        tuple(x.text for x in said if x.severity == "info"),
-    )
+    ordered = worst_first(said)
+    return StaticFindings(*(tuple(x.text for x in ordered if x.severity == kind) for kind in SEVERITIES))
 
 
 def _of_other_triton(known: KnownCase) -> Callable[[RuleMessage], RuleMessage]:
