@@ -148,12 +148,14 @@ def judge_launches(
     found = _found(known, launches, run, target, rules)
     found = found.unsure(run.broken) if moved else found
     beside = _operators_since(known, run.operators, launches, rules)
-    verdict = _verdict(known, run, found, beside, bool(moved), policy)
+    verdict = decide(_evidence(known, run, found, beside, bool(moved)), policy)
     before = known.reference.triton if known.reference else ""
     blamed = [launch_cause(a, b, before, series, lost=run.lost.get(i)) for i, a, b in in_both(known.launches, launches)]
     why = _reasons(known, launches, target, series, found, run.refused, blamed)
     fewer_launches = () if beside.failures else _missing(known, run.launched)
-    reasons = (*beside.unsure, *fewer_launches, *beside.qualified(why), *_settings(moved))
+    unlike = f"compiled under another environment than the baseline ({'; '.join(moved)}), so not judged"
+    other = [f"{unlike}: set it as it was, or refresh"] if moved else []
+    reasons = (*beside.unsure, *fewer_launches, *beside.qualified(why), *other)
     causes = tuple(dict.fromkeys(filter(None, blamed)))
     return StaticJudgement(known, launches, run, verdict, found, beside, reasons, causes)
 
@@ -245,17 +247,12 @@ def _same_code(before: LaunchStatics, after: LaunchStatics) -> bool:
     return [(x.kernel, x.code, x.grid) for x in before] == [(x.kernel, x.code, x.grid) for x in after]
 
 
-def _verdict(
-    known: KnownCase,
-    run: RunOfCase,
-    found: StaticFindings,
-    beside: OperatorChange,
-    other_settings: bool,
-    policy: Policy,
-) -> Verdict:
+def _evidence(
+    known: KnownCase, run: RunOfCase, found: StaticFindings, beside: OperatorChange, other_settings: bool
+) -> Evidence:
     """A case without a baseline of its own is NEW, but not if another one has more launches of it."""
     expected = known.most[0]
-    evidence = Evidence(
+    return Evidence(
         launched=run.launched,
         expected=expected if known.own is not None or expected > run.launched else None,
         static_failure=bool(found.failures),
@@ -265,7 +262,6 @@ def _verdict(
         work_unsure=bool(beside.unsure),
         cut_off=run.cut_off,
     )
-    return decide(evidence, policy)
 
 
 def _moved(before: LaunchStatics, after: LaunchStatics) -> tuple[str, ...]:
@@ -273,14 +269,6 @@ def _moved(before: LaunchStatics, after: LaunchStatics) -> tuple[str, ...]:
     pairs = [(a, b) for _, a, b in in_both(before, after) if a.code != b.code]
     moved = [moved_settings(a.compiler_settings, b.compiler_settings) for a, b in pairs]
     return tuple(dict.fromkeys(text for text in moved if text))
-
-
-def _settings(moved: tuple[str, ...]) -> tuple[str, ...]:
-    if not moved:
-        return ()
-    told = "; ".join(moved)
-    text = f"compiled under another environment than the baseline ({told}), so not judged: set it as it was, or refresh"
-    return (text,)
 
 
 def unjudged_remarks(verdict: Verdict, before: LaunchStatics, after: LaunchStatics) -> tuple[str, ...]:
