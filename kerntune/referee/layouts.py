@@ -77,7 +77,19 @@ def _source(spec: str, known: dict[str, str], what: str) -> UserCallable:
         raise UsageError(f"{path}: it defines no {name} at its top level; it has {', '.join(sorted(found)) or 'none'}")
     is_class = any(isinstance(node, ast.ClassDef) and node.name == name for node in syntax_of(path).body)
     layout = LAYOUTS.get(name, KERNELBENCH if is_class else FUNCTION)
-    return UserCallable(str(Path(path).resolve()), name, layout)
+    return UserCallable(str(Path(path).resolve()), name, layout, package=_package_of(path))
+
+
+def _package_of(path: str) -> str:
+    """The top folder of the package that a file lies in, if it imports from it; empty for other files."""
+    folder, top = Path(path).resolve().parent, ""
+    while (folder / "__init__.py").is_file():
+        folder, top = folder.parent, str(folder)
+    for node in ast.walk(syntax_of(path)) if top else ():
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else [getattr(node, "module", None) or ""]
+        if getattr(node, "level", 0) or Path(top).name in (name.partition(".")[0] for name in names):
+            return top
+    return ""
 
 
 TASK_MODULE = "reference"
@@ -265,23 +277,51 @@ class UsersFolder:
         return FileFinder(path, (ExtensionFileLoader, EXTENSION_SUFFIXES), (SourceLoader, SOURCE_SUFFIXES))
 
 
+@dataclass(frozen=True)
+class UsersPackage:
+    """Finds the package that a user's file belongs to. As the first of the finders: of two versions of a library, the
+    file's own one counts, not an installed one."""
+
+    folder: str
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
+        """The package, by its sources."""
+        init = Path(self.folder, "__init__.py")
+        loader = SourceLoader(name, str(init))
+        return importlib.util.spec_from_file_location(name, init, loader=loader) if name == init.parent.name else None
+
+
 def load(source: UserCallable) -> ModuleType:
     """Import a user's file, and let it import from its folder what is found nowhere else: in a reference's folder
     candidates may lie, which must not be taken for the standard library or an installed package. Sources count, never
-    compiled code beside them. The module has the file's name, unless that is another's."""
+    compiled code beside them. The module has the file's name, unless that is another's. A file that imports from its
+    package is that one's module."""
     path = Path(source.path)
-    name = f"{path.stem}_of_user" if _named_as_another(path) else path.stem
-    finder = UsersFolder(str(path.parent), source.modules)
-    if finder not in sys.meta_path:
-        sys.meta_path.append(finder)
-        sys.path_hooks.insert(0, finder.entry)
-    spec = importlib.util.spec_from_file_location(name, path, loader=SourceLoader(name, str(path)))
+    top, init = Path(source.package).name, str(Path(source.package, "__init__.py"))
+    if source.package and getattr(sys.modules.get(top), "__file__", init) == init:  # else torch's or Triton's: imported
+        _add_finder(UsersPackage(source.package), 0, UsersFolder(source.package))
+        inside = path.relative_to(Path(source.package).parent).with_suffix("")
+        name = ".".join(inside.parts).removesuffix(".__init__")
+        spec = importlib.util.find_spec(name)
+        if name in sys.modules:
+            return sys.modules[name]
+    else:
+        name = f"{path.stem}_of_user" if _named_as_another(path) else path.stem
+        folder = UsersFolder(str(path.parent), source.modules)
+        _add_finder(folder, len(sys.meta_path), folder)
+        spec = importlib.util.spec_from_file_location(name, path, loader=SourceLoader(name, str(path)))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def _add_finder(finder: UsersFolder | UsersPackage, place: int, folder: UsersFolder) -> None:
+    if finder not in sys.meta_path:
+        sys.meta_path.insert(place, finder)
+        sys.path_hooks.insert(0, folder.entry)
 
 
 def _named_as_another(path: Path) -> bool:

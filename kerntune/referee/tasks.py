@@ -122,18 +122,19 @@ class CaseInputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
 
 class UserCallable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A user's callable: its file, the name in it, the layout by which that is read (:mod:`.layouts`), and the paths of
-    ``modules`` that it may import beside those in its folder."""
+    """A user's callable: its file, the name in it, the layout by which that is read (:mod:`.layouts`), the paths of
+    ``modules`` that it may import beside those in its folder, and the folder of the ``package`` that it belongs to."""
 
     path: str
     name: str
     layout: str
     modules: dict[str, str] = {}
+    package: str = ""
 
     @property
     def readable(self) -> tuple[str, ...]:
-        """What its process may read: its folder and these files."""
-        return (str(Path(self.path).resolve().parent), *self.modules.values())
+        """What its process may read: its package or folder, and these files."""
+        return (self.package or str(Path(self.path).resolve().parent), *self.modules.values())
 
 
 class RecordTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

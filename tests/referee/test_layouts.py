@@ -16,6 +16,7 @@ from kerntune.referee.layouts import (
     GPU_MODE,
     KERNELBENCH,
     UsersFolder,
+    UsersPackage,
     candidate_source,
     defined_names,
     literal_inputs,
@@ -149,9 +150,10 @@ def test_names_inside_of_functions_are_not_the_files(tmp_path: Path) -> None:
 
 @pytest.fixture
 def imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test imports, and its path, are forgotten; modules that it has forgotten are there again."""
+    """What a test imports, its path and finders, are forgotten; modules that it has forgotten are there again."""
     before = dict(sys.modules)
-    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("path", "meta_path", "path_hooks"):
+        monkeypatch.setattr(sys, name, list(getattr(sys, name)))
     yield
     for name in sys.modules.keys() - before.keys():
         del sys.modules[name]
@@ -323,3 +325,44 @@ def test_what_a_task_names_comes_before_a_file_beside_and_after_what_is_installe
 def test_which_files_have_the_name_of_another_module(name: str, another: bool, tmp_path: Path) -> None:
     """Of one that is imported, built in, or that an import would find."""
     assert layouts._named_as_another(tmp_path / f"{name}.py") is another
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from .helper import WHERE\ndef f(): return WHERE",
+        "from ..ops import helper\ndef f(): return helper.WHERE",
+        "def f():\n    import fractions.ops.helper as x\n    return x.WHERE",
+        "from fractions.ops.helper import WHERE\ndef f(): return WHERE",
+    ],
+)
+def test_a_file_of_a_package_imports_from_that_one(text: str, tmp_path: Path, imports: None) -> None:
+    """Not from the installed package of that name: a reviewer judges one version of a library against another."""
+    sys.modules.pop("fractions", None)
+    ops = tmp_path / "fractions" / "ops"
+    ops.mkdir(parents=True)
+    for folder in (ops.parent, ops):
+        write(folder, "", "__init__.py")
+    write(ops, "WHERE = 'beside'", "helper.py")
+    source = candidate_source(write(ops, text, "kernels.py") + "::f")
+    assert source.readable == (str(ops.parent),)
+    module = load(source)
+    assert module.f() == "beside"
+    assert module.__name__ == "fractions.ops.kernels"
+    assert load(replace(source, path=str(ops / "__init__.py"))).__name__ == "fractions.ops"
+    assert sys.meta_path.count(UsersPackage(str(ops.parent))) == 1
+
+
+@pytest.mark.parametrize(
+    ("package", "imported"), [("fractions", "from xdist import fractions"), ("json", "import json")]
+)
+def test_other_files_of_packages_are_modules_of_their_own(
+    package: str, imported: str, tmp_path: Path, imports: None
+) -> None:
+    """Those that import nothing from it, and where another package of that name is imported already."""
+    sys.modules.pop("fractions", None)
+    folder = tmp_path / package
+    folder.mkdir()
+    write(folder, BOMB, "__init__.py")
+    path = write(folder, f"def f(): pass\nif False:\n    {imported}\n", "kernels_of_none.py")
+    assert load(candidate_source(path + "::f")).__name__ == "kernels_of_none"
