@@ -356,19 +356,20 @@ def test_limits_of_a_sealed_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_folders_that_imports_come_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each once: those that packages were imported from or are installed in. Neither the working folder nor the one
-    beside kerntune's sources, but kerntune's own; not the folder of a script."""
+    """Each once: those that packages were imported from or are installed in, by ``pip install --target``, too. Neither the
+    working folder nor the one beside kerntune's sources, but kerntune's own; not the folder of a script."""
     monkeypatch.chdir(tmp_path)
-    folders = {name: tmp_path / name for name in ("site", "editable", "imported", "script")}
+    folders = {name: tmp_path / name for name in ("site", "editable", "imported", "target", "script")}
     for folder in folders.values():
         folder.mkdir()
+    (folders["target"] / "one-1.0.dist-info").mkdir()
     (folders["site"] / "x.pth").write_text("\n../editable\nimport os\n")
     monkeypatch.setattr(sealing.site, "getsitepackages", lambda: [str(folders["site"])])
     monkeypatch.setitem(sys.modules, "one", SimpleNamespace(__file__=str(folders["imported"] / "one" / "__init__.py")))
-    paths = [str(folders[name]) for name in ("editable", "imported", "script", "editable")]
+    paths = [str(folders[name]) for name in ("editable", "imported", "target", "script", "editable")]
     monkeypatch.setattr(sys, "path", ["", str(tmp_path), str(ROOT), str(tmp_path / "none"), *paths])
     own = [str(ROOT / "kerntune"), sys.prefix, sys.base_prefix, sys.exec_prefix]
-    assert sealing.import_folders() == tuple(dict.fromkeys([*paths[:2], *own]))
+    assert sealing.import_folders() == tuple(dict.fromkeys([*paths[:3], *own]))
 
 
 @pytest.mark.parametrize(
