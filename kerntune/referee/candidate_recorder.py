@@ -54,6 +54,12 @@ MOST_CONSTANT = 64 << 20
 """Bytes of all constants of a call together."""
 
 
+DECLARE_NUMBERS = "; an input's numbers are known if they are declared: n: i32[3] = [5, 7, 9]"
+"""What to do where the host's code depends on values."""
+
+MAY_READ = "a sealed process may read its file's folder or package, and installed packages"
+
+
 class OwnProcessFarm(Farm):
     """Compiles in this process, which is sealed and will end: a compiler that crashes costs the candidate alone."""
 
@@ -126,12 +132,13 @@ def _users_code(backend: Backend) -> Iterator[None]:
     except CompileError as exc:
         raise Refusal(Reason.COMPILE, str(exc)) from None
     except (Exception, SystemExit) as exc:
-        needs = backend.end_reason(exc) if isinstance(exc, Exception) else None
-        if needs is not None:
-            raise Refusal(Reason.VALUES, needs) from None
-        print("".join(traceback.format_exception(exc))[-4000:], file=sys.stderr)
-        text, line = ": ".join(filter(None, (type(exc).__name__, ends_of(str(exc), 500)))), line_of_error(exc)
+        needs, line = backend.end_reason(exc) if isinstance(exc, Exception) else None, line_of_error(exc)
         place = f" ({Path(line.file).name[:100]}:{line.number})" if line else ""
+        if needs is not None:
+            raise Refusal(Reason.VALUES, needs + place + DECLARE_NUMBERS * ("value" in needs)) from None
+        print("".join(traceback.format_exception(exc))[-4000:], file=sys.stderr)
+        text = ": ".join(filter(None, (type(exc).__name__, ends_of(str(exc), 500))))
+        place += f"; {MAY_READ}" * isinstance(exc, PermissionError)
         raise Refusal(Reason.CANDIDATE_FAILED, text + place) from None
 
 

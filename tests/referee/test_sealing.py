@@ -356,8 +356,8 @@ def test_limits_of_a_sealed_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_folders_that_imports_come_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each once: those that packages were imported from or are installed in, by ``pip install --target``, too. Neither the
-    working folder nor the one beside kerntune's sources, but kerntune's own; not the folder of a script."""
+    """Each once: those that packages were imported from or are installed in, by ``pip install --target``, too. Neither
+    the working folder nor the one beside kerntune's sources, but kerntune's own; not the folder of a script."""
     monkeypatch.chdir(tmp_path)
     folders = {name: tmp_path / name for name in ("site", "editable", "imported", "target", "script")}
     for folder in folders.values():
