@@ -48,6 +48,7 @@ from kerntune.referee.layouts import (
     LAYOUTS,
     MAKERS,
     candidate_source,
+    installed_instead,
     literal_inputs,
     makes_inputs,
     parameters_of,
@@ -159,10 +160,7 @@ def judge(
         if other.layout == FUNCTION:
             other = msgspec.structs.replace(other, layout=GPU_MODE)
     with contextlib.ExitStack() as stack:
-        own = bench
-        if own is None:
-            own = Bench(sealed, default_speeds())
-            stack.callback(own.close)
+        own = bench or stack.enter_context(contextlib.closing(Bench(sealed, default_speeds())))
         verdict = CandidateJudgement(own, source, other, budget).run(inputs)
     return verdict if task else _with_task_beside(verdict, Path(other.path).with_name("task.yml"))
 
@@ -226,6 +224,7 @@ class CandidateJudgement:
         return CandidateVerdict(
             together(shapes), _named(self._candidate), _named(self._reference), tuple(shapes), bench.sealed,
             bench.speeds.origin, bench.speeds.device or str(bench.target),
+            installed_instead(self._candidate, self._reference),
         )  # fmt: skip
 
     # inputs

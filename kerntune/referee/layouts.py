@@ -23,7 +23,7 @@ import re
 import sys
 import tokenize
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.machinery import (
     EXTENSION_SUFFIXES,
@@ -85,11 +85,16 @@ def _package_of(path: str) -> str:
     folder, top = Path(path).resolve().parent, ""
     while (folder / "__init__.py").is_file():
         folder, top = folder.parent, str(folder)
-    for node in ast.walk(syntax_of(path)) if top else ():
-        names = [a.name for a in node.names] if isinstance(node, ast.Import) else [getattr(node, "module", None) or ""]
-        if getattr(node, "level", 0) or Path(top).name in (name.partition(".")[0] for name in names):
-            return top
-    return ""
+    return top if top and {"", Path(top).name} & set(_imported(path)) else ""
+
+
+def _imported(path: str) -> Iterator[str]:
+    """The first part of each name that a file imports from, empty of a relative one."""
+    for node in ast.walk(syntax_of(path)):
+        if isinstance(node, ast.Import):
+            yield from (a.name.partition(".")[0] for a in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield "" if node.level else (node.module or "").partition(".")[0]
 
 
 TASK_MODULE = "reference"
@@ -144,6 +149,21 @@ def _tree_of(text: str, path: str) -> ast.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they show the line that they are for
         return ast.parse(text, filename=path)
+
+
+def installed_instead(*sources: UserCallable) -> tuple[str, ...]:
+    """A sentence for each module beside a user's file that it imports by name where an installed one comes first."""
+    told, folders = list[str](), [p for p in sys.path if p not in ("", str(Path.cwd()))]
+    for source in sources:
+        file = Path(source.path)
+        for name in dict.fromkeys(_imported(source.path)):
+            if name in ("", Path(source.package).name):
+                continue
+            beside = [x for x in (file.parent / name / "__init__.py", file.with_name(f"{name}.py")) if x.is_file()]
+            spec = PathFinder.find_spec(name, folders) if beside else None
+            if spec is not None and spec.origin != str(beside[0]):
+                told.append(f"{file.name} imports the installed {name}, not the one beside it")
+    return tuple(dict.fromkeys(told))
 
 
 def literal_inputs(path: str) -> tuple[str, ...]:

@@ -188,6 +188,15 @@ def test_refusals(bench: Bench, name: str, reason: Reason) -> None:
     assert (verdict.word, verdict.reason) == (Word.REFUSED, reason)
 
 
+def test_a_module_beside_that_is_not_the_one_imported_is_told(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "fractions.py").touch()
+    (tmp_path / "a.py").write_text("import fractions\ndef fn(x, y): raise ValueError\n")
+    verdict = judge(f"{tmp_path}/a.py::fn", ADD, LINE, bench=bench)
+    assert (verdict.reason, verdict.remarks) == (
+        Reason.CANDIDATE_FAILED, ("a.py imports the installed fractions, not the one beside it",)
+    )  # fmt: skip
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not landlock_version(), reason="this kernel has no Landlock")
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from kerntune.referee.layouts import (
     UsersPackage,
     candidate_source,
     defined_names,
+    installed_instead,
     literal_inputs,
     load,
     makes_inputs,
@@ -366,3 +367,22 @@ def test_other_files_of_packages_are_modules_of_their_own(
     write(folder, BOMB, "__init__.py")
     path = write(folder, f"def f(): pass\nif False:\n    {imported}\n", "kernels_of_none.py")
     assert load(candidate_source(path + "::f")).__name__ == "kernels_of_none"
+
+
+def test_an_installed_module_that_comes_before_one_beside_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the working folder is that one: sealed processes don't import from it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "xdist").mkdir()
+    write(tmp_path / "xdist", BOMB, "__init__.py")
+    for name in ("fractions", "helper_of_task", "msgspec"):
+        write(tmp_path, BOMB, f"{name}.py")
+    text = "import helper_of_task, xdist.looponfail\nimport json\ndef f():\n    from fractions import Fraction\n"
+    source = candidate_source(write(tmp_path, text) + "::f")
+    assert installed_instead(source, source) == tuple(
+        f"a.py imports the installed {name}, not the one beside it" for name in ("xdist", "fractions")
+    )
+    monkeypatch.chdir(tmp_path.parent)
+    assert installed_instead(source) == ()  # a user has put that folder first
