@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kerntune.errors import UsageError
+from kerntune.errors import MeasurementError, UsageError
 from kerntune.gpu.memory import INTEGERS, encode_floats
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.extreme_contents import (
@@ -278,8 +278,13 @@ def _other_steps(values: Sequence[float], chance: random.Random) -> tuple[float,
 
 
 def contents_of(tensors: Sequence[TensorInput], seed: int, forms: Sequence[str]) -> tuple[bytes, ...]:
-    """The bytes of each tensor for a seed, with its form of :func:`extreme_forms`; no forms for a usual content."""
-    return tuple(content_of(t, seed, form) for t, form in zip(tensors, forms or [""] * len(tensors), strict=True))
+    """The bytes of each tensor for a seed, with its form of :func:`extreme_forms`; no forms for a usual content.
+    :class:`MeasurementError` where this machine hasn't the memory for them."""
+    try:
+        return tuple(content_of(t, seed, form) for t, form in zip(tensors, forms or [""] * len(tensors), strict=True))
+    except MemoryError as exc:
+        count = sum(math.prod(t.shape) for t in tensors)
+        raise MeasurementError(f"this machine hasn't the memory to draw {count:,} numbers: declare fewer") from exc
 
 
 def content_of(given: TensorInput, seed: int, form: str = "") -> bytes:

@@ -8,9 +8,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from kerntune.errors import UsageError
+from kerntune.errors import MeasurementError, UsageError
 from kerntune.gpu.compare import decode_floats
 from kerntune.gpu.number_formats import FLOAT_FORMATS, values
+from kerntune.referee import declared_inputs
 from kerntune.referee.declared_inputs import (
     bytes_of,
     content_of,
@@ -556,3 +557,12 @@ def test_a_content_is_of_the_forms_that_are_asked_for() -> None:
     x, y = (np.frombuffer(c, "<f4") for c in contents_of(tensors, 5, ("up", "tiny")))
     assert x.mean() > 10
     assert np.abs(y).max() < 0.01
+
+
+def test_more_numbers_than_memory_holds_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*args: object) -> bytes:
+        raise MemoryError
+
+    monkeypatch.setattr(declared_inputs, "content_of", fails)
+    with pytest.raises(MeasurementError, match="the memory to draw 3,600,000,002 numbers: declare fewer"):
+        declared_inputs.contents_of(parse_line("x: u8[3,1200000000] < 9; y: f32[2]").tensors, 1, ())
