@@ -107,6 +107,15 @@ def _made_inputs(module: Any, source: UserCallable, given: Mapping[str, Given], 
     return [maker(**{**given, "seed": seed % SEEDS})]
 
 
+def named_in(module: Any, source: UserCallable) -> Any:
+    """What has the name in the file: of a ``torch.autograd.Function`` that is its ``apply``."""
+    import torch
+
+    found = getattr(module, source.name)
+    is_function = isinstance(found, type) and issubclass(found, torch.autograd.Function)
+    return found.apply if is_function else found
+
+
 def model_of(module: Any, source: UserCallable, init: Sequence[Any]) -> Any:
     """A model as its task makes it."""
     seed_generators(0)

@@ -31,7 +31,7 @@ from kerntune.errors import CaptureError, CompileError, KerntuneError
 from kerntune.gpu.base import Backend
 from kerntune.gpu.fake_cuda.static_backend import StaticBackend, empty_tensor
 from kerntune.kernels.compat.launch_environment import has_allocator
-from kerntune.referee.call_inputs import arguments_of, seed_generators, value_of
+from kerntune.referee.call_inputs import arguments_of, named_in, seed_generators, value_of
 from kerntune.referee.device_operators import DeviceOperators
 from kerntune.referee.layouts import KERNELBENCH, load
 from kerntune.referee.reasons import Reason, Refusal
@@ -145,7 +145,7 @@ def _users_code(backend: Backend) -> Iterator[None]:
 def _candidate(task: RecordTask, backend: Backend) -> Any:
     import torch
 
-    made = getattr(load(task.source), task.source.name)
+    made = named_in(load(task.source), task.source)
     if task.source.layout != KERNELBENCH:
         return made
     seed_generators(0)

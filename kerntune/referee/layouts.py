@@ -75,8 +75,11 @@ def _source(spec: str, known: dict[str, str], what: str) -> UserCallable:
             raise UsageError(f"{path}: it has none of {what}; name its function as {path}::function")
     if name not in found:
         raise UsageError(f"{path}: it defines no {name} at its top level; it has {', '.join(sorted(found)) or 'none'}")
-    is_class = any(isinstance(node, ast.ClassDef) and node.name == name for node in syntax_of(path).body)
-    layout = LAYOUTS.get(name, KERNELBENCH if is_class else FUNCTION)
+    classes = [x for x in syntax_of(path).body if isinstance(x, ast.ClassDef) and x.name == name]
+    is_model = any(
+        not any("Function" in (getattr(b, "attr", ""), getattr(b, "id", "")) for b in x.bases) for x in classes
+    )
+    layout = LAYOUTS.get(name, KERNELBENCH if is_model else FUNCTION)
     return UserCallable(str(Path(path).resolve()), name, layout, package=_package_of(path))
 
 

@@ -14,6 +14,7 @@ from kerntune.referee.call_inputs import (
     arguments_of,
     bytes_of,
     model_of,
+    named_in,
     seed_generators,
     tensor_of,
     value_of,
@@ -98,9 +99,8 @@ def reference_function(
     module: Any, source: UserCallable, case: CaseInputs, tensors: Sequence[Any], wide: bool = False
 ) -> Callable[..., Any]:
     """The reference as it is called; a model has the tensors that are its parameters, all ``wide`` in float64."""
-    function = getattr(module, source.name)
     if source.layout != KERNELBENCH:
-        return function  # type: ignore[no-any-return]
+        return named_in(module, source)  # type: ignore[no-any-return]
     model = model_of(module, source, [value_of(a, ()) for a in case.init])
     if wide:
         model = model.double()

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from kerntune.errors import UsageError
 from kerntune.referee import layouts
+from kerntune.referee.call_inputs import named_in
 from kerntune.referee.layouts import (
     FUNCTION,
     GPU_MODE,
@@ -386,3 +387,13 @@ def test_an_installed_module_that_comes_before_one_beside_is_told(
     )
     monkeypatch.chdir(tmp_path.parent)
     assert installed_instead(source) == ()  # a user has put that folder first
+
+
+def test_of_an_autograd_function_its_apply_is_judged(tmp_path: Path, imports: None) -> None:
+    text = "import torch\nclass Twice(torch.autograd.Function):\n    @staticmethod\n"
+    text += "    def forward(ctx, x): return x + x\n"
+    source = candidate_source(write(tmp_path, text + "def f(x): pass\n", "twice_of_task.py") + "::Twice")
+    module = load(source)
+    assert source.layout == FUNCTION
+    assert named_in(module, source)(3) == 6
+    assert named_in(module, replace(source, name="f")) is module.f
