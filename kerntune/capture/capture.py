@@ -29,14 +29,10 @@ from kerntune.capture.launch import (
 from kerntune.capture.memory_plan import Plan
 from kerntune.capture.operators import CallOperators
 from kerntune.compiling.compiler import Compiled, Compiler
-from kerntune.errors import (
-    CaptureError,
-    OutOfResourcesError,
-    UsageError,
-)
+from kerntune.errors import CaptureError, OutOfResourcesError, UsageError
 from kerntune.gpu.base import Backend
 from kerntune.kernels.compat import triton_compiler
-from kerntune.kernels.source import kernel_file, kernel_name
+from kerntune.kernels.source import kernel_file, kernel_name, named_arguments
 from kerntune.kernels.specialize import tensor_of
 
 
@@ -228,7 +224,7 @@ class Capture(CandidateLaunches):
         if doing is None and kernel_name(jit) in self.given:
             return self._on_given(jit, args, kwargs)
         with self._lock:
-            self._settle_device(kernel_name(jit), {**dict(zip(jit.arg_names, args, strict=False)), **kwargs})
+            self._settle_device(kernel_name(jit), named_arguments(jit, args, kwargs))
             return self._record(jit, args, kwargs, doing)
 
     def _settle_device(self, kernel: str, arguments: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from kerntune.base.grid_check import check_grid
 from kerntune.errors import CaptureError, ConfigError, LaunchFault
 from kerntune.gpu.base import Backend
 from kerntune.kernels.compat import tuners
-from kerntune.kernels.source import jit_of, kernel_file, kernel_name, text_of
+from kerntune.kernels.source import jit_of, kernel_name, kernel_place, named_arguments, text_of
 from kerntune.kernels.specialize import Specialized, specialize, tensor_of
 
 
@@ -157,10 +157,9 @@ def site_of_given(
 
     :class:`ConfigError` if a config sets what it can't, or the call's grid can't follow the configs.
     """
-    where = f"kernel {kernel_name(jit)} ({kernel_file(jit)})"
-    names = [p.name for p in jit.params]
-    check_candidates(where, configs, [*names, *options], {})
-    named = {**dict(zip(names, args, strict=False)), **kwargs}
+    where = f"kernel {kernel_place(jit)}"
+    check_candidates(where, configs, [*jit.arg_names, *options], {})
+    named = named_arguments(jit, args, kwargs)
     if not (callable(kwargs.get("grid")) or all(named.get(k) == v for c in configs for k, v in c.kwargs.items())):
         raise ConfigError(
             f"{where}: its grid is the plain tuple {kwargs.get('grid')}, which can't follow the tuned "
@@ -300,9 +299,8 @@ def _grid(
 ) -> tuple[int, int, int]:
     grid: Any = kwargs.get("grid")
     values = grid(bound) if callable(grid) else grid
-    name = f"{kernel_name(jit)} ({kernel_file(jit)})"
     ctas = int(kwargs.get("num_ctas") or 1)
-    return check_grid(values, kernel=name, spec=backend.spec, num_ctas=ctas, num_warps=warps)
+    return check_grid(values, kernel=kernel_place(jit), spec=backend.spec, num_ctas=ctas, num_warps=warps)
 
 
 def launch_device(backend: Backend, kernel: str, arguments: Mapping[str, Any]) -> int:

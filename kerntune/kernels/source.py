@@ -11,7 +11,7 @@ import hashlib
 import inspect
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -160,6 +160,22 @@ def kernel_file(jit: Any) -> str:
         return inspect.getsourcefile(jit.fn) or ""
     except TypeError:
         return ""
+
+
+def kernel_place(jit: Any) -> str:
+    """``add_kernel (model.py)``: name and file, for messages."""
+    return f"{kernel_name(jit)} ({kernel_file(jit)})"
+
+
+def named_arguments(kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call of a kernel, or of a tuner of one, by name; launch words are among them."""
+    return {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
+
+
+def defaults_of(kernel: Any) -> dict[str, Any]:
+    """The defaults of a kernel's parameters by name."""
+    parameters = inspect.signature(function_of(kernel)).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not p.empty}
 
 
 def source_hash(jit: Any) -> str:

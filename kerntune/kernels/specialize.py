@@ -17,7 +17,7 @@ from kerntune.base.device import Target
 from kerntune.base.recording import Param, TensorMap
 from kerntune.errors import CaptureError, CompileError, ConfigError
 from kerntune.kernels.compat import launch_environment, launcher, triton_compiler
-from kerntune.kernels.source import kernel_file, kernel_name, salt
+from kerntune.kernels.source import kernel_name, kernel_place, salt
 from kerntune.kernels.used_globals import is_jit
 
 
@@ -109,7 +109,7 @@ def specialize(jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any], target:
         bound, specialization, rest = launcher.binder_of(jit, backend)(*args, **options)
     except TypeError as exc:
         why = str(exc).removeprefix("dynamic_func() ")  # Triton's name of the function that it makes to bind arguments
-        raise ConfigError(f"kernel {kernel_name(jit)} ({kernel_file(jit)}) can't be called like this: {why}") from exc
+        raise ConfigError(f"kernel {kernel_place(jit)} can't be called like this: {why}") from exc
     _refuse_unknown(jit, rest, backend, kwargs)
     try:
         parsed, signature, constexprs, attrs = launcher.pack_args(jit, backend, options, bound, specialization, rest)
@@ -124,10 +124,8 @@ def _refuse_unknown(jit: Any, rest: Mapping[str, Any], backend: Any, kwargs: Map
     launch_words = {"device", "device_type", "stream", "grid", "warmup"}
     unknown = [k for k in rest if k in kwargs and k not in known and k not in launch_words]
     if unknown:
-        raise ConfigError(
-            f"kernel {kernel_name(jit)} ({kernel_file(jit)}) has no parameter {', '.join(unknown)}: "
-            f"its parameters are {', '.join(p.name for p in jit.params)}"
-        )
+        lacking = f"kernel {kernel_place(jit)} has no parameter {', '.join(unknown)}"
+        raise ConfigError(f"{lacking}: its parameters are {', '.join(p.name for p in jit.params)}")
 
 
 FlatParam = tuple[Param, Any]

@@ -34,8 +34,8 @@ from kerntune.kernels.compat.torch_compiler import leaving_out_own
 from kerntune.kernels.source import (
     GeneratedFrom,
     GeneratedKernel,
-    kernel_file,
     kernel_name,
+    kernel_place,
     mark_generated,
     name_without_number,
 )
@@ -230,9 +230,8 @@ class InductorLaunch:
 
     def _config(self, config: Any) -> Config | None:
         """A config as ours; None for a user's kernel without a tuner, which has none to choose."""
-        where = f"kernel {kernel_name(self.jit)} ({kernel_file(self.jit)})"
         chosen = config.kwargs or not inductor_parts.is_users_kernel(self.tuner)
-        return config_of(config, where) if chosen else None
+        return config_of(config, f"kernel {kernel_place(self.jit)}") if chosen else None
 
     def _specialized(self, config: Any) -> Specialized:
         """What Inductor has compiled for a config. Types, alignment and constants are Inductor's: it knows more of the
@@ -256,19 +255,18 @@ class InductorLaunch:
 
     def _grid(self, config: Any, warps: int) -> tuple[int, int, int]:
         _, grid = inductor_parts.inductor_grid(self.tuner, self.args, config)
-        name = f"{kernel_name(self.jit)} ({kernel_file(self.jit)})"
-        return check_grid(grid, kernel=name, spec=self.capture.backend.spec, num_ctas=1, num_warps=warps)
+        place, spec = kernel_place(self.jit), self.capture.backend.spec
+        return check_grid(grid, kernel=place, spec=spec, num_ctas=1, num_warps=warps)
 
     def _site(self) -> Site:
         """Inductor's list as candidates, in its order."""
-        where = f"kernel {kernel_name(self.jit)} ({kernel_file(self.jit)})"
-        configs = [config_of(config, where) for config in self.tuner.configs]
+        where = f"kernel {kernel_place(self.jit)}"
 
         def run(words: Mapping[str, Any], *, trial: bool = False) -> Any:
             chosen = next(i for i, c in enumerate(candidates) if c.words() == words)
             return self._launch(self.tuner.configs[chosen], site)
 
-        candidates = tuple(Candidate(config) for config in configs)
+        candidates = tuple(Candidate(config_of(config, where)) for config in self.tuner.configs)
         site = Site(kernel_name(self.jit), self.jit, {}, candidates, run, lambda winner: None)
         return site
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
@@ -38,7 +37,7 @@ from kerntune.heuristics.proposer import NO_COUNTS, Family, ProposalInputs, Prop
 from kerntune.kernels.compat import tuners
 from kerntune.kernels.cooperative_launch import LaunchBuffers
 from kerntune.kernels.dispatch.codegen import Needs
-from kerntune.kernels.source import is_kernel, jit_of, text_of
+from kerntune.kernels.source import defaults_of, is_kernel, jit_of, named_arguments, text_of
 from kerntune.kernels.specialize import specialize
 from kerntune.search import ComboSearch, Descent, Search
 from kerntune.search.descent import Proposed, RegisterScaling
@@ -88,7 +87,7 @@ class HeuristicTuner(Autotuner):
         self.descent = DescentOptions.given(descend, f"kernel {proposer.kernel}")
         self._counting = counts
         self._table = None if table is None else Path(table)
-        self._defaults = _defaults(self.base_fn)
+        self._defaults = defaults_of(self.base_fn)
         self._proposals: dict[tuple[Any, ...], tuple[list[Any], tuple[Config, ...]]] = {}
         self._counted: dict[tuple[Any, ...], heuristics.TtirCounts] = {}
 
@@ -105,7 +104,7 @@ class HeuristicTuner(Autotuner):
 
         Triton keeps its winners under keys of its own, by exact sizes; they are kept under ours too.
         """
-        given = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
+        given = named_arguments(self, args, kwargs)
         found, _ = self._proposal(given)
         if len(found) > 1:
             result = autotuner.plain_run()(self, *args, **kwargs)
@@ -121,7 +120,7 @@ class HeuristicTuner(Autotuner):
 
     def candidates(self, *args: Any, **kwargs: Any) -> tuple[Config, ...]:
         """What a call with these arguments (without a grid) would choose from, best guess first."""
-        return self._proposal({**dict(zip(self.arg_names, args, strict=False)), **kwargs})[1]
+        return self._proposal(named_arguments(self, args, kwargs))[1]
 
     def prune_configs(self, kwargs: dict[str, Any]) -> list[Any]:
         """The candidates of the call that is under way, as Triton's configs."""
@@ -314,11 +313,6 @@ def _least_bytes(given: Mapping[str, Any]) -> int:
     """Bytes of an element of the narrowest tensor, which a product's operands have at least; 0 without tensors."""
     dtypes = [getattr(getattr(value, "base", value), "dtype", None) for value in given.values()]
     return min((int(getattr(dtype, "itemsize", 0)) for dtype in dtypes if dtype is not None), default=0)
-
-
-def _defaults(function: Any) -> dict[str, Any]:
-    parameters = inspect.signature(function).parameters.values()
-    return {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
 
 
 def _text(value: Any) -> str:

@@ -21,7 +21,7 @@ from kerntune.errors import KerntuneError, LaunchFault, LaunchTimeout, TrialErro
 from kerntune.gpu.base import Backend
 from kerntune.gpu.probe import captures_graph
 from kerntune.kernels.compat.torch_private import runs_backward
-from kerntune.kernels.source import kernel_name
+from kerntune.kernels.source import kernel_name, named_arguments
 from kerntune.tuning import context
 from kerntune.tuning.choices.stored_choices import BareLaunch, LaunchFaults
 from kerntune.tuning.first_launches import launch_elsewhere, recording_of
@@ -110,7 +110,7 @@ class ImplementationRuns:
 
     def _seen(self, jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """What can't be launched at all is left to the launch itself, which says why."""
-        kernel, named = kernel_name(jit), {**dict(zip(jit.arg_names, args, strict=False)), **kwargs}
+        kernel, named = kernel_name(jit), named_arguments(jit, args, kwargs)
         try:
             device = launch_device(self.backend, kernel, named)
             backend = self.backend if device == self.backend.ordinal else self.backend.on(device)
@@ -150,12 +150,7 @@ class ImplementationRuns:
         return why
 
     def _found(
-        self,
-        isolation: Isolation,
-        plan: Plan,
-        probe: Probe,
-        compiled: Compiled,
-        launch: BareLaunch,
+        self, isolation: Isolation, plan: Plan, probe: Probe, compiled: Compiled, launch: BareLaunch
     ) -> tuple[LaunchFault | None, str]:
         """What the launch comes to elsewhere, and why it can't be made there."""
         device = device_of(isolation.gpu)

@@ -34,7 +34,7 @@ from kerntune.base.tuning_job import (
 from kerntune.capture import LAUNCH_WORDS
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.kernels.compat import tuners
-from kerntune.kernels.source import DTYPES, function_of, layout_of, wrappers
+from kerntune.kernels.source import DTYPES, defaults_of, function_of, layout_of, named_arguments, wrappers
 
 
 def describe(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any], configs: Sequence[Config] = ()) -> TuningJob:
@@ -44,7 +44,7 @@ def describe(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any], configs
     kernel without a tuner.
     """
     function, names = function_of(tuner), tuner.arg_names
-    given = {**dict(zip(names, args, strict=False)), **{k: v for k, v in kwargs.items() if k not in LAUNCH_WORDS}}
+    given = {k: v for k, v in named_arguments(tuner, args, kwargs).items() if k not in LAUNCH_WORDS}
     module, name, unknown = function.__module__, function.__qualname__, ""
     arguments: tuple[NamedArgument, ...] = ()
     grid = GridText()
@@ -69,7 +69,7 @@ def tuner_among_layers(kernel: Any) -> Any:
 def _key(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     if not hasattr(tuner, "keys"):
         return ""
-    return str(tuners.autotuner_key(tuner, dict(zip(tuner.arg_names, args, strict=False)), kwargs))
+    return str(tuners.autotuner_key(tuner, named_arguments(tuner, args, {}), kwargs))
 
 
 def _described(name: str, value: Any, blocks: _Blocks) -> ArgumentText:
@@ -161,7 +161,7 @@ def grid_of(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any], configs:
         return GridText(_sizes(grid))
     words = _words_of_configs(tuner, args, kwargs, configs)
     names = tuple(dict.fromkeys(name for one in words for name in one))
-    meta = {**_defaults(tuner), **dict(zip(tuner.arg_names, args, strict=False)), **kwargs}
+    meta = {**defaults_of(tuner), **named_arguments(tuner, args, kwargs)}
     meta = {name: value for name, value in meta.items() if name not in LAUNCH_WORDS}
     layers, _ = tuners.heuristic_layers(tuner.fn)
     found: dict[str, tuple[int, ...]] = {}
@@ -184,16 +184,11 @@ def _words_of_configs(
 ) -> list[dict[str, Any]]:
     if configs:
         return [dict(config.kwargs) for config in configs]
-    tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
+    tuner.nargs = named_arguments(tuner, args, {})
     try:
         return [dict(config.kwargs) for config in tuners.prune_configs(tuner, dict(kwargs))]
     finally:
         tuner.nargs = None
-
-
-def _defaults(tuner: Any) -> dict[str, Any]:
-    parameters = inspect.signature(function_of(tuner)).parameters.values()
-    return {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
 
 
 MAIN = "__main__"

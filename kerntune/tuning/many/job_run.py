@@ -24,7 +24,7 @@ from kerntune.errors import KerntuneError, StoreError, UsageError
 from kerntune.gpu.base import Backend
 from kerntune.gpu.made_arguments import make_arguments
 from kerntune.kernels.compat import tuners
-from kerntune.kernels.source import jit_of
+from kerntune.kernels.source import jit_of, named_arguments
 from kerntune.tuning import context, tuned_call
 from kerntune.tuning.cache import Winner
 from kerntune.tuning.isolation import KEPT_ISOLATION
@@ -176,8 +176,8 @@ def _tuned(job: TuningJob, kernel: Any, modules: tuple[str, ...], force: bool) -
         stored = winners.stored(site)
         if stored is not None and not stored.untried:
             return _won(job, site, stored, JobEnd.STORED)
-        named = dict(zip(tuner.arg_names, args, strict=False))
-        tuner.cache.pop(tuners.autotuner_key(tuner, named, words), None)  # of another call that this tuner takes for it
+        key = tuners.autotuner_key(tuner, named_arguments(tuner, args, {}), words)
+        tuner.cache.pop(key, None)  # of another call that this tuner takes for it
         tuned_call.run_tuned(tuner, args, {**words, "warmup": False}, keep=True, plain=_refuse)
         return _found(job, tuner, args, words)
 
