@@ -142,6 +142,7 @@ EXPORTS = {
         "Predicted",
         "Range",
         "Search",
+        "AnySearch",
         "ComboSearch",
         "Space",
         "Tried",

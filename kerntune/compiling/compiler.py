@@ -243,16 +243,14 @@ def code_fields(
 ) -> dict[str, Any]:
     """The fields of a :class:`Binary` that follow from its code: ``asm`` is the assembly text, ``bare`` that text as a
     code identity sees it, ``data`` the machine code, ``metadata`` the compiler's, ``settings`` the environment's."""
-    assembler = versions.assembler_version(target.backend, target.triton_arch)
+    kind, assembler = ASSEMBLY[target.backend][0], versions.assembler_version(target.backend, target.triton_arch)
     in_no_text = launch_environment.ASSEMBLER_ONLY  # nor in an option
     unseen = {name: value for name, value in settings.items() if name in in_no_text}
     return {
         "arch": arch_of(target, asm),
         "symbol": metadata["name"],
         "sha256": hashlib.sha256(data).hexdigest(),
-        "code": identity_of(
-            bare, kind=ASSEMBLY[target.backend][0], options=options, assembler=assembler, settings=unseen
-        ),
+        "code": identity_of(bare, kind=kind, options=options, assembler=assembler, settings=unseen),
         "text": text_identity(data),
         "triton": versions.triton_version(),
         "assembler": assembler,
@@ -334,9 +332,8 @@ def under_todays_flags(before: Recording, now: Recording) -> Recording:
     binaries = list(before.binaries)
     for old, new in zip(before.launches, now.launches, strict=False):
         options = now.binary_of(new).options
-        todays = {
-            n: options[n] for n in triton_compiler.SURROUNDING_OPTIONS if n in options and options[n] == defaults.get(n)
-        }
+        names = [n for n in triton_compiler.SURROUNDING_OPTIONS if n in options]
+        todays = {n: options[n] for n in names if options[n] == defaults.get(n)}
         if old.kernel == new.kernel:
             binary = before.binary_of(old)
             binaries[old.binary] = msgspec.structs.replace(binary, options={**binary.options, **todays})

@@ -210,9 +210,8 @@ class Farm:
     # under the lock
 
     def _hire(self) -> None:
-        thread = threading.Thread(
-            target=self._serve, args=(current_environment(),), name="kerntune-compile", daemon=True
-        )
+        given = (current_environment(),)
+        thread = threading.Thread(target=self._serve, args=given, name="kerntune-compile", daemon=True)
         self._threads[thread] = None
         thread.start()
 
@@ -326,13 +325,8 @@ class Farm:
                 self._refuse_all(reason)
 
 
-_END = _Order(
-    float("-inf"),
-    -1,
-    Job("", "", "", "", "", 0, {}, "", b""),
-    CompilerEnvironment((), ""),
-    Future(),
-)
+_NO_JOB = Job("", "", "", "", "", 0, {}, "", b"")
+_END = _Order(float("-inf"), -1, _NO_JOB, CompilerEnvironment((), ""), Future())
 """Tells a thread to end; sorts before every job."""
 
 _ALL: weakref.WeakSet[Farm] = weakref.WeakSet()

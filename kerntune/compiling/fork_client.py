@@ -73,9 +73,8 @@ def fork_own_server(descriptor: int) -> OwnFork | None:
     """A fork of this process that serves requests for workers from a socket; None if a fork takes long or fails."""
     begin = time.perf_counter()
     try:
-        pid = fork(
-            lambda: fork_server.main(descriptor, compile_worker.address_space(), HELPERS, BEGIN_SECONDS), descriptor
-        )
+        words = (descriptor, compile_worker.address_space(), HELPERS, BEGIN_SECONDS)
+        pid = fork(lambda: fork_server.main(*words), descriptor)
     except OSError:
         return None
     own = OwnFork(pid)

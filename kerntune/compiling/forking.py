@@ -33,7 +33,7 @@ MOST_RESIDENT = 8 << 30
 
 def may_fork() -> bool:
     """Whether a fork of this process may work: not with ``KERNTUNE_FORKS=0``, on few cores, or if it holds much."""
-    if os.environ.get(SWITCH) == "0" or not hasattr(os, "fork"):
+    if os.environ.get(SWITCH) == "0":
         return False
     return len(os.sched_getaffinity(0)) >= FEWEST_CORES and _resident() <= MOST_RESIDENT
 

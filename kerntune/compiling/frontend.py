@@ -40,9 +40,8 @@ class Shape:
         Least squares within each list of 277 compilations of the tuning suite (sm_90, Triton 3.6). What a thread holds
         decides: 8192 elements of a row take 2 s with one warp, 0.2 s with four.
         """
-        length, tile, stages, warps = (
-            math.log(max(size, 1)) for size in (self.length, self.tile, self.stages, self.warps)
-        )
+        sizes = (self.length, self.tile, self.stages, self.warps)
+        length, tile, stages, warps = (math.log(max(size, 1)) for size in sizes)
         return 0.33 * length + 0.47 * tile + 0.33 * stages - 0.45 * warps
 
 
@@ -145,8 +144,7 @@ def _forget_hashing() -> None:
         _hashing = None
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_hashing)
+os.register_at_fork(after_in_child=_forget_hashing)
 
 HASH_SECONDS = 10.0
 """A fork that takes longer hangs; this process reads the files itself then."""
@@ -203,12 +201,8 @@ def first_metadata(request: CompileRequest) -> dict[str, Any]:
     when the kernel is stored."""
     import triton
 
-    return {
-        "target": request.target,
-        **vars(request.options),
-        **request.env,
-        "triton_version": triton.__version__,
-    }
+    options, env = vars(request.options), request.env
+    return {"target": request.target, **options, **env, "triton_version": triton.__version__}
 
 
 def job_of(ir: str, ext: str, language: str, target: Any, options: Any, metadata: dict[str, Any]) -> Job:

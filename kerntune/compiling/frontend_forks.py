@@ -72,7 +72,7 @@ class _Fork:
 
 def fork_count(requests: int) -> int:
     """How many copies pay for so many requests on this machine: none if cores are few or ``KERNTUNE_FORKS`` is 0."""
-    if os.environ.get(SWITCH) == "0" or not hasattr(os, "fork"):
+    if os.environ.get(SWITCH) == "0":
         return 0
     return min(MAX_FORKS, len(os.sched_getaffinity(0)) // 2, requests // EACH)
 

@@ -111,18 +111,8 @@ KNOB_GROUPS = ("compilation", "language", "nvidia", "amd", "runtime")
 """Groups of ``triton.knobs`` that stages read. ``cache`` and ``autotuning`` matter in the parent only."""
 
 VARIABLE_PREFIXES = (
-    "TRITON_",
-    "LLVM_",
-    "MLIR_",
-    "AMDGCN_",
-    "AMD_",
-    "NVPTX_",
-    "PTXAS",
-    "DISABLE_",
-    "ALLOW_LHS",
-    "CUDA_",
-    "ROCM_",
-)
+    "TRITON_", "LLVM_", "MLIR_", "AMDGCN_", "AMD_", "NVPTX_", "PTXAS", "DISABLE_", "ALLOW_LHS", "CUDA_", "ROCM_",
+)  # fmt: skip
 """Environment variables that LLVM, Triton's C++ code and ptxas read by themselves (GetEnv.h, Triton 3.6 to 3.9)."""
 
 _PARENTS_OWN = ("TRITON_CACHE", "TRITON_HOME", "TRITON_DUMP_DIR", "TRITON_OVERRIDE_DIR", "CUDA_VISIBLE_DEVICES")

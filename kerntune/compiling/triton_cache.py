@@ -223,10 +223,9 @@ def notify_listeners(made: Made, done: Done) -> None:
 
     if knobs.compilation.listener:
         times = knobs.CompileTimes(ir_initialization=0, lowering_stages=list(done.times), store_results=0)
-        metadata, source = {**made.metadata, "hash": made.hash}, made.request.source
-        knobs.compilation.listener(
-            src=source, metadata=metadata, metadata_group=made.metadata_group, times=times, cache_hit=False
-        )
+        metadata, group = {**made.metadata, "hash": made.hash}, made.metadata_group
+        told = {"src": made.request.source, "metadata": metadata, "metadata_group": group}
+        knobs.compilation.listener(**told, times=times, cache_hit=False)
     notify_post_compile(made.request)
 
 

@@ -247,9 +247,8 @@ def remedy(why: BaseException | str) -> str:
     if isinstance(why, MemoryError) or _was_killed(text) or "SIGKILL" in text:
         return "the system ends processes for want of memory, mostly: give it more, or run less beside it"
     if isinstance(why, OSError) and why.filename is not None:
-        return (
-            f"make {why.filename} one that this user can read and write, or set TRITON_CACHE_DIR (else HOME) to another"
-        )
+        one = f"make {why.filename} one that this user can read and write"
+        return f"{one}, or set TRITON_CACHE_DIR (else HOME) to another"
     return "look at HOME, TRITON_CACHE_DIR and TMPDIR (space, permissions) and at the compiler's installation"
 
 

@@ -56,9 +56,8 @@ class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def spent(self, trials: int, seconds: float) -> bool:
         """Whether the budget is spent."""
-        return (self.trials is not None and trials >= self.trials) or (
-            self.seconds is not None and seconds >= self.seconds
-        )
+        limits = ((self.trials, trials), (self.seconds, seconds))
+        return any(most is not None and used >= most for most, used in limits)
 
 
 class BudgetedSearch:
@@ -253,9 +252,8 @@ class Search:
     def begins_with(self, starts: Sequence[Config]) -> list[Config]:
         """The configs that are tried in any case: the legal ones of ``starts``, and a spread of others."""
         many = max(SPREAD, len(starts))
-        return BudgetedSearch(self.space, seed=self.seed, starts=starts).next_configs(
-            many if self.trials is None else min(many, self.trials)
-        )
+        many = many if self.trials is None else min(many, self.trials)
+        return BudgetedSearch(self.space, seed=self.seed, starts=starts).next_configs(many)
 
     def run(self, measure: Measure, prepare: Prepare, starts: Sequence[Config], spent: float) -> Found:
         """Continue after the configs that it :meth:`begins_with`, which took ``spent`` seconds."""

@@ -44,13 +44,7 @@ StepsFrom = Callable[[Config, frozenset[str]], Neighbourhood]
 """The steps from a config, without those along the named fields."""
 
 
-def guided_descent(
-    history: History,
-    steps_from: StepsFrom,
-    *,
-    all_directions: int,
-    prepare: Prepare,
-) -> None:
+def guided_descent(history: History, steps_from: StepsFrom, *, all_directions: int, prepare: Prepare) -> None:
     """Step from the best few configs of ``history``, which has one that can be used at least, until it is full or no
     step is left.
 

@@ -17,8 +17,7 @@ from kerntune.base.policy import StaticPrune
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import TrialError
 from kerntune.heuristics import without_spilling
-from kerntune.search import ComboSearch, Descent, Measured, Search
-from kerntune.search.descent import RegisterScaling
+from kerntune.search import AnySearch, Descent, Measured
 from kerntune.static import resource_model
 from kerntune.tuning.candidates import CandidatePool, CandidateResult
 from kerntune.tuning.trial_set import TrialSet
@@ -127,7 +126,7 @@ class Searching:
 
     def run(self) -> None:
         """Search until the budget is spent, of which the list has taken its part."""
-        search: Search | Descent | ComboSearch | RegisterScaling = self._trial_set.site.search
+        search: AnySearch = self._trial_set.site.search
         starts = list(self._places)
         self._read_codes(list(self._places.values()))
         search.run(self._measure, self._prepare, starts, time.monotonic() - self._begin)

@@ -27,8 +27,7 @@ from kerntune.tuning.isolation import Isolate
 from kerntune.tuning.verification import Verification, Verify, one_of, verify_mode
 
 if TYPE_CHECKING:
-    from kerntune.search import ComboSearch, Descent, Search
-    from kerntune.search.descent import RegisterScaling
+    from kerntune.search import AnySearch
 
 
 PATIENCE_SHARE = 0.1
@@ -83,7 +82,7 @@ class TuneOptions:
     static_prune: StaticPrune = field(default_factory=StaticPrune)
     """Which candidates are left out unrun."""
 
-    search: Search | Descent | ComboSearch | RegisterScaling | None = None
+    search: AnySearch | None = None
     """What chooses further candidates beyond the list."""
 
     keep: bool = True
@@ -109,7 +108,7 @@ class TuneOptions:
         prune = static_prune or StaticPrune()
         return cls(verification, _patience_now(patience), prune, None, keep, isolate_mode(isolate))
 
-    def searching(self, search: Search | Descent | ComboSearch | RegisterScaling | None) -> TuneOptions:
+    def searching(self, search: AnySearch | None) -> TuneOptions:
         """The options with a search, if any; for one that steps through a space, the whole list is run first."""
         if search is None:
             return self

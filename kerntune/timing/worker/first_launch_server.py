@@ -98,13 +98,8 @@ class FirstLaunchWorker:
         try:
             return self._run(request.recording, request.artifacts)
         except (MeasurementError, BackendError, ReplayError, OutOfResourcesError) as exc:
-            return FirstLaunchFailed(
-                str(exc),
-                self._is_lost(),
-                isinstance(exc, OutOfResourcesError),
-                self._running,
-                isinstance(exc, MeasurementError),
-            )
+            resources, no_memory = isinstance(exc, OutOfResourcesError), isinstance(exc, MeasurementError)
+            return FirstLaunchFailed(str(exc), self._is_lost(), resources, self._running, no_memory)
 
     def _run(self, recording: Recording, artifacts: Artifacts) -> FirstLaunchReply:
         """Each launch by itself, in order, so that a fault and a changed guard zone have one that made them."""

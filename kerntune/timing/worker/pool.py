@@ -58,9 +58,8 @@ class Worker:
     """One process. ``asked`` counts its requests."""
 
     def __init__(self, ordinal: int) -> None:
-        self._child: ChildProcess[Message] = ChildProcess(
-            module_command("kerntune.timing.worker", str(ordinal)), Message, visible_env(os.environ)
-        )
+        command = module_command("kerntune.timing.worker", str(ordinal))
+        self._child: ChildProcess[Message] = ChildProcess(command, Message, visible_env(os.environ))
         self.asked = 0
 
     def wait(self) -> None:

@@ -126,14 +126,6 @@ class FirstLaunchFailed(msgspec.Struct, frozen=True, tag="look failed"):
     """The device had no room for what the launch needs besides its storages, or for a copy of these."""
 
 
-FirstLaunchMessage = Union[
-    Ready,
-    RequestFailed,
-    StageRequest,
-    Staged,
-    ForgetRequest,
-    FirstLaunchRequest,
-    FirstLaunchesRequest,
-    FirstLaunchReply,
-    FirstLaunchFailed,
-]
+FirstLaunchQuestion = Union[StageRequest, ForgetRequest, FirstLaunchRequest, FirstLaunchesRequest]
+FirstLaunchAnswer = Union[Ready, RequestFailed, Staged, FirstLaunchReply, FirstLaunchFailed]
+FirstLaunchMessage = Union[FirstLaunchQuestion, FirstLaunchAnswer]

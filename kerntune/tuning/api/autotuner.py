@@ -23,8 +23,8 @@ from kerntune.kernels.compat import tuners
 from kerntune.kernels.dispatch import LaunchOutcome, LaunchPath
 from kerntune.kernels.dispatch.codegen import Needs
 from kerntune.kernels.source import function_of
-from kerntune.search import ComboSearch, Descent, Search
-from kerntune.search.descent import TRIALS, RegisterScaling, descent_limits, with_neighbour
+from kerntune.search import AnySearch, Descent, Search
+from kerntune.search.descent import TRIALS, descent_limits, with_neighbour
 from kerntune.tuning import context
 from kerntune.tuning.context import PlainPath, TunerEngine, find_engines_with
 from kerntune.tuning.dynamo_watch import watch_dynamo
@@ -105,9 +105,7 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
         """Whether configs beyond the list may win."""
         return self.descent is not None
 
-    def search_for(
-        self, named: Mapping[str, Any], kwargs: Mapping[str, Any]
-    ) -> Search | Descent | ComboSearch | RegisterScaling | None:
+    def search_for(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> AnySearch | None:
         """What chooses configs beyond the list for a call with these arguments by position and these by name."""
         if self.descent is None:
             return None

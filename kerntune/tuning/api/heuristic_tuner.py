@@ -39,7 +39,7 @@ from kerntune.kernels.cooperative_launch import LaunchBuffers
 from kerntune.kernels.dispatch.codegen import Needs
 from kerntune.kernels.source import defaults_of, is_kernel, jit_of, named_arguments, text_of
 from kerntune.kernels.specialize import specialize
-from kerntune.search import ComboSearch, Descent, Search
+from kerntune.search import AnySearch, Descent
 from kerntune.search.descent import Proposed, RegisterScaling
 from kerntune.static.resource_model import quick_candidate
 from kerntune.tuning import context
@@ -126,9 +126,7 @@ class HeuristicTuner(Autotuner):
         """The candidates of the call that is under way, as Triton's configs."""
         return self._proposal({**(self.nargs or {}), **kwargs})[0]
 
-    def search_for(
-        self, named: Mapping[str, Any], kwargs: Mapping[str, Any]
-    ) -> Search | Descent | ComboSearch | RegisterScaling | None:
+    def search_for(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> AnySearch | None:
         """A descent, if one was asked for and the order of additions may vary; else halved reduction blocks, where
         registers may limit a reduction."""
         proposer, device = self._proposer, context.device_now()
