@@ -618,7 +618,7 @@ def test_a_call_inside_a_call_is_an_error_and_the_outer_goes_on(backend: FakeBac
 def test_an_interrupt_just_when_it_begins_leaves_tritons_functions(
     backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, real = JITFunction.run, EntryPoints.replace
+    run, real = JITFunction.run, EntryPoints.begin
 
     def interrupted(entries: EntryPoints, instead_of: object | None = None) -> None:
         real(entries, instead_of)
@@ -626,7 +626,7 @@ def test_an_interrupt_just_when_it_begins_leaves_tritons_functions(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as once:
-        once.setattr(EntryPoints, "replace", interrupted)
+        once.setattr(EntryPoints, "begin", interrupted)
         with pytest.raises(KeyboardInterrupt), Capture(backend, Compiler()).active():
             pass
     assert JITFunction.run is run

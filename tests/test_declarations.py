@@ -41,7 +41,7 @@ FOREIGN = "kerntune.gate.reporting.pull_request"
 
 CHANGING = {
     "Bench", "Capture", "Collection", "TrialSet", "FakeBuffer", "FakeFunction", "Screening", "Consensus",
-    "CallOperators", "CandidateLaunches", "_Group", "LateConfigs",
+    "CallOperators", "CandidateLaunches", "_Group", "_LaunchFolder", "LateConfigs",
     "OwnBuffer", "Pending", "CandidatePool",
     "Record", "Recorded", "Script", "_Comparison", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Fork",
     "GpuPools", "_SubmittedJob", "_Pool",
@@ -91,10 +91,10 @@ SWITCHES = (
 """What is said of calls one way alone: a thread keeps no process alive, a folder may be there already."""
 
 UNEVEN = {
-    "codec": 1, "grid_check": 1, "candidate_launches": 1, "capture": 1, "launches": 3, "launch": 2,
+    "codec": 1, "grid_check": 1, "candidate_launches": 1, "launches": 3, "launch": 1,
     "command": 1, "compiler": 2, "baseline_files": 1, "code_changes": 2, "project": 1, "c_launcher": 2,
     "driver_gpu": 1, "autograd": 2, "sizing": 1, "launch_path": 4, "candidate_speed": 1, "replay_comparer": 5,
-    "replay_processes": 1, "heuristic_tuner": 3, "implementation_runs": 1, "describing": 4, "job_run": 1, "race": 1,
+    "replay_processes": 1, "heuristic_tuner": 1, "race": 1, "source": 1,
     "graph_launch": 1, "tuned_call": 2,
 }  # fmt: skip
 """How many times modules go through several lists of which one may be longer. Others are of one length."""

@@ -68,9 +68,8 @@ class Capture(CandidateLaunches):
         super().__post_init__()
         self._lock = threading.RLock()
         self.compiled = CompiledCalls(self.launches, self.records, root=self.root)
-        self.operators = CallOperators(
-            self.launches, self.records, self.backend.tensors.is_tensor, self.root, asks=self.thread is not None
-        )
+        is_tensor, asks = self.backend.tensors.is_tensor, self.thread is not None
+        self.operators = CallOperators(self.launches, self.records, is_tensor, self.root, asks=asks)
         """What the call runs beside its launches, where it is watched."""
 
         self.guesses: tuple[str, ...] = ()
@@ -87,7 +86,7 @@ class Capture(CandidateLaunches):
         """Stand in for Triton's entry points, process-wide: backward passes run on other threads. At Ctrl-C what is
         compiled for the call ends."""
         global _last
-        entries = EntryPoints(self._on_launch, self._on_tuned, self.records_launch)
+        entries = EntryPoints(self._on_launch, self.tuned_run, self.records_launch)
         try:
             if not _ACTIVE.take(entries):
                 raise CaptureError("autotune(...) was called inside the function that another autotune(...) call runs")
@@ -102,13 +101,13 @@ class Capture(CandidateLaunches):
 
     def _stand_in(self, instead_of: Suspension | None) -> None:
         self._set_current(self)
-        self._entries.replace(instead_of)
+        self._entries.begin(instead_of)
 
     def _stand_back(self, entries: EntryPoints) -> None:
         """The entry points become Triton's own again, also after an interrupt, wherever it came."""
         if _ACTIVE.holder is entries:
             self._set_current(None)
-        entries.restore()
+        entries.end()
         if (left := self._suspension) is not None and self._entries is entries:
             left.end()
             self._over(left)
@@ -208,10 +207,6 @@ class Capture(CandidateLaunches):
         finally:
             self._thread.pauses -= 1
 
-    def tuned_run(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """For tuners of our own, whose ``run`` isn't Triton's."""
-        return self._on_tuned(tuner, args, kwargs)
-
     # launches
 
     def _on_launch(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -298,7 +293,8 @@ class Capture(CandidateLaunches):
         """A tuner's call as a site: its candidates after pruning. Launches nothing."""
         return site_of_tuner(tuner, args, kwargs, self._options())
 
-    def _on_tuned(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def tuned_run(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """A tuner's call; those of our own tuners, whose ``run`` isn't Triton's, come here by themselves."""
         site = self.site_of(tuner, args, kwargs)
         if isinstance(self._thread.doing, Probing) or kwargs.get("warmup") or not self.records_launch(tuner):
             return site.run(site.candidates[0].words())

@@ -66,7 +66,21 @@ REPLACED = ReplacedFunctions()
 """Of this process."""
 
 
-class EntryPoints:
+class FunctionLayers:
+    """The layers of one user of :data:`REPLACED`, in the whole process: backward passes run on other threads."""
+
+    _layers: Mapping[FunctionPlace, FunctionLayer]
+
+    def begin(self, instead_of: object | None = None) -> None:
+        """From now on, and in the place of another user, which goes at the same moment."""
+        REPLACED.add(self, self._layers, instead_of=instead_of)
+
+    def end(self) -> None:
+        """No longer; nothing if it hasn't begun."""
+        REPLACED.remove(self)
+
+
+class EntryPoints(FunctionLayers):
     """``on_launch`` and ``on_tuned`` take a kernel or a tuner, its arguments and its keywords, where
     ``records(kernel)`` is true of that kernel or tuner in the calling thread."""
 
@@ -81,20 +95,11 @@ class EntryPoints:
         self.run_jit: Callable[..., Any] = JITFunction.run
         """Makes a launch that is recorded."""
 
-        self._layers: dict[FunctionPlace, FunctionLayer] = {
+        self._layers = {
             (JITFunction, "run"): self._over_jit,
             (Autotuner, "run"): self._over_tuners,
             (CompiledKernel, "__getitem__"): self._over_compiled,
         }
-
-    def replace(self, instead_of: object | None = None) -> None:
-        """Launches are the capture's from now on, in the whole process: backward passes run on other threads. A user of
-        ``REPLACED`` goes at the same moment."""
-        REPLACED.add(self, self._layers, instead_of=instead_of)
-
-    def restore(self) -> None:
-        """They are what they were without the capture."""
-        REPLACED.remove(self)
 
     def _over_jit(self, run_jit: Callable[..., Any]) -> Callable[..., Any]:
         on_launch, records = self._on_launch, self._records
@@ -139,7 +144,7 @@ def launching_tuned() -> Iterator[None]:
         _launching.tuned -= 1
 
 
-class BareLaunches:
+class BareLaunches(FunctionLayers):
     """``before(jit, args, kwargs)`` is called before each launch by ``kernel[grid](...)`` that no tuner of ours makes,
     in whichever thread; what it raises is raised instead of the launch. Launches of compiled functions and of kernels
     that were compiled before (``compiled[grid](...)``) aren't seen."""
@@ -148,15 +153,7 @@ class BareLaunches:
         from triton.runtime.jit import JITFunction
 
         self._before = before
-        self._layers: dict[FunctionPlace, FunctionLayer] = {(JITFunction, "run"): self._over_jit}
-
-    def begin(self) -> None:
-        """From now on."""
-        REPLACED.add(self, self._layers)
-
-    def end(self) -> None:
-        """No longer; nothing if it hasn't begun."""
-        REPLACED.remove(self)
+        self._layers = {(JITFunction, "run"): self._over_jit}
 
     def _over_jit(self, run_jit: Callable[..., Any]) -> Callable[..., Any]:
         before = self._before
@@ -174,8 +171,9 @@ PATIENCE_S = 30.0
 which was there before: then it goes on, unrecorded."""
 
 
-class Suspension:
-    """``missed`` gets the names of kernels that were launched unrecorded in the end."""
+class Suspension(FunctionLayers):
+    """``missed`` gets the names of kernels that were launched unrecorded in the end. After the :meth:`end` launches are
+    no longer held up; those that wait still do, until the :meth:`release`."""
 
     def __init__(self, missed: list[str]) -> None:
         from triton.compiler.compiler import CompiledKernel
@@ -186,17 +184,9 @@ class Suspension:
         self._helpers: weakref.WeakSet[threading.Thread] = weakref.WeakSet([threading.current_thread()])
         """The deciding thread, those that were started for it, and those that have waited in vain."""
 
-        self._layers: dict[FunctionPlace, FunctionLayer] = {(threading.Thread, "start"): self._over_start}
-        for place in ((JITFunction, "run"), (Autotuner, "run"), (CompiledKernel, "__getitem__")):
-            self._layers[place] = functools.partial(self._over_launches, place)
-
-    def begin(self, instead_of: object | None = None) -> None:
-        """From now on, and in the place of a user of ``REPLACED``."""
-        REPLACED.add(self, self._layers, instead_of=instead_of)
-
-    def end(self) -> None:
-        """Launches that come now are no longer held up; those that wait still do."""
-        REPLACED.remove(self)
+        places = ((JITFunction, "run"), (Autotuner, "run"), (CompiledKernel, "__getitem__"))
+        held_up = {place: functools.partial(self._over_launches, place) for place in places}
+        self._layers = {(threading.Thread, "start"): self._over_start, **held_up}
 
     def release(self) -> None:
         """Those that wait go on."""

@@ -150,16 +150,16 @@ def write_launch(
     """
     launch, binary = recording.launches[index], recording.binary_of(recording.launches[index])
     if binary.sha256 not in artifacts:
-        raise StoreError(
-            f"kernel {launch.kernel}: its binary {binary.sha256[:12]} is not stored, so it can't be dumped"
-        )
+        missing = f"kernel {launch.kernel}: its binary {binary.sha256[:12]} is not stored"
+        raise StoreError(f"{missing}, so it can't be dumped")
     final = folder / (name or f"{plain_name(launch.kernel)}-{_digest(recording, launch, binary)}")
     if final.is_dir():
         return final
     folder.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder))
     try:
-        _write_files(made, recording, launch, artifacts, texts, contents or DumpedContents(), environment, case)
+        contents = contents or DumpedContents()
+        _LaunchFolder(made, recording, launch, artifacts, texts, contents, environment, case).write()
         made.chmod(0o755)
         with contextlib.suppress(OSError):  # another process has written the same launch meanwhile
             os.rename(made, final)
@@ -170,87 +170,71 @@ def write_launch(
     return final
 
 
-def _write_files(
-    made: Path,
-    recording: Recording,
-    launch: Launch,
-    artifacts: Mapping[str, bytes],
-    texts: DumpedTexts,
-    contents: DumpedContents,
-    environment: Environment | None,
-    case: str,
-) -> None:
-    binary = recording.binary_of(launch)
-    used = sorted({recording.views[p.view].storage for p in launch.params if p.view is not None})
-    for stage, text in texts.stages.items():
-        (made / f"kernel.{stage}").write_text(text, encoding="utf-8")
-    if texts.source:
-        (made / SOURCE_FILE).write_text(texts.source, encoding="utf-8")
-    data = artifacts[binary.sha256]
-    (made / f"kernel.{binary.kind}").write_bytes(data)
-    sass = machine_code(binary, data)
-    if sass:
-        (made / "kernel.sass").write_text(sass, encoding="utf-8")
-    storages = tuple(_storage(made, recording, launch, i, artifacts, contents) for i in used)
-    expected = tuple(_expected(made, used.index(i), contents.after[i]) for i in used if i in contents.after)
-    found = _described(recording, launch, used, storages, expected, texts, environment, case)
-    (made / LAUNCH_FILE).write_bytes(to_json(found))
-    if binary.kind == "cubin":
-        shutil.copyfile(replay_script.__file__, made / SCRIPT_FILE)
+@dataclass
+class _LaunchFolder:
+    """The folder of one launch while it is written: ``made`` gets its files."""
 
+    made: Path
+    recording: Recording
+    launch: Launch
+    artifacts: Mapping[str, bytes]
+    texts: DumpedTexts
+    contents: DumpedContents
+    environment: Environment | None = None
+    case: str = ""
 
-def _described(
-    recording: Recording,
-    launch: Launch,
-    used: list[int],
-    storages: tuple[DumpedStorage, ...],
-    expected: tuple[Expected, ...],
-    texts: DumpedTexts,
-    environment: Environment | None,
-    case: str,
-) -> LaunchDump:
-    binary = recording.binary_of(launch)
-    seen = list(dict.fromkeys(p.view for p in launch.params if p.view is not None))
-    params = tuple(p if p.view is None else msgspec.structs.replace(p, view=seen.index(p.view)) for p in launch.params)
-    views = tuple(
-        msgspec.structs.replace(recording.views[v], storage=used.index(recording.views[v].storage)) for v in seen
-    )
-    hidden = "it follows addresses that are of the recorded process" if recording.hidden_pointers else ""
-    return LaunchDump(
-        **{name: getattr(binary, name) for name in AS_IN_BINARY},
-        kernel=launch.kernel,
-        case=case,
-        binary=f"kernel.{binary.kind}",
-        kerntune=__version__,
-        environment=environment,
-        config=launch.config,
-        compiled_for=dict(texts.compiled_for),
-        grid=launch.grid,
-        params=params,
-        views=views,
-        storages=storages,
-        expected=expected,
-        unreplayable=binary.unreplayable or hidden,
-    )
+    def __post_init__(self) -> None:
+        self._binary, views = self.recording.binary_of(self.launch), self.recording.views
+        self._views = list(dict.fromkeys(p.view for p in self.launch.params if p.view is not None))
+        self._used = sorted({views[v].storage for v in self._views})
 
+    def write(self) -> None:
+        """All files."""
+        for stage, text in self.texts.stages.items():
+            (self.made / f"kernel.{stage}").write_text(text, encoding="utf-8")
+        if self.texts.source:
+            (self.made / SOURCE_FILE).write_text(self.texts.source, encoding="utf-8")
+        data = self.artifacts[self._binary.sha256]
+        (self.made / f"kernel.{self._binary.kind}").write_bytes(data)
+        if sass := machine_code(self._binary, data):
+            (self.made / "kernel.sass").write_text(sass, encoding="utf-8")
+        (self.made / LAUNCH_FILE).write_bytes(to_json(self._described()))
+        if self._binary.kind == "cubin":
+            shutil.copyfile(replay_script.__file__, self.made / SCRIPT_FILE)
 
-def _storage(
-    made: Path,
-    recording: Recording,
-    launch: Launch,
-    index: int,
-    artifacts: Mapping[str, bytes],
-    contents: DumpedContents,
-) -> DumpedStorage:
-    storage = recording.storages[index]
-    content: Zeros | ContentFile = Zeros()
-    data = contents.before.get(index)
-    if data is None:
-        data = _first_content(storage, artifacts)
-    if data is not None:
-        content = ContentFile(f"content-{index}.bin")
-        (made / content.file).write_bytes(data)
-    return DumpedStorage(storage.nbytes, storage.dtype, content, index in launch.reads, index in launch.writes)
+    def _described(self) -> LaunchDump:
+        used, after, replace = self._used, self.contents.after, msgspec.structs.replace
+        views = [self.recording.views[v] for v in self._views]
+        params = (p if p.view is None else replace(p, view=self._views.index(p.view)) for p in self.launch.params)
+        hidden = "it follows addresses that are of the recorded process" if self.recording.hidden_pointers else ""
+        return LaunchDump(
+            **{name: getattr(self._binary, name) for name in AS_IN_BINARY},
+            kernel=self.launch.kernel,
+            case=self.case,
+            binary=f"kernel.{self._binary.kind}",
+            kerntune=__version__,
+            environment=self.environment,
+            config=self.launch.config,
+            compiled_for=dict(self.texts.compiled_for),
+            grid=self.launch.grid,
+            params=tuple(params),
+            views=tuple(replace(view, storage=used.index(view.storage)) for view in views),
+            storages=tuple(map(self.storage, used)),
+            expected=tuple(_expected(self.made, used.index(i), after[i]) for i in used if i in after),
+            unreplayable=self._binary.unreplayable or hidden,
+        )
+
+    def storage(self, index: int) -> DumpedStorage:
+        """A storage, whose first content is written where it is known."""
+        storage, launch = self.recording.storages[index], self.launch
+        content: Zeros | ContentFile = Zeros()
+        data = self.contents.before.get(index)
+        if data is None:
+            data = _first_content(storage, self.artifacts)
+        if data is not None:
+            content = ContentFile(f"content-{index}.bin")
+            (self.made / content.file).write_bytes(data)
+        return DumpedStorage(storage.nbytes, storage.dtype, content, index in launch.reads, index in launch.writes)
 
 
 def _first_content(storage: Storage, artifacts: Mapping[str, bytes]) -> bytes | None:

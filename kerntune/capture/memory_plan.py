@@ -279,9 +279,8 @@ class Plan:
         """The content of a storage that may hold addresses."""
         dtypes, size = self._dtypes_of(storage), self._sizes[storage]
         if size > TABLE_LIMIT and not dtypes.isdisjoint(TABLES):
-            raise MeasurementError(
-                f"a tensor of {size >> 20} MiB of 64-bit integers is too large to search for addresses"
-            )
+            what = f"a tensor of {size >> 20} MiB of 64-bit integers"
+            raise MeasurementError(f"{what} is too large to search for addresses")
         limit = BYTES_LIMIT if dtypes.isdisjoint(TABLES) else TABLE_LIMIT
         searched = size <= limit and not dtypes.isdisjoint((*TABLES, *BYTES))
         return self._gpu.read(self._gpu.borrow(self._tensors[storage])) if searched else b""
@@ -325,16 +324,13 @@ class Plan:
         """Storages that a kernel may write by addresses of its own; they are used in place. :class:`TrialError` if they
         weren't looked for before the call ran."""
         if access.beyond and self._backend.gpu is not None and not self.searched:
-            raise TrialError(
-                "it writes where no argument points, which the recorded run did not, so nothing there is kept"
-            )
+            why = "which the recorded run did not, so nothing there is kept"
+            raise TrialError(f"it writes where no argument points, {why}")
         return sorted(self._homes) if access.beyond else []
 
-    @contextlib.contextmanager
-    def homes_preserved(self) -> Iterator[None]:
+    def homes_preserved(self) -> contextlib.AbstractContextManager[None]:
         """Undo what happens meanwhile to memory that is used in place."""
-        with self.preserving([self._tensors[i] for i in self._homes]):
-            yield
+        return self.preserving([self._tensors[i] for i in self._homes])
 
     def among(self, values: Iterable[Any]) -> dict[int, Any]:
         """Those of some values that are tensors which launches touch, one for each storage."""

@@ -220,9 +220,8 @@ class CallOperators:
         kept = self._kept(given, {*returned}, storages, read_by, written)
         rows, left_out = self._rows(kept)
         read = {numbers[s] for x in recording.launches if 0 not in x.grid for s in x.reads}
-        outside = sorted(
-            recording.storages[i].nbytes for i, n in enumerate(numbers) if n in read - self._made - given
-        )  # fmt: skip
+        before = read - self._made - given
+        outside = sorted(recording.storages[i].nbytes for i, n in enumerate(numbers) if n in before)
         return OperatorList(
             torch=torch.__version__.partition("+")[0],
             rows=rows,

@@ -138,9 +138,8 @@ def with_candidate(
     launch = _replace(launch, config=site.candidates[candidate].config)
     views = capture.plan.views
     if any(p.view is not None and views[p.view].storage >= len(recorded.recording.storages) for p in launch.params):
-        raise TrialError(
-            "it is launched on a tensor that the recorded run did not have, so it can't be timed beside it"
-        )
+        unknown = "it is launched on a tensor that the recorded run did not have"
+        raise TrialError(f"{unknown}, so it can't be timed beside it")
     recording = _replace(recorded.recording, views=views)  # a candidate may look at the same memory in another way
     return recording.with_launch(index, launch, compiled.binary)
 

@@ -71,10 +71,13 @@ class OwnFork:
 
 def fork_own_server(descriptor: int) -> OwnFork | None:
     """A fork of this process that serves requests for workers from a socket; None if a fork takes long or fails."""
+
+    def serve() -> None:
+        fork_server.main(descriptor, compile_worker.address_space(), HELPERS, BEGIN_SECONDS)
+
     begin = time.perf_counter()
     try:
-        words = (descriptor, compile_worker.address_space(), HELPERS, BEGIN_SECONDS)
-        pid = fork(lambda: fork_server.main(*words), descriptor)
+        pid = fork(serve, descriptor)
     except OSError:
         return None
     own = OwnFork(pid)

@@ -7,12 +7,9 @@ compiler or a kernel: those belong to :mod:`kerntune.tuning`.
 from __future__ import annotations
 
 from kerntune.search.budgeted import Budget, BudgetedSearch, Predicted, Search
-from kerntune.search.combos import ComboSearch, combo_search
-from kerntune.search.descent import Descent, RegisterScaling
+from kerntune.search.combos import AnySearch, ComboSearch, combo_search
+from kerntune.search.descent import Descent
 from kerntune.search.space import Choice, Found, Measure, Measured, Range, Space, Tried
-
-AnySearch = Search | Descent | ComboSearch | RegisterScaling
-"""What chooses further configs of one tuning."""
 
 __all__ = [
     "AnySearch",

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from kerntune.base.config import Config, Scalar
 from kerntune.heuristics import ComboGroup, ComboPlan, Field, improves
 from kerntune.heuristics.descent_steps import get_field, set_field
-from kerntune.search.budgeted import Prepare
+from kerntune.search.budgeted import Prepare, Search
+from kerntune.search.descent import Descent, RegisterScaling
 from kerntune.search.space import Found, History, Measure
 
 
@@ -64,6 +65,10 @@ class ComboSearch:
     def run(self, measure: Measure, prepare: Prepare, starts: Sequence[Config], spent: float) -> Found:
         """Go through the plan. What is measured before it is ready is prepared first."""
         return combo_search(measure, self.plan, descent=self.descent, max_trials=self.trials, prepare=prepare)
+
+
+AnySearch = Search | Descent | ComboSearch | RegisterScaling
+"""What may choose further configs of a tuning."""
 
 
 def _within(value: object, plan: ComboPlan, name: str) -> bool:

@@ -255,7 +255,6 @@ class FirstLaunchFault:
 class FirstLaunchFaults:
     """Those of one kernel's tuning. A fault is settled once it is remembered."""
 
-    kernel: str
     _open: list[FirstLaunchFault] = field(default_factory=list)
     _settled: list[FirstLaunchFault] = field(default_factory=list)
 

@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -94,9 +93,7 @@ class bandwidth:  # used as a context manager, like a function
         watch(self)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         unwatch(self)
         self.tell()
 

@@ -186,9 +186,8 @@ class FirstLaunches:
         self.why_not = why
         self._isolation.drop()
         if self._isolation.mode is Isolate.ALWAYS:
-            raise IsolationError(
-                f"kernel {self._kernel}: first launches can't run in a process of their own: {why} (isolate=always)"
-            )
+            text = f"first launches can't run in a process of their own: {why} (isolate=always)"
+            raise IsolationError(f"kernel {self._kernel}: {text}")
 
     def _run_once(self, recording: Recording, artifacts: Artifacts, first: Mapping[int, Source | None]) -> float:
         process, request = self._staged(recording, first), _first_launch(recording, artifacts)
@@ -253,9 +252,9 @@ class FirstLaunches:
         if not missing:
             return
         try:
-            sent = self._sent(process, wanted, missing) or (
-                self._isolation.without_ipc() and self._sent(process, wanted, missing)
-            )
+            sent = self._sent(process, wanted, missing)
+            if not sent and self._isolation.without_ipc():
+                sent = self._sent(process, wanted, missing)
         except (BackendError, OSError) as exc:
             self._isolation.gpu.synchronize()  # raises where this process has lost its device
             raise MeasurementError(f"its memory could not be copied to another process: {exc}") from exc

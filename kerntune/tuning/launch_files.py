@@ -373,9 +373,8 @@ class AheadOfTime:
     @property
     def constants(self) -> dict[str, Any]:
         """By parameter, the values that are part of the binary."""
-        return {
-            name: getattr(value, "value", value) for name, value in self._of_parameters(self.specialized.constexprs)
-        }
+        pairs = self._of_parameters(self.specialized.constexprs)
+        return {name: getattr(value, "value", value) for name, value in pairs}
 
     def _of_parameters(self, found: Mapping[tuple[int, ...], Any]) -> Iterator[tuple[str, Any]]:
         """With names; without what is within a tuple."""

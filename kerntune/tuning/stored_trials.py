@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from kerntune.base.device import Environment
 from kerntune.base.failed_candidates import is_wrong
@@ -17,7 +18,7 @@ from kerntune.compiling.compiler import NOT_CODE
 from kerntune.errors import CacheError
 from kerntune.kernels.source import text_of
 from kerntune.kernels.specialize import Specialized
-from kerntune.timing.timers import PROTOCOL_VERSION, TimingProtocol
+from kerntune.timing.timers import PROTOCOL_VERSION
 from kerntune.tuning.cache import StoredTrial, TrialCache, TrialKey
 from kerntune.tuning.cache.entries import report_damage
 from kerntune.tuning.cache.winners import TRIAL_SCHEMA
@@ -101,8 +102,8 @@ class Trials:
 
     def key(self, site: Site) -> TrialKey:
         """Beside config, specialization and environment: exact sizes, where a winner may hold for rounded ones."""
-        winner, arguments = self._winners.key(site), exact_arguments(site) + self._winners.lax
-        return TrialKey(winner.kernel, winner.source, winner.target, winner.device, winner.triton, arguments, PROTOCOL)
+        arguments = exact_arguments(site) + self._winners.lax
+        return TrialKey(*self._winners.key(site).subject, arguments, PROTOCOL)
 
 
 @dataclass(frozen=True)
@@ -144,35 +145,15 @@ class SiteTrials:
         report_damage(self.cache.damaged)
         return found
 
-    def keep(
-        self,
-        index: int,
-        probe: Probe,
-        *,
-        estimate_ns: float | None = None,
-        time_ns: float | None = None,
-        timing: TimingProtocol | None = None,
-        failure: str = "",
-        code: str = "",
-    ) -> None:
-        """Store what a candidate gave. The cache's ``damaged`` notes a folder that can't be written."""
+    def keep(self, index: int, probe: Probe, **found: Any) -> None:
+        """Store what a candidate gave: the fields of a :class:`StoredTrial` from ``estimate_ns`` on. The cache's
+        ``damaged`` notes a folder that can't be written."""
         if index in self.site.ambiguous():
             return
-        trial = StoredTrial(
-            TRIAL_SCHEMA,
-            self.key,
-            self.site.candidates[index].config,
-            specialization_of(probe),
-            self.environment,
-            estimate_ns=estimate_ns,
-            time_ns=time_ns,
-            timing=timing,
-            failure=failure,
-            code=code,
-            grid=probe.grid,
-        )
+        config, code_for = self.site.candidates[index].config, specialization_of(probe)
+        given = TRIAL_SCHEMA, self.key, config, code_for, self.environment
         try:
-            self.cache.add(trial)
+            self.cache.add(StoredTrial(*given, grid=probe.grid, **found))
         except CacheError as exc:
             self.cache.tell(str(exc))
 

@@ -167,18 +167,21 @@ class Winners:
 
     def key(self, site: Site, lax: str | None = None) -> WinnerKey:
         """What the winner of a site depends on; under these rules, or ``lax`` ones."""
-        spec = self._gpu.spec
-        arguments = _arguments(site) + _settings(spec.target.backend) + (self.lax if lax is None else lax)
+        spec, (source, arguments) = self._gpu.spec, self.asked(site)
         return WinnerKey(
             kernel=site.kernel,
-            source=source_hash(site.jit),
+            source=source,
             target=str(spec.target),
             device=spec.name,
             triton=versions.triton_version(),
-            arguments=arguments,
+            arguments=arguments + (self.lax if lax is None else lax),
             configs=tuple(c.config for c in site.listed),
             search="" if site.search is None else str(site.search),
         )
+
+    def asked(self, site: Any) -> tuple[str, str]:
+        """A hash of what a site computes, and on what: its arguments and the compiler's settings."""
+        return source_hash(site.jit), _arguments(site) + _settings(self._gpu.spec.target.backend)
 
 
 def candidate_of(site: Site, config: Config) -> int | None:

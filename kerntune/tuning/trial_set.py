@@ -72,7 +72,7 @@ class TrialSet:
         """Of the candidates that are admitted together."""
 
         self._misfits: set[int] = set()
-        self._faults = FirstLaunchFaults(self.site.kernel)
+        self._faults = FirstLaunchFaults()
         self._kept: set[int] = set()
         self._put_off: list[tuple[int, Compiled]] = []
         self._first = first_contents(self.capture, self.index, self.memory, self.pool.probes)

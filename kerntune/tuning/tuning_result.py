@@ -159,10 +159,8 @@ def tell_tuned(tuner: Any, site: Site, key: tuple[Any, ...], seconds: float | No
     tuner.best_config = best
     listener = tuners.tuning_listener()
     if listener is not None and len(site.candidates) > 1:
-        timings = getattr(tuner, "configs_timings", {})
-        listener(
-            fn=site.jit, key=key, best_config=best, configs_timings=timings, duration=seconds, cache_hit=seconds is None
-        )
+        told = {"fn": site.jit, "key": key, "best_config": best, "duration": seconds, "cache_hit": seconds is None}
+        listener(**told, configs_timings=getattr(tuner, "configs_timings", {}))
     if tuners.prints_tuning() and seconds is not None:
         rest = f", {late} configs are still being compiled" if late else ""
         print(f"kerntune: {site.kernel}, key {key}: tuned in {seconds:.2f} s, best config {best}{rest}")

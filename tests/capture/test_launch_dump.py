@@ -13,9 +13,10 @@ from kerntune.capture.launch_dump import (
     ContentFile,
     DumpedContents,
     DumpedStorage,
+    DumpedTexts,
     _digest,
     _expected,
-    _storage,
+    _LaunchFolder,
     folder_name,
     guessed,
     machine_code,
@@ -25,6 +26,7 @@ from kerntune.errors import StoreError
 from kerntune.gpu.memory import content_bytes
 
 FEW = Storage(4, "int8", Zeros())
+NO_TEXTS = DumpedTexts()
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,7 @@ def test_a_content_is_a_file_where_its_bytes_are_known(
 ) -> None:
     made = replace(recording(), storages=(FEW, Storage(4, "int8", content)))
     launch = replace(made.launches[0], reads=(1,), writes=(0,))
-    found = _storage(tmp_path, made, launch, 1, {"ab" * 32: b"kept"}, DumpedContents(before))
+    found = _LaunchFolder(tmp_path, made, launch, {"ab" * 32: b"kept"}, NO_TEXTS, DumpedContents(before)).storage(1)
     assert found == DumpedStorage(4, "int8", Zeros() if data is None else ContentFile("content-1.bin"), True, False)
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [data] * (data is not None)
 
@@ -74,7 +76,7 @@ def test_a_content_is_a_file_where_its_bytes_are_known(
 )
 def test_of_a_large_content_the_begin_is_written_as_it_is_drawn(tmp_path: Path, storage: Storage, nbytes: int) -> None:
     made = replace(recording(), storages=(storage,))
-    _storage(tmp_path, made, made.launches[0], 0, {}, DumpedContents())
+    _LaunchFolder(tmp_path, made, made.launches[0], {}, NO_TEXTS, DumpedContents()).storage(0)
     drawn = content_bytes(storage)
     assert drawn is not None
     assert (tmp_path / "content-0.bin").read_bytes() == drawn[:nbytes]
@@ -84,7 +86,7 @@ def test_of_a_large_content_the_begin_is_written_as_it_is_drawn(tmp_path: Path, 
 def test_a_content_that_is_lost_is_told(tmp_path: Path) -> None:
     made = replace(recording(), storages=(Storage(4, "int8", Stored("ab" * 32)),))
     with pytest.raises(StoreError, match="a storage's content abababababab is not stored, so it can't be dumped"):
-        _storage(tmp_path, made, made.launches[0], 0, {}, DumpedContents())
+        _LaunchFolder(tmp_path, made, made.launches[0], {}, NO_TEXTS, DumpedContents()).storage(0)
 
 
 def test_what_was_written_is_a_file_of_its_place(tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ STEPS = {
         inspect.unwrap(Capture.suspended),
         *(vars(OneHolder)[name] for name in ("take", "wait_for", "let_go")),
         *(vars(ReplacedFunctions)[name] for name in ("add", "_set_and_forget")),
-        *(vars(Suspension)[name] for name in ("begin", "release")),
+        *(getattr(Suspension, name) for name in ("begin", "release")),
     )
 }
 

@@ -280,7 +280,7 @@ def fault(number: int, hung: bool = False, contents: tuple[str, ...] = ()) -> Fi
 
 
 def faults(*given: FirstLaunchFault) -> FirstLaunchFaults:
-    found = FirstLaunchFaults("k")
+    found = FirstLaunchFaults()
     for one in given:
         found.add(one)
     return found

@@ -246,7 +246,7 @@ def test_faults_that_are_settled_are_failures_of_all_that_are_the_same(trials: T
     """They are stored, but for what another run may not find."""
     work: Any = ("code", (1, 1, 1), ())
     compiled: Any = None
-    trials._faults = FirstLaunchFaults("k")
+    trials._faults = FirstLaunchFaults()
     trials._faults.add(FirstLaunchFault("it faulted", compiled, work, "code a", [1, 3]))
     trials._faults.add(FirstLaunchFault("it was killed", compiled, work, "code b", [4], passing=True))
     trials._good = lambda: 9  # type: ignore[method-assign]
@@ -269,7 +269,7 @@ def test_a_fault_is_noted_and_is_a_failure(
     work: Any = ("code", (1, 1, 1), ())
     compiled: Any = "the compiled"
     error.passing = passing
-    trials._faults = FirstLaunchFaults("k")
+    trials._faults = FirstLaunchFaults()
     monkeypatch.setattr(trials, "_single", lambda i, compiled: (f"single {i}", work))
     monkeypatch.setattr(trial_set, "stored_code", lambda single: f"code of {single}")
     trials._note_fault(2, compiled, error)
@@ -283,7 +283,7 @@ def test_a_fault_is_noted_and_is_a_failure(
 def test_what_hung_is_launched_once_more_before_it_counts(trials: TrialSet, monkeypatch: pytest.MonkeyPatch) -> None:
     work: Any = ("code", (1, 1, 1), ())
     again: list[int] = []
-    trials._faults = FirstLaunchFaults("k")
+    trials._faults = FirstLaunchFaults()
     compiled: Any = None
     trials._faults.add(FirstLaunchFault("it hung", compiled, work, "code", [1, 3], hung=True))
     trials.failures = {1: failed(1, "it hung"), 3: failed(3, "it hung")}
@@ -330,7 +330,7 @@ def ahead(trials: TrialSet, monkeypatch: pytest.MonkeyPatch) -> Elsewhere:
     trials.elsewhere, trials._singles = made, {9: None}  # type: ignore[assignment, dict-item]
     trials.loader = SimpleNamespace(gpu=SimpleNamespace(spec=None))  # type: ignore[assignment]
     trials.recorded = SimpleNamespace(artifacts="artifacts")  # type: ignore[assignment]
-    trials._faults = FirstLaunchFaults("k")
+    trials._faults = FirstLaunchFaults()
     monkeypatch.setattr(trials, "_good", lambda: 0)
     monkeypatch.setattr(trials, "_has_run", lambda i: False)
     monkeypatch.setattr(trials, "_begin", lambda i: f"begin {i}")
@@ -393,7 +393,7 @@ def test_in_doubt_nothing_is_launched_ahead(
 ) -> None:
     monkeypatch.setattr(trials._faults, "in_doubt", lambda good: True)
     trials._look_ahead(compiled_results(0, 1))
-    trials._faults, trials.elsewhere = FirstLaunchFaults("k"), None
+    trials._faults, trials.elsewhere = FirstLaunchFaults(), None
     trials._look_ahead(compiled_results(0, 1))
     assert ahead.given == []
 
@@ -427,7 +427,7 @@ def test_what_has_failed_is_known_by_code_and_grid_on_whatever_contents(
     trials: TrialSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled: Any = None
-    trials._faults = FirstLaunchFaults("k")
+    trials._faults = FirstLaunchFaults()
     trials._faults.add(FirstLaunchFault("it faulted", compiled, ("code", (1, 1, 1), ((0, 7),)), "code", [0]))
     monkeypatch.setattr(trial_set, "work_of_single", lambda single, first: (*single, first))
     recordings: Any = [("code", (1, 1, 1)), ("code", (2, 1, 1)), ("other", (1, 1, 1))]

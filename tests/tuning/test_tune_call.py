@@ -112,14 +112,14 @@ def test_ctrl_c_ends_compilers_first(
     backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], ended: list[str]
 ) -> None:
     """Sixteen busy ones would take the processors from all that follows."""
-    order, back = list[str](), EntryPoints.restore
+    order, back = list[str](), EntryPoints.end
     capture, site, _ = scaled(backend)
 
     def interrupted(*_: Any) -> None:
         raise error
 
     monkeypatch.setattr(Compiler, "end", lambda compiler: order.append("compilers"))
-    monkeypatch.setattr(EntryPoints, "restore", lambda entries: (order.append("capture"), back(entries)))
+    monkeypatch.setattr(EntryPoints, "end", lambda entries: (order.append("capture"), back(entries)))
     monkeypatch.setattr(FakeGpu, "flush_l2", interrupted)
     with pytest.raises(error):
         tune_call(capture, site)

@@ -15,8 +15,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, TypeVar
 
-from kerntune.kernels.compat import inductor_parts
-from kerntune.kernels.compat.inductor_parts import inductor_part
+from kerntune.kernels.compat.inductor_parts import INDUCTOR, inductor_part
 
 NO_GRAPH_CACHE = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
 """Settings of Inductor's by which each graph's code is generated anew."""
@@ -103,10 +102,8 @@ def leaving_out_own(compile_frame: Callable[..., Any]) -> Callable[..., Any]:
     of ``torch.compiler.disable(recursive=False)``. It looks for this caller above its own module, where it would find
     a replacement instead.
     """
-    result, strategy, action = (
-        inductor_parts.inductor_part(word) for word in ("frame_result", "frame_strategy", "frame_action")
-    )
-    wrappers_code = inductor_parts.inductor_part("not_below") if inductor_parts.INDUCTOR["not_below"].exists() else None
+    result, strategy, action = map(inductor_part, ("frame_result", "frame_strategy", "frame_action"))
+    wrappers_code = inductor_part("not_below") if INDUCTOR["not_below"].exists() else None
 
     def compile_users(wrapper: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
         code = frame.f_code

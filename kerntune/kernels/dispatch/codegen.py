@@ -190,9 +190,8 @@ class Form:
     @property
     def unusual(self) -> str:
         """An expression that is true when the call must take the long way, independently of its arguments."""
-        return f"kt_more or {launch_environment.UNUSUAL} or {self.settings}" + (
-            " or not kt_globals_kept(kt_jit)" if self.globals else ""
-        )
+        changed = " or not kt_globals_kept(kt_jit)" if self.globals else ""
+        return f"kt_more or {launch_environment.UNUSUAL} or {self.settings}{changed}"
 
 
 ENTRY = (

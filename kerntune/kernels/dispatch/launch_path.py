@@ -338,9 +338,11 @@ class LaunchPath:
             layers, jit = tuners.heuristic_layers(self._tuner.fn)
             words = config.all_kwargs()
             fixed = KernelWithConfig(jit, words)
-            path = LaunchPath(
-                fixed, lambda args, kwargs: LaunchOutcome(fixed.run(args, kwargs), fixed.best_config), Needs()
-            )
+
+            def slow(args: Sequence[Any], kwargs: dict[str, Any]) -> LaunchOutcome:
+                return LaunchOutcome(fixed.run(args, kwargs), fixed.best_config)
+
+            path = LaunchPath(fixed, slow, Needs())
             self._stages[id(config)] = Stage(config, layers, self._tuner.arg_names, path, words)
         return self._stages[id(config)]
 

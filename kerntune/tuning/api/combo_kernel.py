@@ -97,10 +97,9 @@ class ComboPart:
         """The same, with arguments that all parts share."""
         sizes = {axis: (n,) if isinstance(n, str) else tuple(n) for axis, n in self.sizes.items()}
         skipped = sum(axis in sizes for axis in ("x", "y"))
+        names = tuple(self.fn.arg_names)[skipped:]
         constexprs = decorators.constexprs_of(function_of(self.fn))
-        return PartCode(
-            self.fn, self.name, tuple(self.fn.arg_names)[skipped:], constexprs, sizes, dict(self.blocks), shared
-        )
+        return PartCode(self.fn, self.name, names, constexprs, sizes, dict(self.blocks), shared)
 
     @cached_property
     def proposer(self) -> Proposer:
@@ -214,12 +213,11 @@ def combo_grid(codes: Sequence[PartCode], *, one_block: bool, turns: bool = Fals
         names = code.sizes.get(axis, ())
         return mul(*(Name(code.own(n, i)) for n in names)) if names else 1
 
-    kernels = tuple(
-        SubKernel(
-            numel(code, i, "x"), numel(code, i, "y") if "y" in code.sizes else None, no_x_dim="x" not in code.blocks
-        )
-        for i, code in enumerate(codes)
-    )
+    def subkernel(code: PartCode, i: int) -> SubKernel:
+        y = numel(code, i, "y") if "y" in code.sizes else None
+        return SubKernel(numel(code, i, "x"), y, no_x_dim="x" not in code.blocks)
+
+    kernels = tuple(subkernel(code, i) for i, code in enumerate(codes))
     if turns:
         return RoundRobinComboKernelGrid(kernels)
     return SequentialComboKernelGrid(kernels) if one_block else SequentialFlattenComboKernelGrid(kernels)

@@ -81,12 +81,11 @@ class ComboProposer:
 
     def plan(self, inputs: ComboInputs, device: DeviceSpec) -> ComboPlan:
         """How the combo is tuned for a call."""
-        subkernels = [
-            SubKernel(part.kind, part.hints_of(one, device)) for part, one in zip(self.parts, inputs.parts, strict=True)
-        ]
+        pairs = list(zip(self.parts, inputs.parts, strict=True))
+        subkernels = [SubKernel(part.kind, part.hints_of(one, device)) for part, one in pairs]
         found = heuristics.combo(subkernels, device, self.chosen, grouped=True)
         rows: dict[str, Any] = {}
-        for i, (part, one) in enumerate(zip(self.parts, inputs.parts, strict=True)):
+        for i, (part, one) in enumerate(pairs):
             for axis in part.blocks if part.whole_rows else ():
                 rows |= {f"{AXIS_BLOCKS[axis]}_{i}": dict(one.sizes)[axis]} if axis in REDUCTION_AXES else {}
         base = found.base.replace(kwargs={**found.base.kwargs, **rows})

@@ -148,13 +148,11 @@ def _check_search(search: Any, prune_configs_by: Mapping[str, Any] | None, stati
 
 def _check_pruning(option: str, prune_configs_by: Mapping[str, Any] | None, static_prune: Any) -> None:
     if (prune_configs_by or {}).get("perf_model") is not None:
-        raise ConfigError(
-            f"kerntune.autotune: a perf_model chooses from a list; with {option}= give early_config_prune"
-        )
+        why = f"a perf_model chooses from a list; with {option}= give early_config_prune"
+        raise ConfigError(f"kerntune.autotune: {why}")
     if static_prune is not None:
-        raise ConfigError(
-            f"kerntune.autotune: static_prune leaves out configs of a list, so it can't go with {option}="
-        )
+        why = f"static_prune leaves out configs of a list, so it can't go with {option}="
+        raise ConfigError(f"kerntune.autotune: {why}")
 
 
 def pointwise(*, sizes: ArgumentNames, blocks: Mapping[str, str], **options: Any) -> Decorator:

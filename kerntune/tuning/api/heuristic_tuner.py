@@ -241,9 +241,8 @@ class HeuristicTuner(Autotuner):
         found = _read_table(self._table).find(jit_of(self.fn).src, dict(look.sizes))
         missing = [] if found is None else [b for b in self._proposer.chosen if b not in found.kwargs]
         if missing:
-            raise ConfigError(
-                f"kernel {self._proposer.kernel}: its entry in {self._table} ({found}) has no {', '.join(missing)}"
-            )
+            entry = f"kernel {self._proposer.kernel}: its entry in {self._table} ({found})"
+            raise ConfigError(f"{entry} has no {', '.join(missing)}")
         return () if found is None else (found,)
 
     def _propose(

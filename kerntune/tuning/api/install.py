@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 import triton
@@ -69,7 +68,7 @@ class Installed:
     def __enter__(self) -> Installed:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.uninstall()
 
 

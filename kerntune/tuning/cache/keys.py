@@ -31,6 +31,11 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     triton: str
     arguments: str
 
+    @property
+    def subject(self) -> tuple[str, str, str, str, str]:
+        """All but the arguments."""
+        return self.kernel, self.source, self.target, self.device, self.triton
+
     def digest(self) -> str:
         """SHA-256 over the whole question; entries are filed under it."""
         return hashlib.sha256(_ENCODER.encode(self)).hexdigest()
@@ -95,9 +100,8 @@ def _lines(stored: WinnerKey, asked: WinnerKey) -> list[str]:
 
 def _field(name: str, before: Any, after: Any) -> list[str]:
     if name == "source":
-        return [
-            f"source: {before[:SHORT]} -> {after[:SHORT]} (the kernel, a function that it calls, or a constant changed)"
-        ]
+        what = "the kernel, a function that it calls, or a constant changed"
+        return [f"source: {before[:SHORT]} -> {after[:SHORT]} ({what})"]
     if name == "arguments":
         return _parts(before.split("; "), after.split("; "))
     if name == "configs":

@@ -114,7 +114,7 @@ class SharedStore:
         cut_off = {_digest(name) for name, data in files.items() if data is None} - {key.digest()}
         found = {name: data for name, data in files.items() if data is not None and _digest(name) not in cut_off}
         self.unread[folder] = left - {name for name in names if _digest(name) not in cut_off}
-        return [one for one in self.latest(found) if _kernel_of(one.key) == _kernel_of(key)]
+        return [one for one in self.latest(found) if one.key.subject == key.subject]
 
     def latest(self, files: Mapping[str, bytes]) -> list[Winner]:
         """The usable winner with the highest number of each key."""
@@ -277,13 +277,9 @@ def _whole_keys(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in first if not rest or _digest(name) != _digest(rest[0]))
 
 
-def _kernel_of(key: Question) -> tuple[str, ...]:
-    return key.kernel, key.source, key.target, key.device, key.triton
-
-
 def _kernel_name(key: Question) -> str:
     """``softmax-3.9.0-1f2e…``: a name that people know, and what tells kernels apart."""
-    digest = hashlib.sha256("\0".join(_kernel_of(key)).encode()).hexdigest()[:32]
+    digest = hashlib.sha256("\0".join(key.subject).encode()).hexdigest()[:32]
     known = re.sub(r"[^A-Za-z0-9_]+", "-", key.kernel)[:80] or "kernel"
     return f"{known}-{digest}"
 

@@ -158,9 +158,8 @@ def _winners(path: Path, tell: Callable[[str], None]) -> dict[str, Winner]:
     if path not in _read:
         try:
             if path.exists() and (who := writable_by_others(path)):
-                raise CacheError(
-                    f"{who}: other users can write to it, so its winners are not used; chmod go-w, or chown"
-                )
+                why = "other users can write to it, so its winners are not used"
+                raise CacheError(f"{who}: {why}; chmod go-w, or chown")
             _read[path] = {w.key.digest(): w for w in read_file(path).winners}
         except FileNotFoundError:
             return {}

@@ -116,9 +116,8 @@ def _shared(group: list[torch.Tensor]) -> _Piece:
     first = min(t.data_ptr() for t in group)
     last = max(t.data_ptr() + _extent(t) for t in group)
     skipped = first % ALIGNED
-    source = torch.empty(0, dtype=torch.uint8, device=device).set_(
-        storage, first - storage.data_ptr(), (last - first,), (1,)
-    )
+    source = torch.empty(0, dtype=torch.uint8, device=device)
+    source.set_(storage, first - storage.data_ptr(), (last - first,), (1,))
     room = torch.empty(last - first + skipped + ALIGNED, dtype=torch.uint8, device=device)
     begin = skipped + -room.data_ptr() % ALIGNED
     piece = _Piece(source, room[begin : begin + last - first])

@@ -192,9 +192,8 @@ class Deciding:
             )
         if not kept:
             texts = [f"  {self.implementations[i].name}: {why}" for i, why in self.left_out.items()]
-            raise MeasurementError(
-                f"choice {self.choice}: no implementation leaves what reference= does\n" + "\n".join(texts)
-            )
+            head = f"choice {self.choice}: no implementation leaves what reference= does"
+            raise MeasurementError("\n".join([head, *texts]))
         return kept
 
     def _differs(self, expected: CallOutcome, found: CallOutcome) -> str | None:

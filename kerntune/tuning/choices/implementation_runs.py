@@ -174,9 +174,8 @@ class ImplementationRuns:
     def _say(self, kernel: str, why: str) -> None:
         """It runs in this process first. :class:`IsolationError` where that must not be."""
         if self.mode is Isolate.ALWAYS:
-            raise IsolationError(
-                f"kernel {kernel}: its first launch can't be made in a process of its own: {why} (isolate=always)"
-            )
+            text = f"its first launch can't be made in a process of its own: {why} (isolate=always)"
+            raise IsolationError(f"kernel {kernel}: {text}")
         note = f"choice {self.choice}: kernel {kernel} ran first in this process: {why}"
         if note not in self.notes:
             self.notes.append(note)

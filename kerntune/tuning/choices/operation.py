@@ -262,18 +262,10 @@ class Operation:
         names = {i: one.name for i, one in enumerate(self.implementations)}
         left_out = {names[i]: why for i, why in deciding.left_out.items()}
         self._note(key, index)
-        self._found(
-            winners.gpu_kind,
-            Decision(
-                self.name,
-                key.text,
-                names[index],
-                {names[i]: ns for i, ns in times.items()},
-                left_out,
-                notes=tuple(deciding.notes),
-                seconds=time.perf_counter() - begin,
-            ),
-        )
+        of_each = {names[i]: ns for i, ns in times.items()}, left_out
+        notes, seconds = tuple(deciding.notes), time.perf_counter() - begin
+        decision = Decision(self.name, key.text, names[index], *of_each, notes=notes, seconds=seconds)
+        self._found(winners.gpu_kind, decision)
         warn_left_out(self.name, left_out, deciding.notes)
         return index, True
 
@@ -315,9 +307,8 @@ class Operation:
 
     def _undecided(self, gpu: GpuKind, text: str, why: str) -> tuple[int, bool]:
         """The first implementation, for this call."""
-        warn(
-            f"choice {self.name}, key {text}: its first implementation is called undecided: {why}; call it once before"
-        )
+        said = f"its first implementation is called undecided: {why}; call it once before"
+        warn(f"choice {self.name}, key {text}: {said}")
         self._found(gpu, Decision(self.name, text, self.implementations[0].name, how="undecided"))
         return 0, False
 

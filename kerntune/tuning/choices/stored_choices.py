@@ -61,18 +61,9 @@ class ChoiceWinners(Winners):
         """The target and the model of the GPU that they are of."""
         return str(self._gpu.spec.target), self._gpu.spec.name
 
-    def key(self, site: Any, lax: str | None = None) -> WinnerKey:
-        """What the winner of a call of a choice depends on."""
-        target, device = self.gpu_kind
-        return WinnerKey(
-            kernel=site.kernel,
-            source="",  # each config has its implementation's
-            target=target,
-            device=device,
-            triton=versions.triton_version(),
-            arguments=site.text + (self.lax if lax is None else lax),
-            configs=tuple(c.config for c in site.listed),
-        )
+    def asked(self, site: Any) -> tuple[str, str]:
+        """Of a choice the text of its key; each config has its implementation's source."""
+        return "", site.text
 
     def keep_times(self, site: Any, times_ns: Mapping[int, float], left_out: Mapping[int, str]) -> None:
         """Store a time, or the reason why there is none, of each implementation. A folder that can't be written is
@@ -92,7 +83,8 @@ class ChoiceWinners(Winners):
     def regrets(self, site: Any) -> list[Regret]:
         """Of each decided key of this choice, had it been asked for in the mode ``nearest`` without its own winner."""
         mine = self.key(site)
-        alike = [w for w in self.cache.entries() if _same_choice(w.key, mine)]
+        asked = mine.subject, mine.configs
+        alike = [w for w in self.cache.entries() if (w.key.subject, w.key.configs) == asked]
         found = {w.key.arguments: (w, self.times_of(w.key)[0]) for w in alike}
         return [r for name in sorted(found) if (r := _regret(name, found)) is not None]
 
@@ -110,12 +102,7 @@ class OpenKey(NamedTuple):
 
 def trial_key(key: WinnerKey) -> TrialKey:
     """Under which the times of a key's implementations are filed."""
-    return TrialKey(key.kernel, key.source, key.target, key.device, key.triton, key.arguments, PROTOCOL)
-
-
-def _same_choice(one: WinnerKey, other: WinnerKey) -> bool:
-    names = ("kernel", "source", "target", "device", "triton", "configs")
-    return all(getattr(one, n) == getattr(other, n) for n in names)
+    return TrialKey(*key.subject, key.arguments, PROTOCOL)
 
 
 @dataclass(frozen=True)
@@ -212,8 +199,6 @@ class LaunchFaults:
         """Store why a launch failed; nothing where the folder can't be written, which is said where the winner is
         stored."""
         today = self._winners.environment()
-        found = StoredTrial(
-            TRIAL_SCHEMA, launch.key, Config(), launch.specialization, today, failure=reason, grid=launch.grid
-        )
+        given = TRIAL_SCHEMA, launch.key, Config(), launch.specialization, today
         with contextlib.suppress(CacheError):
-            self._cache.add(found)
+            self._cache.add(StoredTrial(*given, failure=reason, grid=launch.grid))

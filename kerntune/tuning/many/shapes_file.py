@@ -46,9 +46,8 @@ class ShapesFile:
         try:
             append(self.path, b"\n" + job.to_json() + b"\n")
         except OSError as exc:
-            raise StoreError(
-                f"{self.path}: can't be written ({exc.strerror}); name another file for the shapes"
-            ) from exc
+            why = f"can't be written ({exc.strerror}); name another file for the shapes"
+            raise StoreError(f"{self.path}: {why}") from exc
         self._known.add(digest)
         return True
 

@@ -48,11 +48,8 @@ def lacks(parts: Sequence[PrivatePart]) -> bool:
     """Whether this torch lacks one of these parts; then it is said by name, once."""
     missing = torch_private.missing_parts(parts, load=False)
     for part in missing:
-        warnings.warn(
-            f"kerntune: this torch has no {part.name} as {part.user} knows it: {part.breaks}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        text = f"kerntune: this torch has no {part.name} as {part.user} knows it: {part.breaks}"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
     return bool(missing)
 
 

@@ -175,12 +175,9 @@ class KernelCall:
     def _plain(self, config: Any, exported: bool) -> Any:
         """The kernel with one config, launched by torch's own means."""
         if exported:
-            warnings.warn(
-                f"kerntune: kernel {self.name} is exported with the config that won for the example's arguments, "
-                f"{config}; other sizes are launched with it too",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            head = f"kerntune: kernel {self.name} is exported with the config that won for the example's arguments"
+            text = f"{head}, {config}; other sizes are launched with it too"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
         plain = tuners.tuner_of_one(self.tuner, config)
         grid = traceable_grid(self.variable.grid, self.tx)
         variable = torch_private.with_kernel(self.hopifier, self.variable, plain, grid)

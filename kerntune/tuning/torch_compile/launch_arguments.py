@@ -321,11 +321,8 @@ def _stored(tuner: Any, named: Mapping[str, Any]) -> Any:
     return site.originals[index]
 
 
-class _Unknown:
-    """Stands for a value that differs from call to call."""
-
-
-UNKNOWN = _Unknown()
+UNKNOWN = object()
+"""Stands for a value that differs from call to call."""
 
 
 @dataclass(frozen=True)
