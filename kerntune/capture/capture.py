@@ -89,7 +89,8 @@ class Capture(CandidateLaunches):
         entries = EntryPoints(self._on_launch, self.tuned_run, self.records_launch)
         try:
             if not _ACTIVE.take(entries):
-                raise CaptureError("autotune(...) was called inside the function that another autotune(...) call runs")
+                where = "inside the function that another autotune(...) call runs"
+                raise CaptureError(f"autotune(...) was called {where}")
             self._entries, _last = entries, weakref.ref(self)  # weak, for it holds users' tensors
             self._stand_in(instead_of=None)
             yield
@@ -262,7 +263,8 @@ class Capture(CandidateLaunches):
             tensor = tensor_of(bound.get(argument))
             if not self.backend.tensors.is_tensor(tensor):
                 tensors = [name for name, x in bound.items() if self.backend.tensors.is_tensor(tensor_of(x))]
-                raise UsageError(f"{where}: the kernel has no such tensor; it has {', '.join(tensors) or 'none'}")
+                names = ", ".join(tensors) or "none"
+                raise UsageError(f"{where}: the kernel has no such tensor; it has {names}")
             if self.backend.gpu is not None:
                 continue
             try:
@@ -285,7 +287,8 @@ class Capture(CandidateLaunches):
         """Where nothing runs: a candidate that the device would refuse gives way to the next, as it would there."""
         need, have = compiled.binary.shared, self.backend.spec.shared_memory_per_block
         if need > have:
-            raise OutOfResourcesError(f"needs {need} B shared memory a block, {self.backend.spec.name} has {have} B")
+            device = self.backend.spec.name
+            raise OutOfResourcesError(f"needs {need} B shared memory a block, {device} has {have} B")
 
     # tuned launches
 

@@ -310,7 +310,8 @@ def launch_device(backend: Backend, kernel: str, arguments: Mapping[str, Any]) -
     fault at worst.
     """
     mine = backend.current()
-    others = {name: d for name, v in arguments.items() if (d := _device(backend, v)) is not None and d != mine}
+    devices = {name: _device(backend, value) for name, value in arguments.items()}
+    others = {name: d for name, d in devices.items() if d is not None and d != mine}
     if not others:
         return mine
     told = ", ".join(f"{name} on cuda:{device}" for name, device in others.items())

@@ -205,7 +205,8 @@ class _LaunchFolder:
     def _described(self) -> LaunchDump:
         used, after, replace = self._used, self.contents.after, msgspec.structs.replace
         views = [self.recording.views[v] for v in self._views]
-        params = (p if p.view is None else replace(p, view=self._views.index(p.view)) for p in self.launch.params)
+        at = self._views.index
+        params = (p if p.view is None else replace(p, view=at(p.view)) for p in self.launch.params)
         hidden = "it follows addresses that are of the recorded process" if self.recording.hidden_pointers else ""
         return LaunchDump(
             **{name: getattr(self._binary, name) for name in AS_IN_BINARY},
@@ -242,7 +243,8 @@ def _first_content(storage: Storage, artifacts: Mapping[str, bytes]) -> bytes | 
     if not isinstance(storage.content, Stored):
         return content_bytes(msgspec.structs.replace(storage, nbytes=min(storage.nbytes, REPEATED_BYTES)))
     if storage.content.sha256 not in artifacts:
-        raise StoreError(f"a storage's content {storage.content.sha256[:12]} is not stored, so it can't be dumped")
+        content = storage.content.sha256[:12]
+        raise StoreError(f"a storage's content {content} is not stored, so it can't be dumped")
     return artifacts[storage.content.sha256]
 
 

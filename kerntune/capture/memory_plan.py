@@ -277,16 +277,14 @@ class Plan:
 
     def _words(self, storage: int) -> bytes:
         """The content of a storage that may hold addresses."""
-        dtypes, size = self._dtypes_of(storage), self._sizes[storage]
+        dtypes = {self._dtypes[storage], *(v.dtype for v in self._views if v.storage == storage)}
+        size = self._sizes[storage]
         if size > TABLE_LIMIT and not dtypes.isdisjoint(TABLES):
             what = f"a tensor of {size >> 20} MiB of 64-bit integers"
             raise MeasurementError(f"{what} is too large to search for addresses")
         limit = BYTES_LIMIT if dtypes.isdisjoint(TABLES) else TABLE_LIMIT
         searched = size <= limit and not dtypes.isdisjoint((*TABLES, *BYTES))
         return self._gpu.read(self._gpu.borrow(self._tensors[storage])) if searched else b""
-
-    def _dtypes_of(self, storage: int) -> set[str]:
-        return {self._dtypes[storage], *(v.dtype for v in self._views if v.storage == storage)}
 
     def _stay(self, addresses: list[int]) -> list[int]:
         """The storages that addresses lie in, which will be used in place from now on. :class:`MeasurementError` if one
@@ -335,7 +333,8 @@ class Plan:
     def among(self, values: Iterable[Any]) -> dict[int, Any]:
         """Those of some values that are tensors which launches touch, one for each storage."""
         tensors = [value for value in values if self._backend.tensors.is_tensor(value)]
-        places = ((self._index.get(self._backend.tensors.storage_address(tensor)), tensor) for tensor in tensors)
+        address = self._backend.tensors.storage_address
+        places = ((self._index.get(address(tensor)), tensor) for tensor in tensors)
         return {index: tensor for index, tensor in places if index is not None and self._sizes[index]}
 
     def tensors(self) -> list[Any]:

@@ -333,29 +333,26 @@ class CallOperators:
 PASSING = ("frame", "generator", "list_iterator", "tuple_iterator")
 """What refers to a tensor while code runs."""
 
+LAUNCHING = ("kerntune.", "triton.")
+"""Modules whose objects refer to the arguments of a launch."""
+
 
 def _held_by_others(tensor: Any, mine: Sequence[Any]) -> bool:
     """Whether something other than the capture, and ``mine``, refers to a tensor: a module, a cache, a list."""
-    ours = ("kerntune.", "triton.")
     for referrer in gc.get_referrers(tensor):
         if any(referrer is x for x in mine) or type(referrer).__name__ in PASSING:
             continue
-        if isinstance(referrer, (list, tuple)) or type(referrer).__module__.startswith(ours):
+        if isinstance(referrer, (list, tuple)) or type(referrer).__module__.startswith(LAUNCHING):
             continue
-        if isinstance(referrer, dict) and not _is_kernels_own(referrer):
-            return True
-        if not isinstance(referrer, dict):
+        if not (isinstance(referrer, dict) and _is_kernels_own(referrer)):
             return True
     return False
 
 
 def _is_kernels_own(referrer: dict[Any, Any]) -> bool:
     """Whether a dictionary holds the arguments of a launch."""
-    return any(
-        type(owner).__module__.startswith(("kerntune.", "triton."))
-        for owner in gc.get_referrers(referrer)
-        if hasattr(type(owner), "__module__")
-    )
+    kinds = [type(owner) for owner in gc.get_referrers(referrer)]
+    return any(getattr(kind, "__module__", "").startswith(LAUNCHING) for kind in kinds)
 
 
 USERS, GENERATED, OTHERS = "users", "generated", ""

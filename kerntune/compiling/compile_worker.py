@@ -122,12 +122,9 @@ def _compile(job: Job) -> Answer:
         made[name] = module if isinstance(module, bytes) else str(module).encode()
     del context  # lives as long as the modules do
     texts = {job.ext: job.ir.encode(), **made}
-    facts = facts_of(_target(job), texts, access) if job.ext in FIRST_STAGES else None
+    target = Target(job.backend, str(job.arch), job.warp_size)
+    facts = facts_of(target, texts, access) if job.ext in FIRST_STAGES else None
     return Done(made, json.dumps(metadata, default=vars).encode(), times, address_space(), facts)
-
-
-def _target(job: Job) -> Target:
-    return Target(job.backend, str(job.arch), job.warp_size)
 
 
 def options_from(backend: Any, fields: dict[str, Any]) -> Any:

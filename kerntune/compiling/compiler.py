@@ -343,7 +343,8 @@ def under_todays_flags(before: Recording, now: Recording) -> Recording:
 def _own_options(before: Recording, now: Recording | None) -> dict[int, Mapping[str, Any]]:
     """The options of today's launch of the same kernel at the same place, by the number of the stored binary."""
     pairs = zip(before.launches, now.launches, strict=False) if now is not None else ()
-    return {a.binary: now.binary_of(b).options for a, b in pairs if now is not None and a.kernel == b.kernel}
+    same = ((a, b) for a, b in pairs if a.kernel == b.kernel)
+    return {a.binary: now.binary_of(b).options for a, b in same if now is not None}
 
 
 def _recompiled(
@@ -353,7 +354,8 @@ def _recompiled(
         raise ReplayError(f"kernel {binary.symbol}: its TTIR {binary.ttir_sha256[:12]} is not stored here")
     ttir, options = artifacts[binary.ttir_sha256], _stored_options(binary)
     job, done = _compiled(farm, recording.target, ttir, options, binary.symbol, own)
-    made = msgspec.structs.replace(binary, unreplayable="", **_fields_of(recording.target, job, done, binary.options))
+    fields = _fields_of(recording.target, job, done, binary.options)
+    made = msgspec.structs.replace(binary, unreplayable="", **fields)
     return made, done.stages[made.kind]
 
 
@@ -442,6 +444,7 @@ def _stored_options(binary: Binary) -> dict[str, Any]:
 
 def _fields_of(target: Target, job: Job, done: Done, options: Mapping[str, Any]) -> dict[str, Any]:
     asm_stage, binary_stage = ASSEMBLY[job.backend]
-    asm, data, metadata = done.stages[asm_stage].decode(), done.stages[binary_stage], json.loads(done.metadata)
+    asm, data = done.stages[asm_stage].decode(), done.stages[binary_stage]
+    metadata = json.loads(done.metadata)
     settings = launch_environment.compiler_settings(job.backend)
     return code_fields(target, asm, bare_text(asm, asm_stage), data, metadata, options, settings)

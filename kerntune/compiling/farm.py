@@ -63,7 +63,8 @@ class Deadline:
 
     def __str__(self) -> str:
         seconds = self.seconds
-        why = f", {self._factor:.0f} times the slowest so far" if seconds > self._floor * self._load() else ""
+        floor = self._floor * self._load()
+        why = f", {self._factor:.0f} times the slowest so far" if seconds > floor else ""
         return f"{seconds:.0f} s{why}"
 
 

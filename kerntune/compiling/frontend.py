@@ -107,7 +107,8 @@ class Lowered:
         """Equal for jobs whose answers are equal: the same text, target and options."""
         job = self.job
         parts = (job.ir, job.ext, job.language, job.backend, str(job.arch), str(job.warp_size), job.options_hash)
-        return hashlib.sha256("\0".join((*parts, repr(sorted(self.request.env.items())))).encode()).hexdigest()
+        env = repr(sorted(self.request.env.items()))
+        return hashlib.sha256("\0".join((*parts, env)).encode()).hexdigest()
 
 
 def shape_of(launch: Specialized, ir: str = "") -> Shape:

@@ -266,7 +266,8 @@ class Compilations:
     def _instead(self, reason: str, equal: list[Lowered]) -> Iterator[CompileResult]:
         if reason not in self._said:
             self._said.add(reason)
-            warnings.warn(f"kernels are compiled in this process, one by one: {reason}", RuntimeWarning, stacklevel=2)
+            how = "in this process, one by one"
+            warnings.warn(f"kernels are compiled {how}: {reason}", RuntimeWarning, stacklevel=2)
         for lowered in equal:
             try:
                 self._is_stored(lowered.request)  # what is damaged there must go

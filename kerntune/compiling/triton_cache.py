@@ -73,7 +73,8 @@ def _damage(data: bytes, stage: str, backend: str) -> str:
 
 def _metadata_damage(data: bytes) -> str:
     found = json.loads(data)
-    missing = [key for key in NEEDED_METADATA if key not in found] if isinstance(found, dict) else list(NEEDED_METADATA)
+    there = found if isinstance(found, dict) else ()
+    missing = [key for key in NEEDED_METADATA if key not in there]
     return f"it lacks {', '.join(missing)}" if missing else ""
 
 
@@ -167,7 +168,8 @@ def is_stored(request: CompileRequest) -> bool:
     """Whether ``triton.compile`` would find this kernel in its cache, and may use it."""
     from triton import knobs
 
-    return not knobs.compilation.always_compile and bool(_manager(request).get_group(f"{request.file_name}.json"))
+    name = f"{request.file_name}.json"
+    return not knobs.compilation.always_compile and bool(_manager(request).get_group(name))
 
 
 def take_damage(request: CompileRequest) -> str:
@@ -189,7 +191,8 @@ def store(lowered: Lowered, done: Done) -> Group:
     """Write a kernel to Triton's cache, file by file as ``triton.compile`` does."""
     request, manager = lowered.request, _manager(lowered.request)
     name = request.file_name
-    files: dict[str, Any] = {f"{name}.source": lowered.source_text, f"{name}.{request.source.ext}": lowered.job.ir}
+    files: dict[str, Any] = {f"{name}.source": lowered.source_text}
+    files[f"{name}.{request.source.ext}"] = lowered.job.ir
     files |= {f"{name}.{stage}": data for stage, data in _stages(request, done).items()}
     files[f"{name}.json"] = json.dumps({"hash": request.hash, **json.loads(done.metadata)})
     group = {file: manager.put(data, file, binary=isinstance(data, bytes)) for file, data in files.items()}

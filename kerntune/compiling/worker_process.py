@@ -121,7 +121,8 @@ class Process:
         try:
             data = encode(job)
         except (TypeError, FrameError) as exc:
-            return JobOutcome(CompileFailed(f"it can't be sent to another process ({exc})", refused=True), "")
+            why = f"it can't be sent to another process ({exc})"
+            return JobOutcome(CompileFailed(why, refused=True), "")
         answer = self._answer(data, seconds, why)
         if isinstance(answer, Hello):
             answer = Died("the compiler process answered out of turn")

@@ -122,7 +122,8 @@ def _combined(name: str, parts: Sequence[PartCode], body: Sequence[str], one_blo
     names = [n for n, _ in dict.fromkeys(parameters)] + [n for n, _ in blocks]
     if len(set(names)) != len(names):
         twice = ", ".join(sorted({n for n in names if names.count(n) > 1}))
-        raise ConfigError(f"combo {name}: {twice} would stand for two of its parameters; rename one in its part")
+        why = f"{twice} would stand for two of its parameters"
+        raise ConfigError(f"combo {name}: {why}; rename one in its part")
     head = _head(name, [*dict.fromkeys(parameters), *blocks])
     return _kernel(name, [head, *body], {f"part_{i}": part.fn for i, part in enumerate(parts)})
 

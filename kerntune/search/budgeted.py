@@ -166,7 +166,8 @@ class BudgetedSearch:
 
     def _steps(self, draw: random.Random) -> Iterator[Config]:
         """New legal configs one axis step from the best few, then two axes from the best."""
-        usable = sorted((t for t in self._trials if t.time_ns is not None), key=lambda t: t.time_ns or math.inf)
+        timed = (t for t in self._trials if t.time_ns is not None)
+        usable = sorted(timed, key=lambda t: t.time_ns or math.inf)
         points = [p for t in usable[:ELITE] if (p := self.space.point_of(t.config)) is not None]
         for point in points:
             yield from self._shuffled(draw, self._around(point))
@@ -230,7 +231,8 @@ class Search:
 
     def __post_init__(self) -> None:
         if (self.trials is not None and self.trials < 1) or (self.seconds is not None and not self.seconds > 0):
-            raise ConfigError(f"a search for {self._budget()} finds nothing; give at least one trial or some seconds")
+            how = "give at least one trial or some seconds"
+            raise ConfigError(f"a search for {self._budget()} finds nothing; {how}")
         if self.trials is None and self.seconds is None and self.space.size > MAX_UNBOUNDED:
             raise ConfigError(f"a space of {self.space.size} points needs a budget: give trials or seconds")
         if self.space.base.options:

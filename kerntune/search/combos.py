@@ -84,7 +84,8 @@ def _chosen(kwargs: Mapping[str, Scalar], group: ComboGroup) -> bool:
 
 def _common(name: str, plan: ComboPlan) -> set[Scalar]:
     """The values of a block that all parts share."""
-    return {plan.base.kwargs[name], *(c.kwargs[name] for g in plan.groups for c in g.configs if name in c.kwargs)}
+    configs = [c for g in plan.groups for c in g.configs if name in c.kwargs]
+    return {plan.base.kwargs[name], *(c.kwargs[name] for c in configs)}
 
 
 def _best_of(history: History, best: Config, candidates: Sequence[Config], prepare: Prepare) -> Config:

@@ -163,7 +163,8 @@ def log_times(times: Sequence[float]) -> Points:
     known = [math.log(max(t, LEAST)) for t in times if t < math.inf]
     best = min(known)
     failed = max(*known, best + FAILED)
-    return np.array([min(math.log(max(t, LEAST)) if t < math.inf else failed, best + SLOWEST) for t in times])
+    logs = (math.log(max(t, LEAST)) if t < math.inf else failed for t in times)
+    return np.array([min(log, best + SLOWEST) for log in logs])
 
 
 def _foreseen(points: Points, known: Points, choices: Points) -> tuple[Points, Points]:
@@ -230,15 +231,18 @@ class RegisterScaling:
     def _canonical(self, config: Config) -> Config:
         """With Inductor's names of blocks."""
         names = {name: BLOCK_NAMES[axis] for axis, name in self.blocks.items()}
-        return config.replace(kwargs={names.get(name, name): value for name, value in config.kwargs.items()})
+        kwargs = {names.get(name, name): value for name, value in config.kwargs.items()}
+        return config.replace(kwargs=kwargs)
 
     def _own(self, canonical: Config) -> Config:
         """With the kernel's."""
         names = {BLOCK_NAMES[axis]: name for axis, name in self.blocks.items()}
-        return canonical.replace(kwargs={names.get(name, name): value for name, value in canonical.kwargs.items()})
+        kwargs = {names.get(name, name): value for name, value in canonical.kwargs.items()}
+        return canonical.replace(kwargs=kwargs)
 
     def _halved(self, start: Config, config: Config) -> bool:
-        reduced = [name for axis, name in self.blocks.items() if axis in ("r0", "r1") and name in start.kwargs]
+        reduced = [self.blocks[axis] for axis in ("r0", "r1") if axis in self.blocks]
+        reduced = [name for name in reduced if name in start.kwargs]
         if config.replace(kwargs={}) != start.replace(kwargs={}) or config.kwargs.keys() != start.kwargs.keys():
             return False
         same = all(config.kwargs[name] == value for name, value in start.kwargs.items() if name not in reduced)

@@ -73,7 +73,8 @@ class Space:
 
     def __post_init__(self) -> None:
         if callable(self.constraints):
-            raise ConfigError("the space's constraints are one function; give a tuple of them: constraints=(holds,)")
+            how = "give a tuple of them: constraints=(holds,)"
+            raise ConfigError(f"the space's constraints are one function; {how}")
         names = [axis.name for axis in self.axes]
         twice = sorted({name for name in names if names.count(name) > 1})
         empty = [axis.name for axis in self.axes if not axis.values()]

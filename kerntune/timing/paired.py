@@ -104,7 +104,8 @@ def common_plan(mine: Recording, other: Recording) -> tuple[tuple[Storage, ...],
     names = [_argument_names(side) for side in (mine, other)]
     for alike, same_name in ((_alike, True), (_alike, False), (_output_of_one, True)):
         for i, storage in enumerate(other.storages):
-            free = [j for j in range(len(mine.storages)) if j not in at.values() and alike(mine.storages[j], storage)]
+            free = [j for j in range(len(mine.storages)) if j not in at.values()]
+            free = [j for j in free if alike(mine.storages[j], storage)]
             if same_name:
                 free = [j for j in free if names[0].get(j, set()) & names[1].get(i, set())]
             if i not in at and free:

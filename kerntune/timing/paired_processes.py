@@ -139,7 +139,8 @@ def discarding(failures: list[MeasurementError]) -> Iterator[None]:
     except MeasurementError as exc:
         failures.append(exc)
         if len(failures) > MAX_DISCARDED:
-            raise MeasurementError(f"{len(failures)} measuring processes failed, the last one: {exc}") from exc
+            what = f"{len(failures)} measuring processes failed"
+            raise MeasurementError(f"{what}, the last one: {exc}") from exc
 
 
 def once(pairs: Pairs, work: PairRequest) -> float:

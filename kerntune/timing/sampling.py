@@ -93,7 +93,8 @@ def slot_for(program: Program, estimate: float, timer: str = AUTO, graph_ns: flo
         return ProfilerSlot(program)
     replicas = program.memory.rotation(program.recording)
     if timer == GRAPH and replicas < 2:
-        raise MeasurementError("timer 'graph' needs copies of the call's memory, which has no room or hides addresses")
+        why = "which has no room or hides addresses"
+        raise MeasurementError(f"timer 'graph' needs copies of the call's memory, {why}")
     if timer == EVENTS or (timer == AUTO and (estimate >= GRAPH_BELOW_NS or replicas < 2)):
         return event_slot(program, event_runs(estimate))
     runs = unrolled_runs(replicas, len(program.recording.launches), estimate, most_in_place(program), graph_ns)
@@ -195,7 +196,8 @@ def measured_bandwidth(gpu: Executor) -> float | None:
 
     Kernels that mostly read can exceed it, since reads cost a little less than writes.
     """
-    nbytes = int(min(max(COPIED_CACHES * gpu.spec.l2_bytes, LEAST_COPIED_BYTES), gpu.free_bytes() * COPY_MEMORY_SHARE))
+    wanted = max(COPIED_CACHES * gpu.spec.l2_bytes, LEAST_COPIED_BYTES)
+    nbytes = int(min(wanted, gpu.free_bytes() * COPY_MEMORY_SHARE))
     if nbytes < 1:
         return None
     source, target = gpu.allocate(nbytes), gpu.allocate(nbytes)

@@ -131,7 +131,8 @@ class _KeyWait:
         used = self.site.candidates[index].config
         left = [c.config for c in self.site.candidates] if before is None else before.untried
         why = f"the device was busy for {self.limits.busy_s:.0f} s with work that seems to wait for another rank"
-        text = f"kernel {self.site.kernel}: not tuned, since {why}; config {used} is used, and the next start tunes it"
+        then = f"config {used} is used, and the next start tunes it"
+        text = f"kernel {self.site.kernel}: not tuned, since {why}; {then}"
         warnings.warn(text, RuntimeWarning, stacklevel=2)
         rest = [i for i, c in enumerate(self.site.candidates) if i != index and c.config in left]
         return self.winners.keep(self.site, index, 0.0 if before is None else before.time_ns, untried=rest)

@@ -119,7 +119,8 @@ class bandwidth:  # used as a context manager, like a function
 
     def _kind(self, seen: ObservedLaunch) -> _Seen:
         grid = seen.grid or ()
-        layouts = tuple((tuple(v.shape), tuple(v.stride())) for v in seen.named.values() if hasattr(v, "stride"))
+        tensors = [v for v in seen.named.values() if hasattr(v, "stride")]
+        layouts = tuple((tuple(v.shape), tuple(v.stride())) for v in tensors)
         key = (id(seen.tuner), seen.key, str(seen.config), grid, layouts)
         with self._lock:
             if key not in self._seen:

@@ -144,7 +144,8 @@ def elected(first: Verifier, programs: Sequence[Program]) -> tuple[Verifier, int
     """
     classes, votes = [first], [1]
     for program in programs[: MOST_VOTERS - 1]:
-        home = next((k for k, v in enumerate(classes) if v.disagreement(program, programs) is None), len(classes))
+        homes = (k for k, v in enumerate(classes) if v.disagreement(program, programs) is None)
+        home = next(homes, len(classes))
         if home == len(classes):
             classes.append(Verifier(program, left_out=first.left_out, ignored=first.ignored))
             votes.append(0)

@@ -47,7 +47,8 @@ class AfterImport:
             self._then()
         except Exception as exc:
             with contextlib.suppress(Warning):
-                warnings.warn(f"kerntune: {self._lost} ({type(exc).__name__}: {exc})", RuntimeWarning, stacklevel=2)
+                why = f"{type(exc).__name__}: {exc}"
+                warnings.warn(f"kerntune: {self._lost} ({why})", RuntimeWarning, stacklevel=2)
 
 
 _lock = threading.Lock()

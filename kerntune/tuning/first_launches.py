@@ -131,7 +131,8 @@ class FirstLaunches:
             raise
         except (MeasurementError, _EndedFromOutside):  # as run() will find, and say
             return
-        alike = [one for one, its in recordings if not self.cannot(one) and not self._missing(self._wanted(one, its))]
+        possible = [(one, its) for one, its in recordings if not self.cannot(one)]
+        alike = [one for one, its in possible if not self._missing(self._wanted(one, its))]
         request = FirstLaunchesRequest(tuple(_first_launch(one, artifacts) for one in alike))
         with contextlib.closing(process.ask_each(request, self.limit_s)) as replies:
             for one in alike:
@@ -178,7 +179,8 @@ class FirstLaunches:
         need = (0 if self._isolation.ready else CONTEXT_BYTES) + STAGING_BYTES + used
         allowed = copies_allowed(self._isolation.gpu, self._memory.inputs, held=0)
         if need > allowed:
-            return f"it needs {need >> 20} MiB more of device memory, of which tuning may take {allowed >> 20} MiB"
+            most = f"of which tuning may take {allowed >> 20} MiB"
+            return f"it needs {need >> 20} MiB more of device memory, {most}"
         return ""
 
     def _stay_here(self, why: str) -> None:

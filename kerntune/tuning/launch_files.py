@@ -236,7 +236,8 @@ def argument_of(text: str) -> ArgumentLike:
             value = ast.literal_eval(text.strip())
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    raise UsageError(f"{shortened(text)!r} is no argument: write a number, 'text', None, or a tensor as fp16[4096,128]")
+    how = "write a number, 'text', None, or a tensor as fp16[4096,128]"
+    raise UsageError(f"{shortened(text)!r} is no argument: {how}")
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -323,7 +324,8 @@ def _in_package(path: Path) -> tuple[Path, str]:
     while (folder / "__init__.py").is_file():
         folder, names = folder.parent, [folder.name, *names]
     if len(names) == 1:
-        raise UsageError(f"{path}: imports relatively, and {folder} is no package; name it as package.module:kernel")
+        why = f"imports relatively, and {folder} is no package"
+        raise UsageError(f"{path}: {why}; name it as package.module:kernel")
     return folder, ".".join(names)
 
 
@@ -348,7 +350,8 @@ def one_winner(kernel: str, found: Iterable[Winner]) -> Winner | None:
     if len({(w.key.target, w.key.arguments, str(w.config)) for w in winners}) < 2:
         return winners[0] if winners else None
     shown = "".join(f"\n  {w.key.device} ({w.key.target}): {w.key.arguments}: {w.config}" for w in winners[:10])
-    raise UsageError(f"kernel {kernel}: {len(winners)} stored winners fit; say more by --key NAME=VALUE:{shown}")
+    count = f"{len(winners)} stored winners fit"
+    raise UsageError(f"kernel {kernel}: {count}; say more by --key NAME=VALUE:{shown}")
 
 
 @dataclass(frozen=True)
@@ -368,7 +371,8 @@ class AheadOfTime:
     def divisible(self) -> dict[str, int]:
         """By parameter, what the compiler took for granted to divide it."""
         pairs = self._of_parameters(self.specialized.attrs)
-        return {name: int(n) for name, attributes in pairs for what, n in attributes if what == "tt.divisibility"}
+        named = ((name, what, n) for name, attributes in pairs for what, n in attributes)
+        return {name: int(n) for name, what, n in named if what == "tt.divisibility"}
 
     @property
     def constants(self) -> dict[str, Any]:

@@ -129,12 +129,8 @@ def options_of(tuner: Any, *, keep: bool = True) -> TuneOptions:
 
 def options_of_policy(policy: Policy) -> TuneOptions:
     """Options of a policy's tests. All compilations are waited for: no winner may depend on a busy machine."""
-    return TuneOptions.now(
-        verify=policy.verify,
-        verify_ignore=policy.verify_ignore,
-        patience=ALL,
-        static_prune=policy.static_prune,
-    )
+    rules = {name: getattr(policy, name) for name in ("verify", "verify_ignore", "static_prune")}
+    return TuneOptions.now(patience=ALL, **rules)
 
 
 def isolate_mode(given: str | Isolate | None) -> Isolate:

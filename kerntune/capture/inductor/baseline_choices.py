@@ -104,7 +104,8 @@ class InductorChoices:
                 return False
 
         if not inductor_parts.keep_config(tuner, is_wanted, lambda like: _config_like(like, wanted)):
-            self._say(f"Inductor can't choose the baseline's config of {name} ({wanted}) any more: it has chosen anew")
+            what = f"the baseline's config of {name} ({wanted})"
+            self._say(f"Inductor can't choose {what} any more: it has chosen anew")
 
     def _say(self, text: str) -> None:
         if text not in self.anew:
@@ -213,7 +214,8 @@ class InductorChoices:
     def _times_of(self, keys: Sequence[str]) -> list[float] | None:
         """Milliseconds, if the baseline has all of them."""
         known = self._known.times
-        return [_milliseconds(known[key]) for key in keys] if keys and all(key in known for key in keys) else None
+        there = keys and all(key in known for key in keys)
+        return [_milliseconds(known[key]) for key in keys] if there else None
 
     def _keep(self, keys: Sequence[str], times: Sequence[float]) -> None:
         self.times.update({key: _stored(ms) for key, ms in zip(keys, times, strict=True)})
@@ -248,7 +250,8 @@ def _source(tuner: Any) -> str:
 
 def _padding_keys(key: str) -> list[str]:
     """The same of a matrix product as it is, and padded."""
-    return [_hashed(["padding", what, str(key), inductor_parts.matmul_precision()]) for what in ("plain", "padded")]
+    precision = inductor_parts.matmul_precision()
+    return [_hashed(["padding", what, str(key), precision]) for what in ("plain", "padded")]
 
 
 def _hashed(parts: Sequence[str]) -> str:

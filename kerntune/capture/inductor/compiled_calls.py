@@ -225,7 +225,8 @@ class CompiledCalls:
             return ""
         users = [code for code in self.frames if not set(INSTALLED) & set(Path(code.co_filename).parts)]
         if not users:
-            names = ", ".join(dict.fromkeys(_name_of(code) for code in self.frames if code.co_name == "forward"))
+            forwards = [code for code in self.frames if code.co_name == "forward"]
+            names = ", ".join(dict.fromkeys(map(_name_of, forwards)))
             return (
                 f": Inductor made no graph, for Module.compile() leaves the code of installed packages alone ({names});"
                 " use torch.compile(module) in its place, or call the module in a compiled function of yours"

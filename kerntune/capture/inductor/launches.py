@@ -16,7 +16,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -127,7 +127,8 @@ def comments_in_text(text: str) -> dict[str, KernelComment]:
 def _comment(text: str, users_lines: tuple[str, ...]) -> KernelComment:
     nodes = _NODE.findall(text)
     numbers: dict[str, int] = {}
-    lines = [target + _VALUE.sub(lambda m: _numbered(m[0], numbers), f"%{name} {args}") for name, target, args in nodes]
+    number = partial(_VALUE.sub, lambda m: _numbered(m[0], numbers))
+    lines = [target + number(f"%{name} {args}") for name, target, args in nodes]
     graph = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:GRAPH_DIGITS] if lines else ""
     calls = tuple(sorted(map(name_without_number, _names(_CALLS, text))))
     operators = tuple(sorted(".".join(target.split(".")[:2]) for _, target, _ in nodes))
@@ -149,14 +150,11 @@ def _numbered(name: str, numbers: dict[str, int]) -> str:
 class Recorder(Protocol):
     """What a launch needs of :class:`kerntune.capture.Capture`."""
 
-    @property
-    def backend(self) -> Backend: ...
-    @property
-    def compiler(self) -> Compiler: ...
-    @property
-    def launches(self) -> list[Pending]: ...
-    @property
-    def root(self) -> Path: ...
+    backend: Backend
+    compiler: Compiler
+    launches: list[Pending]
+    root: Path
+
     def records_launch(self, kernel: str) -> bool: ...
     def paused(self) -> contextlib.AbstractContextManager[None]: ...
     def launch(self, site: Site) -> Any: ...
@@ -236,7 +234,8 @@ class InductorLaunch:
     def _specialized(self, config: Any) -> Specialized:
         """What Inductor has compiled for a config. Types, alignment and constants are Inductor's: it knows more of the
         arguments than they tell at the launch, and less."""
-        target, asked = self.capture.backend.spec.target, inductor_parts.inductor_compilation(self.tuner, config)
+        asked = inductor_parts.inductor_compilation(self.tuner, config)
+        target = self.capture.backend.spec.target
         backend = triton_compiler.make_backend(triton_compiler.gpu_target(target))
         try:
             options = backend.parse_options(dict(asked.options))
@@ -251,7 +250,8 @@ class InductorLaunch:
         args, _ = inductor_parts.inductor_grid(self.tuner, self.args, config)
         passed = [p.name for p in self.jit.params if not p.is_constexpr]
         bound = {name: value for name, value in zip(passed, args, strict=False) if name in signature}
-        return {**dict.fromkeys(signature), **bound, **{k: v for k, v in self.kwargs.items() if k in signature}}
+        words = {name: value for name, value in self.kwargs.items() if name in signature}
+        return {**dict.fromkeys(signature), **bound, **words}
 
     def _grid(self, config: Any, warps: int) -> tuple[int, int, int]:
         _, grid = inductor_parts.inductor_grid(self.tuner, self.args, config)
@@ -289,11 +289,8 @@ def install_inductor(stack: contextlib.ExitStack, capture: Recorder, calls: Comp
     calls.install(stack)
 
 
-def _recording(
-    capture: Recorder, original: Callable[..., Any], choices: InductorChoices | None = None
-) -> Callable[..., Any]:
+def _recording(capture: Recorder, original: Callable[..., Any], choices: InductorChoices) -> Callable[..., Any]:
     """The replacement of a tuner's ``run``."""
-    following = choices or InductorChoices()
 
     def run(tuner: Any, *args: Any, stream: Any = None, benchmark_run: bool = False, **kwargs: Any) -> Any:
         def launch() -> Any:
@@ -302,7 +299,7 @@ def _recording(
 
         on_gpu = not benchmark_run and inductor_parts.runs_on_gpu(tuner)
         if on_gpu and capture.records_launch(inductor_parts.kernel_word(tuner)):
-            return InductorLaunch(capture, tuner, args, kwargs, launch, following).make()
+            return InductorLaunch(capture, tuner, args, kwargs, launch, choices).make()
         return launch()
 
     return run

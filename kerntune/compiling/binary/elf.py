@@ -71,14 +71,16 @@ class Elf:
 
     def __init__(self, data: bytes) -> None:
         if data[: len(_MAGIC)] != _MAGIC:
-            raise StoreError(f"not a compiled kernel: {len(data)} bytes starting {data[:4]!r} are no 64-bit ELF file")
+            what = f"{len(data)} bytes starting {data[:4]!r}"
+            raise StoreError(f"not a compiled kernel: {what} are no 64-bit ELF file")
         try:
             (self.machine,) = struct.unpack_from("<H", data, 18)
             _check_segments(data)
             self.sections = _sections(data)
             self.symbols = _symbols(self.sections)
         except (struct.error, IndexError, ValueError, OverflowError) as error:
-            raise StoreError(f"damaged ELF file of {len(data)} bytes: {error}; compile the kernel again") from None
+            what = f"ELF file of {len(data)} bytes: {error}"
+            raise StoreError(f"damaged {what}; compile the kernel again") from None
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -103,7 +105,8 @@ def kernel_symbol(data: bytes) -> str:
     """The symbol to launch in a cubin or hsaco; :class:`StoreError` unless it has exactly one."""
     names = Elf(data).kernels
     if len(names) != 1:
-        raise StoreError(f"expected one kernel in the binary, found {len(names)}: {', '.join(names) or 'none'}")
+        found = f"{len(names)}: {', '.join(names) or 'none'}"
+        raise StoreError(f"expected one kernel in the binary, found {found}")
     return names[0]
 
 

@@ -72,12 +72,8 @@ def identity_of(
     Comments, local names, the names of the kernel and of functions that it calls, paths and line numbers of the source
     don't change it. Not covered: a ``tl.device_assert`` that is compiled in carries its file and line as data.
     """
-    parts: dict[str, Any] = {
-        "kind": kind,
-        "assembler": assembler.strip(),
-        "options": _canonical_options(options),
-        "code": bare,
-    }
+    parts: dict[str, Any] = {"kind": kind, "assembler": assembler.strip(), "code": bare}
+    parts["options"] = _canonical_options(options)
     if settings:
         parts["settings"] = dict(settings)  # only then: what is compiled as usual keeps its identity
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -103,7 +99,8 @@ def strip_debug(asm_text: str, *, kind: AsmKind) -> str:
     section = _PTX_DEBUG_SECTION if kind == "ptx" else _AMD_DEBUG_SECTION
     bare = _COMMENT[kind].sub(lambda m: m[1] or " ", asm_text)
     lines = (line for line in section.sub("", bare).splitlines() if not _DEBUG_LINE.match(line))
-    return "\n".join(_without_idle_labels([" ".join(line.split()) for line in lines if line.strip()])) + "\n"
+    said = [" ".join(line.split()) for line in lines if line.strip()]
+    return "\n".join(_without_idle_labels(said)) + "\n"
 
 
 def _without_idle_labels(lines: list[str]) -> list[str]:
@@ -229,7 +226,8 @@ def _canonical(name: str, value: Any) -> Any:
         return sorted(str(_canonical(name, v)) for v in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _canonical(name, {f.name: getattr(value, f.name) for f in dataclasses.fields(value)})
-    raise UsageError(f"option {name!r} has a {type(value).__name__}, which has no stable text; pass plain values")
+    kind = type(value).__name__
+    raise UsageError(f"option {name!r} has a {kind}, which has no stable text; pass plain values")
 
 
 FIRST_STAGES = ("ttir", "glir")
@@ -287,7 +285,8 @@ def _normal(stage: str, text: str) -> str:
 
 def _llvm_lines(text: str) -> Iterable[str]:
     bare = _LLVM_COMMENT.sub(lambda m: m[1] or "", text)
-    return (_LLVM_ATTACHED.sub("", line).rstrip() for line in bare.splitlines() if not _LLVM_IDLE.match(line))
+    lines = (line for line in bare.splitlines() if not _LLVM_IDLE.match(line))
+    return (_LLVM_ATTACHED.sub("", line).rstrip() for line in lines)
 
 
 def _renamed(text: str, functions: re.Pattern[str]) -> str:

@@ -63,11 +63,8 @@ def newer_than_run(name: str, version: str, run: Sequence[str]) -> str:
 
 def newer_versions() -> list[str]:
     """A line for each of torch and Triton that is newer than any that kerntune was run with."""
-    lines = [
-        newer_than_run("torch", torch_version(), TORCH_RUN),
-        newer_than_run("Triton", triton_version(), TRITON_RUN),
-    ]
-    return [line for line in lines if line]
+    run = ("torch", torch_version(), TORCH_RUN), ("Triton", triton_version(), TRITON_RUN)
+    return [line for one in run if (line := newer_than_run(*one))]
 
 
 def versions_run() -> str:

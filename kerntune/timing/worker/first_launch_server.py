@@ -75,7 +75,8 @@ class FirstLaunchWorker:
             return Staged()
         if isinstance(request, FirstLaunchRequest):
             return self._first_launch(request)
-        return RequestFailed(f"a process for first launches can't answer {type(request).__name__}", replayable=False)
+        what = type(request).__name__
+        return RequestFailed(f"a process for first launches can't answer {what}", replayable=False)
 
     def _stage(self, request: StageRequest) -> FirstLaunchMessage:
         try:

@@ -200,7 +200,8 @@ class DescentOptions:
         if isinstance(value, int) and value > 0:
             return cls(value)
         if isinstance(value, Mapping) and set(value) <= {"trials", "all_directions", "limits", "frozen"}:
-            words = {**value, "limits": descent_limits(value.get("limits")), "frozen": tuple(value.get("frozen", ()))}
+            limits, frozen = descent_limits(value.get("limits")), tuple(value.get("frozen", ()))
+            words = {**value, "limits": limits, "frozen": frozen}
             return cls(**words)
         raise UsageError(
             f"{where}, descend: {value!r}; it can be True, a number of trials, or a dictionary with trials, "
@@ -256,7 +257,8 @@ class SearchTuner(Autotuner):
         """What the search begins with for the call that is under way; :class:`ConfigError` if that is nothing."""
         first = self.search_for(self.nargs or {}, kwargs).begins_with(self._starts)
         if not first:
-            raise ConfigError(f"{self._name}: no configs are left to try: early_config_prune forbids the whole space")
+            why = "early_config_prune forbids the whole space"
+            raise ConfigError(f"{self._name}: no configs are left to try: {why}")
         return [self._as_tritons(config) for config in first]
 
     def variety(self) -> list[Any] | None:
@@ -335,7 +337,8 @@ def descend(
     """
     _check(kernel)
     name, before = f"kernel {kernel.base_fn.__name__}", dict(kernel.cache)
-    outer, kernel.descent = kernel.descent, DescentOptions(trials, all_directions, descent_limits(limits), frozen)
+    options = DescentOptions(trials, all_directions, descent_limits(limits), frozen)
+    outer, kernel.descent = kernel.descent, options
     kernel.cache.clear()
     try:
         call()

@@ -193,7 +193,8 @@ class ComboKernel:
     def _refuse(self, groups: Sequence[Sequence[Any]]) -> None:
         wanted = "; ".join(f"{p.name}: {', '.join(p.code.arguments)}" for p in self.parts)
         got = ", ".join(str(len(group)) for group in groups)
-        raise UsageError(f"combo {self.name}: give a tuple of arguments for each part ({wanted}); got {got} arguments")
+        what = f"a tuple of arguments for each part ({wanted})"
+        raise UsageError(f"combo {self.name}: give {what}; got {got} arguments")
 
 
 def apart(parts: Sequence[ComboPart], options: Mapping[str, Any]) -> list[tuple[Any, Grid]]:

@@ -105,7 +105,8 @@ def autotune(
     """
     descent = DescentOptions.given(descend, "kerntune.autotune")
     if descent is not None and search is not None:
-        raise ConfigError("kerntune.autotune: search= and descend= are two ways to go on beyond the list; give one")
+        why = "search= and descend= are two ways to go on beyond the list"
+        raise ConfigError(f"kerntune.autotune: {why}; give one")
     if descent is not None:
         _check_pruning("descend", prune_configs_by, static_prune)
     if search is not None:
@@ -122,7 +123,8 @@ def autotune(
             raise ConfigError(f"{fn!r} is no Triton kernel: put kerntune.autotune above @triton.jit")
         names = fn.arg_names
         if unknown := [n for n in ignore or () if n.rpartition(".")[2] not in names]:
-            raise UsageError(f"kerntune.autotune, verify_ignore: the kernel has no argument {', '.join(unknown)}")
+            why = f"the kernel has no argument {', '.join(unknown)}"
+            raise UsageError(f"kerntune.autotune, verify_ignore: {why}")
         listed = [tuners.triton_config(c) if isinstance(c, Config) else c for c in configs or ()]
         if descent is not None:
             listed = descent_list(listed, f"kernel {function_of(fn).__name__}")
@@ -142,7 +144,8 @@ def autotune(
 def _check_search(search: Any, prune_configs_by: Mapping[str, Any] | None, static_prune: Any) -> None:
     if not isinstance(search, Search):
         kind = search.__name__ if isinstance(search, type) else type(search).__name__
-        raise ConfigError(f"kerntune.autotune: search is a {kind}; give a kerntune.search.Search(space, seconds=30)")
+        how = "give a kerntune.search.Search(space, seconds=30)"
+        raise ConfigError(f"kerntune.autotune: search is a {kind}; {how}")
     _check_pruning("search", prune_configs_by, static_prune)
 
 
@@ -185,7 +188,7 @@ def reduction(
     another one left. A kernel without a block of ``x`` has one output a program.
     Else as :func:`pointwise`.
     """
-    return _decorator(heuristics.reduction, sizes, blocks, options, reduced=reduced or {}, reduces=True)
+    return _decorator(heuristics.reduction, sizes, blocks, options, reduced=reduced, reduces=True)
 
 
 def persistent_reduction(
@@ -196,7 +199,7 @@ def persistent_reduction(
     Else as :func:`reduction`.
     """
     family = heuristics.persistent_reduction
-    return _decorator(family, sizes, blocks, options, reduced=reduced or {}, reduces=True, whole_rows=True)
+    return _decorator(family, sizes, blocks, options, reduced=reduced, reduces=True, whole_rows=True)
 
 
 def cooperative_reduction(
@@ -227,8 +230,8 @@ def cooperative_reduction(
         buffers = checked_buffers(fn, semaphores, workspace)
         family = cooperative_family(blocks.get("r0"), persistent=persistent)
         kind, tuner = HeuristicType.COOPERATIVE_REDUCTION, partial(CooperativeTuner, buffers=buffers)
-        found = _decorator(family, sizes, blocks, options, reduced=reduced or {}, reduces=True, kind=kind, tuner=tuner)
-        return found(fn)
+        made = partial(_decorator, family, sizes, blocks, options, reduced=reduced, reduces=True)
+        return made(kind=kind, tuner=tuner)(fn)
 
     return decorate
 
@@ -247,8 +250,8 @@ def matmul(*, sizes: ArgumentNames, blocks: Mapping[str, str], group: str = "", 
     ``group`` names the constexpr, if the kernel has one, that says how many tiles along ``y`` a group of programs takes
     before the next column (``GROUP_M``): 8, as in torch's templates. Else as :func:`pointwise`.
     """
-    options = {"native_matmul": True, **options}
-    return _decorator(heuristics.reduction, sizes, blocks, options, counts=False, group=group)
+    options, kind = {"native_matmul": True, **options}, HeuristicType.USER_AUTOTUNE
+    return _decorator(heuristics.reduction, sizes, blocks, options, counts=False, group=group, kind=kind)
 
 
 def _decorator(
@@ -258,24 +261,23 @@ def _decorator(
     options: dict[str, Any],
     *,
     reduced: Mapping[str, Dims] | None = None,
-    reduces: bool = False,
-    whole_rows: bool = False,
     counts: bool = True,
-    group: str = "",
-    kind: HeuristicType | None = None,
     tuner: Callable[..., HeuristicTuner] = HeuristicTuner,
+    **fields: Any,
 ) -> Decorator:
+    """``fields`` are further ones of the :class:`Proposer`."""
     rest = dict(options)
     words = {name: rest.pop(name) for name in TUNER_WORDS if name in rest}
     preset = _preset(rest.pop("preset", heuristics.DEFAULT))
-    second_pass = bool(rest.pop("second_pass", False)) if reduces else False
+    if fields.get("reduces"):
+        fields["second_pass"] = bool(rest.pop("second_pass", False))
     if rest.pop("max_autotune", False):
         rest["modes"] = msgspec.structs.replace(rest.get("modes", Modes()), max_autotune=True)
 
     def decorate(fn: Any) -> HeuristicTuner:
         function = _function(fn)
-        unknown = [name for name in rest if name not in KernelHints.__struct_fields__ or name in ("sizes", "kernel")]
-        if unknown:
+        known = {*KernelHints.__struct_fields__} - {"sizes", "kernel"}
+        if unknown := [name for name in rest if name not in known]:
             raise HintError(f"kernel {function.__name__}: there is no option or hint {', '.join(unknown)}")
         proposer = Proposer(
             family=family,
@@ -287,11 +289,7 @@ def _decorator(
             reduced={name: _tuple(dims) for name, dims in (reduced or {}).items()},
             known=rest,
             preset=preset,
-            reduces=reduces,
-            whole_rows=whole_rows,
-            group=group,
-            second_pass=second_pass,
-            kind=kind or (KINDS.get(family, HeuristicType.USER_AUTOTUNE) if counts else HeuristicType.USER_AUTOTUNE),
+            **{"kind": KINDS.get(family, HeuristicType.USER_AUTOTUNE), **fields},
         )
         return tuner(fn, proposer, counts=counts, **words)
 
@@ -319,7 +317,8 @@ def template(
     has, and for ``num_warps`` beside configs.
     """
     if configs and (num_warps, num_stages) != (None, None):
-        raise ConfigError("kerntune.template: num_warps and num_stages belong into each config, where there are any")
+        why = "num_warps and num_stages belong into each config, where there are any"
+        raise ConfigError(f"kerntune.template: {why}")
     for config in configs:
         if not isinstance(config, (Mapping, Config)):
             raise ConfigError(f"kerntune.template: {config!r} is no config; write a mapping of names to values")
@@ -345,7 +344,8 @@ def _refuse_unknown(name: str, parameters: Sequence[str], configs: Sequence[Conf
         raise ConfigError(f"kernel {name}: a config gives {unknown[0]}, which is no parameter of it")
     options = {n for c in configs for n in c.options} - BACKEND_OPTIONS - HIP_OPTIONS
     if options and (unknown := sorted(options - triton_compiler.all_option_names())):
-        raise ConfigError(f"kernel {name}: a config gives the option {unknown[0]}, which no compiler of Triton has")
+        what = f"the option {unknown[0]}, which no compiler of Triton has"
+        raise ConfigError(f"kernel {name}: a config gives {what}")
 
 
 KINDS: Mapping[Family, HeuristicType] = {

@@ -173,7 +173,8 @@ class Entries(Generic[T]):
         """An entry as bytes that :meth:`read` takes."""
         data = codec.to_json(entry)
         if len(data) > MAX_ENTRY or codec.values_at_most(data) > codec.MAX_VALUES:
-            raise CacheError(f"{path}: would have {len(data)} bytes, and may have {MAX_ENTRY}; tune fewer configs")
+            what = f"would have {len(data)} bytes, and may have {MAX_ENTRY}"
+            raise CacheError(f"{path}: {what}; tune fewer configs")
         return data
 
     def _refused(self, path: Path, exc: CacheError) -> None:

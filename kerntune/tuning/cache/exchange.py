@@ -9,6 +9,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,8 @@ def push_cache(folder: Path, url: str, *, with_trials: bool = True) -> CopiedEnt
     won = cache.entries()
     mine = _by_question(tried.entries()) if with_trials else {}
     lacking = _lacking(store, client, mine)
-    added = _commit(url, store, client, won, lacking) if store.is_read_only else _offer(store, client, won, lacking)
+    offer = partial(_commit, url) if store.is_read_only else _offer
+    added = offer(store, client, won, lacking)
     count = sum(map(len, lacking.values()))
     kept = len(won) - added + sum(map(len, mine.values())) - count
     return CopiedEntries(added, count, kept, (*cache.damaged, *tried.damaged, *store.damaged))
@@ -260,7 +262,8 @@ def _commit(
     try:
         place = HfFileSystem().resolve_path(url.removeprefix("hf://"))
         root = f"{place.path_in_repo}/" if place.path_in_repo else ""
-        operations: list[Any] = [CommitOperationAdd(f"{root}{name}", data) for name, data in sorted(files.items())]
+        in_order = sorted(files.items())
+        operations: list[Any] = [CommitOperationAdd(f"{root}{name}", data) for name, data in in_order]
         if operations:
             HfApi().create_commit(
                 repo_id=place.repo_id, repo_type=place.repo_type, revision=place.revision, operations=operations,
@@ -277,5 +280,6 @@ def _lacking_winners(store: SharedStore, client: DirectClient, won: Iterable[Win
     mine = {name for names in places.values() for name in names}
     taken = dict(_read(client, [name for name in _names(client, f"{LAYOUT}/winners") if name in mine]))
     known = {one.key.digest() for one in store.latest(taken)}
-    free = {digest: [n for n in names if n not in taken] for digest, names in places.items() if digest not in known}
+    open_places = ((digest, names) for digest, names in places.items() if digest not in known)
+    free = {digest: [n for n in names if n not in taken] for digest, names in open_places}
     return {free[w.key.digest()][0]: codec.to_json(w) for w in won if free.get(w.key.digest())}

@@ -112,7 +112,8 @@ class SharedStore:
             return None
         files = dict(zip(names, read.data, strict=True))
         cut_off = {_digest(name) for name, data in files.items() if data is None} - {key.digest()}
-        found = {name: data for name, data in files.items() if data is not None and _digest(name) not in cut_off}
+        whole = {name: data for name, data in files.items() if data is not None}
+        found = {name: data for name, data in whole.items() if _digest(name) not in cut_off}
         self.unread[folder] = left - {name for name in names if _digest(name) not in cut_off}
         return [one for one in self.latest(found) if one.key.subject == key.subject]
 
@@ -237,7 +238,8 @@ class SharedStore:
 
 def winner_folder(key: Question) -> str:
     """Where the winners of a kernel's source are."""
-    return f"{LAYOUT}/winners/{file_name(key.target, key.device).with_suffix('').as_posix()}/{_kernel_name(key)}"
+    device = file_name(key.target, key.device).with_suffix("").as_posix()
+    return f"{LAYOUT}/winners/{device}/{_kernel_name(key)}"
 
 
 def winner_name(key: WinnerKey, generation: int) -> str:

@@ -151,7 +151,8 @@ class StoreClient:
         if not self._said:
             self._said = True
             why = without_password(why, self.url)  # it may be what the process has printed
-            self.report(f"{shown_url(self.url)}: can't be used ({why}); tuning goes on with this machine's own cache")
+            then = "tuning goes on with this machine's own cache"
+            self.report(f"{shown_url(self.url)}: can't be used ({why}); {then}")
 
     def _is_back(self) -> bool:
         """Whether a store that was left alone answers again: it is asked once its rest is over, and not waited for."""

@@ -57,7 +57,8 @@ class WinnerCache(Entries[Winner]):
         path, again = self._path(winner.key), False
         while not self.write_new(path, winner):
             standing = self.own(winner.key)
-            unfinished = standing is not None and bool(standing.untried) and not winner.untried and not first_stands
+            had_untried = standing is not None and bool(standing.untried)
+            unfinished = had_untried and not winner.untried and not first_stands
             if standing is not None and standing != instead_of and not unfinished:
                 return standing
             if standing is not None or again:

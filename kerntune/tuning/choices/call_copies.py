@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,7 +61,8 @@ class CallCopies:
         """Whether an implementation writes integers into the arguments: positions, say, by which a further call on what
         one has left may leave its tensors."""
         written = {id(t) for piece in self._pieces if piece.written for t, _ in piece.views}
-        return not all(t.is_floating_point() or t.is_complex() for t in self.originals.values() if id(t) in written)
+        changed = [t for t in self.originals.values() if id(t) in written]
+        return not all(t.is_floating_point() or t.is_complex() for t in changed)
 
     def doubt(self) -> None:
         """After one that has failed: it may have written anywhere."""
@@ -99,15 +101,14 @@ class _Piece:
 
 
 def _pieces(tensors: list[torch.Tensor]) -> Iterator[_Piece]:
-    groups: dict[tuple[Any, int], list[torch.Tensor]] = {}
+    groups: dict[tuple[Any, int], list[torch.Tensor]] = defaultdict(list)
     for tensor in {id(t): t for t in tensors}.values():
         if not is_plain(tensor) or not tensor.numel():
             copy = tensor.detach().clone()
             yield _Piece(tensor.detach(), copy, [(tensor, copy)])
         else:
-            groups.setdefault((tensor.device, tensor.untyped_storage().data_ptr()), []).append(tensor)
-    for group in groups.values():
-        yield _shared(group)
+            groups[tensor.device, tensor.untyped_storage().data_ptr()].append(tensor)
+    yield from map(_shared, groups.values())
 
 
 def _shared(group: list[torch.Tensor]) -> _Piece:
@@ -124,7 +125,8 @@ def _shared(group: list[torch.Tensor]) -> _Piece:
     piece.copy.copy_(source)
     for t in group:
         at = (begin + t.data_ptr() - first) // t.itemsize
-        copy = torch.empty(0, dtype=t.dtype, device=device).set_(room.untyped_storage(), at, t.shape, t.stride())
+        copy = torch.empty(0, dtype=t.dtype, device=device)
+        copy.set_(room.untyped_storage(), at, t.shape, t.stride())
         piece.views.append((t, copy))
     return piece
 
@@ -229,12 +231,12 @@ class CallOutcome:
     ) -> str | None:
         """Where and by how much ``other`` differs; None if it agrees within the tolerance of each dtype, or to the
         bit."""
-        odd = [p for p in {**self.shapes, **other.shapes} if self.shapes.get(p) != other.shapes.get(p)]
-        odd = [p for p in odd if not ignored(p.partition("[")[0])]
-        if odd:
-            mine, theirs = (_shape(o.shapes.get(odd[0])) for o in (self, other))
-            return f"{odd[0]} is {theirs}, not {mine}"
-        pairs = {place: (t, other.tensors[place]) for place, t in self.tensors.items() if place in other.tensors}
+        mine, theirs = self.shapes, other.shapes
+        odd = [p for p in {**mine, **theirs} if mine.get(p) != theirs.get(p)]
+        if odd := [p for p in odd if not ignored(p.partition("[")[0])]:
+            return f"{odd[0]} is {_shape(theirs.get(odd[0]))}, not {_shape(mine.get(odd[0]))}"
+        both = [place for place in self.tensors if place in other.tensors]
+        pairs = {place: (self.tensors[place], other.tensors[place]) for place in both}
         for place in {**self.changed, **other.changed}:
             was = _alone(self.before[place])
             pairs[place] = self.changed.get(place, was), other.changed.get(place, was)

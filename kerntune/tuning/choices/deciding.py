@@ -44,7 +44,8 @@ class Decision:
     """What deciding took, with the tuning of what the implementations launch."""
 
     def __str__(self) -> str:
-        times = [f"{name} {format_time(ns)}" for name, ns in sorted(self.times_ns.items(), key=lambda one: one[1])]
+        fastest_first = sorted(self.times_ns.items(), key=lambda one: one[1])
+        times = [f"{name} {format_time(ns)}" for name, ns in fastest_first]
         out = [f"{name} left out: {why}" for name, why in self.left_out.items()]
         return "; ".join([f"choice {self.choice} went to {self.winner} ({self.how})", *times, *out])
 
@@ -157,7 +158,8 @@ class Deciding:
         """What the first one raises, with the others' errors beside it: then the call is to blame."""
         first, *others = self.errors.items()
         for i, _ in others:
-            tuners.add_note(first[1], f"choice {self.choice}: {self.implementations[i].name}: {self.left_out[i]}")
+            name = self.implementations[i].name
+            tuners.add_note(first[1], f"choice {self.choice}: {name}: {self.left_out[i]}")
         raise first[1]
 
     # who is right
@@ -198,7 +200,8 @@ class Deciding:
 
     def _differs(self, expected: CallOutcome, found: CallOutcome) -> str | None:
         bitwise = self.verification.mode is Verify.BITWISE
-        return expected.differs(found, self.gpu, lambda name: self.verification.ignores(self.choice, name), bitwise)
+        ignored = partial(self.verification.ignores, self.choice)
+        return expected.differs(found, self.gpu, ignored, bitwise)
 
     def _named(self, kept: Sequence[int | None], ran: int) -> str:
         first = self.implementations[kept[0] or 0].name

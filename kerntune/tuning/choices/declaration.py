@@ -166,7 +166,8 @@ def parameters_of(fn: Callable[..., Any], choice: str) -> tuple[inspect.Paramete
     try:
         found = tuple(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):
-        raise UsageError(f"{choice}: its signature isn't known; decorate a Python function that has it") from None
+        how = "decorate a Python function that has it"
+        raise UsageError(f"{choice}: its signature isn't known; {how}") from None
     for p in found:
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
             raise UsageError(f"{choice}: {p} can't be in a key; name all parameters in the signature")

@@ -240,4 +240,5 @@ def _same(last: tuple[Any, Sequence[Any], Mapping[str, Any]] | None, now: tuple[
     if last is None or last[0] is not now[0] or len(last[1]) != len(now[1]) or last[2].keys() != now[2].keys():
         return False
     words = now[2]
-    return all(a is b for a, b in zip(last[1], now[1], strict=True)) and all(v is words[k] for k, v in last[2].items())
+    same = all(a is b for a, b in zip(last[1], now[1], strict=True))
+    return same and all(v is words[k] for k, v in last[2].items())

@@ -136,7 +136,8 @@ class Operation:
         """A call that the function has no decision for."""
         values = dict(zip([p.name for p in self._in_order], (*args, *kwargs.values()), strict=True))
         if is_exporting():
-            raise UsageError(f"choice {self.name}: torch.export gives no values to race on; call an implementation")
+            why = "torch.export gives no values to race on"
+            raise UsageError(f"choice {self.name}: {why}; call an implementation")
         require_hashable(values, self.key, self.name)
         recording = captures.wait_while_suspended(self.name)
         one, final = self._chosen(values)
@@ -302,7 +303,8 @@ class Operation:
         warn("; ".join([said, *([cost] if cost else [])]))
         index = index or 0
         self._note(key, index)
-        self._found(winners.gpu_kind, Decision(self.name, key.text, self.implementations[index].name, how="nearest"))
+        name = self.implementations[index].name
+        self._found(winners.gpu_kind, Decision(self.name, key.text, name, how="nearest"))
         return index, True
 
     def _undecided(self, gpu: GpuKind, text: str, why: str) -> tuple[int, bool]:
@@ -323,7 +325,8 @@ class Operation:
     def _key_parts(self, values: Mapping[str, Any]) -> list[str]:
         """Of that what a call says by itself."""
         parts = [t for p in self.parameters for t in self._part(p.name, values[p.name])]
-        grads = [place for place, t in tensor_places(values) if t.requires_grad] if torch.is_grad_enabled() else []
+        tensors = tensor_places(values) if torch.is_grad_enabled() else ()
+        grads = [place for place, t in tensors if t.requires_grad]
         return [*parts, f"grad={','.join(grads)}"]
 
     def _part(self, name: str, value: Any) -> list[str]:
@@ -413,11 +416,13 @@ def choice(
         "isolate": None if isolate is None else isolate_mode(isolate),
     }
     if candidates is not None and callable(candidates):
-        raise UsageError("kerntune.choice: give a list of candidates, or none: kerntune.choice(key=[...])(one, other)")
+        how = "give a list of candidates, or none"
+        raise UsageError(f"kerntune.choice: {how}: kerntune.choice(key=[...])(one, other)")
 
     def decorate(*functions: Callable[..., Any]) -> Any:
         if not functions or (candidates is not None and len(functions) > 1):
-            raise UsageError("kerntune.choice: give the candidates either as a list or to what it returns, not both")
+            how = "give the candidates either as a list or to what it returns"
+            raise UsageError(f"kerntune.choice: {how}, not both")
         return Operation(functions[0], functions if candidates is None else list(candidates), **words).function
 
     return decorate

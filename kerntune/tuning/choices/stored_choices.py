@@ -118,7 +118,8 @@ class Regret:
 
 def _regret(arguments: str, found: Mapping[str, tuple[Any, Mapping[str, float]]]) -> Regret | None:
     """None where no other key is near, or where a time isn't known."""
-    away = [(far, name) for name in found if name != arguments and (far := distance(name, arguments)) is not None]
+    others = [name for name in found if name != arguments]
+    away = [(far, name) for name in others if (far := distance(name, arguments)) is not None]
     if not away:
         return None
     _, near = min(away)
@@ -187,7 +188,8 @@ class LaunchFaults:
         """What was stored of a launch, by the same driver and assembler."""
         if self._winners.mode is TuneMode.FORCE:
             return None
-        stored = [t for t in self._cache.of(launch.key) if t.specialization == launch.specialization and t.failure]
+        failed = [t for t in self._cache.of(launch.key) if t.failure]
+        stored = [t for t in failed if t.specialization == launch.specialization]
         for trial in stored:
             if alike_environments(trial.environment, self._winners.environment(), FAILURE_FIELDS):
                 fault = LaunchFault(trial.failure)

@@ -63,7 +63,8 @@ def describe(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any], configs
 
 def tuner_among_layers(kernel: Any) -> Any:
     """The tuner of a kernel, below other decorators or not; None if it has none."""
-    return next((layer for layer in wrappers(kernel) if hasattr(layer, "configs") and hasattr(layer, "keys")), None)
+    tuners_over = (x for x in wrappers(kernel) if hasattr(x, "configs") and hasattr(x, "keys"))
+    return next(tuners_over, None)
 
 
 def _key(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
@@ -202,7 +203,8 @@ def name_of(kernel: Any) -> tuple[str, str]:
     """
     function = function_of(kernel)
     module, name = function.__module__, function.__qualname__
-    found = next((n for n in _names_in(module, name) if _reaches(_attribute(sys.modules.get(module), n), kernel)), "")
+    loaded = sys.modules.get(module)
+    found = next((n for n in _names_in(module, name) if _reaches(_attribute(loaded, n), kernel)), "")
     if found:
         return _importable(module, function), found
     for other, held in list(sys.modules.items()):
@@ -256,7 +258,8 @@ def tuner_of(module: str, name: str, modules: tuple[str, ...] = ()) -> Any:
     if not (NAME.fullmatch(module) and NAME.fullmatch(name)):
         raise UsageError(f"{module[:80]!r} and {name[:80]!r} are no names of a module and a kernel")
     if modules and not any(module == one or module.startswith(f"{one}.") for one in modules):
-        raise UsageError(f"kernel {module}.{name}: only {', '.join(modules)} may be imported; add --module {module}")
+        why = f"only {', '.join(modules)} may be imported"
+        raise UsageError(f"kernel {module}.{name}: {why}; add --module {module}")
     kernel = _attribute(_imported(module, name), name)
     if kernel is None or not hasattr(type(kernel), "run") or not hasattr(kernel, "fn"):
         raise UsageError(
@@ -275,7 +278,8 @@ def _imported(module: str, name: str) -> Any:
                 f"kernel {module}.{name}: there is no module {exc.name} here; install it, or give its folder with "
                 f"--path (looked in the working folder {os.getcwd()} and where Python looks)"
             ) from exc
-        raise UsageError(f"kernel {module}.{name}: importing {module} failed: {type(exc).__name__}: {exc}") from exc
+        why = f"{type(exc).__name__}: {exc}"
+        raise UsageError(f"kernel {module}.{name}: importing {module} failed: {why}") from exc
 
 
 def _attribute(holder: Any, name: str) -> Any:

@@ -82,12 +82,7 @@ class HandOut:
     code to compile one goes first, and the others when it has come back (:class:`WaitingJobs`).
     """
 
-    def __init__(
-        self,
-        requests: Sequence[JobRequest],
-        executor: JobExecutor,
-        window: int = WINDOW,
-    ) -> None:
+    def __init__(self, requests: Sequence[JobRequest], executor: JobExecutor, window: int = WINDOW) -> None:
         executor = with_affinity(executor)
         self._waiting = WaitingJobs(requests)
         ask = getattr(executor, "workers", None) if hasattr(executor, "submit_on") else None  # else it means anything

@@ -209,7 +209,8 @@ def _won(job: TuningJob, site: Site, winner: Winner, ended: JobEnd) -> KeyOutcom
 def _tuner_in(kernel: Any) -> Any:
     tuner = tuner_among_layers(kernel)
     if tuner is None:
-        raise UsageError("it has no tuner any more: no @triton.autotune or @kerntune.autotune; record the shapes anew")
+        why = "it has no tuner any more: no @triton.autotune or @kerntune.autotune"
+        raise UsageError(f"{why}; record the shapes anew")
     return tuner
 
 

@@ -65,7 +65,8 @@ class ShapesFile:
         data = None if self.path.is_dir() else codec.read_file(self.path, limit=MAX_SHAPES)
         if data is None:
             what = "is a folder" if self.path.is_dir() else "no such file"
-            raise UsageError(f"{self.path}: {what}; `kerntune shapes record -- COMMAND` writes a file of shapes")
+            how = "`kerntune shapes record -- COMMAND` writes a file of shapes"
+            raise UsageError(f"{self.path}: {what}; {how}")
         found: dict[str, TuningJob] = {}
         damaged = []
         for number, line in _lines(data):

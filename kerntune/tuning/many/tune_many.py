@@ -56,7 +56,8 @@ def tuning_job(kernel: Any, grid: Any, *args: Any, **kwargs: Any) -> TuningJob:
     """
     tuner = tuner_among_layers(kernel)
     if tuner is None:
-        raise UsageError(f"{kernel!r} has no tuner: put @kerntune.autotune or @triton.autotune above @triton.jit")
+        how = "put @kerntune.autotune or @triton.autotune above @triton.jit"
+        raise UsageError(f"{kernel!r} has no tuner: {how}")
     job = describe(tuner, args, {**kwargs, "grid": grid})
     if job.unknown:
         raise UsageError(job.unknown)
@@ -129,7 +130,8 @@ def requests_of(jobs: Jobs, modules: Sequence[str], paths: Sequence[str], force:
     if isinstance(jobs, (str, os.PathLike)):
         known, damaged = ShapesFile(Path(jobs)).read()
         if damaged:
-            raise UsageError("\n".join(["some calls can't be read; remove their lines, or record them anew", *damaged]))
+            what = "some calls can't be read; remove their lines, or record them anew"
+            raise UsageError("\n".join([what, *damaged]))
         jobs = known
     found: dict[Any, JobRequest] = {}
     for job in jobs:

@@ -17,6 +17,7 @@ from kerntune.base.config import Config
 from kerntune.base.device import Target, typical_device
 from kerntune.capture import Capture
 from kerntune.capture.inductor import launches
+from kerntune.capture.inductor.baseline_choices import InductorChoices
 from kerntune.capture.inductor.launches import InductorLaunch, _recording
 from kerntune.errors import CompileError
 from kerntune.gpu.scripted import FakeBackend
@@ -142,7 +143,7 @@ def test_a_kernel_that_inductor_times_is_launched_and_not_recorded(tuner: Any, t
     """An epilogue's benchmark calls a generated module, whose kernels don't say that they are timed."""
     recorder, ran = Recorder(), []
     recorder.records_launch = lambda kernel: not timing  # type: ignore[method-assign]
-    run = _recording(recorder, lambda tuner, *args, **kwargs: ran.append(args))
+    run = _recording(recorder, lambda tuner, *args, **kwargs: ran.append(args), InductorChoices())
     run(tuner, "tensor", 256, stream=0)
     assert ran == [("tensor", 256)]
     assert len(recorder.launches) == (not timing)
@@ -153,7 +154,7 @@ def test_a_benchmark_stays_one(tuner: Any, timed: bool) -> None:
     """What isn't one isn't told so: older tuners don't take the word."""
     recorder, ran = Recorder(), []
     recorder.records_launch = lambda kernel: timed  # type: ignore[method-assign]
-    run = _recording(recorder, lambda tuner, *args, **words: ran.append(words))
+    run = _recording(recorder, lambda tuner, *args, **words: ran.append(words), InductorChoices())
     run(tuner, "tensor", 256, stream=7, benchmark_run=timed, other=1)
     assert ran == [{"stream": 7, **({"benchmark_run": True} if timed else {}), "other": 1}]
     assert recorder.launches == []
@@ -179,7 +180,7 @@ def test_one_of_another_thread_waits_for_a_decision_and_is_recorded(tuner: Any, 
     one, ran = Capture(backend, COMPILER, {}), list[str]()
     recorder = Recorder()
     recorder.records_launch = one.records_launch  # type: ignore[method-assign]
-    run = _recording(recorder, lambda tuner, *args, **kwargs: ran.append("launched"))
+    run = _recording(recorder, lambda tuner, *args, **kwargs: ran.append("launched"), InductorChoices())
     go = threading.Event()
 
     def launch_then() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import kerntune
 from kerntune.gpu.fake_cuda.modes import StandInFakeMode
-from kerntune.kernels.compat import inductor_parts, torch_compiler
+from kerntune.kernels.compat import torch_compiler
 
 
 class Action(enum.IntEnum):
@@ -33,7 +33,7 @@ PARTS_OF_FRAMES = {
 def compiled_frame(monkeypatch: pytest.MonkeyPatch, code: CodeType) -> Callable[[], Any]:
     """What Dynamo is told of a frame with this code; "compiled" if it goes on as without kerntune."""
     answers = {**PARTS_OF_FRAMES, "not_below": called_by_torch.__code__}
-    monkeypatch.setattr(inductor_parts, "inductor_part", answers.__getitem__)
+    monkeypatch.setattr(torch_compiler, "inductor_part", answers.__getitem__)
     compile_frame = torch_compiler.leaving_out_own(lambda wrapper, frame: "compiled")
     return functools.partial(compile_frame, None, SimpleNamespace(f_code=code))
 

@@ -14,14 +14,9 @@ from kerntune.base.config import Config
 from kerntune.errors import ConfigError, StoreError, TargetError
 from kerntune.heuristics.hints import KernelHints
 from kerntune.kernels.cooperative_launch import LaunchBuffers
+from kerntune.kernels.source import defaults_of
 from kerntune.tuning.api import heuristic_tuner
-from kerntune.tuning.api.heuristic_tuner import (
-    _defaults,
-    _launchable,
-    _least_bytes,
-    checked_buffers,
-    static_registers,
-)
+from kerntune.tuning.api.heuristic_tuner import _launchable, _least_bytes, checked_buffers, static_registers
 
 
 @triton.jit
@@ -47,7 +42,7 @@ def test_an_operand_has_at_least_the_narrowest_tensors_bytes(given: dict[str, An
 def test_defaults_are_those_of_the_signature() -> None:
     def f(x: int, y: Any = None, *more: int, size: int = 16, **words: int) -> None: ...
 
-    assert _defaults(f) == {"y": None, "size": 16}
+    assert defaults_of(f) == {"y": None, "size": 16}
 
 
 @pytest.mark.parametrize(
