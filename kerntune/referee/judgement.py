@@ -48,11 +48,11 @@ from kerntune.referee.layouts import (
     LAYOUTS,
     MAKERS,
     candidate_source,
-    installed_instead,
     literal_inputs,
     makes_inputs,
     parameters_of,
     reference_source,
+    remarks_of_imports,
     task_modules,
     task_shapes,
 )
@@ -224,7 +224,7 @@ class CandidateJudgement:
         return CandidateVerdict(
             together(shapes), _named(self._candidate), _named(self._reference), tuple(shapes), bench.sealed,
             bench.speeds.origin, bench.speeds.device or str(bench.target),
-            installed_instead(self._candidate, self._reference),
+            remarks_of_imports(self._candidate, self._reference),
         )  # fmt: skip
 
     # inputs

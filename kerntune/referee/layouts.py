@@ -154,10 +154,13 @@ def _tree_of(text: str, path: str) -> ast.Module:
         return ast.parse(text, filename=path)
 
 
-def installed_instead(*sources: UserCallable) -> tuple[str, ...]:
-    """A sentence for each module beside a user's file that it imports by name where an installed one comes first."""
+def remarks_of_imports(candidate: UserCallable, reference: UserCallable) -> tuple[str, ...]:
+    """A sentence where a candidate may read all of a package, by what its file imports; and one for each module beside
+    either's file that it imports by name where an installed one comes first."""
     told, folders = list[str](), [p for p in sys.path if p not in ("", str(Path.cwd()))]
-    for source in sources:
+    if candidate.package:
+        told.append(f"the candidate's process may read all of its package, {Path(candidate.package).name}")
+    for source in (candidate, reference):
         file = Path(source.path)
         for name in dict.fromkeys(_imported(source.path)):
             if name in ("", Path(source.package).name):

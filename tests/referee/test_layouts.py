@@ -20,12 +20,12 @@ from kerntune.referee.layouts import (
     UsersPackage,
     candidate_source,
     defined_names,
-    installed_instead,
     literal_inputs,
     load,
     makes_inputs,
     parameters_of,
     reference_source,
+    remarks_of_imports,
     task_modules,
     task_shapes,
 )
@@ -348,6 +348,10 @@ def test_a_file_of_a_package_imports_from_that_one(text: str, tmp_path: Path, im
     write(ops, "WHERE = 'beside'", "helper.py")
     source = candidate_source(write(ops, text, "kernels.py") + "::f")
     assert source.readable == (str(ops.parent),)
+    assert remarks_of_imports(source, replace(source, package="")) == (
+        "the candidate's process may read all of its package, fractions",
+    )
+    assert remarks_of_imports(replace(source, package=""), source) == ()
     module = load(source)
     assert module.f() == "beside"
     assert module.__name__ == "fractions.ops.kernels"
@@ -382,11 +386,11 @@ def test_an_installed_module_that_comes_before_one_beside_is_told(
         write(tmp_path, BOMB, f"{name}.py")
     text = "import helper_of_task, xdist.looponfail\nimport json\ndef f():\n    from fractions import Fraction\n"
     source = candidate_source(write(tmp_path, text) + "::f")
-    assert installed_instead(source, source) == tuple(
+    assert remarks_of_imports(source, source) == tuple(
         f"a.py imports the installed {name}, not the one beside it" for name in ("xdist", "fractions")
     )
     monkeypatch.chdir(tmp_path.parent)
-    assert installed_instead(source) == ()  # a user has put that folder first
+    assert remarks_of_imports(source, source) == ()  # a user has put that folder first
 
 
 def test_of_an_autograd_function_its_apply_is_judged(tmp_path: Path, imports: None) -> None:
