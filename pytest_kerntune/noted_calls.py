@@ -58,7 +58,7 @@ def on_stand_ins(target: str) -> Iterator[Capture]:
             if not kwargs.get("warmup") and kernel_name(jit) in self.given:
                 note_call(jit, args, kwargs, self.given[kernel_name(jit)])
 
-        def _on_tuned(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        def tuned_run(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
             if not kwargs.get("warmup"):
                 note_call(tuner, args, kwargs)
 

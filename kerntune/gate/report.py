@@ -276,7 +276,7 @@ OF_ROOFLINE = {
     "bytes_per_second": ".4g", "of_bandwidth": ".3f", "flops_per_second": ".4g", "of_matmul": ".3f",
     "intensity": ".4g", "roof": "", "of_roof": ".3f",
 }  # fmt: skip
-"""Properties of a case's roofline, and how many digits are told of each."""
+"""Properties of a case's roofline, and how many digits each has."""
 
 
 def _suffix(result: CaseResult, results: Sequence[CaseResult]) -> str:
