@@ -44,7 +44,7 @@ def describe(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any], configs
     kernel without a tuner.
     """
     function, names = function_of(tuner), tuner.arg_names
-    given = {k: v for k, v in named_arguments(tuner, args, kwargs).items() if k not in LAUNCH_WORDS}
+    given = named_arguments(tuner, args, {k: v for k, v in kwargs.items() if k not in LAUNCH_WORDS})
     module, name, unknown = function.__module__, function.__qualname__, ""
     arguments: tuple[NamedArgument, ...] = ()
     grid = GridText()
