@@ -46,7 +46,7 @@ class Function(Protocol):
 
 
 def tensors_in(*groups: Iterable[Any]) -> Iterator[Any]:
-    """The tensors in groups of an operator's arguments or results, in tuples, lists and dictionaries of any depth.
+    """The tensors in groups of an operator's arguments or results, in tuples and lists of any depth.
 
     They are recognised by the name that torch gives their storage, so nothing here imports torch.
     """
@@ -56,8 +56,6 @@ def tensors_in(*groups: Iterable[Any]) -> Iterator[Any]:
                 yield value
             elif isinstance(value, (list, tuple)):
                 yield from tensors_in(value)
-            elif isinstance(value, dict):
-                yield from tensors_in(value.values())
 
 
 def binary_of_ptx(symbol: str, num_warps: int) -> Binary:
