@@ -231,6 +231,8 @@ class LiveSide:
         runs = unrolled_runs(replicas, len(recording.launches), estimate, most)
         programs: tuple[Rotated, Rotated] = (live, candidate)
         long = [runs * each > LONGEST_GRAPH_NS for each in lasting]
+        if all(long):
+            return None
         try:
             reference, own = (
                 self._call_by_call(candidate, lasting, side) if long[side] else GraphSlot(program, replicas, runs)

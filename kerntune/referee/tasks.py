@@ -411,7 +411,8 @@ class KeptExecution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 
 TimedAs = Literal["replayed", "unrolled", "unrolled beside calls", "single graphs", "single calls"]
 """How a reference is timed, and the candidate beside it: both by the engine; as unrolled graphs of which the
-reference's is recorded from its live calls; or call by call, with a graph for each where that is possible."""
+reference's is recorded from its live calls; or call by call, with a graph for each where that is possible; or the far
+longer side call by call alone."""
 
 
 class TimeAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

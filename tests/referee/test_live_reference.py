@@ -173,6 +173,15 @@ def single(one: LiveSide, both: tuple[Slot, Slot]) -> bool:
     return all(slot.protocol.timer == "single" for slot in both) and one.timed_as != "unrolled"
 
 
+def test_of_two_sides_whose_graphs_are_too_long_neither_is_unrolled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_reference, "LONGEST_GRAPH_NS", 1.0)
+    one, both = slots(ComputingGpu(ns=20_000.0), live_call(tmp_path, NOTING))
+    assert single(one, both)
+    assert one.timed_as == "single graphs"
+
+
 def test_a_longer_side_has_fewer_calls_in_a_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recurrence that no graph can hold, of 20 ms a call, took 20 of them, as many as its candidate."""
     lasting = [2e7, 20_000.0]
