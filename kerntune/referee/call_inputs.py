@@ -100,7 +100,7 @@ def _made_inputs(module: Any, source: UserCallable, given: Mapping[str, Given], 
     if not hasattr(module, name):  # a submission's, which is the reference
         module = sys.modules.get(TASK_MODULE)
     if not hasattr(module, name):
-        module = load(msgspec.structs.replace(source, path=source.modules[TASK_MODULE]))
+        module = load(msgspec.structs.replace(source, path=source.modules[TASK_MODULE], package=""))
     maker = getattr(module, name)
     if source.layout == KERNELBENCH:
         return list(maker())

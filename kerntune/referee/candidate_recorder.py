@@ -145,9 +145,10 @@ def _users_code(backend: Backend) -> Iterator[None]:
 def _candidate(task: RecordTask, backend: Backend) -> Any:
     import torch
 
-    made = named_in(load(task.source), task.source)
+    loaded = load(task.source)
     if task.source.layout != KERNELBENCH:
-        return made
+        return named_in(loaded, task.source)
+    made = getattr(loaded, task.source.name)
     seed_generators(0)
     model = made(*(value_of(a, ()) for a in task.case.init))
     if not isinstance(model, torch.nn.Module):

@@ -47,7 +47,7 @@ from kerntune.referee.layouts import (
     GPU_MODE,
     LAYOUTS,
     MAKERS,
-    candidate_source,
+    candidate_beside,
     literal_inputs,
     makes_inputs,
     parameters_of,
@@ -150,7 +150,7 @@ def judge(
     if not os.path.isfile(candidate.partition("::")[0]):
         raise UsageError(f"{candidate}: there is no such file")
     try:
-        source = candidate_source(candidate)
+        source, other = candidate_beside(candidate, other, inputs)
     except UsageError as exc:
         unread = ShapeResult("all", Word.REFUSED, reason=Reason.LAYOUT, text=visible(str(exc)[:500]))
         return CandidateVerdict(Word.REFUSED, candidate, _named(other), (unread,), sealed)
@@ -190,6 +190,7 @@ class CandidateJudgement:
     def __init__(self, bench: Bench, candidate: UserCallable, reference: UserCallable, budget: float) -> None:
         self._bench, self._candidate, self._reference, self._budget = bench, candidate, reference, budget
         self._comparer = ReplayComparer(bench.processes, reference, bench.speeds.on_gpu, budget)
+        self._remarks = remarks_of_imports(candidate, reference)
 
     def run(self, inputs: str | Sequence[str]) -> CandidateVerdict:
         """The verdict over all shapes."""
@@ -223,8 +224,7 @@ class CandidateJudgement:
         bench = self._bench
         return CandidateVerdict(
             together(shapes), _named(self._candidate), _named(self._reference), tuple(shapes), bench.sealed,
-            bench.speeds.origin, bench.speeds.device or str(bench.target),
-            remarks_of_imports(self._candidate, self._reference),
+            bench.speeds.origin, bench.speeds.device or str(bench.target), self._remarks,
         )  # fmt: skip
 
     # inputs

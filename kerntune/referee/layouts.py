@@ -59,6 +59,23 @@ def candidate_source(spec: str) -> UserCallable:
     return _source(spec, CANDIDATES, "a candidate's ModelNew or custom_kernel")
 
 
+def candidate_beside(
+    spec: str, reference: UserCallable, inputs: str | Sequence[str]
+) -> tuple[UserCallable, UserCallable]:
+    """The same, and the reference beside it. A candidate's imports must not let it read held-back shapes: where its
+    package has the file of inputs, the working folder or the running program, its file is none of that one's modules.
+    Neither is a reference's where the candidate lies in its package, whose modules might run the candidate's code."""
+    found, replace = candidate_source(spec), msgspec.structs.replace
+    program = getattr(sys.modules["__main__"], "__file__", None)
+    files = inputs if isinstance(inputs, str) and os.path.isfile(inputs) else "."
+    kept = [Path(place).resolve() for place in (".", files, program or ".")]
+    if found.package and any(place.is_relative_to(found.package) for place in kept):
+        found = replace(found, package="")
+    if reference.package and Path(found.path).is_relative_to(reference.package):
+        reference = replace(reference, package="")
+    return found, reference
+
+
 def reference_source(spec: str) -> UserCallable:
     """The same for the reference."""
     return _source(spec, REFERENCES, "a task's Model or ref_kernel")
@@ -162,12 +179,15 @@ def remarks_of_imports(candidate: UserCallable, reference: UserCallable) -> tupl
         told.append(f"the candidate's process may read all of its package, {Path(candidate.package).name}")
     for source in (candidate, reference):
         file = Path(source.path)
+        if package := _package_of(source.path) if not source.package else "":
+            whose = "the working folder, the inputs or this program" if source is candidate else "the candidate"
+            told.append(f"{file.name} isn't read as a module of {Path(package).name}, in which {whose} lies")
         for name in dict.fromkeys(_imported(source.path)):
             if name in ("", Path(source.package).name):
                 continue
             beside = [x for x in (file.parent / name / "__init__.py", file.with_name(f"{name}.py")) if x.is_file()]
             spec = PathFinder.find_spec(name, folders) if beside else None
-            if spec is not None and spec.origin != str(beside[0]):
+            if spec is not None and spec.origin and Path(spec.origin).resolve() != beside[0]:
                 told.append(f"{file.name} imports the installed {name}, not the one beside it")
     return tuple(dict.fromkeys(told))
 
@@ -324,7 +344,9 @@ def load(source: UserCallable) -> ModuleType:
     package is that one's module."""
     path = Path(source.path)
     top, init = Path(source.package).name, str(Path(source.package, "__init__.py"))
-    if source.package and getattr(sys.modules.get(top), "__file__", init) == init:  # else torch's or Triton's: imported
+    known, folder = sys.modules.get(top), UsersFolder(str(path.parent), source.modules)
+    _add_finder(folder, len(sys.meta_path), folder)
+    if source.package and (known is None or getattr(known, "__file__", None) == init):  # else torch's or Triton's
         _add_finder(UsersPackage(source.package), 0, UsersFolder(source.package))
         inside = path.relative_to(Path(source.package).parent).with_suffix("")
         name = ".".join(inside.parts).removesuffix(".__init__")
@@ -333,8 +355,6 @@ def load(source: UserCallable) -> ModuleType:
             return sys.modules[name]
     else:
         name = f"{path.stem}_of_user" if _named_as_another(path) else path.stem
-        folder = UsersFolder(str(path.parent), source.modules)
-        _add_finder(folder, len(sys.meta_path), folder)
         spec = importlib.util.spec_from_file_location(name, path, loader=SourceLoader(name, str(path)))
     assert spec is not None
     assert spec.loader is not None

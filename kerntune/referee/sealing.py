@@ -394,7 +394,7 @@ def import_folders() -> tuple[str, ...]:
     found = [Path(entry).resolve() for entry in sys.path if entry and Path(entry).exists()]
     files = [getattr(module, "__file__", None) for name, module in list(sys.modules.items()) if "." not in name]
     used = {folder for file in files if file for folder in Path(file).resolve().parents[:2]} | _installed_beside()
-    kept = [str(p) for p in found if p not in (here, root) and (p in used or any(p.glob("*.dist-info")))]
+    kept = [str(p) for p in found if p not in (here, root) and (p in used or any(p.glob("*.dist-info/RECORD")))]
     return tuple(dict.fromkeys([*kept, str(root / "kerntune"), sys.prefix, sys.base_prefix, sys.exec_prefix]))
 
 

@@ -18,6 +18,7 @@ from kerntune.referee.layouts import (
     KERNELBENCH,
     UsersFolder,
     UsersPackage,
+    candidate_beside,
     candidate_source,
     defined_names,
     literal_inputs,
@@ -348,10 +349,7 @@ def test_a_file_of_a_package_imports_from_that_one(text: str, tmp_path: Path, im
     write(ops, "WHERE = 'beside'", "helper.py")
     source = candidate_source(write(ops, text, "kernels.py") + "::f")
     assert source.readable == (str(ops.parent),)
-    assert remarks_of_imports(source, replace(source, package="")) == (
-        "the candidate's process may read all of its package, fractions",
-    )
-    assert remarks_of_imports(replace(source, package=""), source) == ()
+    assert remarks_of_imports(source, source) == ("the candidate's process may read all of its package, fractions",)
     module = load(source)
     assert module.f() == "beside"
     assert module.__name__ == "fractions.ops.kernels"
@@ -391,6 +389,41 @@ def test_an_installed_module_that_comes_before_one_beside_is_told(
     )
     monkeypatch.chdir(tmp_path.parent)
     assert remarks_of_imports(source, source) == ()  # a user has put that folder first
+
+
+def test_a_file_of_a_package_imports_what_its_task_names_too(tmp_path: Path, imports: None) -> None:
+    folder = tmp_path / "package_of_task"
+    folder.mkdir()
+    write(folder, "", "__init__.py")
+    named = write(tmp_path, "X = 1", "named_by_task.py")
+    text = "from . import __name__\nimport named_by_task\ndef f(): return named_by_task.X\n"
+    source = replace(candidate_source(f"{write(folder, text)}::f"), modules={"named_by_task": named})
+    assert source.package == str(folder)
+    assert load(source).f() == 1
+
+
+def test_a_candidate_s_imports_open_no_package_that_has_what_it_must_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Held-back shapes, or the judge's own files. A reference's package runs no code of a candidate that lies in it."""
+    inside, outside = tmp_path / "task", tmp_path / "elsewhere"
+    for folder in (inside, outside):
+        folder.mkdir()
+    write(inside, "", "__init__.py")
+    text = "from . import x\ndef f(): pass\n"
+    spec, shapes = f"{write(inside, text)}::f", write(inside, "INPUTS = 'x: f32[4]'", "shapes.py")
+    plain = reference_source(f"{write(outside, text)}::f")
+    monkeypatch.chdir(outside)
+    source, other = candidate_beside(spec, plain, "x: f32[4]")
+    assert (source.package, other) == (str(inside), plain)
+    source, _ = candidate_beside(spec, plain, shapes)
+    told = "a.py isn't read as a module of task, in which the working folder, the inputs or this program lies"
+    assert (source.package, source.readable, remarks_of_imports(source, plain)) == ("", (str(inside),), (told,))
+    _, other = candidate_beside(spec, reference_source(spec), "x: f32[4]")
+    assert other.package == ""
+    assert remarks_of_imports(plain, other) == ("a.py isn't read as a module of task, in which the candidate lies",)
+    monkeypatch.chdir(inside)
+    assert candidate_beside(spec, plain, "x: f32[4]")[0].package == ""
 
 
 def test_of_an_autograd_function_its_apply_is_judged(tmp_path: Path, imports: None) -> None:

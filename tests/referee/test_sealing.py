@@ -362,7 +362,9 @@ def test_folders_that_imports_come_from(monkeypatch: pytest.MonkeyPatch, tmp_pat
     folders = {name: tmp_path / name for name in ("site", "editable", "imported", "target", "script")}
     for folder in folders.values():
         folder.mkdir()
+    (folders["script"] / "no-1.0.dist-info").mkdir()
     (folders["target"] / "one-1.0.dist-info").mkdir()
+    (folders["target"] / "one-1.0.dist-info" / "RECORD").touch()
     (folders["site"] / "x.pth").write_text("\n../editable\nimport os\n")
     monkeypatch.setattr(sealing.site, "getsitepackages", lambda: [str(folders["site"])])
     monkeypatch.setitem(sys.modules, "one", SimpleNamespace(__file__=str(folders["imported"] / "one" / "__init__.py")))
