@@ -132,14 +132,22 @@ class Program:
     def _prepared(self, replica: int) -> list[Callable[[], None]]:
         if replica not in self._calls:
             self.memory.ensure(replica + 1)
-            self._calls[replica] = [self._bind(x, replica) for x in self._launches]
+            self._calls[replica] = self.bound(replica)
         return self._calls[replica]
+
+    def bound(self, replica: int) -> list[Callable[[], None]]:
+        """What enqueues the launches that run any block, each on a copy's memory."""
+        return [self._bind(x, replica) for x in self._launches]
+
+    def place(self, replica: int, storage: int) -> Buffer:
+        """Where a storage lies for a copy."""
+        own = self.cycle is None or storage in self.in_place
+        return self.memory.buffer(replica if own else replica % (self.cycle or 1), storage)
 
     def _bind(self, launch: PlacedLaunch, replica: int) -> Callable[[], None]:
         addresses = [*launch.addresses]
         for place, storage, offset in launch.views:
-            copy = replica if self.cycle is None or storage in self.in_place else replica % self.cycle
-            addresses[place] = self.memory.buffer(copy, storage).address + offset
+            addresses[place] = self.place(replica, storage).address + offset
         for place, nbytes in launch.scratch:
             addresses[place] = self._scratch_address(nbytes)
         return self.gpu.prepare(launch.function, launch.grid, launch.params, addresses)

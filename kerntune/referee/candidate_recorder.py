@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from kerntune.base.formatting import ends_of, format_bytes
-from kerntune.base.recording import Launch
+from kerntune.base.recording import Recording
 from kerntune.base.users_line import line_of_error
 from kerntune.capture import Capture
 from kerntune.capture.launch import Pending, Site
@@ -46,6 +46,7 @@ from kerntune.referee.tasks import (
     TensorInput,
     encoded,
 )
+from kerntune.referee.torch_operators import TorchOperator
 
 MOST_UPLOADED = 4 << 10
 """Bytes that a call may copy from the host: sizes and offsets, but no table of what the device would compute."""
@@ -221,7 +222,8 @@ def _claims(
 ) -> RecordedCall:
     backend, plan = capture.backend, capture.plan
     if not capture.launches:
-        raise Refusal(Reason.OPERATOR if watch.names else Reason.NO_LAUNCH, _named(watch.names))
+        names = [*watch.names, *watch.seen_names]
+        raise Refusal(Reason.OPERATOR if names else Reason.NO_LAUNCH, _named(names))
     try:
         tensors, outline = outlined(value)
     except TypeError as exc:
@@ -237,6 +239,7 @@ def _claims(
         raise Refusal(Reason.UNSEEN, str(exc)) from None
     if recorded.failures:
         raise Refusal(Reason.COMPILE, str(next(iter(recorded.failures.values()))))
+    operators = _operators(capture, watch, recorded.recording)
     if any(b.global_scratch.size for b in recorded.recording.binaries) and not has_allocator():
         raise Refusal(
             Reason.CANDIDATE_FAILED, "a kernel needs memory of Triton's, and triton.set_allocator isn't called"
@@ -249,13 +252,11 @@ def _claims(
             continue
         kept += [index] * (index not in mine and watch.is_kept(tensor))
         if found := watch.content_of(tensor):
-            after, content = found
-            _refuse_late_fill(recording, index, after)
-            if isinstance(content, bytes):
-                constants.append(Constant(index, content))
-                uploaded += len(content) * watch.is_of_the_call(tensor)
+            if isinstance(found, bytes):
+                constants.append(Constant(index, found))
+                uploaded += len(found) * watch.is_of_the_call(tensor)
             else:
-                fills.append(Fill(index, *content, before=not watch.is_of_the_call(tensor)))
+                fills.append(Fill(index, *found, before=not watch.is_of_the_call(tensor)))
         elif not watch.allocated(tensor):
             unknown.append(index)
     if uploaded > MOST_UPLOADED:
@@ -264,38 +265,40 @@ def _claims(
     if sum(len(c.data) for c in constants) > MOST_CONSTANT:
         raise Refusal(Reason.MEMORY, f"constants have more than {MOST_CONSTANT >> 20} MiB")
     if task.config:
-        launches = zip(recording.launches, capture.launches, strict=True)
-        recording = msgspec.structs.replace(recording, launches=tuple(_with_trials(launches)))
+        times = [_times(pending) for pending in capture.launches]
+        launches = [x for x, n in zip(recording.launches, times, strict=True) for _ in range(n)]
+        recording = msgspec.structs.replace(recording, launches=tuple(launches))
+        operators = [msgspec.structs.replace(x, before=sum(times[: x.before])) for x in operators]
     return RecordedCall(
         recording, _needed(recorded.artifacts, task.binaries), given, results, tuple(fills),
-        tuple(constants), tuple(unknown), tuple(dict.fromkeys(watch.names)), outline,
+        tuple(constants), tuple(unknown), tuple(operators), tuple(dict.fromkeys(watch.names)), outline,
         kept=tuple(kept),
     )  # fmt: skip
 
 
-def _with_trials(launches: Iterable[tuple[Launch, Pending]]) -> Iterator[Launch]:
-    """The launches as they are where an autotuner of Triton's has to choose, which tries configs on the call's own
+def _operators(capture: Capture, watch: DeviceOperators, recording: Recording) -> list[TorchOperator]:
+    """Torch's operators that are replayed between the launches."""
+    plan, views, storages = capture.plan, recording.views, capture.plan.tensors()
+    launched = [[storages[views[p.view].storage] for p in x.params if p.view is not None] for x in recording.launches]
+    try:
+        return watch.rows(launched, plan.view_of)
+    except KerntuneError as exc:
+        raise Refusal(Reason.UNSEEN, str(exc)) from None
+
+
+def _times(pending: Pending) -> int:
+    """How often a launch is made where an autotuner of Triton's has to choose, which tries configs on the call's own
     arguments. Unless it has to reset or to restore these, a launch finds there what a trial has left."""
-    for launch, pending in launches:
-        site = pending.site
-        tuner = site.tuner if site is not None and not any(c.hook for c in site.candidates) else None
-        hooked = getattr(tuner, "user_defined_pre_hook", False) or getattr(tuner, "user_defined_post_hook", False)
-        told = hooked or getattr(tuner, "reset_to_zero", None) or getattr(tuner, "restore_value", None)
-        if type(tuner).__module__.startswith("triton.") and not told:
-            yield launch
-        yield launch
+    site = pending.site
+    tuner = site.tuner if site is not None and not any(c.hook for c in site.candidates) else None
+    hooked = getattr(tuner, "user_defined_pre_hook", False) or getattr(tuner, "user_defined_post_hook", False)
+    told = hooked or getattr(tuner, "reset_to_zero", None) or getattr(tuner, "restore_value", None)
+    return 2 if type(tuner).__module__.startswith("triton.") and not told else 1
 
 
 def _needed(artifacts: Mapping[str, bytes], binaries: bool) -> dict[str, bytes]:
     """TTIR alone where nothing loads binaries."""
     return {k: v for k, v in artifacts.items() if binaries or v[:4] != b"\x7fELF"}
-
-
-def _refuse_late_fill(recording: Any, storage: int, after: int) -> None:
-    """A fill between launches that use the memory before and after can't be replayed as first content."""
-    for launch in recording.launches[:after]:
-        if any(p.view is not None and recording.views[p.view].storage == storage for p in launch.params):
-            raise Refusal(Reason.OPERATOR, "memory that a kernel has used is filled by torch")
 
 
 MOST_NESTED = 16

@@ -25,7 +25,7 @@ from kerntune.errors import MeasurementError
 from kerntune.gpu import device_lock
 from kerntune.gpu.base import Executor
 from kerntune.referee.extreme_contents import extreme_forms
-from kerntune.referee.hostile_recording import ITEM_BYTES, side_of
+from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall, side_of
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import LIVE_TOLD, Reason, Refusal
 from kerntune.referee.result_errors import difference_of
@@ -150,8 +150,10 @@ class ScriptedSpeeds(Speeds):
         self.device = f"{gpu.spec.name} (scripted)"
 
     def measure(self, right: RightCandidate) -> TimedPair | None:
-        """By the script."""
+        """By the script, which has no operator of torch's: :class:`MeasurementError` where one runs beside kernels."""
         candidate, reference = right.call.recording, right.reference
+        if right.call.operators or (isinstance(reference, CheckedCall) and reference.operators):
+            raise MeasurementError("torch's operators run beside the kernels, of which a scripted GPU has no times")
         before = live_stand_in(candidate) if isinstance(reference, Refusal) else reference.recording
         replay = _compared(self._pairs, side_by_side(before, candidate))
         return TimedPair(replay.change, median(replay.a_ns), median(replay.b_ns), self._bandwidth)

@@ -1,14 +1,17 @@
-"""What torch's operators do to the device's memory while a candidate is recorded: they fill it, or are named."""
+"""What torch's operators do to the device's memory while a candidate is recorded: they fill it, become rows that are
+replayed, or are named."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Union
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Union
 
+from kerntune.base.users_line import calling_line
 from kerntune.capture.operator_traits import FILLING, traits_of
 from kerntune.gpu.base import tensors_in
 from kerntune.gpu.fake_cuda.static_backend import StaticBackend
-from kerntune.referee.tasks import OF_A_PART
+from kerntune.referee.torch_operators import NotReplayed, TorchOperator, row_of
 
 UPLOADS = ("_to_copy", "copy_")
 """Operators that copy the host's memory to the device."""
@@ -37,24 +40,41 @@ FirstContent = Union[bytes, tuple[str, Union[int, float]]]
 """Bytes that the host has, or a dtype and the number that fills a storage."""
 
 
+class SeenOperator(NamedTuple):
+    """An operator of the call: how many launches were made before it, and its users' line. ``content`` is what it gives
+    to whole storages, where that doesn't depend on the device."""
+
+    launches: int
+    func: Any
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    made: Sequence[Any]
+    tensors: Sequence[Any]
+    content: FirstContent | None
+    named: str
+
+
 class DeviceOperators:
-    """Torch's operators on the device's tensors: what fills memory is replayed, allocations and views run nothing, and
-    all others are named."""
+    """Torch's operators on the device's tensors: what fills memory that nothing has used is its first content, those
+    that are replayed become rows, allocations and views run nothing, and all others are named."""
 
     def __init__(self, backend: StaticBackend) -> None:
         self._backend = backend
         self.launches: Sequence[Any] = ()
         self.names: list[str] = []
         self._allocated: dict[int, Any] = {}
-        self._contents: dict[int, tuple[int, FirstContent, Any]] = {}
-        """By place, what a storage was filled with last, after how many launches; the tensor keeps its place."""
+        self._contents: dict[int, tuple[FirstContent, Any]] = {}
+        """By place, what a storage was filled with last; the tensor keeps its place."""
 
+        self._called = False
         self._before, self._made = self._contents, set[int]()
         """Those from before the call, and storages without content that were made then."""
 
+        self._seen: list[SeenOperator] = []
+
     def begin_call(self) -> None:
         """What is filled from here on is filled in each execution."""
-        self._before, self._made = {**self._contents}, {*self._allocated}
+        self._called, self._before, self._made = True, {**self._contents}, {*self._allocated}
 
     def is_of_the_call(self, tensor: Any) -> bool:
         """Whether the call has filled its storage, or copied the host's memory to it."""
@@ -87,70 +107,79 @@ class DeviceOperators:
         fresh = [x for x in made if self._place(x) not in own]
         if not traits.works:
             self._allocated.update((self._place(x), x) for x in fresh)
-        elif not self._noted(traits.word, args, kwargs, made, now) and (
-            traits.writes or not all(map(self._is_constant, fresh))
-        ):
-            of_host = traits.word in UPLOADS and not all(map(tensors.is_tensor, tensors_in(args, kwargs.values())))
-            in_part = (traits.word in FILLING or of_host) and not all(map(_is_whole, made))
-            self.names.append(traits.name + OF_A_PART * in_part)
+            return
+        content = self._content_given(traits.word, args, kwargs, made)
+        if content is None and not traits.writes and all(map(self._is_constant, fresh)):
+            return
+        line = calling_line()
+        named = traits.name + (f" ({Path(line.file).name}:{line.number})" if line else "")
+        if self._called and not (content is None and traits.writes and any(map(self._is_constant, made))):
+            self._allocated.update((self._place(x), x) for x in fresh)
+            self._seen.append(SeenOperator(now, func, args, kwargs, made, (*given, *made), content, named))
+        elif content is None:
+            self.names.append(named)
+        else:
+            self._contents.update((self._place(x), (content, x)) for x in made)
 
-    def _noted(
-        self, word: str, args: Sequence[Any], kwargs: Mapping[str, Any], made: Sequence[Any], begun: int
-    ) -> bool:
-        """Whether an operator gives whole storages a content that can be given again."""
+    def rows(self, launched: Sequence[Iterable[Any]], view_of: Callable[[Any], int]) -> list[TorchOperator]:
+        """Those of the call that are replayed, and what the others are called is in :attr:`names`. ``launched`` are the
+        tensors that each launch has a pointer to."""
+        used, at, found, is_tensor = set[int](), 0, list[TorchOperator](), self._backend.tensors.is_tensor
+        for seen in self._seen:
+            used.update(self._place(x) for tensors in launched[at : seen.launches] for x in tensors)
+            at = max(at, seen.launches)
+            if seen.content is not None and used.isdisjoint(map(self._place, seen.made)):
+                self._contents.update((self._place(x), (seen.content, x)) for x in seen.made)
+            elif any(x.numel() for x in seen.made):
+                try:
+                    of = (seen.launches, seen.func, seen.args, seen.kwargs, seen.made)
+                    found.append(row_of(*of, lambda x: view_of(x) if is_tensor(x) else None))
+                    used.update(map(self._place, seen.tensors))
+                except NotReplayed:
+                    self.names.append(seen.named)
+        return found
+
+    @property
+    def seen_names(self) -> list[str]:
+        """What the call's operators are called that don't just fill memory."""
+        return [x.named for x in self._seen if x.content is None]
+
+    def _content_given(
+        self, word: str, args: Sequence[Any], kwargs: Mapping[str, Any], made: Sequence[Any]
+    ) -> FirstContent | None:
+        """What an operator gives to whole storages; None for anything that must run on the device."""
+        if not made or not all(map(_is_whole, made)):
+            return None
         if word in FILLING:
-            return self._filled(word, args, kwargs, made, begun)
-        return word in UPLOADS and self._uploaded(word, args, made, begun)
+            return _filling(word, args, kwargs, made[0])
+        return self._uploaded(word, args, made) if word in UPLOADS else None
 
     def _is_constant(self, tensor: Any) -> bool:
         """Whether a tensor was made from what the host knows."""
         return self._backend.stand_ins.known_values.of(tensor) is not None
 
-    def _uploaded(self, word: str, args: Sequence[Any], results: Sequence[Any], begun: int) -> bool:
-        """Note a copy of the host's memory over a whole storage; False for anything else."""
+    def _uploaded(self, word: str, args: Sequence[Any], results: Sequence[Any]) -> bytes | None:
+        """The host's memory that is copied; None for anything else."""
         source: Any = args[1] if word == "copy_" else args[0]
-        if self._backend.tensors.is_tensor(source) or len(results) != 1:
-            return False
-        made = results[0]
-        if not _is_whole(made) or source.shape != made.shape:
-            return False
-        data = host_bytes(source, made)
-        if data is not None:
-            self._contents[self._place(made)] = (begun, data, made)
-        return data is not None
-
-    def _filled(
-        self, word: str, args: Sequence[Any], kwargs: Mapping[str, Any], made: Sequence[Any], begun: int
-    ) -> bool:
-        """Note a fill of whole storages; False if it is of a part, or by a number that isn't one."""
-        value: Any = 0.0 if word.startswith(("zero", "new_zero")) else 1.0
-        if "full" in word or word.startswith(("fill", "scalar_tensor")):
-            plain = [a for a in (*args, *kwargs.values()) if isinstance(a, (bool, int, float))]
-            if not plain or word == "scalar_tensor":
-                return False
-            value = plain[0]
-        if not all(map(_is_whole, made)):
-            return False
-        for tensor in made:
-            dtype = str(tensor.dtype).removeprefix("torch.")
-            self._contents[self._place(tensor)] = (begun, (dtype, value + 0), tensor)
-        return True
+        if self._backend.tensors.is_tensor(source) or len(results) != 1 or source.shape != results[0].shape:
+            return None
+        return host_bytes(source, results[0])
 
     def forget(self, tensor: Any) -> None:
         """A tensor's first content is given from outside."""
         self._contents.pop(self._place(tensor), None)
 
-    def content_of(self, tensor: Any) -> tuple[int, FirstContent] | None:
-        """After how many launches a storage was filled last, and what with; None of one that wasn't."""
+    def content_of(self, tensor: Any) -> FirstContent | None:
+        """What a storage is filled with before anything uses it; None of one that isn't."""
         import torch
 
         if found := self._contents.get(self._place(tensor)):
-            return found[:2]
+            return found[0]
         with torch._C.DisableTorchFunction():
             storage = self._backend.stand_ins.known_values.storage_of(tensor)
             if storage is None:
                 return None
-            return 0, bytes(torch.empty(0, dtype=torch.uint8).set_(storage).numpy().tobytes())
+            return bytes(torch.empty(0, dtype=torch.uint8).set_(storage).numpy().tobytes())
 
     def allocated(self, tensor: Any) -> bool:
         """Whether a storage was made without content."""
@@ -164,3 +193,14 @@ class DeviceOperators:
 
     def _place(self, tensor: Any) -> int:
         return self._backend.tensors.storage_address(tensor)
+
+
+def _filling(word: str, args: Sequence[Any], kwargs: Mapping[str, Any], made: Any) -> FirstContent | None:
+    """The number that an operator fills memory with; None where that is none."""
+    value: Any = 0.0 if word.startswith(("zero", "new_zero")) else 1.0
+    if "full" in word or word.startswith(("fill", "scalar_tensor")):
+        plain = [a for a in (*args, *kwargs.values()) if isinstance(a, (bool, int, float))]
+        if not plain or word == "scalar_tensor":
+            return None
+        value = plain[0]
+    return str(made.dtype).removeprefix("torch."), value + 0

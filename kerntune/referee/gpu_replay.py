@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache, partial
+from typing import Any, cast
 
 import msgspec
 
 from kerntune.errors import BackendError, KerntuneError, OutOfResourcesError
-from kerntune.gpu.base import Buffer, Executor
+from kerntune.gpu.base import Buffer, Executor, Gpu, GpuGraph
+from kerntune.gpu.compare import DeviceBytes
 from kerntune.gpu.driver_gpu import DriverGpu
 from kerntune.gpu.guards import GuardedBuffer, GuardReader
 from kerntune.gpu.memory import Memory, Source
@@ -27,6 +31,7 @@ from kerntune.referee.tasks import (
     Variation,
     encoded,
 )
+from kerntune.referee.torch_operators import run_operator, tensor_at
 from kerntune.timing.sampling import measured_bandwidth
 
 HASHED_AT_ONCE = 4
@@ -99,14 +104,54 @@ def _begins_over_and_over(content: bytes, given: bytes) -> bool:
     return content.startswith(given[: len(content)]) and content[len(given) :] == content[: -len(given)]
 
 
+class ReplayedProgram(Program):
+    """A side's program, with torch's operators between its launches."""
+
+    def __init__(self, loader: Loader, side: ReplaySide, memory: Memory) -> None:
+        super().__init__(loader, side.recording, memory, side.artifacts)
+        self.operators = side.operators
+
+    def bound(self, replica: int) -> list[Callable[[], None]]:
+        """As every program's, and operators before the launches that they come before."""
+        working = [i for i, launch in enumerate(self.recording.launches) if 0 not in launch.grid]
+        calls = [(i, 1, call) for i, call in zip(working, super().bound(replica), strict=True)]
+        calls += [(row.before, 0, partial(run_operator, row, self._tensors(replica))) for row in self.operators]
+        return [call for *_, call in sorted(calls, key=lambda one: one[:2])]
+
+    def _tensors(self, replica: int) -> Callable[[int], Any]:
+        @lru_cache
+        def tensor_of(index: int) -> Any:
+            import torch
+
+            view = self.recording.views[index]
+            buffer = self.place(replica, view.storage)
+            return tensor_at(view, torch.as_tensor(DeviceBytes(buffer.address, buffer.nbytes), device="cuda"))
+
+        return tensor_of
+
+    def graph(self, runs: int, replicas: int) -> GpuGraph:
+        """As every program's; through torch where its operators allocate."""
+        if not self.operators:
+            return super().graph(runs, replicas)
+        return cast("Gpu", self.gpu).call_graph(*(partial(self.enqueue, i % replicas) for i in range(runs)))
+
+
+def gpu_of(with_torch: bool) -> Executor:
+    """The device; of torch as well where that runs there."""
+    if not with_torch:
+        return DriverGpu(ORDINAL)
+    from kerntune.gpu.cuda import CudaGpu
+
+    return CudaGpu(ORDINAL)
+
+
 # results
 
 
 def replayed_on_gpu(task: ReplayTask) -> ReplayAnswer:
     """Each execution alone, its code loaded anew, between guard zones. Failures are answers too."""
     try:
-        gpu = DriverGpu(ORDINAL)
-        return _replayed(gpu, task)
+        return _replayed(gpu_of(bool(task.side.operators)), task)
     except OutOfResourcesError as exc:
         return ReplayAnswer(refused=refused_for(Reason.COMPILE, exc))
     except BackendError as exc:
@@ -126,7 +171,7 @@ def _replayed(gpu: Executor, task: ReplayTask) -> ReplayAnswer:
             given = [sources.content(i, rolls) for i in range(len(storages))]
             first = [Source(x, shared=False, home=guarded[i].buffer) for i, x in enumerate(given)]
             memory, loader = Memory(gpu, storages, first), Loader(gpu)
-            Program(loader, side.recording, memory, side.artifacts).enqueue()
+            ReplayedProgram(loader, side, memory).enqueue()
             gpu.synchronize()
             buffers = [gpu.part(guarded[i].buffer, 0, storages[i].nbytes) for i in task.wanted]
             left.append([digests.of(buffer) for buffer in buffers])

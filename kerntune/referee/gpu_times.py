@@ -27,13 +27,12 @@ from kerntune.base.recording import Recording
 from kerntune.base.stats import median
 from kerntune.errors import KerntuneError, OutOfResourcesError
 from kerntune.gpu.base import Buffer, Executor, Gpu
-from kerntune.gpu.driver_gpu import DriverGpu
 from kerntune.gpu.foreign_work import together
 from kerntune.gpu.memory import Memory
-from kerntune.gpu.program import Loader, Program
+from kerntune.gpu.program import Loader
 from kerntune.referee import sealing
 from kerntune.referee.declared_inputs import drawn_distance
-from kerntune.referee.gpu_replay import ORDINAL, Digests, VariedSources, refused_for
+from kerntune.referee.gpu_replay import Digests, ReplayedProgram, VariedSources, gpu_of, refused_for
 from kerntune.referee.hostile_recording import filled
 from kerntune.referee.live_reference import LiveReference, LiveSide, PreparedRuns
 from kerntune.referee.reasons import Reason
@@ -110,7 +109,7 @@ class KeptExecutions:
         return (*self.known.all(whole), *self.others.all(whole))
 
 
-class VariedProgram(Program):
+class VariedProgram(ReplayedProgram):
     """A candidate's program. :meth:`restore` gives a copy new content, and keeps what the execution before it left.
 
     Memory that the call itself fills with one byte, zeros above all, is filled in each execution, as the reference's
@@ -122,7 +121,7 @@ class VariedProgram(Program):
     ) -> None:
         side = task.candidate
         memory = Memory(loader.gpu, side.recording.storages, sources.plain(), spaced=True)
-        super().__init__(loader, side.recording, memory, side.artifacts)
+        super().__init__(loader, side, memory)
         self._task, self._sources, self._kept, self._chance = task, sources, kept, chance
         self._varied = [sources.sizes[i] for i in task.variation.storages]
         self._content: dict[int, Rolls] = {}
@@ -185,24 +184,25 @@ def _timed(task: TimeTask) -> TimeAnswer:
 
     with to_be_timed():
         with turn(alone=False):
-            gpu = _gpu_for(task)
-            sides = TimedSides(gpu, task)
+            sides = (task.candidate, task.reference)
+            gpu = gpu_of(any(not isinstance(x, ReplaySide) or x.operators for x in sides))
+            both = TimedSides(gpu, task)
             gpu.synchronize()
         end("prepare")
         with turn(alone=True):
             end("wait")
-            pairs = list(sides.timed())
-            sides.release()
+            pairs = list(both.timed())
+            both.release()
         end("time")
     after_all_timings()  # copies to the host take bandwidth of what others time
     end("others")
     with turn(alone=False):
-        damaged, kept = sides.damaged(), sides.kept.all(task.whole)
+        damaged, kept = both.damaged(), both.kept.all(task.whole)
     end("read")
     a_ns, b_ns = ([ns for pair in pairs for ns in side(pair)] for side in (attrgetter("a_ns"), attrgetter("b_ns")))
     foreign = astuple(together([pair.foreign for pair in pairs]))
     return TimeAnswer(
-        tuple(a_ns), tuple(b_ns), foreign, kept, sides.shares, sides.warm, damaged, sides.timed_as, stages, len(pairs)
+        tuple(a_ns), tuple(b_ns), foreign, kept, both.shares, both.warm, damaged, both.timed_as, stages, len(pairs)
     )
 
 
@@ -262,7 +262,8 @@ class TimedSides:
         self.timed_as = other.timed_as
         if task.details and not number:
             self.warm = tuple(_warm(gpu, *one) for one in other.single(candidate))
-            self.shares = _shares(loaders[0], task.candidate.recording, self._sources, task)
+            if not task.candidate.operators:  # a launch alone would find what an operator hasn't made
+                self.shares = _shares(loaders[0], task.candidate.recording, self._sources, task)
         self._held.push(lambda *_: (candidate, other, slots) is None)  # they have the memory
         return pair
 
@@ -280,15 +281,6 @@ class TimedSides:
     def damaged(self) -> bool:
         """Whether first contents of either side have changed."""
         return self._sources.damaged() or self._reference.damaged()
-
-
-def _gpu_for(task: TimeTask) -> Executor:
-    """Of torch as well where the reference runs live."""
-    if isinstance(task.reference, ReplaySide):
-        return DriverGpu(ORDINAL)
-    from kerntune.gpu.cuda import CudaGpu
-
-    return CudaGpu(ORDINAL)
 
 
 @contextlib.contextmanager
@@ -325,14 +317,14 @@ class OtherSide(Protocol):
         """Single executions of both."""
 
 
-class ReplayedReference(Program):
+class ReplayedReference(ReplayedProgram):
     """A reference that was recorded."""
 
     timed_as: TimedAs = "replayed"
 
     def __init__(self, loader: Loader, side: ReplaySide, sources: VariedSources) -> None:
         memory = Memory(loader.gpu, side.recording.storages, sources.plain(), spaced=True)
-        super().__init__(loader, side.recording, memory, side.artifacts)
+        super().__init__(loader, side, memory)
 
     def restore(self, replica: int = 0) -> None:
         """As every program's, and no lines stay in the cache that the candidate has marked."""

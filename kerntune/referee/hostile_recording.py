@@ -25,7 +25,6 @@ from kerntune.gpu.number_formats import FLOAT_FORMATS, INTEGER_FORMATS
 from kerntune.referee.declared_inputs import bytes_of, dense_strides
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.tasks import (
-    OF_A_PART,
     CaseInputs,
     Constant,
     ExpectedResult,
@@ -36,11 +35,16 @@ from kerntune.referee.tasks import (
     RecordedCall,
     ReplaySide,
 )
+from kerntune.referee.torch_operators import (
+    TorchOperator,
+    beside_launches,
+    named,
+    operator_problems,
+    reached_by_launches,
+)
 
 KERNELS_ALONE = "of both sides, judge functions that return what the kernels leave"
-"""What to do about an operator: a sum of partial sums, for example, is of both sides the same."""
-
-FILL_THE_WHOLE = "fill the whole tensor, or let a kernel fill the part"
+"""What to do about an operator that isn't replayed."""
 
 MOST_ITEMS, LEAST_ITEMS = 500_000, 20_000
 """Values in an answer: 2,048 launches with 40 arguments of five values each, and some more; of a small answer the
@@ -95,6 +99,7 @@ class CheckedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     outline: str = "tensor"
     configs: int = 0
     kept: tuple[int, ...] = ()
+    operators: tuple[TorchOperator, ...] = ()
 
     @property
     def wanted(self) -> tuple[int, ...]:
@@ -180,15 +185,15 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall
         if state := _hardware_state(call.artifacts.get(sha)):
             text = f"{visible(binary.symbol[:80])} reads {state}, by which it may do something else"
             raise Refusal(Reason.HARDWARE, f"{text} wherever and whenever it runs")
-    if call.operators:
-        names = ", ".join(visible(name[:60]) for name in call.operators[:8])
-        what_to_do = FILL_THE_WHOLE if all(n.endswith(OF_A_PART) for n in call.operators) else KERNELS_ALONE
-        text = f"torch's {names} computes beside the kernels, and can't be replayed; {what_to_do}"
+    if call.unreplayed:
+        text = f"{named(call.unreplayed)} computes beside the kernels, and can't be replayed; {KERNELS_ALONE}"
         raise Refusal(Reason.OPERATOR, text)
     _check_addresses(call.recording, case)
     for view in call.recording.views:
         _check_view(view, call.recording.storages[view.storage])
-    recording = _plain(call.recording)
+    if problem := next(operator_problems(call.operators, call.recording), ""):
+        raise Refusal(Reason.ANSWER, problem)
+    recording = _plain(call.recording, call.operators)
     used = set(used_storages(recording))
     if not any(0 not in x.grid for x in call.recording.launches):
         raise Refusal(Reason.NO_LAUNCH, "no launch has any block")
@@ -203,7 +208,7 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall
     results = tuple(call.recording.views[i] for i in call.results)
     return CheckedCall(
         recording, dict(call.artifacts), inputs, results, call.fills, call.constants, call.outline,
-        min(call.configs, MOST_CONFIGS), tuple(sorted({*call.kept} - mine)),
+        min(call.configs, MOST_CONFIGS), tuple(sorted({*call.kept} - mine)), call.operators,
     )  # fmt: skip
 
 
@@ -329,13 +334,14 @@ def _check_contents(call: RecordedCall, inputs: set[int]) -> None:
             raise Refusal(Reason.ANSWER, f"memory is filled as {visible(fill.dtype[:40])}, which isn't known here")
 
 
-def _plain(recording: Recording) -> Recording:
-    """The recording without anything that is only claimed: every storage that a launch has a pointer to is read and
-    written by it."""
+def _plain(recording: Recording, operators: Sequence[TorchOperator]) -> Recording:
+    """The recording without anything that is only claimed: every storage that a launch has a pointer to, or an operator
+    beside it, is read and written by it."""
     replace = msgspec.structs.replace
-    launches = []
-    for launch in recording.launches:
-        reached = tuple(sorted({recording.views[p.view].storage for p in launch.params if p.view is not None}))
+    launches, beside = [], beside_launches(operators, recording)
+    for number, launch in enumerate(recording.launches):
+        pointers = {recording.views[p.view].storage for p in launch.params if p.view is not None}
+        reached = tuple(sorted(pointers | beside.get(number, set())))
         kernel = recording.binaries[launch.binary].symbol  # what is loaded
         launches.append(Launch(kernel, "", launch.binary, launch.grid, launch.params, reached, reached))
     storages = tuple(Storage(s.nbytes, s.dtype, Zeros(), read=True, written=True) for s in recording.storages)
@@ -358,7 +364,7 @@ def check_results(call: CheckedCall, case: CaseInputs, expected: Sequence[Expect
     """Whether the results lie as the reference's do. :class:`Refusal` otherwise."""
     if len(call.results) != len(expected):
         raise Refusal(Reason.RESULT_COUNT, f"it returns {len(call.results)} tensors, the reference {len(expected)}")
-    written = {i for launch in call.recording.launches if 0 not in launch.grid for i in launch.writes}
+    written = reached_by_launches(call.operators, call.recording)
     names = dict(zip(call.inputs, (given.name for given in case.tensors), strict=True))
     for number, (view, want) in enumerate(zip(call.results, expected, strict=True)):
         if (view.dtype, view.shape) != (want.dtype, want.shape) or not same_strides(view, want):
@@ -406,7 +412,7 @@ def side_of(call: CheckedCall, given: Sequence[bytes], poison: bytes, binaries: 
     """The call as it is replayed on ``given`` inputs: by its binaries, or by their TTIR."""
     names = {b.sha256 if binaries else b.ttir_sha256 for b in call.recording.binaries}
     artifacts = {sha: data for sha, data in call.artifacts.items() if sha in names}
-    return ReplaySide(call.recording, artifacts, call.contents(given), call.fills, poison)
+    return ReplaySide(call.recording, artifacts, call.contents(given), call.fills, poison, call.operators)
 
 
 def given_contents(side: ReplaySide) -> list[bytes | None]:

@@ -62,11 +62,7 @@ from kerntune.referee.replay_comparer import ReplayComparer
 from kerntune.referee.result_errors import ResultError
 from kerntune.referee.sealed_process import Answered
 from kerntune.referee.sealing import landlock_version
-from kerntune.referee.tasks import (
-    CaseInputs,
-    RecordTask,
-    UserCallable,
-)
+from kerntune.referee.tasks import CaseInputs, RecordTask, UserCallable
 from kerntune.referee.timed_contents import RightCandidate
 from kerntune.referee.verdicts import (
     CandidateVerdict,
@@ -75,6 +71,7 @@ from kerntune.referee.verdicts import (
     Word,
     below_roofline,
     bytes_that_must_move,
+    launches_of,
     together,
     word_of_change,
 )
@@ -92,9 +89,6 @@ NOT_EMULATED = "races, misaligned addresses, false hints and what masked lanes h
 
 HOLD = "; where numbers belong together, == instead of = holds them"
 """What a message on other numbers adds: a mask may belong to lengths."""
-
-MOST_NAME = 200
-"""Characters of a kernel's name that are shown."""
 
 Twin = tuple[str, CaseInputs, "CheckedCall | Refusal"]
 """What is judged alone, if not this: a case whose label says what is other there, and the candidate's recording."""
@@ -291,7 +285,7 @@ class CandidateJudgement:
         self._deadline = time.monotonic() + self._budget
         readable = self._reference.readable if isinstance(reference, Refusal) else ()
         prewarm = partial(self._bench.speeds.prewarm_timing, readable)
-        launches = tuple(TimedLaunch(visible(x.kernel[:MOST_NAME]), x.grid) for x in call.recording.launches)
+        launches = launches_of(call)
         forms: list[tuple[str, ...]] = [()] * SEEDS
         if not case.made_by_author:
             forms += extreme_forms(case.tensors, secrets.SystemRandom())

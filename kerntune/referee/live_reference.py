@@ -201,7 +201,7 @@ class LiveSide:
             candidate.restore()
             candidate.enqueue()
             self._gpu.synchronize()
-            graph, captured = self._gpu.graph(candidate.enqueue), self._live.captured()
+            graph, captured = candidate.graph(1, 1), self._live.captured()
             if captured is None:
                 self.timed_as = "single calls"
             self._single = ((self._live.restore, captured or self._live.enqueue), (candidate.restore, graph.replay))

@@ -14,6 +14,7 @@ from kerntune.gpu.base import tensors_in
 from kerntune.gpu.emulator.ttir_program import TtirProgram, parse_ttir
 from kerntune.gpu.interpreter.wider_programs import Launched
 from kerntune.referee.open_elements import UNORDERED
+from kerntune.referee.torch_operators import COUNTING, DECIDING, MOVING
 
 FIRST_OF_TIES = {"aten.argmax.default", "aten.argmin.default", "aten.max.dim", "aten.min.dim"}
 """Operators that return the first index of equal numbers, by torch's documentation."""
@@ -23,28 +24,6 @@ ANY_OF_TIES = {
     "aten.nanmedian.dim", "aten.mode.default", "aten.cummax.default", "aten.cummin.default", "aten.multinomial.default",
 }  # fmt: skip
 """Operators for which it promises none, or which may have been asked to be stable: that isn't looked at."""
-
-MOVING = frozenset((
-    "alias", "arange", "as_strided", "cat", "clone", "constant_pad_nd", "contiguous", "copy_", "detach", "empty",
-    "empty_like", "empty_strided", "expand", "fill", "fill_", "flip", "full", "full_like", "gather", "index",
-    "index_select", "lift_fresh", "masked_fill", "masked_fill_", "new_empty", "new_full", "new_ones", "new_zeros",
-    "ones", "ones_like", "permute", "repeat", "reshape", "roll", "scalar_tensor", "select", "slice", "split",
-    "split_with_sizes", "squeeze", "stack", "t", "transpose", "tril", "triu", "unbind", "unsqueeze", "_to_copy",
-    "_unsafe_view", "view", "where", "zero_", "zeros", "zeros_like",
-))  # fmt: skip
-"""Operators that take elements as they are, or round them to a dtype."""
-
-DECIDING = frozenset((
-    "abs", "all", "amax", "amin", "any", "argmax", "argmin", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor",
-    "bucketize", "ceil", "clamp", "clamp_max", "clamp_min", "copysign", "count_nonzero", "eq", "floor", "ge", "gt",
-    "isfinite", "isinf", "isnan", "le", "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "max",
-    "maximum", "min", "minimum", "ne", "neg", "relu", "round", "searchsorted", "sign", "signbit", "trunc",
-))  # fmt: skip
-"""Operators whose result is exact, and promised also where numbers are equal, halves or zeros."""
-
-COUNTING = frozenset(("add", "cumsum", "floor_divide", "mul", "remainder", "rsub", "sub", "sum"))
-"""Operators that are exact on whole numbers; the last ones on floats, too, where the other side is a number of few bits
-(:func:`_few_bits`)."""
 
 COMPARING = frozenset((
     "all", "any", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "count_nonzero", "eq", "ge", "gt",

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from kerntune.errors import InterpreterLimit, KernelFault, KernelTimeout, KerntuneError
+from kerntune.errors import InterpreterLimit, KernelFault, KernelTimeout, KerntuneError, ReplayError
+from kerntune.gpu.emulator.flat_memory import FlatMemory
+from kerntune.gpu.emulator.replayed_results import ReplayedResults, replay_results
 from kerntune.referee import gpu_replay
 from kerntune.referee.hostile_recording import given_contents
 from kerntune.referee.reasons import Reason
-from kerntune.referee.tasks import CallRefused, ReplayAnswer, ReplayTask, encoded
+from kerntune.referee.tasks import CallRefused, ReplayAnswer, ReplaySide, ReplayTask, encoded
+from kerntune.referee.torch_operators import run_operator, tensor_at
 
 
 def answer(task: bytes) -> bytes:
@@ -24,9 +27,7 @@ def replayed(task: ReplayTask) -> ReplayAnswer:
     used: of several contents the last ones may be missing."""
     if task.gpu:
         return gpu_replay.replayed_on_gpu(task)
-    from kerntune.gpu.emulator.replayed_results import ReplayedResults, replay_results
-
-    side = task.side
+    side, operators = task.side, EmulatedOperators(task.side)
     try:
         ttir = {k: v.decode() for k, v in side.artifacts.items()}
         begin, found = time.monotonic(), list[ReplayedResults]()
@@ -34,7 +35,8 @@ def replayed(task: ReplayTask) -> ReplayAnswer:
             spent = time.monotonic() - begin
             if found and spent > task.seconds / 2:
                 break
-            found.append(replay_results(side.recording, ttir, contents, side.poison, task.seconds - spent))
+            left = task.seconds - spent
+            found.append(replay_results(side.recording, ttir, contents, side.poison, left, operators.run))
     except UnicodeDecodeError:
         return _refused(Reason.ANSWER, "a kernel's TTIR is no text")
     except KernelFault as exc:
@@ -45,9 +47,31 @@ def replayed(task: ReplayTask) -> ReplayAnswer:
         return _refused(Reason.EMULATOR, str(exc))
     except Exception as exc:  # TTIR that no compiler has written
         return _refused(Reason.EMULATOR, f"{type(exc).__name__}: {exc}")
-    left = ((one.contents[i], side.contents[i]) for one in found for i in task.wanted)
+    kept = ((one.contents[i], side.contents[i]) for one in found for i in task.wanted)
     outside = sum(one.outside for one in found)
-    return ReplayAnswer(tuple(None if after == before else after for after, before in left), outside)
+    return ReplayAnswer(tuple(None if after == before else after for after, before in kept), outside)
+
+
+class EmulatedOperators:
+    """Torch's operators beside a side's launches, run on the emulator's memory by torch's own code for processors."""
+
+    def __init__(self, side: ReplaySide) -> None:
+        self._side = side
+
+    def run(self, launches: int, memory: FlatMemory) -> bool:
+        """Those between so many launches and the next; whether there are any. :class:`KernelFault` where an index is
+        outside."""
+        import torch
+
+        views = self._side.recording.views
+        rows = [row for row in self._side.operators if row.before == launches]
+        for row in rows:
+            try:
+                run_operator(row, lambda i: tensor_at(views[i], torch.from_numpy(memory.content(views[i].storage))))
+            except ReplayError as exc:
+                outside = isinstance(exc.__cause__, IndexError) or "out of bounds" in str(exc)
+                raise (KernelFault if outside else InterpreterLimit)(str(exc)) from None
+        return bool(rows)
 
 
 def _each_content(task: ReplayTask) -> Iterator[list[bytes | None]]:

@@ -9,6 +9,7 @@ import msgspec
 
 from kerntune.base.device import DeviceSpec, Target
 from kerntune.base.recording import Recording
+from kerntune.referee.torch_operators import TorchOperator
 
 Plain = Union[bool, int, float, str, None]
 
@@ -165,10 +166,6 @@ class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     data: bytes
 
 
-OF_A_PART = " of a part"
-"""Behind the name of an operator that fills a part of a storage: whole ones alone are filled again."""
-
-
 class RecordedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a candidate's process claims. ``inputs`` has a view for each input tensor that it found, ``results`` one for
     each tensor that was returned; ``operators`` are torch's that ran on the device beside the launches."""
@@ -182,7 +179,10 @@ class RecordedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     unknown: tuple[int, ...] = ()
     """Storages whose first content isn't known here."""
 
-    operators: tuple[str, ...] = ()
+    operators: tuple[TorchOperator, ...] = ()
+    unreplayed: tuple[str, ...] = ()
+    """Names, and lines, of those that can't be replayed."""
+
     outline: str = "tensor"
     """How the tensors lie in what was returned (:func:`.candidate_recorder.outlined`)."""
 
@@ -330,6 +330,7 @@ class ReplaySide(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     contents: tuple[bytes | None, ...]
     fills: tuple[Fill, ...]
     poison: bytes
+    operators: tuple[TorchOperator, ...] = ()
 
 
 Rolls = tuple[int, ...]

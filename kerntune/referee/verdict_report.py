@@ -57,7 +57,8 @@ def _shape(shape: ShapeResult) -> Iterator[str]:
     working = [launch for launch in shape.launches if 0 not in launch.grid]
     for launch in working[:MOST_LAUNCHES]:
         time = f", {format_time(launch.ns)} ({launch.share or 0.0:.0%})" if launch.ns is not None else ""
-        yield f"    launch {launch.kernel} {'x'.join(map(str, launch.grid))}{time}"
+        grid = "x".join(map(str, launch.grid))
+        yield f"    launch {launch.kernel} {grid}{time}" if grid else f"    operator {launch.kernel}"
     if len(working) > MOST_LAUNCHES:
         yield f"    and {len(working) - MOST_LAUNCHES:,} launches more"
     yield from (f"    {remark}" for remark in shape.remarks)

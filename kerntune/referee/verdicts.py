@@ -10,6 +10,7 @@ from enum import Enum
 
 import msgspec
 
+from kerntune.base.formatting import visible
 from kerntune.base.stats import Estimate
 from kerntune.referee.hostile_recording import CheckedCall
 from kerntune.referee.reasons import Reason
@@ -44,12 +45,24 @@ EXIT_CODES = {
 
 
 class TimedLaunch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One launch of the candidate: its kernel, grid, its time where it was taken, and its share of the call."""
+    """One launch of the candidate: its kernel, grid, its time where it was taken, and its share of the call.
+    An operator of torch's beside the kernels (``aten.sum.IntList_out``) has no grid, and no time of its own."""
 
     kernel: str
-    grid: tuple[int, int, int]
+    grid: tuple[int, ...]
     ns: float | None = None
     share: float | None = None
+
+
+MOST_NAME = 200
+"""Characters of a kernel's name that are shown."""
+
+
+def launches_of(call: CheckedCall) -> tuple[TimedLaunch, ...]:
+    """Launches, and operators beside them, in the order in which they run."""
+    launches = [(i, 1, x.kernel, x.grid) for i, x in enumerate(call.recording.launches)]
+    rows = sorted([*launches, *((x.before, 0, f"aten.{x.name}", ()) for x in call.operators)], key=lambda row: row[:2])
+    return tuple(TimedLaunch(visible(kernel[:MOST_NAME]), grid) for *_, kernel, grid in rows)
 
 
 class ShapeResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -132,7 +132,7 @@ class Processes:
 
     def __init__(self, compute: Compute, monkeypatch: pytest.MonkeyPatch) -> None:
         self.roles: list[str] = []
-        monkeypatch.setattr(gpu_times, "_gpu_for", lambda task: ComputingGpu(compute))
+        monkeypatch.setattr(gpu_times, "gpu_of", lambda with_torch: ComputingGpu(compute))
         for name, value in (("BLOCKS", 6), ("MORE_UNKNOWN_BLOCKS", 6), ("MORE_UNKNOWN", 2)):
             monkeypatch.setattr(paired_processes, name, value)
         self._compute = compute

@@ -23,6 +23,7 @@ from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.layouts import candidate_source
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.tasks import Fill, PlainArgument, RecordAnswer, RecordTask, encoded
+from kerntune.referee.torch_operators import DtypeNamed, Several, ViewAt
 
 KERNEL = """
 import torch, triton
@@ -127,7 +128,7 @@ def test_memory_that_triton_needs_must_come_from_somewhere(recorded: Any) -> Non
 def test_filled_memory_is_told_by_its_number(recorded: Any, made: str, dtype: str, value: float) -> None:
     call = recorded(f"return run(x, {made})").call
     assert call.fills == (Fill(1, dtype, value),)
-    assert (call.inputs, call.constants, call.unknown, call.operators) == ((0,), (), (), ())
+    assert (call.inputs, call.constants, call.unknown, call.unreplayed) == ((0,), (), (), ())
     assert [launch.kernel for launch in call.recording.launches] == ["k"]
 
 
@@ -158,25 +159,74 @@ def test_memory_without_content_is_none_of_them(recorded: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "operators", "unknown"),
+    ("body", "rows", "seen"),
     [
-        ("w = torch.empty_like(x); w[:10].zero_(); return run(x, w)", ("aten.zero_ of a part",), ()),
-        ("w = torch.empty_like(x); w[0] = 3; return run(x, w)", ("aten.copy_ of a part",), ()),
-        ("w = torch.empty_like(x); w[:10].copy_(torch.ones(10)); return run(x, w)", ("aten.copy_ of a part",), ()),
-        ("w = torch.empty_like(x); w[:10].copy_(x[:10]); return run(x, w)", ("aten.copy_",), ()),
-        ("return run(x, torch.empty_like(x).copy_(torch.tensor(2.0)))", ("aten.copy_",), ()),
-        ("return run(x, torch.empty_like(x).copy_(x))", ("aten.copy_",), ()),
-        ("return run(x, x + 1)", ("aten.add",), (1,)),
-        ("return run(x, torch.zeros_like(x)) * 2", ("aten.mul",), (3,)),
-        ("return run(x, x.exp().exp())", ("aten.exp",), (1,)),
+        ("w = torch.empty_like(x); w[:10].zero_(); return run(x, w)", ["0 zero_.default"], "1[10]"),
+        ("w = torch.empty_like(x); w[0] = 3; return run(x, w)", ["0 fill_.Scalar"], "1[] 3.0"),
+        (
+            "w = torch.empty_like(x); w[:10].copy_(x[5:15]); return run(x, w)",
+            ["0 copy_.default"],
+            "1[10] 0[10]+20",
+        ),
+        ("return run(x, torch.empty_like(x).copy_(x))", ["0 copy_.default"], "1[50] 0[50]"),
+        ("return run(x, x.clone())", ["0 copy_.default"], "1[50] 0[50]"),
+        ("return run(x, x + 1)", ["0 add.out"], "0[50] 1 out=1[50]"),
+        ("return run(x, x.to(torch.float16))", ["0 copy_.default"], "1[50] 0[50]"),
+        ("return run(x, torch.zeros_like(x)) * 2", ["1 mul.out"], "2[50] 2 out=3[50]"),
+        ("return run(x, x).sum(0, dtype=torch.float64)", ["1 sum.IntList_out"], "1[50] [0] dtype=float64 out=2[]"),
+        ("return run(x, x).sort()[0]", ["1 sort.values"], ""),
+        ("return torch.cat([run(x, x), x])", ["1 cat.out"], "[1[50] 0[50]] out=2[100]"),
+        ("o = run(x, x); o.zero_(); return run(x, o)", ["1 zero_.default"], "1[50]"),
+        ("o = run(x, x); o = run(o, o); o.fill_(2); return o", ["2 fill_.Scalar"], "2[50] 2"),
+        ("o = run(x, x); o.mul_(x); return run(o, o)", ["1 mul_.Tensor"], "1[50] 0[50]"),
+        ("return run(x, x.exp().exp())", ["0 exp.out", "0 exp.out"], "3[50] out=1[50]"),
+        ("return run(x, x * torch.tensor(2.5))", ["0 mul.out"], "0[50] 2.5 out=1[50]"),
     ],
 )
-def test_what_torch_computes_is_named(
-    recorded: Any, body: str, operators: tuple[str, ...], unknown: tuple[int, ...]
-) -> None:
-    """Once. Of a part of a storage, and of the device's own numbers; a copy to more elements is no plain one."""
+def test_what_torch_computes_beside_kernels_becomes_rows(recorded: Any, body: str, rows: list[str], seen: str) -> None:
+    """With the launches before them. Each writes into views that it is given; ``seen`` is of the last one."""
     call = recorded(body).call
-    assert (call.operators, call.unknown, call.constants) == (operators, unknown, ())
+    assert [f"{row.before} {row.name}" for row in call.operators] == rows
+    assert (call.unreplayed, call.unknown, call.constants) == ((), (), ())
+    last = call.operators[-1]
+    words = [f"{name}={shown(call, value)}" for name, value in last.words.items()]
+    if seen:
+        assert " ".join([*(shown(call, value) for value in last.args), *words]) == seen
+
+
+def shown(call: Any, value: Any) -> str:
+    """An argument of a row: a view is its storage, sizes and offset."""
+    if isinstance(value, Several):
+        return f"[{' '.join(shown(call, x) for x in value.items)}]"
+    if isinstance(value, ViewAt):
+        view = call.recording.views[value.index]
+        offset = f"+{view.offset_bytes}" * bool(view.offset_bytes)
+        return f"{view.storage}[{','.join(map(str, view.shape))}]{offset}"
+    return value.name if isinstance(value, DtypeNamed) else str(value)
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        ("w = torch.empty_like(x); w[:10].copy_(torch.ones(10)); return run(x, w)", ("aten.copy_",)),
+        ("o = run(x, x); o.copy_(torch.ones(50)); return run(x, o)", ("aten.copy_",)),
+        ("return run(x, torch.rand_like(x))", ("aten.rand_like",)),
+        ("return torch.nn.functional.dropout(run(x, x), 0.5)", ("aten.native_dropout",)),
+        ("t = torch.tensor([1, 2], device=x.device); t.add_(1); return run(x, t)", ("aten.add_",)),
+    ],
+)
+def test_what_can_not_be_replayed_is_named_with_its_line(recorded: Any, body: str, names: tuple[str, ...]) -> None:
+    """Random numbers, copies of the host's memory to a part or after a kernel, and what changes known numbers."""
+    call = recorded(body).call
+    assert [name.partition(" ")[0] for name in call.unreplayed] == [*names]
+    assert all(name.endswith("(candidate_under_test.py:16)") for name in call.unreplayed)
+
+
+def test_rows_come_after_the_trials_of_a_tuner_too(recorded: Any) -> None:
+    configs = "[triton.Config({'BLOCK': 64}, num_warps=n) for n in (2, 4)]"
+    launch = f"triton.autotune({configs}, key=['n'])(k)[(1,)](x, y, o, x.numel())"
+    body = f"y = x + 1; o = torch.empty_like(x); {launch}; return o * 2"
+    assert [[row.before for row in recorded(body, config=n).call.operators] for n in (0, 1)] == [[0, 1], [0, 2]]
 
 
 @pytest.mark.parametrize(
@@ -294,14 +344,8 @@ def test_binaries_are_sent_where_they_are_loaded() -> None:
 @pytest.mark.parametrize(
     ("body", "reason", "told"),
     [
-        ("return x * 2 * 3 + 1", Reason.OPERATOR, "torch's aten.mul, aten.add compute instead"),
+        ("return x * 2 * 3 + 1", Reason.OPERATOR, "torch's aten.mul (candidate_under_test.py:16), aten.add "),
         ("return x", Reason.NO_LAUNCH, "the call launches nothing"),
-        ("o = run(x, x); o.zero_(); return run(x, o)", Reason.OPERATOR,
-         "memory that a kernel has used is filled by torch"),
-        ("o = run(x, x); o.copy_(torch.ones(50)); return run(x, o)", Reason.OPERATOR,
-         "memory that a kernel has used is filled by torch"),
-        ("o = run(x, x); o = run(o, o); o.zero_(); return o", Reason.OPERATOR,
-         "memory that a kernel has used is filled by torch"),
         ("raise ValueError('a\\\\nb')", Reason.CANDIDATE_FAILED, "ValueError: a"),
         ("raise SystemExit(3)", Reason.CANDIDATE_FAILED, "SystemExit: 3"),
         ("assert x is None", Reason.CANDIDATE_FAILED, "AssertionError (candidate_under_test.py:16)"),

@@ -48,6 +48,7 @@ from kerntune.referee.timed_contents import (
     RightCandidate,
     variation_of,
 )
+from kerntune.referee.torch_operators import TorchOperator, ViewAt
 from kerntune.referee.verdicts import TimedLaunch
 from kerntune.timing.worker.requests import PairReply, PairRequest
 from tests.referee.recordings import CALL, CASE, EXPECTED, TARGET
@@ -127,6 +128,14 @@ def test_a_scripted_gpu_times_by_its_rules(live: bool, reference_ns: float) -> N
     assert (found.reference_ns, found.candidate_ns) == pytest.approx((reference_ns, 30_000.0), rel=0.01)
     assert (found.bandwidth, found.warm, found.launch_ns, found.wrong) == (1e12, None, (), "")
     assert speeds.device == f"{typical_device(TARGET).name} (scripted)"
+
+
+@pytest.mark.parametrize("of", ["candidate", "reference"])
+def test_a_scripted_gpu_has_no_times_of_operators(of: str) -> None:
+    operated = replace(FOUND, operators=(TorchOperator(0, "zero_.default", (ViewAt(0),)),))
+    sides = {"call": operated} if of == "candidate" else {"reference": operated}
+    with pytest.raises(MeasurementError, match=r"^torch's operators run beside the kernels"):
+        ScriptedSpeeds(FakeGpu(typical_device(TARGET), Script())).measure(dataclasses.replace(right(), **sides))
 
 
 def test_sides_of_a_scripted_gpu_share_no_memory() -> None:

@@ -10,11 +10,13 @@ from typing import Any
 
 import msgspec
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kerntune.base.device import Target, typical_device
 from kerntune.errors import MeasurementError
+from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import Loader
 from kerntune.gpu.script import Script
 from kerntune.gpu.scripted import FakeGpu
@@ -46,6 +48,7 @@ from kerntune.referee.timed_contents import (
     drawn_rolls,
     variation_of,
 )
+from kerntune.referee.torch_operators import TorchOperator, ViewAt
 from kerntune.timing.worker.requests import PairRequest
 from tests.referee.computing_gpu import (
     CALL,
@@ -301,7 +304,7 @@ def test_first_contents_of_either_side_are_checked(side_of_two: int, monkeypatch
 
     gpu = ComputingGpu(compute)
     monkeypatch.setattr(gpu_times, "VariedSources", Noted)
-    monkeypatch.setattr(gpu_times, "_gpu_for", lambda task: gpu)
+    monkeypatch.setattr(gpu_times, "gpu_of", lambda with_torch: gpu)
     task = TimeTask(side(os.urandom(NBYTES)), side(os.urandom(NBYTES)), (1,), VARIATION, ((8,),), 2, True, 2, 1)
     assert msgspec.msgpack.decode(gpu_times.timed(encoded(task)), type=TimeAnswer).damaged
     assert len(made) == 2
@@ -320,6 +323,50 @@ def test_a_slot_of_either_side_begins_with_no_persisting_lines(ns: float) -> Non
         slot.enqueue()()
         assert gpu.did[0] == "reset"
         assert gpu.did.count("reset") == (1 if ns < 200_000.0 else slot.protocol.runs_per_slot)
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_operators_run_between_launches_on_each_copys_memory(before: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those before a launch first, on the memory that it has; a graph of them is recorded through torch."""
+    gpu, ran = ComputingGpu(), list[tuple[str, int]]()
+    row = TorchOperator(before, "zero_.default", (ViewAt(1),))
+
+    def run(one: TorchOperator, tensor_of: Any) -> None:
+        ran.append((one.name, gpu.executions))
+        assert tensor_of(1) is tensor_of(1)
+        gpu.write(gpu._containing(tensor_of(1)), bytes(NBYTES))
+
+    monkeypatch.setattr(gpu_replay, "run_operator", run)
+    monkeypatch.setattr(gpu_replay, "tensor_at", lambda view, memory: memory)
+    monkeypatch.setattr(torch, "as_tensor", lambda one, device: one.__cuda_array_interface__["data"][0])
+    content = os.urandom(NBYTES)
+    one = msgspec.structs.replace(side(content), operators=(row,))
+    sources = gpu_replay.VariedSources(gpu, one, Variation())
+    program = gpu_replay.ReplayedProgram(Loader(gpu), one, Memory(gpu, one.recording.storages, sources.plain()))
+    for replica in (0, 3):
+        program.enqueue(replica)
+        left = gpu.read(program.memory.buffer(replica, 1), NBYTES)
+        assert left == (bytes(NBYTES) if before else right(0, content))
+    assert ran == [("zero_.default", before), ("zero_.default", before + 1)]
+    program.graph(6, 2).replay()
+    assert gpu.did[-1] == "calls of 6"
+    gpu_replay.ReplayedProgram(Loader(gpu), side(content), program.memory).graph(6, 2).replay()
+    assert gpu.did[-1] == "graph of 6"
+
+
+@pytest.mark.parametrize("of", ["candidate", "reference", "neither"])
+def test_a_process_that_runs_operators_opens_the_device_with_torch(of: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[bool] = []
+    row, content = TorchOperator(0, "zero_.default", (ViewAt(1),)), os.urandom(NBYTES)
+    monkeypatch.setattr(gpu_replay, "run_operator", lambda *words: None)
+    for module in (gpu_replay, gpu_times):
+        monkeypatch.setattr(module, "gpu_of", lambda with_torch: opened.append(with_torch) or ComputingGpu())
+    both = [msgspec.structs.replace(side(content), operators=(row,) * (of == x)) for x in ("candidate", "reference")]
+    task = TimeTask(both[0], both[1], (1,), VARIATION, ((8,),), 2, True, 2, 1, details=True)
+    answer = msgspec.msgpack.decode(gpu_times.timed(encoded(task)), type=TimeAnswer)
+    assert answer.refused is None
+    gpu_replay.replayed_on_gpu(ReplayTask(both[0], (1,), 1.0, True))
+    assert opened == [of != "neither", of == "candidate"]
 
 
 def test_both_sides_have_other_contents(monkeypatch: pytest.MonkeyPatch) -> None:

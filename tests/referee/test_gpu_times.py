@@ -290,7 +290,7 @@ def test_a_timing_process_answers_as_many_blocks_of_each_placement_as_it_was_ask
     details: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And times with a warm cache, and of each launch, where details are asked for, of the first placement."""
-    monkeypatch.setattr(gpu_times, "_gpu_for", lambda task: gpu_with())
+    monkeypatch.setattr(gpu_times, "gpu_of", lambda with_torch: gpu_with())
     monkeypatch.setattr(gpu_times, "PLACEMENTS", 2)
     monkeypatch.setattr(gpu_times, "PLACING_SECONDS", 600.0)
     answer = msgspec.msgpack.decode(
@@ -401,8 +401,7 @@ def test_failures_are_answers(
         devices.append(ordinal)
         raise error
 
-    for module in (gpu_replay, gpu_times):
-        monkeypatch.setattr(module, "DriverGpu", device)
+    monkeypatch.setattr(gpu_replay, "DriverGpu", device)
     told = gpu_replay.replayed_on_gpu(ReplayTask(side(), (2,), 1.0, True)).refused
     assert told is not None
     assert (told.reason, told.text) == (replayed, text)

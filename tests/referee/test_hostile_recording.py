@@ -33,6 +33,7 @@ from kerntune.referee.hostile_recording import (
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import ROUNDOFF
 from kerntune.referee.tasks import Constant, ExpectedResult, ExpectedSeed, Fill, RecordAnswer, RecordedCall, encoded
+from kerntune.referee.torch_operators import TorchOperator, ViewAt
 from kerntune.static.disassembly import find_tool
 from tests.referee.recordings import (
     BINARY,
@@ -60,6 +61,26 @@ def test_an_honest_call_passes_and_counts_every_storage_as_read_and_written() ->
     assert [(x.reads, x.writes) for x in found.recording.launches] == [((0, 1, 2), (0, 1, 2))]
     assert all(s.read and s.written for s in found.recording.storages)
     check_results(found, CASE, [EXPECTED])
+
+
+def test_what_operators_touch_counts_as_read_and_written_by_the_launch_beside_them() -> None:
+    """A result of theirs is written if they take what a launch has a pointer to."""
+    views = (*VIEWS, replace(VIEWS[2], storage=3), replace(VIEWS[2], storage=4))
+    storages = (*RECORDING.storages, *RECORDING.storages[:2])
+    rows = tuple(TorchOperator(1, "copy_.default", (ViewAt(3), ViewAt(source))) for source in (2, 4))
+    for row, written in zip(rows, (True, False), strict=True):
+        made = replace(recording(views=views, storages=storages), operators=(row,), results=(3,))
+        found = checked(made, CASE, TARGET)
+        used = {0, 1, 2, *row.storages(made.recording)}
+        assert (
+            [{*x.reads} for x in found.recording.launches] == [{*x.writes} for x in found.recording.launches] == [used]
+        )
+        assert found.operators == side_of(found, [b"", b""], b"").operators == (row,)
+        if written:
+            check_results(found, CASE, [EXPECTED])
+        else:
+            with pytest.raises(Refusal, match="no recorded launch has a pointer to result 0"):
+                check_results(found, CASE, [EXPECTED])
 
 
 def test_another_structure_than_the_references_is_refused() -> None:
@@ -297,19 +318,13 @@ def test_a_model_s_numbers_that_no_launch_reads_are_told(
 INPUT = "input x lies there as "
 REASONS: dict[str, tuple[RecordedCall, Reason, str]] = {
     "operators": (
-        call(operators=(61 * "m", *"abcdefgh")), Reason.OPERATOR,
-        f"torch's {60 * 'm'}, a, b, c, d, e, f, g computes beside the kernels, and can't be replayed; of both sides, "
-        "judge functions that return what the kernels leave",
+        call(unreplayed=(81 * "m", *"abcdefgh")), Reason.OPERATOR,
+        f"torch's {80 * 'm'}, a, b, c, d, e, f, g, ... computes beside the kernels, and can't be replayed; of both "
+        "sides, judge functions that return what the kernels leave",
     ),
-    "an operator on a part": (
-        call(operators=("aten.zero_ of a part",)), Reason.OPERATOR,
-        "torch's aten.zero_ of a part computes beside the kernels, and can't be replayed; fill the whole tensor, or "
-        "let a kernel fill the part",
-    ),
-    "operators, one on a part": (
-        call(operators=("aten.zero_ of a part", "aten.add")), Reason.OPERATOR,
-        "torch's aten.zero_ of a part, aten.add computes beside the kernels, and can't be replayed; of both sides, "
-        "judge functions that return what the kernels leave",
+    "a row that isn't in the list": (
+        call(operators=(TorchOperator(0, "set_.default", (ViewAt(0),)),)), Reason.ANSWER,
+        "torch's set_.default isn't replayed",
     ),
     "an address": (
         launch(params=(*POINTERS, Param("n", "i64", value=1 << 32))), Reason.ADDRESSES,

@@ -174,7 +174,7 @@ def test_one_wrong_shape_decides(speeds: Bench) -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("libraries.py::library_and_kernel", Reason.OPERATOR),
+        ("libraries.py::library", Reason.OPERATOR),
         ("state.py::writes_outside", Reason.OUTSIDE),
         ("state.py::counter", Reason.RESULT_UNWRITTEN),
         ("streams.py::side_stream_kernel", Reason.STREAMS),
@@ -320,6 +320,65 @@ def test_the_order_of_processes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -
     assert 15 < seconds < 64
 
 
+BESIDE = """
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def products(x, y, o, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < n
+    tl.store(o + at, tl.load(x + at, mask=inside) * tl.load(y + at, mask=inside), mask=inside)
+
+def parts(x, y):
+    o = torch.empty_like(x)
+    products[(triton.cdiv(x.numel(), 256),)](x, y, o, x.numel(), BLOCK=256)
+    return o
+
+def right(x, y):
+    return parts(x, y).sum(0)
+
+def rounded_between(x, y):
+    return parts(x, y).half().sum(0, dtype=torch.float32)
+
+def changed_between(x, y):
+    z = x.clone()
+    z[3] += 0.01
+    return parts(z, y).sum(0)
+
+def of_torch_alone(x, y):
+    parts(torch.ones_like(x), torch.ones_like(y))
+    return (x * y).sum(0)
+
+def outside(x, y):
+    return parts(x, y)[torch.full((20,), 30, device=x.device)].sum(0)
+
+def reference(x, y):
+    return (x * y).sum(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "told"),
+    [
+        ("right", Word.UNTIMED, "right on"), ("rounded_between", Word.WRONG, "off by more than rounding explains"),
+        ("changed_between", Word.WRONG, "off by more than rounding explains"),
+        ("of_torch_alone", Word.REFUSED, "no recorded launch has a pointer to result 0"),
+        ("outside", Word.REFUSED, "index"),
+    ],
+)  # fmt: skip
+def test_torchs_operators_beside_kernels_are_replayed(
+    name: str, word: Word, told: str, bench: Bench, tmp_path: Path
+) -> None:
+    """And listed among the launches. What they alone compute is no kernel's result."""
+    (tmp_path / "beside.py").write_text(BESIDE)
+    sides = [f"{tmp_path}/beside.py::{one}" for one in (name, "reference")]
+    (shape,) = judge(*sides, "x: f32[20,30]; y: f32[20,30]", bench=bench).shapes
+    assert (shape.word, told in shape.text) == (word, True), shape
+    if name == "right":
+        assert [(x.kernel, x.grid) for x in shape.launches] == [("products", (3, 1, 1)), ("aten.sum.IntList_out", ())]
+
+
 FILLS = """
 import torch
 import triton
@@ -354,7 +413,7 @@ def emptied_late(x, out):
     ("name", "word", "told"),
     [
         ("right", Word.UNTIMED, "right on"), ("counted", Word.WRONG, "elements differ"),
-        ("emptied", Word.WRONG, "elements differ"), ("emptied_late", Word.REFUSED, "fill"),
+        ("emptied", Word.WRONG, "elements differ"), ("emptied_late", Word.WRONG, "input x"),
     ],
 )  # fmt: skip
 def test_inputs_that_a_call_fills_hold_that(name: str, word: Word, told: str, bench: Bench, tmp_path: Path) -> None:

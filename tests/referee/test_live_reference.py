@@ -249,7 +249,7 @@ def test_a_verdict_says_how_its_reference_was_timed(
     ns: float, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call = live_call(tmp_path, NOTING)
-    monkeypatch.setattr(gpu_times, "_gpu_for", lambda task: ComputingGpu(ns=ns))
+    monkeypatch.setattr(gpu_times, "gpu_of", lambda with_torch: ComputingGpu(ns=ns))
     monkeypatch.setattr(gpu_times, "PLACEMENTS", 2)
     monkeypatch.setattr(gpu_times, "PLACING_SECONDS", 600.0)
     task = TimeTask(side(CONTENT), call, (1,), VARIATION, ((8,),), 2, True, 2, 1, details=True)

@@ -6,14 +6,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
+from kerntune.base.recording import View
 from kerntune.errors import BackendError, InterpreterLimit, KernelFault, KernelTimeout
-from kerntune.gpu.emulator import replayed_results
 from kerntune.referee import gpu_replay, replayed_outputs
 from kerntune.referee.hostile_recording import checked, side_of
 from kerntune.referee.reasons import Reason
 from kerntune.referee.tasks import CallRefused, ReplayAnswer, ReplayTask, encoded
+from kerntune.referee.torch_operators import TorchOperator, ViewAt
 from tests.referee.recordings import CALL, CASE, SHA, TARGET
 
 CHECKED = checked(CALL, CASE, TARGET)
@@ -38,7 +40,7 @@ def test_failures_are_answers(monkeypatch: pytest.MonkeyPatch, error: Exception,
     def fail(*words: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(replayed_results, "replay_results", fail)
+    monkeypatch.setattr(replayed_outputs, "replay_results", fail)
     assert replayed_outputs.replayed(task()) == ReplayAnswer(refused=CallRefused(reason.value, text))
 
 
@@ -53,11 +55,11 @@ def test_what_stayed_as_it_was_given_is_not_answered(monkeypatch: pytest.MonkeyP
     left = [bytes(2400), b"1" * 2400, b"2" * 2400]
     found = SimpleNamespace(contents=left, outside=3)
     asked: list[Any] = []
-    monkeypatch.setattr(replayed_results, "replay_results", lambda *words: asked.append(words) or found)
+    monkeypatch.setattr(replayed_outputs, "replay_results", lambda *words: asked.append(words) or found)
     answer = replayed_outputs.replayed(task(wanted=(2, 0, 1), rolls=((), ())))
     assert answer.contents == (left[2], None, left[1], left[2], None, left[1])
     assert (answer.outside, answer.repeatable, answer.refused) == (6, True, None)
-    (recording, ttir, contents, poison, seconds), _ = asked
+    (recording, ttir, contents, poison, seconds, _), _ = asked
     assert (recording, ttir) == (SIDE.recording, {SHA: CALL.artifacts[SHA].decode()})
     assert (contents, poison) == ([bytes(2400), bytes(2400), None], b"12345678")
     assert 29.0 < seconds <= 30.0
@@ -66,3 +68,29 @@ def test_what_stayed_as_it_was_given_is_not_answered(monkeypatch: pytest.MonkeyP
 def test_a_task_for_the_gpu_is_done_there_and_answers_are_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_replay, "replayed_on_gpu", lambda task: ReplayAnswer(outside=task.wanted[0]))
     assert replayed_outputs.answer(encoded(task(gpu=True, wanted=(7,)))) == encoded(ReplayAnswer(outside=7))
+
+
+@pytest.mark.parametrize(
+    ("row", "reason", "told"),
+    [
+        (TorchOperator(1, "mul_.Tensor", (ViewAt(2), 3.0)), None, 6.0),
+        (TorchOperator(0, "add_.Tensor", (ViewAt(1), 1.0)), None, 3.0),
+        (
+            TorchOperator(1, "index_select.out", (ViewAt(0), 0, ViewAt(3)), {"out": ViewAt(2)}),
+            Reason.FAULT,
+            "index_select",
+        ),
+        (TorchOperator(0, "mul.out", (ViewAt(0), "x"), {"out": ViewAt(2)}), Reason.EMULATOR, "torch's mul: "),
+    ],
+)
+def test_operators_run_between_emulated_launches(row: TorchOperator, reason: Reason | None, told: Any) -> None:
+    """By torch, on the same memory."""
+    recording = msgspec.structs.replace(SIDE.recording, views=(*SIDE.recording.views, View(0, "int64", (300,), (1,))))
+    ones = np.ones(600, "f4").tobytes()
+    side = msgspec.structs.replace(SIDE, recording=recording, contents=(ones, ones, None), operators=(row,))
+    answer = replayed_outputs.replayed(task(side=side, wanted=(2,)))
+    if reason is not None:
+        assert answer.refused is not None
+        assert (answer.refused.reason, told in answer.refused.text) == (reason.value, True)
+    else:
+        assert np.frombuffer(answer.contents[0] or b"", "f4").tolist() == [told] * 600

@@ -43,6 +43,9 @@ def test_the_text_begins_with_the_verdict_and_says_what_it_is_worth() -> None:
         "    a remark",
         "  of all",
     ]
+    beside = replace(TIMED, launches=(TimedLaunch("aten.sum.out", ()), LAUNCHES[1]))
+    lines = [*text_of(replace(FASTER, shapes=(beside,)))]
+    assert lines[7:9] == ["    operator aten.sum.out", "    launch later 1x1x1"]
     assert list(text_of(REFUSED)) == [
         "REFUSED c.py::f against r.py::f",
         "  unsealed: the candidate ran without limits on files, network and processes",

@@ -6,7 +6,7 @@ import math
 import random
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -29,16 +29,22 @@ class ReplayedResults:
     outside: int
 
 
+def _nothing(launches: int, memory: FlatMemory) -> bool:
+    return False
+
+
 def replay_results(
     recording: Recording,
     ttir: Mapping[str, str],
     contents: Sequence[bytes | None],
     poison: bytes,
     seconds: float,
+    beside: Callable[[int, FlatMemory], bool] = _nothing,
 ) -> ReplayedResults:
     """Run the launches in order. ``ttir`` has the text by its checksum; ``contents`` the first bytes by storage, of one
     without any ``poison`` over and over. Where storages lie, and in which order the programs of a launch run, is drawn
-    from the system: a kernel can read the poison, and nothing else may follow from it.
+    from the system: a kernel can read the poison, and nothing else may follow from it. ``beside`` is called before each
+    launch, and after all, with the launches so far: it says whether it has used the memory.
 
     :class:`InterpreterLimit`, :class:`KernelFault` and :class:`KernelTimeout` name the kernel.
     """
@@ -51,7 +57,8 @@ def replay_results(
     memory = FlatMemory(first, poison, chance)
     drawn: dict[object, np.ndarray] = {}
     running: list[LaunchedStorages] = []
-    for launch in recording.launches:
+    for number, launch in enumerate(recording.launches):
+        running = [] if beside(number, memory) else running
         if 0 in launch.grid:
             continue
         binary = recording.binary_of(launch)
@@ -75,6 +82,7 @@ def replay_results(
             machine.launch(values, launch.grid, written)
         except Exception as exc:
             raise type(exc)(f"kernel {launch.kernel}: {exc}") from exc
+    beside(len(recording.launches), memory)
     storages = range(len(recording.storages))
     return ReplayedResults(tuple(memory.content(i).tobytes() for i in storages), memory.damage())
 

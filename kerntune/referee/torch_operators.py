@@ -1,0 +1,266 @@
+"""Torch's operators beside a candidate's kernels: recorded as rows, and run again between a replay's launches.
+
+A row names an operator of ATen that writes into memory it is given. Which ones may be replayed is a list of this
+module's: a recording, which is hostile data, chooses among them. Arguments are numbers, dtypes and views.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Union
+
+import msgspec
+
+from kerntune.base.formatting import visible
+from kerntune.base.recording import Recording, View
+from kerntune.errors import ReplayError
+from kerntune.gpu.number_formats import FLOAT_FORMATS, INTEGER_FORMATS
+
+MOVING = frozenset((
+    "alias", "arange", "as_strided", "cat", "clone", "constant_pad_nd", "contiguous", "copy_", "detach", "empty",
+    "empty_like", "empty_strided", "expand", "fill", "fill_", "flip", "full", "full_like", "gather", "index",
+    "index_select", "lift_fresh", "masked_fill", "masked_fill_", "new_empty", "new_full", "new_ones", "new_zeros",
+    "ones", "ones_like", "permute", "repeat", "reshape", "roll", "scalar_tensor", "select", "slice", "split",
+    "split_with_sizes", "squeeze", "stack", "t", "transpose", "tril", "triu", "unbind", "unsqueeze", "_to_copy",
+    "_unsafe_view", "view", "where", "zero_", "zeros", "zeros_like",
+))  # fmt: skip
+"""Operators that take elements as they are, or round them to a dtype."""
+
+DECIDING = frozenset((
+    "abs", "all", "amax", "amin", "any", "argmax", "argmin", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor",
+    "bucketize", "ceil", "clamp", "clamp_max", "clamp_min", "copysign", "count_nonzero", "eq", "floor", "ge", "gt",
+    "isfinite", "isinf", "isnan", "le", "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "max",
+    "maximum", "min", "minimum", "ne", "neg", "relu", "round", "searchsorted", "sign", "signbit", "trunc",
+))  # fmt: skip
+"""Operators whose result is exact, and promised also where numbers are equal, halves or zeros."""
+
+COUNTING = frozenset(("add", "cumsum", "floor_divide", "mul", "remainder", "rsub", "sub", "sum"))
+"""Operators that are exact on whole numbers; the last ones on floats, too, where the other side has few bits."""
+
+COMPUTING = frozenset((
+    "_log_softmax", "_softmax", "_softmax_backward_data", "addcdiv", "addcmul", "addmm", "baddbmm", "bmm", "cos",
+    "cumprod", "div", "embedding", "erf", "exp", "exp2", "expm1", "gelu", "index_add", "index_copy", "index_put",
+    "_index_put_impl", "lerp", "linalg_vector_norm", "log", "log1p", "log2", "logsumexp", "mean", "mm", "pow", "prod",
+    "reciprocal", "rsqrt", "scatter", "scatter_add", "sgn", "sigmoid", "silu", "sin", "softplus", "sort", "sqrt",
+    "square", "std", "tanh", "topk", "var", "var_mean",
+))  # fmt: skip
+"""Operators that round, or write where indices say. None draws random numbers, or has a result whose shape depends on
+values."""
+
+REPLAYED = MOVING | DECIDING | COUNTING | COMPUTING
+"""All that are replayed, those of the same names that work in place among them."""
+
+COPYING = ("clone", "_to_copy")
+"""Operators that are replayed as a copy to the memory of their result."""
+
+MOST_OPERATORS, MOST_NESTED = 2_048, 3
+
+FORMATS = {**FLOAT_FORMATS, **INTEGER_FORMATS}
+
+
+class ViewAt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="view"):
+    """The recording's view of this number."""
+
+    index: int
+
+
+class DtypeNamed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="dtype"):
+    """Torch's dtype of this name."""
+
+    name: str
+
+
+class Several(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="several"):
+    """A list of arguments."""
+
+    items: tuple[OperatorArgument, ...]
+
+
+OperatorArgument = Union[None, bool, int, float, str, ViewAt, DtypeNamed, Several]
+
+
+class TorchOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An operator that runs before launch number ``before`` (as many as there are: after all). ``name`` is its name and
+    overload in ``torch.ops.aten``: one that works in place, or with ``out``."""
+
+    before: int
+    name: str
+    args: tuple[OperatorArgument, ...]
+    words: dict[str, OperatorArgument] = {}
+
+    @property
+    def views(self) -> Iterator[int]:
+        """The views among its arguments."""
+        waiting: list[OperatorArgument] = [*self.args, *self.words.values()]
+        while waiting:
+            one = waiting.pop()
+            if isinstance(one, ViewAt):
+                yield one.index
+            elif isinstance(one, Several):
+                waiting += one.items
+
+    def storages(self, recording: Recording) -> set[int]:
+        """What it may read and write."""
+        return {recording.views[i].storage for i in self.views}
+
+
+def _is_replayed(word: str) -> bool:
+    return word in REPLAYED or word.removesuffix("_") in REPLAYED
+
+
+# recorded
+
+
+class NotReplayed(Exception):
+    """An operator that isn't in the list, or an argument that no row has."""
+
+
+def row_of(
+    before: int, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: Sequence[Any],
+    view_of: Callable[[Any], int | None],
+) -> TorchOperator:  # fmt: skip
+    """The row of a call that made these tensors on the device. ``view_of`` gives a tensor's view, None for one that
+    isn't on the device. :class:`NotReplayed` for what can't be replayed."""
+    word, overload = func._schema.name.removeprefix("aten::"), func._overloadname
+    if not _is_replayed(word) or func.namespace != "aten":
+        raise NotReplayed
+    words = dict(kwargs)
+    number = _of_the_host(args[1], view_of) if word == "copy_" else None
+    if word in COPYING:
+        word, overload, args, words = "copy_", "default", (made[0], args[0]), {}
+    elif number is not None:
+        word, overload, args, words = "fill_", "Scalar", (args[0], number), {}
+    elif not func._schema.is_mutable:
+        overload, results = _with_out(func)
+        words |= zip(results, made, strict=True)
+    rows = [_argument(x, view_of) for x in args]
+    return TorchOperator(before, f"{word}.{overload}", (*rows,), {k: _argument(x, view_of) for k, x in words.items()})
+
+
+def _with_out(func: Any) -> tuple[str, list[str]]:
+    """The overload of the same operator that takes the same arguments and its results' memory, and their names."""
+    wanted = [(x.name, str(x.type)) for x in func._schema.arguments]
+    for overload in func.overloadpacket.overloads():
+        arguments = getattr(func.overloadpacket, overload)._schema.arguments
+        results = [x.name for x in arguments if x.is_out]
+        if results and [(x.name, str(x.type)) for x in arguments if not x.is_out] == wanted:
+            return overload, results
+    raise NotReplayed
+
+
+def _argument(value: Any, view_of: Callable[[Any], int | None]) -> OperatorArgument:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return Several(tuple(_argument(x, view_of) for x in value))
+    if type(value).__name__ == "dtype":
+        return DtypeNamed(str(value).removeprefix("torch."))
+    if (number := _of_the_host(value, view_of)) is not None:
+        return number
+    view = view_of(value) if hasattr(value, "untyped_storage") else None
+    if view is None:
+        raise NotReplayed
+    return ViewAt(view)
+
+
+def _of_the_host(value: Any, view_of: Callable[[Any], int | None]) -> Union[bool, int, float, None]:
+    """The number in a tensor of the host's without dimensions, which operators take as a number; None of all else."""
+    if not hasattr(value, "untyped_storage") or value.dim() or view_of(value) is not None:
+        return None
+    number = value.item()
+    return number if isinstance(number, (bool, int, float)) else None
+
+
+# checked
+
+
+def operator_problems(rows: Sequence[TorchOperator], recording: Recording) -> Iterator[str]:
+    """Why rows of a recording can't be replayed."""
+    if len(rows) > MOST_OPERATORS:
+        yield f"it has {len(rows)} operators of torch's, more than {MOST_OPERATORS}"
+    last = 0
+    for row in rows:
+        word, _, overload = row.name.partition(".")
+        if not _is_replayed(word) or not re.fullmatch(r"\w{1,60}", overload, re.ASCII):
+            yield f"torch's {visible(row.name[:60])} isn't replayed"
+        if not last <= row.before <= len(recording.launches):
+            yield f"torch's {word} runs at no place among the launches"
+        last = row.before
+        if _depth(row) > MOST_NESTED:
+            yield f"arguments of torch's {word} are nested too deeply"
+        for index in row.views:
+            view = recording.views[index] if 0 <= index < len(recording.views) else None
+            if view is None or view.dtype not in FORMATS or view.offset_bytes % FORMATS[view.dtype].width:
+                yield f"torch's {word} has no such view"
+
+
+def _depth(row: TorchOperator) -> int:
+    level: list[OperatorArgument] = [*row.args, *row.words.values()]
+    depth = 0
+    while level and depth <= MOST_NESTED:
+        level, depth = [x for one in level if isinstance(one, Several) for x in one.items], depth + 1
+    return depth
+
+
+def reached_by_launches(rows: Sequence[TorchOperator], recording: Recording) -> set[int]:
+    """The storages in whose content a launch may have a part, directly or through operators."""
+    found, waiting = set[int](), list(rows)
+    for number, launch in enumerate((*recording.launches, None)):
+        while waiting and waiting[0].before <= number:
+            storages = waiting.pop(0).storages(recording)
+            found |= storages if storages & found else set()
+        if launch is not None and 0 not in launch.grid:
+            found |= {recording.views[p.view].storage for p in launch.params if p.view is not None}
+    return found
+
+
+def beside_launches(rows: Sequence[TorchOperator], recording: Recording) -> dict[int, set[int]]:
+    """By launch that runs any block, the storages of the operators before it; the last has those after it, too."""
+    working = [i for i, launch in enumerate(recording.launches) if 0 not in launch.grid]
+    found: dict[int, set[int]] = {}
+    for row in rows if working else ():
+        at = next((i for i in working if i >= row.before), working[-1])
+        found.setdefault(at, set()).update(row.storages(recording))
+    return found
+
+
+def named(names: Iterable[str]) -> str:
+    """``torch's sum, copy_``, each once, the first eight."""
+    each = [*dict.fromkeys(names)]
+    return "torch's " + ", ".join(visible(name[:80]) for name in each[:8]) + ", ..." * (len(each) > 8)
+
+
+# run again
+
+
+def run_operator(row: TorchOperator, tensor_of: Callable[[int], Any]) -> None:
+    """Run it on the tensors that ``tensor_of`` gives for views. :class:`ReplayError` where torch refuses."""
+    import torch
+
+    def decoded(value: OperatorArgument) -> Any:
+        if isinstance(value, ViewAt):
+            return tensor_of(value.index)
+        if isinstance(value, Several):
+            return [decoded(x) for x in value.items]
+        return getattr(torch, value.name) if isinstance(value, DtypeNamed) else value
+
+    word, _, overload = row.name.partition(".")
+    try:
+        with torch.no_grad():
+            operator = getattr(getattr(torch.ops.aten, word), overload)
+            operator(*map(decoded, row.args), **{name: decoded(x) for name, x in row.words.items()})
+    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as exc:
+        raise ReplayError(f"torch's {word}: {type(exc).__name__}: {exc}") from exc
+
+
+def tensor_at(view: View, memory: Any) -> Any:
+    """A view as a tensor; ``memory`` is its storage's as one of bytes."""
+    import torch
+
+    dtype = getattr(torch, view.dtype)
+    if not math.prod(view.shape):
+        return torch.empty(view.shape, dtype=dtype, device=memory.device)
+    whole = torch.empty(0, dtype=dtype, device=memory.device)
+    return whole.set_(memory.untyped_storage(), view.offset_bytes // dtype.itemsize, view.shape, view.strides)

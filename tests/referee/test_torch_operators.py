@@ -1,0 +1,201 @@
+"""Rows of torch's operators: what a recording may ask for, what they touch, and what running them does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from msgspec.structs import replace
+
+from kerntune.base.recording import View
+from kerntune.errors import ReplayError
+from kerntune.referee.torch_operators import (
+    MOST_OPERATORS,
+    REPLAYED,
+    DtypeNamed,
+    NotReplayed,
+    OperatorArgument,
+    Several,
+    TorchOperator,
+    ViewAt,
+    beside_launches,
+    named,
+    operator_problems,
+    reached_by_launches,
+    row_of,
+    run_operator,
+    tensor_at,
+)
+from tests.referee.recordings import LAUNCH, RECORDING, VIEWS, recording
+
+NOT_RUN = replace(LAUNCH, grid=(0, 1, 1))
+SUM = TorchOperator(1, "sum.IntList_out", (ViewAt(0), Several((0,)), False), {"out": ViewAt(1)})
+NESTED: OperatorArgument = Several((Several((ViewAt(0),)),))
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ((SUM,), ""),
+        (
+            (replace(SUM, name="sum_.x"), replace(SUM, name="masked_fill_.Scalar"), replace(SUM, name="zero_.default")),
+            "",
+        ),
+        ((replace(SUM, name="set_.source_Storage"),), "torch's set_.source_Storage isn't replayed"),
+        ((replace(SUM, name="sum"),), "torch's sum isn't replayed"),
+        ((replace(SUM, name="sum.out.x"),), "torch's sum.out.x isn't replayed"),
+        ((replace(SUM, name="rand_like.out"),), "torch's rand_like.out isn't replayed"),
+        ((replace(SUM, name=f"sum.{61 * 'o'}"),), f"torch's sum.{56 * 'o'} isn't replayed"),
+        ((replace(SUM, before=2),), "torch's sum runs at no place among the launches"),
+        ((replace(SUM, before=-1),), "torch's sum runs at no place among the launches"),
+        ((SUM, replace(SUM, before=0)), "torch's sum runs at no place among the launches"),
+        ((replace(SUM, args=(ViewAt(3),)),), "torch's sum has no such view"),
+        ((replace(SUM, words={"out": Several((ViewAt(-1),))}),), "torch's sum has no such view"),
+        ((replace(SUM, args=(NESTED,)),), ""),
+        ((replace(SUM, args=(Several((NESTED,)),)),), "arguments of torch's sum are nested too deeply"),
+        ((SUM,) * MOST_OPERATORS, ""),
+        ((SUM,) * (MOST_OPERATORS + 1), "it has 2049 operators of torch's, more than 2048"),
+    ],
+)
+def test_what_a_recording_may_ask_for(rows: tuple[TorchOperator, ...], problem: str) -> None:
+    assert next(operator_problems(rows, RECORDING), "") == problem
+
+
+def test_a_view_of_a_row_begins_with_a_whole_element() -> None:
+    for offset, count in ((4, 0), (2, 2)):
+        one = recording(views=(replace(VIEWS[0], offset_bytes=offset), *VIEWS[1:])).recording
+        assert len([*operator_problems((SUM, SUM), one)]) == count
+
+
+def test_none_of_the_operators_draws_or_takes_memory_from_elsewhere() -> None:
+    words = {f"{word}{end}" for word in REPLAYED for end in ("", "_")}
+    random = ("rand", "bernoulli", "multinomial", "normal", "uniform", "dropout", "exponential", "poisson")
+    assert not [word for word in words if any(name in word for name in random) and "linalg_vector_norm" not in word]
+    assert not words & {"set_", "resize_", "resize_as_", "from_file", "nonzero", "masked_select", "unique"}
+
+
+def test_an_operators_storages_are_those_of_the_next_launch_that_runs() -> None:
+    """The last one has those after it, too. Where none runs there are none."""
+    one = recording(launches=(LAUNCH, NOT_RUN, LAUNCH)).recording
+    rows = [replace(SUM, before=n) for n in range(4)]
+    assert beside_launches(rows[:1], one) == {0: {0, 1}}
+    assert beside_launches(rows[1:2], one) == beside_launches(rows[2:3], one) == {2: {0, 1}}
+    assert beside_launches([rows[0], replace(rows[3], words={"out": ViewAt(2)})], one) == {0: {0, 1}, 2: {0, 2}}
+    assert beside_launches(rows, recording(launches=(NOT_RUN,)).recording) == {}
+
+
+def test_what_follows_from_a_launch() -> None:
+    """Directly, or by operators after it."""
+    first = recording(launches=(replace(LAUNCH, params=LAUNCH.params[:1]), LAUNCH)).recording
+    before, between = replace(SUM, before=0), SUM
+    assert reached_by_launches([], recording(launches=(replace(LAUNCH, params=LAUNCH.params[:1]),)).recording) == {0}
+    one = recording(launches=(replace(LAUNCH, params=LAUNCH.params[:1]),)).recording
+    assert reached_by_launches([before], one) == {0}
+    assert reached_by_launches([between], one) == {0, 1}
+    other = replace(SUM, args=(ViewAt(2),))
+    assert reached_by_launches([other], one) == {0}
+    assert reached_by_launches([between, replace(between, args=(ViewAt(1),), words={"out": ViewAt(2)})], one) == {
+        0,
+        1,
+        2,
+    }
+    assert reached_by_launches([before], first) == {0, 1, 2}
+
+
+def test_names_are_shown_once_and_eight_at_most() -> None:
+    assert named(["a", "b", "a", "c\n" + 90 * "d"]) == f"torch's a, b, c\n{78 * 'd'}"
+    assert named("abcdefghi") == "torch's a, b, c, d, e, f, g, h, ..."
+
+
+MEMORY = torch.arange(24, dtype=torch.uint8)
+
+
+def test_a_view_is_a_tensor_on_its_storages_bytes() -> None:
+    memory = torch.zeros(24, dtype=torch.uint8)
+    tensor = tensor_at(View(0, "float32", (2, 2), (1, 3), 4), memory)
+    tensor.copy_(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    assert memory.view(torch.float32).tolist() == [0.0, 1.0, 3.0, 0.0, 2.0, 4.0]
+    assert tensor_at(View(0, "float16", (0, 3), (3, 1)), memory).shape == (0, 3)
+
+
+def run(row: TorchOperator, *tensors: Any) -> None:
+    run_operator(row, tensors.__getitem__)
+
+
+def test_a_row_runs_on_the_tensors_of_its_views() -> None:
+    x, o = torch.arange(6.0).reshape(2, 3), torch.zeros(3, dtype=torch.float64)
+    run(replace(SUM, words={"dtype": DtypeNamed("float64"), "out": ViewAt(1)}), x, o)
+    assert o.tolist() == [3.0, 5.0, 7.0]
+    run(
+        TorchOperator(0, "cat.out", (Several((ViewAt(0), ViewAt(0))), 1), {"out": ViewAt(1)}), x, y := torch.zeros(2, 6)
+    )
+    assert y.tolist() == [[0, 1, 2, 0, 1, 2], [3, 4, 5, 3, 4, 5]]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        replace(SUM, name="sum.nothing"), replace(SUM, words={"wrong": 3}), replace(SUM, args=(ViewAt(0), 9.5)),
+        TorchOperator(0, "index_select.out", (ViewAt(0), 0, ViewAt(2)), {"out": ViewAt(1)}),
+    ],
+)  # fmt: skip
+def test_what_torch_refuses_is_an_error_that_names_the_operator(row: TorchOperator) -> None:
+    with pytest.raises(ReplayError, match=r"^torch's (sum|index_select): \w+Error: "):
+        run(row, torch.zeros(2, 3), torch.zeros(3), torch.tensor([7]))
+
+
+def test_results_never_grow_beyond_their_memory() -> None:
+    """A view's storage is not torch's to resize."""
+    memory = torch.from_numpy(torch.zeros(8, dtype=torch.uint8).numpy())
+    with pytest.raises(ReplayError, match="resize"):
+        run(SUM, torch.ones(2, 5), tensor_at(View(0, "float32", (2,), (1,)), memory))
+
+
+ATEN = torch.ops.aten
+
+
+def views(*tensors: Any) -> Any:
+    return lambda x: next((i for i, one in enumerate(tensors) if one is x), None)
+
+
+@pytest.mark.parametrize(
+    ("func", "args", "words"),
+    [
+        (ATEN.bernoulli.default, (), {}),  # draws
+        (ATEN.nonzero.default, (), {}),  # another shape for other values
+        (ATEN.sum.default, (), {"dtype": torch.strided}),  # no value of a row
+        (ATEN.full_like.default, (1.0,), {}),  # has no overload that is given its result
+        (ATEN.mul.Tensor, (torch.ones(3),), {}),  # of the host, with dimensions
+        (ATEN.mul.Tensor, (torch.tensor(1j),), {}),
+    ],
+)
+def test_what_no_row_has(func: Any, args: tuple[Any, ...], words: dict[str, Any]) -> None:
+    x, o = torch.zeros(3), torch.zeros(3)
+    with pytest.raises(NotReplayed):
+        row_of(0, func, (x, *args), words, [o], views(x, o))
+
+
+def test_each_replayed_operator_that_torch_has_gives_what_it_gave() -> None:
+    """Of one tensor, by its overload with ``out``."""
+    x, count = torch.rand(3, 4) + 0.5, 0
+    for word in sorted(REPLAYED):
+        func = getattr(getattr(ATEN, word, None), "default", None)
+        arguments = func._schema.arguments if func is not None else ()
+        if not arguments or any(not a.has_default_value() for a in arguments[1:]) or func._schema.is_mutable:
+            continue
+        try:
+            wanted = func(x)
+            if (
+                not isinstance(wanted, torch.Tensor)
+                or wanted.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+            ):
+                continue
+            out = torch.empty_like(wanted)
+            row = row_of(0, func, (x,), {}, [out], views(x, out))
+        except (RuntimeError, NotReplayed):
+            continue
+        run(row, x, out)
+        torch.testing.assert_close(out, wanted, rtol=0, atol=0, msg=word)
+        count += 1
+    assert count > 40
