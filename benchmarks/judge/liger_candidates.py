@@ -1,8 +1,10 @@
 """Kernels of liger-kernel as it is installed, as a reviewer would call them, and two calls with a planted error."""
 
+import torch
 from liger_kernel.ops.dyt import LigerDyTFunction
 from liger_kernel.ops.fused_add_rms_norm import LigerFusedAddRMSNormFunction
 from liger_kernel.ops.geglu import LigerGELUMulFunction
+from liger_kernel.ops.jsd import LigerJSDFunction
 from liger_kernel.ops.kl_div import LigerKLDivLossFunction
 from liger_kernel.ops.layer_norm import LigerLayerNormFunction
 from liger_kernel.ops.poly_norm import LigerPolyNormFunction
@@ -66,3 +68,30 @@ def dynamic_tanh(x, a, g, b):
 
 def poly_norm(x, w, b):
     return LigerPolyNormFunction.apply(x, w, b)
+
+
+def divergence(p, q):
+    return LigerJSDFunction.apply(p, q)
+
+
+def _gradients(function, g, *given):
+    """Backward passes sum what their programs have summed, by torch."""
+    own = [x.detach().requires_grad_() for x in given]
+    return torch.autograd.grad(function(*own), own, g)
+
+
+def rms_norm_gradients(x, w, g):
+    return _gradients(lambda x, w: LigerRMSNormFunction.apply(x, w, 1e-6), g.clone(), x, w)
+
+
+def layer_norm_gradients(x, w, b, g):
+    return _gradients(lambda x, w, b: LigerLayerNormFunction.apply(x, w, b, 1e-5), g, x, w, b)
+
+
+def layer_norm_gradients_of_a_part(x, w, b, g):
+    dx, dw, db = layer_norm_gradients(x, w, b, g)
+    return dx, dw, db + dw[:1]
+
+
+def dynamic_tanh_gradients(x, a, g, b, d):
+    return _gradients(LigerDyTFunction.apply, d, x, a, g, b)

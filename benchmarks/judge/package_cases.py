@@ -22,6 +22,11 @@ PACKAGE_HONEST: dict[str, str] = {
     "liger:add_and_norm": f"{_ROWS}; r: bf16[4096,2048]; {_WEIGHTS}",
     "liger:dynamic_tanh": "x: f32[4096,2048]; a: f32[1]; g: f32[2048]; b: f32[2048]",
     "liger:poly_norm": "x: f32[2048,2048]; w: f32[3]; b: f32[1]",
+    "liger:divergence": "p: f32[2048,4000]; q: f32[2048,4000]",
+    "liger:rms_norm_gradients": "x: f32[4096,2048]; w: f32[2048]; g: f32[4096,2048]",
+    "liger:layer_norm_gradients": "x: f32[4096,2048]; w: f32[2048]; b: f32[2048]; g: f32[4096,2048]",
+    "liger:dynamic_tanh_gradients": "x: f32[4096,2048]; a: f32[1]; g: f32[2048]; b: f32[2048]; d: f32[4096,2048]",
+    "fla:root_norm_gradients:rms_norm_gradients": "x: f32[4096,2048]; w: f32[2048]; g: f32[4096,2048]",
     "fla:gated_attention": _GATED,
     "fla:delta_rule": f"{_HEADS}; b: f32[2,64,4] uniform(0, 1)",
     "fla:sums_of_chunks": "g: f32[8,4096,16]",
@@ -45,6 +50,7 @@ PACKAGE_HONEST: dict[str, str] = {
 PACKAGE_PLANTED: dict[str, str] = {
     "liger:rms_norm_with_another_epsilon:rms_norm": f"{_ROWS}; {_WEIGHTS}",
     "liger:rms_norm_of_gemma_without_offset:rms_norm_of_gemma": f"{_ROWS}; {_WEIGHTS}",
+    "liger:layer_norm_gradients_of_a_part:layer_norm_gradients": "x: f32[99,256]; w: f32[256]; b: f32[256]; g: f32[99,256]",
     "fla:gated_attention_without_scale:gated_attention": _GATED,
     "fla:sums_of_chunks_backwards:sums_of_chunks": "g: f32[8,4096,16]",
 }

@@ -135,3 +135,26 @@ def attention(q, k, v):
 
 def pooled(x):
     return x.unflatten(1, (-1, 16)).mean(2)
+
+
+def divergence(p, q):
+    both = torch.log(0.5 * (p.exp() + q.exp()))
+    parts = (functional.kl_div(both, one, log_target=True, reduction="batchmean") for one in (p, q))
+    return 0.5 * sum(parts)
+
+
+def _gradients(function, g, *given):
+    own = [x.detach().requires_grad_() for x in given]
+    return torch.autograd.grad(function(*own), own, g)
+
+
+def rms_norm_gradients(x, w, g):
+    return _gradients(lambda x, w: (w.float() * _root_norm(x.float(), 1e-6)).to(x.dtype), g, x, w)
+
+
+def layer_norm_gradients(x, w, b, g):
+    return _gradients(layer_norm, g, x, w, b)
+
+
+def dynamic_tanh_gradients(x, a, g, b, d):
+    return _gradients(dynamic_tanh, d, x, a, g, b)
