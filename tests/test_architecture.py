@@ -53,6 +53,7 @@ MAY_IMPORT_HEAVY = (
     "kerntune.referee.candidate_recorder",  # runs in a process of its own, on users' tensors
     "kerntune.referee.call_inputs",  # the same
     "kerntune.referee.device_operators",  # the same
+    "kerntune.referee.torch_operators",  # the same, and runs torch's operators again
     "kerntune.referee.reference_results",  # the same
     "kerntune.referee.reference_runs",  # the same
     "kerntune.referee.open_elements",  # the same, for what is torch's

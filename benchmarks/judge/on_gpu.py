@@ -157,10 +157,10 @@ class Watch:
             yield
 
 
-def judged(bench: Bench, case: Case, budget: float) -> dict[str, Any]:
+def judged(bench: Bench, case: Case, budget: float, alone: bool) -> dict[str, Any]:
     """One verdict as a row; what its processes do is watched where no other is made meanwhile."""
     watch = Watch()
-    with watch.watching() if case.family == "pair" else contextlib.nullcontext():
+    with watch.watching() if alone else contextlib.nullcontext():
         verdict = judge(*case.files, case.inputs, bench=bench, budget=budget)
     seconds = watch.now()
     shape = next((s for s in verdict.shapes if s.word is verdict.word), verdict.shapes[0])
@@ -178,10 +178,10 @@ def judged(bench: Bench, case: Case, budget: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def row_of(bench: Bench, case: Case, budget: float) -> dict[str, Any]:
+def row_of(bench: Bench, case: Case, budget: float, alone: bool) -> dict[str, Any]:
     """The same; where the judge itself fails, with the whole traceback."""
     try:
-        return judged(bench, case, budget)
+        return judged(bench, case, budget, alone)
     except Exception:
         found = traceback.format_exc()
         print(found, file=sys.stderr, flush=True)
@@ -298,7 +298,7 @@ def rows_of(
             return None
         bench = free.get()
         try:
-            return row_of(bench, case, budget)
+            return row_of(bench, case, budget, alone=len(benches) == 1)
         finally:
             free.put(bench)
 

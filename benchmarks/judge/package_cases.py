@@ -50,7 +50,7 @@ PACKAGE_HONEST: dict[str, str] = {
 PACKAGE_PLANTED: dict[str, str] = {
     "liger:rms_norm_with_another_epsilon:rms_norm": f"{_ROWS}; {_WEIGHTS}",
     "liger:rms_norm_of_gemma_without_offset:rms_norm_of_gemma": f"{_ROWS}; {_WEIGHTS}",
-    "liger:layer_norm_gradients_of_a_part:layer_norm_gradients": "x: f32[99,256]; w: f32[256]; b: f32[256]; g: f32[99,256]",
+    "liger:layer_norm_gradients_of_a_part:layer_norm_gradients": "x: f32[99,64]; w: f32[64]; b: f32[64]; g: f32[99,64]",
     "fla:gated_attention_without_scale:gated_attention": _GATED,
     "fla:sums_of_chunks_backwards:sums_of_chunks": "g: f32[8,4096,16]",
 }

@@ -1,5 +1,4 @@
-"""What torch's operators do to the device's memory while a candidate is recorded: they fill it, become rows that are
-replayed, or are named."""
+"""Torch's operators on the device while a candidate is recorded: they fill memory, are replayed, or are named."""
 
 from __future__ import annotations
 

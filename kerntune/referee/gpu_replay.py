@@ -121,11 +121,9 @@ class ReplayedProgram(Program):
     def _tensors(self, replica: int) -> Callable[[int], Any]:
         @lru_cache
         def tensor_of(index: int) -> Any:
-            import torch
-
             view = self.recording.views[index]
             buffer = self.place(replica, view.storage)
-            return tensor_at(view, torch.as_tensor(DeviceBytes(buffer.address, buffer.nbytes), device="cuda"))
+            return tensor_at(view, DeviceBytes(buffer.address, buffer.nbytes))
 
         return tensor_of
 

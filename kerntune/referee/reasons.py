@@ -48,7 +48,7 @@ TOLD = {
     Reason.SURVIVORS: "processes that the candidate started could not be ended",
     Reason.ANSWER: "what the candidate's process sent is no recording, or one that can't be",
     Reason.NO_LAUNCH: "no kernel was launched",
-    Reason.OPERATOR: "an operator of torch computes on the device beside the kernels",
+    Reason.OPERATOR: "an operator of torch that can't be replayed computes beside the kernels, or there is no kernel",
     Reason.UNSEEN: "a kernel was launched in a way that can't be recorded",
     Reason.VALUES: "the host's code depends on values of the inputs",
     Reason.COMPILE: "a kernel doesn't compile for the target",

@@ -61,13 +61,11 @@ class EmulatedOperators:
     def run(self, launches: int, memory: FlatMemory) -> bool:
         """Those between so many launches and the next; whether there are any. :class:`KernelFault` where an index is
         outside."""
-        import torch
-
         views = self._side.recording.views
         rows = [row for row in self._side.operators if row.before == launches]
         for row in rows:
             try:
-                run_operator(row, lambda i: tensor_at(views[i], torch.from_numpy(memory.content(views[i].storage))))
+                run_operator(row, lambda i: tensor_at(views[i], memory.content(views[i].storage)))
             except ReplayError as exc:
                 outside = isinstance(exc.__cause__, IndexError) or "out of bounds" in str(exc)
                 raise (KernelFault if outside else InterpreterLimit)(str(exc)) from None

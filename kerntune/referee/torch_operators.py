@@ -9,14 +9,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
 
 import msgspec
 
 from kerntune.base.formatting import visible
 from kerntune.base.recording import Recording, View
-from kerntune.errors import ReplayError
+from kerntune.errors import BackendError, ReplayError
+from kerntune.gpu.compare import DeviceBytes
 from kerntune.gpu.number_formats import FLOAT_FORMATS, INTEGER_FORMATS
+
+if TYPE_CHECKING:
+    import numpy as np
 
 MOVING = frozenset((
     "alias", "arange", "as_strided", "cat", "clone", "constant_pad_nd", "contiguous", "copy_", "detach", "empty",
@@ -236,7 +240,8 @@ def named(names: Iterable[str]) -> str:
 
 
 def run_operator(row: TorchOperator, tensor_of: Callable[[int], Any]) -> None:
-    """Run it on the tensors that ``tensor_of`` gives for views. :class:`ReplayError` where torch refuses."""
+    """Run it on the tensors that ``tensor_of`` gives for views. :class:`ReplayError` where torch refuses, and
+    :class:`BackendError` where the device has faulted."""
     import torch
 
     def decoded(value: OperatorArgument) -> Any:
@@ -252,15 +257,17 @@ def run_operator(row: TorchOperator, tensor_of: Callable[[int], Any]) -> None:
             operator = getattr(getattr(torch.ops.aten, word), overload)
             operator(*map(decoded, row.args), **{name: decoded(x) for name, x in row.words.items()})
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as exc:
-        raise ReplayError(f"torch's {word}: {type(exc).__name__}: {exc}") from exc
+        kind, told = BackendError if "CUDA error" in str(exc) else ReplayError, str(exc).partition("\n")[0]
+        raise kind(f"torch's {word}: {type(exc).__name__}: {told}") from exc
 
 
-def tensor_at(view: View, memory: Any) -> Any:
-    """A view as a tensor; ``memory`` is its storage's as one of bytes."""
+def tensor_at(view: View, memory: np.ndarray | DeviceBytes) -> Any:
+    """A view as a tensor on the bytes of its storage, of this processor's memory or the device's."""
     import torch
 
-    dtype = getattr(torch, view.dtype)
+    dtype, device = getattr(torch, view.dtype), "cuda" if isinstance(memory, DeviceBytes) else "cpu"
     if not math.prod(view.shape):
-        return torch.empty(view.shape, dtype=dtype, device=memory.device)
-    whole = torch.empty(0, dtype=dtype, device=memory.device)
-    return whole.set_(memory.untyped_storage(), view.offset_bytes // dtype.itemsize, view.shape, view.strides)
+        return torch.empty(view.shape, dtype=dtype, device=device)
+    storage = torch.as_tensor(memory, device=device).untyped_storage()
+    whole = torch.empty(0, dtype=dtype, device=device)
+    return whole.set_(storage, view.offset_bytes // dtype.itemsize, view.shape, view.strides)

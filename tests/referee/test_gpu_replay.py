@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -337,8 +336,7 @@ def test_operators_run_between_launches_on_each_copys_memory(before: int, monkey
         gpu.write(gpu._containing(tensor_of(1)), bytes(NBYTES))
 
     monkeypatch.setattr(gpu_replay, "run_operator", run)
-    monkeypatch.setattr(gpu_replay, "tensor_at", lambda view, memory: memory)
-    monkeypatch.setattr(torch, "as_tensor", lambda one, device: one.__cuda_array_interface__["data"][0])
+    monkeypatch.setattr(gpu_replay, "tensor_at", lambda view, memory: memory.__cuda_array_interface__["data"][0])
     content = os.urandom(NBYTES)
     one = msgspec.structs.replace(side(content), operators=(row,))
     sources = gpu_replay.VariedSources(gpu, one, Variation())

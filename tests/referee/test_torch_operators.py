@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from msgspec.structs import replace
 
 from kerntune.base.recording import View
-from kerntune.errors import ReplayError
+from kerntune.errors import BackendError, ReplayError
 from kerntune.referee.torch_operators import (
     MOST_OPERATORS,
     REPLAYED,
@@ -108,14 +109,11 @@ def test_names_are_shown_once_and_eight_at_most() -> None:
     assert named("abcdefghi") == "torch's a, b, c, d, e, f, g, h, ..."
 
 
-MEMORY = torch.arange(24, dtype=torch.uint8)
-
-
 def test_a_view_is_a_tensor_on_its_storages_bytes() -> None:
-    memory = torch.zeros(24, dtype=torch.uint8)
+    memory = np.zeros(24, np.uint8)
     tensor = tensor_at(View(0, "float32", (2, 2), (1, 3), 4), memory)
     tensor.copy_(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
-    assert memory.view(torch.float32).tolist() == [0.0, 1.0, 3.0, 0.0, 2.0, 4.0]
+    assert memory.view("f4").tolist() == [0.0, 1.0, 3.0, 0.0, 2.0, 4.0]
     assert tensor_at(View(0, "float16", (0, 3), (3, 1)), memory).shape == (0, 3)
 
 
@@ -145,11 +143,18 @@ def test_what_torch_refuses_is_an_error_that_names_the_operator(row: TorchOperat
         run(row, torch.zeros(2, 3), torch.zeros(3), torch.tensor([7]))
 
 
+def test_a_faulted_device_is_told_in_a_line() -> None:
+    def tensor_of(index: int) -> Any:
+        raise RuntimeError("CUDA error: device-side assert triggered\nCompile with ...")
+
+    with pytest.raises(BackendError, match=r"^torch's sum: RuntimeError: CUDA error: device-side assert triggered$"):
+        run_operator(SUM, tensor_of)
+
+
 def test_results_never_grow_beyond_their_memory() -> None:
     """A view's storage is not torch's to resize."""
-    memory = torch.from_numpy(torch.zeros(8, dtype=torch.uint8).numpy())
     with pytest.raises(ReplayError, match="resize"):
-        run(SUM, torch.ones(2, 5), tensor_at(View(0, "float32", (2,), (1,)), memory))
+        run(SUM, torch.ones(2, 5), tensor_at(View(0, "float32", (2,), (1,)), np.zeros(8, np.uint8)))
 
 
 ATEN = torch.ops.aten
