@@ -83,12 +83,13 @@ def answer(task: bytes) -> bytes:
     """Record the call of a :class:`RecordTask`; the bytes of a :class:`RecordAnswer`."""
     asked = msgspec.msgpack.decode(task, type=RecordTask)
     try:
-        return encoded(RecordAnswer(call=_recorded(asked)))
+        return encoded(_recorded(asked))
     except Refusal as exc:
         return encoded(RecordAnswer(refused=CallRefused(exc.reason.value, str(exc))))
 
 
-def _recorded(task: RecordTask) -> RecordedCall:
+def _recorded(task: RecordTask) -> RecordAnswer:
+    """The call, and a second one behind it on other tensors: what the first has left may not matter."""
     backend = StaticBackend(task.target)
     with backend.activate():
         watch = DeviceOperators(backend)
@@ -97,7 +98,6 @@ def _recorded(task: RecordTask) -> RecordedCall:
         inputs = [_made(x, backend) for x in task.case.tensors]
         with _users_code(backend):
             _give_parameters(function, task.case, inputs, watch)
-        args, words = arguments_of(task.case, inputs)
         with contextlib.closing(Compiler(OwnProcessFarm())) as compiler:
             configs = [0]
 
@@ -108,19 +108,31 @@ def _recorded(task: RecordTask) -> RecordedCall:
 
             capture = Capture(backend, compiler, prefer=in_turn)
             watch.launches = capture.launches
-            with contextlib.ExitStack() as stack:
-                streams = stack.enter_context(streams_noted())
-                stack.enter_context(_users_code(backend))
-                stack.enter_context(capture.active())
-                stack.enter_context(capture.compiled_functions())
-                stack.enter_context(backend.tensors.watching(watch))
-                watch.begin_call()
-                value = function(*args, **words)
-            if streams:
-                raise Refusal(Reason.STREAMS, f"it calls {', '.join(streams)}")
-            if capture.missed or capture.compiled.unseen:
-                raise Refusal(Reason.UNSEEN, "; ".join([*capture.missed, *capture.compiled.unseen]))
-            return msgspec.structs.replace(_claims(task, capture, watch, inputs, value), configs=max(configs))
+
+            def recorded(tensors: Sequence[Any], earlier: Sequence[Any]) -> RecordedCall:
+                args, words = arguments_of(task.case, tensors)
+                with contextlib.ExitStack() as stack:
+                    streams = stack.enter_context(streams_noted())
+                    stack.enter_context(_users_code(backend))
+                    stack.enter_context(capture.active())
+                    stack.enter_context(capture.compiled_functions())
+                    stack.enter_context(backend.tensors.watching(watch))
+                    watch.begin_call()
+                    value = function(*args, **words)
+                if streams:
+                    raise Refusal(Reason.STREAMS, f"it calls {', '.join(streams)}")
+                if capture.missed or capture.compiled.unseen:
+                    raise Refusal(Reason.UNSEEN, "; ".join([*capture.missed, *capture.compiled.unseen]))
+                return _claims(task, capture, watch, tensors, earlier, value)
+
+            call = msgspec.structs.replace(recorded(inputs, ()), configs=max(configs))
+            own = {*task.case.parameters.values()}
+            others = [inputs[i] if i in own else _made(x, backend) for i, x in enumerate(task.case.tensors)]
+            try:
+                again = recorded(others, [x for i, x in enumerate(inputs) if i not in own])
+            except Refusal as exc:
+                raise Refusal(exc.reason, f"in a second call: {exc}") from None
+            return RecordAnswer(call, again=msgspec.structs.replace(again, artifacts={}))
 
 
 @contextlib.contextmanager
@@ -218,8 +230,10 @@ def streams_noted() -> Iterator[list[str]]:
 
 
 def _claims(
-    task: RecordTask, capture: Capture, watch: DeviceOperators, inputs: Sequence[Any], value: Any
-) -> RecordedCall:
+    task: RecordTask, capture: Capture, watch: DeviceOperators, inputs: Sequence[Any], earlier: Sequence[Any],
+    value: Any,
+) -> RecordedCall:  # fmt: skip
+    """All that has run, which an earlier call on other inputs may have begun."""
     backend, plan = capture.backend, capture.plan
     if not capture.launches:
         names = [*watch.names, *watch.seen_names]
@@ -233,7 +247,7 @@ def _claims(
         raise Refusal(Reason.RESULT_LAYOUT, "a result is negated or conjugated when it is read, which no launch does")
     try:
         recorded = record(capture)
-        given = tuple(plan.view_of(x) for x in inputs)
+        given, before = (tuple(plan.view_of(x) for x in tensors) for tensors in (inputs, earlier))
         results = tuple(plan.view_of(x, "a result") for x in returned)
     except KerntuneError as exc:
         raise Refusal(Reason.UNSEEN, str(exc)) from None
@@ -245,12 +259,11 @@ def _claims(
             Reason.CANDIDATE_FAILED, "a kernel needs memory of Triton's, and triton.set_allocator isn't called"
         )
     recording = msgspec.structs.replace(recorded.recording, views=plan.views, storages=plan.storages(set(), set()))
-    mine = {plan.storage_of_view(v) for v in given}
-    fills, constants, unknown, kept, uploaded = [], [], [], [], 0
+    mine = {plan.storage_of_view(v) for v in (*given, *before)}
+    fills, constants, unknown, uploaded = [], [], [], 0
     for index, tensor in enumerate(plan.tensors()):
         if index in mine and not watch.is_of_the_call(tensor):
             continue
-        kept += [index] * (index not in mine and watch.is_kept(tensor))
         if found := watch.content_of(tensor):
             if isinstance(found, bytes):
                 constants.append(Constant(index, found))
@@ -259,7 +272,7 @@ def _claims(
                 fills.append(Fill(index, *found, before=not watch.is_of_the_call(tensor)))
         elif not watch.allocated(tensor):
             unknown.append(index)
-    if uploaded > MOST_UPLOADED:
+    if uploaded > MOST_UPLOADED * (2 if earlier else 1):
         text = f"the call copies {format_bytes(uploaded)} from the host, which takes time that isn't measured"
         raise Refusal(Reason.OPERATOR, f"{text}; {format_bytes(MOST_UPLOADED)} may be")
     if sum(len(c.data) for c in constants) > MOST_CONSTANT:
@@ -272,7 +285,6 @@ def _claims(
     return RecordedCall(
         recording, _needed(recorded.artifacts, task.binaries), given, results, tuple(fills),
         tuple(constants), tuple(unknown), tuple(operators), tuple(dict.fromkeys(watch.names)), outline,
-        kept=tuple(kept),
     )  # fmt: skip
 
 

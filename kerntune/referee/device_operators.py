@@ -66,14 +66,15 @@ class DeviceOperators:
         """By place, what a storage was filled with last; the tensor keeps its place."""
 
         self._called = False
-        self._before, self._made = self._contents, set[int]()
-        """Those from before the call, and storages without content that were made then."""
+        self._before = self._contents
+        """Those from before the call."""
 
         self._seen: list[SeenOperator] = []
 
     def begin_call(self) -> None:
         """What is filled from here on is filled in each execution."""
-        self._called, self._before, self._made = True, {**self._contents}, {*self._allocated}
+        if not self._called:
+            self._called, self._before = True, {**self._contents}
 
     def is_of_the_call(self, tensor: Any) -> bool:
         """Whether the call has filled its storage, or copied the host's memory to it."""
@@ -183,12 +184,6 @@ class DeviceOperators:
     def allocated(self, tensor: Any) -> bool:
         """Whether a storage was made without content."""
         return self._place(tensor) in self._allocated
-
-    def is_kept(self, tensor: Any) -> bool:
-        """Whether the next call finds the storage as this one leaves it: it was made before the call, and the call
-        gives it no content."""
-        place = self._place(tensor)
-        return (place in self._before or place in self._made) and not self.is_of_the_call(tensor)
 
     def _place(self, tensor: Any) -> int:
         return self._backend.tensors.storage_address(tensor)

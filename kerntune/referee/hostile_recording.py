@@ -35,13 +35,7 @@ from kerntune.referee.tasks import (
     RecordedCall,
     ReplaySide,
 )
-from kerntune.referee.torch_operators import (
-    TorchOperator,
-    beside_launches,
-    named,
-    operator_problems,
-    reached_by_launches,
-)
+from kerntune.referee.torch_operators import TorchOperator, beside_launches, named, operator_problems, reached
 
 KERNELS_ALONE = "of both sides, judge functions that return what the kernels leave"
 """What to do about an operator that isn't replayed."""
@@ -98,8 +92,12 @@ class CheckedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     constants: tuple[Constant, ...]
     outline: str = "tensor"
     configs: int = 0
-    kept: tuple[int, ...] = ()
     operators: tuple[TorchOperator, ...] = ()
+    again: CheckedCall | None = None
+    """The call, and a second one behind it: inputs and results are that one's."""
+
+    once: str = ""
+    """Why there is none."""
 
     @property
     def wanted(self) -> tuple[int, ...]:
@@ -208,8 +206,28 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall
     results = tuple(call.recording.views[i] for i in call.results)
     return CheckedCall(
         recording, dict(call.artifacts), inputs, results, call.fills, call.constants, call.outline,
-        min(call.configs, MOST_CONFIGS), tuple(sorted({*call.kept} - mine)), call.operators,
+        min(call.configs, MOST_CONFIGS), call.operators,
     )  # fmt: skip
+
+
+def with_second(call: CheckedCall, again: RecordedCall | None, case: CaseInputs, target: Target) -> CheckedCall:
+    """The call, and a second one behind it, unless both together are too large. :class:`Refusal` where the second can't
+    be replayed, or returns memory that the first has returned."""
+    try:
+        if again is None:
+            raise Refusal(Reason.ANSWER, "it was recorded once")
+        both = checked(msgspec.structs.replace(again, artifacts=call.artifacts), case, target)
+    except Refusal as exc:
+        if exc.reason is not Reason.ANSWER:
+            raise Refusal(exc.reason, f"in a second call: {exc}") from None
+        return msgspec.structs.replace(call, once=str(exc))
+    given, sizes = {*call.inputs, *both.inputs}, both.recording.storages
+    first = {v.storage for v in call.results if v.storage not in given}
+    for number, view in enumerate(both.results):
+        if view.storage in first and sizes[view.storage].nbytes:
+            text = f"result {number} of a second call is memory that the first has returned"
+            raise Refusal(Reason.RESULT_OVERLAP, text)
+    return msgspec.structs.replace(call, again=both)
 
 
 def _bounded(call: RecordedCall) -> None:
@@ -231,7 +249,7 @@ def _bounded(call: RecordedCall) -> None:
     indices = (*(i for i in call.inputs if i is not None), *call.results)
     if any(not 0 <= i < len(recording.views) for i in indices):
         raise Refusal(Reason.ANSWER, "its recording has no such view")
-    places = (*(f.storage for f in call.fills), *(c.storage for c in call.constants), *call.unknown, *call.kept)
+    places = (*(f.storage for f in call.fills), *(c.storage for c in call.constants), *call.unknown)
     if any(not 0 <= i < len(recording.storages) for i in places):
         raise Refusal(Reason.ANSWER, "its recording has no such storage")
 
@@ -341,9 +359,9 @@ def _plain(recording: Recording, operators: Sequence[TorchOperator]) -> Recordin
     launches, beside = [], beside_launches(operators, recording)
     for number, launch in enumerate(recording.launches):
         pointers = {recording.views[p.view].storage for p in launch.params if p.view is not None}
-        reached = tuple(sorted(pointers | beside.get(number, set())))
+        touched = tuple(sorted(pointers | beside.get(number, set())))
         kernel = recording.binaries[launch.binary].symbol  # what is loaded
-        launches.append(Launch(kernel, "", launch.binary, launch.grid, launch.params, reached, reached))
+        launches.append(Launch(kernel, "", launch.binary, launch.grid, launch.params, touched, touched))
     storages = tuple(Storage(s.nbytes, s.dtype, Zeros(), read=True, written=True) for s in recording.storages)
     binaries = tuple(replace(b, settings={}) for b in recording.binaries)
     return Recording(recording.target, tuple(launches), binaries, storages, recording.views)
@@ -364,7 +382,7 @@ def check_results(call: CheckedCall, case: CaseInputs, expected: Sequence[Expect
     """Whether the results lie as the reference's do. :class:`Refusal` otherwise."""
     if len(call.results) != len(expected):
         raise Refusal(Reason.RESULT_COUNT, f"it returns {len(call.results)} tensors, the reference {len(expected)}")
-    written = reached_by_launches(call.operators, call.recording)
+    written = reached(call.operators, call.recording)
     names = dict(zip(call.inputs, (given.name for given in case.tensors), strict=True))
     for number, (view, want) in enumerate(zip(call.results, expected, strict=True)):
         if (view.dtype, view.shape) != (want.dtype, want.shape) or not same_strides(view, want):
@@ -374,9 +392,6 @@ def check_results(call: CheckedCall, case: CaseInputs, expected: Sequence[Expect
             raise Refusal(Reason.RESULT_LAYOUT, f"result {number} is {_layout(view)}, the reference's {has}{advice}")
         if view.storage not in written:
             raise Refusal(Reason.RESULT_UNWRITTEN, f"no recorded launch has a pointer to result {number}; {TABLES}")
-        if view.storage in call.kept:
-            text = f"result {number} is memory from before the call, which the next call overwrites"
-            raise Refusal(Reason.RESULT_OVERLAP, text)
         own = None if want.input is None else call.inputs[want.input]
         if view.storage in call.inputs and view.storage != own:
             name = names[view.storage]

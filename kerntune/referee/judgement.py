@@ -41,6 +41,7 @@ from kerntune.referee.hostile_recording import (
     CheckedCall,
     checked,
     decoded,
+    with_second,
 )
 from kerntune.referee.layouts import (
     FUNCTION,
@@ -273,7 +274,8 @@ class CandidateJudgement:
         task = RecordTask(source, case, bench.target, bench.speeds.on_gpu, config)
         answered = bench.processes.ask("record", task, source.readable, RECORD_SECONDS, MOST_BYTES)
         try:
-            return checked(_call_of(answered), case, bench.target)
+            found = _answer_of(answered)
+            return with_second(checked(found.call, case, bench.target), found.again, case, bench.target)
         except Refusal as exc:
             return exc
 
@@ -305,7 +307,7 @@ class CandidateJudgement:
         if empty := next((e for e in errors if not e.significant and e.size > 0), None):
             why = f"result {empty.result} may be off by {empty.rms_allowed:.0%} of its size, so it says nothing"
             return _refused(case.label, Refusal(Reason.DEGENERATE, why), launches)
-        remarks = found.remarks
+        remarks = found.remarks + (f"judged by its first call alone: {call.once}",) * bool(call.once)
         for given in case.tensors:
             if given.alike:
                 remarks += (f"input {given.name} is one number at this shape; other shapes have others",)
@@ -415,7 +417,7 @@ RECORDERS = (
 """What a recorder may refuse for. It may be the candidate that says so."""
 
 
-def _call_of(answered: Answered) -> Any:
+def _answer_of(answered: Answered) -> Any:
     """What a recorder has answered; :class:`Refusal` for anything but a recorded call."""
     end = answered.end
     if end.survivors:
@@ -430,7 +432,7 @@ def _call_of(answered: Answered) -> Any:
         raise Refusal(reason, visible(" ".join(ends_of(answer.refused.text, 1000).split())))
     if answer.call is None:
         raise Refusal(Reason.ANSWER, "its answer is empty")
-    return answer.call
+    return answer
 
 
 def _refused(label: str, exc: Refusal, launches: tuple[TimedLaunch, ...] = ()) -> ShapeResult:

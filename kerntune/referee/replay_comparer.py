@@ -16,7 +16,6 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.declared_inputs import ODD_POISONS, contents_of, poison_patterns
 from kerntune.referee.errors_together import (
@@ -40,7 +39,7 @@ from kerntune.referee.further_contents import (
     many_contents,
     may_be_emulated,
 )
-from kerntune.referee.hostile_recording import CheckedCall, check_outlines, check_results, given_contents, side_of
+from kerntune.referee.hostile_recording import CheckedCall, check_outlines, check_results, side_of
 from kerntune.referee.influences import unfollowed
 from kerntune.referee.open_elements import as_promised, not_compared
 from kerntune.referee.reasons import Reason, Refusal
@@ -107,10 +106,10 @@ class ReplayComparer(ReplayProcesses):
         known()
         left = [left_of(call, x, answer) for x, answer in zip(expected, answers, strict=True)]
         of = ShapeComparison(case, call, together_of(case, expected[:usual]))
-        given = list(zip(expected, patterns, left, kept, strict=True))
+        given, once = list(zip(expected, patterns, left, kept, strict=True)), list[str]()
         with ThreadPoolExecutor(self._workers) as threads:
             promised = self._beside(threads, self._of_ties, of, expected[0])
-            second = self._beside(threads, self._of_second_call, of, expected[:usual])
+            second = self._beside(threads, self._of_second_call, of, expected[:usual], once)
             sparse = self._beside(threads, self._of_sparse, of, expected[:usual])
             first = self._first_errors(of, given)
             found = self._second_look(of, given[:usual], first[:usual])
@@ -131,7 +130,7 @@ class ReplayComparer(ReplayProcesses):
         if not wrong and (why := hardly_changed(of)):
             raise Refusal(Reason.DEGENERATE, why)
         repeatable = all(x.repeatable for x in answers[:usual])
-        remarks = tuple(not_compared(expected[:usual]))
+        remarks = (*not_compared(expected[:usual]), *once)
         if dropped:
             remarks += (f"the reference fails at {dropped} contents beside the usual ones, which were left out",)
         return ComparedReplays(expected, patterns, left, repeatable, errors, wrong, remarks)
@@ -325,25 +324,30 @@ class ReplayComparer(ReplayProcesses):
                     return wrong
         return ()
 
-    def _of_second_call(self, of: ShapeComparison, usual: Sequence[ExpectedSeed]) -> tuple[ResultError, ...]:
-        """What is wrong in a second call, where the first has left other numbers in memory from before the call."""
-        call = of.call
-        if not call.kept:
+    def _of_second_call(
+        self, of: ShapeComparison, usual: Sequence[ExpectedSeed], once: list[str]
+    ) -> tuple[ResultError, ...]:
+        """What is wrong in a second call, behind one on other numbers. Where that can't be replayed, ``once`` gets why.
+        A reference that changes a model's own numbers has other results then."""
+        case, call, again, want = of.case, of.call, of.call.again, usual[-1]
+        if again is None or any(want.changed[i] is not None for i in case.parameters.values() if want.changed):
             return ()
-        (poison,), sizes, end = poison_patterns(1), call.recording.storages, time.monotonic() + self._budget
-        views = (View(i, "uint8", (sizes[i].nbytes,), (1,)) for i in call.kept)
-        watched, first = replace(call, results=(*call.results, *views)), usual[0].contents
-        left = dict(zip(watched.wanted, self._replayed(watched, first, poison, end).contents, strict=True))
-        begun = given_contents(side_of(call, first, poison, self._on_gpu))
-        kept = {i: data for i in call.kept if (data := left[i]) is not None and data != begun[i]}
-        if not kept:
+        (poison,), end, storages = poison_patterns(1), time.monotonic() + self._budget, again.recording.storages
+        earlier = zip(call.inputs, usual[0].contents, strict=True)
+        first = {
+            i: Constant(i, data)
+            for i, data in earlier
+            if i is not None and i not in again.inputs and i < len(storages) and storages[i].nbytes == len(data)
+        }
+        others = (c for c in again.constants if c.storage not in first)
+        again = replace(again, constants=(*others, *first.values()))
+        try:
+            after = left_of(again, want, self._replayed(again, want.contents, poison, end))
+        except Refusal as exc:
+            once.append(f"judged by its first call alone: a second one can't be replayed: {exc}")
             return ()
-        fills = tuple(f for f in call.fills if f.storage not in kept)
-        constants = (*(c for c in call.constants if c.storage not in kept), *(Constant(*one) for one in kept.items()))
-        again, want = replace(call, fills=fills, constants=constants), usual[-1]
-        after = left_of(again, want, self._replayed(again, want.contents, poison, end))
         (found,) = self._errors(replace(of, call=again), [(want, poison, after, ())])
-        told = "in a second call, which finds what the first has left in memory from before: "
+        told = "in a second call, which finds what the first has left: "
         return tuple(replace(e, wrong=told + e.wrong, unwritten=False) for e in found if e.wrong)
 
     def _of_promised(

@@ -189,9 +189,6 @@ class RecordedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     configs: int = 0
     """The most configs that an autotuner in it may choose from; none without one."""
 
-    kept: tuple[int, ...] = ()
-    """Storages from before the call, without content or with one: the next call finds what this one leaves there."""
-
 
 class CallRefused(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Why it can't be judged: a value of :class:`kerntune.referee.reasons.Reason`, and a sentence."""
@@ -201,10 +198,12 @@ class CallRefused(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
 
 class RecordAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One of both."""
+    """A call, or why there is none. ``again`` has it and a second one, on other tensors, of which are inputs and
+    results; it has the call's artifacts."""
 
     call: RecordedCall | None = None
     refused: CallRefused | None = None
+    again: RecordedCall | None = None
 
 
 class DescribeTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

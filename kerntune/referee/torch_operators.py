@@ -208,7 +208,7 @@ def _depth(row: TorchOperator) -> int:
     return depth
 
 
-def reached_by_launches(rows: Sequence[TorchOperator], recording: Recording) -> set[int]:
+def reached(rows: Sequence[TorchOperator], recording: Recording) -> set[int]:
     """The storages in whose content a launch may have a part, directly or through operators."""
     found, waiting = set[int](), list(rows)
     for number, launch in enumerate((*recording.launches, None)):

@@ -72,3 +72,11 @@ def launch(**parts: Any) -> RecordedCall:
 def view(index: int, **parts: Any) -> RecordedCall:
     """The call with another view."""
     return recording(views=tuple(replace(v, **parts) if i == index else v for i, v in enumerate(VIEWS)))
+
+
+def twice(**parts: Any) -> RecordedCall:
+    """The call and another one on storages of its own."""
+    views = (*VIEWS, *(replace(v, storage=3 + i) for i, v in enumerate(VIEWS)))
+    second = replace(LAUNCH, params=tuple(replace(p, view=i + 3) if i < 3 else p for i, p in enumerate(LAUNCH.params)))
+    both = recording(launches=(LAUNCH, second), views=views, storages=RECORDING.storages * 2)
+    return replace(both, **{"inputs": (3, 4), "results": (5,), "artifacts": {}, **parts})

@@ -385,20 +385,42 @@ def test_fills_of_the_call_are_told_from_earlier_ones(recorded: Any, before: boo
     assert fill.before == before
 
 
+def test_a_second_call_is_recorded_behind_the_first_one_on_other_tensors(recorded: Any) -> None:
+    """Of both together are its launches, storages and operators; what inputs hold isn't a recording's."""
+    body = "return run(x * 2, z), n\n\nz = torch.ones(50, device='cuda')"
+    answer = recorded(body, "x: f32[50]; n: i64[2] = [7, 8]")
+    call, both = answer.call, answer.again
+    assert both.artifacts == {}
+    assert [len(one.recording.launches) for one in (call, both)] == [1, 2]
+    assert [[row.before for row in one.operators] for one in (call, both)] == [[0], [0, 1]]
+    assert both.recording.storages[: len(call.recording.storages)] == call.recording.storages
+    storages = [[one.recording.views[i].storage for i in (*one.inputs, *one.results)] for one in (call, both)]
+    assert not {*storages[0]} & {*storages[1]}
+    assert both.recording.launches[0] == call.recording.launches[0]
+    assert (both.unknown, both.constants, both.fills) == ((), (), call.fills)
+
+
 @pytest.mark.parametrize(
-    ("made", "filled", "kept"),
+    ("body", "reason", "told"),
     [
-        ("torch.empty(50, device='cuda')", "", True), ("torch.zeros(50, device='cuda')", "", True),
-        ("torch.tensor([3.0] * 50, device='cuda')", "", True), ("torch.empty(50, device='cuda')", ".zero_()", False),
-        ("torch.zeros(50, device='cuda')", ".copy_(torch.ones(50))", False),
+        ("calls.append(x); assert len(calls) < 2; return run(x, x)", Reason.CANDIDATE_FAILED, "AssertionError"),
+        ("calls.append(x); return run(x, x) if len(calls) < 2 else x.nonzero()", Reason.VALUES, "value"),
     ],
 )  # fmt: skip
-def test_the_next_call_finds_memory_from_before_as_this_one_leaves_it(
-    recorded: Any, made: str, filled: str, kept: bool
+def test_a_second_call_that_can_not_be_recorded_refuses_both(
+    recorded: Any, body: str, reason: Reason, told: str
 ) -> None:
-    """Unless the call fills it."""
-    assert recorded(f"return run(x, z{filled})\n\nz = {made}").call.kept == (1,) * kept
-    assert recorded(f"return run(x, {made}{filled})").call.kept == ()
+    refused = recorded(f"{body}\n\ncalls = []").refused
+    assert refused.reason == reason.value
+    assert refused.text.startswith("in a second call: ")
+    assert told in refused.text
+
+
+def test_each_of_two_calls_may_upload(recorded: Any) -> None:
+    body = "return run(x, torch.ones({}).to('cuda'))"
+    assert len(recorded(body.format(1000)).again.constants) == 2
+    grows = "n.append(1); return run(x, torch.ones(1000 * len(n) ** 2).to('cuda'))\n\nn = []"
+    assert "in a second call: the call copies" in recorded(grows).refused.text
 
 
 @pytest.mark.parametrize(("count", "refused"), [(1024, False), (1025, True)])

@@ -320,6 +320,63 @@ def test_the_order_of_processes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -
     assert 15 < seconds < 64
 
 
+TWICE = """
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def doubled(x, o, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(o + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
+
+cache = {}
+
+def made_once(x, make):
+    return cache.setdefault((x.shape, make), make(x))
+
+def fresh(x):
+    o = torch.empty_like(x)
+    doubled[(1,)](x, o, x.numel(), BLOCK=512)
+    return o
+
+def result_by_shape(x):
+    return (cache if x.shape in cache else cache.setdefault(x.shape, [fresh(x)]) and cache)[x.shape][0]
+
+def copy_by_shape(x):
+    return result_by_shape(x).clone()
+
+def buffer_of_results(x):
+    o = made_once(x, torch.empty_like)
+    doubled[(1,)](x, o, x.numel(), BLOCK=512)
+    return o
+
+def factor_by_shape(x):
+    return fresh(x) * made_once(x, torch.ones_like)
+
+def reference(x):
+    return x * 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "told"),
+    [
+        ("fresh", Word.UNTIMED, "right on"), ("factor_by_shape", Word.UNTIMED, "right on"),
+        ("copy_by_shape", Word.WRONG, "in a second call, which finds what the first has left: 300 of 300 elements"),
+        ("result_by_shape", Word.REFUSED, "result 0 of a second call is memory that the first has returned"),
+        ("buffer_of_results", Word.REFUSED, "result 0 of a second call is memory that the first has returned"),
+    ],
+)  # fmt: skip
+def test_a_second_call_is_judged_behind_the_first(
+    name: str, word: Word, told: str, bench: Bench, tmp_path: Path
+) -> None:
+    (tmp_path / "twice.py").write_text(TWICE)
+    sides = [f"{tmp_path}/twice.py::{one}" for one in (name, "reference")]
+    (shape,) = judge(*sides, "x: f32[300]", bench=bench).shapes
+    assert (shape.word, told in shape.text) == (word, True), shape
+    assert not [remark for remark in shape.remarks if "alone" in remark]
+
+
 BESIDE = """
 import torch, triton
 import triton.language as tl
@@ -753,7 +810,7 @@ def test_inputs_that_a_forged_recording_does_not_name_must_change(sealed_bench: 
 )  # fmt: skip
 def test_what_a_recorder_that_gave_no_call_is_refused_for(answered: Answered, reason: Reason, told: str) -> None:
     with pytest.raises(Refusal) as refused:
-        judgement._call_of(answered)
+        judgement._answer_of(answered)
     assert (refused.value.reason, str(refused.value)) == (reason, told)
 
 

@@ -766,7 +766,8 @@ def test_times_are_told_with_all_that_a_reader_should_know(source: str, bench_of
         LINE, Word.FASTER, errors, change=found.change, warm=-0.4, reference_ns=40_000.0, candidate_ns=20_000.0,
         launches=(TimedLaunch("add", (3, 1, 1), 19_000.0, 1.0),), must_move=4_800, bandwidth=1e12,
         remarks=(
-            "1 constants of 2.4 kB made before the launches, the largest: 2.4 kB", "a remark",
+            "1 constants of 2.4 kB made before the launches, the largest: 2.4 kB",
+            "judged by its first call alone: it was recorded once", "a remark",
             "the reference isn't replayed: its answer is empty",
         ),
     )  # fmt: skip

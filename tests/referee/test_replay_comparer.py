@@ -15,7 +15,7 @@ from kerntune.referee import replayed_outputs
 from kerntune.referee.declared_inputs import contents_of, parse_line
 from kerntune.referee.errors_together import ShapeComparison, errors_of, left_of, together_of, unequal_of
 from kerntune.referee.further_contents import affordable, drawn_anew, many_contents
-from kerntune.referee.hostile_recording import checked, side_of
+from kerntune.referee.hostile_recording import checked, side_of, with_second
 from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.replay_comparer import OF_MEMORY, ReplayComparer
@@ -24,12 +24,10 @@ from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.tasks import (
     UNREAD,
     CallRefused,
-    Constant,
     ExpectAnswer,
     ExpectedResult,
     ExpectedSeed,
     ExpectTask,
-    Fill,
     ReplayAnswer,
     ReplayTask,
     TensorInput,
@@ -38,7 +36,7 @@ from kerntune.referee.tasks import (
     encoded,
 )
 from kerntune.referee.timed_contents import in_a_row, places
-from tests.referee.recordings import CALL, CASE, TARGET
+from tests.referee.recordings import CALL, CASE, TARGET, twice
 
 CHECKED = checked(CALL, CASE, TARGET)
 POISON = b"\xf1\x7f" * 4
@@ -456,42 +454,53 @@ def test_of_exact_results_also_inputs_that_are_changed_must_be_equal() -> None:
 # memory from before the call, and inputs that are one number
 
 
-class CountingComparer(ReplayComparer):
-    """Of a candidate that adds right where a counter is zero, and leaves the counter as it was or one higher."""
+class TwiceComparer(ReplayComparer):
+    """Of a candidate whose second call adds right, or returns what the first has computed."""
 
-    def __init__(self, up: int) -> None:
+    def __init__(self, stale: bool, late: bool = False) -> None:
         super().__init__(Says(ReplayAnswer()), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
-        self.up, self.begun = up, list[bytes]()
+        self.stale, self.late = stale, late
 
     def _replayed(self, call: Any, given: Any, poison: bytes, end: float) -> ReplayAnswer:
-        counter = call.contents(given)[3] or bytes(4)
-        self.begun.append(counter)
-        x, y = (np.frombuffer(one, "<f4") for one in given)
-        after = {
-            0: None,
-            1: None,
-            2: (x + y * (counter == bytes(4))).tobytes(),
-            3: bytes((counter[0] + self.up, 0, 0, 0)),
-        }
+        if self.late:
+            raise Refusal(Reason.REPLAY_LATE, "too long")
+        contents = call.contents(given)
+        x, y = (np.frombuffer(contents[i - 3 * self.stale], "<f4") for i in (3, 4))
+        after = {3: None, 4: None, 5: (x + y).tobytes()}
         return ReplayAnswer(tuple(after[i] for i in call.wanted))
 
 
-@pytest.mark.parametrize("made", ["fill", "constant", "nothing"])
-@pytest.mark.parametrize(("up", "before", "wrong"), [(1, True, True), (0, True, False), (1, False, False)])
-def test_a_second_call_finds_what_the_first_has_left(up: int, before: bool, wrong: bool, made: str) -> None:
-    recording = CHECKED.recording
-    storages = (*recording.storages, replace(recording.storages[0], nbytes=4, dtype="int32"))
-    fills = (Fill(3, "int32", 0, before=before),) if made == "fill" else ()
-    constants = (Constant(3, bytes(4)),) if made == "constant" else ()
-    recording, kept = replace(recording, storages=storages), (3,) if before else ()
-    call = replace(CHECKED, recording=recording, fills=fills, constants=constants, kept=kept)
-    sums = [ExpectedResult("float32", (600,), (1,), (x + y).tobytes()) for x, y in GIVEN]
-    seeds = [ExpectedSeed(tuple(x.tobytes() for x in one), (s,)) for one, s in zip(GIVEN, sums, strict=True)]
-    comparer = CountingComparer(up)
-    found = comparer._of_second_call(ShapeComparison(CASE, call, together_of(CASE, seeds)), seeds)
-    assert [e.wrong.startswith("in a second call, ") for e in found] == [True] * wrong
-    again = wrong or (before and made == "nothing")
-    assert comparer.begun == [bytes(4), bytes((up, 0, 0, 0))][: before + again]
+SUMS = [ExpectedResult("float32", (600,), (1,), (x + y).tobytes()) for x, y in GIVEN]
+TWO_SEEDS = [ExpectedSeed(tuple(x.tobytes() for x in one), (s,)) for one, s in zip(GIVEN, SUMS, strict=True)]
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_second_call_comes_after_one_on_other_numbers(stale: bool) -> None:
+    call = with_second(CHECKED, twice(), CASE, TARGET)
+    of = ShapeComparison(CASE, call, together_of(CASE, TWO_SEEDS))
+    found = TwiceComparer(stale)._of_second_call(of, TWO_SEEDS, once := [])
+    assert [e.wrong.startswith("in a second call, which finds what the first has left: ") for e in found] == [
+        True
+    ] * stale
+    assert once == []
+
+
+def test_a_second_call_that_can_not_be_replayed_is_told() -> None:
+    call = with_second(CHECKED, twice(), CASE, TARGET)
+    of, once = ShapeComparison(CASE, call, together_of(CASE, TWO_SEEDS)), list[str]()
+    assert TwiceComparer(False, late=True)._of_second_call(of, TWO_SEEDS, once) == ()
+    assert once == ["judged by its first call alone: a second one can't be replayed: too long"]
+
+
+def test_a_second_call_of_a_reference_that_changes_its_own_numbers_is_another() -> None:
+    """As running means of a model do."""
+    call = with_second(CHECKED, twice(), CASE, TARGET)
+    case = replace(CASE, parameters={"x": 0})
+    for changed, wrong in (((), 1), ((None, SUMS[0]), 1), ((SUMS[0], None), 0)):
+        seeds = [replace(x, changed=changed) for x in TWO_SEEDS]
+        of = ShapeComparison(case, call, together_of(case, seeds))
+        assert len(TwiceComparer(stale=True)._of_second_call(of, seeds, [])) >= wrong
+        assert wrong or not TwiceComparer(stale=True)._of_second_call(of, seeds, [])
 
 
 class AddingComparer(ReplayComparer):
@@ -644,7 +653,9 @@ class HalfComparer(ReplayComparer):
 @pytest.mark.parametrize(("units", "counts", "wrong"), [(0.6, [0, 48], True), (0.1, [0], False)])
 def test_further_contents_tell_a_bias_from_chance(units: float, counts: list[int], wrong: bool) -> None:
     view = View(0, "float16", (4096,), (1,))
-    call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,), kept=())
+    call: Any = SimpleNamespace(
+        wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,), again=None
+    )
     comparer, known = HalfComparer(units), list[int]()
     found = comparer.compare(
         parse_line("x: f16[4096]"), call, [()] * 5, 0.0, lambda: known.append(len(comparer.counts))

@@ -23,7 +23,7 @@ from kerntune.referee.torch_operators import (
     beside_launches,
     named,
     operator_problems,
-    reached_by_launches,
+    reached,
     row_of,
     run_operator,
     tensor_at,
@@ -90,18 +90,18 @@ def test_what_follows_from_a_launch() -> None:
     """Directly, or by operators after it."""
     first = recording(launches=(replace(LAUNCH, params=LAUNCH.params[:1]), LAUNCH)).recording
     before, between = replace(SUM, before=0), SUM
-    assert reached_by_launches([], recording(launches=(replace(LAUNCH, params=LAUNCH.params[:1]),)).recording) == {0}
+    assert reached([], recording(launches=(replace(LAUNCH, params=LAUNCH.params[:1]),)).recording) == {0}
     one = recording(launches=(replace(LAUNCH, params=LAUNCH.params[:1]),)).recording
-    assert reached_by_launches([before], one) == {0}
-    assert reached_by_launches([between], one) == {0, 1}
+    assert reached([before], one) == {0}
+    assert reached([between], one) == {0, 1}
     other = replace(SUM, args=(ViewAt(2),))
-    assert reached_by_launches([other], one) == {0}
-    assert reached_by_launches([between, replace(between, args=(ViewAt(1),), words={"out": ViewAt(2)})], one) == {
+    assert reached([other], one) == {0}
+    assert reached([between, replace(between, args=(ViewAt(1),), words={"out": ViewAt(2)})], one) == {
         0,
         1,
         2,
     }
-    assert reached_by_launches([before], first) == {0, 1, 2}
+    assert reached([before], first) == {0, 1, 2}
 
 
 def test_names_are_shown_once_and_eight_at_most() -> None:
