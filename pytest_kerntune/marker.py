@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from traceback import walk_stack
 from typing import Any
 
 import msgspec
@@ -335,11 +336,9 @@ def run_once(fixture: object) -> None:
 
 def refuse_inside() -> None:
     """:class:`UsageError` if pytest-benchmark's loop is what calls: each round would be a case of its own."""
-    frame: Any = sys._getframe()
-    while frame is not None:
+    for frame, _ in walk_stack(sys._getframe()):
         runner = frame.f_globals.get("__name__") == "pytest_benchmark.fixture" and frame.f_locals.get("self")
         if getattr(runner, "disabled", True) is False:
             raise UsageError(
                 "autotune is called by benchmark(), again and again: write autotune(fn, ...) and benchmark(fn, ...)"
             )
-        frame = frame.f_back
