@@ -157,9 +157,10 @@ MeasureChange = Callable[[Recording, Recording], float]
 """The change from one recording to another; KerntuneError where one can't be run."""
 
 
-SAME = {
-    name: Share(0.0, f"nothing that runs differs by the {name}") for name in ("compiler", "code", "launch", "config")
-}
+STEPS = ("environment", "compiler", "code", "launch", "config")
+"""The fields of :class:`kerntune.base.case_result.Attribution` in the order of its chain."""
+
+SAME = {name: Share(0.0, f"nothing that runs differs by the {name}") for name in STEPS[1:]}
 """Shares of causes that are absent, by the field of :class:`kerntune.base.case_result.Attribution`."""
 
 

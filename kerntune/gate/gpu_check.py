@@ -327,9 +327,9 @@ class TimedCheck:
             reasons = (*reasons, *replaced_kernels(baseline.recording.launches, recording.launches))
         if baseline is not None and judgement.verdict is Verdict.REGRESSED:
             most = changed_most(baseline.recording, recording, time.launches_ns)
-            reasons = (*reasons, *([most] if most else []))
+            reasons = (*reasons, *filter(None, [most]))
         reasons = (*judgement.beside.unsure, *judgement.beside.qualified(reasons), *unsure(judgement))
-        return (*reasons, *filter(None, [self.renamed.said]))
+        return (*reasons, *self.renamed.remarks)
 
     def _warnings(self, findings: CaseFindings) -> tuple[str, ...]:
         """What limits the verdict, of the run, the times, the tuning and the results that were compared."""

@@ -15,6 +15,7 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -345,14 +346,11 @@ def _dot(place: int, of: int, change: Estimate, result: CaseResult, half: float)
 
 
 def _figure_counts(results: Iterable[CaseResult]) -> list[dict[str, Any]]:
+    static = [result for result in results if result.current_ns is None]
     found: dict[str, list[int]] = {}
-    total = 0
-    for result in results:
-        if result.current_ns is not None:
-            continue
-        total += 1
-        for name, _, (_, _, worse) in _moved(result):
-            found.setdefault(name, [0, 0])[not worse] += 1
+    for name, _, (_, _, worse) in chain.from_iterable(map(_moved, static)):
+        found.setdefault(name, [0, 0])[not worse] += 1
+    total = len(static)
     return [
         {"name": name, "worse": worse, "better": better, "worse_at": 100 * worse / total, "all": total}
         | {"better_at": 100 * better / total}
