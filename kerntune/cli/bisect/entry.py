@@ -8,8 +8,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from kerntune.base.folders import scratch_folder
@@ -130,14 +131,9 @@ def _words(args: argparse.Namespace) -> tuple[list[str], list[str]]:
     return revisions, tests
 
 
-@contextlib.contextmanager
-def _judge(args: argparse.Namespace, project: BisectedProject, scratch: Path) -> Iterator[VersionJudge]:
+def _judge(args: argparse.Namespace, project: BisectedProject, scratch: Path) -> contextlib.closing[VersionJudge]:
     processes = args.processes or max(1, len(os.sched_getaffinity(0)) // PER_PROCESS)
-    judge = VersionJudge(project, args.target or _known_targets(args, project), scratch, processes)
-    try:
-        yield judge
-    finally:
-        judge.close()
+    return contextlib.closing(VersionJudge(project, args.target or _known_targets(args, project), scratch, processes))
 
 
 def _known_targets(args: argparse.Namespace, project: BisectedProject) -> str:
@@ -202,9 +198,6 @@ def _good_side(args: argparse.Namespace, good: str, project: BisectedProject, ju
             judge.keep_good(kept)
 
 
-ShowProgress = Callable[[str], None]
-
-
 @dataclass(frozen=True)
 class Conclusion:
     """What a bisection came to: the lines of its answer, and whether there is a first bad version."""
@@ -216,7 +209,7 @@ class Conclusion:
 class Bisection:
     """Looks for the first bad version on a line whose first version is recorded as the good one."""
 
-    def __init__(self, judge: VersionJudge, top: Path | None, progress: ShowProgress) -> None:
+    def __init__(self, judge: VersionJudge, top: Path | None, progress: Callable[[str], None]) -> None:
         self._judge, self._top, self._progress = judge, top, progress
         self._screened: dict[BisectedVersion, ScreenedVersion] = {}
         self._measured: dict[BisectedVersion, TimedVersion] = {}
@@ -228,9 +221,7 @@ class Bisection:
 
     def along(self, versions: Sequence[BisectedVersion]) -> Conclusion:
         """The first bad one of versions that lie on a line."""
-        line = VersionLine(
-            len(versions) - 1, lambda at: self._screen(versions, at), lambda at: self._measure(versions[at])
-        )
+        line = VersionLine(len(versions) - 1, partial(self._screen, versions), lambda at: self._measure(versions[at]))
         refusal = self._ends(line, versions)
         if refusal is not None:
             return refusal
@@ -254,9 +245,8 @@ class Bisection:
             if self._screened[end].identity is None:
                 raise UsageError(f"{self._named(end)} has no known code: {self._screened[end].reason}")
         if line.identity(0) == line.identity(len(versions) - 1):
-            return Conclusion(
-                (f"nothing to find: {self._named(bad)} compiles to the same code as {self._named(good)}",), False
-            )
+            text = f"nothing to find: {self._named(bad)} compiles to the same code as {self._named(good)}"
+            return Conclusion((text,), False)
         verdict = line.verdict(len(versions) - 1)
         if verdict:
             return None

@@ -17,7 +17,7 @@ from kerntune.base.live_line import count_text, tell
 from kerntune.base.policy import Verdict
 from kerntune.cli.bisect.bisected_version import BisectedProject, BisectedVersion, Checkout, NotBuilt, last_lines
 from kerntune.cli.bisect.preloaded import CommandRuns
-from kerntune.cli.changes import SPILLED
+from kerntune.cli.changes import SPILLED, grid_change
 from kerntune.cli.static_diff import SAME_CODE, figures_text, launch_changes
 from kerntune.cli.stored import load_folder, problems
 from kerntune.errors import BaselineError, KerntuneError, UsageError
@@ -276,9 +276,5 @@ def differences(before: ScreenedVersion, after: ScreenedVersion, *, same_code: b
             lines += [f"{launch.kernel}: {figures_text(figures)}"] if figures else []
             lines += [f"{x.severity}: {launch.kernel}: {x.text}" for x in launch.findings if x.severity != "info"]
         lines += launch_lines(old, new)
-        lines += [
-            f"{b.kernel}: grid {'x'.join(map(str, a.grid))} -> {'x'.join(map(str, b.grid))}"
-            for _, a, b in in_both(old, new)
-            if a.grid != b.grid
-        ]
+        lines += [text for _, a, b in in_both(old, new) for text in grid_change(a, b)]
     return list(dict.fromkeys(lines))
