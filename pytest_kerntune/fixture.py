@@ -302,9 +302,7 @@ UPHELD = "; a rerun of the test does not undo this"
 
 
 def _upheld(result: CaseResult) -> CaseResult:
-    return (
-        result if result.message.endswith(UPHELD) else msgspec.structs.replace(result, message=result.message + UPHELD)
-    )
+    return msgspec.structs.replace(result, message=result.message.removesuffix(UPHELD) + UPHELD)
 
 
 _TURNS = Turns()

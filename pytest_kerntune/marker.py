@@ -73,15 +73,9 @@ def read_marker(item: pytest.Item) -> Marker:
     """The markers of a test as one, the closest keyword winning; :class:`UsageError` names the test."""
     marks = list(item.iter_markers(NAME))
     values = _together(marks, item.nodeid)
-    policy = _policy_fields(values)
-    return Marker(
-        bool(marks),
-        policy,
-        values.get("candidates", {}),
-        values.get("scope"),
-        values.get("name"),
-        _of_parameters(values.get("interpret", {}), item),
-    )
+    small = _of_parameters(values.get("interpret", {}), item)
+    said = {name: values[name] for name in ("candidates", "scope", "name") if name in values}
+    return Marker(bool(marks), _policy_fields(values), interpret=small, **said)
 
 
 def policy_of_marks(marks: Sequence[pytest.Mark], nodeid: str, defaults: Policy) -> Policy:
