@@ -8,6 +8,7 @@ run without tests of its own: as xdist's controller it hands on reports, and wri
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
 import site
@@ -411,12 +412,10 @@ def _decoded(answered: Answered) -> TestsRan | None:
 def _figures(processes: SealedProcesses, asked: Sequence[CodeRequest]) -> list[CodeFigures]:
     """What the code compiles to, found out by a sealed process that knows nothing but these texts."""
     answered = processes.ask("figures", list(asked), (git.own_path(),), SECONDS, MAX_REPORT)
-    try:
+    with contextlib.suppress(msgspec.MsgspecError):
         found = msgspec.msgpack.decode(answered.data or b"", type=list[CodeFigures])
         if len(found) == len(asked):
             return found
-    except msgspec.MsgspecError:
-        pass
     raise MeasurementError(f"the compiling process has ended without an answer: {answered.printed[-500:]}")
 
 

@@ -269,8 +269,7 @@ class Gate:
                 self._skip_after_loss(exc)
                 raise
         record = _record(item) if concerns(item) else None
-        nodeid = nodeid_of(item)
-        unfinished_setup(item, nodeid, record, self._policy(item), stopped, self._extra.results(nodeid))
+        unfinished_setup(item, record, self._policy(item), stopped, self._extra.results(nodeid_of(item)))
         return None
 
     @pytest.hookimpl(wrapper=True)
@@ -298,7 +297,7 @@ class Gate:
             return value
         extra, accepts = self._extra.results(nodeid_of(item)), self.options.update is Update.ALL
         marked = self._marker(item).marked
-        conclude(item, nodeid_of(item), record, self._policy(item), marked=marked, extra=extra, accepts=accepts)
+        conclude(item, record, self._policy(item), marked=marked, extra=extra, accepts=accepts)
         return value
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -27,13 +27,12 @@ from kerntune.cli.bisect.bisected_version import (
 )
 from kerntune.cli.bisect.first_bad import FirstBad, VersionLine
 from kerntune.cli.bisect.judging import Identity, ScreenedVersion, TimedVersion, VersionJudge, differences
+from kerntune.cli.static_record import known_targets
 from kerntune.cli.stored import folder_argument
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate import git
-from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.console import FINDINGS, OK, complain, counted, error_text, say
 from kerntune.gate.project import baseline_folder
-from kerntune.gpu.probe import has_cuda
 
 GOOD, BAD, CANT_TELL, STOP = 0, 1, 125, 128
 """Exit codes of ``--check``, as ``git bisect run`` reads them: 125 skips a commit, 128 and more end the bisection."""
@@ -99,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _bisect(args: argparse.Namespace) -> int:
-    revisions, tests = _words(args)
+    revisions = _revisions(args.revisions)
     if args.triton and args.torch:
         raise UsageError("give --triton or --torch: versions on a line differ in one package")
     tritons = triton_choices(args.torch, "torch") if args.torch else triton_choices(args.triton)
@@ -107,7 +106,7 @@ def _bisect(args: argparse.Namespace) -> int:
         raise UsageError(
             "name GOOD and BAD (two commits), or two or more versions with --triton or --torch; tests come after --"
         )
-    project = project_at(Path.cwd(), tests, args.setup, args.own_tests, need_git=bool(revisions))
+    project = project_at(Path.cwd(), args.tests, args.setup, args.own_tests, need_git=bool(revisions))
     commits = commits_between(project.top, revisions[0], revisions[1]) if project.top is not None else [""]
     if len(commits) == 1 and len(tritons) < 2:
         raise UsageError(f"{revisions[0]} and {revisions[1]} are the same commit: there is nothing between them")
@@ -121,26 +120,17 @@ def _bisect(args: argparse.Namespace) -> int:
     return _print_answer(found, bisection, judge)
 
 
-def _words(args: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """The revisions, GOOD and BAD or none, and what pytest runs."""
-    revisions, tests = list(args.revisions), list(args.tests)
-    if len(revisions) == 1:
-        revisions.append("HEAD")
-    if len(revisions) > 2:
-        raise UsageError(f"{len(revisions)} revisions ({' '.join(revisions)}): name GOOD and BAD; tests come after --")
-    return revisions, tests
+def _revisions(given: Sequence[str]) -> Sequence[str]:
+    """GOOD and BAD, or none."""
+    if len(given) > 2:
+        raise UsageError(f"{len(given)} revisions ({' '.join(given)}): name GOOD and BAD; tests come after --")
+    return [*given, "HEAD"] if len(given) == 1 else given
 
 
 def _judge(args: argparse.Namespace, project: BisectedProject, scratch: Path) -> contextlib.closing[VersionJudge]:
     processes = args.processes or max(1, len(os.sched_getaffinity(0)) // PER_PROCESS)
-    return contextlib.closing(VersionJudge(project, args.target or _known_targets(args, project), scratch, processes))
-
-
-def _known_targets(args: argparse.Namespace, project: BisectedProject) -> str:
-    """What to compile for if nothing is timed: without a GPU, the targets of the project's baselines."""
-    if has_cuda():
-        return ""
-    return ",".join(str(t) for t in BaselineStore(baseline_folder(args.baselines, project.cwd)).targets())
+    targets = args.target or known_targets(baseline_folder(args.baselines, project.cwd))
+    return contextlib.closing(VersionJudge(project, targets, scratch, processes))
 
 
 def _header(judge: VersionJudge, commits: Sequence[str], tritons: Sequence[TritonChoice], cases: int) -> str:
