@@ -26,7 +26,7 @@ import pytest
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.codec import MAX_REPORT
 from kerntune.base.device import TYPICAL_DEVICES, Target
-from kerntune.base.folders import TemporaryFolder, scratch_folder
+from kerntune.base.folders import scratch_folder
 from kerntune.base.formatting import visible
 from kerntune.base.policy import Outcome, Policy
 from kerntune.errors import KerntuneError, MeasurementError, StoreError, UsageError
@@ -43,7 +43,7 @@ from pytest_kerntune.options import FLAGS, Options
 from pytest_kerntune.other_runs import FINE, UNATTENDED, ExtraTargets, anchor_folder
 from pytest_kerntune.payload import Payload, attach
 from pytest_kerntune.reference_settings import ReferenceSettings, reference_settings
-from pytest_kerntune.run_conditions import covered
+from pytest_kerntune.run_conditions import covered, scratch_of
 from pytest_kerntune.run_end import RunEnd
 from pytest_kerntune.sealed_tasks import MOST_PRINTED, TestRun, TestsRan
 from pytest_kerntune.terminal import write_text
@@ -255,10 +255,7 @@ class SealedRun:
         return (yield)
 
     def _open(self) -> None:
-        scratch = TemporaryFolder("run")
-        self._config.add_cleanup(scratch.remove)
-        into = scratch.folder
-        asked = self.options
+        asked, into = self.options, scratch_of(self._config)
         settings = replace(asked.settings(), targets=tuple(map(str, self.targets)))
         self.engine: Session = open_session(settings, every_target=True)
         self._config.add_cleanup(self.engine.close)

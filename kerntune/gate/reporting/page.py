@@ -48,7 +48,7 @@ from kerntune.gate.report import (
 from kerntune.gate.reporting.case_details import case_details, configs_of
 from kerntune.gate.reporting.failure import (
     accept_command,
-    accepting,
+    accepted_together,
     cause_text,
     compiled_for,
     headline,
@@ -104,12 +104,8 @@ def _title(runs: Sequence[RunReport]) -> str:
 
 def _accepting(ranked: Sequence[RankedResult]) -> list[tuple[str, str]]:
     """By verdict, the command that accepts all cases that fail with it."""
-    found = {}
-    for word in dict.fromkeys(r.result.word for r in ranked if r.result.outcome is Outcome.FAIL):
-        mine = [r.result for r in ranked if r.result.word == word and r.result.outcome is Outcome.FAIL]
-        if (update := accepting(mine)) is not None:
-            found[f"{counted(len(mine), 'case')} {word}"] = update_command(update, compiled_for(mine))
-    return list(found.items())
+    failing = [r.result for r in ranked if r.result.outcome is Outcome.FAIL]
+    return [(told, update_command(update, compiled_for(mine))) for told, update, mine in accepted_together(failing)]
 
 
 def _compiled(ranked: Sequence[RankedResult]) -> str:
