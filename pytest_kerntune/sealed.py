@@ -264,11 +264,7 @@ class SealedRun:
         if asked.anchor:
             self.engine.anchor_at(anchor_folder(asked, into), asked.anchor_name)
         told = "sealed: tests run in a process that decides nothing; only static figures are compared"
-        self.header = (*self.engine.header(), told)
-        self.end.begin(self.engine, self.header, ExtraTargets())
-
-    def pytest_report_header(self) -> list[str]:
-        return [visible(f"kerntune: {line}") for line in self.header]
+        self.end.begin(self.engine, (*self.engine.header(), told), ExtraTargets())
 
     def pytest_collection(self) -> bool:
         """Nothing is collected here."""

@@ -15,7 +15,6 @@ import msgspec
 import pytest
 
 from kerntune.base.codec import encodable
-from kerntune.base.formatting import visible
 from kerntune.base.policy import Policy, Update, Verdict
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.reporting.page import require_plotly
@@ -74,7 +73,6 @@ class Gate:
         self.config = config
         self.options = options
         self.end = RunEnd(config, options)
-        self.header: tuple[str, ...] = ()
         self._read: set[str] = set()
         """Files and classes of which all that they define was found, whatever of it runs."""
 
@@ -156,8 +154,8 @@ class Gate:
         self.end.notes += [unseen] if unseen else []
         newer = versions.newer_versions()
         self.end.notes += newer if self.config.get_verbosity() < 0 else []  # the header isn't shown then
-        self.header = (*started.header(), *newer, *filter(None, [unseen]), *aside, *self._remarks)
-        self.end.begin(started, self.header, self._extra)
+        header = (*started.header(), *newer, *filter(None, [unseen]), *aside, *self._remarks)
+        self.end.begin(started, header, self._extra)
 
     def _made_reference(self, into: Path, targets: Sequence[str]) -> Path:
         """What the revision gives."""
@@ -220,9 +218,6 @@ class Gate:
         collect_less(self.config)
         if not self.config.option.fulltrace:
             only_where(excinfo)
-
-    def pytest_report_header(self) -> list[str]:
-        return [visible(f"kerntune: {line}") for line in self.header]
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
