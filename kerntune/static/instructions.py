@@ -127,8 +127,10 @@ def _class_of(base: str, classes: Mapping[str, str]) -> str:
     return next((name for name, pattern in classes.items() if _compiled(pattern).fullmatch(base)), "other")
 
 
-_compiled = functools.cache(re.compile)
-"""Patterns are compiled when they are first used: that takes milliseconds, and a run's GPUs are of one vendor."""
+@functools.cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Patterns are compiled when they are first used: that takes milliseconds, and a run's GPUs are of one vendor."""
+    return re.compile(pattern)
 
 
 def nvidia_bits(opcode: str) -> int:
