@@ -23,6 +23,7 @@ from kerntune.cli.stored import load_folder, problems
 from kerntune.errors import BaselineError, KerntuneError, UsageError
 from kerntune.gate.baseline_files import inside
 from kerntune.gate.baselines import Baseline, StaticBaseline, TimeBaseline
+from kerntune.gate.console import some_of
 from kerntune.gate.launch_changes import launch_lines
 from kerntune.gate.report import RunReport, read_run
 from kerntune.gate.static_figures import LaunchStatic, in_both
@@ -149,7 +150,7 @@ class VersionJudge:
             return found
 
         if new:
-            tell(f"compiling {', '.join(map(str, new[:2]))}{f' and {len(new) - 2} more' if len(new) > 2 else ''}")
+            tell(f"compiling {some_of(list(map(str, new)), 2)}")
         with ThreadPoolExecutor(max_workers=self._processes) as pool:
             return list(pool.map(screened, versions))
 
