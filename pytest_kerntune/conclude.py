@@ -129,7 +129,6 @@ def _line_of(result: CaseResult) -> str:
 
 def conclude(
     item: pytest.Item,
-    nodeid: str,
     record: Record,
     policy: Policy,
     *,
@@ -144,7 +143,7 @@ def conclude(
     """
     record.finished = not record.static_only
     if not record.results:
-        _without_results(item, nodeid, record, policy, marked)
+        _without_results(item, record, policy, marked)
     record.results.extend(extra)
     record.uphold()
     _settle(item, record, accepts)
@@ -222,19 +221,14 @@ def write_baselines(nodeid: str, record: Record, report: pytest.TestReport) -> N
 
 
 def unfinished_setup(
-    item: pytest.Item,
-    nodeid: str,
-    record: Record | None,
-    policy: Policy,
-    stopped: StoppedTest,
-    extra: Sequence[CaseResult] = (),
+    item: pytest.Item, record: Record | None, policy: Policy, stopped: StoppedTest, extra: Sequence[CaseResult] = ()
 ) -> None:
     """A fixture needs a GPU's results, so the test can't run on stand-ins: skip it, in CI fail an ``autotune`` test.
     Calls that fixtures have made are judged."""
-    text = f" needs results that only a GPU gives, in its setup: {stopped.end}"
+    nodeid, text = nodeid_of(item), f" needs results that only a GPU gives, in its setup: {stopped.end}"
     if record is not None and record.results:
         record.stop(stopped)
-        conclude(item, nodeid, record, policy, marked=False, extra=extra)
+        conclude(item, record, policy, marked=False, extra=extra)
         if failing := _commit(nodeid, record):
             pytest.fail(visible("\n".join(failing)), pytrace=False)
     elif record is not None:
@@ -245,7 +239,8 @@ def unfinished_setup(
     pytest.skip(f"{nodeid}{text}")
 
 
-def _without_results(item: pytest.Item, nodeid: str, record: Record, policy: Policy, marked: bool) -> None:
+def _without_results(item: pytest.Item, record: Record, policy: Policy, marked: bool) -> None:
+    nodeid = nodeid_of(item)
     if record.static_only:
         where = "in its first autotune call, before a launch" if record.begun else "before its first autotune call"
         text, outcome = f": ended {where}, for want of a GPU: {record.static_only}", policy.outcome(Verdict.INCOMPLETE)

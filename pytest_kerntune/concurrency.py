@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, as_completed, wait
 from enum import Enum
+from traceback import walk_stack
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -56,14 +57,11 @@ class Turns:
 
 def _waits_for_me(frame: FrameType | None) -> bool:
     """Whether a thread that is in ``frame`` joins the calling one, or waits for the result that this is to give."""
+    if frame is None:
+        return False
     mine = {id(threading.current_thread()), *map(id, _promised())}
-    while frame is not None:
-        if frame.f_code in _WAITING:
-            found = frame.f_locals
-            if not mine.isdisjoint(map(id, (found.get("self"), *found.get("fs", ())))):
-                return True
-        frame = frame.f_back
-    return False
+    waiting = (caller.f_locals for caller, _ in walk_stack(frame) if caller.f_code in _WAITING)
+    return any(not mine.isdisjoint(map(id, (found.get("self"), *found.get("fs", ())))) for found in waiting)
 
 
 _WAITING = (
@@ -78,13 +76,11 @@ _WAITING = (
 
 def _promised() -> Iterator[Future[object]]:
     """The futures of an executor's threads that the calling thread is working on."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
+    for frame, _ in walk_stack(sys._getframe()):
         work = frame.f_locals.get("self") if frame.f_code.co_name == "run" else None
         future = getattr(work, "future", None)
         if isinstance(future, Future):
             yield future
-        frame = frame.f_back
 
 
 CROWDED = "kerntune_crowded"

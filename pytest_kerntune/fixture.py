@@ -172,19 +172,17 @@ class CallNames:
 
     def next(self, given: str | None, default: str | None) -> str:
         """The name of the next call; :class:`UsageError` if the test has used it."""
+        name = default if given is None else parse_name(given, "name")
         with self._lock:
-            return self._next(default if given is None else parse_name(given, "name"))
-
-    def _next(self, name: str | None) -> str:
-        if name is None:
-            name = str(self._unnamed)
-            self._unnamed += 1
-        if name in self._used:
-            raise UsageError(
-                f"{self._nodeid}: two autotune calls are named {name!r}; a name is part of a baseline's identity, "
-                "so give each call of a test its own name="
-            )
-        self._used.add(name)
+            if name is None:
+                name = str(self._unnamed)
+                self._unnamed += 1
+            if name in self._used:
+                raise UsageError(
+                    f"{self._nodeid}: two autotune calls are named {name!r}; a name is part of a baseline's identity, "
+                    "so give each call of a test its own name="
+                )
+            self._used.add(name)
         return name
 
 
@@ -302,9 +300,7 @@ UPHELD = "; a rerun of the test does not undo this"
 
 
 def _upheld(result: CaseResult) -> CaseResult:
-    return (
-        result if result.message.endswith(UPHELD) else msgspec.structs.replace(result, message=result.message + UPHELD)
-    )
+    return msgspec.structs.replace(result, message=result.message.removesuffix(UPHELD) + UPHELD)
 
 
 _TURNS = Turns()

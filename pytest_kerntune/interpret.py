@@ -81,9 +81,8 @@ class Numerics:
     def pytest_report_header(self) -> list[str]:
         from kerntune.kernels.compat import versions
 
-        here = (
-            f"numerics only: Triton {versions.triton_version()}'s intermediate code runs on the CPU; nothing is timed"
-        )
+        triton = f"Triton {versions.triton_version()}"
+        here = f"numerics only: {triton}'s intermediate code runs on the CPU; nothing is timed"
         return [f"kerntune: {line}" for line in (here, *versions.newer_versions())]
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from traceback import walk_stack
 from typing import Any
 
 import msgspec
@@ -72,15 +73,9 @@ def read_marker(item: pytest.Item) -> Marker:
     """The markers of a test as one, the closest keyword winning; :class:`UsageError` names the test."""
     marks = list(item.iter_markers(NAME))
     values = _together(marks, item.nodeid)
-    policy = _policy_fields(values)
-    return Marker(
-        bool(marks),
-        policy,
-        values.get("candidates", {}),
-        values.get("scope"),
-        values.get("name"),
-        _of_parameters(values.get("interpret", {}), item),
-    )
+    small = _of_parameters(values.get("interpret", {}), item)
+    said = {name: values[name] for name in ("candidates", "scope", "name") if name in values}
+    return Marker(bool(marks), _policy_fields(values), interpret=small, **said)
 
 
 def policy_of_marks(marks: Sequence[pytest.Mark], nodeid: str, defaults: Policy) -> Policy:
@@ -335,11 +330,9 @@ def run_once(fixture: object) -> None:
 
 def refuse_inside() -> None:
     """:class:`UsageError` if pytest-benchmark's loop is what calls: each round would be a case of its own."""
-    frame: Any = sys._getframe()
-    while frame is not None:
+    for frame, _ in walk_stack(sys._getframe()):
         runner = frame.f_globals.get("__name__") == "pytest_benchmark.fixture" and frame.f_locals.get("self")
         if getattr(runner, "disabled", True) is False:
             raise UsageError(
                 "autotune is called by benchmark(), again and again: write autotune(fn, ...) and benchmark(fn, ...)"
             )
-        frame = frame.f_back

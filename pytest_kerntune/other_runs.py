@@ -148,10 +148,7 @@ class ExtraTargets:
 
     def results(self, nodeid: str) -> list[CaseResult]:
         """What a test came to for the other targets. One that fails there by itself is INCOMPLETE and fails."""
-        found: list[CaseResult] = []
-        for target, run in self.runs.items():
-            found += _results(nodeid, target, run)
-        return found
+        return [result for target, run in self.runs.items() for result in _results(nodeid, target, run)]
 
     @property
     def tests(self) -> list[str]:

@@ -14,16 +14,6 @@ from kerntune.gate.console import counted
 from pytest_kerntune import hookspecs, marker, options, run_lifetime, values
 from pytest_kerntune.fixture import WITHOUT_GPU, Autotune, PlainAutotune
 from pytest_kerntune.interpret import Numerics
-from pytest_kerntune.marker import (
-    ASKED,
-    HEADLINE,
-    NODEID,
-    concerns,
-    nodeid_of,
-    refuse_argument,
-    why_not_forked,
-    without_id,
-)
 from pytest_kerntune.run_lifetime import collect_again
 
 if TYPE_CHECKING:
@@ -102,13 +92,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Read every marker of the tests that will run, with or without ``--kerntune``: a wrong one is found where it is
     written, not when its test runs. That of a deselected test is a note, and doesn't end the run."""
     for item in items:
-        item.stash[NODEID] = encodable(item.nodeid)  # the same case under every locale
+        item.stash[marker.NODEID] = encodable(item.nodeid)  # the same case under every locale
     found = _wrong_markers(items)
     value = yield
     wrong = _wrong_markers(items)
     if GATE in config.stash:
         config.stash[GATE].end.notes += [f"of a deselected test: {text}" for text in found if text not in wrong]
-        wrong += list(filter(None, map(why_not_forked, items)))[:1]
+        wrong += list(filter(None, map(marker.why_not_forked, items)))[:1]
     if wrong:
         _refuse(config, items, "\n".join(dict.fromkeys(wrong)))
     return value
@@ -131,7 +121,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
-    refuse_argument(item)
+    marker.refuse_argument(item)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -140,8 +130,8 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A failure's line in the summary begins with the test's id: what we say need not repeat it."""
     report = yield
-    if call.excinfo is not None and call.excinfo.errisinstance(pytest.fail.Exception) and concerns(item):
-        shorten(report, nodeid_of(item), getattr(call.excinfo.value, HEADLINE, ""))
+    if call.excinfo is not None and call.excinfo.errisinstance(pytest.fail.Exception) and marker.concerns(item):
+        shorten(report, marker.nodeid_of(item), getattr(call.excinfo.value, marker.HEADLINE, ""))
     return report
 
 
@@ -160,7 +150,7 @@ def autotune(request: pytest.FixtureRequest) -> Autotune:
     the Triton kernels that ``fn`` launches, and fails the test if they got slower. ``autotune.device`` is the device
     to make tensors on."""
     item: Any = request.node
-    item.stash[ASKED] = True
+    item.stash[marker.ASKED] = True
     numerics = request.config.stash.get(NUMERICS, None)
     if numerics is not None:
         return numerics.fixture(item)
@@ -192,7 +182,7 @@ def shorten(report: pytest.TestReport, nodeid: str, headline: str) -> None:
     beside which both have it."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = crash.message.removeprefix("Failed: ") if crash is not None else ""
-    own = without_id(text, nodeid)
+    own = marker.without_id(text, nodeid)
     short = headline or (own if own == text else _with_its_reason(own))
     if crash is not None and short != text:
         crash.message = short

@@ -83,23 +83,22 @@ class Progress:
         self._tell()
 
     def _tell(self) -> None:
-        if self.line is None:
-            return
         seconds = self._clock() - self._began
         count = count_text(self._done, self._total, "tests", seconds) if self._total else f"{self._done} tests"
-        named = list(self._running)
-        if not named:
-            return self.line.tell(count)
-        first = named[-1].rpartition("/")[2]
-        others = f" and {len(named) - 1} more" if len(named) > 1 else ""
-        said = self._running[named[-1]]
-        self.line.tell(f"{count}: {first}{others}{f': {said}' if said else ''}")
+        if not self._running:
+            return self._show(count)
+        *others, (nodeid, said) = self._running.items()
+        more = f" and {len(others)} more" if others else ""
+        self._show(f"{count}: {nodeid.rpartition('/')[2]}{more}{f': {said}' if said else ''}")
+
+    def _show(self, text: str) -> None:
+        if self.line is not None:
+            self.line.tell(text)
 
     # -- what a run does ---------------------------------------------------------------------------------------------
 
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
-        if self.line is not None:
-            self.line.tell(f"collecting {collector.nodeid}".rstrip())
+        self._show(f"collecting {collector.nodeid}".rstrip())
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._total, self._began = len(session.items), self._clock()
@@ -107,8 +106,7 @@ class Progress:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_setupnodes(self, specs: Sequence[Any]) -> None:
-        if self.line is not None:
-            self.line.tell(f"starting {len(specs)} workers, which import torch")
+        self._show(f"starting {len(specs)} workers, which import torch")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
@@ -131,8 +129,7 @@ class Progress:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        if self.line is not None:
-            self.line.tell("ending the run")
+        self._show("ending the run")
 
     def pytest_enter_pdb(self) -> None:
         if self.line is not None:

@@ -6,8 +6,8 @@ import ast
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -31,6 +31,8 @@ class ReferenceSettings(Project):
     revision: str
     top: Path
     commit: str
+    _known: dict[Path, tuple[Mapping[str, list[str]], Mapping[str, list[str]]]] = field(default_factory=dict)
+    """What :meth:`_files` has found."""
 
     def has_folder(self, path: Path) -> bool:
         """Whether there is such a folder: in the revision, if the path is one of the repository."""
@@ -95,10 +97,6 @@ class ReferenceSettings(Project):
             same = there is None or there == here
             self._known[path] = ({}, {}) if same else (_marks(here), _marks(there or b"") or {"": []})
         return self._known[path]
-
-    @cached_property
-    def _known(self) -> dict[Path, tuple[Mapping[str, list[str]], Mapping[str, list[str]]]]:
-        return {}
 
 
 OF_REVISION = ("kerntune_baselines", "kerntune_anchor")

@@ -43,14 +43,16 @@ class RunFolders:
         """The folder that ``make`` gives, which may write under the path that it is called with until pytest ends."""
         if self._given is not None:
             return Path(self._given[name])
-        folder = make(self._scratch())
+        folder = make(scratch_of(self._config))
         self.made[name] = str(folder)
         return folder
 
-    def _scratch(self) -> Path:
-        scratch = TemporaryFolder("run")
-        self._config.add_cleanup(scratch.remove)
-        return scratch.folder
+
+def scratch_of(config: pytest.Config) -> Path:
+    """A new folder, until pytest ends."""
+    scratch = TemporaryFolder("run")
+    config.add_cleanup(scratch.remove)
+    return scratch.folder
 
 
 DECIDING: tuple[tuple[str, str], ...] = (

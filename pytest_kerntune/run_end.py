@@ -20,6 +20,7 @@ import pytest
 
 import kerntune
 from kerntune.base.case_result import CaseResult
+from kerntune.base.formatting import visible
 from kerntune.base.policy import Outcome
 from kerntune.errors import HistoryError, KerntuneError
 from kerntune.gate.console import complain
@@ -87,6 +88,9 @@ class RunEnd:
         if any(nodeid == x or nodeid.startswith(f"{x}::") for x in self._unseen):
             return False
         return nodeid in self.collected.tests or covered(self._config, nodeid)
+
+    def pytest_report_header(self) -> list[str]:
+        return [visible(f"kerntune: {line}") for line in self._header]
 
     # -- while tests run ---------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ run without tests of its own: as xdist's controller it hands on reports, and wri
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
 import site
@@ -25,7 +26,7 @@ import pytest
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.codec import MAX_REPORT
 from kerntune.base.device import TYPICAL_DEVICES, Target
-from kerntune.base.folders import TemporaryFolder, scratch_folder
+from kerntune.base.folders import scratch_folder
 from kerntune.base.formatting import visible
 from kerntune.base.policy import Outcome, Policy
 from kerntune.errors import KerntuneError, MeasurementError, StoreError, UsageError
@@ -42,7 +43,7 @@ from pytest_kerntune.options import FLAGS, Options
 from pytest_kerntune.other_runs import FINE, UNATTENDED, ExtraTargets, anchor_folder
 from pytest_kerntune.payload import Payload, attach
 from pytest_kerntune.reference_settings import ReferenceSettings, reference_settings
-from pytest_kerntune.run_conditions import covered
+from pytest_kerntune.run_conditions import covered, scratch_of
 from pytest_kerntune.run_end import RunEnd
 from pytest_kerntune.sealed_tasks import MOST_PRINTED, TestRun, TestsRan
 from pytest_kerntune.terminal import write_text
@@ -254,10 +255,7 @@ class SealedRun:
         return (yield)
 
     def _open(self) -> None:
-        scratch = TemporaryFolder("run")
-        self._config.add_cleanup(scratch.remove)
-        into = scratch.folder
-        asked = self.options
+        asked, into = self.options, scratch_of(self._config)
         settings = replace(asked.settings(), targets=tuple(map(str, self.targets)))
         self.engine: Session = open_session(settings, every_target=True)
         self._config.add_cleanup(self.engine.close)
@@ -266,11 +264,7 @@ class SealedRun:
         if asked.anchor:
             self.engine.anchor_at(anchor_folder(asked, into), asked.anchor_name)
         told = "sealed: tests run in a process that decides nothing; only static figures are compared"
-        self.header = (*self.engine.header(), told)
-        self.end.begin(self.engine, self.header, ExtraTargets())
-
-    def pytest_report_header(self) -> list[str]:
-        return [visible(f"kerntune: {line}") for line in self.header]
+        self.end.begin(self.engine, (*self.engine.header(), told), ExtraTargets())
 
     def pytest_collection(self) -> bool:
         """Nothing is collected here."""
@@ -411,12 +405,10 @@ def _decoded(answered: Answered) -> TestsRan | None:
 def _figures(processes: SealedProcesses, asked: Sequence[CodeRequest]) -> list[CodeFigures]:
     """What the code compiles to, found out by a sealed process that knows nothing but these texts."""
     answered = processes.ask("figures", list(asked), (git.own_path(),), SECONDS, MAX_REPORT)
-    try:
+    with contextlib.suppress(msgspec.MsgspecError):
         found = msgspec.msgpack.decode(answered.data or b"", type=list[CodeFigures])
         if len(found) == len(asked):
             return found
-    except msgspec.MsgspecError:
-        pass
     raise MeasurementError(f"the compiling process has ended without an answer: {answered.printed[-500:]}")
 
 

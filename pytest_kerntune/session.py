@@ -15,7 +15,6 @@ import msgspec
 import pytest
 
 from kerntune.base.codec import encodable
-from kerntune.base.formatting import visible
 from kerntune.base.policy import Policy, Update, Verdict
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.reporting.page import require_plotly
@@ -74,7 +73,6 @@ class Gate:
         self.config = config
         self.options = options
         self.end = RunEnd(config, options)
-        self.header: tuple[str, ...] = ()
         self._read: set[str] = set()
         """Files and classes of which all that they define was found, whatever of it runs."""
 
@@ -156,8 +154,8 @@ class Gate:
         self.end.notes += [unseen] if unseen else []
         newer = versions.newer_versions()
         self.end.notes += newer if self.config.get_verbosity() < 0 else []  # the header isn't shown then
-        self.header = (*started.header(), *newer, *filter(None, [unseen]), *aside, *self._remarks)
-        self.end.begin(started, self.header, self._extra)
+        header = (*started.header(), *newer, *filter(None, [unseen]), *aside, *self._remarks)
+        self.end.begin(started, header, self._extra)
 
     def _made_reference(self, into: Path, targets: Sequence[str]) -> Path:
         """What the revision gives."""
@@ -221,9 +219,6 @@ class Gate:
         if not self.config.option.fulltrace:
             only_where(excinfo)
 
-    def pytest_report_header(self) -> list[str]:
-        return [visible(f"kerntune: {line}") for line in self.header]
-
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Setup and teardown use the GPU as well."""
@@ -269,8 +264,7 @@ class Gate:
                 self._skip_after_loss(exc)
                 raise
         record = _record(item) if concerns(item) else None
-        nodeid = nodeid_of(item)
-        unfinished_setup(item, nodeid, record, self._policy(item), stopped, self._extra.results(nodeid))
+        unfinished_setup(item, record, self._policy(item), stopped, self._extra.results(nodeid_of(item)))
         return None
 
     @pytest.hookimpl(wrapper=True)
@@ -298,7 +292,7 @@ class Gate:
             return value
         extra, accepts = self._extra.results(nodeid_of(item)), self.options.update is Update.ALL
         marked = self._marker(item).marked
-        conclude(item, nodeid_of(item), record, self._policy(item), marked=marked, extra=extra, accepts=accepts)
+        conclude(item, record, self._policy(item), marked=marked, extra=extra, accepts=accepts)
         return value
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

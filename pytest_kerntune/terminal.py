@@ -16,7 +16,7 @@ from kerntune.base.formatting import visible
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.gate.console import counted
 from kerntune.gate.report import badness, counts_line, unchecked_line
-from kerntune.gate.reporting.failure import accepting, table_lines
+from kerntune.gate.reporting.failure import accepted_together, table_lines
 from kerntune.gate.stores import CALL_GONE, RUN_JSON, prune_command
 from pytest_kerntune.options import OPTIONS
 from pytest_kerntune.payload import Collected
@@ -127,14 +127,10 @@ def _acceptance(failing: Sequence[CaseResult], config: pytest.Config) -> list[st
     """What accepts all failing cases of a kind at once; the tests name what accepts one of them."""
     if config.getoption("kerntune_against") or config.getoption("kerntune_baselines_ref"):
         return []
-    lines = []
-    for word in dict.fromkeys(r.word for r in failing):
-        mine = [r for r in failing if r.word == word]
-        update = accepting(mine)
-        if update is not None:
-            command = _again(config, f"--kerntune-update={update.value}")
-            lines.append(f"{counted(len(mine), 'case')} {word}; to accept, if that is meant: {command}")
-    return lines
+    return [
+        f"{told}; to accept, if that is meant: {_again(config, f'--kerntune-update={update.value}')}"
+        for told, update, _ in accepted_together(failing)
+    ]
 
 
 def _removing(stale: Sequence[CaseResult], config: pytest.Config, written: Path | None) -> str:

@@ -159,12 +159,8 @@ def parse_name(value: object, where: str) -> str:
 
 def _share(value: object) -> float | None:
     text = str(value).strip()
-    if isinstance(value, bool):
-        return None
-    if text.endswith("%"):
-        number = _number(text[:-1])
-        return None if number is None else number / 100
-    return _number(text)
+    number = None if isinstance(value, bool) else _number(text.removesuffix("%"))
+    return number / 100 if number is not None and text.endswith("%") else number
 
 
 def _number(text: str) -> float | None:

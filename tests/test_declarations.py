@@ -274,7 +274,7 @@ KEPT = {
                 "torch_version": 1, "_ptxas_version": 8, "built": 1, "_syntax": 256, "_syntax_of_text": 256,
                 "_understood": 64},
     "referee": {"_tree_of": 8},
-    "static": {"_patterns": None},
+    "static": {"_compiled": None},
     "tuning": {"_opened": 8, "_client": 8, "_file": 8, "_warn": 1024, "_numbers_apart": 4096, "launch_operator": 1},
 }  # fmt: skip
 """Functions that keep their results as long as the process lives, and how many: without a limit only those that few

@@ -174,6 +174,11 @@ def _code(old: LaunchStatic, new: LaunchStatic, before: str, after: str) -> Iter
     """What differs in a launch of the same config and figures; ``before`` and ``after`` are versions of Triton."""
     if cause := launch_cause(old, new, before, after):
         yield str(cause)
+    yield from grid_change(old, new)
+
+
+def grid_change(old: LaunchStatic, new: LaunchStatic) -> Iterator[str]:
+    """``add: grid 16x1x1 -> 32x1x1``; nothing of the same grid."""
     if old.grid != new.grid:
         yield f"{new.kernel}: grid {'x'.join(map(str, old.grid))} -> {'x'.join(map(str, new.grid))}"
 

@@ -191,11 +191,8 @@ def _setting_of_cache(given: str | None) -> str:
     """What has named the folder, or would name another one."""
     if given is not None:
         return "--cache-dir"
-    return (
-        "the ini key kerntune_cache_dir"
-        if find_project(Path.cwd()).folder("kerntune_cache_dir")
-        else "KERNTUNE_CACHE_DIR"
-    )
+    named = find_project(Path.cwd()).folder("kerntune_cache_dir")
+    return "the ini key kerntune_cache_dir" if named else "KERNTUNE_CACHE_DIR"
 
 
 def check_store(given: str | None) -> Check:

@@ -24,7 +24,7 @@ from kerntune.cli.stored import (
 from kerntune.errors import UsageError
 from kerntune.gate.baselines import TimeBaseline
 from kerntune.gate.console import FINDINGS, OK, columns, fail_with, say, say_json
-from kerntune.gate.report import read_run
+from kerntune.gate.report import OF_ROOFLINE, read_run
 from kerntune.tuning.device_figures import stored_figures
 
 SCHEMA = "kerntune.figures/1"
@@ -35,12 +35,6 @@ HALF = 0.5
 CASE_WIDTH = 60
 
 HEADERS = ("case", "time", "share", "bytes", "B/s", "of copy", "FLOP/s", "of matmul", "FLOP/B", "roof", "of roof")
-
-
-OF_ROOFLINE = (
-    "bytes_per_second", "of_bandwidth", "flops_per_second", "of_matmul", "intensity", "roof", "of_roof"
-)  # fmt: skip
-"""Figures of a case that its roofline has by the same names."""
 
 
 class CaseFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -211,12 +211,9 @@ class FoundTests:
     @cached_property
     def _kernels(self) -> frozenset[str]:
         """Names that can be imported and have kernels: packages and modules of the project."""
-        found = {"triton"}
-        for folder in (self.root, self.root / "src"):
-            for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-                if path not in self.starts and any(_has_kernel(f) for f in _files(path, ["*.py"])):
-                    found.add(path.stem)
-        return frozenset(found)
+        folders = [folder for folder in (self.root, self.root / "src") if folder.is_dir()]
+        paths = [path for folder in folders for path in folder.iterdir() if path not in self.starts]
+        return frozenset({"triton", *(p.stem for p in paths if any(map(_has_kernel, _files(p, ["*.py"]))))})
 
     def _imports_kernels(self, path: Path) -> bool:
         return not self._kernels.isdisjoint(_imported(path))

@@ -166,15 +166,8 @@ def findings(store: BaselineStore, entries: list[Entry]) -> Iterator[str]:
         if baseline is None:
             yield entry.problem
             continue
-        yield from _misplaced(store, entry, baseline)
+        path, place = store.folder / entry.path, store.path_of(baseline)
+        if place != path:
+            yield f"{path}: holds {baseline.case}, which is looked for in {place}; move it there or remove it"
         damaged = damage.among(store, baseline.target, needed(baseline))
-        yield from (f"{store.folder / entry.path}: {problem}" for problem in damaged)
-
-
-def _misplaced(store: BaselineStore, entry: Entry, baseline: Baseline) -> Iterator[str]:
-    path = store.folder / entry.path
-    if store.path_of(baseline) != path:
-        yield (
-            f"{path}: holds {baseline.case}, which is looked for in {store.path_of(baseline)}; "
-            "move it there or remove it"
-        )
+        yield from (f"{path}: {problem}" for problem in damaged)

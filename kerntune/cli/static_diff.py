@@ -35,7 +35,7 @@ from kerntune.compiling.binary.identity import first_difference
 from kerntune.errors import TargetError
 from kerntune.gate.baselines import Baseline, TimeBaseline
 from kerntune.gate.causes import launch_cause
-from kerntune.gate.console import FINDINGS, OK, columns, fail_with, say_found
+from kerntune.gate.console import FINDINGS, OK, columns, fail_with, say_found, some_of
 from kerntune.gate.git import known_commit, listed_names
 from kerntune.gate.launch_changes import LaunchFindings, compare_launches, count_findings
 from kerntune.gate.project import baseline_folder
@@ -77,12 +77,11 @@ def code_notes(names: Sequence[str], folder: Path) -> list[str]:
     files = listed_names(place, "diff", "--name-only", "-z", *found, "--", ":/*.py")
     if not files:
         return []
-    more = f" and {len(files) - SHOWN_FILES} more" if len(files) > SHOWN_FILES else ""
     where = "" if len(found) < 2 or found[1] == _commit(place, "HEAD") else f" in a checkout of {names[1]}"
     against = f"pytest --kerntune --kerntune-against={shlex.quote(names[0])}"
     return [
         f"Stored baselines were compared, and nothing was compiled, though code differs too "
-        f"({', '.join(files[:SHOWN_FILES])}{more}).\nTo hold the kernels themselves against those of {names[0]}: "
+        f"({some_of(files, SHOWN_FILES)}).\nTo hold the kernels themselves against those of {names[0]}: "
         f"`{against}`{where}"
     ]
 

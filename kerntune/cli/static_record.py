@@ -58,7 +58,7 @@ def run_both(
     """
     if len(pythons) > 2:
         raise UsageError("--python can be given once (beside the environment that runs this) or twice")
-    chosen = targets or ("" if has_cuda() else ",".join(str(t) for t in BaselineStore(folder).targets()))
+    chosen = targets or known_targets(folder)
     if not chosen and not has_cuda():
         raise UsageError(f"say what to compile for, for example --target cuda:90; {folder} has no baselines yet")
     old, new = [_found(p) for p in (pythons if len(pythons) == 2 else [sys.executable, *pythons])]
@@ -66,6 +66,11 @@ def run_both(
         before = _run(old, tests, chosen, scratch, "old")
         shutil.copytree(scratch / "old", scratch / "new")
         return before, _run(new, tests, chosen, scratch, "new")
+
+
+def known_targets(folder: Path) -> str:
+    """What to compile for if nothing is said: without a GPU, the targets of the baselines in ``folder``."""
+    return "" if has_cuda() else ",".join(map(str, BaselineStore(folder).targets()))
 
 
 def _run(python: str, tests: Sequence[str], targets: str, scratch: Path, side: str) -> EnvironmentRun:

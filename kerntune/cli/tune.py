@@ -67,10 +67,10 @@ def record_shapes(args: argparse.Namespace) -> int:
     return _report(file, before, code)
 
 
-def noting_environment(file: Path) -> dict[str, str]:
-    """An environment in which every Python process notes calls in ``file``."""
+def noting_environment(file: Path, first: Sequence[str] = (str(STARTUP),)) -> dict[str, str]:
+    """An environment in which every Python process notes calls in ``file``, and looks for modules in ``first``."""
     ours = own_environment()
-    return {**ours, SHAPES: str(file), "PYTHONPATH": os.pathsep.join([str(STARTUP), ours["PYTHONPATH"]])}
+    return {**ours, SHAPES: str(file), "PYTHONPATH": os.pathsep.join([*first, ours["PYTHONPATH"]])}
 
 
 def _report(file: ShapesFile, before: int, code: int) -> int:
@@ -212,10 +212,9 @@ def noted_in(tests: Sequence[str], target: str | None, really: bool, paths: Sequ
     options = [] if really else [f"--kerntune-note-target={target or target_here()}"]
     with scratch_folder("tune") as scratch:
         file = scratch / "shapes.jsonl"
-        ours = own_environment()
-        env = {**ours, SHAPES: str(file), "PYTHONPATH": os.pathsep.join([*paths[:-1], ours["PYTHONPATH"]])}
         command = [sys.executable, "-m", "pytest", *plugin_args(), "-p", PLUGIN]
-        done = run_to_end([*command, "-p", "no:cacheprovider", "-q", "--tb=no", *options, *tests], env=env)
+        command += ["-p", "no:cacheprovider", "-q", "--tb=no", *options, *tests]
+        done = run_to_end(command, env=noting_environment(file, paths[:-1]))
         if done.code not in RAN:
             raise UsageError(f"pytest could not run {' '.join(tests)} (exit code {done.code})\n{done.last()}")
         jobs = ShapesFile(file).read()[0] if file.exists() else []

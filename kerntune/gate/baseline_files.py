@@ -6,6 +6,7 @@ outside of the store's folder, whatever a file or a link says.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import hashlib
 import re
@@ -96,11 +97,9 @@ class ArtifactFolder(Mapping[str, bytes]):
 
     def put(self, sha256: str, data: bytes) -> None:
         """Store bytes under their checksum, once; a damaged file is written anew."""
-        try:
+        with contextlib.suppress(BaselineError):
             if sha256 in self and self[sha256] == data:
                 return
-        except BaselineError:
-            pass
         path = inside(self._root, self._path(sha256))
         codec.write_atomic(path, codec.pack(data), error=BaselineError, durable=True)
         sweep_once(path.parent)
@@ -270,11 +269,7 @@ class BaselineStore:
 
     def remove(self, path: Path) -> None:
         """Remove one baseline; its artifacts go with :meth:`sweep`."""
-        try:
-            inside(self.folder, path.parent)
-            path.unlink()
-        except OSError as exc:
-            raise BaselineError(f"{path}: can't be removed ({exc.strerror})") from exc
+        self._change(path, Path.unlink)
 
     def sweep(self) -> int:
         """Remove artifacts that no baseline names; how many. Refuses while any baseline can't be read.
@@ -288,18 +283,19 @@ class BaselineStore:
     def _sweep(self, target: Target) -> int:
         folder, unused = self.artifacts(target).folder, set(self.artifacts(target)) - set(self._used(target))
         for sha in unused:
-            self._rename(folder / f"{sha}.xz", folder / f".{sha}.unused")
+            self._change(folder / f"{sha}.xz", Path.rename, folder / f".{sha}.unused")
         again = unused & set(self._used(target)) if unused else set()
         for sha in again:
-            self._rename(folder / f".{sha}.unused", folder / f"{sha}.xz")
+            self._change(folder / f".{sha}.unused", Path.rename, folder / f"{sha}.xz")
         for path in folder.glob(".*.unused"):
             self.remove(path)
         return len(unused - again)
 
-    def _rename(self, path: Path, to: Path) -> None:
+    def _change(self, path: Path, change: Callable[..., object], *to: Path) -> None:
+        """Move a file of the folder, or remove it."""
         try:
             inside(self.folder, path.parent)
-            path.rename(to)
+            change(path, *to)
         except OSError as exc:
             raise BaselineError(f"{path}: can't be removed ({exc.strerror})") from exc
 

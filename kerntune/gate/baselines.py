@@ -16,6 +16,7 @@ import msgspec
 
 from kerntune.base import codec
 from kerntune.base.case_result import CaseId, End
+from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec, Environment, Target
 from kerntune.base.operator_list import MAX_OUTSIDE, MAX_ROWS, OperatorList
 from kerntune.base.recording import MAX_BYTES, Launch, Recording
@@ -130,6 +131,16 @@ Kept = TypeVar("Kept", TimeBaseline, StaticBaseline)
 def operators_of(baseline: Baseline | None) -> OperatorList | None:
     """What a baseline's call ran beside its captured kernels; None where the baseline doesn't say."""
     return None if baseline is None or baseline.operators is msgspec.UNSET else baseline.operators
+
+
+def configs_by_kernel(baselines: Iterable[Baseline]) -> dict[str, list[Config]]:
+    """The configs of baselines' launches by kernel, each once, in their order."""
+    found: dict[str, list[Config]] = {}
+    for baseline in baselines:
+        for launch in baseline.launches:
+            if launch.config is not None and launch.config not in found.setdefault(launch.kernel, []):
+                found[launch.kernel].append(launch.config)
+    return found
 
 
 def lasting(baseline: Baseline) -> Baseline:

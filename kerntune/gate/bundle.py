@@ -48,10 +48,9 @@ class Bundle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     @property
     def baseline(self) -> Baseline:
         """The one that it has."""
-        if self.time is not None:
-            return self.time
-        assert self.static is not None
-        return self.static
+        found = self.time or self.static
+        assert found is not None
+        return found
 
     @property
     def place(self) -> str:

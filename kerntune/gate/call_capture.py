@@ -41,8 +41,7 @@ class CapturedCall:
 
     ``unseen`` are the names of kernels that it launched unrecorded. ``ended`` is what it raised after its launches
     because it needs a GPU's results where there is none, and ``end`` where (or where it asked for one and caught the
-    error); ``remark`` says what else could not be done
-    for want of them.
+    error); ``remark`` says what else could not be done for want of them.
     """
 
     call: Call

@@ -23,7 +23,7 @@ from kerntune.base.policy import Update
 from kerntune.base.recording import Recording
 from kerntune.errors import BaselineError
 from kerntune.gate.baseline_files import BaselineStore
-from kerntune.gate.baselines import Argument, Baseline, TimeBaseline
+from kerntune.gate.baselines import Argument, Baseline, TimeBaseline, configs_by_kernel
 from kerntune.gpu.base import Backend
 from kerntune.kernels.source import DESCRIPTORS
 
@@ -40,19 +40,12 @@ def _argument(backend: Backend, leaf: Any) -> Argument:
     return Argument(dtype, tuple(map(int, leaf.shape)), tuple(map(int, leaf.stride())))
 
 
-def leaves(backend: Backend, tree: Any) -> list[Any]:
-    """The tensors and dtypes in it."""
-    out: list[Any] = []
-
-    def walk(value: Any, depth: int = 0) -> None:
-        if backend.tensors.is_tensor(value) or type(value).__name__ == "dtype":
-            out.append(value)
-        elif depth < MAX_DEPTH:
-            for child in _children(value):
-                walk(child, depth + 1)
-
-    walk(tree)
-    return out
+def leaves(backend: Backend, tree: Any, depth: int = 0) -> list[Any]:
+    """The tensors and dtypes in it, which is itself in ``depth`` containers."""
+    if backend.tensors.is_tensor(tree) or type(tree).__name__ == "dtype":
+        return [tree]
+    children = _children(tree) if depth < MAX_DEPTH else []
+    return [leaf for child in children for leaf in leaves(backend, child, depth + 1)]
 
 
 def tensor_leaves(backend: Backend, tree: Any) -> list[Any]:
@@ -247,12 +240,7 @@ class Renames:
 
     def configs(self, case: CaseId, fingerprint: str | None) -> dict[str, list[Config]]:
         """Configs of what may be this case's old baselines, by kernel: they are tried first."""
-        found: dict[str, list[Config]] = {}
-        for baseline in sorted(self._candidates(fingerprint), key=lambda b: -_likeness(b.case, case)):
-            for launch in baseline.launches:
-                if launch.config is not None and launch.config not in found.setdefault(launch.kernel, []):
-                    found[launch.kernel].append(launch.config)
-        return found
+        return configs_by_kernel(sorted(self._candidates(fingerprint), key=lambda b: -_likeness(b.case, case)))
 
     def timed_before(self, case: CaseId, fingerprint: str, device: DeviceSpec) -> TimeBaseline | None:
         """The baseline on a kind of device of what may be this case under its old name."""

@@ -15,6 +15,7 @@ from kerntune.capture import Candidate, Capture
 from kerntune.capture.recorder import Recorded, keep, make_launch
 from kerntune.compiling.binary.identity import first_difference
 from kerntune.errors import KerntuneError, ReplayError
+from kerntune.gate.console import some_of
 from kerntune.gate.launch_changes import Changes, changes_between, moved_settings
 from kerntune.gate.static_figures import LaunchStatic, in_both
 from kerntune.kernels.source import GeneratedFrom
@@ -138,8 +139,7 @@ def regenerated(launch: LaunchStatic, old: GeneratedFrom, new: GeneratedFrom) ->
     """What torch does otherwise for a generated kernel: it decomposes the calls into other operators, or it writes
     other code for the same ones."""
     names = list(dict.fromkeys(new.calls or (x.removeprefix("aten.") for x in launch.origins))) or [launch.kernel]
-    more = f" and {len(names) - SHOWN_CALLS} more" if len(names) > SHOWN_CALLS else ""
-    whose = f"{', '.join(names[:SHOWN_CALLS])}{more}"
+    whose = some_of(names, SHOWN_CALLS)
     other = old.operators != new.operators and bool(old.operators and new.operators)
     return f"{whose}'s decomposition" if other else f"{whose}'s generated code"
 
@@ -157,9 +157,10 @@ MeasureChange = Callable[[Recording, Recording], float]
 """The change from one recording to another; KerntuneError where one can't be run."""
 
 
-SAME = {
-    name: Share(0.0, f"nothing that runs differs by the {name}") for name in ("compiler", "code", "launch", "config")
-}
+STEPS = ("environment", "compiler", "code", "launch", "config")
+"""The fields of :class:`kerntune.base.case_result.Attribution` in the order of its chain."""
+
+SAME = {name: Share(0.0, f"nothing that runs differs by the {name}") for name in STEPS[1:]}
 """Shares of causes that are absent, by the field of :class:`kerntune.base.case_result.Attribution`."""
 
 

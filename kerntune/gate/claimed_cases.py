@@ -26,7 +26,7 @@ from kerntune.gate.baselines import StaticBaseline, operators_of
 from kerntune.gate.bundle import check_identity, decode_bundle, unpacked
 from kerntune.gate.code_changes import options_of
 from kerntune.gate.report import OUTCOMES, RunReport
-from kerntune.gate.static_figures import LaunchStatic, LaunchStatics, binary_input
+from kerntune.gate.static_figures import LaunchStatic, LaunchStatics, binary_input, compiler_for, compiler_of
 from kerntune.gate.static_verdict import RunOfCase, judge_launches
 from kerntune.gate.stores import KnownCase, Stores, known_case
 from kerntune.kernels.compat import launch_environment, versions
@@ -138,7 +138,7 @@ def _figures(farm: Farm, request: CodeRequest) -> CodeFigures:
     texts = {first_stage_of(text): text, **{name: made[name].decode() for name in STAGES if name in made}}
     return CodeFigures(
         code=binary.code,
-        compiler=f"Triton {binary.triton}, assembler {binary.assembler}",
+        compiler=compiler_of(binary),
         stages=stage_hashes(texts),
         compiler_settings=dict(binary.settings),
         metrics=metrics,
@@ -251,11 +251,9 @@ def _stored_like(launch: LaunchStatic, known: KnownCase, target: Target) -> Laun
     """The baseline's launch of the very code, made by the compiler and under the settings of today: the same TTIR,
     options, and claimed identity. Options that no baseline has are in the latter alone."""
     settings = launch_environment.compiler_settings(target.backend)
-    assembler = versions.assembler_version(target.backend, target.triton_arch)
-    compiler = f"Triton {versions.triton_version()}, assembler {assembler}"
     for stored in known.launches:
         same_code = (stored.ttir_sha256, stored.code) == (launch.ttir_sha256, launch.code)
-        today = (stored.compiler, stored.compiler_settings) == (compiler, settings)
+        today = (stored.compiler, stored.compiler_settings) == (compiler_for(target), settings)
         if same_code and today and options_of(stored) == options_of(launch):
             return stored
     return None

@@ -199,11 +199,7 @@ def hunks(before: Sequence[str], after: Sequence[str]) -> list[list[Opcode]]:
     Lines that differ only in how values are numbered count as equal, unless nothing else differs.
     """
     bare = [[_NUMBERED.sub("%", line) for line in lines] for lines in (before, after)]
-    for a, b in (bare, (before, after)):
-        found = _grouped(a, b)
-        if found:
-            return found
-    return []
+    return _grouped(*bare) or _grouped(before, after)
 
 
 def hunk_text(before: Sequence[str], after: Sequence[str], most: int) -> tuple[str, int]:

@@ -112,6 +112,12 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+def some_of(texts: Sequence[str], most: int) -> str:
+    """``a, b and 3 more``: the first ones, ``most`` of them, and how many are left."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more
+
+
 def columns(
     rows: Sequence[Sequence[object]],
     headers: Sequence[str],

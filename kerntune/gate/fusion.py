@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Generic
 
 from kerntune.base.operator_list import places_text
-from kerntune.gate.console import counted
+from kerntune.gate.console import counted, some_of
 from kerntune.gate.static_figures import AnyLaunch, paired
 
 SHOWN = 6
@@ -175,9 +175,7 @@ def lost_fusions(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> Ite
 
 
 def _names(launches: Sequence[AnyLaunch]) -> str:
-    said = [f"{x.kernel} ({operators(x.origins)})" for x in launches[:SHOWN]]
-    more = len(launches) - SHOWN
-    return ", ".join(said) + (f" and {more} more" if more > 0 else "")
+    return some_of([f"{x.kernel} ({operators(x.origins)})" for x in launches], SHOWN)
 
 
 def operators(origins: Sequence[str]) -> str:

@@ -50,16 +50,15 @@ def extract(revision: str, folder: Path, into: Path, root: Path | None = None) -
         (scratch / "tree").mkdir()
         env = {
             **os.environ,
-            "GIT_DIR": _must(top, None, "rev-parse", "--absolute-git-dir").decode().strip(),
+            "GIT_DIR": _must(top, "rev-parse", "--absolute-git-dir").decode().strip(),
             "GIT_WORK_TREE": str(scratch / "tree"),  # empty: attributes come from the index
             "GIT_INDEX_FILE": str(scratch / "index"),
             "GIT_LITERAL_PATHSPECS": "1",
         }
-        _must(top, env, "read-tree", commit)
-        names = _must(top, env, "ls-files", "-z", "--", inside)
-        _must(
-            scratch / "tree", env, "checkout-index", "-q", "-z", "--stdin", f"--prefix={into.resolve()}/", given=names
-        )
+        _must(top, "read-tree", commit, env=env)
+        names = _must(top, "ls-files", "-z", "--", inside, env=env)
+        words = ("checkout-index", "-q", "-z", "--stdin", f"--prefix={into.resolve()}/")
+        _must(scratch / "tree", *words, env=env, given=names)
     found = into / inside
     found.mkdir(parents=True, exist_ok=True)
     return found
@@ -94,7 +93,7 @@ def blobs(top: Path, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
     """The content of each blob (``commit:path``) with its name; those that git doesn't have are left out. No name may
     have a line feed. ``git cat-file --batch`` answers ``<id> blob <size>``, the bytes and a line feed."""
     asked = "".join(f"{name}\n" for name in names).encode(errors="surrogateescape")
-    rest = memoryview(_must(top, None, "cat-file", "--batch", given=asked) if names else b"")
+    rest = memoryview(_must(top, "cat-file", "--batch", given=asked) if names else b"")
     for name in names:
         head = bytes(rest[:LONGEST_HEAD]).partition(b"\n")[0]
         rest = rest[len(head) + 1 :]
@@ -125,7 +124,7 @@ def worktree(revision: str, place: Path) -> Iterator[Path]:
     _forget_lost(top)
     try:
         root = scratch.folder.resolve() / top.name
-        _must(top, None, "worktree", "add", "--quiet", "--detach", str(root), commit)
+        _must(top, "worktree", "add", "--quiet", "--detach", str(root), commit)
         try:
             yield root
         finally:
@@ -186,7 +185,7 @@ def _forget_lost(top: Path) -> None:
             git_output(top, "worktree", "remove", "--force", str(path))
 
 
-def _must(top: Path, env: Mapping[str, str] | None, *args: str, given: bytes = b"") -> bytes:
+def _must(top: Path, *args: str, env: Mapping[str, str] | None = None, given: bytes = b"") -> bytes:
     done = run_git(top, *args, env=env, given=given)
     if done.returncode:
         raise UsageError(f"git {args[0]} failed in {top}: {done.stderr.decode(errors='replace').strip()}")

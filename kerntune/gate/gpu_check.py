@@ -13,6 +13,7 @@ from kerntune.base.case_result import Attribution, CaseResult, CodeChange
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
 from kerntune.base.recording import Recording, same_work
 from kerntune.base.stats import modes
+from kerntune.gate import messages
 from kerntune.gate.baseline_builder import BaselineBuilder
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.baselines import TimeBaseline
@@ -26,18 +27,6 @@ from kerntune.gate.device_faults import NOT_LOOKED, OutsideWrites, has_fixed, lo
 from kerntune.gate.gpu_capture import GpuRun
 from kerntune.gate.history.points import provenance_of
 from kerntune.gate.launch_changes import changed_most, exceeded, replaced_kernels
-from kerntune.gate.messages import (
-    foreign_text,
-    modes_text,
-    reasons_of,
-    reported,
-    shares_text,
-    since_text,
-    timed_message,
-    times,
-    unsure,
-    warnings_of,
-)
 from kerntune.gate.replay import Replayer
 from kerntune.gate.static_figures import LaunchStatic, launch_reports, launch_statics, with_launches
 from kerntune.gate.stores import Unreviewed, known_figures, readable
@@ -275,11 +264,11 @@ class TimedCheck:
     def _verdict(self, findings: CaseFindings) -> CaseResult:
         judgement, parts = findings.judgement, findings.parts
         found, verdict = judgement.found, judgement.verdict
-        before, after = times(judgement.baseline, findings.time.sample, judgement.used.replay)
-        since = reported(judgement.since)
+        before, after = messages.times(judgement.baseline, findings.time.sample, judgement.used.replay)
+        since = messages.reported(judgement.since)
         of_anchor = judgement.decisive is not None and judgement.decisive is judgement.since
-        shares = [shares_text(parts)] if parts and not of_anchor else []
-        said = [*judgement.findings, *shares, *filter(None, [since_text(since, parts if of_anchor else None)])]
+        shares = [messages.shares_text(parts)] if parts and not of_anchor else []
+        said = [*judgement.findings, *shares, *filter(None, [messages.since_text(since, parts if of_anchor else None)])]
         reasons, warnings = self._reasons(findings), self._warnings(findings)
         told = reasons
         if of_anchor:
@@ -287,7 +276,9 @@ class TimedCheck:
             told = (f"since the baseline: {first}", *others)
         shown = found.shown if found is not None else None
         held = judgement.baseline is not None or judgement.since is not None
-        message = timed_message(verdict, self.case.id, before, after, shown, [*said, *told, *warnings], held=held)
+        message = messages.timed_message(
+            verdict, self.case.id, before, after, shown, [*said, *told, *warnings], held=held
+        )
         outcome = outcome_of(verdict, self.call.policy, findings.pending, self.settings.update)
         return msgspec.structs.replace(
             self._result_of(verdict, findings.unreviewed.outcome(outcome), message),
@@ -322,23 +313,25 @@ class TimedCheck:
         """What differs from the baseline, what leaves the verdict open, and that the test has another name now."""
         judgement, recording, time = findings.judgement, self.case.recording, findings.time
         baseline = judgement.baseline
-        reasons = reasons_of(baseline, recording, self.gpu.environment(), judgement.used, self.call.scope, time.sample)
+        reasons = messages.reasons_of(
+            baseline, recording, self.gpu.environment(), judgement.used, self.call.scope, time.sample
+        )
         if baseline is not None:
             reasons = (*reasons, *replaced_kernels(baseline.recording.launches, recording.launches))
         if baseline is not None and judgement.verdict is Verdict.REGRESSED:
             most = changed_most(baseline.recording, recording, time.launches_ns)
-            reasons = (*reasons, *([most] if most else []))
-        reasons = (*judgement.beside.unsure, *judgement.beside.qualified(reasons), *unsure(judgement))
-        return (*reasons, *filter(None, [self.renamed.said]))
+            reasons = (*reasons, *filter(None, [most]))
+        reasons = (*judgement.beside.unsure, *judgement.beside.qualified(reasons), *messages.unsure(judgement))
+        return (*reasons, *self.renamed.remarks)
 
     def _warnings(self, findings: CaseFindings) -> tuple[str, ...]:
         """What limits the verdict, of the run, the times, the tuning and the results that were compared."""
         judgement, numerics = findings.judgement, findings.judgement.numerics
         return (
             *filter(None, [findings.unreviewed.said]),
-            *warnings_of(judgement, findings.pending, self.call.policy),
-            *foreign_text(judgement, findings.time.foreign),
-            *modes_text(modes(findings.time.sample.times_ns)),
+            *messages.warnings_of(judgement, findings.pending, self.call.policy),
+            *messages.foreign_text(judgement, findings.time.foreign),
+            *messages.modes_text(modes(findings.time.sample.times_ns)),
             *findings.outside.warnings,
             *self.tuning.notes,
             *((*numerics.not_compared, *numerics.unsure) if numerics is not None else ()),

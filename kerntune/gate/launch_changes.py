@@ -17,7 +17,7 @@ from kerntune.base.policy import StaticPolicy
 from kerntune.base.recording import Binary, Launch, LaunchWork, Recording, work_of
 from kerntune.gate.fusion import SHOWN, fusion_changes, fusion_lines, lost_fusions, operators
 from kerntune.gate.grid_changes import ARROW, accessed_bytes, idle_device, more_programs, resident, shape
-from kerntune.gate.static_figures import AnyLaunch, LaunchStatic, LaunchStatics, in_both, paired
+from kerntune.gate.static_figures import AnyLaunch, LaunchStatic, LaunchStatics, compiler_of, in_both, paired
 from kerntune.static.code_rules import Draft, Finding, change, worst_first
 from kerntune.static.metrics import StaticMetrics
 from kerntune.static.rules import DEFAULT_RULES, compare_static, judged
@@ -103,7 +103,7 @@ def _once(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _compiler(before: Recording, after: Recording) -> tuple[str, ...]:
-    then, today = (sorted({f"Triton {b.triton}, assembler {b.assembler}" for b in r.binaries}) for r in (before, after))
+    then, today = (sorted(set(map(compiler_of, recording.binaries))) for recording in (before, after))
     return () if then == today or not then or not today else (f"{'; '.join(then)} -> {'; '.join(today)}",)
 
 
@@ -245,9 +245,8 @@ def grown_launches(before: LaunchStatics, after: LaunchStatics) -> Iterator[str]
     for old, new in sorted(pairs, key=lambda pair: pair[0] - pair[1].nbytes)[:SHOWN]:
         if new.nbytes > old:
             computed = f" ({operators(new.origins)})" if new.origins else ""
-            moved = (
-                f"{format_bytes(old)}{ARROW}{format_bytes(new.nbytes)}" if old else f"new, {format_bytes(new.nbytes)}"
-            )
+            now = format_bytes(new.nbytes)
+            moved = f"{format_bytes(old)}{ARROW}{now}" if old else f"new, {now}"
             yield f"{new.kernel}{computed}{places_text(new.lines)}, {moved}"
 
 

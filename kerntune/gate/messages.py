@@ -12,7 +12,7 @@ from kerntune.base.recording import Recording
 from kerntune.base.stats import Estimate, TwoModes, median
 from kerntune.gate.baselines import Calibration, TimeBaseline
 from kerntune.gate.call import PendingBaseline
-from kerntune.gate.causes import causes
+from kerntune.gate.causes import STEPS, causes
 from kerntune.gate.comparison import Comparison, Judgement
 from kerntune.gate.decision import DRIFT, limit_of
 from kerntune.gate.replay import RECOMPILED, REPLAY, STORED, ComparisonMethod, earlier_text, is_current
@@ -37,9 +37,8 @@ def shares_text(parts: Attribution) -> str:
     """
     fields: dict[str, Share] = {name: getattr(parts, name) for name in NAMES}
     found = [(_named(name, fields), share) for name, share in fields.items() if not share.within]
-    shown = sorted(
-        ((n, s.change) for n, s in found if s.change is not None and abs(s.change) >= SHOWN), key=lambda x: -abs(x[1])
-    )
+    shown = [(n, s.change) for n, s in found if s.change is not None and abs(s.change) >= SHOWN]
+    shown.sort(key=lambda pair: -abs(pair[1]))
     words = [f"{name} {format_share(change)}" for name, change in shown] or ["no cause to speak of"]
     return "attributed: " + ", ".join([*words, *(f"{n} not measured" for n, s in found if s.change is None)])
 
@@ -65,13 +64,7 @@ def since_text(since: Since | None, parts: Attribution | None) -> str:
     return f"the anchor of {since.date} can't be replayed" if since.verdict is Verdict.INCONCLUSIVE else ""
 
 
-NAMES = {
-    "environment": "environment",
-    "compiler": "compiler",
-    "code": "code",
-    "launch": "launch",
-    "config": "config choice",
-}
+NAMES = {name: name for name in STEPS} | {"config": "config choice"}
 """Causes by their field, as far as they have no nearer name."""
 
 

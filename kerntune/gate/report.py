@@ -341,8 +341,5 @@ def other_failures(run: RunReport) -> dict[str, str]:
 def badness(result: CaseResult) -> tuple[int, int, float]:
     """The worst first, as a key for sorting: by outcome, verdict and change."""
     change = shown_change(result)
-    return (
-        OUTCOMES.index(result.outcome),
-        VERDICTS.index(result.verdict),
-        -change.point if change is not None else math.inf,
-    )
+    faster = -change.point if change is not None else math.inf
+    return OUTCOMES.index(result.outcome), VERDICTS.index(result.verdict), faster

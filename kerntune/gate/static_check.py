@@ -23,7 +23,7 @@ from kerntune.errors import CompileError, EnvironmentFault, TrialError
 from kerntune.gate.baselines import STATIC_SCHEMA, StaticBaseline, now
 from kerntune.gate.call import PendingBaseline, outcome_of, should_write
 from kerntune.gate.call_capture import CapturedCall
-from kerntune.gate.static_figures import LaunchStatics, binary_input, in_both, launch_statics
+from kerntune.gate.static_figures import LaunchStatics, binary_input, compiler_for, in_both, launch_statics
 from kerntune.gate.static_verdict import RunOfCase, judge_launches
 from kerntune.gate.stores import KnownCase, Stores, known_case, known_figures
 from kerntune.kernels.compat import versions
@@ -71,7 +71,7 @@ def check_static(
     fewer = known.most[0] > run.launched  # accepted by a baseline that is later than the one with more
     pending = PendingBaseline(today, {} if broken else recorded.artifacts, write, anew=fewer)
     stopped = _stopped(captured, run.accepted) if run.cut_off else ()
-    result = judged.result(stores, today, policy, unreviewed, (*filter(None, [renamed.said]), *stopped))
+    result = judged.result(stores, today, policy, unreviewed, (*renamed.remarks, *stopped))
     result = msgspec.structs.replace(
         result,
         outcome=unreviewed.outcome(outcome_of(verdict, policy, pending, update)),
@@ -90,10 +90,8 @@ def _refuse_known(known: KnownCase, recorded: Recorded, capture: Capture) -> Non
         if not isinstance(error, CompileError):
             continue
         launch, target = capture.launches[index].specialized, recorded.recording.target
-        assembler = versions.assembler_version(target.backend, target.triton_arch)
-        compiler = f"Triton {versions.triton_version()}, assembler {assembler}"
         for before in known.launches:
-            same_job = (before.compiler, before.compiled_for) == (compiler, launch.compiled_for())
+            same_job = (before.compiler, before.compiled_for) == (compiler_for(target), launch.compiled_for())
             if error.ttir_sha256 and before.ttir_sha256 == error.ttir_sha256 and same_job:
                 raise EnvironmentFault(
                     f"{error}\nThe baseline has the same code, compiled for the same arguments and options by the same "

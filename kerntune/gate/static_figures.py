@@ -11,10 +11,11 @@ import msgspec
 
 from kerntune.base.case_result import CaseResult, LaunchFigures, LaunchReport, LaunchShare
 from kerntune.base.config import COMPILE_OPTIONS, Config, changed_settings
-from kerntune.base.device import DeviceSpec
+from kerntune.base.device import DeviceSpec, Target
 from kerntune.base.recording import Binary, Launch, Recording, Sha256
 from kerntune.base.roofline import bytes_by_launch
 from kerntune.capture.recorder import Recorded
+from kerntune.kernels.compat import versions
 from kerntune.kernels.source import GeneratedFrom
 from kerntune.static.metrics import BinaryInput, StaticMetrics, metrics_of
 
@@ -118,7 +119,7 @@ def _of(
         config=launch.config,
         stages=dict(compiled.stages),
         compiled_for=dict(compiled.compiled_for),
-        compiler=f"Triton {binary.triton}, assembler {binary.assembler}",
+        compiler=compiler_of(binary),
         compile_seconds=None if compiled.seconds is None else round(compiled.seconds, 3),
         compiler_settings=dict(binary.settings),
         origins=launch.origins,
@@ -126,6 +127,17 @@ def _of(
         nbytes=nbytes,
         lines=lines,
     )
+
+
+def compiler_of(binary: Binary) -> str:
+    """What has compiled a binary: ``Triton 3.9.0, assembler 13.1``."""
+    return f"Triton {binary.triton}, assembler {binary.assembler}"
+
+
+def compiler_for(target: Target) -> str:
+    """What compiles for a target today, in the words of :func:`compiler_of`."""
+    assembler = versions.assembler_version(target.backend, target.triton_arch)
+    return f"Triton {versions.triton_version()}, assembler {assembler}"
 
 
 def binary_input(binary: Binary, data: bytes, asm: str) -> BinaryInput:

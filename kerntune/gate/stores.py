@@ -18,7 +18,7 @@ from kerntune.base.device import Target
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
 from kerntune.errors import BaselineError, StoreError
 from kerntune.gate.baseline_files import BaselineStore, case_file
-from kerntune.gate.baselines import Baseline, StaticBaseline, TimeBaseline
+from kerntune.gate.baselines import Baseline, StaticBaseline, TimeBaseline, configs_by_kernel
 from kerntune.gate.case_identity import Inputs, Renames, nearest_of_run, renamed_to
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.gpu.base import Backend
@@ -156,9 +156,8 @@ class KnownCase:
         if self.reference:
             known.append((len(self.launches), f"the static baseline under Triton {self.reference.triton}"))
         since = self.own.recorded if self.own else ""
-        known += [
-            (len(t.recording.launches), f"the baseline of {t.device.name}") for t in self.times if t.recorded > since
-        ]
+        later = (time for time in self.times if time.recorded > since)
+        known += [(len(time.launches), f"the baseline of {time.device.name}") for time in later]
         return max(known, default=(0, ""))
 
 
@@ -182,16 +181,11 @@ def stored_configs(
     store: BaselineStore, target: Target, case: CaseId, fingerprint: str | None, update: Update = Update.NONE
 ) -> dict[str, list[Config]]:
     """Configs that a case's baselines have, by kernel: winners on real devices first, then static ones."""
-    out: dict[str, list[Config]] = {}
     if fingerprint is None:
-        return out
-    for time in _times(store, target, case, fingerprint, update):
-        for launch in time.recording.launches:
-            _add(out, launch.kernel, launch.config)
+        return {}
+    times = list(_times(store, target, case, fingerprint, update))
     static = readable(lambda: store.static(target, versions.triton_series(), case, fingerprint), update)
-    for entry in static.launches if static else ():
-        _add(out, entry.kernel, entry.config)
-    return out
+    return configs_by_kernel([*times, *filter(None, [static])])
 
 
 def _times(
@@ -203,11 +197,6 @@ def _times(
         time = readable(partial(store.read, path), update)
         if isinstance(time, TimeBaseline):
             yield time
-
-
-def _add(out: dict[str, list[Config]], kernel: str, config: Config | None) -> None:
-    if config is not None and config not in out.setdefault(kernel, []):
-        out[kernel].append(config)
 
 
 RUN_JSON = "run.json"

@@ -102,6 +102,9 @@ outside of :data:`PURE_DIALECTS` that takes a word may reach memory through it."
 PURE_DIALECTS = ("arith.", "math.", "ub.")
 
 CONTROL = ("scf.", "cf.", "builtin.", "tt.func", "tt.call", "ttg.warp_specialize")
+ENDS = ("scf.yield", "scf.condition", "scf.reduce", "ttg.warp_yield")
+"""What the blocks of such regions end with."""
+
 PARTITIONS = "ttg.warp_specialize.partitions"
 """Inside of ``ttg.warp_specialize``: a region for each partition of warps."""
 

@@ -62,8 +62,7 @@ def alone_kernel(part: PartCode) -> Any:
 def sequential_kernel(name: str, parts: Sequence[PartCode], *, one_block: bool = False) -> Any:
     """All parts in one launch, one after the other on x, each with blocks of its own (``XBLOCK_0``, ``XBLOCK_1``) or,
     with ``one_block``, with the same. A part's y is folded into x: Inductor's flattened sequential combo grid."""
-    lines, end, word = [], "0", "if"
-    lines.append("    block = tl.program_id(0)")
+    lines, end, word = ["    block = tl.program_id(0)"], "0", "if"
     for i, part in enumerate(parts):
         lines += [f"    x_{i}_blocks = {_blocks(part, 'x', i, one_block)}"]
         rows = f" * {_blocks(part, 'y', i, one_block)}" if "y" in part.axes else ""
@@ -122,8 +121,7 @@ def _combined(name: str, parts: Sequence[PartCode], body: Sequence[str], one_blo
     names = [n for n, _ in dict.fromkeys(parameters)] + [n for n, _ in blocks]
     if len(set(names)) != len(names):
         twice = ", ".join(sorted({n for n in names if names.count(n) > 1}))
-        why = f"{twice} would stand for two of its parameters"
-        raise ConfigError(f"combo {name}: {why}; rename one in its part")
+        raise ConfigError(f"combo {name}: {twice} would stand for two of its parameters; rename one in its part")
     head = _head(name, [*dict.fromkeys(parameters), *blocks])
     return _kernel(name, [head, *body], {f"part_{i}": part.fn for i, part in enumerate(parts)})
 

@@ -10,25 +10,8 @@ from functools import lru_cache
 from typing import Any
 
 from kerntune.base.device import Target
-from kerntune.kernels.access import (
-    ADDRESS_FIRST,
-    ADDRESS_ONLY,
-    ATOMICS,
-    BY_NUMBERS,
-    CONTROL,
-    FROM_MEMORY,
-    LOADS,
-    ON_CHIP,
-    OUTSIDE_CODE,
-    PARTITIONS,
-    PURE_DIALECTS,
-    PURE_READERS,
-    READERS,
-    SCRATCH,
-    TENSOR_MAP,
-    WRITERS,
-    Access,
-)
+from kerntune.kernels import access
+from kerntune.kernels.access import Access
 from kerntune.kernels.compat.triton_compiler import gpu_target, make_backend
 
 _POINTER_LIKE = re.compile(r"!tt\.ptr|tensordesc")
@@ -177,15 +160,15 @@ class _Walk:
             self._descriptor(op)
         pointers = [v for v in self._parameters if self._pointer[v]]
         number = {value: k for k, value in enumerate(pointers)}
-        reads = self._reach(number, READERS)
-        writes = self._reach(number, WRITERS)
-        atomics = self._reach(number, ATOMICS)
+        reads = self._reach(number, access.READERS)
+        writes = self._reach(number, access.WRITERS)
+        atomics = self._reach(number, access.ATOMICS)
         for op in self._outside:
             for value in filter(self._pointer.get, op.operands):
                 self._roots(op, value, number)
         if self._unknown:
             return Access.everything(len(pointers), self._unknown, follows=self._follows, beyond=self._beyond)
-        floats = any(op.name in ATOMICS and any(map(self._holds_floats, op.operands)) for op in self._ops)
+        floats = any(op.name in access.ATOMICS and any(map(self._holds_floats, op.operands)) for op in self._ops)
         return Access(reads, writes, atomics, floats, (), len(pointers))
 
     def _holds_floats(self, value: int) -> bool:
@@ -201,7 +184,7 @@ class _Walk:
             "tt.call": self._call,
             "ttg.warp_specialize": self._partitions,
         }.get(op.name, self._branch if op.name.startswith("cf.") else self._plain)
-        if op.name != PARTITIONS:  # connected by the one around it
+        if op.name != access.PARTITIONS:  # connected by the one around it
             connect(op)
 
     def _for(self, op: _Op) -> None:
@@ -297,7 +280,7 @@ class _Walk:
 
     def _plain(self, op: _Op) -> None:
         touched = any(self._pointer[v] for v in (*op.operands, *op.results))
-        if op.name in OUTSIDE_CODE:
+        if op.name in access.OUTSIDE_CODE:
             self._outside_code(op, touched)
         elif op.name == "tt.ptr_to_int":
             self._unknown.append("an address becomes an integer")
@@ -305,12 +288,12 @@ class _Walk:
             self._mark(op, "an address is made from an integer")
         elif op.name == "ub.poison":
             self._poison.update(op.results)
-        elif op.name == SCRATCH:
+        elif op.name == access.SCRATCH:
             self._scratch.update(op.results)
-        elif op.name.endswith(FROM_MEMORY):
+        elif op.name.endswith(access.FROM_MEMORY):
             self._from_memory.append(op)
-        elif op.name not in READERS | WRITERS:
-            if touched and op.name not in ADDRESS_ONLY and not op.name.startswith(CONTROL):
+        elif op.name not in access.READERS | access.WRITERS:
+            if touched and op.name not in access.ADDRESS_ONLY and not op.name.startswith(access.CONTROL):
                 self._unknown.append(f"{op.name} takes an address")
             elif not self._is_known(op) and any(map(self._word.get, op.operands)):
                 self._follow(f"{op.name} takes an integer that may be an address", writes=True)
@@ -319,7 +302,9 @@ class _Walk:
     @staticmethod
     def _is_known(op: _Op) -> bool:
         """Whether an operation has no way to memory but through its addresses."""
-        return op.name in ADDRESS_ONLY | ON_CHIP or op.name.startswith(PURE_DIALECTS + CONTROL)
+        return op.name in access.ADDRESS_ONLY | access.ON_CHIP or op.name.startswith(
+            access.PURE_DIALECTS + access.CONTROL
+        )
 
     def _descriptor(self, op: _Op) -> None:
         """A descriptor that is taken from where this kernel has made it describes what was given there."""
@@ -327,7 +312,7 @@ class _Walk:
         if not places <= self._scratch:
             self._mark(op, "a tensor descriptor is taken from memory")
             return
-        made = [m for m in self._ops if m.name == TENSOR_MAP and places & self._leaves(m.operands[0])]
+        made = [m for m in self._ops if m.name == access.TENSOR_MAP and places & self._leaves(m.operands[0])]
         self._flow_all(op.results, [m.operands[1] for m in made])
 
     def _leaves(self, value: int, parameters: Container[int] = ()) -> set[int]:
@@ -373,11 +358,7 @@ class _Walk:
         return next((op.block_args for op in self._in_region[region]), [])
 
     def _ends(self, region: int) -> list[_Op]:
-        return [
-            o
-            for o in self._in_region[region]
-            if o.name in ("scf.yield", "scf.condition", "scf.reduce", "ttg.warp_yield")
-        ]
+        return [op for op in self._in_region[region] if op.name in access.ENDS]
 
     def _flow(self, into: Sequence[int], values: Sequence[int]) -> None:
         """Value by value; lengths that differ mean that this code misreads the operation, and raise an error."""
@@ -399,7 +380,7 @@ class _Walk:
 
     def _addresses(self, op: _Op) -> list[int]:
         """The operands that an operation on memory takes its addresses from."""
-        if op.name.startswith(ADDRESS_FIRST):
+        if op.name.startswith(access.ADDRESS_FIRST):
             return op.operands[:1]
         return [value for value in op.operands if self._pointer[value]]
 
@@ -407,7 +388,7 @@ class _Walk:
         roots = self._leaves(address, number)
         for value in roots - number.keys() - self._poison - self._scratch:
             why = self._origin_unknown.get(value, "an address of unknown origin")
-            self._follow(f"{op.name}: {why}", writes=op.name not in PURE_READERS)
+            self._follow(f"{op.name}: {why}", writes=op.name not in access.PURE_READERS)
         return {number[value] for value in roots & number.keys()}
 
 
@@ -420,7 +401,7 @@ class _ContentWalk(_Walk):
             self._connect(op)
         for op in self._calls:
             self._return(op, frozenset())
-        loaded = {value for op in self._ops if op.name in LOADS for value in op.results}
+        loaded = {value for op in self._ops if op.name in access.LOADS for value in op.results}
         deciding = (found for op in self._ops if (found := self._deciding(op))[1])
         return {word for word, values in deciding if any(loaded & self._leaves(value) for value in values)}
 
@@ -432,10 +413,10 @@ class _ContentWalk(_Walk):
         if op.name in ("tt.load", "tt.store"):  # the mask comes after the pointer, and after a store's value
             return ADDRESSES, op.operands[2:3] if op.name == "tt.store" else op.operands[1:2]
         numbers = [value for value in op.operands if not self._pointer[value] and not self._float[value]]
-        return ADDRESSES, numbers if op.name.startswith(BY_NUMBERS) else []
+        return ADDRESSES, numbers if op.name.startswith(access.BY_NUMBERS) else []
 
     def _plain(self, op: _Op) -> None:
-        if op.name not in LOADS:
+        if op.name not in access.LOADS:
             self._through(op)
 
     def _flow_all(self, into: Iterable[int], values: Sequence[int]) -> None:

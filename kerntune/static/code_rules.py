@@ -249,9 +249,8 @@ def _issue(before: StaticMetrics, after: StaticMetrics, threshold: float) -> Ite
         per = f"{old / moved[0]:,.1f} -> {new / moved[1]:,.1f} per byte that a thread moves"
         counted = change(count(before, "total"), count(after, "total"))
         slots = f"{change(old, new)} slots{percent(old, new)} for {counted} instructions in the code"
-        yield Draft(
-            "fail", "issue_slots", old, new, f"the same work takes many more issue slots: {per} ({slots})", "work"
-        )
+        text = f"the same work takes many more issue slots: {per} ({slots})"
+        yield Draft("fail", "issue_slots", old, new, text, "work")
 
 
 def _matrix(before: StaticMetrics, after: StaticMetrics, threshold: float) -> Iterator[Draft]:
@@ -343,20 +342,20 @@ def _copies(metrics: StaticMetrics) -> int:
 def _stream(before: StaticMetrics, after: StaticMetrics, copies: str, resident: float | None) -> Iterator[Draft]:
     """Loops without products. Those that TMA fed have a rule of their own."""
     old, new = count(before, "async_copy"), _copies(after)
+    ahead, still = count(before, "copying_ahead"), count(after, "copying_ahead")
     if any("tensor_core" in m.instructions for m in (before, after)):
         return  # on one side alone, or outside of loops: other rules compare that
     if old and not new and resident is not None and resident < HIDDEN:
         few = f"and the launch has only {resident:.0%} of the device's threads to hide their latency"
-        yield Draft(
-            "fail", "async_copies", old, new, f"loads are no longer asynchronous, {few}: {copies}", "pipelining", True
-        )
+        text = f"loads are no longer asynchronous, {few}: {copies}"
+        yield Draft("fail", "async_copies", old, new, text, "pipelining", True)
     elif old and not new:
         text = f"loads are no longer asynchronous: {copies}"
         yield Draft("fail", "async_copies", old, new, text, "async_copies")
-    elif count(before, "copying_ahead") and "copying_loops" in after.instructions and not count(after, "copying_ahead"):
-        told = change(count(before, "copying_ahead"), 0)
+    elif ahead and not still and "copying_loops" in after.instructions:
+        told = change(ahead, 0)
         text = f"asynchronous copies are waited for in the round that asks for them: {told} loops load ahead"
-        yield Draft("fail", "copying_ahead", count(before, "copying_ahead"), 0, text, "async_copies")
+        yield Draft("fail", "copying_ahead", ahead, 0, text, "async_copies")
 
 
 def _nearer(

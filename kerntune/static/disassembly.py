@@ -198,16 +198,14 @@ class Disassembler:
         that can't be machine code.
         """
         tool = _tool_size()
-        coded = [
-            (Code(arch, hashlib.sha256(text).hexdigest(), len(text) // _INSTRUCTION_BYTES, tool), text)
-            for text in texts
-        ]
+        hashes = [hashlib.sha256(text).hexdigest() for text in texts]
+        keys = [Code(arch, sha, len(x) // _INSTRUCTION_BYTES, tool) for sha, x in zip(hashes, texts, strict=True)]
         with self._lock:
-            fresh = self._listed({key: text for key, text in coded if key not in self._known}, arch)
-            self._known.update(fresh)
-            for key, _ in coded:
+            unknown = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._known}
+            self._known.update(self._listed(unknown, arch))
+            for key in keys:
                 self._known.move_to_end(key)
-            found = [self._known[key] for key, _ in coded]
+            found = [self._known[key] for key in keys]
             while len(self._known) > self._cache_size:
                 self._known.popitem(last=False)
         return found

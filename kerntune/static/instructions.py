@@ -115,23 +115,22 @@ def amd_classes(mnemonics: Mapping[str, int]) -> dict[str, int]:
 
 def nvidia_class(opcode: str) -> str:
     """The class of one opcode, ``other`` if it is unknown."""
-    return _class_of("nvidia", opcode.partition(".")[0])
+    return _class_of(opcode.partition(".")[0], NVIDIA_CLASSES)
 
 
 def amd_class(mnemonic: str) -> str:
     """The class of one mnemonic, ``other`` if it is unknown."""
-    return _class_of("amd", mnemonic.removesuffix("_e32").removesuffix("_e64"))
+    return _class_of(mnemonic.removesuffix("_e32").removesuffix("_e64"), AMD_CLASSES)
 
 
-def _class_of(vendor: str, base: str) -> str:
-    return next((name for name, pattern in _patterns(vendor) if pattern.fullmatch(base)), "other")
+def _class_of(base: str, classes: Mapping[str, str]) -> str:
+    return next((name for name, pattern in classes.items() if _compiled(pattern).fullmatch(base)), "other")
 
 
 @functools.cache
-def _patterns(vendor: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
-    """Compiled when they are first used: that takes milliseconds, and a run's GPUs are of one vendor."""
-    classes = NVIDIA_CLASSES if vendor == "nvidia" else AMD_CLASSES
-    return tuple((name, re.compile(pattern)) for name, pattern in classes.items())
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Patterns are compiled when they are first used: that takes milliseconds, and a run's GPUs are of one vendor."""
+    return re.compile(pattern)
 
 
 def nvidia_bits(opcode: str) -> int:

@@ -232,11 +232,5 @@ def _amd(binary: BinaryInput, spec: DeviceSpec) -> StaticMetrics:
 
 
 def _amd_occupancy(binary: BinaryInput, spec: DeviceSpec, resources: AmdResources) -> Occupancy | None:
-    if resources.waves_per_simd is None:
-        return None
-    return amd_occupancy(
-        spec,
-        waves_by_registers=resources.waves_per_simd,
-        shared_bytes=binary.shared_bytes,
-        warps=binary.num_warps,
-    )
+    waves, shared, warps = resources.waves_per_simd, binary.shared_bytes, binary.num_warps
+    return None if waves is None else amd_occupancy(spec, waves_by_registers=waves, shared_bytes=shared, warps=warps)

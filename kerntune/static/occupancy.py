@@ -50,7 +50,7 @@ def cuda_occupancy(spec: DeviceSpec, *, registers: int, shared_bytes: int, threa
         "shared memory": _blocks_by_shared(spec, shared_bytes, capability),
         "blocks": _BLOCKS[capability],
     }
-    return _tightest(limits, warps, spec.max_threads_per_sm // spec.warp_size)
+    return _tightest(spec, limits, warps)
 
 
 def amd_occupancy(spec: DeviceSpec, *, waves_by_registers: int, shared_bytes: int, warps: int) -> Occupancy:
@@ -66,12 +66,13 @@ def amd_occupancy(spec: DeviceSpec, *, waves_by_registers: int, shared_bytes: in
         "shared memory": _groups_by_lds(spec, shared_bytes),
         "blocks": _AMD_GROUPS_PER_CU if warps > 1 else spec.max_threads_per_sm // spec.warp_size,
     }
-    return _tightest(limits, warps, spec.max_threads_per_sm // spec.warp_size)
+    return _tightest(spec, limits, warps)
 
 
-def _tightest(limits: dict[str, int], warps: int, max_warps: int) -> Occupancy:
+def _tightest(spec: DeviceSpec, limits: dict[str, int], warps: int) -> Occupancy:
     limiter = min(limits, key=lambda name: limits[name])
-    return Occupancy(limits[limiter], limits[limiter] * warps / max_warps, limiter)
+    most = spec.max_threads_per_sm // spec.warp_size
+    return Occupancy(limits[limiter], limits[limiter] * warps / most, limiter)
 
 
 def _capability(spec: DeviceSpec) -> int:

@@ -163,11 +163,15 @@ def loop_counts(text: str) -> dict[str, int]:
 
 def _copying(instructions: Sequence[_Instruction], ranges: Iterable[range]) -> dict[str, int]:
     copies, products = ([x.line for x in instructions if x.kind == kind] for kind in ("copy", "product"))
-    inner = {min(around, key=len) for at in copies if (around := [loop for loop in ranges if at in loop])}
-    streams = [loop for loop in inner if not any(at in loop for at in products)]
+    streams = [loop for loop in _innermost(copies, ranges) if not any(at in loop for at in products)]
     if not streams:
         return {}
     return {"copying_loops": len(streams), "copying_ahead": sum(_left(instructions, loop) > 0 for loop in streams)}
+
+
+def _innermost(places: Iterable[int], ranges: Iterable[range]) -> set[range]:
+    """The innermost loops around lines of the text."""
+    return {min(around, key=len) for at in places if (around := [loop for loop in ranges if at in loop])}
 
 
 def _left(instructions: Sequence[_Instruction], loop: range) -> int:
@@ -217,9 +221,7 @@ def product_loops(ptx: str) -> ProductLoops | None:
         return None
     lines = ptx.splitlines()
     instructions = list(_instructions(lines))
-    ranges = _loops(lines)
-    products = [x.line for x in instructions if x.kind == "product"]
-    inner = {min(around, key=len) for at in products if (around := [loop for loop in ranges if at in loop])}
+    inner = _innermost((x.line for x in instructions if x.kind == "product"), _loops(lines))
     found = [_loop(instructions, loop, inner) for loop in inner]
     return _sum(found) if found else None
 

@@ -213,7 +213,7 @@ def unknown_operation(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str
 
     def forget(name: str) -> None:
         for table in ("READERS", "WRITERS", "PURE_READERS", "ON_CHIP", "ADDRESS_ONLY"):
-            monkeypatch.setattr(writes, table, getattr(operations, table) - {name})
+            monkeypatch.setattr(operations, table, getattr(operations, table) - {name})
         writes._understood.cache_clear()
 
     yield forget

@@ -92,7 +92,7 @@ def failed(call: Any, *args: Any, **words: Any) -> str:
 
 def test_a_test_fails_by_its_failing_results_and_warns_of_others() -> None:
     item, record = Item(), Record(results=[PASS, WARN], lost=["in a thread"])
-    said = failed(conclude, item, NODE, record, STRICT, marked=True, extra=[FAIL])
+    said = failed(conclude, item, record, STRICT, marked=True, extra=[FAIL])
     assert said == f"in a thread\nfail\n{ACCEPT}"
     assert (item.warned, item.user_properties) == (["warn"], ["pass", "warn", "fail"])
     assert (record.finished, record.settled, record.failed, record.concluded) == (True, True, True, 3)
@@ -129,30 +129,30 @@ def test_a_finding_is_told_with_its_cause(monkeypatch: pytest.MonkeyPatch, found
 
 def test_no_update_accepts_what_is_held_against_a_revision() -> None:
     item = Item(against="main")
-    assert failed(conclude, item, NODE, Record(results=[FAIL]), STRICT, marked=True) == "fail"
+    assert failed(conclude, item, Record(results=[FAIL]), STRICT, marked=True) == "fail"
 
 
 def test_the_command_repeats_target_and_folder_of_the_command_line() -> None:
     item = Item(target="cuda:90,hip:gfx942", baselines="there")
-    said = failed(conclude, item, NODE, Record(results=[FAIL]), STRICT, marked=True)
+    said = failed(conclude, item, Record(results=[FAIL]), STRICT, marked=True)
     options = "--kerntune-target=cuda:90,hip:gfx942 --kerntune-baselines=there --kerntune-update=regressed"
     assert said.endswith(f" {options} ../t.py::test_a")
 
 
 def test_warnings_that_are_errors_fail_the_test() -> None:
-    assert failed(conclude, Item(errors=True), NODE, Record(results=[WARN]), STRICT, marked=True) == "warn"
+    assert failed(conclude, Item(errors=True), Record(results=[WARN]), STRICT, marked=True) == "warn"
 
 
 def test_a_test_without_failures_passes() -> None:
     item, record = Item(), Record(results=[PASS])
-    conclude(item, NODE, record, STRICT, marked=True)  # type: ignore[arg-type]
+    conclude(item, record, STRICT, marked=True)  # type: ignore[arg-type]
     assert (record.settled, record.failed, record.concluded, item.warned) == (True, False, 1, [])
 
 
 @pytest.mark.parametrize("more", [{"static_only": "x"}, {"failed": True}, {}])
 def test_what_fixtures_call_after_the_body_counts_by_itself(more: dict[str, Any]) -> None:
     record = Record(results=[PASS])
-    conclude(Item(), NODE, record, STRICT, marked=True)  # type: ignore[arg-type]
+    conclude(Item(), record, STRICT, marked=True)  # type: ignore[arg-type]
     conclude_teardown(Item(), record, accepts=False)  # type: ignore[arg-type]
     record.results.append(FAIL)
     if "static_only" in more:
@@ -178,10 +178,10 @@ def test_what_fixtures_call_after_the_body_counts_by_itself(more: dict[str, Any]
 def test_a_test_without_results(record: Record, marked: bool, said: str) -> None:
     record = Record(static_only=record.static_only, begun=record.begun, checked=record.checked)
     if not said:
-        conclude(Item(), NODE, record, STRICT, marked=marked)  # type: ignore[arg-type]
+        conclude(Item(), record, STRICT, marked=marked)  # type: ignore[arg-type]
         assert record.results == []
         return
-    assert said in failed(conclude, Item(), NODE, record, STRICT, marked=marked)
+    assert said in failed(conclude, Item(), record, STRICT, marked=marked)
     assert record.finished == (not record.static_only)
 
 
@@ -302,27 +302,27 @@ NEEDS = f"{NODE} needs results that only a GPU gives, in its setup: reads values
 
 def test_a_setup_that_needs_a_gpu_skips_or_fails_its_test() -> None:
     with pytest.raises(pytest.skip.Exception) as caught:
-        unfinished_setup(Item(), NODE, None, STRICT, STOPPED)  # type: ignore[arg-type]
+        unfinished_setup(Item(), None, STRICT, STOPPED)  # type: ignore[arg-type]
     assert str(caught.value) == NEEDS
     record = Record()
-    assert failed(unfinished_setup, Item(), NODE, record, STRICT, STOPPED) == f"INCOMPLETE {NEEDS}"
+    assert failed(unfinished_setup, Item(), record, STRICT, STOPPED) == f"INCOMPLETE {NEEDS}"
     assert len(record.results) == 1
     with pytest.raises(pytest.skip.Exception):
-        unfinished_setup(Item(), NODE, Record(), LAX, STOPPED)  # type: ignore[arg-type]
+        unfinished_setup(Item(), Record(), LAX, STOPPED)  # type: ignore[arg-type]
 
 
 def test_calls_of_fixtures_are_judged_where_the_setup_needs_a_gpu() -> None:
     record = Record(results=[FAIL])
-    assert failed(unfinished_setup, Item(), NODE, record, STRICT, STOPPED) == f"fail\n{ACCEPT}"
+    assert failed(unfinished_setup, Item(), record, STRICT, STOPPED) == f"fail\n{ACCEPT}"
     stopped: Any = SimpleNamespace(end="reads values", results=(), checks=(Checked(KerntuneError("no room")),))
-    assert failed(unfinished_setup, Item(), NODE, Record(results=[PASS]), STRICT, stopped) == f"{NODE}: no room"
+    assert failed(unfinished_setup, Item(), Record(results=[PASS]), STRICT, stopped) == f"{NODE}: no room"
     item = Item()
     with pytest.raises(pytest.skip.Exception):
-        unfinished_setup(item, NODE, Record(results=[PASS]), STRICT, STOPPED, [WARN])  # type: ignore[arg-type]
+        unfinished_setup(item, Record(results=[PASS]), STRICT, STOPPED, [WARN])  # type: ignore[arg-type]
     assert item.warned == ["warn"]
     item, found = Item(), result(Outcome.PASS, verdict=Verdict.PASS, findings=("occupancy fell",))
     with pytest.raises(pytest.skip.Exception):
-        unfinished_setup(item, NODE, Record(results=[found]), STRICT, STOPPED)  # type: ignore[arg-type]
+        unfinished_setup(item, Record(results=[found]), STRICT, STOPPED)  # type: ignore[arg-type]
     assert item.warned == [f"PASS {NODE} (cuda:90): occupancy fell"]
 
 
@@ -344,7 +344,7 @@ def test_a_regression_stands_whatever_a_rerun_gives() -> None:
     for ends_well in (True, False):
         rerun = Record(results=[result(Outcome.PASS, "quick", "fail")], standing=(stands,))
         if ends_well:
-            said = failed(conclude, Item(), NODE, rerun, STRICT, marked=True)
+            said = failed(conclude, Item(), rerun, STRICT, marked=True)
         else:
             said = failed(after_error, Item(), rerun, pytest.skip.Exception("not here"), never)
         assert said.startswith("fail")

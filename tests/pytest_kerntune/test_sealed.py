@@ -30,7 +30,7 @@ from kerntune.gate.report import RunReport, decode_run
 from kerntune.gate.stores import ReferenceStore, Stores
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.sealing import landlock_version
-from pytest_kerntune import sealed
+from pytest_kerntune import run_conditions, sealed
 from pytest_kerntune.marker import policy_of_marks
 from pytest_kerntune.options import Options
 from pytest_kerntune.payload import Payload, payload_of
@@ -810,7 +810,7 @@ def test_a_sealed_run_opens_a_session_that_compares_with_the_revision(tmp_path, 
         settings=lambda: Options.settings(options_of(tmp_path)), anchor=anchor, anchor_name="the anchor",
         reference_baselines="baselines", root=tmp_path,
     )  # fmt: skip
-    monkeypatch.setattr(sealed, "TemporaryFolder", lambda kind: SimpleNamespace(folder=into, remove="remove"))
+    monkeypatch.setattr(run_conditions, "TemporaryFolder", lambda kind: SimpleNamespace(folder=into, remove="remove"))
     monkeypatch.setattr(
         sealed, "open_session", lambda settings, **named: did.append((settings.targets, named)) or engine
     )
@@ -829,7 +829,6 @@ def test_a_sealed_run_opens_a_session_that_compares_with_the_revision(tmp_path, 
         begun,
     ]
     assert cleanups == ["remove", engine.close]
-    assert run.pytest_report_header() == ["kerntune: device", f"kerntune: {told}"]
     assert run.pytest_collection() is True
 
 

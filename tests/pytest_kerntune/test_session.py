@@ -180,7 +180,7 @@ def test_each_process_opens_a_session_and_one_that_runs_tests_starts_it(opened: 
     assert opened == [*([] if process == "worker" else ["--kerntune-html"]), ("settings", None),
                       *([] if process == "worker" else ["SIGTERM"])]  # fmt: skip
     assert gate.config.cleanups == ["shown", gate.engine.close]
-    assert gate.pytest_report_header() == ["kerntune: device", "kerntune: newer torch"]
+    assert gate.end.pytest_report_header() == ["kerntune: device", "kerntune: newer torch"]
     assert (gate.end._engine, gate.end._header, gate.end.notes) == (gate.engine, ("device", "newer torch"), [])
 
 
@@ -212,7 +212,7 @@ def test_what_a_run_says_of_itself(
     gate = gate_of(None, settings(targets=targets), verbosity=verbosity)
     gate.config.stash[SESSION] = Engine(static)
     gate._open()
-    assert (gate.end.notes, gate.header) == (notes, header)
+    assert (gate.end.notes, gate.end._header) == (notes, header)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_other_targets_run_before_a_runs_own_tests(opened: list[Any], monkeypatc
         ("anchor_at", "kerntune_anchor anchor", "the anchor"), ("cuda:80", "hip:gfx942"), "extra",
     ]  # fmt: skip
     told = "in runs of their own: cuda:80, hip:gfx942"
-    assert gate.header == ("device", "newer torch", told, "only some")
+    assert gate.end._header == ("device", "newer torch", told, "only some")
     assert gate.end._extra is gate._extra is extra
     remark[0] = ""
     gate._made_reference("into", ())

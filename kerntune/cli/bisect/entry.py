@@ -8,8 +8,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from kerntune.base.folders import scratch_folder
@@ -26,13 +27,12 @@ from kerntune.cli.bisect.bisected_version import (
 )
 from kerntune.cli.bisect.first_bad import FirstBad, VersionLine
 from kerntune.cli.bisect.judging import Identity, ScreenedVersion, TimedVersion, VersionJudge, differences
+from kerntune.cli.static_record import known_targets
 from kerntune.cli.stored import folder_argument
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate import git
-from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.console import FINDINGS, OK, complain, counted, error_text, say
 from kerntune.gate.project import baseline_folder
-from kerntune.gpu.probe import has_cuda
 
 GOOD, BAD, CANT_TELL, STOP = 0, 1, 125, 128
 """Exit codes of ``--check``, as ``git bisect run`` reads them: 125 skips a commit, 128 and more end the bisection."""
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _bisect(args: argparse.Namespace) -> int:
-    revisions, tests = _words(args)
+    revisions = _revisions(args.revisions)
     if args.triton and args.torch:
         raise UsageError("give --triton or --torch: versions on a line differ in one package")
     tritons = triton_choices(args.torch, "torch") if args.torch else triton_choices(args.triton)
@@ -106,7 +106,7 @@ def _bisect(args: argparse.Namespace) -> int:
         raise UsageError(
             "name GOOD and BAD (two commits), or two or more versions with --triton or --torch; tests come after --"
         )
-    project = project_at(Path.cwd(), tests, args.setup, args.own_tests, need_git=bool(revisions))
+    project = project_at(Path.cwd(), args.tests, args.setup, args.own_tests, need_git=bool(revisions))
     commits = commits_between(project.top, revisions[0], revisions[1]) if project.top is not None else [""]
     if len(commits) == 1 and len(tritons) < 2:
         raise UsageError(f"{revisions[0]} and {revisions[1]} are the same commit: there is nothing between them")
@@ -120,31 +120,17 @@ def _bisect(args: argparse.Namespace) -> int:
     return _print_answer(found, bisection, judge)
 
 
-def _words(args: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """The revisions, GOOD and BAD or none, and what pytest runs."""
-    revisions, tests = list(args.revisions), list(args.tests)
-    if len(revisions) == 1:
-        revisions.append("HEAD")
-    if len(revisions) > 2:
-        raise UsageError(f"{len(revisions)} revisions ({' '.join(revisions)}): name GOOD and BAD; tests come after --")
-    return revisions, tests
+def _revisions(given: Sequence[str]) -> Sequence[str]:
+    """GOOD and BAD, or none."""
+    if len(given) > 2:
+        raise UsageError(f"{len(given)} revisions ({' '.join(given)}): name GOOD and BAD; tests come after --")
+    return [*given, "HEAD"] if len(given) == 1 else given
 
 
-@contextlib.contextmanager
-def _judge(args: argparse.Namespace, project: BisectedProject, scratch: Path) -> Iterator[VersionJudge]:
+def _judge(args: argparse.Namespace, project: BisectedProject, scratch: Path) -> contextlib.closing[VersionJudge]:
     processes = args.processes or max(1, len(os.sched_getaffinity(0)) // PER_PROCESS)
-    judge = VersionJudge(project, args.target or _known_targets(args, project), scratch, processes)
-    try:
-        yield judge
-    finally:
-        judge.close()
-
-
-def _known_targets(args: argparse.Namespace, project: BisectedProject) -> str:
-    """What to compile for if nothing is timed: without a GPU, the targets of the project's baselines."""
-    if has_cuda():
-        return ""
-    return ",".join(str(t) for t in BaselineStore(baseline_folder(args.baselines, project.cwd)).targets())
+    targets = args.target or known_targets(baseline_folder(args.baselines, project.cwd))
+    return contextlib.closing(VersionJudge(project, targets, scratch, processes))
 
 
 def _header(judge: VersionJudge, commits: Sequence[str], tritons: Sequence[TritonChoice], cases: int) -> str:
@@ -202,9 +188,6 @@ def _good_side(args: argparse.Namespace, good: str, project: BisectedProject, ju
             judge.keep_good(kept)
 
 
-ShowProgress = Callable[[str], None]
-
-
 @dataclass(frozen=True)
 class Conclusion:
     """What a bisection came to: the lines of its answer, and whether there is a first bad version."""
@@ -216,7 +199,7 @@ class Conclusion:
 class Bisection:
     """Looks for the first bad version on a line whose first version is recorded as the good one."""
 
-    def __init__(self, judge: VersionJudge, top: Path | None, progress: ShowProgress) -> None:
+    def __init__(self, judge: VersionJudge, top: Path | None, progress: Callable[[str], None]) -> None:
         self._judge, self._top, self._progress = judge, top, progress
         self._screened: dict[BisectedVersion, ScreenedVersion] = {}
         self._measured: dict[BisectedVersion, TimedVersion] = {}
@@ -228,9 +211,7 @@ class Bisection:
 
     def along(self, versions: Sequence[BisectedVersion]) -> Conclusion:
         """The first bad one of versions that lie on a line."""
-        line = VersionLine(
-            len(versions) - 1, lambda at: self._screen(versions, at), lambda at: self._measure(versions[at])
-        )
+        line = VersionLine(len(versions) - 1, partial(self._screen, versions), lambda at: self._measure(versions[at]))
         refusal = self._ends(line, versions)
         if refusal is not None:
             return refusal
@@ -254,9 +235,8 @@ class Bisection:
             if self._screened[end].identity is None:
                 raise UsageError(f"{self._named(end)} has no known code: {self._screened[end].reason}")
         if line.identity(0) == line.identity(len(versions) - 1):
-            return Conclusion(
-                (f"nothing to find: {self._named(bad)} compiles to the same code as {self._named(good)}",), False
-            )
+            text = f"nothing to find: {self._named(bad)} compiles to the same code as {self._named(good)}"
+            return Conclusion((text,), False)
         verdict = line.verdict(len(versions) - 1)
         if verdict:
             return None

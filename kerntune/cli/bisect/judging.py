@@ -17,12 +17,13 @@ from kerntune.base.live_line import count_text, tell
 from kerntune.base.policy import Verdict
 from kerntune.cli.bisect.bisected_version import BisectedProject, BisectedVersion, Checkout, NotBuilt, last_lines
 from kerntune.cli.bisect.preloaded import CommandRuns
-from kerntune.cli.changes import SPILLED
+from kerntune.cli.changes import SPILLED, grid_change
 from kerntune.cli.static_diff import SAME_CODE, figures_text, launch_changes
 from kerntune.cli.stored import load_folder, problems
 from kerntune.errors import BaselineError, KerntuneError, UsageError
 from kerntune.gate.baseline_files import inside
 from kerntune.gate.baselines import Baseline, StaticBaseline, TimeBaseline
+from kerntune.gate.console import some_of
 from kerntune.gate.launch_changes import launch_lines
 from kerntune.gate.report import RunReport, read_run
 from kerntune.gate.static_figures import LaunchStatic, in_both
@@ -149,7 +150,7 @@ class VersionJudge:
             return found
 
         if new:
-            tell(f"compiling {', '.join(map(str, new[:2]))}{f' and {len(new) - 2} more' if len(new) > 2 else ''}")
+            tell(f"compiling {some_of(list(map(str, new)), 2)}")
         with ThreadPoolExecutor(max_workers=self._processes) as pool:
             return list(pool.map(screened, versions))
 
@@ -276,9 +277,5 @@ def differences(before: ScreenedVersion, after: ScreenedVersion, *, same_code: b
             lines += [f"{launch.kernel}: {figures_text(figures)}"] if figures else []
             lines += [f"{x.severity}: {launch.kernel}: {x.text}" for x in launch.findings if x.severity != "info"]
         lines += launch_lines(old, new)
-        lines += [
-            f"{b.kernel}: grid {'x'.join(map(str, a.grid))} -> {'x'.join(map(str, b.grid))}"
-            for _, a, b in in_both(old, new)
-            if a.grid != b.grid
-        ]
+        lines += [text for _, a, b in in_both(old, new) for text in grid_change(a, b)]
     return list(dict.fromkeys(lines))

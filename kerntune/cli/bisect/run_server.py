@@ -47,11 +47,9 @@ def shadowed(folders: Iterable[str], modules: Iterable[str]) -> bool:
 
 def _has_module(folder: Path, names: set[str]) -> bool:
     ends = all_suffixes()
-    for entry in os.listdir(folder):
-        name, _, suffix = entry.partition(".")
-        if name in names and (f".{suffix}" in ends or any((folder / entry / f"__init__{e}").is_file() for e in ends)):
-            return True
-    return False
+    found = [entry for entry in os.listdir(folder) if entry.partition(".")[0] in names]
+    packages = (folder / entry / f"__init__{end}" for entry in found for end in ends)
+    return any(f".{entry.partition('.')[2]}" in ends for entry in found) or any(p.is_file() for p in packages)
 
 
 def installed_paths() -> list[str]:

@@ -184,12 +184,8 @@ class Branch:
 
     def _publish(self, commit: str, tip: str) -> str | None:
         """What stood in the way, None if nothing did: only another's addition may, everything else is an error."""
-        if self._remote:
-            done = run_git(
-                self._top, "push", "--quiet", "--no-verify", self._remote, f"{commit}:refs/heads/{self._branch}"
-            )
-        else:
-            done = run_git(self._top, "update-ref", self._local, commit, tip or "0" * 40)
+        push = ("push", "--quiet", "--no-verify", self._remote, f"{commit}:refs/heads/{self._branch}")
+        done = run_git(self._top, *(push if self._remote else ("update-ref", self._local, commit, tip or "0" * 40)))
         if done.returncode == 0:
             return None
         why = done.stderr.decode(errors="replace").strip()
@@ -221,13 +217,9 @@ _LOST_RACE = (
 class Remote:
     """A folder behind a URL (:mod:`kerntune.base.url_files`)."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, files: UrlFiles | None = None) -> None:
         self._url = url
-        self._files = self._open()
-
-    def _open(self) -> UrlFiles:
-        files: UrlFiles = self._done(lambda: open_files(self._url))
-        return files
+        self._files: UrlFiles = files or self._done(lambda: open_files(url))
 
     @property
     def name(self) -> str:
@@ -271,11 +263,8 @@ class Folder(Remote):
     """A folder of this machine, or one that several mount."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__(str(folder), FolderFiles(folder))
         self._folder = folder
-        super().__init__(str(folder))
-
-    def _open(self) -> UrlFiles:
-        return FolderFiles(self._folder)
 
     @property
     def name(self) -> str:

@@ -89,11 +89,8 @@ def _facts(ranked: RankedResult) -> Iterator[tuple[str, str]]:
 def _interval(change: Estimate | None) -> str:
     if change is None or not math.isfinite(change.point):
         return ""
-    return (
-        f"{format_change(change)}, {change.level * 100:.4g} % interval"
-        if bounded(change.high)
-        else format_change(change)
-    )
+    level = f", {change.level * 100:.4g} % interval" if bounded(change.high) else ""
+    return format_change(change) + level
 
 
 def _run_text(run: RunReport) -> str:

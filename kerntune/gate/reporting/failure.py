@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from kerntune.base.case_result import UNJUDGED, CaseResult
 from kerntune.base.formatting import NO_FIGURE, bounded, format_share, visible
 from kerntune.base.policy import Outcome, Update, Verdict
 from kerntune.base.stats import Estimate
-from kerntune.gate.console import text_table
+from kerntune.gate.console import counted, text_table
 from kerntune.gate.report import (
     format_baseline,
     format_change,
@@ -99,6 +99,14 @@ def accepting(results: Sequence[CaseResult]) -> Update | None:
         return None
     wanted = {UPDATES.get(r.verdict) for r in results}
     return wanted.pop() if len(wanted) == 1 else None
+
+
+def accepted_together(failing: Sequence[CaseResult]) -> Iterator[tuple[str, Update, list[CaseResult]]]:
+    """``2 cases REGRESSED``, the update that accepts all of these at once, and they: for each word that has one."""
+    for word in dict.fromkeys(r.word for r in failing):
+        mine = [r for r in failing if r.word == word]
+        if (update := accepting(mine)) is not None:
+            yield f"{counted(len(mine), 'case')} {word}", update, mine
 
 
 def accept_command(result: CaseResult, nodeid: str = "", target: str = "", baselines: str = "") -> str:

@@ -15,6 +15,7 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ from kerntune.gate.report import (
 from kerntune.gate.reporting.case_details import case_details, configs_of
 from kerntune.gate.reporting.failure import (
     accept_command,
-    accepting,
+    accepted_together,
     cause_text,
     compiled_for,
     headline,
@@ -103,12 +104,8 @@ def _title(runs: Sequence[RunReport]) -> str:
 
 def _accepting(ranked: Sequence[RankedResult]) -> list[tuple[str, str]]:
     """By verdict, the command that accepts all cases that fail with it."""
-    found = {}
-    for word in dict.fromkeys(r.result.word for r in ranked if r.result.outcome is Outcome.FAIL):
-        mine = [r.result for r in ranked if r.result.word == word and r.result.outcome is Outcome.FAIL]
-        if (update := accepting(mine)) is not None:
-            found[f"{counted(len(mine), 'case')} {word}"] = update_command(update, compiled_for(mine))
-    return list(found.items())
+    failing = [r.result for r in ranked if r.result.outcome is Outcome.FAIL]
+    return [(told, update_command(update, compiled_for(mine))) for told, update, mine in accepted_together(failing)]
 
 
 def _compiled(ranked: Sequence[RankedResult]) -> str:
@@ -345,14 +342,11 @@ def _dot(place: int, of: int, change: Estimate, result: CaseResult, half: float)
 
 
 def _figure_counts(results: Iterable[CaseResult]) -> list[dict[str, Any]]:
+    static = [result for result in results if result.current_ns is None]
     found: dict[str, list[int]] = {}
-    total = 0
-    for result in results:
-        if result.current_ns is not None:
-            continue
-        total += 1
-        for name, _, (_, _, worse) in _moved(result):
-            found.setdefault(name, [0, 0])[not worse] += 1
+    for name, _, (_, _, worse) in chain.from_iterable(map(_moved, static)):
+        found.setdefault(name, [0, 0])[not worse] += 1
+    total = len(static)
     return [
         {"name": name, "worse": worse, "better": better, "worse_at": 100 * worse / total, "all": total}
         | {"better_at": 100 * better / total}

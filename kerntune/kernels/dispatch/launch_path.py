@@ -296,10 +296,8 @@ class LaunchPath:
         arguments = []
         for i, param in enumerate(params):
             variable = f"kt_{i}" if i < len(args) else param.name
-            if i < len(args) or param.name in kwargs:
-                part = part_of(args[i] if i < len(args) else kwargs[param.name], param, variable, needs)
-            else:
-                part = ABSENT_PART
+            value = args[i] if i < len(args) else kwargs.get(param.name, ABSENT)
+            part = ABSENT_PART if value is ABSENT else part_of(value, param, variable, needs)
             if part is None:
                 return None
             arguments.append(LaunchArgument(param.name, variable, part, param.is_constexpr))

@@ -13,6 +13,7 @@ import pytest
 
 from cli.command import Command, CommandResult
 from kerntune.base.case_result import CaseId
+from kerntune.cli import static_record
 from kerntune.cli.bisect import entry
 from kerntune.cli.bisect.bisected_version import BisectedVersion, TritonChoice
 from kerntune.cli.bisect.entry import Conclusion
@@ -240,18 +241,19 @@ def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Judge]:
         cwd=cwd, top=tmp_path if need_git else None))  # fmt: skip
     monkeypatch.setattr(entry, "commits_between", lambda top, good, bad: [good] if good == bad else [good, "c2", bad])
     monkeypatch.setattr(entry.os, "sched_getaffinity", lambda pid: range(9))
-    monkeypatch.setattr(entry, "has_cuda", lambda: False)
-    monkeypatch.setattr(entry, "BaselineStore", lambda folder: SimpleNamespace(targets=lambda: ["cuda:90", "cuda:80"]))
+    monkeypatch.setattr(static_record, "has_cuda", lambda: False)
+    store = SimpleNamespace(targets=lambda: ["cuda:90", "cuda:80"])
+    monkeypatch.setattr(static_record, "BaselineStore", lambda folder: store)
     monkeypatch.setattr(entry.git, "commit_of", lambda top, name: f"commit of {name}")
     return made
 
 
 def test_revisions_are_good_and_bad_or_head() -> None:
-    assert entry._words(words("a")) == (["a", "HEAD"], ["t.py"])
-    assert entry._words(words("a", "b")) == (["a", "b"], ["t.py"])
-    assert entry._words(words()) == ([], ["t.py"])
+    assert entry._revisions(["a"]) == ["a", "HEAD"]
+    assert entry._revisions(["a", "b"]) == ["a", "b"]
+    assert entry._revisions([]) == []
     with pytest.raises(UsageError, match=r"^3 revisions \(a b c\): name GOOD and BAD; tests come after --$"):
-        entry._words(words("a", "b", "c"))
+        entry._revisions(["a", "b", "c"])
 
 
 @pytest.mark.parametrize(
@@ -269,7 +271,7 @@ def test_what_versions_are_judged_with(
     made: Any,
 ) -> None:
     """Without a GPU the targets of the baselines; a version for each four cores, and one at least."""
-    monkeypatch.setattr(entry, "has_cuda", lambda: gpu)
+    monkeypatch.setattr(static_record, "has_cuda", lambda: gpu)
     project: Any = SimpleNamespace(cwd=tmp_path)
     with entry._judge(words(target=target, processes=processes), project, tmp_path):
         assert judged[0].did == [made]
