@@ -248,7 +248,7 @@ class SealedProcesses:
                     os.close(one)
         size = os.fstat(errors.fileno()).st_size
         printed = os.pread(errors.fileno(), MOST_TOLD, max(0, size - MOST_TOLD)).decode(errors="replace")
-        return Answered(data, end, printed)
+        return Answered(None if end.excess else data, end, printed)
 
     def close(self) -> None:
         """End the fork server and remove what sealed processes have written."""
@@ -362,7 +362,7 @@ def _waited(pid: int, deadline: float, server: int, scratch: str | None) -> tupl
     while time.monotonic() < deadline and os.getppid() == server and not excess:
         found, status = os.waitpid(pid, os.WNOHANG)
         if found:
-            return os.waitstatus_to_exitcode(status), False, ""
+            return os.waitstatus_to_exitcode(status), False, "" if scratch is None else _excess(scratch)
         time.sleep(0.005)
         if scratch is not None and time.monotonic() > look:
             excess, look = _excess(scratch), time.monotonic() + LOOK_SECONDS

@@ -350,6 +350,28 @@ def test_what_uses_too_much_is_ended(processes: SealedProcesses, lines: str, tol
 
 GIB = 1 << 30
 ITS = "its processes take more than 12.9 GB of memory"
+
+
+@pytest.mark.parametrize(("most", "told"), [(3, ""), (2, "it writes more than 1.07 GB or 2 files")])
+def test_one_that_has_ended_is_looked_at_too(
+    most: int, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before what it has answered counts: it may be quicker than a look."""
+    for name in "ab":
+        (tmp_path / name).touch()
+    monkeypatch.setattr(sealed_process, "MOST_FILES", most)
+    monkeypatch.setattr(sealed_process, "LOOK_SECONDS", 60.0)
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    assert sealed_process._waited(child.pid, time.monotonic() + 30, os.getppid(), str(tmp_path)) == (0, False, told)
+    child.returncode = 0
+
+
+def test_what_has_used_too_much_has_no_answer(processes: SealedProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
+    for end, data in ((SealedEnd(), b"\1"), (SealedEnd(excess="too much"), None)):
+        monkeypatch.setattr(sealed_process, "_end_of", lambda *args, end=end: end)
+        assert processes.ask("echo", 1, (), 10.0, 9).data == data
+
+
 WRITES = "it writes more than 1.07 GB or 10,000 files"
 
 
