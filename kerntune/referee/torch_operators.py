@@ -15,6 +15,7 @@ import msgspec
 
 from kerntune.base.formatting import visible
 from kerntune.base.recording import Recording, View
+from kerntune.capture.operator_traits import ALLOCATIONS
 from kerntune.errors import BackendError, ReplayError
 from kerntune.gpu.compare import DeviceBytes
 from kerntune.gpu.number_formats import FLOAT_FORMATS, INTEGER_FORMATS
@@ -45,19 +46,22 @@ COUNTING = frozenset(("add", "cumsum", "floor_divide", "mul", "remainder", "rsub
 
 COMPUTING = frozenset((
     "_log_softmax", "_softmax", "_softmax_backward_data", "addcdiv", "addcmul", "addmm", "baddbmm", "bmm", "cos",
-    "cumprod", "div", "embedding", "erf", "exp", "exp2", "expm1", "gelu", "index_add", "index_copy", "index_put",
-    "_index_put_impl", "lerp", "linalg_vector_norm", "log", "log1p", "log2", "logsumexp", "mean", "mm", "pow", "prod",
-    "reciprocal", "rsqrt", "scatter", "scatter_add", "sgn", "sigmoid", "silu", "sin", "softplus", "sort", "sqrt",
-    "square", "std", "tanh", "topk", "var", "var_mean",
+    "cumprod", "div", "embedding", "erf", "exp", "exp2", "expm1", "eye", "gelu", "index_add", "index_copy", "index_put",
+    "_index_put_impl", "lerp", "linalg_vector_norm", "linspace", "log", "log1p", "log2", "logsumexp", "mean", "mm",
+    "pow", "prod", "reciprocal", "rsqrt", "scatter", "scatter_add", "sgn", "sigmoid", "silu", "sin", "softplus",
+    "sort", "sqrt", "square", "std", "tanh", "topk", "var", "var_mean",
 ))  # fmt: skip
 """Operators that round, or write where indices say. None draws random numbers, or has a result whose shape depends on
 values."""
 
-REPLAYED = MOVING | DECIDING | COUNTING | COMPUTING
+REPLAYED = (MOVING | DECIDING | COUNTING | COMPUTING) - ALLOCATIONS
 """All that are replayed, those of the same names that work in place among them."""
 
 COPYING = ("clone", "_to_copy")
 """Operators that are replayed as a copy to the memory of their result."""
+
+MADE_WITH = frozenset(("device", "dtype", "layout", "memory_format", "pin_memory"))
+"""What says how a result lies, not what it holds."""
 
 MOST_OPERATORS, MOST_NESTED = 2_048, 3
 
@@ -138,6 +142,7 @@ def row_of(
         word, overload, args, words = "fill_", "Scalar", (args[0], number), {}
     elif not func._schema.is_mutable:
         overload, results = _with_out(func)
+        words = {name: x for name, x in words.items() if name not in _of_the_result(func)}
         words |= zip(results, made, strict=True)
     rows = [_argument(x, view_of) for x in args]
     return TorchOperator(before, f"{word}.{overload}", (*rows,), {k: _argument(x, view_of) for k, x in words.items()})
@@ -145,13 +150,22 @@ def row_of(
 
 def _with_out(func: Any) -> tuple[str, list[str]]:
     """The overload of the same operator that takes the same arguments and its results' memory, and their names."""
-    wanted = [(x.name, str(x.type)) for x in func._schema.arguments]
+    left_out = _of_the_result(func)
+    wanted = [(x.name, str(x.type)) for x in func._schema.arguments if x.name not in left_out]
     for overload in func.overloadpacket.overloads():
         arguments = getattr(func.overloadpacket, overload)._schema.arguments
-        results = [x.name for x in arguments if x.is_out]
-        if results and [(x.name, str(x.type)) for x in arguments if not x.is_out] == wanted:
+        results, others = [x.name for x in arguments if x.is_out], [x for x in arguments if not x.is_out]
+        more = others[len(wanted) :]
+        alike = [(x.name, str(x.type)) for x in others[: len(wanted)]] == wanted
+        if results and alike and all(x.has_default_value() for x in more):
             return overload, results
     raise NotReplayed
+
+
+def _of_the_result(func: Any) -> frozenset[str]:
+    """Arguments of an operator that makes a tensor of none (``arange``): its result has them."""
+    names = {x.name for x in func._schema.arguments}
+    return MADE_WITH if "device" in names else frozenset()
 
 
 def _argument(value: Any, view_of: Callable[[Any], int | None]) -> OperatorArgument:

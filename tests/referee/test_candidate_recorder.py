@@ -180,6 +180,9 @@ def test_memory_without_content_is_none_of_them(recorded: Any) -> None:
         ("o = run(x, x); o = run(o, o); o.fill_(2); return o", ["2 fill_.Scalar"], "2[50] 2"),
         ("o = run(x, x); o.mul_(x); return run(o, o)", ["1 mul_.Tensor"], "1[50] 0[50]"),
         ("return run(x, x.exp().exp())", ["0 exp.out", "0 exp.out"], "3[50] out=1[50]"),
+        ("return run(x, torch.arange(50.0, device=x.device))", ["0 arange.out"], "50.0 out=1[50]"),
+        ("return run(x, torch.arange(0, 5, 0.1, device=x.device))", ["0 arange.start_out"], "0 5 0.1 out=1[50]"),
+        ("return run(x, torch.linspace(0, 1, 50, device=x.device))", ["0 linspace.out"], "0 1 50 out=1[50]"),
         ("return run(x, x * torch.tensor(2.5))", ["0 mul.out"], "0[50] 2.5 out=1[50]"),
     ],
 )

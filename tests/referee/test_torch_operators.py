@@ -170,7 +170,7 @@ def views(*tensors: Any) -> Any:
         (ATEN.bernoulli.default, (), {}),  # draws
         (ATEN.nonzero.default, (), {}),  # another shape for other values
         (ATEN.sum.default, (), {"dtype": torch.strided}),  # no value of a row
-        (ATEN.full_like.default, (1.0,), {}),  # has no overload that is given its result
+        (ATEN.where.ScalarOther, (torch.zeros(3), 1.0), {}),  # has no overload that is given its result
         (ATEN.mul.Tensor, (torch.ones(3),), {}),  # of the host, with dimensions
         (ATEN.mul.Tensor, (torch.tensor(1j),), {}),
     ],
