@@ -312,12 +312,9 @@ def _nvml(spec: DeviceSpec, memory_bytes: int) -> dict[str, Callable[..., Any]]:
         return clocks.memory_mhz if kind == MEMORY_CLOCK else clocks.sm_mhz
 
     answers: dict[str, Any] = {
-        "nvmlInit": None,
-        "nvmlInitWithFlags": None,
-        "nvmlShutdown": None,
+        **dict.fromkeys(("nvmlInit", "nvmlInitWithFlags", "nvmlShutdown")),
         "nvmlDeviceGetCount": 1,
-        "nvmlDeviceGetHandleByIndex": HANDLE,
-        "nvmlDeviceGetHandleByPciBusId": HANDLE,
+        **dict.fromkeys(("nvmlDeviceGetHandleByIndex", "nvmlDeviceGetHandleByPciBusId"), HANDLE),
         "nvmlDeviceGetIndex": 0,
         "nvmlDeviceGetName": spec.name,
         "nvmlDeviceGetUUID": spec.uuid or "GPU-00000000-0000-0000-0000-000000000000",
@@ -331,12 +328,6 @@ def _nvml(spec: DeviceSpec, memory_bytes: int) -> dict[str, Callable[..., Any]]:
         "nvmlSystemGetCudaDriverVersion": CUDA_DRIVER_VERSION,
         "nvmlSystemGetCudaDriverVersion_v2": CUDA_DRIVER_VERSION,
     }
-    kinds = (
-        "ClockInfo",
-        "MaxClockInfo",
-        "ApplicationsClock",
-        "DefaultApplicationsClock",
-        "MaxCustomerBoostClock",
-        "Clock",
-    )
+    applications = ("ApplicationsClock", "DefaultApplicationsClock")
+    kinds = ("Clock", "ClockInfo", "MaxClockInfo", "MaxCustomerBoostClock", *applications)
     return {**{k: always(v) for k, v in answers.items()}, **{f"nvmlDeviceGet{kind}": clock for kind in kinds}}
