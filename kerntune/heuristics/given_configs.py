@@ -14,10 +14,9 @@ from typing import Any
 import msgspec
 
 from kerntune.base.codec import from_json, to_json, write_atomic
-from kerntune.base.config import COMPILE_FIELDS, Config
+from kerntune.base.config import COMPILE_FIELDS, Config, unique_configs
 from kerntune.errors import ConfigError, StoreError
 from kerntune.heuristics.hints import Modes
-from kerntune.heuristics.sizing import in_order
 
 BACKEND_OPTIONS = frozenset({"num_consumer_groups", "num_buffers_warp_spec"})
 """Options of torch's configs besides warps and stages; they are never kernel parameters."""
@@ -54,7 +53,7 @@ def user_autotune(
     ``num_ctas``, ``maxnreg`` or warp-specialisation counts for one).
     """
     found = [c if isinstance(c, Config) else flat_config(c, parameters) for c in configs]
-    return in_order(found) or (Config(),)
+    return unique_configs(found) or (Config(),)
 
 
 def foreach(modes: Modes = Modes()) -> tuple[Config, ...]:  # noqa: B008 (frozen)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kerntune.base.config import Config, Scalar
+from kerntune.base.config import Config, Scalar, unique_configs
 from kerntune.base.device import DeviceSpec
 from kerntune.errors import HintError
 from kerntune.heuristics.hints import MAX_RSPLIT, KernelHints, is_power_of_two
@@ -41,7 +41,6 @@ from kerntune.heuristics.sizing import (
     Bounds,
     bounds,
     floor_pow2,
-    in_order,
     raise_to_tma_minimums,
     rebuilt,
     require_axes,
@@ -76,7 +75,7 @@ def mix_order(configs: Iterable[Config], hints: KernelHints, limits: Bounds) -> 
     x = dividing_x_block(hints, split) if limits.preset.whole_mix_order else x_block(hints)
     stages = min(max(split // x // ITERATIONS_PER_STAGE, 1), most_stages(hints, limits.preset))
     values: dict[str, Scalar] = {"XBLOCK": x, "RSPLIT_SIZE": split, "NUM_STAGES": stages}
-    return in_order(
+    return unique_configs(
         rebuilt(config, {**config.kwargs, **values}, warps)
         for config in configs
         for warps in _warps(config.num_warps, r, hints.modes.max_autotune, limits)

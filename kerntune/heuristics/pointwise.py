@@ -6,7 +6,7 @@ from contextlib import suppress
 from math import ceil, prod
 from typing import NamedTuple
 
-from kerntune.base.config import Config, Scalar
+from kerntune.base.config import Config, Scalar, unique_configs
 from kerntune.base.device import DeviceSpec
 from kerntune.errors import HintError
 from kerntune.heuristics.hints import MAX_BLOCK_X_HIP, AutotuneHint, KernelHints, TileHint
@@ -22,7 +22,6 @@ from kerntune.heuristics.sizing import (
     check_blocks,
     choose_warps,
     fit_pointwise,
-    in_order,
     raise_to_tma_minimums,
     require_axes,
     widen_for_grid,
@@ -74,7 +73,7 @@ def pointwise(hints: KernelHints, device: DeviceSpec, preset: Preset = INDUCTOR_
     limits = bounds(hints, device, preset)
     configs = tuple(pointwise_config(hints, recipe, limits) for recipe in recipes(hints, device, preset))
     configs += _measured(hints, device, limits)
-    return in_order(raise_to_tma_minimums(configs, hints))
+    return unique_configs(raise_to_tma_minimums(configs, hints))
 
 
 def _measured(hints: KernelHints, device: DeviceSpec, limits: Bounds) -> tuple[Config, ...]:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from math import prod
 from typing import TypeVar
 
-from kerntune.base.config import Config, Scalar
+from kerntune.base.config import Config, Scalar, unique_configs
 from kerntune.base.device import DeviceSpec
 from kerntune.errors import HintError
 from kerntune.heuristics.hints import BLOCK_NAMES, AutotuneHint, HeuristicType, KernelHints, ReductionHint
@@ -36,7 +36,6 @@ from kerntune.heuristics.sizing import (
     bounds,
     ceil_div,
     device_major,
-    in_order,
     raise_to_floors,
     raise_to_tma_minimums,
     rebuilt,
@@ -139,7 +138,7 @@ def finish(
     configs = one_config(raise_to_tma_minimums(configs, hints, persistent=persistent), hints)
     if not floors or (hints.min_x_block is None and hints.min_r_block is None):
         return configs
-    return in_order(raise_to_floors(configs, hints, limits))
+    return unique_configs(raise_to_floors(configs, hints, limits))
 
 
 def reduction_candidates(hints: KernelHints, limits: Bounds, *, dynamic: int = 0) -> tuple[Config, ...]:

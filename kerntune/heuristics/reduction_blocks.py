@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
-from kerntune.base.config import Config
+from kerntune.base.config import Config, unique_configs
 from kerntune.errors import HintError
 from kerntune.heuristics.hints import KernelHints, ReductionHint
 from kerntune.heuristics.sizing import (
@@ -23,7 +23,6 @@ from kerntune.heuristics.sizing import (
     check_blocks,
     check_coverable,
     choose_warps,
-    in_order,
     reduction_config,
     spread_reduction,
 )
@@ -238,7 +237,7 @@ def one_config(configs: Iterable[Config], hints: KernelHints) -> tuple[Config, .
     something remains). Then the second-largest R0, warps and X decide, in that order: extreme configs are most often
     slow. Raises :class:`HintError` if there is no config to begin with.
     """
-    found = in_order(configs)
+    found = unique_configs(configs)
     if not found:
         raise HintError(f"{hints.where}no config fits these sizes: {hints.sizes}")
     if not hints.modes.one_reduction or len(found) == 1:

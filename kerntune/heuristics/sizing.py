@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kerntune.base.config import Config, Scalar
+from kerntune.base.config import Config, Scalar, unique_configs
 from kerntune.base.device import MAX_GRID_X, MAX_GRID_YZ, DeviceSpec
 from kerntune.errors import HintError
 from kerntune.heuristics.hints import (
@@ -225,11 +225,6 @@ def rebuilt(config: Config, kwargs: dict[str, Scalar], warps: int | None = None)
     return msgspec.structs.replace(config, kwargs=kwargs, num_warps=config.num_warps if warps is None else warps)
 
 
-def in_order(configs: Iterable[Config]) -> tuple[Config, ...]:
-    """The configs, each identity once, where it first stood."""
-    return tuple(dict.fromkeys(configs))
-
-
 def block_of(config: Config, axis: str, default: int = 1) -> int:
     """A config's block of an axis, or ``default`` if it sets none."""
     value = config.kwargs.get(BLOCK_NAMES[axis], default)
@@ -336,7 +331,7 @@ def named_blocks(configs: Iterable[Config], names: Mapping[str, str], *, kernel:
     if len(set(names.values())) != len(names):
         raise HintError(f"{where}two axes with one block parameter: {dict(names)}")
     wanted = {BLOCK_NAMES[axis]: name for axis, name in names.items()}
-    return in_order(_renamed(config, wanted, where) for config in configs)
+    return unique_configs(_renamed(config, wanted, where) for config in configs)
 
 
 def _renamed(config: Config, wanted: Mapping[str, str], where: str) -> Config:

@@ -8,14 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.base.config import Config
 from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec, Target
 from kerntune.errors import HintError
 from kerntune.heuristics.hints import KernelHints
 from kerntune.heuristics.presets import INDUCTOR_2_13
 from kerntune.heuristics.sizing import (
     Bounds,
-    as_config,
     bounds,
     ceil_div,
     ceil_pow2,
@@ -25,7 +23,6 @@ from kerntune.heuristics.sizing import (
     fit_pointwise,
     floor_pow2,
     grow,
-    in_order,
     spread_reduction,
     widen_for_grid,
 )
@@ -151,9 +148,3 @@ def test_device_majors() -> None:
     assert majors["hip:gfx90a"] == majors["hip:gfx942"] == 9
     assert majors["hip:gfx1100"] == 11
     assert device_major(DeviceSpec(Target("xpu", "pvc"), "Max 1550", 128)) is None
-
-
-def test_in_order_keeps_the_first_of_equals() -> None:
-    a, b = as_config({"x": 1}, 4), as_config({"x": 2}, 4)
-    assert in_order([a, b, a, b]) == (a, b)
-    assert in_order([Config(num_ctas=1), Config(num_ctas=2)]) == (Config(num_ctas=1), Config(num_ctas=2))
