@@ -322,23 +322,22 @@ def refusal(launch: Specialized, why: Exception | str, fault: bool = False) -> C
     text = why if isinstance(why, str) else _text(why)
     path = kernel_file(launch.jit)
     name = f"kernel {launch.name} ({encodable(path)}) for {launch.target}"
-    error: CompileError
+    error = CompileError(f"{name}: {text}")
     if encodable(path) != path:  # Triton's bindings refuse it for every kernel
-        error = EnvironmentFault(
-            f"{name} could not be compiled, which is this machine's doing and says nothing of the kernel: Triton can't "
-            f"take its path under an ASCII locale ({text.splitlines()[0]})\n"
-            "What to do: set PYTHONUTF8=1, or a locale of UTF-8 (LC_ALL=C.UTF-8); then run again"
-        )
+        cause = f"Triton can't take its path under an ASCII locale ({text.splitlines()[0]})"
+        error = _machines_fault(name, cause, "set PYTHONUTF8=1, or a locale of UTF-8 (LC_ALL=C.UTF-8)")
     elif fault or is_fault(why):
-        error = EnvironmentFault(
-            f"{name} could not be compiled, which is this machine's doing and says nothing of the kernel: {text}\n"
-            f"What to do: {remedy(why)}; then run again"
-        )
-    else:
-        error = CompileError(f"{name}: {text}")
+        error = _machines_fault(name, text, remedy(why))
     if isinstance(why, Exception):
         error.__cause__ = _without_frames(why)
     return error
+
+
+def _machines_fault(name: str, cause: str, to_do: str) -> EnvironmentFault:
+    return EnvironmentFault(
+        f"{name} could not be compiled, which is this machine's doing and says nothing of the kernel: {cause}\n"
+        f"What to do: {to_do}; then run again"
+    )
 
 
 def _of_job(lowered: Lowered, why: str, fault: bool = False) -> CompileError:

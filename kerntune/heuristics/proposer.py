@@ -231,18 +231,13 @@ class Proposer:
 
     def _check_arguments(self) -> None:
         require_known_axes(self.sizes, self._where)
-        for axis, names in self.sizes.items():
-            for name in names:
-                self._check_argument(name, f"axis {axis}")
-        for name in self.reduced:
-            self._check_argument(name, "reduced")
+        of_sizes = [(f"axis {axis}", name) for axis, names in self.sizes.items() for name in names]
+        for what, name in (*of_sizes, *(("reduced", name) for name in self.reduced)):
+            if name not in self.parameters:
+                known = ", ".join(self.parameters)
+                raise HintError(f"{self._where}{what} is to be argument {name!r}, but the kernel has {known}")
         if not self.sizes:
             raise HintError(f"{self._where}no sizes: name the argument that holds the size of x")
-
-    def _check_argument(self, name: str, what: str) -> None:
-        if name not in self.parameters:
-            known = ", ".join(self.parameters)
-            raise HintError(f"{self._where}{what} is to be argument {name!r}, but the kernel has {known}")
 
     def _check_blocks(self) -> None:
         for axis, name in self.blocks.items():
