@@ -33,7 +33,7 @@ SPILL_BYTES = 8
 """Of :attr:`kerntune.static.resource_model.Figures.spill_bytes`, for a spilled register: four stored, four loaded."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Prescreen:
     """Of one tuning. ``prune`` leaves candidates out, but neither the incumbent nor those that earlier runs have
     timed."""

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kerntune.base.changed_items import changed_items
 from kerntune.base.folders import scratch_folder
 from kerntune.gpu.fake_cuda.patches import Replacements, replace
 from kerntune.kernels.compat.inductor_parts import (
@@ -394,15 +395,10 @@ def own_caches() -> Iterator[None]:
 
     An entry of the user's cache would not be for this device, and an entry of ours must never be found on a GPU.
     """
-    before = {name: os.environ.get(name) for name in CACHE_VARIABLES}
     with scratch_folder("inductor") as folder:
-        os.environ.update({name: str(folder / name.partition("_")[0].lower()) for name in CACHE_VARIABLES})
-        try:
+        own = {name: str(folder / name.partition("_")[0].lower()) for name in CACHE_VARIABLES}
+        with changed_items(os.environ, own):
             yield
-        finally:
-            for name, value in before.items():
-                os.environ.pop(name, None)
-                os.environ.update({} if value is None else {name: value})
 
 
 @contextlib.contextmanager
