@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 from kerntune.base.config import Config
@@ -33,21 +32,24 @@ SPILL_BYTES = 8
 """Of :attr:`kerntune.static.resource_model.Figures.spill_bytes`, for a spilled register: four stored, four loaded."""
 
 
-@dataclass(frozen=True)
 class Prescreen:
     """Of one tuning. ``prune`` leaves candidates out, but neither the incumbent nor those that earlier runs have
     timed."""
 
-    _pool: CandidatePool
-    _spec: DeviceSpec
-    _prune: StaticPrune
-    _incumbent: int | None
-    _most_spilled: int | None
-    """The registers that a candidate may spill without being put off: those that spill more are left out where any
-    other can be compiled."""
-
-    left_out: dict[int, str] = field(default_factory=dict)
-    """Why each candidate that was left out was."""
+    def __init__(
+        self,
+        pool: CandidatePool,
+        spec: DeviceSpec,
+        prune: StaticPrune,
+        incumbent: int | None,
+        most_spilled: int | None,
+    ) -> None:
+        """``most_spilled`` are the registers that a candidate may spill without being put off: those that spill more
+        are left out where any other can be compiled."""
+        self._pool, self._spec, self._prune = pool, spec, prune
+        self._incumbent, self._most_spilled = incumbent, most_spilled
+        self.left_out: dict[int, str] = {}
+        """Why each candidate that was left out was."""
 
     def groups(self, compiled: Iterator[CandidateResult]) -> Iterator[list[CandidateResult]]:
         """The results that are there together, up to :data:`TOGETHER` at a time; where some may be left out, once all
