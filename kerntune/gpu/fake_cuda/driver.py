@@ -278,16 +278,8 @@ def _handle_of(spec: DeviceSpec, pynvml: Any) -> Callable[[str], Any]:
 def _nvsmi(spec: DeviceSpec, memory_bytes: int) -> Callable[[Sequence[str]], list[int]]:
     """Triton's function, which runs ``nvidia-smi --query-gpu``: integers, in MHz, MiB, W, degrees Celsius, percent."""
     clocks, megabytes = clocks_of(spec.target), memory_bytes >> 20
-    known = {
-        "memory.total": megabytes,
-        "memory.free": megabytes,
-        "memory.used": 0,
-        "utilization.gpu": 0,
-        "utilization.memory": 0,
-        "temperature.gpu": 0,
-        "index": 0,
-        "count": 1,
-    }
+    zero = ("memory.used", "utilization.gpu", "utilization.memory", "temperature.gpu", "index")
+    known = {"memory.total": megabytes, "memory.free": megabytes, **dict.fromkeys(zero, 0), "count": 1}
     for kind in ("sm", "gr", "graphics", "mem", "memory"):
         mhz = clocks.memory_mhz if kind.startswith("mem") else clocks.sm_mhz
         known |= {f"clocks{way}.{kind}": mhz for way in ("", ".max", ".current", ".applications")}
