@@ -36,6 +36,11 @@ from kerntune.kernels.compat.torch_compiler import (
 )
 
 
+def _replace_part(stack: contextlib.ExitStack, word: str, value: Any) -> None:
+    """One of torch's private parts is another until ``stack`` closes."""
+    replace(stack, *INDUCTOR[word].owner(), value)
+
+
 class TimedChoices:
     """The choices of one capture, in words, each once. Each is made without a measurement so that the rest of the call
     can be seen; what is generated for it may be another kernel than on the GPU."""
@@ -50,14 +55,14 @@ class TimedChoices:
 
     def install(self, stack: contextlib.ExitStack) -> None:
         """Until ``stack`` closes, Inductor's timed choices are noted."""
-        replace(stack, *INDUCTOR["select"].owner(), self._select(inductor_part("select")))
+        _replace_part(stack, "select", self._select(inductor_part("select")))
         fusion = self._untimed(inductor_part("time_fusion"), "benchmark_fusion", "what is fused")
-        replace(stack, *INDUCTOR["time_fusion"].owner(), fusion)
-        replace(stack, *INDUCTOR["multi_kernel"].owner(), self._multi_kernel())
+        _replace_part(stack, "time_fusion", fusion)
+        _replace_part(stack, "multi_kernel", self._multi_kernel())
         combo = self._untimed(inductor_part("time_combo"), "benchmark_combo_kernel", "which kernels are combined")
-        replace(stack, *INDUCTOR["time_combo"].owner(), combo)
+        _replace_part(stack, "time_combo", combo)
         if INDUCTOR["padding_known"].exists():
-            replace(stack, *INDUCTOR["padding_known"].owner(), self._padding)
+            _replace_part(stack, "padding_known", self._padding)
 
     def _select(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def select(cache: Any, name: str, choices: Any, *args: Any, **kwargs: Any) -> Any:
@@ -172,9 +177,7 @@ class CompiledFunctions:
             return self._compile(model, **options)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            if self._capture is None:
-                return model(*args, **kwargs)
-            if not self._generates(self._capture):
+            if self._capture is None or not self._generates(self._capture):
                 return model(*args, **kwargs)
             if wraps_in_cpp(options):
                 self.choices.note("cpp_wrapper launches from C++")
@@ -236,8 +239,8 @@ class CompiledFunctions:
             with self._entered_modes():
                 return graph_call(graph, inputs)
 
-        replace(stack, *INDUCTOR["compile_frame"].owner(), leaving_out_own(outside_modes))
-        replace(stack, *INDUCTOR["graph_call"].owner(), among_stand_ins)
+        _replace_part(stack, "compile_frame", leaving_out_own(outside_modes))
+        _replace_part(stack, "graph_call", among_stand_ins)
 
         self._install_optimizers(stack)
         self._install_calls(stack)
@@ -251,7 +254,7 @@ class CompiledFunctions:
         def wrap(builder: Any, value: Any) -> Any:
             return wrap_module(builder, value.compiled() if isinstance(value, CompiledModule) else value)
 
-        replace(stack, *INDUCTOR["wrap_module"].owner(), wrap)
+        _replace_part(stack, "wrap_module", wrap)
 
     def _install_optimizers(self, stack: Replacements) -> None:
         """Dynamo runs ``_init_group`` of an optimizer while it traces the step: its tensors are the step's own, so they
@@ -268,8 +271,8 @@ class CompiledFunctions:
             with self._entered_modes():
                 move_steps(variable)
 
-        replace(stack, *INDUCTOR["optimizer_call"].owner(), call)
-        replace(stack, *INDUCTOR["optimizer_steps"].owner(), move)
+        _replace_part(stack, "optimizer_call", call)
+        _replace_part(stack, "optimizer_steps", move)
 
     def _initialise_among_stand_ins(self, until_called: contextlib.ExitStack, optimizer: Any) -> None:
         """The next call of a class's ``_init_group`` is made in the stand-ins' modes."""
@@ -292,12 +295,11 @@ class CompiledFunctions:
             replace(stack, interface, name, staticmethod(answer) if static else answer)
         replace(stack, interface, "get_raw_stream", staticmethod(lambda device: 0))
         replace(stack, torch._C, "_cuda_cudaCachingAllocator_is_enabled", lambda: True)
-        replace(stack, *INDUCTOR["fold_uniform"].owner(), folding_on_cpu(inductor_part("fold_uniform")))
+        _replace_part(stack, "fold_uniform", folding_on_cpu(inductor_part("fold_uniform")))
         replace(stack, torch._subclasses.fake_tensor.FakeTensorMode, "avoid_device_init", True)
         for word, stub in _STUBS.items():
-            part = INDUCTOR[word]
-            if part.exists() or not part.optional:
-                replace(stack, *part.owner(), stub)
+            if INDUCTOR[word].exists() or not INDUCTOR[word].optional:
+                _replace_part(stack, word, stub)
 
 
 def _empty_strided(size: Any, stride: Any, dtype: Any) -> torch.Tensor:

@@ -154,22 +154,14 @@ UNANSWERED: tuple[Any, ...] = ()
 COMPUTED: tuple[Any, ...] = (None, None, None)
 
 
-class Noting:
+class Noting(threading.local):
     """What is known of the operator that is being noted in a thread; ``answer`` is None where none is.
 
     It is :data:`UNANSWERED` until torch's cache of fake results answers, and then the operator, the result and the
     cache's entry. Once an operator is computed it is :data:`COMPUTED`: what the cache answers then is a part of it.
     """
 
-    __slots__ = ("answer",)
-
-    def __init__(self) -> None:
-        self.answer: tuple[Any, ...] | None = None
-
-
-class _Threads(threading.local):
-    def __init__(self) -> None:
-        self.noting = Noting()
+    answer: tuple[Any, ...] | None = None
 
 
 _function_modes = torch._C._len_torch_function_stack
@@ -183,13 +175,8 @@ class Watch:
 
     def __init__(self) -> None:
         self.listeners: list[OperatorListener] = []
-        self._threads = _Threads()
+        self.noting = Noting()
         self._home = threading.get_ident()
-
-    @property
-    def noting(self) -> Noting:
-        """Of the calling thread."""
-        return self._threads.noting
 
     def away(self) -> bool:
         """Whether there is a listener, in a thread that stand-ins' modes weren't entered in, outside of torch's
@@ -210,7 +197,7 @@ class Watch:
     ) -> Any:
         """Run ``operator(func, args, kwargs)``, and note it unless it is a part of another. There must be a
         listener."""
-        noting = self._threads.noting
+        noting = self.noting
         if noting.answer is not None:
             return operator(func, args, kwargs)
         listener = self.listeners[-1]
