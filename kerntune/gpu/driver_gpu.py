@@ -318,10 +318,8 @@ class DriverGpu(LockedDevice):
             code = cuda.cuStreamEndCapture(self._side, ctypes.byref(graph))
         check(code, "ending a graph")
         try:
-            check(
-                cuda.cuGraphInstantiateWithFlags(ctypes.byref(executable), graph, ctypes.c_ulonglong(0)),
-                "making a graph",
-            )
+            code = cuda.cuGraphInstantiateWithFlags(ctypes.byref(executable), graph, ctypes.c_ulonglong(0))
+            check(code, "making a graph")
         finally:
             cuda.cuGraphDestroy(graph)
         return DriverGraph(executable, self._stream, work)
