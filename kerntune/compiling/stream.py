@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import sys
 import threading
-import warnings
 import weakref
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Union
 
 from kerntune.base.codec import encodable
+from kerntune.base.warn import warn
 from kerntune.compiling.binary.identity import FIRST_STAGES, strip_locations
 from kerntune.compiling.compiler_tokens import TOKENS
 from kerntune.compiling.farm import Farm, FarmAnswer, NotStarted
@@ -218,7 +218,7 @@ class Compilations:
     def _report_damage(self) -> None:
         found, self._damage = self._damage, []
         for text in dict.fromkeys(found):
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
+            warn(text)
 
     def _needs_no_compiler(self, request: CompileRequest) -> bool:
         """Whether a request is in Triton's cache, or can't be searched for there."""
@@ -266,8 +266,7 @@ class Compilations:
     def _instead(self, reason: str, equal: list[Lowered]) -> Iterator[CompileResult]:
         if reason not in self._said:
             self._said.add(reason)
-            how = "in this process, one by one"
-            warnings.warn(f"kernels are compiled {how}: {reason}", RuntimeWarning, stacklevel=2)
+            warn(f"kernels are compiled in this process, one by one: {reason}")
         for lowered in equal:
             try:
                 self._is_stored(lowered.request)  # what is damaged there must go

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import platform
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import kerntune
 from kerntune.base.device import Environment
 from kerntune.base.users_line import UsersLine
+from kerntune.base.warn import warn
 from kerntune.errors import BackendError, MeasurementError
 from kerntune.gpu.base import Buffer, Executor, GpuGraph, OperatorListener
 from kerntune.gpu.compare import CHUNK, DeviceBytes, Difference, Piece, compare_pieces
@@ -233,7 +233,7 @@ def _begin(begin: Callable[[contextlib.ExitStack], None], stack: contextlib.Exit
         except BackendError as exc:
             why = f"{exc}: {inductor_parts.GATE_OFF}"
     if why:
-        warnings.warn(f"kernels of functions compiled by torch are not captured: {why}", RuntimeWarning, stacklevel=2)
+        warn(f"kernels of functions compiled by torch are not captured: {why}")
 
 
 class CudaBackend:

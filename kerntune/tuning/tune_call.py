@@ -9,7 +9,6 @@ import contextlib
 import copy
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from typing import Any
 
 from kerntune.base.config import Config
 from kerntune.base.failed_candidates import FailedTrial
+from kerntune.base.warn import warn
 from kerntune.capture import Capture, Site
 from kerntune.capture.recorder import Recorded, record
 from kerntune.compiling.compiler import Compiled
@@ -326,8 +326,7 @@ def try_late_configs(
             tuned = _next_step(tuner, key, late, capture, site, winners, options)
         except Exception as exc:  # also of the user's own pruning and hooks
             tuner.untried.pop(key, None)
-            text = f"kernel {tuner.base_fn.__name__}: {len(late.configs)} configs could not be tried later: {exc}"
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
+            warn(f"kernel {tuner.base_fn.__name__}: {len(late.configs)} configs could not be tried later: {exc}")
         if tuned is not None:
             warn_of(site, tuned)
 

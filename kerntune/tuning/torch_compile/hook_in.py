@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import functools
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kerntune.base.warn import warn
 from kerntune.kernels.compat import torch_private
 from kerntune.kernels.compat.torch_private import PrivatePart
 from kerntune.tuning.torch_compile.graph_launch import WRITTEN_AS, GraphLaunch, launch_of
@@ -48,8 +48,7 @@ def lacks(parts: Sequence[PrivatePart]) -> bool:
     """Whether this torch lacks one of these parts; then it is said by name, once."""
     missing = torch_private.missing_parts(parts, load=False)
     for part in missing:
-        text = f"kerntune: this torch has no {part.name} as {part.user} knows it: {part.breaks}"
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        warn(f"kerntune: this torch has no {part.name} as {part.user} knows it: {part.breaks}")
     return bool(missing)
 
 
