@@ -144,7 +144,8 @@ class Compilations:
         finished, run.finished = run.finished, []
         yield from finished
         for future in [f for f in run.futures if f.done()]:
-            if run.stopped.done():  # and maybe the processes with it, which says nothing of what they were to compile
+            # and maybe the processes with it, which says nothing of what they were to compile
+            if run.stopped.done():
                 return
             yield from self._finish(future, run)
 
@@ -254,7 +255,8 @@ class Compilations:
         elif isinstance(outcome.answer, CompileFailed) and outcome.answer.refused:
             yield from self._instead(outcome.answer.reason, equal)
         elif isinstance(outcome.answer, Done):
-            sys.stderr.write(outcome.output)  # dumps and remarks that environment variables have enabled
+            # dumps and remarks that environment variables have enabled
+            sys.stderr.write(outcome.output)
             for lowered in equal:
                 yield self._kept(lowered, outcome.answer)
         else:
@@ -276,7 +278,8 @@ class Compilations:
 
     def _kept(self, lowered: Lowered, done: Done) -> CompileResult:
         try:
-            lowered.request.source.hash()  # raises as Triton's would; only storing waits for the whole hash
+            # raises as Triton's would; only storing waits for the whole hash
+            lowered.request.source.hash()
             made = made_of(lowered, done, self._store.put(lowered, done))
             notify_listeners(made, done)
         except Exception as exc:  # Triton refuses to hash some kernels: what they name may change

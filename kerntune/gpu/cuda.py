@@ -74,7 +74,8 @@ class CudaGpu(DriverGpu):
         torch.cuda.init()
         self._torch = torch
         number = torch.cuda.current_device() if ordinal is None else ordinal
-        with torch.cuda.device(number):  # the driver makes the context that it gives the thread's own
+        # the driver makes the context that it gives the thread's own
+        with torch.cuda.device(number):
             super().__init__(number)
 
     def entered(self) -> contextlib.AbstractContextManager[None]:
@@ -105,7 +106,8 @@ class CudaGpu(DriverGpu):
 
     def environment(self) -> Environment:
         """Versions, and what NVML says of the device as it is now. Nothing is ever set on it."""
-        state = device_state(self.spec.uuid)  # before the assembler's process, while which the device is idle
+        # before the assembler's process, while which the device is idle
+        state = device_state(self.spec.uuid)
         return Environment(
             triton=versions.triton_version(),
             torch=versions.torch_version(),

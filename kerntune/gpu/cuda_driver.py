@@ -162,7 +162,8 @@ def prepare_launch(
         if code:
             check(code, f"launching kernel {binary.symbol} on grid {grid}")
 
-    call.keep = (values, function)  # type: ignore[attr-defined]  # the pointers above don't own these
+    # the pointers above don't own these
+    call.keep = (values, function)  # type: ignore[attr-defined]
     return call
 
 

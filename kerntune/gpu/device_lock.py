@@ -91,7 +91,8 @@ _known: dict[str, _Mine] = {}
 
 
 def _mine(uuid: str) -> _Mine:
-    if uuid not in _known or _known[uuid].pid != os.getpid():  # forked: what is held is the parent's
+    # forked: what is held is the parent's
+    if uuid not in _known or _known[uuid].pid != os.getpid():
         _known[uuid] = _Mine()
     return _known[uuid]
 
@@ -228,7 +229,8 @@ def sharing_suspended() -> Iterator[None]:
         raise
     finally:
         for one, own in given:
-            with contextlib.suppress(MeasurementError):  # without it, what runs then may disturb others
+            # without it, what runs then may disturb others
+            with contextlib.suppress(MeasurementError):
                 own.take(bool(one.sharing), 0.0 if ends else own.patience_s)
             one.yielding = own
 

@@ -350,7 +350,8 @@ class DriverGpu(LockedDevice):
         the whole context, and goes on waiting where that takes longer than ``limit_s``."""
         self._enter()
         end = time.monotonic() + limit_s
-        if self._awaiting is not None:  # of an earlier question: it says nothing of what was enqueued since
+        # of an earlier question: it says nothing of what was enqueued since
+        if self._awaiting is not None:
             self._awaiting.join(limit_s)
             if self._awaiting.is_alive():
                 return False

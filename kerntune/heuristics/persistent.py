@@ -146,7 +146,8 @@ def persistent_reduction(hints: KernelHints, device: DeviceSpec, preset: Preset 
         configs += tuple(map(_without_r_blocks, measured_configs(row_tiles(hints, device), hints, limits)))
     if hints.rsplit_size is not None:
         configs = mix_order(raise_to_tma_minimums(configs, hints, persistent=True), hints, limits)
-        hints = msgspec.structs.replace(hints, tma_minimums={})  # it sets X itself, and honours them there
+        # it sets X itself, and honours them there
+        hints = msgspec.structs.replace(hints, tma_minimums={})
     return finish(configs, hints, limits, persistent=True)
 
 

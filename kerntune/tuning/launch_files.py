@@ -256,7 +256,8 @@ def arguments_of(key: str) -> dict[str, ArgumentLike]:
     for part in key.split("; "):
         name, equals, text = part.partition("=")
         if equals and name.isidentifier():
-            with contextlib.suppress(UsageError):  # a function, a dtype: another process can't make it from its text
+            # a function, a dtype: another process can't make it from its text
+            with contextlib.suppress(UsageError):
                 found[name] = argument_of(text)
     return found
 

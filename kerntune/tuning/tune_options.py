@@ -112,7 +112,8 @@ class TuneOptions:
         """The options with a search, if any; for one that steps through a space, the whole list is run first."""
         if search is None:
             return self
-        from kerntune.search.descent import RegisterScaling  # searches are loaded where there is one
+        # searches are loaded where there is one
+        from kerntune.search.descent import RegisterScaling
 
         if isinstance(search, RegisterScaling):
             return replace(self, search=search)
@@ -287,13 +288,15 @@ def watch_environment() -> None:
 
 def observers_of(environment: Mapping[str, str]) -> list[Observer]:
     """The observers that variables, which have been checked, ask for."""
-    from kerntune.tuning.context import NVTX, NvtxRanges  # its compiler loads Triton, which the gate does without
+    # its compiler loads Triton, which the gate does without
+    from kerntune.tuning.context import NVTX, NvtxRanges
 
     found: list[Observer] = []
     if environment.get(NVTX) == "1":
         found.append(NvtxRanges())
     if file := environment.get("KERNTUNE_BANDWIDTH", ""):
-        from kerntune.tuning.bandwidth_report import bandwidth  # not loaded by programs that don't ask for it
+        # not loaded by programs that don't ask for it
+        from kerntune.tuning.bandwidth_report import bandwidth
 
         report = bandwidth(file)
         atexit.register(report.tell)

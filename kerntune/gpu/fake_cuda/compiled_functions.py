@@ -169,7 +169,8 @@ class CompiledFunctions:
             try:
                 yield self.choices.made
             finally:
-                self._capture, self._begin = None, _nothing  # it has the capture, and so the call's tensors
+                # it has the capture, and so the call's tensors
+                self._capture, self._begin = None, _nothing
 
     def _wrapped(self, model: Any, options: Mapping[str, Any]) -> Callable[..., Any]:
         @functools.cache
@@ -328,7 +329,8 @@ _STUBS: dict[str, Callable[..., Any]] = {
 
 def _mark_compiled(call: Callable[..., Any]) -> None:
     """Give a function the attributes by which Dynamo knows what ``torch.compile`` has made."""
-    with contextlib.suppress(Exception):  # options that torch refuses: it says so when the function is called
+    # options that torch refuses: it says so when the function is called
+    with contextlib.suppress(Exception):
         made = getattr(call, COMPILED)()
         marks = {name: mark for name, mark in vars(made).items() if name.startswith(COMPILED_MARKS)}
         vars(call).update(marks)

@@ -110,7 +110,8 @@ def call_directly() -> None:
     for wrapper in wrappers:
         function = _wrapped(wrapper)
         if not hasattr(function, _CACHED):
-            with contextlib.suppress(AttributeError, TypeError):  # a callable that takes no attributes
+            # a callable that takes no attributes
+            with contextlib.suppress(AttributeError, TypeError):
                 setattr(function, _CACHED, _direct(wrapper, function))
 
 
@@ -210,7 +211,8 @@ class Watch:
         if alike is not None and not _function_modes():
             listener.observe(func, args, kwargs, result, None, alike)
         else:
-            with torch._C.DisableTorchFunction():  # each look at a tensor would call a mode, or a subclass
+            # each look at a tensor would call a mode, or a subclass
+            with torch._C.DisableTorchFunction():
                 listener.observe(func, args, kwargs, result, None, alike)
         return result
 
@@ -271,7 +273,8 @@ class StandInFakeMode(FakeTensorMode):  # type: ignore[misc]  # torch's types ar
         defer_dynamo()
         super().__init__(allow_fallback_kernels=False, allow_non_fake_inputs=True)
         if devices > 1:
-            self.cache_enabled = False  # it would give ``device="cuda"`` the number that was current at an earlier call
+            # it would give ``device="cuda"`` the number that was current at an earlier call
+            self.cache_enabled = False
 
     @property
     def in_kernel_invocation(self) -> bool:

@@ -101,7 +101,8 @@ def _begin() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     assert parent.pid is not None
-    end_with_parent(parent.sentinel, parent.pid)  # its pipe hangs up, also where it ended before this line
+    # its pipe hangs up, also where it ended before this line
+    end_with_parent(parent.sentinel, parent.pid)
 
 
 @dataclass
