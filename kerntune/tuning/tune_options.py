@@ -262,11 +262,8 @@ def check_variables() -> None:
 
 def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
     """What is named as if kerntune read it, and isn't: a sentence each."""
-    found = []
-    for name in sorted(environ):
-        if name.startswith(PREFIX) and name not in VARIABLES:
-            found.append(f"{name} is read by nothing{did_you_mean(name, VARIABLES)}")
-    return found
+    unknown = (name for name in sorted(environ) if name.startswith(PREFIX) and name not in VARIABLES)
+    return [f"{name} is read by nothing{did_you_mean(name, VARIABLES)}" for name in unknown]
 
 
 _WATCHED: list[Observer] | None = None

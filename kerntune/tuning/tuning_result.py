@@ -244,12 +244,12 @@ def log_race(site: Site, alive: Sequence[Trial], finalists: Sequence[Trial], bes
     for trial in alive:
         ratio = ratio_to(trial.time_ns, best.time_ns)
         figures = {"time_ns": trial.time_ns, "estimate_ns": trial.estimate, "ratio": ratio}
-        event, why = "raced", "" if trial is best else "slower in turn with the best, or tied with it"
-        if trial not in finalists:
-            far = trial.estimate > least * DROP_FIRST
+        if trial in finalists:
+            event, why = "raced", "" if trial is best else "slower in turn with the best, or tied with it"
+        elif trial.estimate > least * DROP_FIRST:
+            event, why = "dropped", f"its estimate is above {DROP_FIRST} of the best"
+        else:
             event, why = "dropped", "slower in first rounds"
-            if far:
-                why = f"its estimate is above {DROP_FIRST} of the best"
         for index in trial.same:
             log_config(site, event, index, why, rounds=len(trial.times), **figures)
 

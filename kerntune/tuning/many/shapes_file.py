@@ -115,7 +115,5 @@ def _file(path: str) -> ShapesFile:
     return ShapesFile(Path(path))
 
 
-@lru_cache(maxsize=1024)
-def _warn(text: str) -> None:
-    """Once a process."""
-    warn(text)
+_warn = lru_cache(maxsize=1024)(warn)
+"""Once a process."""
