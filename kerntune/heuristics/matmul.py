@@ -8,9 +8,9 @@ from math import prod
 
 from kerntune.base.config import Config, unique_configs
 from kerntune.base.device import DeviceSpec
-from kerntune.heuristics.hints import BLOCK_NAMES, MAX_TENSOR_NUMEL, MIN_DOT_BLOCK, KernelHints
+from kerntune.heuristics.hints import MAX_TENSOR_NUMEL, MIN_DOT_BLOCK, KernelHints
 from kerntune.heuristics.measured import product_tiles
-from kerntune.heuristics.sizing import as_config, block_of, rebuilt, require_axes
+from kerntune.heuristics.sizing import as_config, block_of, by_name, rebuilt, require_axes
 
 TILES = (
     # x, y, r0, warps, stages
@@ -91,8 +91,7 @@ def _within_sizes(config: Config, hints: KernelHints) -> Config:
         least["r0"] = LEAST_R0_ONE_BYTE
     blocks = {axis: max(min(block_of(config, axis), hints.sizes[axis]), least[axis]) for axis in least}
     warps = min(config.num_warps, blocks["x"] * blocks["y"] // ELEMENTS_PER_WARP)
-    kwargs = {**config.kwargs, **{BLOCK_NAMES[axis]: block for axis, block in blocks.items()}}
-    return rebuilt(config, kwargs, warps)
+    return rebuilt(config, {**config.kwargs, **by_name(blocks)}, warps)
 
 
 def _may_run(config: Config, hints: KernelHints, device: DeviceSpec) -> bool:
@@ -138,7 +137,7 @@ def _within_limit(config: Config, r0: int) -> Config | None:
         if blocks[longest] <= MIN_DOT_BLOCK:
             return None
         blocks[longest] //= 2
-    return config.replace(**{BLOCK_NAMES[axis]: block for axis, block in blocks.items()})
+    return config.replace(**by_name(blocks))
 
 
 def _batched(hints: KernelHints) -> bool:

@@ -216,8 +216,12 @@ def as_config(
     blocks: Mapping[str, int], warps: int, stages: int = 1, options: Mapping[str, Scalar] | None = None
 ) -> Config:
     """A config of blocks by axis; ``options`` are backend compile options."""
-    kwargs: dict[str, Scalar] = {BLOCK_NAMES[axis]: block for axis, block in blocks.items()}
-    return Config(kwargs=kwargs, num_warps=warps, num_stages=stages, options=dict(options or {}))
+    return Config(kwargs=by_name(blocks), num_warps=warps, num_stages=stages, options=dict(options or {}))
+
+
+def by_name(blocks: Mapping[str, int]) -> dict[str, Scalar]:
+    """Blocks by axis as constexprs."""
+    return {BLOCK_NAMES[axis]: block for axis, block in blocks.items()}
 
 
 def rebuilt(config: Config, kwargs: dict[str, Scalar], warps: int | None = None) -> Config:
@@ -292,7 +296,7 @@ def raise_to_tma_minimums(
     for axis in minimums:
         if BLOCK_NAMES[axis] not in configs[0].kwargs:
             raise HintError(f"{hints.where}a TMA minimum for {axis}, but the kernel has no {BLOCK_NAMES[axis]}")
-    first = configs[0].replace(**{BLOCK_NAMES[a]: max(block_of(configs[0], a), m) for a, m in minimums.items()})
+    first = configs[0].replace(**by_name({a: max(block_of(configs[0], a), m) for a, m in minimums.items()}))
     return (first, *(c for c in configs if all(block_of(c, a) >= m for a, m in minimums.items())))
 
 
@@ -316,7 +320,7 @@ def _raised(config: Config, floors: dict[str, int], hints: KernelHints, bounds: 
         while prod(blocks.values()) > budget and blocks[axis] > floors[axis]:
             blocks[axis] //= 2
     check_blocks(blocks, hints.sizes, bounds)
-    return config.replace(**{BLOCK_NAMES[axis]: block for axis, block in blocks.items()})
+    return config.replace(**by_name(blocks))
 
 
 def named_blocks(configs: Iterable[Config], names: Mapping[str, str], *, kernel: str = "") -> tuple[Config, ...]:
