@@ -132,7 +132,7 @@ def header(kernel: CKernel) -> str:
     checks = [f"{p.name}: {p.note}" for p in kernel.parameters if p.note]
     return f"""\
 /* {kernel.launch.kernel} for {kernel.binary.arch}, compiled by Triton {kernel.binary.triton}.
-{_indented(notes)}\
+{_indented(3, notes)}\
    Link with -lcuda. The context that is current at {name}_load must be current at each launch. */
 #ifndef {guard}
 #define {guard}
@@ -152,7 +152,7 @@ CUresult {name}_unload({name}_handle *kernel);
 CUresult {name}_grid(unsigned grid[3]{_declared(_sizes(kernel))});
 
 /* Launch on a stream. CUDA_ERROR_INVALID_VALUE, and no launch, for arguments that the binary isn't for:
-{_indented(checks)}   A grid of no blocks launches nothing. */
+{_indented(3, checks)}   A grid of no blocks launches nothing. */
 CUresult {name}_launch(const {name}_handle *kernel, CUstream stream{_declared(_arguments(kernel))});
 
 #ifdef __cplusplus
@@ -162,7 +162,7 @@ CUresult {name}_launch(const {name}_handle *kernel, CUstream stream{_declared(_a
 """
 
 
-def _indented(lines: Sequence[str], by: int = 3) -> str:
+def _indented(by: int, lines: Sequence[str]) -> str:
     return "".join(f"{' ' * by}{line}\n" for line in lines)
 
 
@@ -239,7 +239,7 @@ def _grid(kernel: CKernel) -> str:
     signed = [p.name for p in _sizes(kernel) if not p.type.startswith("u")]
     return f"""\
 CUresult {kernel.name}_grid(unsigned grid[3]{_declared(_sizes(kernel))}) {{
-{_indented([f"if ({name} < 0) return CUDA_ERROR_INVALID_VALUE;" for name in signed], 2)}\
+{_indented(2, [f"if ({name} < 0) return CUDA_ERROR_INVALID_VALUE;" for name in signed])}\
   const int64_t x = {x}, y = {y}, z = {z};
   if (x > {widest} || y > 65535 || z > 65535) return CUDA_ERROR_INVALID_VALUE;
   grid[0] = (unsigned)x, grid[1] = (unsigned)y, grid[2] = (unsigned)z;
@@ -262,15 +262,15 @@ CUresult {name}_launch(const {name}_handle *kernel, CUstream stream{_declared(_a
   unsigned grid[3];
   CUresult code = {name}_grid(grid{"".join(f", {p.name}" for p in _sizes(kernel))});
   if (code != CUDA_SUCCESS || grid[0] == 0 || grid[1] == 0 || grid[2] == 0) return code;
-{_indented(before, 2)}\
+{_indented(2, before)}\
   void *params[] = {{{", ".join(passed)}}};
-{_indented(attributes, 2)}\
+{_indented(2, attributes)}\
   CUlaunchConfig config = {_zeros(kernel)};
   config.gridDimX = grid[0]{f" * {binary.num_ctas}" if binary.num_ctas != 1 else ""};
   config.gridDimY = grid[1], config.gridDimZ = grid[2];
   config.blockDimX = {binary.num_warps * binary.warp_size}, config.blockDimY = 1, config.blockDimZ = 1;
   config.sharedMemBytes = {binary.shared}, config.hStream = stream;
-{_indented(counted, 2)}\
+{_indented(2, counted)}\
   return cuLaunchKernelEx(&config, kernel->function, params, NULL);
 }}
 """

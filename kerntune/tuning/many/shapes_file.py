@@ -115,5 +115,7 @@ def _file(path: str) -> ShapesFile:
     return ShapesFile(Path(path))
 
 
-_warn = lru_cache(maxsize=1024)(warn)
-"""Once a process."""
+@lru_cache(maxsize=1024)
+def _warn(text: str) -> None:
+    """Once a process."""
+    warn(text)
