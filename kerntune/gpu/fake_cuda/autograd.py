@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.function import BackwardCFunction, FunctionCtx
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from kerntune.gpu.fake_cuda.modes import Handler, StandInFakeMode, Watch
+from kerntune.gpu.fake_cuda.modes import EnterModes, Handler, StandInFakeMode, Watch
 from kerntune.gpu.fake_cuda.patches import replace
 from kerntune.kernels.compat.torch_compiler import calls_users_code
 
@@ -271,9 +271,7 @@ class Backward:
                 self._results[place] = gradient
 
 
-def engine(
-    original: Callable[..., Any], entered_modes: Callable[[], contextlib.AbstractContextManager[None]], watch: Watch
-) -> Callable[..., Any]:
+def engine(original: Callable[..., Any], entered_modes: EnterModes, watch: Watch) -> Callable[..., Any]:
     """The replacement of ``torch.autograd``'s ``_engine_run_backward``: this engine for stand-ins, torch's for real
     tensors.
 

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kerntune.base.changed_items import changed_items
 from kerntune.base.folders import scratch_folder
+from kerntune.gpu.fake_cuda.modes import EnterModes
 from kerntune.gpu.fake_cuda.patches import Replacements, replace
 from kerntune.kernels.compat.inductor_parts import (
     INDUCTOR,
@@ -111,8 +112,6 @@ WRAPPER_ID = "_torchdynamo_wrapper_id"
 
 INIT_GROUP = "_init_group"
 """The method of an optimizer that makes its states, at the first step."""
-
-EnterModes = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 class CompiledFunctions:

@@ -348,7 +348,7 @@ TORCH_NAMESPACES = frozenset({"aten", "prim", "prims", "quantized", "_c10d_funct
 """Operators of torch itself: their CUDA code is compiled code."""
 
 Implementation = Callable[..., Any]
-OutsideModes = Callable[[], contextlib.AbstractContextManager[None]]
+EnterModes = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 class RealImplementations:
@@ -358,7 +358,7 @@ class RealImplementations:
     the real one: at that depth torch has taken its modes off.
     """
 
-    def __init__(self, entered_modes: OutsideModes) -> None:
+    def __init__(self, entered_modes: EnterModes) -> None:
         self._entered_modes = entered_modes
         self._registered: dict[tuple[str, str], Implementation] = {}
 
