@@ -172,35 +172,30 @@ Gradient = Any
 """A tensor, or ``None`` where nothing flows."""
 
 
-class Graph:
-    """The nodes that are reachable from some roots."""
-
-    def __init__(self, roots: Iterable[Node]) -> None:
-        self._sources: dict[Node, list[Node]] = {root: [] for root in roots}
-        stack, visited = list(self._sources), set()
-        while stack:
-            node = stack.pop()
-            if node in visited:
-                continue
+def sources_of(roots: Iterable[Node]) -> dict[Node, list[Node]]:
+    """For each node that is reachable from some roots, those from which an edge leads to it, as often as one does."""
+    sources: dict[Node, list[Node]] = {root: [] for root in roots}
+    stack, visited = list(sources), set()
+    while stack:
+        node = stack.pop()
+        if node not in visited:
             visited.add(node)
             for following in _following(node):
-                self._sources.setdefault(following, []).append(node)
+                sources.setdefault(following, []).append(node)
                 stack.append(following)
+    return sources
 
-    def waiting(self) -> dict[Node, int]:
-        """For each node, how many edges lead into it."""
-        return {node: len(sources) for node, sources in self._sources.items()}
 
-    def leading_to(self, wanted: Iterable[Node]) -> set[Node]:
-        """The nodes that have to run for gradients to arrive at ``wanted``."""
-        leading: set[Node] = set()
-        stack = [source for node in wanted for source in self._sources.get(node, ())]
-        while stack:
-            node = stack.pop()
-            if node not in leading:
-                leading.add(node)
-                stack.extend(self._sources[node])
-        return leading
+def leading_to(wanted: Iterable[Node], sources: Mapping[Node, Sequence[Node]]) -> set[Node]:
+    """The nodes that have to run for gradients to arrive at ``wanted``."""
+    leading: set[Node] = set()
+    stack = [source for node in wanted for source in sources.get(node, ())]
+    while stack:
+        node = stack.pop()
+        if node not in leading:
+            leading.add(node)
+            stack.extend(sources[node])
+    return leading
 
 
 class Backward:
@@ -220,9 +215,9 @@ class Backward:
         self._results: list[Gradient] = [None] * len(wanted)
         self._accumulate = accumulate
         self._create_graph = create_graph
-        graph = Graph(edge.node for edge in self._roots)
-        self._waiting = graph.waiting()
-        self._running = graph.leading_to(node for node, _ in self._wanted) if wanted else set(self._waiting)
+        sources = sources_of(edge.node for edge in self._roots)
+        self._waiting = {node: len(above) for node, above in sources.items()}
+        self._running = leading_to((node for node, _ in self._wanted), sources) if wanted else set(sources)
         self._inputs: dict[Node, dict[int, Gradient]] = {}
 
     def run(self, gradients: Sequence[Gradient]) -> tuple[Gradient, ...]:
