@@ -46,6 +46,10 @@ MAX_UNPACKER = 80 << 20
 """Bytes that xz's unpacker itself may take: 80 MiB, above the 65 MiB that its largest preset needs."""
 
 
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for a text that is no JSON, or not of the type that was asked for."""
+
+
 class _Header(msgspec.Struct):
     schema: str = ""
 
@@ -134,7 +138,7 @@ def from_json(
         raise error(f"{where}: has more than the {most_values} values that a file of this kind may have; {_RESTORE}")
     try:
         found = msgspec.json.decode(data, type=kind, strict=True)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+    except UNREADABLE as exc:
         raise _refused(data, schema, where, exc, error) from exc
     if (given := getattr(found, "schema", "")) != schema:
         raise error(_of_schema(where, given, schema))
@@ -158,18 +162,23 @@ def _refused(data: bytes, schema: str, where: str, exc: Exception, error: type[S
     """Why a text could not be decoded: another schema before a field that doesn't fit."""
     try:
         given = msgspec.json.decode(data, type=_Header).schema
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as unreadable:
+    except UNREADABLE as unreadable:
         return error(f"{where}: not readable as JSON ({visible(str(unreadable))}); {_hint(data)}")
     why = visible(str(exc).replace("\n", "\\n"))  # names of fields are the file's
     return error(_of_schema(where, given, schema) if given != schema else f"{where}: {why}. {_RESTORE.capitalize()}")
 
 
+def schema_of(data: bytes) -> str:
+    """What a text names as its schema; empty if it names none, or isn't JSON."""
+    try:
+        return msgspec.json.decode(data, type=_Header).schema
+    except UNREADABLE:
+        return ""
+
+
 def is_newer(data: bytes, schema: str) -> bool:
     """Whether a text is of a later version of ``schema``: another kerntune's, which may read it again."""
-    try:
-        kind, _, version = msgspec.json.decode(data, type=_Header).schema.partition("/")
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return False
+    kind, _, version = schema_of(data).partition("/")
     known, _, number = schema.partition("/")
     return kind == known and version.isascii() and version.isdigit() and len(version) < 9 and int(version) > int(number)
 
@@ -202,7 +211,8 @@ def read_file(path: Path, *, error: type[StoreError] = StoreError, limit: int = 
     """The content of a file; None if there is none. ``error`` for what is no regular file, a FIFO say: to read it could
     take for ever, or never end; and for one of more than ``limit`` bytes, which isn't read."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # opening a FIFO would wait for its writer
+        # opening a FIFO would wait for its writer
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as exc:  # ValueError: a NUL in the name

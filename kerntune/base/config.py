@@ -50,8 +50,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
     def all_kwargs(self) -> dict[str, Scalar]:
         """The keyword arguments of a launch: constexprs, then compile options under Triton's names."""
-        out: dict[str, Scalar] = dict(self.kwargs)
-        out.update(num_warps=self.num_warps, num_stages=self.num_stages)
+        out = {**self.kwargs, "num_warps": self.num_warps, "num_stages": self.num_stages}
         if self.num_ctas != DEFAULT_NUM_CTAS:
             out["num_ctas"] = self.num_ctas
         if self.maxnreg is not None:
@@ -61,16 +60,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
     def replace(self, **changes: Any) -> Config:
         """A copy with some kwargs or fields changed; an unknown name is taken as a kwarg."""
-        fields = {f: getattr(self, f) for f in (*COMPILE_FIELDS, "options")}
-        kwargs = dict(self.kwargs)
-        for name, value in changes.items():
-            if name == "kwargs":
-                kwargs = dict(value)
-            elif name in fields:
-                fields[name] = value
-            else:
-                kwargs[name] = value
-        return Config(kwargs=kwargs, **fields)
+        fields = {name: changes.pop(name) for name in (*COMPILE_FIELDS, "options") if name in changes}
+        kwargs = dict(changes.pop("kwargs", self.kwargs)) | changes
+        return msgspec.structs.replace(self, kwargs=kwargs, **fields)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Config) and self.key() == other.key()
@@ -109,10 +101,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 def unique_configs(configs: Iterable[Config]) -> tuple[Config, ...]:
     """The configs in order, each identity once."""
-    first: dict[str, Config] = {}
-    for config in configs:
-        first.setdefault(config.key(), config)
-    return tuple(first.values())
+    return tuple(dict.fromkeys(configs))
 
 
 def configs_text(configs: Sequence[Config]) -> str:

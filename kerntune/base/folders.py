@@ -38,7 +38,8 @@ class TemporaryFolder:
         _sweep_once()
         unlocked = Path(tempfile.mkdtemp(prefix=f".{PREFIX}{kind}-"))
         self._lock = _lock(unlocked)
-        self.folder = unlocked.rename(unlocked.with_name(unlocked.name[1:]))  # only now :func:`sweep` sees it
+        # only now :func:`sweep` sees it
+        self.folder = unlocked.rename(unlocked.with_name(unlocked.name[1:]))
 
     def remove(self) -> None:
         """Remove the folder with everything in it. Files that can't be removed are left without an error."""
@@ -110,12 +111,14 @@ def remove_tree(folder: Path) -> None:
                     if not entry.is_dir(follow_symlinks=False):
                         os.unlink(entry.path)
                         continue
-                    with contextlib.suppress(OSError, NotImplementedError):  # who moves one must be able to write in it
+                    # who moves one must be able to write in it
+                    with contextlib.suppress(OSError, NotImplementedError):
                         os.chmod(entry.path, stat.S_IRWXU, follow_symlinks=False)
                     moved += 1
                     aside = f"{folder}.{moved}"
                     os.rename(entry.path, aside)
-                    if stat.S_ISDIR(os.lstat(aside).st_mode):  # what fills the folder can't reach it any more
+                    # what fills the folder can't reach it any more
+                    if stat.S_ISDIR(os.lstat(aside).st_mode):
                         waiting.append(aside)
                     else:
                         os.unlink(aside)

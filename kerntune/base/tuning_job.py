@@ -7,7 +7,7 @@ from typing import Annotated, Union
 
 import msgspec
 
-from kerntune.base.codec import shortened
+from kerntune.base.codec import UNREADABLE, shortened
 from kerntune.base.config import Config
 from kerntune.errors import StoreError, UsageError
 
@@ -148,7 +148,7 @@ class TuningJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
             raise StoreError(f"{where}: has {len(line)} bytes, and may have {MAX_LINE}")
         try:
             found = _DECODER.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+        except UNREADABLE as exc:
             raise StoreError(f"{where}: is no description of a call ({exc}); record it anew") from exc
         if found.schema != SCHEMA:
             raise StoreError(f"{where}: has schema {shortened(found.schema)!r}, this kerntune reads {SCHEMA!r}")

@@ -243,7 +243,8 @@ class FsspecFiles(UrlFiles):
         except FileNotFoundError:
             return None
         except Exception as exc:
-            if "InvalidRange" in str(exc) or "416" in str(exc):  # no byte at that place: the object is empty
+            # no byte at that place: the object is empty
+            if "InvalidRange" in str(exc) or "416" in str(exc):
                 return b""
             raise
         return data
@@ -256,7 +257,8 @@ class FsspecFiles(UrlFiles):
 
         if self._fs.async_impl:
             return at_once(names)
-        return self._in_turn(names, lambda name: at_once([name])[0])  # Hugging Face's is one of these
+        # Hugging Face's is one of these
+        return self._in_turn(names, lambda name: at_once([name])[0])
 
     def names(self, prefix: str = "") -> list[str]:
         folder = f"{self._root}/{prefix}".rstrip("/")

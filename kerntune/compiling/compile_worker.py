@@ -112,7 +112,8 @@ def _compile(job: Job) -> Answer:
     backend.add_stages(stages, options, Language[job.language])
     metadata = json.loads(job.metadata)
     module, context = _parse(job, backend)
-    access = access_of(job.ir, module=module) if job.ext == "ttir" else None  # before a stage changes the module
+    # before a stage changes the module
+    access = access_of(job.ir, module=module) if job.ext == "ttir" else None
     made: dict[str, bytes] = {}
     times: list[tuple[str, int]] = []
     for name, stage in triton_compiler.stages_after(stages, job.ext):

@@ -55,7 +55,8 @@ class OwnFork:
     def kill(self) -> None:
         """End it, and its helpers with it: they are of its process group, workers are not."""
         if self.returncode is None:
-            for end, number in ((os.killpg, self.pid), (os.kill, self.pid)):  # it may not have its group yet
+            # it may not have its group yet
+            for end, number in ((os.killpg, self.pid), (os.kill, self.pid)):
                 with contextlib.suppress(ProcessLookupError):
                     end(number, signal.SIGKILL)
 
@@ -166,7 +167,8 @@ class ForkClient:
             [sys.executable, "-c", _COMMAND, str(theirs.fileno()), *sys.path],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,  # if it fails, new interpreters are started, and their errors are shown
+            # if it fails, new interpreters are started, and their errors are shown
+            stderr=subprocess.DEVNULL,
             pass_fds=(theirs.fileno(),),
             start_new_session=True,
             env={**os.environ, **dict(self.surroundings.env)},

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import sys
 import threading
-import warnings
 import weakref
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Union
 
 from kerntune.base.codec import encodable
+from kerntune.base.warn import warn
 from kerntune.compiling.binary.identity import FIRST_STAGES, strip_locations
 from kerntune.compiling.compiler_tokens import TOKENS
 from kerntune.compiling.farm import Farm, FarmAnswer, NotStarted
@@ -144,7 +144,8 @@ class Compilations:
         finished, run.finished = run.finished, []
         yield from finished
         for future in [f for f in run.futures if f.done()]:
-            if run.stopped.done():  # and maybe the processes with it, which says nothing of what they were to compile
+            # and maybe the processes with it, which says nothing of what they were to compile
+            if run.stopped.done():
                 return
             yield from self._finish(future, run)
 
@@ -218,7 +219,7 @@ class Compilations:
     def _report_damage(self) -> None:
         found, self._damage = self._damage, []
         for text in dict.fromkeys(found):
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
+            warn(text)
 
     def _needs_no_compiler(self, request: CompileRequest) -> bool:
         """Whether a request is in Triton's cache, or can't be searched for there."""
@@ -254,7 +255,8 @@ class Compilations:
         elif isinstance(outcome.answer, CompileFailed) and outcome.answer.refused:
             yield from self._instead(outcome.answer.reason, equal)
         elif isinstance(outcome.answer, Done):
-            sys.stderr.write(outcome.output)  # dumps and remarks that environment variables have enabled
+            # dumps and remarks that environment variables have enabled
+            sys.stderr.write(outcome.output)
             for lowered in equal:
                 yield self._kept(lowered, outcome.answer)
         else:
@@ -266,8 +268,7 @@ class Compilations:
     def _instead(self, reason: str, equal: list[Lowered]) -> Iterator[CompileResult]:
         if reason not in self._said:
             self._said.add(reason)
-            how = "in this process, one by one"
-            warnings.warn(f"kernels are compiled {how}: {reason}", RuntimeWarning, stacklevel=2)
+            warn(f"kernels are compiled in this process, one by one: {reason}")
         for lowered in equal:
             try:
                 self._is_stored(lowered.request)  # what is damaged there must go
@@ -277,7 +278,8 @@ class Compilations:
 
     def _kept(self, lowered: Lowered, done: Done) -> CompileResult:
         try:
-            lowered.request.source.hash()  # raises as Triton's would; only storing waits for the whole hash
+            # raises as Triton's would; only storing waits for the whole hash
+            lowered.request.source.hash()
             made = made_of(lowered, done, self._store.put(lowered, done))
             notify_listeners(made, done)
         except Exception as exc:  # Triton refuses to hash some kernels: what they name may change
@@ -322,23 +324,22 @@ def refusal(launch: Specialized, why: Exception | str, fault: bool = False) -> C
     text = why if isinstance(why, str) else _text(why)
     path = kernel_file(launch.jit)
     name = f"kernel {launch.name} ({encodable(path)}) for {launch.target}"
-    error: CompileError
+    error = CompileError(f"{name}: {text}")
     if encodable(path) != path:  # Triton's bindings refuse it for every kernel
-        error = EnvironmentFault(
-            f"{name} could not be compiled, which is this machine's doing and says nothing of the kernel: Triton can't "
-            f"take its path under an ASCII locale ({text.splitlines()[0]})\n"
-            "What to do: set PYTHONUTF8=1, or a locale of UTF-8 (LC_ALL=C.UTF-8); then run again"
-        )
+        cause = f"Triton can't take its path under an ASCII locale ({text.splitlines()[0]})"
+        error = _machines_fault(name, cause, "set PYTHONUTF8=1, or a locale of UTF-8 (LC_ALL=C.UTF-8)")
     elif fault or is_fault(why):
-        error = EnvironmentFault(
-            f"{name} could not be compiled, which is this machine's doing and says nothing of the kernel: {text}\n"
-            f"What to do: {remedy(why)}; then run again"
-        )
-    else:
-        error = CompileError(f"{name}: {text}")
+        error = _machines_fault(name, text, remedy(why))
     if isinstance(why, Exception):
         error.__cause__ = _without_frames(why)
     return error
+
+
+def _machines_fault(name: str, cause: str, to_do: str) -> EnvironmentFault:
+    return EnvironmentFault(
+        f"{name} could not be compiled, which is this machine's doing and says nothing of the kernel: {cause}\n"
+        f"What to do: {to_do}; then run again"
+    )
 
 
 def _of_job(lowered: Lowered, why: str, fault: bool = False) -> CompileError:

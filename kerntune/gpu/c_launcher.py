@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kerntune.base.recording import Binary, Launch, Param
 from kerntune.errors import UsageError
-from kerntune.gpu.replay_script import STATIC_SHARED_LIMIT
+from kerntune.gpu.replay_script import NON_PORTABLE_CLUSTER, STATIC_SHARED_LIMIT
 from kerntune.grids import Grid
 from kerntune.grids.expr import C_HELPERS
 from kerntune.grids.grid import GRID_ARGUMENTS
@@ -126,41 +126,44 @@ def c_names(names: Sequence[str]) -> list[str]:
 def header(kernel: CKernel) -> str:
     """``NAME.h``."""
     name, guard = kernel.name, f"{kernel.name.upper()}_H"
-    fixed = [f"{n}: {text}" for n, text in kernel.fixed.items()]
-    lines = [
-        f"/* {kernel.launch.kernel} for {kernel.binary.arch}, compiled by Triton {kernel.binary.triton}.",
-        *(f"   {note}" for note in kernel.notes),
-        *([f"   In the binary: {', '.join(fixed)}."] if fixed else []),
-        f"   Link with -lcuda. The context that is current at {name}_load must be current at each launch. */",
-        f"#ifndef {guard}",
-        f"#define {guard}",
-        "#include <cuda.h>",
-        "#include <stdint.h>",
-        "#ifdef __cplusplus",
-        'extern "C" {',
-        "#endif",
-        "",
-        f"typedef struct {{ CUmodule module; CUfunction function; }} {name}_handle;",
-        "",
-        "/* Load the binary into the current context, and ask for its shared memory. */",
-        f"CUresult {name}_load({name}_handle *kernel);",
-        f"CUresult {name}_unload({name}_handle *kernel);",
-        "",
-        "/* The number of blocks of a launch; CUDA_ERROR_INVALID_VALUE if no device can launch so many. */",
-        f"CUresult {name}_grid(unsigned grid[3]{_declared(_sizes(kernel))});",
-        "",
-        "/* Launch on a stream. CUDA_ERROR_INVALID_VALUE, and no launch, for arguments that the binary isn't for:",
-        *(f"   {p.name}: {p.note}" for p in kernel.parameters if p.note),
-        "   A grid of no blocks launches nothing. */",
-        f"CUresult {name}_launch(const {name}_handle *kernel, CUstream stream{_declared(_arguments(kernel))});",
-        "",
-        "#ifdef __cplusplus",
-        "}",
-        "#endif",
-        "#endif",
-        "",
-    ]
-    return "\n".join(lines)
+    notes = [*kernel.notes]
+    if kernel.fixed:
+        notes.append(f"In the binary: {', '.join(f'{n}: {text}' for n, text in kernel.fixed.items())}.")
+    checks = [f"{p.name}: {p.note}" for p in kernel.parameters if p.note]
+    return f"""\
+/* {kernel.launch.kernel} for {kernel.binary.arch}, compiled by Triton {kernel.binary.triton}.
+{_indented(3, notes)}\
+   Link with -lcuda. The context that is current at {name}_load must be current at each launch. */
+#ifndef {guard}
+#define {guard}
+#include <cuda.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+typedef struct {{ CUmodule module; CUfunction function; }} {name}_handle;
+
+/* Load the binary into the current context, and ask for its shared memory. */
+CUresult {name}_load({name}_handle *kernel);
+CUresult {name}_unload({name}_handle *kernel);
+
+/* The number of blocks of a launch; CUDA_ERROR_INVALID_VALUE if no device can launch so many. */
+CUresult {name}_grid(unsigned grid[3]{_declared(_sizes(kernel))});
+
+/* Launch on a stream. CUDA_ERROR_INVALID_VALUE, and no launch, for arguments that the binary isn't for:
+{_indented(3, checks)}   A grid of no blocks launches nothing. */
+CUresult {name}_launch(const {name}_handle *kernel, CUstream stream{_declared(_arguments(kernel))});
+
+#ifdef __cplusplus
+}}
+#endif
+#endif
+"""
+
+
+def _indented(by: int, lines: Sequence[str]) -> str:
+    return "".join(f"{' ' * by}{line}\n" for line in lines)
 
 
 def source(kernel: CKernel) -> str:
@@ -194,114 +197,109 @@ def _bytes(kernel: CKernel) -> str:
     return f"static const unsigned char {kernel.name}_binary[] = {{\n{text}}};\n"
 
 
+MORE_SHARED = """\
+  int most = 0, own = 0;
+  CUdevice device;
+  if (code == CUDA_SUCCESS) code = cuCtxGetDevice(&device);
+  if (code == CUDA_SUCCESS)
+    code = cuDeviceGetAttribute(&most, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device);
+  if (code == CUDA_SUCCESS) code = cuFuncGetAttribute(&own, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel->function);
+  if (code == CUDA_SUCCESS) code = cuFuncSetCacheConfig(kernel->function, CU_FUNC_CACHE_PREFER_SHARED);
+  if (code == CUDA_SUCCESS)
+    code = cuFuncSetAttribute(kernel->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most - own);
+"""
+"""Asks for all shared memory that the device has for a block, as Triton does."""
+
+WIDE_CLUSTERS = """\
+  if (code == CUDA_SUCCESS)
+    code = cuFuncSetAttribute(kernel->function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1);
+"""
+
+
 def _load(kernel: CKernel) -> str:
-    name, symbol = kernel.name, kernel.binary.symbol
-    lines = [
-        f"CUresult {name}_load({name}_handle *kernel) {{",
-        f"  CUresult code = cuModuleLoadData(&kernel->module, {name}_binary);",
-        "  if (code != CUDA_SUCCESS) return code;",
-        f'  code = cuModuleGetFunction(&kernel->function, kernel->module, "{symbol}");',
-    ]
-    if kernel.binary.shared > STATIC_SHARED_LIMIT:
-        lines += [
-            "  int most = 0, own = 0;",
-            "  CUdevice device;",
-            "  if (code == CUDA_SUCCESS) code = cuCtxGetDevice(&device);",
-            "  if (code == CUDA_SUCCESS)",
-            "    code = cuDeviceGetAttribute(&most, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device);",
-            "  if (code == CUDA_SUCCESS) "
-            "code = cuFuncGetAttribute(&own, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel->function);",
-            "  if (code == CUDA_SUCCESS) code = cuFuncSetCacheConfig(kernel->function, CU_FUNC_CACHE_PREFER_SHARED);",
-            "  if (code == CUDA_SUCCESS)",
-            "    code = cuFuncSetAttribute(kernel->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, "
-            "most - own);",
-        ]
-    if kernel.binary.num_ctas == 16:
-        lines += [
-            "  if (code == CUDA_SUCCESS)",
-            "    code = cuFuncSetAttribute(kernel->function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1);",
-        ]
-    lines += [
-        "  if (code != CUDA_SUCCESS) cuModuleUnload(kernel->module);",
-        "  return code;",
-        "}",
-        "",
-        f"CUresult {name}_unload({name}_handle *kernel) {{ return cuModuleUnload(kernel->module); }}",
-        "",
-    ]
-    return "\n".join(lines)
+    name, binary = kernel.name, kernel.binary
+    more = MORE_SHARED if binary.shared > STATIC_SHARED_LIMIT else ""
+    return f"""\
+CUresult {name}_load({name}_handle *kernel) {{
+  CUresult code = cuModuleLoadData(&kernel->module, {name}_binary);
+  if (code != CUDA_SUCCESS) return code;
+  code = cuModuleGetFunction(&kernel->function, kernel->module, "{binary.symbol}");
+{more}{WIDE_CLUSTERS if binary.num_ctas == NON_PORTABLE_CLUSTER else ""}\
+  if (code != CUDA_SUCCESS) cuModuleUnload(kernel->module);
+  return code;
+}}
+
+CUresult {name}_unload({name}_handle *kernel) {{ return cuModuleUnload(kernel->module); }}
+"""
 
 
 def _grid(kernel: CKernel) -> str:
     x, y, z = kernel.axes
     widest = (2**31 - 1) // kernel.binary.num_ctas
     signed = [p.name for p in _sizes(kernel) if not p.type.startswith("u")]
-    lines = [
-        f"CUresult {kernel.name}_grid(unsigned grid[3]{_declared(_sizes(kernel))}) {{",
-        *(f"  if ({name} < 0) return CUDA_ERROR_INVALID_VALUE;" for name in signed),
-        f"  const int64_t x = {x}, y = {y}, z = {z};",
-        f"  if (x > {widest} || y > 65535 || z > 65535) return CUDA_ERROR_INVALID_VALUE;",
-        "  grid[0] = (unsigned)x, grid[1] = (unsigned)y, grid[2] = (unsigned)z;",
-        "  return CUDA_SUCCESS;",
-        "}",
-        "",
-    ]
-    return "\n".join(lines)
+    return f"""\
+CUresult {kernel.name}_grid(unsigned grid[3]{_declared(_sizes(kernel))}) {{
+{_indented(2, [f"if ({name} < 0) return CUDA_ERROR_INVALID_VALUE;" for name in signed])}\
+  const int64_t x = {x}, y = {y}, z = {z};
+  if (x > {widest} || y > 65535 || z > 65535) return CUDA_ERROR_INVALID_VALUE;
+  grid[0] = (unsigned)x, grid[1] = (unsigned)y, grid[2] = (unsigned)z;
+  return CUDA_SUCCESS;
+}}
+"""
 
 
 def _launch(kernel: CKernel) -> str:
-    binary, parameters = kernel.binary, kernel.parameters
+    name, binary, parameters = kernel.name, kernel.binary, kernel.parameters
     passed = [f"(void *){p.name}" if p.type.endswith("*") else f"&{p.name}" for p in parameters]
     passed += ["&no_scratch" for scratch in (binary.global_scratch, binary.profile_scratch) if not scratch.size]
     checked = [p for p in parameters if p.divisible > 1]
+    before = [f"if ({p.name} % {p.divisible}) return CUDA_ERROR_INVALID_VALUE;" for p in checked]
+    before += ["CUdeviceptr no_scratch = 0;"] if "&no_scratch" in passed else []
     attributes = _attributes(kernel)
-    lines = [
-        f"CUresult {kernel.name}_launch(const {kernel.name}_handle *kernel, CUstream stream"
-        f"{_declared(_arguments(kernel))}) {{",
-        "  unsigned grid[3];",
-        f"  CUresult code = {kernel.name}_grid(grid{''.join(f', {p.name}' for p in _sizes(kernel))});",
-        "  if (code != CUDA_SUCCESS || grid[0] == 0 || grid[1] == 0 || grid[2] == 0) return code;",
-        *(f"  if ({p.name} % {p.divisible}) return CUDA_ERROR_INVALID_VALUE;" for p in checked),
-        *(["  CUdeviceptr no_scratch = 0;"] if "&no_scratch" in passed else []),
-        f"  void *params[] = {{{', '.join(passed)}}};",
-        *attributes,
-        "  CUlaunchConfig config = {};" if kernel.cpp else "  CUlaunchConfig config = {0};",
-        f"  config.gridDimX = grid[0]{f' * {binary.num_ctas}' if binary.num_ctas != 1 else ''};",
-        "  config.gridDimY = grid[1], config.gridDimZ = grid[2];",
-        f"  config.blockDimX = {binary.num_warps * binary.warp_size}, config.blockDimY = 1, config.blockDimZ = 1;",
-        f"  config.sharedMemBytes = {binary.shared}, config.hStream = stream;",
-        *(["  config.attrs = attributes, config.numAttrs = count;"] if attributes else []),
-        "  return cuLaunchKernelEx(&config, kernel->function, params, NULL);",
-        "}",
-        "",
-    ]
-    return "\n".join(lines)
+    counted = ["config.attrs = attributes, config.numAttrs = count;"] if attributes else []
+    return f"""\
+CUresult {name}_launch(const {name}_handle *kernel, CUstream stream{_declared(_arguments(kernel))}) {{
+  unsigned grid[3];
+  CUresult code = {name}_grid(grid{"".join(f", {p.name}" for p in _sizes(kernel))});
+  if (code != CUDA_SUCCESS || grid[0] == 0 || grid[1] == 0 || grid[2] == 0) return code;
+{_indented(2, before)}\
+  void *params[] = {{{", ".join(passed)}}};
+{_indented(2, attributes)}\
+  CUlaunchConfig config = {_zeros(kernel)};
+  config.gridDimX = grid[0]{f" * {binary.num_ctas}" if binary.num_ctas != 1 else ""};
+  config.gridDimY = grid[1], config.gridDimZ = grid[2];
+  config.blockDimX = {binary.num_warps * binary.warp_size}, config.blockDimY = 1, config.blockDimZ = 1;
+  config.sharedMemBytes = {binary.shared}, config.hStream = stream;
+{_indented(2, counted)}\
+  return cuLaunchKernelEx(&config, kernel->function, params, NULL);
+}}
+"""
+
+
+def _zeros(kernel: CKernel) -> str:
+    return "{}" if kernel.cpp else "{0}"
 
 
 def _attributes(kernel: CKernel) -> list[str]:
     """The launch attributes that Triton's own launcher sets."""
-    wanted, binary = [], kernel.binary
+    wanted, binary = list[tuple[str, str]](), kernel.binary
     if binary.pdl:
         wanted.append(("PROGRAMMATIC_STREAM_SERIALIZATION", "programmaticStreamSerializationAllowed = 1"))
     if binary.cooperative:
         wanted.append(("COOPERATIVE", "cooperative = 1"))
     if binary.num_ctas != 1:
         wanted.append(("CLUSTER_DIMENSION", f"clusterDim.x = {binary.num_ctas}"))
-        wanted.append(
-            (
-                "CLUSTER_SCHEDULING_POLICY_PREFERENCE",
-                "clusterSchedulingPolicyPreference = CU_CLUSTER_SCHEDULING_POLICY_SPREAD",
-            )
-        )
+        policy = "CLUSTER_SCHEDULING_POLICY_PREFERENCE"
+        wanted.append((policy, "clusterSchedulingPolicyPreference = CU_CLUSTER_SCHEDULING_POLICY_SPREAD"))
     if not wanted:
         return []
-    zeros = "{}" if kernel.cpp else "{0}"
-    lines = [f"  CUlaunchAttribute attributes[{len(wanted)}] = {zeros};", f"  const unsigned count = {len(wanted)};"]
+    count = len(wanted)
+    lines = [f"CUlaunchAttribute attributes[{count}] = {_zeros(kernel)};", f"const unsigned count = {count};"]
     for i, (number, value) in enumerate(wanted):
-        lines.append(f"  attributes[{i}].id = CU_LAUNCH_ATTRIBUTE_{number};")
+        lines.append(f"attributes[{i}].id = CU_LAUNCH_ATTRIBUTE_{number};")
         if number == "CLUSTER_DIMENSION":
-            lines.append(f"  attributes[{i}].value.clusterDim.y = 1, attributes[{i}].value.clusterDim.z = 1;")
-        lines.append(f"  attributes[{i}].value.{value};")
+            lines.append(f"attributes[{i}].value.clusterDim.y = 1, attributes[{i}].value.clusterDim.z = 1;")
+        lines.append(f"attributes[{i}].value.{value};")
     return lines
 
 

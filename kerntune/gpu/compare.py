@@ -174,7 +174,8 @@ def _scale(expected: Piece, nbytes: int, kind: Any, largest: float) -> float:
     found = 0.0
     for part in _parts(nbytes):
         a = _numbers(expected, part, kind).abs()
-        found = max(found, float(torch.where(a < largest, a, 0).max()))  # neither NaN nor infinity is less
+        # neither NaN nor infinity is less
+        found = max(found, float(torch.where(a < largest, a, 0).max()))
     return found or 1.0
 
 

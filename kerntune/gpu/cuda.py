@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import platform
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import kerntune
 from kerntune.base.device import Environment
 from kerntune.base.users_line import UsersLine
+from kerntune.base.warn import warn
 from kerntune.errors import BackendError, MeasurementError
 from kerntune.gpu.base import Buffer, Executor, GpuGraph, OperatorListener
 from kerntune.gpu.compare import CHUNK, DeviceBytes, Difference, Piece, compare_pieces
@@ -74,7 +74,8 @@ class CudaGpu(DriverGpu):
         torch.cuda.init()
         self._torch = torch
         number = torch.cuda.current_device() if ordinal is None else ordinal
-        with torch.cuda.device(number):  # the driver makes the context that it gives the thread's own
+        # the driver makes the context that it gives the thread's own
+        with torch.cuda.device(number):
             super().__init__(number)
 
     def entered(self) -> contextlib.AbstractContextManager[None]:
@@ -105,7 +106,8 @@ class CudaGpu(DriverGpu):
 
     def environment(self) -> Environment:
         """Versions, and what NVML says of the device as it is now. Nothing is ever set on it."""
-        state = device_state(self.spec.uuid)  # before the assembler's process, while which the device is idle
+        # before the assembler's process, while which the device is idle
+        state = device_state(self.spec.uuid)
         return Environment(
             triton=versions.triton_version(),
             torch=versions.torch_version(),
@@ -233,7 +235,7 @@ def _begin(begin: Callable[[contextlib.ExitStack], None], stack: contextlib.Exit
         except BackendError as exc:
             why = f"{exc}: {inductor_parts.GATE_OFF}"
     if why:
-        warnings.warn(f"kernels of functions compiled by torch are not captured: {why}", RuntimeWarning, stacklevel=2)
+        warn(f"kernels of functions compiled by torch are not captured: {why}")
 
 
 class CudaBackend:

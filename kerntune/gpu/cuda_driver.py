@@ -135,10 +135,8 @@ class CudaFunction:
             # As Triton does: all that the device allows, so that carveout and speed are those of a plain launch.
             dynamic = max_shared - self._attribute(FUNCTION_STATIC_SHARED)
             check(cuda.cuFuncSetCacheConfig(self.handle, PREFER_SHARED), "preferring shared memory over L1")
-            check(
-                cuda.cuFuncSetAttribute(self.handle, FUNCTION_MAX_DYNAMIC_SHARED, dynamic),
-                f"reserving {dynamic} B shared memory",
-            )
+            code = cuda.cuFuncSetAttribute(self.handle, FUNCTION_MAX_DYNAMIC_SHARED, dynamic)
+            check(code, f"reserving {dynamic} B shared memory")
         if self.binary.num_ctas == NON_PORTABLE_CLUSTER:
             check(cuda.cuFuncSetAttribute(self.handle, FUNCTION_NON_PORTABLE_CLUSTER, 1), "allowing 16-CTA clusters")
 
@@ -164,7 +162,8 @@ def prepare_launch(
         if code:
             check(code, f"launching kernel {binary.symbol} on grid {grid}")
 
-    call.keep = (values, function)  # type: ignore[attr-defined]  # the pointers above don't own these
+    # the pointers above don't own these
+    call.keep = (values, function)  # type: ignore[attr-defined]
     return call
 
 

@@ -8,7 +8,6 @@ What gives way is let go of first, and taken again at the end.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import stat
 import tempfile
@@ -22,7 +21,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from kerntune.base.device import DeviceSpec
-from kerntune.base.locks import LockBusy, TwoSidedLock, locks_work, open_lock_file
+from kerntune.base.locks import LockBusy, TwoSidedLock, let_go, locked_file, locks_work, open_lock_file
 from kerntune.errors import MeasurementError
 
 NOTICE_S = 10.0
@@ -56,14 +55,10 @@ def held_by_others() -> list[str]:
 
 
 def _is_held(path: Path) -> bool:
-    handle = open_lock_file(path)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)
-    return False
+    handle = locked_file(path)
+    if handle is not None:
+        let_go(handle)
+    return handle is None
 
 
 # what this process holds
@@ -91,7 +86,8 @@ _known: dict[str, _Mine] = {}
 
 
 def _mine(uuid: str) -> _Mine:
-    if uuid not in _known or _known[uuid].pid != os.getpid():  # forked: what is held is the parent's
+    # forked: what is held is the parent's
+    if uuid not in _known or _known[uuid].pid != os.getpid():
         _known[uuid] = _Mine()
     return _known[uuid]
 
@@ -228,7 +224,8 @@ def sharing_suspended() -> Iterator[None]:
         raise
     finally:
         for one, own in given:
-            with contextlib.suppress(MeasurementError):  # without it, what runs then may disturb others
+            # without it, what runs then may disturb others
+            with contextlib.suppress(MeasurementError):
                 own.take(bool(one.sharing), 0.0 if ends else own.patience_s)
             one.yielding = own
 

@@ -318,10 +318,8 @@ class DriverGpu(LockedDevice):
             code = cuda.cuStreamEndCapture(self._side, ctypes.byref(graph))
         check(code, "ending a graph")
         try:
-            check(
-                cuda.cuGraphInstantiateWithFlags(ctypes.byref(executable), graph, ctypes.c_ulonglong(0)),
-                "making a graph",
-            )
+            code = cuda.cuGraphInstantiateWithFlags(ctypes.byref(executable), graph, ctypes.c_ulonglong(0))
+            check(code, "making a graph")
         finally:
             cuda.cuGraphDestroy(graph)
         return DriverGraph(executable, self._stream, work)
@@ -352,7 +350,8 @@ class DriverGpu(LockedDevice):
         the whole context, and goes on waiting where that takes longer than ``limit_s``."""
         self._enter()
         end = time.monotonic() + limit_s
-        if self._awaiting is not None:  # of an earlier question: it says nothing of what was enqueued since
+        # of an earlier question: it says nothing of what was enqueued since
+        if self._awaiting is not None:
             self._awaiting.join(limit_s)
             if self._awaiting.is_alive():
                 return False

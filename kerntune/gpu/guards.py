@@ -115,7 +115,8 @@ class GuardReader:
             pattern = self._pattern
             self._compare = kernels.equality([(zone, pattern) for x in guarded for _, zone in x.zones])
             self._compared = guarded
-        self._gpu.fill(self._pattern, PATTERN)  # each time: what writes over a zone may have written over this too
+        # each time: what writes over a zone may have written over this too
+        self._gpu.fill(self._pattern, PATTERN)
         return self._compare()
 
 

@@ -122,7 +122,8 @@ def current_thread_state() -> Callable[[], contextlib.AbstractContextManager[Any
 
 def has_stand_ins() -> bool:
     """Whether the GPU that torch reports in this process is none."""
-    session = sys.modules.get("kerntune.gpu.fake_cuda.session")  # a module that isn't imported isn't active
+    # a module that isn't imported isn't active
+    session = sys.modules.get("kerntune.gpu.fake_cuda.session")
     return session is not None and bool(session.are_active())
 
 

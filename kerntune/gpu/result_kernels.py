@@ -7,7 +7,7 @@ neither torch nor a compiler. :func:`kerntune.gpu.number_formats.count_differenc
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from kerntune.base.recording import Param
@@ -51,17 +51,12 @@ def _where_different(
 
     ``parameters`` has the register of each, which all but ``count`` are pointers.
     """
-    loads = "\n".join(f"    ld.param.u64 %rd{register}, [{key}];" for key, register in parameters.items())
-    pointers = [register for key, register in parameters.items() if key != "count"]
-    globals_ = "\n".join(f"    cvta.to.global.u64 %rd{register}, %rd{register};" for register in pointers)
-    return f"""{HEADER}
-.visible .entry {PREFIX}{name}{width}({", ".join(f".param .u64 {key}" for key in parameters)})
+    return f"""{_entry(f"{name}{width}", parameters)}
 {{
     .reg .pred %p<3>;
     .reg .b32 %r<5>;
     .reg .b64 %rd<17>;
-{loads}
-{globals_}{THREAD}
+{_loaded(parameters, [key for key in parameters if key != "count"])}{THREAD}
 LOOP:
     setp.ge.u64 %p1, %rd8, %rd4;
     @%p1 bra DONE;
@@ -77,6 +72,17 @@ DONE:
     ret;
 }}
 """
+
+
+def _entry(name: str, parameters: Iterable[str]) -> str:
+    return f"{HEADER}\n.visible .entry {PREFIX}{name}({', '.join(f'.param .u64 {key}' for key in parameters)})"
+
+
+def _loaded(parameters: Mapping[str, int], pointers: Iterable[str]) -> str:
+    """Has each parameter in its register, and those that are ``pointers`` as addresses of global memory."""
+    loads = [f"    ld.param.u64 %rd{register}, [{key}];" for key, register in parameters.items()]
+    registers = [f"%rd{parameters[key]}" for key in pointers]
+    return "\n".join([*loads, *(f"    cvta.to.global.u64 {register}, {register};" for register in registers)])
 
 
 EQUAL_VECTORS = """\
@@ -181,10 +187,10 @@ RELATIVE:
 def count_ptx(kind: NumberFormat) -> str:
     """Counts over ``count`` elements, without those that have a byte in ``mask`` (0: there is none), as
     :class:`ElementCounts`. Doubles that aren't negative have the order of their bits."""
+    parameters = {"a": 1, "b": 2, "mask": 3, "count": 4, "out": 5, "wanted": 6, "poisoned": 7}
+    start = "\n".join(f"    mov.u64 %rd{10 + i}, {int(value):#x};" for i, value in enumerate(ElementCounts()))
     sums = "\n".join(f"    red.global.add.u64 [%rd5+{8 * i}], %rd{10 + i};" for i in range(5))
-    return f"""{HEADER}
-.visible .entry {PREFIX}count_{kind.name}(.param .u64 a, .param .u64 b, .param .u64 mask, .param .u64 count,
-    .param .u64 out, .param .u64 wanted, .param .u64 poisoned)
+    return f"""{_entry(f"count_{kind.name}", parameters)}
 {{
     .reg .pred %p<2>;
     .reg .b16 %h<2>;
@@ -192,25 +198,8 @@ def count_ptx(kind: NumberFormat) -> str:
     .reg .f32 %f<2>;
     .reg .b64 %rd<42>;
     .reg .f64 %fd<6>;
-    ld.param.u64 %rd1, [a];
-    ld.param.u64 %rd2, [b];
-    ld.param.u64 %rd3, [mask];
-    ld.param.u64 %rd4, [count];
-    ld.param.u64 %rd5, [out];
-    ld.param.u64 %rd6, [wanted];
-    ld.param.u64 %rd7, [poisoned];
-    cvta.to.global.u64 %rd1, %rd1;
-    cvta.to.global.u64 %rd2, %rd2;
-    cvta.to.global.u64 %rd5, %rd5;{THREAD}
-    mov.u64 %rd10, 0;
-    mov.u64 %rd11, 0;
-    mov.u64 %rd12, 0;
-    mov.u64 %rd13, 0;
-    mov.u64 %rd14, 0;
-    mov.u64 %rd15, {NOWHERE:#x};
-    mov.u64 %rd16, {NOWHERE:#x};
-    mov.u64 %rd17, 0;
-    mov.u64 %rd18, 0;
+{_loaded(parameters, ("a", "b", "out"))}{THREAD}
+{start}
     mov.u64 %rd19, {BIAS:#x};
 LOOP:
     setp.ge.u64 %p1, %rd8, %rd4;

@@ -74,12 +74,11 @@ class FakeMemory:
 
     def carve(self, buffer: Buffer, sizes: Sequence[int]) -> list[Buffer]:
         """Each has a content of its own; the whole counts as before, and is found no longer."""
-        assert isinstance(buffer, FakeBuffer)
-        address, found = buffer.address, list[Buffer]()
-        self._buffers.forget(buffer)
+        whole, address, found = _fake(buffer), buffer.address, list[Buffer]()
+        self._buffers.forget(whole)
         for size in sizes:
-            content = Shifted(buffer.content, address - buffer.address)
-            piece = FakeBuffer(address, size, content, whole=buffer)
+            content = Shifted(whole.content, address - whole.address)
+            piece = FakeBuffer(address, size, content, whole=whole)
             if size:
                 self._buffers.add(piece)
             found.append(piece)
@@ -94,8 +93,7 @@ class FakeMemory:
         raise BackendError("a scripted GPU's memory is this process's alone")
 
     def part(self, buffer: Buffer, offset: int, nbytes: int) -> Buffer:
-        assert isinstance(buffer, FakeBuffer)
-        return FakeBuffer(buffer.address + offset, nbytes, Shifted(buffer.content, offset))
+        return FakeBuffer(buffer.address + offset, nbytes, Shifted(_fake(buffer).content, offset))
 
     def compare(self, expected: Buffer, actual: Buffer, dtype: str, tolerance: float) -> Difference | None:
         """Of the start: where there is a difference, there is one too."""
@@ -112,36 +110,31 @@ class FakeMemory:
         self._stand_ins.known_values.forget(tensor)
         address, nbytes = self._stand_ins.storage_address(tensor), int(tensor.untyped_storage().nbytes())
         if address not in self._users:
-            first = Scattered(len(self._users), FIRST)  # not by address: what is stored of it is the same in every run
+            # not by address: what is stored of it is the same in every run
+            first = Scattered(len(self._users), FIRST)
             self._users[address] = FakeBuffer(address, nbytes, first, users=True)
             self._buffers.add(self._users[address])
         return self._users[address]
 
     def copy(self, target: Buffer, source: Buffer) -> None:
-        assert isinstance(target, FakeBuffer)
-        assert isinstance(source, FakeBuffer)
         self.synchronize()
-        target.put(source.content, source.nbytes)
+        _fake(target).put(_fake(source).content, source.nbytes)
 
     def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
         """What a launch, a copy or a fill has left."""
-        assert isinstance(buffer, FakeBuffer)
         self.synchronize()
-        return buffer.read(limit)
+        return _fake(buffer).read(limit)
 
     def write(self, buffer: Buffer, data: bytes, offset: int = 0) -> None:
-        assert isinstance(buffer, FakeBuffer)
         if (end := offset + len(data)) > buffer.nbytes:  # as a driver does
             raise BackendError(f"writing memory: {end:,} bytes into {buffer.nbytes:,}")
-        buffer.put_at(offset, data)
+        _fake(buffer).put_at(offset, data)
 
     def repeat(self, buffer: Buffer, data: bytes) -> None:
-        assert isinstance(buffer, FakeBuffer)
-        buffer.content = Repeated(data)
+        _fake(buffer).content = Repeated(data)
 
     def fill(self, buffer: Buffer, byte: int) -> None:
-        assert isinstance(buffer, FakeBuffer)
-        buffer.content = filled(byte)
+        _fake(buffer).content = filled(byte)
 
     def _containing(self, address: int) -> FakeBuffer | None:
         exact = self._buffers.at(address)
@@ -151,3 +144,8 @@ class FakeMemory:
         """Nothing is ever pending; a device that is lost says so."""
         if self.lost:
             raise BackendError(f"waiting for the device: {self.lost}")
+
+
+def _fake(buffer: Buffer) -> FakeBuffer:
+    assert isinstance(buffer, FakeBuffer)
+    return buffer

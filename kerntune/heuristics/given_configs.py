@@ -14,11 +14,9 @@ from typing import Any
 import msgspec
 
 from kerntune.base.codec import from_json, to_json, write_atomic
-from kerntune.base.config import COMPILE_FIELDS, Config
+from kerntune.base.config import COMPILE_FIELDS, Config, unique_configs
 from kerntune.errors import ConfigError, StoreError
 from kerntune.heuristics.hints import Modes
-from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
-from kerntune.heuristics.sizing import in_order
 
 BACKEND_OPTIONS = frozenset({"num_consumer_groups", "num_buffers_warp_spec"})
 """Options of torch's configs besides warps and stages; they are never kernel parameters."""
@@ -55,13 +53,12 @@ def user_autotune(
     ``num_ctas``, ``maxnreg`` or warp-specialisation counts for one).
     """
     found = [c if isinstance(c, Config) else flat_config(c, parameters) for c in configs]
-    return in_order(found) or (Config(),)
+    return unique_configs(found) or (Config(),)
 
 
-def foreach(modes: Modes = Modes(), preset: Preset = INDUCTOR_2_13) -> tuple[Config, ...]:  # noqa: B008 (frozen)
+def foreach(modes: Modes = Modes()) -> tuple[Config, ...]:  # noqa: B008 (frozen)
     """Kernels that walk a list of tensors: 8 warps, or 1 to 8 under max-autotune, without pipelining."""
-    tuned = modes.max_autotune and preset.foreach_candidates
-    warps = FOREACH_TUNED_WARPS if tuned else (FOREACH_WARPS,)
+    warps = FOREACH_TUNED_WARPS if modes.max_autotune else (FOREACH_WARPS,)
     return tuple(Config(num_warps=w, num_stages=1) for w in warps)
 
 

@@ -6,11 +6,11 @@ import functools
 from collections.abc import Iterable
 from math import prod
 
-from kerntune.base.config import Config
+from kerntune.base.config import Config, unique_configs
 from kerntune.base.device import DeviceSpec
-from kerntune.heuristics.hints import BLOCK_NAMES, MAX_TENSOR_NUMEL, MIN_DOT_BLOCK, KernelHints
+from kerntune.heuristics.hints import MAX_TENSOR_NUMEL, MIN_DOT_BLOCK, KernelHints
 from kerntune.heuristics.measured import product_tiles
-from kerntune.heuristics.sizing import as_config, block_of, in_order, rebuilt, require_axes
+from kerntune.heuristics.sizing import as_config, block_of, by_name, rebuilt, require_axes
 
 TILES = (
     # x, y, r0, warps, stages
@@ -81,7 +81,7 @@ def products_by_size(configs: Iterable[Config], hints: KernelHints, device: Devi
     outputs, and tiles whose operands can't fit shared memory or whose sums can't fit registers are left out, unless all
     are. Each once.
     """
-    fitted = in_order(_within_sizes(config, hints) for config in configs)
+    fitted = unique_configs(_within_sizes(config, hints) for config in configs)
     return tuple(c for c in fitted if _may_run(c, hints, device)) or fitted
 
 
@@ -91,8 +91,7 @@ def _within_sizes(config: Config, hints: KernelHints) -> Config:
         least["r0"] = LEAST_R0_ONE_BYTE
     blocks = {axis: max(min(block_of(config, axis), hints.sizes[axis]), least[axis]) for axis in least}
     warps = min(config.num_warps, blocks["x"] * blocks["y"] // ELEMENTS_PER_WARP)
-    kwargs = {**config.kwargs, **{BLOCK_NAMES[axis]: block for axis, block in blocks.items()}}
-    return rebuilt(config, kwargs, warps)
+    return rebuilt(config, {**config.kwargs, **by_name(blocks)}, warps)
 
 
 def _may_run(config: Config, hints: KernelHints, device: DeviceSpec) -> bool:
@@ -124,9 +123,9 @@ def native_persistent_matmul(hints: KernelHints) -> tuple[Config, ...]:
 @functools.lru_cache(maxsize=64)
 def _fitted(batched: bool, r0: int) -> tuple[Config, ...]:
     batch = {"z": 1} if batched else {}
-    tiles = in_order(as_config({"x": x, "y": y, **batch}, warps, stages) for x, y, _, warps, stages in TILES)
+    tiles = unique_configs(as_config({"x": x, "y": y, **batch}, warps, stages) for x, y, _, warps, stages in TILES)
     found = (_within_limit(tile, r0) for tile in tiles)
-    return in_order(tile for tile in found if tile is not None)
+    return unique_configs(tile for tile in found if tile is not None)
 
 
 def _within_limit(config: Config, r0: int) -> Config | None:
@@ -138,7 +137,7 @@ def _within_limit(config: Config, r0: int) -> Config | None:
         if blocks[longest] <= MIN_DOT_BLOCK:
             return None
         blocks[longest] //= 2
-    return config.replace(**{BLOCK_NAMES[axis]: block for axis, block in blocks.items()})
+    return config.replace(**by_name(blocks))
 
 
 def _batched(hints: KernelHints) -> bool:

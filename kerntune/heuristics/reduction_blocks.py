@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
-from kerntune.base.config import Config
+from kerntune.base.config import Config, unique_configs
 from kerntune.errors import HintError
 from kerntune.heuristics.hints import KernelHints, ReductionHint
 from kerntune.heuristics.sizing import (
@@ -23,7 +23,6 @@ from kerntune.heuristics.sizing import (
     check_blocks,
     check_coverable,
     choose_warps,
-    in_order,
     reduction_config,
     spread_reduction,
 )
@@ -87,7 +86,7 @@ def rows_by_hint(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
 def _inner(hints: KernelHints, limits: Bounds) -> Config:
     x, r = hints.sizes["x"], hints.reduction_numel
     few = x // MAX_INNER_ROWS < BLOCKS_WANTED
-    if r > INNER_TO or few or hints.rsplit_size is not None or not limits.preset.small_persistent_inner:
+    if r > INNER_TO or few or hints.rsplit_size is not None:
         return _row(hints, 1, limits)
     if limits.backend == "xpu":
         return _inner_xpu(hints, limits)
@@ -103,7 +102,7 @@ def _inner_xpu(hints: KernelHints, limits: Bounds) -> Config:
 
 def all_rows(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
     """Blocks of one row and of several, as far as they fit."""
-    r, blocks = hints.reduction_numel, X_BLOCKS_HIP if limits.hip and limits.preset.backend_extras else X_BLOCKS
+    r, blocks = hints.reduction_numel, X_BLOCKS_HIP if limits.hip else X_BLOCKS
     return tuple(_row(hints, x, limits) for x in blocks if x == 1 or (r * x <= MAX_TILE and x <= hints.sizes["x"]))
 
 
@@ -238,7 +237,7 @@ def one_config(configs: Iterable[Config], hints: KernelHints) -> tuple[Config, .
     something remains). Then the second-largest R0, warps and X decide, in that order: extreme configs are most often
     slow. Raises :class:`HintError` if there is no config to begin with.
     """
-    found = in_order(configs)
+    found = unique_configs(configs)
     if not found:
         raise HintError(f"{hints.where}no config fits these sizes: {hints.sizes}")
     if not hints.modes.one_reduction or len(found) == 1:

@@ -230,15 +230,11 @@ class RegisterScaling:
 
     def _canonical(self, config: Config) -> Config:
         """With Inductor's names of blocks."""
-        names = {name: BLOCK_NAMES[axis] for axis, name in self.blocks.items()}
-        kwargs = {names.get(name, name): value for name, value in config.kwargs.items()}
-        return config.replace(kwargs=kwargs)
+        return _renamed(config, {name: BLOCK_NAMES[axis] for axis, name in self.blocks.items()})
 
     def _own(self, canonical: Config) -> Config:
         """With the kernel's."""
-        names = {BLOCK_NAMES[axis]: name for axis, name in self.blocks.items()}
-        kwargs = {names.get(name, name): value for name, value in canonical.kwargs.items()}
-        return canonical.replace(kwargs=kwargs)
+        return _renamed(canonical, {BLOCK_NAMES[axis]: name for axis, name in self.blocks.items()})
 
     def _halved(self, start: Config, config: Config) -> bool:
         reduced = [self.blocks[axis] for axis in ("r0", "r1") if axis in self.blocks]
@@ -247,6 +243,10 @@ class RegisterScaling:
             return False
         same = all(config.kwargs[name] == value for name, value in start.kwargs.items() if name not in reduced)
         return same and all(_is_half(start.kwargs[name], config.kwargs[name]) for name in reduced)
+
+
+def _renamed(config: Config, names: Mapping[str, str]) -> Config:
+    return config.replace(kwargs={names.get(name, name): value for name, value in config.kwargs.items()})
 
 
 def _is_half(before: object, after: object) -> bool:

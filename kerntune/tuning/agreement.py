@@ -11,12 +11,12 @@ import contextlib
 import hashlib
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from kerntune.base.config import Config
 from kerntune.base.policy import TuneMode
+from kerntune.base.warn import warn
 from kerntune.capture import Site
 from kerntune.gpu.base import Gpu
 from kerntune.gpu.device_lock import sharing_suspended
@@ -132,8 +132,7 @@ class _KeyWait:
         left = [c.config for c in self.site.candidates] if before is None else before.untried
         why = f"the device was busy for {self.limits.busy_s:.0f} s with work that seems to wait for another rank"
         then = f"config {used} is used, and the next start tunes it"
-        text = f"kernel {self.site.kernel}: not tuned, since {why}; {then}"
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        warn(f"kernel {self.site.kernel}: not tuned, since {why}; {then}")
         rest = [i for i, c in enumerate(self.site.candidates) if i != index and c.config in left]
         return self.winners.keep(self.site, index, 0.0 if before is None else before.time_ns, untried=rest)
 

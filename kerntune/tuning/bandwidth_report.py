@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ from kerntune.base.codec import to_json, write_atomic
 from kerntune.base.formatting import NO_FIGURE, format_rate, format_time
 from kerntune.base.roofline import Roofline, bytes_moved
 from kerntune.base.stats import median
+from kerntune.base.warn import warn
 from kerntune.errors import KerntuneError
 from kerntune.gpu.base import Gpu
 from kerntune.gpu.probe import captures_graph
@@ -170,7 +170,7 @@ class bandwidth:  # used as a context manager, like a function
         try:
             write_atomic(path, to_json(BandwidthFile(device, self.copy_rate, rows)))
         except KerntuneError as exc:
-            warnings.warn(f"the bandwidth report can't be written: {exc}", RuntimeWarning, stacklevel=2)
+            warn(f"the bandwidth report can't be written: {exc}")
 
 
 def _row(one: _Seen, rate: float | None) -> LaunchBandwidth:

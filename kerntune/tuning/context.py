@@ -7,7 +7,6 @@ in torch's profiler or in NVTX has the kernel, hash, config, grid and stream.
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +14,7 @@ from typing import Any
 
 from kerntune import capture as captures
 from kerntune.base.device import DeviceSpec
+from kerntune.base.warn import warn
 from kerntune.capture import Capture
 from kerntune.compiling.compiler import Compiler
 from kerntune.compiling.forking import may_fork
@@ -133,7 +133,7 @@ class NvtxRanges:
             end = launch_environment.begin_nvtx_range(range_name(seen))
         except RuntimeError as exc:
             self._missing = True
-            warnings.warn(f"{NVTX}: torch has no NVTX here: {exc}", RuntimeWarning, stacklevel=2)
+            warn(f"{NVTX}: torch has no NVTX here: {exc}")
             return run()
         try:
             return run()

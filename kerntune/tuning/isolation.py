@@ -31,7 +31,8 @@ class FirstLaunchProcess:
 
     def __init__(self, device: Sequence[str], file: int) -> None:
         command = module_command("kerntune.timing.worker", "first-launches", str(os.getpid()), str(file), *device)
-        env = {**visible_env(os.environ), "CUDA_LAUNCH_BLOCKING": "0"}  # one that hangs would keep Python's lock
+        # one that hangs would keep Python's lock
+        env = {**visible_env(os.environ), "CUDA_LAUNCH_BLOCKING": "0"}
         self.child: ChildProcess[FirstLaunchMessage] = ChildProcess(command, FirstLaunchMessage, env, (file,))
         self.asked = 0
 

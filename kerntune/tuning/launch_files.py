@@ -12,7 +12,6 @@ import importlib.util
 import os
 import re
 import sys
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from kerntune import capture as captures
 from kerntune.base.codec import shortened
 from kerntune.base.config import Config
 from kerntune.base.recording import Launch, Recording
+from kerntune.base.warn import warn
 from kerntune.capture import Capture, Site
 from kerntune.capture.launch import config_of
 from kerntune.capture.launch_dump import DumpedContents, DumpedTexts, guessed, write_launch
@@ -97,8 +97,7 @@ def _warning(tuner: Any) -> Iterator[None]:
     try:
         yield
     except (KerntuneError, OSError) as exc:
-        text = f"kernel {tuner.base_fn.__name__}: its launch was not dumped: {exc}"
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        warn(f"kernel {tuner.base_fn.__name__}: its launch was not dumped: {exc}")
 
 
 def _begin(
@@ -257,7 +256,8 @@ def arguments_of(key: str) -> dict[str, ArgumentLike]:
     for part in key.split("; "):
         name, equals, text = part.partition("=")
         if equals and name.isidentifier():
-            with contextlib.suppress(UsageError):  # a function, a dtype: another process can't make it from its text
+            # a function, a dtype: another process can't make it from its text
+            with contextlib.suppress(UsageError):
                 found[name] = argument_of(text)
     return found
 

@@ -9,7 +9,6 @@ import contextlib
 import copy
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from typing import Any
 
 from kerntune.base.config import Config
 from kerntune.base.failed_candidates import FailedTrial
+from kerntune.base.warn import warn
 from kerntune.capture import Capture, Site
 from kerntune.capture.recorder import Recorded, record
 from kerntune.compiling.compiler import Compiled
@@ -64,7 +64,8 @@ def tune_call(
     known = trials is not None and trials.any(site)
     with _loading(capture) as loader, KEPT_ISOLATION.lent(_gpu_of(capture), options.isolate) as isolation:
         if not known:
-            isolation.begin()  # before compiling processes start: each step of this one waits for its turn then
+            # before compiling processes start: each step of this one waits for its turn then
+            isolation.begin()
         capture.compiler.warm(1 if known else len(site.candidates))
         stored = trials.at(site) if trials is not None else None
         pool = pool_of(capture, site, stored)
@@ -326,8 +327,7 @@ def try_late_configs(
             tuned = _next_step(tuner, key, late, capture, site, winners, options)
         except Exception as exc:  # also of the user's own pruning and hooks
             tuner.untried.pop(key, None)
-            text = f"kernel {tuner.base_fn.__name__}: {len(late.configs)} configs could not be tried later: {exc}"
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
+            warn(f"kernel {tuner.base_fn.__name__}: {len(late.configs)} configs could not be tried later: {exc}")
         if tuned is not None:
             warn_of(site, tuned)
 
@@ -341,7 +341,8 @@ def _next_step(
     indices = [i for i, config in enumerate(configs) if config in late.wanted]
     winner, tuned = configs.index(late.won) if late.won in configs else -1, None
     if winner < 0 or not indices or site.ambiguous() & {winner, *indices}:
-        tuner.untried.pop(key, None)  # this call's pruning leaves nothing to compare, or not by configs alone
+        # this call's pruning leaves nothing to compare, or not by configs alone
+        tuner.untried.pop(key, None)
         return None
     if late.stragglers is not None:
         trials = Trials(winners) if options.keep else None

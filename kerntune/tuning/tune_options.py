@@ -112,7 +112,8 @@ class TuneOptions:
         """The options with a search, if any; for one that steps through a space, the whole list is run first."""
         if search is None:
             return self
-        from kerntune.search.descent import RegisterScaling  # searches are loaded where there is one
+        # searches are loaded where there is one
+        from kerntune.search.descent import RegisterScaling
 
         if isinstance(search, RegisterScaling):
             return replace(self, search=search)
@@ -261,11 +262,8 @@ def check_variables() -> None:
 
 def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
     """What is named as if kerntune read it, and isn't: a sentence each."""
-    found = []
-    for name in sorted(environ):
-        if name.startswith(PREFIX) and name not in VARIABLES:
-            found.append(f"{name} is read by nothing{did_you_mean(name, VARIABLES)}")
-    return found
+    unknown = (name for name in sorted(environ) if name.startswith(PREFIX) and name not in VARIABLES)
+    return [f"{name} is read by nothing{did_you_mean(name, VARIABLES)}" for name in unknown]
 
 
 _WATCHED: list[Observer] | None = None
@@ -287,13 +285,15 @@ def watch_environment() -> None:
 
 def observers_of(environment: Mapping[str, str]) -> list[Observer]:
     """The observers that variables, which have been checked, ask for."""
-    from kerntune.tuning.context import NVTX, NvtxRanges  # its compiler loads Triton, which the gate does without
+    # its compiler loads Triton, which the gate does without
+    from kerntune.tuning.context import NVTX, NvtxRanges
 
     found: list[Observer] = []
     if environment.get(NVTX) == "1":
         found.append(NvtxRanges())
     if file := environment.get("KERNTUNE_BANDWIDTH", ""):
-        from kerntune.tuning.bandwidth_report import bandwidth  # not loaded by programs that don't ask for it
+        # not loaded by programs that don't ask for it
+        from kerntune.tuning.bandwidth_report import bandwidth
 
         report = bandwidth(file)
         atexit.register(report.tell)

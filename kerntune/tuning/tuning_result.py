@@ -10,7 +10,6 @@ import functools
 import hashlib
 import math
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -23,6 +22,7 @@ from kerntune.base.failed_candidates import FailedTrial, failures_line
 from kerntune.base.formatting import visible
 from kerntune.base.recording import Recording
 from kerntune.base.stats import quantile
+from kerntune.base.warn import warn
 from kerntune.capture import Capture, Site
 from kerntune.errors import NoGpuError, TrialError, TuningError
 from kerntune.kernels.compat import launcher, tuners
@@ -133,9 +133,8 @@ def merged_timings(before: Mapping[Any, list[float]], late: Timings, winner: Any
 def warn_of(site: Site, tuned: TuningResult) -> None:
     """RuntimeWarnings for configs whose results are wrong, and for what could not be compared."""
     wrong = [f for f in tuned.failures if f.wrong]
-    texts = [*([failures_line(wrong, len(site.candidates))] if wrong else []), *tuned.notes]
-    for text in texts:
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+    for text in (*([failures_line(wrong, len(site.candidates))] if wrong else []), *tuned.notes):
+        warn(text)
 
 
 def tell_failed(capture: Capture, site: Site, failures: Sequence[FailedTrial]) -> None:
@@ -170,23 +169,21 @@ def tell_nearest(site: Site, key: tuple[Any, ...], near: NearestWinner | None) -
     """Say which call's winner an untuned one is launched with; once a key, since it is kept then."""
     where = f"kernel {site.kernel} ({kernel_file(site.jit)}), key {key}: has no stored winner"
     what = "no tuned call is near, so the first config that can be launched is" if near is None else f"{near} is"
-    warnings.warn(visible(f"{where}; {what} used untuned (tune=nearest)"), RuntimeWarning, stacklevel=2)
+    warn(visible(f"{where}; {what} used untuned (tune=nearest)"))
 
 
 def tell_unfit(tuner: Any, config: Any, error: Exception) -> None:
     """Say that the nearest call's winner can't be launched, and the tuner's own first config is."""
     fn = tuner.base_fn
     what = f"kernel {fn.__name__} ({fn.__code__.co_filename}): {config}, the winner of the nearest tuned call"
-    text = f"{what}, can't be launched here ({error}); the first config that can be is used"
-    warnings.warn(text, RuntimeWarning, stacklevel=2)
+    warn(f"{what}, can't be launched here ({error}); the first config that can be is used")
 
 
 def tell_unraced(tuner: Any, site: Site, tuned: TuningResult) -> None:
     """Warn that a call runs untuned, and why."""
     tuner.configs_timings = {}
     config = site.candidates[tuned.winner].config
-    text = f"kernel {site.kernel} is not tuned, and launched with {config}: {tuned.unraced}"
-    warnings.warn(text, RuntimeWarning, stacklevel=2)
+    warn(f"kernel {site.kernel} is not tuned, and launched with {config}: {tuned.unraced}")
 
 
 LOG = "KERNTUNE_LOG"
@@ -247,12 +244,12 @@ def log_race(site: Site, alive: Sequence[Trial], finalists: Sequence[Trial], bes
     for trial in alive:
         ratio = ratio_to(trial.time_ns, best.time_ns)
         figures = {"time_ns": trial.time_ns, "estimate_ns": trial.estimate, "ratio": ratio}
-        event, why = "raced", "" if trial is best else "slower in turn with the best, or tied with it"
-        if trial not in finalists:
-            far = trial.estimate > least * DROP_FIRST
+        if trial in finalists:
+            event, why = "raced", "" if trial is best else "slower in turn with the best, or tied with it"
+        elif trial.estimate > least * DROP_FIRST:
+            event, why = "dropped", f"its estimate is above {DROP_FIRST} of the best"
+        else:
             event, why = "dropped", "slower in first rounds"
-            if far:
-                why = f"its estimate is above {DROP_FIRST} of the best"
         for index in trial.same:
             log_config(site, event, index, why, rounds=len(trial.times), **figures)
 
@@ -283,4 +280,4 @@ def _append(path: str, line: bytes) -> None:
     except OSError as exc:
         if path not in _warned:
             _warned.add(path)
-            warnings.warn(f"{LOG}: {path} can't be written: {exc.strerror}", RuntimeWarning, stacklevel=2)
+            warn(f"{LOG}: {path} can't be written: {exc.strerror}")

@@ -8,14 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.base.config import Config
 from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec, Target
 from kerntune.errors import HintError
 from kerntune.heuristics.hints import KernelHints
-from kerntune.heuristics.presets import INDUCTOR_2_6, INDUCTOR_2_13
+from kerntune.heuristics.presets import INDUCTOR_2_13
 from kerntune.heuristics.sizing import (
     Bounds,
-    as_config,
     bounds,
     ceil_div,
     ceil_pow2,
@@ -25,7 +23,6 @@ from kerntune.heuristics.sizing import (
     fit_pointwise,
     floor_pow2,
     grow,
-    in_order,
     spread_reduction,
     widen_for_grid,
 )
@@ -35,8 +32,8 @@ MI300 = TYPICAL_DEVICES["hip:gfx942"]
 POWERS = st.integers(0, 30).map(lambda n: 1 << n)
 
 
-def limits_of(device: DeviceSpec = H100, preset: object = INDUCTOR_2_13) -> Bounds:
-    return bounds(KernelHints(sizes={"x": 1}), device, preset)  # type: ignore[arg-type]
+def limits_of(device: DeviceSpec = H100) -> Bounds:
+    return bounds(KernelHints(sizes={"x": 1}), device, INDUCTOR_2_13)
 
 
 @given(st.integers(1, 10**9), st.integers(1, 10**6))
@@ -76,14 +73,12 @@ def test_wave64_halves_both_bounds_rounding_up() -> None:
     assert choose_warps(100, limits_of(MI300)) == 4
     assert choose_warps(100, limits_of(MI300), most=1) == 1
     assert choose_warps(100, limits_of(TYPICAL_DEVICES["hip:gfx1100"])) == 8
-    assert choose_warps(100, limits_of(TYPICAL_DEVICES["hip:gfx1100"], INDUCTOR_2_6)) == 4
 
 
 def test_cuda_bounds_blocks_and_hip_bounds_threads() -> None:
     assert widen_for_grid(1, 1 << 31, 4, limits_of()) == 2
     assert widen_for_grid(1, 1 << 30, 4, limits_of()) == 1
     assert widen_for_grid(1, 1 << 30, 4, limits_of(MI300)) == 256
-    assert widen_for_grid(1, 1 << 30, 4, limits_of(preset=INDUCTOR_2_6)) == 128
 
 
 def test_hip_stops_at_the_largest_block_though_threads_stay_over() -> None:
@@ -153,9 +148,3 @@ def test_device_majors() -> None:
     assert majors["hip:gfx90a"] == majors["hip:gfx942"] == 9
     assert majors["hip:gfx1100"] == 11
     assert device_major(DeviceSpec(Target("xpu", "pvc"), "Max 1550", 128)) is None
-
-
-def test_in_order_keeps_the_first_of_equals() -> None:
-    a, b = as_config({"x": 1}, 4), as_config({"x": 2}, 4)
-    assert in_order([a, b, a, b]) == (a, b)
-    assert in_order([Config(num_ctas=1), Config(num_ctas=2)]) == (Config(num_ctas=1), Config(num_ctas=2))

@@ -75,7 +75,8 @@ def identity_of(
     parts: dict[str, Any] = {"kind": kind, "assembler": assembler.strip(), "code": bare}
     parts["options"] = _canonical_options(options)
     if settings:
-        parts["settings"] = dict(settings)  # only then: what is compiled as usual keeps its identity
+        # only then: what is compiled as usual keeps its identity
+        parts["settings"] = dict(settings)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.function import BackwardCFunction, FunctionCtx
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from kerntune.gpu.fake_cuda.modes import Handler, StandInFakeMode, Watch
+from kerntune.gpu.fake_cuda.modes import EnterModes, Handler, StandInFakeMode, Watch
 from kerntune.gpu.fake_cuda.patches import replace
 from kerntune.kernels.compat.torch_compiler import calls_users_code
 
@@ -60,7 +60,8 @@ def call_post_hooks(leaf: torch.Tensor) -> None:
 def _register_hook(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     handle = func(*args, **kwargs)
     if args[0].grad_fn is not None:
-        _record(_HOOKS, args[0], args[0]._backward_hooks)  # torch's own dict: the handle removes from it
+        # torch's own dict: the handle removes from it
+        _record(_HOOKS, args[0], args[0]._backward_hooks)
     return handle
 
 
@@ -105,7 +106,8 @@ class Layout:
 
 def install_functions(stack: contextlib.ExitStack) -> None:
     """Record for every ``torch.autograd.Function`` the data that torch's own engine has, until ``stack`` closes."""
-    apply = inspect.getattr_static(torch.autograd.Function, "apply")  # a classmethod, from torch 2.14 on one in C
+    # a classmethod, from torch 2.14 on one in C
+    apply = inspect.getattr_static(torch.autograd.Function, "apply")
     replace(stack, torch.autograd.Function, "apply", classmethod(_recording(apply)))
     replace(stack, FunctionCtx, "set_materialize_grads", _recording_layouts(FunctionCtx.set_materialize_grads))
 
@@ -170,35 +172,30 @@ Gradient = Any
 """A tensor, or ``None`` where nothing flows."""
 
 
-class Graph:
-    """The nodes that are reachable from some roots."""
-
-    def __init__(self, roots: Iterable[Node]) -> None:
-        self._sources: dict[Node, list[Node]] = {root: [] for root in roots}
-        stack, visited = list(self._sources), set()
-        while stack:
-            node = stack.pop()
-            if node in visited:
-                continue
+def sources_of(roots: Iterable[Node]) -> dict[Node, list[Node]]:
+    """For each node that is reachable from some roots, those from which an edge leads to it, as often as one does."""
+    sources: dict[Node, list[Node]] = {root: [] for root in roots}
+    stack, visited = list(sources), set()
+    while stack:
+        node = stack.pop()
+        if node not in visited:
             visited.add(node)
             for following in _following(node):
-                self._sources.setdefault(following, []).append(node)
+                sources.setdefault(following, []).append(node)
                 stack.append(following)
+    return sources
 
-    def waiting(self) -> dict[Node, int]:
-        """For each node, how many edges lead into it."""
-        return {node: len(sources) for node, sources in self._sources.items()}
 
-    def leading_to(self, wanted: Iterable[Node]) -> set[Node]:
-        """The nodes that have to run for gradients to arrive at ``wanted``."""
-        leading: set[Node] = set()
-        stack = [source for node in wanted for source in self._sources.get(node, ())]
-        while stack:
-            node = stack.pop()
-            if node not in leading:
-                leading.add(node)
-                stack.extend(self._sources[node])
-        return leading
+def leading_to(wanted: Iterable[Node], sources: Mapping[Node, Sequence[Node]]) -> set[Node]:
+    """The nodes that have to run for gradients to arrive at ``wanted``."""
+    leading: set[Node] = set()
+    stack = [source for node in wanted for source in sources.get(node, ())]
+    while stack:
+        node = stack.pop()
+        if node not in leading:
+            leading.add(node)
+            stack.extend(sources[node])
+    return leading
 
 
 class Backward:
@@ -218,9 +215,9 @@ class Backward:
         self._results: list[Gradient] = [None] * len(wanted)
         self._accumulate = accumulate
         self._create_graph = create_graph
-        graph = Graph(edge.node for edge in self._roots)
-        self._waiting = graph.waiting()
-        self._running = graph.leading_to(node for node, _ in self._wanted) if wanted else set(self._waiting)
+        sources = sources_of(edge.node for edge in self._roots)
+        self._waiting = {node: len(above) for node, above in sources.items()}
+        self._running = leading_to((node for node, _ in self._wanted), sources) if wanted else set(sources)
         self._inputs: dict[Node, dict[int, Gradient]] = {}
 
     def run(self, gradients: Sequence[Gradient]) -> tuple[Gradient, ...]:
@@ -269,9 +266,7 @@ class Backward:
                 self._results[place] = gradient
 
 
-def engine(
-    original: Callable[..., Any], entered_modes: Callable[[], contextlib.AbstractContextManager[None]], watch: Watch
-) -> Callable[..., Any]:
+def engine(original: Callable[..., Any], entered_modes: EnterModes, watch: Watch) -> Callable[..., Any]:
     """The replacement of ``torch.autograd``'s ``_engine_run_backward``: this engine for stand-ins, torch's for real
     tensors.
 
@@ -355,7 +350,8 @@ def _is_traced(output: Any) -> bool:
     """Whether torch's compiler traces a backward pass for the GPU: the modes that count are its own then."""
     if isinstance(output, FakeTensor):
         return output.device.type == "cuda" and not isinstance(output.fake_mode, StandInFakeMode)
-    traced = sys.modules.get("torch._subclasses.functional_tensor")  # torch's compiler has imported it by then
+    # torch's compiler has imported it by then
+    traced = sys.modules.get("torch._subclasses.functional_tensor")
     return traced is not None and isinstance(output, traced.FunctionalTensor) and output.device.type == "cuda"
 
 

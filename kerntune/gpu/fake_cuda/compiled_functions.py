@@ -18,7 +18,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kerntune.base.changed_items import changed_items
 from kerntune.base.folders import scratch_folder
+from kerntune.gpu.fake_cuda.modes import EnterModes
 from kerntune.gpu.fake_cuda.patches import Replacements, replace
 from kerntune.kernels.compat.inductor_parts import (
     INDUCTOR,
@@ -35,6 +37,11 @@ from kerntune.kernels.compat.torch_compiler import (
 )
 
 
+def _replace_part(stack: contextlib.ExitStack, word: str, value: Any) -> None:
+    """One of torch's private parts is another until ``stack`` closes."""
+    replace(stack, *INDUCTOR[word].owner(), value)
+
+
 class TimedChoices:
     """The choices of one capture, in words, each once. Each is made without a measurement so that the rest of the call
     can be seen; what is generated for it may be another kernel than on the GPU."""
@@ -49,14 +56,14 @@ class TimedChoices:
 
     def install(self, stack: contextlib.ExitStack) -> None:
         """Until ``stack`` closes, Inductor's timed choices are noted."""
-        replace(stack, *INDUCTOR["select"].owner(), self._select(inductor_part("select")))
+        _replace_part(stack, "select", self._select(inductor_part("select")))
         fusion = self._untimed(inductor_part("time_fusion"), "benchmark_fusion", "what is fused")
-        replace(stack, *INDUCTOR["time_fusion"].owner(), fusion)
-        replace(stack, *INDUCTOR["multi_kernel"].owner(), self._multi_kernel())
+        _replace_part(stack, "time_fusion", fusion)
+        _replace_part(stack, "multi_kernel", self._multi_kernel())
         combo = self._untimed(inductor_part("time_combo"), "benchmark_combo_kernel", "which kernels are combined")
-        replace(stack, *INDUCTOR["time_combo"].owner(), combo)
+        _replace_part(stack, "time_combo", combo)
         if INDUCTOR["padding_known"].exists():
-            replace(stack, *INDUCTOR["padding_known"].owner(), self._padding)
+            _replace_part(stack, "padding_known", self._padding)
 
     def _select(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def select(cache: Any, name: str, choices: Any, *args: Any, **kwargs: Any) -> Any:
@@ -105,8 +112,6 @@ WRAPPER_ID = "_torchdynamo_wrapper_id"
 
 INIT_GROUP = "_init_group"
 """The method of an optimizer that makes its states, at the first step."""
-
-EnterModes = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 class CompiledFunctions:
@@ -163,7 +168,8 @@ class CompiledFunctions:
             try:
                 yield self.choices.made
             finally:
-                self._capture, self._begin = None, _nothing  # it has the capture, and so the call's tensors
+                # it has the capture, and so the call's tensors
+                self._capture, self._begin = None, _nothing
 
     def _wrapped(self, model: Any, options: Mapping[str, Any]) -> Callable[..., Any]:
         @functools.cache
@@ -171,9 +177,7 @@ class CompiledFunctions:
             return self._compile(model, **options)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            if self._capture is None:
-                return model(*args, **kwargs)
-            if not self._generates(self._capture):
+            if self._capture is None or not self._generates(self._capture):
                 return model(*args, **kwargs)
             if wraps_in_cpp(options):
                 self.choices.note("cpp_wrapper launches from C++")
@@ -235,8 +239,8 @@ class CompiledFunctions:
             with self._entered_modes():
                 return graph_call(graph, inputs)
 
-        replace(stack, *INDUCTOR["compile_frame"].owner(), leaving_out_own(outside_modes))
-        replace(stack, *INDUCTOR["graph_call"].owner(), among_stand_ins)
+        _replace_part(stack, "compile_frame", leaving_out_own(outside_modes))
+        _replace_part(stack, "graph_call", among_stand_ins)
 
         self._install_optimizers(stack)
         self._install_calls(stack)
@@ -250,7 +254,7 @@ class CompiledFunctions:
         def wrap(builder: Any, value: Any) -> Any:
             return wrap_module(builder, value.compiled() if isinstance(value, CompiledModule) else value)
 
-        replace(stack, *INDUCTOR["wrap_module"].owner(), wrap)
+        _replace_part(stack, "wrap_module", wrap)
 
     def _install_optimizers(self, stack: Replacements) -> None:
         """Dynamo runs ``_init_group`` of an optimizer while it traces the step: its tensors are the step's own, so they
@@ -267,8 +271,8 @@ class CompiledFunctions:
             with self._entered_modes():
                 move_steps(variable)
 
-        replace(stack, *INDUCTOR["optimizer_call"].owner(), call)
-        replace(stack, *INDUCTOR["optimizer_steps"].owner(), move)
+        _replace_part(stack, "optimizer_call", call)
+        _replace_part(stack, "optimizer_steps", move)
 
     def _initialise_among_stand_ins(self, until_called: contextlib.ExitStack, optimizer: Any) -> None:
         """The next call of a class's ``_init_group`` is made in the stand-ins' modes."""
@@ -291,12 +295,11 @@ class CompiledFunctions:
             replace(stack, interface, name, staticmethod(answer) if static else answer)
         replace(stack, interface, "get_raw_stream", staticmethod(lambda device: 0))
         replace(stack, torch._C, "_cuda_cudaCachingAllocator_is_enabled", lambda: True)
-        replace(stack, *INDUCTOR["fold_uniform"].owner(), folding_on_cpu(inductor_part("fold_uniform")))
+        _replace_part(stack, "fold_uniform", folding_on_cpu(inductor_part("fold_uniform")))
         replace(stack, torch._subclasses.fake_tensor.FakeTensorMode, "avoid_device_init", True)
         for word, stub in _STUBS.items():
-            part = INDUCTOR[word]
-            if part.exists() or not part.optional:
-                replace(stack, *part.owner(), stub)
+            if INDUCTOR[word].exists() or not INDUCTOR[word].optional:
+                _replace_part(stack, word, stub)
 
 
 def _empty_strided(size: Any, stride: Any, dtype: Any) -> torch.Tensor:
@@ -325,7 +328,8 @@ _STUBS: dict[str, Callable[..., Any]] = {
 
 def _mark_compiled(call: Callable[..., Any]) -> None:
     """Give a function the attributes by which Dynamo knows what ``torch.compile`` has made."""
-    with contextlib.suppress(Exception):  # options that torch refuses: it says so when the function is called
+    # options that torch refuses: it says so when the function is called
+    with contextlib.suppress(Exception):
         made = getattr(call, COMPILED)()
         marks = {name: mark for name, mark in vars(made).items() if name.startswith(COMPILED_MARKS)}
         vars(call).update(marks)
@@ -394,15 +398,10 @@ def own_caches() -> Iterator[None]:
 
     An entry of the user's cache would not be for this device, and an entry of ours must never be found on a GPU.
     """
-    before = {name: os.environ.get(name) for name in CACHE_VARIABLES}
     with scratch_folder("inductor") as folder:
-        os.environ.update({name: str(folder / name.partition("_")[0].lower()) for name in CACHE_VARIABLES})
-        try:
+        own = {name: str(folder / name.partition("_")[0].lower()) for name in CACHE_VARIABLES}
+        with changed_items(os.environ, own):
             yield
-        finally:
-            for name, value in before.items():
-                os.environ.pop(name, None)
-                os.environ.update({} if value is None else {name: value})
 
 
 @contextlib.contextmanager

@@ -163,7 +163,8 @@ def install_cuda(stack: contextlib.ExitStack, numbers: DeviceNumbers) -> None:
         replace_known(stack, torch.cuda.nvtx, name, stub)
     for name, stub in _accelerator_stubs(numbers).items():
         replace_known(stack, torch.accelerator, name, stub)
-    replace(stack, torch._C, "_cuda_getCurrentRawStream", lambda device: 0)  # imported by libraries' CUDA parts, too
+    # imported by libraries' CUDA parts, too
+    replace(stack, torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
     install_management(stack, spec, MEMORY_BYTES)
     replace(stack, torch, "Generator", Generator)
     _install_versions(stack, spec)
@@ -204,11 +205,11 @@ def cuda_stubs(numbers: DeviceNumbers) -> dict[str, Any]:
 def _device_stubs(numbers: DeviceNumbers) -> dict[str, Any]:
     spec, context = numbers.specs[0], numbers.context()
     has_bf16 = spec.target.backend == "hip" or capability(spec.target) >= BF16_CAPABILITY
+    zero = ("utilization", "memory_usage", "device_memory_used", "temperature", "power_draw")
     return {
-        "is_available": always(True),
-        "is_initialized": always(True),
-        "init": always(None),
-        "_lazy_init": always(None),
+        **_each(("is_available", "is_initialized"), True),
+        **_each(("init", "_lazy_init"), None),
+        **_each(zero, 0),
         "device_count": always(len(numbers.specs)),
         "current_device": _counted(numbers.current),
         "set_device": _counted(numbers.set),
@@ -219,33 +220,18 @@ def _device_stubs(numbers: DeviceNumbers) -> dict[str, Any]:
         "can_device_access_peer": always(False),
         "is_bf16_supported": always(has_bf16),
         "is_tf32_supported": always(spec.target.backend == "cuda" and has_bf16),
-        "device": context,
-        "device_of": context,
-        "_DeviceGuard": context,
-        "utilization": always(0),
+        **dict.fromkeys(("device", "device_of", "_DeviceGuard"), context),
         "clock_rate": always(clocks_of(spec.target).sm_mhz),
-        "memory_usage": always(0),
-        "device_memory_used": always(0),
-        "temperature": always(0),
-        "power_draw": always(0),
     }
 
 
 def _queue_stubs() -> dict[str, Any]:
     return {
-        "synchronize": always(None),
-        "ipc_collect": always(None),
-        "_sleep": always(None),
-        "Stream": Stream,
-        "ExternalStream": Stream,
+        **_each(("synchronize", "ipc_collect", "_sleep", "set_stream"), None),
+        **dict.fromkeys(("Stream", "ExternalStream", "current_stream", "default_stream"), Stream),
+        **dict.fromkeys(("stream", "StreamContext", "graph"), StreamContext),
         "Event": Event,
-        "current_stream": Stream,
-        "default_stream": Stream,
-        "set_stream": always(None),
-        "stream": StreamContext,
-        "StreamContext": StreamContext,
         "CUDAGraph": CUDAGraph,
-        "graph": StreamContext,
         "graph_pool_handle": always((0, 0)),
         "is_current_stream_capturing": always(False),
         "current_blas_handle": always(0),
@@ -285,13 +271,10 @@ def _accelerator_stubs(numbers: DeviceNumbers) -> dict[str, Any]:
         "is_available": always(True),
         "device_count": always(len(numbers.specs)),
         "current_accelerator": always(torch.device("cuda")),
-        "current_device_index": _counted(numbers.current),
-        "current_device_idx": _counted(numbers.current),
-        "set_device_index": _counted(numbers.set),
-        "set_device_idx": _counted(numbers.set),
+        **{name: _counted(numbers.current) for name in ("current_device_index", "current_device_idx")},
+        **{name: _counted(numbers.set) for name in ("set_device_index", "set_device_idx")},
         "current_stream": Stream,
-        "set_stream": always(None),
-        "synchronize": always(None),
+        **_each(("set_stream", "synchronize"), None),
         **_memory_stubs(),
     }
 

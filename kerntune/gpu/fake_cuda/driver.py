@@ -263,7 +263,8 @@ def install_management(stack: contextlib.ExitStack, spec: DeviceSpec, memory_byt
     replace(stack, testing, "nvsmi", _nvsmi(spec, memory_bytes))
     pynvml = sys.modules.get("pynvml")  # torch.cuda has imported it, if it can be
     if pynvml is not None:
-        host_gpus.device_node(spec.uuid)  # is remembered: a lock on the device asks for it while stubs answer
+        # is remembered: a lock on the device asks for it while stubs answer
+        host_gpus.device_node(spec.uuid)
         stubs = _nvml(spec, memory_bytes) | {"nvmlDeviceGetHandleByUUID": _handle_of(spec, pynvml)}
         for name, stub in stubs.items():
             replace_known(stack, pynvml, name, stub)
@@ -278,16 +279,8 @@ def _handle_of(spec: DeviceSpec, pynvml: Any) -> Callable[[str], Any]:
 def _nvsmi(spec: DeviceSpec, memory_bytes: int) -> Callable[[Sequence[str]], list[int]]:
     """Triton's function, which runs ``nvidia-smi --query-gpu``: integers, in MHz, MiB, W, degrees Celsius, percent."""
     clocks, megabytes = clocks_of(spec.target), memory_bytes >> 20
-    known = {
-        "memory.total": megabytes,
-        "memory.free": megabytes,
-        "memory.used": 0,
-        "utilization.gpu": 0,
-        "utilization.memory": 0,
-        "temperature.gpu": 0,
-        "index": 0,
-        "count": 1,
-    }
+    zero = ("memory.used", "utilization.gpu", "utilization.memory", "temperature.gpu", "index")
+    known = {"memory.total": megabytes, "memory.free": megabytes, **dict.fromkeys(zero, 0), "count": 1}
     for kind in ("sm", "gr", "graphics", "mem", "memory"):
         mhz = clocks.memory_mhz if kind.startswith("mem") else clocks.sm_mhz
         known |= {f"clocks{way}.{kind}": mhz for way in ("", ".max", ".current", ".applications")}
@@ -312,12 +305,9 @@ def _nvml(spec: DeviceSpec, memory_bytes: int) -> dict[str, Callable[..., Any]]:
         return clocks.memory_mhz if kind == MEMORY_CLOCK else clocks.sm_mhz
 
     answers: dict[str, Any] = {
-        "nvmlInit": None,
-        "nvmlInitWithFlags": None,
-        "nvmlShutdown": None,
+        **dict.fromkeys(("nvmlInit", "nvmlInitWithFlags", "nvmlShutdown")),
         "nvmlDeviceGetCount": 1,
-        "nvmlDeviceGetHandleByIndex": HANDLE,
-        "nvmlDeviceGetHandleByPciBusId": HANDLE,
+        **dict.fromkeys(("nvmlDeviceGetHandleByIndex", "nvmlDeviceGetHandleByPciBusId"), HANDLE),
         "nvmlDeviceGetIndex": 0,
         "nvmlDeviceGetName": spec.name,
         "nvmlDeviceGetUUID": spec.uuid or "GPU-00000000-0000-0000-0000-000000000000",
@@ -331,12 +321,6 @@ def _nvml(spec: DeviceSpec, memory_bytes: int) -> dict[str, Callable[..., Any]]:
         "nvmlSystemGetCudaDriverVersion": CUDA_DRIVER_VERSION,
         "nvmlSystemGetCudaDriverVersion_v2": CUDA_DRIVER_VERSION,
     }
-    kinds = (
-        "ClockInfo",
-        "MaxClockInfo",
-        "ApplicationsClock",
-        "DefaultApplicationsClock",
-        "MaxCustomerBoostClock",
-        "Clock",
-    )
+    applications = ("ApplicationsClock", "DefaultApplicationsClock")
+    kinds = ("Clock", "ClockInfo", "MaxClockInfo", "MaxCustomerBoostClock", *applications)
     return {**{k: always(v) for k, v in answers.items()}, **{f"nvmlDeviceGet{kind}": clock for kind in kinds}}

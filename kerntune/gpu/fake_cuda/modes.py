@@ -110,7 +110,8 @@ def call_directly() -> None:
     for wrapper in wrappers:
         function = _wrapped(wrapper)
         if not hasattr(function, _CACHED):
-            with contextlib.suppress(AttributeError, TypeError):  # a callable that takes no attributes
+            # a callable that takes no attributes
+            with contextlib.suppress(AttributeError, TypeError):
                 setattr(function, _CACHED, _direct(wrapper, function))
 
 
@@ -154,22 +155,14 @@ UNANSWERED: tuple[Any, ...] = ()
 COMPUTED: tuple[Any, ...] = (None, None, None)
 
 
-class Noting:
+class Noting(threading.local):
     """What is known of the operator that is being noted in a thread; ``answer`` is None where none is.
 
     It is :data:`UNANSWERED` until torch's cache of fake results answers, and then the operator, the result and the
     cache's entry. Once an operator is computed it is :data:`COMPUTED`: what the cache answers then is a part of it.
     """
 
-    __slots__ = ("answer",)
-
-    def __init__(self) -> None:
-        self.answer: tuple[Any, ...] | None = None
-
-
-class _Threads(threading.local):
-    def __init__(self) -> None:
-        self.noting = Noting()
+    answer: tuple[Any, ...] | None = None
 
 
 _function_modes = torch._C._len_torch_function_stack
@@ -183,13 +176,8 @@ class Watch:
 
     def __init__(self) -> None:
         self.listeners: list[OperatorListener] = []
-        self._threads = _Threads()
+        self.noting = Noting()
         self._home = threading.get_ident()
-
-    @property
-    def noting(self) -> Noting:
-        """Of the calling thread."""
-        return self._threads.noting
 
     def away(self) -> bool:
         """Whether there is a listener, in a thread that stand-ins' modes weren't entered in, outside of torch's
@@ -210,7 +198,7 @@ class Watch:
     ) -> Any:
         """Run ``operator(func, args, kwargs)``, and note it unless it is a part of another. There must be a
         listener."""
-        noting = self._threads.noting
+        noting = self.noting
         if noting.answer is not None:
             return operator(func, args, kwargs)
         listener = self.listeners[-1]
@@ -223,7 +211,8 @@ class Watch:
         if alike is not None and not _function_modes():
             listener.observe(func, args, kwargs, result, None, alike)
         else:
-            with torch._C.DisableTorchFunction():  # each look at a tensor would call a mode, or a subclass
+            # each look at a tensor would call a mode, or a subclass
+            with torch._C.DisableTorchFunction():
                 listener.observe(func, args, kwargs, result, None, alike)
         return result
 
@@ -284,7 +273,8 @@ class StandInFakeMode(FakeTensorMode):  # type: ignore[misc]  # torch's types ar
         defer_dynamo()
         super().__init__(allow_fallback_kernels=False, allow_non_fake_inputs=True)
         if devices > 1:
-            self.cache_enabled = False  # it would give ``device="cuda"`` the number that was current at an earlier call
+            # it would give ``device="cuda"`` the number that was current at an earlier call
+            self.cache_enabled = False
 
     @property
     def in_kernel_invocation(self) -> bool:
@@ -358,7 +348,7 @@ TORCH_NAMESPACES = frozenset({"aten", "prim", "prims", "quantized", "_c10d_funct
 """Operators of torch itself: their CUDA code is compiled code."""
 
 Implementation = Callable[..., Any]
-OutsideModes = Callable[[], contextlib.AbstractContextManager[None]]
+EnterModes = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 class RealImplementations:
@@ -368,7 +358,7 @@ class RealImplementations:
     the real one: at that depth torch has taken its modes off.
     """
 
-    def __init__(self, entered_modes: OutsideModes) -> None:
+    def __init__(self, entered_modes: EnterModes) -> None:
         self._entered_modes = entered_modes
         self._registered: dict[tuple[str, str], Implementation] = {}
 

@@ -174,7 +174,8 @@ class Comparisons:
     def _allclose(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._all_known(args, kwargs):
             return func(*args, **kwargs)
-        torch.isclose(*args, **kwargs)  # tensors that can't be compared (dtypes, shapes) raise here, as on a GPU
+        # tensors that can't be compared (dtypes, shapes) raise here, as on a GPU
+        torch.isclose(*args, **kwargs)
         return self._passed(default=True)
 
     def _equal(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

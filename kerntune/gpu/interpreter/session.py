@@ -32,7 +32,7 @@ from kerntune.gpu.interpreter.launches import NEVER_ENDS_SECONDS, InterpretedLau
 LARGEST = 1 << 26
 """The most elements that a tensor on the GPU may have: 256 MiB of float32. Kernels over more take too long anyway."""
 
-GPU = torch.device("cuda", 0)
+GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 
 UNINITIALIZED = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
 
@@ -41,7 +41,7 @@ class GpuStorages:
     """The storages that are recorded as being on the GPU."""
 
     def __init__(self) -> None:
-        self._there: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+        self._there: weakref.WeakSet[Any] = weakref.WeakSet()
         self.named = False
         """Whether the test itself has given a device in the current call. torch's own code passes the device that its
         inputs really are on."""
@@ -64,15 +64,19 @@ class GpuStorages:
         with torch._C.DisableTorchFunction():
             return tensor.layout is torch.strided and tensor.untyped_storage() in self._there
 
+    def device_of(self, tensor: torch.Tensor) -> torch.device:
+        """Where a tensor is recorded as being."""
+        return GPU if self.on_gpu(tensor) else CPU
+
     def put(self, tensor: torch.Tensor) -> None:
         """Record a tensor, and all that share its storage, as being on the GPU."""
         with torch._C.DisableTorchFunction():
             if tensor.layout is torch.strided:
-                self._there[tensor.untyped_storage()] = True
+                self._there.add(tensor.untyped_storage())
 
     def put_storage(self, storage: Any) -> None:
         """Record a storage that no tensor has yet."""
-        self._there[storage] = True
+        self._there.add(storage)
 
     def has_storage(self, storage: Any) -> bool:
         """Whether a storage is recorded as being on the GPU."""
@@ -129,7 +133,7 @@ class CpuExecutionMode(TorchDispatchMode):  # type: ignore[misc]  # torch's type
         asked = kwargs.get("device")
         there = asked is not None and torch.device(asked).type == "cuda"
         if there:
-            kwargs["device"] = torch.device("cpu")
+            kwargs["device"] = CPU
         elif asked is None or not self._storages.named:
             there = self._storages.any_on_gpu(args, kwargs)
         kwargs.pop("pin_memory", None)
@@ -180,12 +184,12 @@ class GpuPlacementMode(TorchFunctionMode):  # type: ignore[misc]  # torch's type
         super().__init__()
         self._storages = storages
         self._answers: dict[Any, Callable[..., Any]] = {
-            torch.Tensor.device.__get__: lambda t, *_: GPU if storages.on_gpu(t) else torch.device("cpu"),
+            torch.Tensor.device.__get__: lambda t, *_: storages.device_of(t),
             torch.Tensor.is_cuda.__get__: lambda t, *_: storages.on_gpu(t),
             torch.Tensor.is_cpu.__get__: lambda t, *_: not storages.on_gpu(t),
             torch.Tensor.get_device: lambda t: 0 if storages.on_gpu(t) else -1,
             torch.Tensor.cuda: lambda t, *args, **words: self._to(t, GPU),
-            torch.Tensor.cpu: lambda t, *args, **words: self._to(t, torch.device("cpu")),
+            torch.Tensor.cpu: lambda t, *args, **words: self._to(t, CPU),
             torch.Tensor.to: self._to_any,
             torch.Tensor.pin_memory: lambda t, *args, **words: t,
             torch.Tensor.is_pinned: lambda t, *args, **words: False,
@@ -208,7 +212,8 @@ class GpuPlacementMode(TorchFunctionMode):  # type: ignore[misc]  # torch's type
         with self._storages.naming(named):
             outcome = func(*args, **kwargs)
         if not named and self._storages.any_on_gpu(args, kwargs):
-            self._storages.put_new(outcome, args, kwargs)  # tensors that torch has made in between too
+            # tensors that torch has made in between too
+            self._storages.put_new(outcome, args, kwargs)
         return outcome
 
     def _from_data(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
@@ -222,18 +227,17 @@ class GpuPlacementMode(TorchFunctionMode):  # type: ignore[misc]  # torch's type
         return made
 
     def _new_tensor(self, tensor: torch.Tensor, data: Any, **words: Any) -> torch.Tensor:
-        device = words.pop("device", None) or (GPU if self._storages.on_gpu(tensor) else torch.device("cpu"))
+        device = words.pop("device", None) or self._storages.device_of(tensor)
         return self._from_data(torch.tensor, (data,), {"dtype": tensor.dtype, **words, "device": device})
 
     def _to_any(self, tensor: torch.Tensor, *args: Any, copy: bool = False, **words: Any) -> torch.Tensor:
         words = {k: v for k, v in words.items() if k != "non_blocking"}
         other = args[0] if args else words.get("other")
         if isinstance(other, torch.Tensor):
-            return self._to(tensor, GPU if self._storages.on_gpu(other) else torch.device("cpu"), other.dtype, copy)
+            return self._to(tensor, self._storages.device_of(other), other.dtype, copy)
         named = [torch.device("cuda", a) if type(a) is int else a for a in args]
         device, dtype, _, layout = torch._C._nn._parse_to(*_plain(named), **words)
-        here = GPU if self._storages.on_gpu(tensor) else torch.device("cpu")
-        return self._to(tensor, device or here, dtype, copy, layout)
+        return self._to(tensor, device or self._storages.device_of(tensor), dtype, copy, layout)
 
     def _to(
         self,

@@ -106,7 +106,8 @@ class ComboTuner(HeuristicTuner):
     (:func:`kerntune.search.combo_search`)."""
 
     def __init__(self, fn: Any, proposer: ComboProposer, **words: Any) -> None:
-        super().__init__(fn, proposer, counts=False, **words)  # type: ignore[arg-type]  # it has all that is asked of it
+        # it has all that is asked of it
+        super().__init__(fn, proposer, counts=False, **words)  # type: ignore[arg-type]
         self._combo = proposer
 
     def search_for(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> ComboSearch | None:
@@ -159,7 +160,8 @@ def choose(together: LaunchAll, apart: LaunchAll, arguments: Sequence[Any]) -> C
     except RuntimeError:  # torch's for a full card
         return ComboChoice(together=True)
     calls = {i: partial(way, copies.values[""]) for i, way in enumerate((apart, together))}
-    for call in (*calls.values(), *calls.values()):  # tuned, under the lock of each tuning, compiled and loaded
+    # tuned, under the lock of each tuning, compiled and loaded
+    for call in (*calls.values(), *calls.values()):
         call()
     copies.note_written()
     with backend.gpu.lock():

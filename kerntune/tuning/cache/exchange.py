@@ -112,7 +112,7 @@ def _read_cache_file(file: Path) -> CacheFile:
     if data is None:
         raise CacheError(f"{file}: can't be read (No such file or directory)")
     most = codec.MAX_REPORT_VALUES
-    if codec.values_at_most(data) <= most and _schema_of(data) == shipped.SHIPPED_SCHEMA:
+    if codec.values_at_most(data) <= most and codec.schema_of(data) == shipped.SHIPPED_SCHEMA:
         return CacheFile(SCHEMA, shipped.read_file(file).winners)
     found = codec.from_json(data, CacheFile, SCHEMA, where=str(file), error=CacheError, most_values=most)
     old = [w.schema for w in found.winners if w.schema != keys.SCHEMA]
@@ -123,17 +123,6 @@ def _read_cache_file(file: Path) -> CacheFile:
 
 
 _SMALLER = "leave the trials out (--winners-only), or write a file per device (--per-device)"
-
-
-class _Header(msgspec.Struct):
-    schema: str = ""
-
-
-def _schema_of(data: bytes) -> str:
-    try:
-        return msgspec.json.decode(data, type=_Header).schema
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return ""
 
 
 AT_ONCE = 64

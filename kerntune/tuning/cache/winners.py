@@ -64,7 +64,8 @@ class WinnerCache(Entries[Winner]):
             if standing is not None or again:
                 self.write(path, winner)
                 break
-            again = True  # damage may have been set aside; else no winner of this key is in its place
+            # damage may have been set aside; else no winner of this key is in its place
+            again = True
         return winner
 
     def holds(self, key: WinnerKey) -> bool:

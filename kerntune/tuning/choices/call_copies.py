@@ -150,17 +150,23 @@ def has_values(tensor: torch.Tensor) -> bool:
 def tensor_places(value: Any, where: str = "", *, reinterpreted: bool = False) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors of a value with their places: in tuples, lists and dicts of any depth; also those that are
     ``reinterpreted`` by Triton."""
-    if isinstance(value, torch.Tensor):
-        yield where, value
-    elif reinterpreted and _is_reinterpreted(value):
-        yield where, value.base
-    elif isinstance(value, Mapping):
+    for place, one in _places(value, where):
+        if isinstance(one, torch.Tensor):
+            yield place, one
+        elif reinterpreted and _is_reinterpreted(one):
+            yield place, one.base
+
+
+def _places(value: Any, where: str) -> Iterator[tuple[str, Any]]:
+    """All that is within mappings, tuples and lists, each with its place."""
+    if isinstance(value, Mapping):
         for name, inner in value.items():
-            place = f"{where}[{name!r}]" if where else str(name)
-            yield from tensor_places(inner, place, reinterpreted=reinterpreted)
+            yield from _places(inner, f"{where}[{name!r}]" if where else str(name))
     elif isinstance(value, (tuple, list)):
         for i, inner in enumerate(value):
-            yield from tensor_places(inner, f"{where}[{i}]", reinterpreted=reinterpreted)
+            yield from _places(inner, f"{where}[{i}]")
+    else:
+        yield where, value
 
 
 def _is_reinterpreted(value: Any) -> bool:
@@ -260,24 +266,13 @@ def outcome_of(
     """What a call on copies has returned and left, kept apart from what the next call writes."""
     found = dict(tensor_places(value, "result"))
     found |= {f"gradient of {place}": t for place, t in gradients.items() if t is not None}
-    plain = dict(_plain_in(value, "result"))
+    kinds = (bool, int, float, str, type(None))
+    plain = {place: v for place, v in _places(value, "result") if isinstance(v, kinds)}
     shapes: dict[str, tuple[Any, ...]] = {place: (_dtype(t), *t.shape) for place, t in found.items()}
     floats = {place: v for place, v in plain.items() if isinstance(v, float)}
     found |= {place: torch.tensor(v, dtype=torch.float64, device="cpu") for place, v in floats.items()}
     shapes |= {place: PYTHON_FLOAT if place in floats else (repr(v),) for place, v in plain.items()}
     return CallOutcome(_kept(found), shapes, _kept(changed), before)
-
-
-def _plain_in(value: Any, where: str) -> Iterator[tuple[str, bool | int | float | str | None]]:
-    """Numbers, texts and None with their places, in tuples, lists and dicts of any depth."""
-    if value is None or isinstance(value, (bool, int, float, str)):
-        yield where, value
-    elif isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _plain_in(inner, f"{where}[{name!r}]")
-    elif isinstance(value, (tuple, list)):
-        for i, inner in enumerate(value):
-            yield from _plain_in(inner, f"{where}[{i}]")
 
 
 def _kept(found: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -13,12 +13,13 @@ from typing import Any
 import torch
 
 from kerntune.base.formatting import format_time
+from kerntune.base.warn import warn
 from kerntune.errors import MeasurementError
 from kerntune.gpu.base import Gpu
 from kerntune.kernels.compat import tuners
 from kerntune.timing.timers import Reading, TimingProtocol, between_events
 from kerntune.tuning.choices.call_copies import CallCopies, CallOutcome, outcome_of, random_state_kept, tensor_places
-from kerntune.tuning.choices.declaration import ChoiceCandidate, warn
+from kerntune.tuning.choices.declaration import ChoiceCandidate
 from kerntune.tuning.choices.implementation_runs import ImplementationRuns, unwatched
 from kerntune.tuning.isolation import KEPT_ISOLATION
 from kerntune.tuning.race import DROP_FIRST, Trial, decided, near_best

@@ -11,7 +11,6 @@ import functools
 import hashlib
 import inspect
 import textwrap
-import warnings
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CellType, FunctionType, MethodType
@@ -221,11 +220,6 @@ def require_hashable(values: Mapping[str, Any], key: Container[str], choice: str
                 f"choice {choice}: {name} is in the key, and a {type(values[name]).__name__} can't be looked up: pass "
                 f"numbers, texts, tuples or lists of them, or take {name} out of the key"
             ) from None
-
-
-def warn(text: str) -> None:
-    """A RuntimeWarning of the module that calls this."""
-    warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 def settings_texts() -> list[str]:

@@ -17,6 +17,7 @@ import torch
 
 from kerntune import capture as captures
 from kerntune.base.policy import TuneMode
+from kerntune.base.warn import warn
 from kerntune.capture.launch import entry_of
 from kerntune.errors import CacheMissError, MeasurementError, UsageError
 from kerntune.gpu.base import Backend, Gpu
@@ -51,7 +52,6 @@ from kerntune.tuning.choices.declaration import (
     parameters_of,
     require_hashable,
     settings_texts,
-    warn,
 )
 from kerntune.tuning.choices.implementation_runs import ImplementationRuns
 from kerntune.tuning.choices.stored_choices import ChoiceSite, ChoiceWinners, LaunchFaults, OpenKey, Regret, regret_text
@@ -172,7 +172,8 @@ class Operation:
                 self._reuse(key, index)
                 return index
         programs = kind_of(_on_its_device(context.this_gpu(), values))
-        if (outside := self.known.find_outside(programs, text)) is not None:  # a gated test: the gate decided nothing
+        # a gated test: the gate decided nothing
+        if (outside := self.known.find_outside(programs, text)) is not None:
             name = self.implementations[outside].name
             self._found(gpu, Decision(self.name, text, name, how="decided by the program"))
             return outside

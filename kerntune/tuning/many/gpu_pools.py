@@ -11,12 +11,13 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any, Generic, TypeVar
 
+from kerntune.base.changed_items import changed_items
 from kerntune.base.orphans import end_with_parent
 from kerntune.errors import UsageError
 from kerntune.gpu.host_gpus import CUDA, listed, turned
@@ -65,28 +66,13 @@ class _Process(SpawnProcess):
     changed: Mapping[str, str] = {}
 
     def start(self) -> None:
-        """The driver reads its environment when it starts, so a process must be born with it."""
-        with _changed_environment(self.changed):
+        """The driver reads its environment when it starts, so a process must be born with it: ``multiprocessing`` gives
+        it this one's, which is another one for this moment."""
+        with _ENVIRONMENT, changed_items(os.environ, self.changed):
             super().start()
 
 
 _ENVIRONMENT = threading.Lock()
-
-
-@contextlib.contextmanager
-def _changed_environment(changed: Mapping[str, str]) -> Iterator[None]:
-    """``multiprocessing`` gives a process this one's environment: it is another one for the moment of the start."""
-    with _ENVIRONMENT:
-        before = {name: os.environ.get(name) for name in changed}
-        os.environ.update(changed)
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    os.environ.pop(name, None)
-                else:
-                    os.environ[name] = value
 
 
 class _Context(SpawnContext):
@@ -115,7 +101,8 @@ def _begin() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     assert parent.pid is not None
-    end_with_parent(parent.sentinel, parent.pid)  # its pipe hangs up, also where it ended before this line
+    # its pipe hangs up, also where it ended before this line
+    end_with_parent(parent.sentinel, parent.pid)
 
 
 @dataclass

@@ -12,11 +12,12 @@ import socket
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import msgspec
 
+from kerntune.base.changed_items import changed_items
 from kerntune.base.policy import TuneMode
 from kerntune.base.tuning_job import FunctionText, TuningJob
 from kerntune.capture import Site
@@ -218,19 +219,11 @@ def _refuse(tuner: Any, *args: Any, **kwargs: Any) -> Any:
     raise UsageError("kerntune can't measure it on this device, so it wasn't tuned")
 
 
-@contextlib.contextmanager
-def _settings(tuner: Any, mode: TuneMode) -> Iterator[None]:
+def _settings(tuner: Any, mode: TuneMode) -> AbstractContextManager[None]:
     """A tuner that tunes, whatever its decorator and the environment say, and waits for every config: no user
     waits for the call."""
     given = {"tune_mode": mode, "patience": ALL if getattr(tuner, "patience", None) is None else tuner.patience}
-    before = {name: vars(tuner)[name] for name in given if name in vars(tuner)}
-    vars(tuner).update(given)
-    try:
-        yield
-    finally:
-        for name in given:
-            vars(tuner).pop(name, None)
-        vars(tuner).update(before)
+    return changed_items(vars(tuner), given)
 
 
 def _look_in(paths: tuple[str, ...]) -> None:
@@ -259,6 +252,7 @@ def _spoiled(backend: Backend | None) -> bool:
 def dask_worker() -> str:
     """The address of the Dask worker whose task this thread does; empty if it does none."""
     distributed = sys.modules.get("distributed")
-    with contextlib.suppress(Exception):  # no task of a worker; a package of another kind with this name
+    # no task of a worker; a package of another kind with this name
+    with contextlib.suppress(Exception):
         return str(distributed.get_worker().address) if distributed else ""
     return ""

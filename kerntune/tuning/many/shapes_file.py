@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import threading
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -19,6 +18,7 @@ from typing import Any
 from kerntune.base import codec
 from kerntune.base.config import Config
 from kerntune.base.tuning_job import TuningJob
+from kerntune.base.warn import warn
 from kerntune.errors import KerntuneError, StoreError, UsageError
 from kerntune.tuning.cache.entries import append
 from kerntune.tuning.many.describing import describe
@@ -118,4 +118,4 @@ def _file(path: str) -> ShapesFile:
 @lru_cache(maxsize=1024)
 def _warn(text: str) -> None:
     """Once a process."""
-    warnings.warn(text, RuntimeWarning, stacklevel=2)
+    warn(text)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import functools
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kerntune.base.warn import warn
 from kerntune.kernels.compat import torch_private
 from kerntune.kernels.compat.torch_private import PrivatePart
 from kerntune.tuning.torch_compile.graph_launch import WRITTEN_AS, GraphLaunch, launch_of
@@ -30,11 +30,13 @@ from kerntune.tuning.torch_compile.launch_arguments import (
 
 def teach_tracing() -> None:
     """Have calls of tuned kernels traced by kerntune, in Dynamo and under ``wrap_triton``."""
-    loaded = {torch_private.WRAP, torch_private.FUNCTIONS}  # the rest of Dynamo is still being imported
+    # the rest of Dynamo is still being imported
+    loaded = {torch_private.WRAP, torch_private.FUNCTIONS}
     if not lacks([part for part in torch_private.GRAPH_PARTS if part.module in loaded]):
         _wrap(torch_private.hopifier(), "init_variable", _init_variable)
         _wrap(torch_private.hopifier(), "call_triton_kernel", _call_triton_kernel)
-        torch_private.set_generated_call(WRITTEN_AS, write_call)  # Inductor writes such calls from now on
+        # Inductor writes such calls from now on
+        torch_private.set_generated_call(WRITTEN_AS, write_call)
 
 
 def teach_cache() -> None:
@@ -48,8 +50,7 @@ def lacks(parts: Sequence[PrivatePart]) -> bool:
     """Whether this torch lacks one of these parts; then it is said by name, once."""
     missing = torch_private.missing_parts(parts, load=False)
     for part in missing:
-        text = f"kerntune: this torch has no {part.name} as {part.user} knows it: {part.breaks}"
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        warn(f"kerntune: this torch has no {part.name} as {part.user} knows it: {part.breaks}")
     return bool(missing)
 
 

@@ -6,13 +6,13 @@ torch's tracers follow without settling any size.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from kerntune.base.device import Target
+from kerntune.base.warn import warn
 from kerntune.capture.launch import config_of
 from kerntune.compiling.frontend import lower, request_of
 from kerntune.errors import GridError, UsageError
@@ -176,8 +176,7 @@ class KernelCall:
         """The kernel with one config, launched by torch's own means."""
         if exported:
             head = f"kerntune: kernel {self.name} is exported with the config that won for the example's arguments"
-            text = f"{head}, {config}; other sizes are launched with it too"
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
+            warn(f"{head}, {config}; other sizes are launched with it too")
         plain = tuners.tuner_of_one(self.tuner, config)
         grid = traceable_grid(self.variable.grid, self.tx)
         variable = torch_private.with_kernel(self.hopifier, self.variable, plain, grid)
@@ -255,7 +254,8 @@ def written_names(tuner: Any, examples: Mapping[str, Any]) -> frozenset[str]:
     try:
         for config in _unlike(configs):
             found |= _written_with(tuner, {**words, **config.all_kwargs()})
-    except Exception:  # an argument that only a running call has, or code that this target can't compile
+    except Exception:
+        # an argument that only a running call has, or code that this target can't compile
         return tensors
     return found & tensors
 

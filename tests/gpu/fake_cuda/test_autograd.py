@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kerntune.gpu.fake_cuda.autograd import Backward, Graph, install_functions
+from kerntune.gpu.fake_cuda.autograd import Backward, install_functions, leading_to, sources_of
 from kerntune.gpu.fake_cuda.modes import Watch
 
 OPERATIONS = {
@@ -65,10 +65,10 @@ def test_accumulated_gradients_equal_torchs(steps: list[tuple[str, int, int]]) -
 @given(STEPS)
 def test_nodes_run_only_towards_what_is_wanted(steps: list[tuple[str, int, int]]) -> None:
     leaves, result = computed(steps)
-    graph = Graph([torch.autograd.graph.get_gradient_edge(result).node])
+    sources = sources_of([torch.autograd.graph.get_gradient_edge(result).node])
     target = torch.autograd.graph.get_gradient_edge(leaves[0]).node
-    for node in graph.leading_to([target]):
-        assert target in Graph([node]).waiting()
+    for node in leading_to([target], sources):
+        assert target in sources_of([node])
 
 
 def test_second_order_equals_torchs() -> None:
