@@ -211,8 +211,7 @@ def read_file(path: Path, *, error: type[StoreError] = StoreError, limit: int = 
     """The content of a file; None if there is none. ``error`` for what is no regular file, a FIFO say: to read it could
     take for ever, or never end; and for one of more than ``limit`` bytes, which isn't read."""
     try:
-        # opening a FIFO would wait for its writer
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # opening a FIFO would wait for its writer
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as exc:  # ValueError: a NUL in the name

@@ -38,8 +38,7 @@ class TemporaryFolder:
         _sweep_once()
         unlocked = Path(tempfile.mkdtemp(prefix=f".{PREFIX}{kind}-"))
         self._lock = _lock(unlocked)
-        # only now :func:`sweep` sees it
-        self.folder = unlocked.rename(unlocked.with_name(unlocked.name[1:]))
+        self.folder = unlocked.rename(unlocked.with_name(unlocked.name[1:]))  # only now :func:`sweep` sees it
 
     def remove(self) -> None:
         """Remove the folder with everything in it. Files that can't be removed are left without an error."""
@@ -111,14 +110,12 @@ def remove_tree(folder: Path) -> None:
                     if not entry.is_dir(follow_symlinks=False):
                         os.unlink(entry.path)
                         continue
-                    # who moves one must be able to write in it
-                    with contextlib.suppress(OSError, NotImplementedError):
+                    with contextlib.suppress(OSError, NotImplementedError):  # who moves one must be able to write in it
                         os.chmod(entry.path, stat.S_IRWXU, follow_symlinks=False)
                     moved += 1
                     aside = f"{folder}.{moved}"
                     os.rename(entry.path, aside)
-                    # what fills the folder can't reach it any more
-                    if stat.S_ISDIR(os.lstat(aside).st_mode):
+                    if stat.S_ISDIR(os.lstat(aside).st_mode):  # what fills the folder can't reach it any more
                         waiting.append(aside)
                     else:
                         os.unlink(aside)

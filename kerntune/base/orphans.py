@@ -14,8 +14,7 @@ from typing import NamedTuple
 _BOUND = (
     "import ctypes, os, sys\n"
     "libc = ctypes.CDLL(None)\n"
-    # PR_SET_PDEATHSIG, SIGKILL: <linux/prctl.h>
-    "if hasattr(libc, 'prctl'): libc.prctl(1, 9, 0, 0, 0)\n"
+    "if hasattr(libc, 'prctl'): libc.prctl(1, 9, 0, 0, 0)\n"  # PR_SET_PDEATHSIG, SIGKILL: <linux/prctl.h>
     "if os.getppid() != int(sys.argv[1]): os._exit(1)\n"
     "try: os.execvp(sys.argv[2], sys.argv[2:])\n"
     "except OSError as exc: sys.exit(f'{sys.argv[2]}: {exc.strerror}')\n"

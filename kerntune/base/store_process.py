@@ -166,8 +166,7 @@ class StoreServer:
         except Exception as exc:  # each file system raises its own
             self._files = None
             text = str(exc) if isinstance(exc, KerntuneError) else f"{type(exc).__name__}: {exc}"
-            # who asks names it
-            text = without_password(text, self._url).removeprefix(f"{shown_url(self._url)}: ")
+            text = without_password(text, self._url).removeprefix(f"{shown_url(self._url)}: ")  # who asks names it
             return StoreFailed(text)
 
     def _act(self, request: ReadRequest | NamesRequest | CreateRequest | ReplaceRequest) -> StoreReply:
@@ -206,8 +205,7 @@ class StoreServer:
         try:
             if not self._renewed() and self._later:
                 self._write(self._later.popleft())
-        except Exception as exc:
-            # it has no reply; the next request that has one says what is wrong
+        except Exception as exc:  # it has no reply; the next request that has one says what is wrong
             self._files, self.failed = None, without_password(f"{type(exc).__name__}: {exc}", self._url)
 
     def finish(self) -> None:

@@ -243,8 +243,7 @@ class FsspecFiles(UrlFiles):
         except FileNotFoundError:
             return None
         except Exception as exc:
-            # no byte at that place: the object is empty
-            if "InvalidRange" in str(exc) or "416" in str(exc):
+            if "InvalidRange" in str(exc) or "416" in str(exc):  # no byte at that place: the object is empty
                 return b""
             raise
         return data
@@ -257,8 +256,7 @@ class FsspecFiles(UrlFiles):
 
         if self._fs.async_impl:
             return at_once(names)
-        # Hugging Face's is one of these
-        return self._in_turn(names, lambda name: at_once([name])[0])
+        return self._in_turn(names, lambda name: at_once([name])[0])  # Hugging Face's is one of these
 
     def names(self, prefix: str = "") -> list[str]:
         folder = f"{self._root}/{prefix}".rstrip("/")

@@ -112,8 +112,7 @@ def _compile(job: Job) -> Answer:
     backend.add_stages(stages, options, Language[job.language])
     metadata = json.loads(job.metadata)
     module, context = _parse(job, backend)
-    # before a stage changes the module
-    access = access_of(job.ir, module=module) if job.ext == "ttir" else None
+    access = access_of(job.ir, module=module) if job.ext == "ttir" else None  # before a stage changes the module
     made: dict[str, bytes] = {}
     times: list[tuple[str, int]] = []
     for name, stage in triton_compiler.stages_after(stages, job.ext):

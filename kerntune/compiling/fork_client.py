@@ -55,8 +55,7 @@ class OwnFork:
     def kill(self) -> None:
         """End it, and its helpers with it: they are of its process group, workers are not."""
         if self.returncode is None:
-            # it may not have its group yet
-            for end, number in ((os.killpg, self.pid), (os.kill, self.pid)):
+            for end, number in ((os.killpg, self.pid), (os.kill, self.pid)):  # it may not have its group yet
                 with contextlib.suppress(ProcessLookupError):
                     end(number, signal.SIGKILL)
 
@@ -167,8 +166,7 @@ class ForkClient:
             [sys.executable, "-c", _COMMAND, str(theirs.fileno()), *sys.path],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            # if it fails, new interpreters are started, and their errors are shown
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,  # if it fails, new interpreters are started, and their errors are shown
             pass_fds=(theirs.fileno(),),
             start_new_session=True,
             env={**os.environ, **dict(self.surroundings.env)},

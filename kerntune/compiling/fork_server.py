@@ -48,8 +48,7 @@ def main(descriptor: int, inherited: int = 0, helpers: int = 0, seconds: float =
 
     from kerntune.compiling import compile_worker  # noqa: F401
 
-    # what was imported is no garbage: workers needn't traverse it, which would copy its pages
-    gc.freeze()
+    gc.freeze()  # what was imported is no garbage: workers needn't traverse it, which would copy its pages
     requests = socket.socket(fileno=descriptor)
     send_with(requests, READY)
     requests.setblocking(False)

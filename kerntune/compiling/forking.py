@@ -120,8 +120,7 @@ def leave_behind(kept: int, standard: Sequence[int] | None) -> None:
         os.close(nothing)
     close_from(3, kept)
     if standard is None:
-        # what they hold must not be written: pytest's have lost their files
-        _LEFT.extend((sys.stdout, sys.stderr))
+        _LEFT.extend((sys.stdout, sys.stderr))  # what they hold must not be written: pytest's have lost their files
         sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
 
 

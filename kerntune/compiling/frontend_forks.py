@@ -90,8 +90,7 @@ def lower_in_forks(requests: Sequence[CompileRequest], forks: int) -> Iterator[t
                 alone += indices
             else:
                 open_[copies[-1].pipe] = copies[-1]
-                # the first copies work while others are forked
-                yield from _arrived(requests, open_, 0)
+                yield from _arrived(requests, open_, 0)  # the first copies work while others are forked
         while open_:
             yield from _arrived(requests, open_, 1000)
         for copy in copies:
@@ -147,8 +146,7 @@ def _how_fork_ended(copy: _Fork) -> Crashed | None:
     while time.monotonic() < deadline:
         try:
             pid, status = os.waitpid(copy.pid, os.WNOHANG)
-        except ChildProcessError:
-            # the program has reaped it itself; its number may be another process's by now
+        except ChildProcessError:  # the program has reaped it itself; its number may be another process's by now
             copy.pid = 0
             return None
         if pid:

@@ -144,8 +144,7 @@ class Compilations:
         finished, run.finished = run.finished, []
         yield from finished
         for future in [f for f in run.futures if f.done()]:
-            # and maybe the processes with it, which says nothing of what they were to compile
-            if run.stopped.done():
+            if run.stopped.done():  # and maybe the processes with it, which says nothing of what they were to compile
                 return
             yield from self._finish(future, run)
 
@@ -255,8 +254,7 @@ class Compilations:
         elif isinstance(outcome.answer, CompileFailed) and outcome.answer.refused:
             yield from self._instead(outcome.answer.reason, equal)
         elif isinstance(outcome.answer, Done):
-            # dumps and remarks that environment variables have enabled
-            sys.stderr.write(outcome.output)
+            sys.stderr.write(outcome.output)  # dumps and remarks that environment variables have enabled
             for lowered in equal:
                 yield self._kept(lowered, outcome.answer)
         else:
@@ -278,8 +276,7 @@ class Compilations:
 
     def _kept(self, lowered: Lowered, done: Done) -> CompileResult:
         try:
-            # raises as Triton's would; only storing waits for the whole hash
-            lowered.request.source.hash()
+            lowered.request.source.hash()  # raises as Triton's would; only storing waits for the whole hash
             made = made_of(lowered, done, self._store.put(lowered, done))
             notify_listeners(made, done)
         except Exception as exc:  # Triton refuses to hash some kernels: what they name may change

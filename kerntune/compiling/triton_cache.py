@@ -137,8 +137,7 @@ class Store:
             self._pool = self._pool or ThreadPoolExecutor(THREADS, "kerntune-store")
             try:
                 future = self._pool.submit(store, lowered, done)
-            except BaseException:
-                # Ctrl-C while it starts a thread: the pool doesn't know that one, and never ends it
+            except BaseException:  # Ctrl-C while it starts a thread: the pool doesn't know that one, and never ends it
                 self._pool.shutdown(wait=False)
                 self._pool = None
                 raise

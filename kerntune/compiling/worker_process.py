@@ -81,8 +81,7 @@ class Process:
         return f"a worker process does not start: {with_words(reason, words)}"
 
     def _spawned(self) -> ChildProcess[Answer]:
-        # waits until it is ready
-        if self._fork_client is not None and not self._fork_client.serves(self.surroundings):
+        if self._fork_client is not None and not self._fork_client.serves(self.surroundings):  # waits until it is ready
             self._fork_client = None
         self._check_interrupted()
         self._scratch = TemporaryFolder("compile")
@@ -169,8 +168,7 @@ def says_error(output: str) -> bool:
 SOME_PASS = "Failures have been detected while processing an MLIR pass pipeline"
 """An error line that says no more than the name of the pass does."""
 
-# bounded: an output can be hostile
-_FAILING = re.compile(r"Pipeline failed while executing \[([^\]\n]{0,2000})\]")
+_FAILING = re.compile(r"Pipeline failed while executing \[([^\]\n]{0,2000})\]")  # bounded: an output can be hostile
 _PASS = re.compile(r"`([^`]+)`")
 
 

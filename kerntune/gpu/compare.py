@@ -174,8 +174,7 @@ def _scale(expected: Piece, nbytes: int, kind: Any, largest: float) -> float:
     found = 0.0
     for part in _parts(nbytes):
         a = _numbers(expected, part, kind).abs()
-        # neither NaN nor infinity is less
-        found = max(found, float(torch.where(a < largest, a, 0).max()))
+        found = max(found, float(torch.where(a < largest, a, 0).max()))  # neither NaN nor infinity is less
     return found or 1.0
 
 

@@ -74,8 +74,7 @@ class CudaGpu(DriverGpu):
         torch.cuda.init()
         self._torch = torch
         number = torch.cuda.current_device() if ordinal is None else ordinal
-        # the driver makes the context that it gives the thread's own
-        with torch.cuda.device(number):
+        with torch.cuda.device(number):  # the driver makes the context that it gives the thread's own
             super().__init__(number)
 
     def entered(self) -> contextlib.AbstractContextManager[None]:
@@ -106,8 +105,7 @@ class CudaGpu(DriverGpu):
 
     def environment(self) -> Environment:
         """Versions, and what NVML says of the device as it is now. Nothing is ever set on it."""
-        # before the assembler's process, while which the device is idle
-        state = device_state(self.spec.uuid)
+        state = device_state(self.spec.uuid)  # before the assembler's process, while which the device is idle
         return Environment(
             triton=versions.triton_version(),
             torch=versions.torch_version(),

@@ -162,8 +162,7 @@ def prepare_launch(
         if code:
             check(code, f"launching kernel {binary.symbol} on grid {grid}")
 
-    # the pointers above don't own these
-    call.keep = (values, function)  # type: ignore[attr-defined]
+    call.keep = (values, function)  # type: ignore[attr-defined]  # the pointers above don't own these
     return call
 
 

@@ -86,8 +86,7 @@ _known: dict[str, _Mine] = {}
 
 
 def _mine(uuid: str) -> _Mine:
-    # forked: what is held is the parent's
-    if uuid not in _known or _known[uuid].pid != os.getpid():
+    if uuid not in _known or _known[uuid].pid != os.getpid():  # forked: what is held is the parent's
         _known[uuid] = _Mine()
     return _known[uuid]
 
@@ -224,8 +223,7 @@ def sharing_suspended() -> Iterator[None]:
         raise
     finally:
         for one, own in given:
-            # without it, what runs then may disturb others
-            with contextlib.suppress(MeasurementError):
+            with contextlib.suppress(MeasurementError):  # without it, what runs then may disturb others
                 own.take(bool(one.sharing), 0.0 if ends else own.patience_s)
             one.yielding = own
 

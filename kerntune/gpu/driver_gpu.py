@@ -350,8 +350,7 @@ class DriverGpu(LockedDevice):
         the whole context, and goes on waiting where that takes longer than ``limit_s``."""
         self._enter()
         end = time.monotonic() + limit_s
-        # of an earlier question: it says nothing of what was enqueued since
-        if self._awaiting is not None:
+        if self._awaiting is not None:  # of an earlier question: it says nothing of what was enqueued since
             self._awaiting.join(limit_s)
             if self._awaiting.is_alive():
                 return False

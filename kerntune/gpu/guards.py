@@ -115,8 +115,7 @@ class GuardReader:
             pattern = self._pattern
             self._compare = kernels.equality([(zone, pattern) for x in guarded for _, zone in x.zones])
             self._compared = guarded
-        # each time: what writes over a zone may have written over this too
-        self._gpu.fill(self._pattern, PATTERN)
+        self._gpu.fill(self._pattern, PATTERN)  # each time: what writes over a zone may have written over this too
         return self._compare()
 
 

@@ -122,8 +122,7 @@ def current_thread_state() -> Callable[[], contextlib.AbstractContextManager[Any
 
 def has_stand_ins() -> bool:
     """Whether the GPU that torch reports in this process is none."""
-    # a module that isn't imported isn't active
-    session = sys.modules.get("kerntune.gpu.fake_cuda.session")
+    session = sys.modules.get("kerntune.gpu.fake_cuda.session")  # a module that isn't imported isn't active
     return session is not None and bool(session.are_active())
 
 

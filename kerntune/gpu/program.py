@@ -108,8 +108,7 @@ class Program:
     def graph(self, runs: int, replicas: int) -> GpuGraph:
         """``runs`` executions, on each of ``replicas`` copies in turn, as one graph. None of them runs here."""
 
-        # a graph keeps its work: it refers to no slot, which would hold the memory in a cycle
-        def work() -> None:
+        def work() -> None:  # a graph keeps its work: it refers to no slot, which would hold the memory in a cycle
             for i in range(runs):
                 self.enqueue(i % replicas)
 

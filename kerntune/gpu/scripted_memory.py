@@ -110,8 +110,7 @@ class FakeMemory:
         self._stand_ins.known_values.forget(tensor)
         address, nbytes = self._stand_ins.storage_address(tensor), int(tensor.untyped_storage().nbytes())
         if address not in self._users:
-            # not by address: what is stored of it is the same in every run
-            first = Scattered(len(self._users), FIRST)
+            first = Scattered(len(self._users), FIRST)  # not by address: what is stored of it is the same in every run
             self._users[address] = FakeBuffer(address, nbytes, first, users=True)
             self._buffers.add(self._users[address])
         return self._users[address]

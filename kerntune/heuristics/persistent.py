@@ -146,8 +146,7 @@ def persistent_reduction(hints: KernelHints, device: DeviceSpec, preset: Preset 
         configs += tuple(map(_without_r_blocks, measured_configs(row_tiles(hints, device), hints, limits)))
     if hints.rsplit_size is not None:
         configs = mix_order(raise_to_tma_minimums(configs, hints, persistent=True), hints, limits)
-        # it sets X itself, and honours them there
-        hints = msgspec.structs.replace(hints, tma_minimums={})
+        hints = msgspec.structs.replace(hints, tma_minimums={})  # it sets X itself, and honours them there
     return finish(configs, hints, limits, persistent=True)
 
 

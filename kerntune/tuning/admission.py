@@ -128,8 +128,7 @@ def first_contents(capture: Capture, index: int, memory: Memory, among: Iterable
     if site is None or not _may_differ(site):
         return {}
     found = capture.plan.among(site.arguments.values())
-    # others came after the recording
-    tensors = {i: tensor for i, tensor in found.items() if i < len(memory.storages)}
+    tensors = {i: tensor for i, tensor in found.items() if i < len(memory.storages)}  # others came after the recording
     left = _left(capture, index, memory, tensors, list(among)) if tensors else {}
     differing = sorted({storage for held in left.values() for storage in held})
     memory.will_write(differing)
@@ -155,8 +154,7 @@ def _left(
             held = sum(copy.nbytes for copy in saved.values())
             saved[i] = keep_at_home(gpu, gpu.borrow(tensor), memory.inputs, held).pristine
         begins = {i: saved[i] if memory.sources[i].shared else memory.sources[i].pristine for i in tensors}
-        # what has run was followed by others, which the tensors hold
-        before = begins if pending.ran else saved
+        before = begins if pending.ran else saved  # what has run was followed by others, which the tensors hold
         tried = _HookTrials(gpu, tensors, before, begins, memory.inputs)
         return {i: tried.left_by(capture.trying(site, i)) for i in among}
     finally:

@@ -44,8 +44,7 @@ class Consensus:
     def wrong(self, suspects: Sequence[Trial], alive: Sequence[Trial]) -> dict[int, str]:
         """Why some of the suspects, by index, are wrong. Any of the ``alive`` trials may be run for it."""
         before, found = self.verifier, self._found(suspects, alive)
-        # by the new reference, all of them
-        return found if self.verifier is before else self._found(suspects, alive)
+        return found if self.verifier is before else self._found(suspects, alive)  # by the new reference, all of them
 
     @property
     def partly(self) -> bool:

@@ -52,8 +52,7 @@ def device_matmul(gpu: Executor, cache: Path, dtype: str) -> float | None:
         return found.matmul[dtype]
     try:
         measured = measured_matmul(gpu, dtype)
-    except (KerntuneError, RuntimeError):
-        # torch's errors: no room, or no such product on this device
+    except (KerntuneError, RuntimeError):  # torch's errors: no room, or no such product on this device
         return None
     if measured is not None and found is not None:
         _keep(gpu, cache, msgspec.structs.replace(found, matmul={**found.matmul, dtype: round(measured)}))

@@ -31,8 +31,7 @@ class FirstLaunchProcess:
 
     def __init__(self, device: Sequence[str], file: int) -> None:
         command = module_command("kerntune.timing.worker", "first-launches", str(os.getpid()), str(file), *device)
-        # one that hangs would keep Python's lock
-        env = {**visible_env(os.environ), "CUDA_LAUNCH_BLOCKING": "0"}
+        env = {**visible_env(os.environ), "CUDA_LAUNCH_BLOCKING": "0"}  # one that hangs would keep Python's lock
         self.child: ChildProcess[FirstLaunchMessage] = ChildProcess(command, FirstLaunchMessage, env, (file,))
         self.asked = 0
 

@@ -256,8 +256,7 @@ def arguments_of(key: str) -> dict[str, ArgumentLike]:
     for part in key.split("; "):
         name, equals, text = part.partition("=")
         if equals and name.isidentifier():
-            # a function, a dtype: another process can't make it from its text
-            with contextlib.suppress(UsageError):
+            with contextlib.suppress(UsageError):  # a function, a dtype: another process can't make it from its text
                 found[name] = argument_of(text)
     return found
 

@@ -257,8 +257,7 @@ def decided(
     kept = [t for t in tied if t.index == incumbent]
     winner = min(kept or _equal(tied, best, limited), key=lambda t: t.index)
     reference = best.time_ns
-    # as of the best one's rounds: a device that gets warm slows down all alike
-    for trial in finalists:
+    for trial in finalists:  # as of the best one's rounds: a device that gets warm slows down all alike
         trial.settled = reference * math.exp(_ratio(trial, best))
     return [winner, *sorted((t for t in finalists if t is not winner), key=lambda t: t.time_ns)]
 

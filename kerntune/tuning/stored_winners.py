@@ -295,8 +295,7 @@ def nearest(cache: WinnerCache, key: WinnerKey, usable: Callable[[Config], bool]
 
 def _of_kernel(cache: WinnerCache, key: WinnerKey) -> Sequence[Winner]:
     asked = (key.kernel, key.device, key.target)
-    # a shared store's, which a miss has just filled
-    caches = (cache, getattr(cache, "mirror", None))
+    caches = (cache, getattr(cache, "mirror", None))  # a shared store's, which a miss has just filled
     stored = [winner for one in caches if one is not None for winner in _all(one)]
     stored += winners.shipped_of_device(key.target, key.device, cache.tell)
     return [w for w in stored if (w.key.kernel, w.key.device, w.key.target) == asked]

@@ -64,8 +64,7 @@ def tune_call(
     known = trials is not None and trials.any(site)
     with _loading(capture) as loader, KEPT_ISOLATION.lent(_gpu_of(capture), options.isolate) as isolation:
         if not known:
-            # before compiling processes start: each step of this one waits for its turn then
-            isolation.begin()
+            isolation.begin()  # before compiling processes start: each step of this one waits for its turn then
         capture.compiler.warm(1 if known else len(site.candidates))
         stored = trials.at(site) if trials is not None else None
         pool = pool_of(capture, site, stored)
@@ -341,8 +340,7 @@ def _next_step(
     indices = [i for i, config in enumerate(configs) if config in late.wanted]
     winner, tuned = configs.index(late.won) if late.won in configs else -1, None
     if winner < 0 or not indices or site.ambiguous() & {winner, *indices}:
-        # this call's pruning leaves nothing to compare, or not by configs alone
-        tuner.untried.pop(key, None)
+        tuner.untried.pop(key, None)  # this call's pruning leaves nothing to compare, or not by configs alone
         return None
     if late.stragglers is not None:
         trials = Trials(winners) if options.keep else None

@@ -112,8 +112,7 @@ class TuneOptions:
         """The options with a search, if any; for one that steps through a space, the whole list is run first."""
         if search is None:
             return self
-        # searches are loaded where there is one
-        from kerntune.search.descent import RegisterScaling
+        from kerntune.search.descent import RegisterScaling  # searches are loaded where there is one
 
         if isinstance(search, RegisterScaling):
             return replace(self, search=search)
@@ -285,15 +284,13 @@ def watch_environment() -> None:
 
 def observers_of(environment: Mapping[str, str]) -> list[Observer]:
     """The observers that variables, which have been checked, ask for."""
-    # its compiler loads Triton, which the gate does without
-    from kerntune.tuning.context import NVTX, NvtxRanges
+    from kerntune.tuning.context import NVTX, NvtxRanges  # its compiler loads Triton, which the gate does without
 
     found: list[Observer] = []
     if environment.get(NVTX) == "1":
         found.append(NvtxRanges())
     if file := environment.get("KERNTUNE_BANDWIDTH", ""):
-        # not loaded by programs that don't ask for it
-        from kerntune.tuning.bandwidth_report import bandwidth
+        from kerntune.tuning.bandwidth_report import bandwidth  # not loaded by programs that don't ask for it
 
         report = bandwidth(file)
         atexit.register(report.tell)

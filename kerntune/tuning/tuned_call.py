@@ -194,8 +194,7 @@ class _Call:
         if not os.environ.get("KERNTUNE_DUMP"):
             return run()
 
-        # not loaded by programs that don't ask for it
-        from kerntune.tuning.launch_files import dumping
+        from kerntune.tuning.launch_files import dumping  # not loaded by programs that don't ask for it
 
         return dumping(tuner, self.key, config, self.args, self.kwargs, run)
 
@@ -203,8 +202,7 @@ class _Call:
         """Find the winner, in the cache or by a race, and launch with it."""
         note_call(self.tuner, self.args, self.kwargs)
         if tuners.interprets():
-            # its times aren't worth comparing, and it needs no GPU
-            return self._launch_one_of(self._pruned()[:1])
+            return self._launch_one_of(self._pruned()[:1])  # its times aren't worth comparing, and it needs no GPU
         backend = context.this_gpu()
         if backend is None or backend.gpu is None or not is_kernel(self.tuner):
             if noting():  # nothing may be tuned
@@ -233,8 +231,7 @@ class _Call:
             with tuning_turn(winners, site, backend.gpu, unfinished=unfinished, untuned=untuned) as found:
                 if found is None:
                     with backend.gpu.lock():
-                        # of who held the lock before
-                        found = winners.arrived(site, unfinished, ask=False)
+                        found = winners.arrived(site, unfinished, ask=False)  # of who held the lock before
                         winner = self._race(capture, site, winners) if found is None else found
             if found is None:
                 return self._launch_first(site, winner, time.perf_counter() - begin)
@@ -253,8 +250,7 @@ class _Call:
         """Launch with a winner that was just found, in so many seconds."""
         tuner, late, config = self.tuner, late_of(self.tuner, self.key), site.originals[winner]
         tuner.bench_time = seconds
-        # an empty grid: nothing was tuned, and the next call may have work
-        if self.key not in tuner.cache:
+        if self.key not in tuner.cache:  # an empty grid: nothing was tuned, and the next call may have work
             return self.launch(config)
         tell_tuned(tuner, site, self.key, seconds, len(late.configs) if late else 0)
         return self._launch_reset(config)

@@ -19,8 +19,7 @@ _SHT_NOBITS = 8
 _STT_FUNC = 2
 _STO_CUDA_ENTRY = 0x10  # st_other of a kernel; functions that kernels call don't have it
 
-# EIFMT_SVAL: two bytes of size, then the value; all other formats hold their value in those bytes
-_FORMAT_SIZED = 4
+_FORMAT_SIZED = 4  # EIFMT_SVAL: two bytes of size, then the value; all other formats hold their value in those bytes
 _MIN_STACK = 0x12
 _FRAME = 0x11
 _REGISTERS = 0x2F

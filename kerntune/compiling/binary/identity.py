@@ -75,8 +75,7 @@ def identity_of(
     parts: dict[str, Any] = {"kind": kind, "assembler": assembler.strip(), "code": bare}
     parts["options"] = _canonical_options(options)
     if settings:
-        # only then: what is compiled as usual keeps its identity
-        parts["settings"] = dict(settings)
+        parts["settings"] = dict(settings)  # only then: what is compiled as usual keeps its identity
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

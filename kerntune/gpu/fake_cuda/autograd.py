@@ -60,8 +60,7 @@ def call_post_hooks(leaf: torch.Tensor) -> None:
 def _register_hook(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     handle = func(*args, **kwargs)
     if args[0].grad_fn is not None:
-        # torch's own dict: the handle removes from it
-        _record(_HOOKS, args[0], args[0]._backward_hooks)
+        _record(_HOOKS, args[0], args[0]._backward_hooks)  # torch's own dict: the handle removes from it
     return handle
 
 
@@ -106,8 +105,7 @@ class Layout:
 
 def install_functions(stack: contextlib.ExitStack) -> None:
     """Record for every ``torch.autograd.Function`` the data that torch's own engine has, until ``stack`` closes."""
-    # a classmethod, from torch 2.14 on one in C
-    apply = inspect.getattr_static(torch.autograd.Function, "apply")
+    apply = inspect.getattr_static(torch.autograd.Function, "apply")  # a classmethod, from torch 2.14 on one in C
     replace(stack, torch.autograd.Function, "apply", classmethod(_recording(apply)))
     replace(stack, FunctionCtx, "set_materialize_grads", _recording_layouts(FunctionCtx.set_materialize_grads))
 
@@ -350,8 +348,7 @@ def _is_traced(output: Any) -> bool:
     """Whether torch's compiler traces a backward pass for the GPU: the modes that count are its own then."""
     if isinstance(output, FakeTensor):
         return output.device.type == "cuda" and not isinstance(output.fake_mode, StandInFakeMode)
-    # torch's compiler has imported it by then
-    traced = sys.modules.get("torch._subclasses.functional_tensor")
+    traced = sys.modules.get("torch._subclasses.functional_tensor")  # torch's compiler has imported it by then
     return traced is not None and isinstance(output, traced.FunctionalTensor) and output.device.type == "cuda"
 
 

@@ -168,8 +168,7 @@ class CompiledFunctions:
             try:
                 yield self.choices.made
             finally:
-                # it has the capture, and so the call's tensors
-                self._capture, self._begin = None, _nothing
+                self._capture, self._begin = None, _nothing  # it has the capture, and so the call's tensors
 
     def _wrapped(self, model: Any, options: Mapping[str, Any]) -> Callable[..., Any]:
         @functools.cache
@@ -328,8 +327,7 @@ _STUBS: dict[str, Callable[..., Any]] = {
 
 def _mark_compiled(call: Callable[..., Any]) -> None:
     """Give a function the attributes by which Dynamo knows what ``torch.compile`` has made."""
-    # options that torch refuses: it says so when the function is called
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):  # options that torch refuses: it says so when the function is called
         made = getattr(call, COMPILED)()
         marks = {name: mark for name, mark in vars(made).items() if name.startswith(COMPILED_MARKS)}
         vars(call).update(marks)

@@ -163,8 +163,7 @@ def install_cuda(stack: contextlib.ExitStack, numbers: DeviceNumbers) -> None:
         replace_known(stack, torch.cuda.nvtx, name, stub)
     for name, stub in _accelerator_stubs(numbers).items():
         replace_known(stack, torch.accelerator, name, stub)
-    # imported by libraries' CUDA parts, too
-    replace(stack, torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
+    replace(stack, torch._C, "_cuda_getCurrentRawStream", lambda device: 0)  # imported by libraries' CUDA parts, too
     install_management(stack, spec, MEMORY_BYTES)
     replace(stack, torch, "Generator", Generator)
     _install_versions(stack, spec)

@@ -263,8 +263,7 @@ def install_management(stack: contextlib.ExitStack, spec: DeviceSpec, memory_byt
     replace(stack, testing, "nvsmi", _nvsmi(spec, memory_bytes))
     pynvml = sys.modules.get("pynvml")  # torch.cuda has imported it, if it can be
     if pynvml is not None:
-        # is remembered: a lock on the device asks for it while stubs answer
-        host_gpus.device_node(spec.uuid)
+        host_gpus.device_node(spec.uuid)  # is remembered: a lock on the device asks for it while stubs answer
         stubs = _nvml(spec, memory_bytes) | {"nvmlDeviceGetHandleByUUID": _handle_of(spec, pynvml)}
         for name, stub in stubs.items():
             replace_known(stack, pynvml, name, stub)

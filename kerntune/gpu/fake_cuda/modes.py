@@ -110,8 +110,7 @@ def call_directly() -> None:
     for wrapper in wrappers:
         function = _wrapped(wrapper)
         if not hasattr(function, _CACHED):
-            # a callable that takes no attributes
-            with contextlib.suppress(AttributeError, TypeError):
+            with contextlib.suppress(AttributeError, TypeError):  # a callable that takes no attributes
                 setattr(function, _CACHED, _direct(wrapper, function))
 
 
@@ -211,8 +210,7 @@ class Watch:
         if alike is not None and not _function_modes():
             listener.observe(func, args, kwargs, result, None, alike)
         else:
-            # each look at a tensor would call a mode, or a subclass
-            with torch._C.DisableTorchFunction():
+            with torch._C.DisableTorchFunction():  # each look at a tensor would call a mode, or a subclass
                 listener.observe(func, args, kwargs, result, None, alike)
         return result
 
@@ -273,8 +271,7 @@ class StandInFakeMode(FakeTensorMode):  # type: ignore[misc]  # torch's types ar
         defer_dynamo()
         super().__init__(allow_fallback_kernels=False, allow_non_fake_inputs=True)
         if devices > 1:
-            # it would give ``device="cuda"`` the number that was current at an earlier call
-            self.cache_enabled = False
+            self.cache_enabled = False  # it would give ``device="cuda"`` the number that was current at an earlier call
 
     @property
     def in_kernel_invocation(self) -> bool:

@@ -71,8 +71,7 @@ class KnownValues:
 
     def _view(self, tensor: FakeTensor) -> torch.Tensor:
         known, shape, strides = self._bytes[tensor.untyped_storage()], tensor.shape, tensor.stride()
-        # inside of a fake operator too
-        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():  # inside of a fake operator too
             return torch.empty(0, dtype=tensor.dtype).set_(known, tensor.storage_offset(), shape, strides)
 
     def knows(self, tensor: torch.Tensor) -> bool:
@@ -257,8 +256,7 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
             return func(*args, **kwargs)
         on_stand_in = any(isinstance(tensor, FakeTensor) for tensor in tensors_in(args, kwargs.values()))
         inside = _fake_mode_is_on()
-        # inside, that mode decides
-        if not on_stand_in and (inside or not _wants_stand_in(func, args, kwargs)):
+        if not on_stand_in and (inside or not _wants_stand_in(func, args, kwargs)):  # inside, that mode decides
             return func(*args, **kwargs)
         real_code = self._implementation(func)
         if real_code is not None:

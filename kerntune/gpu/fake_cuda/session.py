@@ -162,8 +162,7 @@ class StandIns:
 
     def _install_modes(self, stack: contextlib.ExitStack, fake: StandInFakeMode) -> None:
         stack.callback(torch._C._set_only_lift_cpu_tensors, torch._C._only_lift_cpu_tensors())
-        # torch.tensor(..., device="cuda") builds on the CPU, then moves
-        torch._C._set_only_lift_cpu_tensors(True)
+        torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device="cuda") builds on the CPU, then moves
         self._answers = TorchFunctionHandlers(self._handlers())
         self._placement = Placement(fake, self.known_values, self._operators.find, self.watch)
         stack.enter_context(self._entered_modes())
@@ -243,8 +242,7 @@ class Loaded:
     def install(self, stack: contextlib.ExitStack) -> None:
         """Until ``stack`` closes."""
         install_restoring(stack, self._put)
-        # all functions that rebuild a tensor call it last
-        before = torch._utils._restore_device_fake_mode
+        before = torch._utils._restore_device_fake_mode  # all functions that rebuild a tensor call it last
         replace(stack, torch._utils, "_restore_device_fake_mode", lambda tensor: self._rebuilt(before(tensor)))
         legacy = getattr(torch.serialization, "_legacy_load", None)
         replace_known(

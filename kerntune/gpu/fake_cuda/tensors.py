@@ -174,8 +174,7 @@ class Comparisons:
     def _allclose(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._all_known(args, kwargs):
             return func(*args, **kwargs)
-        # tensors that can't be compared (dtypes, shapes) raise here, as on a GPU
-        torch.isclose(*args, **kwargs)
+        torch.isclose(*args, **kwargs)  # tensors that can't be compared (dtypes, shapes) raise here, as on a GPU
         return self._passed(default=True)
 
     def _equal(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -212,8 +212,7 @@ class GpuPlacementMode(TorchFunctionMode):  # type: ignore[misc]  # torch's type
         with self._storages.naming(named):
             outcome = func(*args, **kwargs)
         if not named and self._storages.any_on_gpu(args, kwargs):
-            # tensors that torch has made in between too
-            self._storages.put_new(outcome, args, kwargs)
+            self._storages.put_new(outcome, args, kwargs)  # tensors that torch has made in between too
         return outcome
 
     def _from_data(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:

@@ -106,8 +106,7 @@ class ComboTuner(HeuristicTuner):
     (:func:`kerntune.search.combo_search`)."""
 
     def __init__(self, fn: Any, proposer: ComboProposer, **words: Any) -> None:
-        # it has all that is asked of it
-        super().__init__(fn, proposer, counts=False, **words)  # type: ignore[arg-type]
+        super().__init__(fn, proposer, counts=False, **words)  # type: ignore[arg-type]  # it has all that is asked of it
         self._combo = proposer
 
     def search_for(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> ComboSearch | None:
@@ -160,8 +159,7 @@ def choose(together: LaunchAll, apart: LaunchAll, arguments: Sequence[Any]) -> C
     except RuntimeError:  # torch's for a full card
         return ComboChoice(together=True)
     calls = {i: partial(way, copies.values[""]) for i, way in enumerate((apart, together))}
-    # tuned, under the lock of each tuning, compiled and loaded
-    for call in (*calls.values(), *calls.values()):
+    for call in (*calls.values(), *calls.values()):  # tuned, under the lock of each tuning, compiled and loaded
         call()
     copies.note_written()
     with backend.gpu.lock():

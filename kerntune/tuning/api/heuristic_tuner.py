@@ -144,8 +144,7 @@ class HeuristicTuner(Autotuner):
         if len(listed) > 1:
             return found
         registers = {c: self._registers_of(c, given) for c in listed}
-        # a lone candidate is not timed where nothing limits it
-        return found if found.may_help(registers) else None
+        return found if found.may_help(registers) else None  # a lone candidate is not timed where nothing limits it
 
     def _bounded(self, descent: Descent, hints: KernelHints, arguments: Mapping[str, Any]) -> Descent:
         """The descent within what is known of the kernel, with starts from other presets."""
@@ -164,8 +163,7 @@ class HeuristicTuner(Autotuner):
         inputs, counts = self._known_of({**self._defaults, **arguments}, device)
         found: list[Config] = []
         for preset in (heuristics.MEASURED_2026, heuristics.INDUCTOR_2_13):
-            # a preset that can't decide for this kernel
-            with contextlib.suppress(HintError, ConfigError):
+            with contextlib.suppress(HintError, ConfigError):  # a preset that can't decide for this kernel
                 if preset != self._proposer.preset:
                     found += dataclasses.replace(self._proposer, preset=preset).propose(inputs, device, counts)
         return tuple(found)
@@ -370,8 +368,7 @@ class CooperativeTuner(HeuristicTuner):
         if tensor is None:
             raise UsageError(f"kernel {name}: no argument is a tensor, so there is no device for its workspace")
         x = prod(int(given[n]) for n in self._proposer.sizes.get("x", ()) if n in given)
-        # all rows' programs: one an SM at most, or one a row
-        cells = max(x, MAX_RSPLIT, context.device_now().sm_count)
+        cells = max(x, MAX_RSPLIT, context.device_now().sm_count)  # all rows' programs: one an SM at most, or one a row
         return {**kwargs, **self._buffers.made(tensor, x, cells, name)}
 
 

@@ -64,8 +64,7 @@ class WinnerCache(Entries[Winner]):
             if standing is not None or again:
                 self.write(path, winner)
                 break
-            # damage may have been set aside; else no winner of this key is in its place
-            again = True
+            again = True  # damage may have been set aside; else no winner of this key is in its place
         return winner
 
     def holds(self, key: WinnerKey) -> bool:

@@ -172,8 +172,7 @@ class Operation:
                 self._reuse(key, index)
                 return index
         programs = kind_of(_on_its_device(context.this_gpu(), values))
-        # a gated test: the gate decided nothing
-        if (outside := self.known.find_outside(programs, text)) is not None:
+        if (outside := self.known.find_outside(programs, text)) is not None:  # a gated test: the gate decided nothing
             name = self.implementations[outside].name
             self._found(gpu, Decision(self.name, text, name, how="decided by the program"))
             return outside

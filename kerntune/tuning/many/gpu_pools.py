@@ -101,8 +101,7 @@ def _begin() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     assert parent.pid is not None
-    # its pipe hangs up, also where it ended before this line
-    end_with_parent(parent.sentinel, parent.pid)
+    end_with_parent(parent.sentinel, parent.pid)  # its pipe hangs up, also where it ended before this line
 
 
 @dataclass

@@ -85,8 +85,7 @@ class HandOut:
     def __init__(self, requests: Sequence[JobRequest], executor: JobExecutor, window: int = WINDOW) -> None:
         executor = with_affinity(executor)
         self._waiting = WaitingJobs(requests)
-        # else it means anything
-        ask = getattr(executor, "workers", None) if hasattr(executor, "submit_on") else None
+        ask = getattr(executor, "workers", None) if hasattr(executor, "submit_on") else None  # else it means anything
         self._affinity = WorkerAffinity(len(requests), ask or (lambda: 0))
         self._executor, self._window = executor, window
         self._given: dict[int, _SubmittedJob] = {}
@@ -137,8 +136,7 @@ class HandOut:
             if submit_of is not None:
                 return submit_of(job.kind, run_job, data)  # type: ignore[no-any-return]
             return self._executor.submit(run_job, data)  # type: ignore[no-any-return]
-        except (RuntimeError, OSError) as exc:
-            # a pool one of whose processes died takes nothing more
+        except (RuntimeError, OSError) as exc:  # a pool one of whose processes died takes nothing more
             refused: Future[bytes] = Future()
             refused.set_exception(exc)
             return refused

@@ -252,7 +252,6 @@ def _spoiled(backend: Backend | None) -> bool:
 def dask_worker() -> str:
     """The address of the Dask worker whose task this thread does; empty if it does none."""
     distributed = sys.modules.get("distributed")
-    # no task of a worker; a package of another kind with this name
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):  # no task of a worker; a package of another kind with this name
         return str(distributed.get_worker().address) if distributed else ""
     return ""

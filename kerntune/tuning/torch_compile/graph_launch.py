@@ -101,8 +101,7 @@ class GraphLaunch:
     @property
     def path(self) -> Any:
         """What launches with kerntune: ``path.launch(grid, *args, **kwargs)``; ``launch`` is read at each call."""
-        # None once kerntune.install() is undone: Triton launches then
-        engine = engine_of(self.tuner)
+        engine = engine_of(self.tuner)  # None once kerntune.install() is undone: Triton launches then
         return PlainPath(self.tuner) if engine is None else engine.path
 
     def in_order(self, written: Sequence[Any], read: Sequence[Any]) -> list[Any]:

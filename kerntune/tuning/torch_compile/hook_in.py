@@ -30,13 +30,11 @@ from kerntune.tuning.torch_compile.launch_arguments import (
 
 def teach_tracing() -> None:
     """Have calls of tuned kernels traced by kerntune, in Dynamo and under ``wrap_triton``."""
-    # the rest of Dynamo is still being imported
-    loaded = {torch_private.WRAP, torch_private.FUNCTIONS}
+    loaded = {torch_private.WRAP, torch_private.FUNCTIONS}  # the rest of Dynamo is still being imported
     if not lacks([part for part in torch_private.GRAPH_PARTS if part.module in loaded]):
         _wrap(torch_private.hopifier(), "init_variable", _init_variable)
         _wrap(torch_private.hopifier(), "call_triton_kernel", _call_triton_kernel)
-        # Inductor writes such calls from now on
-        torch_private.set_generated_call(WRITTEN_AS, write_call)
+        torch_private.set_generated_call(WRITTEN_AS, write_call)  # Inductor writes such calls from now on
 
 
 def teach_cache() -> None:

@@ -254,8 +254,7 @@ def written_names(tuner: Any, examples: Mapping[str, Any]) -> frozenset[str]:
     try:
         for config in _unlike(configs):
             found |= _written_with(tuner, {**words, **config.all_kwargs()})
-    except Exception:
-        # an argument that only a running call has, or code that this target can't compile
+    except Exception:  # an argument that only a running call has, or code that this target can't compile
         return tensors
     return found & tensors
 

@@ -313,8 +313,7 @@ def _stored(tuner: Any, named: Mapping[str, Any]) -> Any:
     try:
         site = Capture(backend, context.COMPILER).site_of(tuner, args, kwargs)
         index = winners.find(site)
-    except Exception:
-        # no stored winner; or the user's pruning needs more of an argument than a traced graph has
+    except Exception:  # no stored winner; or the user's pruning needs more of an argument than a traced graph has
         return None
     if index is None:
         return None
