@@ -137,7 +137,7 @@ DEFAULTS = {
     "metrics_of": "instructions", "missing_parts": "load", "mode_of": "keep", "more_bytes": "operators_count",
     "names_text": "most", "options_of": "keep", "places_text": "most", "pull_cache": "with_trials",
     "push_cache": "with_trials", "race_calls": "most", "reduction_config": "least_warps",
-    "settled": "slope window", "side_of": "binaries", "steps_of": "false_rate",
+    "reduction_split": "may_split", "settled": "slope window", "side_of": "binaries", "steps_of": "false_rate",
     "sums_of": "random", "timed_message": "held", "told_apart": "digits", "tune_many": "progress",
     "variation_of": "least", "with_words": "last",
 }  # fmt: skip
@@ -372,6 +372,11 @@ FIELDS: dict[str, dict[str, Any]] = {
     "Needs": {"binary": True}, "Neighbourhood": {"dot_rblock": 1}, "Normal": {"std": 1.0},
     "Options": {"interpret_limit": 60.0, "spread": True}, "OutsideWrite": {"certain": True}, "Pending": {"ran": True},
     "Policy": {"tolerance": 0.02, "level": 0.999, "cases": 1, "anchor_tolerance": 0.05},
+    "Preset": {
+        "hip_wide_x": True, "backend_extras": True, "inner_by_r": True, "tuned_outer": True,
+        "small_persistent_inner": True, "tune_persistent": True, "filters": True, "chained_scaling": True,
+        "foreach_candidates": True,
+    },
     "PairReply": {"placements": 1}, "ReplayAnswer": {"repeatable": True}, "ReplayTask": {"whole": True},
     "RequestFailed": {"replayable": True},
     "Rule": {"time_ns": 10000.0}, "Scratch": {"align": 1},

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from kerntune.heuristics.call_hints import (
     Read,
+    Split,
     TtirCounts,
     count_ttir,
     read_of,
-    reduction_hint,
+    reduction_split,
     round_sizes,
     second_stage_hint,
     sizes_from_arguments,
@@ -35,6 +36,7 @@ from kerntune.heuristics.persistent import cooperative_reduction, persistent_red
 from kerntune.heuristics.pointwise import pointwise
 from kerntune.heuristics.presets import (
     DEFAULT,
+    INDUCTOR_2_6,
     INDUCTOR_2_13,
     INDUCTOR_2_15,
     MEASURED_2026,
@@ -54,12 +56,12 @@ from kerntune.heuristics.reduction import (
 from kerntune.heuristics.sizing import named_blocks
 
 __all__ = [
-    "DEFAULT", "INDUCTOR_2_13", "INDUCTOR_2_15", "MEASURED_2026", "PRESETS",
-    "ComboGroup", "ComboPlan", "Field", "LookupTable", "Neighbourhood", "Preset", "Read",
+    "DEFAULT", "INDUCTOR_2_6", "INDUCTOR_2_13", "INDUCTOR_2_15", "MEASURED_2026", "PRESETS",
+    "ComboGroup", "ComboPlan", "Field", "LookupTable", "Neighbourhood", "Preset", "Read", "Split",
     "SubKernel", "TtirCounts", "combo", "cooperative_reduction", "count_ttir", "fixed_config",
     "foreach", "improves", "kernel_hash", "may_descend", "may_scale",
     "named_blocks", "neighbourhood", "persistent_reduction", "pointwise", "read_of", "read_table",
-    "reduction", "reduction_hint", "round_sizes", "rsplit", "scale_reductions", "scaled_down",
+    "reduction", "reduction_split", "round_sizes", "rsplit", "scale_reductions", "scaled_down",
     "second_stage_hint", "sizes_from_arguments", "spill_threshold", "split_scan", "template",
     "tile_hint", "user_autotune", "without_pipelining", "without_spilling", "write_table",
 ]  # fmt: skip

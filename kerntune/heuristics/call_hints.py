@@ -1,7 +1,8 @@
 """Hints from a call and its code: sizes, types, strides, and counts from TTIR.
 
 Arguments give sizes, tile shape and elements per thread. The text of the TTIR (a Gluon kernel's GLIR) says what a
-kernel loads, stores, reduces and converts. Strides say which way a reduction walks memory.
+kernel loads, stores, reduces and converts. Strides say which way a reduction walks memory, and whether one pass is
+enough.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import msgspec
 from kerntune.base.device import DeviceSpec
 from kerntune.errors import HintError
 from kerntune.heuristics.hints import KernelHints, ReductionHint, TileHint, named_kernel, require_known_axes
-from kerntune.heuristics.sizing import ceil_pow2
+from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
+from kerntune.heuristics.sizing import ceil_div, ceil_pow2, device_major
 
 SQUARE_ARGUMENTS = 4
 """A 2-D kernel with four arguments that aren't constexprs (in, out, two sizes) is a transposing copy.
@@ -135,12 +137,40 @@ SHORT_REDUCTION = 32
 OUTPUTS_PER_SM = 64
 """From 64 outputs an SM on, outputs alone keep the device busy."""
 
+MAX_ELEMENTS_PER_THREAD = 512
+SPLIT_WARPS = 8
+OUTPUTS_PER_SM_UNSPLIT = 2
+NO_SPLIT_UP_TO = 8192
+NO_SPLIT_UP_TO_NEW = 524288
+"""Inner reductions this long are not split; the second is for GPUs of version 10 and above (measured on a GB200)."""
+
+NO_SPLIT_FEW_OUTPUTS = 32768
+NO_SPLIT_MANY_OUTPUTS = 40960
+"""torch 2.15's numbers for GPUs of version 10 and above, below and from one output an SM on."""
+
+NEW_MAJOR = 10
+
+OUTER_R_PER_THREAD = 4
+OUTER_X_PER_BLOCK = 128
+
+EVEN_INNER = 30
+EVEN_OUTER = 20
+EVEN_MOST = 50
+"""How far a split may be moved to a divisor of r, so that all programs get the same share."""
+
 
 class Read(NamedTuple):
     """A load's strides, in elements, along the kept and the reduced dimensions (those of one element left out)."""
 
     kept: tuple[int, ...]
     reduced: tuple[int, ...]
+
+
+class Split(NamedTuple):
+    """A reduction's hint and how many programs share one output; 1 is an ordinary reduction."""
+
+    hint: ReductionHint
+    parts: int
 
 
 def read_of(shape: Sequence[int], strides: Sequence[int], dims: Sequence[int]) -> Read:
@@ -177,13 +207,21 @@ def inferred_read(shape: Sequence[int], strides: Sequence[int], outputs: int, r:
     return found.pop() if len(found) == 1 else None
 
 
-def reduction_hint(reads: Sequence[Read], outputs: int, r: int, device: DeviceSpec) -> ReductionHint:
-    """The hint of a reduction of ``outputs`` times ``r`` elements.
+def reduction_split(
+    reads: Sequence[Read],
+    outputs: int,
+    r: int,
+    device: DeviceSpec,
+    preset: Preset = INDUCTOR_2_13,
+    *,
+    may_split: bool = True,
+) -> Split:
+    """The hint of a reduction of ``outputs`` times ``r`` elements, and its split.
 
-    One output is read contiguously (INNER). Short reductions and those with many outputs need no special shape
-    (DEFAULT). Else the reads decide: a read is outer if no reduced dimension has stride 1, and INNER needs more inner
-    reads than outer ones. Reads that cover all dimensions count; if there are none, those that vary along the reduction
-    do. Raises :class:`~kerntune.errors.HintError` for a number of outputs or elements below 1.
+    One output is read contiguously by any split (INNER). Short reductions and those with many outputs need no
+    special shape (DEFAULT). Else the reads decide: a read is outer if no reduced dimension has stride 1, and INNER
+    needs more inner reads than outer ones. Reads that cover all dimensions count; if there are none, those that vary
+    along the reduction do. Raises :class:`~kerntune.errors.HintError` for a number of outputs or elements below 1.
     """
     for name, value in (("outputs", outputs), ("r", r)):
         if value < 1:
@@ -193,11 +231,67 @@ def reduction_hint(reads: Sequence[Read], outputs: int, r: int, device: DeviceSp
     outer = sum(all(s == 0 or s > 1 for s in read.reduced) for read in deciding)
     plain = r <= SHORT_REDUCTION or outputs >= OUTPUTS_PER_SM * device.sm_count or not deciding
     if plain and outputs > 1:
-        return ReductionHint.DEFAULT
-    return ReductionHint.INNER if outputs == 1 or 2 * outer < len(deciding) else ReductionHint.OUTER
+        return Split(ReductionHint.DEFAULT, 1)
+    if outputs == 1 or 2 * outer < len(deciding):
+        return Split(ReductionHint.INNER, inner_split(r, outputs, device, preset) if may_split else 1)
+    return Split(ReductionHint.OUTER, outer_split(r, outputs, device) if may_split else 1)
 
 
 def second_stage_hint(hint: ReductionHint, outputs: int, parts: int) -> ReductionHint:
     """The hint of the pass that adds up the parts: a small outer one is OUTER_TINY (``ir.py``)."""
     small = (parts <= 512 and outputs <= 512) or (parts <= 1024 and outputs <= 256)
     return ReductionHint.OUTER_TINY if hint is ReductionHint.OUTER and small else hint
+
+
+def inner_split(r: int, outputs: int, device: DeviceSpec, preset: Preset = INDUCTOR_2_13) -> int:
+    """Parts of a contiguous reduction: each thread of 8 warps gets 32 (64 on wave64) to 512 elements."""
+    if outputs >= OUTPUTS_PER_SM_UNSPLIT * device.sm_count or r <= _unsplit(outputs, device, preset):
+        return 1
+    threads = device.warp_size * SPLIT_WARPS
+    total, least, most = _per_device(r, outputs, device)
+    if total <= least:
+        share = device.warp_size
+    elif total < most:
+        blocks = device.sm_count * device.max_threads_per_sm // (2 * threads)
+        share = _even(r, ceil_div(r, threads * ceil_div(blocks, outputs)), EVEN_INNER, device.warp_size)
+    else:
+        share = _even(r, MAX_ELEMENTS_PER_THREAD, EVEN_MOST, 1)
+    return ceil_div(r, share * threads)
+
+
+def _unsplit(outputs: int, device: DeviceSpec, preset: Preset) -> int:
+    """The longest inner reduction that one program takes."""
+    if (device_major(device) or 0) < NEW_MAJOR:
+        return NO_SPLIT_UP_TO
+    if not preset.splits_by_outputs:
+        return NO_SPLIT_UP_TO_NEW
+    return NO_SPLIT_FEW_OUTPUTS if outputs < device.sm_count else NO_SPLIT_MANY_OUTPUTS
+
+
+def outer_split(r: int, outputs: int, device: DeviceSpec) -> int:
+    """Parts of a strided reduction: a block covers 128 outputs, a thread walks 4 rows at a time."""
+    total, least, most = _per_device(r, outputs, device)
+    if total < least:
+        share = device.warp_size
+    elif total < most:
+        blocks = device.sm_count * device.max_threads_per_sm // (device.warp_size * SPLIT_WARPS)
+        blocks = ceil_div(blocks, ceil_div(outputs, OUTER_X_PER_BLOCK))
+        share = _even(r, ceil_div(r, OUTER_R_PER_THREAD * blocks), EVEN_OUTER, device.warp_size)
+    else:
+        share = _even(r, MAX_ELEMENTS_PER_THREAD, EVEN_MOST, 1)
+    return ceil_div(r, OUTER_R_PER_THREAD * share)
+
+
+def _per_device(r: int, outputs: int, device: DeviceSpec) -> tuple[int, int, int]:
+    """All elements, and how many the device's threads hold at one warp's worth and at 512 elements each."""
+    threads = device.sm_count * device.max_threads_per_sm
+    return r * outputs, device.warp_size * threads, MAX_ELEMENTS_PER_THREAD * threads
+
+
+def _even(r: int, share: int, tolerance: int, least: int) -> int:
+    """The divisor of ``r`` nearest to ``share`` (not below ``least``) if it is within ``tolerance``, else ``share``."""
+    for distance in range(tolerance):
+        for divisor in (share - distance, share + distance):
+            if divisor > 0 and r % divisor == 0:
+                return max(divisor, least)
+    return share

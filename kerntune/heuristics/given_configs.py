@@ -17,6 +17,7 @@ from kerntune.base.codec import from_json, to_json, write_atomic
 from kerntune.base.config import COMPILE_FIELDS, Config, unique_configs
 from kerntune.errors import ConfigError, StoreError
 from kerntune.heuristics.hints import Modes
+from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
 
 BACKEND_OPTIONS = frozenset({"num_consumer_groups", "num_buffers_warp_spec"})
 """Options of torch's configs besides warps and stages; they are never kernel parameters."""
@@ -56,9 +57,10 @@ def user_autotune(
     return unique_configs(found) or (Config(),)
 
 
-def foreach(modes: Modes = Modes()) -> tuple[Config, ...]:  # noqa: B008 (frozen)
+def foreach(modes: Modes = Modes(), preset: Preset = INDUCTOR_2_13) -> tuple[Config, ...]:  # noqa: B008 (frozen)
     """Kernels that walk a list of tensors: 8 warps, or 1 to 8 under max-autotune, without pipelining."""
-    warps = FOREACH_TUNED_WARPS if modes.max_autotune else (FOREACH_WARPS,)
+    tuned = modes.max_autotune and preset.foreach_candidates
+    warps = FOREACH_TUNED_WARPS if tuned else (FOREACH_WARPS,)
     return tuple(Config(num_warps=w, num_stages=1) for w in warps)
 
 

@@ -19,6 +19,7 @@ from kerntune.heuristics.measured import applies, row_tiles
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
 from kerntune.heuristics.reduction import (
     REDUCTION_AXES_SETS,
+    SIMPLE_AXES,
     finish,
     measured_configs,
     reduction_candidates,
@@ -144,7 +145,7 @@ def persistent_reduction(hints: KernelHints, device: DeviceSpec, preset: Preset 
     configs = persistent_candidates(hints, limits)
     if applies(hints, device, preset) and not hints.native_matmul and "y" not in hints.sizes:
         configs += tuple(map(_without_r_blocks, measured_configs(row_tiles(hints, device), hints, limits)))
-    if hints.rsplit_size is not None:
+    if hints.rsplit_size is not None and preset.filters:
         configs = mix_order(raise_to_tma_minimums(configs, hints, persistent=True), hints, limits)
         hints = msgspec.structs.replace(hints, tma_minimums={})  # it sets X itself, and honours them there
     return finish(configs, hints, limits, persistent=True)
@@ -154,22 +155,25 @@ def persistent_candidates(hints: KernelHints, limits: Bounds) -> tuple[Config, .
     """The configs before any filter."""
     if hints.native_matmul:
         return native_persistent_matmul(hints)
-    require_axes(hints, "a persistent reduction", *REDUCTION_AXES_SETS)
-    if hints.modes.batch_invariant and not hints.no_x_block:
+    allowed = SIMPLE_AXES if limits.preset.grow_reductions else REDUCTION_AXES_SETS
+    require_axes(hints, "a persistent reduction", *allowed)
+    if hints.modes.batch_invariant and limits.preset.filters and not hints.no_x_block:
         hints = hints.with_sizes({**hints.sizes, "x": max(hints.sizes["x"], BATCH_INVARIANT_ROWS)})
     found = _tiled(hints, limits) if "y" in hints.sizes else _chosen(hints, limits)
     return tuple(_without_r_blocks(config) for config in found)
 
 
 def _chosen(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
-    if hints.modes.max_autotune:
+    if hints.modes.max_autotune and limits.preset.tune_persistent:
         fixed = hints.modes.one_reduction or hints.modes.batch_invariant
         rows = (*all_rows(hints, limits), *((tiny_rows(hints, limits),) if limits.hip else ()))
         if not limits.by_size or fixed:
             return rows
         # Only the first of a list is raised to what descriptors need: Inductor's first is no longer that.
         return (*rows_by_hint(hints, limits), *raise_to_tma_minimums(rows, hints, persistent=True))
-    return rows_by_hint(hints, limits)
+    found = rows_by_hint(hints, limits)
+    off = not hints.modes.autotune_pointwise or hints.modes.deterministic
+    return found[:1] if limits.preset.deterministic_pointwise and off else found
 
 
 def _tiled(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
@@ -198,7 +202,7 @@ def cooperative_reduction(
     require_axes(hints, "a cooperative reduction", ("x", "r0"))
     hints = without_x(hints)
     limits = bounds(hints, device, preset)
-    split = rsplit(hints, device)
+    split = rsplit(hints, device, preset)
     share = hints.with_sizes({"x": hints.sizes["x"], "r0": hints.sizes["r0"] // split})
     candidates = persistent_candidates if persistent else reduction_candidates
     configs = tuple(rebuilt(config, {**config.kwargs, "RSPLIT": split}) for config in candidates(share, limits))
@@ -208,13 +212,18 @@ def cooperative_reduction(
     return finish(configs, hints, limits, persistent=persistent)
 
 
-def rsplit(hints: KernelHints, device: DeviceSpec) -> int:
+def rsplit(hints: KernelHints, device: DeviceSpec, preset: Preset = INDUCTOR_2_13) -> int:
     """Programs that share a row: as many as keep all programs resident at once, in powers of two, at most 64.
 
-    The target is the largest power of two that is not above the SM count. Raises :class:`HintError` for a device
-    without SMs.
+    The target is the largest power of two that is not above the SM count (torch 2.6: 64). Raises :class:`HintError`
+    for a device without SMs, and where a row has fewer elements than programs that would share it.
     """
     x, r = hints.sizes["x"], hints.sizes["r0"]
     if device.sm_count < 1:
         raise HintError(f"{hints.where}device {device.name} has sm_count={device.sm_count}")
-    return max(1, min(floor_pow2(device.sm_count) // x, MAX_RSPLIT, r))
+    split = max(1, min((preset.cooperative_target or floor_pow2(device.sm_count)) // x, MAX_RSPLIT))
+    if preset.cooperative_target is None:
+        return min(split, r)
+    if split > r:
+        raise HintError(f"{hints.where}r0={r} is shorter than the {split} programs that should share it")
+    return split

@@ -73,7 +73,7 @@ def pointwise(hints: KernelHints, device: DeviceSpec, preset: Preset = INDUCTOR_
     limits = bounds(hints, device, preset)
     configs = tuple(pointwise_config(hints, recipe, limits) for recipe in recipes(hints, device, preset))
     configs += _measured(hints, device, limits)
-    return unique_configs(raise_to_tma_minimums(configs, hints))
+    return unique_configs(raise_to_tma_minimums(configs, hints) if preset.filters else configs)
 
 
 def _measured(hints: KernelHints, device: DeviceSpec, limits: Bounds) -> tuple[Config, ...]:
@@ -97,19 +97,25 @@ def pointwise_config(hints: KernelHints, recipe: Recipe, limits: Bounds) -> Conf
         warps = max(warps, PTXAS_WORKAROUND_WARPS)
     x, size = blocks["x"], hints.sizes["x"]
     if hints.min_elements_per_thread and recipe.least_per_thread:
-        x *= ceil(max(tile, hints.min_elements_per_thread * warps * limits.warp_size) / tile)
+        x *= ceil(max(tile, hints.min_elements_per_thread * _threads(warps, limits)) / tile)
     blocks["x"] = min(widen_for_grid(x, size, warps, limits), size)
     check_blocks({"x": blocks["x"]}, hints.sizes, limits)  # y and z were only clipped
     return as_config(blocks, warps, recipe.stages, recipe.options)
+
+
+def _threads(warps: int, limits: Bounds) -> int:
+    """Threads of a block; torch 2.6 counted 32 a warp on every GPU."""
+    return warps * (32 if limits.preset.hip_is_wave64 else limits.warp_size)
 
 
 def recipes(hints: KernelHints, device: DeviceSpec, preset: Preset) -> tuple[Recipe, ...]:
     """What to try, before it is fitted to the sizes."""
     block = max(MIN_BLOCK_ELEMENTS, min(prod(hints.sizes.values()) // BLOCKS_WANTED, MAX_BLOCK_ELEMENTS))
     rank, most = len(hints.sizes), hints.modes.max_autotune
-    backend, off = device.target.backend, not hints.modes.autotune_pointwise
-    untold = preset.lanes_must_be_told and backend == "xpu"
+    untold = preset.lanes_must_be_told and device.target.backend == "xpu"
     hinted = () if untold else _hinted(hints, rank, block, device.warp_size)
+    backend = device.target.backend if preset.backend_extras else "cuda"
+    off = not hints.modes.autotune_pointwise or (preset.deterministic_pointwise and hints.modes.deterministic)
     if rank == 1:
         extras = {"hip": HIP_1D + (HIP_1D_ATOMIC if hints.atomic_add else ()), "xpu": XPU_1D}.get(backend, ())
         plain = (Recipe((block,)), Recipe((block // 2,), per_warp=64))
@@ -118,7 +124,8 @@ def recipes(hints: KernelHints, device: DeviceSpec, preset: Preset) -> tuple[Rec
         square = hints.tile is TileHint.SQUARE and backend == "cuda"
         extras = {"hip": HIP_2D, "xpu": XPU_2D}.get(backend, ())
         return TILES_2D[:1] if (off or square) and not most else (*TILES_2D, *_lines(2, block), *hinted, *extras)
-    return TILES_3D[:1] if not most and backend != "xpu" else (*TILES_3D, *_lines(rank, block), *hinted)
+    one = off if preset.tune_3d else not most and backend != "xpu"
+    return TILES_3D[:1] if one else (*TILES_3D, *_lines(rank, block), *hinted)
 
 
 def _lines(rank: int, block: int) -> tuple[Recipe, ...]:

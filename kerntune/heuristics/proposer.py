@@ -18,7 +18,7 @@ from kerntune.heuristics.call_hints import (
     TtirCounts,
     inferred_read,
     read_of,
-    reduction_hint,
+    reduction_split,
     second_stage_hint,
     sizes_from_arguments,
     tile_hint,
@@ -132,7 +132,9 @@ class Proposer:
     ) -> ReductionHint | None:
         """How the reduction walks memory by its exact sizes, as Inductor decides it; None where rounded ones agree."""
         exact = {axis: prod(given[name] for name in names) for axis, names in self.sizes.items()}
-        found, usual = (reduction_hint(reads, *_outputs_and_r(sizes), device) for sizes in (exact, rounded))
+        found, usual = (
+            reduction_split(reads, *_outputs_and_r(sizes), device, may_split=False).hint for sizes in (exact, rounded)
+        )
         return None if found is usual else found
 
     def propose(self, inputs: ProposalInputs, device: DeviceSpec, counts: TtirCounts = NO_COUNTS) -> tuple[Config, ...]:
@@ -160,7 +162,7 @@ class Proposer:
         if not self.reduces:
             return {"tile": tile_hint(sizes, len(self.parameters) - len(self.constexprs))}
         outputs, r = _outputs_and_r(sizes)
-        hint = inputs.walk or reduction_hint(inputs.reads, outputs, r, device)
+        hint = inputs.walk or reduction_split(inputs.reads, outputs, r, device, may_split=False).hint
         hint = second_stage_hint(hint, outputs, r) if self.second_pass else hint
         contiguous = not inputs.reads or any(1 in read.reduced for read in inputs.reads)
         return {"reduction": hint, "contiguous_reduction_access": contiguous}

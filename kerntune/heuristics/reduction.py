@@ -75,7 +75,8 @@ FEW_VALUES = 8
 MAX_COMBO_TILE = 4096
 """Elements of X times the longest persistent row in a combo kernel; above it AMD's compiler takes an hour."""
 
-REDUCTION_AXES_SETS = (("x", "r0"), ("x", "r0", "r1"), ("x", "y", "r0"), ("x", "y", "r0", "r1"))
+SIMPLE_AXES = (("x", "r0"),)
+REDUCTION_AXES_SETS = (*SIMPLE_AXES, ("x", "r0", "r1"), ("x", "y", "r0"), ("x", "y", "r0", "r1"))
 
 HIP_TILES: tuple[tuple[int, int, dict[str, Scalar]], ...] = (
     (1024, 8, {"waves_per_eu": 2}),
@@ -135,6 +136,8 @@ def finish(
     configs: tuple[Config, ...], hints: KernelHints, limits: Bounds, *, persistent: bool = False, floors: bool = True
 ) -> tuple[Config, ...]:
     """The last steps of every reduction family: TMA minimums, determinism, block minimums, each config once."""
+    if not limits.preset.filters:
+        return in_order(configs)
     configs = one_config(raise_to_tma_minimums(configs, hints, persistent=persistent), hints)
     if not floors or (hints.min_x_block is None and hints.min_r_block is None):
         return configs
@@ -145,13 +148,16 @@ def reduction_candidates(hints: KernelHints, limits: Bounds, *, dynamic: int = 0
     """The configs before any filter; ``dynamic`` sizes count for the outer tile."""
     if hints.native_matmul:
         return native_matmul(hints)
-    require_axes(hints, "a reduction", *REDUCTION_AXES_SETS)
+    require_axes(hints, "a reduction", *(SIMPLE_AXES if limits.preset.grow_reductions else REDUCTION_AXES_SETS))
     head = persistent_step(hints, limits) if hints.add_persistent_rblock else ()
     if hints.reduction is not ReductionHint.DEFAULT and "y" not in hints.sizes and not hints.modes.max_autotune:
         if hints.reduction is ReductionHint.INNER:
             return (*head, *_inner(hints, limits))
         outer = hints.reduction is ReductionHint.OUTER
         return (*head, _outer(hints, limits, dynamic) if outer else _tiny(hints, limits))
+    off = not hints.modes.autotune_pointwise or hints.modes.deterministic
+    if limits.preset.deterministic_pointwise and off:  # torch 2.6: one middling tile
+        return (config_for(hints, 32, 128, limits),)
     return _all_candidates(hints, limits, head, dynamic)
 
 
@@ -194,7 +200,7 @@ def _all_candidates(hints: KernelHints, limits: Bounds, head: tuple[Config, ...]
         config_for(hints, 64, 4, limits, warps=8),
         *_scalar_steps(hints, limits),
     )
-    if not limits.hip:
+    if not (limits.hip and limits.preset.backend_extras):
         return found
     found += tuple(config_for(hints, x, r, limits, warps=4, options=options) for x, r, options in HIP_TILES)
     longest = hints.max_persistent_rblock
@@ -208,7 +214,8 @@ def is_register_intensive(hints: KernelHints) -> bool:
 
 def max_r_block(hints: KernelHints, limits: Bounds) -> int:
     """Longest step along r: 2048, or 1024 for new GPUs and register-intensive kernels."""
-    return MAX_R_BLOCK_SMALL if limits.major >= NEW_MAJOR or is_register_intensive(hints) else MAX_R_BLOCK
+    new = limits.preset.tuned_outer and limits.major >= NEW_MAJOR
+    return MAX_R_BLOCK_SMALL if new or is_register_intensive(hints) else MAX_R_BLOCK
 
 
 def _contiguous(hints: KernelHints, limits: Bounds) -> Config:
@@ -216,13 +223,16 @@ def _contiguous(hints: KernelHints, limits: Bounds) -> Config:
     if "y" in hints.sizes and _has_scalar_accumulators(hints, limits):
         longest = LONG_STEP
     few = limits.preset.one_row_if_few and limits.hip and hints.sizes["x"] <= FEW_ROWS
-    x = 2 if r <= TWO_ROWS_UP_TO and not few else 1
-    return config_for(hints, x, min(r, longest), limits, intensive=is_register_intensive(hints))
+    if limits.preset.tuned_outer:
+        x, step = 2 if r <= TWO_ROWS_UP_TO and not few else 1, min(r, longest)
+    else:
+        x, step = 1, r if 256 <= r < longest else longest
+    return config_for(hints, x, step, limits, intensive=is_register_intensive(hints))
 
 
 def _outer(hints: KernelHints, limits: Bounds, dynamic: int) -> Config:
     intensive = is_register_intensive(hints)
-    if limits.hip:
+    if limits.hip or not limits.preset.tuned_outer:
         return config_for(hints, 64, 8, limits, intensive=intensive)
     x, step, warps = outer_tile(hints, hints.reduction_numel, dynamic)
     return config_for(hints, x, step, limits, warps=warps, intensive=intensive)
@@ -351,7 +361,8 @@ def scale_reductions(
         smaller = None if config in keep else scaled_down(config, registers_of(config), hints, device)
         if smaller is not None and smaller not in found:
             found[smaller] = None
-            queue.append(smaller)
+            if preset.chained_scaling:
+                queue.append(smaller)
     return tuple(found)
 
 

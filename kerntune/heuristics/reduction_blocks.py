@@ -86,7 +86,7 @@ def rows_by_hint(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
 def _inner(hints: KernelHints, limits: Bounds) -> Config:
     x, r = hints.sizes["x"], hints.reduction_numel
     few = x // MAX_INNER_ROWS < BLOCKS_WANTED
-    if r > INNER_TO or few or hints.rsplit_size is not None:
+    if r > INNER_TO or few or hints.rsplit_size is not None or not limits.preset.small_persistent_inner:
         return _row(hints, 1, limits)
     if limits.backend == "xpu":
         return _inner_xpu(hints, limits)
@@ -102,7 +102,7 @@ def _inner_xpu(hints: KernelHints, limits: Bounds) -> Config:
 
 def all_rows(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
     """Blocks of one row and of several, as far as they fit."""
-    r, blocks = hints.reduction_numel, X_BLOCKS_HIP if limits.hip else X_BLOCKS
+    r, blocks = hints.reduction_numel, X_BLOCKS_HIP if limits.hip and limits.preset.backend_extras else X_BLOCKS
     return tuple(_row(hints, x, limits) for x in blocks if x == 1 or (r * x <= MAX_TILE and x <= hints.sizes["x"]))
 
 

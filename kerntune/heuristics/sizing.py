@@ -53,6 +53,8 @@ class Bounds(NamedTuple):
     arch: int
     major: int
     warp_size: int
+    wave64: bool
+    grid_by_threads: bool
     max_block: Mapping[str, int]
     preset: Preset
     by_size: bool
@@ -62,24 +64,22 @@ class Bounds(NamedTuple):
         """Whether it is an AMD GPU."""
         return self.backend == "hip"
 
-    @property
-    def wave64(self) -> bool:
-        """Whether a warp has 64 lanes."""
-        return self.warp_size == 64
-
 
 _MAX_BLOCK_HIP = {**MAX_BLOCK, "x": MAX_BLOCK_X_HIP}
 
 
 def bounds(hints: KernelHints, device: DeviceSpec, preset: Preset) -> Bounds:
     """The limits of ``device`` under ``preset``."""
+    hip = device.target.backend == "hip"
     return Bounds(
         where=hints.where,
         backend=device.target.backend,
         arch=int(device.target.arch) if device.target.backend == "cuda" else 0,
         major=device_major(device) or 0,
-        warp_size=device.warp_size,
-        max_block=_MAX_BLOCK_HIP if device.target.backend == "hip" else MAX_BLOCK,
+        warp_size=(64 if hip else 32) if preset.hip_is_wave64 else device.warp_size,
+        wave64=hip if preset.hip_is_wave64 else device.warp_size == 64,
+        grid_by_threads=hip or preset.grid_by_threads,
+        max_block=_MAX_BLOCK_HIP if hip and preset.hip_wide_x else MAX_BLOCK,
         preset=preset,
         by_size=measured_on(device, preset),
     )
@@ -137,8 +137,8 @@ def widen_for_grid(x: int, size: int, warps: int, bounds: Bounds) -> int:
     CUDA and XPU bound the blocks by 2^31-1; HIP bounds the threads by the same number, but only as long as X may
     grow. Raises :class:`HintError` if the largest block is not enough.
     """
-    threads = warps * bounds.warp_size if bounds.hip else 1
-    cap = min(size, bounds.max_block["x"])
+    threads = warps * bounds.warp_size if bounds.grid_by_threads else 1
+    cap = size if bounds.preset.grid_by_threads else min(size, bounds.max_block["x"])
     blocks = ceil_div(size, x)
     while blocks * threads > MAX_GRID_X and x < cap:
         x *= 2
@@ -260,14 +260,17 @@ def reduction_config(
 
     Warps follow the wanted ``r`` alone for an inner reduction (128 contiguous elements a warp), else the whole tile.
     """
-    blocks = {"x": min(x, hints.sizes["x"]), **spread_reduction(r, hints.sizes, limits)}
+    blocks = fit_reduction(hints, x, r, limits)
     tile = prod(blocks.values())
     if warps is None:
-        warps = (r if hint is ReductionHint.INNER else tile) // ELEMENTS_PER_REDUCTION_WARP
-    most = MAX_LONG_REDUCTION_WARPS if r > LONG_REDUCTION else MAX_REDUCTION_WARPS
+        inner = hint is ReductionHint.INNER and limits.preset.inner_by_r
+        warps = (r if inner else tile) // ELEMENTS_PER_REDUCTION_WARP
+    long = limits.preset.inner_by_r and r > LONG_REDUCTION
+    most = MAX_LONG_REDUCTION_WARPS if long else MAX_REDUCTION_WARPS
     warps = choose_warps(warps, limits, least=least_warps, most=most, intensive=intensive)
+    budget = _wanted_size(hints, x, r) if limits.preset.grow_reductions else tile
     blocks["x"] = widen_for_grid(blocks["x"], hints.sizes["x"], warps, limits)
-    _shorten(blocks, tile)
+    _shorten(blocks, budget)
     check_blocks(blocks, hints.sizes, limits)
     return as_config(blocks, warps, options=options)
 
@@ -279,6 +282,24 @@ def _shorten(blocks: dict[str, int], budget: int) -> None:
         while tile > budget and blocks[axis] > 1:
             blocks[axis] //= 2
             tile //= 2
+
+
+def fit_reduction(hints: KernelHints, x: int, r: int, limits: Bounds) -> dict[str, int]:
+    """Blocks of x and the reduced axes, within the sizes."""
+    first = min(x, hints.sizes["x"])
+    if not limits.preset.grow_reductions:
+        return {"x": first, **spread_reduction(r, hints.sizes, limits)}
+    blocks = {"x": first, "r0": min(r, hints.sizes["r0"])}
+    target = _wanted_size(hints, x, r)
+    for axis in ("x", "r0"):
+        others = prod(blocks.values()) // blocks[axis]
+        blocks[axis] = grow(blocks[axis], target // others, hints.sizes[axis])
+    return blocks
+
+
+def _wanted_size(hints: KernelHints, x: int, r: int) -> int:
+    """torch 2.6's size of a tile: the wanted size, or an eighth of it where the whole problem is smaller."""
+    return x * r // 8 if prod(hints.sizes.values()) < x * r else x * r
 
 
 def raise_to_tma_minimums(

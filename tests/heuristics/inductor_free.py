@@ -13,11 +13,11 @@ from typing import Any
 
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec, Target
-from kerntune.heuristics import INDUCTOR_2_13, INDUCTOR_2_15, MEASURED_2026, Preset, neighbourhood
-from kerntune.heuristics.call_hints import inferred_read, read_of, reduction_hint
+from kerntune.heuristics import INDUCTOR_2_6, INDUCTOR_2_13, INDUCTOR_2_15, MEASURED_2026, Preset, neighbourhood
+from kerntune.heuristics.call_hints import inferred_read, inner_split, outer_split, read_of, reduction_split
 from kerntune.heuristics.hints import HeuristicType
 
-from .inductor_cases import B200, CASES, H100, MI300, Case, ours
+from .inductor_cases import B200, CASES, H100, MI300, RX7900, T4, Case, ours
 from .inductor_random import random_cases
 
 XPU = DeviceSpec(Target("xpu", "pvc"), "Intel Max 1550", 128)
@@ -55,8 +55,8 @@ def flat_all(configs: Iterable[Any]) -> list[Flat]:
 RECORDED = Path(__file__).with_name("recorded_2_13.json")
 """Digests of torch 2.13's answers to the sample of each family, and to random hints; ``----`` where we are meant to
 differ. ``test_differential`` holds them against torch; where another torch is installed, they stand for it. And of the
-preset of 2.15 to a part of those: ``benchmarks/heuristics`` compares it with that torch, which won't change any more.
-The default preset's list is in the keys of stored winners: a change of it throws these away. How reductions walk memory
+presets of 2.6 and 2.15 to a part of those: ``benchmarks/heuristics`` compares them with these torches, which won't
+change any more. The default preset's list is in the keys of stored winners: a change of it throws these away. Splits
 and steps of a descent are compared with torch 2.13 at run time."""
 
 DIGITS = 4
@@ -83,7 +83,7 @@ def digest(answer: object) -> str:
     return hashlib.sha256(repr(answer).encode()).hexdigest()[:DIGITS]
 
 
-OTHER_PRESETS = (INDUCTOR_2_15, MEASURED_2026)
+OTHER_PRESETS = (INDUCTOR_2_6, INDUCTOR_2_15, MEASURED_2026)
 PART = 3
 """One case of so many is asked under other presets."""
 
@@ -101,9 +101,13 @@ def answer_of(case: Case, preset: Preset = INDUCTOR_2_13) -> list[Flat] | None:
     return None if configs is None else flat_all(configs)
 
 
-def walk_digests() -> str:
-    """Of how random reductions walk memory."""
+def split_digests() -> str:
+    """Of splits of long reductions, and of hints and splits of random reads."""
     found: list[object] = []
+    lengths = sorted({(1 << n) + d for n in range(3, 27, 2) for d in (-1, 0, 1, (1 << n) // 3)})
+    for device, preset in itertools.product((H100, B200, MI300, RX7900, T4), (INDUCTOR_2_13, INDUCTOR_2_15)):
+        for r, outputs in itertools.product(lengths, (1, 2, 31, 129, 1000, 4096)):
+            found.append((inner_split(r, outputs, device, preset), outer_split(r, outputs, device)))
     rng = random.Random(28)
     for _ in range(600):
         shape = [rng.choice((1, 2, 31, 32, 33, 1000, 8449, 40000)) for _ in range(rng.choice((2, 3)))]
@@ -113,7 +117,8 @@ def walk_digests() -> str:
         reads = [read_of(shape, one, range(cut, len(shape))) for one in strides[: rng.randint(1, 3)]]
         reads += [read_of(shape[::-1], one, range(cut - len(shape), 0)) for one in strides[: rng.randint(0, 2)]]
         found.append(inferred_read(shape, strides[0], outputs, r))
-        found.append(reduction_hint(reads, outputs, r, device).name)
+        splits = (reduction_split(reads, outputs, r, device, may_split=may) for may in (True, False))
+        found += [(split.hint.name, split.parts) for split in splits]
     return "".join(digest(one) for one in found)
 
 

@@ -19,8 +19,8 @@ from unittest import mock
 import sympy
 import torch
 import triton
+from torch._inductor import choices, ir
 from torch._inductor import config as inductor_config
-from torch._inductor import ir
 from torch._inductor.graph import GraphLowering
 from torch._inductor.ir import Reduction
 from torch._inductor.ir import ReductionHint as IrReductionHint
@@ -32,7 +32,7 @@ from torch._inductor.virtualized import V, ops
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
 from kerntune.heuristics import INDUCTOR_2_13, Preset, persistent_reduction, pointwise, reduction
-from kerntune.heuristics.call_hints import second_stage_hint
+from kerntune.heuristics.call_hints import inner_split, outer_split, second_stage_hint
 from kerntune.heuristics.combo import SubKernel, combo
 from kerntune.heuristics.descent_steps import Field, Neighbourhood, neighbourhood
 from kerntune.heuristics.given_configs import fixed_config, foreach, kernel_hash, template, user_autotune
@@ -303,7 +303,23 @@ def _fixed(values: dict[str, Any], meta: dict[str, Any]) -> Pair:
     return flat_all(fixed_config(values)), [flat(c) for c in theirs]
 
 
-# ------------------------------------------------------------------ walks and look-up keys
+# ------------------------------------------------------------------ splits and look-up keys
+
+
+def splits(preset: Preset = INDUCTOR_2_13) -> Iterator[Compared]:
+    lengths = sorted({n + d for n in R_SIZES[3:27] for d in (-1, 0, 1, n // 3)})
+    for device in (H100, B200, MI300, RX7900, T4):
+        for r, outputs, inner in itertools.product(lengths, (1, 2, 31, 128, 129, 1000, 4096), (True, False)):
+            yield (
+                f"split {r} x {outputs} on {device.target}",
+                functools.partial(_split, r, outputs, inner, device, preset),
+            )
+
+
+def _split(r: int, outputs: int, inner: bool, device: DeviceSpec, preset: Preset) -> Pair:
+    with mock.patch.object(choices.DeviceProperties, "create", return_value=properties(device)):
+        theirs = choices.InductorChoices().reduction_split_factor(None, r, outputs, inner)  # static until 2.15
+    return (inner_split(r, outputs, device, preset) if inner else outer_split(r, outputs, device)), theirs
 
 
 def second_stages(preset: Preset = INDUCTOR_2_13) -> Iterator[Compared]:
@@ -398,6 +414,7 @@ RUNTIME: dict[str, Callable[[Preset], Iterator[Compared]]] = {
     "dynamic_rblock_scaling": scaling,
     "coordinate_descent": descent,
     "given_configs": given,
+    "reduction_splits": splits,
     "second_stage_hints": second_stages,
     "first_pass_hints": first_passes,
     "lookup_keys": lookup_keys,

@@ -16,8 +16,10 @@ from kerntune.heuristics.call_hints import (
     TtirCounts,
     count_ttir,
     inferred_read,
+    inner_split,
+    outer_split,
     read_of,
-    reduction_hint,
+    reduction_split,
     second_stage_hint,
 )
 from kerntune.heuristics.hints import KernelHints, ReductionHint, TileHint
@@ -74,6 +76,31 @@ def test_square_needs_two_axes_and_four_arguments() -> None:
     assert tile_hint({"x": 1, "y": 1}, 4) is TileHint.SQUARE
     assert tile_hint({"x": 1, "y": 1}, 5) is TileHint.DEFAULT
     assert tile_hint({"x": 1}, 4) is TileHint.DEFAULT
+
+
+@pytest.mark.parametrize(("r", "parts"), [(1 << 20, 128), (1048573, 128), (1 << 24, 512), (1 << 28, 2048)])
+def test_parts_of_one_long_row(r: int, parts: int) -> None:
+    """A warp's width for each thread while that fits the device, then as many as fill it, 512 at most."""
+    assert inner_split(r, 1, TYPICAL_DEVICES["cuda:90"]) == parts
+
+
+@pytest.mark.parametrize(("outputs", "parts"), [(263, 8), (264, 1)])
+def test_two_outputs_for_each_sm_need_no_split(outputs: int, parts: int) -> None:
+    assert inner_split(1 << 20, outputs, TYPICAL_DEVICES["cuda:90"]) == parts
+
+
+@pytest.mark.parametrize(
+    ("r", "share"), [(21_492_513, 189), (21_492_230, 160), (21_493_301, 131), (140_009_998, 512)]
+)  # 189 * 113,717, 190 * 113,117, 131 * 164,071 with a prime each, and 2 * 70,004,999
+def test_all_programs_get_the_same_share_where_a_divisor_is_near(r: int, share: int) -> None:
+    """160 elements a thread of 528 blocks are wanted, or 512 at most; the divisor is less than 30 away, or 50."""
+    assert inner_split(r, 1, TYPICAL_DEVICES["cuda:90"]) == -(-r // (share * 256))
+
+
+@pytest.mark.parametrize(("r", "share"), [(418_523, 119), (418_920, 100), (418_527, 81), (418_480, 100)])
+def test_strided_ones_look_twenty_elements_far(r: int, share: int) -> None:
+    """119, 120, 81 and 80 times a prime; 100 rows a thread are wanted, four at a time."""
+    assert outer_split(r, 128, TYPICAL_DEVICES["cuda:90"]) == -(-r // (4 * share))
 
 
 @pytest.mark.parametrize(
@@ -147,13 +174,13 @@ H100 = TYPICAL_DEVICES["cuda:90"]
 )  # fmt: skip
 def test_which_way_a_reduction_walks(reads: list[Read], outputs: int, r: int, hint: str) -> None:
     """Reads that cover all dimensions decide, else those that vary along the reduction; INNER needs most of them."""
-    assert reduction_hint(reads, outputs, r, H100) is ReductionHint[hint]
+    assert reduction_split(reads, outputs, r, H100, may_split=False) == (ReductionHint[hint], 1)
 
 
 @pytest.mark.parametrize(("outputs", "r", "told"), [(0, 4, "outputs=0"), (4, 0, "r=0")])
 def test_a_reduction_of_nothing_is_refused(outputs: int, r: int, told: str) -> None:
     with pytest.raises(HintError, match=f"^a reduction with {told}: both must be at least 1$"):
-        reduction_hint([], outputs, r, H100)
+        reduction_split([], outputs, r, H100)
 
 
 def test_what_a_text_counts() -> None:

@@ -47,6 +47,8 @@ from .inductor_oracle import (
     sizes_of,
     triton_meta,
 )
+from .test_presets import GOLDEN as GOLDEN_2_6
+from .test_presets import proposed as golden_answer
 
 H100 = TYPICAL_DEVICES["cuda:90"]
 MI300 = TYPICAL_DEVICES["hip:gfx942"]
@@ -326,6 +328,18 @@ def test_descent_stays_within_a_tensor() -> None:
     ours = Config(kwargs={"BLOCK_M": 1 << 20}, num_warps=4)
     around = neighbourhood(ours, H100)
     assert [c.kwargs["BLOCK_M"] for c in around.neighbours(ours, around.fields[0])] == [1 << 19]
+
+
+def test_tiles_left_out_refuse_nothing() -> None:
+    """Torch 2.6 also builds the tiles that it leaves out, and fails for x of 2**34 and more if one is illegal."""
+    beyond = [case for case in GOLDEN_2_6 if case["sizes"]["x"] >= 1 << 34]
+    answered = [case for case in beyond if case["configs"] is None and golden_answer(case) is not None]
+    assert len(answered) > 10
+    assert all(golden_answer(case) == case["configs"] for case in beyond if case not in answered)
+    case = {"family": "reduction", "sizes": {"x": 1 << 34, "r": 1}, "mode": {}, "hint": "OUTER", "loads": 1}
+    whole = {**case, "target": "cuda:90", "configs": None}
+    assert whole in beyond
+    assert golden_answer(whole) == ["R1 X2048 w4 s1"]
 
 
 def test_look_up_keys_ignore_the_order_of_sizes() -> None:

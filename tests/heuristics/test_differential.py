@@ -25,8 +25,8 @@ from .inductor_free import (
     digest,
     other_digests,
     sample,
+    split_digests,
     step_digests,
-    walk_digests,
 )
 from .inductor_oracle import ask, backend
 from .inductor_random import difference
@@ -40,6 +40,7 @@ RUNTIME_STRIDES = {
     "combo": 3,
     "dynamic_rblock_scaling": 17,
     "coordinate_descent": 13,
+    "reduction_splits": 7,
     "first_pass_hints": 11,
 }
 MIN_COMPARED = {
@@ -47,6 +48,7 @@ MIN_COMPARED = {
     "dynamic_rblock_scaling": 1000,
     "coordinate_descent": 500,
     "given_configs": 40,
+    "reduction_splits": 900,
     "second_stage_hints": 400,
     "first_pass_hints": 250,
     "lookup_keys": 9,
@@ -108,5 +110,5 @@ if __name__ == "__main__":  # python -m tests.heuristics.test_differential, wher
     samples = {family: sample(family) for family in (*CASES, RANDOM)}
     found = {family: digests(cases, asked(cases)) for family, cases in samples.items()}
     found |= {preset.name: other_digests(preset) for preset in OTHER_PRESETS}
-    found |= {"walks": walk_digests(), "steps": step_digests()}
+    found |= {"splits": split_digests(), "steps": step_digests()}
     RECORDED.write_text(json.dumps(found, indent=1) + "\n")

@@ -6,7 +6,7 @@ import pytest
 
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import HintError
-from kerntune.heuristics import pointwise
+from kerntune.heuristics import INDUCTOR_2_6, pointwise
 from kerntune.heuristics.hints import AutotuneHint, KernelHints, Modes, TileHint
 
 from .inductor_free import XPU, shapes
@@ -45,9 +45,10 @@ def test_volumes_are_tuned_only_on_demand() -> None:
     assert len(pointwise(KernelHints(sizes=sizes), XPU)) == 7
 
 
-def test_determinism_does_not_concern_pointwise_kernels() -> None:
+def test_determinism_concerns_pointwise_kernels_only_in_2_6() -> None:
     strict = KernelHints(sizes={"x": 1 << 20}, modes=Modes(deterministic=True))
     assert len(pointwise(strict, H100)) == 2
+    assert shapes(pointwise(strict, H100, INDUCTOR_2_6)) == ["X1024 w4"]
 
 
 def test_elements_per_thread_widen_x_until_it_is_too_wide() -> None:

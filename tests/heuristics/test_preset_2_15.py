@@ -25,6 +25,7 @@ from kerntune.heuristics import (
     pointwise,
     reduction,
 )
+from kerntune.heuristics.call_hints import inner_split
 from kerntune.heuristics.hints import AutotuneHint, HeuristicType, KernelHints, ReductionHint
 
 from .inductor_cases import B300, DEVICES, XPU, Case, ours
@@ -140,3 +141,10 @@ def test_descent_keeps_what_a_mix_order_kernel_needs() -> None:
     assert (2, 1) in found[INDUCTOR_2_13]
     assert (4, 2) in found[INDUCTOR_2_13]
     assert found[INDUCTOR_2_15] == [(8, 1)]
+
+
+def test_new_gpus_split_shorter_reductions() -> None:
+    assert inner_split(1 << 19, 1, B200, INDUCTOR_2_13) == 1
+    assert inner_split(1 << 19, 1, B200, INDUCTOR_2_15) > 1
+    assert inner_split(32768, 1, B200, INDUCTOR_2_15) == inner_split(40960, B200.sm_count, B200, INDUCTOR_2_15) == 1
+    assert inner_split(1 << 19, 1, H100, INDUCTOR_2_15) == inner_split(1 << 19, 1, H100, INDUCTOR_2_13)

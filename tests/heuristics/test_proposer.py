@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import ConfigError, HintError
 from kerntune.heuristics import (
+    INDUCTOR_2_6,
     TtirCounts,
     persistent_reduction,
     pointwise,
@@ -196,7 +197,7 @@ def test_counts_and_the_author_s_hints_reach_the_family() -> None:
         seen.append(hints)
         return pointwise(hints, device, preset)
 
-    mine = proposer(family, known={"loads": 7, "modes": Modes(max_autotune=True)})
+    mine = proposer(family, known={"loads": 7, "modes": Modes(max_autotune=True)}, preset=INDUCTOR_2_6)
     mine.propose(mine.inputs({"n": 1000}, H100), H100, TtirCounts(loads=2, stores=3, atomic_add=True))
     assert (seen[-1].loads, seen[-1].stores, seen[-1].atomic_add) == (7, 3, True)
     assert seen[-1].modes.max_autotune

@@ -19,8 +19,8 @@ from .inductor_free import (
     digest,
     other_digests,
     sample,
+    split_digests,
     step_digests,
-    walk_digests,
 )
 
 DIGESTS = json.loads(RECORDED.read_text())
@@ -46,7 +46,7 @@ def test_few_answers_are_meant_to_differ() -> None:
 
 @pytest.mark.parametrize(
     ("name", "digests"),
-    [*((preset.name, functools.partial(other_digests, preset)) for preset in OTHER_PRESETS), ("walks", walk_digests),
+    [*((preset.name, functools.partial(other_digests, preset)) for preset in OTHER_PRESETS), ("splits", split_digests),
      ("steps", step_digests)],
 )  # fmt: skip
 def test_other_answers_stay_as_they_are(name: str, digests: Callable[[], str]) -> None:

@@ -8,6 +8,7 @@ import pytest
 from kerntune.base.config import Config
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.heuristics import (
+    INDUCTOR_2_6,
     may_scale,
     reduction,
     scale_reductions,
@@ -73,6 +74,8 @@ def test_halving_chains_and_each_step_is_compiled() -> None:
         "X1 R0_512 w16",
     ]
     assert asked == ["2048", "1024", "512"]
+    once = scale_reductions(configs, registers, HINTS, H100, preset=INDUCTOR_2_6)
+    assert shapes(once) == ["X1 R0_2048 w16", "X1 R0_1024 w16"]
 
 
 def test_the_whole_row_candidate_is_left_alone() -> None:

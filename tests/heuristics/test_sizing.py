@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec, Target
 from kerntune.errors import HintError
 from kerntune.heuristics.hints import KernelHints
-from kerntune.heuristics.presets import INDUCTOR_2_13
+from kerntune.heuristics.presets import INDUCTOR_2_6, INDUCTOR_2_13
 from kerntune.heuristics.sizing import (
     Bounds,
     bounds,
@@ -32,8 +32,8 @@ MI300 = TYPICAL_DEVICES["hip:gfx942"]
 POWERS = st.integers(0, 30).map(lambda n: 1 << n)
 
 
-def limits_of(device: DeviceSpec = H100) -> Bounds:
-    return bounds(KernelHints(sizes={"x": 1}), device, INDUCTOR_2_13)
+def limits_of(device: DeviceSpec = H100, preset: object = INDUCTOR_2_13) -> Bounds:
+    return bounds(KernelHints(sizes={"x": 1}), device, preset)  # type: ignore[arg-type]
 
 
 @given(st.integers(1, 10**9), st.integers(1, 10**6))
@@ -73,12 +73,14 @@ def test_wave64_halves_both_bounds_rounding_up() -> None:
     assert choose_warps(100, limits_of(MI300)) == 4
     assert choose_warps(100, limits_of(MI300), most=1) == 1
     assert choose_warps(100, limits_of(TYPICAL_DEVICES["hip:gfx1100"])) == 8
+    assert choose_warps(100, limits_of(TYPICAL_DEVICES["hip:gfx1100"], INDUCTOR_2_6)) == 4
 
 
 def test_cuda_bounds_blocks_and_hip_bounds_threads() -> None:
     assert widen_for_grid(1, 1 << 31, 4, limits_of()) == 2
     assert widen_for_grid(1, 1 << 30, 4, limits_of()) == 1
     assert widen_for_grid(1, 1 << 30, 4, limits_of(MI300)) == 256
+    assert widen_for_grid(1, 1 << 30, 4, limits_of(preset=INDUCTOR_2_6)) == 128
 
 
 def test_hip_stops_at_the_largest_block_though_threads_stay_over() -> None:

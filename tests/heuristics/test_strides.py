@@ -1,4 +1,4 @@
-"""Reduction hints from strides."""
+"""Reduction hints and splits from strides."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import pytest
 
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import HintError
-from kerntune.heuristics import Read, read_of, reduction_hint, second_stage_hint
+from kerntune.heuristics import Read, read_of, reduction_split, second_stage_hint
 from kerntune.heuristics.call_hints import inferred_read
 from kerntune.heuristics.hints import ReductionHint
 
 H100 = TYPICAL_DEVICES["cuda:90"]
+B200 = TYPICAL_DEVICES["cuda:100"]
 INNER, OUTER, TINY, DEFAULT = (
     ReductionHint.INNER,
     ReductionHint.OUTER,
@@ -40,7 +41,7 @@ def test_strides_are_sorted_into_kept_and_reduced() -> None:
     ],
 )
 def test_reads_vote_and_inner_needs_a_majority(reads: list[Read], hint: ReductionHint) -> None:
-    assert reduction_hint(reads, 128, 4096, H100) is hint
+    assert reduction_split(reads, 128, 4096, H100).hint is hint
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,23 @@ def test_reads_vote_and_inner_needs_a_majority(reads: list[Read], hint: Reductio
     [(128, 32, DEFAULT), (128, 33, OUTER), (64 * 132, 4096, DEFAULT), (64 * 132 - 1, 4096, OUTER), (1, 8, INNER)],
 )
 def test_short_or_many_reductions_need_no_shape(outputs: int, r: int, hint: ReductionHint) -> None:
-    assert reduction_hint([COLUMNS], outputs, r, H100) is hint
+    assert reduction_split([COLUMNS], outputs, r, H100).hint is hint
+
+
+def test_one_long_row_is_split_among_programs() -> None:
+    assert reduction_split([ROWS], 1, 1 << 20, H100).parts > 64
+    assert reduction_split([ROWS], 1, 8192, H100).parts == 1
+    assert reduction_split([ROWS], 1, 524288, B200).parts == 1
+    assert reduction_split([ROWS], 1, 1 << 20, H100, may_split=False).parts == 1
+    assert reduction_split([ROWS], 264, 1 << 20, H100) == (INNER, 1)
+
+
+@pytest.mark.parametrize("r", [1 << 20, (1 << 20) + 7, 12345678])
+@pytest.mark.parametrize("outputs", [1, 16, 100])
+def test_parts_cover_the_reduction(r: int, outputs: int) -> None:
+    for reads in ([ROWS], [COLUMNS]):
+        split = reduction_split(reads, outputs, r, H100)
+        assert 1 <= split.parts <= r
 
 
 @pytest.mark.parametrize(
@@ -67,9 +84,9 @@ def test_second_stage(hint: ReductionHint, outputs: int, parts: int, second: Red
 
 def test_impossible_shapes_are_refused() -> None:
     with pytest.raises(HintError, match="outputs=0"):
-        reduction_hint([ROWS], 0, 8, H100)
+        reduction_split([ROWS], 0, 8, H100)
     with pytest.raises(HintError, match="r=-1"):
-        reduction_hint([ROWS], 1, -1, H100)
+        reduction_split([ROWS], 1, -1, H100)
     with pytest.raises(HintError, match="no dimension 2"):
         read_of((4, 4), (4, 1), [2])
     with pytest.raises(HintError, match="can't have the strides"):

@@ -6,7 +6,7 @@ import pytest
 
 from kerntune.base.config import Config
 from kerntune.errors import ConfigError
-from kerntune.heuristics import fixed_config, foreach, template, user_autotune
+from kerntune.heuristics import INDUCTOR_2_6, fixed_config, foreach, template, user_autotune
 from kerntune.heuristics.hints import Modes
 
 
@@ -47,4 +47,5 @@ def test_user_configs_are_kept_once_in_order() -> None:
 def test_foreach() -> None:
     assert [c.num_warps for c in foreach()] == [8]
     assert [c.num_warps for c in foreach(Modes(max_autotune=True))] == [1, 2, 4, 8]
+    assert [c.num_warps for c in foreach(Modes(max_autotune=True), INDUCTOR_2_6)] == [8]
     assert {c.num_stages for c in foreach(Modes(max_autotune=True))} == {1}
