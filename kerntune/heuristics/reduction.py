@@ -137,7 +137,7 @@ def finish(
 ) -> tuple[Config, ...]:
     """The last steps of every reduction family: TMA minimums, determinism, block minimums, each config once."""
     if not limits.preset.filters:
-        return in_order(configs)
+        return unique_configs(configs)
     configs = one_config(raise_to_tma_minimums(configs, hints, persistent=persistent), hints)
     if not floors or (hints.min_x_block is None and hints.min_r_block is None):
         return configs
