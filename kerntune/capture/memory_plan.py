@@ -195,6 +195,11 @@ class Plan:
         )
         return self._views.setdefault(view, len(self._views))
 
+    def view_in(self, tensor: Any, view: View) -> int:
+        """The index of another view of a tensor's storage."""
+        view = msgspec.structs.replace(view, storage=self.storage_of_view(self.view_of(tensor)))
+        return self._views.setdefault(view, len(self._views))
+
     def _refuse_other_gpu(self, tensor: Any) -> None:
         """The memory of the GPU that is launched on is kept and restored, and no other."""
         mine, other = self._backend.ordinal, tensor.device.index

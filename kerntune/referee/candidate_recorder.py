@@ -293,7 +293,7 @@ def _operators(capture: Capture, watch: DeviceOperators, recording: Recording) -
     plan, views, storages = capture.plan, recording.views, capture.plan.tensors()
     launched = [[storages[views[p.view].storage] for p in x.params if p.view is not None] for x in recording.launches]
     try:
-        return watch.rows(launched, plan.view_of)
+        return watch.rows(launched, plan.view_in)
     except KerntuneError as exc:
         raise Refusal(Reason.UNSEEN, str(exc)) from None
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Union
 
+from kerntune.base.recording import View
 from kerntune.base.users_line import calling_line
 from kerntune.capture.operator_traits import FILLING, traits_of
 from kerntune.gpu.base import tensors_in
 from kerntune.gpu.fake_cuda.static_backend import StaticBackend
-from kerntune.referee.torch_operators import NotReplayed, TorchOperator, row_of
+from kerntune.referee.torch_operators import FORMATS, VIEWING, NotReplayed, TorchOperator, row_of
 
 UPLOADS = ("_to_copy", "copy_")
 """Operators that copy the host's memory to the device."""
@@ -32,6 +33,12 @@ def host_bytes(source: Any, made: Any) -> bytes | None:
 
 
 def _is_whole(tensor: Any) -> bool:
+    """Whether it has each element of its storage once."""
+    count = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and stride != count:
+            return False
+        count *= size
     return bool(tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes())
 
 
@@ -40,13 +47,12 @@ FirstContent = Union[bytes, tuple[str, Union[int, float]]]
 
 
 class SeenOperator(NamedTuple):
-    """An operator of the call: how many launches were made before it, and its users' line. ``content`` is what it gives
-    to whole storages, where that doesn't depend on the device."""
+    """An operator of the call: how many launches were made before it, its row where it can be replayed, with numbers of
+    noted views, and its name and users' line. ``content`` is what it gives to whole storages, where that doesn't depend
+    on the device."""
 
     launches: int
-    func: Any
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any]
+    row: TorchOperator | None
     made: Sequence[Any]
     tensors: Sequence[Any]
     content: FirstContent | None
@@ -70,6 +76,11 @@ class DeviceOperators:
         """Those from before the call."""
 
         self._seen: list[SeenOperator] = []
+        self._views: list[tuple[Any, int, View]] = []
+        """Tensors of rows with their places, as they lay when they were seen; a storage's number is the plan's."""
+
+        self._rowed = set[int]()
+        """Places that rows of the call write."""
 
     def begin_call(self) -> None:
         """What is filled from here on is filled in each execution."""
@@ -105,38 +116,66 @@ class DeviceOperators:
             return
         own = {self._place(x) for x in given}
         fresh = [x for x in made if self._place(x) not in own]
+        if traits.word.removesuffix("_") in VIEWING:
+            return
         if not traits.works:
             self._allocated.update((self._place(x), x) for x in fresh)
             return
         content = self._content_given(traits.word, args, kwargs, made)
-        if content is None and not traits.writes and all(map(self._is_constant, fresh)):
+        known = content is None and not traits.writes and all(map(self._is_constant, fresh))
+        row = self._row(now, func, args, kwargs, made) if self._called and made else None
+        if known and row is None:
             return
         line = calling_line()
         named = traits.name + (f" ({Path(line.file).name}:{line.number})" if line else "")
-        if self._called and not (content is None and traits.writes and any(map(self._is_constant, made))):
+        if self._called and not (content is None and traits.writes and any(map(self._is_of_before, made))):
             self._allocated.update((self._place(x), x) for x in fresh)
-            self._seen.append(SeenOperator(now, func, args, kwargs, made, (*given, *made), content, named))
+            self._rowed.update(map(self._place, made))
+            self._seen.append(SeenOperator(now, row, made, (*given, *made), content, named))
         elif content is None:
             self.names.append(named)
         else:
             self._contents.update((self._place(x), (content, x)) for x in made)
 
-    def rows(self, launched: Sequence[Iterable[Any]], view_of: Callable[[Any], int]) -> list[TorchOperator]:
+    def _is_of_before(self, tensor: Any) -> bool:
+        """Whether a tensor has numbers that the host knows from before the call."""
+        return self._is_constant(tensor) and self._place(tensor) not in self._rowed
+
+    def _row(
+        self, now: int, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: Sequence[Any]
+    ) -> TorchOperator | None:
+        try:
+            return row_of(now, func, args, kwargs, made, self._noted)
+        except NotReplayed:
+            return None
+
+    def _noted(self, tensor: Any) -> int | None:
+        """The number of a noted view; None of a tensor that no row has."""
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if not self._backend.tensors.is_tensor(tensor) or dtype not in FORMATS or tensor.is_neg() or tensor.is_conj():
+            return None
+        place, strides = self._place(tensor), tuple(map(int, tensor.stride()))
+        view = View(0, dtype, tuple(map(int, tensor.shape)), strides, self._backend.tensors.address(tensor) - place)
+        self._views.append((tensor, place, view))
+        return len(self._views) - 1
+
+    def rows(self, launched: Sequence[Iterable[Any]], view_in: Callable[[Any, View], int]) -> list[TorchOperator]:
         """Those of the call that are replayed, and what the others are called is in :attr:`names`. ``launched`` are the
-        tensors that each launch has a pointer to."""
-        used, at, found, is_tensor = set[int](), 0, list[TorchOperator](), self._backend.tensors.is_tensor
+        tensors that each launch has a pointer to; ``view_in`` gives the plan's number of a view."""
+        used, at, found = set[int](), 0, list[TorchOperator]()
         for seen in self._seen:
             used.update(self._place(x) for tensors in launched[at : seen.launches] for x in tensors)
             at = max(at, seen.launches)
             if seen.content is not None and used.isdisjoint(map(self._place, seen.made)):
                 self._contents.update((self._place(x), (seen.content, x)) for x in seen.made)
             elif any(x.numel() for x in seen.made):
-                try:
-                    of = (seen.launches, seen.func, seen.args, seen.kwargs, seen.made)
-                    found.append(row_of(*of, lambda x: view_of(x) if is_tensor(x) else None))
-                    used.update(map(self._place, seen.tensors))
-                except NotReplayed:
+                noted = {i: self._views[i] for i in (seen.row.views if seen.row is not None else ())}
+                if seen.row is None or any(self._place(x) != place for x, place, _ in noted.values()):
                     self.names.append(seen.named)
+                    continue
+                numbers = {i: view_in(tensor, view) for i, (tensor, _, view) in noted.items()}
+                found.append(seen.row.with_views(numbers))
+                used.update(map(self._place, seen.tensors))
         return found
 
     @property
@@ -177,7 +216,7 @@ class DeviceOperators:
             return found[0]
         with torch._C.DisableTorchFunction():
             storage = self._backend.stand_ins.known_values.storage_of(tensor)
-            if storage is None:
+            if storage is None or self._place(tensor) in self._rowed:
                 return None
             return bytes(torch.empty(0, dtype=torch.uint8).set_(storage).numpy().tobytes())
 

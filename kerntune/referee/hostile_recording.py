@@ -382,7 +382,10 @@ def check_results(call: CheckedCall, case: CaseInputs, expected: Sequence[Expect
     """Whether the results lie as the reference's do. :class:`Refusal` otherwise."""
     if len(call.results) != len(expected):
         raise Refusal(Reason.RESULT_COUNT, f"it returns {len(call.results)} tensors, the reference {len(expected)}")
-    written = reached(call.operators, call.recording)
+    launched = reached(call.operators, call.recording)
+    written = launched.union(*(row.storages(call.recording) for row in call.operators))
+    if call.operators and call.results and not any(view.storage in launched for view in call.results):
+        raise Refusal(Reason.RESULT_UNWRITTEN, f"{named(x.name for x in call.operators)} alone computes all results")
     names = dict(zip(call.inputs, (given.name for given in case.tensors), strict=True))
     for number, (view, want) in enumerate(zip(call.results, expected, strict=True)):
         if (view.dtype, view.shape) != (want.dtype, want.shape) or not same_strides(view, want):

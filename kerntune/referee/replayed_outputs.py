@@ -59,16 +59,14 @@ class EmulatedOperators:
         self._side = side
 
     def run(self, launches: int, memory: FlatMemory) -> bool:
-        """Those between so many launches and the next; whether there are any. :class:`KernelFault` where an index is
-        outside."""
+        """Those between so many launches and the next; whether there are any."""
         views = self._side.recording.views
         rows = [row for row in self._side.operators if row.before == launches]
         for row in rows:
             try:
                 run_operator(row, lambda i: tensor_at(views[i], memory.content(views[i].storage)))
             except ReplayError as exc:
-                outside = isinstance(exc.__cause__, IndexError) or "out of bounds" in str(exc)
-                raise (KernelFault if outside else InterpreterLimit)(str(exc)) from None
+                raise InterpreterLimit(str(exc)) from None
         return bool(rows)
 
 

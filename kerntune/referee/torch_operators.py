@@ -16,7 +16,7 @@ import msgspec
 from kerntune.base.formatting import visible
 from kerntune.base.recording import Recording, View
 from kerntune.capture.operator_traits import ALLOCATIONS
-from kerntune.errors import BackendError, ReplayError
+from kerntune.errors import BackendError, KernelFault, ReplayError
 from kerntune.gpu.compare import DeviceBytes
 from kerntune.gpu.number_formats import FLOAT_FORMATS, INTEGER_FORMATS
 
@@ -45,16 +45,26 @@ COUNTING = frozenset(("add", "cumsum", "floor_divide", "mul", "remainder", "rsub
 """Operators that are exact on whole numbers; the last ones on floats, too, where the other side has few bits."""
 
 COMPUTING = frozenset((
-    "_log_softmax", "_softmax", "_softmax_backward_data", "addcdiv", "addcmul", "addmm", "baddbmm", "bmm", "cos",
-    "cumprod", "div", "embedding", "erf", "exp", "exp2", "expm1", "eye", "gelu", "index_add", "index_copy", "index_put",
-    "_index_put_impl", "lerp", "linalg_vector_norm", "linspace", "log", "log1p", "log2", "logsumexp", "mean", "mm",
-    "pow", "prod", "reciprocal", "rsqrt", "scatter", "scatter_add", "sgn", "sigmoid", "silu", "sin", "softplus",
-    "sort", "sqrt", "square", "std", "tanh", "topk", "var", "var_mean",
+    "_index_put_impl", "_log_softmax", "_log_softmax_backward_data", "_safe_softmax", "_softmax",
+    "_softmax_backward_data", "addcdiv", "addcmul", "addmm", "addmv", "aminmax", "baddbmm", "bmm", "cos", "cosh",
+    "cummax", "cummin", "cumprod", "div", "dot", "elu", "embedding", "erf", "exp", "exp2", "expm1", "eye", "fmod",
+    "gelu", "gelu_backward", "hardtanh", "index_add", "index_copy", "index_fill", "index_put", "leaky_relu", "lerp",
+    "linalg_vector_norm", "linspace", "log", "log10", "log1p", "log2", "log_sigmoid_forward", "logaddexp",
+    "logcumsumexp", "logsumexp", "mean", "mm", "mv", "nan_to_num", "native_layer_norm", "nll_loss_forward", "pow",
+    "prod", "reciprocal", "reflection_pad1d", "rot90", "rsqrt", "scatter", "scatter_add", "scatter_reduce", "sgn",
+    "sigmoid", "sigmoid_backward", "silu", "silu_backward", "sin", "sinh", "softplus", "sort", "sqrt", "square", "std",
+    "tan", "tanh", "tanh_backward", "threshold", "threshold_backward", "topk", "var", "var_mean",
 ))  # fmt: skip
 """Operators that round, or write where indices say. None draws random numbers, or has a result whose shape depends on
 values."""
 
-REPLAYED = (MOVING | DECIDING | COUNTING | COMPUTING) - ALLOCATIONS
+VIEWING = frozenset((
+    "alias", "as_strided", "contiguous", "detach", "expand", "permute", "reshape", "select", "slice", "split",
+    "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unsqueeze", "view", "_unsafe_view",
+))  # fmt: skip
+"""Those among the first that run nothing on a device, or stand for others."""
+
+REPLAYED = (MOVING | DECIDING | COUNTING | COMPUTING) - ALLOCATIONS - VIEWING
 """All that are replayed, those of the same names that work in place among them."""
 
 COPYING = ("clone", "_to_copy")
@@ -80,13 +90,20 @@ class DtypeNamed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     name: str
 
 
+class HostNumber(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="number"):
+    """A tensor of the host's without dimensions: an operator takes it as a number of this dtype."""
+
+    value: Union[bool, int, float]
+    dtype: str
+
+
 class Several(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="several"):
     """A list of arguments."""
 
     items: tuple[OperatorArgument, ...]
 
 
-OperatorArgument = Union[None, bool, int, float, str, ViewAt, DtypeNamed, Several]
+OperatorArgument = Union[None, bool, int, float, str, ViewAt, DtypeNamed, HostNumber, Several]
 
 
 class TorchOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -99,15 +116,31 @@ class TorchOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     words: dict[str, OperatorArgument] = {}
 
     @property
-    def views(self) -> Iterator[int]:
-        """The views among its arguments."""
+    def leaves(self) -> Iterator[OperatorArgument]:
+        """Its arguments, and those in lists."""
         waiting: list[OperatorArgument] = [*self.args, *self.words.values()]
         while waiting:
             one = waiting.pop()
-            if isinstance(one, ViewAt):
-                yield one.index
-            elif isinstance(one, Several):
+            if isinstance(one, Several):
                 waiting += one.items
+            else:
+                yield one
+
+    @property
+    def views(self) -> Iterator[int]:
+        """The views among its arguments."""
+        return (x.index for x in self.leaves if isinstance(x, ViewAt))
+
+    def with_views(self, numbers: Mapping[int, int]) -> TorchOperator:
+        """The same with other numbers of views."""
+
+        def renumbered(value: OperatorArgument) -> OperatorArgument:
+            if isinstance(value, Several):
+                return Several(tuple(map(renumbered, value.items)))
+            return ViewAt(numbers[value.index]) if isinstance(value, ViewAt) else value
+
+        words = {name: renumbered(x) for name, x in self.words.items()}
+        return msgspec.structs.replace(self, args=tuple(map(renumbered, self.args)), words=words)
 
     def storages(self, recording: Recording) -> set[int]:
         """What it may read and write."""
@@ -135,11 +168,11 @@ def row_of(
     if not _is_replayed(word) or func.namespace != "aten":
         raise NotReplayed
     words = dict(kwargs)
-    number = _of_the_host(args[1], view_of) if word == "copy_" else None
+    number = _argument(args[1], view_of) if word == "copy_" else None
     if word in COPYING:
         word, overload, args, words = "copy_", "default", (made[0], args[0]), {}
-    elif number is not None:
-        word, overload, args, words = "fill_", "Scalar", (args[0], number), {}
+    elif isinstance(number, HostNumber):
+        word, overload, args, words = "fill_", "Scalar", (args[0], number.value), {}
     elif not func._schema.is_mutable:
         overload, results = _with_out(func)
         words = {name: x for name, x in words.items() if name not in _of_the_result(func)}
@@ -175,20 +208,14 @@ def _argument(value: Any, view_of: Callable[[Any], int | None]) -> OperatorArgum
         return Several(tuple(_argument(x, view_of) for x in value))
     if type(value).__name__ == "dtype":
         return DtypeNamed(str(value).removeprefix("torch."))
-    if (number := _of_the_host(value, view_of)) is not None:
-        return number
-    view = view_of(value) if hasattr(value, "untyped_storage") else None
-    if view is None:
+    if not hasattr(value, "untyped_storage"):
         raise NotReplayed
-    return ViewAt(view)
-
-
-def _of_the_host(value: Any, view_of: Callable[[Any], int | None]) -> Union[bool, int, float, None]:
-    """The number in a tensor of the host's without dimensions, which operators take as a number; None of all else."""
-    if not hasattr(value, "untyped_storage") or value.dim() or view_of(value) is not None:
-        return None
-    number = value.item()
-    return number if isinstance(number, (bool, int, float)) else None
+    if (view := view_of(value)) is not None:
+        return ViewAt(view)
+    dtype = str(value.dtype).removeprefix("torch.")
+    if value.dim() or value.device.type != "cpu" or dtype not in FORMATS:
+        raise NotReplayed
+    return HostNumber(value.item(), dtype)
 
 
 # checked
@@ -201,13 +228,17 @@ def operator_problems(rows: Sequence[TorchOperator], recording: Recording) -> It
     last = 0
     for row in rows:
         word, _, overload = row.name.partition(".")
-        if not _is_replayed(word) or not re.fullmatch(r"\w{1,60}", overload, re.ASCII):
+        if not _is_replayed(word) or not re.fullmatch(r"[A-Za-z]\w{0,59}", overload, re.ASCII):
             yield f"torch's {visible(row.name[:60])} isn't replayed"
         if not last <= row.before <= len(recording.launches):
             yield f"torch's {word} runs at no place among the launches"
         last = row.before
         if _depth(row) > MOST_NESTED:
             yield f"arguments of torch's {word} are nested too deeply"
+        if any(x.dtype not in FORMATS for x in row.leaves if isinstance(x, HostNumber)) or any(
+            x.name not in FORMATS for x in row.leaves if isinstance(x, DtypeNamed)
+        ):
+            yield f"torch's {word} has a dtype that isn't known here"
         for index in row.views:
             view = recording.views[index] if 0 <= index < len(recording.views) else None
             if view is None or view.dtype not in FORMATS or view.offset_bytes % FORMATS[view.dtype].width:
@@ -253,9 +284,14 @@ def named(names: Iterable[str]) -> str:
 # run again
 
 
+NO_NUMBER = ("ScalarType", "Layout", "Device", "MemoryFormat", "Generator", "Stream")
+"""Kinds of arguments in torch's schemas that a number would be converted to."""
+
+
 def run_operator(row: TorchOperator, tensor_of: Callable[[int], Any]) -> None:
-    """Run it on the tensors that ``tensor_of`` gives for views. :class:`ReplayError` where torch refuses, and
-    :class:`BackendError` where the device has faulted."""
+    """Run it on the tensors that ``tensor_of`` gives for views. :class:`ReplayError` where torch refuses,
+    :class:`BackendError` where the device has faulted, and on a processor :class:`KernelFault` where an index is
+    outside, or several numbers go to one place."""
     import torch
 
     def decoded(value: OperatorArgument) -> Any:
@@ -263,16 +299,58 @@ def run_operator(row: TorchOperator, tensor_of: Callable[[int], Any]) -> None:
             return tensor_of(value.index)
         if isinstance(value, Several):
             return [decoded(x) for x in value.items]
+        if isinstance(value, HostNumber):
+            return torch.tensor(value.value, dtype=getattr(torch, value.dtype))
         return getattr(torch, value.name) if isinstance(value, DtypeNamed) else value
 
     word, _, overload = row.name.partition(".")
     try:
+        packet = getattr(torch.ops.aten, word)
+        if overload not in packet.overloads():
+            raise AttributeError(f"it has no overload {overload}")
+        operator = getattr(packet, overload)
+        args, words = [decoded(x) for x in row.args], {name: decoded(x) for name, x in row.words.items()}
+        for given, wanted in zip((*args, *words.values()), _kinds(operator, len(args), words), strict=True):
+            if isinstance(given, (bool, int, float)) and any(kind in wanted for kind in NO_NUMBER):
+                raise TypeError(f"{given} is no {wanted}")
         with torch.no_grad():
-            operator = getattr(getattr(torch.ops.aten, word), overload)
-            operator(*map(decoded, row.args), **{name: decoded(x) for name, x in row.words.items()})
+            if args and isinstance(args[0], torch.Tensor) and args[0].device.type == "cpu":
+                args = _for_a_processor(word.removesuffix("_"), args)
+            operator(*args, **words)
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as exc:
-        kind, told = BackendError if "CUDA error" in str(exc) else ReplayError, str(exc).partition("\n")[0]
-        raise kind(f"torch's {word}: {type(exc).__name__}: {told}") from exc
+        told, text = f"torch's {word}: {type(exc).__name__}: {str(exc).partition(chr(10))[0]}", str(exc)
+        outside = isinstance(exc, IndexError) or "out of bounds" in text or "out of range" in text
+        kind = BackendError if "CUDA error" in text else KernelFault if outside else ReplayError
+        raise kind(told) from exc
+
+
+def _kinds(operator: Any, count: int, words: Mapping[str, Any]) -> Iterator[str]:
+    """Of so many arguments by place, and of those by name, what torch's schema wants."""
+    arguments = operator._schema.arguments
+    by_name = {x.name: str(x.real_type) for x in arguments}
+    if count > len(arguments) or not words.keys() <= by_name.keys():
+        raise TypeError("it has no such arguments")
+    yield from (str(x.real_type) for x in arguments[:count])
+    yield from map(by_name.__getitem__, words)
+
+
+def _for_a_processor(word: str, args: list[Any]) -> list[Any]:
+    """The arguments as torch takes them without a GPU. :class:`KernelFault` where several numbers go to one place: on a
+    GPU any of them stays."""
+    import torch
+
+    if word in ("_softmax", "_log_softmax") and args[2]:
+        return [args[0].float(), args[1], False]
+    places, one = torch.zeros(args[0].shape, dtype=torch.int32), torch.ones((), dtype=torch.int32)
+    if word in ("index_put", "_index_put_impl") and args[2].numel() > 1 and not any(args[3:4]):
+        places.index_put_(args[1], one, accumulate=True)
+    elif word == "scatter" and isinstance(args[3], torch.Tensor) and len(args) < 5:
+        places.scatter_add_(args[1], args[2], one.expand(args[2].shape))
+    elif word == "index_copy":
+        places.index_add_(args[1], args[2], one.expand(args[3].shape))
+    if (places > 1).any():
+        raise KernelFault(f"torch's {word}: a race: several numbers go to one place")
+    return args
 
 
 def tensor_at(view: View, memory: np.ndarray | DeviceBytes) -> Any:

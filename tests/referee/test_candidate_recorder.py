@@ -23,7 +23,7 @@ from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.layouts import candidate_source
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.tasks import Fill, PlainArgument, RecordAnswer, RecordTask, encoded
-from kerntune.referee.torch_operators import DtypeNamed, Several, ViewAt
+from kerntune.referee.torch_operators import DtypeNamed, HostNumber, Several, ViewAt
 
 KERNEL = """
 import torch, triton
@@ -143,7 +143,6 @@ def test_filled_memory_is_told_by_its_number(recorded: Any, made: str, dtype: st
             "torch.empty(10, 5, device=x.device).t().copy_(torch.arange(50).reshape(5, 10))",
             np.arange(50, dtype="f4").reshape(5, 10).T,
         ),
-        ("torch.scalar_tensor(2.0, device=x.device)", np.full(1, 2, "f4")),
     ],
 )
 def test_memory_that_the_host_knows_is_a_constant(recorded: Any, made: str, content: np.ndarray) -> None:
@@ -183,7 +182,15 @@ def test_memory_without_content_is_none_of_them(recorded: Any) -> None:
         ("return run(x, torch.arange(50.0, device=x.device))", ["0 arange.out"], "50.0 out=1[50]"),
         ("return run(x, torch.arange(0, 5, 0.1, device=x.device))", ["0 arange.start_out"], "0 5 0.1 out=1[50]"),
         ("return run(x, torch.linspace(0, 1, 50, device=x.device))", ["0 linspace.out"], "0 1 50 out=1[50]"),
-        ("return run(x, x * torch.tensor(2.5))", ["0 mul.out"], "0[50] 2.5 out=1[50]"),
+        ("s = torch.tensor(2.5); y = x * s; s *= 2; return run(x, y)", ["0 mul.out"], "0[50] 2.5:float32 out=1[50]"),
+        ("return run(x, torch.scalar_tensor(2.0, device=x.device))", ["0 scalar_tensor.out"], "2.0 out=1[]"),
+        ("t = torch.full((2,), 3, device=x.device); t.add_(1); return run(x, t)", ["0 add_.Tensor"], "1[2] 1"),
+        (
+            "y = (x * 2).view(5, 10); y.t_(); return run(x, y.contiguous())",
+            ["0 mul.out", "0 copy_.default"],
+            "1[10,5] 3[10,5]",
+        ),
+        ("w = torch.empty_like(x); w[:25].expand(2, 25).fill_(1); return run(x, w)", ["0 fill_.Scalar"], "1[2,25] 1"),
     ],
 )
 def test_what_torch_computes_beside_kernels_becomes_rows(recorded: Any, body: str, rows: list[str], seen: str) -> None:
@@ -205,6 +212,8 @@ def shown(call: Any, value: Any) -> str:
         view = call.recording.views[value.index]
         offset = f"+{view.offset_bytes}" * bool(view.offset_bytes)
         return f"{view.storage}[{','.join(map(str, view.shape))}]{offset}"
+    if isinstance(value, HostNumber):
+        return f"{value.value}:{value.dtype}"
     return value.name if isinstance(value, DtypeNamed) else str(value)
 
 
@@ -215,7 +224,9 @@ def shown(call: Any, value: Any) -> str:
         ("o = run(x, x); o.copy_(torch.ones(50)); return run(x, o)", ("aten.copy_",)),
         ("return run(x, torch.rand_like(x))", ("aten.rand_like",)),
         ("return torch.nn.functional.dropout(run(x, x), 0.5)", ("aten.native_dropout",)),
-        ("t = torch.tensor([1, 2], device=x.device); t.add_(1); return run(x, t)", ("aten.add_",)),
+        ("t.add_(1); return run(x, t)\n\nt = torch.tensor([1, 2], device='cuda')", ("aten.add_",)),
+        ("y = x + 1; y.data = x * 2; return run(x, y)", ("aten.add",)),
+        ("return run(x, torch.complex(x, x).real.clone())", ("aten.complex",)),
     ],
 )
 def test_what_can_not_be_replayed_is_named_with_its_line(recorded: Any, body: str, names: tuple[str, ...]) -> None:

@@ -420,7 +420,7 @@ def reference(x, y):
     [
         ("right", Word.UNTIMED, "right on"), ("rounded_between", Word.WRONG, "off by more than rounding explains"),
         ("changed_between", Word.WRONG, "off by more than rounding explains"),
-        ("of_torch_alone", Word.REFUSED, "no recorded launch has a pointer to result 0"),
+        ("of_torch_alone", Word.REFUSED, "alone computes all results"),
         ("outside", Word.REFUSED, "index"),
     ],
 )  # fmt: skip

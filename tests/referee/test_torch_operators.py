@@ -10,11 +10,12 @@ import torch
 from msgspec.structs import replace
 
 from kerntune.base.recording import View
-from kerntune.errors import BackendError, ReplayError
+from kerntune.errors import BackendError, KernelFault, ReplayError
 from kerntune.referee.torch_operators import (
     MOST_OPERATORS,
     REPLAYED,
     DtypeNamed,
+    HostNumber,
     NotReplayed,
     OperatorArgument,
     Several,
@@ -53,6 +54,11 @@ NESTED: OperatorArgument = Several((Several((ViewAt(0),)),))
         ((SUM, replace(SUM, before=0)), "torch's sum runs at no place among the launches"),
         ((replace(SUM, args=(ViewAt(3),)),), "torch's sum has no such view"),
         ((replace(SUM, words={"out": Several((ViewAt(-1),))}),), "torch's sum has no such view"),
+        ((replace(SUM, name="sum.__init__"),), "torch's sum.__init__ isn't replayed"),
+        ((replace(SUM, name="as_strided_.default"),), "torch's as_strided_.default isn't replayed"),
+        ((replace(SUM, args=(DtypeNamed("float32"), HostNumber(1, "int64"))),), ""),
+        ((replace(SUM, args=(Several((DtypeNamed("load"),)),)),), "torch's sum has a dtype that isn't known here"),
+        ((replace(SUM, args=(HostNumber(1, "load"),)),), "torch's sum has a dtype that isn't known here"),
         ((replace(SUM, args=(NESTED,)),), ""),
         ((replace(SUM, args=(Several((NESTED,)),)),), "arguments of torch's sum are nested too deeply"),
         ((SUM,) * MOST_OPERATORS, ""),
@@ -135,12 +141,69 @@ def test_a_row_runs_on_the_tensors_of_its_views() -> None:
     "row",
     [
         replace(SUM, name="sum.nothing"), replace(SUM, words={"wrong": 3}), replace(SUM, args=(ViewAt(0), 9.5)),
-        TorchOperator(0, "index_select.out", (ViewAt(0), 0, ViewAt(2)), {"out": ViewAt(1)}),
+        replace(SUM, name="sum.__class__"), replace(SUM, words={"dtype": 6, "out": ViewAt(1)}),
+        replace(SUM, args=(ViewAt(0),) * 9), replace(SUM, words={"out": DtypeNamed("float32")}),
     ],
 )  # fmt: skip
 def test_what_torch_refuses_is_an_error_that_names_the_operator(row: TorchOperator) -> None:
-    with pytest.raises(ReplayError, match=r"^torch's (sum|index_select): \w+Error: "):
-        run(row, torch.zeros(2, 3), torch.zeros(3), torch.tensor([7]))
+    with pytest.raises(ReplayError, match=r"^torch's sum: \w+Error: "):
+        run(row, torch.zeros(2, 3), torch.zeros(3))
+
+
+RACE = "a race: several numbers"
+ROWS = torch.tensor([[0, 1], [0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("row", "fault"),
+    [
+        (
+            TorchOperator(0, "index_select.out", (ViewAt(0), 0, ViewAt(2)), {"out": ViewAt(1)}),
+            "IndexError: index out of",
+        ),
+        (
+            TorchOperator(0, "index_put_.default", (ViewAt(0), Several((ViewAt(2),)), ViewAt(3))),
+            "a race: several numbers",
+        ),
+        (TorchOperator(0, "index_put_.default", (ViewAt(0), Several((ViewAt(2),)), ViewAt(3), True)), ""),
+        (TorchOperator(0, "index_put_.default", (ViewAt(0), Several((ViewAt(2),)), HostNumber(2.0, "float32"))), ""),
+        (TorchOperator(0, "index_put.out", (ViewAt(0), Several((ViewAt(4),)), ViewAt(0)), {"out": ViewAt(0)}), ""),
+        (TorchOperator(0, "scatter_.src", (ViewAt(0), 0, ViewAt(2), ViewAt(5))), RACE),
+        (TorchOperator(0, "scatter_.src", (ViewAt(0), 1, ViewAt(2), ViewAt(5))), ""),
+        (TorchOperator(0, "scatter_.value", (ViewAt(0), 0, ViewAt(2), 3.0)), ""),
+        (TorchOperator(0, "scatter_add_.default", (ViewAt(0), 0, ViewAt(2), ViewAt(5))), ""),
+        (TorchOperator(0, "index_copy_.default", (ViewAt(0), 0, ViewAt(6), ViewAt(5))), RACE),
+        (TorchOperator(0, "index_copy_.default", (ViewAt(0), 0, ViewAt(7), ViewAt(5))), ""),
+    ],
+)
+def test_on_a_processor_an_index_outside_or_a_race_is_a_fault(row: TorchOperator, fault: str) -> None:
+    """A GPU has an assertion for the first; of the second any number may be the last."""
+    x, indices = torch.zeros(3, 2), torch.tensor([0, 7]) if "select" in row.name else ROWS
+    if "scatter" not in row.name and "put_" in row.name:
+        indices = ROWS[0] * 0
+    tensors = (x, torch.zeros(2, 2), indices, torch.ones(2, 2), torch.arange(3), torch.ones(2, 2))
+    tensors = (*tensors, torch.tensor([1, 1]), torch.tensor([2, 0]))
+    if not fault:
+        return run(row, *tensors)
+    with pytest.raises(KernelFault, match=f"^torch's [a-z_]+: {fault}"):
+        run(row, *tensors)
+    return None
+
+
+def test_a_softmax_of_halves_has_float32_on_a_processor_too() -> None:
+    x, o = torch.randn(3, 5).half(), torch.zeros(3, 5)
+    run(TorchOperator(0, "_softmax.out", (ViewAt(0), 1, True), {"out": ViewAt(1)}), x, o)
+    torch.testing.assert_close(o, torch.softmax(x.float(), 1))
+
+
+def test_a_number_of_the_hosts_is_a_tensor_without_dimensions() -> None:
+    x, o = torch.zeros(3, dtype=torch.float16), torch.ones(3, dtype=torch.float16)
+    number = HostNumber(2.5, "float32")
+    run(TorchOperator(0, "add.out", (ViewAt(0), number), {"out": ViewAt(1)}), x, o)
+    run(
+        TorchOperator(0, "masked_fill_.Tensor", (ViewAt(0), ViewAt(2), number)), x, o, torch.tensor([True, False, True])
+    )
+    assert (o.tolist(), x.tolist()) == ([2.5] * 3, [2.5, 0.0, 2.5])
 
 
 def test_a_faulted_device_is_told_in_a_line() -> None:
