@@ -344,7 +344,7 @@ class CandidateJudgement:
         try:
             if isinstance(call, Refusal):
                 return (f"judged with {what} alone: with {case.label} the candidate is refused: {call}",)
-            contents = [()] * max(2, affordable(case, SEEDS))
+            contents, call = [()] * max(2, affordable(case, SEEDS)), msgspec.structs.replace(call, again=None)
             found = self._comparer.compare(case, call, contents, self._deadline)
         except Refusal as exc:
             return (f"judged with {what} alone: with {case.label} nothing can be compared: {exc}",)
