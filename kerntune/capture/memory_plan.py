@@ -197,7 +197,7 @@ class Plan:
 
     def view_in(self, tensor: Any, view: View) -> int:
         """The index of another view of a tensor's storage."""
-        view = msgspec.structs.replace(view, storage=self.storage_of_view(self.view_of(tensor)))
+        view = msgspec.structs.replace(view, storage=self._storage(tensor, view.dtype))
         return self._views.setdefault(view, len(self._views))
 
     def _refuse_other_gpu(self, tensor: Any) -> None:

@@ -116,7 +116,7 @@ class DeviceOperators:
             return
         own = {self._place(x) for x in given}
         fresh = [x for x in made if self._place(x) not in own]
-        if traits.word.removesuffix("_") in VIEWING:
+        if traits.word.removesuffix("_") in VIEWING and not fresh:
             return
         if not traits.works:
             self._allocated.update((self._place(x), x) for x in fresh)
@@ -155,7 +155,8 @@ class DeviceOperators:
         if not self._backend.tensors.is_tensor(tensor) or dtype not in FORMATS or tensor.is_neg() or tensor.is_conj():
             return None
         place, strides = self._place(tensor), tuple(map(int, tensor.stride()))
-        view = View(0, dtype, tuple(map(int, tensor.shape)), strides, self._backend.tensors.address(tensor) - place)
+        offset = self._backend.tensors.address(tensor) - place if tensor.numel() else 0
+        view = View(0, dtype, tuple(map(int, tensor.shape)), strides, offset)
         self._views.append((tensor, place, view))
         return len(self._views) - 1
 

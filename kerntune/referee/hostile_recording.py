@@ -40,9 +40,9 @@ from kerntune.referee.torch_operators import TorchOperator, beside_launches, nam
 KERNELS_ALONE = "of both sides, judge functions that return what the kernels leave"
 """What to do about an operator that isn't replayed."""
 
-MOST_ITEMS, LEAST_ITEMS = 500_000, 20_000
-"""Values in an answer: 2,048 launches with 40 arguments of five values each, and some more; of a small answer the
-second, and one for each two bytes."""
+MOST_ITEMS, LEAST_ITEMS = 1_500_000, 20_000
+"""Values in an answer: 2,048 launches with 40 arguments of five values each, and some more, three times for a call and
+two calls; of a small answer the second, and one for each two bytes."""
 
 MOST_BYTES = 1 << 28
 """Of a candidate's answer: binaries and TTIR of a call are a few MB, constants up to 64 MiB."""

@@ -330,7 +330,10 @@ class ReplayComparer(ReplayProcesses):
         """What is wrong in a second call, behind one on other numbers. Where that can't be replayed, ``once`` gets why.
         A reference that changes a model's own numbers has other results then."""
         case, call, again, want = of.case, of.call, of.call.again, usual[-1]
-        if again is None or any(want.changed[i] is not None for i in case.parameters.values() if want.changed):
+        if again is None:
+            return ()
+        if any(want.changed[i] is not None for i in case.parameters.values() if want.changed):
+            once.append("judged by its first call alone: the reference changes the model's own numbers")
             return ()
         (poison,), end, storages = poison_patterns(1), time.monotonic() + self._budget, again.recording.storages
         earlier = zip(call.inputs, usual[0].contents, strict=True)
@@ -344,9 +347,12 @@ class ReplayComparer(ReplayProcesses):
         try:
             after = left_of(again, want, self._replayed(again, want.contents, poison, end))
         except Refusal as exc:
+            if exc.reason in (Reason.FAULT, Reason.OUTSIDE):
+                raise Refusal(exc.reason, f"in a second call: {exc}") from None
             once.append(f"judged by its first call alone: a second one can't be replayed: {exc}")
             return ()
-        (found,) = self._errors(replace(of, call=again), [(want, poison, after, ())])
+        alone = replace(of, call=again, together=together_of(case, usual))
+        (found,) = self._errors(alone, [(want, poison, after, ())])
         told = "in a second call, which finds what the first has left: "
         return tuple(replace(e, wrong=told + e.wrong, unwritten=False) for e in found if e.wrong)
 

@@ -50,7 +50,7 @@ COMPUTING = frozenset((
     "cummax", "cummin", "cumprod", "div", "dot", "elu", "embedding", "erf", "exp", "exp2", "expm1", "eye", "fmod",
     "gelu", "gelu_backward", "hardtanh", "index_add", "index_copy", "index_fill", "index_put", "leaky_relu", "lerp",
     "linalg_vector_norm", "linspace", "log", "log10", "log1p", "log2", "log_sigmoid_forward", "logaddexp",
-    "logcumsumexp", "logsumexp", "mean", "mm", "mv", "nan_to_num", "native_layer_norm", "nll_loss_forward", "pow",
+    "logcumsumexp", "logsumexp", "mean", "mm", "mv", "nan_to_num", "nll_loss_forward", "pow",
     "prod", "reciprocal", "reflection_pad1d", "rot90", "rsqrt", "scatter", "scatter_add", "scatter_reduce", "sgn",
     "sigmoid", "sigmoid_backward", "silu", "silu_backward", "sin", "sinh", "softplus", "sort", "sqrt", "square", "std",
     "tan", "tanh", "tanh_backward", "threshold", "threshold_backward", "topk", "var", "var_mean",
@@ -67,13 +67,14 @@ VIEWING = frozenset((
 REPLAYED = (MOVING | DECIDING | COUNTING | COMPUTING) - ALLOCATIONS - VIEWING
 """All that are replayed, those of the same names that work in place among them."""
 
-COPYING = ("clone", "_to_copy")
+COPYING = ("clone", "_to_copy", "contiguous")
 """Operators that are replayed as a copy to the memory of their result."""
 
 MADE_WITH = frozenset(("device", "dtype", "layout", "memory_format", "pin_memory"))
 """What says how a result lies, not what it holds."""
 
-MOST_OPERATORS, MOST_NESTED = 2_048, 3
+MOST_OPERATORS, MOST_NESTED, MOST_BYTES = 2_048, 3, 1 << 32
+"""Rows, lists in lists, and bytes of a view's elements: one that repeats its memory may have more than this has."""
 
 FORMATS = {**FLOAT_FORMATS, **INTEGER_FORMATS}
 
@@ -165,7 +166,7 @@ def row_of(
     """The row of a call that made these tensors on the device. ``view_of`` gives a tensor's view, None for one that
     isn't on the device. :class:`NotReplayed` for what can't be replayed."""
     word, overload = func._schema.name.removeprefix("aten::"), func._overloadname
-    if not _is_replayed(word) or func.namespace != "aten":
+    if not (_is_replayed(word) or word in COPYING) or func.namespace != "aten":
         raise NotReplayed
     words = dict(kwargs)
     number = _argument(args[1], view_of) if word == "copy_" else None
@@ -243,6 +244,8 @@ def operator_problems(rows: Sequence[TorchOperator], recording: Recording) -> It
             view = recording.views[index] if 0 <= index < len(recording.views) else None
             if view is None or view.dtype not in FORMATS or view.offset_bytes % FORMATS[view.dtype].width:
                 yield f"torch's {word} has no such view"
+            elif math.prod(view.shape) * FORMATS[view.dtype].width > MOST_BYTES:
+                yield f"a view of torch's {word} has more than {MOST_BYTES >> 30} GiB of elements"
 
 
 def _depth(row: TorchOperator) -> int:
@@ -309,14 +312,22 @@ def run_operator(row: TorchOperator, tensor_of: Callable[[int], Any]) -> None:
         if overload not in packet.overloads():
             raise AttributeError(f"it has no overload {overload}")
         operator = getattr(packet, overload)
+        if not operator._schema.is_mutable:
+            raise TypeError("it writes into nothing that it is given")
         args, words = [decoded(x) for x in row.args], {name: decoded(x) for name, x in row.words.items()}
         for given, wanted in zip((*args, *words.values()), _kinds(operator, len(args), words), strict=True):
-            if isinstance(given, (bool, int, float)) and any(kind in wanted for kind in NO_NUMBER):
+            if isinstance(given, (bool, int, float, str)) and any(kind in wanted for kind in NO_NUMBER):
                 raise TypeError(f"{given} is no {wanted}")
+        shapes = {name: x.shape for name, x in words.items() if isinstance(x, torch.Tensor)}
+        on_processor = any(x.device.type == "cpu" and x.dim() for x in args if isinstance(x, torch.Tensor))
+        if on_processor and word in ("_softmax", "_log_softmax") and args[2]:  # which has no halves there
+            args = [args[0].float(), args[1], False]
         with torch.no_grad():
-            if args and isinstance(args[0], torch.Tensor) and args[0].device.type == "cpu":
-                args = _for_a_processor(word.removesuffix("_"), args)
-            operator(*args, **words)
+            result = operator(*args, **words)
+        if any(words[name].shape != shape for name, shape in shapes.items()):
+            raise RuntimeError("its result has another shape than its memory")
+        if on_processor and "reduce" not in words and _is_race(word.removesuffix("_"), args, result):
+            raise KernelFault(f"torch's {word}: a race: several numbers go to one place")
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as exc:
         told, text = f"torch's {word}: {type(exc).__name__}: {str(exc).partition(chr(10))[0]}", str(exc)
         outside = isinstance(exc, IndexError) or "out of bounds" in text or "out of range" in text
@@ -334,23 +345,20 @@ def _kinds(operator: Any, count: int, words: Mapping[str, Any]) -> Iterator[str]
     yield from map(by_name.__getitem__, words)
 
 
-def _for_a_processor(word: str, args: list[Any]) -> list[Any]:
-    """The arguments as torch takes them without a GPU. :class:`KernelFault` where several numbers go to one place: on a
-    GPU any of them stays."""
+def _is_race(word: str, args: Sequence[Any], result: Any) -> bool:
+    """Whether an operator has written several numbers to one place: on a GPU any of them stays."""
     import torch
 
-    if word in ("_softmax", "_log_softmax") and args[2]:
-        return [args[0].float(), args[1], False]
-    places, one = torch.zeros(args[0].shape, dtype=torch.int32), torch.ones((), dtype=torch.int32)
-    if word in ("index_put", "_index_put_impl") and args[2].numel() > 1 and not any(args[3:4]):
-        places.index_put_(args[1], one, accumulate=True)
+    if word in ("index_put", "_index_put_impl") and not any(args[3:4]):
+        left, given = result[tuple(slice(None) if i is None else i for i in args[1])], args[2]
     elif word == "scatter" and isinstance(args[3], torch.Tensor) and len(args) < 5:
-        places.scatter_add_(args[1], args[2], one.expand(args[2].shape))
+        left, given = result.gather(args[1], args[2]), args[3][tuple(map(slice, args[2].shape))]
     elif word == "index_copy":
-        places.index_add_(args[1], args[2], one.expand(args[3].shape))
-    if (places > 1).any():
-        raise KernelFault(f"torch's {word}: a race: several numbers go to one place")
-    return args
+        left, given = result.index_select(args[1], args[2]), args[3]
+    else:
+        return False
+    given = given.to(left.dtype).expand(left.shape)
+    return not bool(torch.isclose(left, given, rtol=0, atol=0, equal_nan=True).all())
 
 
 def tensor_at(view: View, memory: np.ndarray | DeviceBytes) -> Any:

@@ -174,6 +174,7 @@ def test_memory_without_content_is_none_of_them(recorded: Any) -> None:
         ("return run(x, torch.zeros_like(x)) * 2", ["1 mul.out"], "2[50] 2 out=3[50]"),
         ("return run(x, x).sum(0, dtype=torch.float64)", ["1 sum.IntList_out"], "1[50] [0] dtype=float64 out=2[]"),
         ("return run(x, x).sort()[0]", ["1 sort.values"], ""),
+        ("return torch.cat([torch.empty(0, device=x.device), run(x, x)])", ["1 cat.out"], "[3[0] 1[50]] out=2[50]"),
         ("return torch.cat([run(x, x), x])", ["1 cat.out"], "[1[50] 0[50]] out=2[100]"),
         ("o = run(x, x); o.zero_(); return run(x, o)", ["1 zero_.default"], "1[50]"),
         ("o = run(x, x); o = run(o, o); o.fill_(2); return o", ["2 fill_.Scalar"], "2[50] 2"),
@@ -234,6 +235,14 @@ def test_what_can_not_be_replayed_is_named_with_its_line(recorded: Any, body: st
     call = recorded(body).call
     assert [name.partition(" ")[0] for name in call.unreplayed] == [*names]
     assert all(name.endswith("(candidate_under_test.py:16)") for name in call.unreplayed)
+
+
+def test_without_autograd_a_copy_is_a_row_too(recorded: Any) -> None:
+    """There an operator that copies or not is seen as a whole."""
+    body = (
+        "with torch.inference_mode(): y = x.view(5, 10).t().contiguous()\n    return run(x, y.view(50)), y.contiguous()"
+    )
+    assert [row.name for row in recorded(body).call.operators] == ["copy_.default"]
 
 
 def test_rows_come_after_the_trials_of_a_tuner_too(recorded: Any) -> None:

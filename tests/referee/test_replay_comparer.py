@@ -457,13 +457,13 @@ def test_of_exact_results_also_inputs_that_are_changed_must_be_equal() -> None:
 class TwiceComparer(ReplayComparer):
     """Of a candidate whose second call adds right, or returns what the first has computed."""
 
-    def __init__(self, stale: bool, late: bool = False) -> None:
+    def __init__(self, stale: bool, fails: Reason | None = None) -> None:
         super().__init__(Says(ReplayAnswer()), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
-        self.stale, self.late = stale, late
+        self.stale, self.fails = stale, fails
 
     def _replayed(self, call: Any, given: Any, poison: bytes, end: float) -> ReplayAnswer:
-        if self.late:
-            raise Refusal(Reason.REPLAY_LATE, "too long")
+        if self.fails is not None:
+            raise Refusal(self.fails, "too long")
         contents = call.contents(given)
         x, y = (np.frombuffer(contents[i - 3 * self.stale], "<f4") for i in (3, 4))
         after = {3: None, 4: None, 5: (x + y).tobytes()}
@@ -488,8 +488,20 @@ def test_a_second_call_comes_after_one_on_other_numbers(stale: bool) -> None:
 def test_a_second_call_that_can_not_be_replayed_is_told() -> None:
     call = with_second(CHECKED, twice(), CASE, TARGET)
     of, once = ShapeComparison(CASE, call, together_of(CASE, TWO_SEEDS)), list[str]()
-    assert TwiceComparer(False, late=True)._of_second_call(of, TWO_SEEDS, once) == ()
+    assert TwiceComparer(False, Reason.REPLAY_LATE)._of_second_call(of, TWO_SEEDS, once) == ()
     assert once == ["judged by its first call alone: a second one can't be replayed: too long"]
+    for fault in (Reason.FAULT, Reason.OUTSIDE):
+        with pytest.raises(Refusal, match=r"^in a second call: too long$") as raised:
+            TwiceComparer(False, fault)._of_second_call(of, TWO_SEEDS, [])
+        assert raised.value.reason is fault
+
+
+def test_a_second_call_counts_no_content_twice() -> None:
+    call = with_second(CHECKED, twice(), CASE, TARGET)
+    of = ShapeComparison(CASE, call, together_of(CASE, TWO_SEEDS))
+    before = repr(of.together)
+    TwiceComparer(stale=False)._of_second_call(of, TWO_SEEDS, [])
+    assert repr(of.together) == before
 
 
 def test_a_second_call_of_a_reference_that_changes_its_own_numbers_is_another() -> None:
@@ -499,8 +511,8 @@ def test_a_second_call_of_a_reference_that_changes_its_own_numbers_is_another() 
     for changed, wrong in (((), 1), ((None, SUMS[0]), 1), ((SUMS[0], None), 0)):
         seeds = [replace(x, changed=changed) for x in TWO_SEEDS]
         of = ShapeComparison(case, call, together_of(case, seeds))
-        assert len(TwiceComparer(stale=True)._of_second_call(of, seeds, [])) >= wrong
-        assert wrong or not TwiceComparer(stale=True)._of_second_call(of, seeds, [])
+        found = TwiceComparer(stale=True)._of_second_call(of, seeds, once := [])
+        assert (bool(found), len(once)) == (bool(wrong), 1 - wrong)
 
 
 class AddingComparer(ReplayComparer):

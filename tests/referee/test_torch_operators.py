@@ -29,7 +29,7 @@ from kerntune.referee.torch_operators import (
     run_operator,
     tensor_at,
 )
-from tests.referee.recordings import LAUNCH, RECORDING, VIEWS, recording
+from tests.referee.recordings import LAUNCH, VIEWS, recording
 
 NOT_RUN = replace(LAUNCH, grid=(0, 1, 1))
 SUM = TorchOperator(1, "sum.IntList_out", (ViewAt(0), Several((0,)), False), {"out": ViewAt(1)})
@@ -52,7 +52,7 @@ NESTED: OperatorArgument = Several((Several((ViewAt(0),)),))
         ((replace(SUM, before=2),), "torch's sum runs at no place among the launches"),
         ((replace(SUM, before=-1),), "torch's sum runs at no place among the launches"),
         ((SUM, replace(SUM, before=0)), "torch's sum runs at no place among the launches"),
-        ((replace(SUM, args=(ViewAt(3),)),), "torch's sum has no such view"),
+        ((replace(SUM, args=(ViewAt(5),)),), "torch's sum has no such view"),
         ((replace(SUM, words={"out": Several((ViewAt(-1),))}),), "torch's sum has no such view"),
         ((replace(SUM, name="sum.__init__"),), "torch's sum.__init__ isn't replayed"),
         ((replace(SUM, name="as_strided_.default"),), "torch's as_strided_.default isn't replayed"),
@@ -61,12 +61,16 @@ NESTED: OperatorArgument = Several((Several((ViewAt(0),)),))
         ((replace(SUM, args=(HostNumber(1, "load"),)),), "torch's sum has a dtype that isn't known here"),
         ((replace(SUM, args=(NESTED,)),), ""),
         ((replace(SUM, args=(Several((NESTED,)),)),), "arguments of torch's sum are nested too deeply"),
+        ((replace(SUM, args=(ViewAt(4),)),), ""),
+        ((replace(SUM, args=(ViewAt(3),)),), "a view of torch's sum has more than 4 GiB of elements"),
         ((SUM,) * MOST_OPERATORS, ""),
         ((SUM,) * (MOST_OPERATORS + 1), "it has 2049 operators of torch's, more than 2048"),
     ],
 )
 def test_what_a_recording_may_ask_for(rows: tuple[TorchOperator, ...], problem: str) -> None:
-    assert next(operator_problems(rows, RECORDING), "") == problem
+    repeated = [View(0, "float32", (1 << 15, size), (0, 0)) for size in ((1 << 15) + 1, 1 << 15)]
+    one = recording(views=(*VIEWS, *repeated)).recording
+    assert next(operator_problems(rows, one), "") == problem
 
 
 def test_a_view_of_a_row_begins_with_a_whole_element() -> None:
@@ -143,6 +147,8 @@ def test_a_row_runs_on_the_tensors_of_its_views() -> None:
         replace(SUM, name="sum.nothing"), replace(SUM, words={"wrong": 3}), replace(SUM, args=(ViewAt(0), 9.5)),
         replace(SUM, name="sum.__class__"), replace(SUM, words={"dtype": 6, "out": ViewAt(1)}),
         replace(SUM, args=(ViewAt(0),) * 9), replace(SUM, words={"out": DtypeNamed("float32")}),
+        replace(SUM, name="sum.default", args=(ViewAt(0),), words={}),
+        replace(SUM, args=(ViewAt(0), Several((1,)), False)),
     ],
 )  # fmt: skip
 def test_what_torch_refuses_is_an_error_that_names_the_operator(row: TorchOperator) -> None:
@@ -161,14 +167,14 @@ ROWS = torch.tensor([[0, 1], [0, 1]])
             TorchOperator(0, "index_select.out", (ViewAt(0), 0, ViewAt(2)), {"out": ViewAt(1)}),
             "IndexError: index out of",
         ),
-        (
-            TorchOperator(0, "index_put_.default", (ViewAt(0), Several((ViewAt(2),)), ViewAt(3))),
-            "a race: several numbers",
-        ),
+        (TorchOperator(0, "index_put_.default", (ViewAt(0), Several((ViewAt(2),)), ViewAt(5))), RACE),
         (TorchOperator(0, "index_put_.default", (ViewAt(0), Several((ViewAt(2),)), ViewAt(3), True)), ""),
         (TorchOperator(0, "index_put_.default", (ViewAt(0), Several((ViewAt(2),)), HostNumber(2.0, "float32"))), ""),
         (TorchOperator(0, "index_put.out", (ViewAt(0), Several((ViewAt(4),)), ViewAt(0)), {"out": ViewAt(0)}), ""),
+        (TorchOperator(0, "index_put_.default", (ViewAt(0), Several((ViewAt(2),)), ViewAt(3))), ""),
         (TorchOperator(0, "scatter_.src", (ViewAt(0), 0, ViewAt(2), ViewAt(5))), RACE),
+        (TorchOperator(0, "scatter_.src", (ViewAt(0), 0, ViewAt(2), ViewAt(3))), ""),
+        (TorchOperator(0, "scatter_.reduce", (ViewAt(0), 0, ViewAt(2), ViewAt(5)), {"reduce": "add"}), ""),
         (TorchOperator(0, "scatter_.src", (ViewAt(0), 1, ViewAt(2), ViewAt(5))), ""),
         (TorchOperator(0, "scatter_.value", (ViewAt(0), 0, ViewAt(2), 3.0)), ""),
         (TorchOperator(0, "scatter_add_.default", (ViewAt(0), 0, ViewAt(2), ViewAt(5))), ""),
@@ -181,7 +187,8 @@ def test_on_a_processor_an_index_outside_or_a_race_is_a_fault(row: TorchOperator
     x, indices = torch.zeros(3, 2), torch.tensor([0, 7]) if "select" in row.name else ROWS
     if "scatter" not in row.name and "put_" in row.name:
         indices = ROWS[0] * 0
-    tensors = (x, torch.zeros(2, 2), indices, torch.ones(2, 2), torch.arange(3), torch.ones(2, 2))
+    several = torch.arange(4.0).reshape(2, 2)
+    tensors = (x, torch.zeros(2, 2), indices, torch.ones(2, 2), torch.arange(3), several)
     tensors = (*tensors, torch.tensor([1, 1]), torch.tensor([2, 0]))
     if not fault:
         return run(row, *tensors)
