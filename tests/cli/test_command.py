@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from doubles import raising
 from source_path import source_path
 
 from cli.command import Command, subcommands
@@ -106,10 +107,7 @@ def test_help(kerntune, words):
 
 
 def test_ctrl_c_is_one_line(kerntune: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(words: list[str]) -> int:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(command, "_dispatch", interrupt)
+    monkeypatch.setattr(command, "_dispatch", raising(KeyboardInterrupt))
     ran = kerntune("doctor")
     assert (ran.code, ran.out, ran.err) == (130, "", "kerntune: interrupted\n")
 

@@ -19,6 +19,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 from cli import made
+from doubles import raising
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import (
@@ -868,10 +869,7 @@ def test_a_sweep_that_may_not_change_the_folder_names_the_file(
 ) -> None:
     store.artifacts(H100.target).put(sha(b"unused"), b"unused")
 
-    def refused(self: Path, to: Path) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "rename", refused)
+    monkeypatch.setattr(Path, "rename", raising(PermissionError(13, "Permission denied")))
     path = store.artifacts(H100.target).folder / f"{sha(b'unused')}.xz"
     with pytest.raises(BaselineError, match=re.escape(f"{path}: can't be removed (Permission denied)")):
         store.sweep()

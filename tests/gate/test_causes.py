@@ -12,6 +12,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from doubles import raising
 from fake_runs import N, block, by_block, scale_kernel, tuned, x_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -458,11 +459,8 @@ def test_another_config_is_a_step_of_its_own() -> None:
 
 
 def test_where_configs_have_no_counterpart_code_and_config_stay_one() -> None:
-    def broken() -> Recording:
-        raise ValueError("a user's hook")
-
     before, now = of("a", config=Config({"BLOCK": 64})), of("b", config=Config({"BLOCK": 128}), source="t")
-    chain = steps_between(before, lambda: before, now, broken)
+    chain = steps_between(before, lambda: before, now, raising(ValueError("a user's hook")))
     assert list(blame(chain)[0]) == ["code", "config"]
     found = attribute(chain, 0.1, NONE, never)
     assert shares_text(found) == "attributed: code and config choice +10.0 %"

@@ -19,6 +19,7 @@ import torch
 import triton
 import triton.language as tl
 from cli import made
+from doubles import raising
 from fake_runs import N, block, by_block, configs, increment_kernel, scale_kernel, scaled, tuned, x_of
 from samples import CASE
 from triton.runtime.autotuner import Autotuner
@@ -271,12 +272,9 @@ def test_a_read_only_folder_loses_nothing(project: Project, monkeypatch: pytest.
     path = recorded(project)
     old = path.read_bytes()
 
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise PermissionError(13, "Permission denied")
-
     with project.run(FAST, SLOW, update=Update.ALL) as run:
         checked = run.check(after, x_of())
-        monkeypatch.setattr("kerntune.base.codec._write", refuse)
+        monkeypatch.setattr("kerntune.base.codec._write", raising(PermissionError(13, "Permission denied")))
         with pytest.raises(BaselineError, match=r"can't be written \(Permission denied\)"):
             checked.commit()
     assert path.read_bytes() == old
@@ -737,10 +735,7 @@ def test_a_turn_holds_the_first_gpu_where_others_begin_there_and_any_other_that_
 
 
 def test_of_one_gpu_nobody_asks_which_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    def asked() -> set[int]:
-        raise AssertionError
-
-    monkeypatch.setattr(module, "devices_used", asked)
+    monkeypatch.setattr(module, "devices_used", raising(AssertionError))
     for static in (True, False):
         it = session(1, 0, static)
         with it.in_turn(False):

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from doubles import raising
 from inner import QUIET, USER_WARNINGS, find_plugin, usage_error
 
 from kerntune.errors import BackendError, ReferenceMismatch
@@ -555,10 +556,7 @@ def test_interpreting_begins_before_conftests_and_ends_with_the_config(
     cleanups[0]()
     assert did[-1] == "ends"
 
-    def broken() -> None:
-        raise BackendError("this torch can't")
-
-    monkeypatch.setattr(triton_compiler, "take_announcements", broken)
+    monkeypatch.setattr(triton_compiler, "take_announcements", raising(BackendError("this torch can't")))
     with pytest.raises(pytest.UsageError, match=r"^this torch can't$"):
         interpret.begin(config)
 

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from doubles import raising
 from inner import NO_SERVER, NO_SUMMARY
 
 from kerntune.base.case_result import CaseId, CaseResult
@@ -854,11 +855,8 @@ def test_reports_of_tests_go_to_pytest(tmp_path, monkeypatch):
 def test_an_error_of_a_sealed_run_is_a_usage_error(tmp_path, monkeypatch, hook):
     run = sealed_run(tmp_path)
 
-    def broken():
-        raise KerntuneError("no such commit")
-
     for name in ("_open", "_reports"):
-        monkeypatch.setattr(run, name, broken)
+        monkeypatch.setattr(run, name, raising(KerntuneError("no such commit")))
     with pytest.raises(pytest.UsageError, match=r"^no such commit$"):
         next(run.pytest_sessionstart()) if hook == "pytest_sessionstart" else run.pytest_runtestloop(None)
 

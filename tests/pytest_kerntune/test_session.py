@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from doubles import raising
 
 from kerntune.base.case_result import CaseId, CaseResult, UncheckedValue
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
@@ -257,11 +258,8 @@ def test_other_targets_run_before_a_runs_own_tests(opened: list[Any], monkeypatc
 
 
 def test_what_can_not_be_opened_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> None:
-        raise KerntuneError("no such revision")
-
     gate = gate_of()
-    monkeypatch.setattr(gate, "_open", broken)
+    monkeypatch.setattr(gate, "_open", raising(KerntuneError("no such revision")))
     with pytest.raises(pytest.UsageError, match=r"^no such revision$"):
         next(gate.pytest_sessionstart())
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from doubles import raising
 from samples import artifacts_of, recording
 
 from kerntune.base.child_process import ChildEnded
@@ -258,10 +259,7 @@ def test_always_means_that_several_need_a_process_too(gpu: FakeGpu, monkeypatch:
     with pytest.raises(IsolationError, match=r"no more processes \(isolate=always\)"):
         ahead(launches_of(gpu, Isolation(gpu, Isolate.ALWAYS)), [recording()], ChildEnded("exit code 1"))
 
-    def fails(self: Process) -> None:
-        raise MeasurementError("no device for it")
-
-    monkeypatch.setattr(Process, "wait", fails)
+    monkeypatch.setattr(Process, "wait", raising(MeasurementError("no device for it")))
     looks = launches_of(gpu, Isolation(gpu, Isolate.ALWAYS))
     ahead(looks, [recording()])
     with pytest.raises(IsolationError, match=r"no device for it \(isolate=always\)"):
@@ -291,11 +289,8 @@ def test_bytes_that_do_not_arrive_at_all_keep_launches_here(looks: FirstLaunches
 def test_a_device_that_refuses_a_copy_keeps_launches_here(
     looks: FirstLaunches, isolation: Isolation, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuses(source: Any) -> None:
-        raise BackendError("no such memory")
-
     waited: list[int] = []
-    monkeypatch.setattr(gpu, "read", refuses)
+    monkeypatch.setattr(gpu, "read", raising(BackendError("no such memory")))
     monkeypatch.setattr(gpu, "synchronize", lambda: waited.append(1))
     assert run(looks) is None
     assert looks.why_not == "its memory could not be copied to another process: no such memory"
@@ -496,10 +491,7 @@ def test_a_process_that_does_not_free_its_memory_goes(
 ) -> None:
     run(looks, DONE)
 
-    def late(request: Any, limit_s: float) -> None:
-        raise PeerTimeout("late")
-
-    monkeypatch.setattr(processes[0], "ask", late)
+    monkeypatch.setattr(processes[0], "ask", raising(PeerTimeout("late")))
     isolation.forget()
     assert (processes[0].closed, isolation._process) == (1, None)
 
@@ -560,10 +552,7 @@ def test_a_device_that_has_none_is_used_here_unless_it_must_not(gpu: FakeGpu, mo
     with pytest.raises(IsolationError, match=r"this device's backend starts none \(isolate=always\)"):
         Isolation(gpu, Isolate.ALWAYS)
 
-    def refuses() -> tuple[str, ...]:
-        raise BackendError("MIG")
-
-    monkeypatch.setattr(gpu, "first_launch_arguments", refuses)
+    monkeypatch.setattr(gpu, "first_launch_arguments", raising(BackendError("MIG")))
     assert Isolation(gpu).why_not == "MIG"
     assert Isolation(gpu, Isolate.OFF).why_not == ""
 

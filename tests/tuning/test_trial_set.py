@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from doubles import raising
 
 from kerntune.base.config import Config
 from kerntune.base.failed_candidates import FailedTrial
@@ -410,10 +411,7 @@ def test_in_doubt_nothing_is_launched_ahead(
 def test_how_one_fails_is_noted(
     trials: TrialSet, error: Exception, misfits: set[int], remembered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(i: int, compiled: Any) -> Any:
-        raise error
-
-    monkeypatch.setattr(trials, "_trial", refuse)
+    monkeypatch.setattr(trials, "_trial", raising(error))
     monkeypatch.setattr(trial_set, "stored_code", lambda single: f"code of {single}")
     trials._singles = {1: ("single", None)}  # type: ignore[dict-item]
     given: Any = SimpleNamespace(seconds=1.0, binary=SimpleNamespace(shared=0))

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import triton
+from doubles import raising
 from fake_runs import COMPILER, N, block, by_block, configs, increment_kernel, scale_kernel, script, sum_kernel
 from source_path import source_path
 from triton import knobs
@@ -115,12 +116,9 @@ def test_ctrl_c_ends_compilers_first(
     order, back = list[str](), EntryPoints.end
     capture, site, _ = scaled(backend)
 
-    def interrupted(*_: Any) -> None:
-        raise error
-
     monkeypatch.setattr(Compiler, "end", lambda compiler: order.append("compilers"))
     monkeypatch.setattr(EntryPoints, "end", lambda entries: (order.append("capture"), back(entries)))
-    monkeypatch.setattr(FakeGpu, "flush_l2", interrupted)
+    monkeypatch.setattr(FakeGpu, "flush_l2", raising(error))
     with pytest.raises(error):
         tune_call(capture, site)
     assert order == ended

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from doubles import raising
 
 from cli.command import Command, CommandResult
 from kerntune.base.case_result import CaseId
@@ -180,11 +181,8 @@ def test_check_that_is_wrongly_called_ends_git_bisect(repository: Repository) ->
 
 
 def test_check_that_cannot_write_ends_git_bisect(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*given: object, **named: object) -> None:
-        raise OSError(28, "No space left on device", "/tmp/scratch")
-
     repository.commit("c1", 128)
-    monkeypatch.setattr(entry, "scratch_folder", full)
+    monkeypatch.setattr(entry, "scratch_folder", raising(OSError(28, "No space left on device", "/tmp/scratch")))
     ran = repository.run("c1", "--check")
     assert (ran.code, ran.err) == (128, "kerntune: error: /tmp/scratch: No space left on device\n")
 
@@ -339,10 +337,7 @@ def test_a_line_of_versions(
 def test_a_check_that_ends_by_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, code: int, said: str
 ) -> None:
-    def broken(args: object) -> int:
-        raise error
-
-    monkeypatch.setattr(entry, "_checked", broken)
+    monkeypatch.setattr(entry, "_checked", raising(error))
     assert entry.run(words("a", check=True)) == code
     assert capsys.readouterr().err == said
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from doubles import raising
 from fake_runs import COMPILER, configs, increment_kernel, scale_kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -394,10 +395,7 @@ def test_a_grid_is_one_to_three_numbers(grid: Any, sizes: tuple[int, ...]) -> No
     ],
 )
 def test_what_an_import_says_is_told(error: Exception, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(name: str) -> Any:
-        raise error
-
-    monkeypatch.setattr(describing.importlib, "import_module", refuse)
+    monkeypatch.setattr(describing.importlib, "import_module", raising(error))
     with pytest.raises(UsageError) as caught:
         tuner_of("package.kernels", "k")
     assert str(caught.value).startswith(f"kernel package.kernels.k: {told}")
