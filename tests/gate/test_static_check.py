@@ -52,6 +52,11 @@ def reduced(x: torch.Tensor, **options: Any) -> None:
     reduce_kernel[(1,)](x, x, BLOCK=2048, num_warps=1, **options)
 
 
+def twice(x: torch.Tensor) -> None:
+    scaled(x)
+    scaled(x)
+
+
 def record(project: Project, call: Callable[..., Any] = scaled, *targets: str) -> None:
     for target in targets or (SM90,):
         assert project.static_once(target).judge(call, x_of()).recorded
@@ -145,19 +150,15 @@ def test_a_kernel_that_starts_to_spill_fails(project: Project) -> None:
     assert any("spills" in f for f in result.findings)
 
 
-def test_what_only_warns_is_a_note(project: Project) -> None:
+@pytest.mark.parametrize(("changes", "told"), [({}, []), ({"code_bytes": 16}, ["machine code"])])
+def test_equal_figures_pass_whatever_the_code_and_what_only_warns_is_a_note(
+    project: Project, changes: dict[str, int], told: list[str]
+) -> None:
     record(project)
-    rewrite(project, code_bytes=16)
+    rewrite(project, **changes)
     result = project.static_once(SM90).judge(scaled, x_of())
-    assert (result.verdict, result.outcome) == (Verdict.PASS, Outcome.PASS)
-    assert any("machine code" in f for f in result.findings)
-
-
-def test_equal_figures_pass_whatever_the_code(project: Project) -> None:
-    record(project)
-    rewrite(project)
-    result = project.static_once(SM90).judge(scaled, x_of())
-    assert (result.verdict, result.findings) == (Verdict.PASS, ())
+    assert (result.verdict, result.outcome, len(result.findings)) == (Verdict.PASS, Outcome.PASS, len(told))
+    assert all(text in found for text, found in zip(told, result.findings, strict=True))
 
 
 def test_what_does_not_compile_fails_and_is_not_recorded(project: Project) -> None:
@@ -173,13 +174,6 @@ def test_what_does_not_compile_fails_and_is_not_recorded(project: Project) -> No
 def test_what_the_target_refuses_names_the_kernel(project: Project) -> None:
     with project.static_run(SM80) as run, pytest.raises(CompileError, match="scale_kernel for cuda:80: num_ctas"):
         run.check(functools.partial(scaled, num_ctas=2), x_of())
-
-
-def test_what_compiled_before_and_does_not_now_regresses(project: Project) -> None:
-    record(project)
-    result = project.static_once(SM90).judge(functools.partial(scaled, size=100), x_of())
-    assert (result.verdict, result.outcome) == (Verdict.REGRESSED, Outcome.FAIL)
-    assert "can't be compiled: kernel scale_kernel" in result.message
 
 
 def test_a_source_that_does_not_compile_is_changed_code(project: Project) -> None:
@@ -200,13 +194,16 @@ def test_a_source_that_does_not_compile_is_changed_code(project: Project) -> Non
     assert (resized.verdict, resized.causes) == (Verdict.REGRESSED, ("code unchanged",))
 
 
-@pytest.mark.parametrize("update", [Update.ALL, Update.REGRESSED])
-def test_a_refresh_never_replaces_a_baseline_by_what_can_t_be_compiled(project: Project, update: Update) -> None:
+@pytest.mark.parametrize("update", [Update.NONE, Update.ALL, Update.REGRESSED])
+def test_what_compiled_before_and_does_not_now_regresses_and_is_never_recorded(
+    project: Project, update: Update
+) -> None:
     record(project)
     (path,) = project.files()
     before = path.read_bytes()
     result = project.static_once(SM90, update=update).judge(functools.partial(scaled, size=100), x_of())
-    assert (result.recorded, result.outcome) == (False, Outcome.FAIL)
+    assert (result.verdict, result.recorded, result.outcome) == (Verdict.REGRESSED, False, Outcome.FAIL)
+    assert "can't be compiled: kernel scale_kernel" in result.message
     assert path.read_bytes() == before
 
 
@@ -274,17 +271,12 @@ def test_a_kernel_over_the_devices_limits_says_so(project: Project) -> None:
 
 
 def test_fewer_launches_are_incomplete(project: Project) -> None:
-    record(project, lambda x: (scaled(x), scaled(x)))
-    result = project.static_once(SM90).judge(scaled, x_of())
-    assert result.verdict is Verdict.INCOMPLETE
+    record(project, twice)
+    assert project.static_once(SM90).judge(scaled, x_of()).verdict is Verdict.INCOMPLETE
 
 
 def test_fewer_launches_than_on_a_device_are_incomplete(project: Project) -> None:
     """Without a static baseline too, as after an upgrade of Triton; what is accepted after that counts."""
-
-    def twice(x: torch.Tensor) -> None:
-        scaled(x)
-        scaled(x)
 
     assert project.once(Rule(time_ns=20_000.0)).judge(twice, x_of()).recorded
     result = project.static_once(SM90).judge(scaled, x_of())
@@ -301,7 +293,7 @@ def test_fewer_launches_are_accepted_where_the_static_baseline_says_the_same_alr
     record(project)
     (path,) = project.files()
     path.write_text(re.sub(r'"recorded": ?"20..', '"recorded": "1999', path.read_text()))
-    assert project.once(Rule(time_ns=20_000.0)).judge(lambda x: (scaled(x), scaled(x)), x_of()).recorded
+    assert project.once(Rule(time_ns=20_000.0)).judge(twice, x_of()).recorded
     (time,) = set(project.files()) - {path}
     time.write_text(re.sub(r'"recorded": ?"20..', '"recorded": "2000', time.read_text()))
     assert project.static_once(SM90).judge(scaled, x_of()).verdict is Verdict.INCOMPLETE
@@ -319,11 +311,11 @@ def test_what_is_recorded_anew_without_a_change_is_not_called_recorded(project: 
 def test_fewer_launches_than_under_another_triton_are_incomplete(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record(project, lambda x: (scaled(x), scaled(x)))
+    record(project, twice)
     monkeypatch.setattr("kerntune.kernels.compat.versions.triton_series", lambda: "3.99")
     with project.static_run(SM90) as run:
         assert run.judge(scaled, x_of()).verdict is Verdict.INCOMPLETE
-        assert run.judge(lambda x: (scaled(x), scaled(x), scaled(x)), x_of()).verdict is Verdict.NEW
+        assert run.judge(lambda x: (twice(x), scaled(x)), x_of()).verdict is Verdict.NEW
 
 
 @pytest.mark.parametrize(
@@ -412,9 +404,9 @@ def config_of(result: Any) -> Any:
     return result.launches[0].config.kwargs["BLOCK"]
 
 
-def test_the_first_config_stands_for_the_kernel_at_first(project: Project) -> None:
+def test_the_first_config_stands_for_the_kernel_at_first_and_is_the_only_one(project: Project) -> None:
     result = project.static_once(SM90).judge(tuned_call(256, 128), x_of())
-    assert config_of(result) == 256
+    assert (config_of(result), result.configs) == (256, ())
 
 
 def test_the_winner_of_a_real_device_is_what_is_compiled(project: Project) -> None:
@@ -622,19 +614,18 @@ def test_compile_time_is_stored_where_the_compiler_ran(
 
 def test_another_compiler_of_the_same_source(project: Project) -> None:
     record(project)
-    launch = stored(project)
-    stages = {**launch.stages, "llir": "other", "ptx": "other"}
+    stages = {**stored(project).stages, "llir": "other", "ptx": "other"}
     edit(project, code="other", stages=stages, compiler="Triton 3.5.1, assembler 12.8")
-    result = project.static_once(SM90).judge(scaled, x_of())
-    assert one_cause(result).startswith("scale_kernel: because of compiler (Triton 3.5.1, assembler 12.8 -> Triton ")
-    assert one_cause(result).endswith(", first in LLIR")
+    cause = one_cause(project.static_once(SM90).judge(scaled, x_of()))
+    assert cause.startswith("scale_kernel: because of compiler (Triton 3.5.1, assembler 12.8 -> Triton ")
+    assert cause.endswith(", first in LLIR")
 
 
 def test_another_source(project: Project) -> None:
     record(project)
     edit(project, code="other", source="other")
-    result = project.static_once(SM90).judge(scaled, x_of())
-    assert one_cause(result) == "scale_kernel: because of code (its source changed)"
+    cause = one_cause(project.static_once(SM90).judge(scaled, x_of()))
+    assert cause == "scale_kernel: because of code (its source changed)"
 
 
 def test_baselines_from_before_stages_were_kept_still_serve(project: Project) -> None:
@@ -761,11 +752,6 @@ def test_configs_fail_where_the_test_says_so(project: Project) -> None:
     assert "long_kernel with BLOCK=64 LENGTH=64" in result.message
 
 
-def test_without_being_asked_one_config_is_compiled(project: Project) -> None:
-    result = project.static_once(SM90).judge(tuned_call(256, 128), x_of())
-    assert result.configs == ()
-
-
 def test_a_tuned_kernel_without_a_config_that_fits_regresses(project: Project) -> None:
     x = functools.partial(torch.empty, 64, 512, device="cuda", dtype=torch.float16)
 
@@ -809,9 +795,18 @@ def test_a_reference_that_needs_values_costs_no_figure(project: Project, needs: 
     assert [w.partition(": ")[0] for w in result.warnings] == ["reference not computed"]
 
 
-def test_an_ordinary_error_of_the_reference_is_one(project: Project) -> None:
-    with project.static_run(SM90) as run, pytest.raises(ZeroDivisionError):
-        run.check(scaled, x_of(), reference=lambda: 1 / 0)
+@pytest.mark.parametrize(
+    ("call", "reference", "error", "said"),
+    [
+        (scaled, lambda: 1 / 0, ZeroDivisionError, "division by zero"),
+        (lambda x: scaled(x) / (1 // 0), None, ZeroDivisionError, "division"),
+        (lambda x: scaled(needs_item(x)), None, Exception, "_local_scalar_dense"),
+    ],
+    ids=["an ordinary one of the reference", "an ordinary one after the launches", "values before the first launch"],
+)
+def test_errors_that_are_raised(project: Project, call: Any, reference: Any, error: Any, said: str) -> None:
+    with project.static_run(SM90) as run, pytest.raises(error, match=said):
+        run.check(call, x_of(), reference=reference)
 
 
 @pytest.mark.parametrize("needs", NEEDS)
@@ -831,16 +826,6 @@ def test_a_function_that_needs_values_after_its_launches_is_incomplete(
     assert result.end is not None
     assert result.end.function == needs.__name__
     assert f"stopped after 1 launch at {result.end}; what it launches after that isn't judged" in result.message
-
-
-def test_one_that_needs_values_before_its_first_launch_has_nothing_to_keep(project: Project) -> None:
-    with project.static_run(SM90) as run, pytest.raises(Exception, match="_local_scalar_dense"):
-        run.check(lambda x: scaled(needs_item(x)), x_of())
-
-
-def test_an_ordinary_error_after_the_launches_is_one(project: Project) -> None:
-    with project.static_run(SM90) as run, pytest.raises(ZeroDivisionError):
-        run.check(lambda x: scaled(x) / (1 // 0), x_of())
 
 
 @pytest.mark.slow
@@ -986,13 +971,13 @@ def test_a_case_is_gated_for_each_target(project: Project, target: str) -> None:
 
 
 def test_findings_of_several_launches_come_worst_first(project: Project) -> None:
-    def twice(x: torch.Tensor) -> None:
+    def both(x: torch.Tensor) -> None:
         scaled(x)
         reduced(x)
 
-    record(project, twice)
+    record(project, both)
     rewrite(project, {"registers": 1}, {"occupancy": 1.5})
-    result = project.static_once(SM90).judge(twice, x_of())
+    result = project.static_once(SM90).judge(both, x_of())
     assert [text.partition(":")[0] for text in result.findings] == ["reduce_kernel", "scale_kernel"], result.findings
 
 
@@ -1009,13 +994,10 @@ def test_an_argument_that_is_not_on_the_gpu_is_named(project: Project) -> None:
 
 
 def test_other_code_that_passes_says_that_its_speed_was_not_judged(project: Project) -> None:
-    def other(x: torch.Tensor) -> None:
-        scale_kernel[by_block](x, torch.empty_like(x), N, 2.0, BLOCK=128)
-
     record(project)
     with project.static_run(SM90) as run:
         same = run.check(scaled, x_of()).result
-        tile = run.check(other, x_of()).result
+        tile = run.check(functools.partial(scaled, size=128), x_of()).result
     assert (same.verdict, same.unjudged, same.remarks) == (Verdict.PASS, "", ())
     assert (tile.verdict, tile.unjudged) == (Verdict.PASS, f"launch options changed; {UNJUDGED}")
     assert tile.remarks[0] == tile.unjudged
