@@ -85,6 +85,7 @@ def test_a_kernel_that_no_module_holds_says_so() -> None:
         ("os", "system", "no kernel of that name"),
         ("tuning.many.kernels", "grid", "no kernel of that name"),
         ("tuning.many.kernels", "gone", "no kernel of that name"),
+        ("tuning.many.test_describing", "TRAP.kernel", "no kernel of that name"),  # a property isn't called
         ("no_such_module_here", "kernel", "there is no module no_such_module_here here"),
         ("__import__('os')", "x", "are no names"),
         ("a;b", "x", "are no names"),
@@ -99,11 +100,6 @@ def test_modules_can_be_limited() -> None:
     assert tuner_of(MODULE, "scaled", ("tuning",)) is kernels.scaled
     with pytest.raises(UsageError, match=r"only other may be imported; add --module tuning\.many"):
         tuner_of(MODULE, "scaled", ("other",))
-
-
-def test_a_property_is_not_called() -> None:
-    with pytest.raises(UsageError, match="no kernel of that name"):
-        tuner_of("tuning.many.test_describing", "TRAP.kernel")
 
 
 class Trap:
