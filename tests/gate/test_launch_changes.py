@@ -643,16 +643,6 @@ def test_a_metric_that_grew_fails_a_case_that_is_as_fast(project: Project) -> No
     assert judged(project, 512, Metrics(static={"registers": 1.0})).verdict is Verdict.PASS
 
 
-def test_ungated_time_is_only_reported(project: Project) -> None:
-    judged(project, 64)
-    result = judged(project, 128, Metrics(time=False, static={"spills": 0.0}))
-    assert (result.verdict, result.outcome) == (Verdict.PASS, Outcome.PASS)
-    assert result.change is not None
-    assert result.change.point == pytest.approx(0.1, abs=0.01)
-    assert "its time is not gated, by which it would be REGRESSED" in result.warnings
-    assert result.warnings[0] in result.message
-
-
 def test_a_mapped_verdict_is_what_the_test_gets(project: Project) -> None:
     judged(project, 64)
     result = judged(project, 128, outcomes={Verdict.REGRESSED: Outcome.WARN})
