@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import git_project
 import msgspec
 import pytest
 from doubles import raising
@@ -86,13 +87,10 @@ class Project:
         self.path = path
 
     def git(self, *words: str) -> None:
-        who = ("-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false")
-        subprocess.run(["git", *who, *words], cwd=self.path, check=True, capture_output=True)
+        git_project.git(self.path, *words)
 
     def tag(self, name: str) -> None:
-        self.git("add", "-A")
-        self.git("commit", "-qm", name)
-        self.git("tag", name)
+        git_project.tag(self.path, name)
 
     def slower(self) -> None:
         path = self.path / "kernels.py"
