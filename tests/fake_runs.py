@@ -122,6 +122,18 @@ def block(size: int, time_ns: float = 10_000.0, **more: Any) -> Rule:
     return Rule(constexprs={"BLOCK": size}, time_ns=time_ns, **more)
 
 
+class OneStage(Rule):
+    """Binaries that were made without pipelining."""
+
+    def matches(self, binary: Any) -> bool:
+        return binary.options.get("num_stages") == 1
+
+
+def lacking(time_ns: float = 500.0) -> list[Rule]:
+    """Everything lacks resources, but for binaries that were made with one stage."""
+    return [OneStage(time_ns=time_ns), Rule(fails="needs more shared memory")]
+
+
 def captured(
     backend: Any,
     fn: Callable[[], Any],

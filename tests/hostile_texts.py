@@ -12,8 +12,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
+
+from doubles import raising
 
 if sys.version_info >= (3, 11):
     from re import _parser as parser  # type: ignore[attr-defined]
@@ -38,10 +39,7 @@ def within_time(action: Callable[[], object], seconds: float = CPU_SECONDS) -> N
     """Run ``action``; :class:`TooSlow` if it takes more processor time than it may. The load of the machine doesn't
     count."""
 
-    def end(number: int, frame: FrameType | None) -> None:
-        raise TooSlow
-
-    before = signal.signal(signal.SIGVTALRM, end)
+    before = signal.signal(signal.SIGVTALRM, raising(TooSlow))
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
         action()

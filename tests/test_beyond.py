@@ -13,6 +13,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from doubles import raising
 from fake_runs import COMPILER, N, block, by_block, captured, configs, increment_kernel, script
 
 import kerntune
@@ -171,10 +172,7 @@ def test_memory_is_put_back_after_an_error_too(backend: FakeBackend, monkeypatch
     table, targets = table_of(backend)
     seen = writing(backend.gpu, targets)
 
-    def broken(*args: Any) -> Any:
-        raise ValueError("oops")
-
-    monkeypatch.setattr(tuner_module, "decided", broken)
+    monkeypatch.setattr(tuner_module, "decided", raising(ValueError("oops")))
     with pytest.raises(ValueError, match="oops"):
         tuned_by(plain(add_by_table), backend, table, N)
     assert seen

@@ -15,7 +15,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from fake_runs import N, block, by_block, configs, increment_kernel, scale_kernel, script
+from fake_runs import N, block, by_block, configs, increment_kernel, lacking, scale_kernel, script
 from triton import knobs
 from triton.runtime.autotuner import Autotuner as TritonAutotuner
 from triton.runtime.jit import JITFunction
@@ -23,7 +23,6 @@ from triton.runtime.jit import JITFunction
 import kerntune
 from kerntune import capture as captures
 from kerntune.errors import CacheMissError, ConfigError, GridError, MeasurementError, UsageError
-from kerntune.gpu.script import Rule
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning import tune_call, tuned_call
 from kerntune.tuning.cache import TrialCache, WinnerCache
@@ -286,15 +285,8 @@ def test_a_cache_that_can_not_be_written_is_a_warning(
     assert kernel.best_config is kernel.configs[1]
 
 
-class OneStage(Rule):
-    """Binaries that were made without pipelining."""
-
-    def matches(self, binary: Any) -> bool:
-        return binary.options.get("num_stages") == 1
-
-
 def test_who_won_without_pipelining_is_not_tuned_again(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    script(backend, OneStage(time_ns=500.0), Rule(fails="needs more shared memory"))
+    script(backend, *lacking())
     first, second = ours(), ours()
     call(first)
     monkeypatch.setattr(tuned_call, "tune_call", None)

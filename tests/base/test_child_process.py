@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from doubles import raising
 
 from kerntune.base import child_process
 from kerntune.base.child_process import ChildEnded, ChildProcess, how_it_ended
@@ -117,10 +118,7 @@ def test_an_interrupted_question_ends_it(
     child = start(children, HANGS)
     child.ready(60.0)
 
-    def interrupted(*given: object) -> str:
-        raise error
-
-    monkeypatch.setattr(child.messages, "receive", interrupted)
+    monkeypatch.setattr(child.messages, "receive", raising(error))
     with pytest.raises(error):
         child.ask("a", 60.0)
     assert not child.alive
@@ -131,14 +129,11 @@ def test_ctrl_c_does_not_wait_for_the_end(children: list[ChildProcess[str]], mon
     child, waited = start(children, HANGS), list[threading.Thread]()
     child.ready(60.0)
 
-    def interrupted(*given: object) -> str:
-        raise KeyboardInterrupt
-
     def noted() -> None:
         waited.append(threading.current_thread())
 
     monkeypatch.setattr(child, "_wait_until_gone", noted)
-    monkeypatch.setattr(child.messages, "receive", interrupted)
+    monkeypatch.setattr(child.messages, "receive", raising(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         child.ask("a", 60.0)
     child.process.wait(30.0)
@@ -263,11 +258,8 @@ def test_what_keeps_it_from_starting(monkeypatch: pytest.MonkeyPatch, names: tup
 def test_without_threads_the_caller_waits_for_its_end(
     children: list[ChildProcess[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_thread(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
     child = start(children, HANGS)
-    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    monkeypatch.setattr(threading.Thread, "start", raising(RuntimeError("can't start new thread")))
     child.end(wait=False)
     assert child.process.returncode == -signal.SIGKILL
 

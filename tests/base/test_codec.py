@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from doubles import raising
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -226,10 +227,7 @@ def test_an_interrupt_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mo
     path = tmp_path / "file.json"
     write_atomic(path, b"old")
 
-    def interrupted(*paths: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "replace", interrupted)
+    monkeypatch.setattr(os, "replace", raising(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         write_atomic(path, b"new")
     assert path.read_bytes() == b"old"
@@ -298,10 +296,7 @@ def test_why_a_file_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert why(tmp_path / "a\0b") == "a\\u0000b: can't be read (embedded null byte)"
     assert why(file / "below") == "file/below: can't be read (Not a directory)"
 
-    def refuse(handle: int, limit: int) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(codec, "_whole", refuse)
+    monkeypatch.setattr(codec, "_whole", raising(OSError(5, "Input/output error")))
     assert why(file) == "file: can't be read (Input/output error)"
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from doubles import raising
 
 from kerntune.base import codec
 from kerntune.base.codec import from_json, read_file, unpack, write_atomic, write_new
@@ -161,10 +162,7 @@ def test_a_disk_that_refuses_leaves_what_there_was(
     path = tmp_path / "file.json"
     write_atomic(path, b"old")
 
-    def refuse(*args: object) -> None:
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(os, "fsync" if durable else "replace", refuse)
+    monkeypatch.setattr(os, "fsync" if durable else "replace", raising(OSError(code, os.strerror(code))))
     with pytest.raises(StoreError) as caught:
         write_atomic(path, b"new", durable=durable)
     assert f"{path}: can't be written ({os.strerror(code)})" in str(caught.value)
@@ -202,10 +200,7 @@ def test_of_several_new_files_the_first_stays(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_disk_without_hard_links_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: object) -> None:
-        raise OSError(errno.EPERM, "no links here")
-
-    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, "link", raising(OSError(errno.EPERM, "no links here")))
     assert write_new(tmp_path / "file", b"one")
     assert not write_new(tmp_path / "file", b"two")
     assert ((tmp_path / "file").read_bytes(), os.listdir(tmp_path)) == (b"one", ["file"])

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from doubles import raising
 from source_path import source_path
 
 from kerntune.base import folders
@@ -165,10 +166,7 @@ def test_what_is_not_ours_stays(place: Path) -> None:
 
 
 def test_a_disk_without_locks_will_do(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(handle: int, how: int) -> None:
-        raise OSError("no locks here")
-
-    monkeypatch.setattr("fcntl.flock", refuse)
+    monkeypatch.setattr("fcntl.flock", raising(OSError("no locks here")))
     one = TemporaryFolder("test")
     assert sweep(place) == []
     one.remove()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doubles import raising
 
 from kerntune.base import locks
 from kerntune.base.locks import LockBusy, TwoSidedLock, let_go, locked_file, locks_work, open_lock_file
@@ -207,10 +208,7 @@ def test_a_side_that_is_not_to_be_had(
 def test_without_a_lock_of_the_first_byte_the_side_alone_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(handle: int, command: int, given: bytes) -> None:
-        raise OSError(errno.EINVAL, "no such lock")
-
-    monkeypatch.setattr(fcntl, "fcntl", refuse)
+    monkeypatch.setattr(fcntl, "fcntl", raising(OSError(errno.EINVAL, "no such lock")))
     one = side(tmp_path / "lock")
     assert one.acquire(True, 0.0, never)
     one.release()

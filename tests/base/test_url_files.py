@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doubles import raising
 
 from kerntune.base import url_files
 from kerntune.base.url_files import FolderFiles, UrlFiles, open_files
@@ -166,11 +167,8 @@ def test_folders_are_made_above_a_file_where_there_are_folders(
 def test_a_service_that_refuses_a_range_has_an_empty_file(
     memory: UrlFiles, monkeypatch: pytest.MonkeyPatch, error: str
 ) -> None:
-    def refuse(*args: Any, **words: Any) -> bytes:
-        raise RuntimeError(error)
-
     files: Any = memory
-    monkeypatch.setattr(files._fs, "cat_file", refuse)
+    monkeypatch.setattr(files._fs, "cat_file", raising(RuntimeError(error)))
     if error == "500":
         with pytest.raises(RuntimeError, match="500"):
             memory.read("a", 10)

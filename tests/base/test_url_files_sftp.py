@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from doubles import raising
 
 from kerntune.base.url_files import UrlFiles, open_files
 
@@ -95,10 +96,7 @@ def test_who_comes_second_changes_nothing_and_leaves_nothing(files: UrlFiles, tm
 def test_what_keeps_a_file_from_being_named_is_an_error(
     files: UrlFiles, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(name: str, to: str) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(server, "rename", refused)
+    monkeypatch.setattr(server, "rename", raising(OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space"):
         files.create("a", b"1")
     assert files.names() == []

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import msgspec
 import pytest
+from git_project import git, tag
 
 from cli.command import Command
 from cli.made import SOFTMAX, folder, sha, static, timed, tree
@@ -100,9 +100,8 @@ def test_the_ini_file_names_the_folder(
 
 def test_a_revision_is_not_copied(kerntune: Command, baselines: BaselineStore, tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\nkerntune_anchor = v1\n")
-    who = ("-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false")
-    for words in (["init", "-q"], [*who, "commit", "-q", "--allow-empty", "-m", "x"], ["tag", "v1"]):
-        subprocess.run(["git", *words], cwd=tmp_path, check=True, capture_output=True)
+    git(tmp_path, "init", "-q")
+    tag(tmp_path, "v1")
     kerntune("anchor").complains(2, "kerntune_anchor = v1 is a git revision")
     assert kerntune("anchor", "--anchor", "kept").code == 0
     assert len(anchored(tmp_path, "kept")) == 2

@@ -11,6 +11,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 from fake_runs import active, recorded
+from git_project import git, tag
 from gluon_kernels import scale as scale_in_gluon
 from samples import static_launch
 
@@ -49,10 +50,6 @@ CASE = "test_it.py::test_scale[4096]"
 EDITED = SOURCE.replace("v * 2.0", "tl.exp(v)")
 
 
-def git(*words: str) -> None:
-    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True, capture_output=True)
-
-
 @pytest.fixture
 def project(kerntune: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository with a recorded test."""
@@ -69,9 +66,8 @@ def project(kerntune: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    git("init", "-q")
-    git("add", "-A")
-    git("commit", "-qm", "first")
+    git(tmp_path, "init", "-q")
+    tag(tmp_path, "first")
     return tmp_path
 
 
@@ -91,10 +87,9 @@ def test_what_an_edit_did(kerntune: Command, project: Path) -> None:
     base = kerntune("code", CASE, "--against", "HEAD", "--unified")
     assert "--- HEAD\n+++ today" in base.out, base.err
     assert "+    %12 = math.exp" in base.out
-    assert subprocess.run(["git", "worktree", "list"], capture_output=True, check=True).stdout.count(b"\n") == 1
-    git("checkout", "-q", "test_it.py")
-    clean = subprocess.run(["git", "status", "--short"], capture_output=True, check=True).stdout
-    assert clean == b""
+    assert git(project, "worktree", "list").count("\n") == 1
+    git(project, "checkout", "-q", "test_it.py")
+    assert git(project, "status", "--short") == ""
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from doubles import raising
 
 from cli.made import folder, timed
 from kerntune.base.device import TYPICAL_DEVICES
@@ -131,10 +132,7 @@ def test_versions(found, advice):
 
 
 def test_one_broken_check_does_not_hide_the_others(kerntune, runtime, monkeypatch):
-    def broken(backend: str, arch: object) -> str:
-        raise RuntimeError("no ptxas here")
-
-    monkeypatch.setattr(versions, "assembler_version", broken)
+    monkeypatch.setattr(versions, "assembler_version", raising(RuntimeError("no ptxas here")))
     ran = kerntune("doctor", "--cache-dir", "cache")
     assert ran.code == 1
     assert lines(ran.out)["ptxas"] == "!! RuntimeError when looking"

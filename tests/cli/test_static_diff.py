@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
 from html import unescape
 from pathlib import Path
 
 import msgspec
 import pytest
+from git_project import git, tag
 
 from cli.command import Command, column_widths
 from cli.made import CUDA90, SOFTMAX, folder, metrics, static, timed
@@ -171,25 +171,21 @@ def test_two_series_of_one_folder(kerntune: Command, tmp_path: Path) -> None:
 
 
 def test_two_git_revisions(kerntune: Command, tmp_path: Path) -> None:
-    git = ("git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b")
-    subprocess.run([*git, "init", "-q"], check=True)
+    git(tmp_path, "init", "-q")
     for registers in (32, 64):
         folder(tmp_path / "baselines", other(static(figures=metrics(registers=registers)), code=f"{registers}" * 32))
-        subprocess.run([*git, "add", "."], check=True)
-        subprocess.run([*git, "commit", "-qm", "x"], check=True)
+        tag(tmp_path, f"v{registers}")
     assert "registers 64" in kerntune("diff", "--static", "HEAD~1", "HEAD").out
     assert "1 the same" in kerntune("diff", "--static", "HEAD").out
 
 
 def test_revisions_whose_code_differs_say_that_it_was_not_compared(kerntune: Command, tmp_path: Path) -> None:
-    git = ("git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b")
-    subprocess.run([*git, "init", "-q", "-b", "main"], check=True)
+    git(tmp_path, "init", "-q", "-b", "main")
     folder(tmp_path / "baselines", other(static()))
     for number in range(2):
         for name in ("kernels.py", "more.py", "ops.py", "test_x.py")[: 4 if number else 1]:
             (tmp_path / name).write_text(f"BLOCK = {number}")
-        subprocess.run([*git, "add", "."], check=True)
-        subprocess.run([*git, "commit", "-qm", "x"], check=True)
+        tag(tmp_path, f"v{number}")
     against = "`pytest --kerntune --kerntune-against='HEAD~1'`"
     compared = kerntune("diff", "--static", "HEAD~1", "HEAD").out
     assert "0 changed" in compared

@@ -20,7 +20,6 @@ from kerntune.errors import UsageError
 from kerntune.gate.report import RunReport, write_run
 
 ENVIRONMENT = {"own": "environment"}
-VERSIONS = ["-c", static_record.VERSION]
 
 
 class Processes:

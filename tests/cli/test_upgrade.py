@@ -15,15 +15,7 @@ from inner import QUICK
 
 from cli.command import Command, column_widths
 from cli.made import folder, metrics, static
-from kerntune.base.case_result import (
-    Attribution,
-    CaseResult,
-    CauseKind,
-    LaunchCause,
-    LaunchReport,
-    LostConfig,
-    Share,
-)
+from kerntune.base.case_result import Attribution, CaseResult, CauseKind, LaunchCause, LaunchReport, LostConfig, Share
 from kerntune.base.config import Config
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.stats import Estimate

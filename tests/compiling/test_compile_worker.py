@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from doubles import raising
 
 from kerntune.base.device import Target
 from kerntune.base.frames import Reader
@@ -83,10 +84,7 @@ def test_what_the_size_of_this_process_is() -> None:
 def test_an_exception_is_an_answer(
     job: Job, monkeypatch: pytest.MonkeyPatch, error: BaseException, answer: CompileFailed
 ) -> None:
-    def fails(job: Job) -> None:
-        raise error
-
-    monkeypatch.setattr(compile_worker, "_compile", fails)
+    monkeypatch.setattr(compile_worker, "_compile", raising(error))
     assert answer_to(job) == answer
 
 

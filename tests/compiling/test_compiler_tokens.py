@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from doubles import raising
 from source_path import source_path
 
 from kerntune.base import locks as locks_module
@@ -113,14 +114,11 @@ def test_where_no_file_can_be_opened_any_more_nobody_waits(monkeypatch: pytest.M
     with tokens.token(never) as held:
         assert held
 
-    def refused(path: object) -> int:
-        raise OSError(why, "refused")
-
     def stopped() -> bool:
         asked.append(None)
         return len(asked) > 9
 
-    monkeypatch.setattr("kerntune.base.locks.open_lock_file", refused)
+    monkeypatch.setattr("kerntune.base.locks.open_lock_file", raising(OSError(why, "refused")))
     with tokens.token(stopped) as held:
         assert not held
     assert len(asked) == 1
@@ -252,10 +250,7 @@ def test_where_locks_do_nothing_each_process_is_limited_by_itself(
 
 
 def test_a_folder_that_can_not_be_written_has_none(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: object, *words: object) -> int:
-        raise PermissionError
-
-    monkeypatch.setattr(compiler_tokens, "open_lock_file", refuse)
+    monkeypatch.setattr(compiler_tokens, "open_lock_file", raising(PermissionError))
     with pytest.warns(RuntimeWarning, match="no locks can be had"):
         tell_if_none()
     with CompilerTokens().token(never) as held:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from doubles import raising
 from forked import until
 from hypothesis import given
 from hypothesis import strategies as st
@@ -654,10 +655,7 @@ def test_the_load_of_a_core(monkeypatch, load, expected):
 
 
 def test_a_system_that_does_not_say_its_load(monkeypatch):
-    def refuse():
-        raise OSError
-
-    monkeypatch.setattr(farm_module.os, "getloadavg", refuse)
+    monkeypatch.setattr(farm_module.os, "getloadavg", raising(OSError))
     assert load_per_core() == 1.0
 
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from doubles import raising
 
 from kerntune.base.frames import receive_with
 from kerntune.compiling import compile_worker, fork_server
@@ -32,19 +33,13 @@ def test_the_ends_of_workers_are_told_and_those_of_helpers_are_not(monkeypatch: 
 
 
 def test_where_there_are_no_children_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(pid: int, options: int) -> tuple[int, int]:
-        raise ChildProcessError
-
     with monkeypatch.context() as only:
-        only.setattr(fork_server.os, "waitpid", none)
+        only.setattr(fork_server.os, "waitpid", raising(ChildProcessError))
         fork_server._report_ends({7: 70})
 
 
 def test_a_worker_that_nobody_asks_about_is_told_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    def closed(pipe: int, number: int) -> None:
-        raise PeerClosed("its other end is closed")
-
-    monkeypatch.setattr(fork_server, "send", closed)
+    monkeypatch.setattr(fork_server, "send", raising(PeerClosed("its other end is closed")))
     fork_server._report(5, 0)
 
 

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from doubles import raising
 from triton.runtime import autotuner, cache
 
 from kerntune.compiling import forking, frontend
@@ -66,10 +67,7 @@ def test_a_fork_that_does_not_answer_gives_nothing(work) -> None:
 
 
 def test_a_process_that_can_not_be_forked_gives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full() -> int:
-        raise OSError
-
-    monkeypatch.setattr(forking, "fork_process", full)
+    monkeypatch.setattr(forking, "fork_process", raising(OSError))
     before = len(os.listdir("/proc/self/fd"))
     assert text_of_fork(lambda: "x", 20) is None
     assert len(os.listdir("/proc/self/fd")) == before

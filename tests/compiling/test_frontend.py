@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from doubles import raising
 from triton import knobs
 
 from kerntune.compiling import frontend
@@ -95,11 +96,8 @@ def test_a_fork_reads_them_where_one_may_and_they_are_not_known(
 
 
 def test_what_can_not_be_read_is_told_by_the_next_who_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreadable() -> str:
-        raise PermissionError("Triton's own files")
-
     monkeypatch.setattr(frontend.triton_compiler, "triton_key_is_known", lambda: True)
-    monkeypatch.setattr(frontend.triton_compiler, "triton_key", unreadable)
+    monkeypatch.setattr(frontend.triton_compiler, "triton_key", raising(PermissionError("Triton's own files")))
     future: Future[None] = Future()
     with pytest.raises(PermissionError):
         frontend._read_triton(future)

@@ -7,6 +7,7 @@ import signal
 from typing import Any
 
 import pytest
+from doubles import raising
 
 from kerntune.compiling import fork_client
 from kerntune.compiling.fork_client import OwnFork, fork_own_server
@@ -93,8 +94,5 @@ def test_a_fork_that_takes_a_tenth_of_a_second_is_the_last(
 
 
 def test_where_no_process_can_be_forked_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*given: Any) -> int:
-        raise OSError
-
-    monkeypatch.setattr(fork_client, "fork", full)
+    monkeypatch.setattr(fork_client, "fork", raising(OSError))
     assert fork_own_server(5) is None

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 import triton
+from doubles import raising
 from triton import knobs
 
 from kerntune.compiling import compiler as compiler_module
@@ -769,12 +770,9 @@ def test_a_kernel_is_stored_and_told_to_listeners(monkeypatch):
 
 
 def test_a_kernel_that_triton_refuses_to_hash_is_an_error(monkeypatch):
-    def refused():
-        raise RuntimeError("what it names may change")
-
     one = stream.Compilations(SimpleNamespace())
     lowered = Front("a", kernels.add_launch())
-    lowered.request.source = SimpleNamespace(hash=refused)
+    lowered.request.source = SimpleNamespace(hash=raising(RuntimeError("what it names may change")))
     _, error = one._kept(lowered, "done")
     assert "what it names may change" in str(error)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from doubles import raising
 
 from kerntune.base.child_process import LAST_WORDS, ChildProcess, how_it_ended
 from kerntune.base.frames import send
@@ -90,10 +91,7 @@ def test_a_kill_by_somebody_else_says_nothing_of_the_job(process):
     ("error", "passes"), [(OSError(28, "No space left on device"), True), (ValueError("x"), False)]
 )
 def test_what_the_system_refuses_a_worker_passes(monkeypatch, error, passes):
-    def refused(job):
-        raise error
-
-    monkeypatch.setattr(compile_worker, "_compile", refused)
+    monkeypatch.setattr(compile_worker, "_compile", raising(error))
     answer = compile_worker.answer_to(None)
     assert (answer.reason, answer.passing) == (f"{type(error).__name__}: {error}", passes)
 
@@ -270,12 +268,9 @@ def standing(monkeypatch):
     monkeypatch.setattr("kerntune.base.child_process.kill_group", lambda pid: None)
 
     def worker(code=None, error=None):
-        def receive(limit):
-            raise error or PeerClosed("x")
-
         one = Process(current_environment(), 0)
         one._child = ChildProcess((), Answer, fork=lambda errors: Standing(code))
-        one._child.messages = SimpleNamespace(receive=receive)
+        one._child.messages = SimpleNamespace(receive=raising(error or PeerClosed("x")))
         made.append(one)
         return one
 

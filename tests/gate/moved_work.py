@@ -206,90 +206,85 @@ MOVED = (
 
 # edits that move nothing
 
+PAIRS: dict[str, tuple[Any, Any]] = {}
+"""An operation, with operators beside its kernels or without, and a harmless edit of it."""
 
+
+def edit_of(before: Any) -> Any:
+    def note(edit: Any) -> Any:
+        PAIRS[edit.__name__] = before, edit
+        return edit
+
+    return note
+
+
+PAIRS |= {
+    "views": (soft, lambda x: soft(x.view(-1).view(ROWS, COLS)).view(ROWS, COLS)[:, :]),
+    "other allocation": (soft, lambda x: launch(soft_kernel, x, torch.empty(x.shape, dtype=x.dtype, device=x.device))),
+    "detached": (soft, lambda x: soft(x.detach()).detach()),
+    "transposed twice": (soft, lambda x: soft(x.t().t())),
+    "in a helper": (soft, lambda x: (lambda t: soft(t))(x)),
+    "small contiguous": (soft, lambda x: (x[:4, :4].contiguous(), soft(x))[1]),
+    "more allocations": (soft, lambda x: (torch.empty(1 << 24, device=x.device), soft(x))[1]),
+    "scalars beside": (soft, lambda x: (torch.full((), 2.0, device=x.device) * 3, soft(x))[1]),
+    "shape arithmetic": (soft, lambda x: (torch.arange(8, device=x.device).cumsum(0), soft(x))[1]),
+    "small mask": (soft, lambda x: (torch.ones(1, COLS, device=x.device).bool(), soft(x))[1]),
+    "split and seen": (soft, lambda x: (x.split(ROWS // 2), soft(x))[1]),
+    "filled with less": (soft, lambda x: (torch.zeros(1024, device=x.device), soft(x))[1]),
+}
+
+
+@edit_of(soft)
 def renamed(inputs):
     result = torch.empty_like(inputs)
     launch(soft_kernel, inputs, result)
     return result
 
 
-def views(x):
-    return soft(x.view(-1).view(ROWS, COLS)).view(ROWS, COLS)[:, :]
-
-
-def small_contiguous(x):
-    x[:4, :4].contiguous()
-    return soft(x)
-
-
-def other_allocation(x):
-    return launch(soft_kernel, x, torch.empty(x.shape, dtype=x.dtype, device=x.device))
-
-
-def more_allocations(x):
-    torch.empty(1 << 24, device=x.device)
-    return soft(x)
-
-
-def detached(x):
-    return soft(x.detach()).detach()
-
-
 CACHE: dict[int, torch.Tensor] = {}
 
 
+@edit_of(soft)
 def with_a_cache(x):
     if COLS not in CACHE:
         CACHE[COLS] = torch.arange(1 << 20, device=x.device).cos()
     return soft(x)
 
 
+@edit_of(soft)
 def reordered_allocations(x):
     torch.empty(16, device=x.device)
     y = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
     return launch(soft_kernel, x, y)
 
 
-def scalars_beside(x):
-    torch.full((), 2.0, device=x.device) * 3
-    return soft(x)
-
-
+@edit_of(soft)
 def with_gradients(x):
     y = x.detach().requires_grad_()
     y.grad = None
     return soft(y.detach())
 
 
-def shape_arithmetic(x):
-    torch.arange(8, device=x.device).cumsum(0)
-    return soft(x)
-
-
+@edit_of(soft)
 def in_a_list(x):
     (result,) = [soft(x)]
     return result
 
 
-def transposed_twice(x):
-    return soft(x.t().t())
-
-
+@edit_of(soft)
 def in_inference_mode(x):
     with torch.no_grad():
         return soft(x)
 
 
-def in_a_helper(x):
-    return (lambda t: soft(t))(x)
-
-
+@edit_of(soft)
 def with_metadata(x):
     assert x.is_contiguous()
     assert x.stride(0) == COLS
     return soft(x)
 
 
+@edit_of(soft)
 def in_a_thread(x):
     found: list[torch.Tensor] = []
     thread = threading.Thread(target=lambda: found.append(x.view(ROWS, COLS)))
@@ -298,43 +293,14 @@ def in_a_thread(x):
     return soft(found[0])
 
 
-def small_mask(x):
-    torch.ones(1, COLS, device=x.device).bool()
-    return soft(x)
-
-
-def split_and_seen(x):
-    x.split(ROWS // 2)
-    return soft(x)
-
-
-# pairs: an operation with operators beside its kernels, and an edit of it
-
-
 def scaled_after(x):
     return soft(x) * 2.0
 
 
-def scaled_before_return(x):
-    y = soft(x)
-    return torch.mul(y, 2.0)
-
-
-def scaled_by_division(x):
-    return soft(x) / 0.5
-
-
+@edit_of(scaled_after)
 def scaled_in_half_steps(x):
     y = soft(x)
     return y.add(y)
-
-
-def cast_after(x):
-    return soft(x).to(torch.float16)
-
-
-def cast_by_half(x):
-    return soft(x).half()
 
 
 def two_after(x):
@@ -342,12 +308,14 @@ def two_after(x):
     return y.exp(), y.cos()
 
 
+@edit_of(two_after)
 def two_after_in_another_order(x):
     y = soft(x)
     b = y.cos()
     return y.exp(), b
 
 
+@edit_of(two_after)
 def two_after_renamed(x):
     probabilities = soft(x)
     first, second = torch.exp(probabilities), torch.cos(probabilities)
@@ -358,33 +326,8 @@ def reduced(x):
     return soft(x).sum(0)
 
 
-def reduced_by_dim(x):
-    return torch.sum(soft(x), dim=0)
-
-
-def reduced_keeping(x):
-    return soft(x).sum(0, keepdim=True)[0]
-
-
 def made_contiguous(x):
     return soft(x.t().contiguous())
-
-
-def cloned(x):
-    return soft(x.t().clone(memory_format=torch.contiguous_format))
-
-
-def copied_into(x):
-    y = torch.empty(COLS, ROWS, device=x.device)
-    return soft(y.copy_(x.t()))
-
-
-def dropped_out(x):
-    return torch.nn.functional.dropout(soft(x), 0.5)
-
-
-def dropped_out_by_module(x):
-    return torch.nn.Dropout(0.5)(soft(x))
 
 
 def stored_in_a_cache(x):
@@ -393,6 +336,7 @@ def stored_in_a_cache(x):
     return cache
 
 
+@edit_of(stored_in_a_cache)
 def stored_by_index_copy(x):
     cache = torch.zeros(4, ROWS, COLS, device=x.device)
     cache.index_copy_(0, torch.tensor([2], device=x.device), soft(x)[None])
@@ -405,12 +349,14 @@ def backward(x):
     return soft(y.grad)
 
 
+@edit_of(backward)
 def backward_by_grad(x):
     y = x.detach().requires_grad_()
     (grad,) = torch.autograd.grad((y * 2.0).sum(), y)
     return soft(grad)
 
 
+@edit_of(backward)
 def backward_twice_named(x):
     leaf = x.detach().requires_grad_()
     loss = (leaf * 2.0).sum()
@@ -422,17 +368,10 @@ def product(x):
     return soft(x) @ x
 
 
-def product_by_mm(x):
-    return torch.mm(soft(x), x)
-
-
+@edit_of(product)
 def product_by_matmul_out(x):
     y = soft(x)
     return torch.matmul(y, x, out=torch.empty_like(y))
-
-
-def product_by_linear(x):
-    return torch.nn.functional.linear(soft(x), x.t())
 
 
 def embedded(x):
@@ -444,36 +383,28 @@ def selected(x):
     return soft(x).index_select(0, torch.arange(64, device=x.device))
 
 
-def indexed(x):
-    return soft(x)[torch.arange(64, device=x.device)]
-
-
 def concatenated(x):
     y = soft(x)
     return torch.cat([y, y])
 
 
+@edit_of(concatenated)
 def stacked(x):
     y = soft(x)
     return torch.stack([y, y]).view(2 * ROWS, COLS)
 
 
-def filled_with_less(x):
-    torch.zeros(1024, device=x.device)
-    return soft(x)
-
-
-PAIRS = (
-    *((soft, edit) for edit in (
-        renamed, views, small_contiguous, other_allocation, more_allocations, detached, with_a_cache,
-        reordered_allocations, scalars_beside, with_gradients, shape_arithmetic, in_a_list, transposed_twice,
-        in_inference_mode, in_a_helper, with_metadata, in_a_thread, small_mask, split_and_seen, filled_with_less,
-    )),
-    (scaled_after, scaled_before_return), (scaled_after, scaled_by_division), (scaled_after, scaled_in_half_steps),
-    (cast_after, cast_by_half), (two_after, two_after_in_another_order), (two_after, two_after_renamed),
-    (reduced, reduced_by_dim), (reduced, reduced_keeping), (made_contiguous, cloned), (made_contiguous, copied_into),
-    (dropped_out, dropped_out_by_module), (stored_in_a_cache, stored_by_index_copy), (backward, backward_by_grad),
-    (backward, backward_twice_named), (product, product_by_mm), (product, product_by_matmul_out),
-    (product, product_by_linear), (embedded, selected), (selected, indexed), (concatenated, stacked),
-)  # fmt: skip
-"""An operation, and a harmless edit of it."""
+PAIRS |= {
+    "scaled before return": (scaled_after, lambda x: torch.mul(soft(x), 2.0)),
+    "scaled by division": (scaled_after, lambda x: soft(x) / 0.5),
+    "cast by half": (lambda x: soft(x).to(torch.float16), lambda x: soft(x).half()),
+    "reduced by dim": (reduced, lambda x: torch.sum(soft(x), dim=0)),
+    "reduced keeping": (reduced, lambda x: soft(x).sum(0, keepdim=True)[0]),
+    "cloned": (made_contiguous, lambda x: soft(x.t().clone(memory_format=torch.contiguous_format))),
+    "copied into": (made_contiguous, lambda x: soft(torch.empty(COLS, ROWS, device=x.device).copy_(x.t()))),
+    "dropped out": (lambda x: torch.nn.functional.dropout(soft(x), 0.5), lambda x: torch.nn.Dropout(0.5)(soft(x))),
+    "product by mm": (product, lambda x: torch.mm(soft(x), x)),
+    "product by linear": (product, lambda x: torch.nn.functional.linear(soft(x), x.t())),
+    "selected": (embedded, selected),
+    "indexed": (selected, lambda x: soft(x)[torch.arange(64, device=x.device)]),
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 from collections.abc import Callable
 from dataclasses import replace
@@ -405,6 +406,14 @@ def routed(x: torch.Tensor, size: int = 4) -> int:
 COUNTS = torch.tensor([1, 0, 2, 0], dtype=torch.int32)
 
 
+def counted(x: torch.Tensor, size: int = 4, start: int = 0) -> None:
+    """Rows that a kernel counts, into a tensor or a part of one."""
+    count_kernel[(1,)](x, torch.empty(size, dtype=torch.int32, device="cuda")[start:], BLOCK=4)
+
+
+PART = {"size": 8, "start": 4}
+
+
 def test_given_values_are_what_the_launch_leaves(project: Project) -> None:
     result = check(project, routed, values={"count_kernel": {"counts_ptr": COUNTS}})
     assert (result.verdict, result.end, len(result.launches)) == (Verdict.NEW, None, 4)
@@ -431,13 +440,10 @@ def test_given_values_may_be_of_another_type_or_known_stand_ins(project: Project
 def test_values_that_can_not_be_are_refused_by_name(
     project: Project, kernel: str, argument: str, given: Any, told: str
 ) -> None:
-    def routes(x: torch.Tensor) -> None:
-        count_kernel[(1,)](x, torch.empty(4, dtype=torch.int32, device="cuda"), BLOCK=4)
-
     with project.static_run(SM90) as run:
         values = {kernel: {argument: torch.empty(4, device="cuda") if given is None else given}}
         with pytest.raises(UsageError, match=told) as caught:
-            run.check(routes, x_of(), values=values)
+            run.check(counted, x_of(), values=values)
     assert kernel in str(caught.value)
 
 
@@ -453,28 +459,20 @@ def test_what_is_given_for_kernels_after_the_end_is_not_missed(project: Project)
 
 
 def test_values_of_a_part_of_a_tensor_are_refused(project: Project) -> None:
-    def routes(x: torch.Tensor) -> None:
-        count_kernel[(1,)](x, torch.empty(8, dtype=torch.int32, device="cuda")[4:], BLOCK=4)
-
     with project.static_run(SM90) as run, pytest.raises(UsageError, match="a part of a tensor"):
-        run.check(routes, x_of(), values={"count_kernel": {"counts_ptr": COUNTS}})
+        run.check(functools.partial(counted, **PART), x_of(), values={"count_kernel": {"counts_ptr": COUNTS}})
 
 
 def test_values_that_contradict_what_a_kernel_only_reads_are_refused(project: Project) -> None:
-    def routes(x: torch.Tensor) -> None:
-        count_kernel[(1,)](COUNTS.to("cuda"), torch.empty(4, dtype=torch.int32, device="cuda"), BLOCK=4)
-
     with project.static_run(SM90) as run:
-        run.check(routes, x_of(), values={"count_kernel": {"x_ptr": COUNTS}})
+        run.check(counted, COUNTS.to("cuda"), values={"count_kernel": {"x_ptr": COUNTS}})
         with pytest.raises(UsageError, match="the kernel doesn't write it"):
-            run.check(routes, x_of(), values={"count_kernel": {"x_ptr": COUNTS + 1}})
+            run.check(counted, COUNTS.to("cuda"), values={"count_kernel": {"x_ptr": COUNTS + 1}})
 
 
 def test_with_a_gpu_the_kernel_computes_them(project: Project) -> None:
-    def routes(x: torch.Tensor) -> None:
-        count_kernel[(1,)](x, torch.empty(8, dtype=torch.int32, device="cuda")[4:], BLOCK=4)
-
+    part = functools.partial(counted, **PART)
     with project.run() as run:
-        run.check(routes, x_of(), values={"count_kernel": {"counts_ptr": COUNTS[:1]}})
+        run.check(part, x_of(), values={"count_kernel": {"counts_ptr": COUNTS[:1]}})
         with pytest.raises(UsageError, match="has no such tensor"):
-            run.check(routes, x_of(), values={"count_kernel": {"counts": COUNTS}})
+            run.check(part, x_of(), values={"count_kernel": {"counts": COUNTS}})

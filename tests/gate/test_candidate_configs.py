@@ -10,6 +10,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from doubles import raising
 from fake_runs import long_kernel
 
 from gate.project import Project
@@ -132,10 +133,7 @@ def test_a_config_that_does_not_compile_is_its_error_and_a_refused_compiler_ends
     failed, refused = CompileError("no"), EnvironmentFault("no room")
 
     def compiler(error: Exception) -> Any:
-        def compile_(launch: Any) -> Any:
-            raise error
-
-        return SimpleNamespace(compiler=SimpleNamespace(compile=compile_))
+        return SimpleNamespace(compiler=SimpleNamespace(compile=raising(error)))
 
     assert static_check._compiled(compiler(failed), SimpleNamespace()) is failed  # type: ignore[arg-type]
     with pytest.raises(EnvironmentFault, match="no room"):

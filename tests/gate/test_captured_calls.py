@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from doubles import raising
 from samples import CASE, FINGERPRINT
 
 from kerntune.base.case_result import CaseResult, End
@@ -128,10 +129,7 @@ def test_the_stored_winner_is_tried_first() -> None:
 def test_a_winner_may_lack_under_frozen_only_where_nothing_is_launched(
     monkeypatch: pytest.MonkeyPatch, nothing: bool
 ) -> None:
-    def find(site: Any) -> int:
-        raise CacheMissError("frozen")
-
-    winners: Any = SimpleNamespace(find=find)
+    winners: Any = SimpleNamespace(find=raising(CacheMissError("frozen")))
     monkeypatch.setattr(module, "current", lambda: "a capture")
     monkeypatch.setattr(admission, "launches_nothing", lambda capture, site: nothing)
     if nothing:

@@ -14,6 +14,7 @@ import torch
 import triton
 import triton.language as tl
 from cli import made
+from doubles import raising
 from fake_runs import N, block, by_block, configs, scale_kernel, scaled, x_of
 
 from gate.project import NODE, Project, Run
@@ -260,10 +261,7 @@ def test_what_another_process_has_moved_is_not_taken_over_again(tmp_path: Path) 
 def test_a_folder_that_cant_be_written_leaves_old_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = made.folder(tmp_path / "own", made.timed(OLD))
 
-    def refused(path: Path, baseline: Baseline) -> None:
-        raise BaselineError("read-only")
-
-    monkeypatch.setattr(store, "write", refused)
+    monkeypatch.setattr(store, "write", raising(BaselineError("read-only")))
     assert not settled(renames(store, update=Update.RENAMED), NEW, tmp_path).taken
     assert len(store.time_files()) == 1
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from doubles import raising
 from fake_runs import N, block, by_block, increment_kernel, scale, tuned
 from samples import CASE, launch, recording
 
@@ -238,10 +239,7 @@ def test_dumps_are_made_where_the_variable_is_set(
 
 
 def test_a_dump_that_fails_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*told: Any) -> None:
-        raise OSError("no space")
-
-    monkeypatch.setattr(case_output, "dump_case", fails)
+    monkeypatch.setattr(case_output, "dump_case", raising(OSError("no space")))
     monkeypatch.setenv("KERNTUNE_DUMP", "/dump")
     assert dumped(case()) == ["not all launches were dumped: OSError: no space"]
 
@@ -263,8 +261,5 @@ def test_a_trace_is_written_of_what_runs(
 
 
 def test_a_trace_that_fails_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*told: Any) -> None:
-        raise OSError("no space")
-
-    monkeypatch.setattr(case_output, "profile_case", fails)
+    monkeypatch.setattr(case_output, "profile_case", raising(OSError("no space")))
     assert profiled(case(), Path("/p")) == ["no trace was written: OSError: no space"]

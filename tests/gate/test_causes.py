@@ -12,6 +12,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from doubles import raising
 from fake_runs import N, block, by_block, scale_kernel, tuned, x_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,79 +71,89 @@ def test_code_and_compiler(changed: bool, triton: str, text: str) -> None:
     assert code_cause(changed, "3.9.0", triton) == text
 
 
-def test_another_assembler_is_named() -> None:
-    after = recording(launches=BASE.launches, binaries=(binary(assembler="13.0"),))
-    found = causes(BASE, after, ENVIRONMENT, ENVIRONMENT)
-    assert found[0] == "code unchanged, Triton 3.9.0, assembler 12.9 -> Triton 3.9.0, assembler 13.0"
-    assert causes(BASE, after, ENVIRONMENT, NEWER)[0] == "code unchanged, Triton 3.9.0 -> 3.10.0"
+def bound(config: Config | None, constexprs: dict[str, str], **options: object) -> Recording:
+    """A launch of a binary with these constants and options."""
+    words = {"options": options, "constexprs": constexprs} if options else {"constexprs": constexprs}
+    return recording(binaries=(binary(**words),), launches=(launch(config=config),))
 
 
-def test_one_line_per_changed_config() -> None:
-    before = recording(launches=(launch(kernel="a", config=SMALL), launch(kernel="b", config=SMALL)))
-    after = recording(launches=(launch(kernel="a", config=LARGE), launch(kernel="b", config=SMALL)))
-    assert causes(before, after, ENVIRONMENT, ENVIRONMENT) == (
-        "code unchanged",
-        "config of a changed: BLOCK 128 -> 256, num_warps 4 -> 8",
-    )
+PLAIN = ("code unchanged", "config unchanged")
+MOVED = replace(ENVIRONMENT, driver="other", torch="other", sm_clock_mhz=1)
+ASSEMBLED = recording(launches=BASE.launches, binaries=(binary(assembler="13.0"),))
+TWO = (launch(kernel="a", source="a", grid=(2, 1, 1)), launch(kernel="b", source="b"))
+EDITED = recording(
+    launches=(launch(config=SMALL, source="edited", grid=(9, 1, 1)),), binaries=(binary("other", shared=4096),)
+)
 
 
-def test_constants_and_options_that_a_launch_passes_are_its_options() -> None:
-    """Not a config, which is chosen; what specialization made of an argument is neither."""
-    told = {"options": {"num_warps": 4, "arch": "sm90"}, "constexprs": {"BLOCK": "128", "stride": "1"}}
-    before = recording(binaries=(binary(**told),), launches=(launch(config=None),))
-    other = {"options": {"num_warps": 8, "arch": "sm90"}, "constexprs": {"BLOCK": "256", "EVEN": "True"}}
-    after = recording(binaries=(binary(**other),), launches=(launch(config=None),))
-    found = causes(before, after, ENVIRONMENT, ENVIRONMENT)
-    assert found == ("code unchanged", "launch options of add_kernel: num_warps 4 -> 8, BLOCK 128 -> 256")
-
-
-def test_a_constant_beside_a_config_is_a_launch_option() -> None:
-    before = recording(binaries=(binary(constexprs={"BLOCK": "128", "HEAD": "64"}),), launches=BASE.launches)
-    after = recording(binaries=(binary(constexprs={"BLOCK": "256", "HEAD": "128"}),), launches=(launch(config=LARGE),))
-    assert causes(before, after, ENVIRONMENT, ENVIRONMENT)[1:] == (
-        "config of add_kernel changed: BLOCK 128 -> 256, num_warps 4 -> 8",
-        "launch options of add_kernel: HEAD 64 -> 128",
-    )
-
-
-def test_nothing_changed() -> None:
-    assert causes(BASE, BASE, ENVIRONMENT, ENVIRONMENT) == ("code unchanged", "config unchanged")
-
-
-def test_changed_machine_code_is_not_said_twice() -> None:
-    """The first sentence is about code already; a grid is a further change."""
-    after = recording(
-        launches=(launch(config=SMALL, source="edited", grid=(9, 1, 1)),),
-        binaries=(binary("other", shared=4096),),
-    )
-    assert causes(BASE, after, ENVIRONMENT, NEWER) == (
-        "code changed, Triton 3.9.0 -> 3.10.0",
-        "config unchanged",
-        "launch 0 (add_kernel): grid changed",
-    )
-
-
-def test_an_added_launch_is_a_cause() -> None:
-    after = recording(launches=(*BASE.launches, launch(config=None)))
-    found = causes(BASE, after, ENVIRONMENT, ENVIRONMENT)
-    assert found == ("code unchanged", "config unchanged", "launches: 1 -> 2")
-
-
-def test_launches_in_another_order_are_a_cause_and_no_change_of_code() -> None:
-    a, b = launch(kernel="a", source="a", grid=(2, 1, 1)), launch(kernel="b", source="b")
-    found = causes(recording(launches=(a, b)), recording(launches=(b, a)), ENVIRONMENT, ENVIRONMENT)
-    assert found == ("code unchanged", "config unchanged", "order of launches changed")
+@pytest.mark.parametrize(
+    ("before", "after", "today", "told"),
+    [
+        pytest.param(BASE, BASE, ENVIRONMENT, PLAIN, id="nothing"),
+        pytest.param(BASE, BASE, MOVED, PLAIN, id="a driver, which is no code or compiler, and which the caller adds"),
+        pytest.param(
+            BASE,
+            ASSEMBLED,
+            ENVIRONMENT,
+            ("code unchanged, Triton 3.9.0, assembler 12.9 -> Triton 3.9.0, assembler 13.0", PLAIN[1]),
+            id="an assembler",
+        ),
+        pytest.param(BASE, ASSEMBLED, NEWER, ("code unchanged, Triton 3.9.0 -> 3.10.0", PLAIN[1]), id="a Triton"),
+        pytest.param(
+            recording(launches=(launch(kernel="a", config=SMALL), launch(kernel="b", config=SMALL))),
+            recording(launches=(launch(kernel="a", config=LARGE), launch(kernel="b", config=SMALL))),
+            ENVIRONMENT,
+            (PLAIN[0], "config of a changed: BLOCK 128 -> 256, num_warps 4 -> 8"),
+            id="a line for each config that changed",
+        ),
+        pytest.param(  # what specialization made of an argument is neither
+            bound(None, {"BLOCK": "128", "stride": "1"}, num_warps=4, arch="sm90"),
+            bound(None, {"BLOCK": "256", "EVEN": "True"}, num_warps=8, arch="sm90"),
+            ENVIRONMENT,
+            (PLAIN[0], "launch options of add_kernel: num_warps 4 -> 8, BLOCK 128 -> 256"),
+            id="constants and options that a launch passes",
+        ),
+        pytest.param(
+            bound(SMALL, {"BLOCK": "128", "HEAD": "64"}),
+            bound(LARGE, {"BLOCK": "256", "HEAD": "128"}),
+            ENVIRONMENT,
+            (
+                PLAIN[0],
+                "config of add_kernel changed: BLOCK 128 -> 256, num_warps 4 -> 8",
+                "launch options of add_kernel: HEAD 64 -> 128",
+            ),
+            id="a constant beside a config",
+        ),
+        pytest.param(  # other machine code is not said twice
+            BASE,
+            EDITED,
+            NEWER,
+            ("code changed, Triton 3.9.0 -> 3.10.0", PLAIN[1], "launch 0 (add_kernel): grid changed"),
+            id="code, a Triton and a grid",
+        ),
+        pytest.param(
+            BASE,
+            recording(launches=(*BASE.launches, launch(config=None))),
+            ENVIRONMENT,
+            (*PLAIN, "launches: 1 -> 2"),
+            id="a launch that was added",
+        ),
+        pytest.param(
+            recording(launches=TWO),
+            recording(launches=TWO[::-1]),
+            ENVIRONMENT,
+            (*PLAIN, "order of launches changed"),
+            id="launches in another order",
+        ),
+    ],
+)
+def test_what_changed_is_told(before: Recording, after: Recording, today: Any, told: tuple[str, ...]) -> None:
+    assert causes(before, after, ENVIRONMENT, today) == told
 
 
 def test_another_kernel_in_its_place_is_other_code() -> None:
     after = recording(launches=(launch(kernel="mul_kernel", source="other", config=Config({"ROWS": 8})),))
     assert causes(BASE, after, ENVIRONMENT, ENVIRONMENT)[:2] == ("code changed", "config unchanged")
-
-
-def test_the_environment_alone_is_no_cause_here() -> None:
-    """The caller adds it; a driver is no change of code or compiler."""
-    moved = replace(ENVIRONMENT, driver="other", torch="other", sm_clock_mhz=1)
-    assert causes(BASE, BASE, ENVIRONMENT, moved) == ("code unchanged", "config unchanged")
 
 
 def static(**changes: object) -> LaunchStatic:
@@ -169,10 +180,7 @@ FIGURES = StaticMetrics(32, 0, 0, 0, 0, 1024, 128, {}, 1.0, "threads")
             "code (its source changed) and config (BLOCK 128 -> 256)",
         ),
         ({"config": LARGE, "compiled_for": told(BLOCK="constexpr 256", num_warps="8")}, "config (BLOCK 128 -> 256, "),
-        (
-            {"config": None, "compiled_for": told(BLOCK="constexpr 64", num_stages="3")},
-            "config (BLOCK 128 -> 64)",
-        ),
+        ({"config": None, "compiled_for": told(BLOCK="constexpr 64", num_stages="3")}, "config (BLOCK 128 -> 64)"),
         ({"compiled_for": told(x="*fp32", n="== 1")}, "arguments (x: *fp32, divisible by 16 -> *fp32; n: i32 -> == 1)"),
         ({"compiler": "Triton 3.9.1, assembler 12.8"}, "compiler (Triton 3.9.0, assembler 12.8 -> Triton 3.9.1, "),
         ({"source": "other", "compiled_for": told(n="i64")}, "code (its source changed) and arguments (n: i32 -> i64)"),
@@ -458,40 +466,11 @@ def test_another_config_is_a_step_of_its_own() -> None:
 
 
 def test_where_configs_have_no_counterpart_code_and_config_stay_one() -> None:
-    def broken() -> Recording:
-        raise ValueError("a user's hook")
-
     before, now = of("a", config=Config({"BLOCK": 64})), of("b", config=Config({"BLOCK": 128}), source="t")
-    chain = steps_between(before, lambda: before, now, broken)
+    chain = steps_between(before, lambda: before, now, raising(ValueError("a user's hook")))
     assert list(blame(chain)[0]) == ["code", "config"]
     found = attribute(chain, 0.1, NONE, never)
     assert shares_text(found) == "attributed: code and config choice +10.0 %"
-
-
-# words
-
-
-@pytest.mark.parametrize(
-    ("shares", "text"),
-    [
-        ((0.0, 0.0, 0.098, 0.0), "attributed: code +9.8 %"),
-        ((0.002, 0.0, -0.01, 0.05), "attributed: config choice +5.0 %, code -1.0 %, environment +0.2 %"),
-        ((0.0, None, 0.03, 0.0), "attributed: code +3.0 %, compiler not measured"),
-        ((0.0, 0.0, 0.0, 0.0), "attributed: no cause to speak of"),
-    ],
-)
-def test_words(shares: tuple[float | None, ...], text: str) -> None:
-    assert shares_text(Attribution(*(Share(s) for s in shares))) == text
-
-
-def test_a_share_has_its_nearer_name_and_what_is_within_it() -> None:
-    code, launch = Share(0.057), Share(None, cause="launch options and grid", within="code")
-    assert shares_text(Attribution(NONE, NONE, code, NONE, launch)) == (
-        "attributed: code and launch options and grid +5.7 %"
-    )
-    assert shares_text(Attribution(NONE, Share(0.03, cause="compiler settings"), NONE, NONE)) == (
-        "attributed: compiler settings +3.0 %"
-    )
 
 
 # on the scripted GPU

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from doubles import raising
 from samples import (
     CASE,
     FINGERPRINT,
@@ -259,10 +260,7 @@ def test_a_text_that_is_not_compiled_is_incomplete(tmp_path: Path, made: CodeFig
 
 
 def test_a_baseline_that_can_not_be_read_is_incomplete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*words: object) -> None:
-        raise BaselineError("damaged")
-
-    monkeypatch.setattr(claims, "known_case", broken)
+    monkeypatch.setattr(claims, "known_case", raising(BaselineError("damaged")))
     (found,) = decide(stores_of(tmp_path), with_code())
     told = f"INCOMPLETE {CASE} (cuda:90): damaged"
     assert (found.case, found.target, found.message, found.outcome) == (CASE, "cuda:90", told, Outcome.FAIL)

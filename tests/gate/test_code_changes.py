@@ -11,6 +11,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from doubles import raising
 from fake_runs import N, by_block
 from samples import binary, recording, static_launch
 
@@ -94,10 +95,7 @@ def test_without_a_gpu(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_cant_be_compiled_again_is_shown_as_ttir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*args: Any) -> Any:
-        raise module.KerntuneError("Triton refuses it")
-
-    monkeypatch.setattr(module, "stages_from", refused)
+    monkeypatch.setattr(module, "stages_from", raising(module.KerntuneError("Triton refuses it")))
     result = judged(tmp_path, launch(first_kernel), launch(second_kernel))
     assert [c.stage for c in result.code] == ["ttir"]
     assert "+" in result.code[0].diff

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -100,11 +101,7 @@ TABLE: list[Row] = [
     ),
     ("cut off", lambda e, t: counted(e) and e.cut_off and not failed(e), Verdict.INCOMPLETE),
     ("no baseline", lambda e, t: counted(e) and e.expected is None and not stopped(e), Verdict.NEW),
-    (
-        "static only",
-        lambda e, t: untimed(e) and not e.other_settings,
-        Verdict.PASS,
-    ),
+    ("static only", lambda e, t: untimed(e) and not e.other_settings, Verdict.PASS),
     ("static only, under other settings", lambda e, t: untimed(e) and e.other_settings, Verdict.INCONCLUSIVE),
     ("identical", lambda e, t: compared(e) and e.identical and not drifted(e), Verdict.PASS),
     ("identical, drifted", lambda e, t: compared(e) and e.identical and drifted(e), Verdict.DRIFTED),
@@ -113,11 +110,7 @@ TABLE: list[Row] = [
         lambda e, t: unreplayed(e) and e.stored is not None and e.stored.high <= t,
         Verdict.PASS,
     ),
-    (
-        "no replay",
-        lambda e, t: unreplayed(e) and (e.stored is None or not e.stored.high <= t),
-        Verdict.INCONCLUSIVE,
-    ),
+    ("no replay", lambda e, t: unreplayed(e) and (e.stored is None or not e.stored.high <= t), Verdict.INCONCLUSIVE),
     ("slower", lambda e, t: replayed(e) and ends(e)[0] > t and not e.foreign_work, Verdict.REGRESSED),
     ("faster", lambda e, t: replayed(e) and ends(e)[1] < -t and not e.foreign_work, Verdict.IMPROVED),
     (
@@ -125,11 +118,7 @@ TABLE: list[Row] = [
         lambda e, t: replayed(e) and (ends(e)[0] > t or ends(e)[1] < -t) and e.foreign_work,
         Verdict.INCONCLUSIVE,
     ),
-    (
-        "not slower",
-        lambda e, t: replayed(e) and -t <= ends(e)[1] <= t and not drifted(e),
-        Verdict.PASS,
-    ),
+    ("not slower", lambda e, t: replayed(e) and -t <= ends(e)[1] <= t and not drifted(e), Verdict.PASS),
     (
         "not slower, baseline drifted",
         lambda e, t: replayed(e) and -t <= ends(e)[1] <= t and drifted(e),
@@ -140,106 +129,50 @@ TABLE: list[Row] = [
 """Predicates of evidence and limit that exclude each other: unlike the code's, their order means nothing."""
 
 
-def all_evidence() -> list[Evidence]:
-    counts = [(0, None), (0, 2), (1, None), (1, 0), (1, 1), (1, 2), (2, 1), (3, 3)]
-    yes_no = (False, True)
-    return [
-        Evidence(launched, expected, identical, replay, drift, baseline_ns, static_failure, timed)
-        for (launched, expected), identical, replay, drift, baseline_ns, static_failure, timed in itertools.product(
-            counts, yes_no, REPLAYS, DRIFTS, [None, 1000.0], yes_no, yes_no
-        )
-    ]
+def each(counts: Iterable[tuple[int, int | None]], **values: Iterable[Any]) -> list[Evidence]:
+    """Evidence of so many launches, and of so many that are expected, with each of these values."""
+    names = tuple(values)
+    products = itertools.product(counts, *values.values())
+    return [Evidence(*count, **dict(zip(names, found, strict=True))) for count, *found in products]
 
 
-def more_evidence() -> list[Evidence]:
-    """With stored samples and effect floors, on and beside the borders that these make."""
-    edges = (-0.2, -0.05, -0.02, 0.0, 0.02, 0.021, 0.05, 0.051, 0.1, 0.2, math.inf)
-    some = [None, *(estimate(a, b) for a, b in itertools.combinations_with_replacement(edges, 2))]
-    return [
-        Evidence(launched, expected, identical, replay, drift, 1000.0, effect_floor=floor, stored=stored)
-        for (launched, expected), identical, (replay, stored), drift, floor in itertools.product(
-            [(1, 1), (2, 1), (1, 2), (1, None)],
-            (False, True),
-            [*((None, x) for x in some), *((x, estimate(-0.1, 0.0)) for x in some)],
-            (None, 0.0, 0.2),
-            (0.0, 0.01, 0.05, 0.15),
-        )
-    ]
+def intervals_of(*edges: float) -> list[Estimate]:
+    return [estimate(a, b) for a, b in itertools.combinations_with_replacement(edges, 2)]
 
 
-def spread_evidence() -> list[Evidence]:
-    """Cases whose own medians lay apart when they were calibrated, on and beside the borders that this makes."""
-    return [
-        Evidence(
-            launched, expected, identical, replay, drift, 1000.0, static_failure=failed, timed=timed, state_range=spread
-        )
-        for (launched, expected), identical, replay, drift, failed, timed, spread in itertools.product(
-            [(1, 1), (1, 2), (1, None)],
-            (False, True),
-            [None, *(estimate(a, b) for a, b in itertools.combinations_with_replacement((-0.05, 0.0, 0.02, 0.05), 2))],
-            (None, 0.0, 0.05, 0.051, 0.08, -0.08, 0.081, -0.081, 0.2),
-            (False, True),
-            (False, True),
-            (0.0, 0.01, 0.05, 0.08),
-        )
-    ]
-
-
-def outside_evidence() -> list[Evidence]:
-    """Cases whose launches wrote outside of their tensors."""
-    return [
-        Evidence(launched, expected, identical, replay, static_failure=static, timed=timed, outside_writes=True)
-        for (launched, expected), identical, replay, static, timed in itertools.product(
-            [(0, 1), (1, 1), (1, 2), (1, None)],
-            (False, True),
-            [None, estimate(0.0, 0.01), estimate(0.03, 0.04), estimate(-0.04, -0.03)],
-            (False, True),
-            (False, True),
-        )
-    ]
-
-
-def changed_evidence() -> list[Evidence]:
-    """Cases whose gated results changed."""
-    return [replace(e, outside_writes=False, results_changed=True) for e in outside_evidence()]
-
-
-def foreign_evidence() -> list[Evidence]:
-    """Cases during whose replay other processes used the device."""
-    return [
-        Evidence(launched, expected, identical, replay, drift, 1000.0, timed=timed, foreign_work=True)
-        for (launched, expected), identical, replay, drift, timed in itertools.product(
-            [(0, 1), (1, 1), (1, 2), (1, None)], (False, True), REPLAYS, (None, 0.0, 0.2), (False, True)
-        )
-    ]
-
-
-def unlike_evidence() -> list[Evidence]:
-    """Cases that were compiled under other settings than their baselines."""
-    return [
-        Evidence(launched, expected, identical, replay, static_failure=failed, timed=timed, other_settings=True)
-        for (launched, expected), identical, replay, failed, timed in itertools.product(
-            [(0, 1), (1, 1), (1, 2), (1, None)],
-            (False, True),
-            [None, estimate(0.0, 0.01), estimate(0.03, 0.04), estimate(-0.04, -0.03)],
-            (False, True),
-            (False, True),
-        )
-    ]
-
-
-def cut_evidence() -> list[Evidence]:
-    """Calls that stopped where a GPU would have gone on."""
-    return [replace(e, cut_off=True) for e in unlike_evidence()]
+YES_NO = (False, True)
+COUNTS = ((0, 1), (1, 1), (1, 2), (1, None))
+FEW = (None, estimate(0.0, 0.01), estimate(0.03, 0.04), estimate(-0.04, -0.03))
 
 
 @pytest.fixture(scope="module")
 def evidence() -> list[Evidence]:
-    kinds = (
-        all_evidence, more_evidence, spread_evidence, unlike_evidence, outside_evidence, foreign_evidence,
-        changed_evidence, cut_evidence,
+    found = each(
+        [(0, None), (0, 2), (1, None), (1, 0), (1, 1), (1, 2), (2, 1), (3, 3)], identical=YES_NO, replay=REPLAYS,
+        drift=DRIFTS, baseline_ns=[None, 1000.0], static_failure=YES_NO, timed=YES_NO,
     )  # fmt: skip
-    return [e for kind in kinds for e in kind()]
+    # stored samples and effect floors, on and beside the borders that these make
+    some = intervals_of(-0.2, -0.05, -0.02, 0.0, 0.02, 0.021, 0.05, 0.051, 0.1, 0.2, math.inf)
+    for replay, stored in (([None], [None, *some]), ([None, *some], [estimate(-0.1, 0.0)])):
+        found += each(
+            [(1, 1), (2, 1), (1, 2), (1, None)], identical=YES_NO, replay=replay, stored=stored,
+            drift=(None, 0.0, 0.2), baseline_ns=[1000.0], effect_floor=(0.0, 0.01, 0.05, 0.15),
+        )  # fmt: skip
+    # medians that lay apart when the case was calibrated
+    found += each(
+        [(1, 1), (1, 2), (1, None)], identical=YES_NO, replay=[None, *intervals_of(-0.05, 0.0, 0.02, 0.05)],
+        drift=(None, 0.0, 0.05, 0.051, 0.08, -0.08, 0.081, -0.081, 0.2), baseline_ns=[1000.0], static_failure=YES_NO,
+        timed=YES_NO, state_range=(0.0, 0.01, 0.05, 0.08),
+    )  # fmt: skip
+    # other settings than the baseline's, launches that wrote outside of their tensors, changed results, calls
+    # that stopped where a GPU would have gone on; and other processes that used the device during the replay
+    for words in ({"other_settings": [True]}, {"outside_writes": [True]}, {"results_changed": [True]},
+                  {"other_settings": [True], "cut_off": [True]}):  # fmt: skip
+        found += each(COUNTS, identical=YES_NO, replay=FEW, static_failure=YES_NO, timed=YES_NO, **words)
+    return found + each(
+        COUNTS, identical=YES_NO, replay=REPLAYS, drift=(None, 0.0, 0.2), baseline_ns=[1000.0], timed=YES_NO,
+        foreign_work=[True],
+    )  # fmt: skip
 
 
 @pytest.mark.slow

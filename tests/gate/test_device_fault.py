@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from doubles import raising
 from fake_runs import N, by_block, captured, increment_kernel, scale, scale_kernel, script, tuned
 
 from kerntune.capture import Capture
@@ -180,11 +181,8 @@ def test_what_fails_beside_a_verdict_is_a_warning() -> None:
 
 
 def test_what_the_user_asked_wrongly_is_an_error_beside_a_verdict_too() -> None:
-    def asked() -> None:
-        raise UsageError("no such option")
-
     with pytest.raises(UsageError, match="no such option"):
-        beside_verdict("no trace", asked, None)
+        beside_verdict("no trace", raising(UsageError("no such option")), None)
 
 
 def test_the_grid_is_the_one_that_was_launched(backend: FakeBackend) -> None:

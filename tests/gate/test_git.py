@@ -10,17 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from git_project import git
 from source_path import source_path
 
 from kerntune.errors import UsageError
 from kerntune.gate import git as module
 from kerntune.gate.git import commit_of, extract, git_output, top_of, worktree, worktree_environment
-
-
-def git(where: Path, *args: str) -> str:
-    who = ("-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false")
-    done = subprocess.run(["git", "-C", str(where), *who, *args], check=True, capture_output=True, text=True)
-    return done.stdout
 
 
 @pytest.fixture

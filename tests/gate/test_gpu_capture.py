@@ -16,12 +16,7 @@ from kerntune.base.policy import Update
 from kerntune.gate import gpu_capture
 from kerntune.gate.baseline_files import BaselineStore
 from kerntune.gate.call import Call
-from kerntune.gate.gpu_capture import (
-    GpuCapture,
-    decision_numbers,
-    known_baseline,
-    naming,
-)
+from kerntune.gate.gpu_capture import GpuCapture, decision_numbers, known_baseline, naming
 
 # decisions
 

@@ -67,6 +67,11 @@ def parts(**shares: Any) -> Attribution:
         ({"code": None}, "no cause to speak of, code not measured"),
         ({"code": 0.057, "launch": Share(cause="launch options", within="code")}, "code and launch options +5.7 %"),
         ({"launch": Share(0.03, cause="grid")}, "grid +3.0 %"),
+        ({"compiler": Share(0.03, cause="compiler settings")}, "compiler settings +3.0 %"),
+        (
+            {"environment": 0.002, "code": -0.01, "config": 0.05},
+            "config choice +5.0 %, code -1.0 %, environment +0.2 %",
+        ),
     ],
 )
 def test_shares_are_told_the_largest_first(told: dict[str, Any], text: str) -> None:

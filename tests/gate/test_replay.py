@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from doubles import raising
 from fake_runs import N, block, by_block, scale_kernel, x_of
 from samples import SAMPLE, launch, recording, time_baseline
 
@@ -357,8 +358,5 @@ def test_other_arguments_or_memory_may_not_be_what_a_kernel_expects(monkeypatch:
 def test_results_that_cant_be_compared_say_why(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     it = replayer()
 
-    def fails(*told: Any) -> Any:
-        raise error
-
-    monkeypatch.setattr(it, "_on_live_memory", fails)
+    monkeypatch.setattr(it, "_on_live_memory", raising(error))
     assert it.results(recording(), {}).why_not == "a"

@@ -19,6 +19,7 @@ import torch
 import triton
 import triton.language as tl
 from cli import made
+from doubles import raising
 from fake_runs import N, block, by_block, configs, increment_kernel, scale_kernel, scaled, tuned, x_of
 from samples import CASE
 from triton.runtime.autotuner import Autotuner
@@ -105,11 +106,30 @@ def test_a_new_case_is_recorded_and_passes_the_next_time(project: Project) -> No
     assert second.fingerprint == first.fingerprint
 
 
-@pytest.mark.parametrize("shift", [0.9, 1.1])
-def test_the_same_code_at_another_speed_is_drift(project: Project, shift: float) -> None:
-    recorded(project)
-    result = project.once(FAST, shift=shift).judge(before, x_of())
-    assert (result.verdict, result.outcome) == (Verdict.DRIFTED, Outcome.WARN)
+@pytest.mark.parametrize(
+    ("first", "call", "other_ns", "shift", "verdict", "outcome", "rung"),
+    [
+        pytest.param(before, before, 11_000.0, 0.9, Verdict.DRIFTED, Outcome.WARN, "identity", id="the same, faster"),
+        pytest.param(before, before, 11_000.0, 1.1, Verdict.DRIFTED, Outcome.WARN, "identity", id="the same, slower"),
+        pytest.param(before, after, 11_000.0, 0.8, Verdict.REGRESSED, Outcome.FAIL, "paired replay", id="slower code"),
+        pytest.param(after, before, 11_000.0, 1.0, Verdict.IMPROVED, Outcome.PASS, "paired replay", id="faster code"),
+        pytest.param(before, after, 10_050.0, 1.0, Verdict.PASS, Outcome.PASS, "paired replay", id="equal code"),
+        pytest.param(before, after, 10_000.0, 1.2, Verdict.DRIFTED, Outcome.WARN, "paired replay", id="equal, drifted"),
+    ],
+)
+def test_code_on_this_clock_and_on_another(
+    project: Project,
+    first: Any,
+    call: Any,
+    other_ns: float,
+    shift: float,
+    verdict: Verdict,
+    outcome: Outcome,
+    rung: str,
+) -> None:
+    recorded(project, call=first)
+    result = project.once(FAST, block(128, other_ns), shift=shift).judge(call, x_of())
+    assert (result.verdict, result.outcome, result.rung, result.recorded) == (verdict, outcome, rung, False)
 
 
 def test_slower_code_regresses(project: Project) -> None:
@@ -119,28 +139,6 @@ def test_slower_code_regresses(project: Project) -> None:
     assert result.change is not None
     assert result.change.point == pytest.approx(0.1, abs=0.002)
     assert result.message.startswith(f"REGRESSED {NODE}: 10.0 µs -> 11.0 µs (+10.0 %")
-
-
-def test_slower_code_regresses_on_another_clock_too(project: Project) -> None:
-    recorded(project)
-    assert project.once(FAST, SLOW, shift=0.8).judge(after, x_of()).verdict is Verdict.REGRESSED
-
-
-def test_faster_code_improves(project: Project) -> None:
-    recorded(project, call=after)
-    result = project.once(FAST, SLOW).judge(before, x_of())
-    assert (result.verdict, result.outcome, result.recorded) == (Verdict.IMPROVED, Outcome.PASS, False)
-
-
-def test_other_code_of_equal_speed_passes(project: Project) -> None:
-    recorded(project)
-    result = project.once(FAST, block(128, 10_050.0)).judge(after, x_of())
-    assert (result.verdict, result.rung) == (Verdict.PASS, "paired replay")
-
-
-def test_other_code_on_another_clock_has_drifted(project: Project) -> None:
-    recorded(project)
-    assert project.once(FAST, block(128, 10_000.0), shift=1.2).judge(after, x_of()).verdict is Verdict.DRIFTED
 
 
 def test_nothing_launched_is_incomplete(project: Project) -> None:
@@ -249,12 +247,8 @@ def test_which_baselines_an_update_writes(
 @pytest.mark.parametrize("update", [Update.NEW, Update.ALL])
 def test_an_update_records_new_cases_even_where_missing_ones_fail(project: Project, update: Update) -> None:
     with project.run(FAST, update=update, policy=Policy(missing=Missing.FAIL)) as run:
-        assert run.judge(before, x_of()).recorded
-
-
-def test_a_case_that_an_update_records_does_not_fail(project: Project) -> None:
-    with project.run(FAST, update=Update.NEW, policy=Policy(missing=Missing.FAIL)) as run:
-        assert run.judge(before, x_of()).outcome is Outcome.PASS
+        result = run.judge(before, x_of())
+    assert (result.recorded, result.outcome) == (True, Outcome.PASS)
 
 
 def test_an_update_leaves_other_cases_alone(project: Project) -> None:
@@ -271,12 +265,9 @@ def test_a_read_only_folder_loses_nothing(project: Project, monkeypatch: pytest.
     path = recorded(project)
     old = path.read_bytes()
 
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise PermissionError(13, "Permission denied")
-
     with project.run(FAST, SLOW, update=Update.ALL) as run:
         checked = run.check(after, x_of())
-        monkeypatch.setattr("kerntune.base.codec._write", refuse)
+        monkeypatch.setattr("kerntune.base.codec._write", raising(PermissionError(13, "Permission denied")))
         with pytest.raises(BaselineError, match=r"can't be written \(Permission denied\)"):
             checked.commit()
     assert path.read_bytes() == old
@@ -737,10 +728,7 @@ def test_a_turn_holds_the_first_gpu_where_others_begin_there_and_any_other_that_
 
 
 def test_of_one_gpu_nobody_asks_which_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    def asked() -> set[int]:
-        raise AssertionError
-
-    monkeypatch.setattr(module, "devices_used", asked)
+    monkeypatch.setattr(module, "devices_used", raising(AssertionError))
     for static in (True, False):
         it = session(1, 0, static)
         with it.in_turn(False):

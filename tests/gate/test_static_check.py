@@ -52,9 +52,21 @@ def reduced(x: torch.Tensor, **options: Any) -> None:
     reduce_kernel[(1,)](x, x, BLOCK=2048, num_warps=1, **options)
 
 
+def twice(x: torch.Tensor) -> None:
+    scaled(x)
+    scaled(x)
+
+
 def record(project: Project, call: Callable[..., Any] = scaled, *targets: str) -> None:
     for target in targets or (SM90,):
         assert project.static_once(target).judge(call, x_of()).recorded
+
+
+@pytest.fixture
+def recorded(project: Project) -> Project:
+    """It has a baseline of :func:`scaled`."""
+    record(project)
+    return project
 
 
 def known(project: Project) -> StaticBaseline:
@@ -98,9 +110,8 @@ def test_a_new_case_is_recorded_for_each_target(project: Project) -> None:
     assert again[0].causes == ("code unchanged", "config unchanged")
 
 
-def test_a_new_case_says_what_tells_it_from_the_nearest_stored_one(project: Project) -> None:
-    record(project)
-    with project.static_run(SM90) as run:
+def test_a_new_case_says_what_tells_it_from_the_nearest_stored_one(recorded: Project) -> None:
+    with recorded.static_run(SM90) as run:
         result = run.check(scaled, torch.randn(2 * N, device="cuda")).result
         (stale,) = run.session.stale([NODE], selected_all=False)
     told = f"tensor 0 has shape ({N},) stored and ({2 * N},) today"
@@ -145,19 +156,14 @@ def test_a_kernel_that_starts_to_spill_fails(project: Project) -> None:
     assert any("spills" in f for f in result.findings)
 
 
-def test_what_only_warns_is_a_note(project: Project) -> None:
-    record(project)
-    rewrite(project, code_bytes=16)
-    result = project.static_once(SM90).judge(scaled, x_of())
-    assert (result.verdict, result.outcome) == (Verdict.PASS, Outcome.PASS)
-    assert any("machine code" in f for f in result.findings)
-
-
-def test_equal_figures_pass_whatever_the_code(project: Project) -> None:
-    record(project)
-    rewrite(project)
-    result = project.static_once(SM90).judge(scaled, x_of())
-    assert (result.verdict, result.findings) == (Verdict.PASS, ())
+@pytest.mark.parametrize(("changes", "told"), [({}, []), ({"code_bytes": 16}, ["machine code"])])
+def test_equal_figures_pass_whatever_the_code_and_what_only_warns_is_a_note(
+    recorded: Project, changes: dict[str, int], told: list[str]
+) -> None:
+    rewrite(recorded, **changes)
+    result = recorded.static_once(SM90).judge(scaled, x_of())
+    assert (result.verdict, result.outcome, len(result.findings)) == (Verdict.PASS, Outcome.PASS, len(told))
+    assert all(text in found for text, found in zip(told, result.findings, strict=True))
 
 
 def test_what_does_not_compile_fails_and_is_not_recorded(project: Project) -> None:
@@ -173,13 +179,6 @@ def test_what_does_not_compile_fails_and_is_not_recorded(project: Project) -> No
 def test_what_the_target_refuses_names_the_kernel(project: Project) -> None:
     with project.static_run(SM80) as run, pytest.raises(CompileError, match="scale_kernel for cuda:80: num_ctas"):
         run.check(functools.partial(scaled, num_ctas=2), x_of())
-
-
-def test_what_compiled_before_and_does_not_now_regresses(project: Project) -> None:
-    record(project)
-    result = project.static_once(SM90).judge(functools.partial(scaled, size=100), x_of())
-    assert (result.verdict, result.outcome) == (Verdict.REGRESSED, Outcome.FAIL)
-    assert "can't be compiled: kernel scale_kernel" in result.message
 
 
 def test_a_source_that_does_not_compile_is_changed_code(project: Project) -> None:
@@ -200,13 +199,15 @@ def test_a_source_that_does_not_compile_is_changed_code(project: Project) -> Non
     assert (resized.verdict, resized.causes) == (Verdict.REGRESSED, ("code unchanged",))
 
 
-@pytest.mark.parametrize("update", [Update.ALL, Update.REGRESSED])
-def test_a_refresh_never_replaces_a_baseline_by_what_can_t_be_compiled(project: Project, update: Update) -> None:
-    record(project)
-    (path,) = project.files()
+@pytest.mark.parametrize("update", [Update.NONE, Update.ALL, Update.REGRESSED])
+def test_what_compiled_before_and_does_not_now_regresses_and_is_never_recorded(
+    recorded: Project, update: Update
+) -> None:
+    (path,) = recorded.files()
     before = path.read_bytes()
-    result = project.static_once(SM90, update=update).judge(functools.partial(scaled, size=100), x_of())
-    assert (result.recorded, result.outcome) == (False, Outcome.FAIL)
+    result = recorded.static_once(SM90, update=update).judge(functools.partial(scaled, size=100), x_of())
+    assert (result.verdict, result.recorded, result.outcome) == (Verdict.REGRESSED, False, Outcome.FAIL)
+    assert "can't be compiled: kernel scale_kernel" in result.message
     assert path.read_bytes() == before
 
 
@@ -237,18 +238,16 @@ def fail_jobs(monkeypatch: pytest.MonkeyPatch, answer: Died | CompileFailed) -> 
 
 
 def test_the_baselines_own_code_is_not_to_blame_for_a_compiler_that_dies(
-    project: Project, monkeypatch: pytest.MonkeyPatch
+    recorded: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record(project)
     fail_jobs(monkeypatch, Died("the compiler process died (SIGSEGV)"))
-    with project.static_run(SM90) as run, pytest.raises(EnvironmentFault, match="The baseline has the same code"):
+    with recorded.static_run(SM90) as run, pytest.raises(EnvironmentFault, match="The baseline has the same code"):
         run.check(scaled, x_of())
 
 
-def test_other_code_is_to_blame_for_a_compiler_that_dies(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(project)
+def test_other_code_is_to_blame_for_a_compiler_that_dies(recorded: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     fail_jobs(monkeypatch, Died("the compiler process died (SIGSEGV)"))
-    result = project.static_once(SM90).judge(functools.partial(scaled, size=128), x_of())
+    result = recorded.static_once(SM90).judge(functools.partial(scaled, size=128), x_of())
     assert (result.verdict, "SIGSEGV" in result.message) == (Verdict.REGRESSED, True)
 
 
@@ -274,17 +273,12 @@ def test_a_kernel_over_the_devices_limits_says_so(project: Project) -> None:
 
 
 def test_fewer_launches_are_incomplete(project: Project) -> None:
-    record(project, lambda x: (scaled(x), scaled(x)))
-    result = project.static_once(SM90).judge(scaled, x_of())
-    assert result.verdict is Verdict.INCOMPLETE
+    record(project, twice)
+    assert project.static_once(SM90).judge(scaled, x_of()).verdict is Verdict.INCOMPLETE
 
 
 def test_fewer_launches_than_on_a_device_are_incomplete(project: Project) -> None:
     """Without a static baseline too, as after an upgrade of Triton; what is accepted after that counts."""
-
-    def twice(x: torch.Tensor) -> None:
-        scaled(x)
-        scaled(x)
 
     assert project.once(Rule(time_ns=20_000.0)).judge(twice, x_of()).recorded
     result = project.static_once(SM90).judge(scaled, x_of())
@@ -296,22 +290,20 @@ def test_fewer_launches_than_on_a_device_are_incomplete(project: Project) -> Non
     assert project.static_once(SM90).judge(scaled, x_of()).verdict is Verdict.PASS
 
 
-def test_fewer_launches_are_accepted_where_the_static_baseline_says_the_same_already(project: Project) -> None:
+def test_fewer_launches_are_accepted_where_the_static_baseline_says_the_same_already(recorded: Project) -> None:
     """A function that can't go on without a GPU launches less here than on a device that it is timed on later."""
-    record(project)
-    (path,) = project.files()
+    (path,) = recorded.files()
     path.write_text(re.sub(r'"recorded": ?"20..', '"recorded": "1999', path.read_text()))
-    assert project.once(Rule(time_ns=20_000.0)).judge(lambda x: (scaled(x), scaled(x)), x_of()).recorded
-    (time,) = set(project.files()) - {path}
+    assert recorded.once(Rule(time_ns=20_000.0)).judge(twice, x_of()).recorded
+    (time,) = set(recorded.files()) - {path}
     time.write_text(re.sub(r'"recorded": ?"20..', '"recorded": "2000', time.read_text()))
-    assert project.static_once(SM90).judge(scaled, x_of()).verdict is Verdict.INCOMPLETE
-    assert project.static_once(SM90, update=Update.ALL).judge(scaled, x_of()).recorded
-    assert project.static_once(SM90).judge(scaled, x_of()).verdict is Verdict.PASS
+    assert recorded.static_once(SM90).judge(scaled, x_of()).verdict is Verdict.INCOMPLETE
+    assert recorded.static_once(SM90, update=Update.ALL).judge(scaled, x_of()).recorded
+    assert recorded.static_once(SM90).judge(scaled, x_of()).verdict is Verdict.PASS
 
 
-def test_what_is_recorded_anew_without_a_change_is_not_called_recorded(project: Project) -> None:
-    record(project)
-    with project.static_run(SM90, update=Update.ALL) as run:
+def test_what_is_recorded_anew_without_a_change_is_not_called_recorded(recorded: Project) -> None:
+    with recorded.static_run(SM90, update=Update.ALL) as run:
         assert not run.judge(scaled, x_of()).recorded
         assert run.judge(scaled, x_of(), 128).recorded
 
@@ -319,31 +311,29 @@ def test_what_is_recorded_anew_without_a_change_is_not_called_recorded(project: 
 def test_fewer_launches_than_under_another_triton_are_incomplete(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record(project, lambda x: (scaled(x), scaled(x)))
+    record(project, twice)
     monkeypatch.setattr("kerntune.kernels.compat.versions.triton_series", lambda: "3.99")
     with project.static_run(SM90) as run:
         assert run.judge(scaled, x_of()).verdict is Verdict.INCOMPLETE
-        assert run.judge(lambda x: (scaled(x), scaled(x), scaled(x)), x_of()).verdict is Verdict.NEW
+        assert run.judge(lambda x: (twice(x), scaled(x)), x_of()).verdict is Verdict.NEW
 
 
 @pytest.mark.parametrize(
     ("damage", "said"), [(b"junk", "damaged"), (None, "the folder lacks artifact")], ids=["damaged", "missing"]
 )
-def test_an_artifact_that_can_t_be_read_is_said(project: Project, damage: bytes | None, said: str) -> None:
-    record(project)
-    (artifact,) = project.files("**/*.xz")
+def test_an_artifact_that_can_t_be_read_is_said(recorded: Project, damage: bytes | None, said: str) -> None:
+    (artifact,) = recorded.files("**/*.xz")
     artifact.unlink()
     if damage is not None:
         artifact.write_bytes(damage)
-    result = project.static_once(SM90).judge(scaled, x_of())
+    result = recorded.static_once(SM90).judge(scaled, x_of())
     assert result.verdict is Verdict.PASS
     assert said in result.warnings[0]
     assert artifact.stem in result.warnings[0]
 
 
-def test_sound_artifacts_are_read_once_a_run(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sound_artifacts_are_read_once_a_run(recorded: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Damaged ones are reported for every case."""
-    record(project)
     read, get = [], ArtifactFolder.__getitem__
 
     def count(self: ArtifactFolder, sha256: str) -> bytes:
@@ -351,11 +341,11 @@ def test_sound_artifacts_are_read_once_a_run(project: Project, monkeypatch: pyte
         return get(self, sha256)
 
     monkeypatch.setattr(ArtifactFolder, "__getitem__", count)
-    with project.static_run(SM90) as run:
+    with recorded.static_run(SM90) as run:
         assert [run.judge(scaled, x_of()).warnings for _ in range(3)] == [()] * 3
     assert len(read) == 1
-    project.files("**/*.xz")[0].write_bytes(b"junk")
-    with project.static_run(SM90) as run:
+    recorded.files("**/*.xz")[0].write_bytes(b"junk")
+    with recorded.static_run(SM90) as run:
         told = [run.judge(scaled, x_of()).warnings for _ in range(2)]
     assert len(told[0]) == 1
     assert told[1] == told[0]
@@ -366,33 +356,30 @@ def test_nothing_launched_is_incomplete(project: Project) -> None:
     assert (result.verdict, result.outcome) == (Verdict.INCOMPLETE, Outcome.WARN)
 
 
-def test_other_dtypes_are_other_cases(project: Project) -> None:
-    record(project)
-    result = project.static_once(SM90).judge(scaled, x_of(dtype=torch.float16))
+def test_other_dtypes_are_other_cases(recorded: Project) -> None:
+    result = recorded.static_once(SM90).judge(scaled, x_of(dtype=torch.float16))
     assert (result.verdict, result.recorded) == (Verdict.NEW, True)
-    assert len(project.files()) == 2
+    assert len(recorded.files()) == 2
 
 
-def test_update_all_records_what_changed(project: Project) -> None:
-    record(project)
-    (path,) = project.files()
+def test_update_all_records_what_changed(recorded: Project) -> None:
+    (path,) = recorded.files()
     old = path.read_bytes()
-    result = project.static_once(SM90, update=Update.ALL).judge(functools.partial(scaled, num_warps=2), x_of())
+    result = recorded.static_once(SM90, update=Update.ALL).judge(functools.partial(scaled, num_warps=2), x_of())
     assert (result.recorded, result.outcome) == (True, Outcome.PASS)
     assert path.read_bytes() != old
-    assert project.files() == [path]
+    assert recorded.files() == [path]
 
 
-def test_a_damaged_baseline_names_its_file(project: Project) -> None:
-    record(project)
-    (path,) = project.files()
+def test_a_damaged_baseline_names_its_file(recorded: Project) -> None:
+    (path,) = recorded.files()
     path.write_bytes(path.read_bytes()[:99])
-    with project.static_run(SM90) as run, pytest.raises(BaselineError, match=path.name):
+    with recorded.static_run(SM90) as run, pytest.raises(BaselineError, match=path.name):
         run.check(scaled, x_of())
-    with project.static_run(SM90, update=Update.ALL) as run:  # as the message advises
+    with recorded.static_run(SM90, update=Update.ALL) as run:  # as the message advises
         result = run.check(scaled, x_of()).commit()
         assert result.recorded
-    with project.static_run(SM90) as run:
+    with recorded.static_run(SM90) as run:
         result = run.check(scaled, x_of()).commit()
         assert result.verdict is Verdict.PASS
 
@@ -412,9 +399,9 @@ def config_of(result: Any) -> Any:
     return result.launches[0].config.kwargs["BLOCK"]
 
 
-def test_the_first_config_stands_for_the_kernel_at_first(project: Project) -> None:
+def test_the_first_config_stands_for_the_kernel_at_first_and_is_the_only_one(project: Project) -> None:
     result = project.static_once(SM90).judge(tuned_call(256, 128), x_of())
-    assert config_of(result) == 256
+    assert (config_of(result), result.configs) == (256, ())
 
 
 def test_the_winner_of_a_real_device_is_what_is_compiled(project: Project) -> None:
@@ -468,9 +455,8 @@ def stored(project: Project) -> Any:
     return known(project).launches[0]
 
 
-def test_stages_and_what_was_compiled_for_are_stored(project: Project) -> None:
-    record(project)
-    launch = stored(project)
+def test_stages_and_what_was_compiled_for_are_stored(recorded: Project) -> None:
+    launch = stored(recorded)
     assert launch.stages.keys() == {"ttir", "ttgir", "llir", "ptx"}
     assert launch.compiled_for["BLOCK"] == "constexpr 64"
     assert launch.compiled_for["num_warps"] == "4"
@@ -482,9 +468,8 @@ def test_stages_and_what_was_compiled_for_are_stored(project: Project) -> None:
     ("options", "says"),
     [({"size": 128}, "BLOCK 64 -> 128), first in TTIR"), ({"num_warps": 1}, "num_warps 4 -> 1), first in TTGIR")],
 )
-def test_what_the_caller_wrote_otherwise(project: Project, options: dict[str, Any], says: str) -> None:
-    record(project)
-    result = project.static_once(SM90).judge(functools.partial(scaled, **options), x_of())
+def test_what_the_caller_wrote_otherwise(recorded: Project, options: dict[str, Any], says: str) -> None:
+    result = recorded.static_once(SM90).judge(functools.partial(scaled, **options), x_of())
     assert one_cause(result) == f"scale_kernel: because of launch options ({says}"
 
 
@@ -541,12 +526,11 @@ def sixteen(x: torch.Tensor) -> None:
         (sixteen, "launches", "16 times as many launches: 1 -> 16 (scale_kernel 1 -> 16)"),
     ],
 )
-def test_more_of_the_same_code_is_told(project: Project, call: Any, rule: str, told: str) -> None:
-    record(project)
-    result = project.static_once(SM90).judge(call, x_of())
+def test_more_of_the_same_code_is_told(recorded: Project, call: Any, rule: str, told: str) -> None:
+    result = recorded.static_once(SM90).judge(call, x_of())
     assert (result.verdict, result.findings) == (Verdict.PASS, (told,))
     policy = Policy(static=StaticPolicy({rule: StaticRule("fail", 0.1)}))
-    assert project.static_once(SM90).judge(call, x_of(), policy=policy).verdict is Verdict.REGRESSED
+    assert recorded.static_once(SM90).judge(call, x_of(), policy=policy).verdict is Verdict.REGRESSED
 
 
 def test_a_misaligned_output_is_found(project: Project) -> None:
@@ -581,30 +565,28 @@ def test_a_scalar_that_is_loaded_or_no_longer_loaded_splits_no_access(project: P
 
 @pytest.mark.slow
 def test_another_environment_of_the_compiler_is_neither_the_same_code_nor_the_codes_fault(
-    project: Project, monkeypatch: pytest.MonkeyPatch
+    recorded: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record(project)
     monkeypatch.setenv("DISABLE_PTXAS_OPT", "1")
-    result = project.static_once(SM90).judge(scaled, x_of())
+    result = recorded.static_once(SM90).judge(scaled, x_of())
     assert (result.verdict, result.outcome, result.recorded) == (Verdict.INCONCLUSIVE, Outcome.WARN, False)
     assert "compiled under another environment than the baseline (DISABLE_PTXAS_OPT unset -> 1)" in result.message
     assert "set it as it was, or refresh" in result.message
     assert any("scale_kernel: because of environment (DISABLE_PTXAS_OPT unset -> 1)" in c for c in result.causes)
     assert any("more instructions" in f for f in result.findings), "what it does is told"
-    with project.static_run(SM90) as run:
+    with recorded.static_run(SM90) as run:
         assert run.check(scaled, x_of(), policy=Policy(strict=True)).result.outcome is Outcome.FAIL
-    assert project.static_once(SM90, update=Update.ALL).judge(scaled, x_of()).recorded
-    result = project.static_once(SM90).judge(scaled, x_of())
+    assert recorded.static_once(SM90, update=Update.ALL).judge(scaled, x_of()).recorded
+    result = recorded.static_once(SM90).judge(scaled, x_of())
     assert result.verdict is Verdict.PASS
     monkeypatch.delenv("DISABLE_PTXAS_OPT")
-    result = project.static_once(SM90).judge(scaled, x_of())
+    result = recorded.static_once(SM90).judge(scaled, x_of())
     assert "(DISABLE_PTXAS_OPT 1 -> unset)" in result.message
 
 
-def test_a_setting_that_changes_no_code_changes_nothing(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(project)
+def test_a_setting_that_changes_no_code_changes_nothing(recorded: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_F32_DEFAULT", "ieee")  # of products, of which there are none
-    result = project.static_once(SM90).judge(scaled, x_of())
+    result = recorded.static_once(SM90).judge(scaled, x_of())
     assert (result.verdict, result.findings) == (Verdict.PASS, ())
 
 
@@ -620,38 +602,33 @@ def test_compile_time_is_stored_where_the_compiler_ran(
     assert stored(project).compile_seconds is None
 
 
-def test_another_compiler_of_the_same_source(project: Project) -> None:
-    record(project)
-    launch = stored(project)
-    stages = {**launch.stages, "llir": "other", "ptx": "other"}
-    edit(project, code="other", stages=stages, compiler="Triton 3.5.1, assembler 12.8")
-    result = project.static_once(SM90).judge(scaled, x_of())
-    assert one_cause(result).startswith("scale_kernel: because of compiler (Triton 3.5.1, assembler 12.8 -> Triton ")
-    assert one_cause(result).endswith(", first in LLIR")
+def test_another_compiler_of_the_same_source(recorded: Project) -> None:
+    stages = {**stored(recorded).stages, "llir": "other", "ptx": "other"}
+    edit(recorded, code="other", stages=stages, compiler="Triton 3.5.1, assembler 12.8")
+    cause = one_cause(recorded.static_once(SM90).judge(scaled, x_of()))
+    assert cause.startswith("scale_kernel: because of compiler (Triton 3.5.1, assembler 12.8 -> Triton ")
+    assert cause.endswith(", first in LLIR")
 
 
-def test_another_source(project: Project) -> None:
-    record(project)
-    edit(project, code="other", source="other")
-    result = project.static_once(SM90).judge(scaled, x_of())
-    assert one_cause(result) == "scale_kernel: because of code (its source changed)"
+def test_another_source(recorded: Project) -> None:
+    edit(recorded, code="other", source="other")
+    cause = one_cause(recorded.static_once(SM90).judge(scaled, x_of()))
+    assert cause == "scale_kernel: because of code (its source changed)"
 
 
-def test_baselines_from_before_stages_were_kept_still_serve(project: Project) -> None:
-    record(project)
-    edit(project, code="other", stages={}, compiled_for={}, compiler="", compile_seconds=None)
-    (path,) = project.files()
+def test_baselines_from_before_stages_were_kept_still_serve(recorded: Project) -> None:
+    edit(recorded, code="other", stages={}, compiled_for={}, compiler="", compile_seconds=None)
+    (path,) = recorded.files()
     assert b"compiled_for" not in path.read_bytes()
-    result = project.static_once(SM90).judge(scaled, x_of())
+    result = recorded.static_once(SM90).judge(scaled, x_of())
     assert result.verdict is Verdict.PASS
     assert "something that is not kept (same source" in one_cause(result)
 
 
-def test_the_same_code_passes_at_once_whatever_the_figures(project: Project) -> None:
-    record(project)
-    launch = stored(project)
-    edit(project, metrics=msgspec.structs.replace(launch.metrics, registers=1, occupancy=1.0))
-    result = project.static_once(SM90).judge(scaled, x_of())
+def test_the_same_code_passes_at_once_whatever_the_figures(recorded: Project) -> None:
+    launch = stored(recorded)
+    edit(recorded, metrics=msgspec.structs.replace(launch.metrics, registers=1, occupancy=1.0))
+    result = recorded.static_once(SM90).judge(scaled, x_of())
     assert (result.verdict, result.findings) == (Verdict.PASS, ())
 
 
@@ -667,32 +644,29 @@ def elsewhere(project: Project, series: str, **changes: Any) -> None:
     store.write(store.path_of(moved), moved)
 
 
-def test_an_upgrade_is_held_against_the_series_before(project: Project) -> None:
-    record(project)
-    launch = stored(project)
+def test_an_upgrade_is_held_against_the_series_before(recorded: Project) -> None:
+    launch = stored(recorded)
     counts = {**launch.metrics.instructions, "tma": 2}
-    elsewhere(project, "3.5", metrics=msgspec.structs.replace(launch.metrics, instructions=counts))
-    result = project.static_once(SM90).judge(scaled, x_of())
+    elsewhere(recorded, "3.5", metrics=msgspec.structs.replace(launch.metrics, instructions=counts))
+    result = recorded.static_once(SM90).judge(scaled, x_of())
     assert (result.verdict, result.recorded) == (Verdict.REGRESSED, False)
     assert "held against that of 3.5" in result.message
     assert "no bulk copies (TMA) any more" in result.message
     assert "compiler (" in one_cause(result)
 
 
-def test_an_upgrade_without_losses_is_recorded_as_new(project: Project) -> None:
-    record(project)
-    elsewhere(project, "3.5")
-    result = project.static_once(SM90).judge(scaled, x_of())
+def test_an_upgrade_without_losses_is_recorded_as_new(recorded: Project) -> None:
+    elsewhere(recorded, "3.5")
+    result = recorded.static_once(SM90).judge(scaled, x_of())
     assert (result.verdict, result.recorded) == (Verdict.NEW, True)
-    assert len(project.files()) == 2
+    assert len(recorded.files()) == 2
 
 
-def test_a_warning_says_which_tritons_baseline_it_is_held_against(project: Project) -> None:
+def test_a_warning_says_which_tritons_baseline_it_is_held_against(recorded: Project) -> None:
     """pytest shows a finding that fails nothing without the case's line."""
-    record(project)
-    launch = stored(project)
-    elsewhere(project, "3.5", metrics=msgspec.structs.replace(launch.metrics, registers=1))
-    result = project.static_once(SM90).judge(scaled, x_of())
+    launch = stored(recorded)
+    elsewhere(recorded, "3.5", metrics=msgspec.structs.replace(launch.metrics, registers=1))
+    result = recorded.static_once(SM90).judge(scaled, x_of())
     assert result.verdict is Verdict.NEW
     assert re.match(r".*registers .*, since the baseline of Triton 3\.5$", result.findings[0])
     assert result.findings[0] in warning_of(result)
@@ -761,11 +735,6 @@ def test_configs_fail_where_the_test_says_so(project: Project) -> None:
     assert "long_kernel with BLOCK=64 LENGTH=64" in result.message
 
 
-def test_without_being_asked_one_config_is_compiled(project: Project) -> None:
-    result = project.static_once(SM90).judge(tuned_call(256, 128), x_of())
-    assert result.configs == ()
-
-
 def test_a_tuned_kernel_without_a_config_that_fits_regresses(project: Project) -> None:
     x = functools.partial(torch.empty, 64, 512, device="cuda", dtype=torch.float16)
 
@@ -797,9 +766,8 @@ NEEDS = [needs_numpy, needs_item, needs_shape]
 
 
 @pytest.mark.parametrize("needs", NEEDS)
-def test_a_reference_that_needs_values_costs_no_figure(project: Project, needs: Callable[..., Any]) -> None:
-    record(project)
-    with project.static_run(SM90) as run:
+def test_a_reference_that_needs_values_costs_no_figure(recorded: Project, needs: Callable[..., Any]) -> None:
+    with recorded.static_run(SM90) as run:
         x = x_of()
         checked = run.check(scaled, x, reference=lambda: needs(x))
     result = checked.result
@@ -809,9 +777,18 @@ def test_a_reference_that_needs_values_costs_no_figure(project: Project, needs: 
     assert [w.partition(": ")[0] for w in result.warnings] == ["reference not computed"]
 
 
-def test_an_ordinary_error_of_the_reference_is_one(project: Project) -> None:
-    with project.static_run(SM90) as run, pytest.raises(ZeroDivisionError):
-        run.check(scaled, x_of(), reference=lambda: 1 / 0)
+@pytest.mark.parametrize(
+    ("call", "reference", "error", "said"),
+    [
+        (scaled, lambda: 1 / 0, ZeroDivisionError, "division by zero"),
+        (lambda x: scaled(x) / (1 // 0), None, ZeroDivisionError, "division"),
+        (lambda x: scaled(needs_item(x)), None, Exception, "_local_scalar_dense"),
+    ],
+    ids=["an ordinary one of the reference", "an ordinary one after the launches", "values before the first launch"],
+)
+def test_errors_that_are_raised(project: Project, call: Any, reference: Any, error: Any, said: str) -> None:
+    with project.static_run(SM90) as run, pytest.raises(error, match=said):
+        run.check(call, x_of(), reference=reference)
 
 
 @pytest.mark.parametrize("needs", NEEDS)
@@ -831,16 +808,6 @@ def test_a_function_that_needs_values_after_its_launches_is_incomplete(
     assert result.end is not None
     assert result.end.function == needs.__name__
     assert f"stopped after 1 launch at {result.end}; what it launches after that isn't judged" in result.message
-
-
-def test_one_that_needs_values_before_its_first_launch_has_nothing_to_keep(project: Project) -> None:
-    with project.static_run(SM90) as run, pytest.raises(Exception, match="_local_scalar_dense"):
-        run.check(lambda x: scaled(needs_item(x)), x_of())
-
-
-def test_an_ordinary_error_after_the_launches_is_one(project: Project) -> None:
-    with project.static_run(SM90) as run, pytest.raises(ZeroDivisionError):
-        run.check(lambda x: scaled(x) / (1 // 0), x_of())
 
 
 @pytest.mark.slow
@@ -864,17 +831,16 @@ def test_what_equals_the_baseline_is_not_disassembled(project: Project, monkeypa
         run.check(functools.partial(scaled, size=128), x_of())
 
 
-def test_a_refresh_of_all_counts_anew(project: Project) -> None:
+def test_a_refresh_of_all_counts_anew(recorded: Project) -> None:
     """Figures in a baseline may be an older kerntune's."""
-    record(project)
-    code = stored(project).code
-    rewrite(project, registers=200)
-    (path,) = project.files()
+    code = stored(recorded).code
+    rewrite(recorded, registers=200)
+    (path,) = recorded.files()
     path.write_text(path.read_text().replace('"code": "other"', f'"code": "{code}"'))
     assert '"registers": 200' in path.read_text()
-    with project.static_run(SM90, update=Update.ALL) as run:
+    with recorded.static_run(SM90, update=Update.ALL) as run:
         run.check(scaled, x_of()).commit()
-    assert stored(project).metrics.registers < 200
+    assert stored(recorded).metrics.registers < 200
 
 
 @pytest.mark.slow
@@ -918,25 +884,23 @@ def anchored(project: Project, registers: int) -> BaselineStore:
     return BaselineStore(project.root / "anchors")
 
 
-def test_small_steps_are_seen_since_the_anchor(project: Project) -> None:
-    record(project)
-    anchored(project, registers=8)
+def test_small_steps_are_seen_since_the_anchor(recorded: Project) -> None:
+    anchored(recorded, registers=8)
     rules = StaticPolicy({"registers": StaticRule("fail", 0.10)})
-    with project.static_run(SM90, policy=Policy(static=rules)) as run:
+    with recorded.static_run(SM90, policy=Policy(static=rules)) as run:
         result = run.check(scaled, x_of()).commit()
         assert result.verdict is Verdict.PASS
-        run.session.anchor_at(project.root / "anchors", "anchors")
+        run.session.anchor_at(recorded.root / "anchors", "anchors")
         assert any("anchor anchors" in line or "anchors" in line for line in run.session.header()[2:])
         result = run.check(scaled, x_of()).commit()
     assert result.verdict is Verdict.REGRESSED
     assert re.search(r"more registers a thread: 8 -> \d+ .*, since the anchor of \d{4}-\d\d-\d\d", result.message)
 
 
-def test_the_anchor_says_nothing_of_equal_code(project: Project) -> None:
-    record(project)
-    shutil.copytree(project.baselines, project.root / "anchors")
-    with project.static_run(SM90) as run:
-        run.session.anchor_at(project.root / "anchors", "anchors")
+def test_the_anchor_says_nothing_of_equal_code(recorded: Project) -> None:
+    shutil.copytree(recorded.baselines, recorded.root / "anchors")
+    with recorded.static_run(SM90) as run:
+        run.session.anchor_at(recorded.root / "anchors", "anchors")
         result = run.check(scaled, x_of()).commit()
     assert (result.verdict, result.findings) == (Verdict.PASS, ())
 
@@ -986,13 +950,13 @@ def test_a_case_is_gated_for_each_target(project: Project, target: str) -> None:
 
 
 def test_findings_of_several_launches_come_worst_first(project: Project) -> None:
-    def twice(x: torch.Tensor) -> None:
+    def both(x: torch.Tensor) -> None:
         scaled(x)
         reduced(x)
 
-    record(project, twice)
+    record(project, both)
     rewrite(project, {"registers": 1}, {"occupancy": 1.5})
-    result = project.static_once(SM90).judge(twice, x_of())
+    result = project.static_once(SM90).judge(both, x_of())
     assert [text.partition(":")[0] for text in result.findings] == ["reduce_kernel", "scale_kernel"], result.findings
 
 
@@ -1008,14 +972,10 @@ def test_an_argument_that_is_not_on_the_gpu_is_named(project: Project) -> None:
 # a pass that nothing was timed for
 
 
-def test_other_code_that_passes_says_that_its_speed_was_not_judged(project: Project) -> None:
-    def other(x: torch.Tensor) -> None:
-        scale_kernel[by_block](x, torch.empty_like(x), N, 2.0, BLOCK=128)
-
-    record(project)
-    with project.static_run(SM90) as run:
+def test_other_code_that_passes_says_that_its_speed_was_not_judged(recorded: Project) -> None:
+    with recorded.static_run(SM90) as run:
         same = run.check(scaled, x_of()).result
-        tile = run.check(other, x_of()).result
+        tile = run.check(functools.partial(scaled, size=128), x_of()).result
     assert (same.verdict, same.unjudged, same.remarks) == (Verdict.PASS, "", ())
     assert (tile.verdict, tile.unjudged) == (Verdict.PASS, f"launch options changed; {UNJUDGED}")
     assert tile.remarks[0] == tile.unjudged

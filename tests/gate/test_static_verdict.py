@@ -17,13 +17,7 @@ from kerntune.base.policy import Policy, StaticPolicy, StaticRule, Verdict
 from kerntune.gate import static_verdict
 from kerntune.gate.call_operators import NO_CHANGE, OperatorChange
 from kerntune.gate.static_figures import LaunchStatic
-from kerntune.gate.static_verdict import (
-    RunOfCase,
-    StaticFindings,
-    StaticJudgement,
-    judge_launches,
-    unjudged_remarks,
-)
+from kerntune.gate.static_verdict import RunOfCase, StaticFindings, StaticJudgement, judge_launches, unjudged_remarks
 from kerntune.gate.stores import KnownCase, Unreviewed
 from kerntune.kernels.compat import versions
 from kerntune.static.code_rules import Finding, RuleMessage

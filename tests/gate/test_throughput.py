@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from doubles import raising
 from fake_runs import N, block, by_block, increment_kernel, recorded, scale, scale_kernel, script
 from hypothesis import given
 from hypothesis import strategies as st
@@ -212,10 +213,7 @@ def test_without_memory_or_time_there_is_no_figure(backend: FakeBackend) -> None
 
 
 def test_a_full_device_is_not_measured(copying: FakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: FakeGpu, nbytes: int) -> None:
-        raise MeasurementError("no room")
-
-    monkeypatch.setattr(FakeGpu, "allocate", refuse)
+    monkeypatch.setattr(FakeGpu, "allocate", raising(MeasurementError("no room")))
     assert device_bandwidth(copying.gpu, tmp_path) is None
 
 

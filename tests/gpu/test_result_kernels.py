@@ -114,9 +114,7 @@ def test_the_kernel_counts_what_numpy_counts(sides: tuple[NumberFormat, bytes, b
 
 @pytest.mark.slow
 @given(two_sides())
-def test_numpy_counts_what_exact_arithmetic_says(
-    sides: tuple[NumberFormat, bytes, bytes, bytes | None, bool],
-) -> None:
+def test_numpy_counts_what_exact_arithmetic_says(sides: tuple[NumberFormat, bytes, bytes, bytes | None, bool]) -> None:
     """Distances by stepping through the ordered list of all numbers, relative differences as fractions."""
     kind, a, b, mask, _ = sides
     if not kind.is_float:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from doubles import raising
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -118,11 +119,8 @@ def test_through_the_device_s_memory() -> None:
 
 @pytest.mark.parametrize("error", [BackendError("not permitted"), MeasurementError("no room")])
 def test_memory_that_can_not_be_shared_is_none(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses(buffer: Buffer) -> bytes:
-        raise error
-
     device = Sharing()
-    monkeypatch.setattr(device, "share", refuses)
+    monkeypatch.setattr(device, "share", raising(error))
     assert device_staging(device, 100) is None
 
 

@@ -38,15 +38,7 @@ from kerntune.heuristics.hints import HeuristicType, KernelHints, Modes, Reducti
 
 from .inductor_cases import XPU
 from .inductor_free import flat, flat_all
-from .inductor_oracle import (
-    ask,
-    backend,
-    inductor_meta,
-    properties,
-    reduction_hint,
-    sizes_of,
-    triton_meta,
-)
+from .inductor_oracle import ask, backend, inductor_meta, properties, reduction_hint, sizes_of, triton_meta
 from .test_presets import GOLDEN as GOLDEN_2_6
 from .test_presets import proposed as golden_answer
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -87,29 +89,28 @@ def test_without_a_hint_all_are_tried() -> None:
     assert shapes(reduction(hints, MI300))[-2:] == ["X1024 R0_8 w4", "X512 R0_8 w4"]
 
 
-def test_persistent_step_comes_first_for_light_kernels() -> None:
-    light = KernelHints(
-        sizes={"x": 64, "r0": 65536}, reduction=INNER, add_persistent_rblock=True, loads=7, reductions=1
-    )
-    assert shapes(reduction(light, H100)) == ["X1 R0_32768 w32", "X1 R0_2048 w16"]
-    heavy = KernelHints(
-        sizes={"x": 64, "r0": 65536}, reduction=INNER, add_persistent_rblock=True, loads=8, reductions=1
-    )
-    assert shapes(reduction(heavy, H100)) == ["X1 R0_2048 w16"]
+LONG_ROWS = {"sizes": {"x": 64, "r0": 65536}, "add_persistent_rblock": True, "reductions": 1}
+SQUARE = {"x": 4096, "r0": 4096}
 
 
-def test_two_reduced_axes() -> None:
-    hints = KernelHints(sizes={"x": 256, "r0": 64, "r1": 32}, reduction=INNER)
-    assert shapes(reduction(hints, H100)) == ["X2 R0_64 R1_32 w16"]
-    wide = KernelHints(sizes={"x": 1 << 32, "r0": 64, "r1": 32}, reduction=INNER)
-    assert shapes(reduction(wide, H100)) == ["X4 R0_32 R1_32 w16"]
-
-
-def test_floors_raise_one_block_at_the_others_expense() -> None:
-    hints = KernelHints(sizes={"x": 4096, "r0": 4096}, reduction=INNER, min_x_block=8)
-    assert shapes(reduction(hints, H100)) == ["X8 R0_256 w16"]
-    both = KernelHints(sizes={"x": 4096, "r0": 4096}, reduction=INNER, min_x_block=8, min_r_block=512)
-    assert shapes(reduction(both, H100)) == ["X8 R0_512 w16"]
+@pytest.mark.parametrize(
+    ("hints", "found"),
+    [
+        pytest.param(LONG_ROWS | {"loads": 7}, ["X1 R0_32768 w32", "X1 R0_2048 w16"], id="light: persistent first"),
+        pytest.param(LONG_ROWS | {"loads": 8}, ["X1 R0_2048 w16"], id="heavy"),
+        pytest.param({"sizes": {"x": 256, "r0": 64, "r1": 32}}, ["X2 R0_64 R1_32 w16"], id="two reduced axes"),
+        pytest.param({"sizes": {"x": 1 << 32, "r0": 64, "r1": 32}}, ["X4 R0_32 R1_32 w16"], id="two axes, many rows"),
+        pytest.param({"sizes": SQUARE, "min_x_block": 8}, ["X8 R0_256 w16"], id="a floor, at the other's expense"),
+        pytest.param({"sizes": SQUARE, "min_x_block": 8, "min_r_block": 512}, ["X8 R0_512 w16"], id="two floors"),
+        pytest.param(
+            {"sizes": SQUARE, "reduction": ReductionHint.DEFAULT, "modes": Modes(deterministic=True)},
+            ["X8 R0_512 w16"],
+            id="deterministic",
+        ),
+    ],
+)
+def test_what_is_proposed(hints: dict[str, Any], found: list[str]) -> None:
+    assert shapes(reduction(KernelHints(**{"reduction": INNER, **hints}), H100)) == found
 
 
 def test_a_floor_above_an_axis_of_one_element_is_refused() -> None:
@@ -120,11 +121,6 @@ def test_a_floor_above_an_axis_of_one_element_is_refused() -> None:
 def test_floors_refuse_tiled_kernels() -> None:
     with pytest.raises(HintError, match="block minimums serve kernels with X and R0 blocks only"):
         reduction(KernelHints(sizes={"x": 8, "y": 8, "r0": 64}, min_x_block=2), H100)
-
-
-def test_deterministic_leaves_one() -> None:
-    hints = KernelHints(sizes={"x": 4096, "r0": 4096}, modes=Modes(deterministic=True))
-    assert shapes(reduction(hints, H100)) == ["X8 R0_512 w16"]
 
 
 def test_no_config_left_is_an_error() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
+from functools import partial
 
+import git_project
 import pytest
 from inner import QUIET
 
@@ -19,20 +20,6 @@ def pytest_kerntune_backend(config):
 
 INI = f"[pytest]\naddopts = {' '.join(QUIET)}\n"
 """For the base's own run, which is a process of its own."""
-
-KERNELS = """
-import torch, triton, triton.language as tl
-
-@triton.jit
-def scale_kernel(x, y, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
-
-def scale(x):
-    y = torch.empty_like(x)
-    scale_kernel[(triton.cdiv(x.numel(), SIZE),)](x, y, x.numel(), BLOCK=SIZE)
-    return y
-"""
 
 TESTS = """
 import pytest, torch
@@ -52,24 +39,16 @@ def repository(project, monkeypatch):
     monkeypatch.syspath_prepend(project.path)
 
     def kernels(size):
-        (project.path / "kernels.py").write_text(f"SIZE = {size}\n" + KERNELS)
-
-    def git(*args):
-        who = ("-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false")
-        subprocess.run(["git", *who, *args], cwd=project.path, check=True, capture_output=True)
-
-    def commit(name):
-        git("add", "-A")
-        git("commit", "-qm", name)
-        git("tag", name)
+        (project.path / "kernels.py").write_text(git_project.kernels(size))
 
     project.pytester.makeconftest(CONFTEST)
     (project.path / "test_it.py").write_text(TESTS)
     project.pytester.makeini(INI)
     (project.path / ".gitignore").write_text("*.log\n__pycache__\ncache\n")
     kernels(128)
-    git("init", "-q", "-b", "main")
-    project.kernels, project.commit, project.git = kernels, commit, git
+    project.kernels = kernels
+    project.git, project.commit = partial(git_project.git, project.path), partial(git_project.tag, project.path)
+    project.git("init", "-q", "-b", "main")
     project.run = lambda *args: project.plain("--kerntune", f"--kerntune-cache-dir={project.path / 'cache'}", *args)
     return project
 
@@ -161,10 +140,7 @@ def test_base_and_head_are_compiled_today_and_replayed(repository):
         ]
     )
     assert not (repository.path / "baselines").exists(), "nothing is written"
-    listed = subprocess.run(
-        ["git", "worktree", "list"], cwd=repository.path, capture_output=True, text=True, check=True
-    )
-    assert len(listed.stdout.splitlines()) == 1
+    assert len(repository.git("worktree", "list").splitlines()) == 1
 
 
 @pytest.mark.slow

@@ -54,37 +54,19 @@ def removed(fork):
     shutil.rmtree(fork.path / "baselines")
 
 
-def damaged(fork):
-    for path in (fork.path / "baselines").rglob("*.json"):
-        path.write_text("{")
+def overwrite(fork, pattern, data):
+    for path in (fork.path / "baselines").rglob(pattern):
+        path.write_bytes(data)
 
 
-def other_artifacts(fork):
-    for path in (fork.path / "baselines").rglob("*.xz"):
-        path.write_bytes(b"theirs")
+def linked(fork):
+    removed(fork)
+    (fork.path / "baselines").symlink_to(OLD)
 
 
 def attributes(fork):
     """Line ends of a checkout: every packed binary would be another."""
     (fork.path / ".gitattributes").write_text("*.xz text eol=crlf\n*.json text working-tree-encoding=UTF-16\n")
-
-
-def linked(fork):
-    shutil.rmtree(fork.path / "baselines")
-    (fork.path / "baselines").symlink_to(OLD)
-
-
-def ini_names_another_folder(fork):
-    fork.pytester.makeini(INI + f"kerntune_baselines = {OLD}\n")
-
-
-def addopts_name_another_folder(fork):
-    fork.pytester.makeini(INI.rstrip("\n") + f" --kerntune-baselines={OLD}\n")
-
-
-def another_ini_file(fork):
-    """pytest.ini goes before tox.ini."""
-    (fork.path / "pytest.ini").write_text(INI + f"kerntune_baselines = {OLD}\n")
 
 
 def ini_names_another_revision(fork):
@@ -97,25 +79,35 @@ def a_file_has_the_revisions_name(fork):
     shutil.copytree(fork.path / OLD, fork.path / "base")
 
 
-WAYS = [
-    rewritten, removed, damaged, other_artifacts, attributes, linked, ini_names_another_folder,
-    addopts_name_another_folder, another_ini_file, ini_names_another_revision, a_file_has_the_revisions_name,
-]  # fmt: skip
+ANOTHER = f"kerntune_baselines = {OLD}\n"
+WAYS = {
+    "rewritten": rewritten,
+    "removed": removed,
+    "damaged": lambda fork: overwrite(fork, "*.json", b"{"),
+    "other artifacts": lambda fork: overwrite(fork, "*.xz", b"theirs"),
+    "attributes": attributes,
+    "linked": linked,
+    "ini names another folder": lambda fork: fork.pytester.makeini(INI + ANOTHER),
+    "addopts name another folder": lambda fork: fork.pytester.makeini(f"{INI.rstrip()} --kerntune-baselines={OLD}\n"),
+    "another ini file": lambda fork: (fork.path / "pytest.ini").write_text(INI + ANOTHER),  # it goes before tox.ini
+    "ini names another revision": ini_names_another_revision,
+    "a file has the revision's name": a_file_has_the_revisions_name,
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", WAYS)
 def test_the_revisions_baseline_is_what_counts(fork, way):
-    way(fork)
+    WAYS[way](fork)
     result = fork.run("--kerntune-baselines-ref=base", "--kerntune-anchor=off")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["REGRESSED *20.0 µs -> 24.0 µs*", "1 REGRESSED"])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", [rewritten, linked, ini_names_another_folder, attributes], ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", ["rewritten", "linked", "ini names another folder", "attributes"])
 def test_the_revisions_code_is_what_counts(fork, way, quick_python):
-    way(fork)
+    WAYS[way](fork)
     result = fork.run("--kerntune-against=base", "--kerntune-anchor=off")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["REGRESSED *20.0 µs -> 24.0 µs*", "1 REGRESSED"])
@@ -129,33 +121,31 @@ def anchor_removed(fork):
 
 
 def anchor_rewritten(fork):
-    shutil.rmtree(fork.path / "anchors")
+    anchor_removed(fork)
     shutil.copytree(fork.path / "baselines", fork.path / "anchors")
 
 
 def anchor_linked(fork):
-    shutil.rmtree(fork.path / "anchors")
+    anchor_removed(fork)
     (fork.path / "anchors").symlink_to("baselines")
 
 
-def anchor_off(fork):
-    fork.pytester.makeini(INI + "kerntune_anchor = off\n")
-
-
-def another_anchor(fork):
-    fork.pytester.makeini(INI + "kerntune_anchor = baselines\n")
-
-
-ANCHORS = [anchor_removed, anchor_rewritten, anchor_linked, anchor_off, another_anchor]
+ANCHORS = {
+    "removed": anchor_removed,
+    "rewritten": anchor_rewritten,
+    "linked": anchor_linked,
+    "off": lambda fork: fork.pytester.makeini(INI + "kerntune_anchor = off\n"),
+    "another": lambda fork: fork.pytester.makeini(INI + "kerntune_anchor = baselines\n"),
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ANCHORS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", ANCHORS)
 def test_the_revisions_anchor_is_what_counts(fork, way):
     """The slow block was accepted as the baseline; only the anchor tells."""
     rewritten(fork)
     fork.commit("accepted")
-    way(fork)
+    ANCHORS[way](fork)
     result = fork.run("--kerntune-baselines-ref=accepted")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["REGRESSED *+20.0 % since the anchor of *"])

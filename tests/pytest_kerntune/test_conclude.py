@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from doubles import Item
 
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.policy import Outcome, Policy, Verdict
@@ -36,32 +37,15 @@ STRICT = Policy(outcomes={Verdict.INCOMPLETE: Outcome.FAIL, Verdict.INCONCLUSIVE
 LAX = Policy(outcomes={Verdict.INCOMPLETE: Outcome.WARN, Verdict.INCONCLUSIVE: Outcome.WARN})
 
 
-class Item:
-    """What these functions ask of a test."""
+def a_test(options: dict[str, str] | None = None, **more: Any) -> Any:
+    given = {f"kerntune_{name}": value for name, value in (options or {}).items()}
+    place = SimpleNamespace(dir=Path("/project/tests"))
+    config = SimpleNamespace(getoption=given.get, rootpath=Path("/project"), invocation_params=place)
+    return Item(config=config, **more)
 
-    nodeid = NODE
 
-    def __init__(self, errors: bool = False, **options: str) -> None:
-        self.config = SimpleNamespace(
-            getoption={f"kerntune_{name}": value for name, value in options.items()}.get,
-            rootpath=Path("/project"),
-            invocation_params=SimpleNamespace(dir=Path("/project/tests")),
-        )
-        self.user_properties: list[Any] = []
-        self.warned: list[str] = []
-        self.sections: list[Any] = []
-        self._errors = errors
-
-    def warn(self, warning: Warning) -> None:
-        if self._errors:
-            raise warning
-        self.warned.append(str(warning))
-
-    def add_report_section(self, *section: str) -> None:
-        self.sections.append(section)
-
-    def get_closest_marker(self, name: str) -> None:
-        return None
+def strictly(warning: Warning) -> None:
+    raise warning
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +75,7 @@ def failed(call: Any, *args: Any, **words: Any) -> str:
 
 
 def test_a_test_fails_by_its_failing_results_and_warns_of_others() -> None:
-    item, record = Item(), Record(results=[PASS, WARN], lost=["in a thread"])
+    item, record = a_test(), Record(results=[PASS, WARN], lost=["in a thread"])
     said = failed(conclude, item, record, STRICT, marked=True, extra=[FAIL])
     assert said == f"in a thread\nfail\n{ACCEPT}"
     assert (item.warned, item.user_properties) == (["warn"], ["pass", "warn", "fail"])
@@ -112,7 +96,7 @@ def test_a_failures_line_is_its_worst_finding(
     monkeypatch.setattr(ends, "_line_of", lambda result: lines[int(result.case.call)])
     results = [result(Outcome.FAIL, call=str(i)) for i in range(len(lines))]
     with pytest.raises(pytest.fail.Exception) as caught:
-        ends.fail_with(Item(), results, before)  # type: ignore[arg-type]
+        ends.fail_with(a_test(), results, before)
     assert getattr(caught.value, HEADLINE, None) == line
 
 
@@ -128,39 +112,39 @@ def test_a_finding_is_told_with_its_cause(monkeypatch: pytest.MonkeyPatch, found
 
 
 def test_no_update_accepts_what_is_held_against_a_revision() -> None:
-    item = Item(against="main")
+    item = a_test({"against": "main"})
     assert failed(conclude, item, Record(results=[FAIL]), STRICT, marked=True) == "fail"
 
 
 def test_the_command_repeats_target_and_folder_of_the_command_line() -> None:
-    item = Item(target="cuda:90,hip:gfx942", baselines="there")
+    item = a_test({"target": "cuda:90,hip:gfx942", "baselines": "there"})
     said = failed(conclude, item, Record(results=[FAIL]), STRICT, marked=True)
     options = "--kerntune-target=cuda:90,hip:gfx942 --kerntune-baselines=there --kerntune-update=regressed"
     assert said.endswith(f" {options} ../t.py::test_a")
 
 
 def test_warnings_that_are_errors_fail_the_test() -> None:
-    assert failed(conclude, Item(errors=True), Record(results=[WARN]), STRICT, marked=True) == "warn"
+    assert failed(conclude, a_test(warn=strictly), Record(results=[WARN]), STRICT, marked=True) == "warn"
 
 
 def test_a_test_without_failures_passes() -> None:
-    item, record = Item(), Record(results=[PASS])
-    conclude(item, record, STRICT, marked=True)  # type: ignore[arg-type]
+    item, record = a_test(), Record(results=[PASS])
+    conclude(item, record, STRICT, marked=True)
     assert (record.settled, record.failed, record.concluded, item.warned) == (True, False, 1, [])
 
 
 @pytest.mark.parametrize("more", [{"static_only": "x"}, {"failed": True}, {}])
 def test_what_fixtures_call_after_the_body_counts_by_itself(more: dict[str, Any]) -> None:
     record = Record(results=[PASS])
-    conclude(Item(), record, STRICT, marked=True)  # type: ignore[arg-type]
-    conclude_teardown(Item(), record, accepts=False)  # type: ignore[arg-type]
+    conclude(a_test(), record, STRICT, marked=True)
+    conclude_teardown(a_test(), record, accepts=False)
     record.results.append(FAIL)
     if "static_only" in more:
         record.finished = False
     record.failed = "failed" in more
     if more:
-        return conclude_teardown(Item(), record, accepts=False)  # type: ignore[arg-type]
-    item = Item()
+        return conclude_teardown(a_test(), record, accepts=False)
+    item = a_test()
     assert failed(conclude_teardown, item, record, accepts=False) == f"fail\n{ACCEPT}"
     assert (item.user_properties, record.concluded) == (["fail"], 2)
 
@@ -178,10 +162,10 @@ def test_what_fixtures_call_after_the_body_counts_by_itself(more: dict[str, Any]
 def test_a_test_without_results(record: Record, marked: bool, said: str) -> None:
     record = Record(static_only=record.static_only, begun=record.begun, checked=record.checked)
     if not said:
-        conclude(Item(), record, STRICT, marked=marked)  # type: ignore[arg-type]
+        conclude(a_test(), record, STRICT, marked=marked)
         assert record.results == []
         return
-    assert said in failed(conclude, Item(), record, STRICT, marked=marked)
+    assert said in failed(conclude, a_test(), record, STRICT, marked=marked)
     assert record.finished == (not record.static_only)
 
 
@@ -211,24 +195,24 @@ def never(error: BaseException) -> None:
 
 
 def test_an_error_stays_what_it_is_with_the_verdicts_beside_it() -> None:
-    item, error = Item(), ValueError("mine")
+    item, error = a_test(), ValueError("mine")
     with pytest.raises(ValueError, match="mine"):
-        after_error(item, Record(results=[FAIL, PASS]), error, never)  # type: ignore[arg-type]
+        after_error(item, Record(results=[FAIL, PASS]), error, never)
     assert (item.sections, item.user_properties) == ([("call", "kerntune", "fail")], ["fail", "pass"])
-    item = Item()
+    item = a_test()
     with pytest.raises(ValueError, match="mine"):
-        after_error(item, Record(results=[PASS]), error, never)  # type: ignore[arg-type]
+        after_error(item, Record(results=[PASS]), error, never)
     assert item.sections == []
 
 
 def test_a_skip_hides_no_regression() -> None:
     skip = pytest.skip.Exception("not here")
-    assert failed(after_error, Item(), Record(results=[FAIL, PASS]), skip, never) == f"fail\n{ACCEPT}"
+    assert failed(after_error, a_test(), Record(results=[FAIL, PASS]), skip, never) == f"fail\n{ACCEPT}"
     with pytest.raises(pytest.skip.Exception, match="not here"):
-        after_error(Item(), Record(results=[WARN]), skip, never)  # type: ignore[arg-type]
+        after_error(a_test(), Record(results=[WARN]), skip, never)
     standing = Record(standing=(FAIL,))
-    assert failed(skipped_setup, Item(), standing) == f"fail\n{ACCEPT}"
-    skipped_setup(Item(), Record(results=[PASS, WARN]))
+    assert failed(skipped_setup, a_test(), standing) == f"fail\n{ACCEPT}"
+    skipped_setup(a_test(), Record(results=[PASS, WARN]))
 
 
 STOPPED: Any = SimpleNamespace(end="reads values", results=(PASS,), checks=())
@@ -247,11 +231,11 @@ STOPPED: Any = SimpleNamespace(end="reads values", results=(PASS,), checks=())
 def test_what_ends_for_want_of_a_gpu_is_no_error(error: BaseException, asked: bool) -> None:
     record = Record()
     if asked:
-        after_error(Item(), record, error, lambda error: STOPPED)  # type: ignore[arg-type]
+        after_error(a_test(), record, error, lambda error: STOPPED)
         assert (record.static_only, record.results) == ("reads values", [PASS])
         return
     with pytest.raises(type(error)):
-        after_error(Item(), record, error, lambda error: pytest.fail("asked"))  # type: ignore[arg-type]
+        after_error(a_test(), record, error, lambda error: pytest.fail("asked"))
     assert record.static_only == ""
 
 
@@ -302,27 +286,27 @@ NEEDS = f"{NODE} needs results that only a GPU gives, in its setup: reads values
 
 def test_a_setup_that_needs_a_gpu_skips_or_fails_its_test() -> None:
     with pytest.raises(pytest.skip.Exception) as caught:
-        unfinished_setup(Item(), None, STRICT, STOPPED)  # type: ignore[arg-type]
+        unfinished_setup(a_test(), None, STRICT, STOPPED)
     assert str(caught.value) == NEEDS
     record = Record()
-    assert failed(unfinished_setup, Item(), record, STRICT, STOPPED) == f"INCOMPLETE {NEEDS}"
+    assert failed(unfinished_setup, a_test(), record, STRICT, STOPPED) == f"INCOMPLETE {NEEDS}"
     assert len(record.results) == 1
     with pytest.raises(pytest.skip.Exception):
-        unfinished_setup(Item(), Record(), LAX, STOPPED)  # type: ignore[arg-type]
+        unfinished_setup(a_test(), Record(), LAX, STOPPED)
 
 
 def test_calls_of_fixtures_are_judged_where_the_setup_needs_a_gpu() -> None:
     record = Record(results=[FAIL])
-    assert failed(unfinished_setup, Item(), record, STRICT, STOPPED) == f"fail\n{ACCEPT}"
+    assert failed(unfinished_setup, a_test(), record, STRICT, STOPPED) == f"fail\n{ACCEPT}"
     stopped: Any = SimpleNamespace(end="reads values", results=(), checks=(Checked(KerntuneError("no room")),))
-    assert failed(unfinished_setup, Item(), Record(results=[PASS]), STRICT, stopped) == f"{NODE}: no room"
-    item = Item()
+    assert failed(unfinished_setup, a_test(), Record(results=[PASS]), STRICT, stopped) == f"{NODE}: no room"
+    item = a_test()
     with pytest.raises(pytest.skip.Exception):
-        unfinished_setup(item, Record(results=[PASS]), STRICT, STOPPED, [WARN])  # type: ignore[arg-type]
+        unfinished_setup(item, Record(results=[PASS]), STRICT, STOPPED, [WARN])
     assert item.warned == ["warn"]
-    item, found = Item(), result(Outcome.PASS, verdict=Verdict.PASS, findings=("occupancy fell",))
+    item, found = a_test(), result(Outcome.PASS, verdict=Verdict.PASS, findings=("occupancy fell",))
     with pytest.raises(pytest.skip.Exception):
-        unfinished_setup(item, Record(results=[found]), STRICT, STOPPED)  # type: ignore[arg-type]
+        unfinished_setup(item, Record(results=[found]), STRICT, STOPPED)
     assert item.warned == [f"PASS {NODE} (cuda:90): occupancy fell"]
 
 
@@ -344,9 +328,9 @@ def test_a_regression_stands_whatever_a_rerun_gives() -> None:
     for ends_well in (True, False):
         rerun = Record(results=[result(Outcome.PASS, "quick", "fail")], standing=(stands,))
         if ends_well:
-            said = failed(conclude, Item(), rerun, STRICT, marked=True)
+            said = failed(conclude, a_test(), rerun, STRICT, marked=True)
         else:
-            said = failed(after_error, Item(), rerun, pytest.skip.Exception("not here"), never)
+            said = failed(after_error, a_test(), rerun, pytest.skip.Exception("not here"), never)
         assert said.startswith("fail")
 
 
@@ -369,11 +353,11 @@ def test_a_test_after_a_lost_device_does_not_run() -> None:
     loss, record = DeviceLoss(), Record()
     loss.note("", "gone")
     message = f"INCONCLUSIVE {NODE}: not run: gone"
-    assert failed(loss.refuse, Item(), record, STRICT) == message
+    assert failed(loss.refuse, a_test(), record, STRICT) == message
     assert [(r.verdict, r.message) for r in record.results] == [(Verdict.INCONCLUSIVE, message)]
     with pytest.raises(pytest.skip.Exception, match="not run: gone"):
-        loss.refuse(Item(), Record(), LAX)  # type: ignore[arg-type]
-    said = failed(loss.refuse, Item(), Record(standing=(FAIL,)), LAX)
+        loss.refuse(a_test(), Record(), LAX)
+    said = failed(loss.refuse, a_test(), Record(standing=(FAIL,)), LAX)
     assert said == "fail"
 
 

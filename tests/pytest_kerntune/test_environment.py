@@ -9,20 +9,10 @@ from types import SimpleNamespace
 
 import inner
 import pytest
+from git_project import kernels
 
-SOURCE = """
-import torch, triton, triton.language as tl
-
-@triton.jit
-def scale_kernel(x, y, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
-
-def scale(x):
-    y = torch.empty_like(x)
-    scale_kernel[(triton.cdiv(x.numel(), 128),)](x, y, x.numel(), BLOCK=128)
-    return y
-
+SOURCE = f"""
+{kernels(128)}
 def test_scale(autotune):
     autotune(scale, torch.ones(4096, device=autotune.device))
 """

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import triton
+from doubles import Item
 
 from kerntune.base.config import Config
 from kerntune.base.policy import Policy
@@ -21,21 +22,8 @@ from pytest_kerntune.fixture import NO_DRIVER, Autotune, CallNames, GatedAutotun
 NODE = "t.py::test_a"
 
 
-class Item:
-    """A test with the marker's keywords."""
-
-    nodeid = NODE
-
-    def __init__(self, **marks: Any) -> None:
-        self.stash: dict[Any, Any] = {}
-        self._marks = [pytest.mark.autotune(**marks).mark] if marks else []
-
-    def iter_markers(self, name: str) -> list[pytest.Mark]:
-        return self._marks
-
-
 def made(**marks: Any) -> Any:
-    return Item(**marks)
+    return Item(marks or None)
 
 
 def launch(*args: Any, **kwargs: Any) -> Any:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from doubles import Item, raising, through
 from inner import QUIET, USER_WARNINGS, find_plugin, usage_error
 
 from kerntune.errors import BackendError, ReferenceMismatch
@@ -326,23 +327,10 @@ def test_the_limit_is_the_interpreters():
 # the plugin's hooks, without a run
 
 
-class Item:
-    """A test, as far as the plugin asks it."""
-
-    nodeid, originalname, fspath = "t.py::test_a[1]", "test_a", None
-
-    def __init__(self, marker: dict[str, Any] | None = None, params: dict[str, Any] | None = None) -> None:
-        self.stash: dict[Any, Any] = {}
-        self.user_properties: list[Any] = []
-        self.callspec = SimpleNamespace(params=params if params is not None else {"rows": 1})
-        self.fixturenames = ["autotune", *self.callspec.params]
-        self._marks = [] if marker is None else [pytest.mark.autotune(**marker).mark]
-
-    def iter_markers(self, name: str) -> list[Any]:
-        return self._marks if name == "autotune" else []
-
-    def get_closest_marker(self, name: str) -> Any:
-        return next(iter(self.iter_markers(name)), None)
+def a_test(marks: dict[str, Any] | None = None, params: dict[str, Any] | None = None) -> Any:
+    params = {"rows": 1} if params is None else params
+    names = ["autotune", *params]
+    return Item(marks, nodeid="t.py::test_a[1]", callspec=SimpleNamespace(params=params), fixturenames=names)
 
 
 class Interpreted:
@@ -354,16 +342,6 @@ class Interpreted:
     def given(self, candidates: Any) -> Any:
         self.candidates.append(candidates)
         return contextlib.nullcontext()
-
-
-def through(hook: Generator[Any, Any, Any], value: object = None) -> Any:
-    """What a wrapper gives where what it wraps gives ``value``, or raises it."""
-    next(hook)
-    try:
-        hook.throw(value) if isinstance(value, BaseException) else hook.send(value)
-    except StopIteration as end:
-        return end.value
-    raise AssertionError("it goes on")
 
 
 def numerics(**option: Any) -> Any:
@@ -391,7 +369,7 @@ def call(interpreter: Any, item: Any, launches: int, error: Exception | None = N
 
 
 def test_a_call_counts_once_it_was_interpreted_to_its_end(limits: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    interpreter, item = Interpreted(), Item({"candidates": {"k": [{"BLOCK": 32}]}})
+    interpreter, item = Interpreted(), a_test({"candidates": {"k": [{"BLOCK": 32}]}})
     fixture = numerics()
     fixture._config.stash[INTERPRETER] = interpreter
     found = fixture.fixture(item)
@@ -418,7 +396,7 @@ def test_a_wrong_number_was_checked_if_a_kernel_made_it(
         raise ReferenceMismatch(f"{words['case']}: {value} is not {expected}")
 
     monkeypatch.setattr("kerntune.gate.api.compare_reference", differs)
-    item = Item()
+    item = a_test()
     item.stash[CHECKED] = 0
     with pytest.raises(pytest.fail.Exception, match="5 is not 6"):
         call(Interpreted(), item, launches, reference=lambda: 6)
@@ -429,8 +407,8 @@ def test_small_parameters_replace_a_tests_own_and_equal_tests_run_once() -> None
     gone: list[Any] = []
     config: Any = SimpleNamespace(hook=SimpleNamespace(pytest_deselected=lambda items: gone.extend(items)))
     small = {"interpret": {"rows": 4}}
-    items = [Item(small, {"rows": n, "cols": c}) for n, c in ((1024, 8), (2048, 8), (2048, 16))]
-    other, plain = Item(small, {"rows": 1, "cols": 8}), Item({}, {"rows": 7})
+    items = [a_test(small, {"rows": n, "cols": c}) for n, c in ((1024, 8), (2048, 8), (2048, 16))]
+    other, plain = a_test(small, {"rows": 1, "cols": 8}), a_test({}, {"rows": 7})
     other.nodeid = "t.py::test_b[1]"
     every: list[Any] = [*items, plain, other]
     assert through(numerics().pytest_collection_modifyitems(config, every), "collected") == "collected"
@@ -454,7 +432,7 @@ def test_small_parameters_replace_a_tests_own_and_equal_tests_run_once() -> None
 def test_a_marked_test_calls_it(
     marker: dict[str, Any] | None, called: bool, checked: int | None, fails: bool, properties: list[Any]
 ) -> None:
-    item: Any = Item(marker)
+    item: Any = a_test(marker)
     item.stash |= {k: v for k, v in {CHECKED: checked, CALLED: called or None}.items() if v is not None}
     hook = numerics().pytest_runtest_call(item)
     if fails:
@@ -473,7 +451,7 @@ def test_a_marked_test_calls_it(
 )
 def test_what_the_interpreter_can_not_do_is_no_failure(limits: None, hook: str, error: Exception, ends: Any) -> None:
     with pytest.raises(BaseException) as caught:  # noqa: PT011 - a skip would skip this test
-        through(getattr(numerics(), hook)(Item()), error)
+        through(getattr(numerics(), hook)(a_test()), error)
     assert type(caught.value) is ends
 
 
@@ -555,10 +533,7 @@ def test_interpreting_begins_before_conftests_and_ends_with_the_config(
     cleanups[0]()
     assert did[-1] == "ends"
 
-    def broken() -> None:
-        raise BackendError("this torch can't")
-
-    monkeypatch.setattr(triton_compiler, "take_announcements", broken)
+    monkeypatch.setattr(triton_compiler, "take_announcements", raising(BackendError("this torch can't")))
     with pytest.raises(pytest.UsageError, match=r"^this torch can't$"):
         interpret.begin(config)
 
@@ -569,6 +544,6 @@ def test_a_benchmark_of_an_interpreted_test_calls_once(
 ) -> None:
     told: list[object] = []
     monkeypatch.setattr(interpret.marker, "run_once", told.append)
-    hook = numerics().pytest_fixture_setup(SimpleNamespace(argname=name), SimpleNamespace(node=Item(marked)))
+    hook = numerics().pytest_fixture_setup(SimpleNamespace(argname=name), SimpleNamespace(node=a_test(marked)))
     assert through(hook, "fixture") == "fixture"
     assert told == (["fixture"] if once else [])

@@ -11,6 +11,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from doubles import Item, through
 
 from kerntune.base.config import Config
 from kerntune.tuning.api import install
@@ -75,11 +76,7 @@ def test_noting_begins_before_conftests_and_ends_with_the_config(
 @pytest.mark.parametrize("error", [None, ValueError("mine")])
 def test_a_markers_candidates_are_those_of_its_test(error: Exception | None) -> None:
     capture = SimpleNamespace(given={})
-    mark = pytest.mark.autotune(candidates={"k": [{"BLOCK": 32}]}).mark
-    item: Any = SimpleNamespace(
-        nodeid="t.py::test_a", config=SimpleNamespace(stash={CAPTURE: capture}), stash={}, fixturenames=[],
-        iter_markers=lambda name: [mark], get_closest_marker=lambda name: mark,
-    )  # fmt: skip
+    item: Any = Item({"candidates": {"k": [{"BLOCK": 32}]}}, config=SimpleNamespace(stash={CAPTURE: capture}))
     hook = pytest_runtest_call(item)
     next(hook)
     assert list(capture.given) == ["k"]
@@ -88,8 +85,4 @@ def test_a_markers_candidates_are_those_of_its_test(error: Exception | None) -> 
     assert error is not None or ended.value.value == "value"
     assert capture.given == {}
     item.config.stash.clear()
-    hook = pytest_runtest_call(item)
-    next(hook)
-    with pytest.raises(StopIteration) as ended:
-        hook.send("value")
-    assert (ended.value.value, capture.given) == ("value", {})
+    assert (through(pytest_runtest_call(item), "value"), capture.given) == ("value", {})

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from doubles import raising
 
 from kerntune.base import orphans
 from kerntune.base.case_result import CaseId, CaseResult
@@ -169,10 +170,7 @@ def test_where_the_anchor_lies(
 
 
 def test_an_anchor_that_is_neither_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def extract(*given: Any) -> Path:
-        raise UsageError("no such commit")
-
-    monkeypatch.setattr(other_runs.git, "extract", extract)
+    monkeypatch.setattr(other_runs.git, "extract", raising(UsageError("no such commit")))
     options: Any = SimpleNamespace(anchor="v1", reference_name="", reference_baselines="kept", root=tmp_path)
     with pytest.raises(UsageError) as caught:
         anchor_folder(options, tmp_path)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from doubles import Item, through
 
 from pytest_kerntune import plugin
 from pytest_kerntune.fixture import WITHOUT_GPU
@@ -39,11 +40,8 @@ def config(**option: Any) -> Any:
 
 
 def item(nodeid: str = NODE, config: Any = None, **marks: Any) -> Any:
-    marked = [pytest.mark.autotune(**marks).mark] if marks else []
-    return SimpleNamespace(
-        nodeid=nodeid, stash={}, config=config or SimpleNamespace(option=SimpleNamespace(), stash={}),
-        iter_markers=lambda name: marked, fixturenames=(), get_closest_marker=lambda name: (marked or [None])[0],
-    )  # fmt: skip
+    config = config or SimpleNamespace(option=SimpleNamespace(), stash={})
+    return Item(marks or None, nodeid=nodeid, config=config, fixturenames=())
 
 
 def test_a_run_that_interprets_has_a_plugin_for_it_until_its_end() -> None:
@@ -156,10 +154,7 @@ def test_only_what_fails_a_test_of_kerntune_s_is_told_in_its_words(error: Any, m
     )
     call: Any = SimpleNamespace(excinfo=None if error is None else raised)
     hook = plugin.pytest_runtest_makereport(item(**({"tolerance": 0.1} if marked else {})), call)
-    next(hook)
-    with pytest.raises(StopIteration) as end:
-        hook.send(report)
-    assert (end.value.value, crash.message) == (report, shown)
+    assert (through(hook, report), crash.message) == (report, shown)
 
 
 @pytest.mark.parametrize(("reasons", "lines"), [(["x", WITHOUT_GPU, WITHOUT_GPU], ["2 tests"]), (["x"], [])])

@@ -13,8 +13,10 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import git_project
 import msgspec
 import pytest
+from doubles import raising
 from inner import NO_SERVER, NO_SUMMARY
 
 from kerntune.base.case_result import CaseId, CaseResult
@@ -85,13 +87,10 @@ class Project:
         self.path = path
 
     def git(self, *words: str) -> None:
-        who = ("-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false")
-        subprocess.run(["git", *who, *words], cwd=self.path, check=True, capture_output=True)
+        git_project.git(self.path, *words)
 
     def tag(self, name: str) -> None:
-        self.git("add", "-A")
-        self.git("commit", "-qm", name)
-        self.git("tag", name)
+        git_project.tag(self.path, name)
 
     def slower(self) -> None:
         path = self.path / "kernels.py"
@@ -854,11 +853,8 @@ def test_reports_of_tests_go_to_pytest(tmp_path, monkeypatch):
 def test_an_error_of_a_sealed_run_is_a_usage_error(tmp_path, monkeypatch, hook):
     run = sealed_run(tmp_path)
 
-    def broken():
-        raise KerntuneError("no such commit")
-
     for name in ("_open", "_reports"):
-        monkeypatch.setattr(run, name, broken)
+        monkeypatch.setattr(run, name, raising(KerntuneError("no such commit")))
     with pytest.raises(pytest.UsageError, match=r"^no such commit$"):
         next(run.pytest_sessionstart()) if hook == "pytest_sessionstart" else run.pytest_runtestloop(None)
 

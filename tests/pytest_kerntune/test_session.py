@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from doubles import Item, raising, through
 
 from kerntune.base.case_result import CaseId, CaseResult, UncheckedValue
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
@@ -103,43 +104,14 @@ def gate_of(engine: Engine | None = None, options: Any = None, **more: Any) -> A
     return made
 
 
-class Item:
-    """A test; with ``marked`` it is kerntune's business."""
-
-    nodeid, fspath, originalname = NODE, None, "test_a"
-
-    def __init__(self, marked: bool = True, **marks: Any) -> None:
-        self.stash: dict[Any, Any] = {}
-        self.config, self.user_properties = Config(), [("kerntune_x", 1), ("mine", 2)]
-        self.fixturenames = ["autotune"] if marked else []
-        self.own_markers, self.warned = [pytest.mark.autotune(**marks).mark] if marked else [], list[str]()
-
-    def iter_markers(self, name: str) -> list[pytest.Mark]:
-        return [mark for mark in self.own_markers if mark.name == name]
-
-    def get_closest_marker(self, name: str) -> pytest.Mark | None:
-        return next(iter(self.iter_markers(name)), None)
-
-    def warn(self, warning: Warning) -> None:
-        self.warned.append(str(warning))
-
-    def add_report_section(self, *words: str) -> None:
-        """Shown by pytest."""
+def a_test(marked: bool = True, **marks: Any) -> Any:
+    """With ``marked`` it is kerntune's business."""
+    return Item(marks if marked else None, config=Config(), user_properties=[("kerntune_x", 1), ("mine", 2)])
 
 
 def result(outcome: Outcome = Outcome.FAIL, verdict: Verdict = Verdict.REGRESSED, **more: Any) -> CaseResult:
     made = CaseResult(CaseId(NODE, "0"), "f", verdict, outcome, "slower", "cuda:90")
     return msgspec.structs.replace(made, **more)
-
-
-def through(hook: Generator[Any, Any, Any], value: object = None) -> Any:
-    """What a wrapper gives where what it wraps gives ``value``, or raises it."""
-    next(hook)
-    try:
-        hook.throw(value) if isinstance(value, BaseException) else hook.send(value)
-    except StopIteration as end:
-        return end.value
-    raise AssertionError("it goes on")
 
 
 def raised(hook: Generator[Any, Any, Any], value: object = None) -> tuple[type[BaseException], str]:
@@ -257,11 +229,8 @@ def test_other_targets_run_before_a_runs_own_tests(opened: list[Any], monkeypatc
 
 
 def test_what_can_not_be_opened_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> None:
-        raise KerntuneError("no such revision")
-
     gate = gate_of()
-    monkeypatch.setattr(gate, "_open", broken)
+    monkeypatch.setattr(gate, "_open", raising(KerntuneError("no such revision")))
     with pytest.raises(pytest.UsageError, match=r"^no such revision$"):
         next(gate.pytest_sessionstart())
 
@@ -282,7 +251,8 @@ def test_workers_are_told_what_the_controller_knows() -> None:
 def test_a_runs_error_is_shared_by_all_of_its_decisions(tests: int, anchor: str, cases: int) -> None:
     gate = gate_of(Engine(), settings(anchor=anchor))
     gate.options = as_dataclass(gate.options)
-    items = [Item(), Item(marked=False), *[Item(outcomes={"STALE": "fail"}) for _ in range(tests - 1)]] if tests else []
+    with_outcomes = [a_test(outcomes={"STALE": "fail"}) for _ in range(tests - 1)]
+    items = [a_test(), a_test(marked=False), *with_outcomes] if tests else []
     gate.pytest_collection_finish(SimpleNamespace(items=items))
     assert gate.options.policy.cases == cases
     assert gate.end.stale_outcomes == ({NODE: "fail"} if tests else {})
@@ -329,16 +299,9 @@ def test_a_test_is_gone_without_its_file_or_where_that_was_read_without_it(
         ("t.py::A", True, ["t.py::A::test_c"]),  # and B was not read
     ):  # fmt: skip
         result = names and [SimpleNamespace(nodeid=name) for name in names]
-        end_with(gate.pytest_make_collect_report(), SimpleNamespace(nodeid=nodeid, passed=passed, result=result))
+        report = SimpleNamespace(nodeid=nodeid, passed=passed, result=result)
+        assert through(gate.pytest_make_collect_report(), report) is report
     assert gate._gone(test) is gone
-
-
-def end_with(hook: Any, value: Any) -> None:
-    """Go on with a wrapper, around a hook that returns this."""
-    next(hook)
-    with pytest.raises(StopIteration) as ended:
-        hook.send(value)
-    assert ended.value.value is value
 
 
 def as_dataclass(found: Any) -> Any:
@@ -362,7 +325,7 @@ def test_workers_that_share_gpus_take_turns(
 
     monkeypatch.setattr(session, "in_turn", in_turn)
     gate = gate_of(Engine(gpus=gpus), **{"workerinput": given} if given is not None else {})
-    assert through(gate.pytest_runtest_protocol(Item()), "ran") == "ran"
+    assert through(gate.pytest_runtest_protocol(a_test()), "ran") == "ran"
     assert took == ([(TurnTaking.ALL, crowded)] if turns else [])
 
 
@@ -370,7 +333,7 @@ def test_workers_that_share_gpus_take_turns(
 
 
 def test_the_fixture_of_a_test() -> None:
-    gate, item = gate_of(Engine(), settings(scope="op")), Item()
+    gate, item = gate_of(Engine(), settings(scope="op")), a_test()
     found = gate.fixture(item)
     assert isinstance(found, GatedAutotune)
     assert (found.device, found._scope, found._record, found._progress, found._process) == (
@@ -380,7 +343,7 @@ def test_the_fixture_of_a_test() -> None:
 
 def test_a_test_begins_anew_and_its_regressions_stand() -> None:
     """Of an earlier attempt in this run (pytest-rerunfailures)."""
-    gate, item = gate_of(Engine()), Item()
+    gate, item = gate_of(Engine()), a_test()
     item.stash |= {RECORD: Record(results=[result()]), ERROR: ValueError()}
     assert through(gate.pytest_runtest_setup(item), "set up") == "set up"
     assert [r.verdict for r in item.stash[RECORD].standing] == [Verdict.REGRESSED]
@@ -402,7 +365,7 @@ def test_a_test_begins_anew_and_its_regressions_stand() -> None:
     ],
 )  # fmt: skip
 def test_a_setup_that_raises(error: Exception, marked: bool, lost: bool, ends: Any, says: str) -> None:
-    gate, item = gate_of(Engine()), Item(marked)
+    gate, item = gate_of(Engine()), a_test(marked)
     if lost:
         gate._loss.note("", "gone")
     found, text = raised(gate.pytest_runtest_setup(item), error)
@@ -425,7 +388,7 @@ def test_a_setup_that_raises(error: Exception, marked: bool, lost: bool, ends: A
     ],
 )  # fmt: skip
 def test_a_body_that_raises(error: BaseException, marked: bool, lost: bool, ends: Any, says: str) -> None:
-    gate, item = gate_of(Engine(), settings(policy=Policy(ci=True))), Item(marked)
+    gate, item = gate_of(Engine(), settings(policy=Policy(ci=True))), a_test(marked)
     if lost:
         gate._loss.note("", "gone")
     found, text = raised(gate.pytest_runtest_call(item), error)
@@ -433,14 +396,14 @@ def test_a_body_that_raises(error: BaseException, marked: bool, lost: bool, ends
 
 
 def test_a_body_that_ends_well_is_judged_where_it_is_kerntunes_business() -> None:
-    gate, item = gate_of(Engine()), Item()
+    gate, item = gate_of(Engine()), a_test()
     item.stash[RECORD] = Record(results=[result()])
     with pytest.raises(pytest.fail.Exception, match="slower"):
         through(gate.pytest_runtest_call(item), "value")
-    other = Item(marked=False)
+    other = a_test(marked=False)
     other.stash[RECORD] = Record(results=[result()])
     assert through(gate.pytest_runtest_call(other), "value") == "value"
-    passing = Item()
+    passing = a_test()
     passing.stash[RECORD] = Record(results=[result(Outcome.PASS, findings=("more registers",))])
     for update, warned in ((Update.NONE, 1), (Update.ALL, 0)):
         passing.warned.clear()
@@ -451,7 +414,7 @@ def test_a_body_that_ends_well_is_judged_where_it_is_kerntunes_business() -> Non
 
 
 def test_what_other_targets_say_of_a_test_is_its_own() -> None:
-    gate, item = gate_of(Engine()), Item()
+    gate, item = gate_of(Engine()), a_test()
     gate._extra = SimpleNamespace(results=lambda nodeid: [result()] if nodeid == NODE else [])
     item.stash[RECORD] = Record(results=[result(Outcome.PASS)])
     with pytest.raises(pytest.fail.Exception, match="slower"):
@@ -460,7 +423,7 @@ def test_what_other_targets_say_of_a_test_is_its_own() -> None:
 
 def test_a_unittest_keeps_its_error_for_pytest() -> None:
     for marked in (True, False):
-        item: Any = Item(marked)
+        item: Any = a_test(marked)
         item._excinfo = [SimpleNamespace(value=ValueError("first")), SimpleNamespace(value=ValueError("second"))]
         hook = gate_of(Engine()).pytest_runtest_call(item)
         if marked:
@@ -483,7 +446,7 @@ def test_whether_the_gpu_is_asked_at_a_tests_end(
     marked: bool, static: bool, lost: bool, error: Any, asked: list[Any]
 ) -> None:
     """Not after one that was interrupted: the GPU may be busy without end."""
-    gate, item = gate_of(Engine(static)), Item(marked)
+    gate, item = gate_of(Engine(static)), a_test(marked)
     if lost:
         gate._loss.note("", "gone")
     item.stash[ERROR] = error
@@ -493,7 +456,7 @@ def test_whether_the_gpu_is_asked_at_a_tests_end(
 
 @pytest.mark.parametrize("error", [None, ValueError("x")])
 def test_a_test_after_which_the_gpu_is_gone_fails(error: Exception | None) -> None:
-    gate, item = gate_of(Engine()), Item()
+    gate, item = gate_of(Engine()), a_test()
     gate.engine.gone = True
     item.stash[ERROR] = error
     if error is None:
@@ -507,7 +470,7 @@ def test_a_test_after_which_the_gpu_is_gone_fails(error: Exception | None) -> No
 
 
 def test_calls_of_fixtures_after_the_body_are_judged_at_its_end() -> None:
-    gate, item = gate_of(Engine(static=True)), Item()
+    gate, item = gate_of(Engine(static=True)), a_test()
     item.stash[RECORD] = Record(results=[result()], finished=True)
     with pytest.raises(pytest.fail.Exception, match="slower"):
         through(gate.pytest_runtest_teardown(item))
@@ -516,7 +479,7 @@ def test_calls_of_fixtures_after_the_body_are_judged_at_its_end() -> None:
         gate.options.update, item.stash[RECORD].concluded = update, 0
         through(gate.pytest_runtest_teardown(item))
         assert len(item.warned) == warned, "what an update accepts"
-    through(gate.pytest_runtest_teardown(Item()))
+    through(gate.pytest_runtest_teardown(a_test()))
 
 
 @pytest.mark.parametrize(
@@ -529,7 +492,7 @@ def test_calls_of_fixtures_after_the_body_are_judged_at_its_end() -> None:
 def test_what_a_report_makes_of_a_test(
     monkeypatch: pytest.MonkeyPatch, marked: bool, when: str, subtest: bool, written: bool, attached: bool
 ) -> None:
-    gate, item, wrote = gate_of(Engine(), settings(json=Path("run.json"))), Item(marked), []
+    gate, item, wrote = gate_of(Engine(), settings(json=Path("run.json"))), a_test(marked), []
     record = item.stash[RECORD] = Record(results=[result()])
     monkeypatch.setattr(session, "write_baselines", lambda *words: wrote.append((*words[:2], record.failed)))
     monkeypatch.setattr("pytest_kerntune.payload.carried", lambda record: {"b": msgspec.Raw(b"1")})
@@ -548,10 +511,10 @@ def test_a_lost_gpu_refuses_tests_and_ends_a_worker(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(session, "end_worker", ended.append)
     monkeypatch.setattr(session, "settle_crash", ended.append)
     strict = Policy(outcomes={Verdict.INCONCLUSIVE: Outcome.FAIL})
-    gate, item = gate_of(Engine(), settings(policy=strict)), Item()
+    gate, item = gate_of(Engine(), settings(policy=strict)), a_test()
     gate.refuse_lost(item)
     gate._loss.note("", "gone")
-    gate.refuse_lost(Item(marked=False))
+    gate.refuse_lost(a_test(marked=False))
     with pytest.raises(pytest.fail.Exception, match="not run: gone"):
         gate.refuse_lost(item)
     gate.end.ended["t.py::lost"] = "gone"
@@ -569,7 +532,7 @@ def test_a_lost_gpu_refuses_tests_and_ends_a_worker(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_marker_that_became_wrong_fails_its_test() -> None:
-    item = Item(tolerance="much")
+    item = a_test(tolerance="much")
     with pytest.raises(pytest.fail.Exception, match="tolerance") as caught:
         gate_of()._marker(item)
     assert not caught.value.pytrace
@@ -586,7 +549,7 @@ def test_a_benchmark_without_a_gpu_calls_once(
     told: list[object] = []
     monkeypatch.setattr(marker, "run_once", told.append)
     gate: Any = gate_of(Engine(static))
-    hook = gate.pytest_fixture_setup(SimpleNamespace(argname=name), SimpleNamespace(node=Item(marked)))
+    hook = gate.pytest_fixture_setup(SimpleNamespace(argname=name), SimpleNamespace(node=a_test(marked)))
     assert through(hook, "fixture") == "fixture"
     assert told == (["fixture"] if once else [])
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from doubles import raising
 
 from kerntune.base.policy import Missing, Outcome, Update, Verdict
 from kerntune.errors import UsageError
@@ -120,10 +121,7 @@ def test_a_run_that_another_one_reports_writes_its_json_alone() -> None:
 
 @pytest.mark.parametrize("error", [TypeError, ValueError, pytest.UsageError])
 def test_a_value_of_another_kind_names_its_key(error: type[Exception]) -> None:
-    def getini(name: str) -> Any:
-        raise error("'x' is no switch")
-
-    config: Any = SimpleNamespace(getini=getini)
+    config: Any = SimpleNamespace(getini=raising(error("'x' is no switch")))
     with pytest.raises(pytest.UsageError, match=r"^ini key k_on: 'x' is no switch; write true or false$"):
         setting.ini_switch(config, "k_on")
     config.getini = lambda name: name == "k_on"

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import pytest
+from doubles import raising
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,11 +56,8 @@ def test_if_all_fail_every_reason_is_listed() -> None:
 
 
 def test_what_is_no_trials_error_ends_the_search() -> None:
-    def broken(config: Config) -> Measured:
-        raise RuntimeError("the driver is gone")
-
     with pytest.raises(RuntimeError, match="driver is gone"):
-        every(broken, BLOCKS)
+        every(raising(RuntimeError("the driver is gone")), BLOCKS)
 
 
 @given(st.lists(st.tuples(*[st.sampled_from((1, 2, None))] * 3, st.booleans(), st.sampled_from("ab")), max_size=8))

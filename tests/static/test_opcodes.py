@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from doubles import raising
 
 from kerntune.base.device import Target, typical_device
 from kerntune.compiling.binary.elf import text_sections
@@ -89,12 +90,9 @@ def test_shapes_of_products() -> None:
 def test_nvdisasm_is_started_for_what_the_tables_lack_alone(
     compiled: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(code: bytes, arch: str) -> str:
-        raise AssertionError("started")
-
     binaries, spec = [compiled("add", "cuda:90").binary], typical_device(Target.parse("cuda:90"))
     said = metrics_of(binaries, spec)
-    monkeypatch.setattr(disassembly, "_listing", refused)
+    monkeypatch.setattr(disassembly, "_listing", raising(AssertionError("started")))
     assert metrics_of(binaries, spec, disassembler=Disassembler()) == said
     monkeypatch.setattr("kerntune.static.metrics.counted_opcodes", lambda text, arch: None)
     with pytest.raises(AssertionError, match="started"):

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from doubles import raising
 
 from kerntune import capture as captures
 from kerntune.errors import KerntuneError
@@ -61,10 +62,7 @@ def test_the_file_has_the_process_in_its_name(report: bandwidth_report.bandwidth
 def test_a_file_that_cannot_be_written_costs_a_warning(
     report: bandwidth_report.bandwidth, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(path: Path, data: bytes) -> None:
-        raise KerntuneError("disk full")
-
-    monkeypatch.setattr(bandwidth_report, "write_atomic", refuse)
+    monkeypatch.setattr(bandwidth_report, "write_atomic", raising(KerntuneError("disk full")))
     report._file = "x"
     with pytest.warns(RuntimeWarning, match=r"^the bandwidth report can't be written: disk full$") as told:
         report.tell()

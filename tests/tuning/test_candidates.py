@@ -170,27 +170,26 @@ def waiting(candidates: int, pause: Callable[[], Any] = wait_for_all, queued: in
     return BatchWait(candidates, lambda: queued, pause)
 
 
-def gives_up(one: BatchWait, missing: int, coming: Any) -> bool:
-    return one.gives_up(missing, coming)
-
-
-def test_a_share_may_be_left_once_patience_ends() -> None:
-    assert gives_up(waiting(16, lambda: 0.0), 4, Pauses())
+@pytest.mark.parametrize(
+    ("one", "missing", "pauses", "left"),
+    [
+        pytest.param(waiting(16, lambda: 0.0), 4, math.inf, True, id="a share, once patience ends"),
+        pytest.param(waiting(16), 1, 5, False, id="all without a pause"),
+        pytest.param(waiting(16, lambda: 0.0), 1, 1, False, id="a result of the last moment"),
+        pytest.param(
+            waiting(16, lambda: pytest.fail("no turn"), queued=1), 1, 2, False, id="jobs that wait for a processor"
+        ),
+    ],
+)
+def test_which_are_left(one: BatchWait, missing: int, pauses: float, left: bool) -> None:
+    assert one.gives_up(missing, Pauses(pauses)) is left  # type: ignore[arg-type]
 
 
 def test_none_is_left_before_it_ends() -> None:
     pauses = list[int]()
     one = waiting(16, lambda: pauses.append(1) or time.monotonic() + LATER)  # type: ignore[func-returns-value]
-    assert not gives_up(one, 4, Pauses(pauses=3))
+    assert not one.gives_up(4, Pauses(pauses=3))
     assert len(pauses) == 3
-
-
-def test_without_a_pause_all_are_waited_for() -> None:
-    assert not gives_up(waiting(16), 1, Pauses(pauses=5))
-
-
-def test_a_result_of_the_last_moment_is_not_left() -> None:
-    assert not gives_up(waiting(16, lambda: 0.0), 1, Pauses(pauses=1))
 
 
 @pytest.mark.parametrize(("candidates", "late", "told"), [(16, 5, False), (8, 3, True), (4, 4, True)])
@@ -198,20 +197,16 @@ def test_more_than_the_share_are_waited_for(candidates: int, late: int, told: bo
     """Few of a short list leave time for a race of the others all the same."""
     pauses = list[int]()
     one = waiting(candidates, lambda: pauses.append(1) or 0.0)  # type: ignore[func-returns-value]
-    assert not gives_up(one, late, Pauses(pauses=4))
+    assert not one.gives_up(late, Pauses(pauses=4))
     assert bool(pauses) == told
-
-
-def test_jobs_that_wait_for_a_processor_are_no_stragglers() -> None:
-    assert not gives_up(waiting(16, lambda: pytest.fail("no turn"), queued=1), 1, Pauses(pauses=2))
 
 
 def test_a_pause_is_short_once_patience_has_ended() -> None:
     one, coming = waiting(16, lambda: time.monotonic() - 1.0), Pauses()
-    assert gives_up(one, 2, coming)
+    assert one.gives_up(2, coming)
     assert coming.waited[:1] == [0.05]
     again = Pauses()
-    assert gives_up(one, 1, again)
+    assert one.gives_up(1, again)
     assert again.waited[0] == 0.005
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from doubles import raising
 from samples import artifacts_of, recording
 
 from kerntune.base.child_process import ChildEnded
@@ -85,11 +86,10 @@ class Process:
 
 
 @pytest.fixture(autouse=True)
-def processes(monkeypatch: pytest.MonkeyPatch) -> list[Process]:
+def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("made", "replies", "starts", "refuses"):
         monkeypatch.setattr(Process, name, [])
     monkeypatch.setattr(isolation_module, "FirstLaunchProcess", Process)
-    return Process.made
 
 
 @pytest.fixture
@@ -127,13 +127,11 @@ def asked(process: Process) -> list[str]:
     return [type(request).__name__ for request, _ in process.requests]
 
 
-def test_contents_are_staged_once_and_each_launch_is_asked_for(
-    looks: FirstLaunches, processes: list[Process], gpu: FakeGpu
-) -> None:
+def test_contents_are_staged_once_and_each_launch_is_asked_for(looks: FirstLaunches, gpu: FakeGpu) -> None:
     plan = recording()
     assert run(looks, DONE, plan=plan) == 1234.0
     assert run(looks, DONE, plan=plan) == 1234.0
-    (process,) = processes
+    (process,) = Process.made
     assert asked(process) == ["StageRequest", "FirstLaunchRequest", "FirstLaunchRequest"]
     (staged, limit), (look, first_limit), _ = process.requests
     assert (staged.kind, staged.handle, limit) == ("host", b"", 60.0)
@@ -144,20 +142,20 @@ def test_contents_are_staged_once_and_each_launch_is_asked_for(
     assert first_limit == 10.0, "seconds, while none has ended"
 
 
-def test_a_storage_that_has_a_home_keeps_that_address(looks: FirstLaunches, processes: list[Process]) -> None:
+def test_a_storage_that_has_a_home_keeps_that_address(looks: FirstLaunches) -> None:
     looks._memory.sources[1].home = SimpleNamespace(address=7 * 512 + 24)  # type: ignore[misc,assignment]
     run(looks, DONE)
-    assert processes[0].requests[0][0].layout[1] == (4096, 24)
+    assert Process.made[0].requests[0][0].layout[1] == (4096, 24)
 
 
-def test_other_first_contents_are_staged_too(looks: FirstLaunches, processes: list[Process], gpu: FakeGpu) -> None:
+def test_other_first_contents_are_staged_too(looks: FirstLaunches, gpu: FakeGpu) -> None:
     run(looks, DONE)
     own: Any = SimpleNamespace(pristine=gpu.allocate(4096))
     Process.replies.extend([DONE, DONE])
     looks.run(recording(), ARTIFACTS, {1: own})
-    assert [*processes[0].requests[2][0].layout] == [1]
+    assert [*Process.made[0].requests[2][0].layout] == [1]
     looks.run(recording(), ARTIFACTS, {1: own, 0: None})
-    assert asked(processes[0]).count("StageRequest") == 2
+    assert asked(Process.made[0]).count("StageRequest") == 2
 
 
 @pytest.mark.parametrize(("slowest", "limit"), [(None, 10.0), (0.01, 3.0), (0.06, 3.0), (0.07, 3.5), (2.0, 100.0)])
@@ -178,26 +176,24 @@ def test_the_slowest_that_ended_counts(looks: FirstLaunches, monkeypatch: pytest
     assert seen == [0.5, 0.5, 1.0]
 
 
-def test_a_late_one_costs_its_process_and_says_how_long_others_took(
-    looks: FirstLaunches, isolation: Isolation, processes: list[Process]
-) -> None:
+def test_a_late_one_costs_its_process_and_says_how_long_others_took(looks: FirstLaunches, isolation: Isolation) -> None:
     with pytest.raises(LaunchTimeout, match=r"did not end within 10\.0 s$"):
         run(looks, PeerTimeout("late"))
-    assert (processes[0].closed, len(processes)) == (1, 2)
+    assert (Process.made[0].closed, len(Process.made)) == (1, 2)
     looks._slowest_s = 0.125
     with pytest.raises(LaunchTimeout, match=r"did not end within 6\.2 s, others took 125 ms at most$"):
         run(looks, PeerTimeout("late"))
-    assert asked(processes[1])[0] == "StageRequest", "the new process has nothing yet"
+    assert asked(Process.made[1])[0] == "StageRequest", "the new process has nothing yet"
 
 
-def test_one_that_ends_its_process_is_a_fault(looks: FirstLaunches, processes: list[Process]) -> None:
+def test_one_that_ends_its_process_is_a_fault(looks: FirstLaunches) -> None:
     with pytest.raises(LaunchFault, match="failed: its process ended with exit code 3") as told:
         run(looks, ChildEnded("its process ended with exit code 3"))
     assert not told.value.passing
-    assert (processes[0].closed, len(processes)) == (1, 2)
+    assert (Process.made[0].closed, len(Process.made)) == (1, 2)
 
 
-def test_one_whose_process_others_end_runs_twice_at_most(looks: FirstLaunches, processes: list[Process]) -> None:
+def test_one_whose_process_others_end_runs_twice_at_most(looks: FirstLaunches) -> None:
     killed = ChildEnded("ended by SIGKILL", -int(signal.SIGKILL))
     assert run(looks, killed, DONE) == 1234.0
     with pytest.raises(LaunchFault, match="failed: ended by SIGKILL") as told:
@@ -221,25 +217,23 @@ def test_one_whose_process_others_end_runs_twice_at_most(looks: FirstLaunches, p
     ids=["resources", "resources and spoiled", "fault", "memory", "guards"],
 )  # fmt: skip
 def test_what_a_reply_says(
-    looks: FirstLaunches, processes: list[Process], reply: Any, error: Any, text: str, passing: Any, renewed: bool
+    looks: FirstLaunches, reply: Any, error: Any, text: str, passing: Any, renewed: bool
 ) -> None:
     with pytest.raises(error, match=text) as told:
         run(looks, reply)
     assert getattr(told.value, "passing", None) is passing
-    assert (processes[0].closed, len(processes)) == ((1, 2) if renewed else (0, 1))
+    assert (Process.made[0].closed, len(Process.made)) == ((1, 2) if renewed else (0, 1))
     assert looks._slowest_s is None, "only good ones say how long one takes"
 
 
 @pytest.mark.parametrize(
     ("reply", "said"), [(RequestFailed("out of order"), "answered out of order"), (Staged(), "answered Staged")]
 )
-def test_another_answer_keeps_launches_here_and_is_said(
-    looks: FirstLaunches, processes: list[Process], reply: Any, said: str
-) -> None:
+def test_another_answer_keeps_launches_here_and_is_said(looks: FirstLaunches, reply: Any, said: str) -> None:
     assert run(looks, reply) is None
     assert said in looks.why_not
     assert not looks.active
-    assert [one.closed for one in processes] == [1]
+    assert [one.closed for one in Process.made] == [1]
     assert looks.notes() == (f"kernel add_kernel: first launches ran in this process: {looks.why_not}",)
     assert run(looks) is None, "and nothing is asked any more"
 
@@ -258,10 +252,7 @@ def test_always_means_that_several_need_a_process_too(gpu: FakeGpu, monkeypatch:
     with pytest.raises(IsolationError, match=r"no more processes \(isolate=always\)"):
         ahead(launches_of(gpu, Isolation(gpu, Isolate.ALWAYS)), [recording()], ChildEnded("exit code 1"))
 
-    def fails(self: Process) -> None:
-        raise MeasurementError("no device for it")
-
-    monkeypatch.setattr(Process, "wait", fails)
+    monkeypatch.setattr(Process, "wait", raising(MeasurementError("no device for it")))
     looks = launches_of(gpu, Isolation(gpu, Isolate.ALWAYS))
     ahead(looks, [recording()])
     with pytest.raises(IsolationError, match=r"no device for it \(isolate=always\)"):
@@ -269,7 +260,7 @@ def test_always_means_that_several_need_a_process_too(gpu: FakeGpu, monkeypatch:
 
 
 def test_bytes_go_through_the_host_where_the_device_s_memory_can_not_be_had(
-    looks: FirstLaunches, isolation: Isolation, processes: list[Process], monkeypatch: pytest.MonkeyPatch
+    looks: FirstLaunches, isolation: Isolation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put: list[int] = []
     near = SimpleNamespace(kind="ipc", handle=b"h", put=lambda source, at: put.append(at), flush=lambda: put.append(-1))
@@ -277,7 +268,7 @@ def test_bytes_go_through_the_host_where_the_device_s_memory_can_not_be_had(
     monkeypatch.setattr(isolation_module, "device_staging", lambda gpu, nbytes: sizes.append(nbytes) or near)
     Process.refuses.append("ipc")
     assert run(looks, DONE) == 1234.0
-    assert [request.kind for request, _ in processes[0].requests[:2]] == ["ipc", "host"]
+    assert [request.kind for request, _ in Process.made[0].requests[:2]] == ["ipc", "host"]
     assert (put, sizes, isolation.kind) == ([0, 4096, -1], [8192], "host")
     assert not isolation.without_ipc(), "not new"
 
@@ -291,24 +282,19 @@ def test_bytes_that_do_not_arrive_at_all_keep_launches_here(looks: FirstLaunches
 def test_a_device_that_refuses_a_copy_keeps_launches_here(
     looks: FirstLaunches, isolation: Isolation, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuses(source: Any) -> None:
-        raise BackendError("no such memory")
-
     waited: list[int] = []
-    monkeypatch.setattr(gpu, "read", refuses)
+    monkeypatch.setattr(gpu, "read", raising(BackendError("no such memory")))
     monkeypatch.setattr(gpu, "synchronize", lambda: waited.append(1))
     assert run(looks) is None
     assert looks.why_not == "its memory could not be copied to another process: no such memory"
     assert waited == [1]
 
 
-def test_what_is_too_large_goes_in_pieces(
-    looks: FirstLaunches, processes: list[Process], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_too_large_goes_in_pieces(looks: FirstLaunches, monkeypatch: pytest.MonkeyPatch) -> None:
     batches = staging.batches
     monkeypatch.setattr(launches_module, "batches", lambda sizes: batches(sizes, 6144))
     run(looks, DONE)
-    assert [request.pieces for request, _ in processes[0].requests[:2]] == [
+    assert [request.pieces for request, _ in Process.made[0].requests[:2]] == [
         (StagedPiece(0, 0, 0, 4096), StagedPiece(1, 0, 4096, 2048)), (StagedPiece(1, 2048, 0, 2048),),
     ]  # fmt: skip
 
@@ -360,30 +346,30 @@ def ahead(looks: FirstLaunches, plans: list[Recording], *replies: Any) -> None:
     looks.run_ahead([(plan, {}) for plan in plans], ARTIFACTS)
 
 
-def test_several_go_in_one_request_and_are_known_then(looks: FirstLaunches, processes: list[Process]) -> None:
+def test_several_go_in_one_request_and_are_known_then(looks: FirstLaunches) -> None:
     plans = [recording() for _ in range(3)]
     ahead(looks, plans, FirstLaunchReply(1.0), FirstLaunchFailed("refused", False, True), FirstLaunchReply(3.0))
-    assert asked(processes[0]) == ["StageRequest", "FirstLaunchesRequest"]
+    assert asked(Process.made[0]) == ["StageRequest", "FirstLaunchesRequest"]
     assert looks.run(plans[0], ARTIFACTS, {}) == 1.0
     with pytest.raises(OutOfResourcesError, match="refused"):
         looks.run(plans[1], ARTIFACTS, {})
     assert looks.run(plans[2], ARTIFACTS, {}) == 3.0
-    assert asked(processes[0]) == ["StageRequest", "FirstLaunchesRequest"], "nothing was asked again"
+    assert asked(Process.made[0]) == ["StageRequest", "FirstLaunchesRequest"], "nothing was asked again"
     assert run(looks, DONE, plan=plans[0]) == 1234.0, "each is known once"
 
 
-def test_those_after_a_fault_are_asked_for_alone(looks: FirstLaunches, processes: list[Process]) -> None:
+def test_those_after_a_fault_are_asked_for_alone(looks: FirstLaunches) -> None:
     plans = [recording() for _ in range(3)]
     ahead(looks, plans, FirstLaunchReply(1.0), ChildEnded("exit code 1"))
     assert looks.run(plans[0], ARTIFACTS, {}) == 1.0
     with pytest.raises(LaunchFault, match="exit code 1"):
         looks.run(plans[1], ARTIFACTS, {})
     assert run(looks, DONE, plan=plans[2]) == 1234.0
-    assert len(processes) == 2
+    assert len(Process.made) == 2
 
 
 def test_one_that_ends_the_process_while_the_reply_before_it_is_read_is_known(
-    looks: FirstLaunches, processes: list[Process], monkeypatch: pytest.MonkeyPatch
+    looks: FirstLaunches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def each(self: Process, request: FirstLaunchesRequest, limit_s: Any) -> Iterator[Any]:
         self.alive = False
@@ -396,7 +382,7 @@ def test_one_that_ends_the_process_while_the_reply_before_it_is_read_is_known(
     assert looks.run(plans[0], ARTIFACTS, {}) == 1.0
     with pytest.raises(LaunchFault, match="SIGABRT"):
         looks.run(plans[1], ARTIFACTS, {})
-    assert "FirstLaunchRequest" not in [one for process in processes for one in asked(process)]
+    assert "FirstLaunchRequest" not in [one for process in Process.made for one in asked(process)]
 
 
 def test_one_that_others_end_is_not_known(looks: FirstLaunches) -> None:
@@ -405,37 +391,37 @@ def test_one_that_others_end_is_not_known(looks: FirstLaunches) -> None:
     assert [run(looks, DONE, plan=plan) for plan in plans] == [1234.0, 1234.0]
 
 
-def test_those_that_find_other_contents_are_left(looks: FirstLaunches, processes: list[Process], gpu: FakeGpu) -> None:
+def test_those_that_find_other_contents_are_left(looks: FirstLaunches, gpu: FakeGpu) -> None:
     one, other = recording(), recording()
     own: Any = SimpleNamespace(pristine=gpu.allocate(4096))
     Process.replies.extend([FirstLaunchReply(1.0)])
     looks.run_ahead([(one, {}), (other, {1: own})], ARTIFACTS)
-    assert len(processes[0].requests[1][0].requests) == 1
+    assert len(Process.made[0].requests[1][0].requests) == 1
     assert looks.run(one, ARTIFACTS, {}) == 1.0
     assert run(looks, DONE, plan=other) == 1234.0
 
 
-def test_nothing_runs_ahead_where_nothing_runs_elsewhere(looks: FirstLaunches, processes: list[Process]) -> None:
+def test_nothing_runs_ahead_where_nothing_runs_elsewhere(looks: FirstLaunches) -> None:
     looks.why_not = "a test says so"
     ahead(looks, [recording()])
-    assert processes == []
+    assert Process.made == []
 
 
-def test_contents_that_can_not_be_staged_are_told_by_the_run(looks: FirstLaunches, processes: list[Process]) -> None:
+def test_contents_that_can_not_be_staged_are_told_by_the_run(looks: FirstLaunches) -> None:
     Process.refuses.extend(["ipc", "host"])
     ahead(looks, [recording()])
     assert looks.active
-    assert "FirstLaunchesRequest" not in asked(processes[0])
+    assert "FirstLaunchesRequest" not in asked(Process.made[0])
 
 
 # a whole call
 
 
-def test_a_whole_call_gives_the_zones_that_it_has_changed(looks: FirstLaunches, processes: list[Process]) -> None:
+def test_a_whole_call_gives_the_zones_that_it_has_changed(looks: FirstLaunches) -> None:
     zones = (ChangedGuard(0, 1, 4096, 4099, 4),)
     Process.replies.append(FirstLaunchReply(1.0, zones))
     assert looks.whole_call(recording(), ARTIFACTS) == zones
-    assert processes[0].requests[-1][1] == 60.0
+    assert Process.made[0].requests[-1][1] == 60.0
 
 
 @pytest.mark.parametrize(
@@ -450,12 +436,12 @@ def test_a_whole_call_gives_the_zones_that_it_has_changed(looks: FirstLaunches, 
     ids=["spoiled", "not spoiled", "refused", "late", "ended"],
 )
 def test_a_whole_call_that_does_not_end_well_is_an_error(
-    looks: FirstLaunches, processes: list[Process], reply: Any, said: str, closed: int
+    looks: FirstLaunches, reply: Any, said: str, closed: int
 ) -> None:
     Process.replies.append(reply)
     with pytest.raises(MeasurementError, match=said):
         looks.whole_call(recording(), ARTIFACTS)
-    assert (processes[0].closed, len(processes)) == (closed, 1)
+    assert (Process.made[0].closed, len(Process.made)) == (closed, 1)
 
 
 def test_a_whole_call_needs_a_process(looks: FirstLaunches) -> None:
@@ -467,57 +453,50 @@ def test_a_whole_call_needs_a_process(looks: FirstLaunches) -> None:
 # the process
 
 
-def test_a_tuning_that_is_over_frees_the_memory_of_its_process(
-    looks: FirstLaunches, isolation: Isolation, processes: list[Process]
-) -> None:
+def test_a_tuning_that_is_over_frees_the_memory_of_its_process(looks: FirstLaunches, isolation: Isolation) -> None:
     isolation.forget()
-    assert processes == []
+    assert Process.made == []
     run(looks, DONE)
     looks.close()
-    assert (asked(processes[0])[-1], processes[0].requests[-1][1]) == ("ForgetRequest", 60.0)
-    assert isinstance(processes[0].requests[-1][0], ForgetRequest)
+    assert (asked(Process.made[0])[-1], Process.made[0].requests[-1][1]) == ("ForgetRequest", 60.0)
+    assert isinstance(Process.made[0].requests[-1][0], ForgetRequest)
     run(looks, DONE)
-    assert asked(processes[0])[-2:] == ["StageRequest", "FirstLaunchRequest"], "nothing is held any more"
+    assert asked(Process.made[0])[-2:] == ["StageRequest", "FirstLaunchRequest"], "nothing is held any more"
 
 
-def test_a_single_tuning_s_process_is_asked_for_nothing_at_its_end(gpu: FakeGpu, processes: list[Process]) -> None:
+def test_a_single_tuning_s_process_is_asked_for_nothing_at_its_end(gpu: FakeGpu) -> None:
     isolation = Isolation(gpu, single=True)
     run(launches_of(gpu, isolation), DONE)
     isolation.forget()
-    assert asked(processes[0])[-1] == "FirstLaunchRequest"
+    assert asked(Process.made[0])[-1] == "FirstLaunchRequest"
     isolation.close()
     isolation.close()
-    assert (processes[0].behind, processes[0].closed) == (1, 0)
+    assert (Process.made[0].behind, Process.made[0].closed) == (1, 0)
     assert isolation._host is None
 
 
 def test_a_process_that_does_not_free_its_memory_goes(
-    looks: FirstLaunches, isolation: Isolation, processes: list[Process], monkeypatch: pytest.MonkeyPatch
+    looks: FirstLaunches, isolation: Isolation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(looks, DONE)
 
-    def late(request: Any, limit_s: float) -> None:
-        raise PeerTimeout("late")
-
-    monkeypatch.setattr(processes[0], "ask", late)
+    monkeypatch.setattr(Process.made[0], "ask", raising(PeerTimeout("late")))
     isolation.forget()
-    assert (processes[0].closed, isolation._process) == (1, None)
+    assert (Process.made[0].closed, isolation._process) == (1, None)
 
 
-def test_a_process_that_was_ended_has_nothing_to_forget(
-    looks: FirstLaunches, isolation: Isolation, processes: list[Process]
-) -> None:
+def test_a_process_that_was_ended_has_nothing_to_forget(looks: FirstLaunches, isolation: Isolation) -> None:
     """As after Ctrl-C: neither asked nor waited for."""
     run(looks, DONE)
-    processes[0].alive = False
+    Process.made[0].alive = False
     isolation.forget()
-    assert (asked(processes[0])[-1], processes[0].closed) == ("FirstLaunchRequest", 0)
+    assert (asked(Process.made[0])[-1], Process.made[0].closed) == ("FirstLaunchRequest", 0)
 
 
-def test_a_process_that_is_gone_is_replaced(isolation: Isolation, processes: list[Process]) -> None:
+def test_a_process_that_is_gone_is_replaced(isolation: Isolation) -> None:
     isolation.begin()
     isolation.begin()
-    (first,) = processes
+    (first,) = Process.made
     assert not isolation.ready, "it has not been asked"
     assert isolation.process() is first
     first.alive = False
@@ -526,7 +505,7 @@ def test_a_process_that_is_gone_is_replaced(isolation: Isolation, processes: lis
 
 
 def test_after_two_failed_starts_no_further_process_is_started(
-    isolation: Isolation, processes: list[Process], monkeypatch: pytest.MonkeyPatch
+    isolation: Isolation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Fails(Process):
         def wait(self) -> None:
@@ -538,10 +517,10 @@ def test_after_two_failed_starts_no_further_process_is_started(
             isolation.process()
         assert isolation.wanted is wanted
     assert isolation.why_not == "no device for it"
-    assert [one.closed for one in processes] == [1, 1]
+    assert [one.closed for one in Process.made] == [1, 1]
     with pytest.raises(MeasurementError, match="no device for it"):
         isolation.process()
-    assert len(processes) == 2
+    assert len(Process.made) == 2
 
 
 @pytest.mark.parametrize("error", [OSError("no more processes"), RuntimeError("can't start new thread")])
@@ -560,10 +539,7 @@ def test_a_device_that_has_none_is_used_here_unless_it_must_not(gpu: FakeGpu, mo
     with pytest.raises(IsolationError, match=r"this device's backend starts none \(isolate=always\)"):
         Isolation(gpu, Isolate.ALWAYS)
 
-    def refuses() -> tuple[str, ...]:
-        raise BackendError("MIG")
-
-    monkeypatch.setattr(gpu, "first_launch_arguments", refuses)
+    monkeypatch.setattr(gpu, "first_launch_arguments", raising(BackendError("MIG")))
     assert Isolation(gpu).why_not == "MIG"
     assert Isolation(gpu, Isolate.OFF).why_not == ""
 
@@ -581,12 +557,12 @@ def test_what_a_device_does_not_protect_is_said_once(
 
 
 def test_one_that_can_not_run_elsewhere_runs_here_and_says_why(
-    looks: FirstLaunches, processes: list[Process], monkeypatch: pytest.MonkeyPatch
+    looks: FirstLaunches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launches_module, "copies_allowed", lambda *given, held: 0)
     assert run(looks) is None
     assert looks.why_not.startswith("it needs 668 MiB more of device memory, of which tuning may take 0 MiB")
-    assert processes == []
+    assert Process.made == []
     assert run(looks) is None, "and isn't looked at again"
 
 
@@ -596,18 +572,16 @@ def test_a_call_that_can_not_run_elsewhere_is_an_error(looks: FirstLaunches, mon
         looks.whole_call(recording(), ARTIFACTS)
 
 
-def test_nothing_runs_ahead_that_can_not_run_elsewhere(
-    looks: FirstLaunches, processes: list[Process], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_runs_ahead_that_can_not_run_elsewhere(looks: FirstLaunches, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launches_module, "copies_allowed", lambda *given, held: 0)
     ahead(looks, [recording()])
-    assert processes == []
+    assert Process.made == []
     assert looks.active
 
 
 @pytest.mark.parametrize("error", [PeerTimeout("no answer"), ChildEnded("exit code 1")])
 def test_a_process_that_does_not_take_the_contents_is_replaced_once(
-    looks: FirstLaunches, processes: list[Process], monkeypatch: pytest.MonkeyPatch, error: Exception
+    looks: FirstLaunches, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     ask, errors = Process.ask, [error]
 
@@ -618,7 +592,7 @@ def test_a_process_that_does_not_take_the_contents_is_replaced_once(
 
     monkeypatch.setattr(Process, "ask", once)
     assert run(looks, DONE) == 1234.0
-    assert [one.closed for one in processes] == [1, 0]
+    assert [one.closed for one in Process.made] == [1, 0]
     run(looks, ChildEnded("x", -9), DONE)
     errors.extend([error, error])
     looks._held.clear()

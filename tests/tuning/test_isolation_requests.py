@@ -79,28 +79,19 @@ def test_a_request_waits_until_the_process_has_its_device(process: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "text"),
-    [(FrameError("cut off"), "a process for first launches did not start: cut off"),
-     (RequestFailed("no such device"), "no such device"),
-     (ANSWER, "a process for first launches did not start")],
+    ("replies", "error", "text", "asked"),
+    [([FrameError("cut off")], MeasurementError, "a process for first launches did not start: cut off", 0),
+     ([RequestFailed("no such device")], MeasurementError, "no such device", 0),
+     ([ANSWER], MeasurementError, "a process for first launches did not start", 0),
+     ([READY, ChildEnded("it was killed", -9)], ChildEnded, "it was killed", 1),
+     ([READY, PeerTimeout("late")], PeerTimeout, "late", 1),
+     ([READY, FrameError("cut off")], ChildEnded, "its process wrote what is no answer: cut off", 1)],
 )  # fmt: skip
-def test_one_that_has_no_device_can_not_be_asked(process: Any, first: Any, text: str) -> None:
-    Child.replies[:] = [first]
-    with pytest.raises(MeasurementError) as caught:
-        process.ask(REQUEST, 5.0)
-    assert (str(caught.value), process.asked) == (text, 0)
-
-
-@pytest.mark.parametrize(
-    ("raised", "error", "text"),
-    [(ChildEnded("it was killed", -9), ChildEnded, "it was killed"), (PeerTimeout("late"), PeerTimeout, "late"),
-     (FrameError("cut off"), ChildEnded, "its process wrote what is no answer: cut off")],
-)  # fmt: skip
-def test_what_is_no_reply(process: Any, raised: Exception, error: type[Exception], text: str) -> None:
-    Child.replies.append(raised)
+def test_what_is_no_reply(process: Any, replies: list[Any], error: type[Exception], text: str, asked: int) -> None:
+    Child.replies[:] = replies
     with pytest.raises(error) as caught:
         process.ask(REQUEST, 5.0)
-    assert (type(caught.value), str(caught.value), process.asked) == (error, text, 1)
+    assert (type(caught.value), str(caught.value), process.asked) == (error, text, asked)
 
 
 def test_several_are_sent_at_once_and_each_reply_has_its_limit(process: Any) -> None:

@@ -14,6 +14,7 @@ import gluon_kernels
 import pytest
 import torch
 import triton
+from doubles import raising
 from fake_runs import N, block, configs, increment_kernel, scale, scale_kernel, script
 from samples import recording
 from stub_driver import built, f32, i32, needs_compiler
@@ -176,10 +177,7 @@ def test_without_a_disassembler_there_is_no_sass(dump: Path, monkeypatch: pytest
 
 
 def test_a_killed_write_leaves_no_half_folder(dump: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(*args: Any) -> str:
-        raise StoreError("in the middle")
-
-    monkeypatch.setattr(launch_dump, "machine_code", stop)
+    monkeypatch.setattr(launch_dump, "machine_code", raising(StoreError("in the middle")))
     with pytest.warns(RuntimeWarning, match="in the middle"):
         scale(tuned())
     assert list(dump.iterdir()) == []

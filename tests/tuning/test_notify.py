@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import triton
+from doubles import raising
 from fake_runs import N, by_block, configs, scale_kernel
 
 import kerntune
@@ -55,11 +56,8 @@ def test_who_falls_back_on_tritons_error_still_does() -> None:
 
 
 def test_other_errors_stay_what_they_are() -> None:
-    def run(tuner: Any) -> None:
-        raise RuntimeError("no room left")
-
     with pytest.raises(RuntimeError, match=r"^no room left$") as caught:
-        naming_missing_gpu(run)(None)
+        naming_missing_gpu(raising(RuntimeError("no room left")))(None)
     assert type(caught.value) is RuntimeError
 
 
@@ -67,12 +65,9 @@ def test_an_error_without_words_is_not_taken_for_a_missing_gpu(monkeypatch: pyte
     """Where there is a driver there is no message about it, and some errors have none either."""
     monkeypatch.setattr(launcher, "missing_driver", lambda: "")
 
-    def run(tuner: Any) -> None:
-        raise NotImplementedError
-
     kernel = kerntune.autotune(configs(64), key=["n"])(scale_kernel)
     with pytest.raises(NotImplementedError):
-        naming_missing_gpu(run)(kernel)
+        naming_missing_gpu(raising(NotImplementedError))(kernel)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("Failed to find C compiler"), OSError("no room")], ids=str)

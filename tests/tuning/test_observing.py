@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import triton
+from doubles import raising
 from fake_runs import N, block, by_block, configs, scale, scale_kernel, script
 
 import kerntune
@@ -124,10 +125,7 @@ def test_nvtx_marks_each_launch(this_gpu: FakeBackend, monkeypatch: pytest.Monke
 
 
 def test_without_nvtx_there_is_one_warning(this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise RuntimeError("NVTX functions not installed")
-
-    monkeypatch.setattr(launch_environment, "begin_nvtx_range", missing)
+    monkeypatch.setattr(launch_environment, "begin_nvtx_range", raising(RuntimeError("NVTX functions not installed")))
     ranges, seen = NvtxRanges(), ObservedLaunch(tuned(), (), triton.Config({"BLOCK": 64}), (), {"grid": (1,)})
     with pytest.warns(RuntimeWarning, match="KERNTUNE_NVTX: torch has no NVTX here") as told:
         assert [ranges.launch(seen, lambda: 5) for _ in range(2)] == [5, 5]

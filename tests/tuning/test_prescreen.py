@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from doubles import raising
 from fake_runs import block, captured, scale, script, tuned
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -118,10 +119,7 @@ def test_what_is_compiled_meanwhile_is_ready(backend: FakeBackend) -> None:
 def test_where_nothing_can_be_foreseen_candidates_are_tuned_as_they_come(
     backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, error: Exception, prune: StaticPrune | None
 ) -> None:
-    def fails(*args: object, **words: object) -> None:
-        raise error
-
-    monkeypatch.setattr(resource_model, "quick_candidate", fails)
+    monkeypatch.setattr(resource_model, "quick_candidate", raising(error))
     found = raced(backend, 30.0, 20.0, 10.0, 20.0, 30.0, prune=prune)
     assert (found.winner, found.failures, found.left_out) == (2, (), {})
 

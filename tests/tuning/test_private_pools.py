@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from doubles import raising
 from fake_runs import N, block, by_block, configs, scale_kernel, script
 
 import kerntune
@@ -42,11 +43,8 @@ def test_without_a_gpu_or_a_warm_up_it_is_done_here(monkeypatch: pytest.MonkeyPa
 
 
 def test_errors_are_raised_where_it_was_asked(warming: SimpleNamespace) -> None:
-    def fail() -> None:
-        raise KeyboardInterrupt("stop")
-
     with pytest.raises(KeyboardInterrupt, match="stop"):
-        outside_graph_pool(fail)
+        outside_graph_pool(raising(KeyboardInterrupt("stop")))
 
 
 def test_a_call_is_tuned_there_and_launched_on_its_stream(warming: SimpleNamespace, this_gpu: FakeBackend) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from fake_runs import N, block, by_block, configs, increment_kernel, scale_kernel, script
+from fake_runs import N, block, by_block, configs, increment_kernel, lacking, scale_kernel, script
 
 import kerntune
 from kerntune.base.config import Config
@@ -144,12 +144,7 @@ def test_the_users_tensors_stay_as_one_launch_leaves_them(backend: FakeBackend) 
 
 def test_who_won_without_pipelining_is_found_again(backend: FakeBackend, looked: list[Config]) -> None:
     """Where nothing of the space fits, the last of the list is tried with a single stage."""
-
-    class OneStage(Rule):
-        def matches(self, binary: Any) -> bool:
-            return binary.options.get("num_stages") == 1
-
-    script(backend, OneStage(time_ns=500.0), Rule(fails="needs more shared memory"))
+    script(backend, *lacking())
     kernel, again = ours(), ours()
     call(kernel)
     looked.clear()

@@ -12,6 +12,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from doubles import raising
 from fake_runs import COMPILER, N, block, by_block, captured, scale, scale_kernel, script, tuned
 
 from kerntune.base.config import Config
@@ -328,10 +329,7 @@ def test_looking_a_site_up_does_not_wait_for_nvml(
 
 
 def test_what_nvml_raises_is_raised(backend: FakeBackend, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails() -> Any:
-        raise OSError("no NVML")
-
-    monkeypatch.setattr(backend.gpu, "environment", fails)
+    monkeypatch.setattr(backend.gpu, "environment", raising(OSError("no NVML")))
     found = Trials(Winners(WinnerCache(folder), TuneMode.AUTO, backend.gpu)).at(site_of(backend))
     with pytest.raises(OSError, match="no NVML"):
         _ = found.environment

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from doubles import raising
 
 from kerntune.base.config import Config
 from kerntune.base.failed_candidates import FailedTrial
@@ -22,6 +23,10 @@ from kerntune.errors import (
 from kerntune.tuning import trial_set
 from kerntune.tuning.admission import FirstLaunchFault, FirstLaunchFaults
 from kerntune.tuning.trial_set import TrialSet
+
+WORK: Any = ("code", (1, 1, 1), ())
+NEW: Any = SimpleNamespace(binary=None, data=b"")
+"""A compiled config."""
 
 
 class Stored:
@@ -42,6 +47,10 @@ def known(ran: Any = (), failed: Any = ()) -> Any:
     return SimpleNamespace(ran=dict(ran), failed=dict(failed), bad={})
 
 
+def fault(*same: int, why: str = "it faulted", work: Any = WORK, code: str = "code", **more: bool) -> FirstLaunchFault:
+    return FirstLaunchFault(why, None, work, code, [*same], **more)  # type: ignore[arg-type]
+
+
 def one_run(time_ns: float | None = None, estimate_ns: float | None = None) -> Any:
     return SimpleNamespace(time_ns=time_ns, estimate_ns=estimate_ns)
 
@@ -59,6 +68,7 @@ def trials(monkeypatch: pytest.MonkeyPatch) -> TrialSet:
     made._tried, made._misfits, made._kept, made._put_off = set(), set(), set(), []
     made._faults = SimpleNamespace(indices=lambda: [2, 0, 1])  # type: ignore[assignment]
     monkeypatch.setattr(trial_set, "log_config", lambda *args, **words: None)
+    monkeypatch.setattr(trial_set, "stored_code", lambda recording: f"code of {recording}")
     return made
 
 
@@ -151,10 +161,7 @@ def test_a_trial_goes_by_the_incumbent_else_by_the_first(trials: TrialSet) -> No
     assert (trials.times, trials.slots) == ({1: 7.0, 0: 7.0}, {0: (1.0, 2.0)})
 
 
-def test_times_of_a_trial_are_stored_for_each_of_its_candidates(
-    trials: TrialSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trial_set, "stored_code", lambda recording: f"code of {recording}")
+def test_times_of_a_trial_are_stored_for_each_of_its_candidates(trials: TrialSet) -> None:
     trials.keep(trial(3, 1, times=(7.0,)))
     trials.keep(trial(0))
     words = {"timing": "graph", "code": "code of recording 3", "estimate_ns": 9.0, "time_ns": 7.0}
@@ -179,8 +186,7 @@ def test_those_that_cannot_be_launched_are_equal_to_none(trials: TrialSet, monke
         return "single", ("work", 1)
 
     monkeypatch.setattr(trials, "_single", single)
-    compiled: Any = None
-    assert [trials.launched_as(i, compiled) for i in (0, 1)] == ["('work', 1)", ""]
+    assert [trials.launched_as(i, None) for i in (0, 1)] == ["('work', 1)", ""]
 
 
 # who is admitted, and who waits
@@ -244,11 +250,9 @@ def test_in_doubt_those_wait_that_have_not_run(
 
 def test_faults_that_are_settled_are_failures_of_all_that_are_the_same(trials: TrialSet) -> None:
     """They are stored, but for what another run may not find."""
-    work: Any = ("code", (1, 1, 1), ())
-    compiled: Any = None
     trials._faults = FirstLaunchFaults()
-    trials._faults.add(FirstLaunchFault("it faulted", compiled, work, "code a", [1, 3]))
-    trials._faults.add(FirstLaunchFault("it was killed", compiled, work, "code b", [4], passing=True))
+    trials._faults.add(fault(1, 3, code="code a"))
+    trials._faults.add(fault(4, why="it was killed", code="code b", passing=True))
     trials._good = lambda: 9  # type: ignore[method-assign]
     trials.judge_faults()
     reasons = {i: failure.reason for i, failure in trials.failures.items()}
@@ -266,26 +270,22 @@ def test_a_fault_is_noted_and_is_a_failure(
     trials: TrialSet, error: LaunchFault, hung: bool, passing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of it is stored yet."""
-    work: Any = ("code", (1, 1, 1), ())
     compiled: Any = "the compiled"
     error.passing = passing
     trials._faults = FirstLaunchFaults()
-    monkeypatch.setattr(trials, "_single", lambda i, compiled: (f"single {i}", work))
-    monkeypatch.setattr(trial_set, "stored_code", lambda single: f"code of {single}")
+    monkeypatch.setattr(trials, "_single", lambda i, compiled: (f"single {i}", WORK))
     trials._note_fault(2, compiled, error)
     assert trials._faults._open == [
-        FirstLaunchFault(str(error), compiled, work, "code of single 2", [2], hung=hung, passing=passing)
+        FirstLaunchFault(str(error), compiled, WORK, "code of single 2", [2], hung=hung, passing=passing)
     ]
     assert trials.failures == {2: failed(2, str(error))}
     assert trials._stored.kept == []  # type: ignore[union-attr]
 
 
 def test_what_hung_is_launched_once_more_before_it_counts(trials: TrialSet, monkeypatch: pytest.MonkeyPatch) -> None:
-    work: Any = ("code", (1, 1, 1), ())
     again: list[int] = []
     trials._faults = FirstLaunchFaults()
-    compiled: Any = None
-    trials._faults.add(FirstLaunchFault("it hung", compiled, work, "code", [1, 3], hung=True))
+    trials._faults.add(fault(1, 3, why="it hung", hung=True))
     trials.failures = {1: failed(1, "it hung"), 3: failed(3, "it hung")}
     monkeypatch.setattr(trials, "_good", lambda: 9)
     monkeypatch.setattr(trials, "admit", lambda i, compiled: again.append(i))
@@ -295,18 +295,15 @@ def test_what_hung_is_launched_once_more_before_it_counts(trials: TrialSet, monk
 
 def test_an_equal_of_a_trial_is_one_with_it(trials: TrialSet, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one that could not be launched it is a failure as well."""
-    work: Any = ("code", (1, 1, 1), ())
     first = trial(0, estimated=False)
-    trials._found, trials._recordings, trials.failures = {work: first}, {}, {0: failed(0, "too large")}
-    monkeypatch.setattr(trials, "_single", lambda i, compiled: (f"single {i}", work))
-    monkeypatch.setattr(trial_set, "stored_code", lambda single: "code")
-    compiled: Any = None
-    assert trials._trial(2, compiled) is None
+    trials._found, trials._recordings, trials.failures = {WORK: first}, {}, {0: failed(0, "too large")}
+    monkeypatch.setattr(trials, "_single", lambda i, compiled: (f"single {i}", WORK))
+    assert trials._trial(2, NEW) is None
     assert first.same == [0, 2]
     assert trials.failures[2] == failed(2, "too large")
     assert trials._recordings == {2: "single 2"}
     first.estimated = True
-    assert trials._trial(3, compiled) is None
+    assert trials._trial(3, NEW) is None
     assert (first.same, 3 in trials.failures) == ([0, 2, 3], False)
 
 
@@ -319,8 +316,10 @@ class Elsewhere:
     def __init__(self) -> None:
         self.given: list[Any] = []
 
-    def run_ahead(self, wanted: Any, artifacts: Any) -> None:
-        self.given.append((wanted, artifacts))
+    def run(self, *given: Any) -> None:
+        self.given.append(given)
+
+    run_ahead = run
 
 
 @pytest.fixture
@@ -336,7 +335,6 @@ def ahead(trials: TrialSet, monkeypatch: pytest.MonkeyPatch) -> Elsewhere:
     monkeypatch.setattr(trials, "_begin", lambda i: f"begin {i}")
     monkeypatch.setattr(trials, "_single", lambda i, compiled: (f"single {i}", (f"work {i % 3}", (1, 1, 1), ())))
     monkeypatch.setattr(trial_set, "misfit", lambda binary, data, spec: "")
-    monkeypatch.setattr(trial_set, "stored_code", lambda single: f"code of {single}")
     return made
 
 
@@ -367,13 +365,12 @@ def test_those_of_which_something_is_known_are_not_launched_ahead(
     """Of three works one is known: the two others go."""
     work: Any = ("work 0", (1, 1, 1), ())
     results = compiled_results(0, 1, 2)
-    compiled: Any = None
     if known == "ran":
         monkeypatch.setattr(trials, "_has_run", lambda i: i == 0)
     elif known == "found":
         trials._found = {work: trial(4)}
     elif known == "fault":
-        trials._faults.add(FirstLaunchFault("it faulted", compiled, work, "code", [4]))
+        trials._faults.add(fault(4, work=work))
         trials._good = lambda: 1  # type: ignore[method-assign]
     elif known == "bad":
         trials.known.bad["code of single 0", (1, 1, 1)] = "wrong"
@@ -410,11 +407,7 @@ def test_in_doubt_nothing_is_launched_ahead(
 def test_how_one_fails_is_noted(
     trials: TrialSet, error: Exception, misfits: set[int], remembered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(i: int, compiled: Any) -> Any:
-        raise error
-
-    monkeypatch.setattr(trials, "_trial", refuse)
-    monkeypatch.setattr(trial_set, "stored_code", lambda single: f"code of {single}")
+    monkeypatch.setattr(trials, "_trial", raising(error))
     trials._singles = {1: ("single", None)}  # type: ignore[dict-item]
     given: Any = SimpleNamespace(seconds=1.0, binary=SimpleNamespace(shared=0))
     trials._admit(1, given)
@@ -426,9 +419,8 @@ def test_how_one_fails_is_noted(
 def test_what_has_failed_is_known_by_code_and_grid_on_whatever_contents(
     trials: TrialSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiled: Any = None
     trials._faults = FirstLaunchFaults()
-    trials._faults.add(FirstLaunchFault("it faulted", compiled, ("code", (1, 1, 1), ((0, 7),)), "code", [0]))
+    trials._faults.add(fault(0, work=("code", (1, 1, 1), ((0, 7),))))
     monkeypatch.setattr(trial_set, "work_of_single", lambda single, first: (*single, first))
     recordings: Any = [("code", (1, 1, 1)), ("code", (2, 1, 1)), ("other", (1, 1, 1))]
     assert [trials.is_faulty(single) for single in recordings] == [True, False, False]
@@ -448,11 +440,8 @@ def test_whose_first_launch_is_past(trials: TrialSet, ran: Any, chosen: int, cap
 @pytest.mark.parametrize(
     ("estimated", "fails", "kept"), [(True, False, True), (False, False, False), (True, True, False)]
 )
-def test_a_first_estimate_is_stored_at_once(
-    trials: TrialSet, estimated: bool, fails: bool, kept: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_first_estimate_is_stored_at_once(trials: TrialSet, estimated: bool, fails: bool, kept: bool) -> None:
     """For all that may be wrong with it later: then it is forgotten."""
-    monkeypatch.setattr(trial_set, "stored_code", lambda recording: f"code of {recording}")
     trials._found = {"a": trial(3, 1, estimated=estimated)}  # type: ignore[dict-item]
     trials.failures = {1: failed(1, "no")} if fails else {}
     trials._keep_estimate(1)
@@ -494,25 +483,12 @@ def test_one_that_is_admitted_is_estimated_and_stored(
     assert logged == [("compiled", 1, {"seconds": 1.5, "shared_bytes": 64}), *[first] * (not known)]
 
 
-class Runs:
-    """Notes what runs elsewhere."""
-
-    def __init__(self) -> None:
-        self.given: list[Any] = []
-
-    def run(self, *given: Any) -> None:
-        self.given.append(given)
-
-
 @pytest.fixture
 def one_trial(trials: TrialSet, ahead: Elsewhere, monkeypatch: pytest.MonkeyPatch) -> TrialSet:
     """Candidate 1 is new, and would be launched elsewhere first."""
-    trials.elsewhere, trials._recordings = Runs(), {}  # type: ignore[assignment]
+    trials._recordings = {}
     monkeypatch.setattr(trials, "program", lambda single, begin: (single, begin))
     return trials
-
-
-NEW: Any = SimpleNamespace(binary=None, data=b"")
 
 
 @pytest.mark.parametrize(("past", "elsewhere"), [(False, True), (True, True), (False, False)])
@@ -541,11 +517,10 @@ def test_one_that_was_wrong_before_is_so_again_unless_hooks_leave_other_contents
 
 
 def test_one_that_faults_as_another_did_shares_its_fault(one_trial: TrialSet) -> None:
-    compiled: Any = None
-    fault = FirstLaunchFault("it faulted", compiled, ("work 1", (1, 1, 1), ()), "code", [4])
-    one_trial._faults.add(fault)
+    known = fault(4, work=("work 1", (1, 1, 1), ()))
+    one_trial._faults.add(known)
     assert one_trial._trial(1, NEW) is None
-    assert (fault.same, one_trial.failures) == ([4, 1], {1: failed(1, "it faulted")})
+    assert (known.same, one_trial.failures) == ([4, 1], {1: failed(1, "it faulted")})
 
 
 def test_one_that_does_not_fit_or_has_faulted_in_the_call_is_not_launched(

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import torch
 import triton
-from fake_runs import COMPILER, N, block, by_block, configs, increment_kernel, scale_kernel, script, sum_kernel
+from doubles import raising
+from fake_runs import COMPILER, N, block, by_block, configs, increment_kernel, lacking, scale_kernel, script, sum_kernel
 from source_path import source_path
 from triton import knobs
 
@@ -115,12 +116,9 @@ def test_ctrl_c_ends_compilers_first(
     order, back = list[str](), EntryPoints.end
     capture, site, _ = scaled(backend)
 
-    def interrupted(*_: Any) -> None:
-        raise error
-
     monkeypatch.setattr(Compiler, "end", lambda compiler: order.append("compilers"))
     monkeypatch.setattr(EntryPoints, "end", lambda entries: (order.append("capture"), back(entries)))
-    monkeypatch.setattr(FakeGpu, "flush_l2", interrupted)
+    monkeypatch.setattr(FakeGpu, "flush_l2", raising(error))
     with pytest.raises(error):
         tune_call(capture, site)
     assert order == ended
@@ -212,18 +210,8 @@ def test_a_reason_that_all_share_stands_there_once(backend: FakeBackend) -> None
     assert str(caught.value).count("failed to specialize argument of type: str") == 1
 
 
-def without_pipelining(time_ns: float) -> list[Rule]:
-    """Everything lacks resources, but for binaries that were made with one stage."""
-
-    class OneStage(Rule):
-        def matches(self, binary: Any) -> bool:
-            return binary.options.get("num_stages") == 1
-
-    return [OneStage(time_ns=time_ns), Rule(fails="needs more shared memory")]
-
-
 def test_if_all_lack_resources_the_last_is_tried_without_pipelining(backend: FakeBackend) -> None:
-    script(backend, *without_pipelining(500.0))
+    script(backend, *lacking())
     capture, site, _ = scaled(backend)
     found = tune_call(capture, site)
     assert found.winner == 4

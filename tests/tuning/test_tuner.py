@@ -172,14 +172,6 @@ def test_ties_go_to_the_incumbent_else_to_config_order(shared: FakeBackend, seed
     assert found.winner == (incumbent or 0)
 
 
-@MANY
-@given(seed=st.integers(0, 10_000), incumbent=st.integers(1, 4))
-def test_an_incumbent_that_is_slower_loses(shared: FakeBackend, seed: int, incumbent: int) -> None:
-    values = [10_000.0 * (1.02 if i == incumbent else 1.0) for i in range(5)]
-    found, _, _ = race(shared, *times(*values), incumbent=incumbent, seed=seed)
-    assert found.winner == 0
-
-
 @pytest.mark.parametrize(("throttle", "loaded"), [("", 0), ("0x4", 1)])
 def test_ties_are_decided_under_load_if_the_clock_is_limited(
     backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, throttle: str, loaded: int

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
+
+from git_project import git
 
 
 class Git:
@@ -14,9 +15,7 @@ class Git:
         self("init", "-q", "-b", "main")
 
     def __call__(self, *words: str) -> str:
-        who = ("-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false")
-        done = subprocess.run(["git", *who, *words], cwd=self.folder, check=True, capture_output=True, text=True)
-        return done.stdout.strip()
+        return git(self.folder, *words).strip()
 
     def commit(self, name: str) -> str:
         self("commit", "-q", "--allow-empty", "-m", name)

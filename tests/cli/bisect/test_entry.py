@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from doubles import raising
+from git_project import git, kernels, tag
 
 from cli.command import Command, CommandResult
 from kerntune.base.case_result import CaseId
@@ -31,20 +32,6 @@ def pytest_kerntune_backend(config):
         return None
     times = {128: 20_000.0, 64: 24_000.0, 256: 20_050.0}
     return FakeBackend(Script([Rule(constexprs={"BLOCK": b}, time_ns=t) for b, t in times.items()]))
-"""
-
-KERNELS = """
-import torch, triton, triton.language as tl
-
-@triton.jit
-def scale_kernel(x, y, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
-
-def scale(x):
-    y = torch.empty_like(x)
-    scale_kernel[(triton.cdiv(x.numel(), SIZE),)](x, y, x.numel(), BLOCK=SIZE, num_warps=WARPS)
-    return y
 """
 
 TESTS = """
@@ -69,15 +56,11 @@ class Repository:
         self.git("init", "-q", "-b", "main")
 
     def git(self, *words: str) -> str:
-        who = ("-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false")
-        done = subprocess.run(["git", *who, *words], cwd=self.folder, check=True, capture_output=True, text=True)
-        return done.stdout.strip()
+        return git(self.folder, *words)
 
     def commit(self, name: str, size: object, warps: int = 4) -> None:
-        (self.folder / "kernels.py").write_text(f"# {name}\nSIZE = {size}\nWARPS = {warps}\n{KERNELS}")
-        self.git("add", "-A")
-        self.git("commit", "-qm", name)
-        self.git("tag", name)
+        (self.folder / "kernels.py").write_text(f"# {name}\n{kernels(size, warps)}")
+        tag(self.folder, name)
 
     def run(self, *words: object) -> CommandResult:
         return self._kerntune("bisect", *words, "--", "test_it.py::test_scale")
@@ -180,23 +163,20 @@ def test_check_that_is_wrongly_called_ends_git_bisect(repository: Repository) ->
 
 
 def test_check_that_cannot_write_ends_git_bisect(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*given: object, **named: object) -> None:
-        raise OSError(28, "No space left on device", "/tmp/scratch")
-
     repository.commit("c1", 128)
-    monkeypatch.setattr(entry, "scratch_folder", full)
+    monkeypatch.setattr(entry, "scratch_folder", raising(OSError(28, "No space left on device", "/tmp/scratch")))
     ran = repository.run("c1", "--check")
     assert (ran.code, ran.err) == (128, "kerntune: error: /tmp/scratch: No space left on device\n")
 
 
 @pytest.mark.slow
 def test_of_static_figures_each_case_has_the_gates_message(repository: Repository) -> None:
-    double = KERNELS.replace("mask=at < n) * 2,", "mask=at < n).to(tl.float64) * 2.3 + 0.1,")
+    double = kernels(128).replace("mask=at < n) * 2,", "mask=at < n).to(tl.float64) * 2.3 + 0.1,")
     tests = TESTS.replace("@pytest.mark.autotune\n", '@pytest.mark.parametrize("n", [1024, 4096])\n')
     tests = tests.replace("(autotune)", "(autotune, n)").replace("torch.ones(4096", "torch.ones(n")
     (repository.folder / "test_it.py").write_text(tests)
     repository.commit("c1", 128)
-    (repository.folder / "kernels.py").write_text(f"SIZE = 128\nWARPS = 4\n{double}")
+    (repository.folder / "kernels.py").write_text(double)
     repository.git("commit", "-qam", "c2")
     ran = repository.run("c1", "HEAD", "--target", "cuda:90")
     assert "t: c2" in ran.out.partition("first bad:")[2]
@@ -339,10 +319,7 @@ def test_a_line_of_versions(
 def test_a_check_that_ends_by_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, code: int, said: str
 ) -> None:
-    def broken(args: object) -> int:
-        raise error
-
-    monkeypatch.setattr(entry, "_checked", broken)
+    monkeypatch.setattr(entry, "_checked", raising(error))
     assert entry.run(words("a", check=True)) == code
     assert capsys.readouterr().err == said
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doubles import raising
 
 from kerntune.base.frames import send_with
 from kerntune.cli.bisect import run_server
@@ -176,10 +177,7 @@ def test_how_a_copy_ends(
     copy: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: BaseException, code: int,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    def command(words: list[str]) -> int:
-        raise error
-
-    monkeypatch.setattr(run_server, "command", command)
+    monkeypatch.setattr(run_server, "command", raising(error))
     assert run_server._become(request(tmp_path, 1), []) == code
     assert copy[-1] == "ended"
     assert ("Traceback" in capsys.readouterr().err) == (not isinstance(error, SystemExit))

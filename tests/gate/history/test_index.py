@@ -233,12 +233,14 @@ def test_anchors_of_few_runs_are_not_compared_with(place: Folder, index: Index) 
     assert steps_of(index).points == 11
 
 
-def test_a_damaged_index_is_made_anew(place: Folder, index: Index, tmp_path: Path) -> None:
-    fill(place, [0.0] * 12)
+@pytest.mark.parametrize(("runs", "sound"), [(12, 0), (300, 8192)], ids=["all of it", "behind the first pages"])
+def test_a_damaged_index_is_made_anew(place: Folder, index: Index, tmp_path: Path, runs: int, sound: int) -> None:
+    fill(place, [0.0] * runs)
     steps_of(index)
     (file,) = (tmp_path / "cache").iterdir()
-    file.write_bytes(b"no database" * 1000)
-    assert steps_of(index).points == 12
+    data = file.read_bytes()
+    file.write_bytes(data[:sound] + b"\xff" * (len(data) - sound))
+    assert steps_of(index).points == runs
 
 
 def test_runs_stand_in_the_order_of_their_commits(place: Folder, index: Index) -> None:
@@ -351,15 +353,6 @@ def test_an_index_that_is_locked_is_left_alone(
             steps_of(index)
     assert file.stat().st_ino == before
     assert steps_of(index).points == 12
-
-
-def test_damage_behind_the_first_pages_is_mended(place: Folder, index: Index, tmp_path: Path) -> None:
-    fill(place, [0.0] * 300)
-    steps_of(index)
-    (file,) = (tmp_path / "cache").iterdir()
-    data = file.read_bytes()
-    file.write_bytes(data[:8192] + b"\xff" * (len(data) - 8192))
-    assert steps_of(index).points == 300
 
 
 POISON = [

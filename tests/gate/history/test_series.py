@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,8 +49,18 @@ def test_a_step_is_told_as_a_share_with_the_runs_beside_it() -> None:
     assert move.low < math.expm1(0.05) < move.high
 
 
-def test_small_moves_are_not_told() -> None:
-    assert found(runs([0.0] * 300 + [0.003] * 300)) == ()
+@pytest.mark.parametrize(
+    ("values", "words", "moves"),
+    [
+        ([0.0] * 300 + [0.003] * 300, {}, 0),
+        ([0.0] * 20 + [0.05] * 20, {"work": lambda i: 3}, 0),
+        ([0.0] * 20 + [0.05] * 20, {"work": lambda i: 0}, 1),
+        ([0.0] * 20 + [0.05] * 20, {"reference": lambda i: i // 20}, 0),
+    ],
+    ids=["small", "equal work never moves", "work that is not known", "a new baseline of other work"],
+)
+def test_which_moves_are_told(values: list[float], words: dict[str, Any], moves: int) -> None:
+    assert len(found(runs(values, **words))) == moves
 
 
 @pytest.mark.slow
@@ -68,15 +79,6 @@ def test_a_step_in_such_a_chain_is_found() -> None:
     assert (move.before, move.after) == (59, 60)
 
 
-def test_equal_work_never_moves() -> None:
-    """Whatever the errors of two runs are: they ran the same code."""
-    assert found(runs([0.0] * 20 + [0.05] * 20, work=lambda i: 3)) == ()
-
-
-def test_work_that_is_not_known_is_not_taken_for_equal() -> None:
-    assert len(found(runs([0.0] * 20 + [0.05] * 20, work=lambda i: 0))) == 1
-
-
 def test_values_of_equal_work_are_one_value() -> None:
     """Two codes, measured thirty times each: 0.6 % lies 23 standard deviations of the means apart."""
     (move,) = found(runs([0.0] * 30 + [0.006] * 30, work=lambda i: i // 30 + 1))
@@ -89,10 +91,6 @@ def test_an_exact_value_outweighs_measured_ones_of_the_same_work() -> None:
     exact = series._replace(value=np.where(np.arange(8) == 1, 0.0, series.value), sd=np.where(np.arange(8) == 1, 0, SD))
     (move,) = found(exact)
     assert abs(move.size - math.expm1(0.012)) < 0.002
-
-
-def test_a_new_baseline_of_other_work_breaks_the_comparison() -> None:
-    assert found(runs([0.0] * 20 + [0.05] * 20, reference=lambda i: i // 20)) == ()
 
 
 def test_what_else_changed_is_named() -> None:

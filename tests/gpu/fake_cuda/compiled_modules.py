@@ -66,24 +66,31 @@ def normed() -> nn.Sequential:
 # plain
 
 
-@module
-def pointwise(device: str) -> Made:
-    return torch.compile(lambda x: torch.sin(x) * 2 + x.cos()), (rows(device),)
+def on_rows(made: Callable[[str], Any]) -> Callable[[str], Made]:
+    """What is made for a device, and the rows that it is called with."""
+    return lambda device: (made(device), (rows(device),))
 
 
-@module
-def mlp(device: str) -> Made:
-    return torch.compile(Mlp().to(device)), (rows(device),)
+def in_place(
+    made: Callable[[], nn.Module], parts: Any = lambda model: [model], **options: Any
+) -> Callable[[str], Made]:
+    """A module of which these parts, or all of it, are compiled where they are."""
+
+    def model_on(device: str) -> nn.Module:
+        model = made().to(device)
+        for part in parts(model):
+            part.compile(**options)
+        return model
+
+    return on_rows(model_on)
 
 
-@module
-def sequential(device: str) -> Made:
-    return torch.compile(normed().to(device)), (rows(device),)
-
-
-@module
-def dynamic(device: str) -> Made:
-    return torch.compile(lambda x: F.layer_norm(x, (WIDTH,)) * x.shape[0], dynamic=True), (rows(device),)
+MODULES |= {
+    "pointwise": on_rows(lambda device: torch.compile(lambda x: torch.sin(x) * 2 + x.cos())),
+    "mlp": on_rows(lambda device: torch.compile(Mlp().to(device))),
+    "sequential": on_rows(lambda device: torch.compile(normed().to(device))),
+    "dynamic": on_rows(lambda device: torch.compile(lambda x: F.layer_norm(x, (WIDTH,)) * x.shape[0], dynamic=True)),
+}
 
 
 @module
@@ -136,34 +143,12 @@ def autograd_function(device: str) -> Made:
 
 # Module.compile()
 
-
-@module
-def sequential_in_place(device: str) -> Made:
-    model = normed().to(device)
-    model.compile()
-    return model, (rows(device),)
-
-
-@module
-def mlp_in_place(device: str) -> Made:
-    model = Mlp().to(device)
-    model.compile()
-    return model, (rows(device),)
-
-
-@module
-def child_in_place(device: str) -> Made:
-    model = Block(Mlp()).to(device)
-    model.child.compile()
-    return model, (rows(device),)
-
-
-@module
-def children_in_place(device: str) -> Made:
-    model = nn.Sequential(Mlp(), Mlp()).to(device)
-    for child in model:
-        child.compile()
-    return model, (rows(device),)
+MODULES |= {
+    "sequential_in_place": in_place(normed),
+    "mlp_in_place": in_place(Mlp),
+    "child_in_place": in_place(lambda: Block(Mlp()), lambda model: [model.child]),
+    "children_in_place": in_place(lambda: nn.Sequential(Mlp(), Mlp()), list),
+}
 
 
 @module
@@ -183,29 +168,12 @@ def hooked_in_place(device: str) -> Made:
 
 # fullgraph
 
-
-@module
-def whole(device: str) -> Made:
-    return torch.compile(lambda x: torch.sin(x).softmax(-1), fullgraph=True), (rows(device),)
-
-
-@module
-def whole_module(device: str) -> Made:
-    return torch.compile(Block(Mlp()).to(device), fullgraph=True), (rows(device),)
-
-
-@module
-def whole_sequential_in_place(device: str) -> Made:
-    model = normed().to(device)
-    model.compile(fullgraph=True)
-    return model, (rows(device),)
-
-
-@module
-def whole_mlp_in_place(device: str) -> Made:
-    model = Mlp().to(device)
-    model.compile(fullgraph=True)
-    return model, (rows(device),)
+MODULES |= {
+    "whole": on_rows(lambda device: torch.compile(lambda x: torch.sin(x).softmax(-1), fullgraph=True)),
+    "whole_module": on_rows(lambda device: torch.compile(Block(Mlp()).to(device), fullgraph=True)),
+    "whole_sequential_in_place": in_place(normed, fullgraph=True),
+    "whole_mlp_in_place": in_place(Mlp, fullgraph=True),
+}
 
 
 @module
@@ -434,20 +402,12 @@ def stepped(device: str, kind: Any, once: bool = False, **options: Any) -> Any:
     return optimizer
 
 
-@module
-def adamw(device: str) -> Made:
-    return torch.compile(stepped(device, torch.optim.AdamW).step), ()
-
-
-@module
-def adamw_that_has_stepped(device: str) -> Made:
-    """Its states are there, and their counts of steps are on the CPU."""
-    return torch.compile(stepped(device, torch.optim.AdamW, once=True).step), ()
-
-
-@module
-def momentum(device: str) -> Made:
-    return torch.compile(stepped(device, torch.optim.SGD, lr=0.1, momentum=0.9).step), ()
+MODULES |= {
+    "adamw": lambda device: (torch.compile(stepped(device, torch.optim.AdamW).step), ()),
+    # its states are there, and their counts of steps are on the CPU
+    "adamw_that_has_stepped": lambda device: (torch.compile(stepped(device, torch.optim.AdamW, once=True).step), ()),
+    "momentum": lambda device: (torch.compile(stepped(device, torch.optim.SGD, lr=0.1, momentum=0.9).step), ()),
+}
 
 
 @module

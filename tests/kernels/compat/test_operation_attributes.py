@@ -9,12 +9,7 @@ import pytest
 
 from kerntune.errors import InterpreterLimit
 from kerntune.gpu.emulator.ttir_program import operation_lines
-from kerntune.kernels.compat.operation_attributes import (
-    ATTRIBUTES,
-    WORDS,
-    attributes_in_text,
-    operation_attributes,
-)
+from kerntune.kernels.compat.operation_attributes import ATTRIBUTES, WORDS, attributes_in_text, operation_attributes
 from kerntune.kernels.compat.versions import triton_series
 from kerntune.kernels.writes import parse_module
 

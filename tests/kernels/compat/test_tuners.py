@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import triton
+from doubles import raising
 from triton import knobs
 from triton.runtime.autotuner import Autotuner, Heuristics
 
@@ -140,11 +141,8 @@ def test_tritons_own_error_is_both() -> None:
     if own is None:
         pytest.skip("this Triton has no error of its own")
 
-    def fail(kwargs: Any) -> Any:
-        raise own("No valid autotuner configs")
-
     with pytest.raises(ConfigError) as told:
-        pruned(fail)
+        pruned(raising(own("No valid autotuner configs")))
     assert isinstance(told.value, own)
     assert str(told.value).startswith(f"kernel base ({HERE}): ")
     assert told.value.__cause__.__notes__ == [f"while pruning the configs of kernel base ({HERE})"]  # type: ignore[union-attr]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import warnings
 from pathlib import Path
@@ -287,12 +288,21 @@ def test_pruning_to_one_needs_no_race(backend: FakeBackend) -> None:
     assert kernel.best_config is kernel.configs[2]
 
 
-def test_failing_configs_lose(backend: FakeBackend) -> None:
-    script(backend, block(64, 3000.0), block(128, 1.0, fails="too large"), block(256, 1.0, wrong=True))
+@pytest.mark.parametrize(
+    ("rules", "said", "winner"),
+    [
+        ([block(128, 1.0, fails="too large"), block(256, 1.0, wrong=True)], "it wrote other values than the first", 0),
+        ([block(128, 1.0, wrong=True)], r"kernel scale_kernel: 1 of 3 configs failed: BLOCK=128 .*other values", 2),
+        ([block(128, fails="too large")], None, 2),
+    ],
+    ids=["one of each", "a wrong one is told in a warning", "one that lacks resources is not"],
+)
+def test_failing_configs_lose(backend: FakeBackend, rules: list[Rule], said: str | None, winner: int) -> None:
+    script(backend, *rules, *THREE)
     kernel = ours(64, 128, 256)
-    with pytest.warns(RuntimeWarning, match="it wrote other values than the first candidate"):
+    with pytest.warns(RuntimeWarning, match=said) if said else contextlib.nullcontext():  # warnings are errors here
         call(kernel)
-    assert kernel.best_config is kernel.configs[0]
+    assert kernel.best_config is kernel.configs[winner]
 
 
 def test_a_configs_hook_runs_before_every_launch(backend: FakeBackend) -> None:
@@ -316,21 +326,6 @@ def test_what_accumulates_is_reset(backend: FakeBackend) -> None:
     kernel[by_block](torch.empty(N, device="cuda"), total, N)
     assert kernel.best_config is kernel.configs[1]
     assert gpu.read(gpu.borrow(total), 1) == b"\x05", "no replay writes the user's own memory"
-
-
-def test_wrong_configs_are_told_in_a_warning(backend: FakeBackend) -> None:
-    script(backend, block(128, 1000.0, wrong=True), *THREE)
-    kernel = ours(64, 128, 256)
-    with pytest.warns(RuntimeWarning, match=r"kernel scale_kernel: 1 of 3 configs failed: BLOCK=128 .*other values"):
-        call(kernel)
-    assert kernel.best_config is kernel.configs[2]
-
-
-def test_configs_that_lack_resources_are_not(backend: FakeBackend) -> None:
-    script(backend, block(128, fails="too large"), *THREE)
-    kernel = ours(64, 128, 256)
-    call(kernel)  # warnings are errors here
-    assert kernel.best_config is kernel.configs[2]
 
 
 def test_what_could_not_be_compared_is_told_in_a_warning(backend: FakeBackend) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from doubles import raising
 from fake_runs import recorded, script
 
 import kerntune
@@ -124,10 +125,7 @@ def test_what_the_call_holds_stays_as_it_is(this_gpu: FakeBackend, launches: lis
 
 
 def test_without_memory_for_copies_it_is_one_launch(this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(arguments: Any, grad: bool) -> Any:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(call_copies, "CallCopies", full)
+    monkeypatch.setattr(call_copies, "CallCopies", raising(torch.OutOfMemoryError("CUDA out of memory")))
     assert combo_tuner.choose(print, print, []) == ComboChoice(together=True)
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from doubles import raising
 from fake_runs import block, configs, scale, scale_kernel, script
 
 import kerntune
@@ -254,11 +255,8 @@ def test_a_failing_call_leaves_the_kernel_as_it_was(valley: FakeBackend) -> None
     scale(kernel)
     before = dict(kernel.cache)
 
-    def call() -> None:
-        raise ZeroDivisionError
-
     with pytest.raises(ZeroDivisionError):
-        kerntune.descend(kernel, call)
+        kerntune.descend(kernel, raising(ZeroDivisionError))
     assert (kernel.cache, kernel.descent) == (before, None)
 
 

@@ -11,14 +11,7 @@ import pytest
 
 from kerntune.base import codec
 from kerntune.errors import CacheError
-from kerntune.tuning.cache import (
-    TrialCache,
-    WinnerCache,
-    add_shipped,
-    export_cache,
-    export_devices,
-    import_cache,
-)
+from kerntune.tuning.cache import TrialCache, WinnerCache, add_shipped, export_cache, export_devices, import_cache
 from kerntune.tuning.cache.exchange import CopiedEntries
 from tuning.cache.made import LARGE, QUESTION, SMALL, WINNER, trial, won
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doubles import raising
 
 from kerntune.base import locks
 from kerntune.base.store_process import RenewRequest
@@ -40,11 +41,8 @@ def test_a_file_s_lock_has_one_holder(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_is_refused_leaves_no_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(handle: int, how: int) -> None:
-        raise OSError(errno.ENOLCK, "no locks")
-
     assert leases.locks_work(tmp_path / "leases"), "as far as is known"
-    monkeypatch.setattr(locks.fcntl, "flock", refused)
+    monkeypatch.setattr(locks.fcntl, "flock", raising(OSError(errno.ENOLCK, "no locks")))
     before = os.listdir("/proc/self/fd")
     assert FileLease(tmp_path, "a").take()
     assert os.listdir("/proc/self/fd") == before

@@ -50,11 +50,17 @@ def full(tmp_path: Path) -> Path:
     return tmp_path / "full"
 
 
-def test_what_is_pushed_can_be_pulled(full: Path, url: str, tmp_path: Path) -> None:
+def test_what_is_pushed_can_be_pulled_and_push_counts_and_stores_what_is_new(
+    full: Path, url: str, tmp_path: Path
+) -> None:
     pushed = push_cache(full, url)
     assert (pushed.winners, pushed.trials, pushed.kept) == (6, 2, 0)
+    WinnerCache(full).add(won(7))
+    TrialCache(full).add(trial(Config({"BLOCK": 7})))
+    pushed = push_cache(full, url)
+    assert (pushed.winners, pushed.trials, pushed.kept) == (1, 1, 8)
     pulled = pull_cache(tmp_path / "other", url)
-    assert (pulled.winners, pulled.trials, pulled.kept) == (6, 2, 0)
+    assert (pulled.winners, pulled.trials, pulled.kept) == (7, 3, 0)
     assert WinnerCache(tmp_path / "other").entries() == WinnerCache(full).entries()
     assert TrialCache(tmp_path / "other").entries() == TrialCache(full).entries()
 
@@ -73,17 +79,6 @@ def test_what_the_store_has_stays_and_is_used_by_all(full: Path, url: str, tmp_p
     pushed = push_cache(full, url)
     assert (pushed.winners, pushed.kept) == (5, 1)
     assert machine(tmp_path, "full").get(won(1).key) == won(1, LARGE)
-
-
-def test_push_counts_and_stores_what_is_new(full: Path, url: str, tmp_path: Path) -> None:
-    push_cache(full, url)
-    WinnerCache(full).add(won(7))
-    TrialCache(full).add(trial(Config({"BLOCK": 7})))
-    pushed = push_cache(full, url)
-    assert (pushed.winners, pushed.trials, pushed.kept) == (1, 1, 8)
-    pulled = pull_cache(tmp_path / "other", url)
-    assert (pulled.winners, pulled.trials, pulled.kept) == (7, 3, 0)
-    assert TrialCache(tmp_path / "other").entries() == TrialCache(full).entries()
 
 
 def test_winners_only(full: Path, url: str, tmp_path: Path) -> None:

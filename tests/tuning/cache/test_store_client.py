@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from doubles import raising
 
 from kerntune.base import child_process
 from kerntune.base.child_process import ChildProcess
@@ -46,10 +47,30 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> Iterator[StoreClient]:
-    found = StoreClient(f"file://{tmp_path}/store")
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def client(store: Path) -> Iterator[StoreClient]:
+    found = StoreClient(f"file://{store}")
     yield found
     found.close(60)
+
+
+@pytest.fixture
+def told(client: StoreClient) -> list[str]:
+    """What the client reports, which is no warning then."""
+    found: list[str] = []
+    client.report = found.append
+    return found
+
+
+@pytest.fixture
+def unusable(store: Path, client: StoreClient) -> StoreClient:
+    """A client whose store is a file, not a folder."""
+    store.write_text("")
+    return client
 
 
 def test_a_process_answers(client: StoreClient, tmp_path: Path) -> None:
@@ -61,26 +82,22 @@ def test_a_process_answers(client: StoreClient, tmp_path: Path) -> None:
     assert (tmp_path / "store" / "b").read_bytes() == b"2"
 
 
-def test_a_store_that_can_not_be_used_is_said_once_and_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "store").write_text("a file, not a folder")
-    client = StoreClient(f"file://{tmp_path}/store")
+def test_a_store_that_can_not_be_used_is_said_once_and_left_alone(unusable: StoreClient) -> None:
     with pytest.warns(RuntimeWarning, match="own cache") as told:
-        assert client.ask(ReplaceRequest("a", b"1")) is None
+        assert unusable.ask(ReplaceRequest("a", b"1")) is None
     assert len(told) == 1
-    assert client.is_away
-    assert client.ask(READ) is None
-    client.tell(WriteLaterRequest("b", b"2"))
-    assert client._child is None
+    assert unusable.is_away
+    assert unusable.ask(READ) is None
+    unusable.tell(WriteLaterRequest("b", b"2"))
+    assert unusable._child is None
 
 
 def test_where_warnings_are_errors_no_error_reaches_the_caller(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    unusable: StoreClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "store").write_text("a file, not a folder")
-    client = StoreClient(f"file://{tmp_path}/store")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert client.ask(ReplaceRequest("a", b"1")) is None
+        assert unusable.ask(ReplaceRequest("a", b"1")) is None
     assert "own cache" in capsys.readouterr().err
 
 
@@ -91,10 +108,15 @@ def answered(client: StoreClient) -> Any:
     return client._child.process
 
 
-def test_a_process_that_does_not_answer_is_ended(client: StoreClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    process = answered(client)
+def stopped(process: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on the process answers nothing, and calls wait for it no longer than this."""
     monkeypatch.setattr(store_client, "LIMIT_S", 0.05)
     os.kill(process.pid, signal.SIGSTOP)
+
+
+def test_a_process_that_does_not_answer_is_ended(client: StoreClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = answered(client)
+    stopped(process, monkeypatch)
     with pytest.warns(RuntimeWarning, match=r"0\.05 s"):
         assert client.ask(READ) is None
     assert process.returncode == -signal.SIGKILL
@@ -123,8 +145,7 @@ def test_a_first_reply_that_is_late_is_waited_for_by_no_call(
 ) -> None:
     """To connect may take longer than a call should wait. Nothing is reported, and the store is used from then on."""
     process = answered(client)
-    monkeypatch.setattr(store_client, "LIMIT_S", 0.05)
-    os.kill(process.pid, signal.SIGSTOP)
+    stopped(process, monkeypatch)
     client._has_answered = False
     assert client.ask(READ) is None
     assert client.ask(READ) is None
@@ -138,33 +159,27 @@ def test_a_first_reply_that_is_late_is_waited_for_by_no_call(
     assert client.ask(ReplaceRequest("a", b"1")) == WriteReply(True)
 
 
-def test_a_first_reply_that_is_late_and_a_failure_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "store").write_text("a file, not a folder")
-    client = StoreClient(f"file://{tmp_path}/store")
-    pid = client._running().pid
-    os.kill(pid, signal.SIGSTOP)
-    monkeypatch.setattr(store_client, "LIMIT_S", 0.05)
-    assert client.ask(ReplaceRequest("a", b"1")) is None
-    os.kill(pid, signal.SIGCONT)
-    told: list[str] = []
-    client.report = told.append
-    while client._probing_since is not None:
-        client.ask(READ)
+def test_a_first_reply_that_is_late_and_a_failure_is_reported(
+    unusable: StoreClient, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = unusable._running()
+    stopped(process, monkeypatch)
+    assert unusable.ask(ReplaceRequest("a", b"1")) is None
+    os.kill(process.pid, signal.SIGCONT)
+    while unusable._probing_since is not None:
+        unusable.ask(READ)
     assert len(told) == 1
     assert "store" in told[0]
-    assert client.is_away
+    assert unusable.is_away
 
 
 def test_a_process_that_ends_before_its_late_reply_is_no_answer(
-    client: StoreClient, monkeypatch: pytest.MonkeyPatch
+    client: StoreClient, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = answered(client)
-    monkeypatch.setattr(store_client, "LIMIT_S", 0.05)
-    os.kill(process.pid, signal.SIGSTOP)
+    stopped(process, monkeypatch)
     client._has_answered = False
     assert client.ask(READ) is None
-    told: list[str] = []
-    client.report = told.append
     os.kill(process.pid, signal.SIGKILL)
     while client._probing_since is not None:
         assert client.ask(READ) is None
@@ -173,7 +188,7 @@ def test_a_process_that_ends_before_its_late_reply_is_no_answer(
 
 
 def test_a_process_that_starts_late_is_waited_for_by_no_call(
-    tmp_path: Path, client: StoreClient, monkeypatch: pytest.MonkeyPatch
+    client: StoreClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_client, "START_LIMIT_S", 0.0)
     assert client.ask(READ) is None
@@ -186,9 +201,7 @@ def test_a_process_that_starts_late_is_waited_for_by_no_call(
     assert client.ask(READ) == Contents((None,))
 
 
-def test_what_the_process_said_last_is_reported_without_the_password(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_process_said_last_is_reported_without_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
     client, told = StoreClient("s3://user:word@bucket/store"), list[str]()
     client.report = told.append
     program = [sys.executable, "-c", f"import sys; sys.exit('no room for {client.url}')"]
@@ -198,25 +211,24 @@ def test_what_the_process_said_last_is_reported_without_the_password(
     assert "word" not in told[0]
 
 
-def test_a_store_that_comes_back_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_comes_back_is_used_again(
+    unusable: StoreClient, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody waits for it to come back."""
-    (tmp_path / "store").write_text("a file, not a folder")
-    client = StoreClient(f"file://{tmp_path}/store")
     with pytest.warns(RuntimeWarning, match="own cache"):
-        assert client.ask(ReplaceRequest("a", b"1")) is None
-    (tmp_path / "store").unlink()
-    client._away_until = 1e-9
+        assert unusable.ask(ReplaceRequest("a", b"1")) is None
+    store.unlink()
+    unusable._away_until = 1e-9
     monkeypatch.setattr(store_client, "START_LIMIT_S", 300.0)
-    while client.is_away:
-        client.ask(READ)
-    assert client.ask(ReplaceRequest("a", b"1")) == WriteReply(True)
-    client.close(60)
+    while unusable.is_away:
+        unusable.ask(READ)
+    assert unusable.ask(ReplaceRequest("a", b"1")) == WriteReply(True)
 
 
-def test_one_that_is_still_away_is_left_alone_for_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_is_still_away_is_left_alone_for_longer(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_client, "REST_S", 100.0)
-    client = StoreClient(f"file://{tmp_path}/store")
-    monkeypatch.setattr(client, "_start", lambda: (_ for _ in ()).throw(OSError("no process")))
+    client = StoreClient(f"file://{store}")
+    monkeypatch.setattr(client, "_start", raising(OSError("no process")))
     with pytest.warns(RuntimeWarning, match="no process"):
         assert client.ask(READ) is None
     assert client._rest == 200.0
@@ -248,17 +260,10 @@ def test_the_url_is_in_no_command_line(client: StoreClient) -> None:
     assert b"/store\0" not in Path(f"/proc/{answered(client).pid}/cmdline").read_bytes()
 
 
-class Interrupted:
-    """A reader in which Ctrl-C comes."""
-
-    def receive(self, limit: Timeout) -> Any:
-        raise KeyboardInterrupt
-
-
 def test_an_interrupted_request_leaves_no_reply_behind(client: StoreClient) -> None:
     """The next one would take it for its own."""
     process = answered(client)
-    reader: Any = Interrupted()
+    reader: Any = SimpleNamespace(receive=raising(KeyboardInterrupt))
     assert client._child is not None
     client._child.messages = reader
     with pytest.raises(KeyboardInterrupt):
@@ -268,20 +273,18 @@ def test_an_interrupted_request_leaves_no_reply_behind(client: StoreClient) -> N
 
 
 def test_a_store_is_left_alone_for_twice_as_long_up_to_a_quarter_of_an_hour(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_client, "REST_S", 60.0)
-    client = StoreClient(f"file://{tmp_path}/store")
-    told: list[str] = []
+    client, told, until = StoreClient(f"file://{store}"), list[str](), []
     client.report = told.append
-    monkeypatch.setattr(store_client.time, "monotonic", lambda: 1000.0)
-    until = []
-    for _ in range(6):
-        client._leave_alone("no route")
-        until.append(client._away_until)
-    monkeypatch.undo()
+    with monkeypatch.context() as inside:
+        inside.setattr(store_client.time, "monotonic", lambda: 1000.0)
+        for _ in range(6):
+            client._leave_alone("no route")
+            until.append(client._away_until)
     assert until == [1060.0, 1120.0, 1240.0, 1480.0, 1900.0, 1900.0]
-    assert told == [f"file://{tmp_path}/store: can't be used (no route); tuning goes on with this machine's own cache"]
+    assert told == [f"{client.url}: can't be used (no route); tuning goes on with this machine's own cache"]
 
 
 def test_a_store_s_limits_are_the_documented_ones() -> None:
@@ -289,8 +292,7 @@ def test_a_store_s_limits_are_the_documented_ones() -> None:
     assert LIMITS == (0.5, 0.9, 60.0, 900.0)
 
 
-def test_a_store_that_is_left_alone_is_told_nothing_and_not_begun(tmp_path: Path) -> None:
-    client = StoreClient(f"file://{tmp_path}/store")
+def test_a_store_that_is_left_alone_is_told_nothing_and_not_begun(client: StoreClient) -> None:
     client._away_until = NEVER
     client.tell(WriteLaterRequest("a", b"1"))
     client.begin()
@@ -299,15 +301,12 @@ def test_a_store_that_is_left_alone_is_told_nothing_and_not_begun(tmp_path: Path
 
 
 def test_a_process_that_can_not_start_is_no_error_for_who_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: StoreClient, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = StoreClient(f"file://{tmp_path}/store")
-    monkeypatch.setattr(client, "_start", lambda: (_ for _ in ()).throw(OSError("no process")))
+    monkeypatch.setattr(client, "_start", raising(OSError("no process")))
     client.begin()
     assert client._child is None
     assert not client.is_away
-    told: list[str] = []
-    client.report = told.append
     client.tell(WriteLaterRequest("a", b"1"))
     assert client.is_away
     assert "no process" in told[0]
@@ -333,8 +332,7 @@ def test_a_process_that_does_not_end_in_time_ends_by_itself(client: StoreClient)
     os.waitpid(process.pid, 0)
 
 
-def test_a_forked_copy_closes_the_pipes_and_reaps_nobody(tmp_path: Path) -> None:
-    client = StoreClient(f"file://{tmp_path}/store")
+def test_a_forked_copy_closes_the_pipes_and_reaps_nobody(client: StoreClient) -> None:
     pipes = [Path(os.devnull).open() for _ in range(2)]  # noqa: SIM115 - closed by what is tested
     process: Any = SimpleNamespace(stdin=pipes[0], stdout=pipes[1], returncode=None)
     client._child = ChildProcess((), StoreReply, fork=lambda errors: process)

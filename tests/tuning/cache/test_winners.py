@@ -239,23 +239,18 @@ def within(calls: int, function: Callable[..., bool], before: Callable[[int], ob
     return counted
 
 
-def test_a_winner_is_offered_in_the_place_of_another_key_s(cache: WinnerCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A whole entry under a name that isn't its own, which is no damage to be set aside."""
-    cache.add(won(SMALL))
-    path = file_of(cache)
-    path.write_text(path.read_text().replace("add_kernel", "mul_kernel"))
-    monkeypatch.setattr(cache, "write_new", within(2, cache.write_new))
-    assert cache.offer(won(LARGE)) == won(LARGE)
-    assert cache.own(KEY) == won(LARGE)
-
-
-def test_a_winner_is_offered_in_the_place_of_a_link_to_nothing(
-    cache: WinnerCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("link", [False, True], ids=["another key's", "a link to nothing"])
+def test_a_winner_is_offered_in_the_place_of_what_is_no_winner_of_its_key(
+    cache: WinnerCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: bool
 ) -> None:
+    """A whole entry under a name that isn't its own is no damage to be set aside."""
     cache.add(won(SMALL))
     path = file_of(cache)
-    path.unlink()
-    path.symlink_to(tmp_path / "nothing")
+    if link:
+        path.unlink()
+        path.symlink_to(tmp_path / "nothing")
+    else:
+        path.write_text(path.read_text().replace("add_kernel", "mul_kernel"))
     monkeypatch.setattr(cache, "write_new", within(2, cache.write_new))
     assert cache.offer(won(LARGE)) == won(LARGE)
     assert cache.own(KEY) == won(LARGE)

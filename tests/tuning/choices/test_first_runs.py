@@ -92,6 +92,24 @@ def with_fault(this_gpu: FakeBackend, fault: str = ILLEGAL_ADDRESS, **more: Any)
     script(this_gpu, Rule(kernel="bad_kernel", fault=fault, **more), isolated=True)
 
 
+def tuned_on(gpu: FakeBackend) -> Any:
+    """An implementation by a tuned kernel."""
+    script(gpu, block(64, 3000.0), block(128, 1000.0), isolated=True)
+    kernel = kerntune.autotune(configs(64, 128), key=["n"])(increment_kernel)
+
+    def tuned(x: torch.Tensor) -> torch.Tensor:
+        kernel[by_block](x, x.numel())
+        gpu.gpu._clock += 1e6
+        return x
+
+    return tuned
+
+
+def decide(*functions: Any) -> None:
+    """Have these raced, whatever they return."""
+    kerntune.choice(list(functions), key=["x"], verify="off")(lambda x: None)(torch.empty(N, device="cuda"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "said"),
@@ -156,11 +174,7 @@ def test_nothing_is_remembered_where_all_fail(this_gpu: FakeBackend, asked: list
     """Then the call is to blame."""
     with_fault(this_gpu)
     pair = Pair(this_gpu)
-
-    def again(x: torch.Tensor) -> torch.Tensor:
-        return pair.bad(x)
-
-    double = kerntune.choice([pair.bad, again], key=["x"])(lambda x: None)
+    double = kerntune.choice([pair.bad, lambda x: pair.bad(x)], key=["x"])(lambda x: None)
     for count in (1, 2):
         with pytest.raises(LaunchFault, match="kernel bad_kernel: its first launch failed"):
             double(torch.empty(N, device="cuda"))
@@ -169,21 +183,11 @@ def test_nothing_is_remembered_where_all_fail(this_gpu: FakeBackend, asked: list
 
 @pytest.mark.slow
 def test_tuned_kernels_are_not_launched_elsewhere_again(this_gpu: FakeBackend, asked: list[str]) -> None:
-    script(this_gpu, block(64, 3000.0), block(128, 1000.0), isolated=True)
-    kernel = kerntune.autotune(configs(64, 128), key=["n"])(increment_kernel)
-
-    def tuned(x: torch.Tensor) -> torch.Tensor:
-        kernel[by_block](x, x.numel())
-        this_gpu.gpu._clock += 1e6
-        return x
-
-    double = kerntune.choice([tuned, Pair(this_gpu).bad], key=["x"], verify="off")(lambda x: None)
-    double(torch.empty(N, device="cuda"))
+    tuned = tuned_on(this_gpu)
+    decide(tuned, Pair(this_gpu).bad)
     assert asked.count("bad_kernel") == 1
     first = asked.count("increment_kernel")
-    kerntune.choice([tuned, Pair(this_gpu).good], key=["x"], verify="off")(lambda x: None)(
-        torch.empty(N, device="cuda")
-    )
+    decide(tuned, Pair(this_gpu).good)
     assert asked.count("increment_kernel") == first
 
 
@@ -191,25 +195,10 @@ def test_tuned_kernels_are_not_launched_elsewhere_again(this_gpu: FakeBackend, a
 def test_one_process_serves_the_whole_decision_and_ends_with_it(
     this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script(this_gpu, block(64, 3000.0), block(128, 1000.0), isolated=True)
     real, started = isolation.FirstLaunchProcess, list[Any]()
-
-    def counted(*args: Any) -> Any:
-        started.append(real(*args))
-        return started[-1]
-
-    monkeypatch.setattr(isolation, "FirstLaunchProcess", counted)
-    kernel = kerntune.autotune(configs(64, 128), key=["n"])(increment_kernel)
-
-    def tuned(x: torch.Tensor) -> torch.Tensor:
-        kernel[by_block](x, x.numel())
-        this_gpu.gpu._clock += 1e6
-        return x
-
+    monkeypatch.setattr(isolation, "FirstLaunchProcess", lambda *args: (started.append(real(*args)), started[-1])[1])
     pair = Pair(this_gpu)
-    kerntune.choice([pair.bad, tuned, pair.good], key=["x"], verify="off")(lambda x: None)(
-        torch.empty(N, device="cuda")
-    )
+    decide(pair.bad, tuned_on(this_gpu), pair.good)
     (process,) = started
     assert not process.alive
 

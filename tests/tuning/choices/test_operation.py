@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from doubles import raising
 from fake_runs import scale_kernel
 
 import kerntune
@@ -60,6 +61,17 @@ def choice_of(*functions: Any, **options: Any) -> Any:
     return double
 
 
+def taking(spend: Spend, ns: Any, result: Any = lambda x: x * 2, name: str = "other") -> Any:
+    """An implementation that takes so many nanoseconds, which may depend on its argument."""
+
+    def run(x: torch.Tensor) -> Any:
+        spend(ns(x) if callable(ns) else ns)
+        return result(x)
+
+    run.__qualname__ = name
+    return run
+
+
 def winner(function: Any) -> str:
     return str(function.operation.decisions[-1].winner).rpartition(".")[2]
 
@@ -79,16 +91,10 @@ def test_the_fastest_is_called(spend: Spend) -> None:
 
 
 def test_each_key_is_decided(spend: Spend) -> None:
-    def large(x: torch.Tensor) -> torch.Tensor:
-        spend(500.0 if len(x) > 10 else 5000.0)
-        return x * 2
-
+    large = taking(spend, lambda x: 500.0 if len(x) > 10 else 5000.0, name="large")
     double = Timed(spend).choice(large)
-    double(torch.ones(4))
-    assert winner(double) == "fast"
-    double(torch.ones(40))
-    assert winner(double) == "large"
-    double(torch.ones(4, dtype=torch.float64))
+    for x in (torch.ones(4), torch.ones(40), torch.ones(4, dtype=torch.float64)):
+        double(x)
     assert [d.winner.rpartition(".")[2] for d in double.operation.decisions] == ["fast", "large", "fast"]
 
 
@@ -210,14 +216,8 @@ def test_keywords_defaults_and_tensors_that_come_and_go(spend: Spend) -> None:
 
 
 def test_a_choice_of_choices(spend: Spend) -> None:
-    timed = Timed(spend)
-    inner = timed.choice()
-
-    def fastest(x: torch.Tensor) -> torch.Tensor:
-        spend(900.0)
-        return x * 2
-
-    outer = choice_of(inner, fastest)
+    inner = Timed(spend).choice()
+    outer = choice_of(inner, taking(spend, 900.0, name="fastest"))
     x = torch.ones(4)
     assert torch.equal(outer(x), 2 * x)
     assert (winner(inner), winner(outer)) == ("fast", "fastest")
@@ -233,11 +233,7 @@ def test_without_a_gpu_the_first_is_called(spend: Spend, monkeypatch: pytest.Mon
 def test_functions_of_torch_have_the_names_that_users_know(spend: Spend) -> None:
     double = choice_of(Timed(spend).slow, torch.clone, verify="off")
     double(torch.ones(2))
-    assert decided_names(double) == ["torch.clone"]
-
-
-def decided_names(function: Any) -> list[str]:
-    return [d.winner for d in function.operation.decisions]
+    assert [d.winner for d in double.operation.decisions] == ["torch.clone"]
 
 
 # what users say wrongly
@@ -309,10 +305,7 @@ def test_what_has_no_hash_is_refused_in_the_key_by_name(spend: Spend) -> None:
     def one(x: torch.Tensor, sizes: Any) -> torch.Tensor:
         return x
 
-    def other(x: torch.Tensor, sizes: Any) -> torch.Tensor:
-        return x
-
-    same = kerntune.choice([one, other], key=["sizes"])(lambda x, sizes: x)
+    same = kerntune.choice([one, lambda x, sizes: x], key=["sizes"])(lambda x, sizes: x)
     with pytest.raises(UsageError, match="sizes is in the key, and a set can't be looked up: pass numbers"):
         same(torch.ones(2), {1, 2})
     for sizes in ((1, 2), [1, 2]):
@@ -349,9 +342,7 @@ def test_tensors_in_lists_are_looked_at_in_each_call_and_not_kept(spend: Spend, 
 
 
 def test_one_that_can_not_run_is_left_out_with_its_reason(spend: Spend) -> None:
-    def can_not(x: torch.Tensor) -> torch.Tensor:
-        raise ValueError("only multiples of 8")
-
+    can_not = taking(spend, 0.0, raising(ValueError("only multiples of 8")), "can_not")
     double = Timed(spend).choice(can_not)
     with pytest.warns(RuntimeWarning, match="can_not is left out for such arguments: ValueError: only multiples of 8"):
         double(torch.ones(4))
@@ -363,32 +354,20 @@ def test_one_that_can_not_run_is_left_out_with_its_reason(spend: Spend) -> None:
 
 
 def test_one_that_lacks_memory_is_left_out(spend: Spend) -> None:
-    def large(x: torch.Tensor) -> torch.Tensor:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    double = Timed(spend).choice(large)
+    double = Timed(spend).choice(taking(spend, 0.0, raising(torch.OutOfMemoryError("CUDA out of memory"))))
     with pytest.warns(RuntimeWarning, match="OutOfMemoryError"):
         assert double(torch.ones(4)).tolist() == [2.0] * 4
 
 
 def test_where_none_can_the_first_error_is_raised(spend: Spend) -> None:
-    def one(x: torch.Tensor) -> torch.Tensor:
-        raise ValueError("one's")
-
-    def other(x: torch.Tensor) -> torch.Tensor:
-        raise TypeError("other's")
-
+    one, other = (raising(error) for error in (ValueError("one's"), TypeError("other's")))
     with pytest.raises(ValueError, match="one's") as caught:
-        choice_of(one, other)(torch.ones(4))
+        choice_of(taking(spend, 0.0, one, "one"), taking(spend, 0.0, other))(torch.ones(4))
     assert "other's" in "".join(caught.value.__notes__)
 
 
-def wrong_in(spend: Spend) -> Callable[[torch.Tensor], torch.Tensor]:
-    def wrong(x: torch.Tensor) -> torch.Tensor:
-        spend(10.0)
-        return x * 3
-
-    return wrong
+def wrong_in(spend: Spend) -> Any:
+    return taking(spend, 10.0, lambda x: x * 3, "wrong")
 
 
 def test_a_wrong_one_never_wins(spend: Spend) -> None:
@@ -420,15 +399,8 @@ def test_where_all_are_wrong_it_is_an_error(spend: Spend) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32, torch.bool])
 def test_values_are_compared_by_dtype(spend: Spend, dtype: torch.dtype) -> None:
-    def same(x: torch.Tensor) -> torch.Tensor:
-        spend(1000.0)
-        return x.clone()
-
-    def near(x: torch.Tensor) -> torch.Tensor:
-        spend(10.0)
-        return x * (1 + 1e-5) if x.is_floating_point() else ~x
-
-    copy = choice_of(same, near, reference=torch.clone)
+    near = taking(spend, 10.0, lambda x: x * (1 + 1e-5) if x.is_floating_point() else ~x, "near")
+    copy = choice_of(taking(spend, 1000.0, torch.clone, "same"), near, reference=torch.clone)
     x = torch.arange(8).to(dtype)
     if x.is_floating_point():
         copy(x)
@@ -441,21 +413,16 @@ def test_values_are_compared_by_dtype(spend: Spend, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     ("one", "other", "said"),
     [
-        (3, 4, r"result\[1\]\[0\] is 4, not 3"),
-        ("nchw", "nhwc", r"result\[1\]\[0\] is 'nhwc', not 'nchw'"),
-        (1.5, 1.6, r"wrote other values into result\[1\]\[0\]"),
-        (None, 1, r"result\[1\]\[0\] is 1, not None"),
+        ([3], [4], r"result\[0\] is 4, not 3"),
+        ((torch.ones(4), ["nchw"]), (torch.ones(4), ["nhwc"]), r"result\[1\]\[0\] is 'nhwc', not 'nchw'"),
+        ([1.5], [1.6], r"wrote other values into result\[0\]"),
+        ([None], [1], r"result\[0\] is 1, not None"),
+        (torch.ones(4), torch.ones(1, 4), r"result is float32\(1, 4\), not float32\(4,\)"),
+        (1e300, 2e300, "other is left out"),  # which no float32 can be
     ],
 )
-def test_numbers_and_texts_within_a_result_are_compared(spend: Spend, one: Any, other: Any, said: str) -> None:
-    def slow(x: torch.Tensor) -> Any:
-        spend(3000.0)
-        return x, [one]
-
-    def fast(x: torch.Tensor) -> Any:
-        return x, [other]
-
-    both = choice_of(slow, fast)
+def test_numbers_texts_and_shapes_within_a_result_are_compared(spend: Spend, one: Any, other: Any, said: str) -> None:
+    both = choice_of(taking(spend, 3000.0, lambda x: one, "slow"), taking(spend, 0.0, lambda x: other))
     with pytest.warns(RuntimeWarning) as warned:
         both(torch.ones(4))
     assert any(re.search(said, str(w.message)) for w in warned)
@@ -465,16 +432,8 @@ def test_numbers_and_texts_within_a_result_are_compared(spend: Spend, one: Any, 
 @pytest.fixture
 def means(spend: Spend) -> tuple[Any, Any]:
     """Two functions whose floats differ in their last digits; the second one is slow."""
-
-    def mean(x: torch.Tensor) -> float:
-        spend(10.0)
-        return float(x.mean())
-
-    def mean_in_double(x: torch.Tensor) -> float:
-        spend(1000.0)
-        return float(x.double().mean())
-
-    return mean, mean_in_double
+    mean = taking(spend, 10.0, lambda x: float(x.mean()), "mean")
+    return mean, taking(spend, 1000.0, lambda x: float(x.double().mean()), "mean_in_double")
 
 
 THIRDS = torch.tensor([0.1, 0.2, 0.5])
@@ -498,29 +457,9 @@ def test_bits_of_a_float_are_all_its_bits(means: tuple[Any, Any]) -> None:
     assert winner(both) == "mean_in_double"
 
 
-def test_floats_that_no_float32_can_be_are_compared(spend: Spend) -> None:
-    def one(x: torch.Tensor) -> float:
-        spend(1000.0)
-        return 1e300
-
-    def other(x: torch.Tensor) -> float:
-        return 2e300
-
-    both = choice_of(one, other)
-    with pytest.warns(RuntimeWarning) as warned:
-        both(torch.ones(4))
-    assert any("other is left out" in str(w.message) for w in warned)
-
-
 @pytest.mark.parametrize(("one", "other"), [(1, 2), ("seen", None), (torch.ones(3), torch.ones(4)), (torch.ones(3), 1)])
 def test_an_ignored_result_may_be_anything(spend: Spend, one: Any, other: Any) -> None:
-    def slow(x: torch.Tensor) -> Any:
-        spend(3000.0)
-        return [one]
-
-    def fast(x: torch.Tensor) -> Any:
-        return [other]
-
+    slow, fast = taking(spend, 3000.0, lambda x: [one], "slow"), taking(spend, 0.0, lambda x: [other], "fast")
     both = choice_of(slow, fast, verify_ignore=["result"])
     both(torch.ones(4))
     assert winner(both) == "fast"
@@ -543,26 +482,13 @@ def test_functions_of_torch_have_the_names_that_they_are_called_by(fn: Any, name
     assert found == name
 
 
-def test_another_shape_is_another_result(spend: Spend) -> None:
-    def flat(x: torch.Tensor) -> torch.Tensor:
-        return (x * 2)[None]
-
-    double = Timed(spend).choice(flat)
-    with pytest.warns(RuntimeWarning, match=r"result is float32\(1, 4\), not float32\(4,\)"):
-        double(torch.ones(4))
-
-
 def test_nothing_is_compared_with_verify_off(spend: Spend) -> None:
     double = choice_of(Timed(spend).slow, wrong_in(spend), verify="off")
     assert double(torch.ones(4)).tolist() == [3.0] * 4
 
 
-def other_bits_in(spend: Spend) -> Callable[[torch.Tensor], torch.Tensor]:
-    def near(x: torch.Tensor) -> torch.Tensor:
-        spend(10.0)
-        return x * 2 * (1 + 2**-23)
-
-    return near
+def other_bits_in(spend: Spend) -> Any:
+    return taking(spend, 10.0, lambda x: x * 2 * (1 + 2**-23), "near")
 
 
 def test_bitwise_lets_no_other_bits_win(spend: Spend) -> None:
@@ -578,11 +504,11 @@ def test_bitwise_lets_no_other_bits_win(spend: Spend) -> None:
 
 def test_no_majority_replaces_the_first_ones_bits(spend: Spend) -> None:
     timed = Timed(spend)
-    strict = choice_of(other_bits_in(spend), timed.slow, timed.fast, verify="bitwise")
+    functions, words = (other_bits_in(spend), timed.slow, timed.fast), {"verify": "bitwise", "tune": "force"}
+    strict = choice_of(*functions, verify="bitwise")
     with pytest.warns(RuntimeWarning, match=r"(slow|fast) is left out.*another result than \S+near$"):
         strict(torch.ones(4))
     assert winner(strict) == "near"
-    functions, words = (other_bits_in(spend), timed.slow, timed.fast), {"verify": "bitwise", "tune": "force"}
     given = choice_of(*functions, reference=lambda x: x * 2, **words)
     with pytest.warns(RuntimeWarning, match=r"near is left out.*another result than the reference"):
         given(torch.ones(4))
@@ -685,26 +611,17 @@ def test_a_choice_brings_its_own_backward(spend: Spend) -> None:
 
 
 def test_a_wrong_gradient_is_left_out(spend: Spend) -> None:
-    timed = Timed(spend)
-
     def detached(x: torch.Tensor) -> torch.Tensor:
         return 2 * x + x.detach() - x.detach() * 1.0 + 0 * x - 1.0 * (x - x.detach())
 
-    double = timed.choice(detached)
+    double = Timed(spend).choice(detached)
     with pytest.warns(RuntimeWarning, match="detached is left out.*gradient of x"):
         double(torch.ones(4, requires_grad=True))
 
 
 def test_random_numbers_are_as_after_one_call(spend: Spend) -> None:
-    def noise(x: torch.Tensor) -> torch.Tensor:
-        spend(10.0)
-        return x + torch.rand(4)
-
-    def noise_again(x: torch.Tensor) -> torch.Tensor:
-        spend(1000.0)
-        return torch.rand(4) + x
-
-    add_noise = choice_of(noise_again, noise)
+    noise = taking(spend, 10.0, lambda x: x + torch.rand(4), "noise")
+    add_noise = choice_of(taking(spend, 1000.0, lambda x: torch.rand(4) + x), noise)
     torch.manual_seed(3)
     expected = [torch.rand(4), torch.rand(4)]
     torch.manual_seed(3)
@@ -732,17 +649,11 @@ def test_a_winner_is_kept_and_found_again(spend: Spend, cache_folder: Path) -> N
 
 
 def test_another_list_keeps_the_incumbent_in_a_tie(spend: Spend) -> None:
-    timed = Timed(spend, slow_ns=3000.0)
+    timed, third = Timed(spend), taking(spend, 1001.0, name="third")
     timed.choice()(torch.ones(4))
-
-    def third(x: torch.Tensor) -> torch.Tensor:
-        spend(1001.0)
-        return x * 2
-
     longer = choice_of(third, timed.slow, timed.fast)
     longer(torch.ones(4))
-    assert longer.operation.decisions[-1].how == "raced"
-    assert winner(longer) == "fast"
+    assert (winner(longer), longer.operation.decisions[-1].how) == ("fast", "raced")
     fresh = choice_of(third, timed.fast, tune="force")
     fresh(torch.ones(4))
     assert winner(fresh) == "third"
@@ -769,18 +680,11 @@ def test_force_decides_anew(spend: Spend) -> None:
 
 
 def test_nearest_uses_the_nearest_winner_and_says_its_regret(spend: Spend) -> None:
-    def small(x: torch.Tensor) -> torch.Tensor:
-        spend(100.0 if len(x) < 100 else 9000.0)
-        return x * 2
-
-    def of(**options: Any) -> tuple[Any, Timed]:
-        timed = Timed(spend)
-        return timed.choice(small, **options), timed
-
-    decided, _ = of()
+    small = taking(spend, lambda x: 100.0 if len(x) < 100 else 9000.0, name="small")
+    decided, timed = Timed(spend).choice(small), Timed(spend)
     for n in (10, 20, 1000, 2000):
         decided(torch.ones(n))
-    near, timed = of(tune="nearest")
+    near = timed.choice(small, tune="nearest")
     with pytest.warns(RuntimeWarning, match=r"over 4 decided keys.*0.0% slower than the best in the median"):
         near(torch.ones(1500))
     assert (winner(near), timed.calls) == ("fast", ["fast"])
@@ -790,11 +694,7 @@ def test_nearest_uses_the_nearest_winner_and_says_its_regret(spend: Spend) -> No
 
 
 def test_a_regret_is_the_share_that_the_nearest_winner_loses(spend: Spend) -> None:
-    def small(x: torch.Tensor) -> torch.Tensor:
-        spend(500.0 if len(x) < 100 else 2000.0)
-        return x * 2
-
-    decided = Timed(spend).choice(small)
+    decided = Timed(spend).choice(taking(spend, lambda x: 500.0 if len(x) < 100 else 2000.0, name="small"))
     for n in (64, 512):
         decided(torch.ones(n))
     found = {r.arguments.partition(";")[0]: r for r in decided.operation.regrets(torch.ones(1))}
@@ -852,15 +752,9 @@ def test_export_is_refused_by_name(spend: Spend, monkeypatch: pytest.MonkeyPatch
 def test_a_gpu_that_is_lost_is_said_with_who_lost_it(
     spend: Spend, this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def faults(x: torch.Tensor) -> torch.Tensor:
-        raise RuntimeError("CUDA error: an illegal memory access")
-
-    def dead() -> None:
-        raise RuntimeError("CUDA error")
-
-    timed = Timed(spend)
-    double = choice_of(faults, timed.slow)
-    monkeypatch.setattr(this_gpu.gpu, "synchronize", dead)
+    faults = taking(spend, 0.0, raising(RuntimeError("CUDA error: an illegal memory access")), "faults")
+    double = choice_of(faults, Timed(spend).slow)
+    monkeypatch.setattr(this_gpu.gpu, "synchronize", raising(RuntimeError("CUDA error")))
     with pytest.raises(MeasurementError, match=r"faults raised .* the GPU runs nothing any more"):
         double(torch.ones(4))
 
@@ -897,15 +791,11 @@ def test_decided_calls_of_all_forms_don_t_go_the_long_way(spend: Spend, monkeypa
 
 
 def test_tensors_in_lists_count_as_others_do(spend: Spend, monkeypatch: pytest.MonkeyPatch) -> None:
-    def slow(xs: Any) -> Any:
-        spend(3000.0 if xs[0].dtype == torch.float32 else 10.0)
+    def stacked(xs: Any) -> Any:
         return torch.stack(xs).sum(0)
 
-    def fast(xs: Any) -> Any:
-        spend(1000.0)
-        return torch.stack(xs).sum(0)
-
-    total = kerntune.choice([slow, fast], key=["xs"])(lambda xs: None)
+    slow = taking(spend, lambda xs: 3000.0 if xs[0].dtype == torch.float32 else 10.0, stacked, "slow")
+    total = kerntune.choice([slow, taking(spend, 1000.0, stacked, "fast")], key=["xs"])(lambda xs: None)
     calls: list[Any] = [[torch.ones(3)] * 2, [torch.ones(3).double()] * 2, (torch.ones(3),) * 2]
     expected = [total(xs) for xs in calls]
     assert [d.winner.rpartition(".")[2] for d in total.operation.decisions] == ["fast", "slow"]

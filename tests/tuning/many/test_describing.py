@@ -13,6 +13,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from doubles import raising
 from fake_runs import COMPILER, configs, increment_kernel, scale_kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -84,6 +85,7 @@ def test_a_kernel_that_no_module_holds_says_so() -> None:
         ("os", "system", "no kernel of that name"),
         ("tuning.many.kernels", "grid", "no kernel of that name"),
         ("tuning.many.kernels", "gone", "no kernel of that name"),
+        ("tuning.many.test_describing", "TRAP.kernel", "no kernel of that name"),  # a property isn't called
         ("no_such_module_here", "kernel", "there is no module no_such_module_here here"),
         ("__import__('os')", "x", "are no names"),
         ("a;b", "x", "are no names"),
@@ -98,11 +100,6 @@ def test_modules_can_be_limited() -> None:
     assert tuner_of(MODULE, "scaled", ("tuning",)) is kernels.scaled
     with pytest.raises(UsageError, match=r"only other may be imported; add --module tuning\.many"):
         tuner_of(MODULE, "scaled", ("other",))
-
-
-def test_a_property_is_not_called() -> None:
-    with pytest.raises(UsageError, match="no kernel of that name"):
-        tuner_of("tuning.many.test_describing", "TRAP.kernel")
 
 
 class Trap:
@@ -394,10 +391,7 @@ def test_a_grid_is_one_to_three_numbers(grid: Any, sizes: tuple[int, ...]) -> No
     ],
 )
 def test_what_an_import_says_is_told(error: Exception, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(name: str) -> Any:
-        raise error
-
-    monkeypatch.setattr(describing.importlib, "import_module", refuse)
+    monkeypatch.setattr(describing.importlib, "import_module", raising(error))
     with pytest.raises(UsageError) as caught:
         tuner_of("package.kernels", "k")
     assert str(caught.value).startswith(f"kernel package.kernels.k: {told}")

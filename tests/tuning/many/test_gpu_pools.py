@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from doubles import raising
 
 from kerntune.errors import UsageError
 from kerntune.gpu.host_gpus import CUDA
@@ -160,10 +161,7 @@ def test_a_spoiled_process_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_work_that_cannot_be_judged_fails_and_the_pool_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    def judge(result: object) -> bool:
-        raise ValueError("not ours")
-
-    with GpuPools(("0",), spoiled=judge) as pools:
+    with GpuPools(("0",), spoiled=raising(ValueError("not ours"))) as pools:
         for _ in range(2):
             with pytest.raises(ValueError, match="not ours"):
                 pools.submit(seen).result(60)

@@ -8,6 +8,7 @@ import pytest
 import torch
 import triton
 from compiled_runs import Runs, accumulated, configs, doubled_in_place, doubling, fits, make, scaled, shifted
+from doubles import raising
 
 import kerntune
 from kerntune.errors import CacheMissError
@@ -34,6 +35,23 @@ def check(f: Any, backend: str, dynamic: bool) -> None:
         assert torch.equal(graph(x), x * 2)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == (1 if dynamic else 3)
     assert not torch._dynamo.utils.counters["graph_break"]
+
+
+def launched(kernel: Any, x: torch.Tensor, grid: Any, *args: Any, **words: Any) -> torch.Tensor:
+    """What a kernel makes of ``x`` by one launch."""
+    y = torch.empty_like(x)
+    kernel[grid](x, y, x.numel(), *args, **words)
+    return y
+
+
+def noting(seen: list[Any]) -> Any:
+    """A backend that keeps the nodes of graphs, and runs them as they are."""
+
+    def backend(gm: Any, inputs: Any) -> Any:
+        seen.extend(gm.graph.nodes)
+        return gm.forward
+
+    return backend
 
 
 @compiled
@@ -86,11 +104,8 @@ def test_a_single_config_with_a_hook_is_launched_by_kerntune(runs: Runs) -> None
 @compiled
 def test_hooks_of_tuners_run_as_in_eager_code(runs: Runs, backend: str, dynamic: bool) -> None:
     seen: list[bool] = []
-    hooks: dict[str, Any] = {
-        "pre_hook": lambda named, reset_only=False: seen.append(reset_only),
-        "post_hook": lambda named, exception: None,
-    }
-    check(doubling(make(**hooks)), backend, dynamic)
+    before: Any = lambda named, reset_only=False: seen.append(reset_only)  # noqa: E731
+    check(doubling(make(pre_hook=before, post_hook=lambda named, exception: None)), backend, dynamic)
     assert seen == [True] * 3  # once for each key, after its tuning
     assert runs.blocks() == WINNERS
 
@@ -140,13 +155,7 @@ GRID = FixedGrid(ceil_div(Name("n"), Name("BLOCK")))
 @compiled
 def test_grid_objects(runs: Runs, backend: str, dynamic: bool) -> None:
     kernel = make()
-
-    def f(x: torch.Tensor) -> torch.Tensor:
-        y = torch.empty_like(x)
-        kernel[GRID](x, y, x.numel(), 2.0)
-        return y
-
-    check(f, backend, dynamic)
+    check(lambda x: launched(kernel, x, GRID, 2.0), backend, dynamic)
     assert runs.blocks() == WINNERS
 
 
@@ -176,13 +185,7 @@ def test_grids_of_every_form(runs: Runs) -> None:
 def test_grids_that_are_arguments(runs: Runs, known: bool) -> None:
     """Functions of the same code that close over different numbers: each call has its own."""
     kernel = make()
-
-    def f(x: torch.Tensor, grid: Any) -> torch.Tensor:
-        y = torch.empty_like(x)
-        kernel[grid](x, y, x.numel(), 2.0)
-        return y
-
-    compiled_f = torch.compile(f, backend="eager", fullgraph=True)
+    compiled_f = torch.compile(lambda x, grid: launched(kernel, x, grid, 2.0), backend="eager", fullgraph=True)
 
     def graph(x: torch.Tensor, grid: Any) -> None:
         if not known:
@@ -210,11 +213,6 @@ def test_graphs_with_unlike_closures_do_not_share_a_launch(runs: Runs) -> None:
     """The operator finds a launch by its token at each call."""
     kernel = make()
 
-    def f(x: torch.Tensor, grid: Any) -> torch.Tensor:
-        y = torch.empty_like(x)
-        kernel[grid](x, y, x.numel(), 2.0)
-        return y
-
     def of(k: int) -> Any:
         return lambda meta: (k,)
 
@@ -224,6 +222,9 @@ def test_graphs_with_unlike_closures_do_not_share_a_launch(runs: Runs) -> None:
 
         def __call__(self, meta: Any) -> tuple[int]:
             return (self.k,)
+
+    def f(x: torch.Tensor, grid: Any) -> torch.Tensor:
+        return launched(kernel, x, grid, 2.0)
 
     graph = torch.compile(f, backend="eager", fullgraph=True, dynamic=False)
     grids = [of(3), of(4), Callable_(5), Callable_(6)]
@@ -251,10 +252,8 @@ def test_what_a_graph_cannot_hand_over_is_refused_by_name(runs: Runs) -> None:
 
 @pytest.mark.slow
 def test_a_torch_that_has_changed_is_refused_by_name(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    def moved(variable: Any) -> bool:
-        raise AttributeError("TensorVariable has no attribute 'is_tensor'")
-
-    monkeypatch.setattr(torch_private, "is_tensor", moved)
+    moved = AttributeError("TensorVariable has no attribute 'is_tensor'")
+    monkeypatch.setattr(torch_private, "is_tensor", raising(moved))
     with pytest.raises(torch._dynamo.exc.Unsupported, match=r"kernel scaled: this torch is read wrongly .*is_tensor"):
         torch.compile(doubling(make()), backend="eager", fullgraph=True)(torch.randn(100))
     x = torch.randn(100)
@@ -296,18 +295,14 @@ def test_arguments_of_the_function_in_place(runs: Runs, backend: str, dynamic: b
 
 def test_the_graph_declares_what_the_kernel_writes(runs: Runs) -> None:
     kernel = kerntune.autotune(configs(64, 128), key=["n"])(accumulated)
-    seen: list[Any] = []
-
-    def backend(gm: Any, inputs: Any) -> Any:
-        seen.extend(node for node in gm.graph.nodes if "launch" in str(node.target))
-        return gm.forward
+    seen, total = list[Any](), torch.zeros(100)
 
     def f(x: torch.Tensor, total: torch.Tensor) -> None:
         kernel[lambda meta: (1,)](x, total, x.numel())
 
-    total = torch.zeros(100)
-    torch.compile(f, backend=backend, fullgraph=True)(torch.ones(100), total)
-    _, written, read, ints, floats = seen[0].args
+    torch.compile(f, backend=noting(seen), fullgraph=True)(torch.ones(100), total)
+    (launch,) = [node for node in seen if "launch" in str(node.target)]
+    _, written, read, ints, floats = launch.args
     assert ([str(n) for n in written], [str(n) for n in read]) == (["l_total_"], ["l_x_"])
     assert (ints, floats) == ([], [])
     assert torch.equal(total, torch.ones(100))
@@ -384,15 +379,11 @@ def test_custom_op(runs: Runs, backend: str, dynamic: bool) -> None:
 def test_kernels_that_torch_can_launch_are_left_to_it(runs: Runs) -> None:
     """One config, no hooks: nothing to choose."""
     kernel = kerntune.autotune(configs(64), key=["n"])(scaled)
-    seen: list[str] = []
-
-    def backend(gm: Any, inputs: Any) -> Any:
-        seen.extend(str(node.target) for node in gm.graph.nodes if node.op == "call_function")
-        return gm.forward
-
-    torch.compile(doubling(kernel), backend=backend, fullgraph=True)(torch.randn(100))
-    assert [name for name in seen if "kerntune" in name] == []
-    assert [name for name in seen if "triton_kernel_wrapper" in name] == ["triton_kernel_wrapper_mutation"]
+    seen: list[Any] = []
+    torch.compile(doubling(kernel), backend=noting(seen), fullgraph=True)(torch.randn(100))
+    names = [str(node.target) for node in seen if node.op == "call_function"]
+    assert [name for name in names if "kerntune" in name] == []
+    assert [name for name in names if "triton_kernel_wrapper" in name] == ["triton_kernel_wrapper_mutation"]
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -430,20 +421,11 @@ def test_a_default_that_no_graph_can_have_is_left_to_the_operator(runs: Runs, mo
     kernel = kerntune.autotune(configs(64, 128), key=["n"])(shifted)
     default = {"shift": torch.float16}
     monkeypatch.setattr(kernel_calls.KernelCall, "_defaults", lambda call: default)
-    x, seen = torch.randn(100), []
-
-    def f(x: torch.Tensor) -> torch.Tensor:
-        y = torch.empty_like(x)
-        kernel[(2,)](x, y, x.numel())
-        return y
-
-    def backend(gm: Any, inputs: Any) -> Any:
-        seen.extend(str(node.target) for node in gm.graph.nodes)
-        return gm.forward
-
-    f(x)
-    assert torch.equal(torch.compile(f, backend=backend, fullgraph=True, dynamic=False)(x), x + 3)
-    assert "kerntune.launch.default" in seen
+    x, seen = torch.randn(100), list[Any]()
+    launched(kernel, x, (2,))
+    graph = torch.compile(lambda x: launched(kernel, x, (2,)), backend=noting(seen), fullgraph=True, dynamic=False)
+    assert torch.equal(graph(x), x + 3)
+    assert "kerntune.launch.default" in [str(node.target) for node in seen]
 
 
 def test_fits_chooses_by_size() -> None:
@@ -453,12 +435,7 @@ def test_fits_chooses_by_size() -> None:
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_grid_objects_of_kernels_that_torch_launches(runs: Runs, dynamic: bool) -> None:
-    def f(x: torch.Tensor) -> torch.Tensor:
-        y = torch.empty_like(x)
-        scaled[GRID](x, y, x.numel(), 2.0, BLOCK=64)
-        return y
-
-    check(f, "eager", dynamic)
+    check(lambda x: launched(scaled, x, GRID, 2.0, BLOCK=64), "eager", dynamic)
     assert [launch.grid for launch in runs.launches] == [(2, 1, 1), (3, 1, 1), (5, 1, 1), (2, 1, 1)]
 
 
