@@ -6,6 +6,7 @@ module's: a recording, which is hostile data, chooses among them. Arguments are 
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -303,7 +304,7 @@ def run_operator(row: TorchOperator, tensor_of: Callable[[int], Any]) -> None:
         if isinstance(value, Several):
             return [decoded(x) for x in value.items]
         if isinstance(value, HostNumber):
-            return torch.tensor(value.value, dtype=getattr(torch, value.dtype))
+            return _number(value.value, value.dtype, torch.cuda.is_initialized())
         return getattr(torch, value.name) if isinstance(value, DtypeNamed) else value
 
     word, _, overload = row.name.partition(".")
@@ -333,6 +334,14 @@ def run_operator(row: TorchOperator, tensor_of: Callable[[int], Any]) -> None:
         outside = isinstance(exc, IndexError) or "out of bounds" in text or "out of range" in text
         kind = BackendError if "CUDA error" in text else KernelFault if outside else ReplayError
         raise kind(told) from exc
+
+
+@functools.lru_cache(maxsize=MOST_OPERATORS)
+def _number(value: Union[bool, int, float], dtype: str, pinned: bool) -> Any:
+    """A tensor of the host's; where a graph may copy it, in memory that stays."""
+    import torch
+
+    return torch.tensor(value, dtype=getattr(torch, dtype), pin_memory=pinned)
 
 
 def _kinds(operator: Any, count: int, words: Mapping[str, Any]) -> Iterator[str]:
