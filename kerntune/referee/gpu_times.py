@@ -172,7 +172,7 @@ def timed(task: bytes) -> bytes:
         return encoded(_timed(asked))
     except OutOfResourcesError as exc:
         return encoded(TimeAnswer(refused=refused_for(Reason.COMPILE, exc)))
-    except KerntuneError as exc:
+    except (KerntuneError, RuntimeError) as exc:  # torch's own, of a graph that holds operators
         return encoded(TimeAnswer(refused=refused_for(Reason.REPLAY, exc)))
 
 

@@ -292,6 +292,10 @@ NO_NUMBER = ("ScalarType", "Layout", "Device", "MemoryFormat", "Generator", "Str
 """Kinds of arguments in torch's schemas that a number would be converted to."""
 
 
+COPIED_TO_DEVICE = ("where",)
+"""Operators that copy a number of the host's to the device in each call, which no graph may: it is there already."""
+
+
 def run_operator(row: TorchOperator, tensor_of: Callable[[int], Any]) -> None:
     """Run it on the tensors that ``tensor_of`` gives for views. :class:`ReplayError` where torch refuses,
     :class:`BackendError` where the device has faulted, and on a processor :class:`KernelFault` where an index is
@@ -304,7 +308,8 @@ def run_operator(row: TorchOperator, tensor_of: Callable[[int], Any]) -> None:
         if isinstance(value, Several):
             return [decoded(x) for x in value.items]
         if isinstance(value, HostNumber):
-            return _number(value.value, value.dtype, torch.cuda.is_initialized())
+            on_device = word in COPIED_TO_DEVICE and torch.cuda.is_initialized()
+            return _number(value.value, value.dtype, "cuda" if on_device else "cpu")
         return getattr(torch, value.name) if isinstance(value, DtypeNamed) else value
 
     word, _, overload = row.name.partition(".")
@@ -337,11 +342,10 @@ def run_operator(row: TorchOperator, tensor_of: Callable[[int], Any]) -> None:
 
 
 @functools.lru_cache(maxsize=MOST_OPERATORS)
-def _number(value: Union[bool, int, float], dtype: str, pinned: bool) -> Any:
-    """A tensor of the host's; where a graph may copy it, in memory that stays."""
+def _number(value: Union[bool, int, float], dtype: str, device: str) -> Any:
     import torch
 
-    return torch.tensor(value, dtype=getattr(torch, dtype), pin_memory=pinned)
+    return torch.tensor(value, dtype=getattr(torch, dtype), device=device)
 
 
 def _kinds(operator: Any, count: int, words: Mapping[str, Any]) -> Iterator[str]:

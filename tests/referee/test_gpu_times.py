@@ -27,6 +27,7 @@ from kerntune.referee.gpu_replay import VariedSources
 from kerntune.referee.gpu_times import KeptExecutions, Reservoir, VariedProgram
 from kerntune.referee.hostile_recording import checked
 from kerntune.referee.tasks import (
+    CallRefused,
     DeviceAnswer,
     Fill,
     KeptExecution,
@@ -411,6 +412,15 @@ def test_failures_are_answers(
     found = msgspec.msgpack.decode(gpu_replay.device_answer(b""), type=DeviceAnswer)
     assert (found.spec, found.bandwidth, found.problem) == (None, None, text)
     assert devices == [0, 0, 0]
+
+
+def test_an_error_of_torchs_is_an_answer_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def captured(task: TimeTask) -> TimeAnswer:
+        raise RuntimeError("operation failed due to a previous error during capture")
+
+    monkeypatch.setattr(gpu_times, "_timed", captured)
+    told = msgspec.msgpack.decode(gpu_times.timed(encoded(time_task())), type=TimeAnswer).refused
+    assert told == CallRefused("replay", "operation failed due to a previous error during capture")
 
 
 def test_the_device_that_is_visible_first_answers(monkeypatch: pytest.MonkeyPatch) -> None:
