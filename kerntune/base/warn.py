@@ -6,5 +6,5 @@ import warnings
 
 
 def warn(text: str) -> None:
-    """A RuntimeWarning of whoever has called the caller of this."""
+    """A RuntimeWarning of the line that has called the caller of this."""
     warnings.warn(text, RuntimeWarning, stacklevel=3)

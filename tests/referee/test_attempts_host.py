@@ -25,7 +25,7 @@ from kerntune.errors import UsageError
 from kerntune.referee import layouts
 from kerntune.referee.declared_inputs import content_of, parse_line
 from kerntune.referee.hostile_recording import checked, decoded
-from kerntune.referee.judgement import Bench, _call_of, judge
+from kerntune.referee.judgement import Bench, _answer_of, judge
 from kerntune.referee.layouts import candidate_source, literal_inputs, load, task_shapes
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.sealed_process import Answered, SealedEnd
@@ -315,5 +315,5 @@ def test_a_recorder_that_blames_another(reason: Reason) -> None:
     """A candidate's process can't know what is wrong with the reference, the system or the time."""
     answer = encoded(RecordAnswer(refused=CallRefused(reason.value, "x")))
     with pytest.raises(Refusal) as refused:
-        _call_of(Answered(answer, SealedEnd(), ""))
+        _answer_of(Answered(answer, SealedEnd(), ""))
     assert refused.value.reason is Reason.ANSWER

@@ -310,14 +310,15 @@ def test_the_order_of_processes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -
     replays = [count for step, count in runs if step == "replay"]
     seeds = [count for step, count in runs if step == "seed"]
     assert all(count in (5 + 22, 5 + 24) for count in seeds)
-    assert all(count in (5 + 13, 5 + 14) for count in replays), "NaN and infinities, which stay, aren't replayed"
+    told = "NaN and infinities, which stay, aren't replayed, and a second call is"
+    assert all(count in (5 + 13 + 1, 5 + 14 + 1) for count in replays), told
     shapes = [("seed", seeds[0]), ("expect", 1), ("replay", replays[0]), ("seed", seeds[1]), ("expect", 1)]
     assert runs == [("record", 4), *shapes, ("replay", replays[1])]
     own = (str(CORPUS),)
     assert (limits["record"], limits["expect"]) == ((own, 120.0, 1 << 28), (own, 300.0, 1 << 32))
     readable, seconds, most = limits["replay"]
-    assert (readable, most) == ((), 3 * 4 * 64 + 3 * 64 + (1 << 20))
-    assert 15 < seconds < 64
+    assert (readable, most) == ((), 3 * 4 * 64 + 6 * 64 + (1 << 20)), "of two calls"
+    assert 5 < seconds <= 15
 
 
 TWICE = """
