@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 
-from kerntune.errors import InterpreterLimit, KernelFault, KernelTimeout, KerntuneError, ReplayError
+from kerntune.errors import InterpreterLimit, KernelFault, KernelTimeout, KerntuneError
 from kerntune.gpu.emulator.flat_memory import FlatMemory
 from kerntune.gpu.emulator.replayed_results import ReplayedResults, replay_results
 from kerntune.referee import gpu_replay
@@ -27,7 +28,7 @@ def replayed(task: ReplayTask) -> ReplayAnswer:
     used: of several contents the last ones may be missing."""
     if task.gpu:
         return gpu_replay.replayed_on_gpu(task)
-    side, operators = task.side, EmulatedOperators(task.side)
+    side, beside = task.side, partial(_run_beside, task.side)
     try:
         ttir = {k: v.decode() for k, v in side.artifacts.items()}
         begin, found = time.monotonic(), list[ReplayedResults]()
@@ -36,7 +37,7 @@ def replayed(task: ReplayTask) -> ReplayAnswer:
             if found and spent > task.seconds / 2:
                 break
             left = task.seconds - spent
-            found.append(replay_results(side.recording, ttir, contents, side.poison, left, operators.run))
+            found.append(replay_results(side.recording, ttir, contents, side.poison, left, beside))
     except UnicodeDecodeError:
         return _refused(Reason.ANSWER, "a kernel's TTIR is no text")
     except KernelFault as exc:
@@ -52,22 +53,13 @@ def replayed(task: ReplayTask) -> ReplayAnswer:
     return ReplayAnswer(tuple(None if after == before else after for after, before in kept), outside)
 
 
-class EmulatedOperators:
-    """Torch's operators beside a side's launches, run on the emulator's memory by torch's own code for processors."""
-
-    def __init__(self, side: ReplaySide) -> None:
-        self._side = side
-
-    def run(self, launches: int, memory: FlatMemory) -> bool:
-        """Those between so many launches and the next; whether there are any."""
-        views = self._side.recording.views
-        rows = [row for row in self._side.operators if row.before == launches]
-        for row in rows:
-            try:
-                run_operator(row, lambda i: tensor_at(views[i], memory.content(views[i].storage)))
-            except ReplayError as exc:
-                raise InterpreterLimit(str(exc)) from None
-        return bool(rows)
+def _run_beside(side: ReplaySide, launches: int, memory: FlatMemory) -> bool:
+    """Run torch's operators between so many launches and the next, on the emulator's memory by torch's own code for
+    processors; whether there are any."""
+    views, rows = side.recording.views, [row for row in side.operators if row.before == launches]
+    for row in rows:
+        run_operator(row, lambda i: tensor_at(views[i], memory.content(views[i].storage)))
+    return bool(rows)
 
 
 def _each_content(task: ReplayTask) -> Iterator[list[bytes | None]]:
