@@ -199,6 +199,10 @@ class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
         """The binary that a launch runs."""
         return self.binaries[launch.binary]
 
+    def pointed_at(self, launch: Launch) -> frozenset[int]:
+        """The storages that a launch has pointers to."""
+        return frozenset(self.views[p.view].storage for p in launch.params if p.view is not None)
+
     def only(self, index: int) -> Recording:
         """The same memory plan with one launch left."""
         return msgspec.structs.replace(self, launches=(self.launches[index],))

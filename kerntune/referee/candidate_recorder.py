@@ -290,8 +290,8 @@ def _claims(
 
 def _operators(capture: Capture, watch: DeviceOperators, recording: Recording) -> list[TorchOperator]:
     """Torch's operators that are replayed between the launches."""
-    plan, views, storages = capture.plan, recording.views, capture.plan.tensors()
-    launched = [[storages[views[p.view].storage] for p in x.params if p.view is not None] for x in recording.launches]
+    plan, storages = capture.plan, capture.plan.tensors()
+    launched = [[storages[i] for i in recording.pointed_at(launch)] for launch in recording.launches]
     try:
         return watch.rows(launched, plan.view_in)
     except KerntuneError as exc:

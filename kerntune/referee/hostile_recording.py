@@ -358,8 +358,7 @@ def _plain(recording: Recording, operators: Sequence[TorchOperator]) -> Recordin
     replace = msgspec.structs.replace
     launches, beside = [], beside_launches(operators, recording)
     for number, launch in enumerate(recording.launches):
-        pointers = {recording.views[p.view].storage for p in launch.params if p.view is not None}
-        touched = tuple(sorted(pointers | beside.get(number, set())))
+        touched = tuple(sorted(recording.pointed_at(launch) | beside.get(number, set())))
         kernel = recording.binaries[launch.binary].symbol  # what is loaded
         launches.append(Launch(kernel, "", launch.binary, launch.grid, launch.params, touched, touched))
     storages = tuple(Storage(s.nbytes, s.dtype, Zeros(), read=True, written=True) for s in recording.storages)

@@ -105,6 +105,7 @@ class Several(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     items: tuple[OperatorArgument, ...]
 
 
+WITH_DTYPE = (DtypeNamed, HostNumber)
 OperatorArgument = Union[None, bool, int, float, str, ViewAt, DtypeNamed, HostNumber, Several]
 
 
@@ -237,9 +238,8 @@ def operator_problems(rows: Sequence[TorchOperator], recording: Recording) -> It
         last = row.before
         if _depth(row) > MOST_NESTED:
             yield f"arguments of torch's {word} are nested too deeply"
-        if any(x.dtype not in FORMATS for x in row.leaves if isinstance(x, HostNumber)) or any(
-            x.name not in FORMATS for x in row.leaves if isinstance(x, DtypeNamed)
-        ):
+        dtypes = {x.name if isinstance(x, DtypeNamed) else x.dtype for x in row.leaves if isinstance(x, WITH_DTYPE)}
+        if not dtypes <= FORMATS.keys():
             yield f"torch's {word} has a dtype that isn't known here"
         for index in row.views:
             view = recording.views[index] if 0 <= index < len(recording.views) else None
@@ -265,7 +265,7 @@ def reached(rows: Sequence[TorchOperator], recording: Recording) -> set[int]:
             storages = waiting.pop(0).storages(recording)
             found |= storages if storages & found else set()
         if launch is not None and 0 not in launch.grid:
-            found |= {recording.views[p.view].storage for p in launch.params if p.view is not None}
+            found |= recording.pointed_at(launch)
     return found
 
 

@@ -99,7 +99,7 @@ def _without_overlap(
 ) -> LaunchedStorages:
     """The launch's storages. One that may begin before others have ended (``launch_pdl``) and doesn't wait for what
     they write is in a race, a :class:`KernelFault`."""
-    uses = frozenset(recording.views[p.view].storage for p in launch.params if p.view is not None)
+    uses = recording.pointed_at(launch)
     writes = frozenset(i for i in uses if written[i])
     if common := sorted(i for used, wrote in running for i in (wrote & uses) | (used & writes)):
         raise KernelFault(
