@@ -273,7 +273,7 @@ KEPT = {
     "kernels": {"_group": 8, "_decomposed_flags": 1, "compiled_kernel": 8, "_nothing_left": None, "triton_version": 1,
                 "torch_version": 1, "_ptxas_version": 8, "built": 1, "_syntax": 256, "_syntax_of_text": 256,
                 "_understood": 64},
-    "referee": {"_number": 2048, "_tree_of": 8},
+    "referee": {"_number": 2048, "_operator": 2048, "_tree_of": 8},
     "static": {"_compiled": None},
     "tuning": {"_opened": 8, "_client": 8, "_file": 8, "_warn": 1024, "_numbers_apart": 4096, "launch_operator": 1},
 }  # fmt: skip

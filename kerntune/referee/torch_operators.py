@@ -312,18 +312,15 @@ def run_operator(row: TorchOperator, tensor_of: Callable[[int], Any]) -> None:
             return _number(value.value, value.dtype, "cuda" if on_device else "cpu")
         return getattr(torch, value.name) if isinstance(value, DtypeNamed) else value
 
-    word, _, overload = row.name.partition(".")
+    word = row.name.partition(".")[0]
     try:
-        packet = getattr(torch.ops.aten, word)
-        if overload not in packet.overloads():
-            raise AttributeError(f"it has no overload {overload}")
-        operator = getattr(packet, overload)
-        if not operator._schema.is_mutable:
-            raise TypeError("it writes into nothing that it is given")
+        operator, kinds = _operator(row.name)
         args, words = [decoded(x) for x in row.args], {name: decoded(x) for name, x in row.words.items()}
-        for given, wanted in zip((*args, *words.values()), _kinds(operator, len(args), words), strict=True):
-            if isinstance(given, (bool, int, float, str)) and any(kind in wanted for kind in NO_NUMBER):
-                raise TypeError(f"{given} is no {wanted}")
+        if len(args) > len(kinds) or not words.keys() <= kinds.keys():
+            raise TypeError("it has no such arguments")
+        for name, given in (*zip([*kinds][: len(args)], args, strict=True), *words.items()):
+            if kinds[name] and isinstance(given, (bool, int, float, str)):
+                raise TypeError(f"{given} is no {kinds[name]}")
         shapes = {name: x.shape for name, x in words.items() if isinstance(x, torch.Tensor)}
         on_processor = any(x.device.type == "cpu" and x.dim() for x in args if isinstance(x, torch.Tensor))
         if on_processor and word in ("_softmax", "_log_softmax") and args[2]:  # which has no halves there
@@ -348,14 +345,21 @@ def _number(value: Union[bool, int, float], dtype: str, device: str) -> Any:
     return torch.tensor(value, dtype=getattr(torch, dtype), device=device)
 
 
-def _kinds(operator: Any, count: int, words: Mapping[str, Any]) -> Iterator[str]:
-    """Of so many arguments by place, and of those by name, what torch's schema wants."""
-    arguments = operator._schema.arguments
-    by_name = {x.name: str(x.real_type) for x in arguments}
-    if count > len(arguments) or not words.keys() <= by_name.keys():
-        raise TypeError("it has no such arguments")
-    yield from (str(x.real_type) for x in arguments[:count])
-    yield from map(by_name.__getitem__, words)
+@functools.lru_cache(maxsize=MOST_OPERATORS)
+def _operator(name: str) -> tuple[Any, dict[str, str]]:
+    """A row's operator, which is asked for in each execution, and of its arguments in their order the kind in torch's
+    schema that no number is; empty of others."""
+    import torch
+
+    word, _, overload = name.partition(".")
+    packet = getattr(torch.ops.aten, word)
+    if overload not in packet.overloads():
+        raise AttributeError(f"it has no overload {overload}")
+    operator = getattr(packet, overload)
+    if not operator._schema.is_mutable:
+        raise TypeError("it writes into nothing that it is given")
+    kinds = {x.name: str(x.real_type) for x in operator._schema.arguments}
+    return operator, {x: kind * any(one in kind for one in NO_NUMBER) for x, kind in kinds.items()}
 
 
 def _is_race(word: str, args: Sequence[Any], result: Any) -> bool:
