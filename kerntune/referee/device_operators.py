@@ -111,7 +111,8 @@ class DeviceOperators:
         if traits is None or begun not in (None, now):
             return
         given = [x for x in tensors_in(args, kwargs.values()) if tensors.is_tensor(x)]
-        made = [x for x in tensors_in((result,)) if tensors.is_tensor(x)]
+        arguments = [args[i] if i < len(args) else kwargs.get(name) for i, name in traits.writes]
+        made = [*{id(x): x for x in tensors_in((result,), arguments) if tensors.is_tensor(x)}.values()]
         if not given and not made:
             return
         own = {self._place(x) for x in given}
@@ -123,7 +124,7 @@ class DeviceOperators:
             return
         content = self._content_given(traits.word, args, kwargs, made)
         known = content is None and not traits.writes and all(map(self._is_constant, fresh))
-        row = self._row(now, func, args, kwargs, made) if self._called and made else None
+        row = self._row(now, func, args, kwargs, result) if self._called and made else None
         if known and row is None:
             return
         line = calling_line()
@@ -142,10 +143,10 @@ class DeviceOperators:
         return self._is_constant(tensor) and self._place(tensor) not in self._rowed
 
     def _row(
-        self, now: int, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: Sequence[Any]
+        self, now: int, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
     ) -> TorchOperator | None:
         try:
-            return row_of(now, func, args, kwargs, made, self._noted)
+            return row_of(now, func, args, kwargs, result, self._noted)
         except NotReplayed:
             return None
 

@@ -18,6 +18,7 @@ from kerntune.base.formatting import visible
 from kerntune.base.recording import Recording, View
 from kerntune.capture.operator_traits import ALLOCATIONS
 from kerntune.errors import BackendError, KernelFault, ReplayError
+from kerntune.gpu.base import tensors_in
 from kerntune.gpu.compare import DeviceBytes
 from kerntune.gpu.number_formats import FLOAT_FORMATS, INTEGER_FORMATS
 
@@ -25,20 +26,26 @@ if TYPE_CHECKING:
     import numpy as np
 
 MOVING = frozenset((
-    "alias", "arange", "as_strided", "cat", "clone", "constant_pad_nd", "contiguous", "copy_", "detach", "empty",
-    "empty_like", "empty_strided", "expand", "fill", "fill_", "flip", "full", "full_like", "gather", "index",
-    "index_select", "lift_fresh", "masked_fill", "masked_fill_", "new_empty", "new_full", "new_ones", "new_zeros",
-    "ones", "ones_like", "permute", "repeat", "reshape", "roll", "scalar_tensor", "select", "slice", "split",
-    "split_with_sizes", "squeeze", "stack", "t", "transpose", "tril", "triu", "unbind", "unsqueeze", "_to_copy",
-    "_unsafe_view", "view", "where", "zero_", "zeros", "zeros_like",
+    "alias", "arange", "as_strided", "cat", "channel_shuffle", "clone", "constant_pad_nd", "contiguous", "copy_",
+    "detach", "diag_embed", "diagonal", "diagonal_backward", "diagonal_scatter", "empty", "empty_like", "empty_strided",
+    "expand", "fill", "fill_", "fill_diagonal", "flip", "_foreach_copy", "_foreach_zero", "full", "full_like", "gather",
+    "im2col", "index", "index_select", "lift_fresh", "masked_fill", "masked_fill_", "masked_scatter", "new_empty",
+    "new_full", "new_ones", "new_zeros", "ones", "ones_like", "permute", "pixel_shuffle", "pixel_unshuffle",
+    "reflection_pad2d", "repeat", "replication_pad1d", "replication_pad2d", "reshape", "roll", "scalar_tensor",
+    "select", "select_backward", "select_scatter", "slice", "slice_backward", "slice_scatter", "split",
+    "split_with_sizes", "squeeze", "stack", "t", "take", "_to_copy", "transpose", "tril", "tril_indices", "triu",
+    "triu_indices", "unbind", "unfold", "_unsafe_view", "unsqueeze", "view", "where", "zero_", "zeros", "zeros_like",
 ))  # fmt: skip
 """Operators that take elements as they are, or round them to a dtype."""
 
 DECIDING = frozenset((
-    "abs", "all", "amax", "amin", "any", "argmax", "argmin", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor",
-    "bucketize", "ceil", "clamp", "clamp_max", "clamp_min", "copysign", "count_nonzero", "eq", "floor", "ge", "gt",
-    "isfinite", "isinf", "isnan", "le", "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "max",
-    "maximum", "min", "minimum", "ne", "neg", "relu", "round", "searchsorted", "sign", "signbit", "trunc",
+    "abs", "all", "amax", "amin", "any", "argmax", "argmin", "bitwise_and", "bitwise_left_shift", "bitwise_not",
+    "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bucketize", "ceil", "clamp", "clamp_max", "clamp_min",
+    "copysign", "count_nonzero", "eq", "floor", "_foreach_abs", "_foreach_clamp_max", "_foreach_clamp_min",
+    "_foreach_maximum", "_foreach_minimum", "_foreach_neg", "ge", "gt", "heaviside", "isfinite", "isin", "isinf",
+    "isnan", "isneginf", "isposinf", "le", "logical_and", "logical_not", "logical_or", "logical_xor", "__lshift__",
+    "lt", "max", "maximum", "min", "minimum", "ne", "neg", "relu", "round", "__rshift__", "searchsorted", "sign",
+    "signbit", "trunc",
 ))  # fmt: skip
 """Operators whose result is exact, and promised also where numbers are equal, halves or zeros."""
 
@@ -46,30 +53,48 @@ COUNTING = frozenset(("add", "cumsum", "floor_divide", "mul", "remainder", "rsub
 """Operators that are exact on whole numbers; the last ones on floats, too, where the other side has few bits."""
 
 COMPUTING = frozenset((
-    "_index_put_impl", "_log_softmax", "_log_softmax_backward_data", "_safe_softmax", "_softmax",
-    "_softmax_backward_data", "addcdiv", "addcmul", "addmm", "addmv", "aminmax", "baddbmm", "bmm", "cos", "cosh",
-    "cummax", "cummin", "cumprod", "div", "dot", "elu", "embedding", "erf", "exp", "exp2", "expm1", "eye", "fmod",
-    "gelu", "gelu_backward", "hardtanh", "index_add", "index_copy", "index_fill", "index_put", "leaky_relu", "lerp",
-    "linalg_vector_norm", "linspace", "log", "log10", "log1p", "log2", "log_sigmoid_forward", "logaddexp",
-    "logcumsumexp", "logsumexp", "mean", "mm", "mv", "nan_to_num", "nll_loss_forward", "pow",
-    "prod", "reciprocal", "reflection_pad1d", "rot90", "rsqrt", "scatter", "scatter_add", "scatter_reduce", "sgn",
-    "sigmoid", "sigmoid_backward", "silu", "silu_backward", "sin", "sinh", "softplus", "sort", "sqrt", "square", "std",
-    "tan", "tanh", "tanh_backward", "threshold", "threshold_backward", "topk", "var", "var_mean",
+    "acos", "acosh", "_adaptive_avg_pool2d", "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "addr", "aminmax",
+    "asin", "asinh", "atan", "atan2", "atanh", "avg_pool2d", "avg_pool2d_backward", "avg_pool3d", "baddbmm",
+    "binary_cross_entropy", "binary_cross_entropy_backward", "binary_cross_entropy_with_logits", "bmm",
+    "_cdist_forward", "celu", "convolution", "convolution_backward", "cos", "cosh", "cummax", "cummin", "cumprod",
+    "deg2rad", "digamma", "dist", "div", "dot", "elu", "elu_backward", "embedding", "erf", "erfc", "erfinv",
+    "_euclidean_dist", "exp", "exp2", "expm1", "eye", "fmod", "_foreach_add", "_foreach_addcdiv", "_foreach_addcmul",
+    "_foreach_div", "_foreach_exp", "_foreach_lerp", "_foreach_log", "_foreach_mul", "_foreach_norm", "_foreach_pow",
+    "_foreach_reciprocal", "_foreach_rsqrt", "_foreach_sigmoid", "_foreach_sqrt", "_foreach_sub", "_foreach_tanh",
+    "frac", "gelu", "gelu_backward", "glu", "glu_backward", "hardshrink", "hardsigmoid", "hardsigmoid_backward",
+    "hardswish", "hardswish_backward", "hardtanh", "hardtanh_backward", "huber_loss", "huber_loss_backward", "hypot",
+    "index_add", "index_copy", "index_fill", "index_put", "_index_put_impl", "kthvalue", "leaky_relu",
+    "leaky_relu_backward", "lerp", "lgamma", "linalg_cross", "linalg_vector_norm", "linspace", "log", "log10", "log1p",
+    "log2", "log_sigmoid_backward", "log_sigmoid_forward", "_log_softmax", "_log_softmax_backward_data", "logaddexp",
+    "logaddexp2", "logcumsumexp", "logit", "logsumexp", "max_pool2d_with_indices", "mean", "median", "mish",
+    "mish_backward", "mm", "mse_loss", "mse_loss_backward", "mv", "nan_to_num", "nansum", "native_batch_norm",
+    "native_batch_norm_backward", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training",
+    "native_group_norm", "native_group_norm_backward", "native_layer_norm", "native_layer_norm_backward",
+    "nll_loss2d_forward", "nll_loss_backward", "nll_loss_forward", "norm", "pow", "_prelu_kernel",
+    "_prelu_kernel_backward", "prod", "rad2deg", "reciprocal", "reflection_pad1d", "rot90", "rsqrt", "_safe_softmax",
+    "scatter", "scatter_add", "scatter_reduce", "sgn", "sigmoid", "sigmoid_backward", "silu", "silu_backward", "sin",
+    "sinc", "sinh", "smooth_l1_loss", "smooth_l1_loss_backward", "_softmax", "_softmax_backward_data", "softplus",
+    "softplus_backward", "softshrink", "sort", "special_entr", "sqrt", "square", "std", "std_mean", "tan", "tanh",
+    "tanh_backward", "threshold", "threshold_backward", "topk", "trace", "upsample_bilinear2d", "upsample_nearest1d",
+    "upsample_nearest2d", "upsample_nearest3d", "var", "var_mean", "vdot", "xlogy",
 ))  # fmt: skip
 """Operators that round, or write where indices say. None draws random numbers, or has a result whose shape depends on
 values."""
 
 VIEWING = frozenset((
-    "alias", "as_strided", "contiguous", "detach", "expand", "permute", "reshape", "select", "slice", "split",
-    "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unsqueeze", "view", "_unsafe_view",
+    "alias", "as_strided", "contiguous", "detach", "diagonal", "expand", "permute", "reshape", "select", "slice",
+    "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unfold", "unsqueeze", "view", "_unsafe_view",
 ))  # fmt: skip
 """Those among the first that run nothing on a device, or stand for others."""
 
-REPLAYED = (MOVING | DECIDING | COUNTING | COMPUTING) - ALLOCATIONS - VIEWING
-"""All that are replayed, those of the same names that work in place among them."""
+REPLAYED = (MOVING | DECIDING | COUNTING | COMPUTING) - ALLOCATIONS - (VIEWING - {"reshape"})
+"""All that are replayed, those of the same names that work in place among them. One of the views may copy."""
 
 COPYING = ("clone", "_to_copy", "contiguous")
 """Operators that are replayed as a copy to the memory of their result."""
+
+RESIZING = ("binary_cross_entropy", "huber_loss", "mse_loss", "smooth_l1_loss")
+"""Operators that resize the memory of a reduced result."""
 
 MADE_WITH = frozenset(("device", "dtype", "layout", "memory_format", "pin_memory"))
 """What says how a result lies, not what it holds."""
@@ -111,17 +136,19 @@ OperatorArgument = Union[None, bool, int, float, str, ViewAt, DtypeNamed, HostNu
 
 class TorchOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """An operator that runs before launch number ``before`` (as many as there are: after all). ``name`` is its name and
-    overload in ``torch.ops.aten``: one that works in place, or with ``out``."""
+    overload in ``torch.ops.aten``: one that works in place, or with ``out``, but for one that has ``results``."""
 
     before: int
     name: str
     args: tuple[OperatorArgument, ...]
     words: dict[str, OperatorArgument] = {}
+    results: tuple[Union[ViewAt, None], ...] = ()
+    """Memory that its results are copied to: of an operator that is given none, or that resizes it."""
 
     @property
     def leaves(self) -> Iterator[OperatorArgument]:
         """Its arguments, and those in lists."""
-        waiting: list[OperatorArgument] = [*self.args, *self.words.values()]
+        waiting: list[OperatorArgument] = [*self.args, *self.words.values(), *self.results]
         while waiting:
             one = waiting.pop()
             if isinstance(one, Several):
@@ -143,7 +170,8 @@ class TorchOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
             return ViewAt(numbers[value.index]) if isinstance(value, ViewAt) else value
 
         words = {name: renumbered(x) for name, x in self.words.items()}
-        return msgspec.structs.replace(self, args=tuple(map(renumbered, self.args)), words=words)
+        results = tuple(x if x is None else ViewAt(numbers[x.index]) for x in self.results)
+        return msgspec.structs.replace(self, args=tuple(map(renumbered, self.args)), words=words, results=results)
 
     def storages(self, recording: Recording) -> set[int]:
         """What it may read and write."""
@@ -162,30 +190,49 @@ class NotReplayed(Exception):
 
 
 def row_of(
-    before: int, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: Sequence[Any],
+    before: int, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outcome: Any,
     view_of: Callable[[Any], int | None],
 ) -> TorchOperator:  # fmt: skip
-    """The row of a call that made these tensors on the device. ``view_of`` gives a tensor's view, None for one that
-    isn't on the device. :class:`NotReplayed` for what can't be replayed."""
+    """The row of a call on the device's tensors that returned ``outcome``. ``view_of`` gives a tensor's view, None for
+    one that isn't on the device. :class:`NotReplayed` for what can't be replayed."""
     word, overload = func._schema.name.removeprefix("aten::"), func._overloadname
     if not (_is_replayed(word) or word in COPYING) or func.namespace != "aten":
         raise NotReplayed
     words = dict(kwargs)
+    results: Sequence[Any] = ()
     number = _argument(args[1], view_of) if word == "copy_" else None
     if word in COPYING:
-        word, overload, args, words = "copy_", "default", (made[0], args[0]), {}
+        word, overload, args, words = "copy_", "default", (outcome, args[0]), {}
     elif isinstance(number, HostNumber):
         word, overload, args, words = "fill_", "Scalar", (args[0], number.value), {}
-    elif not func._schema.is_mutable:
-        overload, results = _with_out(func)
+    elif not _is_in_place(func):
+        made = outcome if len(func._schema.returns) > 1 else (outcome,)
         words = {name: x for name, x in words.items() if name not in _of_the_result(func)}
-        words |= zip(results, made, strict=True)
-    rows = [_argument(x, view_of) for x in args]
-    return TorchOperator(before, f"{word}.{overload}", (*rows,), {k: _argument(x, view_of) for k, x in words.items()})
+        given = None if word in RESIZING or any(x is None for x in made) else _with_out(func)
+        if given is None:
+            results = made
+        else:
+            overload = given[0]
+            words |= zip(given[1], made, strict=True)
+
+    def arguments(values: Iterable[Any]) -> tuple[Any, ...]:
+        return tuple(_argument(x, view_of) for x in values)
+
+    memory = arguments(results)
+    if not all(x is None or isinstance(x, ViewAt) for x in memory):
+        raise NotReplayed
+    named = dict(zip(words, arguments(words.values()), strict=True))
+    return TorchOperator(before, f"{word}.{overload}", arguments(args), named, memory)
 
 
-def _with_out(func: Any) -> tuple[str, list[str]]:
-    """The overload of the same operator that takes the same arguments and its results' memory, and their names."""
+def _is_in_place(func: Any) -> bool:
+    """Whether it makes nothing but what it is given."""
+    return func._schema.is_mutable and all(x.alias_info is not None for x in func._schema.returns)
+
+
+def _with_out(func: Any) -> tuple[str, list[str]] | None:
+    """The overload of the same operator that takes the same arguments and its results' memory, and their names; None if
+    it has none."""
     left_out = _of_the_result(func)
     wanted = [(x.name, str(x.type)) for x in func._schema.arguments if x.name not in left_out]
     for overload in func.overloadpacket.overloads():
@@ -195,7 +242,7 @@ def _with_out(func: Any) -> tuple[str, list[str]]:
         alike = [(x.name, str(x.type)) for x in others[: len(wanted)]] == wanted
         if results and alike and all(x.has_default_value() for x in more):
             return overload, results
-    raise NotReplayed
+    return None
 
 
 def _of_the_result(func: Any) -> frozenset[str]:
@@ -292,6 +339,12 @@ NO_NUMBER = ("ScalarType", "Layout", "Device", "MemoryFormat", "Generator", "Str
 """Kinds of arguments in torch's schemas that a number would be converted to."""
 
 
+HALVES_TO_FLOAT = ("_log_softmax", "_softmax")
+"""Operators whose third argument gives halves a result of 32 bits."""
+
+WIDE_ON_PROCESSOR = (*HALVES_TO_FLOAT, "native_group_norm", "native_layer_norm", "native_layer_norm_backward")
+"""Operators whose results have other dtypes on a processor, or of halves none."""
+
 COPIED_TO_DEVICE = ("where",)
 """Operators that copy a number of the host's to the device in each call, which no graph may: it is there already."""
 
@@ -314,20 +367,29 @@ def run_operator(row: TorchOperator, tensor_of: Callable[[int], Any]) -> None:
 
     word = row.name.partition(".")[0]
     try:
-        operator, kinds = _operator(row.name)
+        operator, kinds = _operator(row.name, bool(row.results))
         args, words = [decoded(x) for x in row.args], {name: decoded(x) for name, x in row.words.items()}
         if len(args) > len(kinds) or not words.keys() <= kinds.keys():
             raise TypeError("it has no such arguments")
         for name, given in (*zip([*kinds][: len(args)], args, strict=True), *words.items()):
             if kinds[name] and isinstance(given, (bool, int, float, str)):
                 raise TypeError(f"{given} is no {kinds[name]}")
-        shapes = {name: x.shape for name, x in words.items() if isinstance(x, torch.Tensor)}
+        if "batch_norm" in word and any(
+            x.dim() == 1 and x.numel() not in (0, args[0].shape[1]) for x in tensors_in(args)
+        ):
+            raise RuntimeError("what it has of each channel has another size")
+        memory = [*tensors_in(words.values())]
+        shapes = [x.shape for x in memory]
         on_processor = any(x.device.type == "cpu" and x.dim() for x in args if isinstance(x, torch.Tensor))
-        if on_processor and word in ("_softmax", "_log_softmax") and args[2]:  # which has no halves there
-            args = [args[0].float(), args[1], False]
         with torch.no_grad():
-            result = operator(*args, **words)
-        if any(words[name].shape != shape for name, shape in shapes.items()):
+            places = [x if x is None else decoded(x) for x in row.results]
+            if on_processor and word in WIDE_ON_PROCESSOR and not places:
+                result, places = _run_wide(word, args, words)
+            else:
+                result = operator(*args, **words)
+            if places:
+                _copy(result, places)
+        if [x.shape for x in memory] != shapes:
             raise RuntimeError("its result has another shape than its memory")
         if on_processor and "reduce" not in words and _is_race(word.removesuffix("_"), args, result):
             raise KernelFault(f"torch's {word}: a race: several numbers go to one place")
@@ -338,6 +400,31 @@ def run_operator(row: TorchOperator, tensor_of: Callable[[int], Any]) -> None:
         raise kind(told) from exc
 
 
+def _run_wide(word: str, args: Sequence[Any], words: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+    """What it makes of numbers of 32 bits at least, and its results' memory."""
+    import torch
+
+    def wide(value: Any) -> Any:
+        return value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+    operator = getattr(torch.ops.aten, word).default
+    _, results = _with_out(operator) or ("", [])
+    inner = [wide(x) for x in args]
+    if word in HALVES_TO_FLOAT:
+        inner[2] = False
+    others = {name: wide(x) for name, x in words.items() if name not in results}
+    return operator(*inner, **others), [words[name] for name in results]
+
+
+def _copy(made: Any, memory: Sequence[Any]) -> None:
+    """Copy what an operator has made to memory of the same shapes."""
+    for one, place in zip(made if isinstance(made, (tuple, list)) else (made,), memory, strict=True):
+        if place is not None:
+            if one.shape != place.shape:
+                raise RuntimeError("its result has another shape than its memory")
+            place.copy_(one)
+
+
 @functools.lru_cache(maxsize=MOST_OPERATORS)
 def _number(value: Union[bool, int, float], dtype: str, device: str) -> Any:
     import torch
@@ -346,9 +433,9 @@ def _number(value: Union[bool, int, float], dtype: str, device: str) -> Any:
 
 
 @functools.lru_cache(maxsize=MOST_OPERATORS)
-def _operator(name: str) -> tuple[Any, dict[str, str]]:
+def _operator(name: str, copied: bool) -> tuple[Any, dict[str, str]]:
     """A row's operator, which is asked for in each execution, and of its arguments in their order the kind in torch's
-    schema that no number is; empty of others."""
+    schema that no number is; empty of others. ``copied``: what it makes is copied."""
     import torch
 
     word, _, overload = name.partition(".")
@@ -356,7 +443,7 @@ def _operator(name: str) -> tuple[Any, dict[str, str]]:
     if overload not in packet.overloads():
         raise AttributeError(f"it has no overload {overload}")
     operator = getattr(packet, overload)
-    if not operator._schema.is_mutable:
+    if not (operator._schema.is_mutable or copied):
         raise TypeError("it writes into nothing that it is given")
     kinds = {x.name: str(x.real_type) for x in operator._schema.arguments}
     return operator, {x: kind * any(one in kind for one in NO_NUMBER) for x, kind in kinds.items()}
