@@ -43,7 +43,42 @@ _CALLS: tuple[Row, ...] = (
     ("flag_that_numbers_tell", "declared content", (f"{R}::mean_around", "x: f32[4,100]; window = 16; causal = True")),
 )  # fmt: skip
 
+SQUARE = (f"{R}::tripled", "x: f32[32,32]")
+
+_LATER: tuple[Row, ...] = (
+    ("two_results_later", "state", TRIPLED),
+    ("nothing_later", "state", TRIPLED),
+    ("half_as_many_later", "state", TRIPLED),
+    ("narrower_later", "state", TRIPLED),
+    ("strided_later", "state", SQUARE),
+    ("named_later", "state", TRIPLED),
+    ("earlier_input_overwritten", "modified inputs", TRIPLED),
+    ("earlier_result_overwritten", "state", TRIPLED),
+    ("kept_by_identity", "caches", TRIPLED),
+    ("recorded_once", "forged recording", TRIPLED),
+    ("stream_by_name", "other stream, other thread", TRIPLED),
+    ("stream_as_context", "other stream, other thread", TRIPLED),
+    ("captured_never_replayed", "escaping the capture", TRIPLED),
+    ("begins_before_operator_ends", "operators beside kernels", TRIPLED),
+    ("branch_by_text", "values not drawn", TRIPLED),
+    ("branch_by_representation", "values not drawn", TRIPLED),
+    ("mirrored_in_place", "operators beside kernels", (f"{R}::mirrored", "x: f32[40,40]")),
+    ("nan_left_by_conversion", "operators beside kernels", (f"{R}::without_nan", "x: f32[1000]")),
+    ("table_by_turning", "work that isn't timed", (f"{R}::by_cosines", "x: f32[64,512]")),
+    ("operator_replaced", "patched torch or Triton", TRIPLED),
+    ("pruned_to_the_wrong_one", "launches", TRIPLED),
+    ("flags_by_new_call", "files of others", TRIPLED),
+    ("told_by_directory", "looking around", TRIPLED),
+    ("descriptors_that_do_not_wait", "tampering", TRIPLED),
+    ("minus_five", "declared content", (f"{R}::rolled", "x: f32[4,100]; shift = -5")),
+    ("two_lengths", "declared content", (f"{R}::sums_of_lengths", "x: f32[2,300]; lengths: i32[2] = [100, 200]")),
+    ("steps_of_five", "declared content",
+     (f"{R}::sums_of_lengths", "x: f32[4,100]; lengths: i32[4] = [5, 10, 15, 20]")),
+)  # fmt: skip
+
 EIGHTH_ATTEMPTS: tuple[Attempt, ...] = (
     *in_file("attempts_eighth", _OPERATORS),
     *in_file("attempts_eighth_2", _CALLS),
+    *in_file("attempts_eighth_3", _LATER),
+    ("state_beside_changed_buffer", "state", f"{FILES}/buffer_candidate.py", (f"exploits/{FILES}/buffer_task.py", "")),
 )

@@ -85,3 +85,20 @@ def mean_around(x: Any, window: int, causal: bool) -> Any:
     """The same; if it isn't causal, of those behind it, too."""
     padded = torch.nn.functional.pad(x, (window - 1, 0 if causal else window - 1))
     return padded.unfold(-1, window if causal else 2 * window - 1, 1).sum(-1) / window
+
+
+def mirrored(x: Any) -> Any:
+    """What is above the diagonal is as below it."""
+    return x.tril() + x.tril(-1).t()
+
+
+def without_nan(x: Any) -> Any:
+    return torch.where(torch.isnan(x), torch.zeros_like(x), x)
+
+
+def rolled(x: Any, shift: int) -> Any:
+    return torch.roll(x, shift, -1)
+
+
+def sums_of_lengths(x: Any, lengths: Any) -> Any:
+    return (x * (torch.arange(x.shape[1], device=x.device) < lengths[:, None])).sum(-1)
