@@ -90,6 +90,8 @@ def answer(task: bytes) -> bytes:
 
 def _recorded(task: RecordTask) -> RecordAnswer:
     """The call, and a second one behind it on other tensors: what the first has left may not matter."""
+    import torch
+
     backend = StaticBackend(task.target)
     with backend.activate():
         watch = DeviceOperators(backend)
@@ -112,7 +114,8 @@ def _recorded(task: RecordTask) -> RecordAnswer:
             def recorded(tensors: Sequence[Any], earlier: Sequence[Any]) -> RecordedCall:
                 args, words = arguments_of(task.case, tensors)
                 with contextlib.ExitStack() as stack:
-                    streams = stack.enter_context(streams_noted())
+                    streams = stack.enter_context(calls_noted(torch.cuda, "stream", "set_stream"))
+                    stored = stack.enter_context(calls_noted(torch.UntypedStorage, *STORAGE_WRITES))
                     stack.enter_context(_users_code(backend))
                     stack.enter_context(capture.active())
                     stack.enter_context(capture.compiled_functions())
@@ -121,6 +124,9 @@ def _recorded(task: RecordTask) -> RecordAnswer:
                     value = function(*args, **words)
                 if streams:
                     raise Refusal(Reason.STREAMS, f"it calls {', '.join(streams)}")
+                if stored:
+                    raise Refusal(Reason.UNSEEN, f"it calls {', '.join(stored)}, which no operator of torch's does")
+                _refuse_conditions(backend)
                 if capture.missed or capture.compiled.unseen:
                     raise Refusal(Reason.UNSEEN, "; ".join([*capture.missed, *capture.compiled.unseen]))
                 return _claims(task, capture, watch, tensors, earlier, value)
@@ -132,7 +138,8 @@ def _recorded(task: RecordTask) -> RecordAnswer:
                 again = recorded(others, [x for i, x in enumerate(inputs) if i not in own])
             except Refusal as exc:
                 raise Refusal(exc.reason, f"in a second call: {exc}") from None
-            return RecordAnswer(call, again=msgspec.structs.replace(again, artifacts={}))
+            others_code = {sha: data for sha, data in again.artifacts.items() if sha not in call.artifacts}
+            return RecordAnswer(call, again=msgspec.structs.replace(again, artifacts=others_code))
 
 
 @contextlib.contextmanager
@@ -153,6 +160,14 @@ def _users_code(backend: Backend) -> Iterator[None]:
         text = ": ".join(filter(None, (type(exc).__name__, ends_of(str(exc), 500))))
         place += f"; {MAY_READ}" * isinstance(exc, PermissionError)
         raise Refusal(Reason.CANDIDATE_FAILED, text + place) from None
+
+
+def _refuse_conditions(backend: StaticBackend) -> None:
+    """:class:`Refusal` where values were asked for that aren't known, whatever the code has made of the answer."""
+    asked = [*backend.stand_ins.comparisons.take_unchecked(), *(x for x, _ in backend.stand_ins.take_unanswered())]
+    if asked:
+        where = f"{Path(asked[0].file).name[:100]}:{asked[0].number}"
+        raise Refusal(Reason.VALUES, f"a condition needs values of a tensor ({where}){DECLARE_NUMBERS}")
 
 
 def _candidate(task: RecordTask, backend: Backend) -> Any:
@@ -205,28 +220,31 @@ def _lies_as(own: Any, given: TensorInput) -> bool:
     return tuple(own.shape) == given.shape and str(own.dtype) == f"torch.{given.dtype}"
 
 
-@contextlib.contextmanager
-def streams_noted() -> Iterator[list[str]]:
-    """The names of torch's functions by which work goes to another stream, if they are called meanwhile."""
-    import torch
+STORAGE_WRITES = ("__setitem__", "byteswap", "copy_", "fill_", "resize_")
+"""What a storage does to its memory beside operators."""
 
+
+@contextlib.contextmanager
+def calls_noted(owner: Any, *names: str) -> Iterator[list[str]]:
+    """Which functions of a module are called meanwhile, or of a class for what lies on the device."""
     found: list[str] = []
-    kept = {name: getattr(torch.cuda, name) for name in ("stream", "set_stream")}
+    kept = {name: getattr(owner, name) for name in names}
 
     def noting(name: str) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
-            found.append(f"torch.cuda.{name}")
+            if not isinstance(owner, type) or args[0].device.type != "cpu":
+                found.append(f"{owner.__module__ if isinstance(owner, type) else owner.__name__}.{name}")
             return kept[name](*args, **kwargs)
 
         return call
 
     for name in kept:
-        setattr(torch.cuda, name, noting(name))
+        setattr(owner, name, noting(name))
     try:
         yield found
     finally:
         for name, original in kept.items():
-            setattr(torch.cuda, name, original)
+            setattr(owner, name, original)
 
 
 def _claims(
@@ -273,7 +291,7 @@ def _claims(
         elif not watch.allocated(tensor):
             unknown.append(index)
     if uploaded > MOST_UPLOADED * (2 if earlier else 1):
-        text = f"the call copies {format_bytes(uploaded)} from the host, which takes time that isn't measured"
+        text = f"the call makes {format_bytes(uploaded)} of what the host knows, which takes time that isn't measured"
         raise Refusal(Reason.OPERATOR, f"{text}; {format_bytes(MOST_UPLOADED)} may be")
     if sum(len(c.data) for c in constants) > MOST_CONSTANT:
         raise Refusal(Reason.MEMORY, f"constants have more than {MOST_CONSTANT >> 20} MiB")

@@ -188,27 +188,31 @@ def _values(text: str, shape: tuple[int, ...], item: str) -> tuple[float, ...]:
 
 def other_numbers(case: CaseInputs, chance: random.Random) -> list[CaseInputs]:
     """The case with other numbers where a candidate knows them when it is recorded, which each label tells: once with
-    other floats (a little smaller, or not zero) and lists, once with flags turned, once with whole numbers halved.
+    other floats (a little smaller, or not zero) and lists alone, once beside flags that are turned, once beside whole
+    numbers of which a drawn power of two is left out: what divided them still does.
 
     What is held stays. A list has another order; one in order other numbers between its ends, a little smaller ones if
     it isn't whole; and one of equal numbers, lengths for example, smaller ones.
     """
-    kinds: tuple[tuple[type, Callable[[Any], Any]], ...] = (
-        (float, partial(_other_float, chance)),
-        (bool, operator.not_),
-        (int, lambda x: x // 2 if x > 1 else None),  # 0 and 1 often name something
-    )
-    found = list[CaseInputs]()
+    floats, told = partial(_other_float, chance), list[str]()
+    arguments, init = (_with_others(given, float, floats, told) for given in (case.arguments, case.init))
+    tensors = tuple(t if t.held else _with_other_values(t, chance, told) for t in case.tensors)
+    replace = msgspec.structs.replace
+    first = replace(case, label=", ".join(told), tensors=tensors, arguments=arguments, init=init)
+    found = [first] if told else []
+    kinds: tuple[tuple[type, Callable[[Any], Any]], ...] = ((bool, operator.not_), (int, partial(_smaller, chance)))
     for kind, other in kinds:
-        told, tensors = list[str](), case.tensors
-        arguments = _with_others(case.arguments, kind, other, told)
-        init = _with_others(case.init, kind, other, told) if kind is float else case.init
-        if kind is float:
-            tensors = tuple(t if t.held else _with_other_values(t, chance, told) for t in tensors)
-        if told:
-            label = ", ".join(told)
-            found.append(msgspec.structs.replace(case, label=label, tensors=tensors, arguments=arguments, init=init))
+        more = list[str]()
+        arguments = _with_others(first.arguments, kind, other, more)
+        if more:
+            found.append(replace(first, label=", ".join((*told, *more)), arguments=arguments))
     return found
+
+
+def _smaller(chance: random.Random, number: int) -> int | None:
+    """Half of it, or a fourth or an eighth. 0 and 1 often name something."""
+    few = [number >> shift for shift in (2, 3) if number >> shift > 1]
+    return chance.choice((number // 2, *few)) if number > 1 else None
 
 
 def _with_others(

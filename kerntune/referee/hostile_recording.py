@@ -96,9 +96,6 @@ class CheckedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     again: CheckedCall | None = None
     """The call, and a second one behind it: inputs and results are that one's."""
 
-    once: str = ""
-    """Why there is none."""
-
     @property
     def wanted(self) -> tuple[int, ...]:
         """The storages that results and inputs lie in."""
@@ -162,9 +159,9 @@ def has_more_items(data: bytes | bytearray, most: int) -> bool:
     return count > most
 
 
-def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall:
-    """The call with all that it may claim recomputed. :class:`Refusal` for what can't be."""
-    _bounded(call)
+def checked(call: RecordedCall, case: CaseInputs, target: Target, calls: int = 1) -> CheckedCall:
+    """The call, or two, with all that it may claim recomputed. :class:`Refusal` for what can't be."""
+    _bounded(call, calls)
     problem = next(recording_problems(call.recording), "")
     if problem:
         raise Refusal(Reason.ANSWER, f"its recording can't be: {visible(problem[:300])}")
@@ -189,7 +186,7 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall
     _check_addresses(call.recording, case)
     for view in call.recording.views:
         _check_view(view, call.recording.storages[view.storage])
-    if problem := next(operator_problems(call.operators, call.recording), ""):
+    if problem := next(operator_problems(call.operators, call.recording, calls), ""):
         raise Refusal(Reason.ANSWER, problem)
     recording = _plain(call.recording, call.operators)
     used = set(used_storages(recording))
@@ -210,27 +207,7 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall
     )  # fmt: skip
 
 
-def with_second(call: CheckedCall, again: RecordedCall | None, case: CaseInputs, target: Target) -> CheckedCall:
-    """The call, and a second one behind it, unless both together are too large. :class:`Refusal` where the second can't
-    be replayed, or returns memory that the first has returned."""
-    try:
-        if again is None:
-            raise Refusal(Reason.ANSWER, "it was recorded once")
-        both = checked(msgspec.structs.replace(again, artifacts=call.artifacts), case, target)
-    except Refusal as exc:
-        if exc.reason is not Reason.ANSWER:
-            raise Refusal(exc.reason, f"in a second call: {exc}") from None
-        return msgspec.structs.replace(call, once=str(exc))
-    given, sizes = {*call.inputs, *both.inputs}, both.recording.storages
-    first = {v.storage for v in call.results if v.storage not in given}
-    for number, view in enumerate(both.results):
-        if view.storage in first and sizes[view.storage].nbytes:
-            text = f"result {number} of a second call is memory that the first has returned"
-            raise Refusal(Reason.RESULT_OVERLAP, text)
-    return msgspec.structs.replace(call, again=both)
-
-
-def _bounded(call: RecordedCall) -> None:
+def _bounded(call: RecordedCall, calls: int) -> None:
     recording = call.recording
     counts = (
         ("launches", len(recording.launches), MOST_LAUNCHES),
@@ -242,8 +219,8 @@ def _bounded(call: RecordedCall) -> None:
         ("binaries", len(recording.binaries), MOST_LAUNCHES),
     )
     for what, count, most in counts:
-        if count > most:
-            raise Refusal(Reason.ANSWER, f"its recording has {count} {what}, more than {most}")
+        if count > most * calls:
+            raise Refusal(Reason.ANSWER, f"its recording has {count} {what}, more than {most * calls}")
     if any(_depth(b.options) > MOST_DEPTH for b in recording.binaries):
         raise Refusal(Reason.ANSWER, "its recording is nested too deeply")
     indices = (*(i for i in call.inputs if i is not None), *call.results)

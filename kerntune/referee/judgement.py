@@ -41,7 +41,6 @@ from kerntune.referee.hostile_recording import (
     CheckedCall,
     checked,
     decoded,
-    with_second,
 )
 from kerntune.referee.layouts import (
     FUNCTION,
@@ -63,6 +62,7 @@ from kerntune.referee.replay_comparer import ReplayComparer
 from kerntune.referee.result_errors import ResultError
 from kerntune.referee.sealed_process import Answered
 from kerntune.referee.sealing import landlock_version
+from kerntune.referee.second_call import with_second
 from kerntune.referee.tasks import CaseInputs, RecordTask, UserCallable
 from kerntune.referee.timed_contents import RightCandidate
 from kerntune.referee.verdicts import (
@@ -307,7 +307,7 @@ class CandidateJudgement:
         if empty := next((e for e in errors if not e.significant and e.size > 0), None):
             why = f"result {empty.result} may be off by {empty.rms_allowed:.0%} of its size, so it says nothing"
             return _refused(case.label, Refusal(Reason.DEGENERATE, why), launches)
-        remarks = found.remarks + (f"judged by its first call alone: {call.once}",) * bool(call.once)
+        remarks = found.remarks
         for given in case.tensors:
             if given.alike:
                 remarks += (f"input {given.name} is one number at this shape; other shapes have others",)

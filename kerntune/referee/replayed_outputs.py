@@ -13,9 +13,9 @@ from kerntune.gpu.emulator.flat_memory import FlatMemory
 from kerntune.gpu.emulator.replayed_results import ReplayedResults, replay_results
 from kerntune.referee import gpu_replay
 from kerntune.referee.hostile_recording import given_contents
+from kerntune.referee.operator_replay import run_operator, tensor_at
 from kerntune.referee.reasons import Reason
 from kerntune.referee.tasks import CallRefused, ReplayAnswer, ReplaySide, ReplayTask, encoded
-from kerntune.referee.torch_operators import run_operator, tensor_at
 
 
 def answer(task: bytes) -> bytes:

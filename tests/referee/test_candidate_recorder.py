@@ -451,7 +451,7 @@ def test_a_call_uploads_no_tables(recorded: Any, count: int, refused: bool) -> N
     answer = recorded(f"t = torch.ones({count}).to('cuda'); return run(x, t)")
     assert (answer.refused is not None) == refused
     if refused:
-        told = "the call copies 4.1 kB from the host, which takes time that isn't measured; 4.1 kB may be"
+        told = "the call makes 4.1 kB of what the host knows, which takes time that isn't measured; 4.1 kB may be"
         assert (answer.refused.reason, answer.refused.text) == (Reason.OPERATOR.value, told)
     assert recorded(f"return run(x, t)\n\nt = torch.ones({count}).to('cuda')").refused is None
 
