@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from kerntune.base.recording import Recording
 from kerntune.base.users_line import line_of_error
 from kerntune.capture import Capture
 from kerntune.capture.launch import Pending, Site
+from kerntune.capture.operator_traits import TORCHS
 from kerntune.capture.recorder import record
 from kerntune.compiling.compile_worker import answer_to
 from kerntune.compiling.compiler import Compiler
@@ -90,10 +91,8 @@ def answer(task: bytes) -> bytes:
 
 def _recorded(task: RecordTask) -> RecordAnswer:
     """The call, and a second one behind it on other tensors: what the first has left may not matter."""
-    import torch
-
     backend = StaticBackend(task.target)
-    with backend.activate():
+    with backend.activate(), calls_noted() as noted:
         watch = DeviceOperators(backend)
         with backend.tensors.watching(watch), _users_code(backend):
             function = _candidate(task, backend)
@@ -114,19 +113,13 @@ def _recorded(task: RecordTask) -> RecordAnswer:
             def recorded(tensors: Sequence[Any], earlier: Sequence[Any]) -> RecordedCall:
                 args, words = arguments_of(task.case, tensors)
                 with contextlib.ExitStack() as stack:
-                    streams = stack.enter_context(calls_noted(torch.cuda, "stream", "set_stream"))
-                    stored = stack.enter_context(calls_noted(torch.UntypedStorage, *STORAGE_WRITES))
                     stack.enter_context(_users_code(backend))
                     stack.enter_context(capture.active())
                     stack.enter_context(capture.compiled_functions())
                     stack.enter_context(backend.tensors.watching(watch))
                     watch.begin_call()
                     value = function(*args, **words)
-                if streams:
-                    raise Refusal(Reason.STREAMS, f"it calls {', '.join(streams)}")
-                if stored:
-                    raise Refusal(Reason.UNSEEN, f"it calls {', '.join(stored)}, which no operator of torch's does")
-                _refuse_conditions(backend)
+                _refuse_noted(backend, noted)
                 if capture.missed or capture.compiled.unseen:
                     raise Refusal(Reason.UNSEEN, "; ".join([*capture.missed, *capture.compiled.unseen]))
                 return _claims(task, capture, watch, tensors, earlier, value)
@@ -162,8 +155,11 @@ def _users_code(backend: Backend) -> Iterator[None]:
         raise Refusal(Reason.CANDIDATE_FAILED, text + place) from None
 
 
-def _refuse_conditions(backend: StaticBackend) -> None:
-    """:class:`Refusal` where values were asked for that aren't known, whatever the code has made of the answer."""
+def _refuse_noted(backend: StaticBackend, noted: Sequence[tuple[Reason, str]]) -> None:
+    """:class:`Refusal` for what was called beside launches and operators, and where values were asked for that aren't
+    known, whatever the code has made of the answer."""
+    for reason, text in noted:
+        raise Refusal(reason, text)
     asked = [*backend.stand_ins.comparisons.take_unchecked(), *(x for x, _ in backend.stand_ins.take_unanswered())]
     if asked:
         where = f"{Path(asked[0].file).name[:100]}:{asked[0].number}"
@@ -220,31 +216,43 @@ def _lies_as(own: Any, given: TensorInput) -> bool:
     return tuple(own.shape) == given.shape and str(own.dtype) == f"torch.{given.dtype}"
 
 
-STORAGE_WRITES = ("__setitem__", "byteswap", "copy_", "fill_", "resize_")
-"""What a storage does to its memory beside operators."""
+def _noted_calls() -> Iterator[tuple[Any, str, Reason, str, Callable[..., bool]]]:
+    """Functions that do what no launch or operator says: their owner, name and reason, what is said, and whether a call
+    counts."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    for name in ("stream", "set_stream", "_set_stream_by_id"):
+        yield torch.cuda, name, Reason.STREAMS, "it chooses a stream", lambda *_, **__: True
+    yield torch.cuda.CUDAGraph, "capture_begin", Reason.UNSEEN, "it captures a CUDA graph", lambda *_, **__: True
+    for name in ("__setitem__", "byteswap", "copy_", "fill_", "resize_"):
+        text = f"it changes a tensor by {name} of its storage, which no operator does"
+        yield torch.UntypedStorage, name, Reason.UNSEEN, text, lambda one, *_, **__: one.device.type != "cpu"
+    text = "it implements an operator of torch's anew"
+    yield torch.library.Library, "impl", Reason.UNSEEN, text, lambda one, *_, **__: one.ns in TORCHS
+    text = f"it needs the text of a tensor's value{DECLARE_NUMBERS}"
+    yield FakeTensor, "__format__", Reason.VALUES, text, lambda one, *_: one.numel() == 1
 
 
 @contextlib.contextmanager
-def calls_noted(owner: Any, *names: str) -> Iterator[list[str]]:
-    """Which functions of a module are called meanwhile, or of a class for what lies on the device."""
-    found: list[str] = []
-    kept = {name: getattr(owner, name) for name in names}
+def calls_noted() -> Iterator[list[tuple[Reason, str]]]:
+    """Which of these functions are called meanwhile: a reason and a sentence each."""
+    found: list[tuple[Reason, str]] = []
 
-    def noting(name: str) -> Any:
+    def noting(original: Any, reason: Reason, text: str, counts: Callable[..., bool]) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
-            if not isinstance(owner, type) or args[0].device.type != "cpu":
-                found.append(f"{owner.__module__ if isinstance(owner, type) else owner.__name__}.{name}")
-            return kept[name](*args, **kwargs)
+            if counts(*args, **kwargs):
+                found.append((reason, text))
+            return original(*args, **kwargs)
 
         return call
 
-    for name in kept:
-        setattr(owner, name, noting(name))
-    try:
+    with contextlib.ExitStack() as stack:
+        for owner, name, reason, text, counts in _noted_calls():
+            original = getattr(owner, name)
+            stack.callback(setattr, owner, name, original)
+            setattr(owner, name, noting(original, reason, text, counts))
         yield found
-    finally:
-        for name, original in kept.items():
-            setattr(owner, name, original)
 
 
 def _claims(

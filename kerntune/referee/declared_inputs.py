@@ -186,10 +186,15 @@ def _values(text: str, shape: tuple[int, ...], item: str) -> tuple[float, ...]:
     return tuple(found)
 
 
+BESIDE_OTHERS = 0.5
+"""How often: a flag may tell together with a number what neither does alone, and not all belong together."""
+
+
 def other_numbers(case: CaseInputs, chance: random.Random) -> list[CaseInputs]:
     """The case with other numbers where a candidate knows them when it is recorded, which each label tells: once with
-    other floats (a little smaller, or not zero) and lists alone, once beside flags that are turned, once beside whole
-    numbers of which a drawn power of two is left out: what divided them still does.
+    other floats (a little smaller, or not zero) and lists, once with flags turned, once with whole numbers of which a
+    drawn power of two is left out: what divided them still does. Flags and whole numbers are others alone, or beside
+    what was another before.
 
     What is held stays. A list has another order; one in order other numbers between its ends, a little smaller ones if
     it isn't whole; and one of equal numbers, lengths for example, smaller ones.
@@ -198,21 +203,24 @@ def other_numbers(case: CaseInputs, chance: random.Random) -> list[CaseInputs]:
     arguments, init = (_with_others(given, float, floats, told) for given in (case.arguments, case.init))
     tensors = tuple(t if t.held else _with_other_values(t, chance, told) for t in case.tensors)
     replace = msgspec.structs.replace
-    first = replace(case, label=", ".join(told), tensors=tensors, arguments=arguments, init=init)
-    found = [first] if told else []
+    label = ", ".join(told)
+    found = [replace(case, label=label, tensors=tensors, arguments=arguments, init=init)] if told else []
     kinds: tuple[tuple[type, Callable[[Any], Any]], ...] = ((bool, operator.not_), (int, partial(_smaller, chance)))
     for kind, other in kinds:
-        more = list[str]()
-        arguments = _with_others(first.arguments, kind, other, more)
-        if more:
-            found.append(replace(first, label=", ".join((*told, *more)), arguments=arguments))
+        base, more = (found[-1], [found[-1].label]) if found and chance.random() < BESIDE_OTHERS else (case, [])
+        told = list[str]()
+        arguments = _with_others(base.arguments, kind, other, told)
+        if told:
+            found.append(replace(base, label=", ".join((*more, *told)), arguments=arguments))
     return found
 
 
 def _smaller(chance: random.Random, number: int) -> int | None:
-    """Half of it, or a fourth or an eighth. 0 and 1 often name something."""
-    few = [number >> shift for shift in (2, 3) if number >> shift > 1]
-    return chance.choice((number // 2, *few)) if number > 1 else None
+    """Half of it, or a fourth or an eighth, towards zero. 0 and 1 often name something, and so does -1."""
+    size = abs(number)
+    few = [size >> shift for shift in (2, 3) if size >> shift > 1]
+    other = chance.choice((size // 2, *few)) if size > 1 else 0
+    return int(math.copysign(other, number)) if other else None
 
 
 def _with_others(
@@ -265,13 +273,18 @@ def _with_other_values(given: TensorInput, chance: random.Random, told: list[str
 
 def _other_steps(values: Sequence[float], chance: random.Random) -> tuple[float, ...]:
     """Whole numbers in order, as offsets are, between the same ends: they stay multiples of what their differences
-    are, or of half of that where those are equal, and equal ones stay possible. Empty where there are no others."""
+    are, or of half of that where those are equal (of 1 where they are odd), and equal ones stay possible. Two may be
+    lengths. Empty where there are no others."""
     if len(values) < 3:
-        return ()
+        top, found = int(max(values)), tuple(values)
+        while len(values) == 2 and min(values) > 0 and top > 1 and found == tuple(values):
+            found = tuple(chance.randint(1, top) for _ in values)
+        return found if found != tuple(values) else ()
     steps = [int(b) - int(a) for a, b in itertools.pairwise(values)]
     unit = math.gcd(*steps) * (1 if values[-1] > values[0] else -1)
     if {*steps} == {unit}:
-        unit = int(unit / 2) if unit % 2 == 0 else 0
+        smaller = 0 if abs(unit) < 2 else unit / 2 if unit % 2 == 0 else math.copysign(1, unit)
+        unit = int(smaller)
     if not unit:
         return ()
     ends, inner, found = sum(steps) // unit, len(values) - 2, tuple(values)

@@ -46,7 +46,7 @@ from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.reference_evidence import check_reference, hardly_varies, in_buffers, unvaried, what_counts
 from kerntune.referee.replay_processes import ReplayProcesses
 from kerntune.referee.result_errors import FEW, ResultError, difference_of
-from kerntune.referee.second_call import behind
+from kerntune.referee.second_call import behind, check_second_results
 from kerntune.referee.tasks import (
     UNREAD,
     CaseInputs,
@@ -62,7 +62,7 @@ FURTHER = 48
 """And so many where a mean error may be a bias or chance: what the numbers of one content have in common, as a rounded
 norm is, varies from content to content alone."""
 
-LATER_CONTENTS = 3
+LATER_CONTENTS = 6
 """Contents that a second call is judged on, in one process."""
 
 SPARSE_CONTENTS = 2
@@ -173,6 +173,7 @@ class ReplayComparer(ReplayProcesses):
             check_outlines(call, expected)
             expected = tuple(in_buffers(call, case, x) for x in expected)
             check_results(call, case, expected[0].results)
+            check_second_results(call, case, expected)
             every = list(zip(expected, patterns, more, forms, strict=False))
             if not at_once:
                 every = [one for one in every if is_demanded(case, one[0], one[3])]

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from kerntune.base.device import Target
-from kerntune.referee.hostile_recording import CheckedCall, checked
+from kerntune.referee.hostile_recording import CheckedCall, check_outlines, check_results, checked
 from kerntune.referee.reasons import Reason, Refusal
-from kerntune.referee.tasks import CaseInputs, Constant, RecordedCall
+from kerntune.referee.tasks import CaseInputs, Constant, ExpectedSeed, RecordedCall
 
 
 def with_second(call: CheckedCall, again: RecordedCall | None, case: CaseInputs, target: Target) -> CheckedCall:
@@ -28,13 +28,29 @@ def with_second(call: CheckedCall, again: RecordedCall | None, case: CaseInputs,
         if count > 2 * first:
             told = f"a second call has {count - first:,} {what}, the first one, which is timed, {first:,}"
             raise Refusal(Reason.SECOND_CALL, told)
-    given, sizes = {*call.inputs, *both.inputs}, both.recording.storages
-    first_ones = {v.storage for v in call.results if v.storage not in given}
+    mine = {*call.inputs, *both.inputs}
+    first_ones = {v.storage for v in call.results if v.storage not in mine}
+    recording, done, rows = both.recording, len(call.recording.launches), both.operators[len(call.operators) :]
+    used = {i for launch in recording.launches[done:] for i in recording.pointed_at(launch)}
+    used = used.union(*(row.storages(recording) for row in rows))
     for number, view in enumerate(both.results):
-        if view.storage in first_ones and sizes[view.storage].nbytes:
+        if view.storage in first_ones and recording.storages[view.storage].nbytes:
             text = f"result {number} of a second call is memory that the first has returned"
             raise Refusal(Reason.RESULT_OVERLAP, text)
+    if used & (first_ones | {*call.inputs} - {*both.inputs}):
+        raise Refusal(Reason.SECOND_CALL, "a second call uses an input or a result of the first")
     return replace(call, again=both)
+
+
+def check_second_results(call: CheckedCall, case: CaseInputs, expected: Sequence[ExpectedSeed]) -> None:
+    """Whether what the second call returns lies as the reference's does. :class:`Refusal` otherwise."""
+    if call.again is None:
+        return
+    try:
+        check_outlines(call.again, expected)
+        check_results(call.again, case, expected[0].results)
+    except Refusal as exc:
+        raise Refusal(exc.reason, f"in a second call: {exc}") from None
 
 
 def _counts(call: CheckedCall) -> tuple[tuple[str, int], ...]:
