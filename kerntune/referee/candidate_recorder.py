@@ -34,9 +34,11 @@ from kerntune.gpu.fake_cuda.static_backend import StaticBackend, empty_tensor
 from kerntune.kernels.compat.launch_environment import has_allocator
 from kerntune.referee.call_inputs import arguments_of, named_in, seed_generators, value_of
 from kerntune.referee.device_operators import DeviceOperators
+from kerntune.referee.later_call import IN_IT
 from kerntune.referee.layouts import KERNELBENCH, load
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.tasks import (
+    CALLS,
     CallRefused,
     CaseInputs,
     Constant,
@@ -90,7 +92,8 @@ def answer(task: bytes) -> bytes:
 
 
 def _recorded(task: RecordTask) -> RecordAnswer:
-    """The call, and a second one behind it on other tensors: what the first has left may not matter."""
+    """The call, and a later one behind it and another: what these have left may not matter. The two have the same
+    tensors, which hold other numbers in between."""
     backend = StaticBackend(task.target)
     with backend.activate(), calls_noted() as noted:
         watch = DeviceOperators(backend)
@@ -110,7 +113,7 @@ def _recorded(task: RecordTask) -> RecordAnswer:
             capture = Capture(backend, compiler, prefer=in_turn)
             watch.launches = capture.launches
 
-            def recorded(tensors: Sequence[Any], earlier: Sequence[Any]) -> RecordedCall:
+            def run(tensors: Sequence[Any]) -> Any:
                 args, words = arguments_of(task.case, tensors)
                 with contextlib.ExitStack() as stack:
                     stack.enter_context(_users_code(backend))
@@ -122,15 +125,26 @@ def _recorded(task: RecordTask) -> RecordAnswer:
                 _refuse_noted(backend, noted)
                 if capture.missed or capture.compiled.unseen:
                     raise Refusal(Reason.UNSEEN, "; ".join([*capture.missed, *capture.compiled.unseen]))
-                return _claims(task, capture, watch, tensors, earlier, value)
+                return value
 
-            call = msgspec.structs.replace(recorded(inputs, ()), configs=max(configs))
+            value = run(inputs)
+            call = msgspec.structs.replace(_claims(task, capture, watch, inputs, (), value), configs=max(configs))
             own = {*task.case.parameters.values()}
             others = [inputs[i] if i in own else _made(x, backend) for i, x in enumerate(task.case.tensors)]
+            floats = [i for i, x in enumerate(others) if i not in own and x.is_floating_point() and x.numel()]
             try:
-                again = recorded(others, [x for i, x in enumerate(inputs) if i not in own])
+                with backend.tensors.watching(watch):
+                    kept = [others[i].clone() for i in floats]
+                    for i in floats:
+                        others[i].copy_(inputs[i])
+                run(others)
+                with backend.tensors.watching(watch):
+                    for i, first in zip(floats, kept, strict=True):
+                        others[i].copy_(first)
+                value = run(others)
+                again = _claims(task, capture, watch, others, [x for i, x in enumerate(inputs) if i not in own], value)
             except Refusal as exc:
-                raise Refusal(exc.reason, f"in a second call: {exc}") from None
+                raise Refusal(exc.reason, f"{IN_IT}{exc}") from None
             others_code = {sha: data for sha, data in again.artifacts.items() if sha not in call.artifacts}
             return RecordAnswer(call, again=msgspec.structs.replace(again, artifacts=others_code))
 
@@ -298,7 +312,7 @@ def _claims(
                 fills.append(Fill(index, *found, before=not watch.is_of_the_call(tensor)))
         elif not watch.allocated(tensor):
             unknown.append(index)
-    if uploaded > MOST_UPLOADED * (2 if earlier else 1):
+    if uploaded > MOST_UPLOADED * (CALLS if earlier else 1):
         text = f"the call makes {format_bytes(uploaded)} of what the host knows, which takes time that isn't measured"
         raise Refusal(Reason.OPERATOR, f"{text}; {format_bytes(MOST_UPLOADED)} may be")
     if sum(len(c.data) for c in constants) > MOST_CONSTANT:

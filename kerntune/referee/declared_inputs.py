@@ -276,7 +276,7 @@ def _other_steps(values: Sequence[float], chance: random.Random) -> tuple[float,
     are, or of half of that where those are equal (of 1 where they are odd), and equal ones stay possible. Two may be
     lengths. Empty where there are no others."""
     if len(values) < 3:
-        top, found = int(max(values)), tuple(values)
+        top, found = int(max(values, default=0)), tuple(values)
         while len(values) == 2 and min(values) > 0 and top > 1 and found == tuple(values):
             found = tuple(chance.randint(1, top) for _ in values)
         return found if found != tuple(values) else ()

@@ -94,7 +94,7 @@ class CheckedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     configs: int = 0
     operators: tuple[TorchOperator, ...] = ()
     again: CheckedCall | None = None
-    """The call, and a second one behind it: inputs and results are that one's."""
+    """The call, and later ones behind it: inputs and results are the last one's."""
 
     @property
     def wanted(self) -> tuple[int, ...]:

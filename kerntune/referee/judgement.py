@@ -42,6 +42,7 @@ from kerntune.referee.hostile_recording import (
     checked,
     decoded,
 )
+from kerntune.referee.later_call import with_later
 from kerntune.referee.layouts import (
     FUNCTION,
     GPU_MODE,
@@ -62,7 +63,6 @@ from kerntune.referee.replay_comparer import ReplayComparer
 from kerntune.referee.result_errors import ResultError
 from kerntune.referee.sealed_process import Answered
 from kerntune.referee.sealing import landlock_version
-from kerntune.referee.second_call import with_second
 from kerntune.referee.tasks import CaseInputs, RecordTask, UserCallable
 from kerntune.referee.timed_contents import RightCandidate
 from kerntune.referee.verdicts import (
@@ -275,7 +275,7 @@ class CandidateJudgement:
         answered = bench.processes.ask("record", task, source.readable, RECORD_SECONDS, MOST_BYTES)
         try:
             found = _answer_of(answered)
-            return with_second(checked(found.call, case, bench.target), found.again, case, bench.target)
+            return with_later(checked(found.call, case, bench.target), found.again, case, bench.target)
         except Refusal as exc:
             return exc
 
