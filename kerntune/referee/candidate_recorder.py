@@ -357,12 +357,16 @@ MOST_NESTED = 16
 """Sequences and mappings in each other that a call may return."""
 
 
+PLAIN = (type(None), bool, int, float, str)
+"""Types whose text says what a value is: that of a class of its own may say anything."""
+
+
 def outlined(value: Any, depth: int = 0) -> tuple[list[Any], str]:
     """The tensors in what a call returned, and a text of how they lie in it: ``({'sum': tensor}, 3, None)``. Lists are
     as tuples, keys are in order. :class:`TypeError` for what can't be compared."""
     if hasattr(value, "untyped_storage"):
         return [value], "tensor"
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if type(value) in PLAIN:
         return [], repr(value)
     if not isinstance(value, (tuple, list, dict)) or depth == MOST_NESTED:
         what = "deeply nested values" if depth == MOST_NESTED else f"a {type(value).__name__}"
@@ -370,6 +374,8 @@ def outlined(value: Any, depth: int = 0) -> tuple[list[Any], str]:
     items = sorted(value.items(), key=lambda item: repr(item[0])) if isinstance(value, dict) else enumerate(value)
     tensors, parts = list[Any](), list[str]()
     for key, item in items:
+        if type(key) not in PLAIN:
+            raise TypeError(f"it returns a key of type {type(key).__name__}")
         found, text = outlined(item, depth + 1)
         tensors += found
         parts.append(f"{key!r}: {text}" if isinstance(value, dict) else text)

@@ -270,4 +270,4 @@ def _filling(word: str, args: Sequence[Any], kwargs: Mapping[str, Any], made: An
         if not plain or word == "scalar_tensor":
             return None
         value = plain[0]
-    return str(made.dtype).removeprefix("torch."), value + 0
+    return str(made.dtype).removeprefix("torch."), int(value) if isinstance(value, bool) else value

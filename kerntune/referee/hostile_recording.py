@@ -367,7 +367,8 @@ def check_results(call: CheckedCall, case: CaseInputs, expected: Sequence[Expect
         if (view.dtype, view.shape) != (want.dtype, want.shape) or not same_strides(view, want):
             has = f"{want.dtype}{list(want.shape)} with strides {list(want.strides)}"
             alike = (view.dtype, view.shape, view.strides) == (want.dtype, want.shape, dense_strides(want.shape))
-            advice = "; if that doesn't matter, let the reference return .contiguous()" if alike else ""
+            advice = f"; if that doesn't matter, let {'the reference' if alike else 'both'} return .contiguous()"
+            advice *= (view.dtype, view.shape) == (want.dtype, want.shape)
             raise Refusal(Reason.RESULT_LAYOUT, f"result {number} is {_layout(view)}, the reference's {has}{advice}")
         if view.storage not in written:
             raise Refusal(Reason.RESULT_UNWRITTEN, f"no recorded launch has a pointer to result {number}; {TABLES}")
@@ -382,10 +383,11 @@ def check_results(call: CheckedCall, case: CaseInputs, expected: Sequence[Expect
             text = f"result {number} is not the memory of input {names[own]}, the reference's is; {meant}"
             raise Refusal(Reason.RESULT_OVERLAP, text)
     for i, a in enumerate(call.results):
-        for b in call.results[i + 1 :]:
+        for k, b in enumerate(call.results[i + 1 :], i + 1):
             if a.storage == b.storage and a != b and _overlap(a, b):
                 raise Refusal(Reason.RESULT_OVERLAP, "two results share memory")
-            if a == b and expected[i].input is None:  # of one input both are as the reference's
+            alike = expected[i].input is not None or expected[k].same in (i, expected[i].same or i)
+            if a == b and not alike:  # of one input both are as the reference's
                 raise Refusal(Reason.RESULT_OVERLAP, "two results are the same memory")
 
 

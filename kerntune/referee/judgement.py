@@ -22,9 +22,8 @@ from typing import Any
 import msgspec
 
 from kerntune.base.device import Target
-from kerntune.base.formatting import ends_of, format_bytes, visible
+from kerntune.base.formatting import ends_of, visible
 from kerntune.errors import KerntuneError, UsageError
-from kerntune.gpu.memory import used_storages
 from kerntune.referee.candidate_speed import (
     SEEDS,
     NoSpeeds,
@@ -32,7 +31,7 @@ from kerntune.referee.candidate_speed import (
     TimedPair,
     default_speeds,
 )
-from kerntune.referee.declared_inputs import names_of, other_numbers, parse_line
+from kerntune.referee.declared_inputs import names_of, parse_line
 from kerntune.referee.errors_together import COUNTER
 from kerntune.referee.extreme_contents import extreme_forms
 from kerntune.referee.further_contents import affordable
@@ -57,6 +56,7 @@ from kerntune.referee.layouts import (
     task_modules,
     task_shapes,
 )
+from kerntune.referee.other_numbers import other_numbers
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import TOLD, Reason, Refusal
 from kerntune.referee.replay_comparer import ReplayComparer
@@ -72,12 +72,13 @@ from kerntune.referee.verdicts import (
     Word,
     below_roofline,
     bytes_that_must_move,
+    constants_told,
     launches_of,
     together,
     word_of_change,
 )
 
-DEFAULT_BUDGET = 10.0
+DEFAULT_BUDGET, MOST_BUDGET = 10.0, 86_400
 """Seconds for the replays and times of one shape."""
 
 RECORD_SECONDS = 120.0
@@ -141,6 +142,11 @@ def judge(
     """
     if unnamed := next((x for x in (candidate, reference) if not isinstance(x, str)), None):
         raise UsageError(f"{unnamed!r}: name its file and function, 'file.py::function': other processes import it")
+    inputs = [inputs] if isinstance(inputs, str) else inputs
+    if not isinstance(inputs, (list, tuple)) or not all(isinstance(x, str) for x in inputs):
+        raise UsageError(f"inputs: {inputs!r}: give a line for each shape, or a file's name")
+    if not isinstance(budget, (int, float)) or not 0 < budget < MOST_BUDGET:
+        raise UsageError("the budget is a number of seconds above 0, and less than a day")
     other = reference_source(reference)
     if not os.path.isfile(candidate.partition("::")[0]):
         raise UsageError(f"{candidate}: there is no such file")
@@ -355,7 +361,7 @@ class CandidateJudgement:
 
     def _timed(self, right: RightCandidate, untimed: ShapeResult) -> ShapeResult:
         speeds, replace = self._bench.speeds, msgspec.structs.replace
-        untimed = replace(untimed, remarks=(*_constants(right.call), *untimed.remarks))
+        untimed = replace(untimed, remarks=(*constants_told(right.call), *untimed.remarks))
         try:
             timed = speeds.measure(right)
         except Refusal as exc:
@@ -400,14 +406,6 @@ def _with_times(untimed: ShapeResult, timed: TimedPair, right: RightCandidate) -
         text = f"{timed.candidate_ns:,.0f} ns for {moved:,} bytes, at {timed.bandwidth or 0:.3g} bytes a second at most"
         return msgspec.structs.replace(found, word=Word.REFUSED, reason=Reason.ROOFLINE, text=text)
     return found
-
-
-def _constants(call: CheckedCall) -> tuple[str, ...]:
-    """What launches get that the candidate has made, by size: a table of results would be among it."""
-    reached = used_storages(call.recording)
-    sizes = sorted((len(c.data) for c in call.constants if c.storage in reached), reverse=True)
-    text = f"{len(sizes)} constants of {format_bytes(sum(sizes))} made before the launches, the largest: "
-    return (text + ", ".join(map(format_bytes, sizes[:8])),) if sizes else ()
 
 
 RECORDERS = (

@@ -295,6 +295,9 @@ class ExpectedResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     others: Large | None = None
     """The least and the most that whole numbers are where the reference's operators are rounded otherwise."""
 
+    same: int | None = None
+    """The earlier result that is the same memory, if one is."""
+
     settled: bool = False
     """Whole numbers that are the same where all floats among the inputs are others: looked at where contents are
     extreme."""
