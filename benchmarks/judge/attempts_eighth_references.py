@@ -102,3 +102,15 @@ def rolled(x: Any, shift: int) -> Any:
 
 def sums_of_lengths(x: Any, lengths: Any) -> Any:
     return (x * (torch.arange(x.shape[1], device=x.device) < lengths[:, None])).sum(-1)
+
+
+def tripled_and_number(x: Any) -> Any:
+    return x * 3, x.numel()
+
+
+def tripled_by_name(x: Any) -> Any:
+    return {"tripled": x * 3}
+
+
+def times(x: Any, alpha: float) -> Any:
+    return x * alpha
