@@ -90,10 +90,21 @@ _OTHERS: tuple[Row, ...] = (
     ("never_below_half", "declared content", (f"{R}::times", "x: f32[1000]; alpha = 1.5")),
 )  # fmt: skip
 
+_FIRST: tuple[Row, ...] = (
+    ("infinity_filled_in_eight_bits", "memory", (f"{R}::chosen_or_most", "x: f32[1000]; m: bool[1000]")),
+    ("zero_without_sign", "memory", TRIPLED),
+    ("flag_by_chosen_pointer", "values not drawn", TRIPLED),
+    ("flag_by_called_function", "values not drawn", TRIPLED),
+    ("flag_by_storage", "values not drawn", TRIPLED),
+    ("branch_by_testing", "values not drawn", TRIPLED),
+    ("branch_by_finite_later", "values not drawn", TRIPLED),
+)  # fmt: skip
+
 EIGHTH_ATTEMPTS: tuple[Attempt, ...] = (
     *in_file("attempts_eighth", _OPERATORS),
     *in_file("attempts_eighth_2", _CALLS),
     *in_file("attempts_eighth_3", _LATER),
     *in_file("attempts_eighth_4", _OTHERS),
+    *in_file("attempts_eighth_5", _FIRST),
     ("state_beside_changed_buffer", "state", f"{FILES}/buffer_candidate.py", (f"exploits/{FILES}/buffer_task.py", "")),
 )

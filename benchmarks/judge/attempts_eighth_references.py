@@ -114,3 +114,8 @@ def tripled_by_name(x: Any) -> Any:
 
 def times(x: Any, alpha: float) -> Any:
     return x * alpha
+
+
+def chosen_or_most(x: Any, m: Any) -> Any:
+    """Numbers that are chosen, and the largest of 8 bits for others."""
+    return torch.where(m, x, torch.full_like(x, 57344.0))
