@@ -76,9 +76,35 @@ _LATER: tuple[Row, ...] = (
      (f"{R}::sums_of_lengths", "x: f32[4,100]; lengths: i32[4] = [5, 10, 15, 20]")),
 )  # fmt: skip
 
+_OTHERS: tuple[Row, ...] = (
+    ("number_that_lies", "unusual layout", (f"{R}::tripled_and_number", "x: f32[1000]")),
+    ("key_that_lies", "unusual layout", (f"{R}::tripled_by_name", "x: f32[1000]")),
+    ("input_freed", "modified inputs", TRIPLED),
+    ("swapped_by_storages", "escaping the capture", TRIPLED),
+    ("spoiled_after_return", "other stream, other thread", TRIPLED),
+    ("more_work_later", "work that isn't timed", TRIPLED),
+    ("torch_alone_later", "work that isn't timed", TRIPLED),
+    ("longest_known", "declared content",
+     (f"{R}::sums_of_lengths", "x: f32[4,200]; lengths: i32[4] = [40, 90, 10, 60]")),
+    ("never_above", "declared content", (f"{R}::times", "x: f32[1000]; alpha = 1.5")),
+    ("never_below_half", "declared content", (f"{R}::times", "x: f32[1000]; alpha = 1.5")),
+)  # fmt: skip
+
+_FIRST: tuple[Row, ...] = (
+    ("infinity_filled_in_eight_bits", "memory", (f"{R}::chosen_or_most", "x: f32[1000]; m: bool[1000]")),
+    ("zero_without_sign", "memory", TRIPLED),
+    ("flag_by_chosen_pointer", "values not drawn", TRIPLED),
+    ("flag_by_called_function", "values not drawn", TRIPLED),
+    ("flag_by_storage", "values not drawn", TRIPLED),
+    ("branch_by_testing", "values not drawn", TRIPLED),
+    ("branch_by_finite_later", "values not drawn", TRIPLED),
+)  # fmt: skip
+
 EIGHTH_ATTEMPTS: tuple[Attempt, ...] = (
     *in_file("attempts_eighth", _OPERATORS),
     *in_file("attempts_eighth_2", _CALLS),
     *in_file("attempts_eighth_3", _LATER),
+    *in_file("attempts_eighth_4", _OTHERS),
+    *in_file("attempts_eighth_5", _FIRST),
     ("state_beside_changed_buffer", "state", f"{FILES}/buffer_candidate.py", (f"exploits/{FILES}/buffer_task.py", "")),
 )

@@ -102,3 +102,20 @@ def rolled(x: Any, shift: int) -> Any:
 
 def sums_of_lengths(x: Any, lengths: Any) -> Any:
     return (x * (torch.arange(x.shape[1], device=x.device) < lengths[:, None])).sum(-1)
+
+
+def tripled_and_number(x: Any) -> Any:
+    return x * 3, x.numel()
+
+
+def tripled_by_name(x: Any) -> Any:
+    return {"tripled": x * 3}
+
+
+def times(x: Any, alpha: float) -> Any:
+    return x * alpha
+
+
+def chosen_or_most(x: Any, m: Any) -> Any:
+    """Numbers that are chosen, and the largest of 8 bits for others."""
+    return torch.where(m, x, torch.full_like(x, 57344.0))
