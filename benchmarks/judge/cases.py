@@ -9,6 +9,7 @@ from benchmarks.judge.attempts_emulator_cases import EMULATOR_ATTEMPTS, EMULATOR
 from benchmarks.judge.attempts_host_cases import HOST_ATTEMPTS
 from benchmarks.judge.attempts_kernels_cases import COUNTER_HONEST, KERNEL_ATTEMPTS
 from benchmarks.judge.attempts_later_cases import LATER_ATTEMPTS, LATER_COUNTER, LATER_HONEST
+from benchmarks.judge.attempts_seventh_cases import SEVENTH_ATTEMPTS
 from benchmarks.judge.attempts_sixth_cases import SIXTH_ATTEMPTS, SIXTH_COUNTER, SIXTH_HONEST, SIXTH_HONEST_FILES
 from benchmarks.judge.held_out_cases import HELD_OUT_EXPLOITS, HELD_OUT_HONEST
 from benchmarks.judge.kernel_pairs_norms import KERNEL_PAIRS
@@ -260,6 +261,7 @@ def exploit_cases() -> list[Case]:
             *EMULATOR_ATTEMPTS,
             *LATER_ATTEMPTS,
             *SIXTH_ATTEMPTS,
+            *SEVENTH_ATTEMPTS,
         )
     ]
     no_bias = ("exploits/held_out_no_bias.py", "kernelbench_task.py")

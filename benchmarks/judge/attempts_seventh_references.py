@@ -1,0 +1,69 @@
+"""References of the seventh author's attempts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+# values
+
+
+def scaled_and_largest_finite(x: Any) -> Any:
+    """A scaled copy, and each row's largest finite number."""
+    return x * 0.3, torch.where(torch.isfinite(x), x, -torch.inf).amax(-1)
+
+
+def unscaled_and_marked(g: Any) -> Any:
+    """Gradients without their scale, and where they aren't small: NaN isn't."""
+    return g * 0.37, ~(g.abs() <= 1)
+
+
+def requantized_by(a: Any, b: Any, s: Any) -> Any:
+    """A product of whole numbers, in bytes by a scale for each column."""
+    return ((a.long() @ b.long()).to(s.dtype) * s).round().clamp(-128, 127).to(torch.int8)
+
+
+def interpolated(t: Any, g: Any) -> Any:
+    """A table of n numbers at places from -1 to 1, which are its ends."""
+    at = (g + 1) * 0.5 * (len(t) - 1)
+    low = at.floor().long().clamp(0, len(t) - 1)
+    part = at - low
+    return t[low] * (1 - part) + t[(low + 1).clamp(max=len(t) - 1)] * part
+
+
+def directions(x: Any, y: Any) -> Any:
+    """From y to x, of length one, or none."""
+    d = x - y
+    return d / d.norm(dim=-1, keepdim=True).clamp(min=1e-12)
+
+
+def maximum_backward(x: Any, y: Any, g: Any) -> Any:
+    """As torch.maximum has it: of equal numbers each gets half."""
+    half = 0.5 * (x == y)
+    return g * ((x > y) + half), g * ((x < y) + half)
+
+
+def relu6_backward(x: Any, g: Any) -> Any:
+    return g * ((x > 0) & (x < 6))
+
+
+def angle(y: Any, x: Any) -> Any:
+    return torch.atan2(y, x)
+
+
+def hypotenuse(x: Any, y: Any) -> Any:
+    return torch.hypot(x, y)
+
+
+def floor(x: Any) -> Any:
+    return torch.floor(x)
+
+
+def row_mean(x: Any) -> Any:
+    return x.float().mean(-1).to(x.dtype)
+
+
+def rows_in_eight_bits(x: Any) -> Any:
+    """Each row by its largest number; rows of zeros stay zero."""
+    return (x / (x.abs().amax(-1, keepdim=True) / 448).clamp(min=1e-12)).to(torch.float8_e4m3fn)
