@@ -67,3 +67,58 @@ def row_mean(x: Any) -> Any:
 def rows_in_eight_bits(x: Any) -> Any:
     """Each row by its largest number; rows of zeros stay zero."""
     return (x / (x.abs().amax(-1, keepdim=True) / 448).clamp(min=1e-12)).to(torch.float8_e4m3fn)
+
+
+# what is known when recording
+
+
+def adam_update(m: Any, v: Any, step: int) -> Any:
+    """What Adam subtracts, with its corrections of the first steps."""
+    return m / (1 - 0.9**step) / (torch.sqrt(v / (1 - 0.999**step)) + 1e-8)
+
+
+def sums_from(x: Any, starts: Any) -> Any:
+    """Sums of rows that begin behind their padding."""
+    return (x * (torch.arange(x.shape[1], device=x.device)[None, :] >= starts[:, None])).sum(-1)
+
+
+def with_slopes(x: Any, slopes: Any) -> Any:
+    """Scores of heads, less by each head's slope with the distance (ALiBi)."""
+    i, j = (torch.arange(n, device=x.device) for n in x.shape[1:])
+    return x - slopes[:, None, None] * (i[:, None] - j[None, :]).abs()
+
+
+def row_sums(x: Any, lengths: Any) -> Any:
+    return (x * (torch.arange(x.shape[1], device=x.device)[None, :] < lengths[:, None])).sum(-1)
+
+
+def running_sums(x: Any, reverse: bool, exclusive: bool) -> Any:
+    found = x.flip(-1).cumsum(-1).flip(-1) if reverse else x.cumsum(-1)
+    return found - x if exclusive else found
+
+
+def mean_of_ends(x: Any, window: int, sink: int) -> Any:
+    """Of the first numbers, and of the last in a window."""
+    return (x[:, :sink].sum(-1) + x[:, -window:].sum(-1)) / (sink + window)
+
+
+def rms_norm(x: Any, w: Any, eps: float) -> Any:
+    y = x.float()
+    return (y * torch.rsqrt(y.square().mean(-1, keepdim=True) + eps) * w.float()).to(x.dtype)
+
+
+# what is small
+
+
+def gated(p: Any, h: Any) -> Any:
+    """What a branch adds is small beside the input; it may be one for each row."""
+    return p + torch.tanh(h) * 0.005
+
+
+def nine(p: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> Any:
+    return ((p + a + b + c + d + e + f + g).float() + torch.tanh(h.float()) * 0.005).to(p.dtype)
+
+
+def loss_and_aside(x: Any, a: Any) -> Any:
+    """A loss, and a small one beside it."""
+    return (x.float().square().mean() + 0.002 * a.float().square().mean()).to(x.dtype).reshape(1)
