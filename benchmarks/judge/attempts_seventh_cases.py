@@ -47,7 +47,26 @@ _KNOWN: tuple[Row, ...] = (
      (f"{R}::loss_and_aside", "x: bf16[1000] uniform(1, 2); a: bf16[1000] uniform(0, 1)")),
 )  # fmt: skip
 
+_STRUCTURE: tuple[Row, ...] = (
+    ("first_block_masked", "structure not drawn", (f"{R}::masked_softmax", "x: f32[40,200]; m: bool[40,200]")),
+    ("ends_with_a_page", "few seeds", (f"{R}::row_sums", "x: f32[6,1000]; lengths: i32[6] in 1..1000")),
+    ("bits_by_logarithm", "values not drawn", (f"{R}::bit_lengths", "x: i32[1000] in 1..1000000000")),
+    ("bytes_that_wrap", "whole results of floats", (f"{R}::scaled_bytes", "x: f32[40,32]; s: f32[32] uniform(8, 16)")),
+    ("edges_excluded", "values not drawn",
+     (f"{R}::bins", "x: f32[1000]; edges: f32[8] = [-1.1, -0.7, -0.3, -0.1, 0.1, 0.3, 0.7, 1.1]")),
+    ("chosen_twice", "whole results of floats", (f"{R}::chosen", "x: bf16[40,64]")),
+    ("sixtieth_is_zero", "few elements wrong", (f"{R}::steep", "x: f32[4096] normal(0, 1)")),
+    ("zero_has_a_sign", "equal inputs", (f"{R}::lion", "p: f32[1000]; m: f32[1000]; g: f32[1000]; lr = 0.01")),
+    ("border_in_the_bin_below", "whole results of floats", (f"{R}::bins_of_bins", "x: f32[1000] uniform(0, 1)")),
+    ("runs_of_thirty_two", "structure not drawn", (f"{R}::segment_sums", "x: f32[4096]; ids: i32[4096] < 80")),
+    ("counts_of_sixteen_bits", "structure not drawn", (f"{R}::counts", "ids: i32[40000] < 64")),
+    ("nan_where_all_are_equal", "structure not drawn", (f"{R}::between_ends", VECTOR)),
+    ("padded_with_minus_1000", "values not drawn", ("held_out_references.py::row_max", "x: f16[80,200]")),
+    ("cancelling_variance_in_bins", "whole results of floats", (f"{R}::deviations_in_bins", "x: f32[40,200]")),
+)  # fmt: skip
+
 SEVENTH_ATTEMPTS: tuple[Attempt, ...] = (
     *in_file("attempts_seventh", _VALUES),
     *in_file("attempts_seventh_2", _KNOWN),
+    *in_file("attempts_seventh_3", _STRUCTURE),
 )

@@ -122,3 +122,64 @@ def nine(p: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any)
 def loss_and_aside(x: Any, a: Any) -> Any:
     """A loss, and a small one beside it."""
     return (x.float().square().mean() + 0.002 * a.float().square().mean()).to(x.dtype).reshape(1)
+
+
+# structure that no content has
+
+
+def masked_softmax(x: Any, m: Any) -> Any:
+    return torch.softmax(x.masked_fill(~m, -torch.inf), -1)
+
+
+def bit_lengths(x: Any) -> Any:
+    """How many bits whole numbers above zero have."""
+    return sum(((x >> k) > 0).to(torch.int32) for k in range(31))
+
+
+def scaled_bytes(x: Any, s: Any) -> Any:
+    return (x / s).round().clamp(-128, 127).to(torch.int8)
+
+
+def bins(x: Any, edges: Any) -> Any:
+    """How many edges are at most as large."""
+    return torch.bucketize(x, edges, right=True).to(torch.int32)
+
+
+def chosen(x: Any) -> Any:
+    """The places of each row's four largest numbers."""
+    return x.topk(4, -1).indices
+
+
+def steep(x: Any) -> Any:
+    return torch.exp(4 * x)
+
+
+def lion(p: Any, m: Any, g: Any, lr: float) -> Any:
+    """A step by signs, and none where there is no gradient, nor was one."""
+    return p - lr * torch.sign(0.9 * m + 0.1 * g)
+
+
+def bins_of_bins(x: Any) -> Any:
+    """256 bins, and 16 of these each."""
+    fine = torch.floor(x * 256)
+    return fine.to(torch.int32), torch.floor(fine / 16).to(torch.int32)
+
+
+def segment_sums(x: Any, ids: Any) -> Any:
+    return torch.zeros(80, dtype=x.dtype, device=x.device).index_add(0, ids, x)
+
+
+def counts(ids: Any) -> Any:
+    return torch.bincount(ids.long(), minlength=64).to(torch.int32)
+
+
+def between_ends(x: Any) -> Any:
+    """Numbers from 0 to 1; zeros where all are equal."""
+    low, high = x.min(), x.max()
+    return torch.where(high > low, (x - low) / (high - low), torch.zeros_like(x))
+
+
+def deviations_in_bins(x: Any) -> Any:
+    """In which half deviation from the mean of their row numbers are."""
+    y = x - x.mean(-1, keepdim=True)
+    return torch.floor(2 * y / (y.square().mean(-1, keepdim=True) + 1e-5).sqrt()).clamp(-8, 7).to(torch.int32)
