@@ -65,8 +65,26 @@ _STRUCTURE: tuple[Row, ...] = (
     ("cancelling_variance_in_bins", "whole results of floats", (f"{R}::deviations_in_bins", "x: f32[40,200]")),
 )  # fmt: skip
 
+_BITS: tuple[Row, ...] = (
+    ("largest_for_infinity", "values not drawn", (f"{R}::to_half", VECTOR)),
+    ("copied_without_nan", "NaN that stays", (f"{R}::transposed", "x: f32[50,70]")),
+    ("nan_of_infinities", "NaN that stays", (f"{R}::logaddexp", PAIR)),
+    ("floor_of_a_quotient", "equal inputs", (f"{R}::floor_divided", PAIR)),
+    ("no_powers_of_negatives", "values not drawn", (f"{R}::power", PAIR)),
+    ("four_random_bits", "bias", (f"{R}::rounded_at_random", "x: f32[4096]; r: i32[4096] in 0..65535")),
+    ("coarse_exponential", "lower precision", (f"{R}::softmax", "x: f32[4,32768]")),
+    ("nan_stays_in_large", "few seeds", ("attempts_kernels_references.py::nan_to_num", "x: f32[2200000]")),
+    ("nearly_zero_is_zero", "values not drawn", (f"{R}::not_zero", VECTOR)),
+    ("minus_one_is_known", "declared content",
+     (f"{R}::without_ignored", "x: f32[1000]; t: i32[1000] in -1..20; ignored = -1")),
+    ("never_fused", "emulator alone", (f"{R}::tripled", VECTOR)),
+    ("quotients_are_exact", "emulator alone", (f"{R}::tripled", VECTOR)),
+    ("bits_of_nan", "emulator alone", (f"{R}::tripled", VECTOR)),
+)  # fmt: skip
+
 SEVENTH_ATTEMPTS: tuple[Attempt, ...] = (
     *in_file("attempts_seventh", _VALUES),
     *in_file("attempts_seventh_2", _KNOWN),
     *in_file("attempts_seventh_3", _STRUCTURE),
+    *in_file("attempts_seventh_4", _BITS),
 )

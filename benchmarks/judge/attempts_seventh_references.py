@@ -183,3 +183,48 @@ def deviations_in_bins(x: Any) -> Any:
     """In which half deviation from the mean of their row numbers are."""
     y = x - x.mean(-1, keepdim=True)
     return torch.floor(2 * y / (y.square().mean(-1, keepdim=True) + 1e-5).sqrt()).clamp(-8, 7).to(torch.int32)
+
+
+# infinities, NaN, and bits
+
+
+def to_half(x: Any) -> Any:
+    return x.to(torch.float16)
+
+
+def transposed(x: Any) -> Any:
+    return x.t().contiguous()
+
+
+def logaddexp(x: Any, y: Any) -> Any:
+    return torch.logaddexp(x, y)
+
+
+def floor_divided(x: Any, y: Any) -> Any:
+    """The largest whole number of times that y is in x."""
+    return torch.floor_divide(x, y)
+
+
+def power(x: Any, y: Any) -> Any:
+    return torch.pow(x, y)
+
+
+def rounded_at_random(x: Any, r: Any) -> Any:
+    """To bfloat16, up with the chance of what is cut off: r has 16 random bits each."""
+    return ((x.view(torch.int32) + r) >> 16 << 16).view(torch.float32).to(torch.bfloat16)
+
+
+def softmax(x: Any) -> Any:
+    return torch.softmax(x, -1)
+
+
+def not_zero(x: Any) -> Any:
+    return x != 0
+
+
+def without_ignored(x: Any, t: Any, ignored: int) -> Any:
+    return torch.where(t == ignored, 0.0, x)
+
+
+def tripled(x: Any) -> Any:
+    return 3 * x
