@@ -1,4 +1,4 @@
-"""Attempts of a seventh author, all of them wrong, labelled before the judge had seen them."""
+"""Attempts of a seventh author, all of them wrong, and honest candidates, labelled before the judge had seen them."""
 
 from __future__ import annotations
 
@@ -88,3 +88,17 @@ SEVENTH_ATTEMPTS: tuple[Attempt, ...] = (
     *in_file("attempts_seventh_3", _STRUCTURE),
     *in_file("attempts_seventh_4", _BITS),
 )
+
+SEVENTH_HONEST: dict[str, str] = {
+    "grid_sample": "x: f32[2,3,9,11]; g: f32[2,6,7,2] uniform(-1.2, 1.2)",
+    "embedding_bag": "idx: i64[40] < 100; offsets: i64[7] = [0, 3, 3, 10, 22, 31, 40]; table: f32[100,48]",
+    "sink_attention": "q: f16[4,40,32]; k: f16[2,40,32]; v: f16[2,40,32]; sinks: f16[4]",
+    "pack_four_bits": "x: f32[40,64]",
+    "smoothed_cross_entropy": "x: f32[40,100]; t: i64[40] in -1..99",
+    "ragged_softmax": "x: f32[300]; offsets: i32[5] = [0, 40, 41, 200, 300]",
+    "causal_convolution": "x: bf16[12,300]; w: bf16[12,4]; b: bf16[12]",
+    "average_pool": "x: f32[4,15,17]",
+    "permuted_for_experts": "x: f16[100,48]; ids: i32[100] < 8",
+    "eight_bits_by_blocks": "x: bf16[20,192]",
+}
+"""By the function of ``seventh_honest.py``, which its reference has as well; all are right."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 # values
 
@@ -228,3 +229,62 @@ def without_ignored(x: Any, t: Any, ignored: int) -> Any:
 
 def tripled(x: Any) -> Any:
     return 3 * x
+
+
+# honest candidates
+
+
+def grid_sample(x: Any, g: Any) -> Any:
+    return F.grid_sample(x, g, mode="bilinear", padding_mode="zeros", align_corners=False)
+
+
+def embedding_bag(idx: Any, offsets: Any, table: Any) -> Any:
+    return F.embedding_bag(idx, table, offsets[:-1], mode="mean")
+
+
+def sink_attention(q: Any, k: Any, v: Any, sinks: Any) -> Any:
+    """Grouped heads, a window of 16, scores capped softly at 20, and a sink in each head's denominator."""
+    n, group = q.shape[1], len(q) // len(k)
+    k, v = k.repeat_interleave(group, 0), v.repeat_interleave(group, 0)
+    s = 20 * torch.tanh(q.float() @ k.float().transpose(1, 2) * q.shape[2] ** -0.5 / 20)
+    far = torch.arange(n, device=q.device)[:, None] - torch.arange(n, device=q.device)[None, :]
+    s = s.masked_fill((far < 0) | (far >= 16), -torch.inf)
+    s = torch.cat([s, sinks.float()[:, None, None].expand(-1, n, 1)], -1)
+    return (torch.softmax(s, -1)[..., :-1] @ v.float()).to(q.dtype)
+
+
+def pack_four_bits(x: Any) -> Any:
+    s = x.abs().amax(-1).clamp(min=1e-8) / 7
+    q = (x / s[:, None]).round().clamp(-8, 7).to(torch.int32) & 15
+    return (q[:, ::2] | q[:, 1::2] << 4).to(torch.uint8), s
+
+
+def smoothed_cross_entropy(x: Any, t: Any) -> Any:
+    return F.cross_entropy(x, t, ignore_index=-1, label_smoothing=0.1, reduction="none")
+
+
+def ragged_softmax(x: Any, offsets: Any) -> Any:
+    which = torch.bucketize(torch.arange(len(x), device=x.device), offsets[1:].long(), right=True)
+    top = x.new_full((len(offsets) - 1,), -torch.inf).scatter_reduce(0, which, x, "amax")
+    e = torch.exp(x - top[which])
+    return e / torch.zeros_like(top).index_add(0, which, e)[which]
+
+
+def causal_convolution(x: Any, w: Any, b: Any) -> Any:
+    channels, taps = w.shape
+    y = F.conv1d(F.pad(x[None], (taps - 1, 0)), w[:, None], b, groups=channels)
+    return F.silu(y)[0]
+
+
+def average_pool(x: Any) -> Any:
+    return F.avg_pool2d(x, 3, stride=1, padding=1, count_include_pad=False)
+
+
+def permuted_for_experts(x: Any, ids: Any) -> Any:
+    return x[torch.argsort(ids, stable=True)], torch.bincount(ids.long(), minlength=8).to(torch.int32)
+
+
+def eight_bits_by_blocks(x: Any) -> Any:
+    y = x.float().reshape(len(x), -1, 64)
+    s = y.abs().amax(-1).clamp(min=1e-4) / 448
+    return (y / s[..., None]).reshape(x.shape).to(torch.float8_e4m3fn), s
