@@ -289,3 +289,32 @@ def eight_bits_by_blocks(x: Any) -> Any:
     y = x.float().reshape(len(x), -1, 64)
     s = y.abs().amax(-1).clamp(min=1e-4) / 448
     return (y / s[..., None]).reshape(x.shape).to(torch.float8_e4m3fn), s
+
+
+# further
+
+
+def log_of(x: Any) -> Any:
+    """Of numbers above zero; of others minus infinity."""
+    return torch.log(x.clamp(min=0))
+
+
+def silu(x: Any) -> Any:
+    return F.silu(x)
+
+
+def largest_four(x: Any) -> Any:
+    return x.topk(4, -1).values
+
+
+def placed(ids: Any, capacity: int) -> Any:
+    """Which place each row has with its expert, of 64; -1 where that is full."""
+    one = F.one_hot(ids.long(), 64)
+    place = ((one.cumsum(0) - 1) * one).sum(-1)
+    return torch.where(place < capacity, place, -1).to(torch.int32)
+
+
+def between_ends_or_zero(x: Any) -> Any:
+    """Numbers from 0 to 1; zeros where all are equal, or some aren't numbers."""
+    low, high = x.min(), x.max()
+    return torch.where(high > low, (x - low) / (high - low), torch.zeros_like(x))
