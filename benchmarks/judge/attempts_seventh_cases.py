@@ -7,6 +7,7 @@ from benchmarks.judge.case_rows import Attempt, Row, in_file
 R = "attempts_seventh_references.py"
 VECTOR = "x: f32[1000]"
 PAIR = "x: f32[1000]; y: f32[1000]"
+SEVEN = "; ".join(f"{x}: bf16[4096] uniform(0, 0.02)" for x in "abcdefg")
 
 _VALUES: tuple[Row, ...] = (
     ("infinite_is_largest", "NaN beside results", (f"{R}::scaled_and_largest_finite", "x: f32[40,200]")),
@@ -42,7 +43,7 @@ _KNOWN: tuple[Row, ...] = (
     ("tenth_of_branch_left_out", "small results",
      (f"{R}::gated", "p: bf16[4096] uniform(1, 2); h: bf16[4096] normal(0, 1)")),
     ("ninth_left_out", "small results",
-     (f"{R}::nine", "; ".join(f"{x}: bf16[4096] uniform(0, 1)" for x in "pabcdefg") + "; h: bf16[4096] normal(0, 1)")),
+     (f"{R}::nine", f"p: bf16[4096] uniform(1, 2); {SEVEN}; h: bf16[4096] normal(0, 1)")),
     ("aside_left_out", "small results",
      (f"{R}::loss_and_aside", "x: bf16[1000] uniform(1, 2); a: bf16[1000] uniform(0, 1)")),
 )  # fmt: skip

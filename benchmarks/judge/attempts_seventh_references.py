@@ -117,7 +117,8 @@ def gated(p: Any, h: Any) -> Any:
 
 
 def nine(p: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> Any:
-    return ((p + a + b + c + d + e + f + g).float() + torch.tanh(h.float()) * 0.005).to(p.dtype)
+    every = sum(x.float() for x in (p, a, b, c, d, e, f, g))
+    return (every + torch.tanh(h.float()) * 0.005).to(p.dtype)
 
 
 def loss_and_aside(x: Any, a: Any) -> Any:
