@@ -89,11 +89,24 @@ _BITS: tuple[Row, ...] = (
     ("nan_of_equal_numbers", "structure not drawn", (f"{R}::between_ends_or_zero", VECTOR)),
 )  # fmt: skip
 
+_LITTLE_KNOWN: tuple[Row, ...] = (
+    ("cancelling_variance_alone", "little known", (f"{R}::variance_by_product", "x: f32[80,200]")),
+    ("branch_left_out_alone", "little known",
+     (f"{R}::gathered_branch", "p: f32[4096] uniform(1, 2); h: f32[4096] normal(0, 1); ids: i64[4096] < 4096")),
+    ("bare_beside_a_check", "little known", (f"{R}::checked_softmax", "x: f32[16,256]")),
+    ("slow_to_emulate", "few seeds", (f"{R}::largest", VECTOR)),
+    ("remainder_of_a_quotient", "values not drawn", (f"{R}::remainders", VECTOR)),
+)  # fmt: skip
+
+FILES = "attempts_seventh_files"
+
 SEVENTH_ATTEMPTS: tuple[Attempt, ...] = (
     *in_file("attempts_seventh", _VALUES),
     *in_file("attempts_seventh_2", _KNOWN),
     *in_file("attempts_seventh_3", _STRUCTURE),
     *in_file("attempts_seventh_4", _BITS),
+    *in_file("attempts_seventh_5", _LITTLE_KNOWN),
+    ("flag_of_a_model", "declared content", f"{FILES}/flag_candidate.py", (f"exploits/{FILES}/flag_task.py", "")),
 )
 
 SEVENTH_HONEST: dict[str, str] = {

@@ -319,3 +319,32 @@ def between_ends_or_zero(x: Any) -> Any:
     """Numbers from 0 to 1; zeros where all are equal, or some aren't numbers."""
     low, high = x.min(), x.max()
     return torch.where(high > low, (x - low) / (high - low), torch.zeros_like(x))
+
+
+# of which nothing is known in float64, or which fail
+
+
+def variance_by_product(x: Any) -> Any:
+    """By a product with numbers of torch's usual dtype, which float64 can't be multiplied by."""
+    part = torch.full((x.shape[1], 1), 1 / x.shape[1], device=x.device)
+    return ((x - x @ part).square() @ part)[:, 0]
+
+
+def gathered_branch(p: Any, h: Any, ids: Any) -> Any:
+    """Adds what rows of h are in sum, which is small; sums are of torch's usual dtype."""
+    total = torch.zeros(p.shape, device=p.device).index_add(0, ids, torch.tanh(h))
+    return (p + total * 0.005).to(torch.bfloat16)
+
+
+def checked_softmax(x: Any) -> Any:
+    if not torch.isfinite(x).all():
+        raise ValueError("numbers must be finite")
+    return torch.softmax(x, -1)
+
+
+def largest(x: Any) -> Any:
+    return x.max().reshape(1)
+
+
+def remainders(x: Any) -> Any:
+    return torch.fmod(x, 3.0)
