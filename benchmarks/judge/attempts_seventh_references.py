@@ -296,8 +296,8 @@ def eight_bits_by_blocks(x: Any) -> Any:
 
 
 def log_of(x: Any) -> Any:
-    """Of numbers above zero; of others minus infinity."""
-    return torch.log(x.clamp(min=0))
+    """Of zero minus infinity."""
+    return torch.log(x)
 
 
 def silu(x: Any) -> Any:
