@@ -96,6 +96,10 @@ _LITTLE_KNOWN: tuple[Row, ...] = (
     ("bare_beside_a_check", "little known", (f"{R}::checked_softmax", "x: f32[16,256]")),
     ("slow_to_emulate", "few seeds", (f"{R}::largest", VECTOR)),
     ("remainder_of_a_quotient", "values not drawn", (f"{R}::remainders", VECTOR)),
+    ("silu_of_float32", "lower precision", (f"{R}::silu", "x: f64[40,200]")),
+    ("norm_of_float32", "lower precision", (f"{R}::normalized", "x: f64[40,200]")),
+    ("few_sums_of_float32", "lower precision", (f"{R}::row_sums_of", "x: f64[20,200]")),
+    ("whole_of_float32", "lower precision", (f"{R}::millionths", "x: f64[40,200] normal(0, 1)")),
 )  # fmt: skip
 
 FILES = "attempts_seventh_files"

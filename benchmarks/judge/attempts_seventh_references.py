@@ -333,7 +333,7 @@ def variance_by_product(x: Any) -> Any:
 def gathered_branch(p: Any, h: Any, ids: Any) -> Any:
     """Adds what rows of h are in sum, which is small; sums are of torch's usual dtype."""
     total = torch.zeros(p.shape, device=p.device).index_add(0, ids, torch.tanh(h))
-    return (p + total * 0.005).to(torch.bfloat16)
+    return (p + total * 0.002).to(torch.bfloat16)
 
 
 def checked_softmax(x: Any) -> Any:
@@ -348,3 +348,18 @@ def largest(x: Any) -> Any:
 
 def remainders(x: Any) -> Any:
     return torch.fmod(x, 3.0)
+
+
+# float64
+
+
+def row_sums_of(x: Any) -> Any:
+    return x.sum(-1)
+
+
+def millionths(x: Any) -> Any:
+    return torch.floor(x * 1e7).to(torch.int64)
+
+
+def normalized(x: Any) -> Any:
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
