@@ -99,6 +99,8 @@ _LITTLE_KNOWN: tuple[Row, ...] = (
     ("masked_atomics_are_zero", "emulator alone", (f"{R}::tripled", VECTOR)),
     ("largest_zero_is_minus", "emulator alone", (f"{R}::tripled", VECTOR)),
     ("largest_of_most_of_many", "few results", (f"{R}::largest", "x: f32[1100000]")),
+    ("silu_of_26_bits", "lower precision", (f"{R}::silu", "x: f64[40,200]")),
+    ("few_sums_of_26_bits", "lower precision", (f"{R}::row_sums_of", "x: f64[20,200]")),
     ("silu_of_float32", "lower precision", (f"{R}::silu", "x: f64[40,200]")),
     ("norm_of_float32", "lower precision", (f"{R}::normalized", "x: f64[40,200]")),
     ("few_sums_of_float32", "lower precision", (f"{R}::row_sums_of", "x: f64[20,200]")),
