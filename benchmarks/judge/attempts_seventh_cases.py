@@ -92,7 +92,7 @@ _BITS: tuple[Row, ...] = (
 _LITTLE_KNOWN: tuple[Row, ...] = (
     ("cancelling_variance_alone", "little known", (f"{R}::variance_by_product", "x: f32[80,200]")),
     ("branch_left_out_alone", "little known",
-     (f"{R}::gathered_branch", "p: f32[4096] uniform(1, 2); h: f32[4096] normal(0, 1); ids: i64[4096] < 4096")),
+     (f"{R}::branch_by_product", "p: f32[4096] uniform(1, 2); h: f32[4096] normal(0, 1)")),
     ("bare_beside_a_check", "little known", (f"{R}::checked_softmax", "x: f32[16,256]")),
     ("slow_to_emulate", "few seeds", (f"{R}::largest", VECTOR)),
     ("remainder_of_a_quotient", "values not drawn", (f"{R}::remainders", VECTOR)),
