@@ -56,7 +56,7 @@ from kerntune.referee.layouts import (
     task_modules,
     task_shapes,
 )
-from kerntune.referee.other_numbers import other_numbers
+from kerntune.referee.other_numbers import other_numbers, unchanged
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import TOLD, Reason, Refusal
 from kerntune.referee.replay_comparer import ReplayComparer
@@ -91,6 +91,10 @@ NOT_EMULATED = "races, misaligned addresses, false hints and what masked lanes h
 
 HOLD = "; where numbers belong together, == instead of = holds them"
 """What a message on other numbers adds: a mask may belong to lengths."""
+
+THESE_NUMBERS = "these numbers"
+OF_TWINS, MOST_OF_TWINS = frozenset(("tiny", "broad", "down")), 2
+"""Extreme contents on which other numbers are judged, too: where a small one counts, and so many of these."""
 
 Twin = tuple[str, CaseInputs, "CheckedCall | Refusal"]
 """What is judged alone, if not this: a case whose label says what is other there, and the candidate's recording."""
@@ -207,7 +211,7 @@ class CandidateJudgement:
         others = [other_numbers(case, secrets.SystemRandom()) for case in cases]
         recorded = list(self._all_recorded([*cases, *itertools.chain(*others)]))
         recorded, again = recorded[: len(cases)], iter(recorded[len(cases) :])
-        twins = [[("these numbers", other, next(again)) for other in each] for each in others]
+        twins = [[(THESE_NUMBERS, other, next(again)) for other in each] for each in others]
         for case, call, twin in zip(cases, recorded, twins, strict=True):
             twin += self._other_config(case, call)
         references = [
@@ -319,6 +323,7 @@ class CandidateJudgement:
                 remarks += (f"input {given.name} is one number at this shape; other shapes have others",)
             if given.name.endswith(COUNTER):
                 remarks += (f"{given.name} isn't compared",)
+        remarks += unchanged(case, [one for what, one, _ in twins if what == THESE_NUMBERS])
         if case.holds:
             remarks += ("numbers after == were no others, so a candidate may know them",)
         for twins_said in self._of_twins(twins):
@@ -350,12 +355,16 @@ class CandidateJudgement:
         try:
             if isinstance(call, Refusal):
                 return (f"judged with {what} alone: with {case.label} the candidate is refused: {call}",)
-            contents, call = [()] * max(2, affordable(case, SEEDS)), msgspec.structs.replace(call, again=None)
-            found = self._comparer.compare(case, call, contents, self._deadline)
+            forms: list[tuple[str, ...]] = [()] * max(2, affordable(case, SEEDS))
+            if not case.made_by_author:
+                extreme = extreme_forms(case.tensors, secrets.SystemRandom())
+                forms += [x for x in extreme if OF_TWINS & {*x}][:MOST_OF_TWINS]
+            alone = msgspec.structs.replace(call, again=None)
+            found = self._comparer.compare(case, alone, forms, self._deadline)
         except Refusal as exc:
             return (f"judged with {what} alone: with {case.label} nothing can be compared: {exc}",)
         for error in found.wrong:
-            told = "" if what != "these numbers" else HOLD
+            told = "" if what != THESE_NUMBERS else HOLD
             return msgspec.structs.replace(error, wrong=f"with {case.label}: {error.wrong}{told}")
         return ()
 

@@ -47,11 +47,32 @@ def other_numbers(case: CaseInputs, chance: random.Random) -> list[CaseInputs]:
     kinds: tuple[tuple[type, Callable[[Any], Any]], ...] = ((bool, operator.not_), (int, partial(_smaller, chance)))
     for kind, other in kinds:
         base, more = (found[-1], [found[-1].label]) if found and chance.random() < BESIDE_OTHERS else (case, [])
-        told = list[str]()
-        arguments = _with_others(base.arguments, kind, other, told)
+        told, some = list[str](), partial(_sometimes, chance, other)
+        arguments = base.arguments
+        if chance.random() < BESIDE_OTHERS:  # of several flags some, which one stands for another
+            arguments = _with_others(base.arguments, kind, some, told)
+        arguments = arguments if told else _with_others(base.arguments, kind, other, told)
         if told:
             found.append(replace(base, label=", ".join((*more, *told)), arguments=arguments))
     return found
+
+
+def _sometimes(chance: random.Random, other: Callable[[Any], Any], value: Any) -> Any:
+    return other(value) if chance.random() < BESIDE_OTHERS else None
+
+
+def unchanged(case: CaseInputs, others: Sequence[CaseInputs]) -> tuple[str, ...]:
+    """What a reader should know of numbers and texts that no other case has others of, and that aren't held: 0 and 1
+    often name something, and a constructor's whole numbers are sizes."""
+    found = [f"{t.name}" for i, t in enumerate(case.tensors) if t.content == "fixed" and not t.held
+             and all(one.tensors[i].values == t.values for one in others)]  # fmt: skip
+    for given, each in ((case.arguments, [x.arguments for x in others]), (case.init, [x.init for x in others])):
+        for i, one in enumerate(given):
+            known = isinstance(one, PlainArgument) and one.value is not None and not one.held
+            if known and all(other[i] == one for other in each):
+                found.append(repr(one.value))  # type: ignore[union-attr]
+    listed = ", ".join(dict.fromkeys(found[:8]))
+    return (f"known, and never another: {listed}; hold back other inputs",) if found else ()
 
 
 def _smaller(chance: random.Random, number: int) -> int | None:
@@ -110,9 +131,9 @@ def _with_other_values(given: TensorInput, chance: random.Random, told: list[str
         told.append(f"{given.name} of other steps")
         return replace(given, values=between)
     if not whole and any(values):
-        factor = chance.uniform(0.7, 0.95)
+        up = values == sorted(values)
         told.append(f"{given.name} of smaller numbers")
-        return replace(given, values=tuple(x * factor for x in values))
+        return replace(given, values=tuple(sorted((x * chance.uniform(0.7, 0.95) for x in values), reverse=not up)))
     return given
 
 
