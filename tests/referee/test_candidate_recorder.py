@@ -398,7 +398,7 @@ def test_binaries_are_sent_where_they_are_loaded() -> None:
         ("assert (x > 0).all(); return run(x, x)", Reason.VALUES, "a condition needs values of a tensor"),
         ("try:\n        x.sum().item()\n    except Exception:\n        return run(x, x)", Reason.VALUES, "a condition"),
         ("return {x: run(x, x)}", Reason.RESULT_COUNT, "a key of type"),
-        ("return run(x, x), type('N', (float,), {'__repr__': lambda self: '2'})(3)", Reason.RESULT_COUNT, "returns a N"),
+        ("return run(x, x), type('N', (float,), {'__repr__': lambda self: '2'})(3)", Reason.RESULT_COUNT, "a N"),
         ("return run(x, torch.special.bessel_j0(torch.arange(2000, device='cuda').float()))", Reason.OPERATOR,
          "the call makes 8 kB of what the host knows"),
     ],
@@ -407,6 +407,15 @@ def test_why_there_is_no_call(recorded: Any, body: str, reason: Reason, told: st
     refused = recorded(body).refused
     assert refused.reason == reason.value
     assert told in refused.text
+
+
+def test_a_counter_that_nothing_reads_may_count(recorded: Any) -> None:
+    """As a batch norm's does, that no kernel reads."""
+    counts = "t.add_(1); return {}\n\nt = torch.tensor([1, 2], device='cuda')"
+    assert recorded(counts.format("run(x, x)")).call.unreplayed == ()
+    for body in ("run(x, x), x * t.sum()", "run(run(x, x), t)"):
+        (name,) = recorded(counts.format(body)).call.unreplayed
+        assert name.startswith("aten.add_ ")
 
 
 def test_products_have_torchs_own_precision_settings(recorded: Any, request: pytest.FixtureRequest) -> None:
