@@ -351,7 +351,7 @@ def moments_reference(m: Any, v: Any, g: Any, first: float, second: float) -> An
 _HEADS = "q: f32[1,2,20,16]; k: f32[1,2,20,16]; v: f32[1,2,20,16]"
 _FOUR_BITS = "w: i32[8,32] in -2000000000..2000000000; s: f16[2,32] uniform(0.01, 0.1)"
 
-SEVENTH_HONEST: dict[str, tuple[str, ...]] = {
+PACKAGE_LIKE_HONEST: dict[str, tuple[str, ...]] = {
     "operator": ("x: f32[700]; g: f32[700]",),
     "tuples": ("x: f32[700]; y: f32[700]",),
     "logsumexp": ("x: f16[16,1500]", "x: f16[16,1024]"),

@@ -113,8 +113,8 @@ def _recorded(task: RecordTask) -> RecordAnswer:
             capture = Capture(backend, compiler, prefer=in_turn)
             watch.launches = capture.launches
 
-            def run(tensors: Sequence[Any]) -> Any:
-                args, words = arguments_of(task.case, tensors)
+            def run(case: CaseInputs, tensors: Sequence[Any]) -> Any:
+                args, words = arguments_of(case, tensors)
                 with contextlib.ExitStack() as stack:
                     stack.enter_context(_users_code(backend))
                     stack.enter_context(capture.active())
@@ -127,7 +127,12 @@ def _recorded(task: RecordTask) -> RecordAnswer:
                     raise Refusal(Reason.UNSEEN, "; ".join([*capture.missed, *capture.compiled.unseen]))
                 return value
 
-            value = run(inputs)
+            if task.before is not None:
+                with backend.tensors.watching(watch):
+                    first = [_full(x, backend) for x in task.before.tensors]
+                run(task.before, first)
+                return RecordAnswer(_claims(task, capture, watch, inputs, (), run(task.case, inputs)))
+            value = run(task.case, inputs)
             call = msgspec.structs.replace(_claims(task, capture, watch, inputs, (), value), configs=max(configs))
             own = {*task.case.parameters.values()}
             others = [inputs[i] if i in own else _made(x, backend) for i, x in enumerate(task.case.tensors)]
@@ -137,11 +142,11 @@ def _recorded(task: RecordTask) -> RecordAnswer:
                     kept = [others[i].clone() for i in floats]
                     for i in floats:
                         others[i].copy_(inputs[i])
-                run(others)
+                run(task.case, others)
                 with backend.tensors.watching(watch):
                     for i, first in zip(floats, kept, strict=True):
                         others[i].copy_(first)
-                value = run(others)
+                value = run(task.case, others)
                 again = _claims(task, capture, watch, others, [x for i, x in enumerate(inputs) if i not in own], value)
             except Refusal as exc:
                 raise Refusal(exc.reason, f"{IN_IT}{exc}") from None
@@ -209,6 +214,16 @@ def _made(given: Any, backend: Backend) -> Any:
     if given.content == "fixed":
         return torch.tensor(given.values, dtype=getattr(torch, given.dtype)).reshape(given.shape).to("cuda")
     return empty_tensor(given.dtype, given.shape, given.strides)
+
+
+def _full(given: TensorInput, backend: Backend) -> Any:
+    """An input of a call that isn't judged: it holds numbers that are allowed."""
+    import torch
+
+    if given.content == "fixed":
+        return _made(given, backend)
+    number = 1.0 if getattr(torch, given.dtype).is_floating_point else int(given.low)
+    return torch.full(given.shape, number, dtype=getattr(torch, given.dtype), device="cuda")
 
 
 def _give_parameters(function: Any, case: CaseInputs, inputs: list[Any], watch: DeviceOperators) -> None:
@@ -323,7 +338,7 @@ def _claims(
                 fills.append(Fill(index, *found, before=not watch.is_of_the_call(tensor)))
         elif not watch.allocated(tensor):
             unknown.append(index)
-    if uploaded > MOST_UPLOADED * (CALLS if earlier else 1):
+    if uploaded > MOST_UPLOADED * (CALLS if earlier else 2 if task.before else 1):
         text = f"the call makes {format_bytes(uploaded)} of what the host knows, which takes time that isn't measured"
         raise Refusal(Reason.OPERATOR, f"{text}; {format_bytes(MOST_UPLOADED)} may be")
     if sum(len(c.data) for c in constants) > MOST_CONSTANT:

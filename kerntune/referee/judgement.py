@@ -56,7 +56,7 @@ from kerntune.referee.layouts import (
     task_modules,
     task_shapes,
 )
-from kerntune.referee.other_numbers import other_numbers, unchanged, where_numbers_count
+from kerntune.referee.other_numbers import ONE_CONFIG, other_numbers, other_ways, unchanged, where_numbers_count
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import TOLD, Reason, Refusal
 from kerntune.referee.replay_comparer import ReplayComparer
@@ -210,8 +210,10 @@ class CandidateJudgement:
         recorded = list(self._all_recorded([*cases, *itertools.chain(*others)]))
         recorded, again = recorded[: len(cases)], iter(recorded[len(cases) :])
         twins = [[(THESE_NUMBERS, other, next(again)) for other in each] for each in others]
-        for case, call, twin in zip(cases, recorded, twins, strict=True):
-            twin += self._other_config(case, call)
+        for number, (call, twin) in enumerate(zip(recorded, twins, strict=True)):
+            if not isinstance(call, Refusal):
+                for what, other, config, before in other_ways(cases, number, call.configs):
+                    twin.append((what, other, self._recorded(self._candidate, other, config, before)))
         references = [
             call if isinstance(call, Refusal) else self._recorded(self._reference, case)
             for case, call in zip(cases, recorded, strict=True)
@@ -267,22 +269,17 @@ class CandidateJudgement:
                 late = Refusal(call.reason, "not recorded: it was late at an earlier shape")
             yield call
 
-    def _other_config(self, case: CaseInputs, call: CheckedCall | Refusal) -> list[Twin]:
-        """The candidate with one of its autotuner's configs but the first, after it has been tried: which one wins,
-        another GPU decides."""
-        if isinstance(call, Refusal) or call.configs < 2:
-            return []
-        config = 1 + secrets.randbelow(call.configs - 1)
-        other = msgspec.structs.replace(case, label="another config of an autotuner, after a trial")
-        return [("one config", other, self._recorded(self._candidate, case, config))]
-
-    def _recorded(self, source: UserCallable, case: CaseInputs, config: int = 0) -> CheckedCall | Refusal:
+    def _recorded(
+        self, source: UserCallable, case: CaseInputs, config: int = 0, before: CaseInputs | None = None
+    ) -> CheckedCall | Refusal:
         """One side's launches at one shape, by a process that is dead now."""
         bench = self._bench
-        task = RecordTask(source, case, bench.target, bench.speeds.on_gpu, config)
+        task = RecordTask(source, case, bench.target, bench.speeds.on_gpu, config, before)
         answered = bench.processes.ask("record", task, source.readable, RECORD_SECONDS, MOST_BYTES)
         try:
             found = _answer_of(answered)
+            if before is not None:
+                return checked(found.call, case, bench.target, calls=2)
             return with_later(checked(found.call, case, bench.target), found.again, case, bench.target)
         except Refusal as exc:
             return exc
@@ -324,11 +321,14 @@ class CandidateJudgement:
         remarks += unchanged(case, [one for what, one, _ in twins if what == THESE_NUMBERS])
         if case.holds:
             remarks += ("numbers after == were no others, so a candidate may know them",)
-        for twins_said in self._of_twins(twins):
-            if not isinstance(twins_said, tuple):
-                told = (*errors, twins_said)
-                return ShapeResult(case.label, Word.WRONG, told, text=twins_said.wrong, launches=launches)
-            remarks += twins_said
+        try:
+            for twins_said in self._of_twins(twins):
+                if not isinstance(twins_said, tuple):
+                    told = (*errors, twins_said)
+                    return ShapeResult(case.label, Word.WRONG, told, text=twins_said.wrong, launches=launches)
+                remarks += twins_said
+        except Refusal as exc:
+            return _refused(case.label, exc, launches)
         right = RightCandidate(
             case, call, self._reference, reference, found.expected[:SEEDS], tuple(found.left[:SEEDS]),
             found.repeatable, found.patterns[:SEEDS], self._deadline,
@@ -357,11 +357,13 @@ class CandidateJudgement:
             alone = msgspec.structs.replace(call, again=None)
             found = self._comparer.compare(case, alone, forms, self._deadline)
         except Refusal as exc:
+            if exc.reason in (Reason.FAULT, Reason.OUTSIDE) and what != THESE_NUMBERS:  # which may not belong together
+                raise Refusal(exc.reason, f"with {case.label}: {exc}") from None
             return (f"judged with {what} alone: with {case.label} nothing can be compared: {exc}",)
         for error in found.wrong:
             told = "" if what != THESE_NUMBERS else HOLD
             return msgspec.structs.replace(error, wrong=f"with {case.label}: {error.wrong}{told}")
-        return ()
+        return (f"judged with {case.label}, and no further one",) * (what == ONE_CONFIG)
 
     def _timed(self, right: RightCandidate, untimed: ShapeResult) -> ShapeResult:
         speeds, replace = self._bench.speeds, msgspec.structs.replace

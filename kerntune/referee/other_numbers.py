@@ -6,7 +6,8 @@ import itertools
 import math
 import operator
 import random
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,6 +27,7 @@ BESIDE_OTHERS = 0.5
 """How often: a flag may tell together with a number what neither does alone, and not all belong together."""
 
 
+ONE_CONFIG = "one config"
 SMALL_COUNT, MOST_FORMS = frozenset(("tiny", "broad", "down")), 2
 
 SMALLER = 0.5
@@ -62,6 +64,23 @@ def other_numbers(case: CaseInputs, chance: random.Random) -> list[CaseInputs]:
 
 def _sometimes(chance: random.Random, other: Callable[[Any], Any], value: Any) -> Any:
     return other(value) if chance.random() < BESIDE_OTHERS else None
+
+
+def other_ways(
+    cases: Sequence[CaseInputs], number: int, configs: int
+) -> Iterator[tuple[str, CaseInputs, int, CaseInputs | None]]:
+    """In which other ways the case of this number is recorded: what is judged alone if that can't be, the case with a
+    label that says it, the config that is tried first, and the case that is called before.
+
+    One of an autotuner's configs but the first, after it has been tried: which one wins, another GPU decides. And
+    behind a call at another shape, whose memory or numbers the candidate may have kept."""
+    case, other, replace = cases[number], cases[number - 1], msgspec.structs.replace
+    if configs > 1:
+        label = f"another of {configs} configs of an autotuner, after a trial"
+        yield ONE_CONFIG, replace(case, label=label), 1 + secrets.randbelow(configs - 1), None
+    lie = ([(t.shape, t.dtype) for t in one.tensors] for one in (case, other))
+    if next(lie) != next(lie) and not case.init and not case.parameters:
+        yield "one shape in a process", replace(case, label="a call at another shape before"), 0, other
 
 
 def where_numbers_count(case: CaseInputs, chance: random.Random) -> list[tuple[str, ...]]:

@@ -140,13 +140,15 @@ class UserCallable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 class RecordTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Record one call of ``source`` on ``case``, for ``target``; with ``binaries``, where these are loaded later. Of an
-    autotuner's configs, that of number ``config`` is tried first, and those after it next."""
+    autotuner's configs, that of number ``config`` is tried first, and those after it next. A call of another shape may
+    come ``before``."""
 
     source: UserCallable
     case: CaseInputs
     target: Target
     binaries: bool = False
     config: int = 0
+    before: CaseInputs | None = None
 
 
 class Fill(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

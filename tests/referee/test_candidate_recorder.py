@@ -48,11 +48,14 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """What is answered of a function with this body."""
     monkeypatch.setattr(sys, "path", [*sys.path])
 
-    def record(body: str, line: str = LINE, config: int = 0) -> RecordAnswer:
+    def record(body: str, line: str = LINE, config: int = 0, before: str = "") -> RecordAnswer:
         path = tmp_path / "candidate_under_test.py"
         given = ", ".join(item.partition(":")[0] for item in line.split("; "))
         path.write_text(f"{KERNEL}def f({given}):\n    {body}\n")
-        task = RecordTask(candidate_source(f"{path}::f"), parse_line(line), Target.parse("cuda:90"), False, config)
+        task = RecordTask(
+            candidate_source(f"{path}::f"), parse_line(line), Target.parse("cuda:90"), False, config,
+            parse_line(before) if before else None,
+        )  # fmt: skip
         return msgspec.msgpack.decode(candidate_recorder.answer(encoded(task)), type=RecordAnswer)
 
     yield record
@@ -460,6 +463,18 @@ def test_later_calls_are_recorded_behind_the_first_one_on_other_tensors(recorded
     assert not {*storages[0]} & {*storages[1]}
     assert both.recording.launches[0] == call.recording.launches[0]
     assert (both.unknown, both.constants, both.fills) == ((), (), call.fills)
+
+
+def test_a_call_at_another_shape_comes_before_on_numbers_that_are_allowed(recorded: Any) -> None:
+    """Its inputs are none of the call's."""
+    answer = recorded("return run(x, x), i, n", before="x: f16[9]; i: i64[4] in 3..8; n: i32[2] = [5, 7]",
+                      line="x: f32[50]; i: i64[4] < 9; n: i32[2] = [5, 7]")  # fmt: skip
+    call, storages = answer.call, answer.call.recording.storages
+    assert answer.again is None
+    assert [storages[i].nbytes for i in (0, 2)] == [18, 200]
+    assert [fill for fill in call.fills if fill.storage == 0] == [Fill(0, "float16", 1.0, before=True)]
+    assert len(call.recording.launches) == 2
+    assert call.unknown == ()
 
 
 @pytest.mark.parametrize(

@@ -378,6 +378,56 @@ def test_a_second_call_is_judged_behind_the_first(
     assert not [remark for remark in shape.remarks if "alone" in remark]
 
 
+KEPT = (
+    TWICE.partition("def fresh")[0]
+    + """
+FIRST = []
+
+def kept(x, value):
+    if not FIRST:
+        FIRST.append(value)
+    return FIRST[0]
+
+def doubled_to(y, x, n):
+    doubled[(triton.cdiv(n, 512),)](x, y, n, BLOCK=512)
+    return y
+
+def workspace(x):
+    return doubled_to(torch.empty_like(x), doubled_to(kept(x, torch.empty_like(x)), x, x.numel()), x.numel())
+
+def length(x):
+    return doubled_to(torch.empty_like(x), x, kept(x, x.numel()))
+
+def own(x):
+    return doubled_to(torch.empty_like(x), x, x.numel())
+
+def reference(x):
+    return x * 2
+
+def twice(x):
+    return x * 4
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "words", "told"),
+    [
+        ("own", "reference", (Word.UNTIMED, Word.UNTIMED), "right on"),
+        ("length", "reference", (Word.REFUSED, Word.WRONG), "with a call at another shape before: 300 of 900 elements"),
+        ("workspace", "twice", (Word.UNTIMED, Word.REFUSED), " bytes beside all tensors are written"),
+    ],
+)
+def test_each_shape_is_judged_behind_a_call_at_another(
+    name: str, other: str, words: tuple[Word, Word], told: str, bench: Bench, tmp_path: Path
+) -> None:
+    """What a file keeps of its first shape isn't another's."""
+    (tmp_path / "kept.py").write_text(KEPT)
+    sides = [f"{tmp_path}/kept.py::{one}" for one in (name, other)]
+    shapes = judge(*sides, ["x: f32[600]", "x: f32[900]"], bench=bench).shapes
+    assert (tuple(shape.word for shape in shapes), told in shapes[1].text) == (words, True), shapes
+
+
 BESIDE = """
 import torch, triton
 import triton.language as tl

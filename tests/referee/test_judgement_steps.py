@@ -248,7 +248,7 @@ def test_one_of_an_autotuners_other_configs_must_be_right_too(
     steps = Steps(record=record)
     verdict = judge(source, ADD, LINE, bench=bench_of(steps))
     assert verdict.word is (Word.UNTIMED if right else Word.WRONG)
-    assert right or verdict.shapes[0].text.startswith("with another config of an autotuner, after a trial: ")
+    assert right or verdict.shapes[0].text.startswith("with another of 3 configs of an autotuner, after a trial: ")
     first, second, reference = (task for task in steps.tasks if isinstance(task, RecordTask))
     assert (first.config, second.config in (1, 2), reference.config) == (0, True, 0)
 
