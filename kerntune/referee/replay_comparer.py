@@ -62,8 +62,8 @@ FURTHER = 48
 """And so many where a mean error may be a bias or chance: what the numbers of one content have in common, as a rounded
 norm is, varies from content to content alone."""
 
-LATER_CONTENTS = 6
-"""Contents that a later call is judged on, in one process."""
+LATER_CONTENTS, LATER_OF_LARGE = 6, 2
+"""Contents that a later call is judged on, in one process; of large inputs, which take as long as the others do."""
 
 SPARSE_CONTENTS = 2
 """Contents of the task's own code that are looked at once more, made sparse."""
@@ -340,7 +340,8 @@ class ReplayComparer(ReplayProcesses):
         if any(want.changed[i] is not None for i in case.parameters.values() if want.changed):
             once.append("judged by its first call alone: the reference changes the model's own numbers")
             return ()
-        extreme = secrets.SystemRandom().sample(given[usual:], min(LATER_CONTENTS - 1, len(given) - usual))
+        most = LATER_CONTENTS if sum(map(len, want.contents)) < MOST_EMULATED else LATER_OF_LARGE
+        extreme = secrets.SystemRandom().sample(given[usual:], min(most - 1, len(given) - usual))
         wants = [(want, ()), *((one, form) for one, _, _, form in extreme)]
         (poison,), end, again = (
             poison_patterns(1),
