@@ -30,6 +30,7 @@ from kerntune.referee.hostile_recording import (
     same_strides,
     side_of,
 )
+from kerntune.referee.later_call import with_later
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import ROUNDOFF
 from kerntune.referee.tasks import Constant, ExpectedResult, ExpectedSeed, Fill, RecordAnswer, RecordedCall, encoded
@@ -415,6 +416,11 @@ NOT_RUN = replace(LAUNCH, grid=(3, 0, 1))
 OVERLAP, LAYOUT = Reason.RESULT_OVERLAP, Reason.RESULT_LAYOUT
 LIES = "result 0 is float32[600] with strides [1], the reference's "
 RESULTS: dict[str, tuple[RecordedCall, list[ExpectedResult], Reason, str]] = {
+    "nothing": (
+        returned(replace(VIEWS[0], shape=(0,))), [want(shape=(0,))], OVERLAP,
+        "result 0 is memory of input x, the reference's isn't; if that is meant, the reference must do so, too: "
+        "return x.copy_(...)",
+    ),
     "count": (CALL, [EXPECTED, EXPECTED], Reason.RESULT_COUNT, "it returns 1 tensors, the reference 2"),
     "none": (call(results=()), [EXPECTED], Reason.RESULT_COUNT, "it returns 0 tensors, the reference 1"),
     "shape": (CALL, [want(shape=(300,))], LAYOUT, f"{LIES}float32[300] with strides [1]"),
@@ -480,11 +486,14 @@ def test_results_lie_as_the_references_do(name: str) -> None:
 
 
 EMPTY = replace(HALF, shape=(0,), offset_bytes=600)
+NOTHING = replace(VIEWS[0], shape=(0,))
 ALLOWED: dict[str, tuple[RecordedCall, list[ExpectedResult]]] = {
     "beside each other": (returned(HALF, REST), wanted(HALF, REST)),
     "beside each other, the last one first": (returned(REST, HALF), wanted(REST, HALF)),
     "nothing within the other": (returned(HALF, EMPTY), wanted(HALF, EMPTY)),
     "the other within nothing": (returned(EMPTY, HALF), wanted(EMPTY, HALF)),
+    "nothing twice, beside another": (returned(HALF, EMPTY, EMPTY), wanted(HALF, EMPTY, EMPTY)),
+    "nothing of an input": (returned(HALF, NOTHING), wanted(HALF, NOTHING)),
     "one input twice": (call(results=(0, 0)), [want(input=0)] * 2),
     "both inputs": (call(results=(1, 0)), [want(input=1), want(input=0)]),
     "other strides of one element": (
