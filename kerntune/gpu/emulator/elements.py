@@ -14,6 +14,7 @@ import torch
 from kerntune.errors import InterpreterLimit
 from kerntune.gpu.emulator.approximations import BOUNDS, approximated
 from kerntune.gpu.emulator.libdevice import FAST, PREFIX, elementwise
+from kerntune.gpu.emulator.rounding_modes import fused
 
 INTEGERS = {"i1": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "index": np.int64}
 FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
@@ -199,7 +200,7 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "math.ceil": np.ceil,
     "math.erf": elementwise("__nv_erff"),
     "tt.precise_sqrt": np.sqrt,
-    "math.fma": lambda a, b, c: a.astype(np.float64) * b + c,
+    "math.fma": fused,
 }
 """Of operands of one type, which the result has as well."""
 
