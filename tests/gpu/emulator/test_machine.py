@@ -18,6 +18,7 @@ from kerntune.gpu.emulator.products import product_of_parts
 from kerntune.gpu.emulator.races import RunningProgram
 
 POISON = b"\xf1\x7f"
+UNDEFINED = int.from_bytes(POISON * 2, "little")
 
 
 def kind(element: str = "i32", shape: tuple[int, ...] = (), pointee: str = "") -> Any:
@@ -151,8 +152,7 @@ def test_a_load_takes_what_the_mask_lets_and_the_other_elsewhere() -> None:
     mask = np.array([True, False, True, False])
     result = kind("i32", (4,))
     assert done("tt.load", at, memory=made, result=result) == [[0, 1, 2, 3]]
-    undefined = int.from_bytes(POISON * 2, "little")
-    assert done("tt.load", at, mask, memory=made, result=result) == [[0, undefined, 2, undefined]]
+    assert done("tt.load", at, mask, memory=made, result=result) == [[0, UNDEFINED, 2, UNDEFINED]]
     assert done("tt.load", at, mask, np.int32(9), memory=made, result=result) == [[0, 9, 2, 9]]
     assert done("tt.load", at * 0, mask & False, np.int32(9), memory=made, result=result) == [[9] * 4]
 
@@ -170,13 +170,13 @@ def test_a_store_writes_what_the_mask_lets() -> None:
     ("places", "mask", "old", "left"),
     [
         ([0, 1, 2], None, [10, 20, 30], [11, 22, 33, 40]),
-        ([0, 1, 2], [True, False, True], [10, 0, 30], [11, 20, 33, 40]),
+        ([0, 1, 2], [True, False, True], [10, UNDEFINED, 30], [11, 20, 33, 40]),
         ([1, 1, 1], None, [20, 21, 23], [10, 26, 30, 40]),
-        ([1, 1, 2], [True, False, True], [20, 0, 30], [10, 21, 33, 40]),
+        ([1, 1, 2], [True, False, True], [20, UNDEFINED, 30], [10, 21, 33, 40]),
     ],
 )
 def test_an_atomic_gives_what_was_there(places: Any, mask: Any, old: list[int], left: list[int]) -> None:
-    """Of several to one place, each sees those before it."""
+    """Of several to one place, each sees those before it; a masked lane's result is undefined."""
     made, memory = machine(np.array([10, 20, 30, 40], np.int32))
     at, more = memory.address(0) + 4 * np.array(places), () if mask is None else (np.array(mask),)
     value, result = np.array([1, 2, 3], np.int32), kind("i32", (3,))
