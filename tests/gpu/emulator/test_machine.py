@@ -92,6 +92,61 @@ def test_a_float_is_rounded_to_nearest_or_toward_zero(rounding: str, wanted: flo
     assert done("tt.fp_to_fp", np.float32(1 + 3 * 2.0**-8), result=kind("bf16"), rounding=rounding) == [wanted]
 
 
+@pytest.mark.parametrize(
+    ("element", "bits"), [("f32", 0x7FFFFFFF), ("f16", 0x7FFF), ("f64", 0x7FF8000000000123)]
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["arith.addf", "arith.mulf", "arith.divf", "arith.maxnumf", "math.exp", "math.fma"])
+def test_what_is_not_a_number_has_a_gpus_bits(name: str, element: str, bits: int) -> None:
+    """Whatever an operand's are; in float64 those go on."""
+    kinds: dict[str, Any] = {"f32": ("<u4", "<f4"), "f16": ("<u2", "<f2"), "f64": ("<u8", "<f8")}
+    whole, number = kinds[element]
+    own = {"f32": 0xFFC00123, "f16": 0xFE01, "f64": 0x7FF8000000000123}[element]
+    odd = np.array([own, own], whole).view(number)
+    count = {"math.exp": 1, "math.fma": 3}.get(name, 2)
+    result = kind(element, (2,))
+    op: Any = SimpleNamespace(name=name, operands=list(range(count)), types=[result], attributes={}, results=[9])
+    (found,) = HANDLERS[name](machine()[0], op, dict.fromkeys(range(count), odd))
+    assert found.dtype == number
+    assert np.isnan(found).all()
+    if element != "f64":
+        assert found.view(whole).tolist() == [bits, bits]
+
+
+def test_a_sign_is_turned_of_what_is_not_a_number_too() -> None:
+    odd = np.array([0x7FC00123], "<u4").view("<f4")
+    op: Any = SimpleNamespace(name="arith.negf", operands=[0], types=[kind("f32", (1,))], attributes={}, results=[9])
+    (found,) = HANDLERS["arith.negf"](machine()[0], op, {0: odd})
+    assert found.view("<u4").tolist() == [0xFFC00123]
+
+
+@pytest.mark.parametrize("word", ["num", "imum"])
+def test_zero_is_above_minus_zero(word: str) -> None:
+    a, b = np.array([0.0, -0.0, -0.0, 1.0, -2.0], "f4"), np.array([-0.0, 0.0, -0.0, -0.0, 0.0], "f4")
+    for name, wanted in (("max", [False, False, True, False, False]), ("min", [True, True, True, True, True])):
+        op: Any = SimpleNamespace(
+            name=f"arith.{name}{word}f", operands=[0, 1], types=[kind("f32", (5,))], attributes={}, results=[9]
+        )
+        (found,) = HANDLERS[op.name](machine()[0], op, {0: a, 1: b})
+        assert np.signbit(found).tolist() == wanted
+
+
+def test_a_quotient_of_float32_is_a_gpus_where_errors_are_drawn() -> None:
+    chance = np.random.default_rng(1)
+    a, b = (chance.uniform(1, 2, 1000).astype(np.float32) for _ in range(2))
+    made = machine()[0]
+    for name, drawn, same in (
+        ("arith.divf", True, False),
+        ("tt.precise_divf", True, True),
+        ("arith.divf", False, True),
+    ):
+        made._chance = random.Random(1) if drawn else None
+        found = done(name, a, b, result=kind("f32", (1000,)), memory=made)
+        assert (found == [(a / b).tolist()]) is same
+    wide = [x.astype(np.float64) for x in (a, b)]
+    made._chance = random.Random(1)
+    assert done("arith.divf", *wide, result=kind("f64", (1000,)), memory=made) == [(wide[0] / wide[1]).tolist()]
+
+
 @pytest.mark.parametrize("name", ["arith.addf", "arith.maxnumf"])
 def test_arithmetic_on_8_bit_floats_is_refused_as_it_is_by_the_compiler(name: str) -> None:
     with pytest.raises(InterpreterLimit, match=r"^arithmetic on f8E5M2 values: convert them to a wider type first$"):
