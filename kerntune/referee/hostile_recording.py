@@ -78,6 +78,12 @@ instruction's tenth byte. Of 3,585 cubins of tests and public packages none read
 ITEM_BYTES = {name: kind.width for name, kind in {**FLOAT_FORMATS, **INTEGER_FORMATS}.items()}
 
 
+TF32_PRODUCT = re.compile(rb"inputPrecision = tf32 : tensor<[0-9x]+xf32> ")
+
+LITTLE = 2.0**-7
+"""Of a result's size: tf32 has 10 bits of mantissa, and sums may cancel."""
+
+
 class CheckedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A recording that can be replayed, and where inputs, results and first contents lie in it.
 
@@ -121,6 +127,14 @@ class CheckedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
             return ""
         names = ", ".join(unread[:4]) + ", ..." * (len(unread) > 4)
         return f"; no launch reads {names}: here they have other numbers than a constructor gives"
+
+    def told_of_products(self, dtype: str, off: float) -> str:
+        """The same where a result of this dtype is a little ``off``, and a product rounds float32 to tf32, which is
+        what Triton's ``tl.dot`` does by itself."""
+        texts = (self.artifacts.get(binary.ttir_sha256, b"") for binary in self.recording.binaries)
+        if dtype != "float32" or off > LITTLE or not any(map(TF32_PRODUCT.search, texts)):
+            return ""
+        return "; its products round float32 to tf32: input_precision='ieee' doesn't"
 
 
 def decoded(data: bytes | bytearray) -> RecordAnswer:

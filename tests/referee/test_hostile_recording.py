@@ -316,6 +316,26 @@ def test_a_model_s_numbers_that_no_launch_reads_are_told(
     assert found.told_of_weights(case) == (shown if told else "")
 
 
+@pytest.mark.parametrize(
+    ("ends", "dtype", "off", "told"),
+    [
+        ("tf32 : tensor<32x16xf32> * tensor<16x32xf32> -> tensor<32x32xf32>", "float32", 5e-4, True),
+        ("tf32 : tensor<32x16xf32> * tensor<16x32xf32> -> tensor<32x32xf32>", "float32", 0.01, False),
+        ("tf32 : tensor<32x16xf32> * tensor<16x32xf32> -> tensor<32x32xf32>", "float16", 5e-4, False),
+        ("tf32 : tensor<32x16xf16> * tensor<16x32xf16> -> tensor<32x32xf32>", "float32", 5e-4, False),
+        ("tf32x3 : tensor<32x16xf32> * tensor<16x32xf32> -> tensor<32x32xf32>", "float32", 5e-4, False),
+        ("ieee : tensor<32x16xf32> * tensor<16x32xf32> -> tensor<32x32xf32>", "float32", 5e-4, False),
+    ],
+)  # fmt: skip
+def test_products_that_round_to_tf32_are_told_where_a_result_is_a_little_off(
+    ends: str, dtype: str, off: float, told: bool
+) -> None:
+    text = f"%d = tt.dot %a, %b, %c, inputPrecision = {ends}"
+    found = replace(checked(CALL, CASE, TARGET), artifacts={SHA: text.encode()})
+    hint = "; its products round float32 to tf32: input_precision='ieee' doesn't"
+    assert found.told_of_products(dtype, off) == (hint if told else "")
+
+
 INPUT = "input x lies there as "
 REASONS: dict[str, tuple[RecordedCall, Reason, str]] = {
     "operators": (
