@@ -30,7 +30,6 @@ from kerntune.referee.hostile_recording import (
     same_strides,
     side_of,
 )
-from kerntune.referee.later_call import with_later
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import ROUNDOFF
 from kerntune.referee.tasks import Constant, ExpectedResult, ExpectedSeed, Fill, RecordAnswer, RecordedCall, encoded
