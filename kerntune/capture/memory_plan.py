@@ -186,12 +186,13 @@ class Plan:
         dtype = str(value.dtype).removeprefix("torch.")
         storage = self._storage(tensor, dtype)
         tensors = self._backend.tensors
+        empty = 0 in tensor.shape  # its address is 0
         view = View(
             storage=storage,
             dtype=dtype,
             shape=tuple(int(n) for n in tensor.shape),
             strides=tuple(int(n) for n in tensor.stride()),
-            offset_bytes=tensors.address(tensor) - tensors.storage_address(tensor),
+            offset_bytes=0 if empty else tensors.address(tensor) - tensors.storage_address(tensor),
         )
         return self._views.setdefault(view, len(self._views))
 

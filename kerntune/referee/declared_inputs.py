@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from kerntune.errors import MeasurementError, UsageError
 from kerntune.gpu.memory import INTEGERS, encode_floats
-from kerntune.gpu.number_formats import FLOAT_FORMATS
+from kerntune.gpu.number_formats import FLOAT_FORMATS, INTEGER_FORMATS, values
 from kerntune.referee.extreme_contents import (
     DEEP,
     DEVIATIONS,
@@ -66,7 +66,13 @@ MOST_KNOWN = 1 << 16
 """Numbers of a tensor that are known when a candidate is recorded."""
 
 LARGEST = (1 << 62) - 1
-"""Of whole numbers that are drawn or passed."""
+"""Of whole numbers that are passed."""
+
+LARGEST_DRAWN = 1 << 53
+"""Bounds are kept as float64, which has all whole numbers up to here."""
+
+WIDEST = 3
+"""Deviations around a mean that must be numbers of the dtype."""
 
 _TENSOR = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*:\s*(?P<dtype>\w+)\s*\[(?P<sizes>[^\]]*)\]\s*(?P<content>.*)", re.S)
 _SCALAR = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*(?P<sign>==?)\s*(?P<value>.+)", re.S)
@@ -154,8 +160,8 @@ def _content(
     text: str, dtype: str, shape: tuple[int, ...], item: str
 ) -> tuple[str, float, float, bool, tuple[float, ...]]:
     """Kind, low or mean, high or deviation, whether those vary, values."""
-    if re.match(r"<|in\b", text) and any(int(number[:99]) > LARGEST for number in re.findall(r"\d+", text)):
-        raise UsageError(f"inputs: {item!r}: numbers of more than 62 bits can't be drawn")
+    if re.match(r"<|in\b", text) and any(int(number[:99]) > LARGEST_DRAWN for number in re.findall(r"\d+", text)):
+        raise UsageError(f"inputs: {item!r}: whole numbers beyond 2**53 can't be drawn")
     floating, pair = dtype in FLOAT_FORMATS, _PAIR.fullmatch(text)
     below, between = re.fullmatch(r"<\s*(\d+)", text), re.fullmatch(r"in\s+(-?\d+)\s*\.\.\s*(-?\d+)", text)
     if text == "zeros":
@@ -163,17 +169,58 @@ def _content(
     if floating and text in ("", "normal"):
         return "normal", 0.0, 1.0, True, ()
     if floating and pair is not None:
-        return pair[1], float(pair[2]), float(pair[3]), False, ()
+        low, high = float(pair[2]), float(pair[3])
+        if problem := _undrawable(pair[1], low, high, dtype):
+            raise UsageError(f"inputs: {item!r}: {problem}")
+        return pair[1], low, high, False, ()
     if not floating and below is not None and int(below[1]) > 0:
-        return "integers", 0.0, float(int(below[1]) - 1), False, ()
+        return "integers", 0.0, float(_held(int(below[1]) - 1, dtype, item)), False, ()
     if not floating and between is not None and int(between[1]) <= int(between[2]):
-        return "integers", float(between[1]), float(between[2]), False, ()
+        first, last = (float(_held(int(end), dtype, item)) for end in between.groups())
+        return "integers", first, last, False, ()
     if dtype == "bool" and not text:
         return "integers", 0.0, 1.0, False, ()
     if text.startswith("="):
-        return "fixed", 0.0, 0.0, False, _values(text.removeprefix("=").removeprefix("="), shape, item)
+        values = _values(text.removeprefix("=").removeprefix("="), shape, item)
+        return "fixed", 0.0, 0.0, False, values if floating else tuple(_held(x, dtype, item) for x in values)
     missing = "integers need `< n`, `in low..high` or `= [...]`" if not floating else "floats take `normal`, `uniform`"
     raise UsageError(f"inputs: {item!r}: {text or 'nothing'} says no content; {missing}")
+
+
+def _undrawable(kind: str, low: float, high: float, dtype: str) -> str:
+    """Why numbers between two ends, or of this mean and deviation, can't be drawn; empty if they can."""
+    least, most = _range_of(dtype)
+    if kind == "uniform":
+        if low > high:
+            return f"{low:g} is above {high:g}"
+        far, spread = max(abs(low), abs(high), high - low), high - low
+    else:
+        if high < 0:
+            return f"a deviation of {high:g} is below 0"
+        far, spread = abs(low) + WIDEST * high, high
+    if not far <= most:
+        return f"{dtype} ends at {most:.6g}, and its numbers don't"
+    return f"{dtype} has no numbers so close together" if 0 < spread < least else ""
+
+
+def _range_of(dtype: str) -> tuple[float, float]:
+    """The least number of a float type that has all digits, and the largest. Of 8 bits those of float32: what is drawn
+    saturates."""
+    import numpy as np
+
+    kind = FLOAT_FORMATS["float32" if dtype.startswith("float8") else dtype]
+    infinite = kind.nan - 1
+    least, most = values(np.array([infinite & -infinite, kind.finite], np.uint64), kind)
+    return float(least), float(most)
+
+
+def _held(number: float, dtype: str, item: str) -> float:
+    """A number that whole numbers of this type have."""
+    bits = 1 if dtype == "bool" else 8 * INTEGER_FORMATS[dtype].width
+    low = 0 if dtype[0] in "ub" else -(1 << bits - 1)
+    if not low <= number < low + (1 << bits):
+        raise UsageError(f"inputs: {item!r}: {dtype} has no {number:,}")
+    return number
 
 
 def _values(text: str, shape: tuple[int, ...], item: str) -> tuple[float, ...]:
@@ -327,8 +374,6 @@ def bytes_of(numbers: np.ndarray, dtype: str) -> bytes:
 def _eight_bits(numbers: np.ndarray, dtype: str) -> bytes:
     """To the nearest of the format's 256 numbers; infinities are NaN where it has none."""
     import numpy as np
-
-    from kerntune.gpu.number_formats import values
 
     patterns = np.arange(128, dtype=np.uint64)
     known, size = values(patterns, FLOAT_FORMATS[dtype]), np.abs(numbers)

@@ -308,7 +308,8 @@ class CandidateJudgement:
             worst = next((e for e in wrong if not e.unwritten), wrong[0])
             text = f"result {worst.result}: {worst.wrong}" if worst.result >= 0 else worst.wrong
             told = (*errors, *(e for e in wrong if e not in errors))
-            return ShapeResult(case.label, Word.WRONG, told, text=text + call.told_of_weights(case), launches=launches)
+            text += call.told_of_weights(case) + call.told_of_products(worst.dtype, worst.rms)
+            return ShapeResult(case.label, Word.WRONG, told, text=text, launches=launches)
         if empty := next((e for e in errors if not e.significant and e.size > 0), None):
             why = f"result {empty.result} may be off by {empty.rms_allowed:.0%} of its size, so it says nothing"
             return _refused(case.label, Refusal(Reason.DEGENERATE, why), launches)

@@ -503,7 +503,8 @@ def _extreme_error(
         kinds = list(zip(names, *(map(float, x) for x in each), strict=True))
     for name, off, stocks, large in kinds:
         beside = max(large, spread, usual if factor > RMS_FACTOR else 0.0)
-        sums = _roundings(dtype, terms, error.size, stocks / max(large, half), random=False) * beside
+        share = stocks / max(large, half, SMALLEST["float64"])  # half of that one is none
+        sums = _roundings(dtype, terms, error.size, share, random=False) * beside
         constants = WORST_FACTOR * sums_of(dtype, 1) * usual
         allowed = factor * (max(stocks, ROUNDOFF[dtype] * large, half) + sums) + constants
         if off > allowed:

@@ -92,6 +92,14 @@ def test_empty_tensors_are_one_storage_however_often_they_are_looked_at(
     assert [s.nbytes for s in plan.storages(set(), set())] == [0]
 
 
+def test_an_empty_part_of_memory_lies_at_its_beginning(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch gives 0 as its address, which is below that of its memory."""
+    plan, x = Plan(backend), torch.empty(8, device="cuda")
+    monkeypatch.setattr(backend.tensors, "address", lambda tensor: 0)
+    part = view(plan, x[8:])
+    assert (part.storage, part.shape, part.offset_bytes) == (0, (0,), 0)
+
+
 @pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(

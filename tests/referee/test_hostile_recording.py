@@ -315,6 +315,26 @@ def test_a_model_s_numbers_that_no_launch_reads_are_told(
     assert found.told_of_weights(case) == (shown if told else "")
 
 
+@pytest.mark.parametrize(
+    ("ends", "dtype", "off", "told"),
+    [
+        ("tf32 : tensor<32x16xf32> * tensor<16x32xf32> -> tensor<32x32xf32>", "float32", 5e-4, True),
+        ("tf32 : tensor<32x16xf32> * tensor<16x32xf32> -> tensor<32x32xf32>", "float32", 0.01, False),
+        ("tf32 : tensor<32x16xf32> * tensor<16x32xf32> -> tensor<32x32xf32>", "float16", 5e-4, False),
+        ("tf32 : tensor<32x16xf16> * tensor<16x32xf16> -> tensor<32x32xf32>", "float32", 5e-4, False),
+        ("tf32x3 : tensor<32x16xf32> * tensor<16x32xf32> -> tensor<32x32xf32>", "float32", 5e-4, False),
+        ("ieee : tensor<32x16xf32> * tensor<16x32xf32> -> tensor<32x32xf32>", "float32", 5e-4, False),
+    ],
+)  # fmt: skip
+def test_products_that_round_to_tf32_are_told_where_a_result_is_a_little_off(
+    ends: str, dtype: str, off: float, told: bool
+) -> None:
+    text = f"%d = tt.dot %a, %b, %c, inputPrecision = {ends}"
+    found = replace(checked(CALL, CASE, TARGET), artifacts={SHA: text.encode()})
+    hint = "; its products round float32 to tf32: input_precision='ieee' doesn't"
+    assert found.told_of_products(dtype, off) == (hint if told else "")
+
+
 INPUT = "input x lies there as "
 REASONS: dict[str, tuple[RecordedCall, Reason, str]] = {
     "operators": (
@@ -415,6 +435,11 @@ NOT_RUN = replace(LAUNCH, grid=(3, 0, 1))
 OVERLAP, LAYOUT = Reason.RESULT_OVERLAP, Reason.RESULT_LAYOUT
 LIES = "result 0 is float32[600] with strides [1], the reference's "
 RESULTS: dict[str, tuple[RecordedCall, list[ExpectedResult], Reason, str]] = {
+    "nothing": (
+        returned(replace(VIEWS[0], shape=(0,))), [want(shape=(0,))], OVERLAP,
+        "result 0 is memory of input x, the reference's isn't; if that is meant, the reference must do so, too: "
+        "return x.copy_(...)",
+    ),
     "count": (CALL, [EXPECTED, EXPECTED], Reason.RESULT_COUNT, "it returns 1 tensors, the reference 2"),
     "none": (call(results=()), [EXPECTED], Reason.RESULT_COUNT, "it returns 0 tensors, the reference 1"),
     "shape": (CALL, [want(shape=(300,))], LAYOUT, f"{LIES}float32[300] with strides [1]"),
@@ -480,11 +505,14 @@ def test_results_lie_as_the_references_do(name: str) -> None:
 
 
 EMPTY = replace(HALF, shape=(0,), offset_bytes=600)
+NOTHING = replace(VIEWS[0], shape=(0,))
 ALLOWED: dict[str, tuple[RecordedCall, list[ExpectedResult]]] = {
     "beside each other": (returned(HALF, REST), wanted(HALF, REST)),
     "beside each other, the last one first": (returned(REST, HALF), wanted(REST, HALF)),
     "nothing within the other": (returned(HALF, EMPTY), wanted(HALF, EMPTY)),
     "the other within nothing": (returned(EMPTY, HALF), wanted(EMPTY, HALF)),
+    "nothing twice, beside another": (returned(HALF, EMPTY, EMPTY), wanted(HALF, EMPTY, EMPTY)),
+    "nothing of an input": (returned(HALF, NOTHING), wanted(HALF, NOTHING)),
     "one input twice": (call(results=(0, 0)), [want(input=0)] * 2),
     "both inputs": (call(results=(1, 0)), [want(input=1), want(input=0)]),
     "other strides of one element": (

@@ -582,6 +582,14 @@ def test_weights_that_a_constructor_prepares_are_told(
     assert judged_errors([OFF], source, bench_of(Steps()), monkeypatch).text == f"result 0: it is off; {LINE}"
 
 
+def test_products_that_round_what_they_multiply_are_told(
+    source: str, bench_of: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CheckedCall, "told_of_products", lambda call, dtype, off: f"; {dtype} is off by {off}")
+    told = judged_errors([replace(OFF, rms=0.5)], source, bench_of(Steps()), monkeypatch).text
+    assert told == "result 0: it is off; float32 is off by 0.5"
+
+
 ONES, TWOS = (np.full(600, n, "f4").tobytes() for n in (1, 2))
 CHANGED = result(native=TWOS, wide=np.full(600, 2.0).tobytes(), input=0)
 

@@ -654,6 +654,16 @@ def test_zeros_that_nothing_has_written_are_right_where_zeros_are() -> None:
     assert (found.unwritten, found.wrong) == (False, ""), "written as zeros"
 
 
+@pytest.mark.parametrize("count", [8, 1000])
+@pytest.mark.parametrize(("found", "right"), [(0.0, True), (1e-300, False)])
+def test_an_extreme_content_may_give_zeros_in_float64(count: int, found: float, right: bool) -> None:
+    """Half of its smallest number is none."""
+    zeros, view = np.zeros(count), View(0, "float64", (count,), (1,))
+    given = np.full(count, found).tobytes()
+    told = error_of(0, given, view, expected(zeros, zeros), CASE, POISON, extreme=4.0).wrong
+    assert (told == "") is right
+
+
 # elements that follow from few numbers
 
 

@@ -3,6 +3,7 @@
 CUDA C++ Programming Guide, "Mathematical Functions", "Intrinsic Functions": the maximum errors of ``__sinf`` and the
 others, which ``__nv_fast_sinf`` and its like are. Outside of [-pi, pi] it says "larger" of sine and cosine; PTX ISA
 (``sin.approx``) has 2**-20.5 up to 2 pi and 2**-14.7 up to 100 pi, which ``abs(x) * 2**-23`` meets at both ends.
+Triton's own division of float32 is PTX's ``div.full.f32``.
 """
 
 from __future__ import annotations
@@ -79,3 +80,29 @@ def approximated(name: str, function: Callable[..., np.ndarray], *values: np.nda
     if name == "fdividef":
         found = np.where(np.abs(wide[1]) > 2.0**126, 0.0, found)
     return np.where(np.isfinite(exact), found, exact)
+
+
+ROUNDED_OFF = np.uint64((1 << 29) - 1)
+"""Bits of a float64's mantissa that float32 hasn't."""
+
+UNSURE = 0.25
+"""A reciprocal that is rounded by more, in units of the last place, may be the one on the other side: then a quotient
+is off by 2 at most."""
+
+FEW_BITS = np.uint64((1 << 45) - 1)
+"""Where these bits of a divisor's mantissa are zeros, its reciprocal is the nearest one: so are powers of two exact."""
+
+
+def quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Float32 divided as ``div.full.f32`` does: by a reciprocal, whose rounding follows from the divisor's bits, and a
+    product. That is off by 2 units of the last place at most (PTX ISA, ``div``), and ``x / x`` may be below 1."""
+    divisor = np.asarray(b, np.float64)
+    bits, exact = divisor.view(np.uint64), np.asarray(1 / divisor)
+    pattern = exact.view(np.uint64)
+    lost = (pattern & ROUNDED_OFF).astype(np.float64) / 2.0**29
+    draws = (np.asarray(b, np.float32).view(np.uint32) * np.uint32(2654435761)) >> np.uint32(31) == 1
+    other = (np.minimum(lost, 1 - lost) > UNSURE) & (bits & FEW_BITS != 0) & draws
+    up = (lost > 0.5) != other
+    whole = (pattern & ~ROUNDED_OFF) + up.astype(np.uint64) * (ROUNDED_OFF + np.uint64(1))
+    reciprocal = np.where(np.isfinite(exact), whole.view(np.float64), exact)
+    return np.asarray(np.asarray(a, np.float64) * reciprocal).astype(np.float32)

@@ -14,6 +14,7 @@ import torch
 from kerntune.errors import InterpreterLimit
 from kerntune.gpu.emulator.approximations import BOUNDS, approximated
 from kerntune.gpu.emulator.libdevice import FAST, PREFIX, elementwise
+from kerntune.gpu.emulator.rounding_modes import fused
 
 INTEGERS = {"i1": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "index": np.int64}
 FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
@@ -155,6 +156,31 @@ def _high_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.asarray(x1 * y1 + (middle >> shift) + (other >> shift)).view(a.dtype)
 
 
+def _signed_zeros(found: np.ndarray, a: np.ndarray, b: np.ndarray, turned: Callable[..., Any]) -> np.ndarray:
+    """A maximum, or with ``turned`` signs a minimum, for which 0 is above -0 (PTX ISA, ``max``)."""
+    zero = (a == b) & (found == 0)
+    return np.where(zero, turned(turned(a) + turned(b)), found) if zero.any() else np.asarray(found)
+
+
+MADE_NAN = {"f32": np.uint32(0x7FFFFFFF).view(np.float32), "f16": np.uint16(0x7FFF).view(np.float16)}
+"""What an operation gives that isn't a number (PTX ISA, "Floating Point"; a GPU's float16 has all bits, too)."""
+
+MAKES_NAN = frozenset(
+    (
+        *(f"arith.{name}f" for name in ("add", "sub", "mul", "div", "rem", "maxnum", "minnum", "maximum", "minimum")),
+        *(f"math.{name}" for name in ("exp", "exp2", "log", "log2", "sin", "cos", "sqrt", "rsqrt", "erf", "fma")),
+        "tt.precise_divf", "tt.precise_sqrt",
+    )
+)  # fmt: skip
+"""Elementwise operations whose NaN has these bits, whatever an operand's has."""
+
+
+def with_made_nan(values: np.ndarray, element: str) -> np.ndarray:
+    """An operation's results, with a GPU's own NaN."""
+    odd = np.isnan(values)
+    return np.where(odd, MADE_NAN[element], values) if odd.any() else values
+
+
 ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "arith.addi": _add,
     "arith.subi": lambda a, b: a ^ b if a.dtype == np.bool_ else a - b,
@@ -178,10 +204,10 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "arith.mulf": np.multiply,
     "arith.divf": np.divide,
     "arith.remf": np.fmod,
-    "arith.maxnumf": np.fmax,
-    "arith.minnumf": np.fmin,
-    "arith.maximumf": np.maximum,
-    "arith.minimumf": np.minimum,
+    "arith.maxnumf": lambda a, b: _signed_zeros(np.fmax(a, b), a, b, np.positive),
+    "arith.minnumf": lambda a, b: _signed_zeros(np.fmin(a, b), a, b, np.negative),
+    "arith.maximumf": lambda a, b: _signed_zeros(np.maximum(a, b), a, b, np.positive),
+    "arith.minimumf": lambda a, b: _signed_zeros(np.minimum(a, b), a, b, np.negative),
     "tt.precise_divf": np.divide,
     "tt.mulhiui": _high_product,
     "arith.negf": np.negative,
@@ -199,7 +225,7 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "math.ceil": np.ceil,
     "math.erf": elementwise("__nv_erff"),
     "tt.precise_sqrt": np.sqrt,
-    "math.fma": lambda a, b, c: a.astype(np.float64) * b + c,
+    "math.fma": fused,
 }
 """Of operands of one type, which the result has as well."""
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from kerntune.errors import InterpreterLimit
+from kerntune.gpu.emulator.rounding_modes import function_of, fused
 
 PREFIX = "__nv_"
 FAST = "fast_"
@@ -51,15 +52,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("nearbyint", "llrint"), np.rint),
     "round": lambda x: np.trunc(x + np.copysign(np.nextafter(x.dtype.type(0.5), x.dtype.type(0)), x)),
     "rsqrt": lambda x: 1 / np.sqrt(x),
-    "rcp_rn": lambda x: 1 / x,
-    "div_rn": np.divide,
     "fdivide": np.divide,
-    "mul_rn": np.multiply,
-    "add_rn": np.add,
-    "sub_rn": np.subtract,
-    "sqrt_rn": np.sqrt,
-    "fma": lambda x, y, z: np.float64(x) * y + z,
-    "fma_rn": lambda x, y, z: np.float64(x) * y + z,
+    "fma": fused,
     "tgamma": _by_torch(lambda x: torch.exp(torch.lgamma(x)) * torch.where((x < 0) & (torch.floor(x) % 2 != 0), -1, 1)),
     "isnan": np.isnan,
     "isinf": np.isinf,
@@ -74,6 +68,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 def elementwise(symbol: str) -> Callable[..., Any]:
     """A function on arrays that computes what, for example, ``__nv_tanhf`` does. :class:`InterpreterLimit` for a
     function that isn't listed here."""
+    rounding = function_of(symbol)
+    if rounding is not None:
+        return rounding
     for name in _spellings(symbol):
         if name in FUNCTIONS:
             return FUNCTIONS[name]

@@ -10,8 +10,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kerntune.errors import InterpreterLimit, KernelFault
+from kerntune.gpu.emulator.approximations import quotient
 from kerntune.gpu.emulator.elements import (
     ELEMENTWISE,
+    MADE_NAN,
+    MAKES_NAN,
     bytes_of,
     compare_floats,
     compare_integers,
@@ -24,8 +27,10 @@ from kerntune.gpu.emulator.elements import (
     rounded,
     to_bits,
     unsigned,
+    with_made_nan,
 )
 from kerntune.gpu.emulator.flat_memory import FlatMemory
+from kerntune.gpu.emulator.fused_sums import FusedSum, fused_sums
 from kerntune.gpu.emulator.libdevice import elementwise
 from kerntune.gpu.emulator.memory_operations import Descriptor, ValueTable
 from kerntune.gpu.emulator.products import ProductOperations
@@ -61,15 +66,16 @@ class Machine(ProductOperations):
     """One kernel on one memory. ``deadline`` is of :func:`time.monotonic`.
 
     ``chance`` draws what no GPU promises: the order of the programs, that of a reduction's terms, of elements that may
-    be in any order, and errors of fast functions; ``drawn`` has what holds for all launches of a text. A program of so
-    many ``warps`` that waits for another is left, and goes on later.
+    be in any order, errors of fast functions and quotients, and which products are rounded with a sum, unless that is
+    ``unfused``; ``drawn`` has what holds for all launches of a text. A program of so many ``warps`` that waits for
+    another is left, and goes on later.
     """
 
     handlers: ClassVar[Mapping[str, OperationHandler]] = {}
 
     def __init__(
         self, program: TtirProgram, memory: FlatMemory, deadline: float, chance: random.Random | None,
-        warps: int, drawn: dict[object, np.ndarray] | None = None,
+        warps: int, drawn: dict[object, np.ndarray] | None = None, unfused: bool = False,
     ) -> None:  # fmt: skip
         self._program, self._memory, self._deadline, self._chance = program, memory, deadline, chance
         self._drawn = {} if drawn is None else drawn
@@ -80,6 +86,9 @@ class Machine(ProductOperations):
         self._constants: dict[int, Any] = {}
         self._hinted: Mapping[int, HintedAccess] = {}
         self._equal: Mapping[int, tuple[int, ...]] = {}
+        self._fused: Mapping[int, tuple[FusedSum, ...]] = {}
+        if chance is not None and not unfused:
+            self._fused = fused_sums(program)
         self.blocks: tuple[Region, ...] = ()
         """The block that has begun last, and the one before."""
 
@@ -250,9 +259,20 @@ class Machine(ProductOperations):
         element = op.types[0].element
         if element.startswith("f8"):
             raise InterpreterLimit(f"arithmetic on {element} values: convert them to a wider type first")
-        found = ELEMENTWISE[op.name](*(values[o] for o in op.operands))
+        found = self._computed(op, element, values)
+        if op.name in MAKES_NAN and element in MADE_NAN:
+            found = with_made_nan(found, element)
         kept = element in ("f32", "f64", "f16") and getattr(found, "dtype", None) == numpy_of(element)
         return (found if kept or element.startswith("i") else rounded(found, element),)
+
+    def _computed(self, op: TtirOperation, element: str, values: ValueTable) -> Any:
+        if self._chance is not None and op.name == "arith.divf" and element == "f32":
+            return quotient(*(values[o] for o in op.operands))
+        if sums := self._fused.get(op.results[0]):
+            chosen = np.arange(len(sums) + 1)[self._any_order(id(op), len(sums) + 1)][0]
+            if chosen < len(sums):
+                return sums[chosen].of(values)
+        return ELEMENTWISE[op.name](*(values[o] for o in op.operands))
 
     def shift(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         """By as many bits as the number has or more, it is undefined (MLIR, ``arith.shli``)."""

@@ -163,7 +163,8 @@ class MemoryOperations:
     def atomic(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         kind = op.types[0]
         addresses, value, mask = self._with_mask(op, values, kind.shape)
-        old, new = (np.zeros(kind.shape, numpy_of(kind.element)) for _ in range(2))
+        old = np.full(kind.shape, self._memory.undefined(kind.element))
+        new = np.array(old)
         with self._accessed(op, addresses, mask, True):
             self._memory.check(addresses[mask], kind.element, "updated")
         distinct = len(np.unique(addresses[mask])) == np.count_nonzero(mask)

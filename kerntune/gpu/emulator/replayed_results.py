@@ -70,7 +70,8 @@ def replay_results(
             if binary.cooperative and math.prod(launch.grid) > (most := resident_programs(binary.num_warps)):
                 raise KernelFault(f"a cooperative launch has more than the {most} programs that a GPU holds at once")
             program = parse_ttir(text)
-            machine = Machine(program, memory, deadline, chance, binary.num_warps, drawn)
+            unfused = binary.options.get("enable_fp_fusion") is False
+            machine = Machine(program, memory, deadline, chance, binary.num_warps, drawn, unfused)
             written = _written_storages(recording, launch, program)
             if binary.pdl and WAITING.search(text):
                 raise InterpreterLimit("it waits for other launches by assembly (launch_pdl)")

@@ -7,7 +7,7 @@ from math import cos, exp, log, log2, log10, pi, sin, tan
 import numpy as np
 import pytest
 
-from kerntune.gpu.emulator.approximations import BOUNDS, approximated
+from kerntune.gpu.emulator.approximations import BOUNDS, approximated, quotient
 
 LAST = 2.0**-23
 """The last place of 1 in float32."""
@@ -70,3 +70,44 @@ def test_a_fast_quotient_of_a_large_divisor_is_zero(divisor: float, found: float
 def test_infinities_stay() -> None:
     with np.errstate(all="ignore"):
         assert approximated("logf", np.log, np.zeros(2, np.float32)).tolist() == [-np.inf, -np.inf]
+
+
+def test_a_quotient_is_off_by_two_units_of_the_last_place_at_most() -> None:
+    """PTX ISA, ``div.full.f32``: over the full range."""
+    chance = np.random.default_rng(4)
+    a, b = (
+        (chance.uniform(1, 2, 200_000) * 2.0 ** chance.integers(-60, 60, 200_000)).astype(np.float32) for _ in range(2)
+    )
+    exact = a.astype(np.float64) / b
+    off = np.abs(quotient(a, b) - exact) / np.spacing(exact.astype(np.float32))
+    assert 1.4 < off.max() <= 2.0
+    assert 0.2 < np.mean(off > 0.5) < 0.6
+    assert np.mean(quotient(a, a) == 1) < 0.999
+    assert (quotient(a, b) == quotient(a[::-1], b[::-1])[::-1]).all()
+
+
+def test_a_quotient_by_a_power_of_two_is_exact() -> None:
+    a = np.random.default_rng(4).standard_normal(1000).astype(np.float32)
+    for power in (-126, -3, 0, 1, 100):
+        b = np.float32(2.0**power)
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(quotient(a, b), a / b)
+
+
+def test_the_reciprocal_of_a_divisor_of_few_bits_is_the_nearest() -> None:
+    b = np.arange(1, 257).astype(np.float32)
+    np.testing.assert_array_equal(quotient(np.float32(1), b), 1 / b)
+    many = np.random.default_rng(4).uniform(1, 2, 1000).astype(np.float32)
+    assert 0.1 < np.mean(quotient(np.float32(1), many) != 1 / many) < 0.4
+
+
+def test_quotients_that_are_no_usual_numbers() -> None:
+    inf, nan = np.inf, np.nan
+    a = np.array([1, -1, 0, inf, inf, 3, nan, 1e38, 1e-40, 3], "f4")
+    b = np.array([0, 0, 0, inf, 2, -inf, 1, 1e-38, 1e-40, nan], "f4")
+    with np.errstate(all="ignore"):
+        found = quotient(a, b)
+    np.testing.assert_array_equal(found[:8], np.array([inf, -inf, nan, nan, inf, -0.0, nan, inf], "f4"))
+    assert np.signbit(found[5])
+    assert found[8] == pytest.approx(1, abs=2.0**-22)
+    assert np.isnan(found[9])

@@ -32,16 +32,16 @@ N = 8
 def run(
     body: str, given: list[tuple[str, bytes]], grid: tuple[int, int, int] = (1, 1, 1), seconds: float = 20.0,
     scalars: tuple[tuple[str, float], ...] = (), launches: int = 1, pdl: bool = False,
-    used_before: frozenset[int] = frozenset(),
+    used_before: frozenset[int] = frozenset(), **options: object,
 ) -> ReplayedResults:  # fmt: skip
     """Run a kernel of arguments ``%a0``, ``%a1``... of these elements and bytes; ``scalars`` follow. Operators
-    have used some before the first launch."""
+    have used some before the first launch. ``options`` are what it is compiled with."""
     names = [f"%a{i}: !tt.ptr<{e}>" for i, (e, _) in enumerate(given)]
     names += [f"%s{i}: {e}" for i, (e, _) in enumerate(scalars)]
     head = f"tt.func public @k({', '.join(names)}) attributes {{noinline = false}}"
     text = f"module {{\n {head} {{\n{body}\n tt.return\n }}\n}}"
     sha = hashlib.sha256(text.encode()).hexdigest()
-    binary = Binary("cubin", "sm_90", "k", "0" * 64, sha, "", "", "", "", {}, {}, 4, pdl=pdl)
+    binary = Binary("cubin", "sm_90", "k", "0" * 64, sha, "", "", "", "", options, {}, 4, pdl=pdl)
     params = [Param(f"a{i}", f"*{e}", view=i) for i, (e, _) in enumerate(given)]
     params += [Param(f"s{i}", e, value=v) for i, (e, v) in enumerate(scalars)]
     recording = Recording(
@@ -132,6 +132,18 @@ def test_what_the_text_says_is_done(lines: str, a: np.ndarray, b: np.ndarray, ou
     want = np.asarray(want)
     kind = {"f32": "<f4", "i1": "u1", "bf16": "<u2", "i32": want.dtype}[out]
     np.testing.assert_array_equal(np.frombuffer(done.contents[place], kind), want)
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"), [({}, 2), ({"enable_fp_fusion": True}, 2), ({"enable_fp_fusion": False}, 1)]
+)
+def test_a_product_is_rounded_with_a_sum_unless_the_compiler_is_told_not_to(options: Any, wanted: int) -> None:
+    x, y = np.full(N, 1 + 2.0**-23, "<f4"), np.full(N, -1 - 2.0**-22, "<f4")
+    lines = f"%p = arith.mulf %x, %x : tensor<{N}xf32>\n%z = arith.addf %p, %y : tensor<{N}xf32>"
+    body = vector("f32", "x", "%a0") + vector("f32", "y", "%a1") + lines + stored("f32", "%z", "%a2")
+    given = [("f32", x.tobytes()), ("f32", y.tobytes()), ("f32", bytes(32))]
+    found = {run(body, given, launches=2, **options).contents[2] for _ in range(40)}
+    assert len(found) == wanted
 
 
 @pytest.mark.parametrize("op", ["shli", "shrsi", "shrui"])

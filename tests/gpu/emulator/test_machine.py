@@ -18,6 +18,7 @@ from kerntune.gpu.emulator.products import product_of_parts
 from kerntune.gpu.emulator.races import RunningProgram
 
 POISON = b"\xf1\x7f"
+UNDEFINED = int.from_bytes(POISON * 2, "little")
 
 
 def kind(element: str = "i32", shape: tuple[int, ...] = (), pointee: str = "") -> Any:
@@ -91,6 +92,61 @@ def test_a_float_is_rounded_to_nearest_or_toward_zero(rounding: str, wanted: flo
     assert done("tt.fp_to_fp", np.float32(1 + 3 * 2.0**-8), result=kind("bf16"), rounding=rounding) == [wanted]
 
 
+@pytest.mark.parametrize(
+    ("element", "bits"), [("f32", 0x7FFFFFFF), ("f16", 0x7FFF), ("f64", 0x7FF8000000000123)]
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["arith.addf", "arith.mulf", "arith.divf", "arith.maxnumf", "math.exp", "math.fma"])
+def test_what_is_not_a_number_has_a_gpus_bits(name: str, element: str, bits: int) -> None:
+    """Whatever an operand's are; in float64 those go on."""
+    kinds: dict[str, Any] = {"f32": ("<u4", "<f4"), "f16": ("<u2", "<f2"), "f64": ("<u8", "<f8")}
+    whole, number = kinds[element]
+    own = {"f32": 0xFFC00123, "f16": 0xFE01, "f64": 0x7FF8000000000123}[element]
+    odd = np.array([own, own], whole).view(number)
+    count = {"math.exp": 1, "math.fma": 3}.get(name, 2)
+    result = kind(element, (2,))
+    op: Any = SimpleNamespace(name=name, operands=list(range(count)), types=[result], attributes={}, results=[9])
+    (found,) = HANDLERS[name](machine()[0], op, dict.fromkeys(range(count), odd))
+    assert found.dtype == number
+    assert np.isnan(found).all()
+    if element != "f64":
+        assert found.view(whole).tolist() == [bits, bits]
+
+
+def test_a_sign_is_turned_of_what_is_not_a_number_too() -> None:
+    odd = np.array([0x7FC00123], "<u4").view("<f4")
+    op: Any = SimpleNamespace(name="arith.negf", operands=[0], types=[kind("f32", (1,))], attributes={}, results=[9])
+    (found,) = HANDLERS["arith.negf"](machine()[0], op, {0: odd})
+    assert found.view("<u4").tolist() == [0xFFC00123]
+
+
+@pytest.mark.parametrize("word", ["num", "imum"])
+def test_zero_is_above_minus_zero(word: str) -> None:
+    a, b = np.array([0.0, -0.0, -0.0, 1.0, -2.0], "f4"), np.array([-0.0, 0.0, -0.0, -0.0, 0.0], "f4")
+    for name, wanted in (("max", [False, False, True, False, False]), ("min", [True, True, True, True, True])):
+        op: Any = SimpleNamespace(
+            name=f"arith.{name}{word}f", operands=[0, 1], types=[kind("f32", (5,))], attributes={}, results=[9]
+        )
+        (found,) = HANDLERS[op.name](machine()[0], op, {0: a, 1: b})
+        assert np.signbit(found).tolist() == wanted
+
+
+def test_a_quotient_of_float32_is_a_gpus_where_errors_are_drawn() -> None:
+    chance = np.random.default_rng(1)
+    a, b = (chance.uniform(1, 2, 1000).astype(np.float32) for _ in range(2))
+    made = machine()[0]
+    for name, drawn, same in (
+        ("arith.divf", True, False),
+        ("tt.precise_divf", True, True),
+        ("arith.divf", False, True),
+    ):
+        made._chance = random.Random(1) if drawn else None
+        found = done(name, a, b, result=kind("f32", (1000,)), memory=made)
+        assert (found == [(a / b).tolist()]) is same
+    wide = [x.astype(np.float64) for x in (a, b)]
+    made._chance = random.Random(1)
+    assert done("arith.divf", *wide, result=kind("f64", (1000,)), memory=made) == [(wide[0] / wide[1]).tolist()]
+
+
 @pytest.mark.parametrize("name", ["arith.addf", "arith.maxnumf"])
 def test_arithmetic_on_8_bit_floats_is_refused_as_it_is_by_the_compiler(name: str) -> None:
     with pytest.raises(InterpreterLimit, match=r"^arithmetic on f8E5M2 values: convert them to a wider type first$"):
@@ -151,8 +207,7 @@ def test_a_load_takes_what_the_mask_lets_and_the_other_elsewhere() -> None:
     mask = np.array([True, False, True, False])
     result = kind("i32", (4,))
     assert done("tt.load", at, memory=made, result=result) == [[0, 1, 2, 3]]
-    undefined = int.from_bytes(POISON * 2, "little")
-    assert done("tt.load", at, mask, memory=made, result=result) == [[0, undefined, 2, undefined]]
+    assert done("tt.load", at, mask, memory=made, result=result) == [[0, UNDEFINED, 2, UNDEFINED]]
     assert done("tt.load", at, mask, np.int32(9), memory=made, result=result) == [[0, 9, 2, 9]]
     assert done("tt.load", at * 0, mask & False, np.int32(9), memory=made, result=result) == [[9] * 4]
 
@@ -170,13 +225,13 @@ def test_a_store_writes_what_the_mask_lets() -> None:
     ("places", "mask", "old", "left"),
     [
         ([0, 1, 2], None, [10, 20, 30], [11, 22, 33, 40]),
-        ([0, 1, 2], [True, False, True], [10, 0, 30], [11, 20, 33, 40]),
+        ([0, 1, 2], [True, False, True], [10, UNDEFINED, 30], [11, 20, 33, 40]),
         ([1, 1, 1], None, [20, 21, 23], [10, 26, 30, 40]),
-        ([1, 1, 2], [True, False, True], [20, 0, 30], [10, 21, 33, 40]),
+        ([1, 1, 2], [True, False, True], [20, UNDEFINED, 30], [10, 21, 33, 40]),
     ],
 )
 def test_an_atomic_gives_what_was_there(places: Any, mask: Any, old: list[int], left: list[int]) -> None:
-    """Of several to one place, each sees those before it."""
+    """Of several to one place, each sees those before it; a masked lane's result is undefined."""
     made, memory = machine(np.array([10, 20, 30, 40], np.int32))
     at, more = memory.address(0) + 4 * np.array(places), () if mask is None else (np.array(mask),)
     value, result = np.array([1, 2, 3], np.int32), kind("i32", (3,))

@@ -1,0 +1,65 @@
+"""Sums of which one term is a product: a compiler may round both at once, as Triton's does unless it is told not to.
+
+LLVM's NVPTX backend makes ``fma`` of ``fmul`` and ``fadd`` within a block (``-fp-contract=fast``), also where the
+product is used elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kerntune.gpu.emulator.rounding_modes import fused
+from kerntune.gpu.emulator.ttir_program import Region, TtirProgram
+
+SUMS = ("arith.addf", "arith.subf")
+
+ELEMENTS = ("f32", "f64")
+
+
+@dataclass(frozen=True)
+class FusedSum:
+    """``factors`` and the other term by their values' ids, and whether the product, or the other, is subtracted."""
+
+    factors: tuple[int, ...]
+    other: int
+    minus_product: bool
+    minus_other: bool
+
+    def of(self, values: Mapping[int, Any]) -> np.ndarray:
+        """The sum, rounded once."""
+        x, y, other = (np.asarray(values[key]) for key in (*self.factors, self.other))
+        found = fused(-x if self.minus_product else x, y, -other if self.minus_other else other)
+        return found.astype(x.dtype)
+
+
+def fused_sums(program: TtirProgram) -> dict[int, tuple[FusedSum, ...]]:
+    """By the id of a sum, how it can be made with one of its products."""
+    found: dict[int, tuple[FusedSum, ...]] = {}
+    for block in _blocks([op.regions[0] for op in program.functions.values() if op.regions]):
+        products = {op.results[0]: op.operands for op in block.operations if op.name == "arith.mulf"}
+        for op in block.operations:
+            if op.name in SUMS and op.types[0].element in ELEMENTS:
+                a, b = op.operands
+                minus = op.name == "arith.subf"
+                first = (FusedSum(products[a], b, False, minus),) if a in products else ()
+                second = (FusedSum(products[b], a, minus, False),) if b in products else ()
+                if first or second:
+                    found[op.results[0]] = first + second
+    return found
+
+
+def _blocks(regions: Sequence[Region]) -> Iterator[Region]:
+    """All blocks, each once."""
+    seen: set[int] = set()
+    waiting = list(regions)
+    while waiting:
+        region = waiting.pop()
+        if id(region) not in seen:
+            seen.add(id(region))
+            yield region
+            for op in region.operations:
+                waiting += [*op.regions, *(block for block, _ in op.successors)]
