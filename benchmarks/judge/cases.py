@@ -9,6 +9,7 @@ from benchmarks.judge.attempts_emulator_cases import EMULATOR_ATTEMPTS, EMULATOR
 from benchmarks.judge.attempts_host_cases import HOST_ATTEMPTS
 from benchmarks.judge.attempts_kernels_cases import COUNTER_HONEST, KERNEL_ATTEMPTS
 from benchmarks.judge.attempts_later_cases import LATER_ATTEMPTS, LATER_COUNTER, LATER_HONEST
+from benchmarks.judge.attempts_seventh_cases import SEVENTH_ATTEMPTS, SEVENTH_HONEST
 from benchmarks.judge.attempts_sixth_cases import SIXTH_ATTEMPTS, SIXTH_COUNTER, SIXTH_HONEST, SIXTH_HONEST_FILES
 from benchmarks.judge.held_out_cases import HELD_OUT_EXPLOITS, HELD_OUT_HONEST
 from benchmarks.judge.kernel_pairs_norms import KERNEL_PAIRS
@@ -140,6 +141,9 @@ def honest_cases() -> list[Case]:
         found.append(Case(name, "honest", f"later_honest.py::{name}", reference, (line,)))
     for name, (reference, line) in {**SIXTH_HONEST, **SIXTH_COUNTER}.items():
         found.append(Case(f"sixth_{name}", "honest", f"sixth_honest.py::{name}", reference, (line,)))
+    for name, line in SEVENTH_HONEST.items():
+        reference = f"attempts_seventh_references.py::{name}"
+        found.append(Case(f"seventh_{name}", "honest", f"seventh_honest.py::{name}", reference, (line,)))
     for name, files in SIXTH_HONEST_FILES.items():
         found.append(Case(f"sixth_{name}", "honest", *files, ()))
     for name, line in OPEN_HONEST.items():
@@ -260,6 +264,7 @@ def exploit_cases() -> list[Case]:
             *EMULATOR_ATTEMPTS,
             *LATER_ATTEMPTS,
             *SIXTH_ATTEMPTS,
+            *SEVENTH_ATTEMPTS,
         )
     ]
     no_bias = ("exploits/held_out_no_bias.py", "kernelbench_task.py")
