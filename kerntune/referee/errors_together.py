@@ -302,7 +302,7 @@ def _demands(case: CaseInputs, want: ExpectedResult, forms: Sequence[str]) -> bo
     """Whole numbers may follow from ties, which numbers far from zero, zeros and masked rows make, or from what NaN is
     compared with, or be too large; what is too large for an 8-bit float is its largest number, or NaN."""
     if want.dtype not in FLOAT_FORMATS:
-        ties = {"up", "down", "broad", "huge", *FINITE_ALONE, "sparse", "lone", "ordered", *ODD}
+        ties = {"up", "down", "broad", "huge", "round", "paired", *FINITE_ALONE, "sparse", "lone", "ordered", *ODD}
         floats = any(t.dtype in FLOAT_FORMATS for t in case.tensors) and not want.settled
         ties |= {*OF_WHOLE} if floats else set()
         return not ties & {*forms}

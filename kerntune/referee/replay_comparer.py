@@ -17,7 +17,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from kerntune.gpu.number_formats import FLOAT_FORMATS
-from kerntune.referee.declared_inputs import ODD_POISONS, contents_of, poison_patterns
+from kerntune.referee.declared_inputs import ODD_POISONS, POISONS, contents_of, poison_patterns
 from kerntune.referee.errors_together import (
     ShapeComparison,
     errors_of,
@@ -91,6 +91,12 @@ Compared = tuple[ExpectedSeed, bytes, tuple[bytes, ...], Sequence[str]]
 """What the reference computes, what fills unwritten memory, what the replay left, and the content's form."""
 
 
+def poisons_of(forms: Sequence[Sequence[str]], usual: int) -> list[bytes]:
+    """What fills unwritten memory, by content. Behind an end of a range a weight is zero, so that NaN alone counts."""
+    found, (nan,) = [*poison_patterns(usual), *poison_patterns(len(forms) - usual)], poison_patterns(1, POISONS[:1])
+    return [nan if "paired" in form else one for form, one in zip(forms, found, strict=True)]
+
+
 class ReplayComparer(ReplayProcesses):
     """Compares, for one reference."""
 
@@ -143,7 +149,7 @@ class ReplayComparer(ReplayProcesses):
         compute at the same time; else what demands nothing isn't replayed: what a kernel does with NaN may be a fault
         in the emulator."""
         seeds = [secrets.randbits(63) for _ in forms]
-        patterns = [*poison_patterns(usual), *poison_patterns(len(forms) - usual)]
+        patterns = poisons_of(forms, usual)
         extreme_seconds = self._budget * (len(forms) - usual) / max(usual, 1)
         more = [extreme_seconds if any(form) else 0.0 for form in forms]
         with ThreadPoolExecutor(2 * self._workers) as threads:

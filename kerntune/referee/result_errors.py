@@ -87,8 +87,9 @@ COARSE = 2.0**-8
 EXTREME_QUANTILES = (0.5, 0.75, 0.9)
 
 GROSS, GROSS_SHARE = 0.25, 0.01
-"""And of elements a fourth of the usual size or larger, no more than that share, and twice what the stock operator has,
-may be off by a fourth: a row that is left out. Of fewer than a hundred elements that is none."""
+"""And no more than that share of the elements, and twice what the stock operator has, may be off by a fourth: of
+themselves, or of the usual size where they are less than a fourth of it. A row is left out, or isn't zero. Of fewer
+than a hundred elements that is none."""
 
 ELEMENT_FACTOR = 3.0
 """Roundings of its own size that an element may be off by beside: small elements are not excused by large ones."""
@@ -510,7 +511,7 @@ def _extreme_error(
             told, most_off = told_apart(off, allowed)
             wrong = f"{name} {told} where {large:.2g} is the size; {most_off} is what rounding explains"
             return ResultError(number, dtype, off / size, allowed / size, size=size, wrong=wrong)
-    least = np.where(some[2] > GROSS * size, np.maximum(GROSS * some[2], allowed), math.inf)
+    least = np.maximum(GROSS * np.where(some[2] > GROSS * size, some[2], size), allowed)
     gross, own_gross = (int(np.count_nonzero(x > least)) for x in some[:2])
     if error.size >= FEW and gross > max(GROSS_SHARE * some[0].size, 2 * own_gross):
         wrong = f"{gross:,} of {some[0].size:,} elements are off by more than a fourth of their size"

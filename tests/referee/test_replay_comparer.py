@@ -18,7 +18,7 @@ from kerntune.referee.further_contents import affordable, drawn_anew, many_conte
 from kerntune.referee.hostile_recording import checked, side_of, with_second
 from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.reasons import Reason, Refusal
-from kerntune.referee.replay_comparer import OF_MEMORY, ReplayComparer
+from kerntune.referee.replay_comparer import OF_MEMORY, ReplayComparer, poisons_of
 from kerntune.referee.result_errors import ResultError
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.tasks import (
@@ -70,6 +70,13 @@ def test_a_content_may_be_rolled() -> None:
     side = side_of(CHECKED, [x.tobytes(), y.tobytes()], POISON, binaries=False)
     (found,) = replayed(ReplayTask(side, (2,), 30.0, variation=Variation((0,), (4,)), rolls=((400,),)))
     assert list(found) == list(np.roll(x, -100) + y)
+
+
+def test_memory_behind_an_end_of_a_range_holds_nan() -> None:
+    found = poisons_of([(), *[("", "tiny")] * 5, ("paired", ""), *[("", "paired")] * 4], 1)
+    halves = [np.frombuffer(one, "<f2") for one in found]
+    assert all(np.isnan(one).all() for one in halves[6:])
+    assert sum(bool(np.isnan(one).all()) for one in halves[1:6]) == 1
 
 
 # how many

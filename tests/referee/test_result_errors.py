@@ -602,6 +602,14 @@ def test_of_extreme_numbers_few_elements_may_be_left_out(share: int, left: float
     assert told == ("30 of 1,000 elements are off by more than a fourth of their size" if wrong else "")
 
 
+@pytest.mark.parametrize(("share", "off", "wrong"), [(50, 0.5, True), (50, 0.1, False), (200, 0.5, False)])
+def test_of_extreme_numbers_few_zeros_may_be_others(share: int, off: float, wrong: bool) -> None:
+    """A border that belongs to the other side, by a number as large as others are."""
+    exact = CHANCE.standard_normal(1000) * (np.arange(1000) % 2)
+    found = np.where(np.arange(1000) % share == 0, off * np.sqrt(np.mean(exact**2)), exact)
+    assert bool(extreme(found, exact).wrong) == wrong
+
+
 def test_of_extreme_numbers_small_elements_may_be_left_out() -> None:
     """They are what is left of large ones. A fourth of the root mean square isn't small."""
     exact = np.where(np.arange(1000) < 90, 0.23, 1.0) * CHANCE.choice([-1, 1], 1000)
