@@ -31,6 +31,7 @@ from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.extreme_contents import (
     DEEP,
     DEVIATIONS,
+    DRAWN_FLOATS,
     FEW_VALUES,
     GRIDS,
     HOLES,
@@ -140,6 +141,8 @@ def _tensor(name: str, word: str, sizes: str, content: str, item: str) -> Tensor
     if any(n < 1 for n in shape) or math.prod(shape) > MOST_ELEMENTS:
         raise UsageError(f"inputs: {item!r}: its sizes can't be")
     kind, low, high, varied, values = _content(content, dtype, shape, item)
+    if kind in DRAWN_FLOATS and (math.isinf(abs(low) + abs(high)) or (kind == "uniform" and low > high)):
+        raise UsageError(f"inputs: {item!r}: the first number of a range is the smaller one, and its width is finite")
     held = content.startswith("==")
     return TensorInput(name, dtype, shape, dense_strides(shape), kind, low, high, varied, values, held=held)
 

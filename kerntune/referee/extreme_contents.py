@@ -293,7 +293,7 @@ def close_numbers(given: TensorInput, seed: int, chance: np.random.Generator) ->
 
     share, infinity = np.random.default_rng(seed).random(), FLOAT_FORMATS[given.dtype].nan - 1
     first = given.low + (given.high - given.low) * share if given.content == "uniform" else given.low + given.high
-    step = 2.0 ** (math.frexp(first)[1] - (infinity & -infinity).bit_length())
+    step = max(2.0 ** (math.frexp(first)[1] - (infinity & -infinity).bit_length()), 2.0**-1022)
     return (round(first / step) + chance.integers(0, 8, math.prod(given.shape))) * step
 
 
@@ -383,7 +383,7 @@ def on_grid(numbers: np.ndarray, given: TensorInput, form: str, chance: np.rando
     """Numbers rounded to few bits, of a size that is common where they are. Zeros have either sign."""
     import numpy as np
 
-    spread = given.high if given.content == "normal" else (given.high - given.low) / 4
+    spread = abs(given.high) if given.content == "normal" else (given.high - given.low) / 4
     unit = 1.0 if given.varied else 2.0 ** math.floor(math.log2(spread))
     step = unit * 2.0 ** -chance.integers(0, FINEST + 1, numbers.shape)
     found = np.round(numbers / step) * step

@@ -273,7 +273,8 @@ class ReplayComparer(ReplayProcesses):
         again = [i for i in wrong if has_deviations(on_gpu, *given[i])]
         seeds, contents = tuple(secrets.randbits(63) for _ in again), tuple(given[i][0].contents for i in again)
         with contextlib.suppress(Refusal):
-            task = ExpectTask(self._reference, of.case, seeds, contents, on_gpu, draws=DRAWS)
+            extreme = 0 if any(any(given[i][3]) for i in again) else None
+            task = ExpectTask(self._reference, of.case, seeds, contents, on_gpu, draws=DRAWS, extreme=extreme)
             for i, other in zip(again, self._authors(task).seeds if again else (), strict=True):
                 found[i] = list(one(beside_deviations(given[i][0], other), *given[i][1:], again=True))
 

@@ -84,6 +84,9 @@ steep or periodic function of huge numbers is moved by any amount."""
 COARSE = 2.0**-8
 """A rounding of bfloat16: what is left out is off by more."""
 
+LEFT_OUT = 0.5
+"""An element from which a part is left out is off by as much of itself, where the reference's cancel."""
+
 EXTREME_QUANTILES = (0.5, 0.75, 0.9)
 
 GROSS, GROSS_SHARE = 0.25, 0.01
@@ -504,7 +507,7 @@ def _extreme_error(
         kinds = list(zip(names, *(map(float, x) for x in each), strict=True))
     for name, off, stocks, large in kinds:
         beside = max(large, spread, usual if factor > RMS_FACTOR else 0.0)
-        sums = _roundings(dtype, terms, error.size, stocks / max(large, half), random=False) * beside
+        sums = _roundings(dtype, terms, error.size, stocks / max(large, SMALLEST[dtype]), random=False) * beside
         constants = WORST_FACTOR * sums_of(dtype, 1) * usual
         allowed = factor * (max(stocks, ROUNDOFF[dtype] * large, half) + sums) + constants
         if off > allowed:
@@ -537,7 +540,8 @@ def overflow_of(number: int, content: bytes, view: View, expected: ExpectedResul
 def _lone_error(number: int, dtype: str, found: np.ndarray, exact: np.ndarray, stock: np.ndarray) -> ResultError:
     """Where an input is one number but for a few elements: whether anything is left out, with however small a weight,
     and not by how little sums are off. One number added again and again may be rounded in one direction, and elements
-    that all follow from the same few numbers are off alike."""
+    that all follow from the same few numbers are off alike. Where the reference's own are off by percents of
+    themselves, they cancel, and only what is left out shows."""
     import numpy as np
 
     finite = np.isfinite(stock) & np.isfinite(exact)
@@ -552,7 +556,9 @@ def _lone_error(number: int, dtype: str, found: np.ndarray, exact: np.ndarray, s
     if np.count_nonzero(full := magnitude > least) >= FEW:
         relative = [x[full] / magnitude[full] for x in (error, own)]
         for share, off, stocks in zip(QUANTILES, *(np.quantile(x, QUANTILES) for x in relative), strict=True):
-            if not wrong and off > (allowed := EXTREME_FACTOR * max(float(stocks), coarse)):
+            allowed = EXTREME_FACTOR * max(float(stocks), coarse)
+            allowed = max(allowed, LEFT_OUT) if stocks > EXTREME_FACTOR * coarse else allowed
+            if not wrong and off > allowed:
                 told, most_off = told_apart(off, allowed)
                 wrong = f"{1 - share:.0%} of its elements are off by {told} of their size; {most_off} is allowed"
     explained = max(float(np.max(own)), coarse * size, least)

@@ -240,6 +240,18 @@ def test_roundings_inside_of_a_reference_move_its_results(tmp_path: Path) -> Non
     assert {r.deviation for r in seed.results} == {None}
 
 
+@pytest.mark.parametrize(("kind", "size"), [("f4", 100 * 2.0**-24 / 3**0.5), ("f8", 0.0)])
+def test_far_from_zero_a_rounding_of_the_inputs_moves_results(tmp_path: Path, kind: str, size: float) -> None:
+    """exp(x - lse(x)), whose largest number is subtracted first in the reference alone. Nothing is looked at anew."""
+    x = (np.arange(4000) % 7 - 103).astype(kind)
+    line = f"x: f{8 * x.itemsize}[4000]"
+    for extreme in (None, 0):
+        (seed,) = expected(tmp_path, "return x, x[:9] * 1", line, x, draws=64, extreme=extreme).seeds
+        off = np.frombuffer(seed.results[0].deviation or b"", "f8")
+        assert np.median(off) == pytest.approx(0 if extreme is None else size, rel=0.1)
+        assert seed.results[1].moved is None
+
+
 @pytest.mark.parametrize(
     "body", ["assert x.dtype == torch.float32; return x.sum()", "return x.float().sum().item() * x[0]"]
 )

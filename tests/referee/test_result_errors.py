@@ -765,9 +765,25 @@ def test_of_lone_numbers_small_weights_count() -> None:
     without = np.where(weights < 1e-3, 0.0, weights)
     assert lone(weights, weights.astype("f4"), stock.astype("f4")) == ""
     told = lone(weights, without.astype("f4"), stock.astype("f4"))
-    assert told == "25% of its elements are off by 1 of their size; 0.2 is allowed"
+    assert told == "25% of its elements are off by 1 of their size; 0.5 is allowed"
     few = slice(0, 1000, 16)  # 63 of them have no quantiles
     assert lone(weights[few].copy(), without[few].astype("f4"), stock[few].astype("f4")) == ""
+
+
+@pytest.mark.parametrize(("stocks", "off", "wrong"), [(0.021, 0.19, ""), (0.021, 0.6, "0.5"), (0.01, 0.1, "0.04")])
+def test_of_lone_numbers_those_that_cancel_in_the_reference_may_be_off(stocks: float, off: float, wrong: str) -> None:
+    """By other roundings than the reference's, of chunks beside a recurrence in bfloat16: 19 % beside 2.1 %."""
+    exact = np.where(np.arange(2000) % 3 == 0, 0.005, np.linspace(0.1, 1, 2000))
+    signs = np.where(np.arange(2000) % 2, 1, -1) * (exact < 0.1)
+    told = lone(exact, (exact * (1 + off * signs)).astype("f4"), (exact * (1 + stocks * signs)).astype("f4"))
+    assert told == (wrong and f"25% of its elements are off by {off:g} of their size; {wrong} is allowed")
+
+
+def test_zeros_of_float64_may_be_tiny_ones() -> None:
+    """As relu has of numbers below zero: half of the smallest number is none."""
+    exact = np.zeros(100)
+    want, view = expected(exact, exact), View(0, "float64", (100,), (1,))
+    assert error_of(0, exact.tobytes(), view, want, ROWS, POISON, 1.0, extreme=2.0).wrong == ""
 
 
 def test_of_lone_numbers_sums_may_be_off() -> None:
