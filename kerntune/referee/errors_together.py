@@ -190,7 +190,7 @@ def errors_of(
         return
     after_of, extreme = as_promised(call, expected, left_in), _factor(case.tensors, forms)
     for number, (view, want) in enumerate(zip(call.results, expected.results, strict=True)):
-        if any(forms) and not _demands(case, want, forms):
+        if any(forms) and not (_demands(case, want, forms) and (not _odd(forms) or _finite(want))):
             continue
         if _is_finite_alone(want, forms):
             yield _told(overflow_of(number, after_of[view.storage], view, want), case.tensors, forms)
@@ -219,7 +219,7 @@ def errors_of(
         view, size = View(storage, given.dtype, given.shape, given.strides), changes.size if changes else 0.0
         native = taken(before, view).tobytes()  # which rounding may have changed
         want = left or ExpectedResult(given.dtype, given.shape, given.strides, native)
-        if any(forms) and not _demands(case, want, forms):
+        if any(forms) and not (_demands(case, want, forms) and (not _odd(forms) or _finite(want))):
             continue
         if changes and not any(forms) and not again:
             changes.kept.append(partial(error_of, -1, before, view, want, case, poison, size))
@@ -248,24 +248,24 @@ def looked_at(
 
 
 def unequal_of(
-    of: ShapeComparison, expected: ExpectedSeed, left_in: Sequence[bytes], forms: Sequence[str]
+    of: ShapeComparison, expected: ExpectedSeed, left_in: Sequence[bytes], forms: Sequence[str], exact: str = "grid"
 ) -> Iterator[ResultError]:
-    """What differs at all, where all that the reference does is exact. With NaN or infinities floats don't count, for
-    what is left of these isn't promised."""
+    """What differs at all, where all that the reference does is ``exact``. With NaN or infinities floats count where
+    they are ``kept`` alone, for else what is left of these isn't promised."""
     case, after_of = of.case, as_promised(of.call, expected, left_in)
     for number, view, want in looked_at(case, of.call, expected):
         wrong = unequal(after_of[view.storage], view, want)
-        if wrong and not (_odd(forms) and want.dtype in FLOAT_FORMATS):
+        if wrong and not (_odd(forms) and exact != "kept" and want.dtype in FLOAT_FORMATS):
             yield _told(ResultError(max(number, -1), want.dtype, size=1.0, wrong=wrong), case.tensors, forms)
 
 
 def is_demanded(case: CaseInputs, expected: ExpectedSeed, forms: Sequence[str]) -> bool:
     """Whether a content demands anything: nothing where the reference's results aren't defined; NaN and infinities
-    where it replaces all of them."""
+    of results in which it replaces all of them."""
     found = [*expected.results, *filter(None, expected.changed)]
     if expected.undefined:
         return False
-    return not _odd(forms) or (all(map(_finite, found)) and any(_demands(case, one, forms) for one in found))
+    return not _odd(forms) or any(_demands(case, one, forms) and _finite(one) for one in found)
 
 
 def _odd(forms: Sequence[str]) -> bool:

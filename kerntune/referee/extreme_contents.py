@@ -73,7 +73,8 @@ ODD = ("holes", "infinite", "hole")
 """Those with NaN or infinities, which demand something only where the reference replaces all of them."""
 
 DECIDED, OF_NAN = ("ordered", "close"), ("holes", "infinite")
-"""The same where all operators but move and compare numbers; and where they compare as IEEE 754 says, also NaN."""
+"""The same where all operators but move and compare numbers; and where they compare as IEEE 754 says, or leave numbers
+as they are, also NaN."""
 
 OF_WHOLE = ("few", "full", "least", "powers")
 """Those of whole numbers: sums are largest where all numbers are, and nothing is left where all are false."""

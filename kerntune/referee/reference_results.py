@@ -50,8 +50,8 @@ from kerntune.referee.open_elements import (
 from kerntune.referee.reasons import Reason
 from kerntune.referee.reference_operators import (
     OperatorKinds,
+    exact_results,
     filled,
-    is_exact,
     kinds_of,
     noted_kernels,
     place_of,
@@ -137,6 +137,8 @@ def _computed(module: Any, task: ExpectTask, contents: Sequence[bytes]) -> list[
 
 
 def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
+    import torch
+
     module = load(task.source)
     kinds: Sequence[bool] = (True, False)
     of = OperatorKinds()
@@ -149,7 +151,8 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
         watched = partial(run_reference, module, task, contents, as_given)
         if task.ties and not promises_indices(watched):
             return
-        if task.exact and not is_exact(watched, task.exact):
+        exact = exact_results(watched, task.exact) if task.exact else []
+        if task.exact and not exact:
             return
         if not of.others:
             native, after, outline = run_reference(module, task, contents, as_given)
@@ -200,6 +203,9 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
         for masks, much in open_there:
             found = with_open(found, masks)
             undefined = undefined or (much(masks) if i < task.usual else "")
+        if not all(exact):
+            every = zip([*native, *after], exact, strict=True)
+            found = with_open(found, [torch.full(t.shape, not one) for t, one in every])
         given, count = () if task.contents else tuple(contents), len(results)
         results, changed = tuple(found[:count]), tuple(found[count:])
         yield ExpectedSeed(given, results, changed, outline, of.exact and i == 0 and task.closely > 0, undefined)
@@ -320,7 +326,8 @@ def _with_deviations(
     import torch
 
     generator = torch.Generator("cuda" if task.gpu else "cpu").manual_seed(task.seeds[0])
-    rounding = partial(rounded, generator, ROUNDOFF["float32"])
+    narrow = any(t.dtype in ROUNDOFF and t.dtype != "float64" for t in task.case.tensors)
+    rounding = partial(rounded, generator, ROUNDOFF["float32" if narrow else "float64"])
     convert = widened if task.extreme is None else partial(_jittered, generator)
     found: list[Any] = [*results, *changed]
     wide = [k for k, one in enumerate(found) if one is not None and one.wide is not None]

@@ -28,7 +28,7 @@ from kerntune.referee.errors_together import (
     unequal_of,
     wrong_together,
 )
-from kerntune.referee.extreme_contents import DECIDED, DRAWN_FLOATS, GRIDS, OF_NAN
+from kerntune.referee.extreme_contents import DECIDED, DRAWN_FLOATS, GRIDS, OF_NAN, SIZED
 from kerntune.referee.further_contents import (
     MANY,
     affordable,
@@ -320,14 +320,15 @@ class ReplayComparer(ReplayProcesses):
         whole = any(dtype not in FLOAT_FORMATS for dtype in wanted)
         kinds: list[tuple[str, tuple[str, ...]]] = [("", ("ties",))] * bool({*wanted} & {*INDICES})
         if first.exact:
-            kinds += [("grid", GRIDS), ("decided", DECIDED), *[("nan", OF_NAN)] * whole]
+            kinds += [("grid", GRIDS), ("decided", DECIDED), ("sized", SIZED)]
+            kinds += [("nan", OF_NAN)] * whole + [("kept", OF_NAN)] * any(dtype in FLOAT_FORMATS for dtype in wanted)
         if all(t.content not in DRAWN_FLOATS for t in of.case.tensors):
             return ()
         with ThreadPoolExecutor(self._workers) as threads:
             asked = [self._beside(threads, self._of_promised, of, exact, words) for exact, words in kinds]
             for (exact, _), one in zip(kinds, asked, strict=True):
                 promised, wrong = one()
-                if wrong or (exact and not promised):
+                if wrong or (exact in ("grid", "decided") and not promised):
                     return wrong
         return ()
 
@@ -407,7 +408,7 @@ class ReplayComparer(ReplayProcesses):
             want = replace(found[i], contents=given[i])
             after = left_of(call, want, answer)
             errors = (
-                unequal_of(of, want, after, forms[i])
+                unequal_of(of, want, after, forms[i], task.exact)
                 if task.exact
                 else errors_of(of, want, patterns[i], after, forms[i])
             )

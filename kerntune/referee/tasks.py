@@ -224,7 +224,7 @@ class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     """Compute the reference's results. ``contents`` has the bytes of each input tensor, a list a seed; where it is
     empty the task's own code makes them. On the GPU, or on the CPU. ``ties``: only if torch documents which of equal
     numbers' indices the reference returns, ``exact``: only if all its operators are, of such numbers
-    (:func:`.reference_operators.is_exact`); else there are no results.
+    (:func:`.reference_operators.exact_results`), others are open; else there are no results.
     ``closely``: of so many first seeds results are looked at once more (:attr:`ExpectedResult.moved`). ``extreme``:
     from which seed on results of few elements are, since contents are extreme; None where none are. ``draws``: of how
     many draws of roundings results have a deviation; 0 for none. ``usual``: of so many first seeds results have

@@ -19,6 +19,7 @@ from kerntune.referee.errors_together import (
     errors_of,
     is_demanded,
     together_of,
+    unequal_of,
     wrong_together,
 )
 from kerntune.referee.result_errors import error_of
@@ -202,6 +203,7 @@ def held(
 NUMBERS = np.random.default_rng(3).standard_normal(1000).astype(np.float32)
 WHOLE = np.arange(100, dtype=np.int32)
 LARGEST = np.full(100, np.finfo("f4").max, np.float32)
+VIEWS = tuple(View(i, "float32", (1000,), (1,)) for i in (0, 1))
 ONE_OFF = np.where(np.arange(1000) == 7, NUMBERS + np.float32(1), NUMBERS)
 
 
@@ -281,6 +283,27 @@ def test_what_demands_nothing_is_not_replayed(form: str, want: Any, demanded: bo
     """No order among NaN is promised, and a kernel that follows it may fault."""
     seed = ExpectedSeed((b"",), (ExpectedResult(str(want.dtype), want.shape, (1,), want.tobytes()),))
     assert is_demanded(parse_line("x: f32[9]"), seed, (form,) if form else ()) == demanded
+
+
+def test_nan_that_one_result_passes_on_is_no_excuse_for_another() -> None:
+    case, call = parse_line("x: f32[9]"), SimpleNamespace(wanted=(0, 1), results=VIEWS, inputs=(None,))
+    odd = NUMBERS * np.float32(np.nan)
+    seed = ExpectedSeed((b"",), tuple(ExpectedResult("float32", x.shape, (1,), x.tobytes()) for x in (odd, NUMBERS)))
+    of = ShapeComparison(case, call, together_of(case, [seed]))  # type: ignore[arg-type]
+    assert is_demanded(case, seed, ("holes",))
+    for one, other, wrong in ((NUMBERS, NUMBERS, []), (odd, odd, [1]), (odd, NUMBERS * 2, [1])):
+        found = errors_of(of, seed, POISON, [one.tobytes(), other.tobytes()], ("holes",))
+        assert [e.result for e in found if e.wrong] == wrong
+
+
+def test_nan_counts_in_floats_that_are_kept() -> None:
+    case, call = parse_line("x: f32[9]"), SimpleNamespace(wanted=(0,), results=VIEWS[:1], inputs=(None,))
+    odd = np.where(ONE_OFF == NUMBERS, NUMBERS, np.float32(np.nan))
+    seed = ExpectedSeed((b"",), (ExpectedResult("float32", odd.shape, (1,), odd.tobytes()),))
+    of = ShapeComparison(case, call, {})  # type: ignore[arg-type]
+    for exact, count in (("kept", 1), ("nan", 0)):
+        assert len([*unequal_of(of, seed, [NUMBERS.tobytes()], ("holes",), exact)]) == count
+        assert not [*unequal_of(of, seed, [odd.tobytes()], ("holes",), exact)]
 
 
 def test_an_input_that_changes_is_held_to_what_is_left_out_where_it_is_lone() -> None:

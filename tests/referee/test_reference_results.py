@@ -240,6 +240,21 @@ def test_roundings_inside_of_a_reference_move_its_results(tmp_path: Path) -> Non
     assert {r.deviation for r in seed.results} == {None}
 
 
+def test_results_that_follow_from_operators_that_round_are_open_where_others_are_exact(tmp_path: Path) -> None:
+    x = np.linspace(-2, 2, 60, dtype="f4")
+    (seed,) = expected(tmp_path, "y = x * 0.3; return y, x > 0, y > 0", "x: f32[60]", x, exact="nan").seeds
+    assert [one.open and {*one.open} for one in seed.results] == [{1}, None, {1}]
+    assert not expected(tmp_path, "return (x * 0.3) > 0", "x: f32[60]", x, exact="nan").seeds
+
+
+@pytest.mark.parametrize(("kind", "unit"), [("f4", 2.0**-24), ("f8", 2.0**-53)])
+def test_roundings_are_as_narrow_as_the_inputs(tmp_path: Path, kind: str, unit: float) -> None:
+    x = np.linspace(1, 2, 4000).astype(kind)
+    (seed,) = expected(tmp_path, "return x.exp()", f"x: f{8 * x.itemsize}[4000]", x, draws=16).seeds
+    relative = np.frombuffer(seed.results[0].deviation or b"", "f8") / np.exp(x.astype("f8"))
+    assert 0.2 < np.median(relative) / unit < 2
+
+
 @pytest.mark.parametrize(("kind", "size"), [("f4", 100 * 2.0**-24 / 3**0.5), ("f8", 0.0)])
 def test_far_from_zero_a_rounding_of_the_inputs_moves_results(tmp_path: Path, kind: str, size: float) -> None:
     """exp(x - lse(x)), whose largest number is subtracted first in the reference alone. Nothing is looked at anew."""

@@ -414,16 +414,16 @@ class SignComparer(TiesComparer):
 def test_zeros_and_nan_count_where_all_that_the_reference_does_is_exact(
     promised: bool, last: bool, odd: bool, told: str, dtype: str, on_gpu: bool
 ) -> None:
-    """NaN in whole results alone. Beside a GPU all are looked at together."""
+    """NaN in whole results, and in floats that are kept. Beside a GPU all are looked at together."""
     case, view = parse_line("x: f32[600]"), View(0, dtype, (600,), (1,))
     call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,))
     first = ExpectedSeed((), (ExpectedResult(dtype, (600,), (1,), bytes(600)),), exact=True)
     comparer = SignComparer(promised, last, dtype, odd)
     comparer._on_gpu = on_gpu
     found = comparer._of_ties(ShapeComparison(case, call, together_of(case, [first])), first)
-    told = told if dtype == "bool" or not odd else ""
     assert [told in e.wrong and "of 600 elements differ" in e.wrong for e in found] == [True] * bool(told)
-    every = [(False, "grid", 3), (False, "decided", 2), (False, "nan", 2)][: 3 if dtype == "bool" else 2]
+    odd_kind = "nan" if dtype == "bool" else "kept"
+    every = [(False, "grid", 3), (False, "decided", 2), (False, "sized", 1), (False, odd_kind, 2)]
     count = 1 if (not promised or (told and not odd)) and not on_gpu else len(every)
     asked = [(task.ties, task.exact, len(task.contents)) for task in comparer.asked]
     assert (sorted(asked) if on_gpu else asked) == (sorted(every) if on_gpu else every[:count])
