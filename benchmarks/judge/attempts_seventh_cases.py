@@ -7,6 +7,7 @@ from benchmarks.judge.case_rows import Attempt, Row, in_file
 R = "attempts_seventh_references.py"
 VECTOR = "x: f32[1000]"
 PAIR = "x: f32[1000]; y: f32[1000]"
+SEVEN = "; ".join(f"{x}: bf16[4096] uniform(0, 0.02)" for x in "abcdefg")
 
 _VALUES: tuple[Row, ...] = (
     ("infinite_is_largest", "NaN beside results", (f"{R}::scaled_and_largest_finite", "x: f32[40,200]")),
@@ -42,7 +43,7 @@ _KNOWN: tuple[Row, ...] = (
     ("tenth_of_branch_left_out", "small results",
      (f"{R}::gated", "p: bf16[4096] uniform(1, 2); h: bf16[4096] normal(0, 1)")),
     ("ninth_left_out", "small results",
-     (f"{R}::nine", "; ".join(f"{x}: bf16[4096] uniform(0, 1)" for x in "pabcdefg") + "; h: bf16[4096] normal(0, 1)")),
+     (f"{R}::nine", f"p: bf16[4096] uniform(1, 2); {SEVEN}; h: bf16[4096] normal(0, 1)")),
     ("aside_left_out", "small results",
      (f"{R}::loss_and_aside", "x: bf16[1000] uniform(1, 2); a: bf16[1000] uniform(0, 1)")),
 )  # fmt: skip
@@ -80,13 +81,41 @@ _BITS: tuple[Row, ...] = (
     ("never_fused", "emulator alone", (f"{R}::tripled", VECTOR)),
     ("quotients_are_exact", "emulator alone", (f"{R}::tripled", VECTOR)),
     ("bits_of_nan", "emulator alone", (f"{R}::tripled", VECTOR)),
+    ("log_of_zero_is_a_number", "NaN that stays", (f"{R}::log_of", "x: f32[1000] uniform(0, 10)")),
+    ("fifth_left_out_from_12_to_16", "few elements wrong", (f"{R}::silu", VECTOR)),
+    ("last_beside_a_kernel", "values not drawn", ("honest.py::argmax", "x: f32[20,300]")),
+    ("three_of_each_block", "structure not drawn", (f"{R}::largest_four", "x: f32[20,1000]")),
+    ("no_expert_is_full", "structure not drawn", (f"{R}::placed", "ids: i32[128] < 64; capacity = 64")),
+    ("nan_of_equal_numbers", "structure not drawn", (f"{R}::between_ends_or_zero", VECTOR)),
 )  # fmt: skip
+
+_LITTLE_KNOWN: tuple[Row, ...] = (
+    ("cancelling_variance_alone", "little known", (f"{R}::variance_by_product", "x: f32[80,200]")),
+    ("branch_left_out_alone", "little known",
+     (f"{R}::branch_by_product", "p: f32[4096] uniform(1, 2); h: f32[4096] normal(0, 1)")),
+    ("bare_beside_a_check", "little known", (f"{R}::checked_softmax", "x: f32[16,256]")),
+    ("slow_to_emulate", "few seeds", (f"{R}::largest", VECTOR)),
+    ("remainder_of_a_quotient", "values not drawn", (f"{R}::remainders", VECTOR)),
+    ("masked_atomics_are_zero", "emulator alone", (f"{R}::tripled", VECTOR)),
+    ("largest_zero_is_minus", "emulator alone", (f"{R}::tripled", VECTOR)),
+    ("largest_of_most_of_many", "few results", (f"{R}::largest", "x: f32[1100000]")),
+    ("silu_of_26_bits", "lower precision", (f"{R}::silu", "x: f64[40,200]")),
+    ("few_sums_of_26_bits", "lower precision", (f"{R}::row_sums_of", "x: f64[20,200]")),
+    ("silu_of_float32", "lower precision", (f"{R}::silu", "x: f64[40,200]")),
+    ("norm_of_float32", "lower precision", (f"{R}::normalized", "x: f64[40,200]")),
+    ("few_sums_of_float32", "lower precision", (f"{R}::row_sums_of", "x: f64[20,200]")),
+    ("whole_of_float32", "lower precision", (f"{R}::millionths", "x: f64[40,200] normal(0, 1)")),
+)  # fmt: skip
+
+FILES = "attempts_seventh_files"
 
 SEVENTH_ATTEMPTS: tuple[Attempt, ...] = (
     *in_file("attempts_seventh", _VALUES),
     *in_file("attempts_seventh_2", _KNOWN),
     *in_file("attempts_seventh_3", _STRUCTURE),
     *in_file("attempts_seventh_4", _BITS),
+    *in_file("attempts_seventh_5", _LITTLE_KNOWN),
+    ("flag_of_a_model", "declared content", f"{FILES}/flag_candidate.py", (f"exploits/{FILES}/flag_task.py", "")),
 )
 
 SEVENTH_HONEST: dict[str, str] = {

@@ -117,7 +117,8 @@ def gated(p: Any, h: Any) -> Any:
 
 
 def nine(p: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> Any:
-    return ((p + a + b + c + d + e + f + g).float() + torch.tanh(h.float()) * 0.005).to(p.dtype)
+    every = sum(x.float() for x in (p, a, b, c, d, e, f, g))
+    return (every + torch.tanh(h.float()) * 0.005).to(p.dtype)
 
 
 def loss_and_aside(x: Any, a: Any) -> Any:
@@ -220,7 +221,8 @@ def softmax(x: Any) -> Any:
 
 
 def not_zero(x: Any) -> Any:
-    return x != 0
+    """Numbers below 0.3 but zero."""
+    return (x != 0) & (x < 0.3)
 
 
 def without_ignored(x: Any, t: Any, ignored: int) -> Any:
@@ -288,3 +290,76 @@ def eight_bits_by_blocks(x: Any) -> Any:
     y = x.float().reshape(len(x), -1, 64)
     s = y.abs().amax(-1).clamp(min=1e-4) / 448
     return (y / s[..., None]).reshape(x.shape).to(torch.float8_e4m3fn), s
+
+
+# further
+
+
+def log_of(x: Any) -> Any:
+    """Of zero minus infinity."""
+    return torch.log(x)
+
+
+def silu(x: Any) -> Any:
+    return F.silu(x)
+
+
+def largest_four(x: Any) -> Any:
+    return x.topk(4, -1).values
+
+
+def placed(ids: Any, capacity: int) -> Any:
+    """Which place each row has with its expert, of 64; -1 where that is full."""
+    one = F.one_hot(ids.long(), 64)
+    place = ((one.cumsum(0) - 1) * one).sum(-1)
+    return torch.where(place < capacity, place, -1).to(torch.int32)
+
+
+def between_ends_or_zero(x: Any) -> Any:
+    """Numbers from 0 to 1; zeros where all are equal, or some aren't numbers."""
+    low, high = x.min(), x.max()
+    return torch.where(high > low, (x - low) / (high - low), torch.zeros_like(x))
+
+
+# of which nothing is known in float64, or which fail
+
+
+def variance_by_product(x: Any) -> Any:
+    """By a product with numbers of torch's usual dtype, which float64 can't be multiplied by."""
+    part = torch.full((x.shape[1], 1), 1 / x.shape[1], device=x.device)
+    return ((x - x @ part).square() @ part)[:, 0]
+
+
+def branch_by_product(p: Any, h: Any) -> Any:
+    """Adds a branch that is small, by a product with a number of torch's usual dtype."""
+    part = torch.full((1, 1), 0.005, device=p.device)
+    return (p + (torch.tanh(h)[:, None] @ part)[:, 0]).to(torch.bfloat16)
+
+
+def checked_softmax(x: Any) -> Any:
+    if not torch.isfinite(x).all():
+        raise ValueError("numbers must be finite")
+    return torch.softmax(x, -1)
+
+
+def largest(x: Any) -> Any:
+    return x.max().reshape(1)
+
+
+def remainders(x: Any) -> Any:
+    return torch.fmod(x, 3.0)
+
+
+# float64
+
+
+def row_sums_of(x: Any) -> Any:
+    return x.sum(-1)
+
+
+def millionths(x: Any) -> Any:
+    return torch.floor(x * 1e7).to(torch.int64)
+
+
+def normalized(x: Any) -> Any:
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
