@@ -172,7 +172,9 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
             programs = programs_of(launches, compiled)
             if (programs is None or any(map(reduces_by_order, programs))) and _is_odd(task.case.tensors, contents):
                 undefined = undefined or "its kernels reduce by comparisons, which with NaN depend on the terms' order"
+        began = time.monotonic()
         (wide, wide_after), casts = in_float64(module, task, contents, native, after, kinds, launches)
+        seconds = time.monotonic() - began
         if i == 0 and all(x is None for x in (*wide, *wide_after)):
             kinds = ()  # its code forbids it, not these numbers
         places = {place_of(t): k for k, t in reversed(list(enumerate(after)))}
@@ -194,11 +196,12 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
             results, changed = _with_deviations(module, task, contents, results, changed, casts)
         found: list[Any] = [*results, *changed]
         if i < task.usual and any(kinds):
-            found = with_influences(task.case, contents, found, partial(widely, module, task, launches, casts))
+            again = partial(widely, module, task, launches, casts)
+            found = with_influences(task.case, contents, found, again, seconds)
         if of.unordered:
             ties = (partial(other_ties, turn, seed) for turn in range(ORDERS))
-            again = [run_reference(module, task, contents, as_given, rounding=one) for one in ties]
-            masks = tied([*native, *after], [[*made, *left] for made, left, _ in again])
+            orders = [run_reference(module, task, contents, as_given, rounding=one) for one in ties]
+            masks = tied([*native, *after], [[*made, *left] for made, left, _ in orders])
             open_there.append((masks, much_tied))
         for masks, much in open_there:
             found = with_open(found, masks)
