@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.judge.attempts_eighth_cases import EIGHTH_ATTEMPTS
 from benchmarks.judge.attempts_emulator_cases import EMULATOR_ATTEMPTS, EMULATOR_HONEST
 from benchmarks.judge.attempts_host_cases import HOST_ATTEMPTS
 from benchmarks.judge.attempts_kernels_cases import COUNTER_HONEST, KERNEL_ATTEMPTS
@@ -265,6 +266,7 @@ def exploit_cases() -> list[Case]:
             *LATER_ATTEMPTS,
             *SIXTH_ATTEMPTS,
             *SEVENTH_ATTEMPTS,
+            *EIGHTH_ATTEMPTS,
         )
     ]
     no_bias = ("exploits/held_out_no_bias.py", "kernelbench_task.py")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from kerntune.base.recording import Recording
 from kerntune.base.users_line import line_of_error
 from kerntune.capture import Capture
 from kerntune.capture.launch import Pending, Site
+from kerntune.capture.operator_traits import TORCHS
 from kerntune.capture.recorder import record
 from kerntune.compiling.compile_worker import answer_to
 from kerntune.compiling.compiler import Compiler
@@ -33,9 +34,11 @@ from kerntune.gpu.fake_cuda.static_backend import StaticBackend, empty_tensor
 from kerntune.kernels.compat.launch_environment import has_allocator
 from kerntune.referee.call_inputs import arguments_of, named_in, seed_generators, value_of
 from kerntune.referee.device_operators import DeviceOperators
+from kerntune.referee.later_call import IN_IT
 from kerntune.referee.layouts import KERNELBENCH, load
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.tasks import (
+    CALLS,
     CallRefused,
     CaseInputs,
     Constant,
@@ -89,9 +92,10 @@ def answer(task: bytes) -> bytes:
 
 
 def _recorded(task: RecordTask) -> RecordAnswer:
-    """The call, and a second one behind it on other tensors: what the first has left may not matter."""
+    """The call, and a later one behind it and another: what these have left may not matter. The two have the same
+    tensors, which hold other numbers in between."""
     backend = StaticBackend(task.target)
-    with backend.activate():
+    with backend.activate(), calls_noted() as noted:
         watch = DeviceOperators(backend)
         with backend.tensors.watching(watch), _users_code(backend):
             function = _candidate(task, backend)
@@ -109,30 +113,40 @@ def _recorded(task: RecordTask) -> RecordAnswer:
             capture = Capture(backend, compiler, prefer=in_turn)
             watch.launches = capture.launches
 
-            def recorded(tensors: Sequence[Any], earlier: Sequence[Any]) -> RecordedCall:
+            def run(tensors: Sequence[Any]) -> Any:
                 args, words = arguments_of(task.case, tensors)
                 with contextlib.ExitStack() as stack:
-                    streams = stack.enter_context(streams_noted())
                     stack.enter_context(_users_code(backend))
                     stack.enter_context(capture.active())
                     stack.enter_context(capture.compiled_functions())
                     stack.enter_context(backend.tensors.watching(watch))
                     watch.begin_call()
                     value = function(*args, **words)
-                if streams:
-                    raise Refusal(Reason.STREAMS, f"it calls {', '.join(streams)}")
+                _refuse_noted(backend, noted)
                 if capture.missed or capture.compiled.unseen:
                     raise Refusal(Reason.UNSEEN, "; ".join([*capture.missed, *capture.compiled.unseen]))
-                return _claims(task, capture, watch, tensors, earlier, value)
+                return value
 
-            call = msgspec.structs.replace(recorded(inputs, ()), configs=max(configs))
+            value = run(inputs)
+            call = msgspec.structs.replace(_claims(task, capture, watch, inputs, (), value), configs=max(configs))
             own = {*task.case.parameters.values()}
             others = [inputs[i] if i in own else _made(x, backend) for i, x in enumerate(task.case.tensors)]
+            floats = [i for i, x in enumerate(others) if i not in own and x.is_floating_point() and x.numel()]
             try:
-                again = recorded(others, [x for i, x in enumerate(inputs) if i not in own])
+                with backend.tensors.watching(watch):
+                    kept = [others[i].clone() for i in floats]
+                    for i in floats:
+                        others[i].copy_(inputs[i])
+                run(others)
+                with backend.tensors.watching(watch):
+                    for i, first in zip(floats, kept, strict=True):
+                        others[i].copy_(first)
+                value = run(others)
+                again = _claims(task, capture, watch, others, [x for i, x in enumerate(inputs) if i not in own], value)
             except Refusal as exc:
-                raise Refusal(exc.reason, f"in a second call: {exc}") from None
-            return RecordAnswer(call, again=msgspec.structs.replace(again, artifacts={}))
+                raise Refusal(exc.reason, f"{IN_IT}{exc}") from None
+            others_code = {sha: data for sha, data in again.artifacts.items() if sha not in call.artifacts}
+            return RecordAnswer(call, again=msgspec.structs.replace(again, artifacts=others_code))
 
 
 @contextlib.contextmanager
@@ -153,6 +167,17 @@ def _users_code(backend: Backend) -> Iterator[None]:
         text = ": ".join(filter(None, (type(exc).__name__, ends_of(str(exc), 500))))
         place += f"; {MAY_READ}" * isinstance(exc, PermissionError)
         raise Refusal(Reason.CANDIDATE_FAILED, text + place) from None
+
+
+def _refuse_noted(backend: StaticBackend, noted: Sequence[tuple[Reason, str]]) -> None:
+    """:class:`Refusal` for what was called beside launches and operators, and where values were asked for that aren't
+    known, whatever the code has made of the answer."""
+    for reason, text in noted:
+        raise Refusal(reason, text)
+    asked = [*backend.stand_ins.comparisons.take_unchecked(), *(x for x, _ in backend.stand_ins.take_unanswered())]
+    if asked:
+        where = f"{Path(asked[0].file).name[:100]}:{asked[0].number}"
+        raise Refusal(Reason.VALUES, f"a condition needs values of a tensor ({where}){DECLARE_NUMBERS}")
 
 
 def _candidate(task: RecordTask, backend: Backend) -> Any:
@@ -205,28 +230,43 @@ def _lies_as(own: Any, given: TensorInput) -> bool:
     return tuple(own.shape) == given.shape and str(own.dtype) == f"torch.{given.dtype}"
 
 
-@contextlib.contextmanager
-def streams_noted() -> Iterator[list[str]]:
-    """The names of torch's functions by which work goes to another stream, if they are called meanwhile."""
+def _noted_calls() -> Iterator[tuple[Any, str, Reason, str, Callable[..., bool]]]:
+    """Functions that do what no launch or operator says: their owner, name and reason, what is said, and whether a call
+    counts."""
     import torch
+    from torch._subclasses.fake_tensor import FakeTensor
 
-    found: list[str] = []
-    kept = {name: getattr(torch.cuda, name) for name in ("stream", "set_stream")}
+    for name in ("stream", "set_stream", "_set_stream_by_id"):
+        yield torch.cuda, name, Reason.STREAMS, "it chooses a stream", lambda *_, **__: True
+    yield torch.cuda.CUDAGraph, "capture_begin", Reason.UNSEEN, "it captures a CUDA graph", lambda *_, **__: True
+    for name in ("__setitem__", "byteswap", "copy_", "fill_", "resize_"):
+        text = f"it changes a tensor by {name} of its storage, which no operator does"
+        yield torch.UntypedStorage, name, Reason.UNSEEN, text, lambda one, *_, **__: one.device.type != "cpu"
+    text = "it implements an operator of torch's anew"
+    yield torch.library.Library, "impl", Reason.UNSEEN, text, lambda one, *_, **__: one.ns in TORCHS
+    text = f"it needs the text of a tensor's value{DECLARE_NUMBERS}"
+    yield FakeTensor, "__format__", Reason.VALUES, text, lambda one, *_: one.numel() == 1
 
-    def noting(name: str) -> Any:
+
+@contextlib.contextmanager
+def calls_noted() -> Iterator[list[tuple[Reason, str]]]:
+    """Which of these functions are called meanwhile: a reason and a sentence each."""
+    found: list[tuple[Reason, str]] = []
+
+    def noting(original: Any, reason: Reason, text: str, counts: Callable[..., bool]) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
-            found.append(f"torch.cuda.{name}")
-            return kept[name](*args, **kwargs)
+            if counts(*args, **kwargs):
+                found.append((reason, text))
+            return original(*args, **kwargs)
 
         return call
 
-    for name in kept:
-        setattr(torch.cuda, name, noting(name))
-    try:
+    with contextlib.ExitStack() as stack:
+        for owner, name, reason, text, counts in _noted_calls():
+            original = getattr(owner, name)
+            stack.callback(setattr, owner, name, original)
+            setattr(owner, name, noting(original, reason, text, counts))
         yield found
-    finally:
-        for name, original in kept.items():
-            setattr(torch.cuda, name, original)
 
 
 def _claims(
@@ -272,8 +312,8 @@ def _claims(
                 fills.append(Fill(index, *found, before=not watch.is_of_the_call(tensor)))
         elif not watch.allocated(tensor):
             unknown.append(index)
-    if uploaded > MOST_UPLOADED * (2 if earlier else 1):
-        text = f"the call copies {format_bytes(uploaded)} from the host, which takes time that isn't measured"
+    if uploaded > MOST_UPLOADED * (CALLS if earlier else 1):
+        text = f"the call makes {format_bytes(uploaded)} of what the host knows, which takes time that isn't measured"
         raise Refusal(Reason.OPERATOR, f"{text}; {format_bytes(MOST_UPLOADED)} may be")
     if sum(len(c.data) for c in constants) > MOST_CONSTANT:
         raise Refusal(Reason.MEMORY, f"constants have more than {MOST_CONSTANT >> 20} MiB")
@@ -317,12 +357,16 @@ MOST_NESTED = 16
 """Sequences and mappings in each other that a call may return."""
 
 
+PLAIN = (type(None), bool, int, float, str)
+"""Types whose text says what a value is: that of a class of its own may say anything."""
+
+
 def outlined(value: Any, depth: int = 0) -> tuple[list[Any], str]:
     """The tensors in what a call returned, and a text of how they lie in it: ``({'sum': tensor}, 3, None)``. Lists are
     as tuples, keys are in order. :class:`TypeError` for what can't be compared."""
     if hasattr(value, "untyped_storage"):
         return [value], "tensor"
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if type(value) in PLAIN:
         return [], repr(value)
     if not isinstance(value, (tuple, list, dict)) or depth == MOST_NESTED:
         what = "deeply nested values" if depth == MOST_NESTED else f"a {type(value).__name__}"
@@ -330,6 +374,8 @@ def outlined(value: Any, depth: int = 0) -> tuple[list[Any], str]:
     items = sorted(value.items(), key=lambda item: repr(item[0])) if isinstance(value, dict) else enumerate(value)
     tensors, parts = list[Any](), list[str]()
     for key, item in items:
+        if type(key) not in PLAIN:
+            raise TypeError(f"it returns a key of type {type(key).__name__}")
         found, text = outlined(item, depth + 1)
         tensors += found
         parts.append(f"{key!r}: {text}" if isinstance(value, dict) else text)

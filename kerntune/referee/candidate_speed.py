@@ -65,8 +65,8 @@ CHECKED_TOO = 1.5
 TIME_SECONDS = 60.0
 LOCK_SECONDS = 3_600.0
 
-SEEDS, SECOND_CALLS = 5, 1
-"""Contents that each shape is judged on, and how many of them by a second call, too."""
+SEEDS, LATER_CALLS = 5, 1
+"""Contents that each shape is judged on, and processes that replay later calls."""
 
 AUTHOR_SECONDS = 300.0
 ROOMY = 24 << 30
@@ -185,7 +185,7 @@ class GpuSpeeds(Speeds):
             count = SEEDS + (0 if case.made_by_author else len(extreme_forms(case.tensors, random.Random(0))))
             authors = 1 if case.made_by_author else author_count(nbytes, count)
             self._processes.prewarm("expect", readable, AUTHOR_SECONDS, authors)
-            self._processes.prewarm("replay", (), seconds, SEEDS + SECOND_CALLS + (count > SEEDS))
+            self._processes.prewarm("replay", (), seconds, SEEDS + LATER_CALLS + (count > SEEDS))
 
     def prewarm_timing(self, readable: tuple[str, ...]) -> None:
         """Those of the first look, and as many that check what they leave."""

@@ -7,23 +7,19 @@ An item is ``name: dtype[sizes] content`` or ``name = literal``; items are parte
 * ``uniform(low, high)``; the default of floats is ``normal``;
 * ``< n``: whole numbers from 0 to n - 1; ``in low..high``, both included. ``bool`` needs none;
 * ``zeros``;
-* ``= [1, 2, 3]``: these numbers, which are known when a candidate is recorded (lengths, offsets).
+* ``= [1, 2, 3]``: these numbers, which are known when a candidate is recorded (lengths, offsets); ``< n known``: such
+  ones that are drawn when the line is read.
 """
 
 from __future__ import annotations
 
 import ast
-import itertools
 import math
-import operator
 import random
 import re
 import secrets
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from kerntune.errors import MeasurementError, UsageError
 from kerntune.gpu.memory import INTEGERS, encode_floats
@@ -51,9 +47,7 @@ from kerntune.referee.extreme_contents import (
 from kerntune.referee.tasks import (
     CallArgument,
     CaseInputs,
-    MappingArgument,
     PlainArgument,
-    SequenceArgument,
     TensorAt,
     TensorInput,
 )
@@ -70,6 +64,8 @@ DTYPES = {
 
 MOST_ELEMENTS = 1 << 34
 MOST_LINE = 1 << 16
+MOST_KNOWN = 1 << 16
+"""Numbers of a tensor that are known when a candidate is recorded."""
 
 LARGEST = (1 << 62) - 1
 """Of whole numbers that are drawn or passed."""
@@ -140,9 +136,15 @@ def _tensor(name: str, word: str, sizes: str, content: str, item: str) -> Tensor
         raise UsageError(f"inputs: {item!r}: its sizes are no whole numbers") from None
     if any(n < 1 for n in shape) or math.prod(shape) > MOST_ELEMENTS:
         raise UsageError(f"inputs: {item!r}: its sizes can't be")
-    kind, low, high, varied, values = _content(content, dtype, shape, item)
+    drawn = re.sub(r"(^|\s)known$", "", content) if dtype not in FLOAT_FORMATS else content
+    kind, low, high, varied, values = _content(drawn, dtype, shape, item)
     if kind in DRAWN_FLOATS and (math.isinf(abs(low) + abs(high)) or (kind == "uniform" and low > high)):
         raise UsageError(f"inputs: {item!r}: the first number of a range is the smaller one, and its width is finite")
+    if drawn != content and kind == "integers":
+        count, kind = math.prod(shape), "fixed"
+        if count > MOST_KNOWN:
+            raise UsageError(f"inputs: {item!r}: {count:,} numbers, of which at most {MOST_KNOWN:,} can be known")
+        values = tuple(secrets.SystemRandom().choices(range(int(low), int(high) + 1), k=count))
     held = content.startswith("==")
     return TensorInput(name, dtype, shape, dense_strides(shape), kind, low, high, varied, values, held=held)
 
@@ -188,97 +190,6 @@ def _values(text: str, shape: tuple[int, ...], item: str) -> tuple[float, ...]:
     if len(found) != math.prod(shape):
         raise UsageError(f"inputs: {item!r}: {len(found)} numbers for {math.prod(shape)} elements")
     return tuple(found)
-
-
-def other_numbers(case: CaseInputs, chance: random.Random) -> list[CaseInputs]:
-    """The case with other numbers where a candidate knows them when it is recorded, which each label tells: once with
-    other floats (a little smaller, or not zero) and lists, once with flags turned, once with whole numbers halved.
-
-    What is held stays. A list has another order; one in order other numbers between its ends, a little smaller ones if
-    it isn't whole; and one of equal numbers, lengths for example, smaller ones.
-    """
-    kinds: tuple[tuple[type, Callable[[Any], Any]], ...] = (
-        (float, partial(_other_float, chance)),
-        (bool, operator.not_),
-        (int, lambda x: x // 2 if x > 1 else None),  # 0 and 1 often name something
-    )
-    found = list[CaseInputs]()
-    for kind, other in kinds:
-        told, tensors = list[str](), case.tensors
-        arguments = _with_others(case.arguments, kind, other, told)
-        init = _with_others(case.init, kind, other, told) if kind is float else case.init
-        if kind is float:
-            tensors = tuple(t if t.held else _with_other_values(t, chance, told) for t in tensors)
-        if told:
-            label = ", ".join(told)
-            found.append(msgspec.structs.replace(case, label=label, tensors=tensors, arguments=arguments, init=init))
-    return found
-
-
-def _with_others(
-    arguments: Sequence[CallArgument], kind: type, other: Callable[[Any], Any], told: list[str]
-) -> tuple[CallArgument, ...]:
-    """The arguments, those of a kind with others where there are any. Whole numbers in data are often sizes."""
-    replace, found = msgspec.structs.replace, list[CallArgument]()
-    for argument in arguments:
-        if isinstance(argument, SequenceArgument) and kind is not int:
-            argument = replace(argument, items=_with_others(argument.items, kind, other, told))
-        if isinstance(argument, MappingArgument) and kind is not int:
-            others = _with_others(tuple(argument.items.values()), kind, other, told)
-            argument = replace(argument, items=dict(zip(argument.items, others, strict=True)))
-        value = argument.value if isinstance(argument, PlainArgument) and not argument.held else None
-        changed = other(value) if type(value) is kind else None
-        if changed is not None:
-            argument = PlainArgument(changed)
-            told.append(f"{changed:.3g} for {value:g}" if kind is float else f"{changed} for {value}")
-        found.append(argument)
-    return tuple(found)
-
-
-def _other_float(chance: random.Random, value: float) -> float | None:
-    if not math.isfinite(value):
-        return None
-    return value * chance.uniform(0.7, 0.95) if value else chance.uniform(0.1, 0.3)
-
-
-def _with_other_values(given: TensorInput, chance: random.Random, told: list[str]) -> TensorInput:
-    values, replace = list(given.values), msgspec.structs.replace
-    whole = all(isinstance(x, int) for x in values)
-    if values not in (sorted(values), sorted(values, reverse=True)):
-        while values == list(given.values):
-            chance.shuffle(values)
-        told.append(f"{given.name} in another order")
-        return replace(given, values=tuple(values))
-    if whole and len({*values}) == 1 and values[0] > 1:
-        top = int(values[0])
-        told.append(f"{given.name} of smaller numbers")
-        return replace(given, values=(chance.randrange(1, top), *(chance.randint(1, top) for _ in values[1:])))
-    if whole and (between := _other_steps(given.values, chance)):
-        told.append(f"{given.name} of other steps")
-        return replace(given, values=between)
-    if not whole and any(values):
-        factor = chance.uniform(0.7, 0.95)
-        told.append(f"{given.name} of smaller numbers")
-        return replace(given, values=tuple(x * factor for x in values))
-    return given
-
-
-def _other_steps(values: Sequence[float], chance: random.Random) -> tuple[float, ...]:
-    """Whole numbers in order, as offsets are, between the same ends: they stay multiples of what their differences
-    are, or of half of that where those are equal, and equal ones stay possible. Empty where there are no others."""
-    if len(values) < 3:
-        return ()
-    steps = [int(b) - int(a) for a, b in itertools.pairwise(values)]
-    unit = math.gcd(*steps) * (1 if values[-1] > values[0] else -1)
-    if {*steps} == {unit}:
-        unit = int(unit / 2) if unit % 2 == 0 else 0
-    if not unit:
-        return ()
-    ends, inner, found = sum(steps) // unit, len(values) - 2, tuple(values)
-    while found == tuple(values):
-        inside = chance.choices(range(ends + 1), k=inner) if 0 in steps else chance.sample(range(1, ends), inner)
-        found = (values[0], *(values[0] + unit * at for at in sorted(inside)), values[-1])
-    return found
 
 
 def contents_of(tensors: Sequence[TensorInput], seed: int, forms: Sequence[str]) -> tuple[bytes, ...]:
@@ -424,18 +335,17 @@ def bytes_of(numbers: np.ndarray, dtype: str) -> bytes:
 
 
 def _eight_bits(numbers: np.ndarray, dtype: str) -> bytes:
-    """To the nearest of the format's 256 numbers."""
+    """To the nearest of the format's 256 numbers; infinities are NaN where it has none."""
     import numpy as np
 
     from kerntune.gpu.number_formats import values
 
-    patterns = np.arange(256, dtype=np.uint64)
-    known = values(patterns, FLOAT_FORMATS[dtype])
-    finite = np.isfinite(known)
-    patterns, known = patterns[finite], known[finite]
-    order = np.argsort(known, kind="stable")
-    patterns, known = patterns[order], known[order]
-    at = np.clip(np.searchsorted(known, numbers), 1, len(known) - 1)
-    below, above = numbers - known[at - 1], known[at] - numbers
-    nearer = np.where((below < above) | (below == above) & (patterns[at] & 1 == 1), at - 1, at)
-    return bytes(patterns[nearer].astype(np.uint8).tobytes())
+    patterns = np.arange(128, dtype=np.uint64)
+    known, size = values(patterns, FLOAT_FORMATS[dtype]), np.abs(numbers)
+    finite, infinite = np.isfinite(known), patterns[np.isinf(known)]
+    patterns, known, nan = patterns[finite], known[finite], patterns[-1]
+    at = np.clip(np.searchsorted(known, size), 1, len(known) - 1)
+    below, above = size - known[at - 1], known[at] - size
+    nearest = patterns[np.where((below < above) | (below == above) & (patterns[at] & 1 == 1), at - 1, at)]
+    nearest = np.where(np.isinf(size), infinite[0] if len(infinite) else nan, np.where(np.isnan(size), nan, nearest))
+    return bytes((nearest.astype(np.uint8) | np.signbit(numbers).astype(np.uint8) << 7).tobytes())

@@ -13,6 +13,12 @@ from kerntune.gpu.base import tensors_in
 from kerntune.gpu.fake_cuda.static_backend import StaticBackend
 from kerntune.referee.torch_operators import FORMATS, VIEWING, NotReplayed, TorchOperator, row_of
 
+PRODUCTS = frozenset((
+    "addbmm", "addmm", "addmv", "addr", "baddbmm", "bmm", "convolution", "convolution_backward", "dot", "mm", "mv",
+    "vdot",
+))  # fmt: skip
+"""Operators whose precision settings of torch's choose. A replay has the settings that torch begins with."""
+
 UPLOADS = ("_to_copy", "copy_")
 """Operators that copy the host's memory to the device."""
 
@@ -79,6 +85,10 @@ class DeviceOperators:
         self._views: list[tuple[Any, int, View]] = []
         """Tensors of rows with their places, as they lay when they were seen; a storage's number is the plan's."""
 
+        self._made: list[tuple[Any, int]] = []
+        """Tensors that the call has made of what the host knows, by operators that aren't replayed."""
+
+        self._precision = _precision()
         self._rowed = set[int]()
         """Places that rows of the call write."""
 
@@ -88,9 +98,11 @@ class DeviceOperators:
             self._called, self._before = True, {**self._contents}
 
     def is_of_the_call(self, tensor: Any) -> bool:
-        """Whether the call has filled its storage, or copied the host's memory to it."""
-        found = self._contents.get(self._place(tensor))
-        return found is not None and found is not self._before.get(self._place(tensor))
+        """Whether the call has filled its storage, or made it of what the host knows."""
+        place = self._place(tensor)
+        found = self._contents.get(place)
+        filled = found is not None and found is not self._before.get(place)
+        return filled or any(place == made for _, made in self._made)
 
     def begin(self) -> int:
         """How many launches there are before an operator runs."""
@@ -126,6 +138,7 @@ class DeviceOperators:
         known = content is None and not traits.writes and all(map(self._is_constant, fresh))
         row = self._row(now, func, args, kwargs, result) if self._called and made else None
         if known and row is None:
+            self._made += [(x, self._place(x)) for x in fresh] if self._called else []
             return
         line = calling_line()
         named = traits.name + (f" ({Path(line.file).name}:{line.number})" if line else "")
@@ -145,6 +158,8 @@ class DeviceOperators:
     def _row(
         self, now: int, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
     ) -> TorchOperator | None:
+        if func._schema.name.removeprefix("aten::") in PRODUCTS and _precision() != self._precision:
+            return None
         try:
             return row_of(now, func, args, kwargs, result, self._noted)
         except NotReplayed:
@@ -230,6 +245,23 @@ class DeviceOperators:
         return self._backend.tensors.storage_address(tensor)
 
 
+def _precision() -> list[str]:
+    """How torch's products may round inside; where its older and newer settings are mixed, what it says of that."""
+    import torch
+
+    matmul, found = torch.backends.cuda.matmul, list[str]()
+    for owner, name in (
+        *((matmul, f"allow_{kind}") for kind in ("tf32", "fp16_accumulation", "fp16_reduced_precision_reduction")),
+        (matmul, "allow_bf16_reduced_precision_reduction"), (torch.backends.cudnn, "allow_tf32"),
+        (matmul, "fp32_precision"),
+    ):  # fmt: skip
+        try:
+            found.append(str(getattr(owner, name, None)))
+        except RuntimeError as exc:
+            found.append(str(exc))
+    return found
+
+
 def _filling(word: str, args: Sequence[Any], kwargs: Mapping[str, Any], made: Any) -> FirstContent | None:
     """The number that an operator fills memory with; None where that is none."""
     value: Any = 0.0 if word.startswith(("zero", "new_zero")) else 1.0
@@ -238,4 +270,4 @@ def _filling(word: str, args: Sequence[Any], kwargs: Mapping[str, Any], made: An
         if not plain or word == "scalar_tensor":
             return None
         value = plain[0]
-    return str(made.dtype).removeprefix("torch."), value + 0
+    return str(made.dtype).removeprefix("torch."), int(value) if isinstance(value, bool) else value

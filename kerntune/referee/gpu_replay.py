@@ -20,6 +20,7 @@ from kerntune.gpu.memory import Memory, Source
 from kerntune.gpu.program import Loader, Program
 from kerntune.referee.hostile_recording import given_contents
 from kerntune.referee.live_reference import open_by_torch
+from kerntune.referee.operator_replay import run_operator, tensor_at
 from kerntune.referee.reasons import Reason
 from kerntune.referee.tasks import (
     CallRefused,
@@ -31,7 +32,6 @@ from kerntune.referee.tasks import (
     Variation,
     encoded,
 )
-from kerntune.referee.torch_operators import run_operator, tensor_at
 from kerntune.timing.sampling import measured_bandwidth
 
 HASHED_AT_ONCE = 4

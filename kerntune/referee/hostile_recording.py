@@ -94,10 +94,7 @@ class CheckedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     configs: int = 0
     operators: tuple[TorchOperator, ...] = ()
     again: CheckedCall | None = None
-    """The call, and a second one behind it: inputs and results are that one's."""
-
-    once: str = ""
-    """Why there is none."""
+    """The call, and later ones behind it: inputs and results are the last one's."""
 
     @property
     def wanted(self) -> tuple[int, ...]:
@@ -162,9 +159,9 @@ def has_more_items(data: bytes | bytearray, most: int) -> bool:
     return count > most
 
 
-def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall:
-    """The call with all that it may claim recomputed. :class:`Refusal` for what can't be."""
-    _bounded(call)
+def checked(call: RecordedCall, case: CaseInputs, target: Target, calls: int = 1) -> CheckedCall:
+    """The call, or two, with all that it may claim recomputed. :class:`Refusal` for what can't be."""
+    _bounded(call, calls)
     problem = next(recording_problems(call.recording), "")
     if problem:
         raise Refusal(Reason.ANSWER, f"its recording can't be: {visible(problem[:300])}")
@@ -189,7 +186,7 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall
     _check_addresses(call.recording, case)
     for view in call.recording.views:
         _check_view(view, call.recording.storages[view.storage])
-    if problem := next(operator_problems(call.operators, call.recording), ""):
+    if problem := next(operator_problems(call.operators, call.recording, calls), ""):
         raise Refusal(Reason.ANSWER, problem)
     recording = _plain(call.recording, call.operators)
     used = set(used_storages(recording))
@@ -210,27 +207,7 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target) -> CheckedCall
     )  # fmt: skip
 
 
-def with_second(call: CheckedCall, again: RecordedCall | None, case: CaseInputs, target: Target) -> CheckedCall:
-    """The call, and a second one behind it, unless both together are too large. :class:`Refusal` where the second can't
-    be replayed, or returns memory that the first has returned."""
-    try:
-        if again is None:
-            raise Refusal(Reason.ANSWER, "it was recorded once")
-        both = checked(msgspec.structs.replace(again, artifacts=call.artifacts), case, target)
-    except Refusal as exc:
-        if exc.reason is not Reason.ANSWER:
-            raise Refusal(exc.reason, f"in a second call: {exc}") from None
-        return msgspec.structs.replace(call, once=str(exc))
-    given, sizes = {*call.inputs, *both.inputs}, both.recording.storages
-    first = {v.storage for v in call.results if v.storage not in given}
-    for number, view in enumerate(both.results):
-        if view.storage in first and sizes[view.storage].nbytes:
-            text = f"result {number} of a second call is memory that the first has returned"
-            raise Refusal(Reason.RESULT_OVERLAP, text)
-    return msgspec.structs.replace(call, again=both)
-
-
-def _bounded(call: RecordedCall) -> None:
+def _bounded(call: RecordedCall, calls: int) -> None:
     recording = call.recording
     counts = (
         ("launches", len(recording.launches), MOST_LAUNCHES),
@@ -242,8 +219,8 @@ def _bounded(call: RecordedCall) -> None:
         ("binaries", len(recording.binaries), MOST_LAUNCHES),
     )
     for what, count, most in counts:
-        if count > most:
-            raise Refusal(Reason.ANSWER, f"its recording has {count} {what}, more than {most}")
+        if count > most * calls:
+            raise Refusal(Reason.ANSWER, f"its recording has {count} {what}, more than {most * calls}")
     if any(_depth(b.options) > MOST_DEPTH for b in recording.binaries):
         raise Refusal(Reason.ANSWER, "its recording is nested too deeply")
     indices = (*(i for i in call.inputs if i is not None), *call.results)
@@ -390,7 +367,8 @@ def check_results(call: CheckedCall, case: CaseInputs, expected: Sequence[Expect
         if (view.dtype, view.shape) != (want.dtype, want.shape) or not same_strides(view, want):
             has = f"{want.dtype}{list(want.shape)} with strides {list(want.strides)}"
             alike = (view.dtype, view.shape, view.strides) == (want.dtype, want.shape, dense_strides(want.shape))
-            advice = "; if that doesn't matter, let the reference return .contiguous()" if alike else ""
+            advice = f"; if that doesn't matter, let {'the reference' if alike else 'both'} return .contiguous()"
+            advice *= (view.dtype, view.shape) == (want.dtype, want.shape)
             raise Refusal(Reason.RESULT_LAYOUT, f"result {number} is {_layout(view)}, the reference's {has}{advice}")
         if view.storage not in written:
             raise Refusal(Reason.RESULT_UNWRITTEN, f"no recorded launch has a pointer to result {number}; {TABLES}")
@@ -405,10 +383,11 @@ def check_results(call: CheckedCall, case: CaseInputs, expected: Sequence[Expect
             text = f"result {number} is not the memory of input {names[own]}, the reference's is; {meant}"
             raise Refusal(Reason.RESULT_OVERLAP, text)
     for i, a in enumerate(call.results):
-        for b in call.results[i + 1 :]:
+        for k, b in enumerate(call.results[i + 1 :], i + 1):
             if a.storage == b.storage and a != b and _overlap(a, b):
                 raise Refusal(Reason.RESULT_OVERLAP, "two results share memory")
-            if a == b and expected[i].input is None:  # of one input both are as the reference's
+            alike = expected[i].input is not None or expected[k].same in (i, expected[i].same or i)
+            if a == b and not alike:  # of one input both are as the reference's
                 raise Refusal(Reason.RESULT_OVERLAP, "two results are the same memory")
 
 

@@ -22,9 +22,8 @@ from typing import Any
 import msgspec
 
 from kerntune.base.device import Target
-from kerntune.base.formatting import ends_of, format_bytes, visible
+from kerntune.base.formatting import ends_of, visible
 from kerntune.errors import KerntuneError, UsageError
-from kerntune.gpu.memory import used_storages
 from kerntune.referee.candidate_speed import (
     SEEDS,
     NoSpeeds,
@@ -32,7 +31,7 @@ from kerntune.referee.candidate_speed import (
     TimedPair,
     default_speeds,
 )
-from kerntune.referee.declared_inputs import names_of, other_numbers, parse_line
+from kerntune.referee.declared_inputs import names_of, parse_line
 from kerntune.referee.errors_together import COUNTER
 from kerntune.referee.extreme_contents import extreme_forms
 from kerntune.referee.further_contents import affordable
@@ -41,8 +40,8 @@ from kerntune.referee.hostile_recording import (
     CheckedCall,
     checked,
     decoded,
-    with_second,
 )
+from kerntune.referee.later_call import with_later
 from kerntune.referee.layouts import (
     FUNCTION,
     GPU_MODE,
@@ -57,6 +56,7 @@ from kerntune.referee.layouts import (
     task_modules,
     task_shapes,
 )
+from kerntune.referee.other_numbers import other_numbers, unchanged
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import TOLD, Reason, Refusal
 from kerntune.referee.replay_comparer import ReplayComparer
@@ -72,12 +72,13 @@ from kerntune.referee.verdicts import (
     Word,
     below_roofline,
     bytes_that_must_move,
+    constants_told,
     launches_of,
     together,
     word_of_change,
 )
 
-DEFAULT_BUDGET = 10.0
+DEFAULT_BUDGET, MOST_BUDGET = 10.0, 86_400
 """Seconds for the replays and times of one shape."""
 
 RECORD_SECONDS = 120.0
@@ -90,6 +91,10 @@ NOT_EMULATED = "races, misaligned addresses, false hints and what masked lanes h
 
 HOLD = "; where numbers belong together, == instead of = holds them"
 """What a message on other numbers adds: a mask may belong to lengths."""
+
+THESE_NUMBERS = "these numbers"
+OF_TWINS, MOST_OF_TWINS = frozenset(("tiny", "broad", "down")), 2
+"""Extreme contents on which other numbers are judged, too: where a small one counts, and so many of these."""
 
 Twin = tuple[str, CaseInputs, "CheckedCall | Refusal"]
 """What is judged alone, if not this: a case whose label says what is other there, and the candidate's recording."""
@@ -141,6 +146,11 @@ def judge(
     """
     if unnamed := next((x for x in (candidate, reference) if not isinstance(x, str)), None):
         raise UsageError(f"{unnamed!r}: name its file and function, 'file.py::function': other processes import it")
+    inputs = [inputs] if isinstance(inputs, str) else inputs
+    if not isinstance(inputs, (list, tuple)) or not all(isinstance(x, str) for x in inputs):
+        raise UsageError(f"inputs: {inputs!r}: give a line for each shape, or a file's name")
+    if not isinstance(budget, (int, float)) or not 0 < budget < MOST_BUDGET:
+        raise UsageError("the budget is a number of seconds above 0, and less than a day")
     other = reference_source(reference)
     if not os.path.isfile(candidate.partition("::")[0]):
         raise UsageError(f"{candidate}: there is no such file")
@@ -201,7 +211,7 @@ class CandidateJudgement:
         others = [other_numbers(case, secrets.SystemRandom()) for case in cases]
         recorded = list(self._all_recorded([*cases, *itertools.chain(*others)]))
         recorded, again = recorded[: len(cases)], iter(recorded[len(cases) :])
-        twins = [[("these numbers", other, next(again)) for other in each] for each in others]
+        twins = [[(THESE_NUMBERS, other, next(again)) for other in each] for each in others]
         for case, call, twin in zip(cases, recorded, twins, strict=True):
             twin += self._other_config(case, call)
         references = [
@@ -275,7 +285,7 @@ class CandidateJudgement:
         answered = bench.processes.ask("record", task, source.readable, RECORD_SECONDS, MOST_BYTES)
         try:
             found = _answer_of(answered)
-            return with_second(checked(found.call, case, bench.target), found.again, case, bench.target)
+            return with_later(checked(found.call, case, bench.target), found.again, case, bench.target)
         except Refusal as exc:
             return exc
 
@@ -307,12 +317,13 @@ class CandidateJudgement:
         if empty := next((e for e in errors if not e.significant and e.size > 0), None):
             why = f"result {empty.result} may be off by {empty.rms_allowed:.0%} of its size, so it says nothing"
             return _refused(case.label, Refusal(Reason.DEGENERATE, why), launches)
-        remarks = found.remarks + (f"judged by its first call alone: {call.once}",) * bool(call.once)
+        remarks = found.remarks
         for given in case.tensors:
             if given.alike:
                 remarks += (f"input {given.name} is one number at this shape; other shapes have others",)
             if given.name.endswith(COUNTER):
                 remarks += (f"{given.name} isn't compared",)
+        remarks += unchanged(case, [one for what, one, _ in twins if what == THESE_NUMBERS])
         if case.holds:
             remarks += ("numbers after == were no others, so a candidate may know them",)
         for twins_said in self._of_twins(twins):
@@ -344,18 +355,22 @@ class CandidateJudgement:
         try:
             if isinstance(call, Refusal):
                 return (f"judged with {what} alone: with {case.label} the candidate is refused: {call}",)
-            forms, call = forms_of_twin(case), msgspec.structs.replace(call, again=None)
-            found = self._comparer.compare(case, call, forms, self._deadline)
+            forms: list[tuple[str, ...]] = [()] * max(2, affordable(case, SEEDS))
+            if not case.made_by_author:
+                extreme = extreme_forms(case.tensors, secrets.SystemRandom())
+                forms += [x for x in extreme if OF_TWINS & {*x}][:MOST_OF_TWINS]
+            alone = msgspec.structs.replace(call, again=None)
+            found = self._comparer.compare(case, alone, forms, self._deadline)
         except Refusal as exc:
             return (f"judged with {what} alone: with {case.label} nothing can be compared: {exc}",)
         for error in found.wrong:
-            told = "" if what != "these numbers" else HOLD
+            told = "" if what != THESE_NUMBERS else HOLD
             return msgspec.structs.replace(error, wrong=f"with {case.label}: {error.wrong}{told}")
         return ()
 
     def _timed(self, right: RightCandidate, untimed: ShapeResult) -> ShapeResult:
         speeds, replace = self._bench.speeds, msgspec.structs.replace
-        untimed = replace(untimed, remarks=(*_constants(right.call), *untimed.remarks))
+        untimed = replace(untimed, remarks=(*constants_told(right.call), *untimed.remarks))
         try:
             timed = speeds.measure(right)
         except Refusal as exc:
@@ -367,12 +382,6 @@ class CandidateJudgement:
         if timed.wrong:
             return replace(untimed, word=Word.WRONG, text=timed.wrong)
         return _with_times(untimed, timed, right)
-
-
-def forms_of_twin(case: CaseInputs) -> list[tuple[str, ...]]:
-    """Usual contents, fewer of large inputs, and one where an epsilon counts."""
-    tiny = tuple("tiny" if given.varied else "" for given in case.tensors)
-    return [()] * max(2, affordable(case, SEEDS)) + [tiny] * any(tiny)
 
 
 def _with_emulated(shape: ShapeResult, emulated: Future[ResultError | None]) -> ShapeResult:
@@ -406,14 +415,6 @@ def _with_times(untimed: ShapeResult, timed: TimedPair, right: RightCandidate) -
         text = f"{timed.candidate_ns:,.0f} ns for {moved:,} bytes, at {timed.bandwidth or 0:.3g} bytes a second at most"
         return msgspec.structs.replace(found, word=Word.REFUSED, reason=Reason.ROOFLINE, text=text)
     return found
-
-
-def _constants(call: CheckedCall) -> tuple[str, ...]:
-    """What launches get that the candidate has made, by size: a table of results would be among it."""
-    reached = used_storages(call.recording)
-    sizes = sorted((len(c.data) for c in call.constants if c.storage in reached), reverse=True)
-    text = f"{len(sizes)} constants of {format_bytes(sum(sizes))} made before the launches, the largest: "
-    return (text + ", ".join(map(format_bytes, sizes[:8])),) if sizes else ()
 
 
 RECORDERS = (

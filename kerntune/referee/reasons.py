@@ -29,6 +29,7 @@ class Reason(str, Enum):
     RESULT_LAYOUT = "result layout"
     RESULT_OVERLAP = "result overlap"
     RESULT_UNWRITTEN = "result unwritten"
+    LATER_CALL = "later call"
     OUTSIDE = "outside write"
     FAULT = "fault"
     EMULATOR = "emulator"
@@ -61,6 +62,7 @@ TOLD = {
     Reason.RESULT_LAYOUT: "a result has another shape, dtype or strides than the reference's",
     Reason.RESULT_OVERLAP: "a result shares memory with another result or with an input where the reference's doesn't",
     Reason.RESULT_UNWRITTEN: "no recorded launch writes a result",
+    Reason.LATER_CALL: "a later call does more than the first one, which is timed, or uses what that got or returned",
     Reason.OUTSIDE: "a kernel writes outside of all tensors",
     Reason.FAULT: "a kernel uses memory where none is, misaligned, or in a race; or a promise of its own doesn't hold",
     Reason.EMULATOR: "without a GPU: the emulator doesn't know an operation of a kernel",

@@ -178,7 +178,8 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
         if i == 0 and all(x is None for x in (*wide, *wide_after)):
             kinds = ()  # its code forbids it, not these numbers
         places = {place_of(t): k for k, t in reversed(list(enumerate(after)))}
-        results = tuple(_result(n, w, places.get(place_of(n))) for n, w in zip(native, wide, strict=True))
+        each = zip(native, wide, _first_alike(native), strict=True)
+        results = tuple(_result(n, w, places.get(place_of(n)), first) for n, w, first in each)
         if i < task.closely and all(r.dtype == "float32" and r.wide is not None for r in results):
             results = _moved(module, task, contents, results, native, casts)
         elif extreme is not None and i >= extreme and (few := _few_numbers(results)):
@@ -414,11 +415,18 @@ def _jittered(generator: Any, tensor: Any) -> Any:
     return wide * torch.empty_like(wide).uniform_(1 - (unit := ROUNDOFF["float32"]), 1 + unit, generator=generator)
 
 
-def _result(native: Any, wide: Any, place: int | None) -> ExpectedResult:
+def _first_alike(results: Sequence[Any]) -> list[int | None]:
+    """Of each result the number of an earlier one that is the same memory, if it is."""
+    lie = [(place_of(x), x.storage_offset(), x.shape, x.stride(), x.dtype) for x in results]
+    return [first if (first := lie.index(one)) < number else None for number, one in enumerate(lie)]
+
+
+def _result(native: Any, wide: Any, place: int | None, first: int | None = None) -> ExpectedResult:
     import torch
 
     data = None
     if wide is not None and wide.is_floating_point() and native.is_floating_point():
         data = b"" if torch.equal(native.double(), wide.double()) else bytes_of(wide.double())
     dtype = str(native.dtype).removeprefix("torch.")
-    return ExpectedResult(dtype, tuple(native.shape), tuple(native.stride()), bytes_of(native), data, place)
+    lies = tuple(native.shape), tuple(native.stride())
+    return ExpectedResult(dtype, *lies, bytes_of(native), data, place, same=first)

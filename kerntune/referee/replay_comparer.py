@@ -41,6 +41,7 @@ from kerntune.referee.further_contents import (
 )
 from kerntune.referee.hostile_recording import CheckedCall, check_outlines, check_results, side_of
 from kerntune.referee.influences import unfollowed
+from kerntune.referee.later_call import IN_IT, behind, check_later_results
 from kerntune.referee.open_elements import as_promised, not_compared
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.reference_evidence import check_reference, hardly_varies, in_buffers, unvaried, what_counts
@@ -49,7 +50,6 @@ from kerntune.referee.result_errors import FEW, ResultError, difference_of
 from kerntune.referee.tasks import (
     UNREAD,
     CaseInputs,
-    Constant,
     ExpectAnswer,
     ExpectedSeed,
     ExpectTask,
@@ -61,6 +61,9 @@ from kerntune.referee.timed_contents import ComparedReplays, RightCandidate, var
 FURTHER = 48
 """And so many where a mean error may be a bias or chance: what the numbers of one content have in common, as a rounded
 norm is, varies from content to content alone."""
+
+LATER_CONTENTS = 6
+"""Contents that a later call is judged on, in one process."""
 
 SPARSE_CONTENTS = 2
 """Contents of the task's own code that are looked at once more, made sparse."""
@@ -115,7 +118,7 @@ class ReplayComparer(ReplayProcesses):
         given, once = list(zip(expected, patterns, left, kept, strict=True)), list[str]()
         with ThreadPoolExecutor(self._workers) as threads:
             promised = self._beside(threads, self._of_ties, of, expected[0])
-            second = self._beside(threads, self._of_second_call, of, expected[:usual], once)
+            later = self._beside(threads, self._of_later_call, of, given, usual, once)
             sparse = self._beside(threads, self._of_sparse, of, expected[:usual])
             first = self._first_errors(of, given)
             found = self._second_look(of, given[:usual], first[:usual])
@@ -126,7 +129,7 @@ class ReplayComparer(ReplayProcesses):
             wrong = tuple(e for each in found for e in each if e.wrong)
             few, count = many_contents(case, expected[0])
             few, count = (few, count) if wrong else self._reached(case, few, count, expected[:usual])
-            wrong = wrong or self._of_many(replace(of, case=few), expected[:usual], count) or promised() or second()
+            wrong = wrong or self._of_many(replace(of, case=few), expected[:usual], count) or promised() or later()
             wrong = wrong or sparse()
         wrong = wrong or tuple(wrong_together(of))
         wrong = wrong or tuple(unfollowed(case, call, expected[:usual], left[:usual]))
@@ -176,6 +179,7 @@ class ReplayComparer(ReplayProcesses):
             check_outlines(call, expected)
             expected = tuple(in_buffers(call, case, x) for x in expected)
             check_results(call, case, expected[0].results)
+            check_later_results(call, case, expected)
             every = list(zip(expected, patterns, more, forms, strict=False))
             if not at_once:
                 every = [one for one in every if is_demanded(case, one[0], one[3])]
@@ -332,37 +336,43 @@ class ReplayComparer(ReplayProcesses):
                     return wrong
         return ()
 
-    def _of_second_call(
-        self, of: ShapeComparison, usual: Sequence[ExpectedSeed], once: list[str]
+    def _of_later_call(
+        self, of: ShapeComparison, given: Sequence[Compared], usual: int, once: list[str]
     ) -> tuple[ResultError, ...]:
-        """What is wrong in a second call, behind one on other numbers. Where that can't be replayed, ``once`` gets why.
-        A reference that changes a model's own numbers has other results then."""
-        case, call, again, want = of.case, of.call, of.call.again, usual[-1]
-        if again is None:
+        """What is wrong in a later call, behind some on other numbers, on a usual content and drawn extreme ones. Where
+        it can't be replayed, ``once`` gets why. A reference that changes a model's own numbers has other results then.
+        """
+        case, want = of.case, given[usual - 1][0]
+        if of.call.again is None:
             return ()
         if any(want.changed[i] is not None for i in case.parameters.values() if want.changed):
             once.append("judged by its first call alone: the reference changes the model's own numbers")
             return ()
-        (poison,), end, storages = poison_patterns(1), time.monotonic() + self._budget, again.recording.storages
-        earlier = zip(call.inputs, usual[0].contents, strict=True)
-        first = {
-            i: Constant(i, data)
-            for i, data in earlier
-            if i is not None and i not in again.inputs and i < len(storages) and storages[i].nbytes == len(data)
-        }
-        others = (c for c in again.constants if c.storage not in first)
-        again = replace(again, constants=(*others, *first.values()))
+        extreme = secrets.SystemRandom().sample(given[usual:], min(LATER_CONTENTS - 1, len(given) - usual))
+        wants = [(want, ()), *((one, form) for one, _, _, form in extreme)]
+        (poison,), end, again = (
+            poison_patterns(1),
+            time.monotonic() + self._budget,
+            behind(of.call, given[0][0].contents),
+        )
         try:
-            after = left_of(again, want, self._replayed(again, want.contents, poison, end))
+            if variation_of(case, again, least=1).storages:
+                answers = self._in_a_row(case, again, [one.contents for one, _ in wants], poison, end)
+            else:
+                answers = [self._replayed(again, want.contents, poison, end)]
         except Refusal as exc:
             if exc.reason in (Reason.FAULT, Reason.OUTSIDE):
-                raise Refusal(exc.reason, f"in a second call: {exc}") from None
-            once.append(f"judged by its first call alone: a second one can't be replayed: {exc}")
+                raise Refusal(exc.reason, f"{IN_IT}{exc}") from None
+            once.append(f"judged by its first call alone: a later one can't be replayed: {exc}")
             return ()
-        alone = replace(of, call=again, together=together_of(case, usual))
-        (found,) = self._errors(alone, [(want, poison, after, ())])
-        told = "in a second call, which finds what the first has left: "
-        return tuple(replace(e, wrong=told + e.wrong, unwritten=False) for e in found if e.wrong)
+        alone = replace(of, call=again, together=together_of(case, [one for one, *_ in given[:usual]]))
+        compared = [
+            (one, poison, left_of(again, one, answer), form)
+            for (one, form), answer in zip(wants, answers, strict=False)
+        ]
+        told = "in a later call, which finds what those before have left: "
+        wrong = (e for errors in self._errors(alone, compared) for e in errors if e.wrong)
+        return tuple(replace(e, wrong=told + e.wrong, unwritten=False) for e in wrong)
 
     def _of_promised(
         self, of: ShapeComparison, exact: str, words: Sequence[str]

@@ -13,9 +13,9 @@ from kerntune.gpu.emulator.flat_memory import FlatMemory
 from kerntune.gpu.emulator.replayed_results import ReplayedResults, replay_results
 from kerntune.referee import gpu_replay
 from kerntune.referee.hostile_recording import given_contents
+from kerntune.referee.operator_replay import run_operator, tensor_at
 from kerntune.referee.reasons import Reason
 from kerntune.referee.tasks import CallRefused, ReplayAnswer, ReplaySide, ReplayTask, encoded
-from kerntune.referee.torch_operators import run_operator, tensor_at
 
 
 def answer(task: bytes) -> bytes:
@@ -53,13 +53,13 @@ def replayed(task: ReplayTask) -> ReplayAnswer:
     return ReplayAnswer(tuple(None if after == before else after for after, before in kept), outside)
 
 
-def _run_beside(side: ReplaySide, launches: int, memory: FlatMemory) -> bool:
+def _run_beside(side: ReplaySide, launches: int, memory: FlatMemory) -> frozenset[int]:
     """Run torch's operators between so many launches and the next, on the emulator's memory by torch's own code for
-    processors; whether there are any."""
+    processors; the storages that they use."""
     views, rows = side.recording.views, [row for row in side.operators if row.before == launches]
     for row in rows:
         run_operator(row, lambda i: tensor_at(views[i], memory.content(views[i].storage)))
-    return bool(rows)
+    return frozenset().union(*(row.storages(side.recording) for row in rows))
 
 
 def _each_content(task: ReplayTask) -> Iterator[list[bytes | None]]:

@@ -57,6 +57,7 @@ REFUSED_CALLS = {
     "setns": (308, 268), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
     "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442),
     "quotactl": (179, 60), "sethostname": (170, 161), "setdomainname": (171, 162), "clock_adjtime": (305, 266),
+    "quotactl_fd": (443, 443), "open_tree_attr": (467, 467), "process_mrelease": (448, 448),
     "kexec_file_load": (320, 294),
     "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106), "kexec_load": (246, 104),
     "reboot": (169, 142), "swapon": (167, 224), "swapoff": (168, 225), "acct": (163, 89), "syslog": (103, 116),
@@ -74,7 +75,7 @@ WITHOUT_GPU = {
     "memfd_create": (319, 279), "memfd_secret": (447, 447), "inotify_init": (253, -1), "inotify_init1": (294, 26),
     "fanotify_init": (300, 262), "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7),
     "setxattrat": (463, 463), "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
-    "removexattrat": (466, 466), "ioprio_set": (251, 30),
+    "removexattrat": (466, 466), "file_setattr": (469, 469), "ioprio_set": (251, 30),
 }  # fmt: skip
 """Refused as well where no CUDA driver starts: memory that is no address space, names of what others do in a folder,
 files' attributes, which Landlock has no rule for, input's priorities, which a user's processes have together. -1: a
@@ -98,6 +99,9 @@ IOCTL, REFUSED_REQUESTS = (16, 29), (0x40086602, 0x40046602, 0x401C5820, 0xC0045
 FCNTL, SIGNALLING = (72, 25), (8, 10, 15)
 """The call, refused with ``F_SETOWN``, ``F_SETSIG`` and ``F_SETOWN_EX`` (linux/fcntl.h) where Landlock doesn't keep
 signals inside: what is written to a file would send one."""
+
+F_NOTIFY = 1026
+"""Refused as ``inotify`` is."""
 
 CLONE3 = (435, 435)
 """Its flags lie in memory, where a filter can't look: it answers that there is no such call, and libraries use
@@ -311,6 +315,7 @@ def _seccomp(signals_stay_inside: bool, gpu: bool) -> None:
             (OWN_ALONE["setpriority"][at], 0, OWN, 0),  # PRIO_PROCESS: others are a group's or a user's
             *((IOCTL[at], 1, NOT, request) for request in REFUSED_REQUESTS),
             *((FCNTL[at], 1, NOT, command) for command in (() if signals_stay_inside else SIGNALLING)),
+            (FCNTL[at], 1, NOT, F_NOTIFY),
             (CLONE[at], 0, WITHOUT, NEW_NAMESPACES),
         ],
         [] if gpu else sorted(pair[at] for pair in ANSWERED.values() if pair[at] >= 0),

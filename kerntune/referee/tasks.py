@@ -197,9 +197,13 @@ class CallRefused(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     text: str
 
 
+CALLS = 3
+"""That are recorded of a candidate: one, and two more on the same other tensors, which hold other numbers each time."""
+
+
 class RecordAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A call, or why there is none. ``again`` has it and a second one, on other tensors, of which are inputs and
-    results; it has the call's artifacts."""
+    """A call, or why there is none. ``again`` has it and later ones, :data:`CALLS` in all, on other tensors; inputs and
+    results are the last one's. Of its artifacts it has those that the call hasn't."""
 
     call: RecordedCall | None = None
     refused: CallRefused | None = None
@@ -290,6 +294,9 @@ class ExpectedResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
 
     others: Large | None = None
     """The least and the most that whole numbers are where the reference's operators are rounded otherwise."""
+
+    same: int | None = None
+    """The earlier result that is the same memory, if one is."""
 
     settled: bool = False
     """Whole numbers that are the same where all floats among the inputs are others: looked at where contents are

@@ -6,7 +6,6 @@ module's: a recording, which is hostile data, chooses among them. Arguments are 
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,15 +14,12 @@ from typing import TYPE_CHECKING, Any, Union
 import msgspec
 
 from kerntune.base.formatting import visible
-from kerntune.base.recording import Recording, View
+from kerntune.base.recording import Recording
 from kerntune.capture.operator_traits import ALLOCATIONS
-from kerntune.errors import BackendError, KernelFault, ReplayError
-from kerntune.gpu.base import tensors_in
-from kerntune.gpu.compare import DeviceBytes
 from kerntune.gpu.number_formats import FLOAT_FORMATS, INTEGER_FORMATS
 
 if TYPE_CHECKING:
-    import numpy as np
+    pass
 
 MOVING = frozenset((
     "alias", "arange", "as_strided", "cat", "channel_shuffle", "clone", "constant_pad_nd", "contiguous", "copy_",
@@ -208,7 +204,7 @@ def row_of(
     elif not _is_in_place(func):
         made = outcome if len(func._schema.returns) > 1 else (outcome,)
         words = {name: x for name, x in words.items() if name not in _of_the_result(func)}
-        given = None if word in RESIZING or any(x is None for x in made) else _with_out(func)
+        given = None if word in RESIZING or any(x is None for x in made) else with_out(func)
         if given is None:
             results = made
         else:
@@ -230,7 +226,7 @@ def _is_in_place(func: Any) -> bool:
     return func._schema.is_mutable and all(x.alias_info is not None for x in func._schema.returns)
 
 
-def _with_out(func: Any) -> tuple[str, list[str]] | None:
+def with_out(func: Any) -> tuple[str, list[str]] | None:
     """The overload of the same operator that takes the same arguments and its results' memory, and their names; None if
     it has none."""
     left_out = _of_the_result(func)
@@ -271,10 +267,10 @@ def _argument(value: Any, view_of: Callable[[Any], int | None]) -> OperatorArgum
 # checked
 
 
-def operator_problems(rows: Sequence[TorchOperator], recording: Recording) -> Iterator[str]:
-    """Why rows of a recording can't be replayed."""
-    if len(rows) > MOST_OPERATORS:
-        yield f"it has {len(rows)} operators of torch's, more than {MOST_OPERATORS}"
+def operator_problems(rows: Sequence[TorchOperator], recording: Recording, calls: int = 1) -> Iterator[str]:
+    """Why rows of a recording of so many calls can't be replayed."""
+    if len(rows) > MOST_OPERATORS * calls:
+        yield f"it has {len(rows)} operators of torch's, more than {MOST_OPERATORS * calls}"
     last = 0
     for row in rows:
         word, _, overload = row.name.partition(".")
@@ -330,148 +326,3 @@ def named(names: Iterable[str]) -> str:
     """``torch's sum, copy_``, each once, the first eight."""
     each = [*dict.fromkeys(names)]
     return "torch's " + ", ".join(visible(name[:80]) for name in each[:8]) + ", ..." * (len(each) > 8)
-
-
-# run again
-
-
-NO_NUMBER = ("ScalarType", "Layout", "Device", "MemoryFormat", "Generator", "Stream")
-"""Kinds of arguments in torch's schemas that a number would be converted to."""
-
-
-HALVES_TO_FLOAT = ("_log_softmax", "_softmax")
-"""Operators whose third argument gives halves a result of 32 bits."""
-
-WIDE_ON_PROCESSOR = (*HALVES_TO_FLOAT, "native_group_norm", "native_layer_norm", "native_layer_norm_backward")
-"""Operators whose results have other dtypes on a processor, or of halves none."""
-
-COPIED_TO_DEVICE = ("where",)
-"""Operators that copy a number of the host's to the device in each call, which no graph may: it is there already."""
-
-
-def run_operator(row: TorchOperator, tensor_of: Callable[[int], Any]) -> None:
-    """Run it on the tensors that ``tensor_of`` gives for views. :class:`ReplayError` where torch refuses,
-    :class:`BackendError` where the device has faulted, and on a processor :class:`KernelFault` where an index is
-    outside, or several numbers go to one place."""
-    import torch
-
-    def decoded(value: OperatorArgument) -> Any:
-        if isinstance(value, ViewAt):
-            return tensor_of(value.index)
-        if isinstance(value, Several):
-            return [decoded(x) for x in value.items]
-        if isinstance(value, HostNumber):
-            on_device = word in COPIED_TO_DEVICE and torch.cuda.is_initialized()
-            return _number(value.value, value.dtype, "cuda" if on_device else "cpu")
-        return getattr(torch, value.name) if isinstance(value, DtypeNamed) else value
-
-    word = row.name.partition(".")[0]
-    try:
-        operator, kinds = _operator(row.name, bool(row.results))
-        args, words = [decoded(x) for x in row.args], {name: decoded(x) for name, x in row.words.items()}
-        if len(args) > len(kinds) or not words.keys() <= kinds.keys():
-            raise TypeError("it has no such arguments")
-        for name, given in (*zip([*kinds][: len(args)], args, strict=True), *words.items()):
-            if kinds[name] and isinstance(given, (bool, int, float, str)):
-                raise TypeError(f"{given} is no {kinds[name]}")
-        if "batch_norm" in word and any(
-            x.dim() == 1 and x.numel() not in (0, args[0].shape[1]) for x in tensors_in(args)
-        ):
-            raise RuntimeError("what it has of each channel has another size")
-        memory = [*tensors_in(words.values())]
-        shapes = [x.shape for x in memory]
-        on_processor = any(x.device.type == "cpu" and x.dim() for x in args if isinstance(x, torch.Tensor))
-        with torch.no_grad():
-            places = [x if x is None else decoded(x) for x in row.results]
-            if on_processor and word in WIDE_ON_PROCESSOR and not places:
-                result, places = _run_wide(word, args, words)
-            else:
-                result = operator(*args, **words)
-            if places:
-                _copy(result, places)
-        if [x.shape for x in memory] != shapes:
-            raise RuntimeError("its result has another shape than its memory")
-        if on_processor and "reduce" not in words and _is_race(word.removesuffix("_"), args, result):
-            raise KernelFault(f"torch's {word}: a race: several numbers go to one place")
-    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as exc:
-        told, text = f"torch's {word}: {type(exc).__name__}: {str(exc).partition(chr(10))[0]}", str(exc)
-        outside = isinstance(exc, IndexError) or "out of bounds" in text or "out of range" in text
-        kind = BackendError if "CUDA error" in text else KernelFault if outside else ReplayError
-        raise kind(told) from exc
-
-
-def _run_wide(word: str, args: Sequence[Any], words: Mapping[str, Any]) -> tuple[Any, list[Any]]:
-    """What it makes of numbers of 32 bits at least, and its results' memory."""
-    import torch
-
-    def wide(value: Any) -> Any:
-        return value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
-
-    operator = getattr(torch.ops.aten, word).default
-    _, results = _with_out(operator) or ("", [])
-    inner = [wide(x) for x in args]
-    if word in HALVES_TO_FLOAT:
-        inner[2] = False
-    others = {name: wide(x) for name, x in words.items() if name not in results}
-    return operator(*inner, **others), [words[name] for name in results]
-
-
-def _copy(made: Any, memory: Sequence[Any]) -> None:
-    """Copy what an operator has made to memory of the same shapes."""
-    for one, place in zip(made if isinstance(made, (tuple, list)) else (made,), memory, strict=True):
-        if place is not None:
-            if one.shape != place.shape:
-                raise RuntimeError("its result has another shape than its memory")
-            place.copy_(one)
-
-
-@functools.lru_cache(maxsize=MOST_OPERATORS)
-def _number(value: Union[bool, int, float], dtype: str, device: str) -> Any:
-    import torch
-
-    return torch.tensor(value, dtype=getattr(torch, dtype), device=device)
-
-
-@functools.lru_cache(maxsize=MOST_OPERATORS)
-def _operator(name: str, copied: bool) -> tuple[Any, dict[str, str]]:
-    """A row's operator, which is asked for in each execution, and of its arguments in their order the kind in torch's
-    schema that no number is; empty of others. ``copied``: what it makes is copied."""
-    import torch
-
-    word, _, overload = name.partition(".")
-    packet = getattr(torch.ops.aten, word)
-    if overload not in packet.overloads():
-        raise AttributeError(f"it has no overload {overload}")
-    operator = getattr(packet, overload)
-    if not (operator._schema.is_mutable or copied):
-        raise TypeError("it writes into nothing that it is given")
-    kinds = {x.name: str(x.real_type) for x in operator._schema.arguments}
-    return operator, {x: kind * any(one in kind for one in NO_NUMBER) for x, kind in kinds.items()}
-
-
-def _is_race(word: str, args: Sequence[Any], result: Any) -> bool:
-    """Whether an operator has written several numbers to one place: on a GPU any of them stays."""
-    import torch
-
-    if word in ("index_put", "_index_put_impl") and not any(args[3:4]):
-        left, given = result[tuple(slice(None) if i is None else i for i in args[1])], args[2]
-    elif word == "scatter" and isinstance(args[3], torch.Tensor) and len(args) < 5:
-        left, given = result.gather(args[1], args[2]), args[3][tuple(map(slice, args[2].shape))]
-    elif word == "index_copy":
-        left, given = result.index_select(args[1], args[2]), args[3]
-    else:
-        return False
-    given = given.to(left.dtype).expand(left.shape)
-    return not bool(torch.isclose(left, given, rtol=0, atol=0, equal_nan=True).all())
-
-
-def tensor_at(view: View, memory: np.ndarray | DeviceBytes) -> Any:
-    """A view as a tensor on the bytes of its storage, of this processor's memory or the device's."""
-    import torch
-
-    dtype, device = getattr(torch, view.dtype), "cuda" if isinstance(memory, DeviceBytes) else "cpu"
-    if not math.prod(view.shape):
-        return torch.empty(view.shape, dtype=dtype, device=device)
-    storage = torch.as_tensor(memory, device=device).untyped_storage()
-    whole = torch.empty(0, dtype=dtype, device=device)
-    return whole.set_(storage, view.offset_bytes // dtype.itemsize, view.shape, view.strides)

@@ -10,8 +10,9 @@ from enum import Enum
 
 import msgspec
 
-from kerntune.base.formatting import visible
+from kerntune.base.formatting import format_bytes, visible
 from kerntune.base.stats import Estimate
+from kerntune.gpu.memory import used_storages
 from kerntune.referee.hostile_recording import CheckedCall
 from kerntune.referee.reasons import Reason
 from kerntune.referee.result_errors import ResultError
@@ -160,3 +161,11 @@ def bytes_that_must_move(case: CaseInputs, call: CheckedCall) -> int:
         for given, storage in zip(case.tensors, call.inputs, strict=True)
         if storage is not None and given.content != UNREAD and not chosen_from & set(given.shape)
     )
+
+
+def constants_told(call: CheckedCall) -> tuple[str, ...]:
+    """What launches get that the candidate has made, by size: a table of results would be among it."""
+    reached = used_storages(call.recording)
+    sizes = sorted((len(c.data) for c in call.constants if c.storage in reached), reverse=True)
+    text = f"{len(sizes)} constants of {format_bytes(sum(sizes))} made before the launches, the largest: "
+    return (text + ", ".join(map(format_bytes, sizes[:8])),) if sizes else ()

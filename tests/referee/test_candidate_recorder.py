@@ -435,7 +435,7 @@ def test_a_second_call_that_can_not_be_recorded_refuses_both(
 ) -> None:
     refused = recorded(f"{body}\n\ncalls = []").refused
     assert refused.reason == reason.value
-    assert refused.text.startswith("in a second call: ")
+    assert refused.text.startswith("in a later call: ")
     assert told in refused.text
 
 
@@ -443,7 +443,7 @@ def test_each_of_two_calls_may_upload(recorded: Any) -> None:
     body = "return run(x, torch.ones({}).to('cuda'))"
     assert len(recorded(body.format(1000)).again.constants) == 2
     grows = "n.append(1); return run(x, torch.ones(1000 * len(n) ** 2).to('cuda'))\n\nn = []"
-    assert "in a second call: the call copies" in recorded(grows).refused.text
+    assert "in a later call: the call copies" in recorded(grows).refused.text
 
 
 @pytest.mark.parametrize(("count", "refused"), [(1024, False), (1025, True)])
@@ -451,7 +451,7 @@ def test_a_call_uploads_no_tables(recorded: Any, count: int, refused: bool) -> N
     answer = recorded(f"t = torch.ones({count}).to('cuda'); return run(x, t)")
     assert (answer.refused is not None) == refused
     if refused:
-        told = "the call copies 4.1 kB from the host, which takes time that isn't measured; 4.1 kB may be"
+        told = "the call makes 4.1 kB of what the host knows, which takes time that isn't measured; 4.1 kB may be"
         assert (answer.refused.reason, answer.refused.text) == (Reason.OPERATOR.value, told)
     assert recorded(f"return run(x, t)\n\nt = torch.ones({count}).to('cuda')").refused is None
 

@@ -363,9 +363,9 @@ def reference(x):
     ("name", "word", "told"),
     [
         ("fresh", Word.UNTIMED, "right on"), ("factor_by_shape", Word.UNTIMED, "right on"),
-        ("copy_by_shape", Word.WRONG, "in a second call, which finds what the first has left: 300 of 300 elements"),
-        ("result_by_shape", Word.REFUSED, "result 0 of a second call is memory that the first has returned"),
-        ("buffer_of_results", Word.REFUSED, "result 0 of a second call is memory that the first has returned"),
+        ("copy_by_shape", Word.WRONG, "in a later call, which finds what those before have left: 300 of 300 elements"),
+        ("result_by_shape", Word.REFUSED, "result 0 of a later call is memory that the first has returned"),
+        ("buffer_of_results", Word.REFUSED, "result 0 of a later call is memory that the first has returned"),
     ],
 )  # fmt: skip
 def test_a_second_call_is_judged_behind_the_first(

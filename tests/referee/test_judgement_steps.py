@@ -27,7 +27,7 @@ from kerntune.referee.candidate_speed import (
 )
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.hostile_recording import CheckedCall, checked
-from kerntune.referee.judgement import Bench, CandidateJudgement, forms_of_twin, judge
+from kerntune.referee.judgement import Bench, CandidateJudgement, judge
 from kerntune.referee.layouts import FUNCTION, GPU_MODE, KERNELBENCH
 from kerntune.referee.reasons import TOLD, Reason, Refusal
 from kerntune.referee.result_errors import ResultError
@@ -828,9 +828,3 @@ def test_others_of_a_candidate_are_compared_at_once_where_a_gpu_is(on_gpu: bool)
     assert next(iter(CandidateJudgement._of_twins(it, twins))) == ("a",)
     assert sorted(seen) == (["a", "b"] if on_gpu else ["a"])
     assert list(CandidateJudgement._of_twins(it, [])) == []
-
-
-def test_with_other_numbers_tiny_inputs_show_an_epsilon() -> None:
-    assert forms_of_twin(parse_line("x: f16[9]; i: i32[9] < 3; eps = 1e-5")) == [()] * 5 + [("tiny", "")]
-    assert forms_of_twin(parse_line("x: f32[9] uniform(0, 1)")) == [()] * 5
-    assert forms_of_twin(parse_line("x: f32[1048577]")) == [(), (), ("tiny",)]

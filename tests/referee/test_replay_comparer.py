@@ -15,7 +15,7 @@ from kerntune.referee import replayed_outputs
 from kerntune.referee.declared_inputs import contents_of, parse_line
 from kerntune.referee.errors_together import ShapeComparison, errors_of, left_of, together_of, unequal_of
 from kerntune.referee.further_contents import affordable, drawn_anew, many_contents
-from kerntune.referee.hostile_recording import checked, side_of, with_second
+from kerntune.referee.hostile_recording import checked, side_of, with_later
 from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.replay_comparer import OF_MEMORY, ReplayComparer, poisons_of
@@ -483,42 +483,42 @@ TWO_SEEDS = [ExpectedSeed(tuple(x.tobytes() for x in one), (s,)) for one, s in z
 
 @pytest.mark.parametrize("stale", [False, True])
 def test_a_second_call_comes_after_one_on_other_numbers(stale: bool) -> None:
-    call = with_second(CHECKED, twice(), CASE, TARGET)
+    call = with_later(CHECKED, twice(), CASE, TARGET)
     of = ShapeComparison(CASE, call, together_of(CASE, TWO_SEEDS))
-    found = TwiceComparer(stale)._of_second_call(of, TWO_SEEDS, once := [])
-    assert [e.wrong.startswith("in a second call, which finds what the first has left: ") for e in found] == [
+    found = TwiceComparer(stale)._of_later_call(of, TWO_SEEDS, once := [])
+    assert [e.wrong.startswith("in a later call, which finds what those before have left: ") for e in found] == [
         True
     ] * stale
     assert once == []
 
 
 def test_a_second_call_that_can_not_be_replayed_is_told() -> None:
-    call = with_second(CHECKED, twice(), CASE, TARGET)
+    call = with_later(CHECKED, twice(), CASE, TARGET)
     of, once = ShapeComparison(CASE, call, together_of(CASE, TWO_SEEDS)), list[str]()
-    assert TwiceComparer(False, Reason.REPLAY_LATE)._of_second_call(of, TWO_SEEDS, once) == ()
-    assert once == ["judged by its first call alone: a second one can't be replayed: too long"]
+    assert TwiceComparer(False, Reason.REPLAY_LATE)._of_later_call(of, TWO_SEEDS, once) == ()
+    assert once == ["judged by its first call alone: a later one can't be replayed: too long"]
     for fault in (Reason.FAULT, Reason.OUTSIDE):
-        with pytest.raises(Refusal, match=r"^in a second call: too long$") as raised:
-            TwiceComparer(False, fault)._of_second_call(of, TWO_SEEDS, [])
+        with pytest.raises(Refusal, match=r"^in a later call: too long$") as raised:
+            TwiceComparer(False, fault)._of_later_call(of, TWO_SEEDS, [])
         assert raised.value.reason is fault
 
 
 def test_a_second_call_counts_no_content_twice() -> None:
-    call = with_second(CHECKED, twice(), CASE, TARGET)
+    call = with_later(CHECKED, twice(), CASE, TARGET)
     of = ShapeComparison(CASE, call, together_of(CASE, TWO_SEEDS))
     before = repr(of.together)
-    TwiceComparer(stale=False)._of_second_call(of, TWO_SEEDS, [])
+    TwiceComparer(stale=False)._of_later_call(of, TWO_SEEDS, [])
     assert repr(of.together) == before
 
 
 def test_a_second_call_of_a_reference_that_changes_its_own_numbers_is_another() -> None:
     """As running means of a model do."""
-    call = with_second(CHECKED, twice(), CASE, TARGET)
+    call = with_later(CHECKED, twice(), CASE, TARGET)
     case = replace(CASE, parameters={"x": 0})
     for changed, wrong in (((), 1), ((None, SUMS[0]), 1), ((SUMS[0], None), 0)):
         seeds = [replace(x, changed=changed) for x in TWO_SEEDS]
         of = ShapeComparison(case, call, together_of(case, seeds))
-        found = TwiceComparer(stale=True)._of_second_call(of, seeds, once := [])
+        found = TwiceComparer(stale=True)._of_later_call(of, seeds, once := [])
         assert (bool(found), len(once)) == (bool(wrong), 1 - wrong)
 
 

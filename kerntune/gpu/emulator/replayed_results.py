@@ -29,8 +29,8 @@ class ReplayedResults:
     outside: int
 
 
-def _nothing(launches: int, memory: FlatMemory) -> bool:
-    return False
+def _nothing(launches: int, memory: FlatMemory) -> frozenset[int]:
+    return frozenset()
 
 
 def replay_results(
@@ -39,12 +39,12 @@ def replay_results(
     contents: Sequence[bytes | None],
     poison: bytes,
     seconds: float,
-    beside: Callable[[int, FlatMemory], bool] = _nothing,
+    beside: Callable[[int, FlatMemory], frozenset[int]] = _nothing,
 ) -> ReplayedResults:
     """Run the launches in order. ``ttir`` has the text by its checksum; ``contents`` the first bytes by storage, of one
     without any ``poison`` over and over. Where storages lie, and in which order the programs of a launch run, is drawn
     from the system: a kernel can read the poison, and nothing else may follow from it. ``beside`` is called before each
-    launch, and after all, with the launches so far: it says whether it has used the memory.
+    launch, and after all, with the launches so far: it returns the storages that it has used.
 
     :class:`InterpreterLimit`, :class:`KernelFault` and :class:`KernelTimeout` name the kernel.
     """
@@ -58,7 +58,8 @@ def replay_results(
     drawn: dict[object, np.ndarray] = {}
     running: list[LaunchedStorages] = []
     for number, launch in enumerate(recording.launches):
-        running = [] if beside(number, memory) else running
+        used = beside(number, memory)
+        running = [(used, used)] if used else running
         if 0 in launch.grid:
             continue
         binary = recording.binary_of(launch)

@@ -80,7 +80,7 @@ def value_type(text: str) -> ValueType:
         assert found is not None
         shape, inner = tuple(int(n) for n in found[1].split("x") if n), found[2]
         inner = inner.partition(", #")[0]
-    pointer = re.fullmatch(r"!tt\.ptr<(.+?)(?:, \d+)?>", inner)
+    pointer = re.fullmatch(r'!tt\.ptr<(.+?)(?:, "constant")?(?:, \d+)?>', inner)
     if pointer is not None:
         return ValueType(shape, "ptr", pointer[1])
     return ValueType(shape, inner)

@@ -1,0 +1,169 @@
+"""Other numbers for what a candidate knows when it is recorded: it may be right for those that are declared alone."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from kerntune.referee.tasks import (
+    CallArgument,
+    CaseInputs,
+    MappingArgument,
+    PlainArgument,
+    SequenceArgument,
+    TensorInput,
+)
+
+BESIDE_OTHERS = 0.5
+"""How often: a flag may tell together with a number what neither does alone, and not all belong together."""
+
+
+SMALLER = 0.5
+"""How often floats are smaller ones, not larger, and lists have other numbers, not the same in another order."""
+
+
+def other_numbers(case: CaseInputs, chance: random.Random) -> list[CaseInputs]:
+    """The case with other numbers where a candidate knows them when it is recorded, which each label tells: once with
+    other floats (a little smaller, or not zero) and lists, once with flags turned, once with whole numbers of which a
+    drawn power of two is left out: what divided them still does. Flags and whole numbers are others alone, or beside
+    what was another before.
+
+    What is held stays. A list has another order; one in order other numbers between its ends, a little smaller ones if
+    it isn't whole; and one of equal numbers, lengths for example, smaller ones.
+    """
+    floats, told = partial(_other_float, chance), list[str]()
+    arguments, init = (_with_others(given, float, floats, told) for given in (case.arguments, case.init))
+    tensors = tuple(t if t.held else _with_other_values(t, chance, told) for t in case.tensors)
+    replace = msgspec.structs.replace
+    label = ", ".join(told)
+    found = [replace(case, label=label, tensors=tensors, arguments=arguments, init=init)] if told else []
+    kinds: tuple[tuple[type, Callable[[Any], Any]], ...] = ((bool, operator.not_), (int, partial(_smaller, chance)))
+    for kind, other in kinds:
+        base, more = (found[-1], [found[-1].label]) if found and chance.random() < BESIDE_OTHERS else (case, [])
+        told, some = list[str](), partial(_sometimes, chance, other)
+        arguments = base.arguments
+        if chance.random() < BESIDE_OTHERS:  # of several flags some, which one stands for another
+            arguments = _with_others(base.arguments, kind, some, told)
+        arguments = arguments if told else _with_others(base.arguments, kind, other, told)
+        if told:
+            found.append(replace(base, label=", ".join((*more, *told)), arguments=arguments))
+    return found
+
+
+def _sometimes(chance: random.Random, other: Callable[[Any], Any], value: Any) -> Any:
+    return other(value) if chance.random() < BESIDE_OTHERS else None
+
+
+def unchanged(case: CaseInputs, others: Sequence[CaseInputs]) -> tuple[str, ...]:
+    """What a reader should know of numbers and texts that no other case has others of, and that aren't held: 0 and 1
+    often name something, and a constructor's whole numbers are sizes."""
+    found = [f"{t.name}" for i, t in enumerate(case.tensors) if t.content == "fixed" and not t.held
+             and all(one.tensors[i].values == t.values for one in others)]  # fmt: skip
+    for given, each in ((case.arguments, [x.arguments for x in others]), (case.init, [x.init for x in others])):
+        for i, one in enumerate(given):
+            known = isinstance(one, PlainArgument) and one.value is not None and not one.held
+            if known and all(other[i] == one for other in each):
+                found.append(repr(one.value))  # type: ignore[union-attr]
+    listed = ", ".join(dict.fromkeys(found[:8]))
+    return (f"known, and never another: {listed}; hold back other inputs",) if found else ()
+
+
+def _smaller(chance: random.Random, number: int) -> int | None:
+    """Half of it, or a fourth or an eighth, towards zero. 0 and 1 often name something, and so does -1."""
+    size = abs(number)
+    few = [size >> shift for shift in (2, 3) if size >> shift > 1]
+    other = chance.choice((size // 2, *few)) if size > 1 else 0
+    return int(math.copysign(other, number)) if other else None
+
+
+def _with_others(
+    arguments: Sequence[CallArgument], kind: type, other: Callable[[Any], Any], told: list[str]
+) -> tuple[CallArgument, ...]:
+    """The arguments, those of a kind with others where there are any. Whole numbers in data are often sizes."""
+    replace, found = msgspec.structs.replace, list[CallArgument]()
+    for argument in arguments:
+        if isinstance(argument, SequenceArgument) and kind is not int:
+            argument = replace(argument, items=_with_others(argument.items, kind, other, told))
+        if isinstance(argument, MappingArgument) and kind is not int:
+            others = _with_others(tuple(argument.items.values()), kind, other, told)
+            argument = replace(argument, items=dict(zip(argument.items, others, strict=True)))
+        value = argument.value if isinstance(argument, PlainArgument) and not argument.held else None
+        changed = other(value) if type(value) is kind else None
+        if changed is not None:
+            argument = PlainArgument(changed)
+            told.append(f"{changed:.3g} for {value:g}" if kind is float else f"{changed} for {value}")
+        found.append(argument)
+    return tuple(found)
+
+
+def _other_float(chance: random.Random, value: float) -> float | None:
+    if not math.isfinite(value):
+        return None
+    if not value:
+        return chance.uniform(0.1, 0.3)
+    if abs(value) == 1 or chance.random() < SMALLER:
+        return value * chance.uniform(0.5, 0.95)
+    return value * chance.uniform(1.05, 2) if abs(value) > 1 else math.copysign(chance.uniform(abs(value), 1), value)
+
+
+def _with_other_values(given: TensorInput, chance: random.Random, told: list[str]) -> TensorInput:
+    values, replace = list(given.values), msgspec.structs.replace
+    whole = all(isinstance(x, int) for x in values)
+    if values not in (sorted(values), sorted(values, reverse=True)):
+        others = _as_many(values, chance) if whole and chance.random() < SMALLER else values
+        while values == list(given.values):
+            chance.shuffle(others)
+            values = others
+        told.append(f"{given.name} in another order" + ", of other numbers" * ({*values} != {*given.values}))
+        return replace(given, values=tuple(values))
+    if whole and len({*values}) == 1 and values[0] > 1:
+        top = int(values[0])
+        told.append(f"{given.name} of smaller numbers")
+        return replace(given, values=(chance.randrange(1, top), *(chance.randint(1, top) for _ in values[1:])))
+    if whole and (between := _other_steps(given.values, chance)):
+        told.append(f"{given.name} of other steps")
+        return replace(given, values=between)
+    if not whole and any(values):
+        up = values == sorted(values)
+        told.append(f"{given.name} of smaller numbers")
+        return replace(given, values=tuple(sorted((x * chance.uniform(0.7, 0.95) for x in values), reverse=not up)))
+    return given
+
+
+def _as_many(values: Sequence[float], chance: random.Random) -> list[float]:
+    """Whole numbers between the least and the most, each once if these are, of the same common divisor."""
+    low, high, unit = int(min(values)), int(max(values)), math.gcd(*map(int, values)) or 1
+    between = range(low, high + 1, unit)
+    return list(
+        chance.sample(between, len(values)) if len({*values}) == len(values) else chance.choices(between, k=len(values))
+    )
+
+
+def _other_steps(values: Sequence[float], chance: random.Random) -> tuple[float, ...]:
+    """Whole numbers in order, as offsets are, between the same ends: they stay multiples of what their differences
+    are, or of half of that where those are equal (of 1 where they are odd), and equal ones stay possible. Two may be
+    lengths. Empty where there are no others."""
+    if len(values) < 3:
+        top, found = int(max(values, default=0)), tuple(values)
+        while len(values) == 2 and min(values) > 0 and top > 1 and found == tuple(values):
+            found = tuple(chance.randint(1, top) for _ in values)
+        return found if found != tuple(values) else ()
+    steps = [int(b) - int(a) for a, b in itertools.pairwise(values)]
+    unit = math.gcd(*steps) * (1 if values[-1] > values[0] else -1)
+    if {*steps} == {unit}:
+        smaller = 0 if abs(unit) < 2 else unit / 2 if unit % 2 == 0 else math.copysign(1, unit)
+        unit = int(smaller)
+    if not unit:
+        return ()
+    ends, inner, found = sum(steps) // unit, len(values) - 2, tuple(values)
+    while found == tuple(values):
+        inside = chance.choices(range(ends + 1), k=inner) if 0 in steps else chance.sample(range(1, ends), inner)
+        found = (values[0], *(values[0] + unit * at for at in sorted(inside)), values[-1])
+    return found
