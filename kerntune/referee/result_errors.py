@@ -320,7 +320,8 @@ def _float_error(
     (``exact`` is None), the stock operator's own error isn't known: both sides may be off by what a sum explains. Of
     262,144 float32 sums of 512 terms the largest is off by 1.08 times as much. Elements larger than most may be off by
     more: their partial sums are larger, and of running products each has the roundings of all before it.
-    ``moved``: how far a rounding of the inputs moves each element, by which a right result may be off, too."""
+    ``moved``: how far a rounding of the inputs moves each element, by which a right result may be off, too; by a fourth
+    of itself none is otherwise, however small."""
     import numpy as np
 
     found, stock = np.atleast_1d(found, stock)
@@ -362,6 +363,10 @@ def _float_error(
     worst_allowed = np.multiply(rounded, ELEMENT_FACTOR, out=rounded)
     larger = np.maximum(magnitude / size, 1.0)  # as its partial sums are
     worst_allowed += WORST_FACTOR * (beyond_rounding + sums * larger)
+    if moved is not None and not alone:  # by which each is known to be moved, the others' roundings are no excuse
+        np.minimum(
+            worst_allowed, np.maximum(GROSS * magnitude, WORST_FACTOR * (own + sums * larger)), out=worst_allowed
+        )
     beyond = error > worst_allowed
     rms, worst = rms_of(error), float(error.max())
     wrong = ""
