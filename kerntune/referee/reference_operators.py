@@ -156,6 +156,32 @@ def _exact_of(seen: Observed) -> list[bool]:
     return results + after if (any(results) if results else all(after)) else []
 
 
+@contextlib.contextmanager
+def noted_casts() -> Iterator[list[str]]:
+    """What makes whole numbers of floats within the context whose other ways are as right: which of equal numbers comes
+    first; and casts of NaN, or of what the dtype can't hold."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    found = list[str]()
+
+    class Watch(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            outcome = func(*args, **kwargs or {})
+            if str(func) in FIRST_OF_TIES | ANY_OF_TIES:
+                found.append(str(func))
+            for given in tensors_in(args) if func._opname in ("_to_copy", "copy_") else ():
+                dtype = outcome.dtype
+                if given.is_floating_point() and given.numel() and not dtype.is_floating_point and dtype != torch.bool:
+                    limits, wide = torch.iinfo(dtype), given.double().nan_to_num(torch.inf)
+                    if wide.max() > limits.max or wide.min() < limits.min:
+                        found.append(str(func))
+            return outcome
+
+    with Watch():
+        yield found
+
+
 def wider_casts() -> contextlib.AbstractContextManager[Any]:
     """Casts to float32, float16 and bfloat16 make float64 meanwhile: exact numbers have no rounding of the reference's.
     Narrower formats are kept, for to round to them is what a reference of quantized numbers is about."""

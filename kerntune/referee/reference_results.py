@@ -53,6 +53,7 @@ from kerntune.referee.reference_operators import (
     exact_results,
     filled,
     kinds_of,
+    noted_casts,
     noted_kernels,
     place_of,
     programs_of,
@@ -190,6 +191,7 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
         )
         if extreme is not None and i >= extreme:
             results = _settled(module, task, contents, results)
+            results = results if of.others else _sound(watched, task, results)
         floats = [r for r in results if r.dtype in ROUNDOFF]
         if task.draws and floats and all(r.wide is None for r in floats):
             results = _places_off(module, task, contents, results)
@@ -373,6 +375,20 @@ def _settled(
         )
         or results
     )
+
+
+def _sound(run: Callable[[], Any], task: ExpectTask, results: tuple[ExpectedResult, ...]) -> tuple[ExpectedResult, ...]:
+    """The results, whole numbers that follow from floats with :attr:`~.sound`."""
+    whole = any(one.dtype not in ROUNDOFF and not one.settled for one in results)
+    if not whole or all(given.dtype not in ROUNDOFF for given in task.case.tensors):
+        return results
+    try:
+        with noted_casts() as found:
+            run()
+    except Exception as exc:
+        print(f"its operators can't be watched: {exc}", file=sys.stderr)
+        return results
+    return tuple(msgspec.structs.replace(one, sound=not found and one.dtype not in ROUNDOFF) for one in results)
 
 
 def _of_others(

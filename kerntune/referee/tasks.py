@@ -299,8 +299,10 @@ class ExpectedResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     """The earlier result that is the same memory, if one is."""
 
     settled: bool = False
-    """Whole numbers that are the same where all floats among the inputs are others: looked at where contents are
-    extreme."""
+    """Whole numbers that are the same where all floats among the inputs are others, of extreme contents."""
+
+    sound: bool = False
+    """Such that follow from no ties, nor from what can't be cast (:func:`.reference_operators.noted_casts`)."""
 
 
 class ExpectedSeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

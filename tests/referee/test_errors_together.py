@@ -182,12 +182,13 @@ def test_an_input_that_a_reference_changes_for_other_seeds_may_be_rounded() -> N
 
 
 def held(
-    line: str, want: np.ndarray, found: np.ndarray, form: str, usual: np.ndarray | None = None, settled: bool = False
-) -> str:
+    line: str, want: np.ndarray, found: np.ndarray, form: str, usual: np.ndarray | None = None, settled: bool = False,
+    sound: bool = False, others: bytes | None = None,
+) -> str:  # fmt: skip
     """What is wrong with a result where the first input is of a form."""
     case = parse_line(line)
     results = [
-        ExpectedResult(str(x.dtype), x.shape, (1,), x.tobytes(), settled=settled)
+        ExpectedResult(str(x.dtype), x.shape, (1,), x.tobytes(), settled=settled, sound=sound, others=others)
         for x in (want, want if usual is None else usual)
     ]
     seeds = [ExpectedSeed(tuple(b"" for _ in case.tensors), (r,)) for r in results]
@@ -225,6 +226,27 @@ def test_an_input_that_lies_otherwise_is_compared_in_its_own_order() -> None:
 def test_whole_numbers_that_do_not_follow_from_floats_are_demanded(form: str, wrong: bool) -> None:
     told = held("i: i32[9] < 5; x: f32[9]", WHOLE, WHOLE + (WHOLE == 3), form, settled=True)
     assert bool(told) == wrong
+
+
+BYTES = np.arange(1000).astype(np.int8)
+
+
+@pytest.mark.parametrize("form", ["up", "huge", "few", "full"])
+@pytest.mark.parametrize(
+    ("share", "sound", "known", "wrong"),
+    [(10, True, 1000, True), (10, False, 1000, False), (200, True, 1000, False), (10, True, 15, False)],
+)
+def test_whole_numbers_that_follow_from_floats_are_mostly_right(
+    form: str, share: int, sound: bool, known: int, wrong: bool
+) -> None:
+    """Bytes that wrap; but no ties, nor a few that roundings decide, or as many as these."""
+    line = f"x: f32[9]{'' if form == 'up' or form == 'huge' else '; i: i32[9] < 5'}"
+    line = line if "i:" not in line else "i: i32[9] < 5; x: f32[9]"
+    others = np.stack([BYTES, BYTES + (np.arange(1000) % known == 3)]).astype(np.int8).tobytes()
+    told = held(line, BYTES, BYTES + (np.arange(1000) % share == 0).astype(np.int8), form, sound=sound, others=others)
+    assert bool(told) == wrong
+    few = BYTES[:60]
+    assert not held(line, few, few + np.int8(1), form, sound=True)
 
 
 @pytest.mark.parametrize(

@@ -240,6 +240,20 @@ def test_roundings_inside_of_a_reference_move_its_results(tmp_path: Path) -> Non
     assert {r.deviation for r in seed.results} == {None}
 
 
+@pytest.mark.parametrize(
+    ("body", "sound"),
+    [
+        ("return (x / 3).round().clamp(-128, 127).to(torch.int8)", True), ("return (x * 300).to(torch.int8)", False),
+        ("return (x / 0).to(torch.int32)", False), ("return (x * x).argmax().view(1)", False),
+        ("return x > 0.3", True), ("return (0 * x / 0) > 0", True), ("return x * 3", False),
+    ],
+)  # fmt: skip
+def test_whole_numbers_are_sound_but_for_ties_and_what_can_not_be_cast(tmp_path: Path, body: str, sound: bool) -> None:
+    x = np.linspace(-2, 2, 60, dtype="f4")
+    assert [seed.results[0].sound for seed in expected(tmp_path, body, "x: f32[60]", x, extreme=0).seeds] == [sound]
+    assert not expected(tmp_path, body, "x: f32[60]", x).seeds[0].results[0].sound
+
+
 def test_results_that_follow_from_operators_that_round_are_open_where_others_are_exact(tmp_path: Path) -> None:
     x = np.linspace(-2, 2, 60, dtype="f4")
     (seed,) = expected(tmp_path, "y = x * 0.3; return y, x > 0, y > 0", "x: f32[60]", x, exact="nan").seeds
