@@ -37,7 +37,10 @@ SMALLEST = {
 }  # fmt: skip
 """The smallest number above zero, by dtype."""
 
-LARGEST = {"float16": 65504.0, "bfloat16": 2.0**127 * (2 - 2.0**-7), "float32": 2.0**127 * (2 - 2.0**-23)}
+LARGEST = {
+    "float16": 65504.0, "bfloat16": 2.0**127 * (2 - 2.0**-7), "float32": 2.0**127 * (2 - 2.0**-23),
+    "float8_e4m3fn": 448.0, "float8_e5m2": 57344.0,
+}  # fmt: skip
 """The largest number, of dtypes in which extreme contents may overflow."""
 
 RMS_FACTOR = 2.0

@@ -204,6 +204,7 @@ def held(
 NUMBERS = np.random.default_rng(3).standard_normal(1000).astype(np.float32)
 WHOLE = np.arange(100, dtype=np.int32)
 LARGEST = np.full(100, np.finfo("f4").max, np.float32)
+EIGHT_BITS = (View(0, "float8_e4m3fn", (100,), (1,)),)
 VIEWS = tuple(View(i, "float32", (1000,), (1,)) for i in (0, 1))
 ONE_OFF = np.where(np.arange(1000) == 7, NUMBERS + np.float32(1), NUMBERS)
 
@@ -305,6 +306,19 @@ def test_what_demands_nothing_is_not_replayed(form: str, want: Any, demanded: bo
     """No order among NaN is promised, and a kernel that follows it may fault."""
     seed = ExpectedSeed((b"",), (ExpectedResult(str(want.dtype), want.shape, (1,), want.tobytes()),))
     assert is_demanded(parse_line("x: f32[9]"), seed, (form,) if form else ()) == demanded
+
+
+@pytest.mark.parametrize(("form", "wrong"), [("broad", True), ("up", True), ("holes", False), ("", True)])
+def test_numbers_of_eight_bits_are_numbers(form: str, wrong: bool) -> None:
+    """As a row of zeros is; what is near the largest may be NaN, and any number another, where inputs are extreme."""
+    want = np.array([0x00, 0x38, 0x70, 0x7E] * 25, np.uint8)  # 0, 1, 128, 448 of e4m3
+    result = ExpectedResult("float8_e4m3fn", want.shape, (1,), want.tobytes())
+    case, call = parse_line("x: f32[9]"), SimpleNamespace(wanted=(0,), results=EIGHT_BITS, inputs=(None,))
+    seed = ExpectedSeed((b"",), (result,))
+    of = ShapeComparison(case, call, together_of(case, [seed]))  # type: ignore[arg-type]
+    for found, told in ((np.where(want == 0, 0x7F, want), wrong), (np.where(want == 0x7E, 0x7F, want), not form)):
+        left_there = [found.astype(np.uint8).tobytes()]
+        assert any(e.wrong for e in errors_of(of, seed, POISON, left_there, (form,) if form else ())) == told
 
 
 def test_nan_that_one_result_passes_on_is_no_excuse_for_another() -> None:
