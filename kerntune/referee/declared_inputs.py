@@ -280,12 +280,13 @@ ODD_POISONS = POISONS[:3]
 LOW_BYTES = range(0xF1, 0xFF)
 
 
-def poison_patterns(count: int, of: Sequence[int] = POISONS) -> list[bytes]:
+def poison_patterns(count: int, of: Sequence[int] = ()) -> list[bytes]:
     """Eight bytes for each of so many replays, which fill what nothing has written. They are of all kinds of
     :data:`POISONS`, in an order drawn anew: a maximum passes over NaN, a comparison over what is huge, NaN that is
-    never stored may be what the reference has, and ordinary numbers have no bits that a kernel could know them by."""
+    never stored may be what the reference has, and ordinary numbers have no bits that a kernel could know them by.
+    ``of``: of these kinds alone."""
     chance = secrets.SystemRandom()
-    kinds = [of[i % len(of)] for i in range(count)]
+    kinds = [(of or POISONS)[i % len(of or POISONS)] for i in range(count)]
     chance.shuffle(kinds)
     return [b"".join(_unit(kind, chance) for _ in range(4)) for kind in kinds]
 

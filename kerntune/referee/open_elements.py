@@ -36,6 +36,9 @@ TIES_TOLD = (
 ORDERS = 3
 """Equal numbers come as they lie, the other way round, and in a drawn order: kernels have the first or the last."""
 
+FAILS = "the reference fails there"
+"""Why nothing is defined at an extreme content."""
+
 MOST_TIED, MOST_UNWRITTEN = 0.25, 0.75
 """Of more elements of a usual content too little would be demanded."""
 

@@ -42,7 +42,7 @@ from kerntune.referee.further_contents import (
 from kerntune.referee.hostile_recording import CheckedCall, check_outlines, check_results, side_of
 from kerntune.referee.influences import unfollowed
 from kerntune.referee.later_call import IN_IT, behind, check_later_results
-from kerntune.referee.open_elements import as_promised, not_compared
+from kerntune.referee.open_elements import FAILS, as_promised, not_compared
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.reference_evidence import check_reference, hardly_varies, in_buffers, unvaried, what_counts
 from kerntune.referee.replay_processes import ReplayProcesses
@@ -172,7 +172,7 @@ class ReplayComparer(ReplayProcesses):
             check_reference(expected)
             if undefined := next(filter(None, (x.undefined for x in expected[:usual])), ""):
                 raise Refusal(Reason.REFERENCE, undefined)
-            dropped = len(forms) - len(expected)
+            dropped = len(forms) - len(expected) + sum(one.undefined == FAILS for one in expected)
             alike = "" if many_contents(case, expected[0])[1] else hardly_varies(what_counts(expected[:usual]))
             if why := alike or unvaried(case, expected[:usual]) or self._added_to(case, expected[:usual]):
                 raise Refusal(Reason.DEGENERATE, why)

@@ -15,6 +15,7 @@ import torch
 from kerntune.referee import reference_results, reference_runs
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.layouts import FUNCTION, GPU_MODE, KERNELBENCH, reference_source
+from kerntune.referee.open_elements import FAILS
 from kerntune.referee.reasons import Reason
 from kerntune.referee.result_errors import numbers_of
 from kerntune.referee.tasks import (
@@ -252,6 +253,18 @@ def test_whole_numbers_are_sound_but_for_ties_and_what_can_not_be_cast(tmp_path:
     x = np.linspace(-2, 2, 60, dtype="f4")
     assert [seed.results[0].sound for seed in expected(tmp_path, body, "x: f32[60]", x, extreme=0).seeds] == [sound]
     assert not expected(tmp_path, body, "x: f32[60]", x).seeds[0].results[0].sound
+
+
+def test_an_extreme_content_at_which_a_reference_fails_leaves_the_others(tmp_path: Path) -> None:
+    body = "assert x.abs().max() < 9; return x * 2"
+    path = tmp_path / "reference_under_test.py"
+    path.write_text(f"import torch\ndef r(x):\n    {body}\n")
+    contents = tuple((np.full(6, at, "f4").tobytes(),) for at in (1, 2, 99, 3))
+    task = ExpectTask(reference_source(f"{path}::r"), parse_line("x: f32[6]"), (1, 2, 3, 4), contents, extreme=2)
+    found = answered(task).seeds
+    assert [one.undefined for one in found] == ["", "", FAILS, ""]
+    assert found[3].results[0].native == np.full(6, 6, "f4").tobytes()
+    assert answered(msgspec.structs.replace(task, extreme=3)).refused is not None
 
 
 def test_results_that_follow_from_operators_that_round_are_open_where_others_are_exact(tmp_path: Path) -> None:

@@ -170,6 +170,12 @@ def test_what_nothing_has_written_is_seen() -> None:
     assert not error(half).unwritten
 
 
+def test_a_single_flag_may_be_what_memory_held() -> None:
+    want = ExpectedResult("bool", (1,), (1,), b"\x01")
+    for held, wrong in ((b"\x01\x3f", False), (b"\x07\x3f", True)):
+        assert error_of(0, held[:1], View(0, "bool", (1,), (1,)), want, CASE, held * 4).unwritten == wrong
+
+
 def test_whole_numbers_must_be_equal() -> None:
     native = np.arange(12, dtype=np.int32)
     want = expected(None, native)
