@@ -243,9 +243,20 @@ def _noted_calls() -> Iterator[tuple[Any, str, Reason, str, Callable[..., bool]]
         text = f"it changes a tensor by {name} of its storage, which no operator does"
         yield torch.UntypedStorage, name, Reason.UNSEEN, text, lambda one, *_, **__: one.device.type != "cpu"
     text = "it implements an operator of torch's anew"
-    yield torch.library.Library, "impl", Reason.UNSEEN, text, lambda one, *_, **__: one.ns in TORCHS
+    yield (
+        torch.library.Library,
+        "impl",
+        Reason.UNSEEN,
+        text,
+        lambda one, *_, **__: one.ns in TORCHS and not _is_torchs(),
+    )
     text = f"it needs the text of a tensor's value{DECLARE_NUMBERS}"
     yield FakeTensor, "__format__", Reason.VALUES, text, lambda one, *_: one.numel() == 1
+
+
+def _is_torchs() -> bool:
+    """Whether the noted call comes from torch, which implements some when they are needed first."""
+    return str(sys._getframe(3).f_globals.get("__name__")).partition(".")[0] == "torch"
 
 
 @contextlib.contextmanager

@@ -88,6 +88,9 @@ class DeviceOperators:
         self._made: list[tuple[Any, int]] = []
         """Tensors that the call has made of what the host knows, by operators that aren't replayed."""
 
+        self._changed: list[tuple[str, set[int]]] = []
+        """Names of operators that change what the host knew before the call, and where: a counter is read by none."""
+
         self._precision = _precision()
         self._rowed = set[int]()
         """Places that rows of the call write."""
@@ -146,6 +149,8 @@ class DeviceOperators:
             self._allocated.update((self._place(x), x) for x in fresh)
             self._rowed.update(map(self._place, made))
             self._seen.append(SeenOperator(now, row, made, (*given, *made), content, named))
+        elif content is None and self._called:
+            self._changed.append((named, {*map(self._place, made)}))
         elif content is None:
             self.names.append(named)
         else:
@@ -193,6 +198,8 @@ class DeviceOperators:
                 numbers = {i: view_in(tensor, view) for i, (tensor, _, view) in noted.items()}
                 found.append(seen.row.with_views(numbers))
                 used.update(map(self._place, seen.tensors))
+        used.update(self._place(x) for tensors in launched[at:] for x in tensors)
+        self.names += [name for name, places in self._changed if not used.isdisjoint(places)]
         return found
 
     @property

@@ -56,7 +56,7 @@ from kerntune.referee.layouts import (
     task_modules,
     task_shapes,
 )
-from kerntune.referee.other_numbers import other_numbers, unchanged
+from kerntune.referee.other_numbers import other_numbers, unchanged, where_numbers_count
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import TOLD, Reason, Refusal
 from kerntune.referee.replay_comparer import ReplayComparer
@@ -93,8 +93,6 @@ HOLD = "; where numbers belong together, == instead of = holds them"
 """What a message on other numbers adds: a mask may belong to lengths."""
 
 THESE_NUMBERS = "these numbers"
-OF_TWINS, MOST_OF_TWINS = frozenset(("tiny", "broad", "down")), 2
-"""Extreme contents on which other numbers are judged, too: where a small one counts, and so many of these."""
 
 Twin = tuple[str, CaseInputs, "CheckedCall | Refusal"]
 """What is judged alone, if not this: a case whose label says what is other there, and the candidate's recording."""
@@ -355,10 +353,7 @@ class CandidateJudgement:
         try:
             if isinstance(call, Refusal):
                 return (f"judged with {what} alone: with {case.label} the candidate is refused: {call}",)
-            forms: list[tuple[str, ...]] = [()] * max(2, affordable(case, SEEDS))
-            if not case.made_by_author:
-                extreme = extreme_forms(case.tensors, secrets.SystemRandom())
-                forms += [x for x in extreme if OF_TWINS & {*x}][:MOST_OF_TWINS]
+            forms = [()] * max(2, affordable(case, SEEDS)) + where_numbers_count(case, secrets.SystemRandom())
             alone = msgspec.structs.replace(call, again=None)
             found = self._comparer.compare(case, alone, forms, self._deadline)
         except Refusal as exc:

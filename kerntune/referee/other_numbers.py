@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from kerntune.referee.extreme_contents import extreme_forms
 from kerntune.referee.tasks import (
     CallArgument,
     CaseInputs,
@@ -24,6 +25,8 @@ from kerntune.referee.tasks import (
 BESIDE_OTHERS = 0.5
 """How often: a flag may tell together with a number what neither does alone, and not all belong together."""
 
+
+SMALL_COUNT, MOST_FORMS = frozenset(("tiny", "broad", "down")), 2
 
 SMALLER = 0.5
 """How often floats are smaller ones, not larger, and lists have other numbers, not the same in another order."""
@@ -59,6 +62,13 @@ def other_numbers(case: CaseInputs, chance: random.Random) -> list[CaseInputs]:
 
 def _sometimes(chance: random.Random, other: Callable[[Any], Any], value: Any) -> Any:
     return other(value) if chance.random() < BESIDE_OTHERS else None
+
+
+def where_numbers_count(case: CaseInputs, chance: random.Random) -> list[tuple[str, ...]]:
+    """Forms of extreme contents on which other numbers are judged, too: a small one counts there."""
+    if case.made_by_author:
+        return []
+    return [form for form in extreme_forms(case.tensors, chance) if SMALL_COUNT & {*form}][:MOST_FORMS]
 
 
 def unchanged(case: CaseInputs, others: Sequence[CaseInputs]) -> tuple[str, ...]:

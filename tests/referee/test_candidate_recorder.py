@@ -383,13 +383,49 @@ def test_binaries_are_sent_where_they_are_loaded() -> None:
          "'p.py' (candidate_under_test.py:16); a sealed process may read its file's folder or package, and installed"),
         ("k[(1,)](x, x, x, 50, BLOCK=48); return x", Reason.COMPILE, "power of 2"),
         ("torch.cuda.set_stream(torch.cuda.Stream()); torch.cuda.stream(None); return run(x, x)", Reason.STREAMS,
-         "it calls torch.cuda.set_stream, torch.cuda.stream"),
+         "it chooses a stream"),
+        ("return run(x, x)\n\nfrom torch.cuda import set_stream\nset_stream(torch.cuda.Stream())", Reason.STREAMS,
+         "it chooses a stream"),
+        ("torch.cuda.CUDAGraph.capture_begin(torch.cuda.CUDAGraph()); return run(x, x)", Reason.UNSEEN,
+         "it captures a CUDA graph"),
+        *((f"y = run(x, x); y.untyped_storage().{call}; return y", Reason.UNSEEN, "of its storage, which no operator")
+          for call in ("fill_(0)", "copy_(x.untyped_storage())", "__setitem__(0, 1)")),
+        ("return run(x, x)\n\nL = torch.library.Library('aten', 'IMPL')\nL.impl('mul.Tensor', lambda a, b: a, 'XPU')",
+         Reason.UNSEEN, "it implements an operator of torch's anew"),
+        ("return run(x, x) if '1' in f'{x[0]}' else x", Reason.VALUES, "it needs the text of a tensor's value"),
+        *((f"return run(x, x) if {condition} else x", Reason.VALUES, "a condition needs values of a tensor (candidate_")
+          for condition in ("(x > 0).all()", "not (x > 0).any()", "torch.allclose(x, x + 1)", "torch.equal(x, x + 1)")),
+        ("assert (x > 0).all(); return run(x, x)", Reason.VALUES, "a condition needs values of a tensor"),
+        ("try:\n        x.sum().item()\n    except Exception:\n        return run(x, x)", Reason.VALUES, "a condition"),
+        ("return {x: run(x, x)}", Reason.RESULT_COUNT, "a key of type"),
+        ("return run(x, x), type('N', (float,), {'__repr__': lambda self: '2'})(3)", Reason.RESULT_COUNT, "a N"),
+        ("return run(x, torch.special.bessel_j0(torch.arange(2000, device='cuda').float()))", Reason.OPERATOR,
+         "the call makes 8 kB of what the host knows"),
     ],
 )  # fmt: skip
 def test_why_there_is_no_call(recorded: Any, body: str, reason: Reason, told: str) -> None:
     refused = recorded(body).refused
     assert refused.reason == reason.value
     assert told in refused.text
+
+
+def test_a_counter_that_nothing_reads_may_count(recorded: Any) -> None:
+    """As a batch norm's does, that no kernel reads."""
+    counts = "t.add_(1); return {}\n\nt = torch.tensor([1, 2], device='cuda')"
+    assert recorded(counts.format("run(x, x)")).call.unreplayed == ()
+    for body in ("run(x, x), x * t.sum()", "run(run(x, x), t)"):
+        (name,) = recorded(counts.format(body)).call.unreplayed
+        assert name.startswith("aten.add_ ")
+
+
+def test_products_have_torchs_own_precision_settings(recorded: Any, request: pytest.FixtureRequest) -> None:
+    """A replay has no others. What isn't a product doesn't read them."""
+    request.addfinalizer(lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", False))
+    body = "torch.backends.cuda.matmul.allow_tf32 = True; y = run(x, x); return {}"
+    (name,) = recorded(body.format("y.view(1, -1) @ y.view(-1, 1)")).call.unreplayed
+    assert name.startswith("aten.mm (candidate_under_test.py:")
+    assert recorded(body.format("y * 2")).call.unreplayed == ()
+    assert recorded("y = run(x, x); return y.view(1, -1) @ y.view(-1, 1)").call.unreplayed == ()
 
 
 def test_a_candidate_may_import_torch_s_function_of_the_stream(recorded: Any) -> None:
@@ -408,14 +444,17 @@ def test_fills_of_the_call_are_told_from_earlier_ones(recorded: Any, before: boo
     assert fill.before == before
 
 
-def test_a_second_call_is_recorded_behind_the_first_one_on_other_tensors(recorded: Any) -> None:
-    """Of both together are its launches, storages and operators; what inputs hold isn't a recording's."""
+def test_later_calls_are_recorded_behind_the_first_one_on_other_tensors(recorded: Any) -> None:
+    """Of all together are its launches, storages and operators; what inputs hold isn't a recording's. In between the
+    two have other floats."""
     body = "return run(x * 2, z), n\n\nz = torch.ones(50, device='cuda')"
     answer = recorded(body, "x: f32[50]; n: i64[2] = [7, 8]")
     call, both = answer.call, answer.again
     assert both.artifacts == {}
-    assert [len(one.recording.launches) for one in (call, both)] == [1, 2]
-    assert [[row.before for row in one.operators] for one in (call, both)] == [[0], [0, 1]]
+    assert [len(one.recording.launches) for one in (call, both)] == [1, 3]
+    names = [(row.before, row.name.partition(".")[0]) for row in both.operators]
+    assert [(row.before, row.name.partition(".")[0]) for row in call.operators] == names[:1] == [(0, "mul")]
+    assert names[1:] == [(1, "copy_"), (1, "copy_"), (1, "mul"), (2, "copy_"), (2, "mul")]
     assert both.recording.storages[: len(call.recording.storages)] == call.recording.storages
     storages = [[one.recording.views[i].storage for i in (*one.inputs, *one.results)] for one in (call, both)]
     assert not {*storages[0]} & {*storages[1]}
@@ -441,9 +480,9 @@ def test_a_second_call_that_can_not_be_recorded_refuses_both(
 
 def test_each_of_two_calls_may_upload(recorded: Any) -> None:
     body = "return run(x, torch.ones({}).to('cuda'))"
-    assert len(recorded(body.format(1000)).again.constants) == 2
-    grows = "n.append(1); return run(x, torch.ones(1000 * len(n) ** 2).to('cuda'))\n\nn = []"
-    assert "in a later call: the call copies" in recorded(grows).refused.text
+    assert len(recorded(body.format(1000)).again.constants) == 3
+    grows = "n.append(1); return run(x, torch.ones(1000 * len(n) ** 3).to('cuda'))\n\nn = []"
+    assert "in a later call: the call makes" in recorded(grows).refused.text
 
 
 @pytest.mark.parametrize(("count", "refused"), [(1024, False), (1025, True)])

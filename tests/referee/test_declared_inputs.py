@@ -17,13 +17,12 @@ from kerntune.referee.declared_inputs import (
     content_of,
     contents_of,
     drawn_distance,
-    other_numbers,
     parse_line,
     poison_patterns,
     rolled,
 )
 from kerntune.referee.extreme_contents import EXTREMES, GRIDS, extreme_forms
-from kerntune.referee.tasks import CaseInputs, MappingArgument, PlainArgument, SequenceArgument, TensorAt, TensorInput
+from kerntune.referee.tasks import PlainArgument, TensorAt, TensorInput
 
 
 def tensor(text: str) -> TensorInput:
@@ -470,93 +469,6 @@ def test_full_numbers_are_furthest_from_zero(declared: str, wanted: list[set[int
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
-    [
-        ("x: f32[8]; a = 0.3", ["for 0.3"]), ("x: f32[8]; a = -1e-5", ["for -1e-05"]),
-        ("x: f32[8]; a = 2.0", ["for 2"]), ("x: f32[8]; a = 3", ["1 for 3"]), ("x: f32[8]; a = 1; b = -1; c = 0", []),
-        ("x: f32[8]; a = True; t = 'no'; n = None; b = 0.5; k = 9", ["for 0.5", "False for True", "4 for 9"]),
-        ("x: f32[8]", []), ("x: f32[3]; n: i32[3] = [5, 7, 6]", ["n in another order"]),
-        ("x: f32[3]; n: i32[2] = [0, 5]", []), ("x: f32[3]; n: i32[4] = [0, 7, 14, 21]", []),
-        ("x: f32[3]; n: i32[3] = [1, 1, 1]", []), ("x: f32[3]; n: f32[2] = [0.0, 0.0]", []),
-    ],
-)  # fmt: skip
-def test_numbers_that_are_known_have_others(line: str, told: list[str]) -> None:
-    case = parse_line(line)
-    for seed in range(20):
-        others = other_numbers(case, random.Random(seed))
-        assert len(others) == len(told)
-        for other, one in zip(others, told, strict=True):
-            assert other.label.endswith(one)
-            for mine, its in zip(case.tensors, other.tensors, strict=True):
-                assert sorted(mine.values) == sorted(its.values)
-                assert (mine.values != its.values) == bool(mine.values)
-            for argument, changed in zip(case.arguments, other.arguments, strict=True):
-                value = argument.value if isinstance(argument, PlainArgument) else None
-                if isinstance(value, float) and argument != changed:
-                    assert 0.7 <= changed.value / value <= 0.95  # type: ignore[operator, union-attr]
-
-
-def test_numbers_that_are_held_have_no_others() -> None:
-    """The longest of sequences belongs to their offsets; what isn't held has others."""
-    case = parse_line("x: f32[9]; n: i32[3] == [0, 4, 9]; most == 5; eps == 1e-5; a = 0.5")
-    assert case.tensors[1].values == (0, 4, 9)
-    assert [a.value for a in case.arguments if isinstance(a, PlainArgument)] == [5, 1e-5, 0.5]
-    assert (case.holds, parse_line("x: f32[9]; n: i32[3] = [0, 4, 9]; a = 2").holds) == (True, False)
-    assert parse_line("x: f32[9]; a == 2").holds
-    (other,) = other_numbers(case, random.Random(1))
-    assert other.label.endswith("for 0.5")
-    assert (other.tensors, other.arguments[:4]) == (case.tensors, case.arguments[:4])
-
-
-def test_zero_has_another_number_and_data_and_models_have_other_floats() -> None:
-    (other,) = other_numbers(parse_line("x: f32[8]; beta = 0.0"), random.Random(1))
-    assert 0.1 <= other.arguments[1].value <= 0.3  # type: ignore[operator, union-attr]
-    named = MappingArgument({"x": TensorAt(0), "eps": PlainArgument(1e-5)})
-    inside = SequenceArgument((TensorAt(0), PlainArgument(1e-5), PlainArgument(64)))
-    case = CaseInputs("", parse_line("x: f32[8]").tensors, (inside,), init=(PlainArgument(0.2), PlainArgument(8)))
-    (other,) = other_numbers(case, random.Random(1))
-    found = other.arguments[0].items  # type: ignore[union-attr]
-    assert found[0::2] == inside.items[0::2]
-    assert found[1].value < 1e-5
-    assert (other.init[0].value < 0.2, other.init[1].value) == (True, 8)  # type: ignore[operator, union-attr]
-    (other,) = other_numbers(msgspec.structs.replace(case, arguments=(named,), init=()), random.Random(1))
-    assert other.arguments[0].items["x"] == TensorAt(0)  # type: ignore[union-attr, call-overload]
-    assert other.arguments[0].items["eps"].value < 1e-5  # type: ignore[union-attr, call-overload]
-
-
-def test_lengths_that_are_equal_and_numbers_in_order_have_smaller_ones() -> None:
-    for seed in range(20):
-        (other,) = other_numbers(parse_line("x: f32[3]; n: i32[3] = [4, 4, 4]"), random.Random(seed))
-        assert other.label == "n of smaller numbers"
-        assert {*other.tensors[1].values} <= {1, 2, 3, 4}
-        assert other.tensors[1].values != (4, 4, 4)
-        (other,) = other_numbers(parse_line("x: f32[3]; n: f32[3] = [-1.0, 1.5, 2.0]"), random.Random(seed))
-        found = other.tensors[1].values
-        assert (other.label, sorted(found)) == ("n of smaller numbers", list(found))
-        assert 0.7 <= found[0] / -1.0 == found[2] / 2.0 <= 0.95
-        (other,) = other_numbers(parse_line("x: f32[3]; n: i32[4] = [0, 8, 16, 24]"), random.Random(seed))
-        found = other.tensors[1].values
-        assert (found[0], found[-1], {x % 4 for x in found}) == (0, 24, {0})
-        assert 0 < found[1] < found[2] < 24
-
-
-@pytest.mark.parametrize("values", [(0, 5, 9), (9, 5, 5), (0, 16, 64, 80), (-3, 1, 2, 40), (0, 0, 1, 1, 1)])
-def test_offsets_have_other_steps_between_the_same_ends(values: tuple[int, ...]) -> None:
-    case, unit = parse_line(f"x: f32[3]; n: i32[{len(values)}] = {list(values)}"), np.gcd.reduce(np.diff(values))
-    drawn = set()
-    for seed in range(20):
-        (other,) = other_numbers(case, random.Random(seed))
-        found = other.tensors[1].values
-        assert (other.label, found[0], found[-1]) == ("n of other steps", values[0], values[-1])
-        steps = np.diff(found)
-        assert not (steps % unit).any()
-        assert (np.sign(steps) * np.sign(values[-1] - values[0]) >= (0 if 0 in np.diff(values) else 1)).all()
-        assert found != values
-        drawn.add(found)
-    assert len(drawn) > 1 or len(values) == 3
-
-
-@pytest.mark.parametrize(
     ("declared", "wanted"),
     [
         ("i64[500] < 900", {0, 1, 2}), ("i32[500] in -7..3", {-1, 0, 1}), ("bool[500]", {0}),
@@ -663,3 +575,26 @@ def test_more_numbers_than_memory_holds_are_told(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(declared_inputs, "content_of", fails)
     with pytest.raises(MeasurementError, match="the memory to draw 3,600,000,002 numbers: declare fewer"):
         declared_inputs.contents_of(parse_line("x: u8[3,1200000000] < 9; y: f32[2]").tensors, 1, ())
+
+
+def test_whole_numbers_that_are_known_are_drawn_when_the_line_is_read() -> None:
+    lines = "t: i64[300] in -5..9 known; m: bool[50] known"
+    first, second = (parse_line(lines).tensors for _ in range(2))
+    assert [t.content for t in first] == ["fixed", "fixed"]
+    assert ({*first[0].values}, {*first[1].values}) == ({*range(-5, 10)}, {0, 1})
+    assert first[0].values != second[0].values
+    for text, told in (("f32[3] known", "no content"), ("i64[70000] < 3 known", "70,000 numbers, of which at most")):
+        with pytest.raises(UsageError, match=told):
+            parse_line(f"x: {text}")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wanted"),
+    [
+        ("float8_e4m3fn", [127, 127, 255, 0, 128, 56, 254, 126]),
+        ("float8_e5m2", [127, 124, 252, 0, 128, 60, 223, 123]),
+    ],
+)
+def test_eight_bits_are_as_torchs_where_that_has_no_number(dtype: str, wanted: list[int]) -> None:
+    numbers = np.array([np.nan, np.inf, -np.inf, 1e-8, -1e-8, 1.0, -448.0, 60000.0])
+    assert [*bytes_of(numbers, dtype)] == wanted

@@ -34,7 +34,7 @@ from kerntune.referee.scripted_pair import LIVE
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.sealing import landlock_version
 from kerntune.referee.tasks import CallRefused, Constant, ExpectedResult, ExpectedSeed, RecordAnswer, encoded
-from kerntune.referee.verdicts import CandidateVerdict, Word
+from kerntune.referee.verdicts import CandidateVerdict, Word, constants_told
 
 CORPUS = Path(__file__).parents[2] / "benchmarks" / "judge"
 ADD = f"{CORPUS}/references.py::add"
@@ -740,6 +740,18 @@ def test_names_of_inputs_must_not_contradict_their_order(bench: Bench, tmp_path:
         assert judge(*words, bench=bench).word is Word.REFUSED
 
 
+@pytest.mark.parametrize(
+    ("inputs", "budget", "told"),
+    [
+        *((x, 1.0, "give a line for each shape") for x in (None, 5, [5], {"x": 1}, b"x: f32[8]", ({"x"},))),
+        *((LINE, x, "a number of seconds") for x in (0, -1, float("nan"), float("inf"), "10", None, 86_400)),
+    ],
+)
+def test_a_call_that_can_not_be_understood_is_said(inputs: Any, budget: Any, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        judge(f"{CORPUS}/honest.py::add", f"{CORPUS}/references.py::add", inputs, budget=budget)
+
+
 def test_a_reference_that_fails_is_refused_by_its_reason(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "r.py").write_text("def r(x, y): raise ValueError('no')")
     verdict = judge(f"{CORPUS}/honest.py::add", f"{tmp_path}/r.py::r", LINE, bench=bench)
@@ -853,7 +865,7 @@ def test_constants_that_launches_get_are_told_by_their_size(sizes: tuple[int, ..
     constants = [*(Constant(i, bytes(n)) for i, n in enumerate(sizes)), Constant(99, bytes(10_000))]
     launches = [SimpleNamespace(reads=(i,), writes=()) for i in range(len(sizes))]
     call = SimpleNamespace(constants=constants, recording=SimpleNamespace(launches=launches))
-    assert judgement._constants(call) == told  # type: ignore[arg-type]
+    assert constants_told(call) == told  # type: ignore[arg-type]
 
 
 def test_poison_is_of_every_kind_in_every_float_format() -> None:

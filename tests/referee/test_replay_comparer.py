@@ -15,7 +15,8 @@ from kerntune.referee import replayed_outputs
 from kerntune.referee.declared_inputs import contents_of, parse_line
 from kerntune.referee.errors_together import ShapeComparison, errors_of, left_of, together_of, unequal_of
 from kerntune.referee.further_contents import affordable, drawn_anew, many_contents
-from kerntune.referee.hostile_recording import checked, side_of, with_later
+from kerntune.referee.hostile_recording import checked, side_of
+from kerntune.referee.later_call import with_later
 from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.replay_comparer import OF_MEMORY, ReplayComparer, poisons_of
@@ -468,38 +469,43 @@ class TwiceComparer(ReplayComparer):
         super().__init__(Says(ReplayAnswer()), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
         self.stale, self.fails = stale, fails
 
-    def _replayed(self, call: Any, given: Any, poison: bytes, end: float) -> ReplayAnswer:
+    def _in_a_row(self, case: Any, call: Any, contents: Any, poison: bytes, end: float) -> list[ReplayAnswer]:
         if self.fails is not None:
             raise Refusal(self.fails, "too long")
-        contents = call.contents(given)
-        x, y = (np.frombuffer(contents[i - 3 * self.stale], "<f4") for i in (3, 4))
-        after = {3: None, 4: None, 5: (x + y).tobytes()}
-        return ReplayAnswer(tuple(after[i] for i in call.wanted))
+        found = []
+        for given in contents:
+            x, y = (np.frombuffer(call.contents(given)[i - 3 * self.stale], "<f4") for i in (3, 4))
+            after = {3: None, 4: None, 5: (x + y).tobytes()}
+            found.append(ReplayAnswer(tuple(after[i] for i in call.wanted)))
+        return found
 
 
 SUMS = [ExpectedResult("float32", (600,), (1,), (x + y).tobytes()) for x, y in GIVEN]
 TWO_SEEDS = [ExpectedSeed(tuple(x.tobytes() for x in one), (s,)) for one, s in zip(GIVEN, SUMS, strict=True)]
 
 
+def compared(seeds: Any = TWO_SEEDS) -> list[Any]:
+    return [(one, b"", (), ()) for one in seeds]
+
+
 @pytest.mark.parametrize("stale", [False, True])
 def test_a_second_call_comes_after_one_on_other_numbers(stale: bool) -> None:
     call = with_later(CHECKED, twice(), CASE, TARGET)
     of = ShapeComparison(CASE, call, together_of(CASE, TWO_SEEDS))
-    found = TwiceComparer(stale)._of_later_call(of, TWO_SEEDS, once := [])
-    assert [e.wrong.startswith("in a later call, which finds what those before have left: ") for e in found] == [
-        True
-    ] * stale
+    found = TwiceComparer(stale)._of_later_call(of, compared(), 2, once := [])
+    told = "in a later call, which finds what those before have left: "
+    assert (bool(found), all(e.wrong.startswith(told) for e in found)) == (stale, True)
     assert once == []
 
 
 def test_a_second_call_that_can_not_be_replayed_is_told() -> None:
     call = with_later(CHECKED, twice(), CASE, TARGET)
     of, once = ShapeComparison(CASE, call, together_of(CASE, TWO_SEEDS)), list[str]()
-    assert TwiceComparer(False, Reason.REPLAY_LATE)._of_later_call(of, TWO_SEEDS, once) == ()
+    assert TwiceComparer(False, Reason.REPLAY_LATE)._of_later_call(of, compared(), 2, once) == ()
     assert once == ["judged by its first call alone: a later one can't be replayed: too long"]
     for fault in (Reason.FAULT, Reason.OUTSIDE):
         with pytest.raises(Refusal, match=r"^in a later call: too long$") as raised:
-            TwiceComparer(False, fault)._of_later_call(of, TWO_SEEDS, [])
+            TwiceComparer(False, fault)._of_later_call(of, compared(), 2, [])
         assert raised.value.reason is fault
 
 
@@ -507,7 +513,7 @@ def test_a_second_call_counts_no_content_twice() -> None:
     call = with_later(CHECKED, twice(), CASE, TARGET)
     of = ShapeComparison(CASE, call, together_of(CASE, TWO_SEEDS))
     before = repr(of.together)
-    TwiceComparer(stale=False)._of_later_call(of, TWO_SEEDS, [])
+    TwiceComparer(stale=False)._of_later_call(of, compared(), 2, [])
     assert repr(of.together) == before
 
 
@@ -518,7 +524,7 @@ def test_a_second_call_of_a_reference_that_changes_its_own_numbers_is_another() 
     for changed, wrong in (((), 1), ((None, SUMS[0]), 1), ((SUMS[0], None), 0)):
         seeds = [replace(x, changed=changed) for x in TWO_SEEDS]
         of = ShapeComparison(case, call, together_of(case, seeds))
-        found = TwiceComparer(stale=True)._of_later_call(of, seeds, once := [])
+        found = TwiceComparer(stale=True)._of_later_call(of, compared(seeds), 2, once := [])
         assert (bool(found), len(once)) == (bool(wrong), 1 - wrong)
 
 

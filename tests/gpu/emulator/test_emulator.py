@@ -32,8 +32,10 @@ N = 8
 def run(
     body: str, given: list[tuple[str, bytes]], grid: tuple[int, int, int] = (1, 1, 1), seconds: float = 20.0,
     scalars: tuple[tuple[str, float], ...] = (), launches: int = 1, pdl: bool = False,
+    used_before: frozenset[int] = frozenset(),
 ) -> ReplayedResults:  # fmt: skip
-    """Run a kernel of arguments ``%a0``, ``%a1``... of these elements and bytes; ``scalars`` follow."""
+    """Run a kernel of arguments ``%a0``, ``%a1``... of these elements and bytes; ``scalars`` follow. Operators
+    have used some before the first launch."""
     names = [f"%a{i}: !tt.ptr<{e}>" for i, (e, _) in enumerate(given)]
     names += [f"%s{i}: {e}" for i, (e, _) in enumerate(scalars)]
     head = f"tt.func public @k({', '.join(names)}) attributes {{noinline = false}}"
@@ -49,7 +51,14 @@ def run(
         tuple(Storage(len(data), TYPES[e][0], Zeros()) for e, data in given),
         tuple(View(i, TYPES[e][0], (len(d) // TYPES[e][1],), (1,)) for i, (e, d) in enumerate(given)),
     )
-    return replay_results(recording, {sha: text}, [d for _, d in given], b"\xff\x7f", seconds)
+    return replay_results(
+        recording,
+        {sha: text},
+        [d for _, d in given],
+        b"\xff\x7f",
+        seconds,
+        lambda done, _: used_before if done == 0 else frozenset(),
+    )
 
 
 def vector(element: str, name: str, source: str, n: int = N) -> str:
@@ -133,19 +142,24 @@ def test_a_shift_by_all_bits_gives_poison(op: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("launches", "pdl", "stores", "race"),
-    [(1, True, True, False), (2, False, True, False), (2, True, True, True), (2, True, False, False)],
-)
+    ("launches", "pdl", "stores", "used", "race"),
+    [
+        (1, True, True, set(), False), (2, False, True, set(), False), (2, True, True, set(), True),
+        (2, True, False, set(), False), (1, True, False, {0}, True), (1, True, False, {1}, False),
+        (1, False, True, {0}, False),
+    ],
+)  # fmt: skip
 def test_a_launch_that_may_begin_early_must_wait_for_what_it_uses(
-    launches: int, pdl: bool, stores: bool, race: bool
+    launches: int, pdl: bool, stores: bool, used: set[int], race: bool
 ) -> None:
+    """Launches before it, and operators of torch's."""
     body = "%v = tt.load %a0 : !tt.ptr<i32>\n" + "tt.store %a0, %v : !tt.ptr<i32>" * stores
     given = [("i32", bytes(4))]
     if race:
         with pytest.raises(KernelFault, match=r"a race: it may begin before another launch has ended \(launch_pdl\)"):
-            run(body, given, launches=launches, pdl=pdl)
+            run(body, given, launches=launches, pdl=pdl, used_before=frozenset(used))
     else:
-        assert run(body, given, launches=launches, pdl=pdl).contents == (bytes(4),)
+        assert run(body, given, launches=launches, pdl=pdl, used_before=frozenset(used)).contents == (bytes(4),)
 
 
 def test_a_launch_that_waits_by_assembly_is_not_emulated() -> None:

@@ -1,0 +1,151 @@
+"""Other numbers for what is known when a candidate is recorded."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import numpy as np
+import pytest
+
+from kerntune.referee.declared_inputs import parse_line
+from kerntune.referee.other_numbers import other_numbers, unchanged, where_numbers_count
+from kerntune.referee.tasks import CaseInputs, MappingArgument, PlainArgument, SequenceArgument, TensorAt
+
+WHOLE = {3: {1}, 9: {4, 2}, -40: {-20, -10, -5}}
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("x: f32[8]; a = 0.3", ["for 0.3"]), ("x: f32[8]; a = -1e-5", ["for -1e-05"]),
+        ("x: f32[8]; a = 2.0", ["for 2"]), ("x: f32[8]; a = 3", ["1 for 3"]), ("x: f32[8]; a = 1; b = -1; c = 0", []),
+        ("x: f32[8]; a = True; t = 'no'; n = None; b = 0.5; k = 9", ["for 0.5", "False for True", "for 9"]),
+        ("x: f32[8]", []), ("x: f32[3]; n: i32[3] = [5, 7, 6]", ["n in another order"]),
+        ("x: f32[3]; n: i32[2] = [0, 5]", []), ("x: f32[3]; n: i32[4] = [0, 1, 2, 3]", []),
+        ("x: f32[8]; k = -40", ["for -40"]),
+        ("x: f32[3]; n: i32[3] = [1, 1, 1]", []), ("x: f32[3]; n: f32[2] = [0.0, 0.0]", []),
+    ],
+)  # fmt: skip
+def test_numbers_that_are_known_have_others(line: str, told: list[str]) -> None:
+    case = parse_line(line)
+    for seed in range(20):
+        others = other_numbers(case, random.Random(seed))
+        assert len(others) == len(told)
+        for other, one in zip(others, told, strict=True):
+            assert other.label.endswith(one)
+            for mine, its in zip(case.tensors, other.tensors, strict=True):
+                assert {*its.values} <= {5, 6, 7}
+                assert (mine.values != its.values) == bool(mine.values)
+            for argument, changed in zip(case.arguments, other.arguments, strict=True):
+                value = argument.value if isinstance(argument, PlainArgument) else None
+                if isinstance(value, (int, float)) and not isinstance(value, bool) and argument != changed:
+                    its = changed.value  # type: ignore[union-attr]
+                    assert its in WHOLE[value] if isinstance(value, int) else 0 < its / value != 1
+                    assert abs(its) <= max(1, 2 * abs(value))
+
+
+def test_numbers_that_are_held_have_no_others() -> None:
+    """The longest of sequences belongs to their offsets; what isn't held has others."""
+    case = parse_line("x: f32[9]; n: i32[3] == [0, 4, 9]; most == 5; eps == 1e-5; a = 0.5")
+    assert case.tensors[1].values == (0, 4, 9)
+    assert [a.value for a in case.arguments if isinstance(a, PlainArgument)] == [5, 1e-5, 0.5]
+    assert (case.holds, parse_line("x: f32[9]; n: i32[3] = [0, 4, 9]; a = 2").holds) == (True, False)
+    assert parse_line("x: f32[9]; a == 2").holds
+    (other,) = other_numbers(case, random.Random(1))
+    assert other.label.endswith("for 0.5")
+    assert (other.tensors, other.arguments[:4]) == (case.tensors, case.arguments[:4])
+
+
+def test_zero_has_another_number_and_data_and_models_have_other_floats() -> None:
+    (other,) = other_numbers(parse_line("x: f32[8]; beta = 0.0"), random.Random(1))
+    assert 0.1 <= other.arguments[1].value <= 0.3  # type: ignore[operator, union-attr]
+    named = MappingArgument({"x": TensorAt(0), "eps": PlainArgument(1e-5)})
+    inside = SequenceArgument((TensorAt(0), PlainArgument(1e-5), PlainArgument(64)))
+    case = CaseInputs("", parse_line("x: f32[8]").tensors, (inside,), init=(PlainArgument(0.2), PlainArgument(8)))
+    (other,) = other_numbers(case, random.Random(1))
+    found = other.arguments[0].items  # type: ignore[union-attr]
+    assert found[0::2] == inside.items[0::2]
+    assert found[1].value not in (0, 1e-5)
+    assert (other.init[0].value != 0.2, other.init[1].value) == (True, 8)  # type: ignore[operator, union-attr]
+    (other,) = other_numbers(msgspec.structs.replace(case, arguments=(named,), init=()), random.Random(1))
+    assert other.arguments[0].items["x"] == TensorAt(0)  # type: ignore[union-attr, call-overload]
+    assert other.arguments[0].items["eps"].value != 1e-5  # type: ignore[union-attr, call-overload]
+
+
+def test_lengths_that_are_equal_and_numbers_in_order_have_smaller_ones() -> None:
+    for seed in range(20):
+        (other,) = other_numbers(parse_line("x: f32[3]; n: i32[3] = [4, 4, 4]"), random.Random(seed))
+        assert other.label == "n of smaller numbers"
+        assert {*other.tensors[1].values} <= {1, 2, 3, 4}
+        assert other.tensors[1].values != (4, 4, 4)
+        (other,) = other_numbers(parse_line("x: f32[3]; n: f32[3] = [-1.0, 1.5, 2.0]"), random.Random(seed))
+        found = other.tensors[1].values
+        assert (other.label, sorted(found)) == ("n of smaller numbers", list(found))
+        assert all(0.7 <= x / y <= 0.95 for x, y in zip(found, (-1.0, 1.5, 2.0), strict=True))
+        assert len({x / y for x, y in zip(found, (-1.0, 1.5, 2.0), strict=True)}) > 1
+        (other,) = other_numbers(parse_line("x: f32[3]; n: i32[4] = [0, 8, 16, 24]"), random.Random(seed))
+        found = other.tensors[1].values
+        assert (found[0], found[-1], {x % 4 for x in found}) == (0, 24, {0})
+        assert 0 < found[1] < found[2] < 24
+
+
+@pytest.mark.parametrize("values", [(0, 5, 9), (9, 5, 5), (0, 16, 64, 80), (-3, 1, 2, 40), (0, 0, 1, 1, 1)])
+def test_offsets_have_other_steps_between_the_same_ends(values: tuple[int, ...]) -> None:
+    case, unit = parse_line(f"x: f32[3]; n: i32[{len(values)}] = {list(values)}"), np.gcd.reduce(np.diff(values))
+    drawn = set()
+    for seed in range(20):
+        (other,) = other_numbers(case, random.Random(seed))
+        found = other.tensors[1].values
+        assert (other.label, found[0], found[-1]) == ("n of other steps", values[0], values[-1])
+        steps = np.diff(found)
+        assert not (steps % unit).any()
+        assert (np.sign(steps) * np.sign(values[-1] - values[0]) >= (0 if 0 in np.diff(values) else 1)).all()
+        assert found != values
+        drawn.add(found)
+    assert len(drawn) > 1 or len(values) == 3
+
+
+def both_ways(line: str) -> set[tuple[int, ...]]:
+    """Which of the labels' parts are others together, by the number of the case."""
+    found = [other_numbers(parse_line(line), random.Random(seed)) for seed in range(60)]
+    return {tuple(len(one.label.split(", ")) for one in each) for each in found}
+
+
+def test_flags_and_whole_numbers_are_others_alone_or_beside_what_was_before() -> None:
+    """One flag or number may stand for another, and two may belong together."""
+    assert both_ways("x: f32[8]; a = 0.5; flag = True; n = 9") == {(1, i, k) for i in (1, 2) for k in (1, i + 1)}
+    assert both_ways("x: f32[8]; a = True; b = False; c = True") == {(1,), (2,), (3,)}
+
+
+def test_lists_have_another_largest_number_and_two_lengths_are_others() -> None:
+    largest, known = set(), "x: f32[3]; n: i32[4] = [5, 70, 33, 12]"
+    for seed in range(40):
+        (other,) = other_numbers(parse_line(known), random.Random(seed))
+        assert len({*other.tensors[1].values}) == 4
+        largest.add(max(other.tensors[1].values))
+        (pair,) = other_numbers(parse_line("x: f32[3]; n: i32[2] = [5, 9]"), random.Random(seed))
+        assert {*pair.tensors[1].values} <= {*range(1, 10)}
+        assert pair.tensors[1].values != (5, 9)
+        (odd,) = other_numbers(parse_line("x: f32[3]; n: i32[4] = [0, 5, 10, 15]"), random.Random(seed))
+        assert odd.tensors[1].values != (0, 5, 10, 15)
+    assert len(largest) > 5
+    again = [other_numbers(parse_line("x: f32[3]; n: i32[3] = [2, 0, 1]"), random.Random(i))[0] for i in range(20)]
+    assert all(sorted(one.tensors[1].values) == [0, 1, 2] for one in again)
+
+
+def test_what_is_never_another_is_told() -> None:
+    line = "x: f32[8]; z: i32[2] = [0, 0]; h: i32[2] == [0, 0]; a = -1; b == 1; c = 5; how = 'no'; n = None"
+    case = msgspec.structs.replace(parse_line(line), init=(PlainArgument(64), PlainArgument(0.5)))
+    told = unchanged(case, other_numbers(case, random.Random(1)))
+    assert told == ("known, and never another: z, -1, 'no', 64; hold back other inputs",)
+    case = parse_line("x: f32[8]; c = 5")
+    assert unchanged(case, other_numbers(case, random.Random(1))) == ()
+
+
+def test_other_numbers_are_judged_where_small_ones_count() -> None:
+    forms = where_numbers_count(parse_line("x: f32[100]"), random.Random(1))
+    assert 0 < len(forms) <= 2
+    assert {word for form in forms for word in form} <= {"tiny", "broad", "down"}
+    made = msgspec.structs.replace(parse_line("x: f32[100]").tensors[0], content="author")
+    assert where_numbers_count(CaseInputs("", (made,), ()), random.Random(1)) == []
