@@ -15,7 +15,7 @@ from benchmarks.judge.attempts_sixth_cases import SIXTH_ATTEMPTS, SIXTH_COUNTER,
 from benchmarks.judge.held_out_cases import HELD_OUT_EXPLOITS, HELD_OUT_HONEST
 from benchmarks.judge.kernel_pairs_norms import KERNEL_PAIRS
 from benchmarks.judge.open_honest import OPEN_HONEST
-from benchmarks.judge.seventh_package_honest import SEVENTH_HONEST
+from benchmarks.judge.seventh_package_honest import SEVENTH_HONEST as SEVENTH_PACKAGES
 
 HERE = Path(__file__).parent
 
@@ -151,7 +151,7 @@ def honest_cases() -> list[Case]:
     for name, line in OPEN_HONEST.items():
         at = f"open_honest.py::{name}"
         found.append(Case(f"open_{name}", "honest", at, f"{at}_reference", (line,)))
-    for name, lines in SEVENTH_HONEST.items():
+    for name, lines in SEVENTH_PACKAGES.items():
         at = f"seventh_package_honest.py::{name}"
         found.append(Case(f"seventh_{name}", "honest", at, f"{at}_reference", lines))
     drop = "x: f32[800]; seed: i64[1] < 1000000; p = 0.25"

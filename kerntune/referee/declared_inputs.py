@@ -169,15 +169,26 @@ def _content(
     if floating and pair is not None:
         return pair[1], float(pair[2]), float(pair[3]), False, ()
     if not floating and below is not None and int(below[1]) > 0:
-        return "integers", 0.0, float(int(below[1]) - 1), False, ()
+        return "integers", 0.0, float(_held(int(below[1]) - 1, dtype, item)), False, ()
     if not floating and between is not None and int(between[1]) <= int(between[2]):
-        return "integers", float(between[1]), float(between[2]), False, ()
+        low, high = (float(_held(int(between[k]), dtype, item)) for k in (1, 2))
+        return "integers", low, high, False, ()
     if dtype == "bool" and not text:
         return "integers", 0.0, 1.0, False, ()
     if text.startswith("="):
         return "fixed", 0.0, 0.0, False, _values(text.removeprefix("=").removeprefix("="), shape, item)
     missing = "integers need `< n`, `in low..high` or `= [...]`" if not floating else "floats take `normal`, `uniform`"
     raise UsageError(f"inputs: {item!r}: {text or 'nothing'} says no content; {missing}")
+
+
+def _held(number: int, dtype: str, item: str) -> int:
+    """A whole number that a dtype holds."""
+    import numpy as np
+
+    limits = np.iinfo("i1" if dtype == "bool" else INTEGERS[dtype])
+    if not limits.min <= number <= limits.max:
+        raise UsageError(f"inputs: {item!r}: {dtype} doesn't hold {number}")
+    return number
 
 
 def _values(text: str, shape: tuple[int, ...], item: str) -> tuple[float, ...]:
@@ -246,6 +257,8 @@ def content_of(given: TensorInput, seed: int, form: str = "", known: Sequence[fl
     if form == "broad":
         zeros = zero_places(given.shape, chance)
         numbers[zeros] = chance.choice((0.0, -0.0), len(zeros))
+    if form == "none":
+        numbers = np.zeros(count)
     if form == "round":
         numbers = round_numbers(given, known, chance)
     if form == "scaled" and given.varied:

@@ -307,7 +307,20 @@ def _demands(case: CaseInputs, want: ExpectedResult, forms: Sequence[str]) -> bo
     compared with, or be too large; what is too large for an 8-bit float is its largest number, or NaN: of others it is
     demanded alone that they are numbers."""
     if want.dtype not in FLOAT_FORMATS:
-        ties = {"up", "down", "broad", "huge", "round", "paired", *FINITE_ALONE, "sparse", "lone", "ordered", *ODD}
+        ties = {
+            "up",
+            "down",
+            "broad",
+            "huge",
+            "round",
+            "paired",
+            "none",
+            *FINITE_ALONE,
+            "sparse",
+            "lone",
+            "ordered",
+            *ODD,
+        }
         floats = any(t.dtype in FLOAT_FORMATS for t in case.tensors) and not want.settled
         ties |= {*OF_WHOLE} if floats else set()
         return not (ties - (MOSTLY if want.sound else set())) & {*forms}

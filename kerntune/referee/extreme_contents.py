@@ -40,6 +40,7 @@ EXTREMES = {
     "scaled": "has numbers of all sizes, and those that another input has",
     "sparse": "is nearly constant but for a few elements",
     "lone": "is one number, zero where that may be, but for a few elements",
+    "none": "is zeros",
     "alike": "has equal rows, half of all",
     "ordered": "has its numbers in order along rows",
     "few": "has few different values, or one along a row",
@@ -125,7 +126,7 @@ def extreme_forms(tensors: Sequence[TensorInput], chance: random.Random) -> list
     whole = [i for i, content in spread if content == "integers"]
     many = [i for i in whole if tensors[i].high - tensors[i].low > MANY_WHOLE]
     of_whole = ((form, many if form == "powers" else whole) for form in OF_WHOLE)
-    pairs = [("paired", _paired([tensors[i] for i in floats], floats))]
+    pairs = [("paired", _paired([tensors[i] for i in floats], floats)), ("none", _vectors(tensors, varied, floats))]
     turns += [
         dict.fromkeys(own, form) for form, own in (("sparse", floats), ("ordered", narrow), *of_whole, *pairs) if own
     ]
@@ -158,6 +159,12 @@ def _paired(floats: Sequence[TensorInput], places: Sequence[int]) -> list[int]:
     alike = [(t.dtype, t.shape, t.content, t.low, t.high) for t in floats]
     both = zip(places, floats, alike, strict=True)
     return [i for i, given, one in both if alike.count(one) > 1 or given.content == "uniform"]
+
+
+def _vectors(tensors: Sequence[TensorInput], varied: Sequence[int], floats: Sequence[int]) -> list[int]:
+    """Floats that vary where all have one row: of others a row is zeros in a content that is ``broad``."""
+    one_row = all(math.prod(tensors[i].shape[:-1]) == 1 < math.prod(tensors[i].shape) for i in floats)
+    return list(varied) if one_row else []
 
 
 def _spreads(given: TensorInput) -> bool:
@@ -313,8 +320,8 @@ def zero_places(shape: Sequence[int], chance: np.random.Generator) -> np.ndarray
     return np.flatnonzero(zero)
 
 
-ROUND = 8
-"""How far from zero ``round`` numbers are: where functions have borders."""
+ROUND = 16
+"""How far from zero ``round`` numbers are: where functions have borders, and between usual numbers and wide ones."""
 
 SIZES = {"float16": (-14.0, 15.9), "float8_e4m3fn": (-6.0, 8.7), "float8_e5m2": (-14.0, 15.7)}
 """Logarithms of the least and the largest of ``scaled`` numbers, to base 2; of other dtypes -100 and 100."""

@@ -110,6 +110,8 @@ def test_a_line_may_have_64_k_characters() -> None:
         ("x: f16[3]; y = __import__('os')", "no number"),
         ("x f16[3]", "neither"),
         ("x: f32[3] uniform(3, 1)", "the smaller one"),
+        ("x: i8[3] < 1000", "int8 doesn't hold 999"),
+        ("x: u8[3] in -5..5", "uint8 doesn't hold -5"),
         ("x: f64[3] uniform(-1e308, 1e308)", "width is finite"),
         ("x: f16[3] ; " + "y" * 70_000, "characters"),
     ],
@@ -285,11 +287,12 @@ def test_each_tensor_has_each_extreme_form_once_and_its_neighbours_others() -> N
     odd = [{*f} - {""} for f in forms[:rest] if {"holes", "infinite"} & {*f}]
     assert all(f <= {"holes", "infinite"} for f in odd), "nothing is beside what may demand nothing"
     assert len(odd) in (3, 4)
-    assert forms[rest : rest + 6] == [
+    assert forms[rest : rest + 7] == [
         ("sparse", "", "sparse", "sparse", "", ""), ("ordered", "", "", "", "", ""), ("", "few", "", "", "", ""),
         ("", "full", "", "", "", ""), ("", "least", "", "", "", ""), ("", "", "", "paired", "", ""),
+        ("none", "", "none", "", "", ""),
     ]  # fmt: skip
-    rest += 1
+    rest += 2
     lone, alike = "lone", "alike"
     assert sorted(forms[rest + 5 : rest + 8]) == [
         (alike, "", alike, lone, "", ""), (alike, "", lone, alike, "", ""), (lone, "", alike, alike, "", "")
@@ -297,14 +300,11 @@ def test_each_tensor_has_each_extreme_form_once_and_its_neighbours_others() -> N
     assert forms[rest + 8 : -2] == [("hole", *[""] * 5), ("", "", "hole", "", "", "")] * 3
     assert forms[-2:] == [("deep", "", "deep", "", "", ""), ("deep", "", "up", "", "", "")]
     assert [f for f in extreme_forms(parse_line("x: f16[8]").tensors, random.Random(3)) if "deep" in f] == [("deep",)]
-    assert {form for f in forms for form in f} == {*EXTREMES} - {
-        "ties",
-        "close",
-        "banded",
-        "scaled",
-        "powers",
-        *GRIDS,
-    } | {""}
+    others = {"ties", "close", "banded", "scaled", "powers", *GRIDS}
+    assert {form for f in forms for form in f} == {*EXTREMES} - others | {""}
+    for line, count in (("x: f32[8]; y: f32[1,9]", 1), ("x: f32[8]; y: f32[2,9]", 0), ("u: f32[8] uniform(0, 1)", 0)):
+        assert sum("none" in f for f in extreme_forms(parse_line(line).tensors, random.Random(3))) == count
+    assert not extreme("f32[9]", "none").any()
     line = "x: f16[8]; a: f32[8]; b: f32[8]; c: f32[9]; i: i64[8] in -8..8; j: i64[8] < 18"
     forms = extreme_forms(parse_line(line).tensors, random.Random(3))
     assert [f for f in forms if {"paired", "powers"} & {*f}] == [
@@ -421,7 +421,7 @@ def test_paired_numbers_are_equal_or_zeros_and_have_the_ends_of_their_range() ->
 
 def test_round_numbers_are_where_functions_have_borders_and_what_is_known() -> None:
     x = extreme("f32[2000]", "round")
-    assert {*x.flat} == {*np.arange(-16, 17) / 2}
+    assert {*x.flat} == {*np.arange(-32, 33) / 2}
     assert (np.signbit(x[x == 0]).any(), np.signbit(x[x == 0]).all()) == (True, False)
     tensors = parse_line("x: f32[2000]; edges: f32[2] = [-0.3, 0.7]; n: i32[1] = [99]").tensors
     for form in ("round", "scaled"):
@@ -540,7 +540,7 @@ def test_a_hole_is_one_number() -> None:
 
 def test_of_large_inputs_two_extreme_contents_are_drawn_and_one_has_bands() -> None:
     small, large = (parse_line(f"x: f32[{n}]; y: f32[1048576]").tensors for n in (1048576, 1048577))
-    assert len(extreme_forms(small, random.Random(3))) == 26
+    assert len(extreme_forms(small, random.Random(3))) == 27
     drawn = [tuple(extreme_forms(large, random.Random(seed))) for seed in range(40)]
     assert {len({*forms}) for forms in drawn} == {3}
     assert all(forms[2] == ("banded", "banded") for forms in drawn)
