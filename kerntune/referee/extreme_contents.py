@@ -117,6 +117,9 @@ def extreme_forms(tensors: Sequence[TensorInput], chance: random.Random) -> list
     several = [i for i in varied if math.prod(tensors[i].shape) > 1]
     order = [form for form in OF_VARIED if any(_takes(tensors[i], form) for i in varied)]
     chance.shuffle(order)
+    if "vast" in order:  # beside which round numbers would demand little
+        order.remove("round")
+        order.insert((order.index("vast") + len(order) // 2) % len(order), "round")
     turns = [{i: order[(turn + k) % len(order)] for k, i in enumerate(varied)} for turn in range(len(order))]
     turns = [{i: f if _takes(tensors[i], f) else "" for i, f in turn.items()} for turn in turns]
     turns = [{i: "" if f in ODD and i not in several else f for i, f in turn.items()} for turn in turns]
@@ -341,8 +344,8 @@ def round_numbers(given: TensorInput, known: Sequence[float], chance: np.random.
     import numpy as np
 
     count = math.prod(given.shape)
-    step = chance.choice((1.0, 0.5), count)
-    return with_known(np.round(chance.uniform(-ROUND, ROUND, count) / step) * step, known, chance)
+    step, far = chance.choice((1.0, 0.5), count), chance.choice((ROUND / 2, ROUND), count)
+    return with_known(np.round(chance.uniform(-1, 1, count) * far / step) * step, known, chance)
 
 
 def scaled_numbers(given: TensorInput, known: Sequence[float], chance: np.random.Generator) -> Any:
