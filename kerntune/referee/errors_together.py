@@ -17,7 +17,7 @@ from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.extreme_contents import CANCELLING, EXTREMES, FINITE_ALONE, GRIDS, ODD, OF_WHOLE, sparse_centre
 from kerntune.referee.hostile_recording import CheckedCall
-from kerntune.referee.open_elements import as_promised
+from kerntune.referee.open_elements import as_promised, repeated
 from kerntune.referee.result_errors import (
     EXTREME_FACTOR,
     FEW,
@@ -190,12 +190,16 @@ def errors_of(
     if not is_demanded(case, expected, forms):
         return
     after_of, extreme = as_promised(call, expected, left_in), _factor(case.tensors, forms)
+    held = dict(zip(call.wanted, left_in, strict=True))
     for number, (view, want) in enumerate(zip(call.results, expected.results, strict=True)):
         eight_bits = want.dtype.startswith("float8") and any(forms) and not _odd(forms)
         if any(forms) and not eight_bits and not (_demands(case, want, forms) and (not _odd(forms) or _finite(want))):
             continue
         if eight_bits or _is_finite_alone(want, forms):
             yield _told(overflow_of(number, after_of[view.storage], view, want), case.tensors, forms)
+            continue
+        if told := repeated(held[view.storage], view, want):
+            yield _told(ResultError(number, want.dtype, size=1.0, wrong=told), case.tensors, forms)
             continue
         one = of.together[number]
         found = error_of(
