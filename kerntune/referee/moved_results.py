@@ -108,7 +108,7 @@ OF_WHOLE = 16
 
 def with_deviations(
     module: Any, task: ExpectTask, contents: Sequence[bytes], results: Sequence[ExpectedResult],
-    changed: Sequence[ExpectedResult | None], casts: bool,
+    changed: Sequence[ExpectedResult | None], casts: bool, far: bool,
 ) -> tuple[tuple[ExpectedResult, ...], tuple[ExpectedResult | None, ...]]:  # fmt: skip
     """Both with :attr:`~.deviation`, whole numbers with :attr:`~.others`, where that can be had."""
     import torch
@@ -116,7 +116,7 @@ def with_deviations(
     generator = torch.Generator("cuda" if task.gpu else "cpu").manual_seed(task.seeds[0])
     narrow = any(t.dtype in ROUNDOFF and t.dtype != "float64" for t in task.case.tensors)
     rounding = partial(rounded, generator, ROUNDOFF["float32" if narrow else "float64"])
-    convert = widened if task.extreme is None else partial(_jittered, generator)
+    convert = partial(_jittered, generator) if far else widened
     found: list[Any] = [*results, *changed]
     wide = [k for k, one in enumerate(found) if one is not None and one.wide is not None]
     try:

@@ -211,7 +211,8 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
         if task.draws and floats and all(r.wide is None for r in floats):
             results = with_places_off(module, task, contents, results)
         elif task.draws:
-            results, changed = with_deviations(module, task, contents, results, changed, casts)
+            far = task.extreme is not None and i >= task.extreme
+            results, changed = with_deviations(module, task, contents, results, changed, casts, far)
         found: list[Any] = [*results, *changed]
         if i < task.usual and any(kinds):
             again = partial(widely, module, task, launches, casts)

@@ -35,6 +35,7 @@ from kerntune.referee.further_contents import (
     beside_deviations,
     drawn_anew,
     has_deviations,
+    is_far,
     made_sparse,
     many_contents,
     may_be_emulated,
@@ -274,10 +275,10 @@ class ReplayComparer(ReplayProcesses):
         time."""
         on_gpu, one = self._on_gpu if on_gpu is None else on_gpu, partial(errors_of, of)
         wrong = [i for i, errors in enumerate(found) if any(e.wrong for e in errors)]
-        again = [i for i in wrong if has_deviations(on_gpu, *given[i])]
+        again = sorted((i for i in wrong if has_deviations(on_gpu, *given[i])), key=lambda i: is_far(given[i][3]))
         seeds, contents = tuple(secrets.randbits(63) for _ in again), tuple(given[i][0].contents for i in again)
         with contextlib.suppress(Refusal):
-            extreme = 0 if any(any(given[i][3]) for i in again) else None
+            extreme = sum(not is_far(given[i][3]) for i in again)
             task = ExpectTask(self._reference, of.case, seeds, contents, on_gpu, draws=DRAWS, extreme=extreme)
             for i, other in zip(again, self._authors(task).seeds if again else (), strict=True):
                 found[i] = list(one(beside_deviations(given[i][0], other), *given[i][1:], again=True))

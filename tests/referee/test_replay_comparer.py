@@ -14,7 +14,7 @@ from kerntune.base.recording import View
 from kerntune.referee import replayed_outputs
 from kerntune.referee.declared_inputs import contents_of, parse_line
 from kerntune.referee.errors_together import ShapeComparison, errors_of, left_of, together_of, unequal_of
-from kerntune.referee.further_contents import affordable, drawn_anew, many_contents
+from kerntune.referee.further_contents import affordable, drawn_anew, is_far, many_contents
 from kerntune.referee.hostile_recording import checked, side_of
 from kerntune.referee.later_call import with_later
 from kerntune.referee.layouts import FUNCTION
@@ -830,3 +830,11 @@ def test_a_reference_without_an_answer_is_told_what_to_do(late: bool, told: str)
     with pytest.raises(Refusal, match=told) as refused:
         comparer.described(({},))
     assert (refused.value.reason, "declare" in str(refused.value)) == (Reason.REFERENCE, late)
+
+
+@pytest.mark.parametrize(
+    ("forms", "far"),
+    [((), False), (("tiny", "up"), True), (("up", "round"), False), (("", "deep"), True), (("paired",), False)],
+)
+def test_where_numbers_are_far_from_zero_a_rounding_of_them_counts(forms: tuple[str, ...], far: bool) -> None:
+    assert is_far(forms) == far
