@@ -56,6 +56,7 @@ MAY_IMPORT_HEAVY = (
     "kerntune.referee.torch_operators",  # the same, and runs torch's operators again
     "kerntune.referee.reference_results",  # the same
     "kerntune.referee.reference_runs",  # the same
+    "kerntune.referee.moved_results",  # the same
     "kerntune.referee.open_elements",  # the same, for what is torch's
     "kerntune.referee.reference_operators",  # the same
     "kerntune.referee.live_reference",  # the same

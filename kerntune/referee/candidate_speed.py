@@ -28,6 +28,7 @@ from kerntune.referee.extreme_contents import extreme_forms
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall, side_of
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import LIVE_TOLD, Reason, Refusal
+from kerntune.referee.replay_processes import AUTHOR_SECONDS, author_count
 from kerntune.referee.result_errors import difference_of
 from kerntune.referee.scripted_pair import live_stand_in, side_by_side
 from kerntune.referee.sealing import nvidia_devices
@@ -42,7 +43,6 @@ from kerntune.referee.tasks import (
     Rolls,
     TimeAnswer,
     TimeTask,
-    author_count,
 )
 from kerntune.referee.timed_contents import RightCandidate, TimedContents
 from kerntune.referee.verdicts import TimedLaunch, Word, word_of_change
@@ -68,7 +68,6 @@ LOCK_SECONDS = 3_600.0
 SEEDS, LATER_CALLS = 5, 1
 """Contents that each shape is judged on, and processes that replay later calls."""
 
-AUTHOR_SECONDS = 300.0
 ROOMY = 24 << 30
 """Bytes of free device memory from which processes are prewarmed: some twenty contexts of half a GB at a time."""
 

@@ -27,18 +27,20 @@ from kerntune.gpu.number_formats import FLOAT_FORMATS, INTEGER_FORMATS, values
 from kerntune.referee.extreme_contents import (
     DEEP,
     DEVIATIONS,
+    DRAWN_FLOATS,
     FEW_VALUES,
     GRIDS,
     HOLES,
     ODD,
+    WHOLE_NUMBERS,
     close_numbers,
-    few_numbers,
     full_places,
-    furthest_numbers,
     in_bands,
     in_order,
-    nearest_numbers,
     on_grid,
+    paired_numbers,
+    round_numbers,
+    scaled_numbers,
     sparse_centre,
     zero_places,
 )
@@ -142,6 +144,8 @@ def _tensor(name: str, word: str, sizes: str, content: str, item: str) -> Tensor
         raise UsageError(f"inputs: {item!r}: its sizes can't be")
     drawn = re.sub(r"(^|\s)known$", "", content) if dtype not in FLOAT_FORMATS else content
     kind, low, high, varied, values = _content(drawn, dtype, shape, item)
+    if kind in DRAWN_FLOATS and (math.isinf(abs(low) + abs(high)) or (kind == "uniform" and low > high)):
+        raise UsageError(f"inputs: {item!r}: the first number of a range is the smaller one, and its width is finite")
     if drawn != content and kind == "integers":
         count, kind = math.prod(shape), "fixed"
         if count > MOST_KNOWN:
@@ -238,18 +242,20 @@ def _values(text: str, shape: tuple[int, ...], item: str) -> tuple[float, ...]:
 def contents_of(tensors: Sequence[TensorInput], seed: int, forms: Sequence[str]) -> tuple[bytes, ...]:
     """The bytes of each tensor for a seed, with its form of :func:`extreme_forms`; no forms for a usual content.
     :class:`MeasurementError` where this machine hasn't the memory for them."""
+    known = [x for t in tensors if t.content == "fixed" and t.dtype in FLOAT_FORMATS for x in t.values]
+    each = zip(tensors, forms or [""] * len(tensors), strict=True)
     try:
-        return tuple(content_of(t, seed, form) for t, form in zip(tensors, forms or [""] * len(tensors), strict=True))
+        return tuple(content_of(t, seed, form, known) for t, form in each)
     except MemoryError as exc:
         count = sum(math.prod(t.shape) for t in tensors)
         raise MeasurementError(f"this machine hasn't the memory to draw {count:,} numbers: declare fewer") from exc
 
 
-def content_of(given: TensorInput, seed: int, form: str = "") -> bytes:
+def content_of(given: TensorInput, seed: int, form: str = "", known: Sequence[float] = ()) -> bytes:
     """The bytes of a tensor's elements for a seed: no part of them repeats.
 
     A ``varied`` normal's deviation is between 0.5 and 2, its mean between -0.5 and 0.5 times that; ``form`` is a key of
-    :data:`EXTREMES`.
+    :data:`EXTREMES`, ``known`` are numbers of other inputs.
     """
     import numpy as np
 
@@ -261,19 +267,16 @@ def content_of(given: TensorInput, seed: int, form: str = "") -> bytes:
         numbers = np.asarray(given.values)
     elif given.content == "integers":
         numbers = chance.integers(int(given.low), int(given.high), count, endpoint=True)
-        if form == "few":
-            numbers = few_numbers(numbers, given, chance)
-        if form == "full":
-            numbers = furthest_numbers(numbers, given, chance)
-        if form == "least":
-            numbers = nearest_numbers(numbers, given, chance)
+        if form in WHOLE_NUMBERS:
+            numbers = WHOLE_NUMBERS[form](numbers, given, chance)
     elif given.content == "uniform":
         numbers = chance.uniform(given.low, given.high, count)
     else:
         deviation = 2 ** chance.uniform(-1, 1) if given.varied else given.high
         mean = chance.uniform(-0.5, 0.5) * deviation if given.varied else given.low
         if form in DEVIATIONS:
-            deviation, mean = 2 ** chance.uniform(*DEVIATIONS[form]), 0.0
+            half = (form, given.dtype) == ("huge", "float16")
+            deviation, mean = 2 ** (12.0 if half else chance.uniform(*DEVIATIONS[form])), 0.0
         if form in ("up", "down"):
             mean = chance.uniform(32, 64) * deviation * (1 if form == "up" else -1)
         if form == "deep":
@@ -288,7 +291,16 @@ def content_of(given: TensorInput, seed: int, form: str = "") -> bytes:
     if form in GRIDS:
         numbers = on_grid(numbers, given, form, chance)
     if form == "broad":
-        numbers[zero_places(given.shape, chance)] = 0
+        zeros = zero_places(given.shape, chance)
+        numbers[zeros] = chance.choice((0.0, -0.0), len(zeros))
+    if form == "none":
+        numbers = np.zeros(count)
+    if form == "round":
+        numbers = round_numbers(given, known, chance)
+    if form == "scaled" and given.varied:
+        numbers = scaled_numbers(given, known, chance)
+    if form == "paired":
+        numbers = paired_numbers(numbers, given, seed, chance)
     if form in ODD:
         places = chance.permutation(count)[: 1 if form == "hole" else max(1, count // HOLES)]
         odd = {"holes": (np.nan,), "infinite": (-np.inf, np.inf)}.get(form, (np.nan, -np.inf, np.inf))
@@ -317,12 +329,13 @@ ODD_POISONS = POISONS[:3]
 LOW_BYTES = range(0xF1, 0xFF)
 
 
-def poison_patterns(count: int) -> list[bytes]:
+def poison_patterns(count: int, of: Sequence[int] = ()) -> list[bytes]:
     """Eight bytes for each of so many replays, which fill what nothing has written. They are of all kinds of
     :data:`POISONS`, in an order drawn anew: a maximum passes over NaN, a comparison over what is huge, NaN that is
-    never stored may be what the reference has, and ordinary numbers have no bits that a kernel could know them by."""
+    never stored may be what the reference has, and ordinary numbers have no bits that a kernel could know them by.
+    ``of``: of these kinds alone."""
     chance = secrets.SystemRandom()
-    kinds = [POISONS[i % len(POISONS)] for i in range(count)]
+    kinds = [(of or POISONS)[i % len(of or POISONS)] for i in range(count)]
     chance.shuffle(kinds)
     return [b"".join(_unit(kind, chance) for _ in range(4)) for kind in kinds]
 

@@ -25,7 +25,7 @@ EXTREMES = {
     "tiny": "is tiny (a deviation of 2**-12)",
     "broad": "has a deviation of 4 to 8 and zeros, rows of them among others",
     "wide": "has a deviation of 64 to 128",
-    "huge": "has a deviation of 2**20",
+    "huge": "has a deviation of 2**20 (float16: 2**12)",
     "vast": "has a deviation of 2**80",
     "banded": "has rows far from zero, and rows with a deviation of 2**7 or 2**20",
     "ties": "has three different numbers",
@@ -35,13 +35,18 @@ EXTREMES = {
     "holes": "has NaN among its elements",
     "infinite": "has infinities among its elements",
     "hole": "has one element that is NaN or infinite",
+    "round": "has whole numbers and halves, and numbers that another input has",
+    "paired": "has what another input has at the same place, zeros, and the ends of its range",
+    "scaled": "has numbers of all sizes, and those that another input has",
     "sparse": "is nearly constant but for a few elements",
     "lone": "is one number, zero where that may be, but for a few elements",
+    "none": "is zeros",
     "alike": "has equal rows, half of all",
     "ordered": "has its numbers in order along rows",
     "few": "has few different values, or one along a row",
     "full": "has the numbers of its range that are furthest from zero",
     "least": "has the numbers of its range that are nearest to zero",
+    "powers": "has powers of two, and the numbers beside them",
     "close": "has numbers that differ in their last places",
 }
 """What numbers may be in contents that are judged beside the usual ones, and what a verdict says of them: where a sum
@@ -56,10 +61,10 @@ CANCELLING = ("up", "down", "huge")
 """And those of which the same holds where nothing is known in float64: means far from zero are rounded, too."""
 
 BEYOND_HALF = ("huge", "vast")
-"""Those for floats that don't end near 2**16 or before: where others have them, these are as usual. The squares of vast
-numbers are beyond float32, too."""
+"""Those for floats that don't end near 2**16 or before: where others have them, these are as usual (float16 has huge
+ones of its own). The squares of vast numbers are beyond float32, too."""
 
-OF_VARIED = ("up", "down", "tiny", "broad", "wide", *BEYOND_HALF, "holes", "infinite")
+OF_VARIED = ("up", "down", "tiny", "broad", "wide", "round", *BEYOND_HALF, "holes", "infinite")
 """The forms of floats that vary."""
 
 GRIDS = ("grid", "above", "below")
@@ -69,10 +74,17 @@ ODD = ("holes", "infinite", "hole")
 """Those with NaN or infinities, which demand something only where the reference replaces all of them."""
 
 DECIDED, OF_NAN = ("ordered", "close"), ("holes", "infinite")
-"""The same where all operators but move and compare numbers; and where they compare as IEEE 754 says, also NaN."""
+"""The same where all operators but move and compare numbers; and where they compare as IEEE 754 says, or leave numbers
+as they are, also NaN."""
 
-OF_WHOLE = ("few", "full", "least")
+OF_WHOLE = ("few", "full", "least", "powers")
 """Those of whole numbers: sums are largest where all numbers are, and nothing is left where all are false."""
+
+MANY_WHOLE = 16
+"""Of no more whole numbers others are powers of two, or beside one."""
+
+SIZED = ("scaled",)
+"""Where all operators but move and compare numbers, and round none to what can't hold it."""
 
 LARGE_RANGE = ("float32", "float64", "bfloat16")
 
@@ -94,28 +106,32 @@ def extreme_forms(tensors: Sequence[TensorInput], chance: random.Random) -> list
     """For each extreme content a key of :data:`EXTREMES` for each tensor, or nothing.
 
     Floats that vary have each once, and others than their neighbours. Declared distributions are ``sparse``, those of
-    less than 32 bits ``ordered``; whole numbers have each of :data:`OF_WHOLE`. One float is ``lone`` beside others that
+    less than 32 bits ``ordered``; whole numbers have each of :data:`OF_WHOLE`. Two that are declared alike, and uniform
+    ones, are ``paired``. One float is ``lone`` beside others that
     are ``alike``: small weights count where few of the weighted numbers aren't zero. All that vary are ``deep`` once,
     and once beside others that are ``up``: products are, too. Of large inputs :data:`OF_LARGE` of these are drawn,
     beside one that is ``banded``; of others one float has a ``hole`` in :data:`MOST_SINGLE` more. A single number is
     never NaN or infinite: all would follow from that."""
     varied = [i for i, t in enumerate(tensors) if t.varied]
     spread = [(i, t.content) for i, t in enumerate(tensors) if _spreads(t)]
-    wide_range = [i for i in varied if tensors[i].dtype in LARGE_RANGE]
     several = [i for i in varied if math.prod(tensors[i].shape) > 1]
-    order = [form for form in OF_VARIED if form not in BEYOND_HALF or wide_range] if varied else []
+    order = [form for form in OF_VARIED if any(_takes(tensors[i], form) for i in varied)]
     chance.shuffle(order)
+    if "vast" in order:  # beside which round numbers would demand little
+        order.remove("round")
+        order.insert((order.index("vast") + len(order) // 2) % len(order), "round")
     turns = [{i: order[(turn + k) % len(order)] for k, i in enumerate(varied)} for turn in range(len(order))]
-    turns = [{i: "" if f in BEYOND_HALF and i not in wide_range else f for i, f in turn.items()} for turn in turns]
+    turns = [{i: f if _takes(tensors[i], f) else "" for i, f in turn.items()} for turn in turns]
     turns = [{i: "" if f in ODD and i not in several else f for i, f in turn.items()} for turn in turns]
     turns = [part for turn in turns for part in _without_odd_neighbours(turn)]
     floats = [i for i, content in spread if content != "integers"]
     narrow = [i for i in floats if FLOAT_FORMATS[tensors[i].dtype].width < 4]
     whole = [i for i, content in spread if content == "integers"]
+    many = [i for i in whole if tensors[i].high - tensors[i].low > MANY_WHOLE]
+    of_whole = ((form, many if form == "powers" else whole) for form in OF_WHOLE)
+    pairs = [("paired", _paired([tensors[i] for i in floats], floats)), ("none", _vectors(tensors, varied, floats))]
     turns += [
-        dict.fromkeys(own, form)
-        for form, own in (("sparse", floats), ("ordered", narrow), *((form, whole) for form in OF_WHOLE))
-        if own
+        dict.fromkeys(own, form) for form, own in (("sparse", floats), ("ordered", narrow), *of_whole, *pairs) if own
     ]
     turns += [{**dict.fromkeys(floats, "alike"), i: "lone"} for i in chance.sample(floats, min(MOST_LONE, len(floats)))]
     found = [tuple(turn.get(i, "") for i in range(len(tensors))) for turn in turns]
@@ -134,6 +150,24 @@ def _without_odd_neighbours(turn: dict[int, str]) -> list[dict[int, str]]:
     """NaN and infinities are drawn beside usual numbers: where they demand nothing, what is beside them doesn't."""
     odd = {i: form for i, form in turn.items() if form in ODD}
     return [part for part in (odd, {i: form for i, form in turn.items() if i not in odd}) if any(part.values())]
+
+
+def _takes(given: TensorInput, form: str) -> bool:
+    """Whether numbers of a form are within a float's range."""
+    return form not in BEYOND_HALF or given.dtype in LARGE_RANGE or (form, given.dtype) == ("huge", "float16")
+
+
+def _paired(floats: Sequence[TensorInput], places: Sequence[int]) -> list[int]:
+    """Which of drawn floats have another that is declared alike, or ends."""
+    alike = [(t.dtype, t.shape, t.content, t.low, t.high) for t in floats]
+    both = zip(places, floats, alike, strict=True)
+    return [i for i, given, one in both if alike.count(one) > 1 or given.content == "uniform"]
+
+
+def _vectors(tensors: Sequence[TensorInput], varied: Sequence[int], floats: Sequence[int]) -> list[int]:
+    """Floats that vary where all have one row: of others a row is zeros in a content that is ``broad``."""
+    one_row = all(math.prod(tensors[i].shape[:-1]) == 1 < math.prod(tensors[i].shape) for i in floats)
+    return list(varied) if one_row else []
 
 
 def _spreads(given: TensorInput) -> bool:
@@ -202,15 +236,28 @@ def in_order(rows: np.ndarray, chance: np.random.Generator) -> np.ndarray:
     return rows.reshape(-1)
 
 
+MOST_PIECES = 1024
+"""Rows with a piece of one number."""
+
+
 def few_numbers(numbers: np.ndarray, given: TensorInput, chance: np.random.Generator) -> Any:
-    """Three of the numbers, the least and the largest that may be among them; in half of the rows one alone."""
+    """Three of the numbers, the least and the largest that may be among them; in half of the rows one alone, and in a
+    fourth one at the begin or the end. Most of a single row is one, of flags a fourth."""
     import numpy as np
 
     values = np.concatenate([[int(given.low), int(given.high)], chance.choice(numbers, FEW_VALUES - 2)])
     found = chance.choice(values, numbers.size).reshape(-1, given.shape[-1] if given.shape else 1)
-    rows = chance.permutation(len(found))[: -(-len(found) // 2)]
+    order, half = chance.permutation(len(found)), -(-len(found) // 2)
     if len(found) > 1:
-        found[rows] = values[np.arange(len(rows)) % len(values)][:, None]
+        found[order[:half]] = values[np.arange(half) % len(values)][:, None]
+        for turn, row in enumerate(order[half : half + 2 * MOST_PIECES : 2]):
+            length = int(chance.integers(1, max(2, found.shape[1])))
+            piece = found[row, :length] if turn % 2 else found[row, -length:]
+            piece[:] = values[turn // 2 % len(values)]
+    else:
+        length = numbers.size // 4 if given.dtype == "bool" else numbers.size * 7 // 8
+        begin = int(chance.integers(0, numbers.size - length + 1))
+        found[0, begin : begin + length] = chance.choice(values)
     return found.reshape(-1)
 
 
@@ -231,6 +278,21 @@ def nearest_numbers(numbers: np.ndarray, given: TensorInput, chance: np.random.G
     return chance.choice(near[: _count_at_end(low, high)], numbers.size)
 
 
+def powers_and_beside(numbers: np.ndarray, given: TensorInput, chance: np.random.Generator) -> Any:
+    """Powers of two of either sign, and the numbers beside them, as far as they may be."""
+    near = {sign * (1 << k) + beside for sign in (1, -1) for k in range(63) for beside in (-1, 0, 1)}
+    return chance.choice([x for x in sorted(near) if int(given.low) <= x <= int(given.high)], numbers.size)
+
+
+WHOLE_NUMBERS = {
+    "few": few_numbers,
+    "full": furthest_numbers,
+    "least": nearest_numbers,
+    "powers": powers_and_beside,
+}
+"""How :data:`OF_WHOLE` are drawn."""
+
+
 def _count_at_end(low: int, high: int) -> int:
     return 1 if high - low == 1 else min(FEW_VALUES, high - low + 1)
 
@@ -242,7 +304,7 @@ def close_numbers(given: TensorInput, seed: int, chance: np.random.Generator) ->
 
     share, infinity = np.random.default_rng(seed).random(), FLOAT_FORMATS[given.dtype].nan - 1
     first = given.low + (given.high - given.low) * share if given.content == "uniform" else given.low + given.high
-    step = 2.0 ** (math.frexp(first)[1] - (infinity & -infinity).bit_length())
+    step = max(2.0 ** (math.frexp(first)[1] - (infinity & -infinity).bit_length()), 2.0**-1022)
     return (round(first / step) + chance.integers(0, 8, math.prod(given.shape))) * step
 
 
@@ -261,6 +323,62 @@ def zero_places(shape: Sequence[int], chance: np.random.Generator) -> np.ndarray
     return np.flatnonzero(zero)
 
 
+ROUND = 16
+"""How far from zero ``round`` numbers are: where functions have borders, and between usual numbers and wide ones."""
+
+SIZES = {"float16": (-14.0, 15.9), "float8_e4m3fn": (-6.0, 8.7), "float8_e5m2": (-14.0, 15.7)}
+"""Logarithms of the least and the largest of ``scaled`` numbers, to base 2; of other dtypes -100 and 100."""
+
+
+def with_known(numbers: np.ndarray, known: Sequence[float], chance: np.random.Generator) -> np.ndarray:
+    """Numbers, one in eight of which is known, where any is."""
+    import numpy as np
+
+    places = np.flatnonzero(chance.random(numbers.size) < (1 / 8 if known else 0))
+    numbers[places] = chance.choice(known, len(places)) if known else 0
+    return numbers
+
+
+def round_numbers(given: TensorInput, known: Sequence[float], chance: np.random.Generator) -> Any:
+    """Whole numbers and halves, or known ones. Zeros have either sign."""
+    import numpy as np
+
+    count = math.prod(given.shape)
+    step, far = chance.choice((1.0, 0.5), count), chance.choice((ROUND / 2, ROUND), count)
+    return with_known(np.round(chance.uniform(-1, 1, count) * far / step) * step, known, chance)
+
+
+def scaled_numbers(given: TensorInput, known: Sequence[float], chance: np.random.Generator) -> Any:
+    """Numbers of all sizes and both signs, or known ones; in half of the rows of one sign and nearly one size."""
+    import numpy as np
+
+    least, most = SIZES.get(given.dtype, (-100.0, 100.0))
+    rows = np.zeros((math.prod(given.shape) // (columns := given.shape[-1] if given.shape else 1), columns))
+    sizes, signs = chance.uniform(least, most, rows.shape), chance.choice((1.0, -1.0), rows.shape)
+    one = chance.random(len(rows)) < 0.5
+    sizes[one] = np.maximum(sizes[one, :1] - chance.random((np.count_nonzero(one), columns)), least)
+    signs[one] = signs[one, :1]
+    return with_known((signs * 2.0**sizes).reshape(-1), known, chance)
+
+
+def paired_numbers(numbers: np.ndarray, given: TensorInput, seed: int, chance: np.random.Generator) -> Any:
+    """Numbers of which a fourth are what all inputs have that are declared alike, and a fourth zeros of either sign, or
+    ends of the range: rows, or elements where rows are few."""
+    import numpy as np
+
+    alike = np.random.default_rng(seed)
+    columns = given.shape[-1] if numbers.size >= 8 * (given.shape or (numbers.size,))[-1] else 1
+    kinds = np.repeat(alike.integers(0, 4, numbers.size // columns), columns)
+    if given.content == "uniform":
+        shared, ends = alike.uniform(given.low, given.high, numbers.size), [given.low, given.high]
+    else:
+        deviation = 2 ** alike.uniform(-1, 1) if given.varied else given.high
+        shared = alike.standard_normal(numbers.size) * deviation + given.low
+        ends = [0.0, -0.0] if given.low == 0 else []
+    found = np.where(kinds == 0, shared, numbers)
+    return np.where(kinds == 1, chance.choice(ends, numbers.size), found) if ends else found
+
+
 FINEST = 8
 """Binary places of the finest step of a grid; a number's own step is drawn between that and 1."""
 
@@ -276,7 +394,7 @@ def on_grid(numbers: np.ndarray, given: TensorInput, form: str, chance: np.rando
     """Numbers rounded to few bits, of a size that is common where they are. Zeros have either sign."""
     import numpy as np
 
-    spread = given.high if given.content == "normal" else (given.high - given.low) / 4
+    spread = abs(given.high) if given.content == "normal" else (given.high - given.low) / 4
     unit = 1.0 if given.varied else 2.0 ** math.floor(math.log2(spread))
     step = unit * 2.0 ** -chance.integers(0, FINEST + 1, numbers.shape)
     found = np.round(numbers / step) * step

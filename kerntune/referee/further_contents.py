@@ -38,6 +38,12 @@ def has_deviations(
     return "lone" not in forms and (sum(map(len, seed.contents)) <= DRAWN_BYTES if known else on_gpu)
 
 
+def is_far(forms: Sequence[str]) -> bool:
+    """Whether numbers are far from zero, where a right kernel may be off by what a rounding of them moves; none is
+    where a function has a border, nor as another is."""
+    return bool({"up", "down", "deep", "wide", "huge"} & {*forms}) and not {"round", "paired"} & {*forms}
+
+
 def may_be_emulated(seed: ExpectedSeed) -> bool:
     """Whether nothing of a reference is known in float64, and the interpreter would tell soon."""
     found = (*seed.results, *filter(None, seed.changed))

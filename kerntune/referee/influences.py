@@ -7,7 +7,10 @@ where an input is left out.
 
 from __future__ import annotations
 
+import math
+import random
 import sys
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +30,14 @@ if TYPE_CHECKING:
 MISSING = 0.1
 """The coefficient that is no evidence yet: a fifth of what the input adds. Roundings to bfloat16 inside are 0.002."""
 
-MOST_INPUTS = 8
-"""Inputs that are looked at: for each the reference is computed once more."""
+MOST_INPUTS = 16
+"""Inputs that are looked at, drawn where there are more: for each the reference is computed once more."""
 
-MOST_BYTES = 1 << 22
-"""Bytes of inputs up to which that is done: more takes a second of a verdict's ten."""
+MOST_BYTES, MOST_SECONDS = 1 << 22, 0.1
+"""Bytes of inputs, or seconds of a reference, up to which that is done: more takes a second of a verdict's ten."""
+
+BLOCK_ERRORS = 6.0
+"""Standard errors of one block's coefficient, of which there are many, that are chance."""
 
 FURTHER_ON = 37
 """Elements by which an input is moved on, to be another."""
@@ -39,16 +45,22 @@ FURTHER_ON = 37
 
 def with_influences(
     case: CaseInputs, contents: Sequence[bytes], found: Sequence[ExpectedResult | None],
-    run: Callable[[Sequence[bytes]], Sequence[Any]],
+    run: Callable[[Sequence[bytes]], Sequence[Any]], seconds: float = math.inf,
 ) -> list[Any]:  # fmt: skip
-    """Results with :attr:`~.ExpectedResult.influences`. ``run`` computes them in float64, of other contents."""
+    """Results with :attr:`~.ExpectedResult.influences`. ``run`` computes them in float64, of other contents, which
+    takes so many ``seconds``."""
     import numpy as np
 
     adds: list[dict[int, bytes]] = [{} for _ in found]
     floats = [k for k, t in enumerate(case.tensors) if t.dtype in FLOAT_FORMATS and t.content != UNREAD]
-    wide = [None if one is None or one.wide is None else numbers_of(one)[:SAMPLED] for one in found]
-    worth = sum(map(len, contents)) <= MOST_BYTES and any(x is not None and x.size >= FEW for x in wide)
-    for k in floats[:MOST_INPUTS] if worth else ():
+    pieces = [slice(0) if one is None else _piece(one) for one in found]
+    wide = [
+        None if one is None or one.wide is None else numbers_of(one)[at] for at, one in zip(pieces, found, strict=True)
+    ]
+    worth = (sum(map(len, contents)) <= MOST_BYTES or seconds <= MOST_SECONDS) and any(
+        x is not None and x.size >= FEW for x in wide
+    )
+    for k in sorted(random.sample(floats, min(MOST_INPUTS, len(floats)))) if worth else ():
         at = FURTHER_ON * ITEM_BYTES[case.tensors[k].dtype] % max(1, len(contents[k]))
         other = rolled(contents[k], at)
         if other == contents[k]:
@@ -58,12 +70,19 @@ def with_influences(
         except Exception as exc:
             print(f"no other {case.tensors[k].name}: {exc}", file=sys.stderr)
             continue
-        for add, was, now in zip(adds, wide, others, strict=True):
+        for add, piece, was, now in zip(adds, pieces, wide, others, strict=True):
             if was is not None and now is not None:
                 with np.errstate(invalid="ignore", over="ignore"):
-                    moved = was - now.detach().reshape(-1)[:SAMPLED].cpu().double().numpy()
+                    moved = was - now.detach().reshape(-1)[piece].cpu().double().numpy()
                 add[k] = moved.astype("<f4").tobytes()
     return [one and msgspec.structs.replace(one, influences=add) for one, add in zip(found, adds, strict=True)]
+
+
+def _piece(one: ExpectedResult) -> slice:
+    """Which of many elements are looked at: wherever what a reference computes says."""
+    count = math.prod(one.shape)
+    first = zlib.crc32(one.native) % max(1, count - SAMPLED + 1)
+    return slice(first, first + SAMPLED)
 
 
 def unfollowed(
@@ -78,30 +97,42 @@ def unfollowed(
     ]
     for number in set.intersection(*map(set, seen)) if len(seen) > 1 else ():
         pairs = [one[number] for one in seen]
-        for k in sorted(set.intersection(*(set(want.influences) for _, want in pairs))):
-            share, most = _share(pairs, k)
-            if share > most:
-                name = case.tensors[k].name
-                text = f"of what input {name} adds to it, {share:.0%} is left out or too much; {most:.0%} may be chance"
+        for k in sorted(set.union(*(set(want.influences) for _, want in pairs))):
+            with_k = [pair for pair in pairs if k in pair[1].influences]
+            every = _shares(with_k, k) if len(with_k) > 1 else iter(())
+            if found := next(((share, most, at) for share, most, at in every if share > most), None):
+                told = f"of what input {case.tensors[k].name} adds to it{found[2]}"
+                text = f"{told}, {found[0]:.0%} is left out or too much; {found[1]:.0%} may be chance"
                 yield ResultError(max(number, -1), pairs[0][1].dtype, size=1.0, wrong=text)
 
 
-def _share(pairs: Sequence[tuple[np.ndarray, ExpectedResult]], k: int) -> tuple[float, float]:
-    """Twice the coefficient's size, and what that may be: by what the stock operator's is, and by chance."""
+def _shares(pairs: Sequence[tuple[np.ndarray, ExpectedResult]], k: int) -> Iterator[tuple[float, float, str]]:
+    """Twice the coefficient's size, what that may be, by what the stock operator's is and by chance, and where: of all
+    elements, and of the block that is furthest off."""
     import numpy as np
 
-    errors, own = list[BlockMeans](), list[BlockMeans]()
+    errors, own, blocks = list[BlockMeans](), list[BlockMeans](), list[np.ndarray]()
     for bits, want in pairs:
-        moved = np.frombuffer(want.influences[k], "<f4").astype(np.float64)
-        found = numbers(bits.reshape(-1)[: moved.size], want.dtype)
-        exact, stock = (numbers_of(x)[: moved.size] for x in (want, msgspec.structs.replace(want, wide=None)))
+        moved, piece = np.frombuffer(want.influences[k], "<f4").astype(np.float64), _piece(want)
+        found = numbers(bits.reshape(-1)[piece], want.dtype)
+        exact, stock = (numbers_of(x)[piece] for x in (want, msgspec.structs.replace(want, wide=None)))
         with np.errstate(invalid="ignore", over="ignore"):
             each = [np.where(np.isfinite(x), x, 0.0) for x in ((found - exact), (stock - exact), moved)]
             square = float(np.dot(each[2], each[2]))
             if not 0 < square < np.inf or np.count_nonzero(each[2]) < FEW:
-                return 0.0, 0.0
+                return
             by = each[2] * (moved.size / square)
         errors.append(block_means(each[0] * by))
         own.append(block_means(each[1] * by))
+        blocks.append(np.array([x[1] for x in (errors[-1], own[-1], block_means(each[2] * by))]))
     (mean, chance), (stock_mean, _) = mean_of_blocks(errors), mean_of_blocks(own)
-    return 2 * abs(mean), 2 * (abs(stock_mean) + MISSING + chance)
+    yield 2 * abs(mean), 2 * (abs(stock_mean) + MISSING + chance), ""
+    if len(pairs) < 3 or not all((one[2] > 0).all() for one in blocks):
+        return
+    both = np.array([one[:2] / one[2] for one in blocks])
+    spread = both[:, 0].std(0, ddof=1)
+    chances = BLOCK_ERRORS * np.maximum(spread, math.sqrt(float(np.mean(spread**2)))) / math.sqrt(len(pairs))
+    off, explained = np.abs(both.mean(0))
+    most = explained + MISSING + chances
+    at = int(np.argmax(off - most))
+    yield 2 * float(off[at]), 2 * float(most[at]), f" in piece {at + 1} of {len(off)}"

@@ -9,6 +9,7 @@ Of whole numbers that roundings decide either is right: half of a row's largest 
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ import msgspec
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
-from kerntune.referee.result_errors import COARSE, bytes_at, numbers_of
+from kerntune.referee.result_errors import COARSE, bytes_at, numbers_of, taken
 from kerntune.referee.tasks import ExpectedResult, ExpectedSeed
 
 UNORDERED = ("aten.sort.default", "aten.sort.stable", "aten.topk.default")
@@ -35,6 +36,9 @@ TIES_TOLD = (
 
 ORDERS = 3
 """Equal numbers come as they lie, the other way round, and in a drawn order: kernels have the first or the last."""
+
+FAILS = "the reference fails there"
+"""Why nothing is defined at an extreme content."""
 
 MOST_TIED, MOST_UNWRITTEN = 0.25, 0.75
 """Of more elements of a usual content too little would be demanded."""
@@ -182,6 +186,26 @@ def as_promised(call: CheckedCall, expected: ExpectedSeed, left: Sequence[bytes]
             view = View(place, changed.dtype, changed.shape, changed.strides)
             after[place] = _replaced(after[place], view, changed)
     return after
+
+
+LINES = 16
+"""Rows of which all are of different numbers in the reference, which is no chance."""
+
+
+def repeated(content: bytes, view: View, expected: ExpectedResult) -> str:
+    """What is wrong with indices that a row has twice, where the reference's never are: which of equal numbers comes
+    first is open, but each comes once. Empty if nothing is."""
+    import numpy as np
+
+    columns, whole = (1, *view.shape)[-1], view.dtype in ("int32", "int64") and view.dtype == expected.dtype
+    if expected.open is None or not whole or columns < 2 or math.prod(view.shape) < LINES * columns:
+        return ""
+    found = np.sort(taken(content, view).reshape(-1, columns), axis=1)
+    native = np.sort(np.frombuffer(expected.native, found.dtype).reshape(-1, columns), axis=1)
+    twice = (found[:, 1:] == found[:, :-1]).any(1)
+    if (native[:, 1:] == native[:, :-1]).any() or not twice.any():
+        return ""
+    return f"{int(twice.sum()):,} of {len(twice):,} rows have a number twice, the first row {int(np.argmax(twice))}"
 
 
 def _is_open(one: ExpectedResult) -> bool:

@@ -26,10 +26,17 @@ ANY_OF_TIES = {
 """Operators for which it promises none, or which may have been asked to be stable: that isn't looked at."""
 
 COMPARING = frozenset((
-    "all", "any", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "count_nonzero", "eq", "ge", "gt",
+    "abs", "all", "any", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "count_nonzero", "eq", "ge", "gt",
     "isfinite", "isinf", "isnan", "le", "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "ne",
+    "neg",
 ))  # fmt: skip
 """Operators that say of NaN what IEEE 754 does. Maxima don't, nor do roundings to whole numbers."""
+
+CHOOSING = frozenset((
+    "diag_embed", "diagonal_backward", "diagonal_scatter", "fill_diagonal", "masked_fill", "masked_fill_",
+    "masked_scatter", "select_backward", "slice_backward", "tril", "triu", "where",
+))  # fmt: skip
+"""Operators that put zeros beside what they move, which a kernel may multiply by: then NaN are more."""
 
 UNWRITTEN = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"))
 """Operators whose result anything may be."""
@@ -44,28 +51,37 @@ class Observed(NamedTuple):
     value: Any
     operators: list[tuple[str, Sequence[Any], Mapping[str, Any]]]
     others: bool
+    made: Mapping[int, bool]
+    """By storage, whether what operators have written there is exact."""
 
 
-def _observed(run: Callable[[], Any]) -> Observed:
+def _observed(run: Callable[[], Any], where: str = "") -> Observed:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     found: list[tuple[str, Sequence[Any], Mapping[str, Any]]] = []
-    unwritten = set[int]()
+    unwritten, made, lost = set[int](), dict[int, bool](), list[str]()
 
     class Watch(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             words = kwargs or {}
             found.append((str(func), args, words))
             outcome = func(*args, **words)
+            given, written = (list(map(place_of, tensors_in(x))) for x in ((*args, *words.values()), (outcome,)))
+            exact = _is_exact(where, str(func), args, words) if where else True
             if func._opname in UNWRITTEN:
                 unwritten.update(place_of(t) for t in tensors_in((outcome,)) if t.numel())
             elif func._schema.is_mutable:
-                unwritten.difference_update(map(place_of, tensors_in((*args, *words.values()))))
+                unwritten.difference_update(given)
+                written += given
+            if not exact and not written:
+                lost.append(str(func))  # a number of Python's, which any other may follow from
+            made.update(dict.fromkeys(written, exact and all(made.get(place, True) for place in given)))
             return outcome
 
     with noted_kernels() as launched, Watch():
         value = run()
-    return Observed(value, found, bool(launched or unwritten))
+    others = bool(launched or unwritten)
+    return Observed(value, found, others, made if not (lost or others) else dict.fromkeys(made, False))
 
 
 @contextlib.contextmanager
@@ -107,26 +123,63 @@ def promises_indices(run: Callable[[], tuple[Any, Sequence[Any], Any]]) -> bool:
     return bool(asked) and not seen.others and all(n in FIRST_OF_TIES and place in places for n, place in asked)
 
 
-def is_exact(run: Callable[[], Any], where: str = "grid") -> bool:
-    """Whether all operators that ``run`` calls give one right result, whichever way it is computed: of numbers of few
-    bits (``grid``), of any (``decided``), or also of NaN (``nan``). What a kernel computes isn't known."""
-    return kinds_of(run, where).exact
-
-
 class OperatorKinds(NamedTuple):
-    """The same (``exact``); whether others than torch's operators compute (:class:`Observed`); and whether one has
-    equal numbers in any order (:data:`UNORDERED`)."""
+    """Whether a result follows from exact operators alone (:func:`exact_results`); whether others than torch's
+    operators compute (:class:`Observed`); and whether one has equal numbers in any order (:data:`UNORDERED`)."""
 
     exact: bool = False
     others: bool = False
     unordered: bool = False
 
 
-def kinds_of(run: Callable[[], Any], where: str = "grid") -> OperatorKinds:
+Run = Callable[[], tuple[Sequence[Any], Sequence[Any], Any]]
+"""What gives results, and inputs afterwards."""
+
+
+def kinds_of(run: Run) -> OperatorKinds:
     """What ``run`` calls."""
-    seen = _observed(run)
-    exact = not seen.others and all(_is_exact(where, *one) for one in seen.operators)
-    return OperatorKinds(exact, seen.others, any(n in UNORDERED and not w.get("stable") for n, _, w in seen.operators))
+    seen = _observed(run, "grid")
+    unordered = any(name in UNORDERED and not words.get("stable") for name, _, words in seen.operators)
+    return OperatorKinds(bool(_exact_of(seen)), seen.others, unordered)
+
+
+def exact_results(run: Run, where: str = "grid") -> list[bool]:
+    """For each result and each input afterwards, whether all operators that it follows from give one right result,
+    whichever way it is computed: of numbers of few bits (``grid``), of any (``decided``), of any size (``sized``); or
+    also of NaN whole numbers (``nan``) and floats (``kept``). What a kernel computes isn't known. Empty where no result
+    is exact, or without results an input isn't."""
+    return _exact_of(_observed(run, where))
+
+
+def _exact_of(seen: Observed) -> list[bool]:
+    results, after = ([seen.made.get(place_of(t), not seen.others) for t in x] for x in seen.value[:2])
+    return results + after if (any(results) if results else all(after)) else []
+
+
+@contextlib.contextmanager
+def noted_casts() -> Iterator[list[str]]:
+    """What makes whole numbers of floats within the context whose other ways are as right: which of equal numbers comes
+    first; and casts of NaN, or of what the dtype can't hold."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    found = list[str]()
+
+    class Watch(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            outcome = func(*args, **kwargs or {})
+            if str(func) in FIRST_OF_TIES | ANY_OF_TIES:
+                found.append(str(func))
+            for given in tensors_in(args) if func._opname in ("_to_copy", "copy_") else ():
+                dtype = outcome.dtype
+                if given.is_floating_point() and given.numel() and not dtype.is_floating_point and dtype != torch.bool:
+                    limits, wide = torch.iinfo(dtype), given.double().nan_to_num(torch.inf)
+                    if wide.max() > limits.max or wide.min() < limits.min:
+                        found.append(str(func))
+            return outcome
+
+    with Watch():
+        yield found
 
 
 def wider_casts() -> contextlib.AbstractContextManager[Any]:
@@ -203,7 +256,7 @@ def rounded(generator: Any, unit: float, every: bool = False) -> contextlib.Abst
     class Rounded(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             outcome, word = func(*args, **kwargs or {}), func._opname
-            if word in MOVING or word in DECIDING:
+            if word in MOVING or word in DECIDING or (word.rstrip("_") in ("div", "mul") and _is_power(args[-1])):
                 return outcome
             given = set() if word.endswith("_") else {place_of(t) for t in tensors_in(args)}
             for made in (t for t in tensors_in((outcome,)) if t.dtype == torch.float64 and place_of(t) not in given):
@@ -241,8 +294,11 @@ def _is_exact(where: str, name: str, args: Sequence[Any], kwargs: Mapping[str, A
         others = [x for x in args[1:] if not hasattr(x, "is_floating_point")]
         few = where == "grid" and word in ("mul", "add", "sub", "rsub") and _few_bits(word, floats, args, others)
         return not floats or few
-    if where == "nan" and word == "_to_copy" and floats:
-        return kwargs.get("dtype") is None or bool(kwargs["dtype"].is_floating_point)
+    if where not in ("grid", "decided") and word == "_to_copy" and floats:
+        dtype = kwargs.get("dtype")
+        return dtype is None or bool(dtype.is_floating_point and (where == "nan" or dtype.itemsize > 1))
+    if where == "kept":
+        return word in MOVING and word not in CHOOSING
     return word in MOVING or word in (COMPARING if where == "nan" else DECIDING)
 
 
@@ -250,10 +306,14 @@ def _few_bits(word: str, floats: Sequence[Any], args: Sequence[Any], others: Seq
     """Whether one tensor of floats meets one number by which no bit of its few is lost."""
     if len(args) != 2 or len(floats) != 1 or len(others) != 1 or not isinstance(others[0], (int, float)):
         return False
-    number = float(others[0])
-    power = number != 0 and abs(number).hex().startswith("0x1.0000000000000p")
+    number, power = float(others[0]), _is_power(others[0])
     few = (number * 256).is_integer() and abs(number) <= 1024
     return (power and word == "mul" and 2**-8 <= abs(number) <= 1024) or (few and str(floats[0].dtype) in WIDE)
+
+
+def _is_power(number: Any) -> bool:
+    """Whether it is a power of two, by which none but the smallest numbers are rounded."""
+    return isinstance(number, (int, float)) and abs(float(number)).hex().startswith("0x1.0000000000000p")
 
 
 def place_of(tensor: Any) -> int:

@@ -33,9 +33,19 @@ from kerntune.referee.call_inputs import (
     without_unread,
 )
 from kerntune.referee.declared_inputs import is_one_number
-from kerntune.referee.influences import FURTHER_ON, with_influences
+from kerntune.referee.influences import with_influences
 from kerntune.referee.layouts import GPU_MODE, load
+from kerntune.referee.moved_results import (
+    few_results,
+    with_deviations,
+    with_moved,
+    with_places_off,
+    with_settled,
+    with_sound,
+    with_spread,
+)
 from kerntune.referee.open_elements import (
+    FAILS,
     FILLS,
     ORDERS,
     in_any_order,
@@ -45,22 +55,20 @@ from kerntune.referee.open_elements import (
     tied,
     unwritten,
     with_open,
-    with_others,
 )
 from kerntune.referee.reasons import Reason
 from kerntune.referee.reference_operators import (
     OperatorKinds,
+    exact_results,
     filled,
-    is_exact,
     kinds_of,
     noted_kernels,
     place_of,
     programs_of,
     promises_indices,
-    rounded,
 )
-from kerntune.referee.reference_runs import as_given, in_float64, run_reference, widely, widened
-from kerntune.referee.result_errors import FEW, ROUNDOFF, numbers_of
+from kerntune.referee.reference_runs import as_given, in_float64, run_reference, widely
+from kerntune.referee.result_errors import ROUNDOFF
 from kerntune.referee.tasks import (
     CallRefused,
     CaseInputs,
@@ -137,10 +145,14 @@ def _computed(module: Any, task: ExpectTask, contents: Sequence[bytes]) -> list[
 
 
 def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
+    import torch
+
     module = load(task.source)
     kinds: Sequence[bool] = (True, False)
     of = OperatorKinds()
     end = time.monotonic() + (task.seconds or math.inf)
+    extreme: int | None = None if task.draws else task.extreme
+    last: ExpectedSeed | None = None
     for i, seed in enumerate(task.seeds):
         if i and time.monotonic() > end:
             return
@@ -148,10 +160,18 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
         watched = partial(run_reference, module, task, contents, as_given)
         if task.ties and not promises_indices(watched):
             return
-        if task.exact and not is_exact(watched, task.exact):
+        exact = exact_results(watched, task.exact) if task.exact else []
+        if task.exact and not exact:
             return
         if not of.others:
-            native, after, outline = run_reference(module, task, contents, as_given)
+            try:
+                native, after, outline = run_reference(module, task, contents, as_given)
+            except Exception as exc:
+                if last is None or extreme is None or i < extreme:
+                    raise
+                print(f"left out: {exc}", file=sys.stderr)
+                yield msgspec.structs.replace(last, undefined=FAILS)
+                continue
         if i == 0 and not (task.ties or task.exact or task.draws):
             of = _kinds_of(watched)
         undefined, launches, open_there = "", list[Launched](), list[tuple[list[Any], Callable[[Sequence[Any]], str]]]()
@@ -168,41 +188,50 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
             programs = programs_of(launches, compiled)
             if (programs is None or any(map(reduces_by_order, programs))) and _is_odd(task.case.tensors, contents):
                 undefined = undefined or "its kernels reduce by comparisons, which with NaN depend on the terms' order"
+        began = time.monotonic()
         (wide, wide_after), casts = in_float64(module, task, contents, native, after, kinds, launches)
+        seconds = time.monotonic() - began
         if i == 0 and all(x is None for x in (*wide, *wide_after)):
             kinds = ()  # its code forbids it, not these numbers
         places = {place_of(t): k for k, t in reversed(list(enumerate(after)))}
         each = zip(native, wide, _first_alike(native), strict=True)
         results = tuple(_result(n, w, places.get(place_of(n)), first) for n, w, first in each)
         if i < task.closely and all(r.dtype == "float32" and r.wide is not None for r in results):
-            results = _moved(module, task, contents, results, native, casts)
-        elif task.extreme is not None and i >= task.extreme and (few := _few_numbers(results)):
-            results = _spread(module, task, contents, results, few, casts)
+            results = with_moved(module, task, contents, results, native, casts)
+        elif extreme is not None and i >= extreme and (few := few_results(results)):
+            results = with_spread(module, task, contents, results, few, casts)
         changed = tuple(
             None if is_still(as_it_lies(t, given), before) else _result(t, w, k)
             for k, (t, w, before, given) in enumerate(zip(after, wide_after, contents, task.case.tensors, strict=True))
         )
-        if task.extreme is not None and i >= task.extreme:
-            results = _settled(module, task, contents, results)
+        if extreme is not None and i >= extreme:
+            results = with_settled(module, task, contents, results)
+            results = results if of.others else with_sound(watched, task, results)
         floats = [r for r in results if r.dtype in ROUNDOFF]
         if task.draws and floats and all(r.wide is None for r in floats):
-            results = _places_off(module, task, contents, results)
+            results = with_places_off(module, task, contents, results)
         elif task.draws:
-            results, changed = _with_deviations(module, task, contents, results, changed, casts)
+            far = task.extreme is not None and i >= task.extreme
+            results, changed = with_deviations(module, task, contents, results, changed, casts, far)
         found: list[Any] = [*results, *changed]
         if i < task.usual and any(kinds):
-            found = with_influences(task.case, contents, found, partial(widely, module, task, launches, casts))
+            again = partial(widely, module, task, launches, casts)
+            found = with_influences(task.case, contents, found, again, seconds)
         if of.unordered:
             ties = (partial(other_ties, turn, seed) for turn in range(ORDERS))
-            again = [run_reference(module, task, contents, as_given, rounding=one) for one in ties]
-            masks = tied([*native, *after], [[*made, *left] for made, left, _ in again])
+            orders = [run_reference(module, task, contents, as_given, rounding=one) for one in ties]
+            masks = tied([*native, *after], [[*made, *left] for made, left, _ in orders])
             open_there.append((masks, much_tied))
         for masks, much in open_there:
             found = with_open(found, masks)
             undefined = undefined or (much(masks) if i < task.usual else "")
+        if not all(exact):
+            every = zip([*native, *after], exact, strict=True)
+            found = with_open(found, [torch.full(t.shape, not one) for t, one in every])
         given, count = () if task.contents else tuple(contents), len(results)
         results, changed = tuple(found[:count]), tuple(found[count:])
-        yield ExpectedSeed(given, results, changed, outline, of.exact and i == 0 and task.closely > 0, undefined)
+        last = ExpectedSeed(given, results, changed, outline, of.exact and i == 0 and task.closely > 0, undefined)
+        yield last
 
 
 ORDERED = 2
@@ -222,174 +251,6 @@ def _kinds_of(run: Callable[[], Any]) -> OperatorKinds:
     except Exception as exc:
         print(f"its operators can't be watched: {exc}", file=sys.stderr)
         return OperatorKinds()
-
-
-FEW_INPUTS = 15 / 16
-"""Where half of the inputs' numbers are others, an element that follows from n numbers is another with 1 - 2**-n."""
-
-LEAST_CHANGED = 64
-"""Elements of a result of which that share is taken."""
-
-
-def _moved(
-    module: Any, task: ExpectTask, contents: Sequence[bytes], results: tuple[ExpectedResult, ...],
-    native: Sequence[Any], casts: bool,
-) -> tuple[ExpectedResult, ...]:  # fmt: skip
-    """The results, which are ``native``; float32 ones whose elements follow from at most four numbers each with
-    :attr:`~.moved`."""
-    import torch
-
-    drawn = _halves(task)
-
-    def half(tensor: Any) -> Any:
-        return torch.where(drawn(tensor), tensor, tensor.roll(FURTHER_ON))
-
-    def off(tensor: Any) -> Any:
-        return tensor if tensor.dtype == torch.float64 else _off(drawn, ROUNDOFF["float32"], tensor)
-
-    runs = _of_others(module, task, contents, results, (lambda t: t.roll(FURTHER_ON), half, off), casts)
-    if not runs:
-        return results
-    found = list[ExpectedResult]()
-    for one, was, others, mixed, moved in zip(results, native, *runs, strict=True):
-        changed, partly = (int((was != x).sum()) for x in (others, mixed))
-        few = changed >= LEAST_CHANGED and partly <= FEW_INPUTS * changed
-        found.append(msgspec.structs.replace(one, moved=bytes_of(moved.to(torch.float64))) if few else one)
-    return tuple(found)
-
-
-def _places_off(
-    module: Any, task: ExpectTask, contents: Sequence[bytes], results: tuple[ExpectedResult, ...]
-) -> tuple[ExpectedResult, ...]:
-    """Results without float64 with :attr:`~.moved`: one number in four of the inputs is a last place off, or two.
-    Kernels round to these inside, as attention does its weights; and terms cancel."""
-    import torch
-
-    drawn = _halves(task)
-
-    def off(tensor: Any) -> Any:
-        if tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-            return tensor
-        place = 2 * ROUNDOFF[str(tensor.dtype).removeprefix("torch.")]
-        other = _off(drawn, place, tensor).to(tensor.dtype)
-        return torch.where(drawn(tensor) & drawn(tensor), other, tensor)
-
-    replace = msgspec.structs.replace
-    for run in _of_others(module, task, contents, results, (off,), False):
-        pairs = zip(results, run, strict=True)
-        return tuple(replace(r, moved=bytes_of(x.to(torch.float64))) if r.dtype in ROUNDOFF else r for r, x in pairs)
-    return results
-
-
-SPREADS = 2
-"""Of one number a single draw may hardly move it, by chance."""
-
-
-def _few_numbers(results: Sequence[ExpectedResult]) -> list[int]:
-    """Which results have few elements, not all of them NaN or infinite, and were computed in float64."""
-    known = [(k, numbers_of(one)) for k, one in enumerate(results) if one.wide is not None]
-    return [k for k, numbers in known if numbers.size < FEW and any(map(math.isfinite, numbers.flat))]
-
-
-def _spread(
-    module: Any, task: ExpectTask, contents: Sequence[bytes], results: tuple[ExpectedResult, ...],
-    few: Sequence[int], casts: bool,
-) -> tuple[ExpectedResult, ...]:  # fmt: skip
-    """The results, those of few elements with :attr:`~.moved`: of several draws what is furthest off."""
-    import torch
-
-    kinds, found = [partial(_off, _halves(task), ROUNDOFF["float32"])] * SPREADS, list(results)
-    runs = _of_others(module, task, contents, results, kinds, casts)
-    for k in few if runs else ():
-        moved = torch.stack([run[k].detach().to("cpu", torch.float64) for run in runs])
-        exact = torch.from_numpy(numbers_of(results[k]).copy()).reshape(results[k].shape)
-        furthest = (moved - exact).abs().nan_to_num(0.0).argmax(0, keepdim=True)
-        found[k] = msgspec.structs.replace(results[k], moved=bytes_of(moved.gather(0, furthest)[0]))
-    return tuple(found)
-
-
-OF_WHOLE = 16
-"""Draws more where results are whole numbers: of two that are as likely, one is in none of these once in 30,000."""
-
-
-def _with_deviations(
-    module: Any, task: ExpectTask, contents: Sequence[bytes], results: Sequence[ExpectedResult],
-    changed: Sequence[ExpectedResult | None], casts: bool,
-) -> tuple[tuple[ExpectedResult, ...], tuple[ExpectedResult | None, ...]]:  # fmt: skip
-    """Both with :attr:`~.deviation`, whole numbers with :attr:`~.others`, where that can be had."""
-    import torch
-
-    generator = torch.Generator("cuda" if task.gpu else "cpu").manual_seed(task.seeds[0])
-    rounding = partial(rounded, generator, ROUNDOFF["float32"])
-    found: list[Any] = [*results, *changed]
-    wide = [k for k, one in enumerate(found) if one is not None and one.wide is not None]
-    try:
-        whole = any(one is not None and one.dtype not in ROUNDOFF for one in found)
-        kinds = [rounding] * (task.draws if wide or whole else 0) + [partial(rounding, every=True)] * (whole * OF_WHOLE)
-        every = [run_reference(module, task, contents, widened, casts, rounding=one) for one in kinds]
-    except Exception as exc:
-        print(f"no deviations: {exc}", file=sys.stderr)
-        return tuple(results), tuple(changed)
-    runs = [[*made, *after] for made, after, _ in every]
-    found = with_others(found, runs) if whole else found
-    for k in wide:
-        drawn = torch.stack([run[k].to("cpu", torch.float64) for run in runs[: task.draws]])
-        off = drawn - torch.from_numpy(numbers_of(found[k]).copy()).reshape(found[k].shape)
-        found[k] = msgspec.structs.replace(found[k], deviation=bytes_of(off.square().mean(0).sqrt()))
-    return tuple(found[: len(results)]), tuple(found[len(results) :])
-
-
-def _settled(
-    module: Any, task: ExpectTask, contents: Sequence[bytes], results: tuple[ExpectedResult, ...]
-) -> tuple[ExpectedResult, ...]:
-    """The results, whole numbers with :attr:`~.settled` where inputs are of both kinds."""
-    kinds = {given.dtype in ROUNDOFF for given in task.case.tensors}
-    if len(kinds) == 1 or all(one.dtype in ROUNDOFF for one in results):
-        return results
-
-    def other(tensor: Any, sign: int) -> Any:
-        return sign * tensor.roll(FURTHER_ON) if tensor.is_floating_point() else tensor
-
-    runs = _of_others(module, task, contents, results, [partial(other, sign=sign) for sign in (1, -1)], False)
-    every = zip(results, *runs, strict=True) if runs else ()
-    return (
-        tuple(
-            msgspec.structs.replace(
-                one, settled=one.dtype not in ROUNDOFF and all(bytes_of(x) == one.native for x in others)
-            )
-            for one, *others in every
-        )
-        or results
-    )
-
-
-def _of_others(
-    module: Any, task: ExpectTask, contents: Sequence[bytes], results: Sequence[ExpectedResult],
-    kinds: Sequence[Callable[[Any], Any]], casts: bool,
-) -> list[list[Any]]:  # fmt: skip
-    """The results of inputs that are converted so, a list each; none where it takes its own numbers alone. Whole
-    numbers that are fixed stay: offsets in another order have no meaning."""
-    try:
-        runs = [run_reference(module, task, contents, kind, casts, but_fixed=True)[0] for kind in kinds]
-    except Exception as exc:
-        print(f"no moved results: {exc}", file=sys.stderr)
-        return []
-    return runs if all([tuple(x.shape) for x in run] == [one.shape for one in results] for run in runs) else []
-
-
-def _halves(task: ExpectTask) -> Callable[[Any], Any]:
-    """Gives for a tensor which elements are the one half, drawn anew for each."""
-    import torch
-
-    device = "cuda" if task.gpu else "cpu"
-    chance = torch.Generator(device).manual_seed(task.seeds[0])
-    return lambda t: (torch.rand(t.shape, generator=chance, device=device) < 0.5).to(t.device)
-
-
-def _off(drawn: Callable[[Any], Any], unit: float, tensor: Any) -> Any:
-    """A tensor in float64, so large a share of each element up or down."""
-    wide = widened(tensor)
-    return wide * (1 + unit * (2 * drawn(tensor).to(wide.dtype) - 1)) if tensor.is_floating_point() else tensor
 
 
 def _first_alike(results: Sequence[Any]) -> list[int | None]:

@@ -17,7 +17,8 @@ from functools import partial
 from msgspec.structs import replace
 
 from kerntune.gpu.number_formats import FLOAT_FORMATS
-from kerntune.referee.declared_inputs import ODD_POISONS, contents_of, poison_patterns
+from kerntune.referee.content_errors import Compared, ContentErrors
+from kerntune.referee.declared_inputs import ODD_POISONS, POISONS, contents_of, poison_patterns
 from kerntune.referee.errors_together import (
     ShapeComparison,
     errors_of,
@@ -28,27 +29,23 @@ from kerntune.referee.errors_together import (
     unequal_of,
     wrong_together,
 )
-from kerntune.referee.extreme_contents import DECIDED, DRAWN_FLOATS, GRIDS, OF_NAN
+from kerntune.referee.extreme_contents import DECIDED, DRAWN_FLOATS, GRIDS, OF_NAN, SIZED
 from kerntune.referee.further_contents import (
     MANY,
     affordable,
-    beside_deviations,
     drawn_anew,
-    has_deviations,
     made_sparse,
     many_contents,
-    may_be_emulated,
 )
 from kerntune.referee.hostile_recording import CheckedCall, check_outlines, check_results, side_of
 from kerntune.referee.influences import unfollowed
 from kerntune.referee.later_call import IN_IT, behind, check_later_results
-from kerntune.referee.open_elements import as_promised, not_compared
+from kerntune.referee.open_elements import FAILS, not_compared
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.reference_evidence import check_reference, hardly_varies, in_buffers, unvaried, what_counts
-from kerntune.referee.replay_processes import ReplayProcesses
-from kerntune.referee.result_errors import FEW, ResultError, difference_of
+from kerntune.referee.replay_processes import parts_of
+from kerntune.referee.result_errors import FEW, ResultError
 from kerntune.referee.tasks import (
-    UNREAD,
     CaseInputs,
     ExpectAnswer,
     ExpectedSeed,
@@ -74,27 +71,23 @@ AUTHOR_RUNS = 2
 PROBES = 2
 """Further contents that tell whether a result follows from what varies in them."""
 
-DRAWS = 16
-"""Of roundings inside of a reference beside which a result seems wrong. Of 4,000 contents of Liger's dyt, 457
-were off by more than sums explain, and none by six deviations."""
-
 MOST_EMULATED = 1 << 25
 """Bytes of inputs and results up to which what is right on a GPU is emulated, too: more takes longer than its time."""
 
 CORES_EACH = 4
 """For each of these that runs beside what is timed: a host that launches call by call must not wait."""
 
-OF_MEMORY = "; results follow from memory that nothing has written"
-"""What a message on these says. Sums in another order aren't taken for it."""
-
 INDICES = ("int64", "int32")
 """What results may be indices."""
 
-Compared = tuple[ExpectedSeed, bytes, tuple[bytes, ...], Sequence[str]]
-"""What the reference computes, what fills unwritten memory, what the replay left, and the content's form."""
+
+def poisons_of(forms: Sequence[Sequence[str]], usual: int) -> list[bytes]:
+    """What fills unwritten memory, by content. Behind an end of a range a weight is zero, so that NaN alone counts."""
+    found, (nan,) = [*poison_patterns(usual), *poison_patterns(len(forms) - usual)], poison_patterns(1, POISONS[:1])
+    return [nan if "paired" in form else one for form, one in zip(forms, found, strict=True)]
 
 
-class ReplayComparer(ReplayProcesses):
+class ReplayComparer(ContentErrors):
     """Compares, for one reference."""
 
     def compare(
@@ -146,7 +139,7 @@ class ReplayComparer(ReplayProcesses):
         compute at the same time; else what demands nothing isn't replayed: what a kernel does with NaN may be a fault
         in the emulator."""
         seeds = [secrets.randbits(63) for _ in forms]
-        patterns = [*poison_patterns(usual), *poison_patterns(len(forms) - usual)]
+        patterns = poisons_of(forms, usual)
         extreme_seconds = self._budget * (len(forms) - usual) / max(usual, 1)
         more = [extreme_seconds if any(form) else 0.0 for form in forms]
         with ThreadPoolExecutor(2 * self._workers) as threads:
@@ -159,14 +152,14 @@ class ReplayComparer(ReplayProcesses):
                 self._reference, case, tuple(seeds), contents, self._on_gpu,
                 closely=closely, extreme=extreme, usual=usual,
             )  # fmt: skip
-            asked = [threads.submit(self._authors, one) for one in (task.parts() if at_once else (task,))]
+            asked = [threads.submit(self._authors, one) for one in (parts_of(task) if at_once else (task,))]
             given = zip(contents if at_once else (), patterns, more, strict=False)
             early = self._replays(threads, case, call, [(x, p, deadline + m) for x, p, m in given], usual)
             expected = self._expected(asked, task, usual)
             check_reference(expected)
             if undefined := next(filter(None, (x.undefined for x in expected[:usual])), ""):
                 raise Refusal(Reason.REFERENCE, undefined)
-            dropped = len(forms) - len(expected)
+            dropped = len(forms) - len(expected) + sum(one.undefined == FAILS for one in expected)
             alike = "" if many_contents(case, expected[0])[1] else hardly_varies(what_counts(expected[:usual]))
             if why := alike or unvaried(case, expected[:usual]) or self._added_to(case, expected[:usual]):
                 raise Refusal(Reason.DEGENERATE, why)
@@ -251,65 +244,6 @@ class ReplayComparer(ReplayProcesses):
         given = [(w, poison, left_of(call, w, answer), ()) for w, answer in zip(wants, answers, strict=False)]
         return tuple(e for each in self._errors(of, given) for e in each if e.wrong)
 
-    def _errors(
-        self, of: ShapeComparison, given: Sequence[Compared], on_gpu: bool | None = None
-    ) -> list[list[ResultError]]:
-        """The errors of each content, looked at again."""
-        return self._second_look(of, given, self._first_errors(of, given), on_gpu)
-
-    def _first_errors(self, of: ShapeComparison, given: Sequence[Compared]) -> list[list[ResultError]]:
-        with ThreadPoolExecutor(self._workers) as threads:
-            return list(threads.map(lambda compared: list(errors_of(of, *compared)), given))
-
-    def _second_look(
-        self, of: ShapeComparison, given: Sequence[Compared], found: list[list[ResultError]], on_gpu: bool | None = None
-    ) -> list[list[ResultError]]:
-        """The errors; where a result is wrong, beside what roundings inside of the reference do to it, if that takes no
-        time."""
-        on_gpu, one = self._on_gpu if on_gpu is None else on_gpu, partial(errors_of, of)
-        wrong = [i for i, errors in enumerate(found) if any(e.wrong for e in errors)]
-        again = [i for i in wrong if has_deviations(on_gpu, *given[i])]
-        seeds, contents = tuple(secrets.randbits(63) for _ in again), tuple(given[i][0].contents for i in again)
-        with contextlib.suppress(Refusal):
-            task = ExpectTask(self._reference, of.case, seeds, contents, on_gpu, draws=DRAWS)
-            for i, other in zip(again, self._authors(task).seeds if again else (), strict=True):
-                found[i] = list(one(beside_deviations(given[i][0], other), *given[i][1:], again=True))
-
-        def emulated(i: int) -> bool:
-            found[i] = list(one(self._emulated_reference(of.case, of.call, given[i][0]), *given[i][1:], again=True))
-            return not any(e.wrong for e in found[i])
-
-        wrong = [i for i in wrong if any(e.wrong for e in found[i]) and may_be_emulated(given[i][0])]
-        if self._on_gpu and wrong and emulated(wrong[0]):
-            with ThreadPoolExecutor(self._workers) as threads:
-                list(threads.map(emulated, wrong[1:]))
-        return found
-
-    def _with_memory_told(
-        self, of: ShapeComparison, found: list[list[ResultError]], given: Sequence[Compared]
-    ) -> list[list[ResultError]]:
-        """The errors, those that are wrong with a word more where the first wrong content has other results if memory
-        that nothing has written, or that is handed out for results, has other numbers, and the same where it has the
-        same: a buffer that isn't zeroed, a tail that is left out, but no order of sums."""
-        odd = (i for i, errors in enumerate(found) if any(e.wrong and not e.unwritten for e in errors))
-        if (first := next(odd, None)) is None:
-            return found
-        (want, poison, left, _), case, call = given[first], of.case, of.call
-        other = bytes(len(poison)) if any(poison) else b"\xff" * len(poison)
-        unread = [given.content == UNREAD for given in case.tensors]
-        contents = tuple(bytes(len(x)) if u else x for u, x in zip(unread, want.contents, strict=True))
-        ours = {*(v.storage for v in call.results), *(i for u, i in zip(unread, call.inputs, strict=True) if not u)}
-        with contextlib.suppress(Refusal):
-            for memory, held in ((other, contents), (poison, want.contents)):
-                end = time.monotonic() + self._budget
-                again = left_of(call, replace(want, contents=held), self._replayed(call, held, memory, end))
-                promised = (as_promised(call, want, each) for each in (left, again))
-                kept = ({i: x for i, x in each.items() if i in ours} for each in promised)
-                if bool(difference_of(case, call, *kept)) != (memory is other):
-                    return found
-            return [[replace(e, wrong=e.wrong + OF_MEMORY) if e.wrong else e for e in each] for each in found]
-        return found
-
     def _of_ties(self, of: ShapeComparison, first: ExpectedSeed) -> tuple[ResultError, ...]:
         """What is wrong where more is promised than rounding allows: indices of equal numbers where torch documents
         them, and all results where all that the reference does is exact."""
@@ -317,14 +251,15 @@ class ReplayComparer(ReplayProcesses):
         whole = any(dtype not in FLOAT_FORMATS for dtype in wanted)
         kinds: list[tuple[str, tuple[str, ...]]] = [("", ("ties",))] * bool({*wanted} & {*INDICES})
         if first.exact:
-            kinds += [("grid", GRIDS), ("decided", DECIDED), *[("nan", OF_NAN)] * whole]
+            kinds += [("grid", GRIDS), ("decided", DECIDED), ("sized", SIZED)]
+            kinds += [("nan", OF_NAN)] * whole + [("kept", OF_NAN)] * any(dtype in FLOAT_FORMATS for dtype in wanted)
         if all(t.content not in DRAWN_FLOATS for t in of.case.tensors):
             return ()
         with ThreadPoolExecutor(self._workers) as threads:
             asked = [self._beside(threads, self._of_promised, of, exact, words) for exact, words in kinds]
             for (exact, _), one in zip(kinds, asked, strict=True):
                 promised, wrong = one()
-                if wrong or (exact and not promised):
+                if wrong or (exact in ("grid", "decided") and not promised):
                     return wrong
         return ()
 
@@ -411,7 +346,7 @@ class ReplayComparer(ReplayProcesses):
             want = replace(found[i], contents=given[i])
             after = left_of(call, want, answer)
             errors = (
-                unequal_of(of, want, after, forms[i])
+                unequal_of(of, want, after, forms[i], task.exact)
                 if task.exact
                 else errors_of(of, want, patterns[i], after, forms[i])
             )

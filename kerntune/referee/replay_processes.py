@@ -18,7 +18,6 @@ import msgspec
 
 from kerntune.base.formatting import visible
 from kerntune.gpu.number_formats import FLOAT_FORMATS
-from kerntune.referee.candidate_speed import AUTHOR_SECONDS
 from kerntune.referee.declared_inputs import content_of
 from kerntune.referee.hostile_recording import CheckedCall, side_of
 from kerntune.referee.prewarmed import PrewarmedProcesses
@@ -40,11 +39,44 @@ from kerntune.referee.tasks import (
 )
 from kerntune.referee.timed_contents import in_a_row, places, variation_of
 
+AUTHOR_SECONDS = 300.0
+
 MOST_EXPECTED = 1 << 32
 """Bytes of what the author's process may answer."""
 
 AT_ONCE = 12
 """Contents that are looked at together on a GPU's machine."""
+
+MUCH, EACH_AUTHOR = 8 << 20, 64 << 20
+"""Bytes of a seed's inputs from which the author's processes are several; and how many bytes of all seeds are worth
+one more."""
+
+FEW_AUTHORS, MOST_AUTHORS, MOST_AT_ONCE = 3, 8, 1 << 30
+"""How many they are then, and how many bytes of inputs they may have together: float64 and what is computed on the way
+take some twenty times as much of the device. Processes open a GPU one after the other, in 0.13 s each on an H100."""
+
+
+def author_count(nbytes: int, contents: int) -> int:
+    """How many processes of the author compute so many ``contents`` of ``nbytes`` each."""
+    if nbytes < MUCH:
+        return 1
+    wanted = min(MOST_AUTHORS, max(FEW_AUTHORS, -(-nbytes * contents // EACH_AUTHOR)))
+    return min(contents, wanted, max(1, MOST_AT_ONCE // nbytes))
+
+
+def parts_of(task: ExpectTask) -> list[ExpectTask]:
+    """Several where contents are large: to hand these over takes longer than another process's start."""
+    count = author_count(sum(map(len, task.contents[0])), len(task.seeds)) if task.contents else 1
+    if count == 1:
+        return [task]
+    each, replace = -(-len(task.seeds) // count), msgspec.structs.replace
+    places = [slice(i, i + each) for i in range(0, len(task.seeds), each)]
+    found = [replace(task, seeds=task.seeds[at], contents=task.contents[at]) for at in places]
+    begins = [None if task.extreme is None else max(0, task.extreme - at.start) for at in places]
+    closely = [int(task.closely > 0), *[0] * (len(found) - 1)]
+    usual = [max(0, task.usual - at.start) for at in places]
+    return [replace(x, closely=n, extreme=e, usual=u) for x, n, e, u in zip(found, closely, begins, usual, strict=True)]
+
 
 T = TypeVar("T")
 

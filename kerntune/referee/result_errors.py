@@ -37,7 +37,10 @@ SMALLEST = {
 }  # fmt: skip
 """The smallest number above zero, by dtype."""
 
-LARGEST = {"float16": 65504.0, "bfloat16": 2.0**127 * (2 - 2.0**-7), "float32": 2.0**127 * (2 - 2.0**-23)}
+LARGEST = {
+    "float16": 65504.0, "bfloat16": 2.0**127 * (2 - 2.0**-7), "float32": 2.0**127 * (2 - 2.0**-23),
+    "float8_e4m3fn": 448.0, "float8_e5m2": 57344.0,
+}  # fmt: skip
 """The largest number, of dtypes in which extreme contents may overflow."""
 
 RMS_FACTOR = 2.0
@@ -84,11 +87,15 @@ steep or periodic function of huge numbers is moved by any amount."""
 COARSE = 2.0**-8
 """A rounding of bfloat16: what is left out is off by more."""
 
+LEFT_OUT = 0.5
+"""An element from which a part is left out is off by as much of itself, where the reference's cancel."""
+
 EXTREME_QUANTILES = (0.5, 0.75, 0.9)
 
 GROSS, GROSS_SHARE = 0.25, 0.01
-"""And of elements a fourth of the usual size or larger, no more than that share, and twice what the stock operator has,
-may be off by a fourth: a row that is left out. Of fewer than a hundred elements that is none."""
+"""And no more than that share of the elements, and twice what the stock operator has, may be off by a fourth: of
+themselves, or of the usual size where they are less than a fourth of it. A row is left out, or isn't zero. Of fewer
+than a hundred elements that is none."""
 
 ELEMENT_FACTOR = 3.0
 """Roundings of its own size that an element may be off by beside: small elements are not excused by large ones."""
@@ -217,7 +224,10 @@ def error_of(
     native = np.frombuffer(expected.native, f"<u{ITEM_BYTES[expected.dtype]}").reshape(expected.shape)
     untouched = bool(bits.size) and _untouched(bits, len(content), view, poison)
     found = None
-    if not untouched or not any(poison):  # zeros may have been written, and may be right
+    by_chance = (
+        untouched and bits.nbytes < len(poison) and view.dtype == expected.dtype and bool((bits == native).all())
+    )
+    if not untouched or by_chance or not any(poison):  # zeros may have been written, and may be right
         found = _compared(number, bits, native, view, expected, case, usual, extreme, seen, lone, odd)
     if found is None or (untouched and found.wrong):
         return ResultError(number, view.dtype, wrong="nothing of it is written", unwritten=True)
@@ -316,7 +326,8 @@ def _float_error(
     (``exact`` is None), the stock operator's own error isn't known: both sides may be off by what a sum explains. Of
     262,144 float32 sums of 512 terms the largest is off by 1.08 times as much. Elements larger than most may be off by
     more: their partial sums are larger, and of running products each has the roundings of all before it.
-    ``moved``: how far a rounding of the inputs moves each element, by which a right result may be off, too."""
+    ``moved``: how far a rounding of the inputs moves each element, by which a right result may be off, too; by a fourth
+    of itself none is otherwise, however small."""
     import numpy as np
 
     found, stock = np.atleast_1d(found, stock)
@@ -358,6 +369,10 @@ def _float_error(
     worst_allowed = np.multiply(rounded, ELEMENT_FACTOR, out=rounded)
     larger = np.maximum(magnitude / size, 1.0)  # as its partial sums are
     worst_allowed += WORST_FACTOR * (beyond_rounding + sums * larger)
+    if moved is not None and not alone:  # by which each is known to be moved, the others' roundings are no excuse
+        np.minimum(
+            worst_allowed, np.maximum(GROSS * magnitude, WORST_FACTOR * (own + sums * larger)), out=worst_allowed
+        )
     beyond = error > worst_allowed
     rms, worst = rms_of(error), float(error.max())
     wrong = ""
@@ -511,7 +526,7 @@ def _extreme_error(
             told, most_off = told_apart(off, allowed)
             wrong = f"{name} {told} where {large:.2g} is the size; {most_off} is what rounding explains"
             return ResultError(number, dtype, off / size, allowed / size, size=size, wrong=wrong)
-    least = np.where(some[2] > GROSS * size, np.maximum(GROSS * some[2], allowed), math.inf)
+    least = np.maximum(GROSS * np.where(some[2] > GROSS * size, some[2], size), allowed)
     gross, own_gross = (int(np.count_nonzero(x > least)) for x in some[:2])
     if error.size >= FEW and gross > max(GROSS_SHARE * some[0].size, 2 * own_gross):
         wrong = f"{gross:,} of {some[0].size:,} elements are off by more than a fourth of their size"
@@ -537,7 +552,8 @@ def overflow_of(number: int, content: bytes, view: View, expected: ExpectedResul
 def _lone_error(number: int, dtype: str, found: np.ndarray, exact: np.ndarray, stock: np.ndarray) -> ResultError:
     """Where an input is one number but for a few elements: whether anything is left out, with however small a weight,
     and not by how little sums are off. One number added again and again may be rounded in one direction, and elements
-    that all follow from the same few numbers are off alike."""
+    that all follow from the same few numbers are off alike. Where the reference's own are off by percents of
+    themselves, they cancel, and only what is left out shows."""
     import numpy as np
 
     finite = np.isfinite(stock) & np.isfinite(exact)
@@ -552,7 +568,9 @@ def _lone_error(number: int, dtype: str, found: np.ndarray, exact: np.ndarray, s
     if np.count_nonzero(full := magnitude > least) >= FEW:
         relative = [x[full] / magnitude[full] for x in (error, own)]
         for share, off, stocks in zip(QUANTILES, *(np.quantile(x, QUANTILES) for x in relative), strict=True):
-            if not wrong and off > (allowed := EXTREME_FACTOR * max(float(stocks), coarse)):
+            allowed = EXTREME_FACTOR * max(float(stocks), coarse)
+            allowed = max(allowed, LEFT_OUT) if stocks > EXTREME_FACTOR * coarse else allowed
+            if not wrong and off > allowed:
                 told, most_off = told_apart(off, allowed)
                 wrong = f"{1 - share:.0%} of its elements are off by {told} of their size; {most_off} is allowed"
     explained = max(float(np.max(own)), coarse * size, least)

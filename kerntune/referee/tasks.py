@@ -16,23 +16,6 @@ Plain = Union[bool, int, float, str, None]
 Given = Union[bool, int, float, str, None, list[Plain]]
 """A value in a task's list of shapes."""
 
-MUCH, EACH_AUTHOR = 8 << 20, 64 << 20
-"""Bytes of a seed's inputs from which the author's processes are several; and how many bytes of all seeds are worth
-one more."""
-
-FEW_AUTHORS, MOST_AUTHORS, MOST_AT_ONCE = 3, 8, 1 << 30
-"""How many they are then, and how many bytes of inputs they may have together: float64 and what is computed on the way
-take some twenty times as much of the device. Processes open a GPU one after the other, in 0.13 s each on an H100."""
-
-
-def author_count(nbytes: int, contents: int) -> int:
-    """How many processes of the author compute so many ``contents`` of ``nbytes`` each."""
-    if nbytes < MUCH:
-        return 1
-    wanted = min(MOST_AUTHORS, max(FEW_AUTHORS, -(-nbytes * contents // EACH_AUTHOR)))
-    return min(contents, wanted, max(1, MOST_AT_ONCE // nbytes))
-
-
 UNREAD = "unread"
 """The content of an input that the reference doesn't read: memory for results, which a candidate may write."""
 
@@ -230,7 +213,7 @@ class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     """Compute the reference's results. ``contents`` has the bytes of each input tensor, a list a seed; where it is
     empty the task's own code makes them. On the GPU, or on the CPU. ``ties``: only if torch documents which of equal
     numbers' indices the reference returns, ``exact``: only if all its operators are, of such numbers
-    (:func:`.reference_operators.is_exact`); else there are no results.
+    (:func:`.reference_operators.exact_results`), others are open; else there are no results.
     ``closely``: of so many first seeds results are looked at once more (:attr:`ExpectedResult.moved`). ``extreme``:
     from which seed on results of few elements are, since contents are extreme; None where none are. ``draws``: of how
     many draws of roundings results have a deviation; 0 for none. ``usual``: of so many first seeds results have
@@ -249,21 +232,6 @@ class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     draws: int = 0
     usual: int = 0
     seconds: float = 0.0
-
-    def parts(self) -> list[ExpectTask]:
-        """Several where contents are large: to hand these over takes longer than another process's start."""
-        count = author_count(sum(map(len, self.contents[0])), len(self.seeds)) if self.contents else 1
-        if count == 1:
-            return [self]
-        each, replace = -(-len(self.seeds) // count), msgspec.structs.replace
-        places = [slice(i, i + each) for i in range(0, len(self.seeds), each)]
-        found = [replace(self, seeds=self.seeds[at], contents=self.contents[at]) for at in places]
-        begins = [None if self.extreme is None else max(0, self.extreme - at.start) for at in places]
-        closely = [int(self.closely > 0), *[0] * (len(found) - 1)]
-        usual = [max(0, self.usual - at.start) for at in places]
-        return [
-            replace(x, closely=n, extreme=e, usual=u) for x, n, e, u in zip(found, closely, begins, usual, strict=True)
-        ]
 
 
 class ExpectedResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -301,8 +269,10 @@ class ExpectedResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     """The earlier result that is the same memory, if one is."""
 
     settled: bool = False
-    """Whole numbers that are the same where all floats among the inputs are others: looked at where contents are
-    extreme."""
+    """Whole numbers that are the same where all floats among the inputs are others, of extreme contents."""
+
+    sound: bool = False
+    """Such that follow from no ties, nor from what can't be cast (:func:`.reference_operators.noted_casts`)."""
 
 
 class ExpectedSeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

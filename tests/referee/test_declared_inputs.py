@@ -135,6 +135,10 @@ def test_a_line_may_have_64_k_characters() -> None:
         ("x: bool[3] < 3", "bool has no 2"),
         ("x: i16[2] = [0, 32768]", "int16 has no 32,768"),
         ("x f16[3]", "neither"),
+        ("x: f32[3] uniform(3, 1)", "the smaller one"),
+        ("x: i8[3] < 1000", "int8 has no 999"),
+        ("x: u8[3] in -5..5", "uint8 has no -5"),
+        ("x: f64[3] uniform(-1e308, 1e308)", "width is finite"),
         ("x: f16[3] ; " + "y" * 70_000, "characters"),
     ],
 )
@@ -259,8 +263,8 @@ def test_poison_has_eight_bytes_of_each_kind_in_an_order_that_is_drawn() -> None
     }
 
 
-def extreme(text: str, form: str, seed: int = 1) -> np.ndarray:
-    given = tensor(text)
+def extreme(text: str, form: str, seed: int = 1, name: str = "x") -> np.ndarray:
+    given = msgspec.structs.replace(tensor(text), name=name)
     return decode_floats(content_of(given, seed, form), given.dtype).reshape(given.shape)
 
 
@@ -301,18 +305,20 @@ def test_sparse_numbers_are_near_one_number_but_for_a_few(content: str, nearest:
 def test_each_tensor_has_each_extreme_form_once_and_its_neighbours_others() -> None:
     line = "x: f16[8]; i: i64[8] < 3; y: f32[8]; u: f32[8] uniform(0, 1); c: f32[8] normal(1, 0); z: f32[8] zeros"
     forms = extreme_forms(parse_line(line).tensors, random.Random(3))
-    varied = {"up", "down", "tiny", "broad", "wide", "huge", "vast", "holes", "infinite"}
+    varied = {"up", "down", "tiny", "broad", "wide", "round", "huge", "vast", "holes", "infinite"}
     rest = forms.index(("sparse", "", "sparse", "sparse", "", ""))
     each = [sorted(f[n] for f in forms[:rest] if f[n]) for n in (0, 2)]
-    assert each == [sorted(varied - {"huge", "vast"}), sorted(varied)], "float16 has no such"
+    assert each == [sorted(varied - {"vast"}), sorted(varied)], "float16 has no such"
     assert all(f[0] != f[2] for f in forms[:rest])
     odd = [{*f} - {""} for f in forms[:rest] if {"holes", "infinite"} & {*f}]
     assert all(f <= {"holes", "infinite"} for f in odd), "nothing is beside what may demand nothing"
     assert len(odd) in (3, 4)
-    assert forms[rest : rest + 5] == [
+    assert forms[rest : rest + 7] == [
         ("sparse", "", "sparse", "sparse", "", ""), ("ordered", "", "", "", "", ""), ("", "few", "", "", "", ""),
-        ("", "full", "", "", "", ""), ("", "least", "", "", "", ""),
+        ("", "full", "", "", "", ""), ("", "least", "", "", "", ""), ("", "", "", "paired", "", ""),
+        ("none", "", "none", "", "", ""),
     ]  # fmt: skip
+    rest += 2
     lone, alike = "lone", "alike"
     assert sorted(forms[rest + 5 : rest + 8]) == [
         (alike, "", alike, lone, "", ""), (alike, "", lone, alike, "", ""), (lone, "", alike, alike, "", "")
@@ -320,13 +326,21 @@ def test_each_tensor_has_each_extreme_form_once_and_its_neighbours_others() -> N
     assert forms[rest + 8 : -2] == [("hole", *[""] * 5), ("", "", "hole", "", "", "")] * 3
     assert forms[-2:] == [("deep", "", "deep", "", "", ""), ("deep", "", "up", "", "", "")]
     assert [f for f in extreme_forms(parse_line("x: f16[8]").tensors, random.Random(3)) if "deep" in f] == [("deep",)]
-    assert {form for f in forms for form in f} == {*EXTREMES} - {"ties", "close", "banded", *GRIDS} | {""}
+    others = {"ties", "close", "banded", "scaled", "powers", *GRIDS}
+    assert {form for f in forms for form in f} == {*EXTREMES} - others | {""}
+    for line, count in (("x: f32[8]; y: f32[1,9]", 1), ("x: f32[8]; y: f32[2,9]", 0), ("u: f32[8] uniform(0, 1)", 0)):
+        assert sum("none" in f for f in extreme_forms(parse_line(line).tensors, random.Random(3))) == count
+    assert not extreme("f32[9]", "none").any()
+    line = "x: f16[8]; a: f32[8]; b: f32[8]; c: f32[9]; i: i64[8] in -8..8; j: i64[8] < 18"
+    forms = extreme_forms(parse_line(line).tensors, random.Random(3))
+    assert [f for f in forms if {"paired", "powers"} & {*f}] == [
+        ("", "", "", "", "", "powers"), ("", "paired", "paired", "", "", "")
+    ]  # fmt: skip
     many = parse_line("; ".join(f"x{i}: f32[8]" for i in range(9))).tensors
     assert sum("lone" in f for f in extreme_forms(many, random.Random(3))) == 4
     single = extreme_forms(parse_line("x: f32[8]; a: f32[1]; b: f32[]").tensors, random.Random(3))
     assert {f[k] for f in single for k in (1, 2)} & {"up", "holes", "infinite", "hole"} == {"up"}
     assert {f[0] for f in single} > {"up", "holes", "infinite", "hole"}
-    assert {f[3:] for f in forms[:6]} == {("", "", "")}
     assert extreme_forms(parse_line("u: f32[8] uniform(2, 2); i: i64[8] < 1").tensors, random.Random(3)) == []
 
 
@@ -387,6 +401,83 @@ def test_few_whole_numbers_are_three_and_one_along_half_of_the_rows() -> None:
     assert 100 < sum(content_of(row, 5, "few")) < 400
 
 
+def test_few_whole_numbers_have_pieces_of_rows_and_most_of_a_single_one() -> None:
+    """A row whose first block is masked, but not all of it; a bin of most numbers; runs longer than any other."""
+    (given,) = parse_line("m: bool[64,500]").tensors
+    found = np.frombuffer(content_of(given, 5, "few"), "u1").reshape(64, 500)
+    for piece in (found[:, :100], found[:, -100:]):
+        for value in (0, 1):
+            assert any((row == value).all() and {*other} == {0, 1} for row, other in zip(piece, found, strict=True))
+    for seed in range(5):
+        ids = np.frombuffer(content_of(parse_line("i: i32[40000] < 64").tensors[0], seed, "few"), "<i4")
+        assert np.bincount(ids).max() >= 35_000
+        assert len({*ids}) == 3
+        assert np.diff(np.flatnonzero(np.diff(ids))).max() >= 34_999
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "last"), [("i32[5000] in -9..1000000000", -9, 2**29), ("u8[900] < 200", 0, 129)]
+)
+def test_powers_of_two_have_neighbours(text: str, first: int, last: int) -> None:
+    given = tensor(text)
+    found = {*np.frombuffer(content_of(given, 1, "powers"), given.dtype).tolist()}
+    near = {sign * 2**k + beside for sign in (1, -1) for k in range(33) for beside in (-1, 0, 1)}
+    assert found == {x for x in near if given.low <= x <= given.high}
+    assert (min(found), max(found) >= last) == (first, True)
+
+
+def test_close_numbers_may_be_the_smallest_ones() -> None:
+    assert len({*extreme("f64[400] normal(0, 1e-310)", "close").flat}) > 1
+
+
+def test_paired_numbers_are_equal_or_zeros_and_have_the_ends_of_their_range() -> None:
+    for text in ("f32[40,50]", "f16[2000]", "f32[4,500] normal(0, 3)"):
+        x, y = (extreme(f"{text}", "paired", 5, name).reshape(-1) for name in "xy")
+        assert 0.15 < np.mean((x == y) & (x != 0)) < 0.35
+        assert 0.15 < np.mean((x == 0) & (y == 0)) < 0.35
+        assert 0.3 < np.mean(np.signbit(x[x == 0])) < 0.7
+        assert 0.4 < np.mean(x != y) < 0.6
+    x, y = (extreme("f32[2000] uniform(-1, 0.3)", "paired", 5, name) for name in "xy")
+    for end in (-1, np.float32(0.3)):
+        assert 0.08 < np.mean(x == end) < 0.18
+    assert np.mean(x == y) > 0.2
+    x, y = (extreme("f32[2000] normal(3, 1)", "paired", 5, name) for name in "xy")
+    assert (0.15 < np.mean(x == y) < 0.35, x.any()) == (True, True)
+
+
+def test_round_numbers_are_where_functions_have_borders_and_what_is_known() -> None:
+    x = extreme("f32[2000]", "round")
+    assert {*x.flat} == {*np.arange(-32, 33) / 2}
+    assert (np.signbit(x[x == 0]).any(), np.signbit(x[x == 0]).all()) == (True, False)
+    tensors = parse_line("x: f32[2000]; edges: f32[2] = [-0.3, 0.7]; n: i32[1] = [99]").tensors
+    for form in ("round", "scaled"):
+        x, *_ = (np.frombuffer(c, "<f4") for c in contents_of(tensors, 5, (form, "", "")))
+        assert all(40 < np.count_nonzero(x == np.float32(edge)) < 250 for edge in (-0.3, 0.7))
+        assert not (x == 99).any()
+
+
+@pytest.mark.parametrize(("dtype", "largest"), [("f16", 2.0**14), ("f32", 2.0**90), ("bf16", 2.0**90)])
+def test_scaled_numbers_are_of_all_sizes_and_rows_of_one_sign(dtype: str, largest: float) -> None:
+    x = np.abs(y := extreme(f"{dtype}[64,100]", "scaled"))
+    assert np.isfinite(x).all()
+    assert (x.min() > 0, x.min() < 1 / 32, x.max() > largest) == (True, True, True)
+    rows = [row for row in y if (row > 0).all() or (row < 0).all()]
+    assert 20 < len(rows) < 44
+    assert all(np.abs(row).max() <= 2.5 * np.abs(row).min() for row in rows if np.abs(row).min() > 2.0**-5)
+    assert np.abs(extreme(f"{dtype}[64,100] normal(0, 1)", "scaled")).max() < 9, "what is declared stays"
+
+
+def test_float16_is_huge_within_its_range() -> None:
+    x = extreme("f16[64,100]", "huge")
+    assert 2**11 < x.std() < 2**13
+    assert np.isfinite(x).all()
+
+
+def test_zeros_of_either_sign_are_among_broad_numbers() -> None:
+    x = extreme("f32[64,100]", "broad")
+    assert 0.3 < np.mean(np.signbit(x[x == 0])) < 0.7
+
+
 @pytest.mark.parametrize(
     ("declared", "wanted"),
     [
@@ -429,7 +520,13 @@ def test_close_numbers_are_neighbours_in_their_dtype(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("declared", "low", "high"),
-    [("", -40, 40), ("normal(3, 0.25)", 0, 6), ("uniform(0.1, 0.7)", 0.1, 0.7), ("uniform(-2, 1)", -2, 1)],
+    [
+        ("", -40, 40),
+        ("normal(3, 0.25)", 0, 6),
+        ("uniform(0.1, 0.7)", 0.1, 0.7),
+        ("uniform(-2, 1)", -2, 1),
+        ("normal(3, -0.25)", 0, 6),
+    ],
 )
 def test_a_grid_has_whole_numbers_halves_and_zeros(declared: str, low: float, high: float) -> None:
     x, y = (extreme(f"f32[4000] {declared}", "grid", seed) for seed in (1, 2))
@@ -469,7 +566,7 @@ def test_a_hole_is_one_number() -> None:
 
 def test_of_large_inputs_two_extreme_contents_are_drawn_and_one_has_bands() -> None:
     small, large = (parse_line(f"x: f32[{n}]; y: f32[1048576]").tensors for n in (1048576, 1048577))
-    assert len(extreme_forms(small, random.Random(3))) == 24
+    assert len(extreme_forms(small, random.Random(3))) == 27
     drawn = [tuple(extreme_forms(large, random.Random(seed))) for seed in range(40)]
     assert {len({*forms}) for forms in drawn} == {3}
     assert all(forms[2] == ("banded", "banded") for forms in drawn)

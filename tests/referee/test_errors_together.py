@@ -19,6 +19,7 @@ from kerntune.referee.errors_together import (
     errors_of,
     is_demanded,
     together_of,
+    unequal_of,
     wrong_together,
 )
 from kerntune.referee.result_errors import error_of
@@ -181,12 +182,13 @@ def test_an_input_that_a_reference_changes_for_other_seeds_may_be_rounded() -> N
 
 
 def held(
-    line: str, want: np.ndarray, found: np.ndarray, form: str, usual: np.ndarray | None = None, settled: bool = False
-) -> str:
+    line: str, want: np.ndarray, found: np.ndarray, form: str, usual: np.ndarray | None = None, settled: bool = False,
+    sound: bool = False, others: bytes | None = None,
+) -> str:  # fmt: skip
     """What is wrong with a result where the first input is of a form."""
     case = parse_line(line)
     results = [
-        ExpectedResult(str(x.dtype), x.shape, (1,), x.tobytes(), settled=settled)
+        ExpectedResult(str(x.dtype), x.shape, (1,), x.tobytes(), settled=settled, sound=sound, others=others)
         for x in (want, want if usual is None else usual)
     ]
     seeds = [ExpectedSeed(tuple(b"" for _ in case.tensors), (r,)) for r in results]
@@ -202,6 +204,8 @@ def held(
 NUMBERS = np.random.default_rng(3).standard_normal(1000).astype(np.float32)
 WHOLE = np.arange(100, dtype=np.int32)
 LARGEST = np.full(100, np.finfo("f4").max, np.float32)
+EIGHT_BITS = (View(0, "float8_e4m3fn", (100,), (1,)),)
+VIEWS = tuple(View(i, "float32", (1000,), (1,)) for i in (0, 1))
 ONE_OFF = np.where(np.arange(1000) == 7, NUMBERS + np.float32(1), NUMBERS)
 
 
@@ -223,6 +227,27 @@ def test_an_input_that_lies_otherwise_is_compared_in_its_own_order() -> None:
 def test_whole_numbers_that_do_not_follow_from_floats_are_demanded(form: str, wrong: bool) -> None:
     told = held("i: i32[9] < 5; x: f32[9]", WHOLE, WHOLE + (WHOLE == 3), form, settled=True)
     assert bool(told) == wrong
+
+
+BYTES = np.arange(1000).astype(np.int8)
+
+
+@pytest.mark.parametrize("form", ["up", "huge", "few", "full"])
+@pytest.mark.parametrize(
+    ("share", "sound", "known", "wrong"),
+    [(10, True, 1000, True), (10, False, 1000, False), (200, True, 1000, False), (10, True, 15, False)],
+)
+def test_whole_numbers_that_follow_from_floats_are_mostly_right(
+    form: str, share: int, sound: bool, known: int, wrong: bool
+) -> None:
+    """Bytes that wrap; but no ties, nor a few that roundings decide, or as many as these."""
+    line = f"x: f32[9]{'' if form == 'up' or form == 'huge' else '; i: i32[9] < 5'}"
+    line = line if "i:" not in line else "i: i32[9] < 5; x: f32[9]"
+    others = np.stack([BYTES, BYTES + (np.arange(1000) % known == 3)]).astype(np.int8).tobytes()
+    told = held(line, BYTES, BYTES + (np.arange(1000) % share == 0).astype(np.int8), form, sound=sound, others=others)
+    assert bool(told) == wrong
+    few = BYTES[:60]
+    assert not held(line, few, few + np.int8(1), form, sound=True)
 
 
 @pytest.mark.parametrize(
@@ -281,6 +306,40 @@ def test_what_demands_nothing_is_not_replayed(form: str, want: Any, demanded: bo
     """No order among NaN is promised, and a kernel that follows it may fault."""
     seed = ExpectedSeed((b"",), (ExpectedResult(str(want.dtype), want.shape, (1,), want.tobytes()),))
     assert is_demanded(parse_line("x: f32[9]"), seed, (form,) if form else ()) == demanded
+
+
+@pytest.mark.parametrize(("form", "wrong"), [("broad", True), ("up", True), ("holes", False), ("", True)])
+def test_numbers_of_eight_bits_are_numbers(form: str, wrong: bool) -> None:
+    """As a row of zeros is; what is near the largest may be NaN, and any number another, where inputs are extreme."""
+    want = np.array([0x00, 0x38, 0x70, 0x7E] * 25, np.uint8)  # 0, 1, 128, 448 of e4m3
+    result = ExpectedResult("float8_e4m3fn", want.shape, (1,), want.tobytes())
+    case, call = parse_line("x: f32[9]"), SimpleNamespace(wanted=(0,), results=EIGHT_BITS, inputs=(None,))
+    seed = ExpectedSeed((b"",), (result,))
+    of = ShapeComparison(case, call, together_of(case, [seed]))  # type: ignore[arg-type]
+    for found, told in ((np.where(want == 0, 0x7F, want), wrong), (np.where(want == 0x7E, 0x7F, want), not form)):
+        left_there = [found.astype(np.uint8).tobytes()]
+        assert any(e.wrong for e in errors_of(of, seed, POISON, left_there, (form,) if form else ())) == told
+
+
+def test_nan_that_one_result_passes_on_is_no_excuse_for_another() -> None:
+    case, call = parse_line("x: f32[9]"), SimpleNamespace(wanted=(0, 1), results=VIEWS, inputs=(None,))
+    odd = NUMBERS * np.float32(np.nan)
+    seed = ExpectedSeed((b"",), tuple(ExpectedResult("float32", x.shape, (1,), x.tobytes()) for x in (odd, NUMBERS)))
+    of = ShapeComparison(case, call, together_of(case, [seed]))  # type: ignore[arg-type]
+    assert is_demanded(case, seed, ("holes",))
+    for one, other, wrong in ((NUMBERS, NUMBERS, []), (odd, odd, [1]), (odd, NUMBERS * 2, [1])):
+        found = errors_of(of, seed, POISON, [one.tobytes(), other.tobytes()], ("holes",))
+        assert [e.result for e in found if e.wrong] == wrong
+
+
+def test_nan_counts_in_floats_that_are_kept() -> None:
+    case, call = parse_line("x: f32[9]"), SimpleNamespace(wanted=(0,), results=VIEWS[:1], inputs=(None,))
+    odd = np.where(ONE_OFF == NUMBERS, NUMBERS, np.float32(np.nan))
+    seed = ExpectedSeed((b"",), (ExpectedResult("float32", odd.shape, (1,), odd.tobytes()),))
+    of = ShapeComparison(case, call, {})  # type: ignore[arg-type]
+    for exact, count in (("kept", 1), ("nan", 0)):
+        assert len([*unequal_of(of, seed, [NUMBERS.tobytes()], ("holes",), exact)]) == count
+        assert not [*unequal_of(of, seed, [odd.tobytes()], ("holes",), exact)]
 
 
 def test_an_input_that_changes_is_held_to_what_is_left_out_where_it_is_lone() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 
 from kerntune.base.recording import View
+from kerntune.referee import influences
 from kerntune.referee.declared_inputs import bytes_of, contents_of, parse_line
 from kerntune.referee.influences import FURTHER_ON, unfollowed, with_influences
 from kerntune.referee.layouts import FUNCTION
@@ -89,6 +91,35 @@ def test_no_element_is_wrong_where_a_branch_is_left_out_but_all_are(share: float
 def test_where_the_stock_operator_loses_it_nobody_must_have_it() -> None:
     assert told(0.0, stock_share=0.0) == []
     assert told(1.0, stock_share=0.0) == [], "who has it is right"
+
+
+@pytest.mark.parametrize(("last", "missing"), [(0.91, "in piece 1"), (0.5, ""), (1.0, None)])
+def test_what_an_input_adds_must_be_in_each_piece(last: float, missing: str | None) -> None:
+    """The last 9 % of a result are less than a fifth of it."""
+    (*found, _) = (*told(np.where(np.arange(4096) < 4096 * last, 1.0, 0.0)), None)  # type: ignore[arg-type]
+    assert [missing in text for _, text in found if missing is not None] == [True] * (missing is not None)
+
+
+def test_of_many_elements_a_piece_is_looked_at_and_of_many_inputs_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it lies; where they are too large, of a reference that takes no time."""
+    monkeypatch.setattr(influences, "SAMPLED", 1024)
+    seeds = [expected_of(contents_of(CASE.tensors, seed, ()), 1.0) for seed in range(9)]
+    pieces = [influences._piece(seed.results[0]) for seed in seeds]
+    assert len({piece.start for piece in pieces}) > 6
+    assert all(0 <= piece.start <= 3072 for piece in pieces)
+    for share, wrong in ((0.0, True), (1.0, False)):
+        assert bool(told(share)) == wrong
+    contents = contents_of(CASE.tensors, 1, ())
+    result = expected_of(contents, 1.0).results[0]
+    monkeypatch.setattr(influences, "MOST_INPUTS", 1)
+    assert {*map(tuple, (with_influences(CASE, contents, [result], run)[0].influences for _ in range(20)))} == {
+        (0,),
+        (1,),
+    }
+    monkeypatch.setattr(influences, "MOST_BYTES", 1)
+    for seconds, count in ((0.05, 1), (0.2, 0)):
+        fresh = msgspec.structs.replace(result, influences={})
+        assert len(with_influences(CASE, contents, [fresh], run, seconds)[0].influences) == count
 
 
 def test_one_content_tells_nothing() -> None:

@@ -6,12 +6,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 
 from kerntune.base.recording import View
-from kerntune.referee.open_elements import ORDERS, as_promised, much_tied, other_ties, tied, with_open, with_others
+from kerntune.referee.open_elements import (
+    ORDERS,
+    as_promised,
+    much_tied,
+    other_ties,
+    repeated,
+    tied,
+    with_open,
+    with_others,
+)
 from kerntune.referee.result_errors import numbers_of
 from kerntune.referee.tasks import ExpectedResult, ExpectedSeed
 from tests.referee.test_reference_results import expected
@@ -146,3 +156,19 @@ def test_half_of_a_step_becomes_either_whole_number(tmp_path: Path, x: list[floa
     (seed,) = expected(tmp_path, QUANTIZED, "x: f32[1,3]", np.array([x], "<f4"), draws=16).seeds
     assert np.frombuffer(seed.results[0].others or b"", "i1").reshape(2, 3).tolist() == others
     assert seed.results[1].others is None
+
+
+@pytest.mark.parametrize(("rows", "open_there", "twice"), [(20, True, True), (8, True, False), (20, False, False)])
+def test_an_index_comes_once_whichever_of_equal_numbers_it_is(rows: int, open_there: bool, twice: bool) -> None:
+    native = np.tile(np.arange(4), (rows, 1))
+    mask = np.ones(native.shape, bool).tobytes() if open_there else None
+    want, view = (
+        ExpectedResult("int64", (rows, 4), (4, 1), native.tobytes(), open=mask),
+        View(0, "int64", (rows, 4), (4, 1)),
+    )
+    found = native[:, ::-1].copy()
+    assert repeated(found.tobytes(), view, want) == ""
+    found[3, 0] = found[3, 1]
+    assert repeated(found.tobytes(), view, want) == f"1 of {rows} rows have a number twice, the first row 3" * twice
+    other = msgspec.structs.replace(want, native=(native // 2).tobytes())
+    assert repeated(found.tobytes(), view, other) == ""

@@ -12,11 +12,16 @@ import triton
 import triton.language as tl
 
 from kerntune.base.device import Target, typical_device
+from kerntune.gpu.base import tensors_in
 from kerntune.gpu.interpreter import Interpreter
-from kerntune.referee.reference_operators import fused_attention, is_exact, promises_indices, rounded
+from kerntune.referee.reference_operators import exact_results, fused_attention, promises_indices, rounded
 
 X, Y = torch.randn(2, 8, 5).unbind(0)
 HALF, WHOLE = X.half(), torch.arange(40).reshape(8, 5)
+
+
+def is_exact(run: Callable[[], Any], where: str = "grid") -> bool:
+    return exact_results(lambda: ([*tensors_in((run(),))], (), ""), where) != []
 
 
 @pytest.mark.parametrize(
@@ -61,6 +66,33 @@ def test_all_operators_must_be_exact(run: Callable[[], Any], exact: bool) -> Non
 )  # fmt: skip
 def test_fewer_operators_are_exact_of_any_numbers_and_of_nan(run: Callable[[], Any], where: list[str]) -> None:
     assert [one for one in ("grid", "decided", "nan") if is_exact(run, one)] == where
+
+
+@pytest.mark.parametrize(
+    ("run", "where"),
+    [
+        (lambda: X.t().contiguous(), ["sized", "nan", "kept"]), (lambda: X.half(), ["sized", "nan", "kept"]),
+        (lambda: X.to(torch.float8_e4m3fn), ["nan"]), (lambda: X.to(torch.int32), []), (lambda: X.floor(), ["sized"]),
+        (lambda: X.tril(), ["sized", "nan"]), (lambda: X.abs() <= 1, ["sized", "nan"]),
+        (lambda: torch.cat([X, -Y]), ["sized", "nan"]), (lambda: X.amax(-1), ["sized"]),
+    ],
+)  # fmt: skip
+def test_sizes_and_nan_stay_where_numbers_are_moved(run: Callable[[], Any], where: list[str]) -> None:
+    assert [one for one in ("sized", "nan", "kept") if is_exact(run, one)] == where
+
+
+def test_each_result_is_exact_or_not() -> None:
+    """What a number of Python's follows from isn't known, nor is what operators write to a buffer beside."""
+
+    def in_place(out: Any) -> Any:
+        out.copy_(X.exp())
+        return out, out.round()
+
+    assert exact_results(lambda: ((X * 0.3, X > 0, X.exp().view(-1) > 0), (Y,), "")) == [False, True, False, True]
+    assert exact_results(lambda: ((X.gt(float(X.sum())), X > 0), (Y,), "")) == []
+    assert exact_results(lambda: ((X[:, :2] > 0, *in_place(torch.zeros(8, 5))), (), "")) == [True, False, False]
+    assert exact_results(lambda: ((), (X, Y.clone().copy_(X)), "")) == [True, True]
+    assert exact_results(lambda: ((), (X, Y.clone().exp_()), "")) == []
 
 
 @pytest.mark.parametrize(
@@ -133,7 +165,8 @@ def drawn(run: Callable[[], Any]) -> Any:
         (lambda: (WIDE * 3.3).sort(), True), (lambda: WIDE.float() * 3.3, False), (lambda: WIDE.clone(), False),
         (lambda: WIDE.view(-1, 2), False), (lambda: -WIDE, False), (lambda: WIDE > 1.5, False),
         (lambda: WHOLES * 0.5, False), (lambda: WHOLES.cumsum(0), False), (lambda: WHOLES.floor_divide(3), False),
-        (lambda: WIDE.unfold(0, 2, 1), False),
+        (lambda: WIDE.unfold(0, 2, 1), False), (lambda: WIDE / 16, False), (lambda: WIDE.clone().mul_(-0.25), False),
+        (lambda: WIDE / 10, True), (lambda: WIDE / torch.full_like(WIDE, 16), True),
     ],
 )  # fmt: skip
 def test_results_of_operators_that_round_are_off(run: Callable[[], Any], off: bool) -> None:

@@ -15,7 +15,9 @@ import torch
 from kerntune.referee import reference_results, reference_runs
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.layouts import FUNCTION, GPU_MODE, KERNELBENCH, reference_source
+from kerntune.referee.open_elements import FAILS
 from kerntune.referee.reasons import Reason
+from kerntune.referee.replay_processes import author_count, parts_of
 from kerntune.referee.result_errors import numbers_of
 from kerntune.referee.tasks import (
     MUCH,
@@ -25,7 +27,6 @@ from kerntune.referee.tasks import (
     PlainArgument,
     TensorAt,
     UserCallable,
-    author_count,
     encoded,
 )
 
@@ -75,7 +76,7 @@ def test_large_inputs_are_divided_among_processes(nbytes: int, contents: int, pa
     each = tuple((bytes([i]) * (nbytes - 5), bytes(5)) for i in range(contents))
     source, case = reference_source(f"{TASK}::Model"), parse_line("x: u8[9] < 5")
     task = ExpectTask(source, case, tuple(range(7, 7 + contents)), each, True)
-    found = task.parts()
+    found = parts_of(task)
     assert [len(one.seeds) for one in found] == parts
     assert tuple(seed for one in found for seed in one.seeds) == task.seeds
     assert tuple(c for one in found for c in one.contents) == each
@@ -93,9 +94,9 @@ def test_processes_with_large_inputs_are_as_many_as_there_is_room_for(mb: int, c
 def test_of_large_inputs_the_first_content_alone_is_looked_at_closely() -> None:
     contents = ((bytes(MUCH),),) * 3
     task = ExpectTask(reference_source(f"{TASK}::Model"), parse_line("x: u8[9] < 5"), (7, 8, 9), contents, closely=3)
-    assert [one.closely for one in task.parts()] == [1, 0, 0]
-    assert [one.closely for one in msgspec.structs.replace(task, closely=0).parts()] == [0, 0, 0]
-    assert [one.closely for one in msgspec.structs.replace(task, contents=((b"",),) * 3).parts()] == [3]
+    assert [one.closely for one in parts_of(task)] == [1, 0, 0]
+    assert [one.closely for one in parts_of(msgspec.structs.replace(task, closely=0))] == [0, 0, 0]
+    assert [one.closely for one in parts_of(msgspec.structs.replace(task, contents=((b"",),) * 3))] == [3]
 
 
 @pytest.mark.parametrize(("extreme", "parts"), [(None, [None] * 3), (0, [0, 0, 0]), (4, [4, 1, 0]), (7, [7, 4, 1])])
@@ -103,10 +104,10 @@ def test_each_part_knows_from_which_content_on_they_are_extreme(extreme: int | N
     contents = ((bytes(MUCH),),) * 9
     task = ExpectTask(reference_source(f"{TASK}::Model"), parse_line("x: u8[9] < 5"), tuple(range(9)), contents,
                       closely=5, extreme=extreme, usual=5)  # fmt: skip
-    assert [len(one.seeds) for one in task.parts()] == [3, 3, 3]
-    assert [one.extreme for one in task.parts()] == parts
-    assert [one.closely for one in task.parts()] == [1, 0, 0]
-    assert [one.usual for one in task.parts()] == [5, 2, 0]
+    assert [len(one.seeds) for one in parts_of(task)] == [3, 3, 3]
+    assert [one.extreme for one in parts_of(task)] == parts
+    assert [one.closely for one in parts_of(task)] == [1, 0, 0]
+    assert [one.usual for one in parts_of(task)] == [5, 2, 0]
 
 
 def test_whole_results_that_stay_where_floats_are_others_are_settled(tmp_path: Path) -> None:
@@ -238,6 +239,59 @@ def test_roundings_inside_of_a_reference_move_its_results(tmp_path: Path) -> Non
     assert seed.changed[1].deviation is not None
     (seed,) = expected(tmp_path, CANCELS, "x: f32[4000]; y: f32[1]", x, x[:1]).seeds
     assert {r.deviation for r in seed.results} == {None}
+
+
+@pytest.mark.parametrize(
+    ("body", "sound"),
+    [
+        ("return (x / 3).round().clamp(-128, 127).to(torch.int8)", True), ("return (x * 300).to(torch.int8)", False),
+        ("return (x / 0).to(torch.int32)", False), ("return (x * x).argmax().view(1)", False),
+        ("return x > 0.3", True), ("return (0 * x / 0) > 0", True), ("return x * 3", False),
+    ],
+)  # fmt: skip
+def test_whole_numbers_are_sound_but_for_ties_and_what_can_not_be_cast(tmp_path: Path, body: str, sound: bool) -> None:
+    x = np.linspace(-2, 2, 60, dtype="f4")
+    assert [seed.results[0].sound for seed in expected(tmp_path, body, "x: f32[60]", x, extreme=0).seeds] == [sound]
+    assert not expected(tmp_path, body, "x: f32[60]", x).seeds[0].results[0].sound
+
+
+def test_an_extreme_content_at_which_a_reference_fails_leaves_the_others(tmp_path: Path) -> None:
+    body = "assert x.abs().max() < 9; return x * 2"
+    path = tmp_path / "reference_under_test.py"
+    path.write_text(f"import torch\ndef r(x):\n    {body}\n")
+    contents = tuple((np.full(6, at, "f4").tobytes(),) for at in (1, 2, 99, 3))
+    task = ExpectTask(reference_source(f"{path}::r"), parse_line("x: f32[6]"), (1, 2, 3, 4), contents, extreme=2)
+    found = answered(task).seeds
+    assert [one.undefined for one in found] == ["", "", FAILS, ""]
+    assert found[3].results[0].native == np.full(6, 6, "f4").tobytes()
+    assert answered(msgspec.structs.replace(task, extreme=3)).refused is not None
+
+
+def test_results_that_follow_from_operators_that_round_are_open_where_others_are_exact(tmp_path: Path) -> None:
+    x = np.linspace(-2, 2, 60, dtype="f4")
+    (seed,) = expected(tmp_path, "y = x * 0.3; return y, x > 0, y > 0", "x: f32[60]", x, exact="nan").seeds
+    assert [one.open and {*one.open} for one in seed.results] == [{1}, None, {1}]
+    assert not expected(tmp_path, "return (x * 0.3) > 0", "x: f32[60]", x, exact="nan").seeds
+
+
+@pytest.mark.parametrize(("kind", "unit"), [("f4", 2.0**-24), ("f8", 2.0**-53)])
+def test_roundings_are_as_narrow_as_the_inputs(tmp_path: Path, kind: str, unit: float) -> None:
+    x = np.linspace(1, 2, 4000).astype(kind)
+    (seed,) = expected(tmp_path, "return x.exp()", f"x: f{8 * x.itemsize}[4000]", x, draws=16).seeds
+    relative = np.frombuffer(seed.results[0].deviation or b"", "f8") / np.exp(x.astype("f8"))
+    assert 0.2 < np.median(relative) / unit < 2
+
+
+@pytest.mark.parametrize(("kind", "size"), [("f4", 100 * 2.0**-24 / 3**0.5), ("f8", 0.0)])
+def test_far_from_zero_a_rounding_of_the_inputs_moves_results(tmp_path: Path, kind: str, size: float) -> None:
+    """exp(x - lse(x)), whose largest number is subtracted first in the reference alone. Nothing is looked at anew."""
+    x = (np.arange(4000) % 7 - 103).astype(kind)
+    line = f"x: f{8 * x.itemsize}[4000]"
+    for extreme in (None, 0):
+        (seed,) = expected(tmp_path, "return x, x[:9] * 1", line, x, draws=64, extreme=extreme).seeds
+        off = np.frombuffer(seed.results[0].deviation or b"", "f8")
+        assert np.median(off) == pytest.approx(0 if extreme is None else size, rel=0.1)
+        assert seed.results[1].moved is None
 
 
 @pytest.mark.parametrize(

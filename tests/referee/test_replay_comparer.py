@@ -12,14 +12,15 @@ from msgspec.structs import replace
 
 from kerntune.base.recording import View
 from kerntune.referee import replayed_outputs
+from kerntune.referee.content_errors import OF_MEMORY
 from kerntune.referee.declared_inputs import contents_of, parse_line
 from kerntune.referee.errors_together import ShapeComparison, errors_of, left_of, together_of, unequal_of
-from kerntune.referee.further_contents import affordable, drawn_anew, many_contents
+from kerntune.referee.further_contents import affordable, drawn_anew, is_far, many_contents
 from kerntune.referee.hostile_recording import checked, side_of
 from kerntune.referee.later_call import with_later
 from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.reasons import Reason, Refusal
-from kerntune.referee.replay_comparer import OF_MEMORY, ReplayComparer
+from kerntune.referee.replay_comparer import ReplayComparer, poisons_of
 from kerntune.referee.result_errors import ResultError
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.tasks import (
@@ -71,6 +72,13 @@ def test_a_content_may_be_rolled() -> None:
     side = side_of(CHECKED, [x.tobytes(), y.tobytes()], POISON, binaries=False)
     (found,) = replayed(ReplayTask(side, (2,), 30.0, variation=Variation((0,), (4,)), rolls=((400,),)))
     assert list(found) == list(np.roll(x, -100) + y)
+
+
+def test_memory_behind_an_end_of_a_range_holds_nan() -> None:
+    found = poisons_of([(), *[("", "tiny")] * 5, ("paired", ""), *[("", "paired")] * 4], 1)
+    halves = [np.frombuffer(one, "<f2") for one in found]
+    assert all(np.isnan(one).all() for one in halves[6:])
+    assert sum(bool(np.isnan(one).all()) for one in halves[:6]) < 6
 
 
 # how many
@@ -408,16 +416,16 @@ class SignComparer(TiesComparer):
 def test_zeros_and_nan_count_where_all_that_the_reference_does_is_exact(
     promised: bool, last: bool, odd: bool, told: str, dtype: str, on_gpu: bool
 ) -> None:
-    """NaN in whole results alone. Beside a GPU all are looked at together."""
+    """NaN in whole results, and in floats that are kept. Beside a GPU all are looked at together."""
     case, view = parse_line("x: f32[600]"), View(0, dtype, (600,), (1,))
     call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,))
     first = ExpectedSeed((), (ExpectedResult(dtype, (600,), (1,), bytes(600)),), exact=True)
     comparer = SignComparer(promised, last, dtype, odd)
     comparer._on_gpu = on_gpu
     found = comparer._of_ties(ShapeComparison(case, call, together_of(case, [first])), first)
-    told = told if dtype == "bool" or not odd else ""
     assert [told in e.wrong and "of 600 elements differ" in e.wrong for e in found] == [True] * bool(told)
-    every = [(False, "grid", 3), (False, "decided", 2), (False, "nan", 2)][: 3 if dtype == "bool" else 2]
+    odd_kind = "nan" if dtype == "bool" else "kept"
+    every = [(False, "grid", 3), (False, "decided", 2), (False, "sized", 1), (False, odd_kind, 2)]
     count = 1 if (not promised or (told and not odd)) and not on_gpu else len(every)
     asked = [(task.ties, task.exact, len(task.contents)) for task in comparer.asked]
     assert (sorted(asked) if on_gpu else asked) == (sorted(every) if on_gpu else every[:count])
@@ -823,3 +831,11 @@ def test_a_reference_without_an_answer_is_told_what_to_do(late: bool, told: str)
     with pytest.raises(Refusal, match=told) as refused:
         comparer.described(({},))
     assert (refused.value.reason, "declare" in str(refused.value)) == (Reason.REFERENCE, late)
+
+
+@pytest.mark.parametrize(
+    ("forms", "far"),
+    [((), False), (("tiny", "up"), True), (("up", "round"), False), (("", "deep"), True), (("paired",), False)],
+)
+def test_where_numbers_are_far_from_zero_a_rounding_of_them_counts(forms: tuple[str, ...], far: bool) -> None:
+    assert is_far(forms) == far

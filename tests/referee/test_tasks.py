@@ -10,6 +10,7 @@ import pytest
 
 from kerntune.referee import tasks
 from kerntune.referee.layouts import FUNCTION
+from kerntune.referee.replay_processes import parts_of
 from kerntune.referee.tasks import (
     CaseInputs,
     DeviceAnswer,
@@ -52,12 +53,12 @@ def test_what_a_message_does_not_say_is_nothing(message: Any, unsaid: tuple[Any,
 def test_a_task_with_much_content_is_cut(monkeypatch: pytest.MonkeyPatch, room: int, parts: int) -> None:
     monkeypatch.setattr(tasks, "MUCH", room)
     task = ExpectTask(SOURCE, CASE, (5, 6, 7), tuple((bytes([i]) * 4, bytes(4)) for i in range(3)))
-    found = task.parts()
+    found = parts_of(task)
     assert len(found) == parts
     assert [s for one in found for s in one.seeds] == [5, 6, 7]
     assert [c for one in found for c in one.contents] == list(task.contents)
     alone = ExpectTask(SOURCE, CASE, (5, 6))
-    assert alone.parts() == [alone], "whose contents the task's own code makes"
+    assert parts_of(alone) == [alone], "whose contents the task's own code makes"
 
 
 def test_a_user_s_folder_is_that_of_the_file_itself(tmp_path: Path) -> None:

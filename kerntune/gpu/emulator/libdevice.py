@@ -78,7 +78,9 @@ def elementwise(symbol: str) -> Callable[..., Any]:
 
 
 def _spellings(symbol: str) -> list[str]:
-    """``__nv_fast_expf`` is ``exp`` in float32, ``__nv_isnand`` and ``__nv_popcll`` contain their types as well."""
+    """``__nv_fast_expf`` is ``exp`` in float32, ``__nv_isnand``, ``__nv_popcll``, ``__nv_fdiv_rn`` and
+    ``__nv_fmaf_rn`` contain their types as well."""
     found = NAMES.fullmatch(symbol)
     name = found[1] if found else symbol
-    return [name, *(name[: -len(end)] for end in ("f", "d", "ll", "l") if name.endswith(end))]
+    rounded = [name[1:], name.replace("f_rn", "_rn")] if name.startswith("f") and name.endswith("_rn") else []
+    return [name, *(name[: -len(end)] for end in ("f", "d", "ll", "l") if name.endswith(end)), *rounded]
