@@ -241,8 +241,8 @@ MOST_PIECES = 1024
 
 
 def few_numbers(numbers: np.ndarray, given: TensorInput, chance: np.random.Generator) -> Any:
-    """Three of the numbers, the least and the largest that may be among them; in half of the rows one alone, and in a
-    fourth one at the begin or the end. Most of a single row is one, of flags a fourth."""
+    """Three of the numbers, the least and the largest that may be among them; in half of the rows one alone, and in the
+    others one at the begin or the end. Most of a single row is one, of flags a fourth."""
     import numpy as np
 
     values = np.concatenate([[int(given.low), int(given.high)], chance.choice(numbers, FEW_VALUES - 2)])
@@ -250,7 +250,7 @@ def few_numbers(numbers: np.ndarray, given: TensorInput, chance: np.random.Gener
     order, half = chance.permutation(len(found)), -(-len(found) // 2)
     if len(found) > 1:
         found[order[:half]] = values[np.arange(half) % len(values)][:, None]
-        for turn, row in enumerate(order[half : half + 2 * MOST_PIECES : 2]):
+        for turn, row in enumerate(order[half : half + MOST_PIECES]):
             length = int(chance.integers(1, max(2, found.shape[1])))
             piece = found[row, :length] if turn % 2 else found[row, -length:]
             piece[:] = values[turn // 2 % len(values)]
@@ -355,7 +355,7 @@ def scaled_numbers(given: TensorInput, known: Sequence[float], chance: np.random
     least, most = SIZES.get(given.dtype, (-100.0, 100.0))
     rows = np.zeros((math.prod(given.shape) // (columns := given.shape[-1] if given.shape else 1), columns))
     sizes, signs = chance.uniform(least, most, rows.shape), chance.choice((1.0, -1.0), rows.shape)
-    one = chance.random(len(rows)) < 0.5
+    one = chance.random(len(rows)) < (0.5 if len(rows) > 1 else 0)
     sizes[one] = np.maximum(sizes[one, :1] - chance.random((np.count_nonzero(one), columns)), least)
     signs[one] = signs[one, :1]
     return with_known((signs * 2.0**sizes).reshape(-1), known, chance)

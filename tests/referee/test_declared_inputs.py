@@ -465,6 +465,7 @@ def test_scaled_numbers_are_of_all_sizes_and_rows_of_one_sign(dtype: str, larges
     assert 20 < len(rows) < 44
     assert all(np.abs(row).max() <= 2.5 * np.abs(row).min() for row in rows if np.abs(row).min() > 2.0**-5)
     assert np.abs(extreme(f"{dtype}[64,100] normal(0, 1)", "scaled")).max() < 9, "what is declared stays"
+    assert len({*np.sign(extreme(f"{dtype}[600]", "scaled"))}) == 2, "a single row has all sizes"
 
 
 def test_float16_is_huge_within_its_range() -> None:
