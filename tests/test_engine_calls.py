@@ -15,7 +15,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from fake_runs import N, block, by_block, configs, increment_kernel, lacking, scale_kernel, script
+from fake_runs import THREE, N, block, by_block, configs, increment_kernel, lacking, scale_kernel, script
 from triton import knobs
 from triton.runtime.autotuner import Autotuner as TritonAutotuner
 from triton.runtime.jit import JITFunction
@@ -31,8 +31,6 @@ from kerntune.tuning.stored_winners import Winners
 
 TRITONS_RUN = TritonAutotuner.run
 """Triton's own, from before any stand-in."""
-
-THREE = (block(64, 3000.0), block(128, 1000.0), block(256, 2000.0))
 
 
 @pytest.fixture
