@@ -396,8 +396,8 @@ def shaped_kernel(x_ptr, y_ptr, n, OUT: tl.constexpr, F: tl.constexpr, FILL: tl.
     tl.store(y_ptr + i, F(tl.load(x_ptr + i, mask=i < n, other=FILL)).to(OUT), mask=i < n)
 
 
-def shaped(*blocks: int, out: Any = tl.float16, function: Any = halved, fill: float = -math.inf) -> Any:
-    made = [triton.Config({"OUT": out, "F": function, "FILL": fill, "BLOCK": b}) for b in blocks]
+def shaped(*blocks: int, out: Any = tl.float16) -> Any:
+    made = [triton.Config({"OUT": out, "F": halved, "FILL": -math.inf, "BLOCK": b}) for b in blocks]
     return kerntune.autotune(made, key=["n"])(shaped_kernel)
 
 
