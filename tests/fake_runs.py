@@ -122,6 +122,10 @@ def block(size: int, time_ns: float = 10_000.0, **more: Any) -> Rule:
     return Rule(constexprs={"BLOCK": size}, time_ns=time_ns, **more)
 
 
+THREE = (block(64, 3000.0), block(128, 1000.0), block(256, 2000.0))
+"""Blocks of which the second is the fastest."""
+
+
 class OneStage(Rule):
     """Binaries that were made without pipelining."""
 

@@ -129,13 +129,11 @@ def static_launch(code: str = "code") -> LaunchStatic:
     )
 
 
-def time_baseline(
-    case: CaseId = CASE, fingerprint: str = FINGERPRINT, device: DeviceSpec = H100, code: str = "code"
-) -> TimeBaseline:
+def time_baseline(case: CaseId = CASE, device: DeviceSpec = H100, code: str = "code") -> TimeBaseline:
     return TimeBaseline(
         schema=TIME_SCHEMA,
         case=case,
-        fingerprint=fingerprint,
+        fingerprint=FINGERPRINT,
         arguments=ARGUMENTS,
         device=device,
         environment=ENVIRONMENT,
@@ -146,11 +144,11 @@ def time_baseline(
     )
 
 
-def static_baseline(case: CaseId = CASE, fingerprint: str = FINGERPRINT, code: str = "code") -> StaticBaseline:
+def static_baseline(case: CaseId = CASE, code: str = "code") -> StaticBaseline:
     return StaticBaseline(
         schema=STATIC_SCHEMA,
         case=case,
-        fingerprint=fingerprint,
+        fingerprint=FINGERPRINT,
         arguments=ARGUMENTS,
         target=H100.target,
         triton="3.9",

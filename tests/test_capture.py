@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -115,12 +116,6 @@ def test_a_zero_axis_is_recorded_and_launches_nothing(backend: FakeBackend) -> N
     assert capture.launches[0].grid == (4, 0, 1)
 
 
-def test_an_axis_over_its_limit_names_the_kernel_and_its_file(backend: FakeBackend) -> None:
-    x = torch.randn(N, device="cuda")
-    with pytest.raises(GridError, match=r"increment_kernel \(.*fake_runs\.py\).*axis y is 65536"):
-        captured(backend, lambda: increment_kernel[(1, 65536)](x, N, BLOCK=64))
-
-
 def rows(meta: dict[str, Any]) -> tuple[int, int]:
     """Too many along y for the smallest block."""
     return (1, 70_000 if meta["BLOCK"] == 32 else 8)
@@ -130,12 +125,6 @@ def test_a_candidate_whose_grid_is_too_large_gives_way_to_the_next(backend: Fake
     x, kernel = torch.randn(N, device="cuda"), tuned(32, 64)
     capture = captured(backend, lambda: kernel[rows](x, x, N, 2.0))
     assert capture.launches[0].site.chosen == 1  # type: ignore[union-attr]
-
-
-def test_grids_that_are_all_too_large_are_the_calls_mistake(backend: FakeBackend) -> None:
-    x, kernel = torch.randn(N, device="cuda"), tuned(32, 64)
-    with pytest.raises(GridError, match="axis y is 70000"):
-        captured(backend, lambda: kernel[(1, 70_000)](x, x, N, 2.0))
 
 
 def test_a_call_that_launches_nothing(backend: FakeBackend) -> None:
@@ -151,22 +140,6 @@ def test_warm_ups_are_not_launches(backend: FakeBackend) -> None:
         tuned(64, 128).warmup(x, x, N, 2.0, grid=(1,))
 
     assert captured(backend, op).launches == []
-
-
-def test_an_unknown_keyword_names_kernel_and_parameters(backend: FakeBackend) -> None:
-    with pytest.raises(ConfigError, match=r"scale_kernel .*no parameter BLOK.*x_ptr, y_ptr, n, factor, BLOCK"):
-        captured(backend, lambda: scale(scale_kernel, BLOCK=64, BLOK=3))
-
-
-def test_a_missing_argument_names_the_kernel(backend: FakeBackend) -> None:
-    with pytest.raises(ConfigError, match=r"scale_kernel .*can't be called like this.*factor"):
-        captured(backend, lambda: scale_kernel[(1,)](torch.empty(1, device="cuda"), None, 4, BLOCK=64))
-
-
-def test_a_cpu_tensor_is_refused(backend: FakeBackend) -> None:
-    x = torch.randn(N, device="cpu")
-    with pytest.raises(CaptureError, match="a tensor on cpu"):
-        captured(backend, lambda: increment_kernel[(1,)](x, N, BLOCK=64))
 
 
 # tuned kernels
@@ -393,16 +366,6 @@ def test_backend_options_are_no_unknown_parameters(backend: FakeBackend) -> None
     assert record(capture).recording.binaries[0].options["enable_fp_fusion"] is False
 
 
-def test_a_parameter_given_by_both_sides_is_an_error(backend: FakeBackend) -> None:
-    with pytest.raises(ConfigError, match=r"scale_kernel .*BLOCK is given by the call and tuned by config"):
-        captured(backend, lambda: scale(tuned(64, 128), BLOCK=32))
-
-
-def test_an_option_given_by_both_sides_is_an_error(backend: FakeBackend) -> None:
-    with pytest.raises(ConfigError, match=r"scale_kernel .*num_warps is given by the call and tuned"):
-        captured(backend, lambda: scale(tuned(64, 128), num_warps=2))
-
-
 def test_a_candidate_that_does_not_compile_falls_through_to_the_next(backend: FakeBackend) -> None:
     capture = captured(backend, lambda: scale(tuned(100, 60, 128)))
     assert len(capture.launches) == 1
@@ -475,14 +438,6 @@ def test_given_candidates_leave_a_decorated_kernel_its_own(backend: FakeBackend)
     assert blocks(captured(backend, lambda: scale(tuned(256, 512)), GIVEN)) == [256, 512]
 
 
-def test_a_tuple_grid_cannot_follow_a_tuned_block(backend: FakeBackend) -> None:
-    x = torch.randn(N, device="cuda")
-    with pytest.raises(
-        ConfigError, match=r"scale_kernel \(.*fake_runs.py\).*plain tuple \(64,\).*BLOCK.*grid function"
-    ):
-        captured(backend, lambda: scale_kernel[(64,)](x, x, N, 2.0, BLOCK=64), GIVEN)
-
-
 def test_a_tuple_grid_goes_with_tuned_warps(backend: FakeBackend) -> None:
     given = {"scale_kernel": tuple(Config({"BLOCK": 64}, num_warps=w) for w in (1, 2))}
     x = torch.randn(N, device="cuda")
@@ -490,14 +445,44 @@ def test_a_tuple_grid_goes_with_tuned_warps(backend: FakeBackend) -> None:
     assert capture.launches[0].grid == (64, 1, 1)
 
 
-def test_an_empty_list_of_candidates(backend: FakeBackend) -> None:
-    with pytest.raises(ConfigError, match=r"scale_kernel .*empty; give at least one"):
-        captured(backend, lambda: scale(scale_kernel, BLOCK=64), {"scale_kernel": ()})
+# calls that are refused
 
 
-def test_a_given_candidate_with_an_unknown_parameter(backend: FakeBackend) -> None:
-    with pytest.raises(ConfigError, match="sets BLOK"):
-        captured(backend, lambda: scale(scale_kernel, BLOCK=64), {"scale_kernel": (Config({"BLOK": 64}),)})
+def vector(device: str = "cuda") -> torch.Tensor:
+    return torch.randn(N, device=device)
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "error", "said"),
+    [
+        pytest.param(lambda: increment_kernel[(1, 65536)](vector(), N, BLOCK=64), {}, GridError,
+                     r"increment_kernel \(.*fake_runs\.py\).*axis y is 65536", id="an axis over its limit"),
+        pytest.param(lambda: tuned(32, 64)[(1, 70_000)](vector(), vector(), N, 2.0), {}, GridError,
+                     "axis y is 70000", id="over its limit with each candidate"),
+        pytest.param(lambda: scale(scale_kernel, BLOCK=64, BLOK=3), {}, ConfigError,
+                     r"scale_kernel .*no parameter BLOK.*x_ptr, y_ptr, n, factor, BLOCK", id="an unknown keyword"),
+        pytest.param(lambda: scale_kernel[(1,)](vector(), None, 4, BLOCK=64), {}, ConfigError,
+                     r"scale_kernel .*can't be called like this.*factor", id="a missing argument"),
+        pytest.param(lambda: increment_kernel[(1,)](vector("cpu"), N, BLOCK=64), {}, CaptureError,
+                     "a tensor on cpu", id="a tensor on the CPU"),
+        pytest.param(lambda: scale(tuned(64, 128), BLOCK=32), {}, ConfigError,
+                     r"scale_kernel .*BLOCK is given by the call and tuned by config", id="a parameter by both sides"),
+        pytest.param(lambda: scale(tuned(64, 128), num_warps=2), {}, ConfigError,
+                     r"scale_kernel .*num_warps is given by the call and tuned", id="an option by both sides"),
+        pytest.param(lambda: scale_kernel[(64,)](vector(), vector(), N, 2.0, BLOCK=64), GIVEN, ConfigError,
+                     r"scale_kernel \(.*fake_runs.py\).*plain tuple \(64,\).*BLOCK.*grid function",
+                     id="a tuple as the grid of a tuned block"),
+        pytest.param(lambda: scale(scale_kernel, BLOCK=64), {"scale_kernel": ()}, ConfigError,
+                     r"scale_kernel .*empty; give at least one", id="an empty list of candidates"),
+        pytest.param(lambda: scale(scale_kernel, BLOCK=64), {"scale_kernel": (Config({"BLOK": 64}),)}, ConfigError,
+                     "sets BLOK", id="a given candidate with an unknown parameter"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_names_the_kernel(
+    backend: FakeBackend, call: Callable[[], Any], given: Any, error: type[KerntuneError], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        captured(backend, call, given)
 
 
 # autograd, custom operators, threads

@@ -15,7 +15,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from fake_runs import N, block, by_block, configs, increment_kernel, lacking, scale_kernel, script
+from fake_runs import THREE, N, block, by_block, configs, increment_kernel, lacking, scale_kernel, script
 from triton import knobs
 from triton.runtime.autotuner import Autotuner as TritonAutotuner
 from triton.runtime.jit import JITFunction
@@ -31,8 +31,6 @@ from kerntune.tuning.stored_winners import Winners
 
 TRITONS_RUN = TritonAutotuner.run
 """Triton's own, from before any stand-in."""
-
-THREE = (block(64, 3000.0), block(128, 1000.0), block(256, 2000.0))
 
 
 @pytest.fixture
@@ -398,8 +396,8 @@ def shaped_kernel(x_ptr, y_ptr, n, OUT: tl.constexpr, F: tl.constexpr, FILL: tl.
     tl.store(y_ptr + i, F(tl.load(x_ptr + i, mask=i < n, other=FILL)).to(OUT), mask=i < n)
 
 
-def shaped(*blocks: int, out: Any = tl.float16, function: Any = halved, fill: float = -math.inf) -> Any:
-    made = [triton.Config({"OUT": out, "F": function, "FILL": fill, "BLOCK": b}) for b in blocks]
+def shaped(*blocks: int, out: Any = tl.float16) -> Any:
+    made = [triton.Config({"OUT": out, "F": halved, "FILL": -math.inf, "BLOCK": b}) for b in blocks]
     return kerntune.autotune(made, key=["n"])(shaped_kernel)
 
 

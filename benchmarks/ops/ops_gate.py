@@ -1,8 +1,9 @@
-"""The ops of ``ops_capture.py`` as tests without a GPU: recorded once, then run again as CI does.
+"""Ops of liger-kernel and flash-linear-attention as tests without a GPU: recorded once, then run again as CI does.
 
     python -m benchmarks.ops.ops_gate benchmarks/results/ops_gate.json [--target cuda:90] [--jobs 2] [--only NAME ...]
         [--table docs/measured/operators.md]
 
+Both packages are as the package index has them, unedited.
 Each op is one ``autotune`` call, forward and backward. The first run records, the second has ``CI=1`` and decides. An
 op is silently cut off if it is PASS without an end and launches less than it did on the H200 (``ops_compare.json``).
 """
@@ -10,23 +11,27 @@ op is silently cut off if it is PASS without an end and launches less than it di
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarks import harness
+
+PACKAGES = {"liger-kernel": "benchmarks.ops.ops_liger", "flash-linear-attention": "benchmarks.ops.ops_fla"}
 
 BEGIN, END = "<!-- ops_gate: begin -->", "<!-- ops_gate: end -->"
 
 TESTS = """
 import pytest
 import torch
-from benchmarks.ops.ops_capture import catalog, tensors
+from benchmarks.ops.ops_gate import catalog, tensors
 
 OPS = catalog()
 
@@ -37,11 +42,34 @@ def test_op(autotune, name):
     torch.manual_seed(0)
 
     def forward_and_backward():
-        outputs = tensors(OPS[name][1]())
+        outputs = tensors(OPS[name]())
         torch.autograd.backward(outputs, [torch.ones_like(x) for x in outputs])
 
     autotune(forward_and_backward)
 """
+
+
+def catalog() -> dict[str, Callable[[], Any]]:
+    """Every op by ``package/name``."""
+    return {
+        f"{package}/{name}": run
+        for package, module in PACKAGES.items()
+        for name, run in importlib.import_module(module).OPS.items()
+    }
+
+
+def tensors(value: Any) -> list[Any]:
+    """The outputs that have a gradient."""
+    import torch
+
+    items = value if isinstance(value, (tuple, list)) else [value]
+    return [x for x in items if isinstance(x, torch.Tensor) and x.requires_grad]
+
+
+def chosen(names: list[str], only: list[str]) -> list[str]:
+    """All, or those that are named; a word that names none is a part of names."""
+    exact, parts = set(only) & set(names), set(only) - set(names)
+    return [n for n in names if not only or n in exact or any(part in n for part in parts)]
 
 
 def run_once(folder: Path, args: argparse.Namespace, name: str, **more: str) -> dict[str, Any]:
@@ -95,8 +123,6 @@ def main() -> int:
     parser.add_argument("--table", type=Path)
     parser.add_argument("--keep", type=Path, help="the folder of the tests, with what pytest prints")
     args = parser.parse_args()
-    from benchmarks.ops.ops_capture import PACKAGES, catalog, chosen
-
     names = chosen(list(catalog()), args.only)
     with tempfile.TemporaryDirectory() as scratch:
         folder = args.keep or Path(scratch)

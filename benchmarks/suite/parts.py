@@ -14,9 +14,6 @@ from benchmarks.suite.children import child, in_turn
 Job = dict[str, Any]
 Row = dict[str, Any]
 
-STABLE = (("matmul", 1), ("softmax", 0), ("rms_norm", 0))
-"""Kernel and index of its shape: a product of 2048^3, rows that fit a block, rows that are walked."""
-
 
 def label(job: Job) -> str:
     """The case's name as it stands in the results."""
@@ -51,16 +48,6 @@ def cold(options: argparse.Namespace) -> Iterator[Row]:
         else:
             print(f"no time left for {', '.join(label(job) for job in jobs[first::2])}", flush=True)
             return
-
-
-def stability(options: argparse.Namespace) -> Iterator[Row]:
-    """Cold runs of a few, many times."""
-    listed: list[Job] = []
-    for name, index in STABLE:
-        if name in options.kernels:
-            one = {"case": name, "shape": dict(CASES[name].shapes[index])}
-            listed += [{"engine": "kerntune", **one}] * options.runs + [{"engine": "triton", **one}] * options.peer_runs
-    return _run(listed, options.together)
 
 
 def added(options: argparse.Namespace) -> Iterator[Row]:

@@ -178,17 +178,13 @@ def measure(
 
 
 def measure_again(
-    sweep: Sweep,
-    indexes: Collection[int],
-    rounds: int,
-    make: Callable[[Program], Slot] = ProfilerSlot,
-    seed: int = 0,
+    sweep: Sweep, indexes: Collection[int], rounds: int, make: Callable[[Program], Slot] = ProfilerSlot
 ) -> dict[int, list[float]]:
     """Times in nanoseconds of some configs by another timer, in turn, one for each round; those that it can't time are
     left out, and their ``failure`` says why. Call inside the GPU's lock."""
     gpu = sweep.capture.backend.gpu
     assert gpu is not None
-    loader, order = Loader(gpu), random.Random(seed)
+    loader, order = Loader(gpu), random.Random(0)
     times: dict[int, list[float]] = {i: [] for i in indexes}
     try:
         with sweep.capture.active():

@@ -1,18 +1,17 @@
 """Compares ``kerntune.autotune`` with ``triton.autotune`` on one NVIDIA GPU: ten kernels at three shapes each.
 
-    python -m benchmarks.suite.tuning_suite OUT.json [--part cold,stability,added,quality]
+    python -m benchmarks.suite.tuning_suite OUT.json [--part cold,added,quality]
         [--kernels matmul,softmax]
 
 Parts are merged into OUT.json; those that aren't asked for stay as they are. ``--dry`` compiles every config for sm_90
 without a GPU. ``python -m benchmarks.suite.tables OUT.json`` prints what came of it.
 
-cold       each kernel and shape: seconds of the first call, in a fresh process with empty caches; the processes that
-           compile included, imports not; one tuner after the other, the first one alternating. Where a first call does
-           not wait for some configs, calls go on until these have been tried: seconds until then, what that call took
-stability  ten cold runs of three kernels (three of triton.autotune): what wins
-added      one config added to 48: the same process, and a new one that has the caches of the first
-quality    every config of every kernel and shape timed in turn, its static figures: what winners are held against.
-           With --instrument profiler: the best ones again by timestamps of torch's profiler, as part ``profiled``
+cold     each kernel and shape: seconds of the first call, in a fresh process with empty caches; the processes that
+         compile included, imports not; one tuner after the other, the first one alternating. Where a first call does
+         not wait for some configs, calls go on until these have been tried: seconds until then, what that call took
+added    one config added to 48: the same process, and a new one that has the caches of the first
+quality  every config of every kernel and shape timed in turn, its static figures: what winners are held against.
+         With --instrument profiler: the best ones again by timestamps of torch's profiler, as part ``profiled``
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ from benchmarks.suite.tables import report
 
 PARTS = {
     "cold": parts.cold,
-    "stability": parts.stability,
     "added": parts.added,
     "quality": quality.quality,
     "profiled": quality.profiled,
@@ -44,12 +42,10 @@ START = time.perf_counter()
 def arguments() -> argparse.Namespace:
     parser = harness.parser(__doc__)
     parser.add_argument("out", type=Path, nargs="?", help="the result file")
-    parser.add_argument("--part", default="cold,stability,added,quality", help="parts to run (default: all)")
+    parser.add_argument("--part", default="cold,added,quality", help="parts to run (default: all)")
     parser.add_argument("--kernels", default=",".join(CASES), help="of these only (default: all)")
     parser.add_argument("--rounds", type=int, default=1, help="cold runs of each kernel, shape and tuner")
     parser.add_argument("--seconds", type=float, default=3600.0, help="no further cold runs are begun after this")
-    parser.add_argument("--runs", type=int, default=10, help="cold runs for stability")
-    parser.add_argument("--peer-runs", type=int, default=3, help="the same of triton.autotune")
     parser.add_argument("--no-peer", action="store_true", help="leave triton.autotune out of 'added'")
     parser.add_argument("--together", type=int, default=12, help="processes that are prepared at the same time")
     parser.add_argument("--instrument", choices=("kerntune", "profiler"), default="kerntune", help="of 'quality'")

@@ -18,6 +18,7 @@ from inner import QUIET
 from source_path import source_path
 
 from benchmarks.mutants import mutants, mutants_guard, mutants_run, mutants_tests
+from benchmarks.mutants.named_mutants import NAMED, Named
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -492,6 +493,14 @@ def test_what_was_killed_has_the_test_that_killed_it_where_that_is_still_there()
     assert [m["tests"] for m in found["mutants"]] == [[here], []]
     assert all("tests/base/test_stats.py" in m["near"] for m in found["mutants"])
     assert (found["seed"], found["of"], found["vanished"]) == (7, 3, [f"{at}: `gone` → `pass`"])
+
+
+@pytest.mark.parametrize("mutant", NAMED, ids=lambda mutant: mutant.rule)
+def test_a_named_mutant_has_its_place_and_its_test(mutant: Named) -> None:
+    """Else nothing says that its rule is no longer tried."""
+    assert (ROOT / mutant.module).read_text().count(mutant.before) == 1
+    file, _, name = mutant.test.partition("::")
+    assert f"def {name}" in (ROOT / file).read_text()
 
 
 def module() -> Any:

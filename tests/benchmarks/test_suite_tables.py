@@ -1,4 +1,4 @@
-"""Tables of made-up results: what counts as faster, as good, as the same winner."""
+"""Tables of made-up results: what counts as faster, and as good."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from benchmarks.suite.tables import (
     not_run,
     proposal_rows,
     report,
-    stability_rows,
 )
 
 TIMES = {"a": 100.0, "b": 100.4, "c": 110.0}
@@ -70,7 +69,7 @@ def test_both_are_told_the_first_call_and_until_all_were_tried() -> None:
     assert row["kerntune winner"] == pytest.approx(1 / 1.1)
     assert (row["final winner"], row["late"], row["never tried"], row["settling ms"]) == (1.0, 2, 0, 12.0)
     cold += [ran("triton", 9.0, case="add"), ran("kerntune", 1.0, case="add")]
-    found = {what: measured for what, measured, _ in figures({"cold": cold})}
+    found = dict(figures({"cold": cold}))
     assert found["cold, until every config was tried"] == "6.00x"
     assert found["the call that tries them, longest"] == "12 ms"
 
@@ -93,37 +92,10 @@ def test_a_run_that_failed_is_no_time_and_is_told() -> None:
 def test_figures_have_the_large_matmul_by_itself() -> None:
     cold = [ran("triton", 30.0, configs=48), ran("kerntune", 2.0, configs=48)]
     cold += [ran("triton", 4.0, case="add"), ran("kerntune", 1.0, case="add")]
-    found = {what: measured for what, measured, _ in figures({"cold": cold})}
+    found = dict(figures({"cold": cold}))
     assert found["cold, geometric mean over the suite"] == f"{math.sqrt(15 * 4):.2f}x"
     assert found["cold, mm"] == "15.00x"
     assert "cold, add" not in found
-
-
-def stable(winners: str, times: dict[str, float] = TIMES) -> dict[str, Any]:
-    rows = [ran("kerntune", 1.0, w) for w in winners]
-    (row,) = stability_rows({"stability": rows, "quality": quality(times)})
-    return row
-
-
-@pytest.mark.parametrize(
-    ("winners", "as_good", "different"), [("aaaa", 4, 1), ("aaab", 4, 2), ("aaac", 3, 2), ("abcc", 2, 3)]
-)
-def test_stable_runs_have_the_usual_winner_or_one_within_half_a_percent(
-    winners: str, as_good: int, different: int
-) -> None:
-    row = stable(winners)
-    assert (row["as good"], row["different winners"], row["runs"]) == (as_good, different, len(winners))
-
-
-def test_without_a_sweep_only_the_same_winner_is_as_good() -> None:
-    assert stable("aab", {})["as good"] == 2
-    assert stable("aab", {})["apart"] is None
-
-
-def test_failed_runs_are_not_stable() -> None:
-    rows = [ran("kerntune", 1.0), failed("kerntune")]
-    (row,) = stability_rows({"stability": rows, "quality": quality()})
-    assert (row["runs"], row["finished"], row["as good"]) == (2, 1, 1)
 
 
 def swept(*times: float | None, proposals: list[int]) -> dict[str, Any]:
@@ -144,7 +116,7 @@ def test_proposals_that_all_failed_have_no_figure() -> None:
 
 def test_figures_of_proposals_are_mean_and_worst() -> None:
     kernels = [swept(100.0, proposals=[0]), swept(100.0, 125.0, proposals=[1])]
-    found = {what: measured for what, measured, _ in figures({"kernels": kernels})}
+    found = dict(figures({"kernels": kernels}))
     assert found["proposals (default), worst"] == "0.8000"
     assert found["proposals (default), geometric mean"] == f"{math.sqrt(0.8):.4f}"
 
@@ -158,10 +130,10 @@ def test_one_config_added_is_held_against_the_same_step_of_the_other_tuner() -> 
         {"case": "mm", "engine": "kerntune", "step": "new process", "seconds": 0.5},
         {"case": "mm", "engine": "kerntune", "step": "same process", "seconds": 0.1, "error": "no"},
     ]
-    ((what, text, _),) = figures({"added": added})
+    ((what, text),) = figures({"added": added})
     assert what == "one config added, new process"
     assert text == "0.500 s, 1/4.0 of kerntune's cold run, 1/14.0 of triton's new process"
-    ((_, alone, _),) = figures({"added": [r for r in added if r["engine"] == "kerntune"]})
+    ((_, alone),) = figures({"added": [r for r in added if r["engine"] == "kerntune"]})
     assert alone == "0.500 s, 1/4.0 of kerntune's cold run"
 
 

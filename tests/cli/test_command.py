@@ -62,13 +62,6 @@ COMMANDS = [
 ]
 
 
-@pytest.fixture
-def kerntune(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
-    """The command, in ``tmp_path``."""
-    monkeypatch.chdir(tmp_path)
-    return Command(capsys)
-
-
 def test_every_command_is_tried() -> None:
     assert sorted(map(tuple, COMMANDS)) == sorted(subcommands(build_parser()))
 

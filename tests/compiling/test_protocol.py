@@ -129,22 +129,20 @@ def test_the_moment_s_settings_are_sorted(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize(
-    ("stages", "first", "searched"),
+    ("stages", "searched"),
     [
-        ({"ttir": "first", "ttgir": "second", "ptx": "text"}, "first", "first"),
-        ({"ttir": b"first", "ttgir": b"second", "ptx": b"text"}, "first", "first"),
-        ({"source": "first", "ttgir": "second", "ptx": "text"}, "first", "second"),
+        ({"ttir": "first", "ttgir": "second", "ptx": "text"}, "first"),
+        ({"ttir": b"first", "ttgir": b"second", "ptx": b"text"}, "first"),
+        ({"source": "first", "ttgir": "second", "ptx": "text"}, "second"),
     ],
 )
-def test_a_kernel_s_accesses_are_found_in_its_ttir_or_a_gluon_kernel_s_in_its_ttgir(
-    monkeypatch, stages, first, searched
-):
+def test_a_kernel_s_accesses_are_found_in_its_ttir_or_a_gluon_kernel_s_in_its_ttgir(monkeypatch, stages, searched):
     asked = []
     monkeypatch.setattr(protocol, "access_of", lambda text, target: asked.append((text.strip(), target)) or EVERYTHING)
     target = Target.parse("cuda:90")
     found = facts_of(target, stages)
     assert (found.access, asked) == (EVERYTHING, [(searched, target)])
-    assert (found.ttir.strip(), found.bare.strip()) == (first, "text")
+    assert (found.ttir.strip(), found.bare.strip()) == ("first", "text")
     known = Access.everything(2, (), follows=False)
     assert facts_of(target, stages, known).access is known
     assert len(asked) == 1

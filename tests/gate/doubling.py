@@ -44,6 +44,18 @@ class Doubling:
 
         self.double = kerntune.choice([scaled, added], key=["x"])(lambda x: None)
 
+    def tuned_inside(self) -> Callable[[torch.Tensor], torch.Tensor]:
+        """An implementation whose kernel has two configs, so it is tuned first."""
+        tuned = kerntune.autotune([triton.Config({"BLOCK": b}) for b in (64, 128)], key=["n"])(add_kernel)
+
+        def own(x: torch.Tensor) -> torch.Tensor:
+            y = torch.empty_like(x)
+            tuned[lambda meta: (triton.cdiv(N, meta["BLOCK"]),)](x, y, N)
+            self.spend("added")
+            return y
+
+        return own
+
     def forget(self) -> None:
         """As in another process: nothing is decided."""
         self.double.operation.known = DecidedKeys()

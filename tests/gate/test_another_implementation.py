@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-import triton
 from fake_runs import N, scale_kernel
 from samples import ENVIRONMENT, launch, recording
 
 import kerntune
-from gate.doubling import Doubling, add_kernel, checked
+from gate.doubling import Doubling, checked
 from gate.project import Project
 from kerntune.gate.causes import OTHER_IMPLEMENTATION, causes, steps_between
 from kerntune.gpu.script import Rule
@@ -54,16 +53,8 @@ def test_kernels_inside_are_tuned_in_the_gates_cache(
 
     monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path / "users"))
     monkeypatch.setenv("KERNTUNE_TUNE", "frozen")
-    tuned = kerntune.autotune([triton.Config({"BLOCK": b}) for b in (64, 128)], key=["n"])(add_kernel)
-
-    def own(x: torch.Tensor) -> torch.Tensor:
-        y = torch.empty_like(x)
-        tuned[lambda meta: (triton.cdiv(N, meta["BLOCK"]),)](x, y, N)
-        doubling.spend("added")
-        return y
-
     scaled = doubling.double.operation.implementations[0].fn
-    double = kerntune.choice([scaled, own], key=["x"])(lambda x: None)
+    double = kerntune.choice([scaled, doubling.tuned_inside()], key=["x"])(lambda x: None)
     project = Project(tmp_path / "project")
     with project.run(Rule("scale_kernel", time_ns=1000.0), Rule("add_kernel", time_ns=3000.0)) as run:
         monkeypatch.setattr(context, "this_gpu", lambda: run.session.backend)

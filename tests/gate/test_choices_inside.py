@@ -256,15 +256,8 @@ def test_a_kernel_that_an_implementation_tunes_first_inside(
     tmp_path: Path, doubling: Doubling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is tuned while the choice is decided, so the capture launches its winner."""
-    tuned = kerntune.autotune([triton.Config({"BLOCK": b}) for b in (64, 128)], key=["n"])(add_kernel)
-
-    def own(x: torch.Tensor) -> torch.Tensor:
-        y = torch.empty_like(x)
-        tuned[lambda meta: (triton.cdiv(N, meta["BLOCK"]),)](x, y, N)
-        doubling.spend("added")
-        return y
-
-    double = kerntune.choice([doubling.double.operation.implementations[0].fn, own], key=["x"])(lambda x: None)
+    scaled = doubling.double.operation.implementations[0].fn
+    double = kerntune.choice([scaled, doubling.tuned_inside()], key=["x"])(lambda x: None)
     project = Project(tmp_path)
     slow = Rule("add_kernel", {"BLOCK": 64}, time_ns=9000.0)
     with project.run(slow, *RULES) as run:

@@ -96,24 +96,16 @@ def test_a_run_with_other_times_passes_by_the_baselines_config(project: Project)
     assert (result.verdict, result.rung) == (Verdict.PASS, "identity")
 
 
-def test_a_renamed_test_has_the_choices_of_its_old_name(project: Project) -> None:
+@pytest.mark.parametrize(("renamed", "chosen"), [(True, 1024), (False, 512)], ids=["a renamed test", "a new test"])
+def test_a_test_has_the_choices_of_its_old_name_and_of_no_other(project: Project, renamed: bool, chosen: int) -> None:
     """Else it would not even be recognised, where another choice launches other kernels."""
     with project.run(FAST, SLOW) as run:
         judged(run, 1024)
     with project.run(FAST, SLOW) as run:
-        run.session.tests_gone(lambda nodeid: nodeid == NODE)
-        result = judged(run, 512, node=f"{NODE}_renamed")
-    assert f"renamed from {NODE}?" in result.message
-    assert [launch.config.kwargs for launch in result.launches] == [{"XBLOCK": 1024}]
-
-
-def test_a_new_test_has_no_other_test_s_choices(project: Project) -> None:
-    with project.run(FAST, SLOW) as run:
-        judged(run, 1024)
-    with project.run(FAST, SLOW) as run:
-        run.session.tests_gone(lambda nodeid: False)
-        result = judged(run, 512, node=f"{NODE}_beside_it")
-    assert [launch.config.kwargs for launch in result.launches] == [{"XBLOCK": 512}]
+        run.session.tests_gone(lambda nodeid: renamed and nodeid == NODE)
+        result = judged(run, 512, node=f"{NODE}_another")
+    assert (f"renamed from {NODE}?" in result.message) == renamed
+    assert [launch.config.kwargs for launch in result.launches] == [{"XBLOCK": chosen}]
 
 
 def test_a_config_that_is_gone_is_chosen_anew_and_the_message_says_so(

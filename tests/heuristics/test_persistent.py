@@ -87,9 +87,9 @@ def test_tiled_blocks_share_the_rows_by_score() -> None:
     assert [(c.kwargs["XBLOCK"], c.kwargs["YBLOCK"]) for c in by_y] == [(1, 1), (1, 8), (1, 32)]
 
 
-def mix(r: int, split: int, device: object = H100, **fields: object) -> list[tuple[object, ...]]:
+def mix(r: int, split: int, **fields: object) -> list[tuple[object, ...]]:
     hints = KernelHints(sizes={"x": 1 << 15, "r0": r}, rsplit_size=split, reduction=INNER, **fields)  # type: ignore[arg-type]
-    found = persistent_reduction(hints, device)  # type: ignore[arg-type]
+    found = persistent_reduction(hints, H100)
     return [(c.kwargs["XBLOCK"], c.kwargs["NUM_STAGES"], c.num_warps) for c in found]
 
 

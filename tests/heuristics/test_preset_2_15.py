@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from kerntune.base.config import Config
-from kerntune.base.device import TYPICAL_DEVICES
+from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec
 from kerntune.heuristics import (
     INDUCTOR_2_13,
     INDUCTOR_2_15,
@@ -88,17 +88,27 @@ def test_the_differential_runs_on_another_release_of_torch() -> None:
     assert "newer_hints" in run.stdout
 
 
-def test_a_few_rows_on_amd_take_one_each() -> None:
-    hints = INNER(sizes={"x": 64, "r0": 2048})
-    assert shapes(reduction(hints, MI300, INDUCTOR_2_13)) == ["X2 R0_2048 w8"]
-    assert shapes(reduction(hints, MI300, INDUCTOR_2_15)) == ["X1 R0_2048 w8"]
+LONG_ROWS = INNER(sizes={"x": 4096, "r0": 8192})
+SCALAR = INNER(sizes={"x": 4096, "r0": 1 << 17}, autotune=(AutotuneHint.SCALAR_ACCUMULATORS,))
 
 
-def test_sm103_tries_a_long_step() -> None:
-    hints = INNER(sizes={"x": 4096, "r0": 8192})
-    assert shapes(reduction(hints, B300, INDUCTOR_2_13)) == ["X1 R0_1024 w8"]
-    assert shapes(reduction(hints, B300, INDUCTOR_2_15)) == ["X1 R0_1024 w8", "X1 R0_4096 w8"]
-    assert len(reduction(hints, B200, INDUCTOR_2_15)) == 1
+@pytest.mark.parametrize(
+    ("hints", "device", "before", "now"),
+    [
+        pytest.param(INNER(sizes={"x": 64, "r0": 2048}), MI300, ["X2 R0_2048 w8"], ["X1 R0_2048 w8"],
+                     id="a few rows on AMD take one each"),
+        pytest.param(LONG_ROWS, B300, ["X1 R0_1024 w8"], ["X1 R0_1024 w8", "X1 R0_4096 w8"],
+                     id="sm_103 tries a long step"),
+        pytest.param(LONG_ROWS, B200, ["X1 R0_1024 w8"], ["X1 R0_1024 w8"], id="sm_100 tries none"),
+        pytest.param(SCALAR, H100, ["X1 R0_2048 w16"], ["X1 R0_4096 w16", "X1 R0_8192 w4", "X1 R0_16384 w8"],
+                     id="scalar accumulators take long steps"),
+    ],
+)  # fmt: skip
+def test_what_2_15_proposes_otherwise(
+    hints: KernelHints, device: DeviceSpec, before: list[str], now: list[str]
+) -> None:
+    assert shapes(reduction(hints, device, INDUCTOR_2_13)) == before
+    assert shapes(reduction(hints, device, INDUCTOR_2_15)) == now
 
 
 def test_intel_gpus_tell_no_warp_size_to_one_element_a_thread() -> None:
@@ -112,15 +122,8 @@ def test_intel_gpus_tell_no_warp_size_to_one_element_a_thread() -> None:
 
 
 def test_intel_tries_a_wide_tile() -> None:
-    hints = INNER(sizes={"x": 4096, "r0": 8192})
-    assert shapes(reduction(hints, XPU, INDUCTOR_2_15)) == ["X64 R0_64 w16", *shapes(reduction(hints, XPU))]
-
-
-def test_scalar_accumulators_take_long_steps() -> None:
-    hints = INNER(sizes={"x": 4096, "r0": 1 << 17}, autotune=(AutotuneHint.SCALAR_ACCUMULATORS,))
-    assert shapes(reduction(hints, H100, INDUCTOR_2_13)) == ["X1 R0_2048 w16"]
-    wanted = ["X1 R0_4096 w16", "X1 R0_8192 w4", "X1 R0_16384 w8"]
-    assert shapes(reduction(hints, H100, INDUCTOR_2_15)) == wanted
+    wide = ["X64 R0_64 w16", *shapes(reduction(LONG_ROWS, XPU))]
+    assert shapes(reduction(LONG_ROWS, XPU, INDUCTOR_2_15)) == wide
 
 
 def test_x_of_a_mix_order_reduction_divides_its_split() -> None:

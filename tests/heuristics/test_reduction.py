@@ -113,16 +113,6 @@ def test_what_is_proposed(hints: dict[str, Any], found: list[str]) -> None:
     assert shapes(reduction(KernelHints(**{"reduction": INNER, **hints}), H100)) == found
 
 
-def test_a_floor_above_an_axis_of_one_element_is_refused() -> None:
-    with pytest.raises(HintError, match="XBLOCK=8, but the axis x has one element"):
-        reduction(KernelHints(sizes={"x": 1, "r0": 4096}, min_x_block=8, reduction=INNER), H100)
-
-
-def test_floors_refuse_tiled_kernels() -> None:
-    with pytest.raises(HintError, match="block minimums serve kernels with X and R0 blocks only"):
-        reduction(KernelHints(sizes={"x": 8, "y": 8, "r0": 64}, min_x_block=2), H100)
-
-
 def test_no_config_left_is_an_error() -> None:
     hints = KernelHints(sizes={"x": 4096, "r0": 64}, max_persistent_rblock=8192)
     with pytest.raises(HintError, match="no config fits these sizes"):
@@ -136,16 +126,27 @@ def test_a_kernel_without_xblock_counts_one_row() -> None:
     assert hints.sizes == {"x": 4096, "r0": 64}
 
 
-@pytest.mark.parametrize("sizes", [{"x": 8}, {"r0": 8}, {"x": 8, "z": 8, "r0": 8}])
-def test_other_axes_are_refused(sizes: dict[str, int]) -> None:
-    with pytest.raises(HintError, match="takes size hints for x r0 or x r0 r1 or x y r0"):
-        reduction(KernelHints(sizes=sizes), H100)
+AXES = "takes size hints for x r0 or x r0 r1 or x y r0"
+TILED = {"x": 8, "y": 8, "r0": 64}
 
 
-def test_tiled_scores_must_be_complete() -> None:
-    hints = KernelHints(sizes={"x": 8, "y": 8, "r0": 64}, tiling_scores={"x": 1.0})
-    with pytest.raises(HintError, match="no tiling score for y, r0"):
-        reduction(hints, H100)
+@pytest.mark.parametrize(
+    ("hints", "said"),
+    [
+        ({"sizes": {"x": 8}}, AXES),
+        ({"sizes": {"r0": 8}}, AXES),
+        ({"sizes": {"x": 8, "z": 8, "r0": 8}}, AXES),
+        ({"sizes": TILED, "tiling_scores": {"x": 1.0}}, "no tiling score for y, r0"),
+        ({"sizes": TILED, "min_x_block": 2}, "block minimums serve kernels with X and R0 blocks only"),
+        (
+            {"sizes": {"x": 1, "r0": 4096}, "min_x_block": 8, "reduction": INNER},
+            "XBLOCK=8, but the axis x has one element",
+        ),
+    ],
+)
+def test_what_is_refused(hints: dict[str, Any], said: str) -> None:
+    with pytest.raises(HintError, match=said):
+        reduction(KernelHints(**hints), H100)
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,15 @@ def tensors(count: int = 2, *shape: int, dtype: torch.dtype = torch.float32) -> 
     return [torch.randn(*(shape or (4096,)), device="cuda", dtype=dtype) for _ in range(count)]
 
 
+def parameters(backend: FakeBackend, *call: Any, **options: Any) -> tuple[Param, ...]:
+    """Those of a launch, which agree with its binary's."""
+    launch = bind(backend, *call, BLOCK=64, **options)
+    compiled = COMPILER.compile(launch)
+    params = flat(backend, launch, compiled)
+    agree(params, compiled.asm)
+    return params
+
+
 CASES = {
     "all present": ((2, 4096, 1 << 40, True, 2.5), ["x_ptr", "y_ptr", "one", "n", "wide", "flag", "factor"]),
     "ones are constants": ((1, 1, 1 << 40, False, 1.0), ["x_ptr", "y_ptr", "wide", "flag", "factor"]),
@@ -99,11 +108,8 @@ CASES = {
 def test_scalars_and_pointers(backend: FakeBackend, case: str) -> None:
     (one, n, wide, flag, factor), names = CASES[case]
     x, y = tensors()
-    launch = bind(backend, mixed_kernel, x, y, one, n, wide, flag, factor, BLOCK=64)
-    compiled = COMPILER.compile(launch)
-    params = flat(backend, launch, compiled)
+    params = parameters(backend, mixed_kernel, x, y, one, n, wide, flag, factor)
     assert [p.name for p in params] == names
-    agree(params, compiled.asm)
     given = {"one": one, "n": n, "wide": wide, "flag": flag, "factor": factor}
     assert {p.name: p.value for p in params if p.view is None} == {k: v for k, v in given.items() if k in names}
     assert [type(p.value) for p in params[-2:]] == [bool, float]
@@ -111,11 +117,8 @@ def test_scalars_and_pointers(backend: FakeBackend, case: str) -> None:
 
 def test_null_pointers_are_constants(backend: FakeBackend) -> None:
     (x,) = tensors(1)
-    launch = bind(backend, mixed_kernel, x, None, 2, 4096, 1 << 40, True, 2.5, BLOCK=64)
-    compiled = COMPILER.compile(launch)
-    params = flat(backend, launch, compiled)
+    params = parameters(backend, mixed_kernel, x, None, 2, 4096, 1 << 40, True, 2.5)
     assert [p.name for p in params] == ["x_ptr", "one", "n", "wide", "flag", "factor"]
-    agree(params, compiled.asm)
 
 
 class Pair(NamedTuple):
@@ -126,21 +129,15 @@ class Pair(NamedTuple):
 @pytest.mark.parametrize("make", [tuple, lambda pair: Pair(*pair)], ids=["tuple", "named tuple"])
 def test_tuples_are_expanded_in_order(backend: FakeBackend, make: Any) -> None:
     x, y = tensors()
-    launch = bind(backend, tuple_kernel, make((x, y)), (4096, (2.0, 3)), BLOCK=64)
-    compiled = COMPILER.compile(launch)
-    params = flat(backend, launch, compiled)
+    params = parameters(backend, tuple_kernel, make((x, y)), (4096, (2.0, 3)))
     assert [p.name for p in params] == ["pair[0]", "pair[1]", "scalars[0]", "scalars[1][0]", "scalars[1][1]"]
     assert [(p.view, p.value) for p in params] == [(0, None), (1, None), (None, 4096), (None, 2.0), (None, 3)]
-    agree(params, compiled.asm)
 
 
 def test_ones_in_tuples_are_constants(backend: FakeBackend) -> None:
     x, y = tensors()
-    launch = bind(backend, tuple_kernel, (x, y), (4096, (2.0, 1)), BLOCK=64)
-    compiled = COMPILER.compile(launch)
-    params = flat(backend, launch, compiled)
+    params = parameters(backend, tuple_kernel, (x, y), (4096, (2.0, 1)))
     assert [p.name for p in params] == ["pair[0]", "pair[1]", "scalars[0]", "scalars[1][0]"]
-    agree(params, compiled.asm)
 
 
 def descriptors(dtype: torch.dtype = torch.float16, **options: Any) -> list[TensorDescriptor]:
@@ -149,12 +146,9 @@ def descriptors(dtype: torch.dtype = torch.float16, **options: Any) -> list[Tens
 
 def test_descriptors_become_tensor_maps_where_there_is_tma(backend: FakeBackend) -> None:
     source, target = descriptors()
-    launch = bind(backend, tile_kernel, source, 3, target, BLOCK=64)
-    compiled = COMPILER.compile(launch)
-    params = flat(backend, launch, compiled)
+    params = parameters(backend, tile_kernel, source, 3, target)
     parts = ["map", "shape[0]", "shape[1]", "strides[0]", "strides[1]"]
     assert [p.name for p in params] == [*(f"source.{x}" for x in parts), "n", *(f"target.{x}" for x in parts)]
-    agree(params, compiled.asm)
     tensor_map = params[0].tensor_map
     assert tensor_map is not None
     assert (tensor_map.shape, tensor_map.strides, tensor_map.block) == ((256, 32), (32, 1), (64, 32))
@@ -164,22 +158,18 @@ def test_descriptors_become_tensor_maps_where_there_is_tma(backend: FakeBackend)
 
 def test_descriptors_become_pointers_and_strides_elsewhere(backend: FakeBackend) -> None:
     source, target = descriptors()
-    launch = bind(backend, tile_kernel, source, 3, target, target=SM80, BLOCK=64)
-    compiled = COMPILER.compile(launch)
-    params = flat(backend, launch, compiled)
+    params = parameters(backend, tile_kernel, source, 3, target, target=SM80)
     assert params[0] == Param("source.base", "*fp16", view=0)
     assert all(p.tensor_map is None for p in params)
-    agree(params, compiled.asm)
     values = {p.name: p.value for p in params}
     assert (values["source.shape[0]"], values["source.strides[0]"], values["source.strides[1]"]) == (256, 32, 1)
 
 
 def test_padding_enters_the_tensor_map(backend: FakeBackend) -> None:
     source, target = descriptors(padding="nan")
-    launch = bind(backend, tile_kernel, source, 3, target, BLOCK=64)
-    params = flat(backend, launch, COMPILER.compile(launch))
-    assert params[0].tensor_map is not None
-    assert params[0].tensor_map.nan_padding is True
+    tensor_map = parameters(backend, tile_kernel, source, 3, target)[0].tensor_map
+    assert tensor_map is not None
+    assert tensor_map.nan_padding is True
 
 
 def test_element_types_of_maps_are_the_drivers() -> None:
@@ -191,10 +181,9 @@ def test_element_types_of_maps_are_the_drivers() -> None:
 def test_element_types(backend: FakeBackend, dtype: torch.dtype, number: int) -> None:
     """Numbers from cuda.h, ``CUtensorMapDataType_enum``."""
     source, target = descriptors(dtype)
-    launch = bind(backend, tile_kernel, source, 3, target, BLOCK=64)
-    params = flat(backend, launch, COMPILER.compile(launch))
-    assert params[0].tensor_map is not None
-    assert params[0].tensor_map.elem_type == number
+    tensor_map = parameters(backend, tile_kernel, source, 3, target)[0].tensor_map
+    assert tensor_map is not None
+    assert tensor_map.elem_type == number
 
 
 def test_pointers_given_as_numbers_or_without_memory_are_refused(backend: FakeBackend) -> None:

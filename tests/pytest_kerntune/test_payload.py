@@ -95,22 +95,22 @@ def test_results_that_were_altered_since_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("payload", "stale", "seen"),
+    ("payload", "seen"),
     [
-        (Payload("a", (result(),), True), result(), True),
-        (Payload("a", (result(fingerprint=""),), True), result(), True),
-        (Payload("a", (result(fingerprint="g"),), True), result(), False),
-        (Payload("a", (result(call="1"),), True), result(), False),
-        (Payload("a", (), True), result(), False),
-        (Payload("a", (), False), result(), True),
-        (Payload("b"), result(), False),
+        (Payload("a", (result(),), True), True),
+        (Payload("a", (result(fingerprint=""),), True), True),
+        (Payload("a", (result(fingerprint="g"),), True), False),
+        (Payload("a", (result(call="1"),), True), False),
+        (Payload("a", (), True), False),
+        (Payload("a", (), False), True),
+        (Payload("b"), False),
     ],
     ids=["checked", "launched nothing", "another fingerprint", "another call", "no call", "broke off", "another test"],
 )
-def test_what_a_run_has_seen_is_not_stale(payload: Payload, stale: CaseResult, seen: bool) -> None:
+def test_what_a_run_has_seen_is_not_stale(payload: Payload, seen: bool) -> None:
     found = Collected()
     found.add(payload)
-    assert found.saw(stale) is seen
+    assert found.saw(result()) is seen
 
 
 def test_values_that_nothing_checked_count_once_a_place() -> None:

@@ -46,8 +46,8 @@ X, Y = os.urandom(2400), os.urandom(2400)
 VARIATION = Variation((0, 1), (4, 4))
 
 
-def gpu_with(time_ns: float = 30_000.0) -> FakeGpu:
-    return FakeGpu(typical_device(TARGET), Script([Rule("add", time_ns=time_ns)]))
+def scripted_gpu() -> FakeGpu:
+    return FakeGpu(typical_device(TARGET), Script([Rule("add", time_ns=30_000.0)]))
 
 
 CHECKED = checked(CALL, CASE, TARGET).recording
@@ -89,7 +89,7 @@ class Chance:
 
 def test_first_contents_are_on_the_device_and_twice_where_they_vary() -> None:
     """So that a rolled one is one piece. What isn't given is a fill or poison; a storage may have no bytes."""
-    gpu = gpu_with()
+    gpu = scripted_gpu()
     replayed = side(Storage(0, "float32", Zeros()), Storage(10, "int16", Zeros()), fills=(Fill(4, "int16", 513),))
     sources = VariedSources(gpu, replayed, Variation((1,), (4,)))
     whole = [gpu.read(b) for b in sources._buffers]
@@ -102,7 +102,7 @@ def test_first_contents_are_on_the_device_and_twice_where_they_vary() -> None:
 @pytest.mark.parametrize("storage", [0, 1, 2, 4])
 @pytest.mark.parametrize("end", [False, True])
 def test_a_changed_byte_of_any_first_content_is_seen(storage: int, end: bool) -> None:
-    gpu = gpu_with()
+    gpu = scripted_gpu()
     replayed = side(Storage(0, "float32", Zeros()), Storage(10, "int8", Zeros()))
     sources = VariedSources(gpu, replayed, Variation((1,), (4,)))
     assert not sources.damaged()
@@ -130,7 +130,7 @@ def test_many_guard_zones_are_compared_on_the_device(
     monkeypatch.setattr(gpu_replay, "GuardReader", Reader)
     more = [Storage(8, "int8", Zeros())] * (storages - 3)
     task = ReplayTask(side(*more), (2,), 1.0, True, False, VARIATION, ((4, 8),) * rolls)
-    answer = gpu_replay._replayed(gpu_with(), task)
+    answer = gpu_replay._replayed(scripted_gpu(), task)
     assert (asked, answer.outside, len(answer.contents)) == ([on_device], 5 * rolls, rolls)
 
 
@@ -139,7 +139,7 @@ def test_many_guard_zones_are_compared_on_the_device(
 
 def test_a_reservoir_keeps_what_executions_left_in_places_of_its_own() -> None:
     """The first ones; a later one at the place that is drawn, if it is one."""
-    gpu, chance = gpu_with(), Chance(2, 0, 1)
+    gpu, chance = scripted_gpu(), Chance(2, 0, 1)
     left = [gpu.allocate(4), gpu.allocate(0)]
     reservoir = Reservoir(gpu, [4, 0], 2, chance)  # type: ignore[arg-type]
     for name in (b"aaaa", b"bbbb", b"cccc", b"dddd"):
@@ -156,7 +156,7 @@ def test_a_reservoir_keeps_what_executions_left_in_places_of_its_own() -> None:
 
 
 def test_a_reservoir_that_is_not_full_has_what_was_offered() -> None:
-    gpu = gpu_with()
+    gpu = scripted_gpu()
     reservoir = Reservoir(gpu, [], 3, Chance())  # type: ignore[arg-type]
     reservoir.offer((1,), list)
     assert reservoir.all(True) == [KeptExecution((1,), ())]
@@ -164,7 +164,7 @@ def test_a_reservoir_that_is_not_full_has_what_was_offered() -> None:
 
 def test_an_execution_s_content_is_known_or_drawn() -> None:
     """One in eight is known. What an execution left is kept before the next one's content comes; at last, once."""
-    gpu, chance = gpu_with(), Chance(0, 7, 5, 6, 1, 9, 3)
+    gpu, chance = scripted_gpu(), Chance(0, 7, 5, 6, 1, 9, 3)
     task = time_task()
     sources = VariedSources(gpu, task.candidate, VARIATION)
     kept = KeptExecutions(gpu, task, [2400, 2400], chance)  # type: ignore[arg-type]
@@ -204,7 +204,7 @@ def test_an_execution_s_content_is_known_or_drawn() -> None:
 )  # fmt: skip
 def test_what_the_call_fills_with_one_byte_is_filled_in_each_execution(fill: Fill, byte: int | None) -> None:
     """In memory that launches reach, before they run; in graphs, too, for these enqueue executions."""
-    gpu, did = gpu_with(), list[object]()
+    gpu, did = scripted_gpu(), list[object]()
     task = time_task(candidate=side(Storage(64, "float32", Zeros()), fills=(fill,)))
     program = varied(gpu, task, VariedSources(gpu, task.candidate, VARIATION))
     program.restore()
@@ -215,7 +215,7 @@ def test_what_the_call_fills_with_one_byte_is_filled_in_each_execution(fill: Fil
 
 
 def test_a_kernel_s_scratch_memory_is_zero_before_each_execution() -> None:
-    gpu, task = gpu_with(), time_task()
+    gpu, task = scripted_gpu(), time_task()
     program = varied(gpu, task, VariedSources(gpu, task.candidate, VARIATION))
     program._scratch = [gpu.allocate(8)]
     gpu.write(program._scratch[0], b"12345678")
@@ -225,7 +225,7 @@ def test_a_kernel_s_scratch_memory_is_zero_before_each_execution() -> None:
 
 def test_a_warm_execution_follows_others() -> None:
     """Eight of them, seven times, each time after one on restored memory."""
-    gpu, did = gpu_with(), list[str]()
+    gpu, did = scripted_gpu(), list[str]()
 
     def work() -> None:
         did.append("work")
@@ -291,7 +291,7 @@ def test_a_timing_process_answers_as_many_blocks_of_each_placement_as_it_was_ask
     details: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And times with a warm cache, and of each launch, where details are asked for, of the first placement."""
-    monkeypatch.setattr(gpu_times, "gpu_of", lambda with_torch: gpu_with())
+    monkeypatch.setattr(gpu_times, "gpu_of", lambda with_torch: scripted_gpu())
     monkeypatch.setattr(gpu_times, "PLACEMENTS", 2)
     monkeypatch.setattr(gpu_times, "PLACING_SECONDS", 600.0)
     answer = msgspec.msgpack.decode(
@@ -315,7 +315,7 @@ def test_there_are_as_many_placements_as_there_is_time_for(
     seconds: list[float], placements: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten at most. One is begun if it ends within 1.5 s, though it takes as long as the longest before."""
-    sides, clock, taken = gpu_times.TimedSides(gpu_with(), time_task()), [7.0], [*seconds, *[9.0] * 5]
+    sides, clock, taken = gpu_times.TimedSides(scripted_gpu(), time_task()), [7.0], [*seconds, *[9.0] * 5]
 
     def placed(number: int) -> int:
         clock[0] += taken[number]
@@ -332,13 +332,13 @@ def test_where_one_placement_fits_it_has_twice_the_blocks(
 ) -> None:
     monkeypatch.setattr(gpu_times, "PLACEMENTS", 2)
     monkeypatch.setattr(gpu_times, "PLACING_SECONDS", seconds)
-    sides = gpu_times.TimedSides(gpu_with(), time_task(blocks=4))
+    sides = gpu_times.TimedSides(scripted_gpu(), time_task(blocks=4))
     assert [len(pair.a_ns) for pair in sides.timed()] == blocks
     sides.release()
 
 
 def test_each_placement_has_memory_of_its_own_and_what_is_kept_is_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, task = gpu_with(), time_task(keep=400)  # of some 25 known executions in a placement
+    gpu, task = scripted_gpu(), time_task(keep=400)  # of some 25 known executions in a placement
     sides, made = gpu_times.TimedSides(gpu, task), list[tuple[VariedProgram, int]]()
 
     class Noted(VariedProgram):
@@ -363,7 +363,7 @@ def test_placements_are_held_while_there_is_room_for_two_more(
     """So that none has memory that another one had. All of it is free afterwards."""
     monkeypatch.setattr(gpu_times, "PLACEMENTS", 5)
     monkeypatch.setattr(gpu_times, "PLACING_SECONDS", 600.0)
-    gpu = gpu_with()
+    gpu = scripted_gpu()
     sides = gpu_times.TimedSides(gpu, time_task())
     monkeypatch.setattr(gpu_times.Scatter, "memory", lambda _: None)
     before = gpu.free_bytes()
@@ -424,7 +424,7 @@ def test_an_error_of_torchs_is_an_answer_too(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_device_that_is_visible_first_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = gpu_with()
+    gpu = scripted_gpu()
     monkeypatch.setattr(gpu_replay, "DriverGpu", lambda ordinal: gpu if ordinal == 0 else None)
     monkeypatch.setattr(gpu_replay, "measured_bandwidth", lambda one: 3e12 if one is gpu else None)
     found = msgspec.msgpack.decode(gpu_replay.device_answer(b""), type=DeviceAnswer)

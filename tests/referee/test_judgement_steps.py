@@ -253,8 +253,8 @@ def test_one_of_an_autotuners_other_configs_must_be_right_too(
     assert (first.config, second.config in (1, 2), reference.config) == (0, True, 0)
 
 
-def _named(path: str = f"{CORPUS}/references.py", layout: str = FUNCTION) -> UserCallable:
-    return UserCallable(path, "add", layout)
+def _named(path: str = f"{CORPUS}/references.py") -> UserCallable:
+    return UserCallable(path, "add", FUNCTION)
 
 
 def test_a_bench_starts_before_it_is_used(bench_of: Callable[..., Bench]) -> None:

@@ -49,6 +49,23 @@ def result(*shape: int) -> ExpectedResult:
     return ExpectedResult("float32", shape, (1,) * len(shape), b"")
 
 
+class Says:
+    """A process that answers one thing."""
+
+    def __init__(self, answer: ReplayAnswer) -> None:
+        self.answer = answer
+
+    def ask(self, *args: Any) -> Answered:
+        return Answered(encoded(self.answer), SealedEnd(), "")
+
+
+class ScriptedComparer(ReplayComparer):
+    """Of a candidate whose own process says ``answer``."""
+
+    def __init__(self, answer: ReplayAnswer | None = None, gpu: bool = False) -> None:
+        super().__init__(Says(answer or ReplayAnswer()), UserCallable("r.py", "f", FUNCTION), gpu, 1.0)  # type: ignore[arg-type]
+
+
 # replays in the emulator
 
 
@@ -132,11 +149,11 @@ def test_the_authors_contents_are_fewer() -> None:
     assert many_contents(author, ExpectedSeed((), (result(1),))) == (author, 96)
 
 
-class AuthorComparer(ReplayComparer):
+class AuthorComparer(ScriptedComparer):
     """Of a task whose own code makes contents, of which the candidate is wrong on one."""
 
     def __init__(self) -> None:
-        super().__init__(Says(ReplayAnswer()), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+        super().__init__()
 
     def _authors(self, task: Any) -> ExpectAnswer:
         assert task.contents == ()
@@ -201,16 +218,6 @@ def test_large_inputs_vary_where_a_result_of_few_elements_follows_from_them_alon
 # answers
 
 
-class Says:
-    """A process that answers one thing."""
-
-    def __init__(self, answer: ReplayAnswer) -> None:
-        self.answer = answer
-
-    def ask(self, *args: Any) -> Answered:
-        return Answered(encoded(self.answer), SealedEnd(), "")
-
-
 RIGHT = (bytes(2400),) * 3
 
 
@@ -226,7 +233,7 @@ RIGHT = (bytes(2400),) * 3
     ],
 )
 def test_an_answer_that_is_none_is_refused(answer: ReplayAnswer, reason: Reason | None) -> None:
-    comparer = ReplayComparer(Says(answer), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+    comparer = ScriptedComparer(answer)
     given = [x.tobytes() for x in GIVEN[0]]
     if reason is None:
         found = comparer._replayed(CHECKED, given, POISON, 0.0)
@@ -255,7 +262,7 @@ def test_a_call_may_leave_nothing_that_is_looked_at(contents: tuple[bytes, ...])
     """Its launches reach neither a result nor an input."""
     call = replace(CHECKED, inputs=(None, None), results=())
     assert call.wanted == ()
-    comparer = ReplayComparer(Says(ReplayAnswer(contents)), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+    comparer = ScriptedComparer(ReplayAnswer(contents))
     given = [x.tobytes() for x in GIVEN[0]]
     if not contents:
         assert comparer._replayed(call, given, POISON, 0.0).contents == ()
@@ -266,7 +273,7 @@ def test_a_call_may_leave_nothing_that_is_looked_at(contents: tuple[bytes, ...])
 
 @pytest.mark.parametrize("parts", [0, 1, 2, 3])
 def test_many_contents_may_be_answered_in_part(parts: int) -> None:
-    comparer = ReplayComparer(Says(ReplayAnswer(RIGHT * parts)), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+    comparer = ScriptedComparer(ReplayAnswer(RIGHT * parts))
     side = side_of(CHECKED, [x.tobytes() for x in GIVEN[0]], POISON)
     if parts in (1, 2):
         assert len(comparer._answer(side, CHECKED, 0.0, Variation(), ((), ())).contents) == 3 * parts
@@ -275,11 +282,11 @@ def test_many_contents_may_be_answered_in_part(parts: int) -> None:
         comparer._answer(side, CHECKED, 0.0, Variation(), ((), ()))
 
 
-class LossComparer(ReplayComparer):
+class LossComparer(ScriptedComparer):
     """Of a task whose author takes a sum of squares, and a candidate that leaves the last numbers out."""
 
     def __init__(self, left_out: int, takes: bool = True) -> None:
-        super().__init__(Says(ReplayAnswer()), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+        super().__init__()
         self.left_out, self.takes, self.asked = left_out, takes, list[Any]()
 
     def _authors(self, task: Any) -> ExpectAnswer:
@@ -329,11 +336,11 @@ def test_of_many_numbers_that_a_task_makes_the_last_count(
 # indices of equal numbers, and further contents
 
 
-class TiesComparer(ReplayComparer):
+class TiesComparer(ScriptedComparer):
     """Whose author promises the first of equal numbers, or can't say, and whose candidate takes some."""
 
     def __init__(self, promised: bool, last: bool, fails: bool = False) -> None:
-        super().__init__(Says(ReplayAnswer()), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+        super().__init__()
         self.promised, self.last, self.fails = promised, last, fails
         self.asked: list[ExpectTask] = []
 
@@ -463,11 +470,11 @@ def test_of_exact_results_also_inputs_that_are_changed_must_be_equal() -> None:
 # memory from before the call, and inputs that are one number
 
 
-class TwiceComparer(ReplayComparer):
+class TwiceComparer(ScriptedComparer):
     """Of a candidate whose second call adds right, or returns what the first has computed."""
 
     def __init__(self, stale: bool, fails: Reason | None = None) -> None:
-        super().__init__(Says(ReplayAnswer()), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+        super().__init__()
         self.stale, self.fails = stale, fails
 
     def _in_a_row(self, case: Any, call: Any, contents: Any, poison: bytes, end: float) -> list[ReplayAnswer]:
@@ -529,11 +536,11 @@ def test_a_second_call_of_a_reference_that_changes_its_own_numbers_is_another() 
         assert (bool(found), len(once)) == (bool(wrong), 1 - wrong)
 
 
-class AddingComparer(ReplayComparer):
+class AddingComparer(ScriptedComparer):
     """Of a reference that adds to its input of zeros, or fills it."""
 
     def __init__(self, adds: bool) -> None:
-        super().__init__(Says(ReplayAnswer()), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+        super().__init__()
         self.adds = adds
 
     def _authors(self, task: Any) -> ExpectAnswer:
@@ -552,12 +559,12 @@ def test_what_is_added_to_must_not_be_one_number(line: str, adds: bool, told: bo
     assert bool(comparer._added_to(case, usual)) == told
 
 
-class CancellingComparer(ReplayComparer):
+class CancellingComparer(ScriptedComparer):
     """Of a result that is off where its terms cancel, by more than sums explain, and a reference that tells by how much
     roundings inside of it move that."""
 
     def __init__(self, deviation: float, told: bool = True) -> None:
-        super().__init__(Says(ReplayAnswer()), UserCallable("r.py", "f", FUNCTION), True, 1.0)  # type: ignore[arg-type]
+        super().__init__(gpu=True)
         self.deviation, self.told, self.asked = deviation, told, list[ExpectTask]()
 
     def seed(self, k: int, deviation: float | None = None) -> ExpectedSeed:
@@ -648,11 +655,11 @@ def test_each_replay_counts_once_for_all_contents_together() -> None:
     assert len(together[0]._few) == 1
 
 
-class HalfComparer(ReplayComparer):
+class HalfComparer(ScriptedComparer):
     """Whose candidate's float16 results are too small by what contents have in common, or by nothing."""
 
     def __init__(self, units: float) -> None:
-        super().__init__(Says(ReplayAnswer()), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+        super().__init__()
         self.units, self.counts = units, list[int]()
 
     def replayed(self, count: int) -> tuple[list[ExpectedSeed], list[bytes]]:
@@ -695,11 +702,11 @@ def test_contents_are_as_many_as_their_size_allows() -> None:
     assert [affordable(parse_line(f"x: f16[{n}]"), 48) for n in (1, 1 << 15, 1 << 20, 1 << 21)] == [48, 32, 1, 0]
 
 
-class FlagComparer(ReplayComparer):
+class FlagComparer(ScriptedComparer):
     """Of a reference whose one flag is true for the first five contents, and a candidate that launches reach or not."""
 
     def __init__(self, flags: list[bool], found: bool) -> None:
-        super().__init__(Says(ReplayAnswer()), UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+        super().__init__()
         self.flags, self.found = flags, found
 
     def seeds(self, flags: list[bool]) -> tuple[ExpectedSeed, ...]:
@@ -733,8 +740,8 @@ def test_a_flag_may_be_the_same_for_a_few_contents(later: list[bool], wrong: int
 
 @pytest.mark.parametrize("done", [1, 3])
 def test_extreme_contents_that_are_not_all_replayed_in_time_are_refused(done: int) -> None:
-    says, inputs = Says(ReplayAnswer(RIGHT * done)), [[x.tobytes() for x in one] for one in GIVEN]
-    comparer = ReplayComparer(says, UserCallable("r.py", "f", FUNCTION), True, 1.0)  # type: ignore[arg-type]
+    comparer = ScriptedComparer(ReplayAnswer(RIGHT * done), gpu=True)
+    inputs = [[x.tobytes() for x in one] for one in GIVEN]
     each = [(given, POISON, 0.0) for given in inputs]
     if done == 3:
         assert [one.contents for one in comparer._replayed_in_a_row(CASE, CHECKED, each)] == [RIGHT] * 3
@@ -747,12 +754,12 @@ def test_extreme_contents_that_are_not_all_replayed_in_time_are_refused(done: in
 # what is told of memory that nothing has written
 
 
-class RepeatingComparer(ReplayComparer):
+class RepeatingComparer(ScriptedComparer):
     """A second replay leaves what is told, a third one what the first has left unless orders count; and what unwritten
     memory began with is known."""
 
     def __init__(self, left: np.ndarray | None, ordered: bool = False) -> None:
-        super().__init__(None, UserCallable("r.py", "r", FUNCTION), False, 1.0)  # type: ignore[arg-type]
+        super().__init__()
         self.left, self.ordered, self.poisons = left, ordered, list[bytes]()
 
     def _replayed(self, call: Any, given: Any, poison: bytes, end: float) -> ReplayAnswer:

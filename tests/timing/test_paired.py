@@ -219,13 +219,13 @@ def test_no_interval_is_both_slower_and_faster(point: float, below: float, above
 # memory
 
 
-def with_temporaries(count: int, nbytes: int = 2 * N) -> Callable[[], None]:
+def with_temporaries(count: int) -> Callable[[], None]:
     """``count`` passes through temporaries, then the result."""
 
     def op() -> None:
         x, y = torch.randn(N, device="cuda"), torch.empty(N, device="cuda")
         for _ in range(count):
-            temporary = torch.empty(nbytes, device="cuda")
+            temporary = torch.empty(2 * N, device="cuda")
             scale_kernel[by_block](x, temporary, N, 2.0, BLOCK=64)
             x = temporary
         scale_kernel[by_block](x, y, N, 2.0, BLOCK=64)

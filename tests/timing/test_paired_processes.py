@@ -346,10 +346,10 @@ def test_how_far_places_reach_by_hand(places: int, shift: float, scatter: float 
     assert math.log1p(found.high) == pytest.approx(math.hypot(blocks.high, margin), rel=1e-4)
 
 
-@pytest.mark.parametrize(("blocks", "placements"), [(24, 0), (24, -1), (24, 5), (24, 8), (24, 100), (24, 10**9)])
-def test_places_that_cannot_be_tell_nothing(blocks: int, placements: int) -> None:
+@pytest.mark.parametrize("placements", [0, -1, 5, 8, 100, 10**9])
+def test_places_that_cannot_be_tell_nothing(placements: int) -> None:
     """A process that holds an author's code answers: so many places of a part of the blocks, or of fewer than four."""
-    one = PairReply((1.0,) * blocks, (1.0,) * blocks)
+    one = PairReply((1.0,) * 24, (1.0,) * 24)
     odd, four = (msgspec.structs.replace(one, placements=n) for n in (placements, 4))
     assert combine([odd] * 3, 0.99, None) == combine([one] * 3, 0.99, None)
     assert combine([four, four, odd], 0.99, None) == combine([one] * 3, 0.99, None)

@@ -81,25 +81,23 @@ def turn(world: Any, monkeypatch: pytest.MonkeyPatch, ranks: bool = False, **wor
 
 
 @pytest.mark.parametrize(
-    ("words", "found", "seconds", "done"),
+    ("words", "found", "seconds"),
     [
-        pytest.param({}, None, 0.0, True, id="at once"),
-        pytest.param({"stored": 0.0}, 2, 0.0, True, id="there is a winner"),
-        pytest.param({"taken": 7.0}, None, 7.0, True, id="others give up"),
-        pytest.param({"taken": 1e9, "stored": 7.0}, 2, 7.0, True, id="others find a winner"),
-        pytest.param({"taken": 1e9}, None, 120.0, True, id="others take too long"),
-        pytest.param({"busy": 7.0}, None, 7.0, True, id="the device becomes idle"),
-        pytest.param({"busy": 1e9, "stored": 7.0}, 2, 7.0, True, id="busy while others find a winner"),
-        pytest.param({"busy": 1e9}, None, 30.0, True, id="busy for too long"),
+        pytest.param({}, None, 0.0, id="at once"),
+        pytest.param({"stored": 0.0}, 2, 0.0, id="there is a winner"),
+        pytest.param({"taken": 7.0}, None, 7.0, id="others give up"),
+        pytest.param({"taken": 1e9, "stored": 7.0}, 2, 7.0, id="others find a winner"),
+        pytest.param({"taken": 1e9}, None, 120.0, id="others take too long"),
+        pytest.param({"busy": 7.0}, None, 7.0, id="the device becomes idle"),
+        pytest.param({"busy": 1e9, "stored": 7.0}, 2, 7.0, id="busy while others find a winner"),
+        pytest.param({"busy": 1e9}, None, 30.0, id="busy for too long"),
     ],
 )
-def test_how_a_wait_ends(
-    words: Any, found: int | None, seconds: float, done: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_how_a_wait_ends(words: Any, found: int | None, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(**words)
     assert turn(world, monkeypatch) == found
     assert world.elapsed == pytest.approx(seconds, abs=0.051)
-    assert world.released[-1] is done
+    assert world.released[-1] is True
     assert set(world.looked) == {1.0}, "a second at a time"
     assert len(world.looked) == pytest.approx(1 + seconds / 0.05, abs=1.1)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import triton
-from fake_runs import COMPILER, N, block, by_block, configs, increment_kernel, scale_kernel, script, sum_kernel
+from fake_runs import COMPILER, THREE, N, block, by_block, configs, increment_kernel, scale_kernel, script, sum_kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from triton.runtime.autotuner import Autotuner as TritonAutotuner
@@ -46,9 +46,6 @@ def ours(*blocks: int, kernel: Any = scale_kernel, **options: Any) -> Any:
 def call(kernel: Any, n: int = N, dtype: torch.dtype = torch.float32) -> Any:
     x, y = (torch.empty(N, device="cuda", dtype=dtype) for _ in range(2))
     return kernel[by_block](x, y, n, 2.0)
-
-
-THREE = (block(64, 3000.0), block(128, 1000.0), block(256, 2000.0))
 
 
 # attributes

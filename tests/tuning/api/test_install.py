@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import triton
-from fake_runs import N, block, by_block, captured, configs, scale_kernel, script
+from fake_runs import THREE, N, by_block, captured, configs, scale_kernel, script
 from triton.runtime import autotuner as tritons
 from triton.runtime.autotuner import Autotuner as TritonAutotuner
 
@@ -25,8 +25,6 @@ from kerntune.tuning import context
 from kerntune.tuning.api import install
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.context import PlainPath
-
-THREE = (block(64, 3000.0), block(128, 1000.0), block(256, 2000.0))
 
 
 @pytest.fixture

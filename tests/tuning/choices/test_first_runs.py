@@ -88,8 +88,8 @@ def decided(choice: Any) -> Any:
     return choice.operation.decisions[-1]
 
 
-def with_fault(this_gpu: FakeBackend, fault: str = ILLEGAL_ADDRESS, **more: Any) -> None:
-    script(this_gpu, Rule(kernel="bad_kernel", fault=fault, **more), isolated=True)
+def with_fault(this_gpu: FakeBackend, **more: Any) -> None:
+    script(this_gpu, Rule(kernel="bad_kernel", fault=ILLEGAL_ADDRESS, **more), isolated=True)
 
 
 def tuned_on(gpu: FakeBackend) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from fake_runs import block, increment_kernel, script
+from fake_runs import THREE, block, increment_kernel, script
 
 from kerntune.base.config import Config
 from kerntune.base.policy import TuneMode
@@ -35,7 +35,6 @@ from kerntune.tuning.many.job_run import (
 from kerntune.tuning.many.tune_many import tuning_job
 from tuning.many import kernels
 
-THREE = (block(64, 3000.0), block(128, 1000.0), block(256, 2000.0))
 TUNERS = (kernels.scaled, kernels.plain, kernels.unkept, kernels.single, kernels.proposed_kernel)
 
 

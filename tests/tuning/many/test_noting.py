@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from fake_runs import block, configs, scale_kernel, script
+from fake_runs import THREE, configs, scale_kernel, script
 
 import kerntune
 from kerntune.base.tuning_job import TuningJob
@@ -17,8 +17,6 @@ from kerntune.tuning import context
 from kerntune.tuning.many import shapes_file
 from kerntune.tuning.many.shapes_file import ShapesFile
 from tuning.many import kernels
-
-THREE = (block(64, 3000.0), block(128, 1000.0), block(256, 2000.0))
 
 
 @pytest.fixture

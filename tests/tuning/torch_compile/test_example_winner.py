@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from fake_runs import N, block, by_block, configs, scale_kernel, script
+from fake_runs import THREE, N, by_block, configs, scale_kernel, script
 
 import kerntune
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.torch_compile import launch_arguments
 from kerntune.tuning.torch_compile.launch_arguments import winner_of
-
-THREE = (block(64, 3000.0), block(128, 1000.0), block(256, 2000.0))
 
 
 @pytest.fixture
