@@ -27,7 +27,6 @@ from kerntune.gpu.number_formats import FLOAT_FORMATS, INTEGER_FORMATS, values
 from kerntune.referee.extreme_contents import (
     DEEP,
     DEVIATIONS,
-    DRAWN_FLOATS,
     FEW_VALUES,
     GRIDS,
     HOLES,
@@ -144,8 +143,6 @@ def _tensor(name: str, word: str, sizes: str, content: str, item: str) -> Tensor
         raise UsageError(f"inputs: {item!r}: its sizes can't be")
     drawn = re.sub(r"(^|\s)known$", "", content) if dtype not in FLOAT_FORMATS else content
     kind, low, high, varied, values = _content(drawn, dtype, shape, item)
-    if kind in DRAWN_FLOATS and (math.isinf(abs(low) + abs(high)) or (kind == "uniform" and low > high)):
-        raise UsageError(f"inputs: {item!r}: the first number of a range is the smaller one, and its width is finite")
     if drawn != content and kind == "integers":
         count, kind = math.prod(shape), "fixed"
         if count > MOST_KNOWN:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kerntune.referee import tasks
+from kerntune.referee import replay_processes
 from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.replay_processes import parts_of
 from kerntune.referee.tasks import (
@@ -51,7 +51,7 @@ def test_what_a_message_does_not_say_is_nothing(message: Any, unsaid: tuple[Any,
 
 @pytest.mark.parametrize(("room", "parts"), [(9, 1), (8, 3), (1, 3)])
 def test_a_task_with_much_content_is_cut(monkeypatch: pytest.MonkeyPatch, room: int, parts: int) -> None:
-    monkeypatch.setattr(tasks, "MUCH", room)
+    monkeypatch.setattr(replay_processes, "MUCH", room)
     task = ExpectTask(SOURCE, CASE, (5, 6, 7), tuple((bytes([i]) * 4, bytes(4)) for i in range(3)))
     found = parts_of(task)
     assert len(found) == parts
