@@ -53,7 +53,8 @@ MAY_IMPORT_HEAVY = (
     "kerntune.referee.candidate_recorder",  # runs in a process of its own, on users' tensors
     "kerntune.referee.call_inputs",  # the same
     "kerntune.referee.device_operators",  # the same
-    "kerntune.referee.torch_operators",  # the same, and runs torch's operators again
+    "kerntune.referee.operator_replay",  # runs torch's operators again
+    "kerntune.referee.torch_operators",  # their overloads
     "kerntune.referee.reference_results",  # the same
     "kerntune.referee.reference_runs",  # the same
     "kerntune.referee.moved_results",  # the same

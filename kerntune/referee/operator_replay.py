@@ -1,5 +1,7 @@
-"""Runs torch's operators from their rows again, between a replay's launches: on the GPU, or a processor beside the
-emulator, where what a GPU doesn't promise is a fault."""
+"""Runs torch's operators from their rows again, between a replay's launches.
+
+They run on the GPU, or on a processor beside the emulator, where what a GPU doesn't promise is a fault.
+"""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def other_ways(
         label = f"another of {configs} configs of an autotuner, after a trial"
         yield ONE_CONFIG, replace(case, label=label), 1 + secrets.randbelow(configs - 1), None
     lie = ([(t.shape, t.dtype) for t in one.tensors] for one in (case, other))
-    if next(lie) != next(lie) and not case.init and not case.parameters:
+    if next(lie) != next(lie) and not (case.init or case.parameters or other.unmade):
         yield "one shape in a process", replace(case, label="a call at another shape before"), 0, other
 
 

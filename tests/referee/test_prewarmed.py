@@ -155,7 +155,7 @@ def speeds_of(processes: Prewarming) -> GpuSpeeds:
     [
         ("x: f32[16777216]", "normal", 8, 7),
         ("x: f32[2097153]", "normal", 3, 7),
-        ("x: f32[2097152]", "normal", 3, 7),
+        ("x: f32[2097152]", "normal", 4, 7),
         ("x: f32[2097151]", "normal", 1, 7),
         ("x: f32[2097152]", "author", 1, 6),
     ],

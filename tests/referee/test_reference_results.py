@@ -17,10 +17,9 @@ from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.layouts import FUNCTION, GPU_MODE, KERNELBENCH, reference_source
 from kerntune.referee.open_elements import FAILS
 from kerntune.referee.reasons import Reason
-from kerntune.referee.replay_processes import author_count, parts_of
+from kerntune.referee.replay_processes import MUCH, author_count, parts_of
 from kerntune.referee.result_errors import numbers_of
 from kerntune.referee.tasks import (
-    MUCH,
     DescribeTask,
     ExpectAnswer,
     ExpectTask,

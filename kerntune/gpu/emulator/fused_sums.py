@@ -1,4 +1,4 @@
-"""Sums of which one term is a product: a compiler may round both at once, as Triton's does unless it is told not to.
+"""Sums of which one term is a product: a compiler may round both at once, as Triton does by default.
 
 LLVM's NVPTX backend makes ``fma`` of ``fmul`` and ``fadd`` within a block (``-fp-contract=fast``), also where the
 product is used elsewhere.
