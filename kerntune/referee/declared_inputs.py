@@ -95,7 +95,9 @@ def parse_line(line: str) -> CaseInputs:
             arguments.append(TensorAt(len(tensors)))
             tensors.append(_tensor(found["name"], found["dtype"], found["sizes"], found["content"].strip(), item))
         elif scalar is not None:
-            arguments.append(PlainArgument(_literal(scalar["value"], item), held=scalar["sign"] == "=="))
+            value = _literal(scalar["value"], item)
+            value = as_launched(value) if isinstance(value, float) else value
+            arguments.append(PlainArgument(value, held=scalar["sign"] == "=="))
         else:
             raise UsageError(f"inputs: {item!r} is neither `name: f16[4096,4096] normal` nor `name = 1e-5`")
         names.append((found or scalar)["name"])  # type: ignore[index]
@@ -104,6 +106,15 @@ def parse_line(line: str) -> CaseInputs:
     if len(set(names)) < len(names):
         raise UsageError(f"inputs: {line!r} has a name twice")
     return CaseInputs(" ".join(line.split()), tuple(tensors), tuple(arguments))
+
+
+def as_launched(number: float) -> float:
+    """The number in 32 bits, as Triton gives kernels all floats; itself where that has none."""
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        short = float(np.float32(number))
+    return short if short and math.isfinite(short) else number
 
 
 def names_of(line: str) -> tuple[str, ...]:

@@ -196,9 +196,9 @@ def _is_elsewhere(written: Any, other: Any) -> bool:
 
 
 def _copy(made: Any, memory: Sequence[Any]) -> None:
-    """Copy what an operator has made to memory of the same shapes."""
+    """Copy what an operator has made to memory of the same shapes, unless that is empty."""
     for one, place in zip(made if isinstance(made, (tuple, list)) else (made,), memory, strict=True):
-        if place is not None:
+        if place is not None and place.numel():
             if one.shape != place.shape:
                 raise RuntimeError("its result has another shape than its memory")
             place.copy_(one)

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from kerntune.referee.declared_inputs import as_launched
 from kerntune.referee.extreme_contents import extreme_forms
 from kerntune.referee.tasks import (
     CallArgument,
@@ -30,40 +31,52 @@ BESIDE_OTHERS = 0.5
 ONE_CONFIG = "one config"
 SMALL_COUNT, MOST_FORMS = frozenset(("tiny", "broad", "down")), 2
 
-SMALLER = 0.5
-"""How often floats are smaller ones, not larger, and lists have other numbers, not the same in another order."""
-
 
 def other_numbers(case: CaseInputs, chance: random.Random) -> list[CaseInputs]:
     """The case with other numbers where a candidate knows them when it is recorded, which each label tells: once with
-    other floats (a little smaller, or not zero) and lists, once with flags turned, once with whole numbers of which a
-    drawn power of two is left out: what divided them still does. Flags and whole numbers are others alone, or beside
-    what was another before.
+    smaller floats (or not zero) and lists in another order, once with larger floats and lists of other numbers; once
+    with flags turned, once with whole numbers of which a drawn power of two is left out: what divided them still does.
+    These are others alone, or beside what was another before; of several flags or numbers one is another alone, too.
 
-    What is held stays. A list has another order; one in order other numbers between its ends, a little smaller ones if
-    it isn't whole; and one of equal numbers, lengths for example, smaller ones.
+    What is held stays. A list in order has other numbers between its ends, a little smaller ones if it isn't whole; one
+    of equal numbers, lengths for example, smaller ones.
     """
-    floats, told = partial(_other_float, chance), list[str]()
-    arguments, init = (_with_others(given, float, floats, told) for given in (case.arguments, case.init))
-    tensors = tuple(t if t.held else _with_other_values(t, chance, told) for t in case.tensors)
-    replace = msgspec.structs.replace
-    label = ", ".join(told)
-    found = [replace(case, label=label, tensors=tensors, arguments=arguments, init=init)] if told else []
+    replace, found = msgspec.structs.replace, list[CaseInputs]()
+    for up in (False, True):
+        told = list[str]()
+        floats = partial(_other_float, chance, up)
+        arguments, init = (_with_others(given, float, floats, told) for given in (case.arguments, case.init))
+        tensors = tuple(t if t.held else _with_other_values(t, chance, up, told) for t in case.tensors)
+        if told and not (up and _has_one_side(case)):
+            label = ", ".join(told)
+            found.append(replace(case, label=label, tensors=tensors, arguments=arguments, init=init))
     kinds: tuple[tuple[type, Callable[[Any], Any]], ...] = ((bool, operator.not_), (int, partial(_smaller, chance)))
     for kind, other in kinds:
         base, more = (found[-1], [found[-1].label]) if found and chance.random() < BESIDE_OTHERS else (case, [])
-        told, some = list[str](), partial(_sometimes, chance, other)
-        arguments = base.arguments
-        if chance.random() < BESIDE_OTHERS:  # of several flags some, which one stands for another
-            arguments = _with_others(base.arguments, kind, some, told)
-        arguments = arguments if told else _with_others(base.arguments, kind, other, told)
+        told = list[str]()
+        arguments = _with_others(base.arguments, kind, other, told)
         if told:
             found.append(replace(base, label=", ".join((*more, *told)), arguments=arguments))
+        if len(told) > 1:  # of several one alone, which may stand for another
+            alone, told = iter(chance.sample(range(len(told)), 1)), list[str]()
+            arguments = _with_others(case.arguments, kind, partial(_once, itertools.count(), next(alone), other), told)
+            found.append(replace(case, label=", ".join(told), arguments=arguments))
     return found
 
 
-def _sometimes(chance: random.Random, other: Callable[[Any], Any], value: Any) -> Any:
-    return other(value) if chance.random() < BESIDE_OTHERS else None
+def _once(numbers: Iterator[int], number: int, other: Callable[[Any], Any], value: Any) -> Any:
+    """Another value for the one of this number among those that have others."""
+    found = other(value)
+    return found if found is not None and next(numbers) == number else None
+
+
+def _has_one_side(case: CaseInputs) -> bool:
+    """Whether others lie on one side alone: floats but for 0 and 1 are smaller once, and larger once."""
+    given = [x for one in (case.arguments, case.init) for x in one if isinstance(x, PlainArgument) and not x.held]
+    floats = [x.value for x in given if type(x.value) is float and abs(x.value) not in (0, 1, math.inf)]
+    lists = [t.values for t in case.tensors if t.values and not t.held]
+    unsorted = [x for x in lists if list(x) not in (sorted(x), sorted(x, reverse=True))]
+    return not floats and not unsorted
 
 
 def other_ways(
@@ -132,21 +145,23 @@ def _with_others(
     return tuple(found)
 
 
-def _other_float(chance: random.Random, value: float) -> float | None:
+def _other_float(chance: random.Random, up: bool, value: float) -> float | None:
+    """Of what is below 1 a larger one still is: it may be a probability."""
     if not math.isfinite(value):
         return None
     if not value:
-        return chance.uniform(0.1, 0.3)
-    if abs(value) == 1 or chance.random() < SMALLER:
-        return value * chance.uniform(0.5, 0.95)
-    return value * chance.uniform(1.05, 2) if abs(value) > 1 else math.copysign(chance.uniform(abs(value), 1), value)
+        return as_launched(chance.uniform(0.1, 0.3))
+    if abs(value) == 1 or not up:
+        return as_launched(value * math.exp(chance.uniform(math.log(0.2), math.log(0.95))))
+    larger = abs(value) * chance.uniform(1.05, 2) if abs(value) > 1 else chance.uniform(abs(value), 1)
+    return as_launched(math.copysign(larger, value))
 
 
-def _with_other_values(given: TensorInput, chance: random.Random, told: list[str]) -> TensorInput:
+def _with_other_values(given: TensorInput, chance: random.Random, up: bool, told: list[str]) -> TensorInput:
     values, replace = list(given.values), msgspec.structs.replace
     whole = all(isinstance(x, int) for x in values)
     if values not in (sorted(values), sorted(values, reverse=True)):
-        others = _as_many(values, chance) if whole and chance.random() < SMALLER else values
+        others = _as_many(values, chance) if whole and up else values
         while values == list(given.values):
             chance.shuffle(others)
             values = others

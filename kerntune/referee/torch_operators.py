@@ -89,8 +89,8 @@ REPLAYED = (MOVING | DECIDING | COUNTING | COMPUTING) - ALLOCATIONS - (VIEWING -
 COPYING = ("clone", "_to_copy", "contiguous")
 """Operators that are replayed as a copy to the memory of their result."""
 
-RESIZING = ("binary_cross_entropy", "huber_loss", "mse_loss", "smooth_l1_loss")
-"""Operators that resize the memory of a reduced result."""
+RESIZING = ("binary_cross_entropy", "huber_loss", "log_sigmoid_forward", "mse_loss", "smooth_l1_loss")
+"""Operators that resize the memory of a reduced result, or on a processor that of a buffer."""
 
 MADE_WITH = frozenset(("device", "dtype", "layout", "memory_format", "pin_memory"))
 """What says how a result lies, not what it holds."""

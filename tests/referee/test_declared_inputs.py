@@ -13,6 +13,7 @@ from kerntune.gpu.compare import decode_floats
 from kerntune.gpu.number_formats import FLOAT_FORMATS, values
 from kerntune.referee import declared_inputs
 from kerntune.referee.declared_inputs import (
+    as_launched,
     bytes_of,
     content_of,
     contents_of,
@@ -36,7 +37,7 @@ def test_a_line_is_a_case() -> None:
         ("x", "float16", (4096, 128), (128, 1)),
         ("idx", "int64", (7,), (1,)),
     ]
-    plain = (PlainArgument(1e-5), PlainArgument(True), PlainArgument("sum"))
+    plain = (PlainArgument(as_launched(1e-5)), PlainArgument(True), PlainArgument("sum"))
     assert case.arguments == (TensorAt(0), TensorAt(1), *plain)
 
 
@@ -78,7 +79,7 @@ def test_what_an_item_means(
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("-1e-5", -1e-5), ("7", 7), ("'sum'", "sum"), ("True", True), ("None", None), (" 3 ", 3)],
+    [("-1e-5", as_launched(-1e-5)), ("7", 7), ("'sum'", "sum"), ("True", True), ("None", None), (" 3 ", 3)],
 )
 def test_a_plain_argument_is_a_literal(text: str, value: object) -> None:
     assert parse_line(f"x: f32[1]; a = {text}").arguments == (TensorAt(0), PlainArgument(value))  # type: ignore[arg-type]
@@ -616,3 +617,10 @@ def test_whole_numbers_that_are_known_are_drawn_when_the_line_is_read() -> None:
 def test_eight_bits_are_as_torchs_where_that_has_no_number(dtype: str, wanted: list[int]) -> None:
     numbers = np.array([np.nan, np.inf, -np.inf, 1e-8, -1e-8, 1.0, -448.0, 60000.0])
     assert [*bytes_of(numbers, dtype)] == wanted
+
+
+def test_a_float_is_what_triton_gives_a_kernel() -> None:
+    """1 - 0.999 differs by 5e-5 otherwise. What 32 bits don't hold stays."""
+    assert as_launched(0.999) == 1 - float(np.float32(1) - np.float32(0.999))
+    assert [as_launched(x) for x in (0.5, 0.0, 1e-300, 1e300, float("inf"))] == [0.5, 0.0, 1e-300, 1e300, float("inf")]
+    assert as_launched(float("nan")) != as_launched(float("nan"))

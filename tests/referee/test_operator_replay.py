@@ -260,6 +260,12 @@ def test_a_result_is_copied_to_memory_of_its_shape() -> None:
         run(replace(row, results=()), x, x, o)
 
 
+def test_a_buffer_that_is_empty_on_a_gpu_is_left_out() -> None:
+    x, o = torch.randn(5), torch.empty(5)
+    run(TorchOperator(0, "log_sigmoid_forward.default", (ViewAt(0),), {}, (ViewAt(1), ViewAt(2))), x, o, torch.empty(0))
+    torch.testing.assert_close(o, F.logsigmoid(x))
+
+
 def test_of_batch_norms_each_channel_has_its_numbers() -> None:
     """Torch doesn't look."""
     one = torch.ones(1)

@@ -1,11 +1,13 @@
 """Sums of which one term is a product: a compiler may round both at once, as Triton does by default.
 
-LLVM's NVPTX backend makes ``fma`` of ``fmul`` and ``fadd`` within a block (``-fp-contract=fast``), also where the
-product is used elsewhere.
+LLVM's NVPTX backend makes ``fma`` of ``fmul`` and ``fadd`` within a block (``-fp-contract=fast``). Where the product is
+used elsewhere it may do so, too, which isn't done here: of a softmax's numbers that are scaled before their maximum is
+taken, the largest would be off by its last place.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,8 +41,12 @@ class FusedSum:
 def fused_sums(program: TtirProgram) -> dict[int, tuple[FusedSum, ...]]:
     """By the id of a sum, how it can be made with one of its products."""
     found: dict[int, tuple[FusedSum, ...]] = {}
-    for block in _blocks([op.regions[0] for op in program.functions.values() if op.regions]):
-        products = {op.results[0]: op.operands for op in block.operations if op.name == "arith.mulf"}
+    blocks = list(_blocks([op.regions[0] for op in program.functions.values() if op.regions]))
+    uses = Counter(key for block in blocks for op in block.operations for key in op.operands)
+    uses.update(key for block in blocks for op in block.operations for _, given in op.successors for key in given)
+    for block in blocks:
+        made = (op for op in block.operations if op.name == "arith.mulf")
+        products = {op.results[0]: op.operands for op in made if uses[op.results[0]] == 1}
         for op in block.operations:
             if op.name in SUMS and op.types[0].element in ELEMENTS:
                 a, b = op.operands

@@ -74,6 +74,7 @@ def test_either_of_two_products_may_be_rounded_with_their_sum() -> None:
     [
         "%p = arith.addf %x, %y : f32\n%r = arith.addf %p, %z : f32",
         "%p = arith.mulf %x, %y : f32\n%r = arith.mulf %p, %z : f32",
+        "%p = arith.mulf %x, %y : f32\n%s = arith.addf %p, %z : f32\n%r = arith.addf %s, %p : f32",
         """%p = arith.mulf %x, %y : f32
         %c = arith.cmpf olt, %x, %y : f32
         %r = scf.if %c -> (f32) {
