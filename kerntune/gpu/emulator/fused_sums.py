@@ -1,8 +1,7 @@
 """Sums of which one term is a product: a compiler may round both at once, as Triton does by default.
 
 LLVM's NVPTX backend makes ``fma`` of ``fmul`` and ``fadd`` within a block (``-fp-contract=fast``). Where the product is
-used elsewhere it may do so, too, which isn't done here: of a softmax's numbers that are scaled before their maximum is
-taken, the largest would be off by its last place.
+used elsewhere it may do so, too, which isn't done here, nor where products are beyond :data:`FUSED_BELOW`.
 """
 
 from __future__ import annotations
@@ -21,6 +20,10 @@ SUMS = ("arith.addf", "arith.subf")
 
 ELEMENTS = ("f32", "f64")
 
+FUSED_BELOW = 2.0**30
+"""Of the largest number of a softmax that scales before it takes the maximum the fused difference is a last place, and
+its exponential infinite from there on: a float32's last place is above 127 then."""
+
 
 @dataclass(frozen=True)
 class FusedSum:
@@ -34,8 +37,10 @@ class FusedSum:
     def of(self, values: Mapping[int, Any]) -> np.ndarray:
         """The sum, rounded once."""
         x, y, other = (np.asarray(values[key]) for key in (*self.factors, self.other))
-        found = fused(-x if self.minus_product else x, y, -other if self.minus_other else other)
-        return found.astype(x.dtype)
+        x, other = -x if self.minus_product else x, -other if self.minus_other else other
+        product = x * y
+        found = np.where(np.abs(product) < FUSED_BELOW, fused(x, y, other), product + other)
+        return np.asarray(found.astype(x.dtype))
 
 
 def fused_sums(program: TtirProgram) -> dict[int, tuple[FusedSum, ...]]:

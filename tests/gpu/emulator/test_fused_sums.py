@@ -62,6 +62,13 @@ def test_a_product_and_a_sum_are_rounded_once_or_twice(line: str, kind: Any) -> 
     assert results(PRODUCT + line, given, chance=False) == {twice}
 
 
+@pytest.mark.parametrize(("scale", "fused"), [(2**14, True), (2**15, False)])
+def test_large_products_are_rounded_before_their_sum(scale: int, fused: bool) -> None:
+    unit = 2.0**-23
+    x, z = np.float32(scale * (1 + unit)), np.float32(-(scale**2) * (1 + 2 * unit))
+    assert results(PRODUCT + next(iter(SUMS)), [x, x, z]) == {0.0, *[(scale * unit) ** 2] * fused}
+
+
 def test_either_of_two_products_may_be_rounded_with_their_sum() -> None:
     unit = 2.0**-23
     lines = PRODUCT + "%q = arith.mulf %z, %z : TYPE\n%r = arith.subf %p, %q : TYPE"
@@ -84,7 +91,7 @@ def test_either_of_two_products_may_be_rounded_with_their_sum() -> None:
           scf.yield %p : f32
         }""",
     ],
-    ids=["no product", "no sum", "another block"],
+    ids=["no product", "no sum", "another use", "another block"],
 )
 def test_others_are_rounded_as_they_are_written(lines: str) -> None:
     assert fused_sums(parse_ttir(kernel(lines))) == {}
