@@ -1045,10 +1045,10 @@ def f(x, a):
     ("used", "check", "said", "word", "text", "remark"),
     [
         ("a", "pass", "=", Word.UNTIMED, "", ""),
-        ("0.3", "pass", "=", Word.WRONG, "for 0.3: 300 of 300 elements", ""),
-        ("0.3", "pass", "=", Word.WRONG, "; where numbers belong together, == instead of = holds them", ""),
-        ("0.3", "pass", "==", Word.UNTIMED, "", "numbers after == were no others, so a candidate may know them"),
-        ("0.3", "assert a == 0.3", "=", Word.UNTIMED, "", "judged with these numbers alone"),
+        ("0.375", "pass", "=", Word.WRONG, "for 0.375: 300 of 300 elements", ""),
+        ("0.375", "pass", "=", Word.WRONG, "; where numbers belong together, == instead of = holds them", ""),
+        ("0.375", "pass", "==", Word.UNTIMED, "", "numbers after == were no others, so a candidate may know them"),
+        ("0.375", "assert a == 0.375", "=", Word.UNTIMED, "", "judged with these numbers alone"),
     ],
 )
 def test_numbers_that_are_known_when_recording_are_others_once(
@@ -1056,7 +1056,7 @@ def test_numbers_that_are_known_when_recording_are_others_once(
 ) -> None:
     (tmp_path / "r.py").write_text("def r(x, a): return a * x")
     made = candidate(tmp_path, SCALED.replace("USED", used).replace("CHECK", check))
-    shape = judge(made, f"{tmp_path}/r.py::r", f"x: f32[300]; a {said} 0.3", bench=bench).shapes[0]
+    shape = judge(made, f"{tmp_path}/r.py::r", f"x: f32[300]; a {said} 0.375", bench=bench).shapes[0]
     assert shape.word is word, shape.text
     assert text in shape.text
     assert remark in "".join(shape.remarks)
@@ -1064,9 +1064,9 @@ def test_numbers_that_are_known_when_recording_are_others_once(
 
 
 def test_a_reference_that_knows_one_number_alone(bench: Bench, tmp_path: Path) -> None:
-    (tmp_path / "r.py").write_text("def r(x, a):\n    assert a == 0.3\n    return a * x")
+    (tmp_path / "r.py").write_text("def r(x, a):\n    assert a == 0.375\n    return a * x")
     made = candidate(tmp_path, SCALED.replace("USED", "a").replace("CHECK", "pass"))
-    shape = judge(made, f"{tmp_path}/r.py::r", "x: f32[300]; a = 0.3", bench=bench).shapes[0]
+    shape = judge(made, f"{tmp_path}/r.py::r", "x: f32[300]; a = 0.375", bench=bench).shapes[0]
     assert shape.word is Word.UNTIMED
     assert "nothing can be compared" in "".join(shape.remarks)
 
