@@ -13,15 +13,18 @@ from msgspec.structs import replace
 
 from kerntune.referee.errors_together import ShapeComparison, errors_of, left_of
 from kerntune.referee.further_contents import beside_deviations, has_deviations, is_far, may_be_emulated
+from kerntune.referee.hostile_recording import side_of
 from kerntune.referee.open_elements import as_promised
 from kerntune.referee.reasons import Refusal
 from kerntune.referee.replay_processes import ReplayProcesses
 from kerntune.referee.result_errors import ResultError, difference_of
-from kerntune.referee.tasks import UNREAD, ExpectedSeed, ExpectTask
+from kerntune.referee.tasks import UNREAD, ExpectedSeed, ExpectTask, Variation
 
 DRAWS = 16
 """Of roundings inside of a reference beside which a result seems wrong. Of 4,000 contents of Liger's dyt, 457
 were off by more than sums explain, and none by six deviations."""
+
+AS_WRITTEN_SECONDS = 5.0
 
 OF_MEMORY = "; results follow from memory that nothing has written"
 """What a message on these says. Sums in another order aren't taken for it."""
@@ -66,6 +69,22 @@ class ContentErrors(ReplayProcesses):
         if self._on_gpu and wrong and emulated(wrong[0]):
             with ThreadPoolExecutor(self._workers) as threads:
                 list(threads.map(emulated, wrong[1:]))
+        return found
+
+    def _as_written(
+        self, of: ShapeComparison, given: Sequence[Compared], found: list[list[ResultError]]
+    ) -> list[list[ResultError]]:
+        """The errors; of vast numbers on a GPU those of the code as it is written, which is emulated where they are
+        wrong: a product that is rounded with its sum is off by so much that an exponential of it is infinite."""
+        vast = [i for i, errors in enumerate(found) if any(e.wrong for e in errors) and "vast" in given[i][3]]
+        for i in vast if self._on_gpu else ():
+            want, poison, _, form = given[i]
+            side, end = side_of(of.call, want.contents, poison, binaries=False), time.monotonic() + AS_WRITTEN_SECONDS
+            with contextlib.suppress(Refusal):
+                answer = self._answer(side, of.call, end, Variation(), ((),), on_gpu=False)
+                compared = (want, poison, left_of(of.call, want, answer), form)
+                (emulated,) = self._errors(of, [compared], on_gpu=False)
+                found[i] = found[i] if any(e.wrong for e in emulated) else emulated
         return found
 
     def _with_memory_told(

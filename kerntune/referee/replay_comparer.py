@@ -110,7 +110,7 @@ class ReplayComparer(ContentErrors):
             first = self._first_errors(of, given)
             found = self._second_look(of, given[:usual], first[:usual])
             if not any(e.wrong for each in found for e in each):
-                found += self._second_look(of, given[usual:], first[usual:])
+                found += self._as_written(of, given[usual:], self._second_look(of, given[usual:], first[usual:]))
             found = self._with_memory_told(of, found, given)
             errors = tuple(e for each in found[:usual] for e in each)
             wrong = tuple(e for each in found for e in each if e.wrong)
@@ -299,7 +299,8 @@ class ReplayComparer(ContentErrors):
             for (one, form), answer in zip(wants, answers, strict=False)
         ]
         told = "in a later call, which finds what those before have left: "
-        wrong = (e for errors in self._errors(alone, compared) for e in errors if e.wrong)
+        errors = self._as_written(alone, compared, self._errors(alone, compared))
+        wrong = (e for each in errors for e in each if e.wrong)
         return tuple(replace(e, wrong=told + e.wrong, unwritten=False) for e in wrong)
 
     def _of_promised(

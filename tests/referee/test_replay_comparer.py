@@ -846,3 +846,30 @@ def test_a_reference_without_an_answer_is_told_what_to_do(late: bool, told: str)
 )
 def test_where_numbers_are_far_from_zero_a_rounding_of_them_counts(forms: tuple[str, ...], far: bool) -> None:
     assert is_far(forms) == far
+
+
+@pytest.mark.parametrize(("form", "gpu", "right", "kept"), [
+    ("vast", True, True, False), ("vast", True, False, True), ("huge", True, True, True), ("vast", False, True, True),
+])  # fmt: skip
+def test_vast_numbers_on_a_gpu_are_judged_by_the_code_as_it_is_written(
+    form: str, gpu: bool, right: bool, kept: bool
+) -> None:
+    """A compiler rounds a product with its sum, and an exponential of what is off is infinite."""
+    inputs, wide = (bytes(2400), bytes(2400)), np.ones(600)
+    want = ExpectedResult("float32", (600,), (1,), wide.astype("<f4").tobytes())
+    seed, asked = ExpectedSeed(inputs, (want,)), []
+
+    class Emulating(ScriptedComparer):
+        def _authors(self, task: Any) -> Any:
+            raise Refusal(Reason.REFERENCE, "not asked here")
+
+        def _answer(self, side: Any, call: Any, end: float, *rest: Any, on_gpu: Any = None) -> ReplayAnswer:
+            asked.append(on_gpu)
+            left = {CHECKED.results[0].storage: (wide if right else wide * np.inf).astype("<f4").tobytes()}
+            return ReplayAnswer(tuple(left.get(i) for i in CHECKED.wanted))
+
+    of = ShapeComparison(CASE, CHECKED, together_of(CASE, [seed]))
+    found = [[replace(next(iter(errors_of(of, seed, POISON, (bytes(2400), *inputs), ()))), wrong="infinite")]]
+    after = Emulating(gpu=gpu)._as_written(of, [(seed, POISON, (), (form, ""))], found)
+    assert any(e.wrong for e in after[0]) == kept
+    assert asked == [False] * (gpu and form == "vast")
