@@ -14,6 +14,7 @@ from kerntune.base.recording import View
 from kerntune.errors import BackendError, KernelFault, ReplayError
 from kerntune.gpu.base import tensors_in
 from kerntune.gpu.compare import DeviceBytes
+from kerntune.gpu.emulator.rounding_modes import saturated
 from kerntune.gpu.number_formats import INTEGER_FORMATS
 from kerntune.referee.torch_operators import (
     MOST_OPERATORS,
@@ -156,13 +157,11 @@ def _in_any_order(operator: Any, args: Sequence[Any], words: Mapping[str, Any]) 
 def _saturated(given: Any, dtype: Any) -> Any:
     """Whole numbers of floats as a GPU's conversions give them, where C++ says nothing (PTX ISA, ``cvt``): the nearest
     of 32 bits or 64, of which narrower ones are the low bits, and 0 for NaN."""
+    import numpy as np
     import torch
 
-    kind = torch.int64 if dtype == torch.int64 else torch.int32
-    limits, wide = torch.iinfo(kind), given.double().nan_to_num(0.0, math.inf, -math.inf)
-    high, low = wide >= float(limits.max), wide <= float(limits.min)
-    whole = torch.where(high | low, 0.0, wide).to(kind)
-    return whole.masked_fill(high, limits.max).masked_fill(low, limits.min)
+    kind = np.dtype(np.int64 if dtype == torch.int64 else np.int32)
+    return torch.from_numpy(saturated(np.trunc(given.double().numpy()), kind))
 
 
 def _check_places(written: Sequence[Any], given: Sequence[Any], word: str) -> None:

@@ -14,7 +14,7 @@ import torch
 from kerntune.errors import InterpreterLimit
 from kerntune.gpu.emulator.approximations import BOUNDS, approximated
 from kerntune.gpu.emulator.libdevice import FAST, PREFIX, elementwise
-from kerntune.gpu.emulator.rounding_modes import fused
+from kerntune.gpu.emulator.rounding_modes import fused, saturated
 
 INTEGERS = {"i1": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "index": np.int64}
 FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
@@ -267,11 +267,7 @@ def converted(name: str, value: np.ndarray, source: str, target: str) -> np.ndar
         kind = np.dtype(numpy_of(target))
         if kind != np.bool_:
             kind = np.dtype(f"{'u' if name == 'arith.fptoui' else 'i'}{max(kind.itemsize, 2)}")
-        low, high = (0, 1) if kind == np.bool_ else (np.iinfo(kind).min, np.iinfo(kind).max)
-        whole = np.trunc(np.nan_to_num(value.astype(np.float64), nan=0.0, posinf=float(high), neginf=float(low)))
-        top, bottom = whole >= float(high), whole <= float(low)
-        made = np.where(top | bottom, 0, whole).astype(kind)
-        made = np.where(top, kind.type(high), np.where(bottom, kind.type(low), made)).astype(kind)
+        made = saturated(np.trunc(value.astype(np.float64)), kind)
         return made.astype(numpy_of(target)) if target == "i8" else made.view(numpy_of(target))
     if name == "arith.trunci" and target == "i1":
         return np.asarray((value & 1) != 0)

@@ -38,12 +38,13 @@ def function_of(symbol: str) -> Callable[..., np.ndarray] | None:
         name, mode = found.groups()
         return lambda *values: _arithmetic(name.removesuffix("f"), mode, values)
     if found := TO_WHOLE.fullmatch(symbol):
-        kind, mode = found.groups()
-        return lambda x: _whole(TO_INTEGER[mode](x), np.dtype(WHOLE[kind]))
+        name, mode = found.groups()
+        kind = np.dtype(WHOLE[name])
+        return lambda x: saturated(TO_INTEGER[mode](x), kind).view(f"i{kind.itemsize}")
     if found := TO_FLOAT.fullmatch(symbol):
-        kind, to, mode = found.groups()
+        name, to, mode = found.groups()
         target = np.float32 if to == "float" else np.float64
-        return lambda x: _of_whole(x.view(WHOLE[kind]), target, mode)
+        return lambda x: _of_whole(x.view(WHOLE[name]), target, mode)
     if found := NARROWER.fullmatch(symbol):
         mode = found[1]
         return lambda x: _toward(mode, x.astype(np.float32), np.sign(x - x.astype(np.float32)))
@@ -160,13 +161,12 @@ def _toward(mode: str, nearest: np.ndarray, sides: np.ndarray) -> np.ndarray:
     return np.asarray(np.where(up, np.nextafter(nearest, one(np.inf)), moved))
 
 
-def _whole(rounded: np.ndarray, kind: np.dtype[Any]) -> np.ndarray:
-    """Whole numbers of a type, the nearest one of those beyond it, 0 of NaN."""
-    low, high = (int(x) for x in (np.iinfo(kind).min, np.iinfo(kind).max))
+def saturated(rounded: np.ndarray, kind: np.dtype[Any]) -> np.ndarray:
+    """Whole numbers of a type, the nearest one of those beyond it, 0 of NaN (PTX ISA, ``cvt``)."""
+    low, high = (0, 1) if kind == np.bool_ else (int(np.iinfo(kind).min), int(np.iinfo(kind).max))
     top, bottom = rounded >= float(high), rounded <= float(low)
     made = np.where(top | bottom | np.isnan(rounded), 0, rounded).astype(kind)
-    found = np.where(top, kind.type(high), np.where(bottom, kind.type(low), made))
-    return np.asarray(found).view(f"i{kind.itemsize}")
+    return np.asarray(np.where(top, kind.type(high), np.where(bottom, kind.type(low), made)).astype(kind))
 
 
 def _of_whole(numbers: np.ndarray, target: Any, mode: str) -> np.ndarray:
