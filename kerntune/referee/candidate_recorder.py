@@ -92,8 +92,8 @@ def answer(task: bytes) -> bytes:
 
 
 def _recorded(task: RecordTask) -> RecordAnswer:
-    """The call, and a later one behind it and another: what these have left may not matter. The two have the same
-    tensors, which hold other numbers in between."""
+    """The call, and a later one behind it and another if asked for: what these have left may not matter. The two have
+    the same tensors, which hold other numbers in between."""
     backend = StaticBackend(task.target)
     with backend.activate(), calls_noted() as noted:
         watch = DeviceOperators(backend)
@@ -131,9 +131,10 @@ def _recorded(task: RecordTask) -> RecordAnswer:
                 with backend.tensors.watching(watch):
                     first = [_full(x, backend) for x in task.before.tensors]
                 run(task.before, first)
-                return RecordAnswer(_claims(task, capture, watch, inputs, (), run(task.case, inputs)))
             value = run(task.case, inputs)
             call = msgspec.structs.replace(_claims(task, capture, watch, inputs, (), value), configs=max(configs))
+            if not task.later:
+                return RecordAnswer(call)
             own = {*task.case.parameters.values()}
             others = [inputs[i] if i in own else _made(x, backend) for i, x in enumerate(task.case.tensors)]
             floats = [i for i, x in enumerate(others) if i not in own and x.is_floating_point() and x.numel()]

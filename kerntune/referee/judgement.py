@@ -8,16 +8,15 @@ are computed in one process, the candidate's launches are replayed in others, an
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -84,6 +83,9 @@ DEFAULT_BUDGET, MOST_BUDGET = 10.0, 86_400
 RECORD_SECONDS = 120.0
 """A candidate's import, its call on stand-ins and its compilation."""
 
+MOST_TOGETHER = 8
+"""Recordings, and cases with other numbers, at a time."""
+
 EMULATED_SECONDS = 3.0
 """What is right on a GPU is emulated for so long at most: to time it takes longer."""
 
@@ -93,6 +95,8 @@ HOLD = "; where numbers belong together, == instead of = holds them"
 """What a message on other numbers adds: a mask may belong to lengths."""
 
 THESE_NUMBERS = "these numbers"
+
+_T = TypeVar("_T")
 
 Twin = tuple[str, CaseInputs, "CheckedCall | Refusal"]
 """What is judged alone, if not this: a case whose label says what is other there, and the candidate's recording."""
@@ -193,7 +197,7 @@ class CandidateJudgement:
     def __init__(self, bench: Bench, candidate: UserCallable, reference: UserCallable, budget: float) -> None:
         self._bench, self._candidate, self._reference, self._budget = bench, candidate, reference, budget
         self._comparer = ReplayComparer(bench.processes, reference, bench.speeds.on_gpu, budget)
-        self._remarks = remarks_of_imports(candidate, reference)
+        self._remarks, self._late = remarks_of_imports(candidate, reference), False
 
     def run(self, inputs: str | Sequence[str]) -> CandidateVerdict:
         """The verdict over all shapes."""
@@ -207,7 +211,9 @@ class CandidateJudgement:
             return self._verdict([_refused("all", exc)])
         bench.speeds.prewarm(self._reference.readable, cases[0], self._budget + 5.0)
         others = [other_numbers(case, secrets.SystemRandom()) for case in cases]
-        recorded = list(self._all_recorded([*cases, *itertools.chain(*others)]))
+        asked = [partial(self._of_candidate, case, later=True) for case in cases]
+        asked += [partial(self._of_candidate, other) for each in others for other in each]
+        recorded = list(self._each(asked))
         recorded, again = recorded[: len(cases)], iter(recorded[len(cases) :])
         twins = [[(THESE_NUMBERS, other, next(again)) for other in each] for each in others]
         for number, (call, twin) in enumerate(zip(recorded, twins, strict=True)):
@@ -259,30 +265,41 @@ class CandidateJudgement:
 
     # recordings
 
-    def _all_recorded(self, cases: Sequence[CaseInputs]) -> Iterator[CheckedCall | Refusal]:
-        """The candidate at each shape. One that is late has used its time at all of them."""
-        late: Refusal | None = None
-        for case in cases:
-            unmade = Refusal(Reason.REFERENCE, case.unmade) if case.unmade else None
-            call = unmade or late or self._recorded(self._candidate, case)
-            if isinstance(call, Refusal) and call.reason is Reason.CANDIDATE_LATE:
-                late = Refusal(call.reason, "not recorded: it was late at an earlier shape")
-            yield call
+    def _of_candidate(self, case: CaseInputs, later: bool = False) -> CheckedCall | Refusal:
+        """The candidate at a shape. One that is late has used its time at all that aren't recorded yet."""
+        if case.unmade:
+            return Refusal(Reason.REFERENCE, case.unmade)
+        if self._late:
+            return Refusal(Reason.CANDIDATE_LATE, "not recorded: it was late at an earlier shape")
+        call = self._recorded(self._candidate, case, later=later)
+        self._late |= isinstance(call, Refusal) and call.reason is Reason.CANDIDATE_LATE
+        return call
 
     def _recorded(
-        self, source: UserCallable, case: CaseInputs, config: int = 0, before: CaseInputs | None = None
+        self,
+        source: UserCallable,
+        case: CaseInputs,
+        config: int = 0,
+        before: CaseInputs | None = None,
+        later: bool = False,
     ) -> CheckedCall | Refusal:
         """One side's launches at one shape, by a process that is dead now."""
         bench = self._bench
-        task = RecordTask(source, case, bench.target, bench.speeds.on_gpu, config, before)
+        task = RecordTask(source, case, bench.target, bench.speeds.on_gpu, config, before, later)
         answered = bench.processes.ask("record", task, source.readable, RECORD_SECONDS, MOST_BYTES)
         try:
             found = _answer_of(answered)
-            if before is not None:
-                return checked(found.call, case, bench.target, calls=2)
-            return with_later(checked(found.call, case, bench.target), found.again, case, bench.target)
+            call = checked(found.call, case, bench.target, calls=1 if before is None else 2)
+            return with_later(call, found.again, case, bench.target) if later else call
         except Refusal as exc:
             return exc
+
+    def _each(self, asked: Sequence[Callable[[], _T]]) -> Iterable[_T]:
+        """What each gives: all at once on a GPU's machine, which has processors for that."""
+        if not self._bench.speeds.on_gpu or not asked:
+            return (one() for one in asked)
+        with ThreadPoolExecutor(min(len(asked), MOST_TOGETHER)) as threads:
+            return list(threads.map(lambda one: one(), asked))
 
     # one shape
 
@@ -323,7 +340,7 @@ class CandidateJudgement:
         if case.holds:
             remarks += ("numbers after == were no others, so a candidate may know them",)
         try:
-            for twins_said in self._of_twins(twins):
+            for twins_said in self._each([partial(self._of_twin, *twin) for twin in twins]):
                 if not isinstance(twins_said, tuple):
                     told = (*errors, twins_said)
                     return ShapeResult(case.label, Word.WRONG, told, text=twins_said.wrong, launches=launches)
@@ -341,13 +358,6 @@ class CandidateJudgement:
             emulated = beside.submit(self._comparer.emulated, right, time.monotonic() + EMULATED_SECONDS)
             return _with_emulated(self._timed(right, untimed), emulated)
 
-    def _of_twins(self, twins: Sequence[Twin]) -> Iterable[ResultError | tuple[str, ...]]:
-        """What :meth:`_of_twin` says of each: all at once on a GPU's machine, which has processors for that."""
-        if not self._bench.speeds.on_gpu or not twins:
-            return (self._of_twin(*twin) for twin in twins)
-        with ThreadPoolExecutor(len(twins)) as threads:
-            return list(threads.map(lambda twin: self._of_twin(*twin), twins))
-
     def _of_twin(self, what: str, case: CaseInputs, call: CheckedCall | Refusal) -> ResultError | tuple[str, ...]:
         """What is wrong where numbers that are known when recording are others, or the config, or what a reader should
         know."""
@@ -355,8 +365,7 @@ class CandidateJudgement:
             if isinstance(call, Refusal):
                 return (f"judged with {what} alone: with {case.label} the candidate is refused: {call}",)
             forms = [()] * max(2, affordable(case, SEEDS)) + where_numbers_count(case, secrets.SystemRandom())
-            alone = msgspec.structs.replace(call, again=None)
-            found = self._comparer.compare(case, alone, forms, self._deadline)
+            found = self._comparer.compare(case, call, forms, self._deadline)
         except Refusal as exc:
             if exc.reason in (Reason.FAULT, Reason.OUTSIDE) and what != THESE_NUMBERS:  # which may not belong together
                 raise Refusal(exc.reason, f"with {case.label}: {exc}") from None

@@ -124,7 +124,7 @@ class UserCallable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 class RecordTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Record one call of ``source`` on ``case``, for ``target``; with ``binaries``, where these are loaded later. Of an
     autotuner's configs, that of number ``config`` is tried first, and those after it next. A call of another shape may
-    come ``before``."""
+    come ``before``. ``later`` calls are recorded as well (:attr:`RecordAnswer.again`)."""
 
     source: UserCallable
     case: CaseInputs
@@ -132,6 +132,7 @@ class RecordTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     binaries: bool = False
     config: int = 0
     before: CaseInputs | None = None
+    later: bool = False
 
 
 class Fill(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -188,7 +189,7 @@ CALLS = 3
 
 class RecordAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A call, or why there is none. ``again`` has it and later ones, :data:`CALLS` in all, on other tensors; inputs and
-    results are the last one's. Of its artifacts it has those that the call hasn't."""
+    results are the last one's. Of its artifacts it has those that the call hasn't. None where not asked for."""
 
     call: RecordedCall | None = None
     refused: CallRefused | None = None

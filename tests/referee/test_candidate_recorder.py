@@ -54,7 +54,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         path.write_text(f"{KERNEL}def f({given}):\n    {body}\n")
         task = RecordTask(
             candidate_source(f"{path}::f"), parse_line(line), Target.parse("cuda:90"), False, config,
-            parse_line(before) if before else None,
+            parse_line(before) if before else None, not before,
         )  # fmt: skip
         return msgspec.msgpack.decode(candidate_recorder.answer(encoded(task)), type=RecordAnswer)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from threading import Barrier, Event, Lock
 from time import sleep
@@ -826,18 +827,35 @@ def test_what_must_move_is_what_launches_reach() -> None:
 
 
 @pytest.mark.parametrize("on_gpu", [True, False])
+def test_shapes_and_others_are_recorded_at_once_where_a_gpu_is(
+    on_gpu: bool, source: str, bench_of: Callable[..., Bench]
+) -> None:
+    """Later calls are recorded of the candidate at each shape, and neither of others nor of the reference."""
+    each, tasks = Barrier(4, timeout=60), list[RecordTask]()
+
+    def record(data: bytes) -> bytes:
+        tasks.append(msgspec.msgpack.decode(data, type=RecordTask))
+        if on_gpu and tasks[-1].source.name == "f":
+            each.wait()
+        return encoded(RecordAnswer(CALL))
+
+    judge(source, ADD, [LINE, f"{LINE}; eps = 0.5"], bench=bench_of(Steps(record=record), Measuring(on_gpu=on_gpu)))
+    asked = [(t.source.name, " for 0.5" in t.case.label, t.later) for t in tasks]
+    assert sorted(asked) == [("add", False, False)] * 2 + [("f", False, True)] * 2 + [("f", True, False)] * 2
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
 def test_others_of_a_candidate_are_compared_at_once_where_a_gpu_is(on_gpu: bool) -> None:
     """Without one, those after a wrong one aren't looked at."""
     both, seen = Barrier(2, timeout=60), list[str]()
 
-    def of_twin(what: str, *rest: Any) -> tuple[str, ...]:
+    def said(what: str) -> str:
         seen.append(what)
         if on_gpu:
             both.wait()
-        return (what,)
+        return what
 
-    it: Any = SimpleNamespace(_bench=SimpleNamespace(speeds=SimpleNamespace(on_gpu=on_gpu)), _of_twin=of_twin)
-    twins: Any = [("a", CASE, None), ("b", CASE, None)]
-    assert next(iter(CandidateJudgement._of_twins(it, twins))) == ("a",)
+    it: Any = SimpleNamespace(_bench=SimpleNamespace(speeds=SimpleNamespace(on_gpu=on_gpu)))
+    assert next(iter(CandidateJudgement._each(it, [partial(said, "a"), partial(said, "b")]))) == "a"
     assert sorted(seen) == (["a", "b"] if on_gpu else ["a"])
-    assert list(CandidateJudgement._of_twins(it, [])) == []
+    assert list(CandidateJudgement._each(it, [])) == []
