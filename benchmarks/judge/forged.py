@@ -24,12 +24,13 @@ import numpy as np
 from benchmarks.harness import environment
 from kerntune.base.device import Target
 from kerntune.referee.declared_inputs import content_of, parse_line
-from kerntune.referee.hostile_recording import check_results, checked, decoded, side_of
+from kerntune.referee.hostile_recording import CheckedCall, check_results, checked, decoded, side_of
+from kerntune.referee.later_call import behind, check_later_results, with_later
 from kerntune.referee.reasons import Refusal
 from kerntune.referee.replayed_outputs import replayed
 from kerntune.referee.result_errors import error_of
 from kerntune.referee.sealed_process import SealedProcesses
-from kerntune.referee.tasks import ExpectedResult, RecordTask, ReplayTask, UserCallable
+from kerntune.referee.tasks import ExpectedResult, ExpectedSeed, RecordTask, ReplayTask, UserCallable
 
 HERE = Path(__file__).parent
 CASE = parse_line("x: f32[600]; y: f32[600]")
@@ -48,7 +49,7 @@ def recorded(name: str) -> bytes:
     processes = SealedProcesses()
     try:
         source = UserCallable(str(HERE / "exploits" / "half.py"), name, "function")
-        task = RecordTask(source, CASE, TARGET)
+        task = RecordTask(source, CASE, TARGET, later=True)
         data = processes.ask("record", task, source.readable, 300.0, 1 << 28).data
     finally:
         processes.close()
@@ -77,8 +78,9 @@ def changed(value: Any, path: tuple[Any, ...], change: Callable[[Any], Any]) -> 
     return copied
 
 
-def mutated(data: bytes, chance: random.Random) -> bytes:
-    """One to four changes of values, structure or bytes; every other time of torch's operators, where there are any."""
+def mutated(data: bytes, chance: random.Random, often: tuple[str, ...] = ("call", "operators")) -> bytes:
+    """One to four changes of values, structure or bytes; every other time of what is ``often`` changed, where there is
+    any."""
     if chance.random() < 0.15:
         raw = bytearray(data)
         for _ in range(chance.randint(1, 8)):
@@ -87,7 +89,7 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
     value = msgspec.msgpack.decode(data)
     for _ in range(chance.randint(1, 4)):
         all_places = [p for p in places(value) if p]
-        beside = [p for p in all_places if p[:2] == ("call", "operators")]
+        beside = [p for p in all_places if p[: len(often)] == often]
         path = chance.choice((beside if chance.random() < 0.5 else all_places) or all_places or [()])
         value = changed(value, path, functools.partial(_other, whole=value, chance=chance))
     return msgspec.msgpack.encode(value)
@@ -221,20 +223,58 @@ def of_operators(data: bytes) -> list[tuple[str, bytes]]:
     ]  # fmt: skip
 
 
+def of_later_calls(right: bytes, wrong: bytes) -> list[tuple[str, bytes]]:
+    """Forgeries of the later calls behind a right one."""
+    value, other = msgspec.msgpack.decode(right), msgspec.msgpack.decode(wrong)
+    call, again = value["call"], value["again"]
+    launches, first, last = again["recording"]["launches"], call["results"][0], again["results"][0]
+
+    def forged(**parts: Any) -> bytes:
+        return msgspec.msgpack.encode({**value, "again": {**again, **parts}})
+
+    def recording(**parts: Any) -> bytes:
+        return forged(recording={**again["recording"], **parts})
+
+    wrong_code = {**other["call"]["artifacts"], **other["again"]["artifacts"]}
+    return [
+        ("no later call", msgspec.msgpack.encode({**value, "again": None})),
+        ("later calls of a wrong one", forged(**{**other["again"], "artifacts": wrong_code})),
+        ("later calls return the first's result", forged(results=[first])),
+        ("later calls are the first alone", msgspec.msgpack.encode({**value, "again": call})),
+        ("the last of the later calls launches nothing", recording(launches=launches[:-1])),
+        ("later calls launch more", recording(launches=[*launches, launches[-1]])),
+        ("later calls use the first's inputs", forged(inputs=call["inputs"])),
+        ("later calls' inputs swapped with results", forged(inputs=[last, again["inputs"][1]])),
+        ("a constant holds a later result that nothing writes",
+         forged(constants=[{"storage": again["recording"]["views"][last]["storage"], "data": bytes(2400)}],
+                recording={**again["recording"], "launches": launches[:-1]})),
+    ]  # fmt: skip
+
+
 def outcome(data: bytes) -> str:
     """``refused``, ``wrong`` or ``accepted``; what the judge would do with such an answer."""
-    inputs = [content_of(t, 7) for t in CASE.tensors]
-    total = (np.frombuffer(inputs[0], "<f4") + np.frombuffer(inputs[1], "<f4")).astype("<f4")
-    wide = np.frombuffer(inputs[0], "<f4").astype("<f8") + np.frombuffer(inputs[1], "<f4").astype("<f8")
-    expected = ExpectedResult("float32", (600,), (1,), total.tobytes(), wide.tobytes())
+    numbers = [[content_of(t, seed) for t in CASE.tensors] for seed in (7, 8)]
     try:
         answer = decoded(data)
         if answer.refused is not None or answer.call is None:
             return "refused"
-        call = checked(answer.call, CASE, TARGET)
-        check_results(call, CASE, [expected])
+        call = with_later(checked(answer.call, CASE, TARGET), answer.again, CASE, TARGET)
+        check_results(call, CASE, [_sum_of(numbers[0])])
+        check_later_results(call, CASE, [ExpectedSeed((), (_sum_of(numbers[0]),))])
     except Refusal:
         return "refused"
+    found = [_outcome(one, inputs) for one, inputs in zip((call, behind(call, numbers[0])), numbers, strict=True)]
+    return next((one for one in found if one != "accepted"), "accepted")
+
+
+def _sum_of(inputs: Sequence[bytes]) -> ExpectedResult:
+    one, other = (np.frombuffer(x, "<f4") for x in inputs)
+    wide = one.astype("<f8") + other.astype("<f8")
+    return ExpectedResult("float32", (600,), (1,), (one + other).tobytes(), wide.tobytes())
+
+
+def _outcome(call: CheckedCall, inputs: Sequence[bytes]) -> str:
+    """What a replay on these inputs comes to."""
     if sum(s.nbytes for s in call.recording.storages) > 1 << 28:
         return "refused"  # the judge's replay would run out of memory in a process of its own
     poison = b"\xff\x7f" * 4
@@ -245,7 +285,7 @@ def outcome(data: bytes) -> str:
     left = zip(call.wanted, done.contents, strict=True)
     after = {i: side.contents[i] or b"" if content is None else content for i, content in left}
     view = call.results[0]
-    error = error_of(0, after[view.storage], view, expected, CASE, poison)
+    error = error_of(0, after[view.storage], view, _sum_of(inputs), CASE, poison)
     changed_inputs = any(s is not None and after[s] != inputs[i] for i, s in enumerate(call.inputs))
     return "wrong" if error.wrong or changed_inputs else "accepted"
 
@@ -260,11 +300,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     data, beside, right = recorded("half"), recorded("half_beside"), recorded("whole")
     assert outcome(right) == "accepted", "the check accepts what is right"
     assert {outcome(data), outcome(beside)} == {"wrong"}
-    counts: dict[str, Counter[str]] = {"mutated": Counter(), "by hand": Counter()}
+    counts: dict[str, Counter[str]] = {"mutated": Counter(), "by hand": Counter(), "later": Counter()}
     named, crashes = [], []
     chance = random.Random(args.seed)
     forgeries = [("mutated", str(i), mutated((data, beside)[i % 2], chance)) for i in range(args.count)]
-    forgeries += [("by hand", name, forged) for name, forged in (*by_hand(data), *of_operators(beside))]
+    each = (*by_hand(data), *of_operators(beside), *of_later_calls(right, data))
+    forgeries += [("by hand", name, forged) for name, forged in each]
+    # what is timed stays right, and may be accepted
+    forgeries += [("later", str(i), mutated(right, chance, ("again",))) for i in range(args.count // 10)]
     for kind, name, forged in forgeries:
         try:
             found = outcome(forged)
@@ -272,7 +315,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             found = "crash"
             crashes.append(f"{kind} {name}: {traceback.format_exc(limit=-3)}")
         counts[kind][found] += 1
-        if kind == "by hand" or found == "accepted":
+        if kind == "by hand" or (kind, found) == ("mutated", "accepted"):
             named.append({"kind": kind, "name": name, "outcome": found})
     result = {
         "environment": environment(),
@@ -284,7 +327,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(json.dumps(result, indent=1))
     if args.out:
         Path(args.out).write_text(json.dumps(result, indent=1) + "\n")
-    return 1 if crashes or any(c["accepted"] for c in counts.values()) else 0
+    return 1 if crashes or any(counts[kind]["accepted"] for kind in ("mutated", "by hand")) else 0
 
 
 if __name__ == "__main__":

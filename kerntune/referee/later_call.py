@@ -49,8 +49,9 @@ def _used_later(call: CheckedCall, all_calls: CheckedCall) -> set[int | None]:
     for launch in recording.launches[done:]:
         used |= recording.pointed_at(launch)
     for row in all_calls.operators[len(call.operators) :]:
-        storages = [recording.views[x.index].storage for x in row.args if isinstance(x, ViewAt)]
-        if not (row.name == "copy_.default" and storages[0] in all_calls.inputs and storages[1] in call.inputs):
+        storages = [recording.views[x.index].storage if isinstance(x, ViewAt) else None for x in row.args]
+        exchanged = row.name == "copy_.default" and len(storages) == 2
+        if not (exchanged and storages[0] in all_calls.inputs and storages[1] in call.inputs):
             used |= row.storages(recording)
     return used
 

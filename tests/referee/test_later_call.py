@@ -66,6 +66,10 @@ EXCHANGED = tuple(TorchOperator(1, "copy_.default", (ViewAt(i + 3), ViewAt(i))) 
             twice(operators=(replace(ADD, before=1, args=(ViewAt(3), ViewAt(2))),)),
             Reason.LATER_CALL, "a later call uses an input or a result of the first",
         ),
+        (
+            twice(operators=(TorchOperator(1, "copy_.default", (ViewAt(2),)),)),
+            Reason.LATER_CALL, "a later call uses an input or a result of the first",
+        ),
     ],
 )  # fmt: skip
 def test_a_later_call_may_be_refused(again: RecordedCall | None, reason: Reason, told: str) -> None:
