@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -103,10 +103,11 @@ def _recorded(task: RecordTask) -> RecordAnswer:
         with _users_code(backend):
             _give_parameters(function, task.case, inputs, watch)
         with contextlib.closing(Compiler(OwnProcessFarm())) as compiler:
-            configs = [0]
+            tuned = dict[tuple[str, ...], None]()
 
             def in_turn(site: Site) -> Sequence[int]:
-                configs.append(count := len(site.candidates))
+                count = len(site.candidates)
+                tuned[tuple(", ".join(f"{k}={v}" for k, v in x.config.kwargs.items()) for x in site.candidates)] = None
                 first = task.config % count
                 return [*range(first, count), *range(first)]
 
@@ -132,7 +133,7 @@ def _recorded(task: RecordTask) -> RecordAnswer:
                     first = [_full(x, backend) for x in task.before.tensors]
                 run(task.before, first)
             value = run(task.case, inputs)
-            call = msgspec.structs.replace(_claims(task, capture, watch, inputs, (), value), configs=max(configs))
+            call = msgspec.structs.replace(_claims(task, capture, watch, inputs, (), value), configs=_texts_of(tuned))
             if not task.later:
                 return RecordAnswer(call)
             own = {*task.case.parameters.values()}
@@ -153,6 +154,12 @@ def _recorded(task: RecordTask) -> RecordAnswer:
                 raise Refusal(exc.reason, f"{IN_IT}{exc}") from None
             others_code = {sha: data for sha, data in again.artifacts.items() if sha not in call.artifacts}
             return RecordAnswer(call, again=msgspec.structs.replace(again, artifacts=others_code))
+
+
+def _texts_of(tuned: Collection[tuple[str, ...]]) -> tuple[str, ...]:
+    """Of autotuners' configs, those of one number together, as they are tried together, what they say to kernels."""
+    count = max(map(len, tuned), default=0)
+    return tuple(" ".join(texts[i % len(texts)] for texts in tuned) for i in range(count))
 
 
 @contextlib.contextmanager

@@ -51,8 +51,8 @@ MOST_LAUNCHES, MOST_STORAGES, MOST_VIEWS, MOST_PARAMS, MOST_RESULTS = 2_048, 4_0
 MOST_MEMORY = 1 << 32
 """Bytes of all storages together: 4 GiB, more than the emulator runs through in any budget."""
 
-MOST_CONFIGS = 1 << 16
-"""Of an autotuner: one of them is drawn."""
+MOST_CONFIGS, MOST_CONFIG_TEXT = 1 << 12, 1 << 10
+"""Of an autotuner, and letters that tell one from others."""
 
 MOST_DEPTH = 64
 """Nesting of options in a binary's description."""
@@ -97,7 +97,7 @@ class CheckedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     fills: tuple[Fill, ...]
     constants: tuple[Constant, ...]
     outline: str = "tensor"
-    configs: int = 0
+    configs: tuple[str, ...] = ()
     operators: tuple[TorchOperator, ...] = ()
     again: CheckedCall | None = None
     """The call, and later ones behind it: inputs and results are the last one's."""
@@ -217,7 +217,7 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target, calls: int = 1
     results = tuple(call.recording.views[i] for i in call.results)
     return CheckedCall(
         recording, dict(call.artifacts), inputs, results, call.fills, call.constants, call.outline,
-        min(call.configs, MOST_CONFIGS), call.operators,
+        tuple(text[:MOST_CONFIG_TEXT] for text in call.configs[:MOST_CONFIGS]), call.operators,
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kerntune.base.device import Target
-from kerntune.base.formatting import ends_of, visible
+from kerntune.base.formatting import visible
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.referee.candidate_speed import (
     SEEDS,
@@ -38,7 +38,6 @@ from kerntune.referee.hostile_recording import (
     MOST_BYTES,
     CheckedCall,
     checked,
-    decoded,
 )
 from kerntune.referee.later_call import with_later
 from kerntune.referee.layouts import (
@@ -55,12 +54,14 @@ from kerntune.referee.layouts import (
     task_modules,
     task_shapes,
 )
-from kerntune.referee.other_numbers import ONE_CONFIG, other_numbers, other_ways, unchanged, where_numbers_count
+from kerntune.referee.other_configs import OtherConfigs
+from kerntune.referee.other_numbers import case_before, other_numbers, unchanged, where_numbers_count
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import TOLD, Reason, Refusal
+from kerntune.referee.recorder_answer import answer_of
 from kerntune.referee.replay_comparer import ReplayComparer
+from kerntune.referee.replay_processes import AT_ONCE
 from kerntune.referee.result_errors import ResultError
-from kerntune.referee.sealed_process import Answered
 from kerntune.referee.sealing import landlock_version
 from kerntune.referee.tasks import CaseInputs, RecordTask, UserCallable
 from kerntune.referee.timed_contents import RightCandidate
@@ -94,7 +95,7 @@ NOT_EMULATED = "races, misaligned addresses, false hints and what masked lanes h
 HOLD = "; where numbers belong together, == instead of = holds them"
 """What a message on other numbers adds: a mask may belong to lengths."""
 
-THESE_NUMBERS = "these numbers"
+THESE_NUMBERS, ONE_SHAPE = "these numbers", "one shape in a process"
 
 _T = TypeVar("_T")
 
@@ -217,16 +218,18 @@ class CandidateJudgement:
         recorded, again = recorded[: len(cases)], iter(recorded[len(cases) :])
         twins = [[(THESE_NUMBERS, other, next(again)) for other in each] for each in others]
         for number, (call, twin) in enumerate(zip(recorded, twins, strict=True)):
-            if not isinstance(call, Refusal):
-                for what, other, config, before in other_ways(cases, number, call.configs):
-                    twin.append((what, other, self._recorded(self._candidate, other, config, before)))
+            if not isinstance(call, Refusal) and (before := case_before(cases, number)):
+                other = msgspec.structs.replace(cases[number], label="a call at another shape before")
+                twin.append((ONE_SHAPE, other, self._recorded(self._candidate, other, before=before)))
+        record = partial(self._recorded, self._candidate)
+        configs = [OtherConfigs(call, partial(record, case)) for case, call in zip(cases, recorded, strict=True)]
         references = [
             call if isinstance(call, Refusal) else self._recorded(self._reference, case)
             for case, call in zip(cases, recorded, strict=True)
         ]
         shapes = [  # the candidate's processes are dead: contents are drawn from here on
-            _refused(case.label, call) if isinstance(call, Refusal) else self._shape(case, call, other, twin)
-            for case, call, other, twin in zip(cases, recorded, references, twins, strict=True)
+            _refused(case.label, call) if isinstance(call, Refusal) else self._shape(case, call, other, twin, config)
+            for case, call, other, twin, config in zip(cases, recorded, references, twins, configs, strict=True)
         ]
         bench.speeds.discard()
         return self._verdict(shapes)
@@ -275,22 +278,15 @@ class CandidateJudgement:
         self._late |= isinstance(call, Refusal) and call.reason is Reason.CANDIDATE_LATE
         return call
 
-    def _recorded(
-        self,
-        source: UserCallable,
-        case: CaseInputs,
-        config: int = 0,
-        before: CaseInputs | None = None,
-        later: bool = False,
-    ) -> CheckedCall | Refusal:
+    def _recorded(self, source: UserCallable, case: CaseInputs, **otherwise: Any) -> CheckedCall | Refusal:
         """One side's launches at one shape, by a process that is dead now."""
         bench = self._bench
-        task = RecordTask(source, case, bench.target, bench.speeds.on_gpu, config, before, later)
+        task = RecordTask(source, case, bench.target, bench.speeds.on_gpu, **otherwise)
         answered = bench.processes.ask("record", task, source.readable, RECORD_SECONDS, MOST_BYTES)
         try:
-            found = _answer_of(answered)
-            call = checked(found.call, case, bench.target, calls=1 if before is None else 2)
-            return with_later(call, found.again, case, bench.target) if later else call
+            first, again = answer_of(answered)
+            call = checked(first, case, bench.target, calls=1 if task.before is None else 2)
+            return with_later(call, again, case, bench.target) if task.later else call
         except Refusal as exc:
             return exc
 
@@ -304,8 +300,9 @@ class CandidateJudgement:
     # one shape
 
     def _shape(
-        self, case: CaseInputs, call: CheckedCall, reference: CheckedCall | Refusal, twins: Sequence[Twin]
-    ) -> ShapeResult:
+        self, case: CaseInputs, call: CheckedCall, reference: CheckedCall | Refusal, twins: Sequence[Twin],
+        configs: OtherConfigs,
+    ) -> ShapeResult:  # fmt: skip
         self._deadline = time.monotonic() + self._budget
         readable = self._reference.readable if isinstance(reference, Refusal) else ()
         prewarm = partial(self._bench.speeds.prewarm_timing, readable)
@@ -340,11 +337,13 @@ class CandidateJudgement:
         if case.holds:
             remarks += ("numbers after == were no others, so a candidate may know them",)
         try:
-            for twins_said in self._each([partial(self._of_twin, *twin) for twin in twins]):
-                if not isinstance(twins_said, tuple):
-                    told = (*errors, twins_said)
-                    return ShapeResult(case.label, Word.WRONG, told, text=twins_said.wrong, launches=launches)
-                remarks += twins_said
+            compare = partial(self._comparer.other_recording, case, known=found)
+            told_of_configs = partial(configs.told, compare, AT_ONCE if self._bench.speeds.on_gpu else 1)
+            for said in self._each([told_of_configs, *(partial(self._of_twin, *twin) for twin in twins)]):
+                if not isinstance(said, tuple):
+                    told = (*errors, said)
+                    return ShapeResult(case.label, Word.WRONG, told, text=said.wrong, launches=launches)
+                remarks += said
         except Refusal as exc:
             return _refused(case.label, exc, launches)
         right = RightCandidate(
@@ -359,8 +358,7 @@ class CandidateJudgement:
             return _with_emulated(self._timed(right, untimed), emulated)
 
     def _of_twin(self, what: str, case: CaseInputs, call: CheckedCall | Refusal) -> ResultError | tuple[str, ...]:
-        """What is wrong where numbers that are known when recording are others, or the config, or what a reader should
-        know."""
+        """What is wrong where numbers that are known when recording are others, or what a reader should know."""
         try:
             if isinstance(call, Refusal):
                 return (f"judged with {what} alone: with {case.label} the candidate is refused: {call}",)
@@ -373,7 +371,7 @@ class CandidateJudgement:
         for error in found.wrong:
             told = "" if what != THESE_NUMBERS else HOLD
             return msgspec.structs.replace(error, wrong=f"with {case.label}: {error.wrong}{told}")
-        return (f"judged with {case.label}, and no further one",) * (what == ONE_CONFIG)
+        return ()
 
     def _timed(self, right: RightCandidate, untimed: ShapeResult) -> ShapeResult:
         speeds, replace = self._bench.speeds, msgspec.structs.replace
@@ -422,31 +420,6 @@ def _with_times(untimed: ShapeResult, timed: TimedPair, right: RightCandidate) -
         text = f"{timed.candidate_ns:,.0f} ns for {moved:,} bytes, at {timed.bandwidth or 0:.3g} bytes a second at most"
         return msgspec.structs.replace(found, word=Word.REFUSED, reason=Reason.ROOFLINE, text=text)
     return found
-
-
-RECORDERS = (
-    Reason.CANDIDATE_FAILED, Reason.COMPILE, Reason.MEMORY, Reason.NO_LAUNCH, Reason.OPERATOR, Reason.RESULT_COUNT,
-    Reason.RESULT_LAYOUT, Reason.STREAMS, Reason.UNSEEN, Reason.VALUES,
-)  # fmt: skip
-"""What a recorder may refuse for. It may be the candidate that says so."""
-
-
-def _answer_of(answered: Answered) -> Any:
-    """What a recorder has answered; :class:`Refusal` for anything but a recorded call."""
-    end = answered.end
-    if end.survivors:
-        raise Refusal(Reason.SURVIVORS, f"{end.survivors} processes are left")
-    if end.cannot_seal:
-        raise Refusal(Reason.UNSEALED, end.cannot_seal)
-    if answered.data is None:
-        raise Refusal(Reason.CANDIDATE_LATE if end.late else Reason.CANDIDATE_DIED, answered.how)
-    answer = decoded(answered.data)
-    if answer.refused is not None:
-        reason = next((r for r in RECORDERS if r.value == answer.refused.reason), Reason.ANSWER)
-        raise Refusal(reason, visible(" ".join(ends_of(answer.refused.text, 1000).split())))
-    if answer.call is None:
-        raise Refusal(Reason.ANSWER, "its answer is empty")
-    return answer
 
 
 def _refused(label: str, exc: Refusal, launches: tuple[TimedLaunch, ...] = ()) -> ShapeResult:

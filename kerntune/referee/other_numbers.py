@@ -6,7 +6,6 @@ import itertools
 import math
 import operator
 import random
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -28,7 +27,6 @@ BESIDE_OTHERS = 0.5
 """How often: a flag may tell together with a number what neither does alone, and not all belong together."""
 
 
-ONE_CONFIG = "one config"
 SMALL_COUNT, MOST_FORMS = frozenset(("tiny", "broad", "down")), 2
 
 
@@ -79,21 +77,12 @@ def _has_one_side(case: CaseInputs) -> bool:
     return not floats and not unsorted
 
 
-def other_ways(
-    cases: Sequence[CaseInputs], number: int, configs: int
-) -> Iterator[tuple[str, CaseInputs, int, CaseInputs | None]]:
-    """In which other ways the case of this number is recorded: what is judged alone if that can't be, the case with a
-    label that says it, the config that is tried first, and the case that is called before.
-
-    One of an autotuner's configs but the first, after it has been tried: which one wins, another GPU decides. And
-    behind a call at another shape, whose memory or numbers the candidate may have kept."""
-    case, other, replace = cases[number], cases[number - 1], msgspec.structs.replace
-    if configs > 1:
-        label = f"another of {configs} configs of an autotuner, after a trial"
-        yield ONE_CONFIG, replace(case, label=label), 1 + secrets.randbelow(configs - 1), None
+def case_before(cases: Sequence[CaseInputs], number: int) -> CaseInputs | None:
+    """A case of another shape behind which that of this number is recorded, too: the candidate may have kept memory or
+    numbers of it."""
+    case, other = cases[number], cases[number - 1]
     lie = ([(t.shape, t.dtype) for t in one.tensors] for one in (case, other))
-    if next(lie) != next(lie) and not (case.init or case.parameters or other.unmade):
-        yield "one shape in a process", replace(case, label="a call at another shape before"), 0, other
+    return other if next(lie) != next(lie) and not (case.init or case.parameters or other.unmade) else None
 
 
 def where_numbers_count(case: CaseInputs, chance: random.Random) -> list[tuple[str, ...]]:

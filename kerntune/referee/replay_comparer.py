@@ -62,6 +62,9 @@ norm is, varies from content to content alone."""
 LATER_CONTENTS, LATER_OF_LARGE = 6, 2
 """Contents that a later call is judged on, in one process; of large inputs, which take as long as the others do."""
 
+OTHER_CONTENTS = 3
+"""And those that each of an autotuner's other configs is judged on."""
+
 SPARSE_CONTENTS = 2
 """Contents of the task's own code that are looked at once more, made sparse."""
 
@@ -129,7 +132,16 @@ class ReplayComparer(ContentErrors):
         remarks = (*not_compared(expected[:usual]), *once)
         if dropped:
             remarks += (f"the reference fails at {dropped} contents beside the usual ones, which were left out",)
-        return ComparedReplays(expected, patterns, left, repeatable, errors, wrong, remarks)
+        return ComparedReplays(expected, patterns, left, repeatable, errors, wrong, remarks, kept)
+
+    def other_recording(self, case: CaseInputs, call: CheckedCall, known: ComparedReplays) -> tuple[ResultError, ...]:
+        """What is wrong with a candidate that is recorded otherwise, on few of the contents that are ``known``."""
+        check_outlines(call, known.expected)
+        check_results(call, case, known.expected[0].results)
+        given = list(zip(known.expected, known.patterns, known.left, known.forms, strict=True))
+        usual = sum(not any(form) for form in known.forms)
+        of = ShapeComparison(case, call, together_of(case, known.expected[:usual]))
+        return self._on_few(of, given, usual, OTHER_CONTENTS)
 
     def _results(
         self, case: CaseInputs, call: CheckedCall, forms: Sequence[Sequence[str]], usual: int, deadline: float
@@ -275,33 +287,33 @@ class ReplayComparer(ContentErrors):
         if any(want.changed[i] is not None for i in case.parameters.values() if want.changed):
             once.append("judged by its first call alone: the reference changes the model's own numbers")
             return ()
-        most = LATER_CONTENTS if sum(map(len, want.contents)) < MOST_EMULATED else LATER_OF_LARGE
-        extreme = secrets.SystemRandom().sample(given[usual:], min(most - 1, len(given) - usual))
-        wants = [(want, ()), *((one, form) for one, _, _, form in extreme)]
-        (poison,), end, again = (
-            poison_patterns(1),
-            time.monotonic() + self._budget,
-            behind(of.call, given[0][0].contents),
-        )
+        again = behind(of.call, given[0][0].contents)
+        alone = replace(of, call=again, together=together_of(case, [one for one, *_ in given[:usual]]))
         try:
-            if variation_of(case, again, least=1).storages:
-                answers = self._in_a_row(case, again, [one.contents for one, _ in wants], poison, end)
-            else:
-                answers = [self._replayed(again, want.contents, poison, end)]
+            wrong = self._on_few(alone, given, usual, LATER_CONTENTS)
         except Refusal as exc:
             if exc.reason in (Reason.FAULT, Reason.OUTSIDE):
                 raise Refusal(exc.reason, f"{IN_IT}{exc}") from None
             once.append(f"judged by its first call alone: a later one can't be replayed: {exc}")
             return ()
-        alone = replace(of, call=again, together=together_of(case, [one for one, *_ in given[:usual]]))
-        compared = [
-            (one, poison, left_of(again, one, answer), form)
-            for (one, form), answer in zip(wants, answers, strict=False)
-        ]
         told = "in a later call, which finds what those before have left: "
-        errors = self._as_written(alone, compared, self._errors(alone, compared))
-        wrong = (e for each in errors for e in each if e.wrong)
         return tuple(replace(e, wrong=told + e.wrong, unwritten=False) for e in wrong)
+
+    def _on_few(self, of: ShapeComparison, given: Sequence[Compared], usual: int, most: int) -> tuple[ResultError, ...]:
+        """What is wrong on a usual content and drawn extreme ones, in one process."""
+        case, call, (want, *_), chance = of.case, of.call, given[usual - 1], secrets.SystemRandom()
+        most = most if sum(map(len, want.contents)) < MOST_EMULATED else LATER_OF_LARGE
+        extreme = chance.sample(given[usual:], min(most - 1, len(given) - usual))
+        wants = [(want, ()), *((one, form) for one, _, _, form in extreme)]
+        (poison,), end = poison_patterns(1), time.monotonic() + self._budget
+        if variation_of(case, call, least=1).storages:
+            answers = self._in_a_row(case, call, [one.contents for one, _ in wants], poison, end)
+        else:
+            answers = [self._replayed(call, want.contents, poison, end)]
+        pairs = zip(wants, answers, strict=False)
+        compared = [(one, poison, left_of(call, one, answer), form) for (one, form), answer in pairs]
+        errors = self._as_written(of, compared, self._errors(of, compared))
+        return tuple(e for each in errors for e in each if e.wrong)
 
     def _of_promised(
         self, of: ShapeComparison, exact: str, words: Sequence[str]

@@ -172,8 +172,9 @@ class RecordedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     outline: str = "tensor"
     """How the tensors lie in what was returned (:func:`.candidate_recorder.outlined`)."""
 
-    configs: int = 0
-    """The most configs that an autotuner in it may choose from; none without one."""
+    configs: tuple[str, ...] = ()
+    """Of configs that an autotuner in it may choose from, and of another's of the same number, what is said to the
+    kernel; none without one."""
 
 
 class CallRefused(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

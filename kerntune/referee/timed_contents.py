@@ -47,6 +47,9 @@ class ComparedReplays:
     remarks: tuple[str, ...] = ()
     """What was not compared."""
 
+    forms: Sequence[Sequence[str]] = ()
+    """What is extreme in each content."""
+
 
 @dataclass(frozen=True)
 class RightCandidate:

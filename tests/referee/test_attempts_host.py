@@ -25,9 +25,10 @@ from kerntune.errors import UsageError
 from kerntune.referee import layouts
 from kerntune.referee.declared_inputs import content_of, parse_line
 from kerntune.referee.hostile_recording import checked, decoded
-from kerntune.referee.judgement import Bench, _answer_of, judge
+from kerntune.referee.judgement import Bench, judge
 from kerntune.referee.layouts import candidate_source, literal_inputs, load, task_shapes
 from kerntune.referee.reasons import Reason, Refusal
+from kerntune.referee.recorder_answer import answer_of
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.sealing import _drop_capabilities, import_folders
 from kerntune.referee.tasks import CallRefused, RecordAnswer, UserCallable, encoded
@@ -315,5 +316,5 @@ def test_a_recorder_that_blames_another(reason: Reason) -> None:
     """A candidate's process can't know what is wrong with the reference, the system or the time."""
     answer = encoded(RecordAnswer(refused=CallRefused(reason.value, "x")))
     with pytest.raises(Refusal) as refused:
-        _answer_of(Answered(answer, SealedEnd(), ""))
+        answer_of(Answered(answer, SealedEnd(), ""))
     assert refused.value.reason is Reason.ANSWER

@@ -67,8 +67,15 @@ def test_of_an_autotuners_configs_another_may_come_first(config: int, warps: int
     configs = "[triton.Config({'BLOCK': 64}, num_warps=n) for n in (2, 4, 8)]"
     launch = f"triton.autotune({configs}, key=['n'])(k)[(1,)](x, x, o, x.numel())"
     call = recorded(f"o = torch.empty_like(x); {launch}; return o", config=config).call
-    assert (call.configs, call.recording.binaries[0].num_warps) == (3, warps)
-    assert recorded("return run(x, x)", config=config).call.configs == 0
+    assert (call.configs, call.recording.binaries[0].num_warps) == (("BLOCK=64",) * 3, warps)
+    assert recorded("return run(x, x)", config=config).call.configs == ()
+
+
+def test_configs_of_two_autotuners_are_tried_together(recorded: Any) -> None:
+    first, second = ([f"triton.Config({{'BLOCK': {n}}})" for n in each] for each in ((64, 128, 256), (32, 64)))
+    launches = (f"triton.autotune([{', '.join(each)}], key=['n'])(k)[(1,)](x, x, o, 64)" for each in (first, second))
+    found = recorded(f"o = torch.empty_like(x); {'; '.join(launches)}; return o", config=1)
+    assert found.call.configs == ("BLOCK=64 BLOCK=32", "BLOCK=128 BLOCK=64", "BLOCK=256 BLOCK=32")
 
 
 @pytest.mark.parametrize(

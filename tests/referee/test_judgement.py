@@ -29,6 +29,7 @@ from kerntune.referee.candidate_speed import NoSpeeds, ScriptedSpeeds, Speeds
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.judgement import Bench, judge
 from kerntune.referee.reasons import Reason, Refusal
+from kerntune.referee.recorder_answer import answer_of
 from kerntune.referee.roles import ROLES
 from kerntune.referee.scripted_pair import LIVE
 from kerntune.referee.sealed_process import Answered, SealedEnd
@@ -875,7 +876,7 @@ def test_inputs_that_a_forged_recording_does_not_name_must_change(sealed_bench: 
 )  # fmt: skip
 def test_what_a_recorder_that_gave_no_call_is_refused_for(answered: Answered, reason: Reason, told: str) -> None:
     with pytest.raises(Refusal) as refused:
-        judgement._answer_of(answered)
+        answer_of(answered)
     assert (refused.value.reason, str(refused.value)) == (reason, told)
 
 

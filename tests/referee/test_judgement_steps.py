@@ -233,25 +233,31 @@ def test_on_a_gpu_results_are_its_own_and_each_replay_has_its_seed_s_contents(
     assert CandidateJudgement(bench_of(steps, speeds), _named(), _named(), 1.0)._comparer._workers == 12
 
 
-@pytest.mark.parametrize("right", [True, False])
-def test_one_of_an_autotuners_other_configs_must_be_right_too(
-    right: bool, source: str, bench_of: Callable[..., Bench]
+TEXTS = ("BLOCK=64", "BLOCK=64", "BLOCK=128", "BLOCK=256")
+
+
+@pytest.mark.parametrize("wrong", [0, 2, 3])
+def test_each_of_an_autotuners_other_configs_must_be_right_too(
+    wrong: int, source: str, bench_of: Callable[..., Bench]
 ) -> None:
-    text = TTIR if right else TTIR.replace("arith.addf", "arith.subf")
+    """But for those that the kernel sees alike."""
+    text = TTIR.replace("arith.addf", "arith.subf")
     sha = hashlib.sha256(text.encode()).hexdigest()
     binaries = (replace(CALL.recording.binaries[0], ttir_sha256=sha),)
-    other = call(recording=replace(CALL.recording, binaries=binaries), artifacts={sha: text.encode()}, configs=3)
+    other = call(recording=replace(CALL.recording, binaries=binaries), artifacts={sha: text.encode()}, configs=TEXTS)
 
     def record(task: bytes) -> bytes:
         asked = msgspec.msgpack.decode(task, type=RecordTask)
-        return encoded(RecordAnswer(other if asked.config else call(configs=3)))
+        return encoded(RecordAnswer(other if wrong and asked.config == wrong else call(configs=TEXTS)))
 
     steps = Steps(record=record)
     verdict = judge(source, ADD, LINE, bench=bench_of(steps))
-    assert verdict.word is (Word.UNTIMED if right else Word.WRONG)
-    assert right or verdict.shapes[0].text.startswith("with another of 3 configs of an autotuner, after a trial: ")
-    first, second, reference = (task for task in steps.tasks if isinstance(task, RecordTask))
-    assert (first.config, second.config in (1, 2), reference.config) == (0, True, 0)
+    assert verdict.word is (Word.WRONG if wrong else Word.UNTIMED)
+    told = f"with 1 of 4 configs of an autotuner ({TEXTS[wrong]}), after a trial: "
+    assert not wrong or verdict.shapes[0].text.startswith(told)
+    first, *others, reference = (task for task in steps.tasks if isinstance(task, RecordTask))
+    assert [(one.config, one.later) for one in (first, reference)] == [(0, True), (0, False)]
+    assert sorted((one.config, one.later) for one in others) == [(2, False), (3, False)]
 
 
 def _named(path: str = f"{CORPUS}/references.py") -> UserCallable:
