@@ -41,6 +41,10 @@ _LENGTH = struct.Struct("<I")
 _ENCODER = msgspec.msgpack.Encoder()
 
 
+class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A message between processes that know the same fields: an unknown one is an error, a default isn't sent."""
+
+
 class Timeout:
     """A span of time that begins now and is shared by all that is sent and received under it; None has no end."""
 

@@ -11,7 +11,9 @@ from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
+import numpy as np
+import torch
+from msgspec.structs import replace
 
 from kerntune.referee.layouts import KERNELBENCH, MAKERS, TASK_MODULE, load
 from kerntune.referee.tasks import (
@@ -58,9 +60,6 @@ SEEDS = 100_003
 
 def seed_generators(seed: int) -> None:
     """Seed what users' code draws from: torch's, NumPy's and Python's generators, which processes else have alike."""
-    import numpy as np
-    import torch
-
     torch.manual_seed(seed)
     np.random.seed(seed % (1 << 32))
     random.seed(seed)
@@ -100,7 +99,7 @@ def _made_inputs(module: Any, source: UserCallable, given: Mapping[str, Given], 
     if not hasattr(module, name):  # a submission's, which is the reference
         module = sys.modules.get(TASK_MODULE)
     if not hasattr(module, name):
-        module = load(msgspec.structs.replace(source, path=source.modules[TASK_MODULE], package=""))
+        module = load(replace(source, path=source.modules[TASK_MODULE], package=""))
     maker = getattr(module, name)
     if source.layout == KERNELBENCH:
         return list(maker())
@@ -109,8 +108,6 @@ def _made_inputs(module: Any, source: UserCallable, given: Mapping[str, Given], 
 
 def named_in(module: Any, source: UserCallable) -> Any:
     """What has the name in the file: of a ``torch.autograd.Function`` that is its ``apply``."""
-    import torch
-
     found = getattr(module, source.name)
     is_function = isinstance(found, type) and issubclass(found, torch.autograd.Function)
     return found.apply if is_function else found
@@ -155,9 +152,6 @@ def as_it_lies(tensor: Any, given: TensorInput) -> Any:
 
 def contents_by(module: Any, task: ExpectTask, seed: int) -> tuple[bytes, ...]:
     """The bytes of each input, by a task's code that has been loaded. Those that the reference doesn't read are any."""
-    import numpy as np
-    import torch
-
     tensors: list[Any] = []
     for value in _made_inputs(module, task.source, task.case.given, seed):
         _argument(value, tensors)
@@ -188,8 +182,6 @@ def contents_by(module: Any, task: ExpectTask, seed: int) -> tuple[bytes, ...]:
 
 def _shuffled(value: Any, generator: Any) -> Any:
     """A parameter's numbers in a random order; where they have both signs, with random ones."""
-    import torch
-
     value = value.detach().flatten()[torch.randperm(value.numel(), generator=generator)].reshape(value.shape)
     if (value < 0).any() and (value > 0).any():
         value = value * (1 - 2 * torch.randint(2, value.shape, generator=generator)).to(value.dtype)
@@ -208,14 +200,14 @@ def without_unread(case: CaseInputs, contents: Sequence[bytes], run: Callable[[S
     for i, given in enumerate(found):
         with contextlib.suppress(Exception):  # what it reads may be any error
             if unread(i):
-                found[i] = msgspec.structs.replace(given, content=UNREAD)
-    return msgspec.structs.replace(case, tensors=tuple(found))
+                found[i] = replace(given, content=UNREAD)
+    return replace(case, tensors=tuple(found))
 
 
 def with_alike(cases: Sequence[CaseInputs], numbers: Sequence[Sequence[bool]]) -> list[CaseInputs]:
     """The cases of one task. Inputs that are one number, by ``numbers`` of each case, are :attr:`~.alike` where that
     input isn't in another case."""
-    replace, counts = msgspec.structs.replace, {len(case.tensors) for case in cases}
+    counts = {len(case.tensors) for case in cases}
     if len(counts) > 1:
         return list(cases)
     elsewhere = [not all(each) for each in zip(*numbers, strict=True)]
@@ -229,8 +221,6 @@ def with_alike(cases: Sequence[CaseInputs], numbers: Sequence[Sequence[bool]]) -
 
 def _others(given: TensorInput, data: bytes) -> Iterator[bytes]:
     """Other contents of an input: small numbers, the largest, and NaN or, of whole numbers, each bit another."""
-    import torch
-
     tensor, dtype = tensor_of(given, data), getattr(torch, given.dtype)
     yield bytes_of((torch.rand(given.shape, generator=torch.Generator().manual_seed(1)) + 0.5).to(dtype))
     yield bytes_of(torch.full_like(tensor, math.nan) if dtype.is_floating_point else ~tensor)
@@ -241,21 +231,15 @@ def _others(given: TensorInput, data: bytes) -> Iterator[bytes]:
 
 def tensor_of(given: TensorInput, data: bytes) -> Any:
     """An input of these bytes, on the CPU."""
-    import torch
-
     return _raw_of(data).view(getattr(torch, given.dtype)).as_strided(given.shape, given.strides)
 
 
 def _raw_of(data: bytes) -> Any:
-    import torch
-
     return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
 
 
 def _raw(tensor: Any) -> Any:
     """A tensor's elements, dense, as bytes where it is."""
-    import torch
-
     dense = tensor.detach().contiguous()
     return dense.reshape(-1).view(torch.uint8) if dense.numel() else torch.empty(0, dtype=torch.uint8)
 
@@ -267,7 +251,5 @@ def bytes_of(tensor: Any) -> bytes:
 
 def is_still(tensor: Any, data: bytes) -> bool:
     """Whether a tensor has these bytes: compared where it is, for to read it takes longer."""
-    import torch
-
     raw = _raw(tensor)
     return bool(torch.equal(raw, _raw_of(data).to(raw.device)))

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import torch
+from msgspec.structs import replace
 
 from kerntune.base.formatting import ends_of, format_bytes
 from kerntune.base.recording import Recording
@@ -133,7 +135,7 @@ def _recorded(task: RecordTask) -> RecordAnswer:
                     first = [_full(x, backend) for x in task.before.tensors]
                 run(task.before, first)
             value = run(task.case, inputs)
-            call = msgspec.structs.replace(_claims(task, capture, watch, inputs, (), value), configs=_texts_of(tuned))
+            call = replace(_claims(task, capture, watch, inputs, (), value), configs=_texts_of(tuned))
             if not task.later:
                 return RecordAnswer(call)
             own = {*task.case.parameters.values()}
@@ -153,7 +155,7 @@ def _recorded(task: RecordTask) -> RecordAnswer:
             except Refusal as exc:
                 raise Refusal(exc.reason, f"{IN_IT}{exc}") from None
             others_code = {sha: data for sha, data in again.artifacts.items() if sha not in call.artifacts}
-            return RecordAnswer(call, again=msgspec.structs.replace(again, artifacts=others_code))
+            return RecordAnswer(call, again=replace(again, artifacts=others_code))
 
 
 def _texts_of(tuned: Collection[tuple[str, ...]]) -> tuple[str, ...]:
@@ -194,8 +196,6 @@ def _refuse_noted(backend: StaticBackend, noted: Sequence[tuple[Reason, str]]) -
 
 
 def _candidate(task: RecordTask, backend: Backend) -> Any:
-    import torch
-
     loaded = load(task.source)
     if task.source.layout != KERNELBENCH:
         return named_in(loaded, task.source)
@@ -217,8 +217,6 @@ def _candidate(task: RecordTask, backend: Backend) -> Any:
 
 def _made(given: Any, backend: Backend) -> Any:
     """An input on the device. Its numbers are known if they are fixed."""
-    import torch
-
     if given.content == "fixed":
         return torch.tensor(given.values, dtype=getattr(torch, given.dtype)).reshape(given.shape).to("cuda")
     return empty_tensor(given.dtype, given.shape, given.strides)
@@ -226,8 +224,6 @@ def _made(given: Any, backend: Backend) -> Any:
 
 def _full(given: TensorInput, backend: Backend) -> Any:
     """An input of a call that isn't judged: it holds numbers that are allowed."""
-    import torch
-
     if given.content == "fixed":
         return _made(given, backend)
     number = 1.0 if getattr(torch, given.dtype).is_floating_point else int(given.low)
@@ -256,7 +252,6 @@ def _lies_as(own: Any, given: TensorInput) -> bool:
 def _noted_calls() -> Iterator[tuple[Any, str, Reason, str, Callable[..., bool]]]:
     """Functions that do what no launch or operator says: their owner, name and reason, what is said, and whether a call
     counts."""
-    import torch
     from torch._subclasses.fake_tensor import FakeTensor
 
     for name in ("stream", "set_stream", "_set_stream_by_id"):
@@ -332,7 +327,7 @@ def _claims(
         raise Refusal(
             Reason.CANDIDATE_FAILED, "a kernel needs memory of Triton's, and triton.set_allocator isn't called"
         )
-    recording = msgspec.structs.replace(recorded.recording, views=plan.views, storages=plan.storages(set(), set()))
+    recording = replace(recorded.recording, views=plan.views, storages=plan.storages(set(), set()))
     mine = {plan.storage_of_view(v) for v in (*given, *before)}
     fills, constants, unknown, uploaded = [], [], [], 0
     for index, tensor in enumerate(plan.tensors()):
@@ -354,8 +349,8 @@ def _claims(
     if task.config:
         times = [_times(pending) for pending in capture.launches]
         launches = [x for x, n in zip(recording.launches, times, strict=True) for _ in range(n)]
-        recording = msgspec.structs.replace(recording, launches=tuple(launches))
-        operators = [msgspec.structs.replace(x, before=sum(times[: x.before])) for x in operators]
+        recording = replace(recording, launches=tuple(launches))
+        operators = [replace(x, before=sum(times[: x.before])) for x in operators]
     return RecordedCall(
         recording, _needed(recorded.artifacts, task.binaries), given, results, tuple(fills),
         tuple(constants), tuple(unknown), tuple(operators), tuple(dict.fromkeys(watch.names)), outline,

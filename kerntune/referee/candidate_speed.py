@@ -18,6 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 import msgspec
+from msgspec.structs import replace
 
 from kerntune.base.device import Target
 from kerntune.base.stats import DEFAULT_LEVEL, Estimate, median
@@ -93,9 +94,7 @@ class TimedPair:
         if len(self.launch_ns) != len(launches):
             return tuple(launches)
         whole = sum(self.launch_ns) or 1.0
-        return tuple(
-            msgspec.structs.replace(x, ns=ns, share=ns / whole) for x, ns in zip(launches, self.launch_ns, strict=True)
-        )
+        return tuple(replace(x, ns=ns, share=ns / whole) for x, ns in zip(launches, self.launch_ns, strict=True))
 
 
 class Speeds:

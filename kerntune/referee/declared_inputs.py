@@ -19,7 +19,9 @@ import random
 import re
 import secrets
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from kerntune.errors import MeasurementError, UsageError
 from kerntune.gpu.memory import INTEGERS, encode_floats
@@ -50,9 +52,6 @@ from kerntune.referee.tasks import (
     TensorAt,
     TensorInput,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
 
 DTYPES = {
     "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "f8e4m3": "float8_e4m3fn",
@@ -110,8 +109,6 @@ def parse_line(line: str) -> CaseInputs:
 
 def as_launched(number: float) -> float:
     """The number in 32 bits, as Triton gives kernels all floats; itself where that has none."""
-    import numpy as np
-
     with np.errstate(all="ignore"):
         short = float(np.float32(number))
     return short if short and math.isfinite(short) else number
@@ -218,8 +215,6 @@ def _undrawable(kind: str, low: float, high: float, dtype: str) -> str:
 def _range_of(dtype: str) -> tuple[float, float]:
     """The least number of a float type that has all digits, and the largest. Of 8 bits those of float32: what is drawn
     saturates."""
-    import numpy as np
-
     kind = FLOAT_FORMATS["float32" if dtype.startswith("float8") else dtype]
     infinite = kind.nan - 1
     least, most = values(np.array([infinite & -infinite, kind.finite], np.uint64), kind)
@@ -265,8 +260,6 @@ def content_of(given: TensorInput, seed: int, form: str = "", known: Sequence[fl
     A ``varied`` normal's deviation is between 0.5 and 2, its mean between -0.5 and 0.5 times that; ``form`` is a key of
     :data:`EXTREMES`, ``known`` are numbers of other inputs.
     """
-    import numpy as np
-
     numbers: Any
     chance, count = np.random.default_rng([seed, _name_number(given.name)]), math.prod(given.shape)
     if given.content == "zeros":
@@ -379,8 +372,6 @@ def is_one_number(contents: Sequence[bytes], item: int) -> bool:
 
 def bytes_of(numbers: np.ndarray, dtype: str) -> bytes:
     """Numbers as little-endian elements of a dtype, rounded as torch does: to the nearest, of two to the even one."""
-    import numpy as np
-
     if dtype in INTEGERS:
         return bytes((numbers != 0 if dtype == "bool" else numbers).astype(INTEGERS[dtype]).tobytes())
     if dtype.startswith("float8"):
@@ -394,8 +385,6 @@ def bytes_of(numbers: np.ndarray, dtype: str) -> bytes:
 
 def _eight_bits(numbers: np.ndarray, dtype: str) -> bytes:
     """To the nearest of the format's 256 numbers; infinities are NaN where it has none."""
-    import numpy as np
-
     patterns = np.arange(128, dtype=np.uint64)
     known, size = values(patterns, FLOAT_FORMATS[dtype]), np.abs(numbers)
     finite, infinite = np.isfinite(known), patterns[np.isinf(known)]

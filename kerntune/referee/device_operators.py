@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Union
 
+import torch
+
 from kerntune.base.recording import View
 from kerntune.base.users_line import calling_line
 from kerntune.capture.operator_traits import FILLING, traits_of
@@ -26,8 +28,6 @@ UPLOADS = ("_to_copy", "copy_")
 def host_bytes(source: Any, made: Any) -> bytes | None:
     """The bytes that a tensor of the host's becomes with the dtype and layout of ``made``; None of one that has no
     values."""
-    import torch
-
     with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
         try:
             dense = torch.empty_strided(made.shape, made.stride(), dtype=made.dtype)
@@ -234,8 +234,6 @@ class DeviceOperators:
 
     def content_of(self, tensor: Any) -> FirstContent | None:
         """What a storage is filled with before anything uses it; None of one that isn't."""
-        import torch
-
         if found := self._contents.get(self._place(tensor)):
             return found[0]
         with torch._C.DisableTorchFunction():
@@ -254,8 +252,6 @@ class DeviceOperators:
 
 def _precision() -> list[str]:
     """How torch's products may round inside; where its older and newer settings are mixed, what it says of that."""
-    import torch
-
     matmul, found = torch.backends.cuda.matmul, list[str]()
     for owner, name in (
         *((matmul, f"allow_{kind}") for kind in ("tf32", "fp16_accumulation", "fp16_reduced_precision_reduction")),

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
-import msgspec
+import numpy as np
+from msgspec.structs import replace
 
+from kerntune.base.frames import Message
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.extreme_contents import CANCELLING, EXTREMES, FINITE_ALONE, GRIDS, ODD, OF_WHOLE, sparse_centre
@@ -39,9 +40,6 @@ from kerntune.referee.result_errors import (
 )
 from kerntune.referee.tasks import UNREAD, CaseInputs, ExpectedResult, ExpectedSeed, ReplayAnswer, TensorInput
 
-if TYPE_CHECKING:
-    import numpy as np
-
 BlockMeans = tuple[float, "np.ndarray", "np.ndarray"]
 BIAS = 0.1
 """Mean error, in units of half of each element's last place, that is no bias yet. Rounding to nearest has none (ties go
@@ -66,8 +64,6 @@ class ErrorsTogether:
     """What the errors of one result say over all contents together. ``expected`` are the reference's results."""
 
     def __init__(self, expected: Sequence[ExpectedResult]) -> None:
-        import numpy as np
-
         self.size = 0.0
         """The result's usual root mean square: the median over contents."""
 
@@ -85,8 +81,6 @@ class ErrorsTogether:
         self, dtype: str, found: np.ndarray, exact: np.ndarray, stock: np.ndarray, terms: int, extreme: bool
     ) -> None:
         """The finite elements of one content. What extreme numbers do to few elements says nothing of others."""
-        import numpy as np
-
         self.dtype, self._terms = dtype, terms
         first = int(np.random.default_rng().integers(0, max(1, found.size - SAMPLED + 1)))
         found, exact, stock = (x.reshape(-1)[first : first + SAMPLED] for x in (found, exact, stock))
@@ -103,8 +97,6 @@ class ErrorsTogether:
 
     def wrong(self) -> str:
         """What is wrong with all contents together; empty if nothing is."""
-        import numpy as np
-
         if self._few:
             error, own, magnitude = (np.concatenate(x) for x in zip(*self._few, strict=True))
             if told := quantiles_wrong(error, own, magnitude, sums_of(self.dtype, self._terms), self.dtype):
@@ -127,8 +119,6 @@ class ErrorsTogether:
     def _biases(self) -> Iterator[tuple[str, float, float, float]]:
         """A direction, the mean error in it, what the stock operator and rounding explain, and how far it may be from
         its own by chance."""
-        import numpy as np
-
         if len(self._blocks) < 2:
             return
         for what, each in zip(("larger", "larger in magnitude"), zip(*self._blocks, strict=True), strict=True):
@@ -145,8 +135,6 @@ def block_means(errors: np.ndarray) -> BlockMeans:
 def mean_of_blocks(contents: Sequence[BlockMeans]) -> tuple[float, float]:
     """The mean over contents, and how far it may be from its own by chance: the most of what blocks of rows, blocks of
     columns, and contents say."""
-    import numpy as np
-
     kinds = [np.hstack(each) for each in zip(*contents, strict=True)]
     factors = (STUDENT[min(len(contents) - 1, len(STUDENT)) - 1], BIAS_ERRORS, BIAS_ERRORS)
     chances = [f * float(np.std(x, ddof=1)) / math.sqrt(len(x)) for f, x in zip(factors, kinds, strict=True)]
@@ -172,7 +160,7 @@ def together_of(case: CaseInputs, seeds: Sequence[ExpectedSeed]) -> dict[int, Er
     return found
 
 
-class ShapeComparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ShapeComparison(Message, frozen=True):
     """What all replays of one shape are compared by: its inputs, the candidate's call, and errors over all contents."""
 
     case: CaseInputs
@@ -241,7 +229,7 @@ def errors_of(
             else error_of(-1, after, view, want, case, poison, size, extreme, seen, "lone" in forms, _odd(forms))
         )
         text = f"input {given.name}, which the reference changes: {found.wrong}" if found.wrong else ""
-        yield _told(msgspec.structs.replace(found, wrong=text), case.tensors, forms)
+        yield _told(replace(found, wrong=text), case.tensors, forms)
 
 
 def looked_at(
@@ -346,14 +334,12 @@ def _mostly_right(case: CaseInputs, want: ExpectedResult, forms: Sequence[str]) 
 
 def _mostly(found: ResultError, content: bytes, view: View, want: ExpectedResult) -> ResultError:
     """What is wrong, if that is no small share of the elements, and beyond twice those that roundings decide."""
-    import numpy as np
-
     bits = taken(content, view)
     native = np.frombuffer(want.native, bits.dtype).reshape(bits.shape)
     ends = np.frombuffer(want.others or want.native * 2, bits.dtype).reshape(2, *bits.shape)
     decided = (ends != native).any(0)
     few = np.count_nonzero(bits != native) <= max(GROSS_SHARE * bits.size, 2 * np.count_nonzero(decided))
-    return msgspec.structs.replace(found, wrong="") if few or bits.size < FEW else found
+    return replace(found, wrong="") if few or bits.size < FEW else found
 
 
 def _is_finite_alone(want: ExpectedResult, forms: Sequence[str]) -> bool:
@@ -363,8 +349,6 @@ def _is_finite_alone(want: ExpectedResult, forms: Sequence[str]) -> bool:
 
 
 def _finite(result: ExpectedResult) -> bool:
-    import numpy as np
-
     return bool(np.isfinite(numbers_of(result)).all())
 
 
@@ -373,4 +357,4 @@ def _told(error: ResultError, tensors: Sequence[TensorInput], forms: Sequence[st
     if not error.wrong or not any(forms):
         return error
     where = ", ".join(f"{t.name} {EXTREMES[form]}" for t, form in zip(tensors, forms, strict=True) if form)
-    return msgspec.structs.replace(error, wrong=f"{error.wrong}; there {where}")
+    return replace(error, wrong=f"{error.wrong}; there {where}")

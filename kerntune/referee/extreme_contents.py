@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.tasks import TensorInput
-
-if TYPE_CHECKING:
-    import numpy as np
 
 DRAWN = ("normal", "uniform", "integers")
 """Contents that differ from seed to seed."""
@@ -202,8 +201,6 @@ DEVIATIONS = {
 
 def in_bands(numbers: np.ndarray, given: TensorInput, chance: np.random.Generator) -> Any:
     """Rows, or pieces of a single one, that are moved far up or down, or stretched, as far as the dtype reaches."""
-    import numpy as np
-
     rows = numbers.reshape(-1, given.shape[-1] if len(given.shape) > 1 else SPARSE if numbers.size % SPARSE == 0 else 1)
     far = 2.0**20 if given.dtype in LARGE_RANGE else 2.0**7
     scales, moves = np.array([1.0, 1.0, 1.0, 2.0**7, far]), np.array([FAR, -FAR, -DEEP[0], 0.0, 0.0])
@@ -214,8 +211,6 @@ def in_bands(numbers: np.ndarray, given: TensorInput, chance: np.random.Generato
 def full_places(shape: Sequence[int], chance: np.random.Generator) -> np.ndarray:
     """Which elements are as declared among others near one number: one in each piece of a length, the first and the
     last: whatever is left out, at an end or of the length of two pieces, has one."""
-    import numpy as np
-
     count, length = math.prod(shape), max(SPARSE, shape[-1] // SPARSE if shape else 0)
     begins = np.arange(0, count, length)
     found = np.zeros(count, bool)
@@ -227,8 +222,6 @@ def full_places(shape: Sequence[int], chance: np.random.Generator) -> np.ndarray
 def in_order(rows: np.ndarray, chance: np.random.Generator) -> np.ndarray:
     """Numbers in order along each row: up, down, and in half of the rows from anywhere on, so that what is left out of
     rows has their largest or smallest."""
-    import numpy as np
-
     rows = np.sort(rows, axis=1)
     rows[1::2] = rows[1::2, ::-1]
     for row in chance.permutation(len(rows))[: len(rows) // 2]:
@@ -243,8 +236,6 @@ MOST_PIECES = 1024
 def few_numbers(numbers: np.ndarray, given: TensorInput, chance: np.random.Generator) -> Any:
     """Three of the numbers, the least and the largest that may be among them; in half of the rows one alone, and in the
     others one at the begin or the end. Most of a single row is one, of flags a fourth."""
-    import numpy as np
-
     values = np.concatenate([[int(given.low), int(given.high)], chance.choice(numbers, FEW_VALUES - 2)])
     found = chance.choice(values, numbers.size).reshape(-1, given.shape[-1] if given.shape else 1)
     order, half = chance.permutation(len(found)), -(-len(found) // 2)
@@ -300,8 +291,6 @@ def _count_at_end(low: int, high: int) -> int:
 def close_numbers(given: TensorInput, seed: int, chance: np.random.Generator) -> Any:
     """Eight neighbours in the dtype, the same for all inputs that are drawn alike. The lowest bit of its infinity's
     pattern is that of its exponent."""
-    import numpy as np
-
     share, infinity = np.random.default_rng(seed).random(), FLOAT_FORMATS[given.dtype].nan - 1
     first = given.low + (given.high - given.low) * share if given.content == "uniform" else given.low + given.high
     step = max(2.0 ** (math.frexp(first)[1] - (infinity & -infinity).bit_length()), 2.0**-1022)
@@ -310,8 +299,6 @@ def close_numbers(given: TensorInput, seed: int, chance: np.random.Generator) ->
 
 def zero_places(shape: Sequence[int], chance: np.random.Generator) -> np.ndarray:
     """A quarter of the rows, or of a single row a quarter in one piece; and one of 16 elements elsewhere."""
-    import numpy as np
-
     columns, count = shape[-1] if shape else 1, math.prod(shape)
     zero = chance.random(count) < 1 / 16
     if count == columns:
@@ -332,8 +319,6 @@ SIZES = {"float16": (-14.0, 15.9), "float8_e4m3fn": (-6.0, 8.7), "float8_e5m2": 
 
 def with_known(numbers: np.ndarray, known: Sequence[float], chance: np.random.Generator) -> np.ndarray:
     """Numbers, one in eight of which is known, where any is."""
-    import numpy as np
-
     places = np.flatnonzero(chance.random(numbers.size) < (1 / 8 if known else 0))
     numbers[places] = chance.choice(known, len(places)) if known else 0
     return numbers
@@ -341,8 +326,6 @@ def with_known(numbers: np.ndarray, known: Sequence[float], chance: np.random.Ge
 
 def round_numbers(given: TensorInput, known: Sequence[float], chance: np.random.Generator) -> Any:
     """Whole numbers and halves, or known ones. Zeros have either sign."""
-    import numpy as np
-
     count = math.prod(given.shape)
     step, far = chance.choice((1.0, 0.5), count), chance.choice((ROUND / 2, ROUND), count)
     return with_known(np.round(chance.uniform(-1, 1, count) * far / step) * step, known, chance)
@@ -350,8 +333,6 @@ def round_numbers(given: TensorInput, known: Sequence[float], chance: np.random.
 
 def scaled_numbers(given: TensorInput, known: Sequence[float], chance: np.random.Generator) -> Any:
     """Numbers of all sizes and both signs, or known ones; in half of the rows of one sign and nearly one size."""
-    import numpy as np
-
     least, most = SIZES.get(given.dtype, (-100.0, 100.0))
     rows = np.zeros((math.prod(given.shape) // (columns := given.shape[-1] if given.shape else 1), columns))
     sizes, signs = chance.uniform(least, most, rows.shape), chance.choice((1.0, -1.0), rows.shape)
@@ -364,8 +345,6 @@ def scaled_numbers(given: TensorInput, known: Sequence[float], chance: np.random
 def paired_numbers(numbers: np.ndarray, given: TensorInput, seed: int, chance: np.random.Generator) -> Any:
     """Numbers of which a fourth are what all inputs have that are declared alike, and a fourth zeros of either sign, or
     ends of the range: rows, or elements where rows are few."""
-    import numpy as np
-
     alike = np.random.default_rng(seed)
     columns = given.shape[-1] if numbers.size >= 8 * (given.shape or (numbers.size,))[-1] else 1
     kinds = np.repeat(alike.integers(0, 4, numbers.size // columns), columns)
@@ -392,8 +371,6 @@ FAR = 64.0
 
 def on_grid(numbers: np.ndarray, given: TensorInput, form: str, chance: np.random.Generator) -> Any:
     """Numbers rounded to few bits, of a size that is common where they are. Zeros have either sign."""
-    import numpy as np
-
     spread = abs(given.high) if given.content == "normal" else (given.high - given.low) / 4
     unit = 1.0 if given.varied else 2.0 ** math.floor(math.log2(spread))
     step = unit * 2.0 ** -chance.integers(0, FINEST + 1, numbers.shape)

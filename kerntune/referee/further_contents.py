@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import msgspec
+import numpy as np
+from msgspec.structs import replace
 
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.declared_inputs import bytes_of, content_of
@@ -52,7 +53,6 @@ def may_be_emulated(seed: ExpectedSeed) -> bool:
 
 def beside_deviations(seed: ExpectedSeed, other: ExpectedSeed) -> ExpectedSeed:
     """What the reference computes, with what another run of the same contents tells of roundings."""
-    replace = msgspec.structs.replace
     results = (
         replace(x, deviation=y.deviation, others=y.others, moved=x.moved if y.moved is None else y.moved)
         for x, y in zip(seed.results, other.results, strict=True)
@@ -69,7 +69,7 @@ def many_contents(case: CaseInputs, first: ExpectedSeed) -> tuple[CaseInputs, in
     count = affordable(case, MANY) if few else 0
     if not few or case.made_by_author or count == MANY:
         return case, count
-    replace, small = msgspec.structs.replace, MANY_ELEMENTS // MANY
+    small = MANY_ELEMENTS // MANY
     held = [t if math.prod(t.shape) <= small else replace(t, content="fixed") for t in case.tensors]
     most = min(MANY, MANY_BYTES // sum(math.prod(t.shape) * ITEM_BYTES[t.dtype] for t in held))
     if most > count and any(t.content in DRAWN for t in held):
@@ -80,8 +80,6 @@ def many_contents(case: CaseInputs, first: ExpectedSeed) -> tuple[CaseInputs, in
 def made_sparse(case: CaseInputs, known: Sequence[bytes], seed: int) -> tuple[list[bytes], tuple[str, ...]]:
     """The task's own contents with ``sparse`` floats, and the form of each: few are as they are, the first and the last
     the largest (or the smallest), others 2**10 times nearer to zero. Its sums may leave some out."""
-    import numpy as np
-
     chance, found, forms = np.random.default_rng(seed), list(known), [""] * len(known)
     for i, (given, data) in enumerate(zip(case.tensors, known, strict=True)):
         item = ITEM_BYTES[given.dtype]

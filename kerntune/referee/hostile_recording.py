@@ -13,9 +13,12 @@ import re
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
+from msgspec.structs import replace
 
 from kerntune.base.device import Target
 from kerntune.base.formatting import visible
+from kerntune.base.frames import Message
 from kerntune.base.recording import LOWEST_ADDRESS, Launch, Param, Recording, Storage, View, Zeros
 from kerntune.base.recording_check import recording_problems
 from kerntune.compiling.binary.elf import text_sections
@@ -84,7 +87,7 @@ LITTLE = 2.0**-7
 """Of a result's size: tf32 has 10 bits of mantissa, and sums may cancel."""
 
 
-class CheckedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class CheckedCall(Message, frozen=True):
     """A recording that can be replayed, and where inputs, results and first contents lie in it.
 
     ``inputs`` has a storage for each input tensor, None for one that no launch reaches.
@@ -258,8 +261,6 @@ def _depth(value: object) -> int:
 
 def _hardware_state(cubin: bytes | None) -> str:
     """A register of :data:`HARDWARE_STATE` that a binary reads; empty if there is none, or no binary."""
-    import numpy as np
-
     try:
         code = [data for _, data in text_sections(cubin)] if cubin else []
     except StoreError as exc:
@@ -346,7 +347,6 @@ def _check_contents(call: RecordedCall, inputs: set[int]) -> None:
 def _plain(recording: Recording, operators: Sequence[TorchOperator]) -> Recording:
     """The recording without anything that is only claimed: every storage that a launch has a pointer to, or an operator
     beside it, is read and written by it."""
-    replace = msgspec.structs.replace
     launches, beside = [], beside_launches(operators, recording)
     for number, launch in enumerate(recording.launches):
         touched = tuple(sorted(recording.pointed_at(launch) | beside.get(number, set())))
@@ -438,8 +438,6 @@ def given_contents(side: ReplaySide) -> list[bytes | None]:
 
 def filled(fill: Fill, nbytes: int) -> bytes:
     """The bytes of a storage that holds one number."""
-    import numpy as np
-
     with np.errstate(all="ignore"):
         data = bytes_of(np.asarray([fill.value]), fill.dtype)
     return (data * (nbytes // len(data) + 1))[:nbytes]

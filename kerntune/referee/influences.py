@@ -12,9 +12,10 @@ import random
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import msgspec
+import numpy as np
+from msgspec.structs import replace
 
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.declared_inputs import rolled
@@ -23,9 +24,6 @@ from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.open_elements import as_promised
 from kerntune.referee.result_errors import FEW, SAMPLED, ResultError, numbers, numbers_of, taken
 from kerntune.referee.tasks import UNREAD, CaseInputs, ExpectedResult, ExpectedSeed
-
-if TYPE_CHECKING:
-    import numpy as np
 
 MISSING = 0.1
 """The coefficient that is no evidence yet: a fifth of what the input adds. Roundings to bfloat16 inside are 0.002."""
@@ -49,8 +47,6 @@ def with_influences(
 ) -> list[Any]:  # fmt: skip
     """Results with :attr:`~.ExpectedResult.influences`. ``run`` computes them in float64, of other contents, which
     takes so many ``seconds``."""
-    import numpy as np
-
     adds: list[dict[int, bytes]] = [{} for _ in found]
     floats = [k for k, t in enumerate(case.tensors) if t.dtype in FLOAT_FORMATS and t.content != UNREAD]
     pieces = [slice(0) if one is None else _piece(one) for one in found]
@@ -75,7 +71,7 @@ def with_influences(
                 with np.errstate(invalid="ignore", over="ignore"):
                     moved = was - now.detach().reshape(-1)[piece].cpu().double().numpy()
                 add[k] = moved.astype("<f4").tobytes()
-    return [one and msgspec.structs.replace(one, influences=add) for one, add in zip(found, adds, strict=True)]
+    return [one and replace(one, influences=add) for one, add in zip(found, adds, strict=True)]
 
 
 def _piece(one: ExpectedResult) -> slice:
@@ -109,13 +105,11 @@ def unfollowed(
 def _shares(pairs: Sequence[tuple[np.ndarray, ExpectedResult]], k: int) -> Iterator[tuple[float, float, str]]:
     """Twice the coefficient's size, what that may be, by what the stock operator's is and by chance, and where: of all
     elements, and of the block that is furthest off."""
-    import numpy as np
-
     errors, own, blocks = list[BlockMeans](), list[BlockMeans](), list[np.ndarray]()
     for bits, want in pairs:
         moved, piece = np.frombuffer(want.influences[k], "<f4").astype(np.float64), _piece(want)
         found = numbers(bits.reshape(-1)[piece], want.dtype)
-        exact, stock = (numbers_of(x)[piece] for x in (want, msgspec.structs.replace(want, wide=None)))
+        exact, stock = (numbers_of(x)[piece] for x in (want, replace(want, wide=None)))
         with np.errstate(invalid="ignore", over="ignore"):
             each = [np.where(np.isfinite(x), x, 0.0) for x in ((found - exact), (stock - exact), moved)]
             square = float(np.dot(each[2], each[2]))

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
 from kerntune.base.device import Target
 from kerntune.base.formatting import visible
@@ -164,9 +164,9 @@ def judge(
         return CandidateVerdict(Word.REFUSED, candidate, _named(other), (unread,), sealed)
     if task := _task_of(inputs):
         modules = task_modules(task)
-        source, other = (msgspec.structs.replace(x, modules=modules) for x in (source, other))
+        source, other = (replace(x, modules=modules) for x in (source, other))
         if other.layout == FUNCTION:
-            other = msgspec.structs.replace(other, layout=GPU_MODE)
+            other = replace(other, layout=GPU_MODE)
     with contextlib.ExitStack() as stack:
         own = bench or stack.enter_context(contextlib.closing(Bench(sealed, default_speeds())))
         verdict = CandidateJudgement(own, source, other, budget).run(inputs)
@@ -181,7 +181,7 @@ def _task_of(inputs: str | Sequence[str]) -> str:
 
 def _with_task_beside(verdict: CandidateVerdict, task: Path) -> CandidateVerdict:
     """The verdict. Where code fails for want of a shape or a module, it names the task that may have it."""
-    replace, told = msgspec.structs.replace, f"the task's shapes and modules: --inputs {visible(str(task))}"
+    told = f"the task's shapes and modules: --inputs {visible(str(task))}"
     lacking = [s.reason is Reason.REFERENCE or "No module named" in s.text for s in verdict.shapes]
     if not any(lacking) or not task.is_file():
         return verdict
@@ -219,7 +219,7 @@ class CandidateJudgement:
         twins = [[(THESE_NUMBERS, other, next(again)) for other in each] for each in others]
         for number, (call, twin) in enumerate(zip(recorded, twins, strict=True)):
             if not isinstance(call, Refusal) and (before := case_before(cases, number)):
-                other = msgspec.structs.replace(cases[number], label="a call at another shape before")
+                other = replace(cases[number], label="a call at another shape before")
                 twin.append((ONE_SHAPE, other, self._recorded(self._candidate, other, before=before)))
         record = partial(self._recorded, self._candidate)
         configs = [OtherConfigs(call, partial(record, case)) for case, call in zip(cases, recorded, strict=True)]
@@ -370,11 +370,11 @@ class CandidateJudgement:
             return (f"judged with {what} alone: with {case.label} nothing can be compared: {exc}",)
         for error in found.wrong:
             told = "" if what != THESE_NUMBERS else HOLD
-            return msgspec.structs.replace(error, wrong=f"with {case.label}: {error.wrong}{told}")
+            return replace(error, wrong=f"with {case.label}: {error.wrong}{told}")
         return ()
 
     def _timed(self, right: RightCandidate, untimed: ShapeResult) -> ShapeResult:
-        speeds, replace = self._bench.speeds, msgspec.structs.replace
+        speeds = self._bench.speeds
         untimed = replace(untimed, remarks=(*constants_told(right.call), *untimed.remarks))
         try:
             timed = speeds.measure(right)
@@ -391,7 +391,6 @@ class CandidateJudgement:
 
 def _with_emulated(shape: ShapeResult, emulated: Future[ResultError | None]) -> ShapeResult:
     """What was timed, or was right, unless the emulator says otherwise."""
-    replace = msgspec.structs.replace
     if shape.word in (Word.WRONG, Word.REFUSED):
         return shape
     try:
@@ -411,14 +410,14 @@ def _with_times(untimed: ShapeResult, timed: TimedPair, right: RightCandidate) -
     if isinstance(right.reference, Refusal):
         remarks = (*remarks, f"the reference isn't replayed: {right.reference}")
     moved = bytes_that_must_move(right.case, right.call)
-    found = msgspec.structs.replace(
+    found = replace(
         untimed, word=word_of_change(timed.change), change=timed.change, warm=timed.warm,
         reference_ns=timed.reference_ns, candidate_ns=timed.candidate_ns, launches=timed.shares(untimed.launches),
         must_move=moved, bandwidth=timed.bandwidth, remarks=remarks,
     )  # fmt: skip
     if below_roofline(timed.candidate_ns, moved, timed.bandwidth):
         text = f"{timed.candidate_ns:,.0f} ns for {moved:,} bytes, at {timed.bandwidth or 0:.3g} bytes a second at most"
-        return msgspec.structs.replace(found, word=Word.REFUSED, reason=Reason.ROOFLINE, text=text)
+        return replace(found, word=Word.REFUSED, reason=Reason.ROOFLINE, text=text)
     return found
 
 

@@ -38,6 +38,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 import msgspec
+from msgspec.structs import replace
 
 from kerntune.errors import UsageError
 from kerntune.referee.tasks import Given, UserCallable
@@ -65,7 +66,7 @@ def candidate_beside(
     """The same, and the reference beside it. A candidate's imports must not let it read held-back shapes: where its
     package has the file of inputs, the working folder or the running program, its file is none of that one's modules.
     Neither is a reference's where the candidate lies in its package, whose modules might run the candidate's code."""
-    found, replace = candidate_source(spec), msgspec.structs.replace
+    found = candidate_source(spec)
     program = getattr(sys.modules["__main__"], "__file__", None)
     files = inputs if isinstance(inputs, str) and os.path.isfile(inputs) else "."
     kept = [Path(place).resolve() for place in (".", files, program or ".")]

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import torch
+
 from kerntune.errors import MeasurementError
 from kerntune.gpu.base import Executor, Gpu, GpuGraph, tensors_in
 from kerntune.gpu.memory import MEMORY_SHARE
@@ -40,8 +42,6 @@ from kerntune.timing.timers import (
 
 def open_by_torch() -> None:
     """Start torch on the GPU: its context, its allocator, and a first kernel."""
-    import torch
-
     torch.zeros(1, device="cuda").add_(1)
     torch.cuda.synchronize()
 
@@ -64,8 +64,6 @@ class LiveReference:
     """
 
     def __init__(self, gpu: Gpu, call: LiveCall) -> None:
-        import torch
-
         self.gpu, self._call, self._case = gpu, call, call.case
         tensors = [tensor_of(x, data) for x, data in zip(self._case.tensors, call.contents, strict=True)]
         module = load(call.source)
@@ -122,8 +120,6 @@ class LiveReference:
     def most_runs(self) -> float:
         """How many calls may have copies of their own: of the inputs, as the candidate's side may
         (:data:`~kerntune.timing.timers.IN_PLACE_BYTES`), and of what a call allocates, as there is memory."""
-        import torch
-
         self.gpu.synchronize()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -158,8 +154,6 @@ class LiveReference:
     @staticmethod
     def free_unused() -> None:
         """Give back what torch's allocator has and nothing uses."""
-        import torch
-
         torch.cuda.empty_cache()
 
     def elsewhere(self) -> LiveReference:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import msgspec
+import torch
+from msgspec.structs import replace
 
 from kerntune.referee.call_inputs import bytes_of
 from kerntune.referee.influences import FURTHER_ON
@@ -31,8 +32,6 @@ def with_moved(
 ) -> tuple[ExpectedResult, ...]:  # fmt: skip
     """The results, which are ``native``; float32 ones whose elements follow from at most four numbers each with
     :attr:`~.moved`."""
-    import torch
-
     drawn = _halves(task)
 
     def half(tensor: Any) -> Any:
@@ -48,7 +47,7 @@ def with_moved(
     for one, was, others, mixed, moved in zip(results, native, *runs, strict=True):
         changed, partly = (int((was != x).sum()) for x in (others, mixed))
         few = changed >= LEAST_CHANGED and partly <= FEW_INPUTS * changed
-        found.append(msgspec.structs.replace(one, moved=bytes_of(moved.to(torch.float64))) if few else one)
+        found.append(replace(one, moved=bytes_of(moved.to(torch.float64))) if few else one)
     return tuple(found)
 
 
@@ -57,8 +56,6 @@ def with_places_off(
 ) -> tuple[ExpectedResult, ...]:
     """Results without float64 with :attr:`~.moved`: one number in four of the inputs is a last place off, or two.
     Kernels round to these inside, as attention does its weights; and terms cancel."""
-    import torch
-
     drawn = _halves(task)
 
     def off(tensor: Any) -> Any:
@@ -68,7 +65,6 @@ def with_places_off(
         other = _off(drawn, place, tensor).to(tensor.dtype)
         return torch.where(drawn(tensor) & drawn(tensor), other, tensor)
 
-    replace = msgspec.structs.replace
     for run in _of_others(module, task, contents, results, (off,), False):
         pairs = zip(results, run, strict=True)
         return tuple(replace(r, moved=bytes_of(x.to(torch.float64))) if r.dtype in ROUNDOFF else r for r, x in pairs)
@@ -90,15 +86,13 @@ def with_spread(
     few: Sequence[int], casts: bool,
 ) -> tuple[ExpectedResult, ...]:  # fmt: skip
     """The results, those of few elements with :attr:`~.moved`: of several draws what is furthest off."""
-    import torch
-
     kinds, found = [partial(_off, _halves(task), ROUNDOFF["float32"])] * SPREADS, list(results)
     runs = _of_others(module, task, contents, results, kinds, casts)
     for k in few if runs else ():
         moved = torch.stack([run[k].detach().to("cpu", torch.float64) for run in runs])
         exact = torch.from_numpy(numbers_of(results[k]).copy()).reshape(results[k].shape)
         furthest = (moved - exact).abs().nan_to_num(0.0).argmax(0, keepdim=True)
-        found[k] = msgspec.structs.replace(results[k], moved=bytes_of(moved.gather(0, furthest)[0]))
+        found[k] = replace(results[k], moved=bytes_of(moved.gather(0, furthest)[0]))
     return tuple(found)
 
 
@@ -111,8 +105,6 @@ def with_deviations(
     changed: Sequence[ExpectedResult | None], casts: bool, far: bool,
 ) -> tuple[tuple[ExpectedResult, ...], tuple[ExpectedResult | None, ...]]:  # fmt: skip
     """Both with :attr:`~.deviation`, whole numbers with :attr:`~.others`, where that can be had."""
-    import torch
-
     generator = torch.Generator("cuda" if task.gpu else "cpu").manual_seed(task.seeds[0])
     narrow = any(t.dtype in ROUNDOFF and t.dtype != "float64" for t in task.case.tensors)
     rounding = partial(rounded, generator, ROUNDOFF["float32" if narrow else "float64"])
@@ -131,7 +123,7 @@ def with_deviations(
     for k in wide:
         drawn = torch.stack([run[k].to("cpu", torch.float64) for run in runs[: task.draws]])
         off = drawn - torch.from_numpy(numbers_of(found[k]).copy()).reshape(found[k].shape)
-        found[k] = msgspec.structs.replace(found[k], deviation=bytes_of(off.square().mean(0).sqrt()))
+        found[k] = replace(found[k], deviation=bytes_of(off.square().mean(0).sqrt()))
     return tuple(found[: len(results)]), tuple(found[len(results) :])
 
 
@@ -150,9 +142,7 @@ def with_settled(
     every = zip(results, *runs, strict=True) if runs else ()
     return (
         tuple(
-            msgspec.structs.replace(
-                one, settled=one.dtype not in ROUNDOFF and all(bytes_of(x) == one.native for x in others)
-            )
+            replace(one, settled=one.dtype not in ROUNDOFF and all(bytes_of(x) == one.native for x in others))
             for one, *others in every
         )
         or results
@@ -172,7 +162,7 @@ def with_sound(
     except Exception as exc:
         print(f"its operators can't be watched: {exc}", file=sys.stderr)
         return results
-    return tuple(msgspec.structs.replace(one, sound=not found and one.dtype not in ROUNDOFF) for one in results)
+    return tuple(replace(one, sound=not found and one.dtype not in ROUNDOFF) for one in results)
 
 
 def _of_others(
@@ -191,8 +181,6 @@ def _of_others(
 
 def _halves(task: ExpectTask) -> Callable[[Any], Any]:
     """Gives for a tensor which elements are the one half, drawn anew for each."""
-    import torch
-
     device = "cuda" if task.gpu else "cpu"
     chance = torch.Generator(device).manual_seed(task.seeds[0])
     return lambda t: (torch.rand(t.shape, generator=chance, device=device) < 0.5).to(t.device)
@@ -207,8 +195,6 @@ def _off(drawn: Callable[[Any], Any], unit: float, tensor: Any) -> Any:
 def _jittered(generator: Any, tensor: Any) -> Any:
     """A tensor in float64, each float of fewer bits off by up to a rounding of float32: far from zero a right kernel
     may be off by what that moves, though no operator of the reference's is."""
-    import torch
-
     wide = widened(tensor)
     if wide is tensor or not tensor.is_floating_point():
         return wide

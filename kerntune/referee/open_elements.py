@@ -10,20 +10,17 @@ Of whole numbers that roundings decide either is right: half of a row's largest 
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
+import numpy as np
+from msgspec.structs import replace
 
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.result_errors import COARSE, bytes_at, numbers_of, taken
 from kerntune.referee.tasks import ExpectedResult, ExpectedSeed
-
-UNORDERED = ("aten.sort.default", "aten.sort.stable", "aten.topk.default")
-"""Operators that are asked again with equal numbers in other orders, unless they are stable."""
 
 FILLS = (0xFF, 0x7F)
 """Bytes that unwritten memory holds in a first run, and in a second: NaN of all floats, and of whole numbers what is
@@ -42,31 +39,6 @@ FAILS = "the reference fails there"
 
 MOST_TIED, MOST_UNWRITTEN = 0.25, 0.75
 """Of more elements of a usual content too little would be demanded."""
-
-
-def other_ties(turn: int, seed: int) -> Any:
-    """Meanwhile the operators of :data:`UNORDERED` have equal numbers in another order, by ``turn``."""
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    chance = random.Random(seed)
-
-    class OtherTies(TorchDispatchMode):  # type: ignore[misc]  # torch's types are skipped
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            names = [x.name for x in func._schema.arguments][: len(args)]
-            words = dict(zip(names, args, strict=True)) | (kwargs or {})
-            if str(func) not in UNORDERED or words.get("stable") or not words["self"].dim():
-                return func(*args, **kwargs or {})
-            given, dim = words["self"], words.get("dim", -1)
-            count = given.shape[dim]
-            order = (range(count), range(count)[::-1], chance.sample(range(count), count))[turn]
-            places = given.new_tensor(order, dtype=torch.int64)
-            falling = words.get("largest", True) if "k" in words else words.get("descending", False)
-            found = torch.sort(given.index_select(dim, places), dim=dim, descending=falling, stable=True)
-            most = words.get("k", count)
-            return found.values.narrow(dim, 0, most).clone(), places[found.indices.narrow(dim, 0, most)]
-
-    return OtherTies()
 
 
 def tied(natives: Sequence[Any], runs: Sequence[Sequence[Any]]) -> list[Any]:
@@ -111,18 +83,16 @@ def in_any_order(first: Sequence[Any], second: Sequence[Any]) -> str:
 def with_open(results: Sequence[Any], masks: Sequence[Any]) -> list[Any]:
     """The results (None: an input that isn't changed) with :attr:`~.ExpectedResult.open`; there float64 has what they
     have."""
-    import numpy as np
-
     found = list(results)
     for k, (one, mask) in enumerate(zip(results, masks, strict=True)):
         if one is None or not mask.any():
             continue
         there, wide = mask.to("cpu").numpy(), one.wide
         if wide:
-            numbers, native = (numbers_of(x).reshape(one.shape) for x in (one, msgspec.structs.replace(one, wide=None)))
+            numbers, native = (numbers_of(x).reshape(one.shape) for x in (one, replace(one, wide=None)))
             wide = np.where(there, native, numbers).tobytes()
         known = np.frombuffer(one.open, bool).reshape(one.shape) | there if one.open else there
-        found[k] = msgspec.structs.replace(one, open=known.tobytes(), wide=wide)
+        found[k] = replace(one, open=known.tobytes(), wide=wide)
     return found
 
 
@@ -137,7 +107,7 @@ def with_others(results: Sequence[Any], runs: Sequence[Sequence[Any]]) -> list[A
         drawn = torch.stack([run[k].detach().to("cpu") for run in runs])
         ends = torch.stack([drawn.min(0).values, drawn.max(0).values])
         if str(ends.dtype) == f"torch.{one.dtype}" and (data := ends.numpy().tobytes()) != bytes(one.native) * 2:
-            found[k] = msgspec.structs.replace(one, others=data)
+            found[k] = replace(one, others=data)
     return found
 
 
@@ -195,8 +165,6 @@ LINES = 16
 def repeated(content: bytes, view: View, expected: ExpectedResult) -> str:
     """What is wrong with indices that a row has twice, where the reference's never are: which of equal numbers comes
     first is open, but each comes once. Empty if nothing is."""
-    import numpy as np
-
     columns, whole = (1, *view.shape)[-1], view.dtype in ("int32", "int64") and view.dtype == expected.dtype
     if expected.open is None or not whole or columns < 2 or math.prod(view.shape) < LINES * columns:
         return ""
@@ -213,8 +181,6 @@ def _is_open(one: ExpectedResult) -> bool:
 
 
 def _replaced(content: bytes, view: View, expected: ExpectedResult) -> bytes:
-    import numpy as np
-
     if view.dtype != expected.dtype or view.shape != expected.shape:
         return content
     raw = np.frombuffer(content, np.uint8).copy()

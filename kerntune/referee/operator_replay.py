@@ -8,7 +8,10 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Union
+from typing import Any, Union
+
+import numpy as np
+import torch
 
 from kerntune.base.recording import View
 from kerntune.errors import BackendError, KernelFault, ReplayError
@@ -26,9 +29,6 @@ from kerntune.referee.torch_operators import (
     ViewAt,
     with_out,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
 
 NO_NUMBER = ("ScalarType", "Layout", "Device", "MemoryFormat", "Generator", "Stream")
 """Kinds of arguments in torch's schemas that a number would be converted to."""
@@ -52,7 +52,6 @@ def run_operator(row: TorchOperator, tensor_of: Callable[[int], Any]) -> None:
     """Run it on the tensors that ``tensor_of`` gives for views. :class:`ReplayError` where torch refuses,
     :class:`BackendError` where the device has faulted, and on a processor :class:`KernelFault` where an index is
     outside, or several numbers go to one place."""
-    import torch
 
     def decoded(value: OperatorArgument) -> Any:
         if isinstance(value, ViewAt):
@@ -120,7 +119,6 @@ def _on_processor(operator: Any, word: str, args: list[Any], words: dict[str, An
 
 def _wide(word: str, args: Sequence[Any], words: Mapping[str, Any]) -> tuple[Any, list[Any]]:
     """What it makes of numbers of 32 bits at least, and its results' memory."""
-    import torch
 
     def wide(value: Any) -> Any:
         return value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
@@ -137,8 +135,6 @@ def _wide(word: str, args: Sequence[Any], words: Mapping[str, Any]) -> tuple[Any
 def _in_any_order(operator: Any, args: Sequence[Any], words: Mapping[str, Any]) -> tuple[Any, Any]:
     """Values and indices of the largest or of all elements along a dimension: of equal ones in a drawn order, and all
     of them where they needn't be sorted."""
-    import torch
-
     given = {x.name: value for x, value in zip(operator._schema.arguments, args, strict=False)}
     given |= {x.name: x.default_value for x in operator._schema.arguments if x.name not in given and not x.is_out}
     given |= {name: x for name, x in words.items() if name not in ("values", "indices")}
@@ -157,9 +153,6 @@ def _in_any_order(operator: Any, args: Sequence[Any], words: Mapping[str, Any]) 
 def _saturated(given: Any, dtype: Any) -> Any:
     """Whole numbers of floats as a GPU's conversions give them, where C++ says nothing (PTX ISA, ``cvt``): the nearest
     of 32 bits or 64, of which narrower ones are the low bits, and 0 for NaN."""
-    import numpy as np
-    import torch
-
     kind = np.dtype(np.int64 if dtype == torch.int64 else np.int32)
     return torch.from_numpy(saturated(np.trunc(given.double().numpy()), kind))
 
@@ -179,8 +172,6 @@ def _check_places(written: Sequence[Any], given: Sequence[Any], word: str) -> No
 
 def _is_elsewhere(written: Any, other: Any) -> bool:
     """Whether a place of one view is another element of the other one."""
-    import torch
-
     storage = written.untyped_storage()
     if storage.data_ptr() != other.untyped_storage().data_ptr() or not (written.numel() and other.numel()):
         return False
@@ -205,8 +196,6 @@ def _copy(made: Any, memory: Sequence[Any]) -> None:
 
 @functools.lru_cache(maxsize=MOST_OPERATORS)
 def _number(value: Union[bool, int, float], dtype: str, device: str) -> Any:
-    import torch
-
     return torch.tensor(value, dtype=getattr(torch, dtype), device=device)
 
 
@@ -214,8 +203,6 @@ def _number(value: Union[bool, int, float], dtype: str, device: str) -> Any:
 def _operator(name: str, copied: bool) -> tuple[Any, dict[str, str], list[str]]:
     """A row's operator, which is asked for in each execution; of its arguments in their order the kind in torch's
     schema that no number is, empty of others; and those that it writes. ``copied``: what it makes is copied."""
-    import torch
-
     word, _, overload = name.partition(".")
     packet = getattr(torch.ops.aten, word)
     if overload not in packet.overloads():
@@ -231,8 +218,6 @@ def _operator(name: str, copied: bool) -> tuple[Any, dict[str, str], list[str]]:
 
 def _is_race(word: str, args: Sequence[Any], result: Any) -> bool:
     """Whether an operator has written several numbers to one place: on a GPU any of them stays."""
-    import torch
-
     if word in ("index_put", "_index_put_impl") and not any(args[3:4]):
         left, given = result[tuple(slice(None) if i is None else i for i in args[1])], args[2]
     elif word == "scatter" and isinstance(args[3], torch.Tensor) and len(args) < 5:
@@ -247,8 +232,6 @@ def _is_race(word: str, args: Sequence[Any], result: Any) -> bool:
 
 def tensor_at(view: View, memory: np.ndarray | DeviceBytes) -> Any:
     """A view as a tensor on the bytes of its storage, of this processor's memory or the device's."""
-    import torch
-
     dtype, device = getattr(torch, view.dtype), "cuda" if isinstance(memory, DeviceBytes) else "cpu"
     if not math.prod(view.shape):
         return torch.empty(view.shape, dtype=dtype, device=device)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from kerntune.referee.declared_inputs import as_launched
 from kerntune.referee.extreme_contents import extreme_forms
@@ -39,7 +39,7 @@ def other_numbers(case: CaseInputs, chance: random.Random) -> list[CaseInputs]:
     What is held stays. A list in order has other numbers between its ends, a little smaller ones if it isn't whole; one
     of equal numbers, lengths for example, smaller ones.
     """
-    replace, found = msgspec.structs.replace, list[CaseInputs]()
+    found = list[CaseInputs]()
     for up in (False, True):
         told = list[str]()
         floats = partial(_other_float, chance, up)
@@ -118,7 +118,7 @@ def _with_others(
     arguments: Sequence[CallArgument], kind: type, other: Callable[[Any], Any], told: list[str]
 ) -> tuple[CallArgument, ...]:
     """The arguments, those of a kind with others where there are any. Whole numbers in data are often sizes."""
-    replace, found = msgspec.structs.replace, list[CallArgument]()
+    found = list[CallArgument]()
     for argument in arguments:
         if isinstance(argument, SequenceArgument) and kind is not int:
             argument = replace(argument, items=_with_others(argument.items, kind, other, told))
@@ -147,7 +147,7 @@ def _other_float(chance: random.Random, up: bool, value: float) -> float | None:
 
 
 def _with_other_values(given: TensorInput, chance: random.Random, up: bool, told: list[str]) -> TensorInput:
-    values, replace = list(given.values), msgspec.structs.replace
+    values = list(given.values)
     whole = all(isinstance(x, int) for x in values)
     if values not in (sorted(values), sorted(values, reverse=True)):
         others = _as_many(values, chance) if whole and up else values

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-import msgspec
+import numpy as np
+from msgspec.structs import replace
 
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.declared_inputs import bytes_of, is_one_number
@@ -14,9 +14,6 @@ from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import COARSE, ROUNDOFF, numbers_of
 from kerntune.referee.tasks import UNREAD, CaseInputs, ExpectedResult, ExpectedSeed
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 def check_reference(seeds: Sequence[ExpectedSeed]) -> None:
@@ -41,8 +38,6 @@ def check_reference(seeds: Sequence[ExpectedSeed]) -> None:
 def hardly_varies(seeds: Sequence[Sequence[ExpectedResult]]) -> str:
     """Why the reference's results are no evidence: a result that is nearly the same number everywhere, or for all
     seeds; empty where each says something."""
-    import numpy as np
-
     for number, results in enumerate(zip(*seeds, strict=True)):
         dtype = results[0].dtype
         arrays = [numbers_of(r) for r in results]
@@ -67,8 +62,6 @@ def _alike(x: np.ndarray, slack: float) -> bool:
 
 
 def _equal(a: np.ndarray, b: np.ndarray, slack: float) -> bool:
-    import numpy as np
-
     first = slice(0, 4096)
     if a.size > 4096 and not _equal(a[first], b[first], slack):
         return False
@@ -80,7 +73,6 @@ def what_counts(seeds: Sequence[ExpectedSeed]) -> list[tuple[ExpectedResult, ...
     if any(seed.results for seed in seeds):
         return [seed.results for seed in seeds]
     changed = {i: x for seed in seeds for i, x in enumerate(seed.changed) if x is not None}
-    replace = msgspec.structs.replace
     return [
         tuple(seed.changed[i] or replace(x, native=seed.contents[i], wide=None) for i, x in changed.items())
         for seed in seeds
@@ -127,7 +119,7 @@ def in_buffers(call: CheckedCall, case: CaseInputs, expected: ExpectedSeed) -> E
     for number, (want, view) in enumerate(zip(expected.results, call.results, strict=True)):
         index = call.inputs.index(view.storage) if view.storage in call.inputs else None
         if want.input is not None and index is None and case.tensors[want.input].content == UNREAD:
-            found[number], changed[want.input] = msgspec.structs.replace(want, input=None), None
+            found[number], changed[want.input] = replace(want, input=None), None
         given = None if index is None else case.tensors[index]
         if given is None or given.content != UNREAD or want.input is not None:
             continue
@@ -135,9 +127,9 @@ def in_buffers(call: CheckedCall, case: CaseInputs, expected: ExpectedSeed) -> E
             continue
         floats = want.dtype in FLOAT_FORMATS and given.dtype in FLOAT_FORMATS
         if want.dtype != given.dtype and floats:
-            bits = numbers_of(msgspec.structs.replace(want, wide=None))
+            bits = numbers_of(replace(want, wide=None))
             wide = None if want.wide is None else numbers_of(want).tobytes()
-            want = msgspec.structs.replace(want, dtype=given.dtype, native=bytes_of(bits, given.dtype), wide=wide)
+            want = replace(want, dtype=given.dtype, native=bytes_of(bits, given.dtype), wide=wide)
         strides = given.strides if want.shape == given.shape else want.strides
-        found[number] = msgspec.structs.replace(want, strides=strides, input=index)
-    return msgspec.structs.replace(expected, results=tuple(found), changed=tuple(changed))
+        found[number] = replace(want, strides=strides, input=index)
+    return replace(expected, results=tuple(found), changed=tuple(changed))

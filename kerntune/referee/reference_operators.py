@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import torch
+from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime.jit import JITFunction
 
 from kerntune.capture.entry_points import REPLACED
@@ -13,7 +18,6 @@ from kerntune.errors import InterpreterLimit
 from kerntune.gpu.base import tensors_in
 from kerntune.gpu.emulator.ttir_program import TtirProgram, parse_ttir
 from kerntune.gpu.interpreter.wider_programs import Launched
-from kerntune.referee.open_elements import UNORDERED
 from kerntune.referee.torch_operators import COUNTING, DECIDING, MOVING
 
 FIRST_OF_TIES = {"aten.argmax.default", "aten.argmin.default", "aten.max.dim", "aten.min.dim"}
@@ -38,10 +42,39 @@ CHOOSING = frozenset((
 ))  # fmt: skip
 """Operators that put zeros beside what they move, which a kernel may multiply by: then NaN are more."""
 
+UNORDERED = ("aten.sort.default", "aten.sort.stable", "aten.topk.default")
+"""Operators that are asked again with equal numbers in other orders, unless they are stable."""
+
 UNWRITTEN = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"))
 """Operators whose result anything may be."""
 
 WIDE = ("torch.float32", "torch.float64")
+
+
+Caller = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
+"""Calls a function with these arguments and keywords, or does something else."""
+
+
+class EachOperator(TorchDispatchMode):  # type: ignore[misc]  # torch's types are skipped
+    """Meanwhile each operator of torch's goes through a caller."""
+
+    def __init__(self, caller: Caller) -> None:
+        super().__init__()
+        self._caller = caller
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._caller(func, args, kwargs or {})
+
+
+class EachFunction(TorchFunctionMode):  # type: ignore[misc]
+    """Meanwhile each function of torch's goes through a caller."""
+
+    def __init__(self, caller: Caller) -> None:
+        super().__init__()
+        self._caller = caller
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._caller(function, args, kwargs or {})
 
 
 class Observed(NamedTuple):
@@ -56,29 +89,25 @@ class Observed(NamedTuple):
 
 
 def _observed(run: Callable[[], Any], where: str = "") -> Observed:
-    from torch.utils._python_dispatch import TorchDispatchMode
-
     found: list[tuple[str, Sequence[Any], Mapping[str, Any]]] = []
     unwritten, made, lost = set[int](), dict[int, bool](), list[str]()
 
-    class Watch(TorchDispatchMode):  # type: ignore[misc]
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            words = kwargs or {}
-            found.append((str(func), args, words))
-            outcome = func(*args, **words)
-            given, written = (list(map(place_of, tensors_in(x))) for x in ((*args, *words.values()), (outcome,)))
-            exact = _is_exact(where, str(func), args, words) if where else True
-            if func._opname in UNWRITTEN:
-                unwritten.update(place_of(t) for t in tensors_in((outcome,)) if t.numel())
-            elif func._schema.is_mutable:
-                unwritten.difference_update(given)
-                written += given
-            if not exact and not written:
-                lost.append(str(func))  # a number of Python's, which any other may follow from
-            made.update(dict.fromkeys(written, exact and all(made.get(place, True) for place in given)))
-            return outcome
+    def watch(func: Any, args: Sequence[Any], words: Mapping[str, Any]) -> Any:
+        found.append((str(func), args, words))
+        outcome = func(*args, **words)
+        given, written = (list(map(place_of, tensors_in(x))) for x in ((*args, *words.values()), (outcome,)))
+        exact = _is_exact(where, str(func), args, words) if where else True
+        if func._opname in UNWRITTEN:
+            unwritten.update(place_of(t) for t in tensors_in((outcome,)) if t.numel())
+        elif func._schema.is_mutable:
+            unwritten.difference_update(given)
+            written += given
+        if not exact and not written:
+            lost.append(str(func))  # a number of Python's, which any other may follow from
+        made.update(dict.fromkeys(written, exact and all(made.get(place, True) for place in given)))
+        return outcome
 
-    with noted_kernels() as launched, Watch():
+    with noted_kernels() as launched, EachOperator(watch):
         value = run()
     others = bool(launched or unwritten)
     return Observed(value, found, others, made if not (lost or others) else dict.fromkeys(made, False))
@@ -160,61 +189,47 @@ def _exact_of(seen: Observed) -> list[bool]:
 def noted_casts() -> Iterator[list[str]]:
     """What makes whole numbers of floats within the context whose other ways are as right: which of equal numbers comes
     first; and casts of NaN, or of what the dtype can't hold."""
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-
     found = list[str]()
 
-    class Watch(TorchDispatchMode):  # type: ignore[misc]
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            outcome = func(*args, **kwargs or {})
-            if str(func) in FIRST_OF_TIES | ANY_OF_TIES:
-                found.append(str(func))
-            for given in tensors_in(args) if func._opname in ("_to_copy", "copy_") else ():
-                dtype = outcome.dtype
-                if given.is_floating_point() and given.numel() and not dtype.is_floating_point and dtype != torch.bool:
-                    limits, wide = torch.iinfo(dtype), given.double().nan_to_num(torch.inf)
-                    if wide.max() > limits.max or wide.min() < limits.min:
-                        found.append(str(func))
-            return outcome
+    def watch(func: Any, args: Sequence[Any], words: Mapping[str, Any]) -> Any:
+        outcome = func(*args, **words)
+        if str(func) in FIRST_OF_TIES | ANY_OF_TIES:
+            found.append(str(func))
+        for given in tensors_in(args) if func._opname in ("_to_copy", "copy_") else ():
+            dtype = outcome.dtype
+            if given.is_floating_point() and given.numel() and not dtype.is_floating_point and dtype != torch.bool:
+                limits, wide = torch.iinfo(dtype), given.double().nan_to_num(torch.inf)
+                if wide.max() > limits.max or wide.min() < limits.min:
+                    found.append(str(func))
+        return outcome
 
-    with Watch():
+    with EachOperator(watch):
         yield found
 
 
 def wider_casts() -> contextlib.AbstractContextManager[Any]:
     """Casts to float32, float16 and bfloat16 make float64 meanwhile: exact numbers have no rounding of the reference's.
     Narrower formats are kept, for to round to them is what a reference of quantized numbers is about."""
-    import torch
-    from torch.overrides import TorchFunctionMode
-
     narrow = torch.float32, torch.float16, torch.bfloat16
     methods = torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16
 
     def wider(value: Any) -> Any:
         return torch.float64 if any(value is dtype for dtype in narrow) else value
 
-    class WiderCasts(TorchFunctionMode):  # type: ignore[misc]  # torch's types are skipped
-        def __torch_function__(
-            self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-        ) -> Any:
-            words = dict(kwargs or {})
-            if function in methods:
-                return torch.Tensor.double(*args, **words)
-            if function is torch.Tensor.view:  # of other bits
-                return function(*args, **words)
-            return function(*map(wider, args), **{name: wider(value) for name, value in words.items()})
+    def call(function: Any, args: Sequence[Any], words: Mapping[str, Any]) -> Any:
+        if function in methods:
+            return torch.Tensor.double(*args, **words)
+        if function is torch.Tensor.view:  # of other bits
+            return function(*args, **words)
+        return function(*map(wider, args), **{name: wider(value) for name, value in words.items()})
 
-    return WiderCasts()
+    return EachFunction(call)
 
 
 def fused_attention() -> contextlib.AbstractContextManager[Any]:
     """Meanwhile attention of float16 and bfloat16 is what torch's fused kernel computes, which rounds weights to these.
     It takes tensors of four dimensions and one width; of others torch computes in float32 inside, which kernels
     don't."""
-    import torch
-    from torch.nn.functional import pad, scaled_dot_product_attention
-    from torch.overrides import TorchFunctionMode
 
     def attention(
         query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, *,
@@ -231,14 +246,10 @@ def fused_attention() -> contextlib.AbstractContextManager[Any]:
         found = scaled_dot_product_attention(*given, mask, *rest, scale=scale, enable_gqa=enable_gqa)
         return found[..., :wide].reshape(*query.shape[:-1], wide).contiguous()
 
-    class FusedAttention(TorchFunctionMode):  # type: ignore[misc]
-        def __torch_function__(
-            self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-        ) -> Any:
-            called = attention if function is scaled_dot_product_attention else function
-            return called(*args, **kwargs or {})
+    def call(function: Any, args: Sequence[Any], words: Mapping[str, Any]) -> Any:
+        return (attention if function is scaled_dot_product_attention else function)(*args, **words)
 
-    return FusedAttention()
+    return EachFunction(call)
 
 
 def _of_four(tensor: Any) -> Any:
@@ -250,35 +261,51 @@ def rounded(generator: Any, unit: float, every: bool = False) -> contextlib.Abst
     """Meanwhile each operator's float64 elements are off by up to ``unit`` of their size, at random, as they are where
     it computes with fewer bits (Monte Carlo arithmetic: Parker, UCLA CSD-970002, 1997). Elements that float32 holds are
     exact, and stay, unless ``every`` one is off: to multiply by an inverse rounds where to divide doesn't."""
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Rounded(TorchDispatchMode):  # type: ignore[misc]
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            outcome, word = func(*args, **kwargs or {}), func._opname
-            if word in MOVING or word in DECIDING or (word.rstrip("_") in ("div", "mul") and _is_power(args[-1])):
-                return outcome
-            given = set() if word.endswith("_") else {place_of(t) for t in tensors_in(args)}
-            for made in (t for t in tensors_in((outcome,)) if t.dtype == torch.float64 and place_of(t) not in given):
-                off = torch.empty_like(made).uniform_(1 - unit, 1 + unit, generator=generator)
-                made.copy_(torch.where((made == made.to(torch.float32)) & (not every), made, made * off))
+    def off_by_unit(func: Any, args: Sequence[Any], words: Mapping[str, Any]) -> Any:
+        outcome, word = func(*args, **words), func._opname
+        if word in MOVING or word in DECIDING or (word.rstrip("_") in ("div", "mul") and _is_power(args[-1])):
             return outcome
+        given = set() if word.endswith("_") else {place_of(t) for t in tensors_in(args)}
+        for made in (t for t in tensors_in((outcome,)) if t.dtype == torch.float64 and place_of(t) not in given):
+            off = torch.empty_like(made).uniform_(1 - unit, 1 + unit, generator=generator)
+            made.copy_(torch.where((made == made.to(torch.float32)) & (not every), made, made * off))
+        return outcome
 
-    return Rounded()
+    return EachOperator(off_by_unit)
 
 
-def filled(byte: int) -> Any:
+def other_ties(turn: int, seed: int) -> contextlib.AbstractContextManager[Any]:
+    """Meanwhile the operators of :data:`UNORDERED` have equal numbers in another order, by ``turn``."""
+    chance = random.Random(seed)
+
+    def reordered(func: Any, args: Sequence[Any], words: Mapping[str, Any]) -> Any:
+        names = [x.name for x in func._schema.arguments][: len(args)]
+        named = {**dict(zip(names, args, strict=True)), **words}
+        if str(func) not in UNORDERED or named.get("stable") or not named["self"].dim():
+            return func(*args, **words)
+        given, dim = named["self"], named.get("dim", -1)
+        count = given.shape[dim]
+        order = (range(count), range(count)[::-1], chance.sample(range(count), count))[turn]
+        places = given.new_tensor(order, dtype=torch.int64)
+        falling = named.get("largest", True) if "k" in named else named.get("descending", False)
+        found = torch.sort(given.index_select(dim, places), dim=dim, descending=falling, stable=True)
+        most = named.get("k", count)
+        return found.values.narrow(dim, 0, most).clone(), places[found.indices.narrow(dim, 0, most)]
+
+    return EachOperator(reordered)
+
+
+def filled(byte: int) -> contextlib.AbstractContextManager[Any]:
     """Memory that torch's operators leave unwritten holds this byte meanwhile."""
-    from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Filled(TorchDispatchMode):  # type: ignore[misc]
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            outcome = func(*args, **kwargs or {})
-            for made in tensors_in((outcome,)) if func._opname in UNWRITTEN else ():
-                made.untyped_storage().fill_(byte)
-            return outcome
+    def with_byte(func: Any, args: Sequence[Any], words: Mapping[str, Any]) -> Any:
+        outcome = func(*args, **words)
+        for made in tensors_in((outcome,)) if func._opname in UNWRITTEN else ():
+            made.untyped_storage().fill_(byte)
+        return outcome
 
-    return Filled()
+    return EachOperator(with_byte)
 
 
 def _is_exact(where: str, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

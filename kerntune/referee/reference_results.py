@@ -16,6 +16,8 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import torch
+from msgspec.structs import replace
 
 from kerntune.base.device import Target, typical_device
 from kerntune.base.formatting import ends_of
@@ -51,7 +53,6 @@ from kerntune.referee.open_elements import (
     in_any_order,
     much_tied,
     much_unwritten,
-    other_ties,
     tied,
     unwritten,
     with_open,
@@ -63,6 +64,7 @@ from kerntune.referee.reference_operators import (
     filled,
     kinds_of,
     noted_kernels,
+    other_ties,
     place_of,
     programs_of,
     promises_indices,
@@ -110,8 +112,6 @@ def _decoded(task: bytes) -> DescribeTask | ExpectTask:
 
 
 def _described(task: DescribeTask) -> list[CaseInputs]:
-    import torch
-
     module = load(task.source)
     found, numbers = dict[int, CaseInputs](), list[list[bool]]()
     cases = list[CaseInputs]()
@@ -145,8 +145,6 @@ def _computed(module: Any, task: ExpectTask, contents: Sequence[bytes]) -> list[
 
 
 def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
-    import torch
-
     module = load(task.source)
     kinds: Sequence[bool] = (True, False)
     of = OperatorKinds()
@@ -170,7 +168,7 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
                 if last is None or extreme is None or i < extreme:
                     raise
                 print(f"left out: {exc}", file=sys.stderr)
-                yield msgspec.structs.replace(last, undefined=FAILS)
+                yield replace(last, undefined=FAILS)
                 continue
         if i == 0 and not (task.ties or task.exact or task.draws):
             of = _kinds_of(watched)
@@ -260,8 +258,6 @@ def _first_alike(results: Sequence[Any]) -> list[int | None]:
 
 
 def _result(native: Any, wide: Any, place: int | None, first: int | None = None) -> ExpectedResult:
-    import torch
-
     data = None
     if wide is not None and wide.is_floating_point() and native.is_floating_point():
         data = b"" if torch.equal(native.double(), wide.double()) else bytes_of(wide.double())

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+import torch
+
 from kerntune.gpu.interpreter.wider_programs import Launched, noted_launches, rounds, wider_launches
 from kerntune.referee.call_inputs import (
     SEEDS,
@@ -52,8 +54,6 @@ def _called(
 ) -> tuple[list[Any], list[Any], str, bool]:  # fmt: skip
     """Those, and whether the call draws random numbers. ``seed``: what it draws from, else from what there is, which
     for a model is alike each time."""
-    import torch
-
     case = task.case
 
     def made(given: TensorInput, data: bytes) -> Any:
@@ -90,8 +90,6 @@ def _called(
 
 def _generators(gpu: bool) -> list[bytes]:
     """The states of torch's generators."""
-    import torch
-
     return [bytes(s.numpy()) for s in (torch.get_rng_state(), *([torch.cuda.get_rng_state()] if gpu else []))]
 
 
@@ -123,8 +121,6 @@ def as_given(tensor: Any) -> Any:
 
 
 def widened(tensor: Any) -> Any:
-    import torch
-
     return tensor.to(torch.float64) if str(tensor.dtype).removeprefix("torch.") in FLOATS else tensor
 
 
@@ -160,8 +156,6 @@ def in_float64(
 @contextlib.contextmanager
 def _wider_launches(launches: Sequence[Launched]) -> Iterator[None]:
     """Kernels in float64, and what torch makes beside without a dtype."""
-    import torch
-
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:

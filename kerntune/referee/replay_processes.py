@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from kerntune.base.formatting import visible
 from kerntune.gpu.number_formats import FLOAT_FORMATS
@@ -69,7 +70,7 @@ def parts_of(task: ExpectTask) -> list[ExpectTask]:
     count = author_count(sum(map(len, task.contents[0])), len(task.seeds)) if task.contents else 1
     if count == 1:
         return [task]
-    each, replace = -(-len(task.seeds) // count), msgspec.structs.replace
+    each = -(-len(task.seeds) // count)
     places = [slice(i, i + each) for i in range(0, len(task.seeds), each)]
     found = [replace(task, seeds=task.seeds[at], contents=task.contents[at]) for at in places]
     begins = [None if task.extreme is None else max(0, task.extreme - at.start) for at in places]
@@ -122,7 +123,7 @@ class ReplayProcesses:
             (other,) = (in_buffers(call, case, one) for one in self._authors(task).seeds)
             layouts = [[(r.dtype, r.shape) for r in one.results] for one in (want, other)]
             if layouts[0] == layouts[1] and len(other.changed) == len(want.changed):
-                return msgspec.structs.replace(other, contents=want.contents)
+                return replace(other, contents=want.contents)
         return want
 
     def _added_to(self, case: CaseInputs, usual: Sequence[ExpectedSeed]) -> str:
@@ -131,7 +132,7 @@ class ReplayProcesses:
         for i in held_changes(case, usual):
             given, first = case.tensors[i], usual[0]
             kind = "normal" if given.dtype in FLOAT_FORMATS else "integers"
-            drawn = content_of(msgspec.structs.replace(given, content=kind, low=0.0, high=1.0), secrets.randbits(63))
+            drawn = content_of(replace(given, content=kind, low=0.0, high=1.0), secrets.randbits(63))
             contents = (*first.contents[:i], drawn, *first.contents[i + 1 :])
             task = ExpectTask(self._reference, case, (0,), (contents,), self._on_gpu)
             with contextlib.suppress(Refusal):  # it may take such numbers alone
@@ -166,14 +167,14 @@ class ReplayProcesses:
         self, case: CaseInputs, call: CheckedCall, contents: Sequence[Sequence[bytes]], poison: bytes, end: float
     ) -> list[ReplayAnswer]:
         """The same as far as the time reaches."""
-        variation = msgspec.structs.replace(variation_of(case, call, least=1), whole=True)
+        variation = replace(variation_of(case, call, least=1), whole=True)
         side = in_a_row(side_of(call, contents[0], poison, self._on_gpu), call, contents, variation)
         answer, each = (
             self._answer(side, call, end, variation, places(call, variation, len(contents))),
             len(call.wanted),
         )
         cut = [answer.contents[i : i + each] for i in range(0, len(answer.contents), each)]
-        return [msgspec.structs.replace(answer, contents=one) for one in cut]
+        return [replace(answer, contents=one) for one in cut]
 
     def _replayed(self, call: CheckedCall, given: Sequence[bytes], poison: bytes, end: float) -> ReplayAnswer:
         """What one replay leaves, in a process of its own that knows no other content."""

@@ -11,19 +11,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
-import msgspec
+import numpy as np
+from msgspec.structs import replace
 
+from kerntune.base.frames import Message
 from kerntune.base.recording import View
 from kerntune.gpu.compare import FLOATS
 from kerntune.gpu.memory import INTEGERS
 from kerntune.gpu.number_formats import FLOAT_FORMATS, values
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.tasks import CaseInputs, ExpectedResult
-
-if TYPE_CHECKING:
-    import numpy as np
 
 ROUNDOFF = {
     "float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8,
@@ -118,7 +116,7 @@ SAMPLED = 1 << 20
 the mean error is that of so many in a row."""
 
 
-class ResultError(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ResultError(Message, frozen=True):
     """One result of one seed. Root mean square and largest errors, each beside what is allowed, relative to the
     result's own root mean square ``size``. ``wrong`` says what is wrong, if anything."""
 
@@ -143,8 +141,6 @@ class ResultError(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
 def bytes_at(raw: np.ndarray, view: View) -> np.ndarray:
     """The bytes of each element of a view, which lie in a storage's."""
-    import numpy as np
-
     item = ITEM_BYTES[view.dtype]
     strides = (*(s * item for s in view.strides), 1)
     return np.lib.stride_tricks.as_strided(raw[view.offset_bytes :], (*view.shape, item), strides)
@@ -152,8 +148,6 @@ def bytes_at(raw: np.ndarray, view: View) -> np.ndarray:
 
 def taken(content: bytes, view: View) -> np.ndarray:
     """The elements of a view in a storage's bytes, as unsigned integers of their size, dense."""
-    import numpy as np
-
     item = ITEM_BYTES[view.dtype]
     if 0 in view.shape:
         return np.zeros(view.shape, f"u{item}")
@@ -163,8 +157,6 @@ def taken(content: bytes, view: View) -> np.ndarray:
 
 def numbers(bits: np.ndarray, dtype: str) -> np.ndarray:
     """Elements as float64; whole numbers as they are."""
-    import numpy as np
-
     if dtype in FLOATS:
         with np.errstate(invalid="ignore"):
             return np.asarray(bits.view(FLOATS[dtype]).astype("<f8"))
@@ -176,8 +168,6 @@ def numbers(bits: np.ndarray, dtype: str) -> np.ndarray:
 def unequal(content: bytes, view: View, expected: ExpectedResult) -> str:
     """How many elements of a view in a storage's bytes are others than those expected, and the first; empty if none is.
     Zeros of either sign are equal, and NaN is NaN."""
-    import numpy as np
-
     bits = taken(content, view)
     native = np.frombuffer(expected.native, bits.dtype).reshape(bits.shape)
     found, stock = numbers(bits, view.dtype), numbers(native, view.dtype)
@@ -188,8 +178,6 @@ def unequal(content: bytes, view: View, expected: ExpectedResult) -> str:
 
 
 def _different(odd: np.ndarray, found: np.ndarray, wanted: np.ndarray) -> str:
-    import numpy as np
-
     if not odd.any():
         return ""
     at = tuple(int(i) for i in np.argwhere(odd)[0])
@@ -218,8 +206,6 @@ def error_of(
     goes to ``seen``, too: dtype, elements found, expected and of the stock operator, terms of sums, whether extreme.
     ``lone``: an input is one number but for a few elements. ``odd``: it has infinities or NaN, of which the result has
     none."""
-    import numpy as np
-
     bits = taken(content, view)
     native = np.frombuffer(expected.native, f"<u{ITEM_BYTES[expected.dtype]}").reshape(expected.shape)
     untouched = bool(bits.size) and _untouched(bits, len(content), view, poison)
@@ -239,8 +225,6 @@ def _compared(
     usual: float, extreme: float, seen: Callable[..., None] | None, lone: bool, odd: bool,
 ) -> ResultError:  # fmt: skip
     """What is written, beside what is expected."""
-    import numpy as np
-
     if view.dtype not in FLOAT_FORMATS:
         wrong = _different(bits != native, numbers(bits, view.dtype), numbers(native, view.dtype))
         return ResultError(number, view.dtype, size=1.0, wrong=wrong)
@@ -271,16 +255,12 @@ def _compared(
 def _is_explained(found: np.ndarray, exact: np.ndarray, deviation: np.ndarray) -> bool:
     """Whether none of few elements is off by more than :data:`WORST_FACTOR` times what roundings inside of the
     reference move it by: their terms may cancel by chance."""
-    import numpy as np
-
     with np.errstate(invalid="ignore"):
         return found.size < FEW and bool((np.abs(found - exact) <= WORST_FACTOR * deviation).all())
 
 
 def _off_by(stock: np.ndarray, exact: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     """The stock operator's elements, off by no less than what roundings inside of the reference move them by."""
-    import numpy as np
-
     with np.errstate(invalid="ignore"):
         own = stock - exact
         off = exact + np.copysign(np.maximum(np.abs(own), deviation), own)
@@ -290,8 +270,6 @@ def _off_by(stock: np.ndarray, exact: np.ndarray, deviation: np.ndarray) -> np.n
 def difference_of(case: CaseInputs, call: CheckedCall, before: Mapping[int, bytes], after: Mapping[int, bytes]) -> str:
     """How two executions of one content differ by more than rounding, by what each left in some storages; empty if
     they don't. Sums in another order differ by rounding."""
-    import numpy as np
-
     views = [(f"result {number}", view) for number, view in enumerate(call.results)]
     for given, storage in zip(case.tensors, call.inputs, strict=True):
         if storage is not None:
@@ -328,8 +306,6 @@ def _float_error(
     more: their partial sums are larger, and of running products each has the roundings of all before it.
     ``moved``: how far a rounding of the inputs moves each element, by which a right result may be off, too; by a fourth
     of itself none is otherwise, however small."""
-    import numpy as np
-
     found, stock = np.atleast_1d(found, stock)
     alone, exact = exact is None, stock if exact is None else np.atleast_1d(exact)
     moved = None if moved is None else np.atleast_1d(moved)
@@ -404,8 +380,6 @@ def told_apart(one: float, other: float, digits: int = 2) -> tuple[str, str]:
 
 
 def _not_finite(number: int, dtype: str, found: np.ndarray, odd: np.ndarray) -> ResultError:
-    import numpy as np
-
     at = tuple(int(i) for i in np.argwhere(odd)[0])
     wrong = f"{int(odd.sum()):,} elements are infinite or NaN where they must not be, or the other way round"
     return ResultError(number, dtype, size=1.0, wrong=f"{wrong}, first at {list(at)}: {found[at]:.6g}")
@@ -439,8 +413,6 @@ def quantiles_wrong(error: np.ndarray, own: np.ndarray, magnitude: np.ndarray, s
     the quantile q of its relative errors is at most q times that. Elements that are small since terms cancel may be off
     by what a sum explains of those that aren't; a quarter of the elements is as large as that or larger.
     """
-    import numpy as np
-
     error, own, magnitude = _sampled(error, own, magnitude)
     full = magnitude > SMALLEST[dtype] / ROUNDOFF[dtype]
     if np.count_nonzero(full) < FEW:
@@ -468,8 +440,6 @@ def quantiles_wrong(error: np.ndarray, own: np.ndarray, magnitude: np.ndarray, s
 
 def _sampled(*errors: np.ndarray) -> list[np.ndarray]:
     """The same elements of each, drawn where there are many."""
-    import numpy as np
-
     if errors[0].size <= SAMPLED:
         return list(errors)
     some = np.random.default_rng().integers(0, errors[0].size, SAMPLED)
@@ -487,8 +457,6 @@ def _extreme_error(
     usually, and 0.17 where an LSTM has tanh(x) as 2 sigmoid(2 x) - 1. Few elements may cancel by chance; by how much
     they are ``moved`` where each input is a rounding off tells the size that a sum of such terms has: 100 terms of
     deviation 2**20 sum up to 2**18 at times."""
-    import numpy as np
-
     alone, exact = exact is None, stock if exact is None else exact
     moved = np.zeros_like(exact) if moved is None else moved
     finite = np.isfinite(stock) & np.isfinite(exact) & (np.abs(exact) <= LARGEST.get(dtype, math.inf) / 2)
@@ -537,9 +505,7 @@ def _extreme_error(
 def overflow_of(number: int, content: bytes, view: View, expected: ExpectedResult) -> ResultError:
     """Of vast inputs and the like: whether anything is infinite or NaN that the reference computes well. What overflows
     inside, as squares do, may become anything, also a number."""
-    import numpy as np
-
-    found, stock = numbers(taken(content, view), view.dtype), numbers_of(msgspec.structs.replace(expected, wide=None))
+    found, stock = numbers(taken(content, view), view.dtype), numbers_of(replace(expected, wide=None))
     exact, found = numbers_of(expected), np.atleast_1d(found)
     with np.errstate(invalid="ignore", over="ignore"):
         well = (np.abs(stock - exact) <= COARSE * np.abs(exact)) & (
@@ -554,8 +520,6 @@ def _lone_error(number: int, dtype: str, found: np.ndarray, exact: np.ndarray, s
     and not by how little sums are off. One number added again and again may be rounded in one direction, and elements
     that all follow from the same few numbers are off alike. Where the reference's own are off by percents of
     themselves, they cancel, and only what is left out shows."""
-    import numpy as np
-
     finite = np.isfinite(stock) & np.isfinite(exact)
     if (odd := finite & ~np.isfinite(found)).any():
         return _not_finite(number, dtype, found, odd)
@@ -588,8 +552,6 @@ float64's own."""
 
 def rms_of(x: np.ndarray) -> float:
     """Root mean square of numbers from 0 on."""
-    import numpy as np
-
     top = float(np.max(x, initial=0.0))
     if not top > 0:
         return 0.0
@@ -601,8 +563,6 @@ def rms_of(x: np.ndarray) -> float:
 
 def numbers_of(result: ExpectedResult) -> np.ndarray:
     """A reference's result, in float64 where it was computed so."""
-    import numpy as np
-
     if result.wide:
         return np.frombuffer(result.wide, "<f8")
     bits = np.frombuffer(result.native, f"<u{ITEM_BYTES[result.dtype]}")

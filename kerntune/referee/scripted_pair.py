@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
+from msgspec.structs import replace
 
 from kerntune.base.recording import Launch, Recording, Storage
 from kerntune.gpu.base import binary_of_ptx
@@ -14,13 +14,13 @@ LIVE = "live_reference"
 
 def live_stand_in(like: Recording) -> Recording:
     """One launch of :data:`LIVE`, for a scripted GPU alone."""
-    binary = msgspec.structs.replace(binary_of_ptx(LIVE, 4), arch=f"sm_{like.target.arch}")
+    binary = replace(binary_of_ptx(LIVE, 4), arch=f"sm_{like.target.arch}")
     return Recording(like.target, (Launch(LIVE, "", 0, (1, 1, 1), ()),), (binary,), (), ())
 
 
 def side_by_side(reference: Recording, candidate: Recording) -> PairRequest:
     """A request of a scripted GPU, whose sides share no memory."""
-    count, replace = len(reference.storages), msgspec.structs.replace
+    count = len(reference.storages)
     views = tuple(replace(v, storage=v.storage + count) for v in candidate.views)
     launches = tuple(
         replace(x, reads=tuple(i + count for i in x.reads), writes=tuple(i + count for i in x.writes))

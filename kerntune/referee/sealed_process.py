@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from kerntune.base.child_process import module_command
 from kerntune.base.folders import TemporaryFolder, remove_tree
@@ -219,7 +220,7 @@ class SealedProcesses:
         scratch.mkdir()
         try:
             with tempfile.TemporaryFile() as errors:
-                return self._asked(msgspec.structs.replace(request, scratch=str(scratch)), task, errors)
+                return self._asked(replace(request, scratch=str(scratch)), task, errors)
         finally:
             remove_tree(scratch)
 
@@ -241,7 +242,7 @@ class SealedProcesses:
             data = _exchange(task_in, answer_end, given, deadline - time.monotonic(), most)
             end = _end_of(status_end, request.seconds + 3 * ENDING_SECONDS)
             if request.early and end.code == -signal.SIGALRM:
-                end = msgspec.structs.replace(end, late=True)
+                end = replace(end, late=True)
         finally:
             for one in (task_in, answer_end, status_end):
                 with contextlib.suppress(OSError):

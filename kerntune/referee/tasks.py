@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union
 import msgspec
 
 from kerntune.base.device import DeviceSpec, Target
+from kerntune.base.frames import Message
 from kerntune.base.recording import Recording
 from kerntune.referee.torch_operators import TorchOperator
 
@@ -20,7 +21,7 @@ UNREAD = "unread"
 """The content of an input that the reference doesn't read: memory for results, which a candidate may write."""
 
 
-class TensorInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class TensorInput(Message, frozen=True):
     """A tensor that both sides are given: torch's dtype, sizes and strides in elements.
 
     ``content`` says how its numbers are drawn: ``normal``, ``uniform``, ``integers`` (``low`` to ``high``, included),
@@ -44,20 +45,20 @@ class TensorInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     """Its fixed values are never others: they belong to another input's."""
 
 
-class TensorAt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="tensor"):
+class TensorAt(Message, frozen=True, tag="tensor"):
     """The input tensor of this number."""
 
     index: int
 
 
-class PlainArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="plain"):
+class PlainArgument(Message, frozen=True, tag="plain"):
     """A number, a text, a flag or None; ``held`` as :attr:`TensorInput.held`."""
 
     value: Plain = None
     held: bool = False
 
 
-class SequenceArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="sequence"):
+class SequenceArgument(Message, frozen=True, tag="sequence"):
     """A tuple or list of arguments; of a named tuple ``names`` has the fields."""
 
     items: tuple[CallArgument, ...]
@@ -65,7 +66,7 @@ class SequenceArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     names: tuple[str, ...] = ()
 
 
-class MappingArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="mapping"):
+class MappingArgument(Message, frozen=True, tag="mapping"):
     """A dict of arguments by name."""
 
     items: dict[str, CallArgument]
@@ -74,7 +75,7 @@ class MappingArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
 CallArgument = Union[TensorAt, PlainArgument, SequenceArgument, MappingArgument]
 
 
-class CaseInputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class CaseInputs(Message, frozen=True):
     """One shape to judge: its tensors, and the call's arguments made of them.
 
     ``parameters`` has, by the name in the model's ``state_dict``, the tensor that it is. ``given`` are the keywords by
@@ -105,7 +106,7 @@ class CaseInputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         return any(t.held for t in self.tensors) or any(a.held for a in plain)
 
 
-class UserCallable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class UserCallable(Message, frozen=True):
     """A user's callable: its file, the name in it, the layout by which that is read (:mod:`.layouts`), the paths of
     ``modules`` that it may import beside those in its folder, and the folder of the ``package`` that it belongs to."""
 
@@ -121,7 +122,7 @@ class UserCallable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         return (self.package or str(Path(self.path).resolve().parent), *self.modules.values())
 
 
-class RecordTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class RecordTask(Message, frozen=True):
     """Record one call of ``source`` on ``case``, for ``target``; with ``binaries``, where these are loaded later. Of an
     autotuner's configs, that of number ``config`` is tried first, and those after it next. A call of another shape may
     come ``before``. ``later`` calls are recorded as well (:attr:`RecordAnswer.again`)."""
@@ -135,7 +136,7 @@ class RecordTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     later: bool = False
 
 
-class Fill(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Fill(Message, frozen=True):
     """A storage that held one number, of ``dtype``, before any launch."""
 
     storage: int
@@ -145,14 +146,14 @@ class Fill(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """It was filled before the call, so that no execution fills it."""
 
 
-class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Constant(Message, frozen=True):
     """A storage that held these bytes, which were made before the call's inputs were known."""
 
     storage: int
     data: bytes
 
 
-class RecordedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class RecordedCall(Message, frozen=True):
     """What a candidate's process claims. ``inputs`` has a view for each input tensor that it found, ``results`` one for
     each tensor that was returned; ``operators`` are torch's that ran on the device beside the launches."""
 
@@ -177,7 +178,7 @@ class RecordedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     kernel; none without one."""
 
 
-class CallRefused(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class CallRefused(Message, frozen=True):
     """Why it can't be judged: a value of :class:`kerntune.referee.reasons.Reason`, and a sentence."""
 
     reason: str
@@ -188,7 +189,7 @@ CALLS = 3
 """That are recorded of a candidate: one, and two more on the same other tensors, which hold other numbers each time."""
 
 
-class RecordAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class RecordAnswer(Message, frozen=True):
     """A call, or why there is none. ``again`` has it and later ones, :data:`CALLS` in all, on other tensors; inputs and
     results are the last one's. Of its artifacts it has those that the call hasn't. None where not asked for."""
 
@@ -197,7 +198,7 @@ class RecordAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     again: RecordedCall | None = None
 
 
-class DescribeTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class DescribeTask(Message, frozen=True):
     """Run the task's own code once and say what inputs it makes."""
 
     source: UserCallable
@@ -211,7 +212,7 @@ else:
     Large = memoryview  # of the answer that it came in: to copy it takes longer than to compare
 
 
-class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ExpectTask(Message, frozen=True):
     """Compute the reference's results. ``contents`` has the bytes of each input tensor, a list a seed; where it is
     empty the task's own code makes them. On the GPU, or on the CPU. ``ties``: only if torch documents which of equal
     numbers' indices the reference returns, ``exact``: only if all its operators are, of such numbers
@@ -236,7 +237,7 @@ class ExpectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     seconds: float = 0.0
 
 
-class ExpectedResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ExpectedResult(Message, frozen=True):
     """One result: as the reference gives it, and computed in float64 where that is possible (little-endian, dense)."""
 
     dtype: str
@@ -277,7 +278,7 @@ class ExpectedResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     """Such that follow from no ties, nor from what can't be cast (:func:`.reference_operators.noted_casts`)."""
 
 
-class ExpectedSeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ExpectedSeed(Message, frozen=True):
     """The results from one seed's inputs, the inputs' bytes if the task's own code has made them, and what the
     reference left in them where it changed them (None where it did not), with float64's beside."""
 
@@ -294,7 +295,7 @@ class ExpectedSeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     """Why it isn't known there what is right: the reference leaves memory unwritten, or its results have any order."""
 
 
-class ExpectAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ExpectAnswer(Message, frozen=True):
     """What the author's process says."""
 
     cases: tuple[CaseInputs, ...] = ()
@@ -302,7 +303,7 @@ class ExpectAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     refused: CallRefused | None = None
 
 
-class ReplaySide(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="replayed"):
+class ReplaySide(Message, frozen=True, tag="replayed"):
     """A checked recording and what its memory begins with: given bytes by storage, fills, else ``poison``."""
 
     recording: Recording
@@ -317,7 +318,7 @@ Rolls = tuple[int, ...]
 """By varied storage, how many bytes of its content's begin have moved to its end."""
 
 
-class Variation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Variation(Message, frozen=True):
     """How the content of one execution differs from that of another: that of the ``storages`` is rolled. Each rolled
     distance is a multiple of ``items``, the bytes of an element.
 
@@ -329,7 +330,7 @@ class Variation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     whole: bool = False
 
 
-class ReplayTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ReplayTask(Message, frozen=True):
     """Run a recording once for each of ``rolls``, on the GPU or in the emulator. What the storages in ``wanted`` hold
     after each is the answer, ``whole`` or as SHA-256."""
 
@@ -342,7 +343,7 @@ class ReplayTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     rolls: tuple[Rolls, ...] = ((),)
 
 
-class ReplayAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ReplayAnswer(Message, frozen=True):
     """What each wanted storage holds afterwards, one execution after the other, None where it holds the bytes that it
     was given; or why not. ``outside`` counts bytes beside all storages that were changed. ``repeatable``: a second
     execution of the first content left the same."""
@@ -353,7 +354,7 @@ class ReplayAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     refused: CallRefused | None = None
 
 
-class LiveCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="live"):
+class LiveCall(Message, frozen=True, tag="live"):
     """A reference that launches what can't be replayed, and the bytes of its inputs."""
 
     source: UserCallable
@@ -361,7 +362,7 @@ class LiveCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     contents: tuple[bytes, ...]
 
 
-class TimeTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class TimeTask(Message, frozen=True):
     """Time a candidate's recording beside the reference, in turn, in one process on a GPU.
 
     Each execution of the candidate has rolled content: by one of the distances in ``known``, whose results the referee
@@ -383,7 +384,7 @@ class TimeTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     """Launches are timed one by one as well, and with a warm cache."""
 
 
-class KeptExecution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class KeptExecution(Message, frozen=True):
     """The content of one timed execution, and what it left in each wanted storage, whole or as SHA-256."""
 
     rolls: Rolls
@@ -396,7 +397,7 @@ reference's is recorded from its live calls; or call by call, with a graph for e
 longer side call by call alone."""
 
 
-class TimeAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class TimeAnswer(Message, frozen=True):
     """Times in ns, a block each, of the reference and the candidate, at each of the ``placements`` as many; or why not.
 
     ``warm_ns`` has both sides' times of executions that follow each other. ``damaged``: first contents of either side
@@ -416,7 +417,7 @@ class TimeAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     refused: CallRefused | None = None
 
 
-class DeviceAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class DeviceAnswer(Message, frozen=True):
     """The GPU, the bytes a second that it copies, and its free bytes; or why there is none."""
 
     spec: DeviceSpec | None = None

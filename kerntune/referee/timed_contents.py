@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
+from msgspec.structs import replace
 
 from kerntune.referee.declared_inputs import drawn_distance, rolled
 from kerntune.referee.extreme_contents import DRAWN
@@ -100,7 +100,7 @@ class TimedContents:
         for storage, distance in zip(self.variation.storages, self._rolls[seed], strict=True):
             content = contents[storage] or b""
             contents[storage] = rolled(content, len(content) - distance)
-        return msgspec.structs.replace(side, contents=tuple(contents))
+        return replace(side, contents=tuple(contents))
 
 
 def in_a_row(
@@ -111,7 +111,7 @@ def in_a_row(
     contents = list(side.contents)
     for storage in variation.storages:
         contents[storage] = b"".join(one[storage] or b"" for one in given)
-    return msgspec.structs.replace(side, contents=tuple(contents))
+    return replace(side, contents=tuple(contents))
 
 
 def places(call: CheckedCall, variation: Variation, count: int) -> tuple[Rolls, ...]:

@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Union
 
-import msgspec
+from msgspec.structs import replace
 
 from kerntune.base.formatting import visible
+from kerntune.base.frames import Message
 from kerntune.base.recording import Recording
 from kerntune.capture.operator_traits import ALLOCATIONS
 from kerntune.gpu.number_formats import FLOAT_FORMATS, INTEGER_FORMATS
@@ -101,26 +102,26 @@ MOST_OPERATORS, MOST_NESTED, MOST_BYTES = 2_048, 3, 1 << 32
 FORMATS = {**FLOAT_FORMATS, **INTEGER_FORMATS}
 
 
-class ViewAt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="view"):
+class ViewAt(Message, frozen=True, tag="view"):
     """The recording's view of this number."""
 
     index: int
 
 
-class DtypeNamed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="dtype"):
+class DtypeNamed(Message, frozen=True, tag="dtype"):
     """Torch's dtype of this name."""
 
     name: str
 
 
-class HostNumber(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="number"):
+class HostNumber(Message, frozen=True, tag="number"):
     """A tensor of the host's without dimensions: an operator takes it as a number of this dtype."""
 
     value: Union[bool, int, float]
     dtype: str
 
 
-class Several(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="several"):
+class Several(Message, frozen=True, tag="several"):
     """A list of arguments."""
 
     items: tuple[OperatorArgument, ...]
@@ -130,7 +131,7 @@ WITH_DTYPE = (DtypeNamed, HostNumber)
 OperatorArgument = Union[None, bool, int, float, str, ViewAt, DtypeNamed, HostNumber, Several]
 
 
-class TorchOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class TorchOperator(Message, frozen=True):
     """An operator that runs before launch number ``before`` (as many as there are: after all). ``name`` is its name and
     overload in ``torch.ops.aten``: one that works in place, or with ``out``, but for one that has ``results``."""
 
@@ -167,7 +168,7 @@ class TorchOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 
         words = {name: renumbered(x) for name, x in self.words.items()}
         results = tuple(x if x is None else ViewAt(numbers[x.index]) for x in self.results)
-        return msgspec.structs.replace(self, args=tuple(map(renumbered, self.args)), words=words, results=results)
+        return replace(self, args=tuple(map(renumbered, self.args)), words=words, results=results)
 
     def storages(self, recording: Recording) -> set[int]:
         """What it may read and write."""

@@ -16,12 +16,12 @@ from kerntune.referee.open_elements import (
     ORDERS,
     as_promised,
     much_tied,
-    other_ties,
     repeated,
     tied,
     with_open,
     with_others,
 )
+from kerntune.referee.reference_operators import other_ties
 from kerntune.referee.result_errors import numbers_of
 from kerntune.referee.tasks import ExpectedResult, ExpectedSeed
 from tests.referee.test_reference_results import expected
