@@ -41,7 +41,7 @@ _LENGTH = struct.Struct("<I")
 _ENCODER = msgspec.msgpack.Encoder()
 
 
-class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class StrictMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A message between processes that know the same fields: an unknown one is an error, a default isn't sent."""
 
 

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 from msgspec.structs import replace
 
-from kerntune.base.frames import Message
+from kerntune.base.frames import StrictMessage
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.extreme_contents import CANCELLING, EXTREMES, FINITE_ALONE, GRIDS, ODD, OF_WHOLE, sparse_centre
@@ -160,7 +160,7 @@ def together_of(case: CaseInputs, seeds: Sequence[ExpectedSeed]) -> dict[int, Er
     return found
 
 
-class ShapeComparison(Message, frozen=True):
+class ShapeComparison(StrictMessage, frozen=True):
     """What all replays of one shape are compared by: its inputs, the candidate's call, and errors over all contents."""
 
     case: CaseInputs

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from kerntune.base.device import Target
 from kerntune.base.formatting import visible
-from kerntune.base.frames import Message
+from kerntune.base.frames import StrictMessage
 from kerntune.base.recording import LOWEST_ADDRESS, Launch, Param, Recording, Storage, View, Zeros
 from kerntune.base.recording_check import recording_problems
 from kerntune.compiling.binary.elf import text_sections
@@ -87,7 +87,7 @@ LITTLE = 2.0**-7
 """Of a result's size: tf32 has 10 bits of mantissa, and sums may cancel."""
 
 
-class CheckedCall(Message, frozen=True):
+class CheckedCall(StrictMessage, frozen=True):
     """A recording that can be replayed, and where inputs, results and first contents lie in it.
 
     ``inputs`` has a storage for each input tensor, None for one that no launch reaches.

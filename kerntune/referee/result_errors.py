@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from kerntune.base.frames import Message
+from kerntune.base.frames import StrictMessage
 from kerntune.base.recording import View
 from kerntune.gpu.compare import FLOATS
 from kerntune.gpu.memory import INTEGERS
@@ -116,7 +116,7 @@ SAMPLED = 1 << 20
 the mean error is that of so many in a row."""
 
 
-class ResultError(Message, frozen=True):
+class ResultError(StrictMessage, frozen=True):
     """One result of one seed. Root mean square and largest errors, each beside what is allowed, relative to the
     result's own root mean square ``size``. ``wrong`` says what is wrong, if anything."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union
 import msgspec
 
 from kerntune.base.device import DeviceSpec, Target
-from kerntune.base.frames import Message
+from kerntune.base.frames import StrictMessage
 from kerntune.base.recording import Recording
 from kerntune.referee.torch_operators import TorchOperator
 
@@ -21,7 +21,7 @@ UNREAD = "unread"
 """The content of an input that the reference doesn't read: memory for results, which a candidate may write."""
 
 
-class TensorInput(Message, frozen=True):
+class TensorInput(StrictMessage, frozen=True):
     """A tensor that both sides are given: torch's dtype, sizes and strides in elements.
 
     ``content`` says how its numbers are drawn: ``normal``, ``uniform``, ``integers`` (``low`` to ``high``, included),
@@ -45,20 +45,20 @@ class TensorInput(Message, frozen=True):
     """Its fixed values are never others: they belong to another input's."""
 
 
-class TensorAt(Message, frozen=True, tag="tensor"):
+class TensorAt(StrictMessage, frozen=True, tag="tensor"):
     """The input tensor of this number."""
 
     index: int
 
 
-class PlainArgument(Message, frozen=True, tag="plain"):
+class PlainArgument(StrictMessage, frozen=True, tag="plain"):
     """A number, a text, a flag or None; ``held`` as :attr:`TensorInput.held`."""
 
     value: Plain = None
     held: bool = False
 
 
-class SequenceArgument(Message, frozen=True, tag="sequence"):
+class SequenceArgument(StrictMessage, frozen=True, tag="sequence"):
     """A tuple or list of arguments; of a named tuple ``names`` has the fields."""
 
     items: tuple[CallArgument, ...]
@@ -66,7 +66,7 @@ class SequenceArgument(Message, frozen=True, tag="sequence"):
     names: tuple[str, ...] = ()
 
 
-class MappingArgument(Message, frozen=True, tag="mapping"):
+class MappingArgument(StrictMessage, frozen=True, tag="mapping"):
     """A dict of arguments by name."""
 
     items: dict[str, CallArgument]
@@ -75,7 +75,7 @@ class MappingArgument(Message, frozen=True, tag="mapping"):
 CallArgument = Union[TensorAt, PlainArgument, SequenceArgument, MappingArgument]
 
 
-class CaseInputs(Message, frozen=True):
+class CaseInputs(StrictMessage, frozen=True):
     """One shape to judge: its tensors, and the call's arguments made of them.
 
     ``parameters`` has, by the name in the model's ``state_dict``, the tensor that it is. ``given`` are the keywords by
@@ -106,7 +106,7 @@ class CaseInputs(Message, frozen=True):
         return any(t.held for t in self.tensors) or any(a.held for a in plain)
 
 
-class UserCallable(Message, frozen=True):
+class UserCallable(StrictMessage, frozen=True):
     """A user's callable: its file, the name in it, the layout by which that is read (:mod:`.layouts`), the paths of
     ``modules`` that it may import beside those in its folder, and the folder of the ``package`` that it belongs to."""
 
@@ -122,7 +122,7 @@ class UserCallable(Message, frozen=True):
         return (self.package or str(Path(self.path).resolve().parent), *self.modules.values())
 
 
-class RecordTask(Message, frozen=True):
+class RecordTask(StrictMessage, frozen=True):
     """Record one call of ``source`` on ``case``, for ``target``; with ``binaries``, where these are loaded later. Of an
     autotuner's configs, that of number ``config`` is tried first, and those after it next. A call of another shape may
     come ``before``. ``later`` calls are recorded as well (:attr:`RecordAnswer.again`)."""
@@ -136,7 +136,7 @@ class RecordTask(Message, frozen=True):
     later: bool = False
 
 
-class Fill(Message, frozen=True):
+class Fill(StrictMessage, frozen=True):
     """A storage that held one number, of ``dtype``, before any launch."""
 
     storage: int
@@ -146,14 +146,14 @@ class Fill(Message, frozen=True):
     """It was filled before the call, so that no execution fills it."""
 
 
-class Constant(Message, frozen=True):
+class Constant(StrictMessage, frozen=True):
     """A storage that held these bytes, which were made before the call's inputs were known."""
 
     storage: int
     data: bytes
 
 
-class RecordedCall(Message, frozen=True):
+class RecordedCall(StrictMessage, frozen=True):
     """What a candidate's process claims. ``inputs`` has a view for each input tensor that it found, ``results`` one for
     each tensor that was returned; ``operators`` are torch's that ran on the device beside the launches."""
 
@@ -178,7 +178,7 @@ class RecordedCall(Message, frozen=True):
     kernel; none without one."""
 
 
-class CallRefused(Message, frozen=True):
+class CallRefused(StrictMessage, frozen=True):
     """Why it can't be judged: a value of :class:`kerntune.referee.reasons.Reason`, and a sentence."""
 
     reason: str
@@ -189,7 +189,7 @@ CALLS = 3
 """That are recorded of a candidate: one, and two more on the same other tensors, which hold other numbers each time."""
 
 
-class RecordAnswer(Message, frozen=True):
+class RecordAnswer(StrictMessage, frozen=True):
     """A call, or why there is none. ``again`` has it and later ones, :data:`CALLS` in all, on other tensors; inputs and
     results are the last one's. Of its artifacts it has those that the call hasn't. None where not asked for."""
 
@@ -198,7 +198,7 @@ class RecordAnswer(Message, frozen=True):
     again: RecordedCall | None = None
 
 
-class DescribeTask(Message, frozen=True):
+class DescribeTask(StrictMessage, frozen=True):
     """Run the task's own code once and say what inputs it makes."""
 
     source: UserCallable
@@ -212,7 +212,7 @@ else:
     Large = memoryview  # of the answer that it came in: to copy it takes longer than to compare
 
 
-class ExpectTask(Message, frozen=True):
+class ExpectTask(StrictMessage, frozen=True):
     """Compute the reference's results. ``contents`` has the bytes of each input tensor, a list a seed; where it is
     empty the task's own code makes them. On the GPU, or on the CPU. ``ties``: only if torch documents which of equal
     numbers' indices the reference returns, ``exact``: only if all its operators are, of such numbers
@@ -237,7 +237,7 @@ class ExpectTask(Message, frozen=True):
     seconds: float = 0.0
 
 
-class ExpectedResult(Message, frozen=True):
+class ExpectedResult(StrictMessage, frozen=True):
     """One result: as the reference gives it, and computed in float64 where that is possible (little-endian, dense)."""
 
     dtype: str
@@ -278,7 +278,7 @@ class ExpectedResult(Message, frozen=True):
     """Such that follow from no ties, nor from what can't be cast (:func:`.reference_operators.noted_casts`)."""
 
 
-class ExpectedSeed(Message, frozen=True):
+class ExpectedSeed(StrictMessage, frozen=True):
     """The results from one seed's inputs, the inputs' bytes if the task's own code has made them, and what the
     reference left in them where it changed them (None where it did not), with float64's beside."""
 
@@ -295,7 +295,7 @@ class ExpectedSeed(Message, frozen=True):
     """Why it isn't known there what is right: the reference leaves memory unwritten, or its results have any order."""
 
 
-class ExpectAnswer(Message, frozen=True):
+class ExpectAnswer(StrictMessage, frozen=True):
     """What the author's process says."""
 
     cases: tuple[CaseInputs, ...] = ()
@@ -303,7 +303,7 @@ class ExpectAnswer(Message, frozen=True):
     refused: CallRefused | None = None
 
 
-class ReplaySide(Message, frozen=True, tag="replayed"):
+class ReplaySide(StrictMessage, frozen=True, tag="replayed"):
     """A checked recording and what its memory begins with: given bytes by storage, fills, else ``poison``."""
 
     recording: Recording
@@ -318,7 +318,7 @@ Rolls = tuple[int, ...]
 """By varied storage, how many bytes of its content's begin have moved to its end."""
 
 
-class Variation(Message, frozen=True):
+class Variation(StrictMessage, frozen=True):
     """How the content of one execution differs from that of another: that of the ``storages`` is rolled. Each rolled
     distance is a multiple of ``items``, the bytes of an element.
 
@@ -330,7 +330,7 @@ class Variation(Message, frozen=True):
     whole: bool = False
 
 
-class ReplayTask(Message, frozen=True):
+class ReplayTask(StrictMessage, frozen=True):
     """Run a recording once for each of ``rolls``, on the GPU or in the emulator. What the storages in ``wanted`` hold
     after each is the answer, ``whole`` or as SHA-256."""
 
@@ -343,7 +343,7 @@ class ReplayTask(Message, frozen=True):
     rolls: tuple[Rolls, ...] = ((),)
 
 
-class ReplayAnswer(Message, frozen=True):
+class ReplayAnswer(StrictMessage, frozen=True):
     """What each wanted storage holds afterwards, one execution after the other, None where it holds the bytes that it
     was given; or why not. ``outside`` counts bytes beside all storages that were changed. ``repeatable``: a second
     execution of the first content left the same."""
@@ -354,7 +354,7 @@ class ReplayAnswer(Message, frozen=True):
     refused: CallRefused | None = None
 
 
-class LiveCall(Message, frozen=True, tag="live"):
+class LiveCall(StrictMessage, frozen=True, tag="live"):
     """A reference that launches what can't be replayed, and the bytes of its inputs."""
 
     source: UserCallable
@@ -362,7 +362,7 @@ class LiveCall(Message, frozen=True, tag="live"):
     contents: tuple[bytes, ...]
 
 
-class TimeTask(Message, frozen=True):
+class TimeTask(StrictMessage, frozen=True):
     """Time a candidate's recording beside the reference, in turn, in one process on a GPU.
 
     Each execution of the candidate has rolled content: by one of the distances in ``known``, whose results the referee
@@ -384,7 +384,7 @@ class TimeTask(Message, frozen=True):
     """Launches are timed one by one as well, and with a warm cache."""
 
 
-class KeptExecution(Message, frozen=True):
+class KeptExecution(StrictMessage, frozen=True):
     """The content of one timed execution, and what it left in each wanted storage, whole or as SHA-256."""
 
     rolls: Rolls
@@ -397,7 +397,7 @@ reference's is recorded from its live calls; or call by call, with a graph for e
 longer side call by call alone."""
 
 
-class TimeAnswer(Message, frozen=True):
+class TimeAnswer(StrictMessage, frozen=True):
     """Times in ns, a block each, of the reference and the candidate, at each of the ``placements`` as many; or why not.
 
     ``warm_ns`` has both sides' times of executions that follow each other. ``damaged``: first contents of either side
@@ -417,7 +417,7 @@ class TimeAnswer(Message, frozen=True):
     refused: CallRefused | None = None
 
 
-class DeviceAnswer(Message, frozen=True):
+class DeviceAnswer(StrictMessage, frozen=True):
     """The GPU, the bytes a second that it copies, and its free bytes; or why there is none."""
 
     spec: DeviceSpec | None = None

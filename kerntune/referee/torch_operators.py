@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Union
 from msgspec.structs import replace
 
 from kerntune.base.formatting import visible
-from kerntune.base.frames import Message
+from kerntune.base.frames import StrictMessage
 from kerntune.base.recording import Recording
 from kerntune.capture.operator_traits import ALLOCATIONS
 from kerntune.gpu.number_formats import FLOAT_FORMATS, INTEGER_FORMATS
@@ -102,26 +102,26 @@ MOST_OPERATORS, MOST_NESTED, MOST_BYTES = 2_048, 3, 1 << 32
 FORMATS = {**FLOAT_FORMATS, **INTEGER_FORMATS}
 
 
-class ViewAt(Message, frozen=True, tag="view"):
+class ViewAt(StrictMessage, frozen=True, tag="view"):
     """The recording's view of this number."""
 
     index: int
 
 
-class DtypeNamed(Message, frozen=True, tag="dtype"):
+class DtypeNamed(StrictMessage, frozen=True, tag="dtype"):
     """Torch's dtype of this name."""
 
     name: str
 
 
-class HostNumber(Message, frozen=True, tag="number"):
+class HostNumber(StrictMessage, frozen=True, tag="number"):
     """A tensor of the host's without dimensions: an operator takes it as a number of this dtype."""
 
     value: Union[bool, int, float]
     dtype: str
 
 
-class Several(Message, frozen=True, tag="several"):
+class Several(StrictMessage, frozen=True, tag="several"):
     """A list of arguments."""
 
     items: tuple[OperatorArgument, ...]
@@ -131,7 +131,7 @@ WITH_DTYPE = (DtypeNamed, HostNumber)
 OperatorArgument = Union[None, bool, int, float, str, ViewAt, DtypeNamed, HostNumber, Several]
 
 
-class TorchOperator(Message, frozen=True):
+class TorchOperator(StrictMessage, frozen=True):
     """An operator that runs before launch number ``before`` (as many as there are: after all). ``name`` is its name and
     overload in ``torch.ops.aten``: one that works in place, or with ``out``, but for one that has ``results``."""
 

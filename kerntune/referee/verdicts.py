@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from enum import Enum
 
 from kerntune.base.formatting import format_bytes, visible
-from kerntune.base.frames import Message
+from kerntune.base.frames import StrictMessage
 from kerntune.base.stats import Estimate
 from kerntune.gpu.memory import used_storages
 from kerntune.referee.hostile_recording import CheckedCall
@@ -44,7 +44,7 @@ EXIT_CODES = {
 ``&&`` goes on for nothing else."""
 
 
-class TimedLaunch(Message, frozen=True):
+class TimedLaunch(StrictMessage, frozen=True):
     """One launch of the candidate: its kernel, grid, its time where it was taken, and its share of the call.
     An operator of torch's beside the kernels (``aten.sum.IntList_out``) has no grid, and no time of its own."""
 
@@ -65,7 +65,7 @@ def launches_of(call: CheckedCall) -> tuple[TimedLaunch, ...]:
     return tuple(TimedLaunch(visible(kernel[:MOST_NAME]), grid) for *_, kernel, grid in rows)
 
 
-class ShapeResult(Message, frozen=True):
+class ShapeResult(StrictMessage, frozen=True):
     """What was found at one shape. ``change`` is the candidate's time over the reference's, less one, with a cold L2
     cache; ``warm`` the same with a warm one. ``must_move`` bytes have to come from memory."""
 
@@ -124,7 +124,7 @@ def together(shapes: Sequence[ShapeResult]) -> Word:
     return words.pop() if len(words) == 1 else Word.UNDECIDED
 
 
-class CandidateVerdict(Message, frozen=True):
+class CandidateVerdict(StrictMessage, frozen=True):
     """A whole judgement, which :mod:`kerntune.referee.verdict_report` writes.
 
     ``sealed`` is False where the candidate ran without limits; ``speeds`` says where times come from.
