@@ -256,7 +256,7 @@ def compare_floats(predicate: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.asarray(found | odd if predicate[0] == "u" else found & ~odd)
 
 
-def converted(name: str, value: np.ndarray, source: str, target: str) -> np.ndarray:
+def converted(name: str, value: np.ndarray, target: str) -> np.ndarray:
     """A conversion of ``arith``; floats to integers saturate as hardware's do, which has none of 8 bits: those are the
     low bits of one of 16 (LLVM's NVPTX keeps them so; PTX ISA, ``cvt``)."""
     if name in ("arith.extui", "arith.uitofp"):

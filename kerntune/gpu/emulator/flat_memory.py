@@ -41,7 +41,9 @@ class FlatMemory:
         self.names: dict[int, str] = {}
         """Arguments that point to storages, for messages."""
 
-        self._base = chance.randrange(FIRST_BASE, LAST_BASE, ALIGN)
+        self.base = chance.randrange(FIRST_BASE, LAST_BASE, ALIGN)
+        """The first address."""
+
         self._places = [(0, 0)] * len(contents)
         end = guard
         for number in chance.sample(range(len(contents)), len(contents)):
@@ -53,11 +55,6 @@ class FlatMemory:
         self._bytes = repeated(poison, size) if any(poison) else np.zeros(size, np.uint8)
         for (place, size), content in zip(self._places, contents, strict=True):
             self._bytes[place : place + size] = content
-
-    @property
-    def base(self) -> int:
-        """The first address."""
-        return self._base
 
     @property
     def size(self) -> int:
@@ -79,7 +76,7 @@ class FlatMemory:
 
     def address(self, storage: int) -> int:
         """Where a storage begins."""
-        return self._base + self._places[storage][0]
+        return self.base + self._places[storage][0]
 
     def content(self, storage: int) -> np.ndarray:
         """What a storage holds now."""
@@ -116,7 +113,7 @@ class FlatMemory:
 
     def check(self, addresses: np.ndarray, element: str, how: str) -> np.ndarray:
         """How far from the base the elements are. :class:`KernelFault` where none can be."""
-        places, size = addresses - self._base, bytes_of(element)
+        places, size = addresses - self.base, bytes_of(element)
         if places.size and (places.min() < 0 or places.max() > len(self._bytes) - size):
             wrong = addresses[(places < 0) | (places > len(self._bytes) - size)].flat[0]
             raise KernelFault(f"memory at {int(wrong) & (1 << 64) - 1:#x} is {how}, and no tensor is near")

@@ -7,14 +7,14 @@ used elsewhere it may do so, too, which isn't done here, nor where products are 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kerntune.gpu.emulator.rounding_modes import fused
-from kerntune.gpu.emulator.ttir_program import Region, TtirProgram
+from kerntune.gpu.emulator.ttir_program import TtirProgram
 
 SUMS = ("arith.addf", "arith.subf")
 
@@ -46,10 +46,9 @@ class FusedSum:
 def fused_sums(program: TtirProgram) -> dict[int, tuple[FusedSum, ...]]:
     """By the id of a sum, how it can be made with one of its products."""
     found: dict[int, tuple[FusedSum, ...]] = {}
-    blocks = list(_blocks([op.regions[0] for op in program.functions.values() if op.regions]))
-    uses = Counter(key for block in blocks for op in block.operations for key in op.operands)
-    uses.update(key for block in blocks for op in block.operations for _, given in op.successors for key in given)
-    for block in blocks:
+    uses = Counter(key for op in program.operations for key in op.operands)
+    uses.update(key for op in program.operations for _, given in op.successors for key in given)
+    for block in program.blocks:
         made = (op for op in block.operations if op.name == "arith.mulf")
         products = {op.results[0]: op.operands for op in made if uses[op.results[0]] == 1}
         for op in block.operations:
@@ -61,16 +60,3 @@ def fused_sums(program: TtirProgram) -> dict[int, tuple[FusedSum, ...]]:
                 if first or second:
                     found[op.results[0]] = first + second
     return found
-
-
-def _blocks(regions: Sequence[Region]) -> Iterator[Region]:
-    """All blocks, each once."""
-    seen: set[int] = set()
-    waiting = list(regions)
-    while waiting:
-        region = waiting.pop()
-        if id(region) not in seen:
-            seen.add(id(region))
-            yield region
-            for op in region.operations:
-                waiting += [*op.regions, *(block for block, _ in op.successors)]

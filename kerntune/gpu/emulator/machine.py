@@ -145,7 +145,7 @@ class Machine(ProductOperations):
         if kind.element in ("ptr", "i64"):
             return np.asarray(int(value) & (1 << 64) - 1, np.uint64).view(np.int64)
         if kind.element.startswith("i"):
-            return converted("arith.trunci", np.asarray(int(value)), "i64", kind.element)
+            return converted("arith.trunci", np.asarray(int(value)), kind.element)
         return rounded(float(value), kind.element)
 
     # control
@@ -289,8 +289,7 @@ class Machine(ProductOperations):
         return (np.where(*(values[o] for o in op.operands)),)
 
     def convert(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
-        source = self._program.types[op.operands[0]].element
-        return (converted(op.name, np.asarray(values[op.operands[0]]), source, op.types[0].element),)
+        return (converted(op.name, np.asarray(values[op.operands[0]]), op.types[0].element),)
 
     def round_float(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         value, element = values[op.operands[0]], op.types[0].element

@@ -15,7 +15,7 @@ import numpy as np
 from kerntune.errors import KernelFault
 from kerntune.gpu.emulator.axis_info import axis_infos
 from kerntune.gpu.emulator.axis_rules import AxisInfo
-from kerntune.gpu.emulator.ttir_program import Region, TtirOperation, TtirProgram, ValueType, pointed_bytes
+from kerntune.gpu.emulator.ttir_program import TtirOperation, TtirProgram, ValueType, pointed_bytes
 
 WIDEST = 16
 """Bytes that a thread accesses at once (PTX ISA, ``ld.global.v4``): Triton takes no wider vectors."""
@@ -87,7 +87,7 @@ class HintEffects:
 
 def hint_effects(program: TtirProgram) -> HintEffects:
     """The operations that hints change, and how."""
-    operations = list(operations_of(program))
+    operations = list(program.operations)
     if not any(op.hints for op in operations):
         return HintEffects({}, {})
     with_hints, without = (axis_infos(program, hinted) for hinted in (True, False))
@@ -114,18 +114,6 @@ def first_of_groups(value: np.ndarray, groups: tuple[int, ...]) -> np.ndarray:
         if length > 1:
             value = np.take(value, np.arange(value.shape[axis]) // length * length, axis)
     return value
-
-
-def operations_of(program: TtirProgram) -> Iterator[TtirOperation]:
-    """All operations of a program."""
-    seen: set[int] = set()
-    blocks: list[Region] = [function.regions[0] for function in program.functions.values()]
-    for block in blocks:  # which grows
-        if id(block) not in seen:
-            seen.add(id(block))
-            for op in block.operations:
-                yield op
-                blocks += [*op.regions, *(successor for successor, _ in op.successors)]
 
 
 def access_width(op: TtirOperation, kind: ValueType, infos: Mapping[int, AxisInfo]) -> tuple[int, int]:

@@ -133,6 +133,16 @@ class TtirProgram:
     makes_pointers: bool = False
 
     @property
+    def blocks(self) -> Iterator[Region]:
+        """All blocks, each once."""
+        return blocks_in(function.regions[0] for function in self.functions.values())
+
+    @property
+    def operations(self) -> Iterator[TtirOperation]:
+        """All operations."""
+        return (op for block in self.blocks for op in block.operations)
+
+    @property
     def kernel(self) -> Region:
         """What a program of a launch runs."""
         return self.functions[self.entry].regions[0]
@@ -141,6 +151,17 @@ class TtirProgram:
     def argument_types(self) -> list[ValueType]:
         """The types of what the kernel takes."""
         return [self.types[key] for key in self.kernel.arguments]
+
+
+def blocks_in(regions: Iterable[Region]) -> Iterator[Region]:
+    """These blocks, those that they branch to, and those inside of their operations, each once."""
+    blocks, seen = list(regions), set[int]()
+    for block in blocks:  # which grows
+        if id(block) not in seen:
+            seen.add(id(block))
+            yield block
+            for op in block.operations:
+                blocks += [*op.regions, *(successor for successor, _ in op.successors)]
 
 
 @lru_cache(maxsize=64)

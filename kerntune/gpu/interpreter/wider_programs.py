@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from kerntune.errors import InterpreterLimit
 from kerntune.gpu.emulator.elements import constant
-from kerntune.gpu.emulator.ttir_program import Region, TtirOperation, TtirProgram, ValueType
+from kerntune.gpu.emulator.ttir_program import Region, TtirOperation, TtirProgram, ValueType, blocks_in
 
 WIDENED = ("f32", "f16", "bf16")
 
@@ -90,27 +90,21 @@ def _agree(pointee: str, dtype: str | None) -> bool:
 
 def reduces_by_order(program: TtirProgram) -> bool:
     """Whether a reduction or scan compares floats, as ``tl.max`` with indices does: beside NaN, either may stay."""
-
-    def within(op: TtirOperation, reduced: bool) -> bool:
-        reduced |= op.name in ("tt.reduce", "tt.scan")
-        below = (inner for region in op.regions for inner in region.operations)
-        return (reduced and op.name == "arith.cmpf") or any(within(inner, reduced) for inner in below)
-
-    return any(within(op, False) for op in program.functions.values())
+    reduced = (region for op in program.operations if op.name in ("tt.reduce", "tt.scan") for region in op.regions)
+    return any(op.name == "arith.cmpf" for block in blocks_in(reduced) for op in block.operations)
 
 
 def rounds(program: TtirProgram) -> bool:
     """Whether it computes anything in floats narrower than float64, or reads the bits of floats."""
 
-    def within(op: TtirOperation) -> bool:
+    def rounded(op: TtirOperation) -> bool:
         if op.name in OF_BITS:
             kinds = (*op.types, *map(program.types.__getitem__, op.operands))
             return any({kind.element, kind.pointee} & {"f64", *WIDENED} for kind in kinds)
         found = op.name in ROUNDING or (op.name.startswith("math.") and op.name != "math.absf")
-        below = (inner for region in op.regions for inner in region.operations)
-        return (found and any(kind.element in WIDENED for kind in op.types)) or any(map(within, below))
+        return found and any(kind.element in WIDENED for kind in op.types)
 
-    return any(map(within, program.functions.values()))
+    return any(map(rounded, program.operations))
 
 
 def _widened(program: TtirProgram) -> TtirProgram:

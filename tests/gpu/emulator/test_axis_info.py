@@ -13,7 +13,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from kerntune.gpu.emulator.axis_info import axis_infos
-from kerntune.gpu.emulator.promises import access_width, operations_of
+from kerntune.gpu.emulator.promises import access_width
 from kerntune.gpu.emulator.ttir_program import parse_ttir, pointed_bytes
 
 BLOCK = 1024
@@ -211,7 +211,7 @@ def in_model(text: str) -> dict[str, set[int]]:
     infos = axis_infos(program, hinted=True)
 
     def widths(name: str) -> Iterator[int]:
-        for op in operations_of(program):
+        for op in program.operations:
             if op.name == name:
                 kind = program.types[op.operands[0]]
                 _, width = access_width(op, kind, infos)

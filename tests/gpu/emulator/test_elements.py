@@ -183,33 +183,33 @@ def test_magnitudes_and_erf_and_a_product_that_is_added_unrounded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "source", "target", "wanted"),
+    ("name", "value", "target", "wanted"),
     [
-        ("arith.extui", np.array([-1, 5], np.int8), "i8", "i32", [255, 5]),
-        ("arith.extsi", np.array([-1, 5], np.int8), "i8", "i32", [-1, 5]),
-        ("arith.extui", np.array([True, False]), "i1", "i32", [1, 0]),
-        ("arith.extsi", np.array([True, False]), "i1", "i32", [-1, 0]),
-        ("arith.trunci", np.array([257, -1], np.int32), "i32", "i8", [1, -1]),
-        ("arith.trunci", np.array([2, 3, -1], np.int32), "i32", "i1", [False, True, True]),
-        ("arith.uitofp", np.array([-1], np.int8), "i8", "f32", [255.0]),
-        ("arith.sitofp", np.array([-1], np.int8), "i8", "f32", [-1.0]),
-        ("arith.sitofp", np.array([True]), "i1", "f32", [-1.0]),
-        ("arith.uitofp", np.array([True]), "i1", "f32", [1.0]),
-        ("arith.fptosi", np.array([-1.9, 127.9, 128.0, -129.0, np.nan, np.inf, -np.inf]), "f64", "i8",
+        ("arith.extui", np.array([-1, 5], np.int8), "i32", [255, 5]),
+        ("arith.extsi", np.array([-1, 5], np.int8), "i32", [-1, 5]),
+        ("arith.extui", np.array([True, False]), "i32", [1, 0]),
+        ("arith.extsi", np.array([True, False]), "i32", [-1, 0]),
+        ("arith.trunci", np.array([257, -1], np.int32), "i8", [1, -1]),
+        ("arith.trunci", np.array([2, 3, -1], np.int32), "i1", [False, True, True]),
+        ("arith.uitofp", np.array([-1], np.int8), "f32", [255.0]),
+        ("arith.sitofp", np.array([-1], np.int8), "f32", [-1.0]),
+        ("arith.sitofp", np.array([True]), "f32", [-1.0]),
+        ("arith.uitofp", np.array([True]), "f32", [1.0]),
+        ("arith.fptosi", np.array([-1.9, 127.9, 128.0, -129.0, np.nan, np.inf, -np.inf]), "i8",
          [-1, 127, -128, 127, 0, -1, 0]),
-        ("arith.fptoui", np.array([-1.0, 254.9, 256.0, 257.0, 1e9, np.nan]), "f64", "i8", [0, -2, 0, 1, -1, 0]),
-        ("arith.fptosi", np.array([-1.9, 4e4, -4e4]), "f64", "i16", [-1, 2**15 - 1, -(2**15)]),
-        ("arith.fptosi", np.array([2.0**31, -(2.0**31), 3.5]), "f64", "i32", [2**31 - 1, -(2**31), 3]),
-        ("arith.fptosi", np.array([2.0**63, -(2.0**63)]), "f64", "i64", [2**63 - 1, -(2**63)]),
-        ("arith.fptoui", np.array([0.0, 1.5, -3.0]), "f64", "i1", [False, True, False]),
-        ("arith.truncf", np.array([1 + 2.0**-9, 1 + 3 * 2.0**-9], np.float32), "f32", "bf16", [1.0, 1 + 2.0**-7]),
-        ("arith.truncf", np.array([70000.0], np.float32), "f32", "f16", [np.inf]),
-        ("arith.extf", np.array([1.5], np.float16), "f16", "f32", [1.5]),
+        ("arith.fptoui", np.array([-1.0, 254.9, 256.0, 257.0, 1e9, np.nan]), "i8", [0, -2, 0, 1, -1, 0]),
+        ("arith.fptosi", np.array([-1.9, 4e4, -4e4]), "i16", [-1, 2**15 - 1, -(2**15)]),
+        ("arith.fptosi", np.array([2.0**31, -(2.0**31), 3.5]), "i32", [2**31 - 1, -(2**31), 3]),
+        ("arith.fptosi", np.array([2.0**63, -(2.0**63)]), "i64", [2**63 - 1, -(2**63)]),
+        ("arith.fptoui", np.array([0.0, 1.5, -3.0]), "i1", [False, True, False]),
+        ("arith.truncf", np.array([1 + 2.0**-9, 1 + 3 * 2.0**-9], np.float32), "bf16", [1.0, 1 + 2.0**-7]),
+        ("arith.truncf", np.array([70000.0], np.float32), "f16", [np.inf]),
+        ("arith.extf", np.array([1.5], np.float16), "f32", [1.5]),
     ],
 )  # fmt: skip
-def test_conversions(name: str, value: np.ndarray, source: str, target: str, wanted: list[Any]) -> None:
+def test_conversions(name: str, value: np.ndarray, target: str, wanted: list[Any]) -> None:
     with np.errstate(all="ignore"):
-        found = converted(name, value, source, target)
+        found = converted(name, value, target)
     assert (found.tolist(), found.dtype) == (wanted, numpy_of(target))
 
 
