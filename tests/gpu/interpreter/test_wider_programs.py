@@ -129,7 +129,17 @@ def index_kernel(x, o, n, BLOCK: tl.constexpr):
     tl.store(o, tl.where(value > 0, value, index))
 
 
-@pytest.mark.parametrize(("kernel", "by_order"), [(index_kernel, True), (softmax_kernel, False), (loop_kernel, False)])
+@triton.jit
+def late_index_kernel(x, o, n, BLOCK: tl.constexpr):
+    if n > 1000:
+        return
+    value, index = tl.max(tl.load(x + tl.arange(0, BLOCK)), 0, return_indices=True)
+    tl.store(o, tl.where(value > 0, value, index))
+
+
+@pytest.mark.parametrize(("kernel", "by_order"), [
+    (index_kernel, True), (late_index_kernel, True), (softmax_kernel, False), (loop_kernel, False),
+])  # fmt: skip
 def test_a_maximum_with_its_index_depends_on_the_order_beside_nan(kernel: Any, by_order: bool) -> None:
     with noted_launches() as launches:
         launch(kernel, torch.ones(320), 5, torch.float32)
@@ -141,6 +151,14 @@ def casts_kernel(x, o, n, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     found = tl.load(x + at, mask=at < n).to(tl.float32)
     tl.store(o + at, found * tl.load(x + at))
+
+
+@triton.jit
+def late_casts_kernel(x, o, n, BLOCK: tl.constexpr):
+    if n > 1000:
+        return
+    at = tl.arange(0, BLOCK)
+    tl.store(o + at, tl.load(x + at).to(tl.float32) * 3)
 
 
 @triton.jit
@@ -165,7 +183,8 @@ def takes_kernel(x, o, n, BLOCK: tl.constexpr):
 
 
 @pytest.mark.parametrize(("kernel", "narrow"), [
-    (casts_kernel, True), (counts_kernel, True), (read_bits_kernel, True), (takes_kernel, False),
+    (casts_kernel, True), (late_casts_kernel, True), (counts_kernel, True), (read_bits_kernel, True),
+    (takes_kernel, False),
 ])  # fmt: skip
 def test_what_is_rounded_inside_is_not_float64(kernel: Any, narrow: bool) -> None:
     """Though its results are: all that these kernels are given is."""
