@@ -101,7 +101,7 @@ def _recorded(task: RecordTask) -> RecordAnswer:
         watch = DeviceOperators(backend)
         with backend.tensors.watching(watch), _users_code(backend):
             function = _candidate(task, backend)
-        inputs = [_made(x, backend) for x in task.case.tensors]
+        inputs = [_made(x) for x in task.case.tensors]
         with _users_code(backend):
             _give_parameters(function, task.case, inputs, watch)
         with contextlib.closing(Compiler(OwnProcessFarm())) as compiler:
@@ -132,14 +132,14 @@ def _recorded(task: RecordTask) -> RecordAnswer:
 
             if task.before is not None:
                 with backend.tensors.watching(watch):
-                    first = [_full(x, backend) for x in task.before.tensors]
+                    first = [_full(x) for x in task.before.tensors]
                 run(task.before, first)
             value = run(task.case, inputs)
             call = replace(_claims(task, capture, watch, inputs, (), value), configs=_texts_of(tuned))
             if not task.later:
                 return RecordAnswer(call)
             own = {*task.case.parameters.values()}
-            others = [inputs[i] if i in own else _made(x, backend) for i, x in enumerate(task.case.tensors)]
+            others = [inputs[i] if i in own else _made(x) for i, x in enumerate(task.case.tensors)]
             floats = [i for i, x in enumerate(others) if i not in own and x.is_floating_point() and x.numel()]
             try:
                 with backend.tensors.watching(watch):
@@ -215,17 +215,17 @@ def _candidate(task: RecordTask, backend: Backend) -> Any:
     return model
 
 
-def _made(given: Any, backend: Backend) -> Any:
+def _made(given: TensorInput) -> Any:
     """An input on the device. Its numbers are known if they are fixed."""
     if given.content == "fixed":
         return torch.tensor(given.values, dtype=getattr(torch, given.dtype)).reshape(given.shape).to("cuda")
     return empty_tensor(given.dtype, given.shape, given.strides)
 
 
-def _full(given: TensorInput, backend: Backend) -> Any:
+def _full(given: TensorInput) -> Any:
     """An input of a call that isn't judged: it holds numbers that are allowed."""
     if given.content == "fixed":
-        return _made(given, backend)
+        return _made(given)
     number = 1.0 if getattr(torch, given.dtype).is_floating_point else int(given.low)
     return torch.full(given.shape, number, dtype=getattr(torch, given.dtype), device="cuda")
 

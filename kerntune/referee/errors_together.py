@@ -258,7 +258,7 @@ def unequal_of(
 def is_demanded(case: CaseInputs, expected: ExpectedSeed, forms: Sequence[str]) -> bool:
     """Whether a content demands anything: nothing where the reference's results aren't defined; NaN and infinities
     of results in which it replaces all of them."""
-    found = [*expected.results, *filter(None, expected.changed)]
+    found = expected.computed
     if expected.undefined:
         return False
     return not _odd(forms) or any(_demands(case, one, forms) and _finite(one) for one in found)

@@ -34,7 +34,7 @@ def has_deviations(
 ) -> bool:
     """Whether it is worth it to ask what roundings do: inside of the reference up to :data:`DRAWN_BYTES`; without
     float64, on a GPU alone, but for whole numbers. Where few numbers are large, they don't count."""
-    found = (*seed.results, *filter(None, seed.changed))
+    found = seed.computed
     known = any(r.wide is not None or r.dtype not in FLOAT_FORMATS for r in found)
     return "lone" not in forms and (sum(map(len, seed.contents)) <= DRAWN_BYTES if known else on_gpu)
 
@@ -47,7 +47,7 @@ def is_far(forms: Sequence[str]) -> bool:
 
 def may_be_emulated(seed: ExpectedSeed) -> bool:
     """Whether nothing of a reference is known in float64, and the interpreter would tell soon."""
-    found = (*seed.results, *filter(None, seed.changed))
+    found = seed.computed
     return sum(map(len, seed.contents)) <= DRAWN_BYTES and all(r.wide is None for r in found)
 
 
@@ -65,7 +65,7 @@ def beside_deviations(seed: ExpectedSeed, other: ExpectedSeed) -> ExpectedSeed:
 def many_contents(case: CaseInputs, first: ExpectedSeed) -> tuple[CaseInputs, int]:
     """How many further contents are worth it, none where each result has enough elements; and the case whose inputs are
     drawn then: where there are more if large inputs stay as they are, these are known."""
-    few = [r for r in (*first.results, *filter(None, first.changed)) if 0 < math.prod(r.shape) < FEW]
+    few = [r for r in first.computed if 0 < math.prod(r.shape) < FEW]
     count = affordable(case, MANY) if few else 0
     if not few or case.made_by_author or count == MANY:
         return case, count

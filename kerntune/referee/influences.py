@@ -85,7 +85,7 @@ def unfollowed(
     case: CaseInputs, call: CheckedCall, expected: Sequence[ExpectedSeed], left: Sequence[Sequence[bytes]]
 ) -> Iterator[ResultError]:
     """Results that don't follow from an input as the reference's do, by several contents."""
-    if not any(r.influences for seed in expected for r in (*seed.results, *filter(None, seed.changed))):
+    if not any(r.influences for seed in expected for r in seed.computed):
         return
     seen = [
         {number: (taken(after[view.storage], view), want) for number, view, want in looked_at(case, call, seed)}

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from kerntune.base.device import Target
 from kerntune.base.formatting import visible
 from kerntune.errors import KerntuneError, UsageError
+from kerntune.referee import layouts
 from kerntune.referee.candidate_speed import (
     SEEDS,
     NoSpeeds,
@@ -40,20 +41,6 @@ from kerntune.referee.hostile_recording import (
     checked,
 )
 from kerntune.referee.later_call import with_later
-from kerntune.referee.layouts import (
-    FUNCTION,
-    GPU_MODE,
-    LAYOUTS,
-    MAKERS,
-    candidate_beside,
-    literal_inputs,
-    makes_inputs,
-    parameters_of,
-    reference_source,
-    remarks_of_imports,
-    task_modules,
-    task_shapes,
-)
 from kerntune.referee.other_configs import OtherConfigs
 from kerntune.referee.other_numbers import case_before, other_numbers, unchanged, where_numbers_count
 from kerntune.referee.prewarmed import PrewarmedProcesses
@@ -154,19 +141,19 @@ def judge(
         raise UsageError(f"inputs: {inputs!r}: give a line for each shape, or a file's name")
     if not isinstance(budget, (int, float)) or not 0 < budget < MOST_BUDGET:
         raise UsageError("the budget is a number of seconds above 0, and less than a day")
-    other = reference_source(reference)
+    other = layouts.reference_source(reference)
     if not os.path.isfile(candidate.partition("::")[0]):
         raise UsageError(f"{candidate}: there is no such file")
     try:
-        source, other = candidate_beside(candidate, other, inputs)
+        source, other = layouts.candidate_beside(candidate, other, inputs)
     except UsageError as exc:
         unread = ShapeResult("all", Word.REFUSED, reason=Reason.LAYOUT, text=visible(str(exc)[:500]))
         return CandidateVerdict(Word.REFUSED, candidate, _named(other), (unread,), sealed)
     if task := _task_of(inputs):
-        modules = task_modules(task)
+        modules = layouts.task_modules(task)
         source, other = (replace(x, modules=modules) for x in (source, other))
-        if other.layout == FUNCTION:
-            other = replace(other, layout=GPU_MODE)
+        if other.layout == layouts.FUNCTION:
+            other = replace(other, layout=layouts.GPU_MODE)
     with contextlib.ExitStack() as stack:
         own = bench or stack.enter_context(contextlib.closing(Bench(sealed, default_speeds())))
         verdict = CandidateJudgement(own, source, other, budget).run(inputs)
@@ -198,7 +185,7 @@ class CandidateJudgement:
     def __init__(self, bench: Bench, candidate: UserCallable, reference: UserCallable, budget: float) -> None:
         self._bench, self._candidate, self._reference, self._budget = bench, candidate, reference, budget
         self._comparer = ReplayComparer(bench.processes, reference, bench.speeds.on_gpu, budget)
-        self._remarks, self._late = remarks_of_imports(candidate, reference), False
+        self._remarks, self._late = layouts.remarks_of_imports(candidate, reference), False
 
     def run(self, inputs: str | Sequence[str]) -> CandidateVerdict:
         """The verdict over all shapes."""
@@ -246,12 +233,12 @@ class CandidateJudgement:
     def _cases(self, inputs: str | Sequence[str]) -> list[CaseInputs]:
         lines = [inputs] if isinstance(inputs, str) else list(inputs)
         if len(lines) == 1 and lines[0].endswith(".py"):
-            lines = list(literal_inputs(lines[0])) or [f"{lines[0]}: it has no INPUTS"]
-        made = makes_inputs(self._reference)
+            lines = list(layouts.literal_inputs(lines[0])) or [f"{lines[0]}: it has no INPUTS"]
+        made = layouts.makes_inputs(self._reference)
         if (task := _task_of(lines)) and made:
-            return self._comparer.described(task_shapes(task, small=not self._bench.speeds.on_gpu))
+            return self._comparer.described(layouts.task_shapes(task, small=not self._bench.speeds.on_gpu))
         if lines and not task:
-            cases, takes = [parse_line(line) for line in lines], parameters_of(self._reference)
+            cases, takes = [parse_line(line) for line in lines], layouts.parameters_of(self._reference)
             for names in map(names_of, lines):
                 if {*names} <= {*takes} and names != takes[: len(names)]:
                     raise UsageError(
@@ -260,7 +247,7 @@ class CandidateJudgement:
                     )
             return cases
         if not made:
-            maker = MAKERS.get(self._reference.layout)
+            maker = layouts.MAKERS.get(self._reference.layout)
             otherwise = f", or import {maker} of the task's there" if maker else ""
             told = "it makes no inputs; declare them: --inputs 'x: f16[4096] normal'"
             raise UsageError(f"{self._reference.path}: {told}{otherwise}")
@@ -428,4 +415,4 @@ def _refused(label: str, exc: Refusal, launches: tuple[TimedLaunch, ...] = ()) -
 def _named(source: UserCallable) -> str:
     path = Path(source.path)
     shown = os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
-    return shown if source.name in LAYOUTS else f"{shown}::{source.name}"
+    return shown if source.name in layouts.LAYOUTS else f"{shown}::{source.name}"

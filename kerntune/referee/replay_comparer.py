@@ -259,7 +259,7 @@ class ReplayComparer(ContentErrors):
     def _of_ties(self, of: ShapeComparison, first: ExpectedSeed) -> tuple[ResultError, ...]:
         """What is wrong where more is promised than rounding allows: indices of equal numbers where torch documents
         them, and all results where all that the reference does is exact."""
-        wanted = [r.dtype for r in (*first.results, *filter(None, first.changed))]
+        wanted = [r.dtype for r in first.computed]
         whole = any(dtype not in FLOAT_FORMATS for dtype in wanted)
         kinds: list[tuple[str, tuple[str, ...]]] = [("", ("ties",))] * bool({*wanted} & {*INDICES})
         if first.exact:

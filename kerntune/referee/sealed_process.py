@@ -37,17 +37,6 @@ from kerntune.base.frames import Reader, Timeout, receive_with, send, send_with
 from kerntune.compiling.forking import fork
 from kerntune.errors import FrameError, MeasurementError
 from kerntune.referee import sealing
-from kerntune.referee.sealing import (
-    DEVICES,
-    SYSTEM,
-    CannotSeal,
-    SealLimits,
-    import_folders,
-    keep_signals_inside,
-    nvidia_devices,
-    seal,
-    set_limits,
-)
 
 ENVIRONMENT = (
     "PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES",
@@ -343,7 +332,7 @@ def _keep(request: SealRequest, status: int, roles: Roles) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     told, tell = os.pipe()
     deadline, server = time.monotonic() + request.early + request.seconds, os.getppid()
-    alone = request.sealed and keep_signals_inside(server)
+    alone = request.sealed and sealing.keep_signals_inside(server)
     pid = fork(lambda: _be_sealed(request, tell, roles), tell, standard=(), bound=True)
     os.close(tell)
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -449,16 +438,16 @@ def _be_sealed(request: SealRequest, tell: int, roles: Roles) -> None:
     tempfile.tempdir = None
     if request.gpu:
         sealing.turn_file = os.open(Path(scratch).parent / "turn", os.O_RDWR | os.O_CREAT, 0o600)
-    limits = SealLimits(
-        readable=(*SYSTEM, *import_folders(), *request.readable, *(("/etc",) if request.gpu else ())),
-        writable=(scratch, *DEVICES, *((*nvidia_devices(), "/proc/self") if request.gpu else ())),
+    limits = sealing.SealLimits(
+        readable=(*sealing.SYSTEM, *sealing.import_folders(), *request.readable, *(("/etc",) if request.gpu else ())),
+        writable=(scratch, *sealing.DEVICES, *((*sealing.nvidia_devices(), "/proc/self") if request.gpu else ())),
         memory=request.memory,
         seconds=int(request.early + request.seconds) + 1,
         gpu=request.gpu,
     )
     try:
-        (seal if request.sealed else set_limits)(limits)
-    except CannotSeal as exc:
+        (sealing.seal if request.sealed else sealing.set_limits)(limits)
+    except sealing.CannotSeal as exc:
         os.write(tell, str(exc).encode())
         return
     os.close(tell)

@@ -294,6 +294,11 @@ class ExpectedSeed(StrictMessage, frozen=True):
     undefined: str = ""
     """Why it isn't known there what is right: the reference leaves memory unwritten, or its results have any order."""
 
+    @property
+    def computed(self) -> tuple[ExpectedResult, ...]:
+        """The results, and what the reference left in inputs that it changed."""
+        return (*self.results, *filter(None, self.changed))
+
 
 class ExpectAnswer(StrictMessage, frozen=True):
     """What the author's process says."""

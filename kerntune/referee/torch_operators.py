@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Union
+from typing import Any, Union
 
 from msgspec.structs import replace
 
@@ -18,9 +18,6 @@ from kerntune.base.frames import StrictMessage
 from kerntune.base.recording import Recording
 from kerntune.capture.operator_traits import ALLOCATIONS
 from kerntune.gpu.number_formats import FLOAT_FORMATS, INTEGER_FORMATS
-
-if TYPE_CHECKING:
-    pass
 
 MOVING = frozenset((
     "alias", "arange", "as_strided", "cat", "channel_shuffle", "clone", "constant_pad_nd", "contiguous", "copy_",
