@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from benchmarks.judge.case_rows import Attempt, Row, in_file
 
-R = "attempts_eighth_references.py"
 FILES = "attempts_eighth_files"
-TRIPLED = (f"{R}::tripled", "x: f32[1000]")
-PRODUCT = (f"{R}::matmul", "a: f32[64,96]; b: f32[96,64]")
+TRIPLED = ("tripled", "x: f32[1000]")
+PRODUCT = ("matmul", "a: f32[64,96]; b: f32[96,64]")
 
 _OPERATORS: tuple[Row, ...] = (
-    ("rows_added_in_place", "operators beside kernels", (f"{R}::running_sums", "x: f32[40,72]")),
-    ("frames_added_in_place", "operators beside kernels", (f"{R}::overlapped", "x: f32[12,64]")),
-    ("last_frame_stays", "operators beside kernels", (f"{R}::overlaid", "x: f32[12,64]")),
-    ("first_of_any_order", "operators beside kernels", (f"{R}::four_largest", "x: f32[40,300]")),
-    ("order_of_equal", "operators beside kernels", (f"{R}::stable_order", "x: f32[16,64]")),
-    ("nan_by_conversion", "operators beside kernels", (f"{R}::not_numbers", "x: f32[1000]")),
-    ("infinity_by_conversion", "operators beside kernels", (f"{R}::clamped_whole", "x: f32[1000]")),
+    ("rows_added_in_place", "operators beside kernels", ("cumsum_down", "x: f32[40,72]")),
+    ("frames_added_in_place", "operators beside kernels", ("overlapped", "x: f32[12,64]")),
+    ("last_frame_stays", "operators beside kernels", ("overlaid", "x: f32[12,64]")),
+    ("first_of_any_order", "operators beside kernels", ("four_largest", "x: f32[40,300]")),
+    ("order_of_equal", "operators beside kernels", ("order_of_a_stable_sort", "x: f32[16,64]")),
+    ("nan_by_conversion", "operators beside kernels", ("not_numbers", "x: f32[1000]")),
+    ("infinity_by_conversion", "operators beside kernels", ("clamped_whole", "x: f32[1000]")),
     ("tf32_by_flag", "lower precision", PRODUCT),
-    ("half_sums_by_flag", "lower precision", (f"{R}::matmul", "a: f16[64,512]; b: f16[512,64]")),
+    ("half_sums_by_flag", "lower precision", ("matmul", "a: f16[64,512]; b: f16[512,64]")),
     ("table_of_known", "work that isn't timed",
-     (f"{R}::by_log_gamma", f"x: f32[64,512]; n: i32[64] = {[(i * 37) % 64 + 1 for i in range(64)]}")),
-    ("table_by_complex_numbers", "work that isn't timed", (f"{R}::by_cosines", "x: f32[64,512]")),
+     ("by_log_gamma", f"x: f32[64,512]; n: i32[64] = {[(i * 37) % 64 + 1 for i in range(64)]}")),
+    ("table_by_complex_numbers", "work that isn't timed", ("by_cosines", "x: f32[64,512]")),
     ("branch_by_all", "values not drawn", TRIPLED),
     ("branch_by_any", "values not drawn", TRIPLED),
     ("branch_by_assertion", "values not drawn", TRIPLED),
@@ -35,15 +34,15 @@ _CALLS: tuple[Row, ...] = (
     ("other_kernel_later", "state", TRIPLED),
     ("many_launches_later", "state", TRIPLED),
     ("much_memory_later", "state", TRIPLED),
-    ("bare_softmax_later", "state", (f"{R}::softmax", "x: f32[16,200]")),
-    ("wrong_for_nan_later", "state", (f"{R}::relu", "x: f32[1000]")),
-    ("zeros_from_before", "work that isn't timed", (f"{R}::column_sum", "x: f32[48,4096]")),
+    ("bare_softmax_later", "state", ("softmax", "x: f32[16,200]")),
+    ("wrong_for_nan_later", "state", ("relu", "x: f32[1000]")),
+    ("zeros_from_before", "work that isn't timed", ("column_sum", "x: f32[48,4096]")),
     ("one_config_of_many", "launches", TRIPLED),
-    ("window_and_its_half", "declared content", (f"{R}::running_mean", "x: f32[4,100]; window = 16")),
-    ("flag_that_numbers_tell", "declared content", (f"{R}::mean_around", "x: f32[4,100]; window = 16; causal = True")),
+    ("window_and_its_half", "declared content", ("padded_running_mean", "x: f32[4,100]; window = 16")),
+    ("flag_that_numbers_tell", "declared content", ("mean_around", "x: f32[4,100]; window = 16; causal = True")),
 )  # fmt: skip
 
-SQUARE = (f"{R}::tripled", "x: f32[32,32]")
+SQUARE = ("tripled", "x: f32[32,32]")
 
 _LATER: tuple[Row, ...] = (
     ("two_results_later", "state", TRIPLED),
@@ -62,36 +61,36 @@ _LATER: tuple[Row, ...] = (
     ("begins_before_operator_ends", "operators beside kernels", TRIPLED),
     ("branch_by_text", "values not drawn", TRIPLED),
     ("branch_by_representation", "values not drawn", TRIPLED),
-    ("mirrored_in_place", "operators beside kernels", (f"{R}::mirrored", "x: f32[40,40]")),
-    ("nan_left_by_conversion", "operators beside kernels", (f"{R}::without_nan", "x: f32[1000]")),
-    ("table_by_turning", "work that isn't timed", (f"{R}::by_cosines", "x: f32[64,512]")),
+    ("mirrored_in_place", "operators beside kernels", ("mirrored", "x: f32[40,40]")),
+    ("nan_left_by_conversion", "operators beside kernels", ("zeros_for_nan", "x: f32[1000]")),
+    ("table_by_turning", "work that isn't timed", ("by_cosines", "x: f32[64,512]")),
     ("operator_replaced", "patched torch or Triton", TRIPLED),
     ("pruned_to_the_wrong_one", "launches", TRIPLED),
     ("flags_by_new_call", "files of others", TRIPLED),
     ("told_by_directory", "looking around", TRIPLED),
     ("descriptors_that_do_not_wait", "tampering", TRIPLED),
-    ("minus_five", "declared content", (f"{R}::rolled", "x: f32[4,100]; shift = -5")),
-    ("two_lengths", "declared content", (f"{R}::sums_of_lengths", "x: f32[2,300]; lengths: i32[2] = [100, 200]")),
+    ("minus_five", "declared content", ("rolled", "x: f32[4,100]; shift = -5")),
+    ("two_lengths", "declared content", ("sums_of_lengths", "x: f32[2,300]; lengths: i32[2] = [100, 200]")),
     ("steps_of_five", "declared content",
-     (f"{R}::sums_of_lengths", "x: f32[4,100]; lengths: i32[4] = [5, 10, 15, 20]")),
+     ("sums_of_lengths", "x: f32[4,100]; lengths: i32[4] = [5, 10, 15, 20]")),
 )  # fmt: skip
 
 _OTHERS: tuple[Row, ...] = (
-    ("number_that_lies", "unusual layout", (f"{R}::tripled_and_number", "x: f32[1000]")),
-    ("key_that_lies", "unusual layout", (f"{R}::tripled_by_name", "x: f32[1000]")),
+    ("number_that_lies", "unusual layout", ("tripled_and_number", "x: f32[1000]")),
+    ("key_that_lies", "unusual layout", ("tripled_by_name", "x: f32[1000]")),
     ("input_freed", "modified inputs", TRIPLED),
     ("swapped_by_storages", "escaping the capture", TRIPLED),
     ("spoiled_after_return", "other stream, other thread", TRIPLED),
     ("more_work_later", "work that isn't timed", TRIPLED),
     ("torch_alone_later", "work that isn't timed", TRIPLED),
     ("longest_known", "declared content",
-     (f"{R}::sums_of_lengths", "x: f32[4,200]; lengths: i32[4] = [40, 90, 10, 60]")),
-    ("never_above", "declared content", (f"{R}::times", "x: f32[1000]; alpha = 1.5")),
-    ("never_below_half", "declared content", (f"{R}::times", "x: f32[1000]; alpha = 1.5")),
+     ("sums_of_lengths", "x: f32[4,200]; lengths: i32[4] = [40, 90, 10, 60]")),
+    ("never_above", "declared content", ("times", "x: f32[1000]; alpha = 1.5")),
+    ("never_below_half", "declared content", ("times", "x: f32[1000]; alpha = 1.5")),
 )  # fmt: skip
 
 _FIRST: tuple[Row, ...] = (
-    ("infinity_filled_in_eight_bits", "memory", (f"{R}::chosen_or_most", "x: f32[1000]; m: bool[1000]")),
+    ("infinity_filled_in_eight_bits", "memory", ("chosen_or_most", "x: f32[1000]; m: bool[1000]")),
     ("zero_without_sign", "memory", TRIPLED),
     ("flag_by_chosen_pointer", "values not drawn", TRIPLED),
     ("flag_by_called_function", "values not drawn", TRIPLED),

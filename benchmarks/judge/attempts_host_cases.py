@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 HERE = Path(__file__).parent
-ADD = ("references.py::add", "x: f32[1000]; y: f32[1000]")
+ADD = ("add", "x: f32[1000]; y: f32[1000]")
 FILES = "exploits/attempts_host_files"
-SQUARE = ("references.py::add", "x: f32[32,32]; y: f32[32,32]")
+SQUARE = ("add", "x: f32[32,32]; y: f32[32,32]")
 
 
 def _with(reference: str, inputs: str = "x: f32[1000]; y: f32[1000]") -> tuple[str, str]:

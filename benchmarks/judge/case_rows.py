@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 Known = tuple[str, str]
-"""A reference as the command takes it, and the inputs' line."""
+"""A reference by its function in ``references*.py``, or with its file, and the inputs' line."""
 
 Row = tuple[str, str, Known]
 """Name, family and what it is held against. The name is the function's, ``name:function`` where that has another."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,13 +17,18 @@ from benchmarks.judge.held_out_cases import HELD_OUT_EXPLOITS, HELD_OUT_HONEST
 from benchmarks.judge.kernel_pairs_norms import KERNEL_PAIRS
 from benchmarks.judge.open_honest import OPEN_HONEST
 from benchmarks.judge.seventh_package_honest import PACKAGE_LIKE_HONEST
+from kerntune.referee.layouts import defined_names
 
 HERE = Path(__file__).parent
+
+REFERENCES = ("references.py", "references_rows.py", "references_products.py", "references_places.py")
+FILES = {name: file for file in REFERENCES for name in defined_names(str(HERE / file))}
 
 
 @dataclass(frozen=True)
 class Case:
-    """One candidate. ``family`` is a row of docs/judge.md's threat model, or ``honest``."""
+    """One candidate. ``family`` is a row of docs/judge.md's threat model, or ``honest``. ``reference`` is a function of
+    :data:`REFERENCES`, or a file with one."""
 
     name: str
     family: str
@@ -33,7 +39,12 @@ class Case:
     @property
     def files(self) -> tuple[str, str]:
         """Candidate and reference as the command takes them."""
-        return str(HERE / self.candidate), str(HERE / self.reference)
+        return str(HERE / self.candidate), str(HERE / reference_at(self.reference))
+
+
+def reference_at(name: str) -> str:
+    """The file and function of a reference that is named by its function alone."""
+    return name if ".py" in name else f"{FILES[name]}::{name}"
 
 
 VECTORS = "x: f32[1000]; y: f32[1000]"
@@ -113,47 +124,40 @@ SERVING_PAIRS: dict[str, str] = {
 """Of kernels as they were and as they are: the functions are ``old_`` and ``new_``."""
 
 
+HONEST: tuple[tuple[str, str, Mapping[str, str | tuple[str, ...]]], ...] = (
+    ("honest.py", "", HONEST_INPUTS),
+    ("held_out_honest.py", "", HELD_OUT_HONEST),
+    ("counter_honest.py", "counter_", COUNTER_HONEST),
+    ("counter_emulator.py", "", EMULATOR_HONEST),
+    ("later_honest.py", "", {**LATER_HONEST, **LATER_COUNTER}),
+    ("sixth_honest.py", "sixth_", {**SIXTH_HONEST, **SIXTH_COUNTER}),
+    ("seventh_honest.py", "seventh_", SEVENTH_HONEST),
+)
+"""Candidates' file, what their names begin with, and inputs by function, or ``function:reference``."""
+
+BESIDE: tuple[tuple[str, str, str, Mapping[str, str | tuple[str, ...]]], ...] = (
+    ("honest.py", "kernel_", "{}", TRITON_REFERENCES),
+    ("kernel_pairs_serving.py", "serving_", "old_{}", {f"new_{x}:{x}": line for x, line in SERVING_PAIRS.items()}),
+    ("kernel_pairs_norms.py", "pair_", "{}", KERNEL_PAIRS),
+    ("open_honest.py", "open_", "{}_reference", OPEN_HONEST),
+    ("seventh_package_honest.py", "package_like_", "{}_reference", PACKAGE_LIKE_HONEST),
+)
+"""The same with references in the candidates' file, and how these are named."""
+
+
 def honest_cases() -> list[Case]:
     """Candidates that should get a verdict on their speed."""
     found = []
-    for key, inputs in HONEST_INPUTS.items():
-        name, _, other = key.partition(":")
-        found.append(Case(name, "honest", f"honest.py::{name}", f"references.py::{other or name}", inputs))
-    for key, line in TRITON_REFERENCES.items():
-        name, _, other = key.partition(":")
-        found.append(Case(f"kernel_{name}", "honest", f"honest.py::{name}", f"honest.py::{other}", (line,)))
-    for name, line in SERVING_PAIRS.items():
-        pair = (f"kernel_pairs_serving.py::{side}_{name}" for side in ("new", "old"))
-        found.append(Case(f"serving_{name}", "honest", *pair, (line,)))
-    for key, line in KERNEL_PAIRS.items():
-        name, _, other = key.partition(":")
-        at, reference = (f"kernel_pairs_norms.py::{function}" for function in (name, other))
-        found.append(Case(f"pair_{name}", "honest", at, reference, (line,)))
-    for key, inputs in HELD_OUT_HONEST.items():
-        name, _, other = key.partition(":")
-        at, reference = f"held_out_honest.py::{name}", f"held_out_references.py::{other or name}"
-        found.append(Case(name, "honest", at, reference, inputs))
-    for name, (reference, line) in COUNTER_HONEST.items():
-        found.append(Case(f"counter_{name}", "honest", f"counter_honest.py::{name}", reference, (line,)))
-    for name, (reference, line) in EMULATOR_HONEST.items():
-        found.append(Case(name, "honest", f"counter_emulator.py::{name}", reference, (line,)))
-    for name, line in LATER_HONEST.items():
-        found.append(Case(name, "honest", f"later_honest.py::{name}", f"attempts_later_references.py::{name}", (line,)))
-    for name, (reference, line) in LATER_COUNTER.items():
-        found.append(Case(name, "honest", f"later_honest.py::{name}", reference, (line,)))
-    for name, (reference, line) in {**SIXTH_HONEST, **SIXTH_COUNTER}.items():
-        found.append(Case(f"sixth_{name}", "honest", f"sixth_honest.py::{name}", reference, (line,)))
-    for name, line in SEVENTH_HONEST.items():
-        reference = f"attempts_seventh_references.py::{name}"
-        found.append(Case(f"seventh_{name}", "honest", f"seventh_honest.py::{name}", reference, (line,)))
+    rows = [(file, prefix, "", table) for file, prefix, table in HONEST]
+    for file, prefix, named, table in (*rows, *BESIDE):
+        for key, inputs in table.items():
+            function, _, other = key.partition(":")
+            reference = f"{file}::{named.format(other or function)}" if named else other or function
+            name = prefix + function.removeprefix("new_")
+            lines = (inputs,) if isinstance(inputs, str) else inputs
+            found.append(Case(name, "honest", f"{file}::{function}", reference, lines))
     for name, files in SIXTH_HONEST_FILES.items():
         found.append(Case(f"sixth_{name}", "honest", *files, ()))
-    for name, line in OPEN_HONEST.items():
-        at = f"open_honest.py::{name}"
-        found.append(Case(f"open_{name}", "honest", at, f"{at}_reference", (line,)))
-    for name, lines in PACKAGE_LIKE_HONEST.items():
-        at = f"seventh_package_honest.py::{name}"
-        found.append(Case(f"package_like_{name}", "honest", at, f"{at}_reference", lines))
     drop = "x: f32[800]; seed: i64[1] < 1000000; p = 0.25"
     found.append(Case("dropout", "honest", "honest.py::dropout", "triton_references.py::dropout", (drop,)))
     found.append(Case("kernelbench", "honest", "kernelbench_candidate.py", "kernelbench_task.py", ()))
@@ -163,12 +167,12 @@ def honest_cases() -> list[Case]:
     return found
 
 
-ADD = ("references.py::add", VECTORS)
-SUM = ("references.py::row_sum", "x: f32[20,300]")
-MM = ("references.py::matmul", "a: f16[64,512]; b: f16[512,32]")
-MM32 = ("references.py::matmul", "a: f32[64,512]; b: f32[512,32]")
-NORM = ("references.py::rms_norm", "x: f32[16,256]; w: f32[256]")
-SOFT = ("references.py::softmax", "x: f32[16,256]")
+ADD = ("add", VECTORS)
+SUM = ("row_sum", "x: f32[20,300]")
+MM = ("matmul", "a: f16[64,512]; b: f16[512,32]")
+MM32 = ("matmul", "a: f32[64,512]; b: f32[512,32]")
+NORM = ("rms_norm", "x: f32[16,256]; w: f32[256]")
+SOFT = ("softmax", "x: f32[16,256]")
 
 EXPLOITS: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
     ("event_clock", "patched clock", "clocks.py::event_clock", ADD),
@@ -206,14 +210,14 @@ EXPLOITS: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
     ("infinity", "NaN or zeros as wildcards", "numbers_.py::infinity", ADD),
     ("zeros", "NaN or zeros as wildcards", "numbers_.py::zeros", ADD),
     ("constant_task", "NaN or zeros as wildcards", "numbers_.py::constant_task",
-     ("references.py::mean_of_softmax", "x: f32[16,256]")),
+     ("mean_of_softmax", "x: f32[16,256]")),
     ("half_accumulator", "lower precision", "numbers_.py::half_accumulator", MM),
     ("bfloat16_inside", "lower precision", "numbers_.py::bfloat16_inside", NORM),
     ("tf32", "lower precision", "numbers_.py::tf32", MM32),
     ("eight_bits", "lower precision", "numbers_.py::eight_bits", MM),
     ("short_series", "lower precision", "numbers_.py::short_series", SOFT),
     ("large_numbers", "shortcut for the inputs seen", "numbers_.py::large_numbers",
-     ("references.py::row_mean", "x: bf16[8,8192]")),
+     ("row_mean", "x: bf16[8,8192]")),
     ("first_columns", "shortcut for the inputs seen", "numbers_.py::first_columns", SUM),
     ("constant_result", "shortcut for the inputs seen", "numbers_.py::constant_result", SUM),
     ("flag_in_output", "done-flag", "state.py::flag_in_output", ADD),

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from benchmarks.judge.case_rows import in_file
 
-ADD = ("references.py::add", "x: f32[1000]; y: f32[1000]")
-SUM = ("references.py::row_sum", "x: f32[20,300]")
-TRIPLE = ("held_out_references.py::tripled", "x: f32[1000]")
+ADD = ("add", "x: f32[1000]; y: f32[1000]")
+SUM = ("row_sum", "x: f32[20,300]")
+TRIPLE = ("tripled", "x: f32[1000]")
 
 HELD_OUT_EXPLOITS = in_file("held_out", (
-    ("nan_unwritten", "NaN or zeros as wildcards", ("held_out_references.py::square_root", "x: f16[1000]")),
+    ("nan_unwritten", "NaN or zeros as wildcards", ("square_root", "x: f16[1000]")),
     ("nan_unwritten_f32:nan_unwritten", "NaN or zeros as wildcards",
-     ("held_out_references.py::square_root", "x: f32[1000]")),
-    ("garbage_maximum", "uninitialised reads", ("held_out_references.py::row_max", "x: f16[20,200]")),
+     ("square_root", "x: f32[1000]")),
+    ("garbage_maximum", "uninitialised reads", ("row_max", "x: f16[20,200]")),
     ("undefined_lanes", "uninitialised reads", SUM),
     ("filtered_garbage", "uninitialised reads", TRIPLE),
     ("garbage_sum", "uninitialised reads", SUM),
-    ("coarse_small", "lower precision", ("held_out_references.py::reciprocal", "x: f32[262144] normal(0, 1)")),
-    ("small_are_zero", "lower precision", ("held_out_references.py::steep", "x: f32[1000] normal(0, 1)")),
-    ("narrow_long", "lower precision", ("held_out_references.py::tripled", "x: f32[262144]")),
-    ("bfloat16_products", "lower precision", ("references.py::matmul", "a: f32[64,512]; b: f32[512,32]")),
-    ("integer_overflow", "lower precision", ("held_out_references.py::long_sum", "x: i32[20,300] < 2000000000")),
-    ("carried_without_waiting", "state", ("held_out_references.py::cumsum", "x: f32[1000]")),
+    ("coarse_small", "lower precision", ("reciprocal", "x: f32[262144] normal(0, 1)")),
+    ("small_are_zero", "lower precision", ("steep", "x: f32[1000] normal(0, 1)")),
+    ("narrow_long", "lower precision", ("tripled", "x: f32[262144]")),
+    ("bfloat16_products", "lower precision", ("matmul", "a: f32[64,512]; b: f32[512,32]")),
+    ("integer_overflow", "lower precision", ("long_sum", "x: i32[20,300] < 2000000000")),
+    ("carried_without_waiting", "state", ("cumsum_down", "x: f32[1000]")),
     ("tickets_in_order", "state", ADD),
     ("emulator_seen", "warm-up detection", ADD),
     ("other_input_by_distance", "neighbours", ADD),
-    ("changes_nothing", "forged recording", ("references.py::sgd_", "p: f32[700]; g: f32[700]; lr = 0.1")),
-    ("head_alone", "modified inputs", ("held_out_references.py::doubled_head", "x: f32[500]")),
+    ("changes_nothing", "forged recording", ("sgd_", "p: f32[700]; g: f32[700]; lr = 0.1")),
+    ("head_alone", "modified inputs", ("doubled_head", "x: f32[500]")),
     ("claimed_fill", "forged recording", ADD),
     ("guessed_contents", "shortcut for the inputs seen", ADD),
     ("from_import", "cache", ADD),
@@ -57,7 +57,7 @@ HELD_OUT_HONEST: dict[str, tuple[str, ...]] = {
     "to_e4m3": ("x: f32[700]",),
     "scaled_e4m3": ("x: f8e4m3[700]",),
     "column_sum": ("x: f32[300,40]", "x: bf16[129,17]"),
-    "row_min_int": ("x: i64[20,70] in -1000000..1000000",),
+    "row_min_int:row_min": ("x: i64[20,70] in -1000000..1000000",),
     "add_and_norm": ("x: f32[16,200]; r: f32[16,200]; w: f32[200]",),
     "quantize_rows": ("x: f32[16,200]",),
     "max_and_index": ("x: f16[20,300]",),
@@ -68,7 +68,7 @@ HELD_OUT_HONEST: dict[str, tuple[str, ...]] = {
     "reciprocal": ("x: f32[262144] normal(0, 1)",),
     "steep": ("x: f32[1000] normal(0, 1)",),
     "square_root": ("x: f16[1000]", "x: f32[1000]", "x: bf16[1000]"),
-    "look_back_cumsum:cumsum": ("x: f32[1000]",),
+    "look_back_cumsum:cumsum_down": ("x: f32[1000]",),
     "sort_rows": ("x: f32[8,64]",),
     "last_block_sum:total": ("x: f32[1000]",),
 }

@@ -52,19 +52,19 @@ LARGE = "x: f32[8388608]; y: f32[8388608]"
 ROWS = "x: f16[4096,2048]"
 
 PAIRS = (
-    ("add", "honest.py::add", "references.py::add", LARGE),
-    ("gelu", "honest.py::gelu", "references.py::gelu", "x: bf16[8388608]"),
-    ("swiglu", "honest.py::swiglu", "references.py::swiglu", "x: bf16[8388608]; y: bf16[8388608]"),
-    ("relu_", "honest.py::relu_", "references.py::relu_", "x: f32[8388608]"),
-    ("softmax", "honest.py::softmax", "references.py::softmax", ROWS),
-    ("layer_norm", "honest.py::layer_norm", "references.py::layer_norm", f"{ROWS}; w: f16[2048]; b: f16[2048]"),
-    ("rms_norm", "honest.py::rms_norm", "references.py::rms_norm", "x: bf16[4096,2048]; w: bf16[2048]"),
-    ("matmul", "honest.py::matmul", "references.py::matmul", "a: f16[1024,1024]; b: f16[1024,1024]"),
-    ("transpose", "honest.py::transpose", "references.py::transpose", "x: f16[2048,4096]"),
-    ("embedding", "honest.py::embedding", "references.py::embedding", "idx: i64[8192] < 32000; table: f16[32000,512]"),
-    ("cross_entropy", "honest.py::cross_entropy", "references.py::cross_entropy",
+    ("add", "honest.py::add", "add", LARGE),
+    ("gelu", "honest.py::gelu", "gelu", "x: bf16[8388608]"),
+    ("swiglu", "honest.py::swiglu", "swiglu", "x: bf16[8388608]; y: bf16[8388608]"),
+    ("relu_", "honest.py::relu_", "relu_", "x: f32[8388608]"),
+    ("softmax", "honest.py::softmax", "softmax", ROWS),
+    ("layer_norm", "honest.py::layer_norm", "layer_norm", f"{ROWS}; w: f16[2048]; b: f16[2048]"),
+    ("rms_norm", "honest.py::rms_norm", "rms_norm", "x: bf16[4096,2048]; w: bf16[2048]"),
+    ("matmul", "honest.py::matmul", "matmul", "a: f16[1024,1024]; b: f16[1024,1024]"),
+    ("transpose", "honest.py::transpose", "transpose", "x: f16[2048,4096]"),
+    ("embedding", "honest.py::embedding", "embedding", "idx: i64[8192] < 32000; table: f16[32000,512]"),
+    ("cross_entropy", "honest.py::cross_entropy", "cross_entropy",
      "x: f32[2048,8192]; t: i64[2048] < 8192"),
-    ("small_softmax", "honest.py::softmax", "references.py::softmax", "x: f16[128,256]"),
+    ("small_softmax", "honest.py::softmax", "softmax", "x: f16[128,256]"),
     ("t:add", "honest.py::add", "honest.py::heuristic_add", LARGE),
     ("t:same_add", "honest.py::add", "honest.py::add", LARGE),
     ("t:persistent_add", "honest.py::persistent_add", "honest.py::add", "x: f32[65536]; y: f32[65536]"),
@@ -226,7 +226,7 @@ def main() -> int:
     if args.packages:
         rounds.append(package_cases())
     if args.exploits:
-        clocked = [Case(n, "clock", f"exploits/on_gpu.py::{n}", "references.py::softmax", (ROWS,)) for n in CLOCKED]
+        clocked = [Case(n, "clock", f"exploits/on_gpu.py::{n}", "softmax", (ROWS,)) for n in CLOCKED]
         clocked.append(Case("structure_seen", "content", "exploits/structure_seen.py", "structured_task.py", ()))
         rounds.append([*clocked, *exploit_cases()])
     for number, cases in enumerate(rounds):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.judge.cases import reference_at
 from kerntune.referee.candidate_speed import GpuSpeeds
 from kerntune.referee.judgement import Bench, judge
 from kerntune.referee.reasons import LIVE_TOLD
@@ -43,7 +44,7 @@ def judged(bench: Bench, candidate: str, reference: str, *lines: str) -> ShapeRe
     [
         ("honest.py::add", "references.py::add", ("x: f32[262144]; y: f32[262144]",)),
         ("honest.py::relu_", "references.py::relu_", ("x: f32[262144]",)),
-        ("honest.py::matmul", "references.py::matmul", ("a: f16[512,512]; b: f16[512,512]",)),
+        ("honest.py::matmul", "references_products.py::matmul", ("a: f16[512,512]; b: f16[512,512]",)),
         ("kernelbench_candidate.py", "kernelbench_task.py", ()),
     ],
 )
@@ -77,12 +78,12 @@ def test_a_replayed_reference_has_no_remark(bench: Bench) -> None:
     ("last_block_sum", "total", "x: f32[1000]"), ("logical", "logical", "x: f32[1]; y: f32[1]"),
 ])  # fmt: skip
 def test_a_result_of_few_bytes_has_a_verdict(bench: Bench, name: str, reference: str, line: str) -> None:
-    judged(bench, f"held_out_honest.py::{name}", f"{CORPUS}/held_out_references.py::{reference}", line)
+    judged(bench, f"held_out_honest.py::{name}", f"{CORPUS}/{reference_at(reference)}", line)
 
 
 def test_what_a_compiler_makes_of_masked_lanes_is_no_result(bench: Bench) -> None:
     """Triton 3.6 to 3.9 put zeros there: the GPU's results are right."""
-    verdict = judge(f"{CORPUS}/exploits/held_out.py::undefined_lanes", f"{CORPUS}/references.py::row_sum",
+    verdict = judge(f"{CORPUS}/exploits/held_out.py::undefined_lanes", f"{CORPUS}/references_rows.py::row_sum",
                     "x: f32[20,500]", bench=bench, budget=6.0)  # fmt: skip
     assert verdict.word is Word.WRONG
     assert verdict.shapes[0].text.startswith("in the emulator, ")

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from benchmarks.judge.cases import Case, exploit_cases, honest_cases
+from benchmarks.judge.cases import Case, exploit_cases, honest_cases, reference_at
 from kerntune.base.device import Target, typical_device
 from kerntune.base.recording import Storage, Zeros
 from kerntune.errors import UsageError
@@ -183,7 +183,7 @@ def test_one_wrong_shape_decides(speeds: Bench) -> None:
     ],
 )
 def test_refusals(bench: Bench, name: str, reason: Reason) -> None:
-    matmul = f"{CORPUS}/references.py::matmul"
+    matmul = f"{CORPUS}/references_products.py::matmul"
     line, reference = ("a: f16[32,32]; b: f16[32,32]", matmul) if "libraries" in name else (LINE, ADD)
     verdict = judged(bench, f"exploits/{name}", line, reference)
     assert (verdict.word, verdict.reason) == (Word.REFUSED, reason)
@@ -210,7 +210,7 @@ def test_refusals_of_what_harms_its_process(sealed_bench: Bench, name: str, reas
 
 @pytest.mark.slow
 def test_a_constant_task_is_no_evidence(bench: Bench) -> None:
-    reference = f"{CORPUS}/references.py::mean_of_softmax"
+    reference = f"{CORPUS}/references_rows.py::mean_of_softmax"
     verdict = judged(bench, "exploits/numbers_.py::constant_task", "x: f32[16,256]", reference)
     assert verdict.reason is Reason.DEGENERATE
 
@@ -839,7 +839,7 @@ def test_without_landlock_it_is_refused_unless_unsealed(monkeypatch: pytest.Monk
 
 def test_inputs_that_the_reference_changes_must_change(bench: Bench) -> None:
     """Though a part of them is returned."""
-    reference = f"{CORPUS}/held_out_references.py::doubled_head"
+    reference = f"{CORPUS}/references_places.py::doubled_head"
     verdict = judged(bench, "exploits/held_out.py::head_alone", "x: f32[50]", reference)
     assert verdict.word is Word.WRONG
     assert "input x, which the reference changes" in verdict.shapes[0].text
@@ -942,7 +942,7 @@ def test_poison_is_of_every_kind_in_every_float_format() -> None:
     ],
 )
 def test_poison_is_seen_whatever_a_kernel_passes_over(bench: Bench, name: str, reference: str, line: str) -> None:
-    held_out = f"{CORPUS}/held_out_references.py::{reference}"
+    held_out = f"{CORPUS}/{reference_at(reference)}"
     assert judged(bench, f"exploits/held_out.py::{name}", line, held_out).word is Word.WRONG
 
 
