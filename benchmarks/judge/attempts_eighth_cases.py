@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks.judge.case_rows import Attempt, Row, in_file
+from benchmarks.judge.case_rows import TRIPLED, Attempt, Row, in_file
 
 FILES = "attempts_eighth_files"
-TRIPLED = ("tripled", "x: f32[1000]")
 PRODUCT = ("matmul", "a: f32[64,96]; b: f32[96,64]")
 
 _OPERATORS: tuple[Row, ...] = (
@@ -71,8 +70,7 @@ _LATER: tuple[Row, ...] = (
     ("descriptors_that_do_not_wait", "tampering", TRIPLED),
     ("minus_five", "declared content", ("rolled", "x: f32[4,100]; shift = -5")),
     ("two_lengths", "declared content", ("sums_of_lengths", "x: f32[2,300]; lengths: i32[2] = [100, 200]")),
-    ("steps_of_five", "declared content",
-     ("sums_of_lengths", "x: f32[4,100]; lengths: i32[4] = [5, 10, 15, 20]")),
+    ("steps_of_five", "declared content", ("sums_of_lengths", "x: f32[4,100]; lengths: i32[4] = [5, 10, 15, 20]")),
 )  # fmt: skip
 
 _OTHERS: tuple[Row, ...] = (
@@ -83,8 +81,7 @@ _OTHERS: tuple[Row, ...] = (
     ("spoiled_after_return", "other stream, other thread", TRIPLED),
     ("more_work_later", "work that isn't timed", TRIPLED),
     ("torch_alone_later", "work that isn't timed", TRIPLED),
-    ("longest_known", "declared content",
-     ("sums_of_lengths", "x: f32[4,200]; lengths: i32[4] = [40, 90, 10, 60]")),
+    ("longest_known", "declared content", ("sums_of_lengths", "x: f32[4,200]; lengths: i32[4] = [40, 90, 10, 60]")),
     ("never_above", "declared content", ("times", "x: f32[1000]; alpha = 1.5")),
     ("never_below_half", "declared content", ("times", "x: f32[1000]; alpha = 1.5")),
 )  # fmt: skip

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.judge.case_rows import in_file
+from benchmarks.judge.case_rows import RUNNING, SUM, TRIPLED, VECTOR, in_file
 
-VECTOR = "x: f32[1000]"
-SUM = ("row_sum", "x: f32[20,300]")
-RUNNING = ("cumsum_down", VECTOR)
-TRIPLED = ("tripled", VECTOR)
 TOTAL = ("total", VECTOR)
 SQUARES = ("flat_transpose", "x: f32[12,256]")
 
@@ -29,8 +25,7 @@ EMULATOR_ATTEMPTS = in_file("attempts_emulator", (
     ("odd_base", "undefined behaviour", ("tripled", "x: f32[32,12]")),
     ("joined_in_order", "undefined behaviour", TRIPLED),
     ("viewed_in_order", "undefined behaviour", SQUARES),
-    ("scan_by_reduction", "undefined behaviour",
-     ("last_of_gated_scan", "x: f32[40,100]; g: f32[40,100]")),
+    ("scan_by_reduction", "undefined behaviour", ("last_of_gated_scan", "x: f32[40,100]; g: f32[40,100]")),
     ("fast_exponential", "emulator alone", ("steep", "x: f32[1000] normal(0, 2)")),
     ("fast_tangent", "emulator alone", ("tangent", VECTOR)),
 ))  # fmt: skip

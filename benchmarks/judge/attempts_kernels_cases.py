@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks.judge.case_rows import Row, in_file
+from benchmarks.judge.case_rows import ADD, DROP, RUNNING, SUM, TRIPLED, VECTOR, Row, in_file
 
-VECTOR = "x: f32[1000]"
-ADD = ("add", "x: f32[1000]; y: f32[1000]")
-SUM = ("row_sum", "x: f32[20,300]")
-RUNNING = ("cumsum_down", VECTOR)
-TRIPLED = ("tripled", VECTOR)
 WIDE_ROWS = "q: bf16[256,64] normal(0, 3); k: bf16[256,64] normal(0, 3); v: bf16[256,64]"
-DROP = ("triton_references.py::dropout", "x: f32[800]; seed: i64[1] < 1000000; p = 0.25")
 TRIPLE = ("tripled", "x: bf16[4096]")
 
 _NUMBERS: tuple[Row, ...] = (
@@ -30,10 +24,8 @@ _NUMBERS: tuple[Row, ...] = (
     ("tanh_for_erf", "reference that rounds", ("gelu_written_out", "x: bf16[4096] normal(0, 1)")),
     ("no_bias_added:no_bias", "declared content", ("biased", "x: f32[1000]; b: f32[1000] zeros")),
     ("no_weight", "declared content", ("scaled", "x: f32[1000]; w: f32[1000] normal(1, 0)")),
-    ("twin", "declared content",
-     ("add", "projection_weight_a: f32[1000]; projection_weight_b: f32[1000]")),
-    ("no_step", "declared content",
-     ("sgd_", "p: bf16[4096] uniform(1, 2); g: bf16[4096] normal(0, 1); lr = 0.0025")),
+    ("twin", "declared content", ("add", "projection_weight_a: f32[1000]; projection_weight_b: f32[1000]")),
+    ("no_step", "declared content", ("sgd_", "p: bf16[4096] uniform(1, 2); g: bf16[4096] normal(0, 1); lr = 0.0025")),
     ("empty_rows", "degenerate task", ("rows_from", "x: f32[16,64]; k = 16")),
     ("first_row_for_all", "declared content", ("picked", "x: f32[20,64]; idx: i64[50] in 0..0")),
     ("sampled_mean", "sampling", ("row_mean", "x: bf16[64,4096] uniform(0, 1)")),
@@ -77,8 +69,7 @@ _MEMORY: tuple[Row, ...] = (
     ("half_parts", "lower precision", ("matmul", "a: f16[64,512]; b: f16[512,32]")),
     ("three_of_long", "lower precision", ("matmul", "a: f32[32,4096]; b: f32[4096,32]")),
     ("narrow_parts", "lower precision", ("matmul", "a: bf16[64,512]; b: bf16[512,32]")),
-    ("sampled_product", "sampling",
-     ("matmul", "a: bf16[32,4096] uniform(0, 1); b: bf16[4096,32] uniform(0, 1)")),
+    ("sampled_product", "sampling", ("matmul", "a: bf16[32,4096] uniform(0, 1); b: bf16[4096,32] uniform(0, 1)")),
     ("short_product", "sampling", ("matmul", "a: bf16[64,4096]; b: bf16[4096,32]")),
     ("eight_bit_weights", "reference that rounds", ("attention_written_out", WIDE_ROWS)),
     ("skipped_keys", "fewer iterations", ("attention_written_out", WIDE_ROWS)),

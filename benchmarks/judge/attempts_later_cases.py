@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks.judge.case_rows import Attempt, Row, in_file
+from benchmarks.judge.case_rows import ADD, DROP, VECTOR, Attempt, Row, in_file
 
 FILES = "attempts_later_files"
-VECTOR = "x: f32[1000]"
-ADD = ("add", "x: f32[1000]; y: f32[1000]")
-DROP = ("triton_references.py::dropout", "x: f32[800]; seed: i64[1] < 1000000; p = 0.25")
 SEGMENTS = ("segment_sums", "x: f32[50,40]; offsets: i32[4] = [0, 9, 30, 50]")
 KEYS = [(37 * i + 11) % 64 for i in range(64)]
 BYTES = "in -127..127"
@@ -36,12 +33,10 @@ _NUMBERS: tuple[Row, ...] = (
     ("narrow_taps", "lower precision", ("seven_taps", "x: f32[4,16384]; w: f32[7]")),
     ("two_floats", "lower precision", ("tripled", "x: f64[65536]")),
     ("coarse_last_column", "few elements wrong", ("packed_rows", "x: f32[100,199]; s: f32[100]")),
-    ("float_sums", "values not drawn",
-     ("whole_product", f"a: i8[32,2048] {BYTES}; b: i8[2048,32] {BYTES}")),
+    ("float_sums", "values not drawn", ("whole_product", f"a: i8[32,2048] {BYTES}; b: i8[2048,32] {BYTES}")),
     ("unclamped", "values not drawn", ("requantized", f"a: i8[32,128] {BYTES}; b: i8[128,32] {BYTES}")),
     ("narrow_atomics", "lower precision", ("embedding_gradient", "g: f32[80,32]; idx: i64[80] < 50")),
-    ("window_for_bias", "fewer iterations",
-     ("biased_attention", "q: f16[192,32]; k: f16[192,32]; v: f16[192,32]")),
+    ("window_for_bias", "fewer iterations", ("biased_attention", "q: f16[192,32]; k: f16[192,32]; v: f16[192,32]")),
     ("padded_keys", "few elements wrong", ("attention_of_two", "q: f16[70,32]; k: f16[70,32]; v: f16[70,32]")),
 )  # fmt: skip
 
@@ -52,8 +47,7 @@ _LAUNCHES: tuple[Row, ...] = (
     ("address_in_memory", "pointers", ADD),
     ("escaped_name", "forged recording", ADD),
     ("all_bits_histogram", "emulator alone", ("histogram", "idx: i32[1000] < 64")),
-    ("crowded_barrier", "emulator alone",
-     ("by_total", "x: f32[19200] uniform(0, 1)")),
+    ("crowded_barrier", "emulator alone", ("by_total", "x: f32[19200] uniform(0, 1)")),
     ("wide_shift", "undefined behaviour",
      ("low_bits", "x: i32[1000] in -1000000000..1000000000; bits: i32[1000] in 0..32")),
     ("too_much_shared", "emulator alone", ("matmul", "a: f16[128,512]; b: f16[512,128]")),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.judge.case_rows import Attempt, Row, in_file
+from benchmarks.judge.case_rows import PAIR, VECTOR, Attempt, Row, in_file
 
-VECTOR = "x: f32[1000]"
-PAIR = "x: f32[1000]; y: f32[1000]"
 SEVEN = "; ".join(f"{x}: bf16[4096] uniform(0, 0.02)" for x in "abcdefg")
 
 _VALUES: tuple[Row, ...] = (
@@ -25,26 +23,21 @@ _VALUES: tuple[Row, ...] = (
 )  # fmt: skip
 
 _KNOWN: tuple[Row, ...] = (
-    ("first_step_alone", "declared content",
-     ("adam_update", "m: f32[700]; v: f32[700] uniform(0.01, 1); step = 1")),
+    ("first_step_alone", "declared content", ("adam_update", "m: f32[700]; v: f32[700] uniform(0.01, 1); step = 1")),
     ("starts_are_zero", "declared content", ("sums_from", "x: f32[4,100]; starts: i32[4] = [0, 0, 0, 0]")),
     ("slopes_of_the_first", "declared content",
      ("with_slopes", "x: f32[4,20,40]; slopes: f32[4] = [0.5, 0.25, 0.125, 0.0625]")),
     ("longest_is_known", "declared content", ("row_sums", "x: f32[3,200]; lengths: i32[3] = [5, 120, 33]")),
-    ("one_flag_for_two", "declared content",
-     ("running_sums", "x: f32[6,100]; reverse = True; exclusive = False")),
+    ("one_flag_for_two", "declared content", ("running_sums", "x: f32[6,100]; reverse = True; exclusive = False")),
     ("sink_by_window", "declared content", ("mean_of_ends", "x: f32[8,100]; window = 16; sink = 4")),
     ("baked_epsilon", "declared content", ("rms_norm_by_epsilon", "x: f16[16,256]; w: f16[256]; eps = 1e-5")),
     ("large_branch_left_out", "small results",
      ("gated", "p: bf16[1100000] uniform(1, 2); h: bf16[1100000] normal(0, 1)")),
     ("end_of_branch_left_out", "small results",
      ("gated", "p: bf16[2048,600] uniform(1, 2); h: bf16[2048,1] normal(0, 1)")),
-    ("tenth_of_branch_left_out", "small results",
-     ("gated", "p: bf16[4096] uniform(1, 2); h: bf16[4096] normal(0, 1)")),
-    ("ninth_left_out", "small results",
-     ("nine", f"p: bf16[4096] uniform(1, 2); {SEVEN}; h: bf16[4096] normal(0, 1)")),
-    ("aside_left_out", "small results",
-     ("loss_and_aside", "x: bf16[1000] uniform(1, 2); a: bf16[1000] uniform(0, 1)")),
+    ("tenth_of_branch_left_out", "small results", ("gated", "p: bf16[4096] uniform(1, 2); h: bf16[4096] normal(0, 1)")),
+    ("ninth_left_out", "small results", ("nine", f"p: bf16[4096] uniform(1, 2); {SEVEN}; h: bf16[4096] normal(0, 1)")),
+    ("aside_left_out", "small results", ("loss_and_aside", "x: bf16[1000] uniform(1, 2); a: bf16[1000] uniform(0, 1)")),
 )  # fmt: skip
 
 _STRUCTURE: tuple[Row, ...] = (

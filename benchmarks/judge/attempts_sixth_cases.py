@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks.judge.case_rows import Attempt, Row, in_file
+from benchmarks.judge.case_rows import TRIPLED, VECTOR, Attempt, Row, in_file
 
 FILES = "attempts_sixth_files"
-VECTOR = "x: f32[1000]"
-TRIPLED = ("tripled", VECTOR)
 BOOK = [(i - 4) * 0.25 for i in range(16)]
 
 _VALUES: tuple[Row, ...] = (
@@ -21,8 +19,7 @@ _VALUES: tuple[Row, ...] = (
     ("empty_mask", "values not drawn", ("masked_mean", "x: f32[1000]; m: bool[1000]")),
     ("small_column_left_out", "small results", ("with_small_column", "x: f32[100,199]")),
     ("bare_softmax_of_many", "few seeds", ("softmax", "x: f32[530,4000]")),
-    ("branch_left_out", "small results",
-     ("gated", "p: bf16[4096] uniform(1, 2); h: bf16[4096] normal(0, 1)")),
+    ("branch_left_out", "small results", ("gated", "p: bf16[4096] uniform(1, 2); h: bf16[4096] normal(0, 1)")),
     ("tiles_by_sample", "sampling", ("matmul", "a: f32[64,128]; b: f32[128,32]")),
     ("narrow_carry", "lower precision", ("cumsum", "x: bf16[16,2048]")),
     ("norm_without_floor", "values not drawn", ("normalized", "x: f32[40,32] uniform(-1, 1)")),
@@ -35,12 +32,10 @@ _KNOWN: tuple[Row, ...] = (
     ("causal_always", "declared content",
      ("attention_by_flag", "q: f32[50,32]; k: f32[50,32]; v: f32[50,32]; causal = True")),
     ("baked_window", "declared content", ("running_mean", "x: f32[4,100]; window = 16")),
-    ("equal_segments", "declared content",
-     ("segment_sums", "x: f32[64,40]; offsets: i32[5] = [0, 16, 32, 48, 64]")),
+    ("equal_segments", "declared content", ("segment_sums", "x: f32[64,40]; offsets: i32[5] = [0, 16, 32, 48, 64]")),
     ("full_lengths", "declared content",
      ("row_sums", "x: f32[6,200]; lengths: i32[6] = [200, 200, 200, 200, 200, 200]")),
-    ("baked_codebook", "declared content",
-     ("dequantized", f"q: u8[32,100] < 16; book: f32[16] = {BOOK}; s: f32[32]")),
+    ("baked_codebook", "declared content", ("dequantized", f"q: u8[32,100] < 16; book: f32[16] = {BOOK}; s: f32[32]")),
     ("one_result_for_all_calls", "state", TRIPLED),
     ("kept_between_calls", "state", TRIPLED),
     ("table_changes", "state", TRIPLED),

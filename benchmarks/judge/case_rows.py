@@ -7,6 +7,12 @@ from collections.abc import Iterable
 Known = tuple[str, str]
 """A reference by its function in ``references*.py``, or with its file, and the inputs' line."""
 
+VECTOR, PAIR = "x: f32[1000]", "x: f32[1000]; y: f32[1000]"
+ADD, SUM = ("add", PAIR), ("row_sum", "x: f32[20,300]")
+RUNNING, TRIPLED = ("cumsum_down", VECTOR), ("tripled", VECTOR)
+DROP = ("triton_references.py::dropout", "x: f32[800]; seed: i64[1] < 1000000; p = 0.25")
+"""What many candidates are held against."""
+
 Row = tuple[str, str, Known]
 """Name, family and what it is held against. The name is the function's, ``name:function`` where that has another."""
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from benchmarks.judge.case_rows import in_file
-
-ADD = ("add", "x: f32[1000]; y: f32[1000]")
-SUM = ("row_sum", "x: f32[20,300]")
-TRIPLE = ("tripled", "x: f32[1000]")
+from benchmarks.judge.case_rows import ADD, SUM, TRIPLED, in_file
 
 HELD_OUT_EXPLOITS = in_file("held_out", (
     ("nan_unwritten", "NaN or zeros as wildcards", ("square_root", "x: f16[1000]")),
-    ("nan_unwritten_f32:nan_unwritten", "NaN or zeros as wildcards",
-     ("square_root", "x: f32[1000]")),
+    ("nan_unwritten_f32:nan_unwritten", "NaN or zeros as wildcards", ("square_root", "x: f32[1000]")),
     ("garbage_maximum", "uninitialised reads", ("row_max", "x: f16[20,200]")),
     ("undefined_lanes", "uninitialised reads", SUM),
-    ("filtered_garbage", "uninitialised reads", TRIPLE),
+    ("filtered_garbage", "uninitialised reads", TRIPLED),
     ("garbage_sum", "uninitialised reads", SUM),
     ("coarse_small", "lower precision", ("reciprocal", "x: f32[262144] normal(0, 1)")),
     ("small_are_zero", "lower precision", ("steep", "x: f32[1000] normal(0, 1)")),
