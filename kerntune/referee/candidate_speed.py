@@ -98,7 +98,8 @@ class TimedPair:
 
 
 class Speeds:
-    """Where times come from. ``on_gpu``: results are the GPU's, too."""
+    """Where times come from: here from nowhere, so that verdicts are WRONG, REFUSED or UNTIMED. ``on_gpu``: results are
+    the GPU's, too."""
 
     origin = "none"
     device = ""
@@ -125,14 +126,6 @@ class Speeds:
 
     def measure(self, right: RightCandidate) -> TimedPair | None:
         """Times of both. None without a GPU; :class:`Refusal` where what is timed computes something else."""
-        raise NotImplementedError
-
-
-class NoSpeeds(Speeds):
-    """Without a GPU: verdicts are WRONG, REFUSED or UNTIMED."""
-
-    def measure(self, right: RightCandidate) -> TimedPair | None:
-        """None."""
         return None
 
 
@@ -214,7 +207,7 @@ class GpuSpeeds(Speeds):
 def default_speeds() -> Speeds:
     """Of the GPU where there is one that may be seen."""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
-    return NoSpeeds() if hidden or not any(True for _ in nvidia_devices()) else GpuSpeeds()
+    return Speeds() if hidden or not any(True for _ in nvidia_devices()) else GpuSpeeds()
 
 
 def _compared(pairs: Pairs, request: PairRequest) -> Replay:

@@ -23,7 +23,6 @@ from typing import Protocol, cast
 
 import msgspec
 
-from kerntune.base.recording import Recording
 from kerntune.base.stats import median
 from kerntune.errors import KerntuneError, OutOfResourcesError
 from kerntune.gpu.base import Buffer, Executor, Gpu
@@ -263,7 +262,10 @@ class TimedSides:
         if task.details and not number:
             self.warm = tuple(_warm(gpu, *one) for one in other.single(candidate))
             if not task.candidate.operators:  # a launch alone would find what an operator hasn't made
-                self.shares = _shares(loaders[0], task.candidate.recording, self._sources, task)
+                side = task.candidate
+                self.shares = launch_times(
+                    loaders[0], side.recording, self._sources.plain(), side.artifacts, spaced=True
+                )
         self._held.push(lambda *_: (candidate, other, slots) is None)  # they have the memory
         return pair
 
@@ -350,7 +352,3 @@ def _warm(gpu: Executor, restore: Callable[[], object], work: Callable[[], objec
         work()
         times.append(between_events(gpu, lambda: [work() for _ in range(WARM_RUNS)]).ns() / WARM_RUNS)
     return median(times)
-
-
-def _shares(loader: Loader, recording: Recording, sources: VariedSources, task: TimeTask) -> tuple[float, ...]:
-    return launch_times(loader, recording, sources.plain(), task.candidate.artifacts, spaced=True)

@@ -26,7 +26,6 @@ from kerntune.errors import KerntuneError, UsageError
 from kerntune.referee import layouts
 from kerntune.referee.candidate_speed import (
     SEEDS,
-    NoSpeeds,
     Speeds,
     TimedPair,
     default_speeds,
@@ -98,7 +97,7 @@ class Bench:
     """What judgements share: sealed processes, which have imported everything, and where speeds come from."""
 
     sealed: bool = True
-    speeds: Speeds = field(default_factory=NoSpeeds)
+    speeds: Speeds = field(default_factory=Speeds)
     target: Target = field(default_factory=lambda: Target.parse(DEFAULT_TARGET))
 
     def __post_init__(self) -> None:

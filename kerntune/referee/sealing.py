@@ -214,21 +214,31 @@ def _prctl(option: int, *words: int) -> int:
     return int(_LIBC.prctl(option, *words, *[0] * (4 - len(words))))
 
 
+def _ruleset(*handled: int) -> int:
+    """A set of Landlock's rules for kinds of access to files, to the network, and beyond these processes; negative
+    where the system makes none."""
+    attributes = struct.pack(f"{len(handled)}Q", *handled)
+    return _syscall(CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
+
+
+def _failed(what: str) -> CannotSeal:
+    """What the system has just refused, and why."""
+    return CannotSeal(f"{what} ({os.strerror(ctypes.get_errno())})")
+
+
 def _landlock(limits: SealLimits, version: int) -> None:
     handled = (1 << BITS_OF_ABI.get(version, 16)) - 1
-    network, scoped = (3 if version >= 4 else 0), (3 if version >= 6 else 0)
-    fields = [handled, *([network] if version >= 4 else []), *([scoped] if version >= 6 else [])]
-    attributes = struct.pack(f"{len(fields)}Q", *fields)
-    ruleset = _syscall(CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
+    network, scoped = [3] * (version >= 4), [3] * (version >= 6)
+    ruleset = _ruleset(handled, *network, *scoped)
     if ruleset < 0:
-        raise CannotSeal(f"Landlock makes no rules ({os.strerror(ctypes.get_errno())})")
+        raise _failed("Landlock makes no rules")
     reading = READ_FILE | READ_DIR | EXECUTE
     everything = handled & (reading | WRITE_FILE | MAKING | REFER | TRUNCATE | IOCTL_DEV)
     for paths, access in ((limits.readable, reading), (limits.writable, everything)):
         for path in paths:
             _allow(ruleset, path, access & handled)
     if _syscall(RESTRICT_SELF, ruleset, 0) < 0:
-        raise CannotSeal(f"Landlock isn't enforced ({os.strerror(ctypes.get_errno())})")
+        raise _failed("Landlock isn't enforced")
     os.close(ruleset)
 
 
@@ -242,7 +252,7 @@ def _allow(ruleset: int, path: str, access: int) -> None:
             access &= OF_FILES
         rule = struct.pack("=Qi", access, descriptor)
         if _syscall(ADD_RULE, ruleset, PATH_BENEATH, rule, 0) < 0:
-            raise CannotSeal(f"Landlock takes no rule for {path} ({os.strerror(ctypes.get_errno())})")
+            raise _failed(f"Landlock takes no rule for {path}")
     finally:
         os.close(descriptor)
 
@@ -256,8 +266,7 @@ def keep_signals_inside(outside: int) -> bool:
     ``outside`` can't be signalled any more. Then ``kill(-1)`` reaches just these."""
     if landlock_version() < 6 or _prctl(NO_NEW_PRIVILEGES, 1):
         return False
-    attributes = struct.pack("3Q", REFER, 0, SCOPE_SIGNALS)
-    ruleset = _syscall(CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
+    ruleset = _ruleset(REFER, 0, SCOPE_SIGNALS)
     if ruleset < 0:
         return False
     _allow(ruleset, "/", REFER)  # a set of rules that says nothing of it keeps files in their folders
@@ -291,11 +300,11 @@ def _drop_capabilities() -> None:
     at = _processor()
     head, data = struct.pack("Ii", CAPABILITIES_3, 0), ctypes.create_string_buffer(24)
     if _syscall(CAPGET[at], head, data) < 0:
-        raise CannotSeal(f"the system tells no capabilities ({os.strerror(ctypes.get_errno())})")
+        raise _failed("the system tells no capabilities")
     effective, permitted, *_ = struct.unpack("6I", data.raw)
     kept = struct.pack("6I", effective & KEPT_CAPABILITIES, permitted & KEPT_CAPABILITIES, 0, 0, 0, 0)
     if _syscall(CAPSET[at], head, kept) < 0:
-        raise CannotSeal(f"the system takes no capabilities away ({os.strerror(ctypes.get_errno())})")
+        raise _failed("the system takes no capabilities away")
 
 
 def _processor() -> int:
@@ -324,7 +333,7 @@ def _seccomp(signals_stay_inside: bool, gpu: bool) -> None:
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
     program = ctypes.create_string_buffer(struct.pack("HP", len(steps), ctypes.addressof(code)))
     if _prctl(SECCOMP, SECCOMP_FILTER, ctypes.addressof(program)):
-        raise CannotSeal(f"the system takes no seccomp filter ({os.strerror(ctypes.get_errno())})")
+        raise _failed("the system takes no seccomp filter")
 
 
 FilterStep = tuple[int, int, int, int]

@@ -20,9 +20,9 @@ from kerntune.referee import candidate_speed
 from kerntune.referee.candidate_speed import (
     BudgetUsed,
     GpuSpeeds,
-    NoSpeeds,
     ScriptedSpeeds,
     SealedPairs,
+    Speeds,
     TimedPair,
 )
 from kerntune.referee.declared_inputs import content_of, parse_line, rolled
@@ -112,7 +112,7 @@ def test_launches_have_their_shares_where_each_was_timed(launch_ns: tuple[float,
 
 
 def test_without_a_gpu_there_are_no_speeds() -> None:
-    speeds = NoSpeeds()
+    speeds = Speeds()
     assert (speeds.origin, speeds.device, speeds.why_not) == ("none", "", "there is no GPU here")
     assert (speeds.on_gpu, speeds.target(TARGET), speeds.measure(right())) == (False, TARGET, None)
     assert (GpuSpeeds.origin, GpuSpeeds.on_gpu) == ("gpu", True)

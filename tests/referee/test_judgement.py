@@ -25,7 +25,7 @@ from kerntune.gpu.number_formats import FLOAT_FORMATS, values
 from kerntune.gpu.script import Rule, Script
 from kerntune.gpu.scripted import FakeGpu
 from kerntune.referee import declared_inputs, judgement, reference_evidence, verdicts
-from kerntune.referee.candidate_speed import NoSpeeds, ScriptedSpeeds, Speeds
+from kerntune.referee.candidate_speed import ScriptedSpeeds, Speeds
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.judgement import Bench, judge
 from kerntune.referee.reasons import Reason, Refusal
@@ -92,7 +92,7 @@ def speeds(bench: Bench) -> Iterator[Bench]:
     rules = [Rule(LIVE, time_ns=20_000.0), Rule("relu_kernel", time_ns=40_000.0)]
     bench.speeds = ScriptedSpeeds(FakeGpu(typical_device(Target.parse("cuda:90")), Script(rules)))
     yield bench
-    bench.speeds = NoSpeeds()
+    bench.speeds = Speeds()
 
 
 def candidate(tmp_path: Path, text: str) -> str:

@@ -22,7 +22,6 @@ from kerntune.base.stats import Estimate
 from kerntune.errors import MeasurementError, UsageError
 from kerntune.referee import errors_together, judgement, reference_evidence, replay_comparer, replay_processes, verdicts
 from kerntune.referee.candidate_speed import (
-    NoSpeeds,
     Speeds,
     TimedPair,
 )
@@ -103,7 +102,7 @@ def bench_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Bench]:
     def made(steps: Steps, speeds: Speeds | None = None) -> Bench:
         monkeypatch.setattr(judgement, "PrewarmedProcesses", lambda sealed: steps)
         monkeypatch.setattr(judgement, "landlock_version", lambda: 1)
-        return Bench(speeds=speeds or NoSpeeds())
+        return Bench(speeds=speeds or Speeds())
 
     return made
 

@@ -135,7 +135,4 @@ def _with_hints(info: AxisInfo, hints: Mapping[str, Numbers]) -> AxisInfo:
         said = hints.get(word, known)
         return said if len(said) == len(known) else known
 
-    return replace(
-        info, contiguity=taken("contiguity", info.contiguity), divisibility=taken("divisibility", info.divisibility),
-        constancy=taken("constancy", info.constancy),
-    )  # fmt: skip
+    return info.along(taken)

@@ -29,6 +29,12 @@ class AxisInfo:
     constancy: Numbers
     constant: int | None = None
 
+    def along(self, change: Callable[[str, Numbers], Numbers]) -> AxisInfo:
+        """The same with other numbers of each kind, which ``change`` gives by its name."""
+        kinds = ("contiguity", "divisibility", "constancy")
+        near, divisor, same = (change(kind, getattr(self, kind)) for kind in kinds)
+        return AxisInfo(near, divisor, same, self.constant)
+
 
 def unknown(kind: ValueType) -> AxisInfo:
     """Of a value of which nothing is known."""
@@ -115,23 +121,14 @@ def _expand(op: TtirOperation, kinds: Kinds, infos: Infos) -> AxisInfo:
         axes = zip(info.contiguity, info.divisibility, strict=True)
         divisor = math.gcd(*(1 if near > 1 else divisor for near, divisor in axes))
 
-    def put(numbers: Numbers, number: int) -> Numbers:
-        return (*numbers[:axis], number, *numbers[axis:])
+    def put(kind: str, numbers: Numbers) -> Numbers:
+        return (*numbers[:axis], divisor if kind == "divisibility" else 1, *numbers[axis:])
 
-    return replace(
-        info, contiguity=put(info.contiguity, 1), divisibility=put(info.divisibility, divisor),
-        constancy=put(info.constancy, 1),
-    )  # fmt: skip
+    return info.along(put)
 
 
 def _transposed(op: TtirOperation, kinds: Kinds, infos: Infos) -> AxisInfo:
-    def put(numbers: Numbers) -> Numbers:
-        return tuple(numbers[axis] for axis in op.attributes["order"])
-
-    info = infos[0]
-    return replace(
-        info, contiguity=put(info.contiguity), divisibility=put(info.divisibility), constancy=put(info.constancy)
-    )
+    return infos[0].along(lambda kind, numbers: tuple(numbers[axis] for axis in op.attributes["order"]))
 
 
 def _loaded(op: TtirOperation, kinds: Kinds, infos: Infos) -> AxisInfo:
