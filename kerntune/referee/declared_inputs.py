@@ -26,25 +26,7 @@ import numpy as np
 from kerntune.errors import MeasurementError, UsageError
 from kerntune.gpu.memory import INTEGERS, encode_floats
 from kerntune.gpu.number_formats import FLOAT_FORMATS, INTEGER_FORMATS, values
-from kerntune.referee.extreme_contents import (
-    DEEP,
-    DEVIATIONS,
-    FEW_VALUES,
-    GRIDS,
-    HOLES,
-    ODD,
-    WHOLE_NUMBERS,
-    close_numbers,
-    full_places,
-    in_bands,
-    in_order,
-    on_grid,
-    paired_numbers,
-    round_numbers,
-    scaled_numbers,
-    sparse_centre,
-    zero_places,
-)
+from kerntune.referee.extreme_contents import in_form, mean_and_deviation
 from kerntune.referee.tasks import (
     CallArgument,
     CaseInputs,
@@ -255,11 +237,8 @@ def contents_of(tensors: Sequence[TensorInput], seed: int, forms: Sequence[str])
 
 
 def content_of(given: TensorInput, seed: int, form: str = "", known: Sequence[float] = ()) -> bytes:
-    """The bytes of a tensor's elements for a seed: no part of them repeats.
-
-    A ``varied`` normal's deviation is between 0.5 and 2, its mean between -0.5 and 0.5 times that; ``form`` is a key of
-    :data:`EXTREMES`, ``known`` are numbers of other inputs.
-    """
+    """The bytes of a tensor's elements for a seed: no part of them repeats. ``form`` and ``known`` are as in
+    :func:`~kerntune.referee.extreme_contents.in_form`."""
     numbers: Any
     chance, count = np.random.default_rng([seed, _name_number(given.name)]), math.prod(given.shape)
     if given.content == "zeros":
@@ -268,55 +247,12 @@ def content_of(given: TensorInput, seed: int, form: str = "", known: Sequence[fl
         numbers = np.asarray(given.values)
     elif given.content == "integers":
         numbers = chance.integers(int(given.low), int(given.high), count, endpoint=True)
-        if form in WHOLE_NUMBERS:
-            numbers = WHOLE_NUMBERS[form](numbers, given, chance)
     elif given.content == "uniform":
         numbers = chance.uniform(given.low, given.high, count)
     else:
-        deviation = 2 ** chance.uniform(-1, 1) if given.varied else given.high
-        mean = chance.uniform(-0.5, 0.5) * deviation if given.varied else given.low
-        if form in DEVIATIONS:
-            half = (form, given.dtype) == ("huge", "float16")
-            deviation, mean = 2 ** (12.0 if half else chance.uniform(*DEVIATIONS[form])), 0.0
-        if form in ("up", "down"):
-            mean = chance.uniform(32, 64) * deviation * (1 if form == "up" else -1)
-        if form == "deep":
-            mean = -chance.uniform(*DEEP)
+        mean, deviation = mean_and_deviation(given, form, chance)
         numbers = chance.standard_normal(count) * deviation + mean
-    if form == "ties":
-        numbers = chance.choice(numbers[:FEW_VALUES], count)
-    if form == "banded":
-        numbers = in_bands(numbers, given, chance)
-    if form == "close":
-        numbers = close_numbers(given, seed, chance)
-    if form in GRIDS:
-        numbers = on_grid(numbers, given, form, chance)
-    if form == "broad":
-        zeros = zero_places(given.shape, chance)
-        numbers[zeros] = chance.choice((0.0, -0.0), len(zeros))
-    if form == "none":
-        numbers = np.zeros(count)
-    if form == "round":
-        numbers = round_numbers(given, known, chance)
-    if form == "scaled" and given.varied:
-        numbers = scaled_numbers(given, known, chance)
-    if form == "paired":
-        numbers = paired_numbers(numbers, given, seed, chance)
-    if form in ODD:
-        places = chance.permutation(count)[: 1 if form == "hole" else max(1, count // HOLES)]
-        odd = {"holes": (np.nan,), "infinite": (-np.inf, np.inf)}.get(form, (np.nan, -np.inf, np.inf))
-        numbers[places] = chance.choice(odd, len(places))
-    if form in ("sparse", "lone"):
-        nearest = sparse_centre(given)
-        numbers[[0, -1]] = numbers[np.argmax(np.abs(numbers - nearest))]
-        others = numbers[~(few := full_places(given.shape, chance))]
-        numbers[~few] = nearest + (others - nearest) * (2.0**-10 if form == "sparse" else 0.0)
-    if form == "alike":
-        rows = numbers.reshape(-1, given.shape[-1] if given.shape else 1)
-        rows[(np.arange(len(rows) // 2) + chance.integers(len(rows))) % len(rows)] = rows[0]
-    if form == "ordered":
-        numbers = in_order(numbers.reshape(-1, given.shape[-1] if given.shape else 1), chance)
-    return bytes_of(numbers, given.dtype)
+    return bytes_of(in_form(numbers, given, form, seed, known, chance), given.dtype)
 
 
 POISONS = (0x7F, 0x7B, 0xFB, 0x3F, 0x00)

@@ -237,7 +237,7 @@ def few_numbers(numbers: np.ndarray, given: TensorInput, chance: np.random.Gener
     """Three of the numbers, the least and the largest that may be among them; in half of the rows one alone, and in the
     others one at the begin or the end. Most of a single row is one, of flags a fourth."""
     values = np.concatenate([[int(given.low), int(given.high)], chance.choice(numbers, FEW_VALUES - 2)])
-    found = chance.choice(values, numbers.size).reshape(-1, given.shape[-1] if given.shape else 1)
+    found = chance.choice(values, numbers.size).reshape(-1, given.columns)
     order, half = chance.permutation(len(found)), -(-len(found) // 2)
     if len(found) > 1:
         found[order[:half]] = values[np.arange(half) % len(values)][:, None]
@@ -334,7 +334,8 @@ def round_numbers(given: TensorInput, known: Sequence[float], chance: np.random.
 def scaled_numbers(given: TensorInput, known: Sequence[float], chance: np.random.Generator) -> Any:
     """Numbers of all sizes and both signs, or known ones; in half of the rows of one sign and nearly one size."""
     least, most = SIZES.get(given.dtype, (-100.0, 100.0))
-    rows = np.zeros((math.prod(given.shape) // (columns := given.shape[-1] if given.shape else 1), columns))
+    columns = given.columns
+    rows = np.zeros((math.prod(given.shape) // columns, columns))
     sizes, signs = chance.uniform(least, most, rows.shape), chance.choice((1.0, -1.0), rows.shape)
     one = chance.random(len(rows)) < (0.5 if len(rows) > 1 else 0)
     sizes[one] = np.maximum(sizes[one, :1] - chance.random((np.count_nonzero(one), columns)), least)
@@ -379,3 +380,61 @@ def on_grid(numbers: np.ndarray, given: TensorInput, form: str, chance: np.rando
         inside = np.clip(found, np.ceil(given.low / step) * step, np.floor(given.high / step) * step)
         found = np.where(found == inside, found, inside)
     return found + {"above": FAR, "below": -FAR}.get(form, 0.0) if given.varied and form != "grid" else found
+
+
+def mean_and_deviation(given: TensorInput, form: str, chance: np.random.Generator) -> tuple[float, float]:
+    """Of normal numbers. Where these vary, a deviation is between 0.5 and 2, a mean between -0.5 and 0.5 times that."""
+    deviation = 2 ** chance.uniform(-1, 1) if given.varied else given.high
+    mean = chance.uniform(-0.5, 0.5) * deviation if given.varied else given.low
+    if form in DEVIATIONS:
+        half = (form, given.dtype) == ("huge", "float16")
+        deviation, mean = 2 ** (12.0 if half else chance.uniform(*DEVIATIONS[form])), 0.0
+    if form in ("up", "down"):
+        mean = chance.uniform(32, 64) * deviation * (1 if form == "up" else -1)
+    if form == "deep":
+        mean = -chance.uniform(*DEEP)
+    return mean, deviation
+
+
+def in_form(
+    numbers: Any, given: TensorInput, form: str, seed: int, known: Sequence[float], chance: np.random.Generator
+) -> Any:
+    """Numbers that were drawn for an input in a form: a key of :data:`EXTREMES`, or empty for usual ones. ``known`` are
+    numbers of other inputs."""
+    count = numbers.size
+    if given.content == "integers" and form in WHOLE_NUMBERS:
+        numbers = WHOLE_NUMBERS[form](numbers, given, chance)
+    if form == "ties":
+        numbers = chance.choice(numbers[:FEW_VALUES], count)
+    if form == "banded":
+        numbers = in_bands(numbers, given, chance)
+    if form == "close":
+        numbers = close_numbers(given, seed, chance)
+    if form in GRIDS:
+        numbers = on_grid(numbers, given, form, chance)
+    if form == "broad":
+        zeros = zero_places(given.shape, chance)
+        numbers[zeros] = chance.choice((0.0, -0.0), len(zeros))
+    if form == "none":
+        numbers = np.zeros(count)
+    if form == "round":
+        numbers = round_numbers(given, known, chance)
+    if form == "scaled" and given.varied:
+        numbers = scaled_numbers(given, known, chance)
+    if form == "paired":
+        numbers = paired_numbers(numbers, given, seed, chance)
+    if form in ODD:
+        places = chance.permutation(count)[: 1 if form == "hole" else max(1, count // HOLES)]
+        odd = {"holes": (np.nan,), "infinite": (-np.inf, np.inf)}.get(form, (np.nan, -np.inf, np.inf))
+        numbers[places] = chance.choice(odd, len(places))
+    if form in ("sparse", "lone"):
+        nearest = sparse_centre(given)
+        numbers[[0, -1]] = numbers[np.argmax(np.abs(numbers - nearest))]
+        others = numbers[~(few := full_places(given.shape, chance))]
+        numbers[~few] = nearest + (others - nearest) * (2.0**-10 if form == "sparse" else 0.0)
+    if form == "alike":
+        rows = numbers.reshape(-1, given.columns)
+        rows[(np.arange(len(rows) // 2) + chance.integers(len(rows))) % len(rows)] = rows[0]
+    if form == "ordered":
+        numbers = in_order(numbers.reshape(-1, given.columns), chance)
+    return numbers

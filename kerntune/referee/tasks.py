@@ -44,6 +44,11 @@ class TensorInput(StrictMessage, frozen=True):
     held: bool = False
     """Its fixed values are never others: they belong to another input's."""
 
+    @property
+    def columns(self) -> int:
+        """Elements of a row."""
+        return self.shape[-1] if self.shape else 1
+
 
 class TensorAt(StrictMessage, frozen=True, tag="tensor"):
     """The input tensor of this number."""
