@@ -57,6 +57,7 @@ MAY_IMPORT_HEAVY = (
     "kerntune.referee.torch_operators",  # their overloads
     "kerntune.referee.reference_results",  # the same
     "kerntune.referee.reference_runs",  # the same
+    "kerntune.referee.product_operands",  # the same, for what they call
     "kerntune.referee.moved_results",  # the same
     "kerntune.referee.open_elements",  # the same, for what is torch's
     "kerntune.referee.reference_operators",  # the same

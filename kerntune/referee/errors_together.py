@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -190,7 +191,7 @@ def errors_of(
             yield _told(ResultError(number, want.dtype, size=1.0, wrong=told), case.tensors, forms)
             continue
         one = of.together[number]
-        found = error_of(
+        found = _error_of(
             number, after_of[view.storage], view, want, case, poison, one.size, extreme, None if again else one.add,
             "lone" in forms, _odd(forms),
         )  # fmt: skip
@@ -226,10 +227,38 @@ def errors_of(
         found = (
             overflow_of(-1, after, view, want)
             if _is_finite_alone(want, forms)
-            else error_of(-1, after, view, want, case, poison, size, extreme, seen, "lone" in forms, _odd(forms))
+            else _error_of(-1, after, view, want, case, poison, size, extreme, seen, "lone" in forms, _odd(forms))
         )
         text = f"input {given.name}, which the reference changes: {found.wrong}" if found.wrong else ""
         yield _told(replace(found, wrong=text), case.tensors, forms)
+
+
+BY_PRODUCTS = "operands of products rounded to 16 bits, as tensor cores take them, are allowed for"
+"""What is said where limits are due to that."""
+
+
+def _error_of(
+    number: int, content: bytes, view: View, want: ExpectedResult, case: CaseInputs, poison: bytes, usual: float,
+    extreme: float, seen: Callable[..., None] | None, lone: bool, odd: bool,
+) -> ResultError:  # fmt: skip
+    """The error; of what is wrong beside the reference as it is, beside its products of rounded operands."""
+    known = list[tuple[Any, ...]]()
+
+    def error(one: ExpectedResult, by_products: bool) -> ResultError:
+        known.clear()
+        where = content, view, one, case, poison
+        return error_of(number, *where, usual, extreme, lambda *x: known.append(x), lone, odd, by_products)
+
+    found = error(want, False)
+    if found.wrong and want.by_products is not None and not found.unwritten:
+        wide = want.wide or numbers_of(want).tobytes()
+        other = error(replace(want, native=want.by_products, wide=wide), True)
+        text = f"{other.wrong}; {BY_PRODUCTS}" if other.wrong else ""
+        found = replace(other, wrong=text, by_products=True)
+    if seen is not None:
+        for each in known:
+            seen(*each)
+    return found
 
 
 def looked_at(

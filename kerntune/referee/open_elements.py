@@ -87,12 +87,15 @@ def with_open(results: Sequence[Any], masks: Sequence[Any]) -> list[Any]:
     for k, (one, mask) in enumerate(zip(results, masks, strict=True)):
         if one is None or not mask.any():
             continue
-        there, wide = mask.to("cpu").numpy(), one.wide
+        there, wide, other = mask.to("cpu").numpy(), one.wide, one.by_products
         if wide:
             numbers, native = (numbers_of(x).reshape(one.shape) for x in (one, replace(one, wide=None)))
             wide = np.where(there, native, numbers).tobytes()
+        if other:
+            bits = f"<u{ITEM_BYTES[one.dtype]}"
+            other = np.where(there, *(np.frombuffer(x, bits).reshape(one.shape) for x in (one.native, other))).tobytes()
         known = np.frombuffer(one.open, bool).reshape(one.shape) | there if one.open else there
-        found[k] = replace(one, open=known.tobytes(), wide=wide)
+        found[k] = replace(one, open=known.tobytes(), wide=wide, by_products=other)
     return found
 
 

@@ -12,8 +12,8 @@ from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.declared_inputs import bytes_of, is_one_number
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.reasons import Reason, Refusal
-from kerntune.referee.result_errors import COARSE, ROUNDOFF, numbers_of
-from kerntune.referee.tasks import UNREAD, CaseInputs, ExpectedResult, ExpectedSeed
+from kerntune.referee.result_errors import COARSE, ROUNDOFF, numbers, numbers_of
+from kerntune.referee.tasks import UNREAD, CaseInputs, ExpectedResult, ExpectedSeed, Large
 
 
 def check_reference(seeds: Sequence[ExpectedSeed]) -> None:
@@ -127,9 +127,16 @@ def in_buffers(call: CheckedCall, case: CaseInputs, expected: ExpectedSeed) -> E
             continue
         floats = want.dtype in FLOAT_FORMATS and given.dtype in FLOAT_FORMATS
         if want.dtype != given.dtype and floats:
-            bits = numbers_of(replace(want, wide=None))
             wide = None if want.wide is None else numbers_of(want).tobytes()
-            want = replace(want, dtype=given.dtype, native=bytes_of(bits, given.dtype), wide=wide)
+            want = replace(
+                want, dtype=given.dtype, native=_as(want.native, want.dtype, given.dtype), wide=wide,
+                by_products=want.by_products and _as(want.by_products, want.dtype, given.dtype),
+            )  # fmt: skip
         strides = given.strides if want.shape == given.shape else want.strides
         found[number] = replace(want, strides=strides, input=index)
     return replace(expected, results=tuple(found), changed=tuple(changed))
+
+
+def _as(content: Large, dtype: str, other: str) -> bytes:
+    """Dense floats in another dtype."""
+    return bytes_of(numbers(np.frombuffer(content, f"<u{ITEM_BYTES[dtype]}"), dtype), other)

@@ -23,6 +23,7 @@ from kerntune.base.device import Target, typical_device
 from kerntune.base.formatting import ends_of
 from kerntune.gpu.interpreter.launches import drawn_orders
 from kerntune.gpu.interpreter.wider_programs import Launched, noted_launches, reduces_by_order
+from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.call_inputs import (
     as_it_lies,
     bytes_of,
@@ -35,6 +36,7 @@ from kerntune.referee.call_inputs import (
     without_unread,
 )
 from kerntune.referee.declared_inputs import is_one_number
+from kerntune.referee.hostile_recording import ITEM_BYTES
 from kerntune.referee.influences import with_influences
 from kerntune.referee.layouts import GPU_MODE, load
 from kerntune.referee.moved_results import (
@@ -57,6 +59,7 @@ from kerntune.referee.open_elements import (
     unwritten,
     with_open,
 )
+from kerntune.referee.product_operands import with_products
 from kerntune.referee.reasons import Reason
 from kerntune.referee.reference_operators import (
     OperatorKinds,
@@ -150,6 +153,7 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
     of = OperatorKinds()
     end = time.monotonic() + (task.seconds or math.inf)
     extreme: int | None = None if task.draws else task.extreme
+    upcast = any(given.dtype in FLOAT_FORMATS and ITEM_BYTES[given.dtype] <= 2 for given in task.case.tensors)
     last: ExpectedSeed | None = None
     for i, seed in enumerate(task.seeds):
         if i and time.monotonic() > end:
@@ -202,7 +206,7 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
             None if is_still(as_it_lies(t, given), before) else _result(t, w, k)
             for k, (t, w, before, given) in enumerate(zip(after, wide_after, contents, task.case.tensors, strict=True))
         )
-        if extreme is not None and i >= extreme:
+        if far := extreme is not None and i >= extreme:
             results = with_settled(module, task, contents, results)
             results = results if of.others else with_sound(watched, task, results)
         floats = [r for r in results if r.dtype in ROUNDOFF]
@@ -212,6 +216,8 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
             far = task.extreme is not None and i >= task.extreme
             results, changed = with_deviations(module, task, contents, results, changed, casts, far)
         found: list[Any] = [*results, *changed]
+        if upcast and not (of.others or task.draws or task.exact):
+            found, upcast = with_products(watched, found, [*native, *after], far)
         if i < task.usual and any(kinds):
             again = partial(widely, module, task, launches, casts)
             found = with_influences(task.case, contents, found, again, seconds)

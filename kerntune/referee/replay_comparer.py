@@ -20,6 +20,7 @@ from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.content_errors import Compared, ContentErrors
 from kerntune.referee.declared_inputs import ODD_POISONS, POISONS, contents_of, poison_patterns
 from kerntune.referee.errors_together import (
+    BY_PRODUCTS,
     ShapeComparison,
     errors_of,
     hardly_changed,
@@ -130,6 +131,8 @@ class ReplayComparer(ContentErrors):
             raise Refusal(Reason.DEGENERATE, why)
         repeatable = all(x.repeatable for x in answers[:usual])
         remarks = (*not_compared(expected[:usual]), *once)
+        if any(e.by_products for each in found for e in each):
+            remarks += (BY_PRODUCTS,)
         if dropped:
             remarks += (f"the reference fails at {dropped} contents beside the usual ones, which were left out",)
         return ComparedReplays(expected, patterns, left, repeatable, errors, wrong, remarks, kept)

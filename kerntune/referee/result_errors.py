@@ -129,6 +129,8 @@ class ResultError(StrictMessage, frozen=True):
     size: float = 0.0
     wrong: str = ""
     unwritten: bool = False
+    by_products: bool = False
+    """Whether the limit is that of products whose operands are rounded (:mod:`.product_operands`)."""
 
     @property
     def significant(self) -> bool:
@@ -199,13 +201,13 @@ def longest_sum(case: CaseInputs, shape: Sequence[int]) -> int:
 def error_of(
     number: int, content: bytes, view: View, expected: ExpectedResult, case: CaseInputs, poison: bytes,
     usual: float = 0.0, extreme: float = 0.0, seen: Callable[..., None] | None = None, lone: bool = False,
-    odd: bool = False,
+    odd: bool = False, by_products: bool = False,
 ) -> ResultError:  # fmt: skip
     """How a result in a replay's storage differs from the expected one. ``usual`` is the size that the result has in
     most contents; ``extreme``: how wide limits are for inputs of extreme numbers, 0 for usual ones. What is compared
     goes to ``seen``, too: dtype, elements found, expected and of the stock operator, terms of sums, whether extreme.
     ``lone``: an input is one number but for a few elements. ``odd``: it has infinities or NaN, of which the result has
-    none."""
+    none. ``by_products``: the stock operator is that of products of 16 bits."""
     bits = taken(content, view)
     native = np.frombuffer(expected.native, f"<u{ITEM_BYTES[expected.dtype]}").reshape(expected.shape)
     untouched = bool(bits.size) and _untouched(bits, len(content), view, poison)
@@ -214,7 +216,7 @@ def error_of(
         untouched and bits.nbytes < len(poison) and view.dtype == expected.dtype and bool((bits == native).all())
     )
     if not untouched or by_chance or not any(poison):  # zeros may have been written, and may be right
-        found = _compared(number, bits, native, view, expected, case, usual, extreme, seen, lone, odd)
+        found = _compared(number, bits, native, view, expected, case, usual, extreme, seen, lone, odd, by_products)
     if found is None or (untouched and found.wrong):
         return ResultError(number, view.dtype, wrong="nothing of it is written", unwritten=True)
     return found
@@ -222,7 +224,7 @@ def error_of(
 
 def _compared(
     number: int, bits: np.ndarray, native: np.ndarray, view: View, expected: ExpectedResult, case: CaseInputs,
-    usual: float, extreme: float, seen: Callable[..., None] | None, lone: bool, odd: bool,
+    usual: float, extreme: float, seen: Callable[..., None] | None, lone: bool, odd: bool, by_products: bool,
 ) -> ResultError:  # fmt: skip
     """What is written, beside what is expected."""
     if view.dtype not in FLOAT_FORMATS:
@@ -240,7 +242,7 @@ def _compared(
     if extreme and odd and not np.isfinite(found).all():
         return _not_finite(number, view.dtype, found, ~np.isfinite(found))
     if lone and not extreme:
-        return _lone_error(number, view.dtype, found, stock if exact is None else exact, stock)
+        return _lone_error(number, view.dtype, found, stock if exact is None else exact, stock, by_products)
     if exact is not None and expected.deviation is not None:
         deviation = np.frombuffer(expected.deviation, "<f8").reshape(expected.shape)
         if _is_explained(found, exact, deviation):
@@ -515,11 +517,14 @@ def overflow_of(number: int, content: bytes, view: View, expected: ExpectedResul
     return _not_finite(number, view.dtype, found, odd) if odd.any() else ResultError(number, view.dtype)
 
 
-def _lone_error(number: int, dtype: str, found: np.ndarray, exact: np.ndarray, stock: np.ndarray) -> ResultError:
+def _lone_error(
+    number: int, dtype: str, found: np.ndarray, exact: np.ndarray, stock: np.ndarray, by_products: bool = False
+) -> ResultError:
     """Where an input is one number but for a few elements: whether anything is left out, with however small a weight,
     and not by how little sums are off. One number added again and again may be rounded in one direction, and elements
     that all follow from the same few numbers are off alike. Where the reference's own are off by percents of
-    themselves, they cancel, and only what is left out shows."""
+    themselves, they cancel, and only what is left out shows. So are some of products of 16 bits, though not those that
+    are as large as others."""
     finite = np.isfinite(stock) & np.isfinite(exact)
     if (odd := finite & ~np.isfinite(found)).any():
         return _not_finite(number, dtype, found, odd)
@@ -530,10 +535,14 @@ def _lone_error(number: int, dtype: str, found: np.ndarray, exact: np.ndarray, s
     coarse, least, size = max(ROUNDOFF[dtype], COARSE), SMALLEST[dtype] / ROUNDOFF[dtype], rms_of(magnitude)
     wrong = ""
     if np.count_nonzero(full := magnitude > least) >= FEW:
-        relative = [x[full] / magnitude[full] for x in (error, own)]
-        for share, off, stocks in zip(QUANTILES, *(np.quantile(x, QUANTILES) for x in relative), strict=True):
+        sure = error
+        if by_products:
+            sure = np.maximum(error - RMS_FACTOR * rms_of(own), 0.0)
+        relative = [x[full] / magnitude[full] for x in (error, own, sure)]
+        for share, off, stocks, surely in zip(QUANTILES, *(np.quantile(x, QUANTILES) for x in relative), strict=True):
             allowed = EXTREME_FACTOR * max(float(stocks), coarse)
-            allowed = max(allowed, LEFT_OUT) if stocks > EXTREME_FACTOR * coarse else allowed
+            cancel = stocks > EXTREME_FACTOR * coarse or surely <= allowed
+            allowed = max(allowed, LEFT_OUT) if cancel else allowed
             if not wrong and off > allowed:
                 told, most_off = told_apart(off, allowed)
                 wrong = f"{1 - share:.0%} of its elements are off by {told} of their size; {most_off} is allowed"

@@ -270,6 +270,9 @@ class ExpectedResult(StrictMessage, frozen=True):
     open: Large | None = None
     """Elements that may be other numbers as well (a byte each), which aren't compared (:mod:`.open_elements`)."""
 
+    by_products: Large | None = None
+    """As ``native``, where the reference's products take operands of 16 bits (:mod:`.product_operands`)."""
+
     others: Large | None = None
     """The least and the most that whole numbers are where the reference's operators are rounded otherwise."""
 

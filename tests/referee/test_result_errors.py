@@ -435,7 +435,7 @@ def test_what_two_executions_leave_may_differ_by_rounding(
 
 
 def test_what_is_not_said_of_an_error_is_nothing() -> None:
-    assert msgspec.structs.astuple(ResultError(3, "int8")) == (3, "int8", 0.0, 0.0, 0.0, 0.0, 0.0, "", False)
+    assert msgspec.structs.astuple(ResultError(3, "int8")) == (3, "int8", 0.0, 0.0, 0.0, 0.0, 0.0, "", False, False)
 
 
 def results(*arrays: np.ndarray) -> list[list[ExpectedResult]]:
