@@ -24,7 +24,7 @@ from kerntune.base.case_result import CaseResult
 from kerntune.base.policy import Missing, Policy, Verdict
 from kerntune.cli.command import GROUPS, build_parser
 from kerntune.gate.report import RunReport
-from kerntune.referee.reasons import TOLD
+from kerntune.referee.reasons import Reason
 from kerntune.tuning.tune_options import VARIABLES
 from pytest_kerntune.marker import SIGNATURE
 from pytest_kerntune.options import OPTIONS
@@ -196,7 +196,7 @@ def library() -> str:
 
 def judge() -> str:
     """Why ``kerntune judge`` refuses."""
-    rows = [[_code(reason.value), text] for reason, text in TOLD.items()]
+    rows = [[_code(reason.value), reason.told] for reason in Reason]
     return _page(
         "Reasons for REFUSED",
         "The closed list of reasons for which `kerntune judge` gives no other verdict ([the judge](../judge.md)).",

@@ -323,27 +323,19 @@ def _factor(tensors: Sequence[TensorInput], forms: Sequence[str]) -> float:
     return RMS_FACTOR if near else EXTREME_FACTOR
 
 
+TIED = frozenset((
+    "up", "down", "broad", "huge", "round", "paired", "none", "sparse", "lone", "ordered", *FINITE_ALONE, *ODD,
+))  # fmt: skip
+"""Forms by which whole numbers may follow from ties, or be too large."""
+
+
 def _demands(case: CaseInputs, want: ExpectedResult, forms: Sequence[str]) -> bool:
     """Whole numbers may follow from ties, which numbers far from zero, zeros and masked rows make, or from what NaN is
     compared with, or be too large; what is too large for an 8-bit float is its largest number, or NaN: of others it is
     demanded alone that they are numbers."""
     if want.dtype not in FLOAT_FORMATS:
-        ties = {
-            "up",
-            "down",
-            "broad",
-            "huge",
-            "round",
-            "paired",
-            "none",
-            *FINITE_ALONE,
-            "sparse",
-            "lone",
-            "ordered",
-            *ODD,
-        }
         floats = any(t.dtype in FLOAT_FORMATS for t in case.tensors) and not want.settled
-        ties |= {*OF_WHOLE} if floats else set()
+        ties = TIED | ({*OF_WHOLE} if floats else set())
         return not (ties - (MOSTLY if want.sound else set())) & {*forms}
     if {"ties", *GRIDS} & {*forms}:
         return False

@@ -47,10 +47,7 @@ from kerntune.referee.tasks import (
 )
 from kerntune.timing.paired import Pair, Pairing, slots_alike
 from kerntune.timing.sampling import launch_times
-from kerntune.timing.timers import (
-    Slot,
-    between_events,
-)
+from kerntune.timing.timers import Slot, between_events
 from kerntune.timing.worker.serve import Scatter
 
 KNOWN_EACH = 8

@@ -24,26 +24,17 @@ from kerntune.base.device import Target
 from kerntune.base.formatting import visible
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.referee import layouts
-from kerntune.referee.candidate_speed import (
-    SEEDS,
-    Speeds,
-    TimedPair,
-    default_speeds,
-)
+from kerntune.referee.candidate_speed import SEEDS, Speeds, TimedPair, default_speeds
 from kerntune.referee.declared_inputs import names_of, parse_line
 from kerntune.referee.errors_together import COUNTER
 from kerntune.referee.extreme_contents import extreme_forms
 from kerntune.referee.further_contents import affordable
-from kerntune.referee.hostile_recording import (
-    MOST_BYTES,
-    CheckedCall,
-    checked,
-)
+from kerntune.referee.hostile_recording import MOST_BYTES, CheckedCall, checked
 from kerntune.referee.later_call import with_later
 from kerntune.referee.other_configs import OtherConfigs
 from kerntune.referee.other_numbers import case_before, other_numbers, unchanged, where_numbers_count
 from kerntune.referee.prewarmed import PrewarmedProcesses
-from kerntune.referee.reasons import TOLD, Reason, Refusal
+from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.recorder_answer import answer_of
 from kerntune.referee.replay_comparer import ReplayComparer
 from kerntune.referee.replay_processes import AT_ONCE
@@ -302,7 +293,7 @@ class CandidateJudgement:
             return _refused(case.label, exc, launches)
         errors, wrong = found.errors, found.wrong
         if wrong and all(e.unwritten for e in wrong):
-            unwritten = Refusal(Reason.RESULT_UNWRITTEN, f"result {wrong[0].result}: {TOLD[Reason.RESULT_UNWRITTEN]}")
+            unwritten = Refusal(Reason.RESULT_UNWRITTEN, f"result {wrong[0].result}: {Reason.RESULT_UNWRITTEN.told}")
             return _refused(case.label, unwritten, launches)
         if wrong:
             worst = next((e for e in wrong if not e.unwritten), wrong[0])
@@ -365,7 +356,7 @@ class CandidateJudgement:
         try:
             timed = speeds.measure(right)
         except Refusal as exc:
-            return replace(untimed, word=Word.REFUSED, reason=exc.reason, text=str(exc) or TOLD[exc.reason])
+            return replace(untimed, word=Word.REFUSED, reason=exc.reason, text=str(exc))
         except KerntuneError as exc:
             return replace(untimed, text=f"right, but not timed: {visible(str(exc)[:500])}")
         if timed is None:
@@ -384,7 +375,7 @@ def _with_emulated(shape: ShapeResult, emulated: Future[ResultError | None]) -> 
     except Refusal as exc:
         if exc.reason in (Reason.FAULT, Reason.OUTSIDE):
             return replace(shape, word=Word.REFUSED, reason=exc.reason, text=f"in the emulator: {exc}")
-        return replace(shape, remarks=(*shape.remarks, f"{NOT_EMULATED}: {exc or TOLD[exc.reason]}"))
+        return replace(shape, remarks=(*shape.remarks, f"{NOT_EMULATED}: {exc}"))
     if wrong is None:
         return shape
     text = f"in the emulator, result {wrong.result}: {wrong.wrong}"
@@ -408,7 +399,7 @@ def _with_times(untimed: ShapeResult, timed: TimedPair, right: RightCandidate) -
 
 
 def _refused(label: str, exc: Refusal, launches: tuple[TimedLaunch, ...] = ()) -> ShapeResult:
-    return ShapeResult(label, Word.REFUSED, reason=exc.reason, text=str(exc) or TOLD[exc.reason], launches=launches)
+    return ShapeResult(label, Word.REFUSED, reason=exc.reason, text=str(exc), launches=launches)
 
 
 def _named(source: UserCallable) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 from kerntune.base import codec
 from kerntune.base.formatting import format_bytes, format_time
 from kerntune.base.roofline import Roofline
-from kerntune.referee.reasons import TOLD
 from kerntune.referee.verdicts import CandidateVerdict, ShapeResult
 
 SCHEMA = "kerntune.judge/1"
@@ -75,7 +74,7 @@ def as_data(verdict: CandidateVerdict) -> dict[str, Any]:
         "schema": SCHEMA,
         "verdict": verdict.word.value,
         "reason": None if verdict.reason is None else verdict.reason.value,
-        "told": None if verdict.reason is None else TOLD[verdict.reason],
+        "told": None if verdict.reason is None else verdict.reason.told,
         "exit_code": verdict.exit_code,
         "candidate": verdict.candidate,
         "reference": verdict.reference,

@@ -29,7 +29,7 @@ from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.hostile_recording import CheckedCall, checked
 from kerntune.referee.judgement import Bench, CandidateJudgement, judge
 from kerntune.referee.layouts import FUNCTION, GPU_MODE, KERNELBENCH
-from kerntune.referee.reasons import TOLD, Reason, Refusal
+from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import ResultError
 from kerntune.referee.roles import ROLES
 from kerntune.referee.sealed_process import Answered, SealedEnd
@@ -293,7 +293,7 @@ def test_a_system_that_can_not_seal_judges_what_need_not_be(
     bench = bench_of(Steps())
     monkeypatch.setattr(judgement, "landlock_version", lambda: 0)
     refused = judge(source, ADD, LINE, bench=bench)
-    assert refused.shapes == (ShapeResult("all", Word.REFUSED, reason=Reason.UNSEALED, text=TOLD[Reason.UNSEALED]),)
+    assert refused.shapes == (ShapeResult("all", Word.REFUSED, reason=Reason.UNSEALED, text=Reason.UNSEALED.told),)
     assert (refused.candidate, refused.reference, refused.device) == (source, _shown(ADD), "cuda:90")
     bench.sealed = False
     assert judge(source, ADD, LINE, bench=bench).word is Word.UNTIMED

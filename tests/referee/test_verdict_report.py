@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from kerntune.base.stats import Estimate
-from kerntune.referee.reasons import TOLD, Reason
+from kerntune.referee.reasons import Reason
 from kerntune.referee.result_errors import ResultError
 from kerntune.referee.verdict_report import as_data, text_of, to_json
 from kerntune.referee.verdicts import CandidateVerdict, ShapeResult, TimedLaunch, Word
@@ -81,7 +81,7 @@ def test_json_has_the_documents_fields() -> None:
         "remarks": ["a remark"],
     }  # fmt: skip
     refused = as_data(REFUSED)
-    assert (refused["reason"], refused["told"], refused["sealed"]) == ("fault", TOLD[Reason.FAULT], False)
+    assert (refused["reason"], refused["told"], refused["sealed"]) == ("fault", Reason.FAULT.told, False)
     untimed = {"speedup", "level", "reference_ns", "candidate_ns", "warm_speedup", "bandwidth"}
     assert {k for k, v in refused["shapes"][0].items() if v is None} == untimed
 
