@@ -100,7 +100,7 @@ EIGHTH_ATTEMPTS: tuple[Attempt, ...] = (
     *in_file("attempts_eighth", _OPERATORS),
     *in_file("attempts_eighth_2", _CALLS),
     *in_file("attempts_eighth_3", _LATER),
-    *in_file("attempts_eighth_4", _OTHERS),
-    *in_file("attempts_eighth_5", _FIRST),
+    *in_file("attempts_eighth", _OTHERS),
+    *in_file("attempts_eighth", _FIRST),
     ("state_beside_changed_buffer", "state", f"{FILES}/buffer_candidate.py", (f"exploits/{FILES}/buffer_task.py", "")),
 )

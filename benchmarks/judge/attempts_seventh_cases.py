@@ -103,10 +103,10 @@ FILES = "attempts_seventh_files"
 
 SEVENTH_ATTEMPTS: tuple[Attempt, ...] = (
     *in_file("attempts_seventh", _VALUES),
-    *in_file("attempts_seventh_2", _KNOWN),
+    *in_file("attempts_seventh", _KNOWN),
     *in_file("attempts_seventh_3", _STRUCTURE),
     *in_file("attempts_seventh_4", _BITS),
-    *in_file("attempts_seventh_5", _LITTLE_KNOWN),
+    *in_file("attempts_seventh_3", _LITTLE_KNOWN),
     ("flag_of_a_model", "declared content", f"{FILES}/flag_candidate.py", (f"exploits/{FILES}/flag_task.py", "")),
 )
 
