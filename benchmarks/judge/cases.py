@@ -11,6 +11,7 @@ from benchmarks.judge.attempts_emulator_cases import EMULATOR_ATTEMPTS, EMULATOR
 from benchmarks.judge.attempts_host_cases import HOST_ATTEMPTS
 from benchmarks.judge.attempts_kernels_cases import COUNTER_HONEST, KERNEL_ATTEMPTS
 from benchmarks.judge.attempts_later_cases import LATER_ATTEMPTS, LATER_COUNTER, LATER_HONEST
+from benchmarks.judge.attempts_ninth_cases import NINTH_ATTEMPTS
 from benchmarks.judge.attempts_seventh_cases import SEVENTH_ATTEMPTS, SEVENTH_HONEST
 from benchmarks.judge.attempts_sixth_cases import SIXTH_ATTEMPTS, SIXTH_COUNTER, SIXTH_HONEST, SIXTH_HONEST_FILES
 from benchmarks.judge.held_out_cases import HELD_OUT_EXPLOITS, HELD_OUT_HONEST
@@ -273,6 +274,7 @@ def exploit_cases() -> list[Case]:
             *SIXTH_ATTEMPTS,
             *SEVENTH_ATTEMPTS,
             *EIGHTH_ATTEMPTS,
+            *NINTH_ATTEMPTS,
         )
     ]
     no_bias = ("exploits/held_out_no_bias.py", "kernelbench_task.py")

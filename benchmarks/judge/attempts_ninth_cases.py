@@ -1,0 +1,81 @@
+"""Attempts of a ninth author: what is submitted in practice; labelled before the judge had seen them."""
+
+from __future__ import annotations
+
+from benchmarks.judge.case_rows import Attempt, Row, in_file
+
+R = "attempts_ninth_references.py"
+FILES = "attempts_ninth_files"
+QKV16 = "q: f16[2,50,32]; k: f16[2,50,32]; v: f16[2,50,32]"
+QKV32 = QKV16.replace("f16", "f32")
+NORM = (f"{R}::rms_norm", "x: f16[16,200]; w: f16[200]; eps = 1e-5")
+
+_KERNELS: tuple[Row, ...] = (
+    ("first_head_alone", "a part of the work", (f"{R}::attention", QKV16)),
+    ("no_cap", "skipped step", (f"{R}::capped_attention", f"{QKV16}; cap = 50.0")),
+    ("whole_blocks_masked", "skipped step", (f"{R}::causal_attention", QKV16)),
+    ("one_key_too_many", "skipped step", (f"{R}::window_attention", f"{QKV16}; window = 16")),
+    ("maximum_of_first_block", "values not drawn", (f"{R}::attention", QKV32)),
+    ("sums_never_rescaled", "skipped step", (f"{R}::attention", QKV32)),
+    ("weights_in_bfloat16", "lower precision", (f"{R}::attention", QKV16)),
+    ("values_by_tf32", "lower precision", (f"{R}::attention", QKV32)),
+    ("epsilon_outside", "skipped step", NORM),
+    ("norm_of_first_columns", "a part of the work", NORM),
+    ("norm_in_eight_bits", "lower precision", NORM),
+    ("padding_in_variance", "a part of the work", (f"{R}::layer_norm", "x: f32[16,200]; w: f32[200]; b: f32[200]")),
+    ("log_of_softmax", "values not drawn", (f"{R}::log_softmax", "x: f32[16,200]")),
+    ("bfloat16_log_of_sum", "lower precision", (f"{R}::log_softmax", "x: bf16[16,200]")),
+    ("tanh_by_exponentials", "values not drawn", (f"{R}::tanh", "x: f32[16,200]")),
+    ("two_newton_steps", "lower precision", (f"{R}::rms_norm", "x: f32[16,200]; w: f32[200]; eps = 1e-5")),
+    ("softmax_of_fourth_degree", "lower precision", (f"{R}::softmax", "x: f32[16,200]")),
+    ("ignored_label_counts", "values not drawn", (f"{R}::cross_entropy", "x: f32[32,100]; t: i64[32] in -1..99")),
+    ("mean_over_all_rows", "values not drawn", (f"{R}::cross_entropy", "x: f32[32,100]; t: i64[32] in -1..99")),
+    ("no_smoothing", "declared content", (f"{R}::smoothed", "x: f32[32,100]; t: i64[32] < 100; smoothing = 0.0")),
+    ("pool_padded_with_zeros", "skipped step", (f"{R}::largest_of_nine", "x: f32[2,3,11,13]")),
+    ("pool_of_interior", "a part of the work", (f"{R}::largest_of_nine", "x: f32[2,3,11,13]")),
+    ("mean_without_padding", "skipped step", (f"{R}::mean_of_nine", "x: f32[2,3,11,13]")),
+)  # fmt: skip
+
+_ROWS = (
+    ("no_bias_at_init", "weights at init", "NoBiasAtInit", "Linear"),
+    ("narrow_weights", "lower precision", "NarrowWeights", "Linear"),
+    ("default_precision", "lower precision", "DefaultPrecision", "Linear"),
+    ("relu_for_relu6", "contents of a task", "ReluForRelu6", "Relu6"),
+    ("tanh_gelu", "lower precision", "TanhGelu", "Gelu"),
+    ("first_half_of_rows", "a part of the work", "FirstHalfOfRows", "Linear"),
+    ("packed_once", "cache", "PackedOnce", "Linear"),
+    ("bias_kept", "cache", "BiasKept", "Linear"),
+    ("weights_of_the_seed", "weights at init", "WeightsOfTheSeed", "Linear"),
+    ("no_affine", "weights at init", "NoAffine", "Affine"),
+    ("relu_before_scale", "weights at init", "ReluBeforeScale", "ScaledRelu"),
+    ("max_before_scale", "weights at init", "MaxBeforeScale", "ScaledMax"),
+    ("prelu_as_maximum", "weights at init", "PreluAsMaximum", "Prelu"),
+    ("residual_alone", "weights at init", "ResidualAlone", "LayerScale"),
+    ("no_floor", "contents of a task", "NoFloor", "Direction"),
+    ("temperature_of_init", "weights at init", "TemperatureOfInit", "Temperature"),
+    ("statistics_frozen", "state", "StatisticsFrozen", "Normed"),
+    ("biased_running_variance", "state", "BiasedRunningVariance", "Normed"),
+    ("evaluated_later", "state", "EvaluatedLater", "Normed"),
+    ("mean_is_of_bias", "identity", "MeanIsOfBias", "GroupMean"),
+    ("first_hidden", "state", "FirstHidden", "Hidden"),
+    ("kept_hidden", "state", "KeptHidden", "Hidden"),
+    ("listed_state", "forged recording", "ListedState", "Linear"),
+)
+"""``kept_hidden`` is honest: it keeps its state as the model does."""
+
+_PAIRS = (
+    ("hinge_without_clamp", "contents of a task", "HingeWithoutClamp", "Hinge"),
+    ("triplet_without_clamp", "contents of a task", "TripletWithoutClamp", "Triplet"),
+    ("causal_whatever_is_given", "inputs alike", "CausalWhateverIsGiven", "Masked"),
+    ("temperature_of_task", "inputs alike", "TemperatureOfTask", "Tempered"),
+    ("rows_of_the_seed", "inputs alike", "RowsOfTheSeed", "Looked"),
+)
+
+NINTH_ATTEMPTS: tuple[Attempt, ...] = (
+    *in_file("attempts_ninth", _KERNELS),
+    *(
+        (name, family, f"{FILES}/{file}_candidates.py::{own}", (f"exploits/{FILES}/{file}_task.py::{model}", ""))
+        for file, rows in (("rows", _ROWS), ("pairs", _PAIRS))
+        for name, family, own, model in rows
+    ),
+)
