@@ -36,6 +36,43 @@ _KERNELS: tuple[Row, ...] = (
     ("mean_without_padding", "skipped step", (f"{R}::mean_of_nine", "x: f32[2,3,11,13]")),
 )  # fmt: skip
 
+TRIPLED = (f"{R}::tripled", "x: f32[1000]")
+ROTATED = (f"{R}::rotate", "x: f32[9,4,32]; c: f32[9,16] uniform(-1, 1); s: f32[9,16] uniform(-1, 1)")
+EXPERTS = (f"{R}::experts", "x: f32[24,32]; w: f32[8,32,32]; g: f32[24,8]")
+QUANTIZED = (f"{R}::quantized", "x: f32[16,200]")
+UNPACKED = (f"{R}::unpacked", "w: u8[32,50] < 256; s: f32[32]")
+ADAM = (
+    f"{R}::adamw",
+    "p: f32[1000]; g: f32[1000]; m: f32[1000]; v: f32[1000] uniform(0, 1); lr = 1e-3; decay = 1e-2; eps = 1e-8; "
+    "step = 10000",
+)
+CONV = (f"{R}::conv", "x: f32[1,4,10,10]; w: f32[6,4,3,3]")
+LAST = (f"{R}::last_of_each", "x: f32[300]; idx: i64[300] < 64")
+
+_OTHERS: tuple[Row, ...] = (
+    *((name, "skipped step", ROTATED) for name in ("rotates_neighbours", "last_head_unrotated")),
+    ("table_in_half", "lower precision", ROTATED),
+    *((name, "skipped step", EXPERTS) for name in ("weights_not_normalized", "first_expert_alone")),
+    *((name, "lower precision", QUANTIZED) for name in ("quantized_by_cutting", "scale_of_128", "scale_of_first_row")),
+    *((name, "skipped step", UNPACKED) for name in ("high_nibbles_unsigned", "one_scale_for_two_rows")),
+    *((name, "skipped step", ADAM) for name in ("decay_in_gradient", "no_decay", "uncorrected_moments",
+      "moment_of_before", "moment_unwritten", "epsilon_below_root")),
+    ("taps_in_half", "lower precision", CONV),
+    *((name, "a part of the work", CONV) for name in ("eight_taps", "channels_but_last", "flipped_taps")),
+    ("carry_of_last_block", "a part of the work", (f"{R}::running_sum", "x: f32[8,300]")),
+    *((f"last_by_{name}", "operators beside kernels", LAST) for name in ("scatter", "index_put", "index_copy")),
+    ("whole_product_by_torch", "operators beside kernels",
+     (f"{R}::whole_product", "a: i8[32,64] in -128..127; b: i8[64,32] in -128..127")),
+    ("whole_pool_by_torch", "operators beside kernels", (f"{R}::whole_pool", "a: i32[2,8,8] < 1000")),
+    ("half_on_processor_alone", "operators beside kernels", (f"{R}::middle", "x: f32[40,33]")),
+    *((name, "changed kernel", TRIPLED) for name in ("text_replaced", "called_text_replaced", "global_replaced",
+      "tuple_of_a_constant", "grid_changed", "number_changed")),
+    ("input_changed_back", "modified inputs", TRIPLED),
+    ("fake_computes", "other implementation", TRIPLED),
+    *((name, "cache", TRIPLED) for name in ("by_pointer_and_version", "by_object_number")),
+    ("alarm_spoils", "other stream, other thread", TRIPLED),
+)  # fmt: skip
+
 _ROWS = (
     ("no_bias_at_init", "weights at init", "NoBiasAtInit", "Linear"),
     ("narrow_weights", "lower precision", "NarrowWeights", "Linear"),
@@ -73,6 +110,7 @@ _PAIRS = (
 
 NINTH_ATTEMPTS: tuple[Attempt, ...] = (
     *in_file("attempts_ninth", _KERNELS),
+    *in_file("attempts_ninth_2", _OTHERS),
     *(
         (name, family, f"{FILES}/{file}_candidates.py::{own}", (f"exploits/{FILES}/{file}_task.py::{model}", ""))
         for file, rows in (("rows", _ROWS), ("pairs", _PAIRS))

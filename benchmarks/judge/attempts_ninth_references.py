@@ -66,3 +66,63 @@ def largest_of_nine(x: Any) -> Any:
 
 def mean_of_nine(x: Any) -> Any:
     return F.avg_pool2d(x, 3, 1, 1)
+
+
+def rotate(x: Any, c: Any, s: Any) -> Any:
+    a, b = x.chunk(2, -1)
+    c, s = c[:, None], s[:, None]
+    return torch.cat([a * c - b * s, b * c + a * s], -1)
+
+
+def experts(x: Any, w: Any, g: Any) -> Any:
+    p, which = torch.softmax(g, -1).topk(2)
+    p = p / p.sum(-1, keepdim=True)
+    return (p[..., None] * torch.einsum("teij,tj->tei", w[which], x)).sum(1)
+
+
+def quantized(x: Any) -> Any:
+    s = x.abs().amax(-1).clamp(min=1e-8) / 127
+    return (x / s[:, None]).round().clamp(-128, 127).to(torch.int8), s
+
+
+def unpacked(w: Any, s: Any) -> Any:
+    b = w.to(torch.int32)
+    both = torch.stack([(b & 15) - 8, (b >> 4) - 8], -1).reshape(w.shape[0], -1)
+    return both * s[:, None]
+
+
+def adamw(p: Any, g: Any, m: Any, v: Any, lr: float, decay: float, eps: float, step: int) -> None:
+    p.mul_(1 - lr * decay)
+    m.mul_(0.9).add_(g, alpha=0.1)
+    v.mul_(0.99).addcmul_(g, g, value=0.01)
+    p.sub_(lr * (m / (1 - 0.9**step)) / ((v / (1 - 0.99**step)).sqrt() + eps))
+
+
+def conv(x: Any, w: Any) -> Any:
+    return F.conv2d(x, w, padding=1)
+
+
+def running_sum(x: Any) -> Any:
+    return x.cumsum(-1)
+
+
+def tripled(x: Any) -> Any:
+    return x * 3
+
+
+def last_of_each(x: Any, idx: Any) -> Any:
+    order = torch.arange(x.numel(), device=x.device)
+    last = torch.full((64,), -1, device=x.device).scatter_reduce(0, idx, order, "amax")
+    return torch.where(last >= 0, 3 * x[last.clamp(min=0)], 0.0)
+
+
+def whole_product(a: Any, b: Any) -> Any:
+    return (a.double() @ b.double()).to(torch.int32)
+
+
+def whole_pool(a: Any) -> Any:
+    return a.reshape(-1, a.shape[1] // 2, 2, a.shape[2] // 2, 2).amax((2, 4))
+
+
+def middle(x: Any) -> Any:
+    return x.sort(-1, stable=True).indices[:, (x.shape[1] - 1) // 2]
