@@ -73,6 +73,25 @@ _OTHERS: tuple[Row, ...] = (
     ("alarm_spoils", "other stream, other thread", TRIPLED),
 )  # fmt: skip
 
+PRODUCT = (f"{R}::scaled_product", "a: f16[3,40,70]; b: f16[3,70,24]; bias: f16[24]; scale = 0.5")
+FROBENIUS = (f"{R}::by_norm", "x: f32[64,64] normal(0, 1)")
+
+_THIRD: tuple[Row, ...] = (
+    *((name, "a part of the work", PRODUCT)
+      for name in ("first_batch_alone", "whole_blocks_of_terms", "whole_tiles_of_rows")),
+    *((name, "lower precision", PRODUCT) for name in ("products_of_eight_bits", "sums_in_bfloat16")),
+    *((name, "skipped step", PRODUCT) for name in ("no_bias_in_product", "bias_unscaled")),
+    *((name, "identity", FROBENIUS) for name in ("norm_of_unit_variance", "norm_of_fifteen_sixteenths")),
+    ("norm_in_half", "lower precision", FROBENIUS),
+    ("state_of_last_chunk", "a part of the work",
+     (f"{R}::linear_attention", "q: f32[2,50,16]; k: f32[2,50,16]; v: f32[2,50,16]")),
+    ("keeps_all_ties", "values not drawn", (f"{R}::largest_four", "x: bf16[40,100]")),
+    *((name, "changed kernel", TRIPLED) for name in ("hook_before_each_run", "assertion_fails")),
+    *((name, "unusual result", TRIPLED)
+      for name in ("swapped_tensors", "by_autograd", "result_beside_its_memory", "hook_of_a_module")),
+    ("workspace_of_poison", "uninitialised reads", TRIPLED),
+)  # fmt: skip
+
 _ROWS = (
     ("no_bias_at_init", "weights at init", "NoBiasAtInit", "Linear"),
     ("narrow_weights", "lower precision", "NarrowWeights", "Linear"),
@@ -108,9 +127,22 @@ _PAIRS = (
     ("rows_of_the_seed", "inputs alike", "RowsOfTheSeed", "Looked"),
 )
 
+_DATA = (
+    ("turns", "declared content"),
+    ("flag", "declared content"),
+    ("table", "inputs alike"),
+    ("lengths", "inputs alike"),
+    ("rows", "a part of the work"),
+)
+
 NINTH_ATTEMPTS: tuple[Attempt, ...] = (
     *in_file("attempts_ninth", _KERNELS),
     *in_file("attempts_ninth_2", _OTHERS),
+    *in_file("attempts_ninth_3", _THIRD),
+    *(
+        (f"{name}_of_data", family, f"{FILES}/data_{name}_candidate.py", (f"exploits/{FILES}/data_task.py", ""))
+        for name, family in _DATA
+    ),
     *(
         (name, family, f"{FILES}/{file}_candidates.py::{own}", (f"exploits/{FILES}/{file}_task.py::{model}", ""))
         for file, rows in (("rows", _ROWS), ("pairs", _PAIRS))
