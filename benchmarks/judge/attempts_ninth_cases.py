@@ -36,7 +36,8 @@ _KERNELS: tuple[Row, ...] = (
     ("mean_without_padding", "skipped step", (f"{R}::mean_of_nine", "x: f32[2,3,11,13]")),
 )  # fmt: skip
 
-TRIPLED = (f"{R}::tripled", "x: f32[1000]")
+VECTOR = "x: f32[1000]"
+TRIPLED = (f"{R}::tripled", VECTOR)
 ROTATED = (f"{R}::rotate", "x: f32[9,4,32]; c: f32[9,16] uniform(-1, 1); s: f32[9,16] uniform(-1, 1)")
 EXPERTS = (f"{R}::experts", "x: f32[24,32]; w: f32[8,32,32]; g: f32[24,8]")
 QUANTIZED = (f"{R}::quantized", "x: f32[16,200]")
@@ -92,6 +93,19 @@ _THIRD: tuple[Row, ...] = (
     ("workspace_of_poison", "uninitialised reads", TRIPLED),
 )  # fmt: skip
 
+_BEHIND: tuple[Row, ...] = (
+    ("precision_by_environment", "changed kernel", (f"{R}::square_product", "a: f32[32,32]; b: f32[32,32]")),
+    ("name_of_another", "changed kernel", TRIPLED),
+    *((name, "changed argument", TRIPLED)
+      for name in ("descriptor_of_another", "number_that_says_another", "object_of_two_pointers")),
+    ("descriptor_by_shape", "cache", TRIPLED),
+    ("nonsense_at_ties", "values not drawn",
+     (f"{R}::chosen_experts", "x: f32[64,32]; w: f32[16,32]; g: bf16[64,16]")),
+    *((name, "skipped step", (f"{R}::grouped_scores", "q: f32[8,32]; k: f32[4,20,32]"))
+      for name in ("groups_in_turns", "first_group_alone")),
+    ("scale_of_first_call", "cache", (f"{R}::in_steps", VECTOR)),
+)  # fmt: skip
+
 _ROWS = (
     ("no_bias_at_init", "weights at init", "NoBiasAtInit", "Linear"),
     ("narrow_weights", "lower precision", "NarrowWeights", "Linear"),
@@ -115,11 +129,15 @@ _ROWS = (
     ("mean_is_of_bias", "identity", "MeanIsOfBias", "GroupMean"),
     ("first_hidden", "state", "FirstHidden", "Hidden"),
     ("kept_hidden", "state", "KeptHidden", "Hidden"),
+    ("history_of_40", "weights at init", "HistoryOf40", "Decay"),
+    ("largest_unscaled", "weights at init", "LargestUnscaled", "Chosen"),
+    ("no_tiny_epsilon", "contents of a task", "NoTinyEpsilon", "TinyEpsilon"),
     ("listed_state", "forged recording", "ListedState", "Linear"),
 )
 """``kept_hidden`` is honest: it keeps its state as the model does."""
 
 _PAIRS = (
+    ("copy_for_relu", "contents of a task", "CopyForRelu", "Relu"),
     ("hinge_without_clamp", "contents of a task", "HingeWithoutClamp", "Hinge"),
     ("triplet_without_clamp", "contents of a task", "TripletWithoutClamp", "Triplet"),
     ("causal_whatever_is_given", "inputs alike", "CausalWhateverIsGiven", "Masked"),
@@ -139,6 +157,7 @@ NINTH_ATTEMPTS: tuple[Attempt, ...] = (
     *in_file("attempts_ninth", _KERNELS),
     *in_file("attempts_ninth_2", _OTHERS),
     *in_file("attempts_ninth_3", _THIRD),
+    *in_file("attempts_ninth_4", _BEHIND),
     *(
         (f"{name}_of_data", family, f"{FILES}/data_{name}_candidate.py", (f"exploits/{FILES}/data_task.py", ""))
         for name, family in _DATA

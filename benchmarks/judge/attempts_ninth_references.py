@@ -125,7 +125,7 @@ def whole_pool(a: Any) -> Any:
 
 
 def middle(x: Any) -> Any:
-    return x.sort(-1, stable=True).indices[:, (x.shape[1] - 1) // 2]
+    return x.sort(dim=-1, stable=True).indices[:, (x.shape[1] - 1) // 2].contiguous()
 
 
 def scaled_product(a: Any, b: Any, bias: Any, scale: float) -> Any:
@@ -143,3 +143,22 @@ def linear_attention(q: Any, k: Any, v: Any) -> Any:
 def largest_four(x: Any) -> Any:
     values, which = x.topk(4, -1)
     return torch.zeros_like(x).scatter(-1, which, values)
+
+
+def square_product(a: Any, b: Any) -> Any:
+    return a @ b
+
+
+def chosen_experts(x: Any, w: Any, g: Any) -> Any:
+    values, which = g.float().topk(2)
+    p = torch.softmax(values, -1)
+    return (p[..., None] * w[which]).sum(1) * x
+
+
+def grouped_scores(q: Any, k: Any) -> Any:
+    return torch.einsum("hd,hnd->hn", q, k.repeat_interleave(q.shape[0] // k.shape[0], 0))
+
+
+def in_steps(x: Any) -> Any:
+    step = x.abs().max() / 127
+    return (x / step).round().clamp(-127, 127) * step
