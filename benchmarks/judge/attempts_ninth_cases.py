@@ -106,6 +106,19 @@ _BEHIND: tuple[Row, ...] = (
     ("scale_of_first_call", "cache", (f"{R}::in_steps", VECTOR)),
 )  # fmt: skip
 
+OLD = ("exploits/attempts_ninth_5.py::old_attention", QKV32)
+
+_KEPT: tuple[Row, ...] = (
+    ("number_of_first_call", "cache", (f"{R}::multiplied", f"{VECTOR}; alpha = 0.3")),
+    ("lengths_of_first_call", "cache",
+     (f"{R}::sums_of_lengths", "x: f32[80,200]; lengths: i32[80] = " + str([1 + 37 * i % 200 for i in range(80)]))),
+    ("causal_of_first_call", "cache", (f"{R}::flagged_attention", f"{QKV32}; causal = True")),
+    ("slower_later", "work that isn't timed", TRIPLED),
+    ("count_that_says_another", "changed argument", TRIPLED),
+    ("small_rows_are_zero", "lower precision", (f"{R}::in_eight_bits", "x: f32[40,200]")),
+    *((f"{name}_beside_kernel", "beside a kernel", OLD) for name in ("first_maximum", "no_rescaling", "first_head")),
+)  # fmt: skip
+
 _ROWS = (
     ("no_bias_at_init", "weights at init", "NoBiasAtInit", "Linear"),
     ("narrow_weights", "lower precision", "NarrowWeights", "Linear"),
@@ -158,6 +171,7 @@ NINTH_ATTEMPTS: tuple[Attempt, ...] = (
     *in_file("attempts_ninth_2", _OTHERS),
     *in_file("attempts_ninth_3", _THIRD),
     *in_file("attempts_ninth_4", _BEHIND),
+    *in_file("attempts_ninth_5", _KEPT),
     *(
         (f"{name}_of_data", family, f"{FILES}/data_{name}_candidate.py", (f"exploits/{FILES}/data_task.py", ""))
         for name, family in _DATA

@@ -162,3 +162,20 @@ def grouped_scores(q: Any, k: Any) -> Any:
 def in_steps(x: Any) -> Any:
     step = x.abs().max() / 127
     return (x / step).round().clamp(-127, 127) * step
+
+
+def multiplied(x: Any, alpha: float) -> Any:
+    return x * alpha
+
+
+def sums_of_lengths(x: Any, lengths: Any) -> Any:
+    return x.masked_fill(torch.arange(x.shape[1], device=x.device) >= lengths[:, None], 0.0).sum(-1)
+
+
+def flagged_attention(q: Any, k: Any, v: Any, causal: bool) -> Any:
+    return causal_attention(q, k, v) if causal else attention(q, k, v)
+
+
+def in_eight_bits(x: Any) -> Any:
+    s = x.abs().amax(-1).clamp(min=1e-12) / 448
+    return (x / s[:, None]).to(torch.float8_e4m3fn), s
