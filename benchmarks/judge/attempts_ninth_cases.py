@@ -119,6 +119,15 @@ _KEPT: tuple[Row, ...] = (
     *((f"{name}_beside_kernel", "beside a kernel", OLD) for name in ("first_maximum", "no_rescaling", "first_head")),
 )  # fmt: skip
 
+_LEFT: tuple[Row, ...] = (
+    *((name, "left changed", TRIPLED) for name in ("input_reshaped", "input_needs_gradient", "tf32_left_on",
+      "default_dtype_left", "generator_left_seeded", "deterministic_left_on")),
+    *((name, "changed argument", TRIPLED) for name in ("number_in_pinned_memory", "grid_that_counts",
+      "constants_that_are_equal", "one_and_true")),
+    ("result_needs_nothing", "memory", TRIPLED),
+    ("rounded_twice", "lower precision", (f"{R}::tripled", "x: bf16[1000]")),
+)  # fmt: skip
+
 _ROWS = (
     ("no_bias_at_init", "weights at init", "NoBiasAtInit", "Linear"),
     ("narrow_weights", "lower precision", "NarrowWeights", "Linear"),
@@ -164,6 +173,8 @@ _DATA = (
     ("table", "inputs alike"),
     ("lengths", "inputs alike"),
     ("rows", "a part of the work"),
+    ("changed", "left changed"),
+    ("honest", "none"),
 )
 
 NINTH_ATTEMPTS: tuple[Attempt, ...] = (
@@ -172,6 +183,7 @@ NINTH_ATTEMPTS: tuple[Attempt, ...] = (
     *in_file("attempts_ninth_3", _THIRD),
     *in_file("attempts_ninth_4", _BEHIND),
     *in_file("attempts_ninth_5", _KEPT),
+    *in_file("attempts_ninth_6", _LEFT),
     *(
         (f"{name}_of_data", family, f"{FILES}/data_{name}_candidate.py", (f"exploits/{FILES}/data_task.py", ""))
         for name, family in _DATA
