@@ -4,51 +4,50 @@ from __future__ import annotations
 
 from benchmarks.judge.case_rows import Attempt, Row, in_file
 
-R = "attempts_ninth_references.py"
 FILES = "attempts_ninth_files"
 QKV16 = "q: f16[2,50,32]; k: f16[2,50,32]; v: f16[2,50,32]"
 QKV32 = QKV16.replace("f16", "f32")
-NORM = (f"{R}::rms_norm", "x: f16[16,200]; w: f16[200]; eps = 1e-5")
+NORM = ("rms_norm_by_epsilon", "x: f16[16,200]; w: f16[200]; eps = 1e-5")
 
 _KERNELS: tuple[Row, ...] = (
-    ("first_head_alone", "a part of the work", (f"{R}::attention", QKV16)),
-    ("no_cap", "skipped step", (f"{R}::capped_attention", f"{QKV16}; cap = 50.0")),
-    ("whole_blocks_masked", "skipped step", (f"{R}::causal_attention", QKV16)),
-    ("one_key_too_many", "skipped step", (f"{R}::window_attention", f"{QKV16}; window = 16")),
-    ("maximum_of_first_block", "values not drawn", (f"{R}::attention", QKV32)),
-    ("sums_never_rescaled", "skipped step", (f"{R}::attention", QKV32)),
-    ("weights_in_bfloat16", "lower precision", (f"{R}::attention", QKV16)),
-    ("values_by_tf32", "lower precision", (f"{R}::attention", QKV32)),
+    ("first_head_alone", "a part of the work", ("attention_in_float32", QKV16)),
+    ("no_cap", "skipped step", ("capped_attention", f"{QKV16}; cap = 50.0")),
+    ("whole_blocks_masked", "skipped step", ("causal_attention", QKV16)),
+    ("one_key_too_many", "skipped step", ("window_attention", f"{QKV16}; window = 16")),
+    ("maximum_of_first_block", "values not drawn", ("attention_in_float32", QKV32)),
+    ("sums_never_rescaled", "skipped step", ("attention_in_float32", QKV32)),
+    ("weights_in_bfloat16", "lower precision", ("attention_in_float32", QKV16)),
+    ("values_by_tf32", "lower precision", ("attention_in_float32", QKV32)),
     ("epsilon_outside", "skipped step", NORM),
     ("norm_of_first_columns", "a part of the work", NORM),
     ("norm_in_eight_bits", "lower precision", NORM),
-    ("padding_in_variance", "a part of the work", (f"{R}::layer_norm", "x: f32[16,200]; w: f32[200]; b: f32[200]")),
-    ("log_of_softmax", "values not drawn", (f"{R}::log_softmax", "x: f32[16,200]")),
-    ("bfloat16_log_of_sum", "lower precision", (f"{R}::log_softmax", "x: bf16[16,200]")),
-    ("tanh_by_exponentials", "values not drawn", (f"{R}::tanh", "x: f32[16,200]")),
-    ("two_newton_steps", "lower precision", (f"{R}::rms_norm", "x: f32[16,200]; w: f32[200]; eps = 1e-5")),
-    ("softmax_of_fourth_degree", "lower precision", (f"{R}::softmax", "x: f32[16,200]")),
-    ("ignored_label_counts", "values not drawn", (f"{R}::cross_entropy", "x: f32[32,100]; t: i64[32] in -1..99")),
-    ("mean_over_all_rows", "values not drawn", (f"{R}::cross_entropy", "x: f32[32,100]; t: i64[32] in -1..99")),
-    ("no_smoothing", "declared content", (f"{R}::smoothed", "x: f32[32,100]; t: i64[32] < 100; smoothing = 0.0")),
-    ("pool_padded_with_zeros", "skipped step", (f"{R}::largest_of_nine", "x: f32[2,3,11,13]")),
-    ("pool_of_interior", "a part of the work", (f"{R}::largest_of_nine", "x: f32[2,3,11,13]")),
-    ("mean_without_padding", "skipped step", (f"{R}::mean_of_nine", "x: f32[2,3,11,13]")),
+    ("padding_in_variance", "a part of the work", ("layer_norm", "x: f32[16,200]; w: f32[200]; b: f32[200]")),
+    ("log_of_softmax", "values not drawn", ("log_softmax", "x: f32[16,200]")),
+    ("bfloat16_log_of_sum", "lower precision", ("log_softmax", "x: bf16[16,200]")),
+    ("tanh_by_exponentials", "values not drawn", ("tanh", "x: f32[16,200]")),
+    ("two_newton_steps", "lower precision", ("rms_norm_by_epsilon", "x: f32[16,200]; w: f32[200]; eps = 1e-5")),
+    ("softmax_of_fourth_degree", "lower precision", ("softmax", "x: f32[16,200]")),
+    ("ignored_label_counts", "values not drawn", ("cross_entropy_but_ignored", "x: f32[32,100]; t: i64[32] in -1..99")),
+    ("mean_over_all_rows", "values not drawn", ("cross_entropy_but_ignored", "x: f32[32,100]; t: i64[32] in -1..99")),
+    ("no_smoothing", "declared content", ("smoothed", "x: f32[32,100]; t: i64[32] < 100; smoothing = 0.0")),
+    ("pool_padded_with_zeros", "skipped step", ("largest_of_nine", "x: f32[2,3,11,13]")),
+    ("pool_of_interior", "a part of the work", ("largest_of_nine", "x: f32[2,3,11,13]")),
+    ("mean_without_padding", "skipped step", ("mean_of_nine", "x: f32[2,3,11,13]")),
 )  # fmt: skip
 
 VECTOR = "x: f32[1000]"
-TRIPLED = (f"{R}::tripled", VECTOR)
-ROTATED = (f"{R}::rotate", "x: f32[9,4,32]; c: f32[9,16] uniform(-1, 1); s: f32[9,16] uniform(-1, 1)")
-EXPERTS = (f"{R}::experts", "x: f32[24,32]; w: f32[8,32,32]; g: f32[24,8]")
-QUANTIZED = (f"{R}::quantized", "x: f32[16,200]")
-UNPACKED = (f"{R}::unpacked", "w: u8[32,50] < 256; s: f32[32]")
+TRIPLED = ("tripled", VECTOR)
+ROTATED = ("rotate", "x: f32[9,4,32]; c: f32[9,16] uniform(-1, 1); s: f32[9,16] uniform(-1, 1)")
+EXPERTS = ("two_experts", "x: f32[24,32]; w: f32[8,32,32]; g: f32[24,8]")
+QUANTIZED = ("quantized", "x: f32[16,200]")
+UNPACKED = ("unpacked", "w: u8[32,50] < 256; s: f32[32]")
 ADAM = (
-    f"{R}::adamw",
+    "adamw",
     "p: f32[1000]; g: f32[1000]; m: f32[1000]; v: f32[1000] uniform(0, 1); lr = 1e-3; decay = 1e-2; eps = 1e-8; "
     "step = 10000",
 )
-CONV = (f"{R}::conv", "x: f32[1,4,10,10]; w: f32[6,4,3,3]")
-LAST = (f"{R}::last_of_each", "x: f32[300]; idx: i64[300] < 64")
+CONV = ("convolution", "x: f32[1,4,10,10]; w: f32[6,4,3,3]")
+LAST = ("last_of_each", "x: f32[300]; idx: i64[300] < 64")
 
 _OTHERS: tuple[Row, ...] = (
     *((name, "skipped step", ROTATED) for name in ("rotates_neighbours", "last_head_unrotated")),
@@ -60,12 +59,12 @@ _OTHERS: tuple[Row, ...] = (
       "moment_of_before", "moment_unwritten", "epsilon_below_root")),
     ("taps_in_half", "lower precision", CONV),
     *((name, "a part of the work", CONV) for name in ("eight_taps", "channels_but_last", "flipped_taps")),
-    ("carry_of_last_block", "a part of the work", (f"{R}::running_sum", "x: f32[8,300]")),
+    ("carry_of_last_block", "a part of the work", ("cumsum", "x: f32[8,300]")),
     *((f"last_by_{name}", "operators beside kernels", LAST) for name in ("scatter", "index_put", "index_copy")),
     ("whole_product_by_torch", "operators beside kernels",
-     (f"{R}::whole_product", "a: i8[32,64] in -128..127; b: i8[64,32] in -128..127")),
-    ("whole_pool_by_torch", "operators beside kernels", (f"{R}::whole_pool", "a: i32[2,8,8] < 1000")),
-    ("half_on_processor_alone", "operators beside kernels", (f"{R}::middle", "x: f32[40,33]")),
+     ("whole_product_of_bytes", "a: i8[32,64] in -128..127; b: i8[64,32] in -128..127")),
+    ("whole_pool_by_torch", "operators beside kernels", ("whole_pool", "a: i32[2,8,8] < 1000")),
+    ("half_on_processor_alone", "operators beside kernels", ("middle", "x: f32[40,33]")),
     *((name, "changed kernel", TRIPLED) for name in ("text_replaced", "called_text_replaced", "global_replaced",
       "tuple_of_a_constant", "grid_changed", "number_changed")),
     ("input_changed_back", "modified inputs", TRIPLED),
@@ -74,8 +73,8 @@ _OTHERS: tuple[Row, ...] = (
     ("alarm_spoils", "other stream, other thread", TRIPLED),
 )  # fmt: skip
 
-PRODUCT = (f"{R}::scaled_product", "a: f16[3,40,70]; b: f16[3,70,24]; bias: f16[24]; scale = 0.5")
-FROBENIUS = (f"{R}::by_norm", "x: f32[64,64] normal(0, 1)")
+PRODUCT = ("scaled_product", "a: f16[3,40,70]; b: f16[3,70,24]; bias: f16[24]; scale = 0.5")
+FROBENIUS = ("by_norm", "x: f32[64,64] normal(0, 1)")
 
 _THIRD: tuple[Row, ...] = (
     *((name, "a part of the work", PRODUCT)
@@ -85,8 +84,8 @@ _THIRD: tuple[Row, ...] = (
     *((name, "identity", FROBENIUS) for name in ("norm_of_unit_variance", "norm_of_fifteen_sixteenths")),
     ("norm_in_half", "lower precision", FROBENIUS),
     ("state_of_last_chunk", "a part of the work",
-     (f"{R}::linear_attention", "q: f32[2,50,16]; k: f32[2,50,16]; v: f32[2,50,16]")),
-    ("keeps_all_ties", "values not drawn", (f"{R}::largest_four", "x: bf16[40,100]")),
+     ("linear_attention", "q: f32[2,50,16]; k: f32[2,50,16]; v: f32[2,50,16]")),
+    ("keeps_all_ties", "values not drawn", ("largest_four", "x: bf16[40,100]")),
     *((name, "changed kernel", TRIPLED) for name in ("hook_before_each_run", "assertion_fails")),
     *((name, "unusual result", TRIPLED)
       for name in ("swapped_tensors", "by_autograd", "result_beside_its_memory", "hook_of_a_module")),
@@ -94,28 +93,28 @@ _THIRD: tuple[Row, ...] = (
 )  # fmt: skip
 
 _BEHIND: tuple[Row, ...] = (
-    ("precision_by_environment", "changed kernel", (f"{R}::square_product", "a: f32[32,32]; b: f32[32,32]")),
+    ("precision_by_environment", "changed kernel", ("matmul", "a: f32[32,32]; b: f32[32,32]")),
     ("name_of_another", "changed kernel", TRIPLED),
     *((name, "changed argument", TRIPLED)
       for name in ("descriptor_of_another", "number_that_says_another", "object_of_two_pointers")),
     ("descriptor_by_shape", "cache", TRIPLED),
     ("nonsense_at_ties", "values not drawn",
-     (f"{R}::chosen_experts", "x: f32[64,32]; w: f32[16,32]; g: bf16[64,16]")),
-    *((name, "skipped step", (f"{R}::grouped_scores", "q: f32[8,32]; k: f32[4,20,32]"))
+     ("chosen_experts", "x: f32[64,32]; w: f32[16,32]; g: bf16[64,16]")),
+    *((name, "skipped step", ("grouped_scores", "q: f32[8,32]; k: f32[4,20,32]"))
       for name in ("groups_in_turns", "first_group_alone")),
-    ("scale_of_first_call", "cache", (f"{R}::in_steps", VECTOR)),
+    ("scale_of_first_call", "cache", ("in_steps", VECTOR)),
 )  # fmt: skip
 
 OLD = ("exploits/attempts_ninth_5.py::old_attention", QKV32)
 
 _KEPT: tuple[Row, ...] = (
-    ("number_of_first_call", "cache", (f"{R}::multiplied", f"{VECTOR}; alpha = 0.3")),
+    ("number_of_first_call", "cache", ("times", f"{VECTOR}; alpha = 0.3")),
     ("lengths_of_first_call", "cache",
-     (f"{R}::sums_of_lengths", "x: f32[80,200]; lengths: i32[80] = " + str([1 + 37 * i % 200 for i in range(80)]))),
-    ("causal_of_first_call", "cache", (f"{R}::flagged_attention", f"{QKV32}; causal = True")),
+     ("sums_of_lengths", "x: f32[80,200]; lengths: i32[80] = " + str([1 + 37 * i % 200 for i in range(80)]))),
+    ("causal_of_first_call", "cache", ("flagged_attention", f"{QKV32}; causal = True")),
     ("slower_later", "work that isn't timed", TRIPLED),
     ("count_that_says_another", "changed argument", TRIPLED),
-    ("small_rows_are_zero", "lower precision", (f"{R}::in_eight_bits", "x: f32[40,200]")),
+    ("small_rows_are_zero", "lower precision", ("in_eight_bits", "x: f32[40,200]")),
     *((f"{name}_beside_kernel", "beside a kernel", OLD) for name in ("first_maximum", "no_rescaling", "first_head")),
 )  # fmt: skip
 
@@ -125,7 +124,7 @@ _LEFT: tuple[Row, ...] = (
     *((name, "changed argument", TRIPLED) for name in ("number_in_pinned_memory", "grid_that_counts",
       "constants_that_are_equal", "one_and_true")),
     ("result_needs_nothing", "memory", TRIPLED),
-    ("rounded_twice", "lower precision", (f"{R}::tripled", "x: bf16[1000]")),
+    ("rounded_twice", "lower precision", ("tripled", "x: bf16[1000]")),
 )  # fmt: skip
 
 _ROWS = (

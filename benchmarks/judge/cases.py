@@ -22,7 +22,13 @@ from kerntune.referee.layouts import defined_names
 
 HERE = Path(__file__).parent
 
-REFERENCES = ("references.py", "references_rows.py", "references_products.py", "references_places.py")
+REFERENCES = (
+    "references.py",
+    "references_rows.py",
+    "references_products.py",
+    "references_places.py",
+    "references_models.py",
+)
 FILES = {name: file for file in REFERENCES for name in defined_names(str(HERE / file))}
 
 

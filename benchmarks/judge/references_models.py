@@ -1,4 +1,4 @@
-"""References of a ninth author's attempts: plain torch."""
+"""References: parts of models as they are submitted: attention, losses, experts, quantisation, optimizers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def _scores(q: Any, k: Any) -> Any:
     return q.float() @ k.float().transpose(1, 2) * q.shape[-1] ** -0.5
 
 
-def attention(q: Any, k: Any, v: Any) -> Any:
+def attention_in_float32(q: Any, k: Any, v: Any) -> Any:
     return (torch.softmax(_scores(q, k), -1) @ v.float()).to(q.dtype)
 
 
@@ -31,33 +31,12 @@ def window_attention(q: Any, k: Any, v: Any, window: int) -> Any:
     return (torch.softmax(_scores(q, k).masked_fill(~seen, float("-inf")), -1) @ v.float()).to(q.dtype)
 
 
-def rms_norm(x: Any, w: Any, eps: float) -> Any:
-    f = x.float()
-    return (f * torch.rsqrt((f * f).mean(-1, keepdim=True) + eps) * w.float()).to(x.dtype)
-
-
-def layer_norm(x: Any, w: Any, b: Any) -> Any:
-    return F.layer_norm(x, (x.shape[-1],), w, b)
-
-
-def log_softmax(x: Any) -> Any:
-    return torch.log_softmax(x, -1)
-
-
-def softmax(x: Any) -> Any:
-    return torch.softmax(x, -1)
-
-
-def tanh(x: Any) -> Any:
-    return torch.tanh(x)
-
-
-def cross_entropy(x: Any, t: Any) -> Any:
-    return F.cross_entropy(x, t, ignore_index=-1)
+def cross_entropy_but_ignored(x: Any, t: Any) -> Any:
+    return F.cross_entropy_but_ignored(x, t, ignore_index=-1)
 
 
 def smoothed(x: Any, t: Any, smoothing: float) -> Any:
-    return F.cross_entropy(x, t, label_smoothing=smoothing)
+    return F.cross_entropy_but_ignored(x, t, label_smoothing=smoothing)
 
 
 def largest_of_nine(x: Any) -> Any:
@@ -74,7 +53,7 @@ def rotate(x: Any, c: Any, s: Any) -> Any:
     return torch.cat([a * c - b * s, b * c + a * s], -1)
 
 
-def experts(x: Any, w: Any, g: Any) -> Any:
+def two_experts(x: Any, w: Any, g: Any) -> Any:
     p, which = torch.softmax(g, -1).topk(2)
     p = p / p.sum(-1, keepdim=True)
     return (p[..., None] * torch.einsum("teij,tj->tei", w[which], x)).sum(1)
@@ -98,25 +77,13 @@ def adamw(p: Any, g: Any, m: Any, v: Any, lr: float, decay: float, eps: float, s
     p.sub_(lr * (m / (1 - 0.9**step)) / ((v / (1 - 0.99**step)).sqrt() + eps))
 
 
-def conv(x: Any, w: Any) -> Any:
-    return F.conv2d(x, w, padding=1)
-
-
-def running_sum(x: Any) -> Any:
-    return x.cumsum(-1)
-
-
-def tripled(x: Any) -> Any:
-    return x * 3
-
-
 def last_of_each(x: Any, idx: Any) -> Any:
     order = torch.arange(x.numel(), device=x.device)
     last = torch.full((64,), -1, device=x.device).scatter_reduce(0, idx, order, "amax")
     return torch.where(last >= 0, 3 * x[last.clamp(min=0)], 0.0)
 
 
-def whole_product(a: Any, b: Any) -> Any:
+def whole_product_of_bytes(a: Any, b: Any) -> Any:
     return (a.double() @ b.double()).to(torch.int32)
 
 
@@ -145,10 +112,6 @@ def largest_four(x: Any) -> Any:
     return torch.zeros_like(x).scatter(-1, which, values)
 
 
-def square_product(a: Any, b: Any) -> Any:
-    return a @ b
-
-
 def chosen_experts(x: Any, w: Any, g: Any) -> Any:
     values, which = g.float().topk(2)
     p = torch.softmax(values, -1)
@@ -164,16 +127,8 @@ def in_steps(x: Any) -> Any:
     return (x / step).round().clamp(-127, 127) * step
 
 
-def multiplied(x: Any, alpha: float) -> Any:
-    return x * alpha
-
-
-def sums_of_lengths(x: Any, lengths: Any) -> Any:
-    return x.masked_fill(torch.arange(x.shape[1], device=x.device) >= lengths[:, None], 0.0).sum(-1)
-
-
 def flagged_attention(q: Any, k: Any, v: Any, causal: bool) -> Any:
-    return causal_attention(q, k, v) if causal else attention(q, k, v)
+    return causal_attention(q, k, v) if causal else attention_in_float32(q, k, v)
 
 
 def in_eight_bits(x: Any) -> Any:
