@@ -127,6 +127,18 @@ _LEFT: tuple[Row, ...] = (
     ("rounded_twice", "lower precision", ("tripled", "x: bf16[1000]")),
 )  # fmt: skip
 
+LONG = "x: f32[4,4096]"
+
+_LAST: tuple[Row, ...] = (
+    ("coarse_beside_flags", "lower precision", ("gate_and_flags", LONG)),
+    ("coarse_update", "lower precision",
+     ("small_update", "p: f32[16384]; g: f32[16384]; v: f32[16384] uniform(0, 1)")),
+    ("wrong_backward:WrongBackward", "not called", TRIPLED),
+    ("on_another_device", "unusual result", TRIPLED),
+    ("memo_by_sample", "cache", TRIPLED),
+    ("table_by_kernel_at_import", "work that isn't timed", ("by_cosines", "x: f32[64,512]")),
+)  # fmt: skip
+
 _ROWS = (
     ("no_bias_at_init", "weights at init", "NoBiasAtInit", "Linear"),
     ("narrow_weights", "lower precision", "NarrowWeights", "Linear"),
@@ -183,6 +195,8 @@ NINTH_ATTEMPTS: tuple[Attempt, ...] = (
     *in_file("attempts_ninth_4", _BEHIND),
     *in_file("attempts_ninth_5", _KEPT),
     *in_file("attempts_ninth_6", _LEFT),
+    *in_file("attempts_ninth_7", _LAST),
+    ("coarse_silu", "lower precision", "attempts_ninth_7.py::CoarseSilu", (f"exploits/{FILES}/long_task.py", "")),
     *(
         (f"{name}_of_data", family, f"{FILES}/data_{name}_candidate.py", (f"exploits/{FILES}/data_task.py", ""))
         for name, family in _DATA

@@ -134,3 +134,12 @@ def flagged_attention(q: Any, k: Any, v: Any, causal: bool) -> Any:
 def in_eight_bits(x: Any) -> Any:
     s = x.abs().amax(-1).clamp(min=1e-12) / 448
     return (x / s[:, None]).to(torch.float8_e4m3fn), s
+
+
+def gate_and_flags(x: Any) -> Any:
+    return F.silu(x), x > 0
+
+
+def small_update(p: Any, g: Any, v: Any) -> None:
+    v.mul_(0.99).addcmul_(g, g, value=0.01)
+    p.sub_(1e-3 * (g / (v.sqrt() + 1e-8)))
