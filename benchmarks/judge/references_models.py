@@ -143,3 +143,7 @@ def gate_and_flags(x: Any) -> Any:
 def small_update(p: Any, g: Any, v: Any) -> None:
     v.mul_(0.99).addcmul_(g, g, value=0.01)
     p.sub_(1e-3 * (g / (v.sqrt() + 1e-8)))
+
+
+def by_cosines_of_columns(x: Any) -> Any:
+    return x * torch.cos(torch.arange(x.shape[1], device=x.device, dtype=x.dtype))
