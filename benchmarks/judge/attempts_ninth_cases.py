@@ -134,6 +134,8 @@ _LAST: tuple[Row, ...] = (
     ("coarse_update", "lower precision",
      ("small_update", "p: f32[16384]; g: f32[16384]; v: f32[16384] uniform(0, 1)")),
     ("wrong_backward:WrongBackward", "not called", TRIPLED),
+    ("no_floor_of_many", "few seeds", ("directions_of_rows", "x: f32[2100,1000]")),
+    ("sixteen_at_most", "declared content", ("padded_running_mean", "x: f32[4,100]; window = 16")),
     ("on_another_device", "unusual result", TRIPLED),
     ("memo_by_sample", "cache", TRIPLED),
     ("table_by_kernel_at_import", "work that isn't timed", ("by_cosines_of_columns", "x: f32[64,512]")),
@@ -165,6 +167,8 @@ _ROWS = (
     ("history_of_40", "weights at init", "HistoryOf40", "Decay"),
     ("largest_unscaled", "weights at init", "LargestUnscaled", "Chosen"),
     ("no_tiny_epsilon", "contents of a task", "NoTinyEpsilon", "TinyEpsilon"),
+    ("dequantized_when_made", "inputs alike", "DequantizedWhenMade", "Quantized"),
+    ("last_of_equal_in_task", "contents of a task", "LastOfEqual", "Largest"),
     ("listed_state", "forged recording", "ListedState", "Linear"),
 )
 """``kept_hidden`` is honest: it keeps its state as the model does."""

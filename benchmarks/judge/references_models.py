@@ -147,3 +147,7 @@ def small_update(p: Any, g: Any, v: Any) -> None:
 
 def by_cosines_of_columns(x: Any) -> Any:
     return x * torch.cos(torch.arange(x.shape[1], device=x.device, dtype=x.dtype))
+
+
+def directions_of_rows(x: Any) -> Any:
+    return F.normalize(x, dim=1)
