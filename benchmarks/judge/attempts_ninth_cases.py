@@ -138,6 +138,7 @@ _LAST: tuple[Row, ...] = (
     ("sixteen_at_most", "declared content", ("padded_running_mean", "x: f32[4,100]; window = 16")),
     ("on_another_device", "unusual result", TRIPLED),
     ("memo_by_sample", "cache", TRIPLED),
+    ("constant_changed_at_import", "changed argument", TRIPLED),
     ("table_by_kernel_at_import", "work that isn't timed", ("by_cosines_of_columns", "x: f32[64,512]")),
 )  # fmt: skip
 
