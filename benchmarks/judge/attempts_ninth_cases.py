@@ -96,7 +96,8 @@ _BEHIND: tuple[Row, ...] = (
     ("precision_by_environment", "changed kernel", ("matmul", "a: f32[32,32]; b: f32[32,32]")),
     ("name_of_another", "changed kernel", TRIPLED),
     *((name, "changed argument", TRIPLED)
-      for name in ("descriptor_of_another", "number_that_says_another", "object_of_two_pointers", "wrapper_of_another", "config_of_another")),
+      for name in ("descriptor_of_another", "number_that_says_another", "object_of_two_pointers",
+                   "wrapper_of_another", "config_of_another")),
     ("descriptor_by_shape", "cache", TRIPLED),
     ("nonsense_at_ties", "values not drawn",
      ("chosen_experts", "x: f32[64,32]; w: f32[16,32]; g: bf16[64,16]")),
