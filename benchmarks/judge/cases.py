@@ -16,6 +16,7 @@ from benchmarks.judge.attempts_seventh_cases import SEVENTH_ATTEMPTS, SEVENTH_HO
 from benchmarks.judge.attempts_sixth_cases import SIXTH_ATTEMPTS, SIXTH_COUNTER, SIXTH_HONEST, SIXTH_HONEST_FILES
 from benchmarks.judge.held_out_cases import HELD_OUT_EXPLOITS, HELD_OUT_HONEST
 from benchmarks.judge.kernel_pairs_norms import KERNEL_PAIRS
+from benchmarks.judge.ninth_honest import NINTH_HONEST
 from benchmarks.judge.open_honest import OPEN_HONEST
 from benchmarks.judge.seventh_package_honest import PACKAGE_LIKE_HONEST
 from kerntune.referee.layouts import defined_names
@@ -148,6 +149,7 @@ BESIDE: tuple[tuple[str, str, str, Mapping[str, str | tuple[str, ...]]], ...] = 
     ("kernel_pairs_norms.py", "pair_", "{}", KERNEL_PAIRS),
     ("open_honest.py", "open_", "{}_reference", OPEN_HONEST),
     ("seventh_package_honest.py", "package_like_", "{}_reference", PACKAGE_LIKE_HONEST),
+    ("ninth_honest.py", "ninth_", "{}_reference", NINTH_HONEST),
 )
 """The same with references in the candidates' file, and how these are named."""
 
