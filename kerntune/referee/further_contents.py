@@ -33,10 +33,10 @@ def has_deviations(
     on_gpu: bool, seed: ExpectedSeed, poison: bytes, left_in: Sequence[bytes], forms: Sequence[str]
 ) -> bool:
     """Whether it is worth it to ask what roundings do: inside of the reference up to :data:`DRAWN_BYTES`; without
-    float64, on a GPU alone, but for whole numbers. Where few numbers are large, they don't count."""
+    float64, on a GPU alone, but for whole numbers."""
     found = seed.computed
     known = any(r.wide is not None or r.dtype not in FLOAT_FORMATS for r in found)
-    return "lone" not in forms and (sum(map(len, seed.contents)) <= DRAWN_BYTES if known else on_gpu)
+    return sum(map(len, seed.contents)) <= DRAWN_BYTES if known else on_gpu
 
 
 def is_far(forms: Sequence[str]) -> bool:

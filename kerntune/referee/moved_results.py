@@ -107,7 +107,8 @@ def with_deviations(
     """Both with :attr:`~.deviation`, whole numbers with :attr:`~.others`, where that can be had."""
     generator = torch.Generator("cuda" if task.gpu else "cpu").manual_seed(task.seeds[0])
     narrow = any(t.dtype in ROUNDOFF and t.dtype != "float64" for t in task.case.tensors)
-    rounding = partial(rounded, generator, ROUNDOFF["float32" if narrow else "float64"])
+    stored = max((ROUNDOFF.get(t.dtype, 0.0) for t in task.case.tensors), default=0.0)
+    rounding = partial(rounded, generator, ROUNDOFF["float32" if narrow else "float64"], stored=stored)
     convert = partial(_jittered, generator) if far else widened
     found: list[Any] = [*results, *changed]
     wide = [k for k, one in enumerate(found) if one is not None and one.wide is not None]

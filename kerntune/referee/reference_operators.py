@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch._decomp import decomposition_table
 from torch.nn.functional import pad, scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -18,6 +20,7 @@ from kerntune.errors import InterpreterLimit
 from kerntune.gpu.base import tensors_in
 from kerntune.gpu.emulator.ttir_program import TtirProgram, parse_ttir
 from kerntune.gpu.interpreter.wider_programs import Launched
+from kerntune.referee.result_errors import MOST_SUMS, TYPICAL
 from kerntune.referee.torch_operators import COUNTING, DECIDING, MOVING
 
 FIRST_OF_TIES = {"aten.argmax.default", "aten.argmin.default", "aten.max.dim", "aten.min.dim"}
@@ -257,22 +260,62 @@ def _of_four(tensor: Any) -> Any:
     return tensor[(None,) * (4 - tensor.dim())]
 
 
-def rounded(generator: Any, unit: float, every: bool = False) -> contextlib.AbstractContextManager[Any]:
+SOFTMAX_BACKWARD = "_softmax_backward_data"
+"""Its sum over a row is that of the result times its gradient, of which attention has the rounded result (Dao,
+FlashAttention-2, 2023, algorithm 2), and what it gives is an operand of products."""
+
+PRODUCTS = frozenset(("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot"))
+"""Operators whose last two tensors are the operands of a product; the first one's last dimension is summed over."""
+
+
+def rounded(
+    generator: Any, unit: float, every: bool = False, stored: float = 0.0
+) -> contextlib.AbstractContextManager[Any]:
     """Meanwhile each operator's float64 elements are off by up to ``unit`` of their size, at random, as they are where
     it computes with fewer bits (Monte Carlo arithmetic: Parker, UCLA CSD-970002, 1997). Elements that float32 holds are
-    exact, and stay, unless ``every`` one is off: to multiply by an inverse rounds where to divide doesn't."""
+    exact, and stay, unless ``every`` one is off: to multiply by an inverse rounds where to divide doesn't. Sums are off
+    by more (:mod:`.result_errors`).
 
-    def off_by_unit(func: Any, args: Sequence[Any], words: Mapping[str, Any]) -> Any:
-        outcome, word = func(*args, **words), func._opname
+    Of backward passes each step is, as torch's compiler decomposes them: what cancels inside of one is noise of a
+    kernel's. Those of a softmax are off by ``stored``, the roundoff in which a kernel keeps what it sums, and its
+    weights follow from the logarithm of their sum, which is what a kernel keeps of them."""
+    units = [unit]
+
+    def off_by_units(func: Any, args: Sequence[Any], words: Mapping[str, Any]) -> Any:
+        word, steps = func._opname, decomposition_table.get(func)
+        steps = _by_logarithm if word == "_softmax" else steps if "_backward" in word else None
+        if steps is not None and not func._schema.is_mutable:
+            units.append(max(unit, stored) if word == SOFTMAX_BACKWARD else unit)
+            try:
+                with mode:
+                    return steps(*args, **words)
+            finally:
+                units.pop()
+        outcome = func(*args, **words)
         if word in MOVING or word in DECIDING or (word.rstrip("_") in ("div", "mul") and _is_power(args[-1])):
             return outcome
         given = set() if word.endswith("_") else {place_of(t) for t in tensors_in(args)}
         for made in (t for t in tensors_in((outcome,)) if t.dtype == torch.float64 and place_of(t) not in given):
-            off = torch.empty_like(made).uniform_(1 - unit, 1 + unit, generator=generator)
+            most = units[-1] * _roundings(word, args, made)
+            off = torch.empty_like(made).uniform_(1 - most, 1 + most, generator=generator)
             made.copy_(torch.where((made == made.to(torch.float32)) & (not every), made, made * off))
         return outcome
 
-    return EachOperator(off_by_unit)
+    mode = EachOperator(off_by_units)
+    return mode
+
+
+def _by_logarithm(given: Any, dim: int, half_to_float: bool) -> Any:
+    return (given - given.logsumexp(dim, keepdim=True)).exp()
+
+
+def _roundings(word: str, args: Sequence[Any], made: Any) -> float:
+    """How many drawn roundings a sum that an operator computes is off by in the root mean square, beside one."""
+    given = [t for t in tensors_in(args) if t.is_floating_point()]
+    if not given:
+        return 1.0
+    terms = given[-2].shape[-1] if word in PRODUCTS and len(given) > 1 else given[0].numel() / max(made.numel(), 1)
+    return min(max(TYPICAL * math.sqrt(terms / 2), 1.0), MOST_SUMS)
 
 
 def other_ties(turn: int, seed: int) -> contextlib.AbstractContextManager[Any]:

@@ -68,9 +68,9 @@ CHAIN = 4.0
 """Roundings of functions and chains of operations that are allowed beside; an element that follows from few numbers has
 no others. Exponentials and quotients of the hardware are off by two units of the last place each."""
 
-TYPICAL = 0.5
-"""What a typical element is off by, in deviations of drawn roundings: half of normal errors are below 0.67 of theirs,
-and :data:`ROUNDING_RMS` is 0.73 of what is drawn."""
+TYPICAL = 0.73
+"""What elements are off by, in deviations of drawn roundings: :data:`ROUNDING_RMS` is 0.73 of what is drawn. Half of
+normal errors are below 0.67 of theirs, and a tenth above 1.64."""
 
 QUANTILES = (0.75, 0.9, 0.98)
 """Beside the median: less than half of the elements may not be anything either."""
@@ -233,7 +233,7 @@ def _compared(
     stock = numbers(native, view.dtype)
     exact = None if expected.wide is None else numbers_of(expected).reshape(expected.shape)
     found, terms = numbers(bits, view.dtype), longest_sum(case, view.shape)
-    moved = None
+    moved = deviation = None
     if expected.moved is not None:
         with np.errstate(invalid="ignore"):  # where both are infinite
             moved = np.abs(
@@ -241,15 +241,17 @@ def _compared(
             )
     if extreme and odd and not np.isfinite(found).all():
         return _not_finite(number, view.dtype, found, ~np.isfinite(found))
-    if lone and not extreme:
-        return _lone_error(number, view.dtype, found, stock if exact is None else exact, stock, by_products)
     if exact is not None and expected.deviation is not None:
         deviation = np.frombuffer(expected.deviation, "<f8").reshape(expected.shape)
+    if lone and not extreme:
+        return _lone_error(number, view.dtype, found, stock if exact is None else exact, stock, by_products, deviation)
+    if exact is not None and deviation is not None:
         if _is_explained(found, exact, deviation):
             return ResultError(number, view.dtype, size=rms_of(np.abs(exact)))
-        stock = _off_by(stock, exact, TYPICAL * deviation)
+        spread = np.abs(np.random.default_rng().standard_normal(exact.shape))
+        stock = _off_by(stock, exact, TYPICAL * spread * deviation)
     if extreme:
-        return _extreme_error(number, view.dtype, found, exact, stock, terms, usual, extreme, seen, moved)
+        return _extreme_error(number, view.dtype, found, exact, stock, terms, usual, extreme, seen, moved, deviation)
     terms = terms if moved is None or exact is None else int(CHAIN**2)
     return _float_error(number, view.dtype, found, exact, stock, terms, usual, seen, moved)
 
@@ -451,6 +453,7 @@ def _sampled(*errors: np.ndarray) -> list[np.ndarray]:
 def _extreme_error(
     number: int, dtype: str, found: np.ndarray, exact: np.ndarray | None, stock: np.ndarray, terms: int, usual: float,
     factor: float, seen: Callable[..., None] | None, moved: np.ndarray | None = None,
+    deviation: np.ndarray | None = None,
 ) -> ResultError:  # fmt: skip
     """Of extreme inputs. Where the reference isn't finite in its dtype, or in float64, nothing is demanded: it may
     overflow inside. Nor is it beyond half of the largest number, where either side's rounding decides. What is small
@@ -460,7 +463,7 @@ def _extreme_error(
     they are ``moved`` where each input is a rounding off tells the size that a sum of such terms has: 100 terms of
     deviation 2**20 sum up to 2**18 at times."""
     alone, exact = exact is None, stock if exact is None else exact
-    moved = np.zeros_like(exact) if moved is None else moved
+    moved, explained = (np.zeros_like(exact) if x is None else x for x in (moved, deviation))
     finite = np.isfinite(stock) & np.isfinite(exact) & (np.abs(exact) <= LARGEST.get(dtype, math.inf) / 2)
     odd = finite & ~np.isfinite(found)
     if odd.any():
@@ -468,14 +471,14 @@ def _extreme_error(
     if not finite.any():
         return ResultError(number, dtype)
     if not finite.all():
-        found, exact, stock, moved = (x[finite] for x in (found, exact, stock, moved))
+        found, exact, stock, moved, explained = (x[finite] for x in (found, exact, stock, moved, explained))
     if seen is not None:
         seen(dtype, found, exact, stock, terms, True)
     error, own, magnitude = np.abs(found - exact), np.abs(stock - exact), np.abs(exact)
     if alone:
         own = np.nan_to_num(moved, nan=0.0, posinf=0.0)
     size, half = max(rms_of(magnitude), SMALLEST[dtype]), SMALLEST[dtype] / 2
-    some = _sampled(error, own, magnitude)
+    some = _sampled(error, own, magnitude, WORST_FACTOR * explained)
     spread = 0.0
     if error.size < FEW and not alone:
         spread = rms_of(np.nan_to_num(moved, nan=0.0, posinf=0.0)) / ROUNDOFF["float32"]
@@ -483,7 +486,7 @@ def _extreme_error(
     if error.size < FEW:
         kinds = [("its error is", rms_of(error), rms_of(own), size)]
     else:
-        each = [np.quantile(x, EXTREME_QUANTILES) for x in some]
+        each = [np.quantile(x, EXTREME_QUANTILES) for x in some[:3]]
         names = [f"{1 - share:.0%} of its elements are off by" for share in EXTREME_QUANTILES]
         kinds = list(zip(names, *(map(float, x) for x in each), strict=True))
     for name, off, stocks, large in kinds:
@@ -496,7 +499,7 @@ def _extreme_error(
             told, most_off = told_apart(off, allowed)
             wrong = f"{name} {told} where {large:.2g} is the size; {most_off} is what rounding explains"
             return ResultError(number, dtype, off / size, allowed / size, size=size, wrong=wrong)
-    least = np.maximum(GROSS * np.where(some[2] > GROSS * size, some[2], size), allowed)
+    least = np.maximum(np.maximum(GROSS * np.where(some[2] > GROSS * size, some[2], size), some[3]), allowed)
     gross, own_gross = (int(np.count_nonzero(x > least)) for x in some[:2])
     if error.size >= FEW and gross > max(GROSS_SHARE * some[0].size, 2 * own_gross):
         wrong = f"{gross:,} of {some[0].size:,} elements are off by more than a fourth of their size"
@@ -518,14 +521,18 @@ def overflow_of(number: int, content: bytes, view: View, expected: ExpectedResul
 
 
 def _lone_error(
-    number: int, dtype: str, found: np.ndarray, exact: np.ndarray, stock: np.ndarray, by_products: bool = False
-) -> ResultError:
+    number: int, dtype: str, found: np.ndarray, exact: np.ndarray, stock: np.ndarray, by_products: bool = False,
+    deviation: np.ndarray | None = None,
+) -> ResultError:  # fmt: skip
     """Where an input is one number but for a few elements: whether anything is left out, with however small a weight,
     and not by how little sums are off. One number added again and again may be rounded in one direction, and elements
     that all follow from the same few numbers are off alike. Where the reference's own are off by percents of
     themselves, they cancel, and only what is left out shows. So are some of products of 16 bits, though not those that
-    are as large as others."""
+    are as large as others. What roundings inside move by as much shows nothing."""
     finite = np.isfinite(stock) & np.isfinite(exact)
+    if deviation is not None:
+        noise = WORST_FACTOR * deviation
+        finite &= (noise < LEFT_OUT * np.abs(exact)) | (np.abs(found - exact) > noise)
     if (odd := finite & ~np.isfinite(found)).any():
         return _not_finite(number, dtype, found, odd)
     if not finite.any():
