@@ -181,6 +181,48 @@ def test_results_of_operators_that_round_are_off(run: Callable[[], Any], off: bo
     assert -0.1 < relative.mean() < 0.1
 
 
+def deviation_of(run: Callable[[], Any], stored: float = 0.0, draws: int = 200) -> Any:
+    """Of each element, in units of 2**-24."""
+    generator = torch.Generator().manual_seed(2)
+    found = list[Any]()
+    for _ in range(draws):
+        with rounded(generator, 2.0**-24, stored=stored):
+            found.append(run())
+    return (torch.stack(found) - run()).square().mean(0).sqrt() * 2.0**24
+
+
+@pytest.mark.parametrize(("terms", "off"), [(1, 3**-0.5), (2, 3**-0.5), (32, 1.69), (4096, 19.1), (1 << 15, 18.5)])
+def test_sums_are_off_as_the_root_of_half_their_terms(terms: int, off: float) -> None:
+    """Up to 32 roundings: by 0.42 of one a term, of which 0.58 is drawn."""
+    one, other = torch.ones(40, terms, dtype=torch.float64), torch.full((terms, 40), 1.1 / terms, dtype=torch.float64)
+    for run in (lambda: one @ other, lambda: other.sum(0)):
+        assert deviation_of(run).mean() == pytest.approx(1.1 * off, rel=0.15)
+
+
+def test_what_cancels_inside_of_a_backward_pass_is_noise() -> None:
+    """A softmax's gradient is zero where a weight is 1, or where all gradients are equal."""
+    weights = torch.eye(4, dtype=torch.float64)
+    gradient = torch.full((4, 4), 1.1, dtype=torch.float64)
+
+    def backward() -> Any:
+        return torch.ops.aten._softmax_backward_data(gradient, weights, -1, torch.float64)
+
+    assert not backward().any()
+    off = deviation_of(backward)
+    assert 0.5 < off.diagonal().min() <= off.max() < 3
+    assert deviation_of(backward, 2.0**-11).diagonal().min() > 0.5 * 2**13
+    product = deviation_of(lambda: gradient * 1.1, 2.0**-11)
+    assert product.max() < 1, "others are off by the unit"
+
+
+def test_weights_are_off_as_the_logarithm_of_their_sum_is() -> None:
+    """Of scores near 10,000 by so much, though a weight of 1 has no rounding."""
+    scores = torch.tensor([[10_000.1, -5_000.0], [0.1, 0.2]], dtype=torch.float64)
+    off = deviation_of(lambda: scores.softmax(-1))
+    assert 2_000 < off[0, 0] < 10_000
+    assert off[1].max() < 2
+
+
 def test_inputs_stay_where_operators_results_are_off() -> None:
     before = WIDE.clone()
     drawn(lambda: (WIDE.unfold(0, 2, 1) * 3.3, WIDE.view(-1, 2).diagonal(), WIDE.exp()))

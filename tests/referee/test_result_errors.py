@@ -616,6 +616,29 @@ def test_of_extreme_numbers_few_zeros_may_be_others(share: int, off: float, wron
     assert bool(extreme(found, exact).wrong) == wrong
 
 
+@pytest.mark.parametrize(("off", "wrong"), [(2.5, ""), (4.0, ""), (7.0, "10% of its elements")])
+def test_errors_of_drawn_roundings_are_spread_as_normal_ones(off: float, wrong: str) -> None:
+    """A tenth of them is beyond 1.64 deviations, and of extreme numbers that may be four times as much."""
+    exact, many = np.linspace(1, 2, 4000), np.arange(4000) % 8 == 0
+    want = msgspec.structs.replace(known(exact, exact.astype("f4")), deviation=np.full(4000, 1e-5).tobytes())
+    found = (exact + np.where(many, off * 1e-5, 0)).astype("f4")
+    case, view = parse_line("x: f32[4000]"), View(0, "float32", (4000,), (1,))
+    told = error_of(0, found.tobytes(), view, want, case, POISON, extreme=4.0).wrong
+    assert told.startswith(wrong), told
+    assert bool(told) == bool(wrong)
+
+
+@pytest.mark.parametrize(("deviation", "wrong"), [(0.2, False), (0.1, True)])
+def test_of_extreme_numbers_what_six_deviations_explain_is_not_left_out(deviation: float, wrong: bool) -> None:
+    """A third of its elements has weights that roundings of far scores decide."""
+    exact, some = CHANCE.uniform(1, 2, 1000), np.arange(1000) % 20 == 0
+    off = np.where(some, deviation, 0.0)
+    want = msgspec.structs.replace(known(exact, exact.astype("f4")), deviation=off.tobytes())
+    found, view = (exact + some).astype("f4"), View(0, "float32", (1000,), (1,))
+    told = error_of(0, found.tobytes(), view, want, parse_line("x: f32[1000]"), POISON, extreme=4.0).wrong
+    assert ("off by more than a fourth" in told) == bool(told) == wrong, told
+
+
 def test_of_extreme_numbers_small_elements_may_be_left_out() -> None:
     """They are what is left of large ones. A fourth of the root mean square isn't small."""
     exact = np.where(np.arange(1000) < 90, 0.23, 1.0) * CHANCE.choice([-1, 1], 1000)
@@ -825,6 +848,22 @@ def test_of_lone_numbers_sums_may_be_off() -> None:
     tiny = np.full(100, 2.0**-14)
     assert lone(tiny, np.zeros(100, "f2")) == ""
     assert lone(tiny, np.zeros(100, "f4")) != ""
+
+
+@pytest.mark.parametrize(
+    ("deviation", "off", "wrong"),
+    [(0.0, 5e-8, True), (1e-8, 5e-8, False), (1e-8, 7e-8, True), (1e-19, 5e-8, True)],
+)
+def test_of_lone_numbers_what_is_noise_in_float64_shows_nothing(deviation: float, off: float, wrong: bool) -> None:
+    """Where all terms cancel, as a softmax's gradient does of equal rows, float64 leaves noise as well."""
+    exact, noise = np.linspace(1, 2, 1000), np.arange(1000) < 300
+    exact = np.where(noise, 1e-17, exact)
+    want = msgspec.structs.replace(
+        known(exact, np.where(noise, 0, exact).astype("f4")), deviation=np.full(1000, deviation).tobytes()
+    )
+    found = np.where(noise, off, exact).astype("f4")
+    told = error_of(0, found.tobytes(), View(0, "float32", (1000,), (1,)), want, CASE, POISON, lone=True).wrong
+    assert bool(told) is wrong, told
 
 
 # numbers in texts
