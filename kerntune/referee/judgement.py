@@ -190,7 +190,9 @@ class CandidateJudgement:
         bench.speeds.prewarm(self._reference.readable, cases[0], self._budget + 5.0)
         others = [other_numbers(case, secrets.SystemRandom()) for case in cases]
         asked = [partial(self._of_candidate, case, later=True) for case in cases]
-        asked += [partial(self._of_candidate, other) for each in others for other in each]
+        for case, each in zip(cases, others, strict=True):  # what a first call's numbers have left may not matter
+            before = None if case.init or case.parameters else case
+            asked += [partial(self._of_candidate, other, before=before) for other in each]
         recorded = list(self._each(asked))
         recorded, again = recorded[: len(cases)], iter(recorded[len(cases) :])
         twins = [[(THESE_NUMBERS, other, next(again)) for other in each] for each in others]
@@ -245,13 +247,13 @@ class CandidateJudgement:
 
     # recordings
 
-    def _of_candidate(self, case: CaseInputs, later: bool = False) -> CheckedCall | Refusal:
+    def _of_candidate(self, case: CaseInputs, **otherwise: Any) -> CheckedCall | Refusal:
         """The candidate at a shape. One that is late has used its time at all that aren't recorded yet."""
         if case.unmade:
             return Refusal(Reason.REFERENCE, case.unmade)
         if self._late:
             return Refusal(Reason.CANDIDATE_LATE, "not recorded: it was late at an earlier shape")
-        call = self._recorded(self._candidate, case, later=later)
+        call = self._recorded(self._candidate, case, **otherwise)
         self._late |= isinstance(call, Refusal) and call.reason is Reason.CANDIDATE_LATE
         return call
 

@@ -845,8 +845,10 @@ def test_shapes_and_others_are_recorded_at_once_where_a_gpu_is(
         return encoded(RecordAnswer(CALL))
 
     judge(source, ADD, [LINE, f"{LINE}; eps = 0.5"], bench=bench_of(Steps(record=record), Measuring(on_gpu=on_gpu)))
-    asked = [(t.source.name, " for 0.5" in t.case.label, t.later) for t in tasks]
-    assert sorted(asked) == [("add", False, False)] * 2 + [("f", False, True)] * 2 + [("f", True, False)] * 2
+    asked = [(t.source.name, " for 0.5" in t.case.label, t.later, bool(t.before)) for t in tasks]
+    first, others = [("f", False, True, False)] * 2, [("f", True, False, True)] * 2
+    assert sorted(asked) == [("add", False, False, False)] * 2 + first + others
+    assert all(t.before.arguments[2].value == 0.5 for t in tasks if t.before)
 
 
 @pytest.mark.parametrize("on_gpu", [True, False])
