@@ -138,20 +138,26 @@ def _recorded(task: RecordTask) -> RecordAnswer:
             call = replace(_claims(task, capture, watch, inputs, (), value), configs=_texts_of(tuned))
             if not task.later:
                 return RecordAnswer(call)
-            own = {*task.case.parameters.values()}
-            others = [inputs[i] if i in own else _made(x) for i, x in enumerate(task.case.tensors)]
-            floats = [i for i, x in enumerate(others) if i not in own and x.is_floating_point() and x.numel()]
+            own, others = {*task.case.parameters.values()}, [_made(x) for x in task.case.tensors]
+            given = [inputs[i] if i in own else x for i, x in enumerate(others)]  # a model's own stay where they are
+            floats = [i for i, x in enumerate(others) if x.is_floating_point() and x.numel()]
+            floats, own = [i for i in floats if i not in own], {i for i in floats if i in own}
             try:
                 with backend.tensors.watching(watch):
                     kept = [others[i].clone() for i in floats]
                     for i in floats:
                         others[i].copy_(inputs[i])
-                run(task.case, others)
-                with backend.tensors.watching(watch):
+                run(task.case, given)
+                with backend.tensors.watching(watch), torch.no_grad():
                     for i, first in zip(floats, kept, strict=True):
                         others[i].copy_(first)
-                value = run(task.case, others)
-                again = _claims(task, capture, watch, others, [x for i, x in enumerate(inputs) if i not in own], value)
+                    for i in own:
+                        given[i].copy_(others[i])
+                value = run(task.case, given)
+                with backend.tensors.watching(watch), torch.no_grad():
+                    for i in own:
+                        others[i].copy_(given[i])  # what the call has left there is what is looked at
+                again = _claims(task, capture, watch, others, inputs, value)
             except Refusal as exc:
                 raise Refusal(exc.reason, f"{IN_IT}{exc}") from None
             others_code = {sha: data for sha, data in again.artifacts.items() if sha not in call.artifacts}

@@ -38,7 +38,8 @@ def with_later(call: CheckedCall, again: RecordedCall | None, case: CaseInputs, 
         if view.storage in returned and recording.storages[view.storage].nbytes:
             text = f"result {number} of a later call is memory that the first has returned"
             raise Refusal(Reason.RESULT_OVERLAP, text)
-    if _used_later(call, all_calls) & (returned | {*call.inputs} - own):
+    model = {call.inputs[i] for i in case.parameters.values()}
+    if _used_later(call, all_calls) & (returned | {*call.inputs} - own - model):
         raise Refusal(Reason.LATER_CALL, "a later call uses an input or a result of the first")
     return replace(call, again=all_calls)
 

@@ -78,6 +78,18 @@ def test_a_later_call_may_be_refused(again: RecordedCall | None, reason: Reason,
     assert raised.value.reason is reason
 
 
+def test_a_later_call_may_use_the_first_call_s_own_numbers_of_a_model() -> None:
+    """A model keeps its own, which other numbers are copied to."""
+    again = twice()
+    params = again.recording.launches[1].params
+    launches = (LAUNCH, replace(again.recording.launches[1], params=(LAUNCH.params[0], *params[1:])))
+    shared = replace(again, recording=replace(again.recording, launches=launches))
+    with pytest.raises(Refusal, match="a later call uses an input or a result of the first"):
+        later(shared)
+    case = replace(CASE, parameters={"w": 0})
+    assert with_later(checked(CALL, case, TARGET), shared, case, TARGET).again is not None
+
+
 def test_memory_of_later_calls_is_as_much_as_the_firsts() -> None:
     both = twice()
     large = (*both.recording.storages, Storage(3 * sum(s.nbytes for s in RECORDING.storages), "float32", Zeros()))
