@@ -69,6 +69,7 @@ def described(module: Any, source: UserCallable, given: Mapping[str, Given]) -> 
     """The inputs that a task's code makes by these keywords. Parameters that are tied are one input."""
     init: tuple[CallArgument, ...] = ()
     parameters: dict[str, int] = {}
+    learned = dict[str, Any]()
     made = _made_inputs(module, source, given, 0)
     tensors: list[Any] = []
     arguments = tuple(_argument(x, tensors) for x in made)
@@ -76,7 +77,7 @@ def described(module: Any, source: UserCallable, given: Mapping[str, Given]) -> 
         init_values = list(module.get_init_inputs()) if hasattr(module, "get_init_inputs") else []
         init = tuple(_argument(x, []) for x in init_values)
         model = model_of(module, source, init_values)
-        tied = dict[Any, int]()
+        learned, tied = dict(model.named_parameters()), dict[Any, int]()
         for name, value in model.state_dict().items():
             place = (value.data_ptr(), value.shape, value.stride()) if value.numel() else name
             parameters[name] = tied.setdefault(place, len(tensors))
@@ -85,7 +86,8 @@ def described(module: Any, source: UserCallable, given: Mapping[str, Given]) -> 
     own = {index: name for name, index in reversed(parameters.items())}
     names = [own.get(i, str(i)) for i in range(len(tensors))]
     inputs = tuple(map(_tensor_input, names, tensors))
-    return CaseInputs(label_of(source, given), inputs, arguments, (), parameters, init, dict(given))
+    trained = tuple(sorted({parameters[name] for name in learned if name in parameters}))
+    return CaseInputs(label_of(source, given), inputs, arguments, (), parameters, init, dict(given), trained)
 
 
 def label_of(source: UserCallable, given: Mapping[str, Given]) -> str:

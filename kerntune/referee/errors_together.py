@@ -17,7 +17,16 @@ from msgspec.structs import replace
 from kerntune.base.frames import StrictMessage
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
-from kerntune.referee.extreme_contents import CANCELLING, EXTREMES, FINITE_ALONE, GRIDS, ODD, OF_WHOLE, sparse_centre
+from kerntune.referee.extreme_contents import (
+    CANCELLING,
+    EXTREMES,
+    FINITE_ALONE,
+    GRIDS,
+    ODD,
+    OF_MADE,
+    OF_WHOLE,
+    sparse_centre,
+)
 from kerntune.referee.hostile_recording import CheckedCall
 from kerntune.referee.open_elements import as_promised, repeated
 from kerntune.referee.result_errors import (
@@ -182,7 +191,7 @@ def errors_of(
     held = dict(zip(call.wanted, left_in, strict=True))
     for number, (view, want) in enumerate(zip(call.results, expected.results, strict=True)):
         eight_bits = want.dtype.startswith("float8") and any(forms) and not _odd(forms)
-        if any(forms) and not eight_bits and not (_demands(case, want, forms) and (not _odd(forms) or _finite(want))):
+        if any(forms) and not eight_bits and not (_demands(case, want, forms) and _is_known(want, forms)):
             continue
         if eight_bits or _is_finite_alone(want, forms):
             yield _told(overflow_of(number, after_of[view.storage], view, want), case.tensors, forms)
@@ -216,7 +225,7 @@ def errors_of(
         view, size = View(storage, given.dtype, given.shape, given.strides), changes.size if changes else 0.0
         native = taken(before, view).tobytes()  # which rounding may have changed
         want = left or ExpectedResult(given.dtype, given.shape, given.strides, native)
-        if any(forms) and not (_demands(case, want, forms) and (not _odd(forms) or _finite(want))):
+        if any(forms) and not (_demands(case, want, forms) and _is_known(want, forms)):
             continue
         if changes and not any(forms) and not again:
             changes.kept.append(partial(error_of, -1, before, view, want, case, poison, size))
@@ -295,6 +304,11 @@ def is_demanded(case: CaseInputs, expected: ExpectedSeed, forms: Sequence[str]) 
 
 def _odd(forms: Sequence[str]) -> bool:
     return any(form in ODD for form in forms)
+
+
+def _is_known(want: ExpectedResult, forms: Sequence[str]) -> bool:
+    """Whether a result counts as far as it must be finite."""
+    return not {*ODD, *OF_MADE} & {*forms} or _finite(want)
 
 
 def wrong_together(of: ShapeComparison) -> Iterator[ResultError]:

@@ -47,6 +47,10 @@ EXTREMES = {
     "least": "has the numbers of its range that are nearest to zero",
     "powers": "has powers of two, and the numbers beside them",
     "close": "has numbers that differ in their last places",
+    "signed": "has other signs and sizes than a constructor gives",
+    "stretched": "is 4 to 8 times as large",
+    "zeroed": "is zeros",
+    "negated": "is 4 to 8 times as large, of the other sign",
 }
 """What numbers may be in contents that are judged beside the usual ones, and what a verdict says of them: where a sum
 of squares cancels, an epsilon counts, a clamp is reached, an exponential overflows, what is left out shows, however
@@ -71,6 +75,10 @@ GRIDS = ("grid", "above", "below")
 
 ODD = ("holes", "infinite", "hole")
 """Those with NaN or infinities, which demand something only where the reference replaces all of them."""
+
+OF_MADE = ("signed", "stretched", "negated", "zeroed")
+"""Of what a task's own code makes, which knows no extremes: where a clamp is reached, a floor counts, a scale is below
+zero. Results count that are finite there."""
 
 DECIDED, OF_NAN = ("ordered", "close"), ("holes", "infinite")
 """The same where all operators but move and compare numbers; and where they compare as IEEE 754 says, or leave numbers

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec.structs import replace
 
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.declared_inputs import bytes_of, content_of
-from kerntune.referee.extreme_contents import DRAWN, full_places
+from kerntune.referee.extreme_contents import DRAWN, OF_MADE, full_places
 from kerntune.referee.hostile_recording import ITEM_BYTES
 from kerntune.referee.result_errors import FEW, numbers
-from kerntune.referee.tasks import UNREAD, CaseInputs, ExpectedSeed
+from kerntune.referee.tasks import UNREAD, CaseInputs, ExpectedSeed, TensorInput
+
+if TYPE_CHECKING:
+    import numpy as np
 
 MANY, MANY_ELEMENTS = 255, 1 << 20
 """Further contents where a result has fewer than :data:`~.result_errors.FEW` elements, as far as their inputs have so
@@ -42,7 +46,7 @@ def has_deviations(
 def is_far(forms: Sequence[str]) -> bool:
     """Whether numbers are far from zero, where a right kernel may be off by what a rounding of them moves; none is
     where a function has a border, nor as another is."""
-    return bool({"up", "down", "deep", "wide", "huge"} & {*forms}) and not {"round", "paired"} & {*forms}
+    return bool({"up", "down", "deep", "wide", "huge", *OF_MADE} & {*forms}) and not {"round", "paired"} & {*forms}
 
 
 def may_be_emulated(seed: ExpectedSeed) -> bool:
@@ -91,6 +95,57 @@ def made_sparse(case: CaseInputs, known: Sequence[bytes], seed: int) -> tuple[li
         shape = given.shape if math.prod(given.shape) == of.size else (of.size,)
         found[i], forms[i] = bytes_of(np.where(full_places(shape, chance), of, of * 2.0**-10), given.dtype), "sparse"
     return found, tuple(forms)
+
+
+def made_otherwise(
+    case: CaseInputs, known: Sequence[bytes], seed: int, kind: str
+) -> tuple[list[bytes], tuple[str, ...]]:
+    """The task's own contents of a kind of :data:`~.extreme_contents.OF_MADE`, and the form of each. All floats are
+    scaled by one number, so that they stay symmetric or triangular; but not what may be flags or shares."""
+    import numpy as np
+
+    chance, found, forms = np.random.default_rng(seed), list(known), [""] * len(known)
+    scale = 2.0 ** chance.uniform(2, 3) * (-1 if kind == "negated" else 1)
+    numbered = {i: _floats_of(given, known[i]) for i, given in enumerate(case.tensors)}
+    own = {*case.parameters.values()}
+    others = [i for i, x in numbered.items() if x is not None and i not in own and not _are_flags(case.tensors[i], x)]
+    learned = [i for i in case.learned if numbered[i] is not None]
+    if kind == "zeroed":
+        others = [int(chance.choice(others))] if others else []
+    for i in learned if kind == "signed" else others:
+        x = numbered[i]
+        assert x is not None
+        changed = x * (0.0 if kind == "zeroed" else scale)
+        if kind == "signed":
+            one_sign = bool((x > 0).all() or (x < 0).all())
+            if len(case.tensors[i].shape) > 1 and not one_sign:
+                continue
+            signs = chance.choice((-1, -1, -1, 1), x.size) if one_sign else np.ones(x.size)
+            signs[0] = -1 if one_sign else 1  # it may be the only one that counts
+            changed = x * signs * 2.0 ** chance.uniform(-1, 4, x.size)
+        found[i], forms[i] = bytes_of(changed, case.tensors[i].dtype), kind
+    return found, tuple(forms)
+
+
+def _floats_of(given: TensorInput, data: bytes) -> np.ndarray | None:
+    """The numbers of floats that are wider than 8 bits; None of others, and where some aren't finite."""
+    import numpy as np
+
+    item = ITEM_BYTES[given.dtype]
+    if given.dtype not in FLOAT_FORMATS or item < 2 or given.content == UNREAD or not data:
+        return None
+    found = numbers(np.frombuffer(data, f"<u{item}"), given.dtype)
+    return found if np.isfinite(found).all() else None
+
+
+def _are_flags(given: TensorInput, x: np.ndarray) -> bool:
+    """Whether numbers are all whole, as classes and masks are, or rows of shares, whose sum is one."""
+    import numpy as np
+
+    if (x == np.round(x)).all():
+        return True
+    rows = x.reshape(-1, given.shape[-1]) if given.shape and math.prod(given.shape) == x.size else x.reshape(1, -1)
+    return bool((x >= 0).all() and rows.shape[1] > 1 and np.allclose(rows.sum(1), 1.0, rtol=0.0, atol=0.02))
 
 
 def drawn_anew(case: CaseInputs, seed: int, known: Sequence[bytes]) -> tuple[bytes, ...]:

@@ -93,6 +93,16 @@ def unvaried(case: CaseInputs, seeds: Sequence[ExpectedSeed]) -> str:
     return ""
 
 
+def always_equal(case: CaseInputs, seeds: Sequence[ExpectedSeed]) -> tuple[str, ...]:
+    """What a reader should know of inputs that the task's own code makes, and that have the same numbers each time: a
+    mask, lengths."""
+    own = {*case.parameters.values()}
+    made = [(i, t) for i, t in enumerate(case.tensors) if t.content == "author" and i not in own and not t.alike]
+    same = [t.name for i, t in made if len(seeds) > 1 and len({seed.contents[i] for seed in seeds}) == 1]
+    text = "the same numbers in every content, so a candidate may know them"
+    return (f"input {', '.join(same)} has {text}",) if same else ()
+
+
 def held_changes(case: CaseInputs, seeds: Sequence[ExpectedSeed]) -> list[int]:
     """Inputs that are one number in all contents, and that the reference changes: it may add to them, or fill them."""
     found = []

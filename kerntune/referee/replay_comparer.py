@@ -30,11 +30,13 @@ from kerntune.referee.errors_together import (
     unequal_of,
     wrong_together,
 )
-from kerntune.referee.extreme_contents import DECIDED, DRAWN_FLOATS, GRIDS, OF_NAN, SIZED
+from kerntune.referee.extreme_contents import DECIDED, DRAWN_FLOATS, GRIDS, OF_MADE, OF_NAN, SIZED
 from kerntune.referee.further_contents import (
+    DRAWN_BYTES,
     MANY,
     affordable,
     drawn_anew,
+    made_otherwise,
     made_sparse,
     many_contents,
 )
@@ -43,7 +45,14 @@ from kerntune.referee.influences import unfollowed
 from kerntune.referee.later_call import IN_IT, behind, check_later_results
 from kerntune.referee.open_elements import FAILS, not_compared
 from kerntune.referee.reasons import Reason, Refusal
-from kerntune.referee.reference_evidence import check_reference, hardly_varies, in_buffers, unvaried, what_counts
+from kerntune.referee.reference_evidence import (
+    always_equal,
+    check_reference,
+    hardly_varies,
+    in_buffers,
+    unvaried,
+    what_counts,
+)
 from kerntune.referee.replay_processes import parts_of
 from kerntune.referee.result_errors import FEW, ResultError
 from kerntune.referee.tasks import (
@@ -111,6 +120,7 @@ class ReplayComparer(ContentErrors):
             promised = self._beside(threads, self._of_ties, of, expected[0])
             later = self._beside(threads, self._of_later_call, of, given, usual, once)
             sparse = self._beside(threads, self._of_sparse, of, expected[:usual])
+            made = self._beside(threads, self._of_made, of, expected[:usual])
             first = self._first_errors(of, given)
             found = self._second_look(of, given[:usual], first[:usual])
             if not any(e.wrong for each in found for e in each):
@@ -121,7 +131,7 @@ class ReplayComparer(ContentErrors):
             few, count = many_contents(case, expected[0])
             few, count = (few, count) if wrong else self._reached(case, few, count, expected[:usual])
             wrong = wrong or self._of_many(replace(of, case=few), expected[:usual], count) or promised() or later()
-            wrong = wrong or sparse()
+            wrong = wrong or sparse() or made()
         wrong = wrong or tuple(wrong_together(of))
         wrong = wrong or tuple(unfollowed(case, call, expected[:usual], left[:usual]))
         if not wrong and any(one.undecided for one in of.together.values()):
@@ -130,7 +140,7 @@ class ReplayComparer(ContentErrors):
         if not wrong and (why := hardly_changed(of)):
             raise Refusal(Reason.DEGENERATE, why)
         repeatable = all(x.repeatable for x in answers[:usual])
-        remarks = (*not_compared(expected[:usual]), *once)
+        remarks = (*not_compared(expected[:usual]), *once, *always_equal(case, expected[:usual]))
         if any(e.by_products for each in found for e in each):
             remarks += (BY_PRODUCTS,)
         if dropped:
@@ -282,13 +292,10 @@ class ReplayComparer(ContentErrors):
         self, of: ShapeComparison, given: Sequence[Compared], usual: int, once: list[str]
     ) -> tuple[ResultError, ...]:
         """What is wrong in a later call, behind some on other numbers, on a usual content and drawn extreme ones. Where
-        it can't be replayed, ``once`` gets why. A reference that changes a model's own numbers has other results then.
-        """
-        case, want = of.case, given[usual - 1][0]
+        it can't be replayed, ``once`` gets why. A model's own floats are those of the content then, as they were before
+        the first."""
+        case = of.case
         if of.call.again is None:
-            return ()
-        if any(want.changed[i] is not None for i in case.parameters.values() if want.changed):
-            once.append("judged by its first call alone: the reference changes the model's own numbers")
             return ()
         again = behind(of.call, given[0][0].contents)
         alone = replace(of, call=again, together=together_of(case, [one for one, *_ in given[:usual]]))
@@ -341,6 +348,22 @@ class ReplayComparer(ContentErrors):
         contents = tuple(tuple(content) for content, _ in made)
         task = ExpectTask(self._reference, case, seeds, contents, self._on_gpu, extreme=0)
         return self._of_contents(of, task, [forms for _, forms in made])[1]
+
+    def _of_made(self, of: ShapeComparison, usual: Sequence[ExpectedSeed]) -> tuple[ResultError, ...]:
+        """What is wrong where contents that the task's own code has made have other signs and sizes, or are zeros. A
+        fault there is none of what the task makes."""
+        case, chance, kinds = of.case, secrets.SystemRandom(), list(OF_MADE)
+        if sum(map(len, usual[0].contents)) > DRAWN_BYTES:
+            kinds = [kinds[0], chance.choice(kinds[1:])]
+        pairs = zip(kinds, usual if case.made_by_author else (), strict=False)
+        made = [made_otherwise(case, one.contents, chance.getrandbits(63), kind) for kind, one in pairs]
+        for contents, forms in made:
+            if any(forms):
+                task = ExpectTask(self._reference, case, (0,), (tuple(contents),), self._on_gpu, extreme=0)
+                with contextlib.suppress(Refusal):
+                    if wrong := self._of_contents(of, task, [forms])[1]:
+                        return wrong
+        return ()
 
     def _of_contents(
         self, of: ShapeComparison, task: ExpectTask, forms: Sequence[tuple[str, ...]]

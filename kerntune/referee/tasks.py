@@ -96,6 +96,9 @@ class CaseInputs(StrictMessage, frozen=True):
     parameters: dict[str, int] = {}
     init: tuple[CallArgument, ...] = ()
     given: dict[str, Given] = {}
+    learned: tuple[int, ...] = ()
+    """The tensors that training changes: parameters, but no buffers."""
+
     unmade: str = ""
     """Why the task's own code makes no inputs, where it fails."""
 

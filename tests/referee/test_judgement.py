@@ -595,6 +595,67 @@ def test_a_batch_norm_keeps_its_statistics_and_counts_no_calls(
     assert word is Word.UNTIMED or "input norm.running_" in shape.text
 
 
+SCALED_TASK = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.ones(64))
+
+    def forward(self, x):
+        return torch.nn.functional.relu6(x * self.w)
+
+def get_inputs():
+    return [torch.randn(40, 64)]
+"""
+SCALED_MODEL = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def scaled_kernel(x, w, y):
+    row, at = tl.program_id(0), tl.arange(0, 64)
+    v, by = tl.load(x + row * 64 + at), tl.load(w + at)
+    tl.store(y + row * 64 + at, tl.minimum(tl.maximum(v * by, 0.0), 6.0))
+
+class ModelNew(torch.nn.Module):
+    kept = None
+
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.ones(64))
+
+    def forward(self, x):
+        w, y = self.w, torch.empty_like(x)
+        scaled_kernel[(40,)](x, w, y)
+        return y
+"""
+KEPT_WEIGHTS = "self.kept = self.kept if self.kept is not None else self.w.detach().clone(); w, y = self.kept"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("", "", "right on 5 contents"),
+        ("v * by, 0.0)", "v, 0.0) * by", "w has other signs and sizes than a constructor gives"),
+        ("tl.minimum(tl.maximum(v * by, 0.0), 6.0)", "tl.maximum(v * by, 0.0)", "elements are off"),
+        ("w, y = self.w", KEPT_WEIGHTS, "in a later call"),
+    ],
+)
+def test_a_model_has_other_numbers_than_its_task_gives_it(
+    old: str, new: str, told: str, bench: Bench, tmp_path: Path
+) -> None:
+    """What is equal above zero alone, or for small numbers, or for the first call's."""
+    (tmp_path / "scaled_task.py").write_text(SCALED_TASK)
+    (tmp_path / "scaled_new.py").write_text(SCALED_MODEL.replace(old, new))
+    (shape,) = judge(f"{tmp_path}/scaled_new.py", f"{tmp_path}/scaled_task.py", bench=bench).shapes
+    assert shape.word is (Word.WRONG if old else Word.UNTIMED), shape
+    assert told in shape.text
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not landlock_version(), reason="this kernel has no Landlock")
 def test_nothing_is_left_of_a_judgement(sealed_bench: Bench) -> None:

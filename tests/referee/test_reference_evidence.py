@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from kerntune.base.recording import View
 from kerntune.referee.declared_inputs import parse_line
-from kerntune.referee.reference_evidence import in_buffers, unvaried
+from kerntune.referee.reference_evidence import always_equal, in_buffers, unvaried
 from kerntune.referee.result_errors import numbers_of
 from kerntune.referee.tasks import UNREAD, ExpectedResult, ExpectedSeed
 
@@ -106,3 +106,11 @@ def test_numbers_that_may_be_the_same_in_every_content(content: str, size: int, 
     """Those that are known when recording are told otherwise; of the author's single ones are settings."""
     ones = np.ones(size, "<f4").tobytes()
     assert bool(unvaried_input(f"b: f32[{size}]", ones, ones, content=content)) == named
+
+
+def test_what_the_task_makes_alike_each_time_is_told() -> None:
+    case = parse_line("x: f32[2]; m: i32[2] < 9; w: f32[2]")
+    case = replace(case, tensors=tuple(replace(t, content="author") for t in case.tensors), parameters={"w": 2})
+    seeds = [ExpectedSeed((bytes([n] * 8), bytes(8), bytes(8)), ()) for n in range(3)]
+    assert always_equal(case, seeds) == ("input m has the same numbers in every content, so a candidate may know them",)
+    assert always_equal(case, seeds[:1]) == always_equal(parse_line("x: f32[2]; m: i32[2] < 9; w: f32[2]"), seeds) == ()

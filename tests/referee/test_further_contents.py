@@ -1,0 +1,72 @@
+"""Contents that are made of a task's own: which inputs are others, and how."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from kerntune.referee.declared_inputs import bytes_of, parse_line
+from kerntune.referee.further_contents import made_otherwise
+from kerntune.referee.tasks import CaseInputs
+
+
+def case_of(line: str, *learned: int, parameters: tuple[int, ...] = ()) -> CaseInputs:
+    case = parse_line(line)
+    tensors = tuple(replace(t, content="author") for t in case.tensors)
+    return replace(case, tensors=tensors, parameters={str(i): i for i in (*learned, *parameters)}, learned=learned)
+
+
+def made(case: CaseInputs, kind: str, *given: Any) -> tuple[list[np.ndarray], tuple[str, ...]]:
+    known = [bytes_of(np.asarray(x), t.dtype) for x, t in zip(given, case.tensors, strict=True)]
+    found, forms = made_otherwise(case, known, 5, kind)
+    return [np.frombuffer(x, "<f4") for x in found], forms
+
+
+@pytest.mark.parametrize(("kind", "sign"), [("stretched", 1), ("negated", -1)])
+def test_all_inputs_are_scaled_by_one_number(kind: str, sign: int) -> None:
+    """A model's own aren't."""
+    x, y, w = np.array([0.5, -0.25, 0.0]), np.array([1.5, 2.5]), np.array([0.5])
+    (a, b, c), forms = made(case_of("x: f32[3]; y: f32[2]; w: f32[1]", 2), kind, x, y, w)
+    assert forms == (kind, kind, "")
+    assert 4 <= sign * a[0] / x[0] <= 8
+    assert np.allclose(b / y, a[0] / x[0], rtol=1e-6)
+    assert (a[2], *c) == (0, 0.5)
+
+
+@pytest.mark.parametrize(
+    "given", [[1.0, 0.0, 2.0], [-1.0, 1.0, 1.0], [0.25, 0.25, 0.5], [0.5, np.inf, 1.0], [0.5, np.nan, 0.0]]
+)
+def test_what_may_be_flags_or_shares_stays(given: list[float]) -> None:
+    for kind in ("stretched", "negated", "zeroed", "signed"):
+        (found,), forms = made(case_of("x: f32[3]"), kind, given)
+        assert forms == ("",)
+        assert np.array_equal(found, np.float32(given), equal_nan=True)
+
+
+def test_one_input_is_zeros() -> None:
+    (a, b), forms = made(case_of("x: f32[2]; y: f32[2]"), "zeroed", [0.5, 0.25], [0.5, 1.5])
+    assert sorted(forms) == ["", "zeroed"]
+    assert [not x.any() for x in (a, b)] == [form == "zeroed" for form in forms]
+
+
+def test_what_training_changes_has_other_signs_and_sizes() -> None:
+    """The first of one sign has the other. Matrices of both signs stay, and so do buffers."""
+    scale, matrix, variance = np.full(100, 0.75), np.array([0.5, -1.5, 0.25, 1.0]), np.full(4, 0.5)
+    case = case_of("s: f32[100]; m: f32[2,2]; v: f32[4]", 0, 1, parameters=(2,))
+    (s, m, v), forms = made(case, "signed", scale, matrix, variance)
+    assert forms == ("signed", "", "")
+    assert s[0] < 0
+    assert {*np.sign(s)} == {-1, 1}
+    sizes = np.abs(s / scale)
+    assert (sizes.min() >= 0.5, sizes.max() <= 16, sizes.max() > 4) == (True, True, True)
+    assert (*m, *v) == (*matrix, *variance)
+
+
+def test_whole_numbers_and_eight_bits_stay() -> None:
+    case = case_of("i: i32[3]; q: f8e4m3[3]".replace("i32[3]", "i32[3] < 9"), 1)
+    known = [bytes_of(np.array([1, 2, 3]), "int32"), bytes_of(np.array([0.5, 0.25, 1.5]), "float8_e4m3fn")]
+    for kind in ("stretched", "signed"):
+        assert made_otherwise(case, known, 5, kind) == (known, ("", ""))
