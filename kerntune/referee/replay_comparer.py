@@ -355,7 +355,7 @@ class ReplayComparer(ContentErrors):
         case, chance, kinds = of.case, secrets.SystemRandom(), list(OF_MADE)
         if sum(map(len, usual[0].contents)) > DRAWN_BYTES:
             kinds = [kinds[0], chance.choice(kinds[1:])]
-        pairs = zip(kinds, usual if case.made_by_author else (), strict=False)
+        pairs = [(kind, usual[i % len(usual)]) for i, kind in enumerate(kinds if case.made_by_author else ())]
         made = [made_otherwise(case, one.contents, chance.getrandbits(63), kind) for kind, one in pairs]
         for contents, forms in made:
             if any(forms):
