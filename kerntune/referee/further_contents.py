@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec.structs import replace
@@ -15,9 +14,6 @@ from kerntune.referee.extreme_contents import DRAWN, OF_MADE, full_places
 from kerntune.referee.hostile_recording import ITEM_BYTES
 from kerntune.referee.result_errors import FEW, numbers
 from kerntune.referee.tasks import UNREAD, CaseInputs, ExpectedSeed, TensorInput
-
-if TYPE_CHECKING:
-    import numpy as np
 
 MANY, MANY_ELEMENTS = 255, 1 << 20
 """Further contents where a result has fewer than :data:`~.result_errors.FEW` elements, as far as their inputs have so
@@ -102,8 +98,6 @@ def made_otherwise(
 ) -> tuple[list[bytes], tuple[str, ...]]:
     """The task's own contents of a kind of :data:`~.extreme_contents.OF_MADE`, and the form of each. All floats are
     scaled by one number, so that they stay symmetric or triangular; but not what may be flags or shares."""
-    import numpy as np
-
     chance, found, forms = np.random.default_rng(seed), list(known), [""] * len(known)
     scale = 2.0 ** chance.uniform(2, 3) * (-1 if kind == "negated" else 1)
     numbered = {i: _floats_of(given, known[i]) for i, given in enumerate(case.tensors)}
@@ -129,8 +123,6 @@ def made_otherwise(
 
 def _floats_of(given: TensorInput, data: bytes) -> np.ndarray | None:
     """The numbers of floats that are wider than 8 bits; None of others, and where some aren't finite."""
-    import numpy as np
-
     item = ITEM_BYTES[given.dtype]
     if given.dtype not in FLOAT_FORMATS or item < 2 or given.content == UNREAD or not data:
         return None
@@ -140,8 +132,6 @@ def _floats_of(given: TensorInput, data: bytes) -> np.ndarray | None:
 
 def _are_flags(given: TensorInput, x: np.ndarray) -> bool:
     """Whether numbers are all whole, as classes and masks are, or rows of shares, whose sum is one."""
-    import numpy as np
-
     if (x == np.round(x)).all():
         return True
     rows = x.reshape(-1, given.shape[-1]) if given.shape and math.prod(given.shape) == x.size else x.reshape(1, -1)
