@@ -136,6 +136,7 @@ _LAST: tuple[Row, ...] = (
     ("wrong_backward:WrongBackward", "not called", TRIPLED),
     ("no_floor_of_many", "few seeds", ("directions_of_rows", "x: f32[2100,1000]")),
     ("sixteen_at_most", "declared content", ("padded_running_mean", "x: f32[4,100]; window = 16")),
+    ("product_by_convolution", "operators beside kernels", ("matmul", "a: f32[32,64]; b: f32[64,16]")),
     ("on_another_device", "unusual result", TRIPLED),
     ("memo_by_sample", "cache", TRIPLED),
     ("constant_changed_at_import", "changed argument", TRIPLED),
@@ -193,6 +194,8 @@ _DATA = tuple(
     )
 )
 
+_SEEDS = (("table_of_all_seeds", "shortcut for the inputs seen", "table_of_all_seeds", "ref_kernel"),)
+
 NINTH_ATTEMPTS: tuple[Attempt, ...] = (
     *in_file("attempts_ninth", _KERNELS),
     *in_file("attempts_ninth_2", _OTHERS),
@@ -204,7 +207,7 @@ NINTH_ATTEMPTS: tuple[Attempt, ...] = (
     ("coarse_silu", "lower precision", "attempts_ninth_7.py::CoarseSilu", (f"exploits/{FILES}/long_task.py", "")),
     *(
         (name, family, f"{FILES}/{file}_candidates.py::{own}", (f"exploits/{FILES}/{file}_task.py::{model}", ""))
-        for file, rows in (("rows", _ROWS), ("pairs", _PAIRS), ("data", _DATA))
+        for file, rows in (("rows", _ROWS), ("pairs", _PAIRS), ("data", _DATA), ("seeds", _SEEDS))
         for name, family, own, model in rows
     ),
 )
