@@ -1,16 +1,20 @@
-"""A recording of one launch as a candidate's process would send it: ``o = x + y`` over 600 numbers."""
+"""A recording of one launch as a candidate's process would send it, ``o = x + y`` over 600 numbers; and a call of which
+one result alone is known."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from msgspec.structs import replace
 
 from kerntune.base.device import Target
 from kerntune.base.recording import Binary, Launch, Param, Recording, Storage, View, Zeros
-from kerntune.referee.declared_inputs import parse_line
-from kerntune.referee.tasks import ExpectedResult, RecordedCall
+from kerntune.referee.declared_inputs import dense_strides, parse_line
+from kerntune.referee.errors_together import ShapeComparison, together_of
+from kerntune.referee.tasks import ExpectedResult, ExpectedSeed, RecordedCall
 
 TARGET = Target.parse("cuda:90")
 CASE = parse_line("x: f32[600]; y: f32[600]")
@@ -80,3 +84,14 @@ def twice(**parts: Any) -> RecordedCall:
     second = replace(LAUNCH, params=tuple(replace(p, view=i + 3) if i < 3 else p for i, p in enumerate(LAUNCH.params)))
     both = recording(launches=(LAUNCH, second), views=views, storages=RECORDING.storages * 2)
     return replace(both, **{"inputs": (3, 4), "results": (5,), "artifacts": {}, **parts})
+
+
+def one_result(line: str, dtype: str, *shape: int, seeds: Sequence[ExpectedSeed] = ()) -> ShapeComparison:
+    """What replays of a call are compared by that returns one dense result, and that launches reach nothing else of."""
+    case = parse_line(line)
+    call: Any = SimpleNamespace(
+        wanted=(0,), results=(View(0, dtype, shape, dense_strides(shape)),), inputs=(None,) * len(case.tensors),
+        contents=lambda given: (None,), again=None, fills=(), artifacts={},
+        recording=SimpleNamespace(storages=(), binaries=()),
+    )  # fmt: skip
+    return ShapeComparison(case, call, together_of(case, seeds) if seeds else {})

@@ -38,7 +38,7 @@ from kerntune.referee.tasks import (
     encoded,
 )
 from kerntune.referee.timed_contents import in_a_row, places
-from tests.referee.recordings import CALL, CASE, TARGET, twice
+from tests.referee.recordings import CALL, CASE, TARGET, one_result, twice
 
 CHECKED = checked(CALL, CASE, TARGET)
 POISON = b"\xf1\x7f" * 4
@@ -315,14 +315,8 @@ def test_of_many_numbers_that_a_task_makes_the_last_count(
     drawn = np.random.default_rng(1).uniform(-1, 1, 262146).astype("<f4")
     given = (drawn.tobytes(), np.arange(3, dtype="<i4").tobytes(), np.float32(0.5).tobytes())
     usual = [ExpectedSeed(given, (ExpectedResult("float32", (1,), (1,), bytes(4), bytes(8)),))] * 5
-    call: Any = SimpleNamespace(
-        wanted=(0,),
-        results=(View(0, "float32", (1,), (1,)),),
-        inputs=(None, None, None),
-        contents=lambda given: (None,),
-    )
-    comparer = LossComparer(left_out, takes)
-    found = comparer._of_sparse(ShapeComparison(case, call, together_of(case, usual)), usual)
+    comparer, of = LossComparer(left_out, takes), one_result("x: f32[3]; i: i32[3] < 9; s: f32[1]", "float32", 1)
+    found = comparer._of_sparse(ShapeComparison(case, of.call, together_of(case, usual)), usual)
     assert ["x is nearly constant but for a few elements" in e.wrong for e in found] == [True] * wrong
     assert len(comparer.asked) == 2 * author
     for x, i, s in comparer.asked:
@@ -367,12 +361,9 @@ class TiesComparer(ScriptedComparer):
     ],
 )  # fmt: skip
 def test_an_index_of_equal_numbers_is_the_promised_one(promised: bool, last: bool, fails: bool, wrong: bool) -> None:
-    case = parse_line("x: f32[20,300]")
-    view = View(0, "int64", (20,), (1,))
-    call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,))
     first = ExpectedSeed((), (ExpectedResult("int64", (20,), (1,), bytes(160)),), exact=True)
     comparer = TiesComparer(promised, last, fails)
-    found = comparer._of_ties(ShapeComparison(case, call, together_of(case, [first])), first)
+    found = comparer._of_ties(one_result("x: f32[20,300]", "int64", 20, seeds=[first]), first)
     assert [bool("x has three different numbers" in e.wrong) for e in found] == [True] * wrong
     assert [(task.ties, task.exact) for task in comparer.asked] == [(True, ""), (False, "grid")][: 2 - wrong]
 
@@ -424,12 +415,10 @@ def test_zeros_and_nan_count_where_all_that_the_reference_does_is_exact(
     promised: bool, last: bool, odd: bool, told: str, dtype: str, on_gpu: bool
 ) -> None:
     """NaN in whole results, and in floats that are kept. Beside a GPU all are looked at together."""
-    case, view = parse_line("x: f32[600]"), View(0, dtype, (600,), (1,))
-    call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,))
     first = ExpectedSeed((), (ExpectedResult(dtype, (600,), (1,), bytes(600)),), exact=True)
     comparer = SignComparer(promised, last, dtype, odd)
     comparer._on_gpu = on_gpu
-    found = comparer._of_ties(ShapeComparison(case, call, together_of(case, [first])), first)
+    found = comparer._of_ties(one_result("x: f32[600]", dtype, 600, seeds=[first]), first)
     assert [told in e.wrong and "of 600 elements differ" in e.wrong for e in found] == [True] * bool(told)
     odd_kind = "nan" if dtype == "bool" else "kept"
     every = [(False, "grid", 3), (False, "decided", 2), (False, "sized", 1), (False, odd_kind, 2)]
@@ -439,12 +428,10 @@ def test_zeros_and_nan_count_where_all_that_the_reference_does_is_exact(
 
 
 def test_exact_results_that_are_not_replayed_in_time_are_not_right() -> None:
-    case, view = parse_line("x: f32[600]"), View(0, "bool", (600,), (1,))
-    call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,))
     first = ExpectedSeed((), (ExpectedResult("bool", (600,), (1,), bytes(600)),), exact=True)
     comparer = SignComparer(True, False, late=True)
     with pytest.raises(Refusal, match="no"):
-        comparer._of_ties(ShapeComparison(case, call, {}), first)
+        comparer._of_ties(one_result("x: f32[600]", "bool", 600), first)
 
 
 def test_of_exact_results_also_inputs_that_are_changed_must_be_equal() -> None:
@@ -601,13 +588,11 @@ def test_what_a_gpu_s_kernels_round_is_known_of_the_interpreter(
 ) -> None:
     """Of one content; if that is right, of all others at once. Also of what is emulated beside a GPU, which is asked
     nothing then."""
-    case, view = parse_line("x: f32[8]"), View(0, "float32", (1,), (1,))
-    call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,))
     comparer = KernelComparer(0.0, told)
     wants = [comparer.seed(k) for k in range(4)]
     left = [(np.array([1 + k + (0 if k % 2 else 1e-4)], "f4").tobytes(),) for k in range(4)]
     given = [(want, POISON, found, ()) for want, found in zip(wants, left, strict=True)]
-    found = comparer._errors(ShapeComparison(case, call, together_of(case, wants)), given, on_gpu)
+    found = comparer._errors(one_result("x: f32[8]", "float32", 1, seeds=wants), given, on_gpu)
     assert [k for k, (error,) in enumerate(found) if error.wrong] == wrong
     assert len(comparer.asked) == asked
     kinds = [(True, True)] * (on_gpu is None) + [(False, False)] * 2
@@ -620,40 +605,34 @@ def test_what_cancels_is_held_against_roundings_of_the_reference(
     deviation: float, told: bool, wrong: int, on_gpu: bool | None
 ) -> None:
     """Those contents alone whose results are wrong without, all in one question."""
-    case, view = parse_line("x: f32[8]"), View(0, "float32", (1,), (1,))
-    call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,))
     comparer = CancellingComparer(deviation, told)
     wants = [comparer.seed(k) for k in range(4)]
     left = [(np.array([1 + k + 2e-4 * (k % 2)], "f4").tobytes(),) for k in range(4)]
-    together = together_of(case, wants)
+    of = one_result("x: f32[8]", "float32", 1, seeds=wants)
     given = [(want, POISON, found, ()) for want, found in zip(wants, left, strict=True)]
-    plain = [next(errors_of(ShapeComparison(case, call, together), *one)).wrong for one in given]
+    plain = [next(errors_of(of, *one)).wrong for one in given]
     assert [bool(text) for text in plain] == [False, True, False, True]
-    found = comparer._errors(ShapeComparison(case, call, together_of(case, wants)), given, on_gpu)
+    found = comparer._errors(replace(of, together=together_of(of.case, wants)), given, on_gpu)
     assert sum(bool(one[0].wrong) for one in found) == wrong
     (task,) = comparer.asked
     assert task.contents == ((b"\x01",), (b"\x03",))
     assert task.gpu == (on_gpu is None)
     assert task.draws >= 16
-    assert not any(e.wrong for (e,) in comparer._errors(ShapeComparison(case, call, together), given[:1]))
+    assert not any(e.wrong for (e,) in comparer._errors(of, given[:1]))
     assert len(comparer.asked) == 1, "nothing is asked where nothing is wrong"
-    comparer._errors(ShapeComparison(case, call, together), [(*given[1][:3], ("lone",))])
+    comparer._errors(of, [(*given[1][:3], ("lone",))])
     large = msgspec.structs.replace(wants[1], contents=(bytes((1 << 22) + 1),))
-    comparer._errors(ShapeComparison(case, call, together), [(large, *given[1][1:])])
+    comparer._errors(of, [(large, *given[1][1:])])
     assert len(comparer.asked) == 1, "nor where few numbers are large, or many numbers are there"
 
 
 def test_each_replay_counts_once_for_all_contents_together() -> None:
     """Also one that is compared again beside roundings of the reference."""
-    case, view = parse_line("x: f32[8]"), View(0, "float32", (1,), (1,))
-    call: Any = SimpleNamespace(wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,))
     comparer = CancellingComparer(1e-4)
-    together = together_of(case, [comparer.seed(1)])
-    comparer._errors(
-        ShapeComparison(case, call, together), [(comparer.seed(1), POISON, (np.array([2.0002], "f4").tobytes(),), ())]
-    )
+    of = one_result("x: f32[8]", "float32", 1, seeds=[comparer.seed(1)])
+    comparer._errors(of, [(comparer.seed(1), POISON, (np.array([2.0002], "f4").tobytes(),), ())])
     assert len(comparer.asked) == 1
-    assert len(together[0]._few) == 1
+    assert len(of.together[0]._few) == 1
 
 
 class HalfComparer(ScriptedComparer):
@@ -686,14 +665,8 @@ class HalfComparer(ScriptedComparer):
 
 @pytest.mark.parametrize(("units", "counts", "wrong"), [(0.6, [0, 48], True), (0.1, [0], False)])
 def test_further_contents_tell_a_bias_from_chance(units: float, counts: list[int], wrong: bool) -> None:
-    view = View(0, "float16", (4096,), (1,))
-    call: Any = SimpleNamespace(
-        wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,), again=None
-    )
-    comparer, known = HalfComparer(units), list[int]()
-    found = comparer.compare(
-        parse_line("x: f16[4096]"), call, [()] * 5, 0.0, lambda: known.append(len(comparer.counts))
-    )
+    of, comparer, known = one_result("x: f16[4096]", "float16", 4096), HalfComparer(units), list[int]()
+    found = comparer.compare(of.case, of.call, [()] * 5, 0.0, lambda: known.append(len(comparer.counts)))
     assert comparer.counts == counts
     assert known == [0], "once, before anything is compared"
     assert [e.wrong[:27] for e in found.wrong] == ["its elements are smaller by"] * wrong
@@ -723,20 +696,15 @@ class FlagComparer(ScriptedComparer):
 @pytest.mark.parametrize(("later", "wrong"), [([True, False] * 127 + [True], 127), ([True] * 255, None)])
 def test_a_flag_may_be_the_same_for_a_few_contents(later: list[bool], wrong: int | None) -> None:
     """A guess that no input reaches is held against all of them; a flag that never varies is no evidence."""
-    case, view = parse_line("x: f32[1]"), View(0, "bool", (1,), (1,))
-    call: Any = SimpleNamespace(
-        wanted=(0,), results=(view,), inputs=(None,), contents=lambda given: (None,), fills=(),
-        recording=SimpleNamespace(storages=(), binaries=()), artifacts={},
-    )  # fmt: skip
     comparer = FlagComparer(later, found=True)
     (first,) = comparer.seeds([True])
-    together = together_of(case, [first])
+    of = one_result("x: f32[1]", "bool", 1, seeds=[first])
     if wrong is None:
         with pytest.raises(Refusal, match="result 0 is the same for all inputs") as raised:
-            comparer._of_many(ShapeComparison(case, call, together), [first], 255)
+            comparer._of_many(of, [first], 255)
         assert raised.value.reason is Reason.DEGENERATE
     else:
-        assert len(comparer._of_many(ShapeComparison(case, call, together), [first], 255)) == wrong
+        assert len(comparer._of_many(of, [first], 255)) == wrong
 
 
 @pytest.mark.parametrize("done", [1, 3])
