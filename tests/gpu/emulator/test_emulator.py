@@ -302,18 +302,14 @@ def test_programs_run_in_an_order_that_is_drawn() -> None:
     """A program that takes what the one before has left, without waiting, is found so."""
     body = """
     %one = arith.constant 1 : i32
-    %zero = arith.constant 0 : i32
+    %yes = arith.constant true
     %p = tt.get_program_id x : i32
-    %slot = tt.addptr %a0, %zero : !tt.ptr<i32>, i32
-    %ticket = tt.atomic_rmw add, relaxed, gpu, %slot, %one : (!tt.ptr<i32>, i32) -> i32
+    %ticket = tt.atomic_rmw add, relaxed, gpu, %a0, %one, %yes : (!tt.ptr<i32>, i32, i1) -> i32
     %at = tt.addptr %a1, %p : !tt.ptr<i32>, i32
     tt.store %at, %ticket : !tt.ptr<i32>
     """
-    body = body.replace("%slot, %one :", "%slot, %one, %yes :").replace(
-        "(!tt.ptr<i32>, i32)", "(!tt.ptr<i32>, i32, i1)"
-    )
     given = [("i32", bytes(4)), ("i32", bytes(64))]
-    runs = [run("    %yes = arith.constant true" + body, given, grid=(16, 1, 1)) for _ in range(2)]
+    runs = [run(body, given, grid=(16, 1, 1)) for _ in range(2)]
     one, other = (np.frombuffer(done.contents[1], "<i4").tolist() for done in runs)
     assert sorted(one) == sorted(other) == list(range(16))
     assert one != list(range(16))
