@@ -264,6 +264,9 @@ SOFTMAX_BACKWARD = "_softmax_backward_data"
 """Its sum over a row is that of the result times its gradient, of which attention has the rounded result (Dao,
 FlashAttention-2, 2023, algorithm 2), and what it gives is an operand of products."""
 
+SUMS = frozenset(("sum", "mm", "bmm", "mv", "dot"))
+"""Operators whose roundings are a share of their terms, which may cancel."""
+
 PRODUCTS = frozenset(("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot"))
 """Operators whose last two tensors are the operands of a product; the first one's last dimension is summed over."""
 
@@ -297,8 +300,9 @@ def rounded(
         given = set() if word.endswith("_") else {place_of(t) for t in tensors_in(args)}
         for made in (t for t in tensors_in((outcome,)) if t.dtype == torch.float64 and place_of(t) not in given):
             most = units[-1] * _roundings(word, args, made)
-            off = torch.empty_like(made).uniform_(1 - most, 1 + most, generator=generator)
-            made.copy_(torch.where((made == made.to(torch.float32)) & (not every), made, made * off))
+            off = torch.empty_like(made).uniform_(-most, most, generator=generator)
+            size = made.abs().maximum(_squares(func, args, words)) if word in SUMS else made.abs()
+            made.copy_(torch.where((made == made.to(torch.float32)) & (not every), made, made + size * off))
         return outcome
 
     mode = EachOperator(off_by_units)
@@ -307,6 +311,11 @@ def rounded(
 
 def _by_logarithm(given: Any, dim: int, half_to_float: bool) -> Any:
     return (given - given.logsumexp(dim, keepdim=True)).exp()
+
+
+def _squares(func: Any, args: Sequence[Any], words: Mapping[str, Any]) -> Any:
+    """The root of the sum of the squares of a sum's terms."""
+    return func(*(x.square() if hasattr(x, "untyped_storage") else x for x in args), **words).sqrt()
 
 
 def _roundings(word: str, args: Sequence[Any], made: Any) -> float:

@@ -780,11 +780,12 @@ def test_many_elements_are_as_far_off_as_half_of_what_roundings_move_them(
 
 def test_of_few_numbers_each_no_small_element_is_left_out() -> None:
     """exp(4 x), of which a few are 1e-3 beside 1e6: less than a rounding of those."""
-    x = CHANCE.standard_normal(4096).astype("f4").astype("f8")
+    chance = np.random.default_rng(9)
+    x = np.clip(chance.standard_normal(4096), -3, 3).astype("f4").astype("f8")
     exact = np.exp(4 * x)
     moved = np.exp(4 * x * (1 + 2.0**-24)).tobytes()
     want = msgspec.structs.replace(expected(exact, exact.astype("f4")), moved=moved)
-    rounded = (exact * (1 + CHANCE.uniform(-4, 4, 4096) * 2.0**-24 * (1 + np.abs(x)))).astype("f4")
+    rounded = (exact * (1 + chance.uniform(-4, 4, 4096) * 2.0**-24 * (1 + np.abs(x)))).astype("f4")
     assert error(rounded, want).wrong == ""
     left_out = np.where((np.arange(4096) % 60 == 59) & (x < -0.5) & (x > -1.5), 0, rounded)
     assert error(left_out.astype("f4"), want).wrong
