@@ -208,8 +208,11 @@ def _leaf(launch: Specialized, name: str, type_: str, value: Any) -> FlatParam:
 
 def _scalar(type_: str, value: Any) -> bool | int | float | str:
     if type_.startswith(("fp", "bf", "f")):
-        return float(value) if math.isfinite(value) else str(float(value))
-    return bool(value) if isinstance(value, bool) else int(value)
+        number = float.__float__(value) if isinstance(value, float) else float(value)
+        return number if math.isfinite(number) else str(number)
+    if isinstance(value, bool):
+        return bool(value)
+    return int.__int__(value) if isinstance(value, int) else int(value)
 
 
 def _descriptor(name: str, type_: str, value: Any, meta: Mapping[str, Any] | None) -> list[FlatParam]:

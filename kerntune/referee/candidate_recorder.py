@@ -5,8 +5,11 @@ All that this says may be false: the candidate's code runs in the same process. 
 
 from __future__ import annotations
 
+import _thread
 import contextlib
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -97,6 +100,7 @@ def _recorded(task: RecordTask) -> RecordAnswer:
     """The call, and a later one behind it and another if asked for: what these have left may not matter. The two have
     the same tensors, which hold other numbers in between."""
     backend = StaticBackend(task.target)
+    behind = what_runs_behind()
     with backend.activate(), calls_noted() as noted:
         watch = DeviceOperators(backend)
         with backend.tensors.watching(watch), _users_code(backend):
@@ -113,7 +117,7 @@ def _recorded(task: RecordTask) -> RecordAnswer:
                 first = task.config % count
                 return [*range(first, count), *range(first)]
 
-            capture = Capture(backend, compiler, prefer=in_turn)
+            capture = CompilingCapture(backend, compiler, prefer=in_turn)
             watch.launches = capture.launches
 
             def run(case: CaseInputs, tensors: Sequence[Any]) -> Any:
@@ -126,6 +130,8 @@ def _recorded(task: RecordTask) -> RecordAnswer:
                     watch.begin_call()
                     value = function(*args, **words)
                 _refuse_noted(backend, noted)
+                if what_runs_behind() != behind:
+                    raise Refusal(Reason.UNSEEN, "a thread or a signal's handler of its own is there behind the call")
                 if capture.missed or capture.compiled.unseen:
                     raise Refusal(Reason.UNSEEN, "; ".join([*capture.missed, *capture.compiled.unseen]))
                 return value
@@ -162,6 +168,21 @@ def _recorded(task: RecordTask) -> RecordAnswer:
                 raise Refusal(exc.reason, f"{IN_IT}{exc}") from None
             others_code = {sha: data for sha, data in again.artifacts.items() if sha not in call.artifacts}
             return RecordAnswer(call, again=replace(again, artifacts=others_code))
+
+
+class CompilingCapture(Capture):
+    """Compiles at the launch: what a kernel's text or its constants are afterwards is nothing that has run."""
+
+    def _run_recorded(self, pending: Pending, run: Callable[[], Any], trying: Any) -> Any:
+        with contextlib.suppress(KerntuneError):  # which the recording says
+            self.compiler.compile(pending.specialized)
+        return super()._run_recorded(pending, run, trying)
+
+
+def what_runs_behind() -> tuple[int, Sequence[Any]]:
+    """How many threads there are, and what handles signals."""
+    own = sum(one.name.startswith("kerntune-") for one in threading.enumerate())
+    return _thread._count() - own, [signal.getsignal(number) for number in sorted(signal.valid_signals())]
 
 
 def _texts_of(tuned: Collection[tuple[str, ...]]) -> tuple[str, ...]:

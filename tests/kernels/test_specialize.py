@@ -266,3 +266,24 @@ def test_pairs_of_four_bits_count_twice_and_im2col_is_refused() -> None:
 def test_scalars_of_a_launch(kind: str, value: Any, scalar: Any) -> None:
     found = specialize._scalar(kind, value)
     assert (found, type(found)) == (scalar, type(scalar))
+
+
+class Saying(int):
+    """A number whose conversions are another's."""
+
+    def __int__(self) -> int:
+        return 1000
+
+    __index__ = __int__
+
+
+class SayingFloat(float):
+    def __float__(self) -> float:
+        return 3.0
+
+
+def test_a_number_is_what_it_holds_whatever_it_says() -> None:
+    """Triton's launcher reads an object's own value."""
+    assert specialize._scalar("i32", Saying(500)) == 500
+    assert specialize._scalar("fp32", SayingFloat(2.0)) == 2.0
+    assert specialize._scalar("fp32", SayingFloat("inf")) == "inf"

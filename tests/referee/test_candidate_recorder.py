@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextvars
+import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -279,6 +281,34 @@ def test_fixed_numbers_are_known_while_it_is_recorded(recorded: Any) -> None:
     body = "return run(x, x) if [int(n[1, 0]), n.shape] == [8, (2, 1)] else None"
     call = recorded(body, "x: f32[50]; n: i64[2,1] = [7, 8]").call
     assert (len(call.results), call.operators) == (1, ())
+
+
+def test_a_kernel_has_the_text_that_it_was_launched_with(recorded: Any) -> None:
+    """What it is afterwards has not run."""
+    body = "o = run(x, x); k._unsafe_update_src(k.src.replace('+ tl.load', '- tl.load')); return o"
+    found = recorded(body).call
+    (binary,) = found.recording.binaries
+    assert b"arith.addf" in found.artifacts[binary.ttir_sha256]
+
+
+@pytest.mark.parametrize(
+    "begins",
+    [
+        "threading.Thread(target=time.sleep, args=(1.0,), daemon=True).start()",
+        "_thread.start_new_thread(time.sleep, (1.0,))", "signal.signal(signal.SIGALRM, lambda *_: None)",
+    ],
+)  # fmt: skip
+def test_nothing_of_a_candidate_s_own_may_run_behind_the_call(begins: str, recorded: Any) -> None:
+    before = signal.getsignal(signal.SIGALRM)
+    try:
+        found = recorded(f"import _thread, signal, threading, time; o = run(x, x); {begins}; return o")
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        time.sleep(1.5)  # its thread ends
+    assert found.refused is not None
+    assert (found.refused.reason, "behind the call" in found.refused.text) == (Reason.UNSEEN.value, True)
+    joined = "one = threading.Thread(target=print); one.start(); one.join()"
+    assert recorded(f"import threading; {joined}; return run(x, x)").refused is None
 
 
 MODEL = """
@@ -562,7 +592,7 @@ def test_launches_that_were_not_seen_are_no_call(
         made.compiled.unseen += unseen
         return made
 
-    monkeypatch.setattr(candidate_recorder, "Capture", capture)
+    monkeypatch.setattr(candidate_recorder, "CompilingCapture", capture)
     refused = recorded("return run(x, x)").refused
     assert (refused.reason, refused.text) == (Reason.UNSEEN.value, told)
 
