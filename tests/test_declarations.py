@@ -40,8 +40,8 @@ FOREIGN = "kerntune.gate.reporting.pull_request"
 """What GitHub writes, in whose answers we read a few of many fields."""
 
 CHANGING = {
-    "Bench", "Capture", "CompilingCapture", "Collection", "TrialSet", "FakeBuffer", "FakeFunction", "Screening", "Consensus",
-    "CallOperators", "CandidateLaunches", "_Group", "_LaunchFolder", "LateConfigs",
+    "Bench", "Capture", "Collection", "TrialSet", "FakeBuffer", "FakeFunction", "Screening", "Consensus",
+    "CallOperators", "CompilingCapture", "CandidateLaunches", "_Group", "_LaunchFolder", "LateConfigs",
     "OwnBuffer", "Pending", "CandidatePool",
     "Record", "Recorded", "Script", "_Comparison", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Fork",
     "GpuPools", "_SubmittedJob", "_Pool",
