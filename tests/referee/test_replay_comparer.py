@@ -724,18 +724,19 @@ def test_extreme_contents_that_are_not_all_replayed_in_time_are_refused(done: in
 
 
 class RepeatingComparer(ScriptedComparer):
-    """A second replay leaves what is told, a third one what the first has left unless orders count; and what unwritten
-    memory began with is known."""
+    """Each second replay leaves what is told, another one what the first has left unless orders count; and what
+    unwritten memory began with is known. After ``ends`` replays all leave what the first has."""
 
-    def __init__(self, left: np.ndarray | None, ordered: bool = False) -> None:
+    def __init__(self, left: np.ndarray | None, ordered: bool = False, ends: int = 9) -> None:
         super().__init__()
-        self.left, self.ordered, self.poisons = left, ordered, list[bytes]()
+        self.left, self.ordered, self.ends, self.poisons = left, ordered, ends, list[bytes]()
 
     def _replayed(self, call: Any, given: Any, poison: bytes, end: float) -> ReplayAnswer:
         self.poisons.append(poison)
         if self.left is None:
             raise Refusal(Reason.REPLAY_LATE)
-        left = LEFT if len(self.poisons) > 1 and not self.ordered else self.left
+        same = len(self.poisons) > self.ends or (len(self.poisons) % 2 == 0 and not self.ordered)
+        left = LEFT if same else self.left
         return ReplayAnswer(tuple(left.tobytes() if i == 2 else None for i in CHECKED.wanted))
 
 
@@ -746,8 +747,8 @@ WRONG_ERROR = ResultError(0, "float32", wrong="wrong")
 @pytest.mark.parametrize(
     ("error", "poison", "left", "told", "poisons"),
     [
-        (WRONG_ERROR, POISON, LEFT + np.eye(1, 600, 7, "f4")[0], True, [bytes(8), POISON]),
-        (WRONG_ERROR, bytes(8), LEFT * np.float32(np.nan), True, [b"\xff" * 8, bytes(8)]),
+        (WRONG_ERROR, POISON, LEFT + np.eye(1, 600, 7, "f4")[0], True, [bytes(8), POISON] * 2),
+        (WRONG_ERROR, bytes(8), LEFT * np.float32(np.nan), True, [b"\xff" * 8, bytes(8)] * 2),
         (WRONG_ERROR, POISON, LEFT, False, [bytes(8)]),
         (WRONG_ERROR, POISON, LEFT * np.float32(1 + 2**-23), False, [bytes(8)]),
         (WRONG_ERROR, POISON, None, False, [bytes(8)]),
@@ -768,13 +769,16 @@ def test_what_follows_from_unwritten_memory_is_told(
     assert comparer.poisons == poisons
 
 
-def test_what_follows_from_an_order_of_sums_is_not_told_of_memory() -> None:
-    comparer = RepeatingComparer(LEFT + np.eye(1, 600, 7, "f4")[0], ordered=True)
+@pytest.mark.parametrize(
+    ("comparer", "replays"), [({"ordered": True}, 2), ({"ends": 1}, 3)], ids=["each time", "once by chance"]
+)
+def test_what_follows_from_an_order_of_sums_is_not_told_of_memory(comparer: Any, replays: int) -> None:
+    comparer = RepeatingComparer(LEFT + np.eye(1, 600, 7, "f4")[0], **comparer)
     want = ExpectedSeed(tuple(x.tobytes() for x in GIVEN[0]), (result(600),))
     after = left_of(CHECKED, want, RepeatingComparer(LEFT)._replayed(None, None, b"", 0.0))
     found = [[WRONG_ERROR]]
     assert comparer._with_memory_told(ShapeComparison(CASE, CHECKED, {}), found, [(want, POISON, after, ())]) == found
-    assert comparer.poisons == [bytes(8), POISON]
+    assert comparer.poisons == ([bytes(8), POISON] * 2)[:replays]
 
 
 class SummingComparer(RepeatingComparer):
