@@ -6,7 +6,7 @@ import itertools
 import math
 import operator
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -97,13 +97,21 @@ def unchanged(case: CaseInputs, others: Sequence[CaseInputs]) -> tuple[str, ...]
     often name something, and a constructor's whole numbers are sizes."""
     found = [f"{t.name}" for i, t in enumerate(case.tensors) if t.content == "fixed" and not t.held
              and all(one.tensors[i].values == t.values for one in others)]  # fmt: skip
-    for given, each in ((case.arguments, [x.arguments for x in others]), (case.init, [x.init for x in others])):
-        for i, one in enumerate(given):
-            known = isinstance(one, PlainArgument) and one.value is not None and not one.held
-            if known and all(other[i] == one for other in each):
-                found.append(repr(one.value))  # type: ignore[union-attr]
+    plain = [_plain((*one.arguments, *one.init)) for one in others]
+    for i, one in enumerate(_plain((*case.arguments, *case.init))):
+        if one.value is not None and not one.held and all(other[i] == one for other in plain):
+            found.append(repr(one.value))
     listed = ", ".join(dict.fromkeys(found[:8]))
     return (f"known, and never another: {listed}; hold back other inputs",) if found else ()
+
+
+def _plain(arguments: Iterable[CallArgument]) -> list[PlainArgument]:
+    """Those that are no tensors, in data, too."""
+    found = list[PlainArgument]()
+    for one in arguments:
+        inside = one.items.values() if isinstance(one, MappingArgument) else getattr(one, "items", ())
+        found += [one] if isinstance(one, PlainArgument) else _plain(inside)
+    return found
 
 
 def _smaller(chance: random.Random, number: int) -> int | None:

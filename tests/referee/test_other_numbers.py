@@ -152,6 +152,15 @@ def test_what_is_never_another_is_told() -> None:
     assert unchanged(case, other_numbers(case, random.Random(1))) == ()
 
 
+def test_numbers_in_data_that_never_are_others_are_told() -> None:
+    data = MappingArgument({"turns": PlainArgument(3), "more": SequenceArgument((PlainArgument(0.5), TensorAt(0)))})
+    case = msgspec.structs.replace(parse_line("x: f32[8]"), arguments=(data,))
+    assert unchanged(case, []) == ("known, and never another: 3, 0.5; hold back other inputs",)
+    assert unchanged(case, other_numbers(case, random.Random(1))) == (
+        "known, and never another: 3; hold back other inputs",
+    )
+
+
 def test_other_numbers_are_judged_where_small_ones_count() -> None:
     forms = where_numbers_count(parse_line("x: f32[100]"), random.Random(1))
     assert 0 < len(forms) <= 2
