@@ -41,7 +41,7 @@ FOREIGN = "kerntune.gate.reporting.pull_request"
 
 CHANGING = {
     "Bench", "Capture", "Collection", "TrialSet", "FakeBuffer", "FakeFunction", "Screening", "Consensus",
-    "CallOperators", "CompilingCapture", "CandidateLaunches", "_Group", "_LaunchFolder", "LateConfigs",
+    "CallOperators", "CandidateLaunches", "_Group", "_LaunchFolder", "LateConfigs",
     "OwnBuffer", "Pending", "CandidatePool",
     "Record", "Recorded", "Script", "_Comparison", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Fork",
     "GpuPools", "_SubmittedJob", "_Pool",

@@ -15,6 +15,7 @@ from kerntune.capture.candidate_launches import CandidateLaunches, Probing, Tryi
 from kerntune.capture.entry_points import EntryPoints, OneHolder, Suspension, name_of
 from kerntune.capture.inductor.compiled_calls import CompiledCalls
 from kerntune.capture.launch import (
+    MadeWith,
     Pending,
     Probe,
     RecordedChoices,
@@ -29,11 +30,11 @@ from kerntune.capture.launch import (
 from kerntune.capture.memory_plan import Plan
 from kerntune.capture.operators import CallOperators
 from kerntune.compiling.compiler import Compiled, Compiler
-from kerntune.errors import CaptureError, OutOfResourcesError, UsageError
+from kerntune.errors import CaptureError, KerntuneError, OutOfResourcesError, UsageError
 from kerntune.gpu.base import Backend
 from kerntune.kernels.compat import triton_compiler
 from kerntune.kernels.source import kernel_file, kernel_name, named_arguments
-from kerntune.kernels.specialize import tensor_of
+from kerntune.kernels.specialize import Specialized, tensor_of
 
 
 @dataclass
@@ -60,6 +61,10 @@ class Capture(CandidateLaunches):
 
     root: Path = Path()
     """The project's folder, to which lines of code are named relative."""
+
+    at_once: bool = False
+    """Whether launches are compiled and their arguments read when they are made, as on a GPU: what changes behind them
+    doesn't count, be it a kernel's text, what that names, settings or a descriptor."""
 
     latest: Pending | None = None
     """The launch that was begun last, which may not have come to an end."""
@@ -248,12 +253,22 @@ class Capture(CandidateLaunches):
                 self.before_launch(self, pending, compiled)
         elif trying is not None and not trying.any_fit:
             self._refuse_misfit(self.compiler.compile(pending.specialized))
+        if self.at_once:
+            pending.made = self._made(pending.specialized)
         self.latest = pending
         result = run()
         self.launches.append(pending)
         if pending.kernel in self.values:
             self._supply(pending, self.values[pending.kernel])
         return result
+
+    def _made(self, launch: Specialized) -> MadeWith | KerntuneError:
+        """What is launched; or why that isn't known, for users' code may go on without the launch."""
+        try:
+            compiled = self.compiler.compile(launch)
+            return MadeWith(compiled, self.plan.params_of(launch, compiled))
+        except KerntuneError as exc:
+            return exc
 
     def _supply(self, pending: Pending, values: Mapping[str, Any]) -> None:
         """Have a launch's arguments hold given values where nothing runs; :class:`UsageError` if they can't."""

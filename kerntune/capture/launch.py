@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 
 from kerntune.base.config import COMPILE_FIELDS, Config
 from kerntune.base.grid_check import check_grid
-from kerntune.errors import CaptureError, ConfigError, LaunchFault
+from kerntune.base.recording import Param
+from kerntune.compiling.compiler import Compiled
+from kerntune.errors import CaptureError, ConfigError, KerntuneError, LaunchFault
 from kerntune.gpu.base import Backend
 from kerntune.kernels.compat import tuners
 from kerntune.kernels.source import jit_of, kernel_name, kernel_place, named_arguments, text_of
@@ -247,6 +249,14 @@ def spread(items: Iterable[T]) -> list[T]:
 LAUNCH_WORDS = ("grid", "warmup")
 
 
+@dataclass(frozen=True)
+class MadeWith:
+    """What a launch is made with: the binary and its parameters."""
+
+    compiled: Compiled
+    params: tuple[Param, ...]
+
+
 @dataclass
 class Pending:
     """A launch as it was called: what would be compiled for it, and where it ran."""
@@ -260,6 +270,9 @@ class Pending:
 
     settled: Config | None = None
     """The config that another tuner than Triton's has chosen: Inductor's, of the kernels that it generates."""
+
+    made: MadeWith | KerntuneError | None = None
+    """What the launch was made with, or why that isn't known; None where it is found out behind the call."""
 
     @property
     def config(self) -> Config | None:

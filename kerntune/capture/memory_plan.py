@@ -347,6 +347,11 @@ class Plan:
         """A tensor of each storage that the launches touch."""
         return list(self._tensors)
 
+    def moved(self) -> bool:
+        """Whether a tensor has other memory now than when it was launched on (``x.data = y``)."""
+        address = self._backend.tensors.storage_address
+        return any(self._index.get(address(tensor)) != index for index, tensor in enumerate(self._tensors))
+
     def rewind(self) -> None:
         """Put back what storages held before the first launch that wrote them."""
         for index in {**self._snapshots, **self._homes}:

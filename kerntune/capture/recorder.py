@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace as _replace
 
-from kerntune.base.recording import Binary, Launch, Recording
+from kerntune.base.recording import Binary, Launch, Param, Recording
 from kerntune.base.roofline import PointerAccess
 from kerntune.capture import Capture, Probe
 from kerntune.capture.memory_plan import Plan
 from kerntune.compiling.compiler import Compiled
-from kerntune.errors import EnvironmentFault, TrialError
+from kerntune.errors import CaptureError, EnvironmentFault, KerntuneError, TrialError
 from kerntune.gpu.memory import Source
 from kerntune.kernels.source import GeneratedFrom, generated, lines_of, origins_of, source_hash
 from kerntune.kernels.specialize import Specialized, pointer_views
@@ -67,14 +67,18 @@ def record(capture: Capture) -> Recorded:
     :class:`EnvironmentFault` where this machine doesn't let the compiler work: nothing is known of the launches then.
     """
     compiler, plan, target = capture.compiler, capture.plan, capture.backend.spec.target
-    compiler.compile_all([pending.specialized for pending in capture.launches])
+    compiler.compile_all([pending.specialized for pending in capture.launches if pending.made is None])
+    if capture.at_once and plan.moved():
+        raise CaptureError("a tensor that a kernel was launched on has other memory since, as x.data = y and set_ do")
     launches: list[Launch] = []
     binaries: list[Binary] = []
     lines: list[tuple[str, ...]] = []
     out = Recorded(Recording(target, (), (), (), ()))
     for index, pending in enumerate(capture.launches):
         try:
-            compiled = compiler.compile(pending.specialized)
+            if isinstance(pending.made, KerntuneError):
+                raise pending.made
+            compiled = compiler.compile(pending.specialized) if pending.made is None else pending.made.compiled
         except EnvironmentFault:
             raise
         except TrialError as exc:
@@ -83,7 +87,8 @@ def record(capture: Capture) -> Recorded:
         if compiled.binary not in binaries:
             binaries.append(compiled.binary)
         launch = pending.specialized
-        recorded = make_launch(plan, launch, compiled, pending.grid)
+        params = plan.params_of(launch, compiled) if pending.made is None else pending.made.params
+        recorded = make_launch(plan, launch, compiled, pending.grid, params=params)
         launches.append(_replace(recorded, config=pending.config, binary=binaries.index(compiled.binary)))
         lines.append(lines_of(launch.jit))
         kernel = generated(launch.jit)
@@ -106,10 +111,16 @@ def record(capture: Capture) -> Recorded:
 
 
 def make_launch(
-    plan: Plan, launch: Specialized, compiled: Compiled, grid: tuple[int, int, int], source: str = ""
+    plan: Plan,
+    launch: Specialized,
+    compiled: Compiled,
+    grid: tuple[int, int, int],
+    source: str = "",
+    params: tuple[Param, ...] | None = None,
 ) -> Launch:
-    """One launch as data; its ``binary`` index is for the caller to set. ``source`` is the kernel's hash, if known."""
-    params, access = plan.params_of(launch, compiled), compiled.access
+    """One launch as data; its ``binary`` index is for the caller to set. ``source`` is the kernel's hash, and
+    ``params`` are its parameters, if known."""
+    params, access = plan.params_of(launch, compiled) if params is None else params, compiled.access
     views = pointer_views(params)
     beyond = plan.beyond(access) if 0 not in grid else []
     return Launch(

@@ -207,16 +207,21 @@ def _leaf(launch: Specialized, name: str, type_: str, value: Any) -> FlatParam:
 
 
 def _scalar(type_: str, value: Any) -> bool | int | float | str:
+    value = _own(value)
     if type_.startswith(("fp", "bf", "f")):
-        number = float.__float__(value) if isinstance(value, float) else float(value)
-        return number if math.isfinite(number) else str(number)
-    if isinstance(value, bool):
-        return bool(value)
-    return int.__int__(value) if isinstance(value, int) else int(value)
+        return float(value) if math.isfinite(value) else str(float(value))
+    return bool(value) if isinstance(value, bool) else int(value)
+
+
+def _own(number: Any) -> Any:
+    """A number as a launcher of Triton's reads it: whatever a class of its own says, its value is C's."""
+    if isinstance(number, float):
+        return float.__float__(number)
+    return int.__int__(number) if isinstance(number, int) and not isinstance(number, bool) else number
 
 
 def _descriptor(name: str, type_: str, value: Any, meta: Mapping[str, Any] | None) -> list[FlatParam]:
-    shape, strides = [int(x) for x in value.shape], [int(x) for x in value.strides]
+    shape, strides = [int(_own(x)) for x in value.shape], [int(_own(x)) for x in value.strides]
     nan = getattr(value, "padding", "zero") == "nan"
     tf32 = bool(getattr(value, "round_f32_to_tf32", False))
     plain: dict[str, Any] = {"nan_padding": nan, "round_f32_to_tf32": tf32}

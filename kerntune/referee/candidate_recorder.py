@@ -117,7 +117,7 @@ def _recorded(task: RecordTask) -> RecordAnswer:
                 first = task.config % count
                 return [*range(first, count), *range(first)]
 
-            capture = CompilingCapture(backend, compiler, prefer=in_turn)
+            capture = Capture(backend, compiler, prefer=in_turn, at_once=True)
             watch.launches = capture.launches
 
             def run(case: CaseInputs, tensors: Sequence[Any]) -> Any:
@@ -168,15 +168,6 @@ def _recorded(task: RecordTask) -> RecordAnswer:
                 raise Refusal(exc.reason, f"{IN_IT}{exc}") from None
             others_code = {sha: data for sha, data in again.artifacts.items() if sha not in call.artifacts}
             return RecordAnswer(call, again=replace(again, artifacts=others_code))
-
-
-class CompilingCapture(Capture):
-    """Compiles at the launch: what a kernel's text or its constants are afterwards is nothing that has run."""
-
-    def _run_recorded(self, pending: Pending, run: Callable[[], Any], trying: Any) -> Any:
-        with contextlib.suppress(KerntuneError):  # which the recording says
-            self.compiler.compile(pending.specialized)
-        return super()._run_recorded(pending, run, trying)
 
 
 def what_runs_behind() -> tuple[int, Sequence[Any]]:

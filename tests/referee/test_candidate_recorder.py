@@ -388,6 +388,87 @@ def test_tied_parameters_are_one_memory(names: tuple[str, ...], tmp_path: Path) 
     assert (call.constants, call.unknown) == ((), ())
 
 
+BEHIND_IT = """
+C, VALUE = tl.constexpr(2.0), tl.constexpr(2.0)
+
+@triton.jit
+def factor(v):
+    return v * C
+
+@triton.jit
+def other(v):
+    return v * 3.0
+
+@triton.jit
+def c(x, o, V: tl.constexpr):
+    at = tl.arange(0, 64)
+    tl.store(o + at, factor(tl.load(x + at)) + V[0])
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "c._unsafe_update_src(c.src.replace('factor(', '3 * ('))",
+        "factor._unsafe_update_src(factor.src.replace('C', '3.0'))",
+        "globals()['C'].value = 3.0",
+        "VALUE.value = 3.0",
+        "globals()['factor'] = other",
+    ],
+)
+def test_what_is_compiled_is_what_was_there_at_the_launch(change: str, recorded: Any) -> None:
+    body = "globals()['C'].value = VALUE.value = 2.0; o = torch.empty_like(x); c[(1,)](x, o, (VALUE,)); {}; return o\n"
+    as_it_was, changed = (recorded(body.format(text) + BEHIND_IT).call for text in ("pass", change))
+    assert [b.ttir_sha256 for b in changed.recording.binaries] == [b.ttir_sha256 for b in as_it_was.recording.binaries]
+
+
+def test_a_wrapper_is_what_it_was_at_the_launch(recorded: Any) -> None:
+    body = "w, o = torch.empty_like(x), torch.empty_like(x); to = triton.reinterpret(w, torch.float32)"
+    call = recorded(f"{body}; k[(1,)](x, x, to, 50, BLOCK=64); to.base = o; return o").call
+    (launch,) = call.recording.launches
+    assert launch.params[2].view not in (None, *call.results)
+
+
+def test_a_descriptor_is_what_it_was_at_the_launch(recorded: Any) -> None:
+    body = (
+        "w, o = torch.empty_like(x), torch.empty_like(x); to = TensorDescriptor(w, [64], [1], [64]); "
+        "d[(1,)](x, to); to.base, to.shape[0] = o, 32; return o\n\n"
+        "from triton.tools.tensor_descriptor import TensorDescriptor\n"
+        "@triton.jit\ndef d(x, to):\n    to.store([0], tl.load(x + tl.arange(0, 64)))\n"
+    )
+    call = recorded(body, "x: f32[64]").call
+    (launch,) = call.recording.launches
+    assert call.results[0] not in [p.view for p in launch.params]
+    assert {p.name: p.value for p in launch.params}["to.shape[0]"] == 64
+
+
+@pytest.mark.parametrize("change", ["w.data = o", "w.set_(o)"])
+def test_a_tensor_of_a_launch_has_its_memory_still(change: str, recorded: Any) -> None:
+    body = f"w, o = torch.empty_like(x), torch.empty_like(x); k[(1,)](x, x, w, 50, BLOCK=64); {change}; return o"
+    refused = recorded(body).refused
+    assert (refused.reason, "other memory since" in refused.text) == (Reason.UNSEEN.value, True)
+
+
+def test_a_launch_that_is_not_known_is_none_that_may_be_left_out(recorded: Any) -> None:
+    """Users' code that catches what is raised would go on without it."""
+    body = "try:\n        k[(1,)](x, x, x, 50, BLOCK=48)\n    except Exception:\n        pass\n    return run(x, x)"
+    assert recorded(body).refused.reason == Reason.COMPILE.value
+
+
+def test_settings_are_those_of_the_launch(recorded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_F32_DEFAULT", "ieee")
+    body = "import os; {}; o = torch.empty_like(x); p[(1,)](x, o); {}; return o\n\n" + (
+        "@triton.jit\ndef p(x, o):\n    at = tl.arange(0, 32)[:, None] * 32 + tl.arange(0, 32)[None, :]\n"
+        "    tl.store(o + at, tl.dot(tl.load(x + at), tl.load(x + at)))\n"
+    )
+    setting = "os.environ['TRITON_F32_DEFAULT'] = '{}'"
+    texts = [
+        (*recorded(body.format(*map(setting.format, each)), "x: f32[32,32]").call.artifacts.values(),)
+        for each in (("tf32", "tf32"), ("tf32", "ieee"), ("ieee", "tf32"))
+    ]
+    assert texts[0] == texts[1] != texts[2]
+
+
 def test_constants_may_have_64_mib_together(recorded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert candidate_recorder.MOST_CONSTANT == 67_108_864
     monkeypatch.setattr(candidate_recorder, "MOST_CONSTANT", 3 << 20)
@@ -592,7 +673,7 @@ def test_launches_that_were_not_seen_are_no_call(
         made.compiled.unseen += unseen
         return made
 
-    monkeypatch.setattr(candidate_recorder, "CompilingCapture", capture)
+    monkeypatch.setattr(candidate_recorder, "Capture", capture)
     refused = recorded("return run(x, x)").refused
     assert (refused.reason, refused.text) == (Reason.UNSEEN.value, told)
 
