@@ -75,6 +75,11 @@ normal errors are below 0.67 of theirs, and a tenth above 1.64."""
 QUANTILES = (0.75, 0.9, 0.98)
 """Beside the median: less than half of the elements may not be anything either."""
 
+SETTLED, LATER = 1024, 1.25
+"""Of fewer elements a quantile is a matter of chance: it is compared with one of the stock operator's that is so many
+standard deviations of its rank later, and with none where there is none. Beside an equal of its own, a bfloat16 result
+of 96 normal elements was wrong in 10 % of contents, and is in one of 1,000; thrice its errors are found in 80 %."""
+
 EXTREME_FACTOR = 4.0
 """For extreme contents, quantiles of the error may be this many times what :data:`RMS_FACTOR` is before elsewhere."""
 
@@ -423,7 +428,12 @@ def quantiles_wrong(error: np.ndarray, own: np.ndarray, magnitude: np.ndarray, s
         return ""
     error, own, magnitude = (x[full] for x in (error, own, magnitude))
     relative = own / magnitude
-    middle = float(np.median(relative))
+
+    def later(share: float) -> float:
+        chance = LATER * math.sqrt(share * (1 - share) / relative.size) if relative.size < SETTLED else 0.0
+        return share + chance
+
+    middle = float(np.quantile(relative, later(0.5)))
     sums = min(sums, _most_sums(middle))
     allowed = RMS_FACTOR * (max(middle, ROUNDING_RMS * ROUNDOFF[dtype]) + sums)
     if (typical := float(np.median(error / magnitude))) > allowed:
@@ -431,8 +441,11 @@ def quantiles_wrong(error: np.ndarray, own: np.ndarray, magnitude: np.ndarray, s
         return f"half of its elements are off by {off} of their size; {most_off} is what rounding explains"
     cancelled = RMS_FACTOR * sums * float(np.quantile(magnitude, 0.75))
     beyond = np.quantile(np.maximum(error - cancelled, 0.0) / magnitude, QUANTILES)
-    for share, found, stock in zip(QUANTILES, beyond, np.quantile(relative, QUANTILES), strict=True):
-        allowed = RMS_FACTOR * (max(float(stock), share * ROUNDOFF[dtype]) + sums)
+    for share, found in zip(QUANTILES, beyond, strict=True):
+        if later(share) > 1:
+            continue
+        stock = float(np.quantile(relative, later(share)))
+        allowed = RMS_FACTOR * (max(stock, share * ROUNDOFF[dtype]) + sums)
         if found > allowed:
             off, most_off = told_apart(found, allowed)
             return (

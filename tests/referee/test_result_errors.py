@@ -977,3 +977,25 @@ def test_without_float64_extreme_numbers_may_cancel(moved: bool, wrong: bool, co
     view, case = View(0, "float32", (count,), (1,)), parse_line("x: f32[9]")
     found = error_of(0, other.astype("f4").tobytes(), view, want, case, POISON, usual=1.0, extreme=2.0)
     assert bool(found.wrong) is wrong
+
+
+def shares_wrong(size: int, factor: float) -> float:
+    """In how many of 400 contents a bfloat16 result is wrong by quantiles, with the stock operator's errors inside or
+    so many times these."""
+    chance, wrong = np.random.default_rng(0), 0
+    for _ in range(400):
+        exact = chance.normal(size=size)
+        found, own = (
+            torch.tensor(exact + chance.normal(0, 2**-9 * x, size)).bfloat16().double().numpy() for x in (factor, 1)
+        )
+        wrong += bool(
+            result_errors.quantiles_wrong(abs(found - exact), abs(own - exact), abs(exact), 2**-20, "bfloat16")
+        )
+    return wrong / 400
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [64, 96, 192, 512, 2048])
+def test_of_few_elements_equal_errors_are_no_chance(size: int) -> None:
+    assert shares_wrong(size, 1) <= 0.01
+    assert shares_wrong(size, 3) >= (0.95 if size > 100 else 0.6)
