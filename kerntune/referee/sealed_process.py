@@ -451,6 +451,7 @@ def _be_sealed(request: SealRequest, tell: int, roles: Roles) -> None:
         os.write(tell, str(exc).encode())
         return
     os.close(tell)
+    sealing.use_threads_locks()
     if request.gpu:
         use_freed_memory_again()
     if request.early:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import multiprocessing.synchronize
 import os
 import platform
 import resource
 import site
 import struct
 import sys
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,6 +201,13 @@ def _limit(which: int, most: int) -> None:
     _, hard = resource.getrlimit(which)
     most = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(which, (most, most))
+
+
+def use_threads_locks() -> None:
+    """Let multiprocessing's locks be those of threads: FlagGems has one for each kernel, and one that processes share
+    lies in /dev/shm, which is sealed."""
+    made = {"Lock": lambda *, ctx: threading.Lock(), "RLock": lambda *, ctx: threading.RLock()}
+    vars(multiprocessing.synchronize).update(made)
 
 
 _LIBC = ctypes.CDLL(None, use_errno=True)

@@ -194,6 +194,21 @@ def test_a_process_has_a_folder_and_variables_of_its_own(processes: SealedProces
     assert asked(processes, "import os; answer = os.getcwd()").data != msgspec.json.encode(folder)
 
 
+def test_locks_of_processes_are_locks(processes: SealedProcesses) -> None:
+    """Packages have one for a kernel; what processes share lies where nothing may be written."""
+    found = told(
+        processes,
+        """
+        import multiprocessing
+        lock, again = multiprocessing.Lock(), multiprocessing.get_context("spawn").RLock()
+        with lock, again, again:
+            answer = [lock.acquire(False)]
+        answer += [lock.acquire(False)]
+        """,
+    )
+    assert found == [False, True]
+
+
 def test_a_process_holds_nothing_of_the_judge_s(processes: SealedProcesses) -> None:
     """No socket, no terminal; it leads a session, and the fork server isn't its parent."""
     found = told(
