@@ -166,6 +166,8 @@ def install_cuda(stack: contextlib.ExitStack, numbers: DeviceNumbers) -> None:
     replace(stack, torch._C, "_cuda_getCurrentRawStream", lambda device: 0)  # imported by libraries' CUDA parts, too
     install_management(stack, spec, MEMORY_BYTES)
     replace(stack, torch, "Generator", Generator)
+    given = torch.get_device_module
+    replace(stack, torch, "get_device_module", lambda device=None: given("cuda" if device is None else device))
     _install_versions(stack, spec)
 
 

@@ -23,6 +23,8 @@ def test_properties():
     assert torch.version.cuda
     assert torch.version.hip is None
     assert torch.accelerator.current_accelerator().type == "cuda"
+    assert torch.get_device_module() is torch.get_device_module(torch.device("cuda", 0)) is torch.cuda
+    assert torch.get_device_module("cpu") is torch.cpu
 
 
 def test_memory_and_seeds():
