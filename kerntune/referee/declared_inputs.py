@@ -168,8 +168,9 @@ def _content(
     if text.startswith("="):
         values = _values(text.removeprefix("=").removeprefix("="), shape, item)
         return "fixed", 0.0, 0.0, False, values if floating else tuple(_held(x, dtype, item) for x in values)
-    missing = "integers need `< n`, `in low..high` or `= [...]`" if not floating else "floats take `normal`, `uniform`"
-    raise UsageError(f"inputs: {item!r}: {text or 'nothing'} says no content; {missing}")
+    missing = "floats take `normal`, `uniform`" if floating else "integers take `< n`, `in low..high` or `= [...]`"
+    what = f"{text!r} is no content" if text else "it has no content"
+    raise UsageError(f"inputs: {item!r}: {what}; {missing}")
 
 
 def _undrawable(kind: str, low: float, high: float, dtype: str) -> str:

@@ -116,6 +116,15 @@ def test_a_reference_says_which_of_its_elements_are_open(tmp_path: Path) -> None
     assert [one.open for one in seed.results] == [None, None]
 
 
+@pytest.mark.parametrize(("value", "undefined"), [(np.inf, False), (np.nan, True)])
+@pytest.mark.parametrize("body", [BODY, "return x.gather(-1, (x + 1).sort(-1).indices[:, :2])", "return x + x"])
+def test_where_nan_is_in_an_order_nothing_is_promised(body: str, value: float, undefined: bool, tmp_path: Path) -> None:
+    """A kernel's loop over maxima passes over it, where torch returns its index."""
+    x = np.array([[0, 1, 2, 3], [7, 6, 5, 4], [0, 2, 4, value], [9, 8, 7, 6]], "<f4")
+    (seed,) = expected(tmp_path, body, "x: f32[4,4]", x).seeds
+    assert ("where NaN is in an order" in seed.undefined) is (undefined and "+ x" not in body)
+
+
 @pytest.mark.parametrize(("usual", "told"), [(1, "4 of 8 elements of result 1 follow from"), (0, "")])
 def test_where_much_is_open_the_reference_says_so(tmp_path: Path, usual: int, told: str) -> None:
     x = np.tile(np.array([[0, 1, 1, 0]], "<f4"), (4, 1))
