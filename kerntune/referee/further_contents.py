@@ -79,13 +79,16 @@ def many_contents(case: CaseInputs, first: ExpectedSeed) -> tuple[CaseInputs, in
 
 def made_sparse(case: CaseInputs, known: Sequence[bytes], seed: int) -> tuple[list[bytes], tuple[str, ...]]:
     """The task's own contents with ``sparse`` floats, and the form of each: few are as they are, the first and the last
-    the largest (or the smallest), others 2**10 times nearer to zero. Its sums may leave some out."""
+    the largest (or the smallest), others 2**10 times nearer to zero. Its sums may leave some out. Whole numbers stay,
+    as flags are, and symmetric matrices, of which a kernel may read one half."""
     chance, found, forms = np.random.default_rng(seed), list(known), [""] * len(known)
     for i, (given, data) in enumerate(zip(case.tensors, known, strict=True)):
         item = ITEM_BYTES[given.dtype]
         if given.dtype not in FLOAT_FORMATS or given.alike or given.content == UNREAD or len(data) <= item:
             continue
         of = numbers(np.frombuffer(data, f"<u{item}"), given.dtype).copy()
+        if (of == np.round(of)).all() or _is_symmetric(given, of):
+            continue
         finite = np.where(np.isfinite(of), of, 0.0)
         of[[0, -1]] = finite.min() if i % 2 else finite.max()
         shape = given.shape if math.prod(given.shape) == of.size else (of.size,)
@@ -136,6 +139,14 @@ def _are_flags(given: TensorInput, x: np.ndarray) -> bool:
         return True
     rows = x.reshape(-1, given.shape[-1]) if given.shape and math.prod(given.shape) == x.size else x.reshape(1, -1)
     return bool((x >= 0).all() and rows.shape[1] > 1 and np.allclose(rows.sum(1), 1.0, rtol=0.0, atol=0.02))
+
+
+def _is_symmetric(given: TensorInput, x: np.ndarray) -> bool:
+    rows, columns = (1, 2, *given.shape)[-2:]
+    if rows != columns or rows == 1 or math.prod(given.shape) != x.size:
+        return False
+    matrices = x.reshape(-1, rows, columns)
+    return bool((matrices == matrices.transpose(0, 2, 1)).all())
 
 
 def drawn_anew(case: CaseInputs, seed: int, known: Sequence[bytes]) -> tuple[bytes, ...]:

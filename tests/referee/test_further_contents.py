@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from kerntune.referee.declared_inputs import bytes_of, parse_line
-from kerntune.referee.further_contents import made_otherwise
+from kerntune.referee.further_contents import made_otherwise, made_sparse
 from kerntune.referee.tasks import CaseInputs
 
 
@@ -70,3 +70,20 @@ def test_whole_numbers_and_eight_bits_stay() -> None:
     known = [bytes_of(np.array([1, 2, 3]), "int32"), bytes_of(np.array([0.5, 0.25, 1.5]), "float8_e4m3fn")]
     for kind in ("stretched", "signed"):
         assert made_otherwise(case, known, 5, kind) == (known, ("", ""))
+
+
+SYMMETRIC = np.arange(16, dtype="f4").reshape(4, 4) + np.arange(16, dtype="f4").reshape(4, 4).T + 0.5
+
+
+@pytest.mark.parametrize(
+    ("x", "form"),
+    [
+        (SYMMETRIC, ""), (SYMMETRIC * np.arange(4, dtype="f4"), "sparse"), (np.eye(4, dtype="f4"), ""),
+        (np.triu(SYMMETRIC), "sparse"), (SYMMETRIC.reshape(2, 8), "sparse"), (SYMMETRIC.reshape(16, 1, 1), "sparse"),
+    ],
+)  # fmt: skip
+def test_sparse_numbers_of_a_task_leave_flags_and_symmetric_matrices(x: np.ndarray, form: str) -> None:
+    """A kernel may ask whether a target is above a half, and read one half of a matrix."""
+    case = parse_line(f"x: f32[{','.join(map(str, x.shape))}]")
+    (found,), forms = made_sparse(case, [x.tobytes()], 3)
+    assert (forms, found == x.tobytes()) == ((form,), not form)
