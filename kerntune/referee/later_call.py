@@ -5,15 +5,23 @@ The first is what is timed, so a later one may do no more than that.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from kerntune.base.device import Target
+from kerntune.base.formatting import visible
+from kerntune.base.recording import Launch
 from kerntune.referee.hostile_recording import CheckedCall, check_outlines, check_results, checked
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.tasks import CALLS, CaseInputs, Constant, ExpectedSeed, RecordedCall
 from kerntune.referee.torch_operators import ViewAt
+
+MULTIPLE = re.compile(rb" *\{tt\.divisibility = \d+ : i32\}")
+"""What the compiler notes of an argument that is a multiple of 16."""
 
 IN_IT = "in a later call: "
 
@@ -32,6 +40,7 @@ def with_later(call: CheckedCall, again: RecordedCall | None, case: CaseInputs, 
         if count > CALLS * first + between.get(what, 0):
             told = f"{CALLS - 1} later calls have {count - first:,} {what}, the first one, which is timed, {first:,}"
             raise Refusal(Reason.LATER_CALL, told)
+    _refuse_other_work(call, all_calls)
     recording, own = all_calls.recording, {*all_calls.inputs}
     returned = {v.storage for v in call.results if v.storage not in {*call.inputs} | own}
     for number, view in enumerate(all_calls.results):
@@ -42,6 +51,33 @@ def with_later(call: CheckedCall, again: RecordedCall | None, case: CaseInputs, 
     if _used_later(call, all_calls) & (returned | {*call.inputs} - own - model):
         raise Refusal(Reason.LATER_CALL, "a later call uses an input or a result of the first")
     return replace(call, again=all_calls)
+
+
+def _refuse_other_work(call: CheckedCall, all_calls: CheckedCall) -> None:
+    """:class:`Refusal` where later calls launch what the first, which is timed, doesn't launch as often."""
+    first = Counter(_work(call, launch) for launch in call.recording.launches)
+    behind_it = all_calls.recording.launches[len(call.recording.launches) :]
+    for work, count in Counter(_work(all_calls, launch) for launch in behind_it).items():
+        if count > (CALLS - 1) * first[work]:
+            told = f"later calls launch {visible(work.kernel[:80])} otherwise than the first, which is timed"
+            raise Refusal(Reason.LATER_CALL, f"{told}: with other constants, other options or another grid")
+
+
+class _Work(NamedTuple):
+    """What a launch is but for its arguments: seeds and addresses differ in each call."""
+
+    kernel: str
+    text: bytes
+    warps: int
+    ctas: int
+    grid: tuple[int, int, int]
+
+
+def _work(call: CheckedCall, launch: Launch) -> _Work:
+    """Whether a number is a multiple of 16, which the compiler sees, counts as little as the number."""
+    binary = call.recording.binary_of(launch)
+    text = MULTIPLE.sub(b"", call.artifacts[binary.ttir_sha256])
+    return _Work(launch.kernel, text, binary.num_warps, binary.num_ctas, launch.grid)
 
 
 def _used_later(call: CheckedCall, all_calls: CheckedCall) -> set[int | None]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -12,6 +16,7 @@ from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.tasks import ExpectedSeed, Fill, RecordedCall
 from kerntune.referee.torch_operators import TorchOperator, ViewAt
 from tests.referee.recordings import (
+    BINARY,
     CALL,
     CASE,
     EXPECTED,
@@ -76,6 +81,34 @@ def test_a_later_call_may_be_refused(again: RecordedCall | None, reason: Reason,
     with pytest.raises(Refusal, match=f"^{told}") as raised:
         later(again)
     assert raised.value.reason is reason
+
+
+def _second(**parts: Any) -> RecordedCall:
+    both = twice()
+    first, second = both.recording.launches
+    return replace(both, recording=replace(both.recording, launches=(first, replace(second, **parts))))
+
+
+def test_a_later_call_launches_what_the_first_does() -> None:
+    """The first one's kernels, with its options and its grid; seeds may be others, and multiples of 16."""
+    told = "^later calls launch add otherwise than the first, which is timed: with other constants"
+    with pytest.raises(Refusal, match=told) as raised:
+        later(_second(grid=(4, 1, 1)))
+    assert raised.value.reason is Reason.LATER_CALL
+    warped = _second(binary=1)
+    binaries = (BINARY, replace(BINARY, num_warps=8))
+    with pytest.raises(Refusal, match=told):
+        later(replace(warped, recording=replace(warped.recording, binaries=binaries)))
+    for before, after, same in (
+        ("%n: i32)", "%n: i32 {tt.divisibility = 16 : i32})", True),
+        ("256 : i32\n    %pid", "128 : i32\n    %pid", False),
+    ):
+        text = TTIR.replace(before, after).encode()
+        sha = hashlib.sha256(text).hexdigest()
+        binaries = (BINARY, replace(BINARY, ttir_sha256=sha))
+        again = replace(warped, recording=replace(warped.recording, binaries=binaries), artifacts={sha: text})
+        with contextlib.nullcontext() if same else pytest.raises(Refusal, match=told):
+            later(again)
 
 
 def test_a_later_call_may_use_the_first_call_s_own_numbers_of_a_model() -> None:
