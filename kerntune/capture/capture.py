@@ -32,7 +32,7 @@ from kerntune.capture.operators import CallOperators
 from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import CaptureError, KerntuneError, OutOfResourcesError, UsageError
 from kerntune.gpu.base import Backend
-from kerntune.kernels.compat import triton_compiler
+from kerntune.kernels.compat import launch_environment, triton_compiler
 from kerntune.kernels.source import kernel_file, kernel_name, named_arguments
 from kerntune.kernels.specialize import Specialized, tensor_of
 
@@ -77,6 +77,7 @@ class Capture(CandidateLaunches):
         self.operators = CallOperators(self.launches, self.records, is_tensor, self.root, asks=asks)
         """What the call runs beside its launches, where it is watched."""
 
+        self._compiled_for: dict[Any, Compiled] = {}
         self.guesses: tuple[str, ...] = ()
         self.choices = RecordedChoices()
         """Which implementations the call's choices went to."""
@@ -265,10 +266,25 @@ class Capture(CandidateLaunches):
     def _made(self, launch: Specialized) -> MadeWith | KerntuneError:
         """What is launched; or why that isn't known, for users' code may go on without the launch."""
         try:
-            compiled = self.compiler.compile(launch)
+            compiled = self._compiled_as_triton_does(launch)
             return MadeWith(compiled, self.plan.params_of(launch, compiled))
         except KerntuneError as exc:
             return exc
+
+    def _compiled_as_triton_does(self, launch: Specialized) -> Compiled:
+        """A kernel is compiled once for constants that are equal, as 1, 1.0 and True are, and 0.0 and -0.0, and isn't
+        launched again once a global that it names has changed."""
+        key = launch.cached_by()
+        try:
+            found = self._compiled_for.get(key)
+        except TypeError:  # a constant has no hash
+            return self.compiler.compile(launch)
+        if found is None:
+            found = self._compiled_for[key] = self.compiler.compile(launch)
+        elif not launch_environment.globals_kept(launch.jit):
+            why = "a global that it names has changed since it was compiled: Triton refuses to launch it"
+            raise CaptureError(f"kernel {launch.name}: {why}")
+        return found
 
     def _supply(self, pending: Pending, values: Mapping[str, Any]) -> None:
         """Have a launch's arguments hold given values where nothing runs; :class:`UsageError` if they can't."""

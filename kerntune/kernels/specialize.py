@@ -52,6 +52,12 @@ class Specialized:
         text = repr((id(self.jit), str(self.target), list(self.signature.items()), sorted_))
         return hashlib.sha256(text.encode()).hexdigest()
 
+    def cached_by(self) -> tuple[Any, ...]:
+        """What Triton looks a compiled kernel up by in this process (``compute_cache_key``): equal constants are one,
+        and a setting that has changed since the first launch counts for nothing."""
+        signature, constants = tuple(self.signature.items()), tuple(self.constexprs.items())
+        return id(self.jit), signature, constants, repr(self.attrs), str(self.options)
+
     def without_arguments(self) -> Specialized:
         """A copy without tensors, which is enough to compile: for use after the call."""
         return replace(self, bound={})

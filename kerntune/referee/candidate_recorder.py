@@ -341,6 +341,10 @@ def _claims(
     if recorded.failures:
         raise Refusal(Reason.COMPILE, str(next(iter(recorded.failures.values()))))
     operators = _operators(capture, watch, recorded.recording)
+    if elsewhere := {str(x.device) for x in (*plan.tensors(), *returned)} - {"cuda", f"cuda:{backend.ordinal}"}:
+        raise Refusal(
+            Reason.RESULT_LAYOUT, f"memory of the call is on {min(elsewhere)}, its inputs are on cuda:{backend.ordinal}"
+        )
     if any(b.global_scratch.size for b in recorded.recording.binaries) and not has_allocator():
         raise Refusal(
             Reason.CANDIDATE_FAILED, "a kernel needs memory of Triton's, and triton.set_allocator isn't called"

@@ -455,6 +455,41 @@ def test_a_launch_that_is_not_known_is_none_that_may_be_left_out(recorded: Any) 
     assert recorded(body).refused.reason == Reason.COMPILE.value
 
 
+CONSTANT = """
+@triton.jit
+def c(x, o, C: tl.constexpr):
+    at = tl.arange(0, 64)
+    tl.store(o + at, tl.load(x + at) * ((3.0 if C is True else 2.0) * C))
+"""
+
+
+@pytest.mark.parametrize(("first", "second", "one"), [("1", "True", True), ("0.0", "-0.0", True), ("1", "2", False)])
+def test_equal_constants_have_one_kernel_as_triton_has_it(first: str, second: str, one: bool, recorded: Any) -> None:
+    launches = "; ".join(f"c[(1,)](x, o, {constant})" for constant in (first, second, first))
+    call = recorded(f"o = torch.empty_like(x); {launches}; return o\n{CONSTANT}").call
+    first_kernel, second_kernel, third_kernel = (launch.binary for launch in call.recording.launches)
+    assert (first_kernel == second_kernel, first_kernel == third_kernel) == (one, True)
+
+
+def test_triton_refuses_a_kernel_whose_globals_have_changed(recorded: Any) -> None:
+    body = "globals()['C'].value = 2.0; o = torch.empty_like(x); {}; c[(1,)](x, o, (1,)); globals()['C'].value = 3.0; "
+    again = "c[(1,)](x, o, (1,)); return o\n" + BEHIND_IT
+    assert "a global that it names has changed" in recorded(body.format("pass") + again).refused.text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "o = torch.empty(x.shape, device='cuda:1'); k[(1,)](x, x, o, 50, BLOCK=64); return o",
+        "w = torch.empty(x.shape, device='cuda:1'); k[(1,)](x, x, w, 50, BLOCK=64); return run(x, x)",
+        "return run(x, x), torch.zeros(3, device='cuda:1')",
+    ],
+)
+def test_memory_of_a_call_is_where_its_inputs_are(body: str, recorded: Any) -> None:
+    refused = recorded(body).refused
+    assert (refused.reason, refused.text[:31]) == (Reason.RESULT_LAYOUT.value, "memory of the call is on cuda:1")
+
+
 def test_settings_are_those_of_the_launch(recorded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_F32_DEFAULT", "ieee")
     body = "import os; {}; o = torch.empty_like(x); p[(1,)](x, o); {}; return o\n\n" + (
