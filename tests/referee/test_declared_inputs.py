@@ -22,7 +22,7 @@ from kerntune.referee.declared_inputs import (
     poison_patterns,
     rolled,
 )
-from kerntune.referee.extreme_contents import EXTREMES, GRIDS, extreme_forms
+from kerntune.referee.extreme_contents import EXTREMES, GRIDS, OF_MADE, extreme_forms
 from kerntune.referee.tasks import PlainArgument, TensorAt, TensorInput
 
 
@@ -110,7 +110,7 @@ def test_a_line_may_have_64_k_characters() -> None:
         ("x: i64[3] uniform(1, 2)", "is no content; integers take"),
         ("x: i64[3]", "it has no content; integers take"),
         ("x: f16[3]; y = [1]", "no number"),
-        ("x: i64[3]", "integers need"),
+        ("x: i64[3]", "integers take"),
         ("x: f16[3] < 7", "is no content"),
         ("x: i64[3] < 0", "is no content"),
         ("x: i64[3] in 5..2", "is no content"),
@@ -323,7 +323,7 @@ def test_each_tensor_has_each_extreme_form_once_and_its_neighbours_others() -> N
     assert forms[rest + 8 : -2] == [("hole", *[""] * 5), ("", "", "hole", "", "", "")] * 3
     assert forms[-2:] == [("deep", "", "deep", "", "", ""), ("deep", "", "up", "", "", "")]
     assert [f for f in extreme_forms(parse_line("x: f16[8]").tensors, random.Random(3)) if "deep" in f] == [("deep",)]
-    others = {"ties", "close", "banded", "scaled", "powers", *GRIDS}
+    others = {"ties", "close", "banded", "scaled", "powers", *GRIDS, *OF_MADE}
     assert {form for f in forms for form in f} == {*EXTREMES} - others | {""}
     for line, count in (("x: f32[8]; y: f32[1,9]", 1), ("x: f32[8]; y: f32[2,9]", 0), ("u: f32[8] uniform(0, 1)", 0)):
         assert sum("none" in f for f in extreme_forms(parse_line(line).tensors, random.Random(3))) == count

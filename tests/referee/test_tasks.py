@@ -34,8 +34,9 @@ SOURCE = UserCallable("a.py", "f", FUNCTION)
     ("message", "unsaid"),
     [
         (TensorInput("x", "float32", (), ()), ("normal", 0.0, 1.0, False, (), False, False)),
-        (CaseInputs("x", (), ()), ((), {}, (), {}, "")), (RecordAnswer(), (None, None, None)),
-        (CALL, ((), (), (), (), (), "tensor", 0)), (EXPECTED, (None, None, None, {}, None, None, None, False, False)),
+        (CaseInputs("x", (), ()), ((), {}, (), {}, (), "")), (RecordAnswer(), (None, None, None)),
+        (CALL, ((), (), (), (), (), "tensor", ())),
+        (EXPECTED, (None, None, None, {}, None, None, None, None, False, False)),
         (ExpectedSeed((), ()), ((), "tensor", False, "")), (ExpectAnswer(), ((), (), None)),
         (ExpectTask(SOURCE, CASE, ()), ((), False, False, "", 0, None, 0, 0, 0.0)),
         (Variation(), ((), (), False)), (ReplayAnswer(), ((), 0, True, None)),
