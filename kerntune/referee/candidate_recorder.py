@@ -36,6 +36,7 @@ from kerntune.compiling.worker_process import Died, JobOutcome
 from kerntune.errors import CaptureError, CompileError, KerntuneError
 from kerntune.gpu.base import Backend
 from kerntune.gpu.fake_cuda.static_backend import StaticBackend, empty_tensor
+from kerntune.kernels.access import Access
 from kerntune.kernels.compat.launch_environment import has_allocator
 from kerntune.referee.call_inputs import arguments_of, named_in, seed_generators, value_of
 from kerntune.referee.device_operators import DeviceOperators
@@ -103,7 +104,7 @@ def _recorded(task: RecordTask) -> RecordAnswer:
     behind = what_runs_behind()
     with backend.activate(), calls_noted() as noted:
         watch = DeviceOperators(backend)
-        with backend.tensors.watching(watch), _users_code(backend):
+        with backend.tensors.watching(watch), _users_code(backend), _launches_noted(backend, watch):
             function = _candidate(task, backend)
         inputs = [_made(x) for x in task.case.tensors]
         with _users_code(backend):
@@ -168,6 +169,23 @@ def _recorded(task: RecordTask) -> RecordAnswer:
                 raise Refusal(exc.reason, f"{IN_IT}{exc}") from None
             others_code = {sha: data for sha, data in again.artifacts.items() if sha not in call.artifacts}
             return RecordAnswer(call, again=replace(again, artifacts=others_code))
+
+
+@contextlib.contextmanager
+def _launches_noted(backend: StaticBackend, watch: DeviceOperators) -> Iterator[None]:
+    """While the file is imported and a model is made: what kernels are launched on there is noted, nothing else."""
+    known = backend.stand_ins.known_values
+    original = known.launched
+
+    def launched(pointers: Sequence[Any], access: Callable[[], Access]) -> None:
+        original(pointers, access)
+        watch.launched_outside(pointers)
+
+    setattr(known, "launched", launched)  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(known, "launched", original)  # noqa: B010
 
 
 def what_runs_behind() -> tuple[int, Sequence[Any]]:

@@ -91,6 +91,9 @@ class DeviceOperators:
         self._changed: list[tuple[str, set[int]]] = []
         """Names of operators that change what the host knew before the call, and where: a counter is read by none."""
 
+        self._launched_on: dict[int, Any] = {}
+        """Places that kernels were launched on outside of the call, which aren't recorded."""
+
         self._precision = _precision()
         self._rowed = set[int]()
         """Places that rows of the call write."""
@@ -232,10 +235,20 @@ class DeviceOperators:
         """A tensor's first content is given from outside."""
         self._contents.pop(self._place(tensor), None)
 
+    def launched_outside(self, arguments: Iterable[Any]) -> None:
+        """What these tensors hold isn't known any more: a kernel was launched on them that isn't recorded."""
+        for tensor in filter(self._backend.tensors.is_tensor, arguments):
+            place = self._place(tensor)
+            self._contents.pop(place, None)
+            self._allocated.pop(place, None)
+            self._launched_on[place] = tensor
+
     def content_of(self, tensor: Any) -> FirstContent | None:
         """What a storage is filled with before anything uses it; None of one that isn't."""
         if found := self._contents.get(self._place(tensor)):
             return found[0]
+        if self._place(tensor) in self._launched_on:
+            return None
         with torch._C.DisableTorchFunction():
             storage = self._backend.stand_ins.known_values.storage_of(tensor)
             if storage is None or self._place(tensor) in self._rowed:

@@ -211,7 +211,8 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target, calls: int = 1
         raise Refusal(Reason.NO_LAUNCH, "no launch has any block")
     if missing := sorted(used & set(call.unknown)):
         sizes = ", ".join(f"{call.recording.storages[i].nbytes:,} bytes" for i in missing[:4])
-        raise Refusal(Reason.MEMORY, f"kernels use memory that was made before the call, by what isn't known: {sizes}")
+        text = f"kernels use memory that was made before the call, by what isn't known: {sizes}"
+        raise Refusal(Reason.MEMORY, f"{text}; a kernel that is launched outside of the call isn't recorded")
     inputs = _inputs(call, case)
     mine = {i for i in inputs if i is not None}
     _check_contents(call, mine)

@@ -490,6 +490,24 @@ def test_memory_of_a_call_is_where_its_inputs_are(body: str, recorded: Any) -> N
     assert (refused.reason, refused.text[:31]) == (Reason.RESULT_LAYOUT.value, "memory of the call is on cuda:1")
 
 
+@pytest.mark.parametrize(
+    ("made", "unknown"),
+    [
+        ("t = torch.full((50,), 3.0).to('cuda'); run(t, t, t)", (1,)),
+        ("t = torch.ones(50, device='cuda'); run(t, t)", (1,)),
+        ("t = torch.empty(50, device='cuda'); run(t, t, t)", (1,)),
+        ("t = torch.empty(50, device='cuda'); run(t, t, t); t.fill_(2.0)", ()),
+        ("t = torch.ones(50, device='cuda'); other = torch.ones(50, device='cuda'); run(other, other)", ()),
+    ],
+)  # fmt: skip
+def test_what_a_kernel_was_launched_on_outside_of_the_call_is_not_known(
+    made: str, unknown: tuple[int, ...], recorded: Any
+) -> None:
+    call = recorded(f"return run(x, t)\n\n{made}").call
+    assert call.unknown == unknown
+    assert len([*call.fills, *call.constants]) == 1 - len(unknown)
+
+
 def test_settings_are_those_of_the_launch(recorded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_F32_DEFAULT", "ieee")
     body = "import os; {}; o = torch.empty_like(x); p[(1,)](x, o); {}; return o\n\n" + (

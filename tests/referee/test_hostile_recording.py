@@ -358,7 +358,8 @@ REASONS: dict[str, tuple[RecordedCall, Reason, str]] = {
     "no launch": (recording(launches=()), Reason.NO_LAUNCH, "no launch has any block"),
     "unknown memory": (
         replace(pointers(8), unknown=(2, 7, 6, 5, 4, 3)), Reason.MEMORY,
-        "kernels use memory that was made before the call, by what isn't known: 2,400 bytes, 3 bytes, 4 bytes, 5 bytes",
+        "kernels use memory that was made before the call, by what isn't known: 2,400 bytes, 3 bytes, 4 bytes, 5 bytes"
+        "; a kernel that is launched outside of the call isn't recorded",
     ),
     "an input's shape": (
         view(0, shape=(300,), strides=(2,)), Reason.INPUT_LAYOUT, INPUT + "float32[300] with strides [2]",
