@@ -123,6 +123,7 @@ def _recorded(task: RecordTask) -> RecordAnswer:
 
             def run(case: CaseInputs, tensors: Sequence[Any]) -> Any:
                 args, words = arguments_of(case, tensors)
+                given = _seen_by_the_caller((args, words))
                 with contextlib.ExitStack() as stack:
                     stack.enter_context(_users_code(backend))
                     stack.enter_context(capture.active())
@@ -131,6 +132,8 @@ def _recorded(task: RecordTask) -> RecordAnswer:
                     watch.begin_call()
                     value = function(*args, **words)
                 _refuse_noted(backend, noted)
+                if _seen_by_the_caller((args, words)) != given:
+                    raise Refusal(Reason.INPUT_LAYOUT, "it leaves what it is called with otherwise than it was given")
                 if what_runs_behind() != behind:
                     raise Refusal(Reason.UNSEEN, "a thread or a signal's handler of its own is there behind the call")
                 if capture.missed or capture.compiled.unseen:
@@ -169,6 +172,18 @@ def _recorded(task: RecordTask) -> RecordAnswer:
                 raise Refusal(exc.reason, f"{IN_IT}{exc}") from None
             others_code = {sha: data for sha, data in again.artifacts.items() if sha not in call.artifacts}
             return RecordAnswer(call, again=replace(again, artifacts=others_code))
+
+
+def _seen_by_the_caller(given: Any) -> Any:
+    """What a caller has of arguments beside their numbers: how tensors lie, which need gradients, what sequences and
+    mappings hold."""
+    if isinstance(given, torch.Tensor):
+        return id(given), given.requires_grad, given.dtype, tuple(given.shape), given.stride()
+    if isinstance(given, dict):
+        return [(key, _seen_by_the_caller(item)) for key, item in given.items()]
+    if isinstance(given, (tuple, list)):
+        return [_seen_by_the_caller(item) for item in given]
+    return repr(given)
 
 
 @contextlib.contextmanager

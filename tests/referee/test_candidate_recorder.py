@@ -508,6 +508,23 @@ def test_what_a_kernel_was_launched_on_outside_of_the_call_is_not_known(
     assert len([*call.fills, *call.constants]) == 1 - len(unknown)
 
 
+@pytest.mark.parametrize("change", ["x.requires_grad_()", "x.unsqueeze_(0)"])
+def test_a_caller_s_inputs_stay_as_they_are(change: str, recorded: Any) -> None:
+    refused = recorded(f"o = run(x, x); {change}; return o").refused
+    assert (refused.reason, refused.text[:38]) == (Reason.INPUT_LAYOUT.value, "it leaves what it is called with other")
+    assert recorded("y = x.detach().requires_grad_(); return run(y, x).detach()").refused is None
+
+
+def test_what_a_caller_sees_of_arguments() -> None:
+    x = torch.zeros(2, 3)
+    given = ([x, {"n": 3, "of": [1.0]}], {"eps": 1e-5})
+    seen = candidate_recorder._seen_by_the_caller(given)
+    x.add_(1)
+    assert candidate_recorder._seen_by_the_caller(given) == seen
+    given[0][1]["of"].append(2.0)
+    assert candidate_recorder._seen_by_the_caller(given) != seen
+
+
 def test_settings_are_those_of_the_launch(recorded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_F32_DEFAULT", "ieee")
     body = "import os; {}; o = torch.empty_like(x); p[(1,)](x, o); {}; return o\n\n" + (
