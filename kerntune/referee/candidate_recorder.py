@@ -39,12 +39,13 @@ from kerntune.gpu.fake_cuda.static_backend import StaticBackend, empty_tensor
 from kerntune.kernels.access import Access
 from kerntune.kernels.compat.launch_environment import has_allocator
 from kerntune.referee.call_inputs import arguments_of, named_in, seed_generators, value_of
-from kerntune.referee.device_operators import DeviceOperators
+from kerntune.referee.device_operators import DeviceOperators, precision_of_products
 from kerntune.referee.later_call import IN_IT
 from kerntune.referee.layouts import KERNELBENCH, load
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.tasks import (
     CALLS,
+    SETTINGS,
     CallRefused,
     CaseInputs,
     Constant,
@@ -101,7 +102,7 @@ def _recorded(task: RecordTask) -> RecordAnswer:
     """The call, and a later one behind it and another if asked for: what these have left may not matter. The two have
     the same tensors, which hold other numbers in between."""
     backend = StaticBackend(task.target)
-    behind = what_runs_behind()
+    behind, settings = what_runs_behind(), _settings()
     with backend.activate(), calls_noted() as noted:
         watch = DeviceOperators(backend)
         with backend.tensors.watching(watch), _users_code(backend), _launches_noted(backend, watch):
@@ -110,7 +111,7 @@ def _recorded(task: RecordTask) -> RecordAnswer:
         with _users_code(backend):
             _give_parameters(function, task.case, inputs, watch)
         with contextlib.closing(Compiler(OwnProcessFarm())) as compiler:
-            tuned = dict[tuple[str, ...], None]()
+            tuned, leaves = dict[tuple[str, ...], None](), dict[str, None]()
 
             def in_turn(site: Site) -> Sequence[int]:
                 count = len(site.candidates)
@@ -123,7 +124,7 @@ def _recorded(task: RecordTask) -> RecordAnswer:
 
             def run(case: CaseInputs, tensors: Sequence[Any]) -> Any:
                 args, words = arguments_of(case, tensors)
-                given = _seen_by_the_caller((args, words))
+                given, seed = _seen_by_the_caller((args, words)), torch.initial_seed()
                 with contextlib.ExitStack() as stack:
                     stack.enter_context(_users_code(backend))
                     stack.enter_context(capture.active())
@@ -134,6 +135,8 @@ def _recorded(task: RecordTask) -> RecordAnswer:
                 _refuse_noted(backend, noted)
                 if _seen_by_the_caller((args, words)) != given:
                     raise Refusal(Reason.INPUT_LAYOUT, "it leaves what it is called with otherwise than it was given")
+                if torch.initial_seed() != seed:
+                    leaves[SETTINGS[-1]] = None
                 if what_runs_behind() != behind:
                     raise Refusal(Reason.UNSEEN, "a thread or a signal's handler of its own is there behind the call")
                 if capture.missed or capture.compiled.unseen:
@@ -145,7 +148,9 @@ def _recorded(task: RecordTask) -> RecordAnswer:
                     first = [_full(x) for x in task.before.tensors]
                 run(task.before, first)
             value = run(task.case, inputs)
-            call = replace(_claims(task, capture, watch, inputs, (), value), configs=_texts_of(tuned))
+            leaves.update((name, None) for name, now in _settings().items() if now != settings[name])
+            call = _claims(task, capture, watch, inputs, (), value)
+            call = replace(call, configs=_texts_of(tuned), leaves=(*leaves,))
             if not task.later:
                 return RecordAnswer(call)
             own, others = {*task.case.parameters.values()}, [_made(x) for x in task.case.tensors]
@@ -172,6 +177,20 @@ def _recorded(task: RecordTask) -> RecordAnswer:
                 raise Refusal(exc.reason, f"{IN_IT}{exc}") from None
             others_code = {sha: data for sha, data in again.artifacts.items() if sha not in call.artifacts}
             return RecordAnswer(call, again=replace(again, artifacts=others_code))
+
+
+def _settings() -> dict[str, Any]:
+    """What torch has for the whole program now, by its names, but for seeds: a file may set its own when it is
+    imported."""
+    cudnn = torch.backends.cudnn
+    values = (
+        torch.get_default_dtype(),
+        (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
+        precision_of_products(),
+        (cudnn.enabled, cudnn.benchmark, cudnn.deterministic),
+        torch.is_grad_enabled(),
+    )
+    return dict(zip(SETTINGS[:-1], values, strict=True))
 
 
 def _seen_by_the_caller(given: Any) -> Any:

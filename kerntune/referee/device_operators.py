@@ -94,7 +94,7 @@ class DeviceOperators:
         self._launched_on: dict[int, Any] = {}
         """Places that kernels were launched on outside of the call, which aren't recorded."""
 
-        self._precision = _precision()
+        self._precision = precision_of_products()
         self._rowed = set[int]()
         """Places that rows of the call write."""
 
@@ -166,7 +166,7 @@ class DeviceOperators:
     def _row(
         self, now: int, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
     ) -> TorchOperator | None:
-        if func._schema.name.removeprefix("aten::") in PRODUCTS and _precision() != self._precision:
+        if func._schema.name.removeprefix("aten::") in PRODUCTS and precision_of_products() != self._precision:
             return None
         try:
             return row_of(now, func, args, kwargs, result, self._noted)
@@ -263,7 +263,7 @@ class DeviceOperators:
         return self._backend.tensors.storage_address(tensor)
 
 
-def _precision() -> list[str]:
+def precision_of_products() -> list[str]:
     """How torch's products may round inside; where its older and newer settings are mixed, what it says of that."""
     matmul, found = torch.backends.cuda.matmul, list[str]()
     for owner, name in (

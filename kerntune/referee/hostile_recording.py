@@ -28,6 +28,7 @@ from kerntune.gpu.number_formats import FLOAT_FORMATS, INTEGER_FORMATS
 from kerntune.referee.declared_inputs import bytes_of, dense_strides
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.tasks import (
+    SETTINGS,
     CaseInputs,
     Constant,
     ExpectedResult,
@@ -102,6 +103,9 @@ class CheckedCall(StrictMessage, frozen=True):
     outline: str = "tensor"
     configs: tuple[str, ...] = ()
     operators: tuple[TorchOperator, ...] = ()
+    leaves: tuple[str, ...] = ()
+    """Settings of torch's that are others behind it."""
+
     again: CheckedCall | None = None
     """The call, and later ones behind it: inputs and results are the last one's."""
 
@@ -222,6 +226,7 @@ def checked(call: RecordedCall, case: CaseInputs, target: Target, calls: int = 1
     return CheckedCall(
         recording, dict(call.artifacts), inputs, results, call.fills, call.constants, call.outline,
         tuple(text[:MOST_CONFIG_TEXT] for text in call.configs[:MOST_CONFIGS]), call.operators,
+        tuple(setting for setting in SETTINGS if setting in call.leaves),
     )  # fmt: skip
 
 

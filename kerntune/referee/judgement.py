@@ -313,6 +313,8 @@ class CandidateJudgement:
             if given.name.endswith(COUNTER):
                 remarks += (f"{given.name} isn't compared",)
         remarks += unchanged(case, [one for what, one, _ in twins if what == THESE_NUMBERS])
+        if call.leaves:
+            remarks += (f"it leaves {', '.join(call.leaves)} of torch otherwise for the whole program",)
         if case.holds:
             remarks += ("numbers after == were no others, so a candidate may know them",)
         try:

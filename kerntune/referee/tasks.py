@@ -161,6 +161,13 @@ class Constant(StrictMessage, frozen=True):
     data: bytes
 
 
+SETTINGS = (
+    "the default dtype", "deterministic algorithms", "products' precision", "cuDNN's settings",
+    "recording of gradients", "the generator's seed",
+)  # fmt: skip
+"""What torch has for a whole program, and a candidate may leave otherwise."""
+
+
 class RecordedCall(StrictMessage, frozen=True):
     """What a candidate's process claims. ``inputs`` has a view for each input tensor that it found, ``results`` one for
     each tensor that was returned; ``operators`` are torch's that ran on the device beside the launches."""
@@ -180,6 +187,9 @@ class RecordedCall(StrictMessage, frozen=True):
 
     outline: str = "tensor"
     """How the tensors lie in what was returned (:func:`.candidate_recorder.outlined`)."""
+
+    leaves: tuple[str, ...] = ()
+    """Those of :data:`SETTINGS` that are others behind it than before the file was imported."""
 
     configs: tuple[str, ...] = ()
     """Of configs that an autotuner in it may choose from, and of another's of the same number, what is said to the

@@ -525,6 +525,28 @@ def test_what_a_caller_sees_of_arguments() -> None:
     assert candidate_recorder._seen_by_the_caller(given) != seen
 
 
+@pytest.mark.parametrize(
+    ("change", "back", "told"),
+    [
+        ("torch.set_default_dtype(torch.float64)", "torch.set_default_dtype(torch.float32)", "the default dtype"),
+        ("torch.use_deterministic_algorithms(True)", "torch.use_deterministic_algorithms(False)",
+         "deterministic algorithms"),
+        ("torch.backends.cuda.matmul.allow_tf32 = True", "torch.backends.cuda.matmul.allow_tf32 = False",
+         "products' precision"),
+        ("torch.backends.cudnn.benchmark = True", "torch.backends.cudnn.benchmark = False", "cuDNN's settings"),
+        ("torch.set_grad_enabled(False)", "torch.set_grad_enabled(True)", "recording of gradients"),
+        ("torch.manual_seed(torch.initial_seed() % 1000 + 1)", "torch.manual_seed(0)", "the generator's seed"),
+    ],
+)  # fmt: skip
+def test_settings_of_the_program_that_are_left(change: str, back: str, told: str, recorded: Any) -> None:
+    try:
+        assert recorded(f"{change}; return run(x, x)").call.leaves == (told,)
+    finally:
+        exec(back, {"torch": torch})
+    assert recorded(f"{change}; o = run(x, x); {back}; return o").call.leaves in ((), ("the generator's seed",))
+    assert recorded("return run(x, x)").call.leaves == ()
+
+
 def test_settings_are_those_of_the_launch(recorded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_F32_DEFAULT", "ieee")
     body = "import os; {}; o = torch.empty_like(x); p[(1,)](x, o); {}; return o\n\n" + (
