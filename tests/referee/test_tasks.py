@@ -35,7 +35,7 @@ SOURCE = UserCallable("a.py", "f", FUNCTION)
     [
         (TensorInput("x", "float32", (), ()), ("normal", 0.0, 1.0, False, (), False, False)),
         (CaseInputs("x", (), ()), ((), {}, (), {}, (), "")), (RecordAnswer(), (None, None, None)),
-        (CALL, ((), (), (), (), (), "tensor", ())),
+        (CALL, ((), (), (), (), (), "tensor", (), ())),
         (EXPECTED, (None, None, None, {}, None, None, None, None, False, False)),
         (ExpectedSeed((), ()), ((), "tensor", False, "")), (ExpectAnswer(), ((), (), None)),
         (ExpectTask(SOURCE, CASE, ()), ((), False, False, "", 0, None, 0, 0, 0.0)),
