@@ -24,6 +24,7 @@ from kerntune.referee import candidate_recorder
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.layouts import candidate_source
 from kerntune.referee.reasons import Reason, Refusal
+from kerntune.referee.recorder_answer import RECORDERS
 from kerntune.referee.tasks import Fill, PlainArgument, RecordAnswer, RecordTask, encoded
 from kerntune.referee.torch_operators import DtypeNamed, HostNumber, Several, ViewAt
 
@@ -512,6 +513,7 @@ def test_what_a_kernel_was_launched_on_outside_of_the_call_is_not_known(
 def test_a_caller_s_inputs_stay_as_they_are(change: str, recorded: Any) -> None:
     refused = recorded(f"o = run(x, x); {change}; return o").refused
     assert (refused.reason, refused.text[:38]) == (Reason.INPUT_LAYOUT.value, "it leaves what it is called with other")
+    assert Reason.INPUT_LAYOUT in RECORDERS
     assert recorded("y = x.detach().requires_grad_(); return run(y, x).detach()").refused is None
 
 
