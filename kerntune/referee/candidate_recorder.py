@@ -194,10 +194,10 @@ def _settings() -> dict[str, Any]:
 
 
 def _seen_by_the_caller(given: Any) -> Any:
-    """What a caller has of arguments beside their numbers: how tensors lie, which need gradients, what sequences and
-    mappings hold."""
+    """What a caller has of arguments beside their numbers: how tensors lie, what sequences and mappings hold. That one
+    needs gradients is no harm to its results."""
     if isinstance(given, torch.Tensor):
-        return id(given), given.requires_grad, given.dtype, tuple(given.shape), given.stride()
+        return id(given), given.dtype, tuple(given.shape), given.stride()
     if isinstance(given, dict):
         return [(key, _seen_by_the_caller(item)) for key, item in given.items()]
     if isinstance(given, (tuple, list)):

@@ -509,12 +509,13 @@ def test_what_a_kernel_was_launched_on_outside_of_the_call_is_not_known(
     assert len([*call.fills, *call.constants]) == 1 - len(unknown)
 
 
-@pytest.mark.parametrize("change", ["x.requires_grad_()", "x.unsqueeze_(0)"])
+@pytest.mark.parametrize("change", ["x.unsqueeze_(0)", "x.t_(); x.unsqueeze_(-1)"])
 def test_a_caller_s_inputs_stay_as_they_are(change: str, recorded: Any) -> None:
     refused = recorded(f"o = run(x, x); {change}; return o").refused
     assert (refused.reason, refused.text[:38]) == (Reason.INPUT_LAYOUT.value, "it leaves what it is called with other")
     assert Reason.INPUT_LAYOUT in RECORDERS
     assert recorded("y = x.detach().requires_grad_(); return run(y, x).detach()").refused is None
+    assert recorded("o = run(x, x); x.requires_grad_(); return o").refused is None
 
 
 def test_what_a_caller_sees_of_arguments() -> None:
