@@ -301,7 +301,8 @@ def rounded(
         for made in (t for t in tensors_in((outcome,)) if t.dtype == torch.float64 and place_of(t) not in given):
             most = units[-1] * _roundings(word, args, made)
             off = torch.empty_like(made).uniform_(-most, most, generator=generator)
-            size = made.abs().maximum(_squares(func, args, words)) if word in SUMS else made.abs()
+            terms = word in SUMS and not func._schema.is_mutable
+            size = made.abs().maximum(_squares(func, args, words)) if terms else made.abs()
             made.copy_(torch.where((made == made.to(torch.float32)) & (not every), made, made + size * off))
         return outcome
 

@@ -149,6 +149,7 @@ def test_an_operator_of_another_library_is_not_known_as_exact() -> None:
 
 
 WIDE = torch.rand(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(5)) + 1
+TERMS = torch.full((6, 4), 1.1, dtype=torch.float64)
 WHOLES = torch.arange(1000.0, dtype=torch.float64)
 
 
@@ -197,6 +198,13 @@ def test_sums_are_off_as_the_root_of_half_their_terms(terms: int, off: float) ->
     one, other = torch.ones(40, terms, dtype=torch.float64), torch.full((terms, 40), 1.1 / terms, dtype=torch.float64)
     for run in (lambda: one @ other, lambda: other.sum(0)):
         assert deviation_of(run).mean() == pytest.approx(1.1 * off, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    "run", [lambda out: torch.sum(TERMS, 0, out=out), lambda out: torch.mm(TERMS.t(), TERMS[:, :1] / 1.1, out=out)]
+)
+def test_a_sum_into_given_memory_stays_a_sum(run: Callable[[Any], Any]) -> None:
+    assert drawn(lambda: run(torch.empty(0, dtype=torch.float64))).mean() == pytest.approx(6.6)
 
 
 def test_what_cancels_inside_of_a_backward_pass_is_noise() -> None:
