@@ -20,7 +20,7 @@ from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.tasks import CALLS, CaseInputs, Constant, ExpectedSeed, RecordedCall
 from kerntune.referee.torch_operators import ViewAt
 
-MULTIPLE = re.compile(rb" *\{tt\.divisibility = \d+ : i32\}")
+MULTIPLE = re.compile(rb" ?\{tt\.divisibility = \d+ : i32\}")
 """What the compiler notes of an argument that is a multiple of 16."""
 
 IN_IT = "in a later call: "

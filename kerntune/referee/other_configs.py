@@ -18,7 +18,7 @@ from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import ResultError
 
 CONFIG_SECONDS = 3.0
-"""After so long no further config is recorded, nor compared: those that are left are told."""
+"""After so long no further config is recorded, nor compared: a remark names those that are left."""
 
 FATAL = frozenset((
     Reason.FAULT, Reason.LATER_CALL, Reason.OUTSIDE, Reason.RESULT_COUNT, Reason.RESULT_LAYOUT, Reason.RESULT_OVERLAP,
