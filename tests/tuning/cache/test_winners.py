@@ -207,9 +207,9 @@ def test_entries_survive_what_can_not_be_read(cache: WinnerCache) -> None:
 
 
 def test_the_default_folder_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("KERNTUNE_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert WinnerCache().folder == WinnerCache(None).folder
-    assert WinnerCache().folder.name == "kerntune"
+    assert WinnerCache().folder == WinnerCache(None).folder == tmp_path / "kerntune"
 
 
 # offered
