@@ -51,6 +51,7 @@ MAY_IMPORT_HEAVY = (
     "kerntune.kernels.compat",
     "kerntune.gate.call",
     "kerntune.referee.candidate_recorder",  # runs in a process of its own, on users' tensors
+    "kerntune.referee.process_state",  # the same
     "kerntune.referee.call_inputs",  # the same
     "kerntune.referee.device_operators",  # the same
     "kerntune.referee.operator_replay",  # runs torch's operators again

@@ -5,11 +5,8 @@ All that this says may be false: the candidate's code runs in the same process. 
 
 from __future__ import annotations
 
-import _thread
 import contextlib
-import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -25,7 +22,6 @@ from kerntune.base.recording import Recording
 from kerntune.base.users_line import line_of_error
 from kerntune.capture import Capture
 from kerntune.capture.launch import Pending, Site
-from kerntune.capture.operator_traits import TORCHS
 from kerntune.capture.recorder import record
 from kerntune.compiling.compile_worker import answer_to
 from kerntune.compiling.compiler import Compiler
@@ -39,9 +35,16 @@ from kerntune.gpu.fake_cuda.static_backend import StaticBackend, empty_tensor
 from kerntune.kernels.access import Access
 from kerntune.kernels.compat.launch_environment import has_allocator
 from kerntune.referee.call_inputs import arguments_of, named_in, seed_generators, value_of
-from kerntune.referee.device_operators import DeviceOperators, precision_of_products
+from kerntune.referee.device_operators import DeviceOperators
 from kerntune.referee.later_call import IN_IT
 from kerntune.referee.layouts import KERNELBENCH, load
+from kerntune.referee.process_state import (
+    DECLARE_NUMBERS,
+    calls_noted,
+    seen_by_the_caller,
+    settings_of_torch,
+    what_runs_behind,
+)
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.tasks import (
     CALLS,
@@ -63,10 +66,6 @@ MOST_UPLOADED = 4 << 10
 
 MOST_CONSTANT = 64 << 20
 """Bytes of all constants of a call together."""
-
-
-DECLARE_NUMBERS = "; an input's numbers are known if they are declared: n: i32[3] = [5, 7, 9]"
-"""What to do where the host's code depends on values."""
 
 MAY_READ = "a sealed process may read its file's folder or package, and installed packages"
 
@@ -102,7 +101,7 @@ def _recorded(task: RecordTask) -> RecordAnswer:
     """The call, and a later one behind it and another if asked for: what these have left may not matter. The two have
     the same tensors, which hold other numbers in between."""
     backend = StaticBackend(task.target)
-    behind, settings = what_runs_behind(), _settings()
+    behind, settings = what_runs_behind(), settings_of_torch()
     with backend.activate(), calls_noted() as noted:
         watch = DeviceOperators(backend)
         with backend.tensors.watching(watch), _users_code(backend), _launches_noted(backend, watch):
@@ -124,7 +123,7 @@ def _recorded(task: RecordTask) -> RecordAnswer:
 
             def run(case: CaseInputs, tensors: Sequence[Any]) -> Any:
                 args, words = arguments_of(case, tensors)
-                given, seed = _seen_by_the_caller((args, words)), torch.initial_seed()
+                given, seed = seen_by_the_caller((args, words)), torch.initial_seed()
                 with contextlib.ExitStack() as stack:
                     stack.enter_context(_users_code(backend))
                     stack.enter_context(capture.active())
@@ -133,7 +132,7 @@ def _recorded(task: RecordTask) -> RecordAnswer:
                     watch.begin_call()
                     value = function(*args, **words)
                 _refuse_noted(backend, noted)
-                if _seen_by_the_caller((args, words)) != given:
+                if seen_by_the_caller((args, words)) != given:
                     raise Refusal(Reason.INPUT_LAYOUT, "it leaves what it is called with otherwise than it was given")
                 if torch.initial_seed() != seed:
                     leaves[SETTINGS[-1]] = None
@@ -148,7 +147,7 @@ def _recorded(task: RecordTask) -> RecordAnswer:
                     first = [_full(x) for x in task.before.tensors]
                 run(task.before, first)
             value = run(task.case, inputs)
-            leaves.update((name, None) for name, now in _settings().items() if now != settings[name])
+            leaves.update((name, None) for name, now in settings_of_torch().items() if now != settings[name])
             call = _claims(task, capture, watch, inputs, (), value)
             call = replace(call, configs=_texts_of(tuned), leaves=(*leaves,))
             if not task.later:
@@ -179,32 +178,6 @@ def _recorded(task: RecordTask) -> RecordAnswer:
             return RecordAnswer(call, again=replace(again, artifacts=others_code))
 
 
-def _settings() -> dict[str, Any]:
-    """What torch has for the whole program now, by its names, but for seeds: a file may set its own when it is
-    imported."""
-    cudnn = torch.backends.cudnn
-    values = (
-        torch.get_default_dtype(),
-        (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
-        precision_of_products(),
-        (cudnn.enabled, cudnn.benchmark, cudnn.deterministic),
-        torch.is_grad_enabled(),
-    )
-    return dict(zip(SETTINGS[:-1], values, strict=True))
-
-
-def _seen_by_the_caller(given: Any) -> Any:
-    """What a caller has of arguments beside their numbers: how tensors lie, what sequences and mappings hold. That one
-    needs gradients is no harm to its results."""
-    if isinstance(given, torch.Tensor):
-        return id(given), given.dtype, tuple(given.shape), given.stride()
-    if isinstance(given, dict):
-        return [(key, _seen_by_the_caller(item)) for key, item in given.items()]
-    if isinstance(given, (tuple, list)):
-        return [_seen_by_the_caller(item) for item in given]
-    return repr(given)
-
-
 @contextlib.contextmanager
 def _launches_noted(backend: StaticBackend, watch: DeviceOperators) -> Iterator[None]:
     """While the file is imported and a model is made: what kernels are launched on there is noted, nothing else."""
@@ -220,12 +193,6 @@ def _launches_noted(backend: StaticBackend, watch: DeviceOperators) -> Iterator[
         yield
     finally:
         setattr(known, "launched", original)  # noqa: B010
-
-
-def what_runs_behind() -> tuple[int, Sequence[Any]]:
-    """How many threads there are, and what handles signals."""
-    own = sum(one.name.startswith("kerntune-") for one in threading.enumerate())
-    return _thread._count() - own, [signal.getsignal(number) for number in sorted(signal.valid_signals())]
 
 
 def _texts_of(tuned: Collection[tuple[str, ...]]) -> tuple[str, ...]:
@@ -317,55 +284,6 @@ def _give_parameters(function: Any, case: CaseInputs, inputs: list[Any], watch: 
 
 def _lies_as(own: Any, given: TensorInput) -> bool:
     return tuple(own.shape) == given.shape and str(own.dtype) == f"torch.{given.dtype}"
-
-
-def _noted_calls() -> Iterator[tuple[Any, str, Reason, str, Callable[..., bool]]]:
-    """Functions that do what no launch or operator says: their owner, name and reason, what is said, and whether a call
-    counts."""
-    from torch._subclasses.fake_tensor import FakeTensor
-
-    for name in ("stream", "set_stream", "_set_stream_by_id"):
-        yield torch.cuda, name, Reason.STREAMS, "it chooses a stream", lambda *_, **__: True
-    yield torch.cuda.CUDAGraph, "capture_begin", Reason.UNSEEN, "it captures a CUDA graph", lambda *_, **__: True
-    for name in ("__setitem__", "byteswap", "copy_", "fill_", "resize_"):
-        text = f"it changes a tensor by {name} of its storage, which no operator does"
-        yield torch.UntypedStorage, name, Reason.UNSEEN, text, lambda one, *_, **__: one.device.type != "cpu"
-    text = "it implements an operator of torch's anew"
-    yield (
-        torch.library.Library,
-        "impl",
-        Reason.UNSEEN,
-        text,
-        lambda one, *_, **__: one.ns in TORCHS and not _is_torchs(),
-    )
-    text = f"it needs the text of a tensor's value{DECLARE_NUMBERS}"
-    yield FakeTensor, "__format__", Reason.VALUES, text, lambda one, *_: one.numel() == 1
-
-
-def _is_torchs() -> bool:
-    """Whether the noted call comes from torch, which implements some when they are needed first."""
-    return str(sys._getframe(3).f_globals.get("__name__")).partition(".")[0] == "torch"
-
-
-@contextlib.contextmanager
-def calls_noted() -> Iterator[list[tuple[Reason, str]]]:
-    """Which of these functions are called meanwhile: a reason and a sentence each."""
-    found: list[tuple[Reason, str]] = []
-
-    def noting(original: Any, reason: Reason, text: str, counts: Callable[..., bool]) -> Any:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if counts(*args, **kwargs):
-                found.append((reason, text))
-            return original(*args, **kwargs)
-
-        return call
-
-    with contextlib.ExitStack() as stack:
-        for owner, name, reason, text, counts in _noted_calls():
-            original = getattr(owner, name)
-            stack.callback(setattr, owner, name, original)
-            setattr(owner, name, noting(original, reason, text, counts))
-        yield found
 
 
 def _claims(

@@ -23,6 +23,7 @@ from kerntune.gpu.fake_cuda.static_backend import StaticBackend
 from kerntune.referee import candidate_recorder
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.layouts import candidate_source
+from kerntune.referee.process_state import seen_by_the_caller
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.recorder_answer import RECORDERS
 from kerntune.referee.tasks import Fill, PlainArgument, RecordAnswer, RecordTask, encoded
@@ -521,11 +522,11 @@ def test_a_caller_s_inputs_stay_as_they_are(change: str, recorded: Any) -> None:
 def test_what_a_caller_sees_of_arguments() -> None:
     x = torch.zeros(2, 3)
     given = ([x, {"n": 3, "of": [1.0]}], {"eps": 1e-5})
-    seen = candidate_recorder._seen_by_the_caller(given)
+    seen = seen_by_the_caller(given)
     x.add_(1)
-    assert candidate_recorder._seen_by_the_caller(given) == seen
+    assert seen_by_the_caller(given) == seen
     given[0][1]["of"].append(2.0)
-    assert candidate_recorder._seen_by_the_caller(given) != seen
+    assert seen_by_the_caller(given) != seen
 
 
 @pytest.mark.parametrize(

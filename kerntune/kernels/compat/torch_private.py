@@ -144,11 +144,8 @@ NOTE_PARTS = _parts(FAKE + "modes.py", "captures of calls with many operators of
     "FakeTensorMode._dispatch_impl(func)")  # fmt: skip
 """Which of a call's operators have the same layouts; without them each is looked at."""
 
-JUDGE_PARTS = _parts(
-    "kerntune/referee/reference_operators.py", "what cancels inside of a backward pass is taken for exact",
-    "torch._decomp", "value decomposition_table",
-)  # fmt: skip
-
+JUDGE_PARTS = _parts("kerntune/referee/reference_operators.py", "what cancels in backward passes is taken for exact",
+    "torch._decomp", "value decomposition_table")  # fmt: skip
 PARTS = (*GRAPH_PARTS, *POOL_PARTS, *STAND_IN_PARTS, *BACKWARD_PARTS, *NOTE_PARTS, *JUDGE_PARTS)
 """All of them."""
 
