@@ -18,12 +18,11 @@ import torch
 from msgspec.structs import replace
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kerntune.gpu.base import tensors_in
 from kerntune.referee.call_inputs import bytes_of
-from kerntune.referee.reference_operators import place_of
+from kerntune.referee.reference_operators import EachFunction, place_of
 from kerntune.referee.result_errors import ROUNDOFF
 from kerntune.referee.tasks import ExpectedResult
 
@@ -156,24 +155,19 @@ class _SixteenBits(TorchDispatchMode):  # type: ignore[misc]  # torch's types ar
         return func(one * other, *args[1:], **words)
 
 
-class _WrittenOut(TorchFunctionMode):  # type: ignore[misc]
+def _written_out(function: Any, args: Sequence[Any], words: Mapping[str, Any]) -> Any:
     """Attention in float32 is its products, a softmax between them."""
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        words = kwargs or {}
-        if function is scaled_dot_product_attention and any(map(_is_wide, tensors_in(args[:1], words.values()))):
-            with sdpa_kernel([SDPBackend.MATH]):
-                return function(*args, **words)
-        return function(*args, **words)
+    if function is scaled_dot_product_attention and any(map(_is_wide, tensors_in(args[:1], words.values()))):
+        with sdpa_kernel([SDPBackend.MATH]):
+            return function(*args, **words)
+    return function(*args, **words)
 
 
 @contextmanager
 def sixteen_bits(taken: set[str]) -> Iterator[None]:
     """That mode, which adds to ``taken``; attention in float32, which torch computes as a whole, is its products
     meanwhile."""
-    with _WrittenOut(), _SixteenBits() as own:
+    with EachFunction(_written_out), _SixteenBits() as own:
         yield
     taken |= own.taken
 
