@@ -141,10 +141,10 @@ class Watch:
             self.note(role, begin, answered)
             return answered
 
-        def recording(judging: CandidateJudgement, *args: Any) -> Any:
+        def recording(judging: CandidateJudgement, *args: Any, **words: Any) -> Any:
             begin = self.now()
             try:
-                return recorded(judging, *args)
+                return recorded(judging, *args, **words)
             finally:
                 self.recording += self.now() - begin
 
