@@ -39,7 +39,7 @@ from benchmarks import harness
 from benchmarks.judge.cases import Case, exploit_cases, honest_cases
 from benchmarks.judge.package_cases import package_cases
 from kerntune.gpu import device_lock
-from kerntune.referee import candidate_speed, judgement, replay_comparer
+from kerntune.referee import candidate_speed, content_errors, judgement, replay_comparer
 from kerntune.referee.candidate_speed import GpuSpeeds
 from kerntune.referee.judgement import Bench, CandidateJudgement, judge
 from kerntune.referee.prewarmed import PrewarmedProcesses
@@ -152,7 +152,7 @@ class Watch:
             mock.patch.object(PrewarmedProcesses, "ask", asked),
             mock.patch.object(CandidateJudgement, "_recorded", recording),
             mock.patch.object(replay_comparer, "contents_of", noted("contents", replay_comparer.contents_of)),
-            mock.patch.object(replay_comparer, "errors_of", noted("errors", replay_comparer.errors_of)),
+            mock.patch.object(content_errors, "errors_of", noted("errors", content_errors.errors_of)),
         ):
             yield
 

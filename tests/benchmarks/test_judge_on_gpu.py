@@ -15,4 +15,4 @@ def test_a_verdict_s_processes_are_noted() -> None:
         row = row_of(bench, case, budget=5.0, alone=True)
     assert row["verdict"] == "FASTER", row["text"]
     assert row["recording_seconds"] > 0
-    assert {"record", "contents", "expect", "replay"} <= {role for role, *_ in row["timeline"]}
+    assert {"record", "contents", "expect", "replay", "errors"} <= {role for role, *_ in row["timeline"]}
