@@ -93,39 +93,51 @@ def unfollowed(
     ]
     for number in set.intersection(*map(set, seen)) if len(seen) > 1 else ():
         pairs = [one[number] for one in seen]
+        found = [_errors(bits, want) if want.influences else None for bits, want in pairs]
         for k in sorted(set.union(*(set(want.influences) for _, want in pairs))):
-            with_k = [pair for pair in pairs if k in pair[1].influences]
-            every = _shares(with_k, k) if len(with_k) > 1 else iter(())
-            if found := next(((share, most, at) for share, most, at in every if share > most), None):
-                told = f"of what input {case.tensors[k].name} adds to it{found[2]}"
-                text = f"{told}, {found[0]:.0%} is left out or too much; {found[1]:.0%} may be chance"
+            moved = [np.frombuffer(want.influences.get(k, b""), "<f4").astype(np.float64) for _, want in pairs]
+            with_k = [(*errors, by) for errors, by in zip(found, moved, strict=True) if errors and by.size]
+            every = _shares(with_k) if len(with_k) > 1 else iter(())
+            if odd := next(((share, most, at) for share, most, at in every if share > most), None):
+                told = f"of what input {case.tensors[k].name} adds to it{odd[2]}"
+                text = f"{told}, {odd[0]:.0%} is left out or too much; {odd[1]:.0%} may be chance"
                 yield ResultError(max(number, -1), pairs[0][1].dtype, size=1.0, wrong=text)
 
 
-def _shares(pairs: Sequence[tuple[np.ndarray, ExpectedResult]], k: int) -> Iterator[tuple[float, float, str]]:
+def _errors(bits: np.ndarray, want: ExpectedResult) -> tuple[np.ndarray, np.ndarray]:
+    """The candidate's and the stock operator's, of the piece that is looked at."""
+    piece = _piece(want)
+    stock = np.frombuffer(want.native, bits.dtype)[piece]
+    exact = numbers_of(want)[piece] if want.wide else numbers(stock, want.dtype)
+    with np.errstate(invalid="ignore", over="ignore"):
+        found, own = (numbers(x, want.dtype) - exact for x in (bits.reshape(-1)[piece], stock))
+    return _finite(found), _finite(own)
+
+
+def _finite(x: np.ndarray) -> np.ndarray:
+    return np.where(np.isfinite(x), x, 0.0)
+
+
+def _shares(contents: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Iterator[tuple[float, float, str]]:
     """Twice the coefficient's size, what that may be, by what the stock operator's is and by chance, and where: of all
-    elements, and of the block that is furthest off."""
+    elements, and of the block that is furthest off. Of each content: both sides' errors, and what the input adds."""
     errors, own, blocks = list[BlockMeans](), list[BlockMeans](), list[np.ndarray]()
-    for bits, want in pairs:
-        moved, piece = np.frombuffer(want.influences[k], "<f4").astype(np.float64), _piece(want)
-        found = numbers(bits.reshape(-1)[piece], want.dtype)
-        exact, stock = (numbers_of(x)[piece] for x in (want, replace(want, wide=None)))
-        with np.errstate(invalid="ignore", over="ignore"):
-            each = [np.where(np.isfinite(x), x, 0.0) for x in ((found - exact), (stock - exact), moved)]
-            square = float(np.dot(each[2], each[2]))
-            if not 0 < square < np.inf or np.count_nonzero(each[2]) < FEW:
-                return
-            by = each[2] * (moved.size / square)
-        errors.append(block_means(each[0] * by))
-        own.append(block_means(each[1] * by))
-        blocks.append(np.array([x[1] for x in (errors[-1], own[-1], block_means(each[2] * by))]))
+    for found, stock, moved in contents:
+        added = _finite(moved)
+        square = float(np.dot(added, added))
+        if not 0 < square < np.inf or np.count_nonzero(added) < FEW:
+            return
+        by = added * (added.size / square)
+        errors.append(block_means(found * by))
+        own.append(block_means(stock * by))
+        blocks.append(np.array([x[1] for x in (errors[-1], own[-1], block_means(added * by))]))
     (mean, chance), (stock_mean, _) = mean_of_blocks(errors), mean_of_blocks(own)
     yield 2 * abs(mean), 2 * (abs(stock_mean) + MISSING + chance), ""
-    if len(pairs) < 3 or not all((one[2] > 0).all() for one in blocks):
+    if len(contents) < 3 or not all((one[2] > 0).all() for one in blocks):
         return
     both = np.array([one[:2] / one[2] for one in blocks])
     spread = both[:, 0].std(0, ddof=1)
-    chances = BLOCK_ERRORS * np.maximum(spread, math.sqrt(float(np.mean(spread**2)))) / math.sqrt(len(pairs))
+    chances = BLOCK_ERRORS * np.maximum(spread, math.sqrt(float(np.mean(spread**2)))) / math.sqrt(len(contents))
     off, explained = np.abs(both.mean(0))
     most = explained + MISSING + chances
     at = int(np.argmax(off - most))
