@@ -12,6 +12,7 @@ import random
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -82,9 +83,9 @@ def _piece(one: ExpectedResult) -> slice:
 
 
 def unfollowed(
-    case: CaseInputs, call: CheckedCall, expected: Sequence[ExpectedSeed], left: Sequence[Sequence[bytes]]
+    case: CaseInputs, call: CheckedCall, expected: Sequence[ExpectedSeed], left: Sequence[Sequence[bytes]], workers: int
 ) -> Iterator[ResultError]:
-    """Results that don't follow from an input as the reference's do, by several contents."""
+    """Results that don't follow from an input as the reference's do, by several contents, so many at once."""
     if not any(r.influences for seed in expected for r in seed.computed):
         return
     seen = [
@@ -93,44 +94,47 @@ def unfollowed(
     ]
     for number in set.intersection(*map(set, seen)) if len(seen) > 1 else ():
         pairs = [one[number] for one in seen]
-        found = [_errors(bits, want) if want.influences else None for bits, want in pairs]
-        for k in sorted(set.union(*(set(want.influences) for _, want in pairs))):
-            moved = [np.frombuffer(want.influences.get(k, b""), "<f4").astype(np.float64) for _, want in pairs]
-            with_k = [(*errors, by) for errors, by in zip(found, moved, strict=True) if errors and by.size]
-            every = _shares(with_k) if len(with_k) > 1 else iter(())
+        with ThreadPoolExecutor(workers) as threads:
+            each = list(threads.map(_means, *zip(*pairs, strict=True)))
+        for k in sorted(set.union(*map(set, each))):
+            with_k = [one[k] for one in each if k in one]
+            every = _shares(with_k) if len(with_k) > 1 and all(with_k) else iter(())
             if odd := next(((share, most, at) for share, most, at in every if share > most), None):
                 told = f"of what input {case.tensors[k].name} adds to it{odd[2]}"
                 text = f"{told}, {odd[0]:.0%} is left out or too much; {odd[1]:.0%} may be chance"
                 yield ResultError(max(number, -1), pairs[0][1].dtype, size=1.0, wrong=text)
 
 
-def _errors(bits: np.ndarray, want: ExpectedResult) -> tuple[np.ndarray, np.ndarray]:
-    """The candidate's and the stock operator's, of the piece that is looked at."""
-    piece = _piece(want)
+def _means(bits: np.ndarray, want: ExpectedResult) -> dict[int, tuple[BlockMeans, ...]]:
+    """Of one content, by input: coefficients of the candidate's errors, of the stock operator's, and of what the input
+    adds; none where that is zero."""
+    if not want.influences:
+        return {}
+    piece, means = _piece(want), dict[int, tuple[BlockMeans, ...]]()
     stock = np.frombuffer(want.native, bits.dtype)[piece]
     exact = numbers_of(want)[piece] if want.wide else numbers(stock, want.dtype)
     with np.errstate(invalid="ignore", over="ignore"):
-        found, own = (numbers(x, want.dtype) - exact for x in (bits.reshape(-1)[piece], stock))
-    return _finite(found), _finite(own)
+        errors = [_finite(numbers(x, want.dtype) - exact) for x in (bits.reshape(-1)[piece], stock)]
+    for k, add in want.influences.items():
+        moved = _finite(np.frombuffer(add, "<f4").astype(np.float64))
+        square = float(np.dot(moved, moved))
+        if 0 < square < np.inf and np.count_nonzero(moved) >= FEW:
+            by = moved * (moved.size / square)
+            means[k] = tuple(block_means(x * by) for x in (*errors, moved))
+        else:
+            means[k] = ()
+    return means
 
 
 def _finite(x: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(x), x, 0.0)
 
 
-def _shares(contents: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Iterator[tuple[float, float, str]]:
+def _shares(contents: Sequence[tuple[BlockMeans, ...]]) -> Iterator[tuple[float, float, str]]:
     """Twice the coefficient's size, what that may be, by what the stock operator's is and by chance, and where: of all
-    elements, and of the block that is furthest off. Of each content: both sides' errors, and what the input adds."""
-    errors, own, blocks = list[BlockMeans](), list[BlockMeans](), list[np.ndarray]()
-    for found, stock, moved in contents:
-        added = _finite(moved)
-        square = float(np.dot(added, added))
-        if not 0 < square < np.inf or np.count_nonzero(added) < FEW:
-            return
-        by = added * (added.size / square)
-        errors.append(block_means(found * by))
-        own.append(block_means(stock * by))
-        blocks.append(np.array([x[1] for x in (errors[-1], own[-1], block_means(added * by))]))
+    elements, and of the block that is furthest off."""
+    errors, own, _ = zip(*contents, strict=True)
+    blocks = [np.array([means[1] for means in one]) for one in contents]
     (mean, chance), (stock_mean, _) = mean_of_blocks(errors), mean_of_blocks(own)
     yield 2 * abs(mean), 2 * (abs(stock_mean) + MISSING + chance), ""
     if len(contents) < 3 or not all((one[2] > 0).all() for one in blocks):

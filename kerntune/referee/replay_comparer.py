@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -90,6 +91,8 @@ MOST_EMULATED = 1 << 25
 CORES_EACH = 4
 """For each of these that runs beside what is timed: a host that launches call by call must not wait."""
 
+_T = TypeVar("_T")
+
 INDICES = ("int64", "int32")
 """What results may be indices."""
 
@@ -98,6 +101,13 @@ def poisons_of(forms: Sequence[Sequence[str]], usual: int) -> list[bytes]:
     """What fills unwritten memory, by content. Behind an end of a range a weight is zero, so that NaN alone counts."""
     found, (nan,) = [*poison_patterns(usual), *poison_patterns(len(forms) - usual)], poison_patterns(1, POISONS[:1])
     return [nan if "paired" in form else one for form, one in zip(forms, found, strict=True)]
+
+
+def _few_of_large(kinds: Sequence[_T], seed: ExpectedSeed) -> list[_T]:
+    """The kinds of contents; of large inputs the first, and one that is drawn: each takes a second of a verdict's
+    ten."""
+    large = sum(map(len, seed.contents)) > DRAWN_BYTES
+    return [kinds[0], secrets.choice(kinds[1:])] if large and len(kinds) > 2 else list(kinds)
 
 
 class ReplayComparer(ContentErrors):
@@ -133,7 +143,7 @@ class ReplayComparer(ContentErrors):
             wrong = wrong or self._of_many(replace(of, case=few), expected[:usual], count) or promised() or later()
             wrong = wrong or sparse() or made()
         wrong = wrong or tuple(wrong_together(of))
-        wrong = wrong or tuple(unfollowed(case, call, expected[:usual], left[:usual]))
+        wrong = wrong or tuple(unfollowed(case, call, expected[:usual], left[:usual], self._workers))
         if not wrong and any(one.undecided for one in of.together.values()):
             more = self._of_many(of, expected[:usual], affordable(case, FURTHER))
             wrong = more or tuple(wrong_together(of))
@@ -280,6 +290,7 @@ class ReplayComparer(ContentErrors):
             kinds += [("nan", OF_NAN)] * whole + [("kept", OF_NAN)] * any(dtype in FLOAT_FORMATS for dtype in wanted)
         if all(t.content not in DRAWN_FLOATS for t in of.case.tensors):
             return ()
+        kinds = _few_of_large(kinds, first)
         with ThreadPoolExecutor(self._workers) as threads:
             asked = [self._beside(threads, self._of_promised, of, exact, words) for exact, words in kinds]
             for (exact, _), one in zip(kinds, asked, strict=True):
@@ -352,10 +363,8 @@ class ReplayComparer(ContentErrors):
     def _of_made(self, of: ShapeComparison, usual: Sequence[ExpectedSeed]) -> tuple[ResultError, ...]:
         """What is wrong where contents that the task's own code has made have other signs and sizes, or are zeros. A
         fault there is none of what the task makes. Numbers that are others alone are judged without that."""
-        case, chance, kinds = of.case, secrets.SystemRandom(), list(OF_MADE)
+        case, chance, kinds = of.case, secrets.SystemRandom(), _few_of_large(OF_MADE, usual[0])
         looked_at_so = case.made_by_author and of.call.again is not None
-        if sum(map(len, usual[0].contents)) > DRAWN_BYTES:
-            kinds = [kinds[0], chance.choice(kinds[1:])]
         pairs = [(kind, usual[i % len(usual)]) for i, kind in enumerate(kinds if looked_at_so else ())]
         made = [made_otherwise(case, one.contents, chance.getrandbits(63), kind) for kind, one in pairs]
         made = [one for one in made if any(one[1])]

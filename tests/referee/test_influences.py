@@ -48,7 +48,7 @@ def told(share: float, stock_share: float = 1.0, changed: bool = False, count: i
         call = SimpleNamespace(results=(), wanted=(0,), inputs=(0, None))
     given = [[numbers(np.frombuffer(x, "<u2"), "bfloat16") for x in s.contents] for s in seeds]
     left = [(bytes_of(gated(*one, share), "bfloat16"),) for one in given]
-    return [(e.result, e.wrong.partition(";")[0]) for e in unfollowed(CASE, call, seeds, left)]
+    return [(e.result, e.wrong.partition(";")[0]) for e in unfollowed(CASE, call, seeds, left, 2)]
 
 
 @pytest.mark.parametrize(("share", "missing"), [(1.0, ""), (0.95, ""), (0.0, "100%"), (2.0, "100%")])

@@ -15,7 +15,7 @@ from kerntune.referee import replayed_outputs
 from kerntune.referee.content_errors import OF_MEMORY
 from kerntune.referee.declared_inputs import contents_of, parse_line
 from kerntune.referee.errors_together import ShapeComparison, errors_of, left_of, together_of, unequal_of
-from kerntune.referee.further_contents import affordable, drawn_anew, is_far, many_contents
+from kerntune.referee.further_contents import DRAWN_BYTES, affordable, drawn_anew, is_far, many_contents
 from kerntune.referee.hostile_recording import checked, side_of
 from kerntune.referee.later_call import with_later
 from kerntune.referee.layouts import FUNCTION
@@ -425,6 +425,16 @@ def test_zeros_and_nan_count_where_all_that_the_reference_does_is_exact(
     count = 1 if (not promised or (told and not odd)) and not on_gpu else len(every)
     asked = [(task.ties, task.exact, len(task.contents)) for task in comparer.asked]
     assert (sorted(asked) if on_gpu else asked) == (sorted(every) if on_gpu else every[:count])
+
+
+def test_of_large_inputs_the_first_and_another_kind_are_looked_at() -> None:
+    first = ExpectedSeed((bytes(DRAWN_BYTES + 4),), (ExpectedResult("bool", (600,), (1,), bytes(600)),), exact=True)
+    asked = set()
+    for _ in range(60):
+        comparer = SignComparer(True, False)
+        assert comparer._of_ties(one_result("x: f32[600]", "bool", 600, seeds=[first]), first) == ()
+        asked.add(tuple(task.exact for task in comparer.asked))
+    assert asked == {("grid", other) for other in ("decided", "sized", "nan")}
 
 
 def test_exact_results_that_are_not_replayed_in_time_are_not_right() -> None:
