@@ -6,7 +6,7 @@ import itertools
 import math
 import operator
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,36 +29,48 @@ BESIDE_OTHERS = 0.5
 
 SMALL_COUNT, MOST_FORMS = frozenset(("tiny", "broad", "down")), 2
 
+NAMED = {0: 1, 1: 2, -1: -2}
+"""What stands for whole numbers that often name something: a dimension, a step, an index that is left out."""
+
 
 def other_numbers(case: CaseInputs, chance: random.Random) -> list[CaseInputs]:
     """The case with other numbers where a candidate knows them when it is recorded, which each label tells: once with
     smaller floats (or not zero) and lists in another order, once with larger floats and lists of other numbers; once
     with flags turned, once with whole numbers of which a drawn power of two is left out: what divided them still does.
     These are others alone, or beside what was another before; of several flags or numbers one is another alone, too.
+    Whole numbers are doubled once, below the inputs' sizes; :data:`NAMED` ones and a model's flags are others alone.
 
-    What is held stays. A list in order has other numbers between its ends, a little smaller ones if it isn't whole; one
-    of equal numbers, lengths for example, smaller ones.
+    What is held stays, and in data what may be a size. A list in order has other numbers between its ends, a little
+    smaller ones if it isn't whole; one of equal numbers, lengths for example, smaller ones.
     """
     found = list[CaseInputs]()
     for up in (False, True):
         told = list[str]()
         floats = partial(_other_float, chance, up)
         arguments, init = (_with_others(given, float, floats, told) for given in (case.arguments, case.init))
-        tensors = tuple(t if t.held else _with_other_values(t, chance, up, told) for t in case.tensors)
+        tensors = tuple(
+            t if t.held else _with_other_values(t, chance, up, told, _row_length(case, t)) for t in case.tensors
+        )
         if told and not (up and _has_one_side(case)):
             label = ", ".join(told)
             found.append(replace(case, label=label, tensors=tensors, arguments=arguments, init=init))
-    kinds: tuple[tuple[type, Callable[[Any], Any]], ...] = ((bool, operator.not_), (int, partial(_smaller, chance)))
-    for kind, other in kinds:
-        base, more = (found[-1], [found[-1].label]) if found and chance.random() < BESIDE_OTHERS else (case, [])
+    sizes = _sizes(case)
+    smaller, larger = partial(_smaller, chance), partial(_larger, case)
+    kinds: tuple[tuple[type, Callable[[Any], Any], str, float], ...] = (
+        (bool, operator.not_, "arguments", BESIDE_OTHERS), (int, smaller, "arguments", BESIDE_OTHERS),
+        (int, larger, "arguments", 0.0), (int, NAMED.get, "arguments", 0.0), (bool, operator.not_, "init", 0.0),
+    )  # fmt: skip
+    for kind, other, where, beside in kinds:
+        base, more = (found[-1], [found[-1].label]) if found and chance.random() < beside else (case, [])
         told = list[str]()
-        arguments = _with_others(base.arguments, kind, other, told)
+        changed = {where: _with_others(getattr(base, where), kind, other, told, sizes)}
         if told:
-            found.append(replace(base, label=", ".join((*more, *told)), arguments=arguments))
+            found.append(replace(base, label=", ".join((*more, *told)), **changed))
         if len(told) > 1:  # of several one alone, which may stand for another
             alone, told = iter(chance.sample(range(len(told)), 1)), list[str]()
-            arguments = _with_others(case.arguments, kind, partial(_once, itertools.count(), next(alone), other), told)
-            found.append(replace(case, label=", ".join(told), arguments=arguments))
+            once = partial(_once, itertools.count(), next(alone), other)
+            changed = {where: _with_others(getattr(case, where), kind, once, told, sizes)}
+            found.append(replace(case, label=", ".join(told), **changed))
     return found
 
 
@@ -122,16 +134,43 @@ def _smaller(chance: random.Random, number: int) -> int | None:
     return int(math.copysign(other, number)) if other else None
 
 
+def _larger(case: CaseInputs, number: int) -> int | None:
+    """Twice as much, if that is no more than the least of the inputs' sizes that isn't below the number."""
+    sizes = [n for t in case.tensors for n in t.shape if n >= number]
+    return 2 * number if number > 1 and 2 * number <= min(sizes, default=0) else None
+
+
+def _sizes(case: CaseInputs) -> set[int]:
+    """Whole numbers that belong to what the inputs' sizes are: these, their products, and what another known number
+    divides them into."""
+    ends = [(t.shape, i, j) for t in case.tensors for j in range(len(t.shape) + 1) for i in range(j)]
+    sizes = {math.prod(shape[i:j]) for shape, i, j in ends}
+    known = {one.value for one in _plain(case.arguments) if type(one.value) is int and one.value > 1}
+    return sizes | {n // k for n in sizes for k in known if n % k == 0 and n not in (k, k * k)}
+
+
+def _but_sizes(sizes: Container[int], other: Callable[[Any], Any], value: Any) -> Any:
+    return None if value in sizes else other(value)
+
+
+def _row_length(case: CaseInputs, given: TensorInput) -> int:
+    """The length of the rows of which a list may have a number each, which an index is below; 0 without rows."""
+    count = math.prod(given.shape)
+    return min((t.shape[1] for t in case.tensors if len(t.shape) > 1 and t.shape[0] == count > 1), default=0)
+
+
 def _with_others(
-    arguments: Sequence[CallArgument], kind: type, other: Callable[[Any], Any], told: list[str]
-) -> tuple[CallArgument, ...]:
-    """The arguments, those of a kind with others where there are any. Whole numbers in data are often sizes."""
+    arguments: Sequence[CallArgument], kind: type, other: Callable[[Any], Any], told: list[str],
+    sizes: Container[int] = (),
+) -> tuple[CallArgument, ...]:  # fmt: skip
+    """The arguments, those of a kind with others where there are any; whole numbers in data, but for sizes."""
     found = list[CallArgument]()
+    inside = partial(_but_sizes, sizes, other) if kind is int else other
     for argument in arguments:
-        if isinstance(argument, SequenceArgument) and kind is not int:
-            argument = replace(argument, items=_with_others(argument.items, kind, other, told))
-        if isinstance(argument, MappingArgument) and kind is not int:
-            others = _with_others(tuple(argument.items.values()), kind, other, told)
+        if isinstance(argument, SequenceArgument):
+            argument = replace(argument, items=_with_others(argument.items, kind, inside, told))
+        if isinstance(argument, MappingArgument):
+            others = _with_others(tuple(argument.items.values()), kind, inside, told)
             argument = replace(argument, items=dict(zip(argument.items, others, strict=True)))
         value = argument.value if isinstance(argument, PlainArgument) and not argument.held else None
         changed = other(value) if type(value) is kind else None
@@ -149,16 +188,19 @@ def _other_float(chance: random.Random, up: bool, value: float) -> float | None:
     if not value:
         return as_launched(chance.uniform(0.1, 0.3))
     if abs(value) == 1 or not up:
-        return as_launched(value * math.exp(chance.uniform(math.log(0.2), math.log(0.95))))
+        return as_launched(value * math.exp(chance.uniform(math.log(0.2), math.log(0.6))))
     larger = abs(value) * chance.uniform(1.05, 2) if abs(value) > 1 else chance.uniform(abs(value), 1)
     return as_launched(math.copysign(larger, value))
 
 
-def _with_other_values(given: TensorInput, chance: random.Random, up: bool, told: list[str]) -> TensorInput:
+def _with_other_values(
+    given: TensorInput, chance: random.Random, up: bool, told: list[str], most: int = 0
+) -> TensorInput:
+    """``most``: what its whole numbers may be, where that is known."""
     values = list(given.values)
     whole = all(isinstance(x, int) for x in values)
     if values not in (sorted(values), sorted(values, reverse=True)):
-        others = _as_many(values, chance) if whole and up else values
+        others = _as_many(values, chance, most) if whole and up else values
         while values == list(given.values):
             chance.shuffle(others)
             values = others
@@ -168,6 +210,12 @@ def _with_other_values(given: TensorInput, chance: random.Random, up: bool, told
         top = int(values[0])
         told.append(f"{given.name} of smaller numbers")
         return replace(given, values=(chance.randrange(1, top), *(chance.randint(1, top) for _ in values[1:])))
+    if whole and {*values} in ({0}, {1}) and most > values[0] + 1:
+        least = int(values[0])
+        told.append(f"{given.name} of larger numbers")
+        return replace(
+            given, values=(chance.randrange(least + 1, most), *chance.choices(range(least, most), k=len(values) - 1))
+        )
     if whole and (between := _other_steps(given.values, chance)):
         told.append(f"{given.name} of other steps")
         return replace(given, values=between)
@@ -178,13 +226,17 @@ def _with_other_values(given: TensorInput, chance: random.Random, up: bool, told
     return given
 
 
-def _as_many(values: Sequence[float], chance: random.Random) -> list[float]:
-    """Whole numbers between the least and the most, each once if these are, of the same common divisor."""
+def _as_many(values: Sequence[float], chance: random.Random, most: int = 0) -> list[float]:
+    """Whole numbers between the least and the most, each once if these are, of the same common divisor. The largest is
+    up to twice as much, where it may be."""
     low, high, unit = int(min(values)), int(max(values)), math.gcd(*map(int, values)) or 1
     between = range(low, high + 1, unit)
-    return list(
+    found = list[float](
         chance.sample(between, len(values)) if len({*values}) == len(values) else chance.choices(between, k=len(values))
     )
+    if (top := min(2 * high, most - 1) // unit * unit) > high:
+        found[chance.randrange(len(found))] = top
+    return found
 
 
 def _other_steps(values: Sequence[float], chance: random.Random) -> tuple[float, ...]:

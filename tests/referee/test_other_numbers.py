@@ -9,18 +9,20 @@ import numpy as np
 import pytest
 
 from kerntune.referee.declared_inputs import as_launched, parse_line
-from kerntune.referee.other_numbers import case_before, other_numbers, unchanged, where_numbers_count
+from kerntune.referee.other_numbers import NAMED, case_before, other_numbers, unchanged, where_numbers_count
 from kerntune.referee.tasks import CaseInputs, MappingArgument, PlainArgument, SequenceArgument, TensorAt
 
-WHOLE = {3: {1}, 9: {4, 2}, -40: {-20, -10, -5}}
+CHANCE = random.Random(1)
+WHOLE = {3: {1, 6}, 9: {4, 2}, -40: {-20, -10, -5}, **{value: {other} for value, other in NAMED.items()}}
 
 
 @pytest.mark.parametrize(
     ("line", "told"),
     [
         ("x: f32[8]; a = 0.3", ["for 0.3"] * 2), ("x: f32[8]; a = -1e-5", ["for -1e-05"] * 2),
-        ("x: f32[8]; a = 2.0", ["for 2"] * 2), ("x: f32[8]; a = 3", ["1 for 3"]),
-        ("x: f32[8]; a = 1; b = -1; c = 0", []),
+        ("x: f32[8]; a = 2.0", ["for 2"] * 2), ("x: f32[5]; a = 3", ["1 for 3"]),
+        ("x: f32[8]; a = 3", ["1 for 3", "6 for 3"]), ("x: f32[8,4]; a = 3", ["1 for 3"]),
+        ("x: f32[8]; a = 1", ["2 for 1"]), ("x: f32[8]; b = -1", ["-2 for -1"]), ("x: f32[8]; c = 0", ["1 for 0"]),
         ("x: f32[8]; a = True; t = 'no'; n = None; b = 0.5; k = 9", ["for 0.5", "for 0.5", "False for True", "for 9"]),
         ("x: f32[8]", []), ("x: f32[3]; n: i32[3] = [5, 7, 6]", ["n in another order", "n in another order"]),
         ("x: f32[3]; n: i32[2] = [0, 5]", []), ("x: f32[3]; n: i32[4] = [0, 1, 2, 3]", []),
@@ -44,6 +46,7 @@ def test_numbers_that_are_known_have_others(line: str, told: list[str]) -> None:
                     its = changed.value  # type: ignore[union-attr]
                     assert its in WHOLE[value] if isinstance(value, int) else 0 < its / value != 1
                     assert abs(its) <= max(1, 2 * abs(value))
+                    assert isinstance(value, int) or not 0.6 < its / value < 1
 
 
 def test_numbers_that_are_held_have_no_others() -> None:
@@ -62,7 +65,7 @@ def test_zero_has_another_number_and_data_and_models_have_other_floats() -> None
     (other,) = other_numbers(parse_line("x: f32[8]; beta = 0.0"), random.Random(1))
     assert 0.1 <= other.arguments[1].value <= 0.3  # type: ignore[operator, union-attr]
     named = MappingArgument({"x": TensorAt(0), "eps": PlainArgument(1e-5)})
-    inside = SequenceArgument((TensorAt(0), PlainArgument(1e-5), PlainArgument(64)))
+    inside = SequenceArgument((TensorAt(0), PlainArgument(1e-5), PlainArgument(8)))
     case = CaseInputs("", parse_line("x: f32[8]").tensors, (inside,), init=(PlainArgument(0.2), PlainArgument(8)))
     for other, larger in zip(other_numbers(case, random.Random(1)), (False, True), strict=True):
         found = other.arguments[0].items  # type: ignore[union-attr]
@@ -120,7 +123,7 @@ def test_flags_and_whole_numbers_are_others_alone_or_beside_what_was_before() ->
     assert both_ways("x: f32[8]; a = True; b = False; c = True") == {(3, 1)}
     case = parse_line("x: f32[8]; m = 8; n = 1; k = 40")
     for seed in range(20):
-        both, alone = other_numbers(case, random.Random(seed))
+        both, alone, _ = other_numbers(case, random.Random(seed))
         kept = [[a == b for a, b in zip(case.arguments, one.arguments, strict=True)] for one in (both, alone)]
         assert kept[0] == [True, False, True, False]
         assert kept[1] in ([True, False, True, True], [True, True, True, False])
@@ -147,18 +150,61 @@ def test_what_is_never_another_is_told() -> None:
     line = "x: f32[8]; z: i32[2] = [0, 0]; h: i32[2] == [0, 0]; a = -1; b == 1; c = 5; how = 'no'; n = None"
     case = msgspec.structs.replace(parse_line(line), init=(PlainArgument(64), PlainArgument(0.5)))
     told = unchanged(case, other_numbers(case, random.Random(1)))
-    assert told == ("known, and never another: z, -1, 'no', 64; hold back other inputs",)
+    assert told == ("known, and never another: z, 'no', 64; hold back other inputs",)
     case = parse_line("x: f32[8]; c = 5")
     assert unchanged(case, other_numbers(case, random.Random(1))) == ()
 
 
 def test_numbers_in_data_that_never_are_others_are_told() -> None:
     data = MappingArgument({"turns": PlainArgument(3), "more": SequenceArgument((PlainArgument(0.5), TensorAt(0)))})
-    case = msgspec.structs.replace(parse_line("x: f32[8]"), arguments=(data,))
+    case = msgspec.structs.replace(parse_line("x: f32[3]"), arguments=(data,))
     assert unchanged(case, []) == ("known, and never another: 3, 0.5; hold back other inputs",)
     assert unchanged(case, other_numbers(case, random.Random(1))) == (
         "known, and never another: 3; hold back other inputs",
     )
+
+
+def in_data(line: str, *numbers: int) -> list[str]:
+    data = SequenceArgument((TensorAt(0), MappingArgument({str(n): PlainArgument(n) for n in numbers})))
+    return [one.label for one in other_numbers(msgspec.structs.replace(parse_line(line), arguments=(data,)), CHANCE)]
+
+
+@pytest.mark.parametrize(
+    ("line", "numbers", "told"),
+    [
+        ("x: f32[16,64]", [3], ["1 for 3", "6 for 3"]), ("x: f32[16,64]", [64], []), ("x: f32[16,64]", [1024], []),
+        ("x: f32[16,64]", [0], ["1 for 0"]), ("x: f32[16,48]", [12, 4], []),
+        ("x: f32[1,64]", [1], []),
+    ],
+)  # fmt: skip
+def test_whole_numbers_in_data_have_others_that_are_no_sizes(line: str, numbers: list[int], told: list[str]) -> None:
+    """Twelve of four are 48; a candidate may read a size from the data or from the input."""
+    assert in_data(line, *numbers) == told
+
+
+def test_a_model_s_flags_are_others_alone() -> None:
+    case = CaseInputs("", parse_line("x: f32[8]").tensors, (), init=(PlainArgument(True), PlainArgument(2)))
+    (other,) = other_numbers(case, random.Random(1))
+    assert [one.value for one in other.init] == [False, 2]  # type: ignore[union-attr]
+
+
+def test_a_number_for_each_row_may_be_larger_up_to_its_length() -> None:
+    for seed in range(20):
+        for line, most in (
+            ("x: f32[4,200]", 180),
+            ("x: f32[4,120]", 110),
+            ("x: f32[4,91]", 90),
+            ("x: f32[3,200]", 90),
+            ("x: f32[4]", 90),
+        ):
+            case = parse_line(f"{line}; n: i32[4] = [40, 90, 10, 60]")
+            same, other = (max(one.tensors[1].values) for one in other_numbers(case, random.Random(seed)))
+            assert (same, other == most or (most == 90 and other < 90)) == (90, True)
+        for number in (0, 1):
+            case = parse_line(f"x: f32[4,100]; n: i32[4] = {[number] * 4}")
+            (other,) = other_numbers(case, random.Random(seed))
+            assert {*other.tensors[1].values} <= {*range(number, 100)}
+            assert max(other.tensors[1].values) > number
 
 
 def test_other_numbers_are_judged_where_small_ones_count() -> None:
