@@ -24,7 +24,7 @@ CASE = parse_line("p: bf16[4096] uniform(1, 2); h: bf16[4096] normal(0, 1)")
 VIEW = View(0, "bfloat16", SHAPE, (1,))
 
 
-def gated(p: np.ndarray, h: np.ndarray, share: float = 1.0) -> np.ndarray:
+def gated(p: np.ndarray, h: np.ndarray, share: Any = 1.0) -> np.ndarray:
     """The branch adds about half a rounding."""
     return p + share * 0.005 * np.tanh(h)
 
@@ -40,7 +40,7 @@ def expected_of(contents: tuple[bytes, ...], stock_share: float) -> ExpectedSeed
     return ExpectedSeed(contents, tuple(with_influences(CASE, contents, [result], run)))
 
 
-def told(share: float, stock_share: float = 1.0, changed: bool = False, count: int = 5) -> list[tuple[int, str]]:
+def told(share: Any, stock_share: float = 1.0, changed: bool = False, count: int = 5) -> list[tuple[int, str]]:
     seeds = [expected_of(contents_of(CASE.tensors, seed, ()), stock_share) for seed in range(count)]
     call: Any = SimpleNamespace(results=(VIEW,), wanted=(0,), inputs=(None, None))
     if changed:
@@ -101,12 +101,13 @@ def test_what_an_input_adds_must_be_in_each_piece(last: float, missing: str | No
 
 
 def test_of_many_elements_a_piece_is_looked_at_and_of_many_inputs_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever it lies; where they are too large, of a reference that takes no time."""
+    """A fourth of all, at equal steps; where they are too large, of a reference that takes no time."""
     monkeypatch.setattr(influences, "SAMPLED", 1024)
     seeds = [expected_of(contents_of(CASE.tensors, seed, ()), 1.0) for seed in range(9)]
     pieces = [influences._piece(seed.results[0]) for seed in seeds]
-    assert len({piece.start for piece in pieces}) > 6
-    assert all(0 <= piece.start <= 3072 for piece in pieces)
+    assert {piece.start for piece in pieces} == {*range(4)}
+    assert {piece.step for piece in pieces} == {4}
+    assert all(told(np.arange(4096) < 4096 * end / 16) for end in (14, 15)), "the end is in each"
     for share, wrong in ((0.0, True), (1.0, False)):
         assert bool(told(share)) == wrong
     contents = contents_of(CASE.tensors, 1, ())
