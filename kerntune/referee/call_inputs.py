@@ -9,6 +9,7 @@ import random
 import sys
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,8 +55,8 @@ def value_of(argument: CallArgument, tensors: Sequence[Any]) -> Any:
 
 # what a task's own code makes
 
-SEEDS = 100_003
-"""Of GPU MODE's tasks: theirs have five digits, and some add the seed to float32 numbers."""
+SEEDS = 1 << 24
+"""Of GPU MODE's tasks: as many as float32 has whole numbers, since some add the seed; too many for a table."""
 
 
 def seed_generators(seed: int) -> None:
@@ -115,9 +116,9 @@ def named_in(module: Any, source: UserCallable) -> Any:
     return found.apply if is_function else found
 
 
-def model_of(module: Any, source: UserCallable, init: Sequence[Any]) -> Any:
+def model_of(module: Any, source: UserCallable, init: Sequence[Any], seed: int = 0) -> Any:
     """A model as its task makes it."""
-    seed_generators(0)
+    seed_generators(seed)
     return getattr(module, source.name)(*init)
 
 
@@ -158,11 +159,13 @@ def contents_by(module: Any, task: ExpectTask, seed: int) -> tuple[bytes, ...]:
     for value in _made_inputs(module, task.source, task.case.given, seed):
         _argument(value, tensors)
     if task.case.parameters:
-        model = model_of(module, task.source, [value_of(a, ()) for a in task.case.init])
+        init = [value_of(a, ()) for a in task.case.init]
+        model = model_of(module, task.source, init)
         own = hashlib.sha256(f"parameters {seed}".encode()).digest()  # inputs are drawn with the seed itself
         generator = torch.Generator().manual_seed(int.from_bytes(own[:7], "big"))
         learned = {name for name, _ in model.named_parameters()}
-        for name, value in model.state_dict().items():
+        state = _with_whole_of(model.state_dict(), partial(model_of, module, task.source, init, seed))
+        for name, value in state.items():
             if task.case.parameters[name] < len(tensors):  # it is tied to an earlier one
                 continue
             assert len(tensors) == task.case.parameters[name]
@@ -180,6 +183,17 @@ def contents_by(module: Any, task: ExpectTask, seed: int) -> tuple[bytes, ...]:
         chance.bytes(len(data)) if given.content == UNREAD else data
         for given, data in zip(task.case.tensors, found, strict=True)
     )
+
+
+def _with_whole_of(state: Mapping[str, Any], other: Callable[[], Any]) -> Mapping[str, Any]:
+    """What a model keeps, with whole numbers and flags of another one: weights of few bits are drawn, as any, tables of
+    places are the same in both."""
+    if all(value.is_floating_point() or value.numel() < 2 for value in state.values()):
+        return state
+    drawn = other().state_dict()
+    if [(name, x.shape) for name, x in drawn.items()] != [(name, x.shape) for name, x in state.items()]:
+        return state
+    return {name: x if x.is_floating_point() or x.numel() < 2 else drawn[name] for name, x in state.items()}
 
 
 def _shuffled(value: Any, generator: Any) -> Any:

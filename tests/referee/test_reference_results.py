@@ -483,6 +483,47 @@ def test_what_a_model_changes_of_its_buffers_is_told(tmp_path: Path) -> None:
     assert same.tolist() == [False, False, False, True]
 
 
+BITS = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self, most):
+        super().__init__()
+        self.register_buffer("weight", torch.randint(-127, 128, (64,), dtype=torch.int8))
+        self.register_buffer("some", torch.rand(64) > 0.5)
+        self.register_buffer("places", torch.arange(64).roll(3))
+        self.register_buffer("scale", torch.rand(1))
+        self.register_buffer("left", torch.zeros(int(torch.randint(1, most, ()))))
+
+    def forward(self, x):
+        return (x * self.weight * self.some)[self.places] + self.left.sum()
+
+def get_inputs():
+    return [torch.rand(64)]
+
+def get_init_inputs():
+    return [MOST]
+"""
+
+
+@pytest.mark.parametrize(("most", "others"), [("2", [True, True, False, True]), ("1000", [False, False, False, True])])
+def test_whole_numbers_of_a_model_are_others_where_they_are_drawn(
+    tmp_path: Path, most: str, others: list[bool]
+) -> None:
+    """By a model that is made with another seed; its tables are the same. Unless that has other sizes."""
+    path = tmp_path / "reference_under_test.py"
+    path.write_text(BITS.replace("MOST", most))
+    source = reference_source(str(path))
+    (case,) = answered(DescribeTask(source, ({},))).cases
+    one, other = answered(ExpectTask(source, case, (1, 2))).seeds
+    found = [one.contents[case.parameters[name]] != other.contents[case.parameters[name]]
+             for name in ("weight", "some", "places", "scale")]  # fmt: skip
+    assert found == others
+    weight, some = (np.frombuffer(one.contents[case.parameters[name]], "i1") for name in ("weight", "some"))
+    assert len({*weight}) > 30
+    assert {*some} == {0, 1}
+
+
 TIED = """
 import torch
 
