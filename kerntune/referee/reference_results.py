@@ -72,7 +72,7 @@ from kerntune.referee.reference_operators import (
     programs_of,
     promises_indices,
 )
-from kerntune.referee.reference_runs import as_given, in_float64, run_reference, widely
+from kerntune.referee.reference_runs import as_given, in_float64, keeps_state, run_reference, widely
 from kerntune.referee.result_errors import ROUNDOFF
 from kerntune.referee.tasks import (
     CallRefused,
@@ -191,6 +191,8 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
             by_order = programs is None or any(map(reduces_by_order, programs))
             if by_order and _is_odd(task.case.tensors, contents, lambda x: ~x.isfinite()):
                 undefined = undefined or "its kernels reduce by comparisons, which with NaN depend on the terms' order"
+        if i == 0 and task.usual and keeps_state(module, task, contents, native):
+            undefined = "its model keeps something in an attribute: a second call on the same inputs has other results"
         if of.unordered and _is_odd(task.case.tensors, contents, torch.isnan):
             undefined = undefined or "no operator of torch's promises where NaN is in an order"
         began = time.monotonic()

@@ -24,6 +24,7 @@ from kerntune.referee.call_inputs import (
 from kerntune.referee.candidate_recorder import outlined
 from kerntune.referee.layouts import KERNELBENCH
 from kerntune.referee.reference_operators import fused_attention, noted_kernels, programs_of, wider_casts
+from kerntune.referee.result_errors import COARSE
 from kerntune.referee.tasks import CaseInputs, ExpectTask, TensorInput, UserCallable
 
 FLOATS = ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2")
@@ -51,9 +52,10 @@ def run_reference(
 def _called(
     module: Any, task: ExpectTask, contents: Sequence[bytes], convert: Callable[[Any], Any], casts: bool,
     but_fixed: bool, rounding: Callable[[], contextlib.AbstractContextManager[Any]], seed: int | None = None,
+    earlier: int = 0,
 ) -> tuple[list[Any], list[Any], str, bool]:  # fmt: skip
     """Those, and whether the call draws random numbers. ``seed``: what it draws from, else from what there is, which
-    for a model is alike each time."""
+    for a model is alike each time. ``earlier``: so many calls on the same inputs come before."""
     case = task.case
 
     def made(given: TensorInput, data: bytes) -> Any:
@@ -76,6 +78,11 @@ def _called(
         stack.enter_context(rounding())
         if seed is not None:
             seed_generators(seed)
+        for _ in range(earlier):
+            function(*args, **words)
+            tensors = [made(given, data) for given, data in zip(case.tensors, contents, strict=True)]
+            _give_state(function, case, tensors)
+            args, words = arguments_of(case, tensors)
         before = _generators(task.gpu)
         value = function(*args, **words)
         drew = _generators(task.gpu) != before
@@ -102,8 +109,30 @@ def reference_function(
     model = model_of(module, source, [value_of(a, ()) for a in case.init])
     if wide:
         model = model.double()
-    model.load_state_dict({name: tensors[i] for name, i in case.parameters.items()})
+    _give_state(model, case, tensors)
     return model.to("cuda")  # type: ignore[no-any-return]
+
+
+def _give_state(model: Any, case: CaseInputs, tensors: Sequence[Any]) -> None:
+    model.load_state_dict({name: tensors[i] for name, i in case.parameters.items()})
+
+
+def keeps_state(module: Any, task: ExpectTask, contents: Sequence[bytes], native: Sequence[Any]) -> bool:
+    """Whether a model has other results than ``native`` in a second call on the same inputs and parameters: it keeps
+    something in an attribute. Another order of a sum is nothing."""
+    if task.source.layout != KERNELBENCH:
+        return False
+    again, *_ = _called(module, task, contents, as_given, False, False, contextlib.nullcontext, earlier=1)
+    return not all(map(_much_alike, native, again))
+
+
+def _much_alike(one: Any, other: Any) -> bool:
+    a, b = one.cpu(), other.cpu()
+    if a.shape != b.shape or not a.is_floating_point():
+        return bool(torch.equal(a, b))
+    a, b = a.double(), b.double()
+    most = COARSE * float(a.nan_to_num(0, 0, 0).abs().mean())
+    return bool(torch.allclose(a, b, rtol=COARSE, atol=most, equal_nan=True))
 
 
 def _paired(numbers: Any, tensors: Any) -> Iterator[tuple[int, Any]]:

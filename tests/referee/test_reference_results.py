@@ -524,6 +524,42 @@ def test_whole_numbers_of_a_model_are_others_where_they_are_drawn(
     assert {*some} == {0, 1}
 
 
+KEEPING = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(8))
+        self.kept, self.calls = torch.zeros(8), 0
+
+    def forward(self, x):
+        BODY
+
+def get_inputs():
+    return [torch.rand(8)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "keeps"),
+    [
+        ("self.kept = self.kept + x; return self.kept", True), ("self.calls += 1; return x * self.calls", True),
+        ("self.mean += x; return self.mean * 2", False), ("self.calls += 1; return x * 2", False),
+        ("return (x > 0.5), x.sqrt()", False), ("x += 1; return x * 2", False),
+        ("self.calls += 1; return (x > 0.5) ^ (self.calls > 1)", True),
+    ],
+)  # fmt: skip
+def test_what_a_model_keeps_in_an_attribute_is_told(tmp_path: Path, body: str, keeps: bool) -> None:
+    """Its own buffers, and its inputs, are as they were before a second call."""
+    path = tmp_path / "reference_under_test.py"
+    path.write_text(KEEPING.replace("BODY", body))
+    source = reference_source(str(path))
+    (case,) = answered(DescribeTask(source, ({},))).cases
+    seeds = answered(ExpectTask(source, case, (1, 2), usual=2)).seeds
+    assert ["keeps something in an attribute" in seed.undefined for seed in seeds] == [keeps, False]
+
+
 TIED = """
 import torch
 
