@@ -23,6 +23,7 @@ from kerntune.referee.extreme_contents import (
     FINITE_ALONE,
     GRIDS,
     ODD,
+    OF_ALIKE,
     OF_MADE,
     OF_WHOLE,
     sparse_centre,
@@ -308,7 +309,7 @@ def _odd(forms: Sequence[str]) -> bool:
 
 def _is_known(want: ExpectedResult, forms: Sequence[str]) -> bool:
     """Whether a result counts as far as it must be finite."""
-    return not {*ODD, *OF_MADE} & {*forms} or _finite(want)
+    return not {*ODD, *OF_MADE, OF_ALIKE} & {*forms} or _finite(want)
 
 
 def wrong_together(of: ShapeComparison) -> Iterator[ResultError]:

@@ -51,6 +51,8 @@ EXTREMES = {
     "stretched": "is 4 to 8 times as large",
     "zeroed": "is zeros",
     "negated": "is 4 to 8 times as large, of the other sign",
+    "enlarged": "is 64 to 128 times as large",
+    "moved": "has its numbers, which the task makes alike each time, in another order",
 }
 """What numbers may be in contents that are judged beside the usual ones, and what a verdict says of them: where a sum
 of squares cancels, an epsilon counts, a clamp is reached, an exponential overflows, what is left out shows, however
@@ -76,9 +78,12 @@ GRIDS = ("grid", "above", "below")
 ODD = ("holes", "infinite", "hole")
 """Those with NaN or infinities, which demand something only where the reference replaces all of them."""
 
-OF_MADE = ("signed", "stretched", "negated", "zeroed")
+OF_MADE = ("signed", "stretched", "negated", "enlarged", "zeroed")
 """Of what a task's own code makes, which knows no extremes: where a clamp is reached, a floor counts, a scale is below
-zero. Results count that are finite there."""
+zero, an exponential overflows. Results count that are finite there."""
+
+OF_ALIKE = "moved"
+"""Of what a task's own code makes alike each time: masks, lengths, indices. Results count that are finite."""
 
 DECIDED, OF_NAN = ("ordered", "close"), ("holes", "infinite")
 """The same where all operators but move and compare numbers; and where they compare as IEEE 754 says, or leave numbers

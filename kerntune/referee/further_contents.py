@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec.structs import replace
 
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.declared_inputs import bytes_of, content_of
-from kerntune.referee.extreme_contents import DRAWN, OF_MADE, full_places
+from kerntune.referee.extreme_contents import DRAWN, OF_ALIKE, OF_MADE, full_places
 from kerntune.referee.hostile_recording import ITEM_BYTES
 from kerntune.referee.result_errors import FEW, numbers
 from kerntune.referee.tasks import UNREAD, CaseInputs, ExpectedSeed, TensorInput
@@ -24,6 +24,9 @@ DRAWN_BYTES = 1 << 22
 
 MANY_BY_AUTHOR = 96
 """Contents that the task's own code makes, which takes a time that isn't known."""
+
+WHOLE = ("int8", "int16", "int32", "int64")
+"""Dtypes of whole numbers that may be below zero."""
 
 MANY_BYTES = 1 << 27
 """Bytes of further contents where large inputs stay as they are: a table from which a few indices choose."""
@@ -102,7 +105,7 @@ def made_otherwise(
     """The task's own contents of a kind of :data:`~.extreme_contents.OF_MADE`, and the form of each. All floats are
     scaled by one number, so that they stay symmetric or triangular; but not what may be flags or shares."""
     chance, found, forms = np.random.default_rng(seed), list(known), [""] * len(known)
-    scale = 2.0 ** chance.uniform(2, 3) * (-1 if kind == "negated" else 1)
+    scale = 2.0 ** (chance.uniform(2, 3) + 4 * (kind == "enlarged")) * (-1 if kind == "negated" else 1)
     numbered = {i: _floats_of(given, known[i]) for i, given in enumerate(case.tensors)}
     own = {*case.parameters.values()}
     others = [i for i, x in numbered.items() if x is not None and i not in own and not _are_flags(case.tensors[i], x)]
@@ -119,9 +122,44 @@ def made_otherwise(
                 continue
             signs = chance.choice((-1, -1, -1, 1), x.size) if one_sign else np.ones(x.size)
             signs[0] = -1 if one_sign else 1  # it may be the only one that counts
-            changed = x * signs * 2.0 ** chance.uniform(-1, 4, x.size)
+            changed = x * signs * 2.0 ** chance.uniform(2, 5, x.size)
         found[i], forms[i] = bytes_of(changed, case.tensors[i].dtype), kind
     return found, tuple(forms)
+
+
+def made_in_another_order(
+    case: CaseInputs, usual: Sequence[Sequence[bytes]], seed: int
+) -> Iterator[tuple[tuple[bytes, ...], tuple[str, ...]]]:
+    """The first of the task's ``usual`` contents, each with another order of one input that is alike in all and has no
+    drawn floats, and the forms. Numbers in order have their steps in another one; those of more dimensions all columns
+    but the first and the last: an offset stays below the next, a row has one that isn't masked. Below zero none is
+    another, for that may stand for what isn't there."""
+    chance, own = np.random.default_rng(seed), {*case.parameters.values()}
+    for i, (given, data) in enumerate(zip(case.tensors, usual[0], strict=True)):
+        floats, item = _floats_of(given, data), ITEM_BYTES[given.dtype]
+        drawn = floats is not None and not _are_flags(given, floats)
+        if drawn or given.content != "author" or i in own or len({contents[i] for contents in usual}) > 1:
+            continue
+        bits = np.frombuffer(data, f"<u{item}")
+        steps, order = np.diff(bits.astype(np.int64)), np.arange(bits.size)
+        if len(given.shape) > 1 and math.prod(given.shape) == bits.size:
+            columns = np.arange(given.shape[-1])
+            columns[1:-1] = _permuted(columns[1:-1], chance)
+            order = order.reshape(-1, len(columns))[:, columns]
+        elif not ((steps >= 0).all() or (steps <= 0).all()):
+            order = _permuted(order, chance)
+        elif floats is None:
+            bits = np.cumsum([*bits[:1].astype(np.int64), *_permuted(steps, chance)]).astype(bits.dtype)
+        below = given.dtype in WHOLE and bool((bits.view(f"<i{item}") < 0).any())
+        if (other := bits[order].tobytes()) != data and not below:
+            forms = tuple(OF_ALIKE if k == i else "" for k in range(len(case.tensors)))
+            yield (*usual[0][:i], other, *usual[0][i + 1 :]), forms
+
+
+def _permuted(values: np.ndarray, chance: np.random.Generator) -> np.ndarray:
+    """In another order, unless there is hardly any."""
+    each = (chance.permutation(values) for _ in range(8))
+    return next((other for other in each if (other != values).any()), values)
 
 
 def _floats_of(given: TensorInput, data: bytes) -> np.ndarray | None:

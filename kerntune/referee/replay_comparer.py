@@ -37,6 +37,7 @@ from kerntune.referee.further_contents import (
     MANY,
     affordable,
     drawn_anew,
+    made_in_another_order,
     made_otherwise,
     made_sparse,
     many_contents,
@@ -49,6 +50,7 @@ from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.reference_evidence import (
     always_equal,
     check_reference,
+    differs,
     hardly_varies,
     in_buffers,
     unvaried,
@@ -131,6 +133,7 @@ class ReplayComparer(ContentErrors):
             later = self._beside(threads, self._of_later_call, of, given, usual, once)
             sparse = self._beside(threads, self._of_sparse, of, expected[:usual])
             made = self._beside(threads, self._of_made, of, expected[:usual])
+            alike = self._beside(threads, self._of_alike, of, expected[:usual])
             first = self._first_errors(of, given)
             found = self._second_look(of, given[:usual], first[:usual])
             if not any(e.wrong for each in found for e in each):
@@ -141,7 +144,7 @@ class ReplayComparer(ContentErrors):
             few, count = many_contents(case, expected[0])
             few, count = (few, count) if wrong else self._reached(case, few, count, expected[:usual])
             wrong = wrong or self._of_many(replace(of, case=few), expected[:usual], count) or promised() or later()
-            wrong = wrong or sparse() or made()
+            wrong = wrong or sparse() or made() or alike()
         wrong = wrong or tuple(wrong_together(of))
         wrong = wrong or tuple(unfollowed(case, call, expected[:usual], left[:usual], self._workers))
         if not wrong and any(one.undecided for one in of.together.values()):
@@ -372,6 +375,24 @@ class ReplayComparer(ContentErrors):
         task = ExpectTask(self._reference, case, (0,) * len(made), contents, self._on_gpu, extreme=0)
         with contextlib.suppress(Refusal):
             return self._of_contents(of, task, [forms for _, forms in made])[1] if made else ()
+        return ()
+
+    def _of_alike(self, of: ShapeComparison, usual: Sequence[ExpectedSeed]) -> tuple[ResultError, ...]:
+        """What is wrong where one input that the task's own code makes alike each time has another order: the one alone
+        that the reference's results follow from. The candidate's may follow from another, which tells the same."""
+        case, seed = of.case, secrets.randbits(63)
+        contents = [one.contents for one in usual] if case.made_by_author and of.call.again is not None else []
+        small = bool(contents) and sum(map(len, contents[0])) < MOST_EMULATED
+        made = list(made_in_another_order(case, contents, seed)) if small else []
+        task = ExpectTask(self._reference, case, (0,) * len(made), tuple(x for x, _ in made), self._on_gpu, extreme=0)
+        with contextlib.suppress(Refusal, ValueError):  # it may have other results there, or none
+            found = self._authors(task).seeds if made else ()
+            follow = [differs(usual[0], one) for one in found]
+            for which in (False, True) if sum(follow) == 1 else ():
+                some = [one for one, follows in zip(made, follow, strict=True) if follows == which]
+                seeds, every, forms = (0,) * len(some), tuple(x for x, _ in some), [x for _, x in some]
+                if some and (wrong := self._of_contents(of, replace(task, seeds=seeds, contents=every), forms)[1]):
+                    return wrong if which else ()
         return ()
 
     def _of_contents(

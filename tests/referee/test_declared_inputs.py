@@ -22,7 +22,7 @@ from kerntune.referee.declared_inputs import (
     poison_patterns,
     rolled,
 )
-from kerntune.referee.extreme_contents import EXTREMES, GRIDS, OF_MADE, extreme_forms
+from kerntune.referee.extreme_contents import EXTREMES, GRIDS, OF_ALIKE, OF_MADE, extreme_forms
 from kerntune.referee.tasks import PlainArgument, TensorAt, TensorInput
 
 
@@ -323,7 +323,7 @@ def test_each_tensor_has_each_extreme_form_once_and_its_neighbours_others() -> N
     assert forms[rest + 8 : -2] == [("hole", *[""] * 5), ("", "", "hole", "", "", "")] * 3
     assert forms[-2:] == [("deep", "", "deep", "", "", ""), ("deep", "", "up", "", "", "")]
     assert [f for f in extreme_forms(parse_line("x: f16[8]").tensors, random.Random(3)) if "deep" in f] == [("deep",)]
-    others = {"ties", "close", "banded", "scaled", "powers", *GRIDS, *OF_MADE}
+    others = {"ties", "close", "banded", "scaled", "powers", *GRIDS, *OF_MADE, OF_ALIKE}
     assert {form for f in forms for form in f} == {*EXTREMES} - others | {""}
     for line, count in (("x: f32[8]; y: f32[1,9]", 1), ("x: f32[8]; y: f32[2,9]", 0), ("u: f32[8] uniform(0, 1)", 0)):
         assert sum("none" in f for f in extreme_forms(parse_line(line).tensors, random.Random(3))) == count

@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from kerntune.referee.declared_inputs import bytes_of, parse_line
-from kerntune.referee.further_contents import made_otherwise, made_sparse
+from kerntune.referee.further_contents import made_in_another_order, made_otherwise, made_sparse
+from kerntune.referee.hostile_recording import ITEM_BYTES
 from kerntune.referee.tasks import CaseInputs
 
 
@@ -25,13 +26,13 @@ def made(case: CaseInputs, kind: str, *given: Any) -> tuple[list[np.ndarray], tu
     return [np.frombuffer(x, "<f4") for x in found], forms
 
 
-@pytest.mark.parametrize(("kind", "sign"), [("stretched", 1), ("negated", -1)])
-def test_all_inputs_are_scaled_by_one_number(kind: str, sign: int) -> None:
+@pytest.mark.parametrize(("kind", "times"), [("stretched", 1), ("negated", -1), ("enlarged", 16)])
+def test_all_inputs_are_scaled_by_one_number(kind: str, times: int) -> None:
     """A model's own aren't."""
     x, y, w = np.array([0.5, -0.25, 0.0]), np.array([1.5, 2.5]), np.array([0.5])
     (a, b, c), forms = made(case_of("x: f32[3]; y: f32[2]; w: f32[1]", 2), kind, x, y, w)
     assert forms == (kind, kind, "")
-    assert 4 <= sign * a[0] / x[0] <= 8
+    assert 4 <= a[0] / x[0] / times <= 8
     assert np.allclose(b / y, a[0] / x[0], rtol=1e-6)
     assert (a[2], *c) == (0, 0.5)
 
@@ -61,8 +62,40 @@ def test_what_training_changes_has_other_signs_and_sizes() -> None:
     assert s[0] < 0
     assert {*np.sign(s)} == {-1, 1}
     sizes = np.abs(s / scale)
-    assert (sizes.min() >= 0.5, sizes.max() <= 16, sizes.max() > 4) == (True, True, True)
+    assert (sizes.min() >= 4, sizes.max() <= 32, sizes.max() > 24) == (True, True, True)
     assert (*m, *v) == (*matrix, *variance)
+
+
+ROWS, CAUSAL = np.arange(15).reshape(3, 5), np.tril(np.ones((8, 8), "f4"))
+
+
+@pytest.mark.parametrize(
+    ("line", "x", "order"),
+    [
+        ("i: i32[6]", [5, 0, 3, 3, 9, 1], "any"), ("i: i64[5]", [0, 4, 5, 5, 9], "steps"),
+        ("i: i8[4]", [9, 8, 5, 0], "steps"),
+        ("i: i64[3,5]", ROWS, "columns"), ("m: f32[8,8]", CAUSAL, "columns"), ("m: bool[8,8]", CAUSAL, "columns"),
+        ("m: f32[8,8]", np.where(CAUSAL, 0, -np.inf), "columns"), ("i: i32[3]", [3, 3, 3], ""), ("i: i64[1]", [7], ""),
+        ("i: i32[4]", [5, -1, 3, 2], ""), ("x: f32[4]", [0.5, 0.25, 1.0, 3.0], ""),
+        ("x: f32[4]", [0.0, 1.0, 2.0, 4.0], ""),
+        ("i: i64[3,2]", ROWS[:, :2], ""),
+    ],
+)  # fmt: skip
+def test_what_a_task_makes_alike_each_time_has_another_order(line: str, x: Any, order: str) -> None:
+    """Steps of offsets stay above zero, and rows of a mask keep their first and last."""
+    case = case_of(f"{line}{' < 99' * (line[0] == 'i')}; y: f32[1]")
+    known = (bytes_of(np.asarray(x), case.tensors[0].dtype), bytes(4))
+    found = list(made_in_another_order(case, [known] * 2, 5))
+    assert [forms for _, forms in found] == [("moved", "")] * bool(order)
+    assert list(made_in_another_order(case, [known, (bytes(len(known[0])), bytes(4))], 5)) == []
+    for (data, y), _ in found:
+        a, b = (np.frombuffer(each, f"<i{ITEM_BYTES[case.tensors[0].dtype]}") for each in (known[0], data))
+        assert (y, a.tobytes() != b.tobytes(), sorted(a) == sorted(b)) == (bytes(4), True, order != "steps")
+        if order == "steps":
+            assert sorted(np.diff(a)) == sorted(np.diff(b))
+        if order == "columns":
+            a, b = (each.reshape(case.tensors[0].shape).T for each in (a, b))
+            assert (sorted(map(tuple, a)), *a[[0, -1]].flat) == (sorted(map(tuple, b)), *b[[0, -1]].flat)
 
 
 def test_whole_numbers_and_eight_bits_stay() -> None:

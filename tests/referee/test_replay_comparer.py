@@ -327,6 +327,57 @@ def test_of_many_numbers_that_a_task_makes_the_last_count(
         assert np.count_nonzero(numbers == drawn) < len(drawn) / 20
 
 
+ALIKE = [np.array(x, "<i4") for x in ([1, 2, 0], [1, 0, 2])]
+
+
+class AlikeComparer(ScriptedComparer):
+    """Of a task that makes indices, and a list of these, alike each time. ``follow``: the inputs that the author's
+    results, and the candidate's, follow from."""
+
+    def __init__(self, author: tuple[int, ...], candidate: tuple[int, ...]) -> None:
+        super().__init__()
+        self.author, self.candidate = author, candidate
+
+    @staticmethod
+    def chosen(contents: Any, follow: tuple[int, ...]) -> bytes:
+        x, *lists = (np.frombuffer(c, t) for c, t in zip(contents, ("<f4", "<i4", "<i4"), strict=True))
+        first, second = (own if k in follow else one for k, own, one in zip((1, 2), lists, ALIKE, strict=True))
+        return bytes((x[first] + 9 * x[second]).tobytes())
+
+    def _authors(self, task: Any) -> ExpectAnswer:
+        made = [ExpectedResult("float32", (3,), (1,), self.chosen(c, self.author), b"") for c in task.contents]
+        return ExpectAnswer(seeds=tuple(ExpectedSeed((), (one,)) for one in made))
+
+    def _replayed(self, call: Any, given: Any, poison: bytes, end: float) -> ReplayAnswer:
+        return ReplayAnswer((self.chosen(given, self.candidate),))
+
+
+@pytest.mark.parametrize(
+    ("author", "candidate", "wrong"),
+    [
+        ((1,), (), True), ((1,), (1,), False), ((1,), (2,), False), ((), (), False), ((), (1,), False),
+        ((1, 2), (1,), False), ((1, 2), (1, 2), False), ((2,), (), True),
+    ],
+)  # fmt: skip
+def test_what_a_task_makes_alike_each_time_must_be_read(
+    author: tuple[int, ...], candidate: tuple[int, ...], wrong: bool
+) -> None:
+    """Unless it may follow from another such input: lengths and a mask belong together."""
+    line = "x: f32[3]; i: i32[3] < 3; j: i32[3] < 3"
+    case, of = parse_line(line), one_result(line, "float32", 3)
+    made = replace(case, tensors=tuple(replace(t, content="author") for t in case.tensors))
+    given = [(x[0, :3].tobytes(), *(one.tobytes() for one in ALIKE)) for x in GIVEN]
+    results = [ExpectedResult("float32", (3,), (1,), AlikeComparer.chosen(c, author), b"") for c in given]
+    usual = [ExpectedSeed(c, (one,)) for c, one in zip(given, results, strict=True)]
+    for again in (of.call, None):
+        call: Any = SimpleNamespace(**{**vars(of.call), "again": again})
+        each = ShapeComparison(made, call, together_of(made, usual))
+        found = AlikeComparer(author, candidate)._of_alike(each, usual)
+        assert ["in another order" in e.wrong for e in found] == [True] * (wrong and again is not None)
+    call = SimpleNamespace(**{**vars(of.call), "again": of.call})
+    assert AlikeComparer(author, candidate)._of_alike(ShapeComparison(case, call, {}), usual) == ()
+
+
 # indices of equal numbers, and further contents
 
 
