@@ -154,8 +154,8 @@ def _recorded(task: RecordTask) -> RecordAnswer:
                 return RecordAnswer(call)
             own, others = {*task.case.parameters.values()}, [_made(x) for x in task.case.tensors]
             given = [inputs[i] if i in own else x for i, x in enumerate(others)]  # a model's own stay where they are
-            floats = [i for i, x in enumerate(others) if x.is_floating_point() and x.numel()]
-            floats, own = [i for i in floats if i not in own], {i for i in floats if i in own}
+            floats = [i for i, x in enumerate(others) if x.is_floating_point() and x.numel() and i not in own]
+            own = {i for i in own if others[i].numel()}
             try:
                 with backend.tensors.watching(watch):
                     kept = [others[i].clone() for i in floats]

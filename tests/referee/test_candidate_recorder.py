@@ -679,6 +679,34 @@ def test_later_calls_are_recorded_behind_the_first_one_on_other_tensors(recorded
     assert (both.unknown, both.constants, both.fills) == ((), (), call.fills)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "i8", "bool"])
+def test_a_model_s_own_numbers_are_others_in_a_later_call(
+    dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole ones, too, which a task's model draws anew; what the call leaves there is looked at."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    path, case = tmp_path / "model_under_test.py", parse_line(f"{LINE}; w: {dtype}[50]{' < 9' * (dtype == 'i8')}")
+    made = f"torch.ones(50, dtype=torch.{case.tensors[1].dtype})"
+    path.write_text(
+        KERNEL
+        + f"""
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("w", {made})
+
+    def forward(self, x):
+        return run(x, self.w)
+"""
+    )
+    case = msgspec.structs.replace(case, arguments=case.arguments[:1], parameters={"w": 1})
+    task = RecordTask(candidate_source(str(path)), case, Target.parse("cuda:90"), later=True)
+    again = msgspec.msgpack.decode(candidate_recorder.answer(encoded(task)), type=RecordAnswer).again
+    sys.modules.pop("model_under_test", None)
+    assert again is not None
+    assert [row.name for row in again.operators].count("copy_.default") == 5
+
+
 def test_a_call_at_another_shape_comes_before_on_numbers_that_are_allowed(recorded: Any) -> None:
     """Its inputs are none of the call's."""
     answer = recorded("return run(x, x), i, n", before="x: f16[9]; i: i64[4] in 3..8; n: i32[2] = [5, 7]",
