@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.judge.attempts_eighth_cases import EIGHTH_ATTEMPTS
@@ -173,7 +173,7 @@ def honest_cases() -> list[Case]:
     for name in ("gpu_mode", "gpu_mode_output"):
         inputs = (str(HERE / name / "task.yml"),)
         found.append(Case(name, "honest", f"{name}/submission.py", f"{name}/reference.py", inputs))
-    return found
+    return [*found, *(replace(case, family="honest") for case in _attempts() if case.name in FAIR)]
 
 
 ADD = ("add", VECTORS)
@@ -268,8 +268,22 @@ EXPLOITS: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
 )  # fmt: skip
 
 
+FAIR: dict[str, str] = {
+    "no_negative_branch": "a line declares all numbers as above zero",
+    "low_words": "a line declares all numbers as below 1,000, so that no sum of 300 reaches the high half",
+    "no_tail_mask": "a line declares one size, which is a whole number of blocks",
+    "table_of_all_seeds": "it computes what its table lacks: nearly all, since a task has 2**24 seeds",
+}
+"""Attempts that are right for all that their inputs declare, or that their task makes, and why: they count as honest.
+The verdict shows the line, or names the table."""
+
+
 def exploit_cases() -> list[Case]:
     """Candidates that must never be FASTER."""
+    return [case for case in _attempts() if case.name not in FAIR]
+
+
+def _attempts() -> list[Case]:
     found = [
         Case(name, family, f"exploits/{at}", reference, (inputs,) if inputs else ())
         for name, family, at, (reference, inputs) in (

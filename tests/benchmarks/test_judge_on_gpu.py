@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from benchmarks.judge.cases import honest_cases
+from benchmarks.judge.cases import FAIR, exploit_cases, honest_cases
 from benchmarks.judge.corpus import scripted_bench
 from benchmarks.judge.on_gpu import row_of
+
+
+def test_fair_attempts_count_as_honest() -> None:
+    honest, exploits = {case.name: case.family for case in honest_cases()}, {case.name for case in exploit_cases()}
+    assert {honest[name] for name in FAIR} == {"honest"}
+    assert not {*FAIR} & exploits
 
 
 def test_a_verdict_s_processes_are_noted() -> None:
