@@ -48,6 +48,7 @@ from kerntune.referee.process_state import (
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.tasks import (
     CALLS,
+    PRECISION,
     SETTINGS,
     CallRefused,
     CaseInputs,
@@ -110,7 +111,7 @@ def _recorded(task: RecordTask) -> RecordAnswer:
         with _users_code(backend):
             _give_parameters(function, task.case, inputs, watch)
         with contextlib.closing(Compiler(OwnProcessFarm())) as compiler:
-            tuned, leaves = dict[tuple[str, ...], None](), dict[str, None]()
+            tuned = dict[tuple[str, ...], None]()
 
             def in_turn(site: Site) -> Sequence[int]:
                 count = len(site.candidates)
@@ -123,7 +124,7 @@ def _recorded(task: RecordTask) -> RecordAnswer:
 
             def run(case: CaseInputs, tensors: Sequence[Any]) -> Any:
                 args, words = arguments_of(case, tensors)
-                given, seed = seen_by_the_caller((args, words)), torch.initial_seed()
+                given, found = seen_by_the_caller((args, words)), settings_of_torch()
                 with contextlib.ExitStack() as stack:
                     stack.enter_context(_users_code(backend))
                     stack.enter_context(capture.active())
@@ -134,8 +135,9 @@ def _recorded(task: RecordTask) -> RecordAnswer:
                 _refuse_noted(backend, noted)
                 if seen_by_the_caller((args, words)) != given:
                     raise Refusal(Reason.INPUT_LAYOUT, "it leaves what it is called with otherwise than it was given")
-                if torch.initial_seed() != seed:
-                    leaves[SETTINGS[-1]] = None
+                if left := [x for x in _changed_since(found) if x not in PRECISION]:
+                    told = f"a call leaves {', '.join(left)} of torch otherwise for the whole program"
+                    raise Refusal(Reason.LEFT_OTHERWISE, told)
                 if what_runs_behind() != behind:
                     raise Refusal(Reason.UNSEEN, "a thread or a signal's handler of its own is there behind the call")
                 if capture.missed or capture.compiled.unseen:
@@ -147,24 +149,24 @@ def _recorded(task: RecordTask) -> RecordAnswer:
                     first = [_full(x) for x in task.before.tensors]
                 run(task.before, first)
             value = run(task.case, inputs)
-            leaves.update((name, None) for name, now in settings_of_torch().items() if now != settings[name])
+            leaves = tuple(x for x in _changed_since(settings) if x != SETTINGS[-1])  # a file may set a seed of its own
             call = _claims(task, capture, watch, inputs, (), value)
-            call = replace(call, configs=_texts_of(tuned), leaves=(*leaves,))
+            call = replace(call, configs=_texts_of(tuned), leaves=leaves)
             if not task.later:
                 return RecordAnswer(call)
             own, others = {*task.case.parameters.values()}, [_made(x) for x in task.case.tensors]
             given = [inputs[i] if i in own else x for i, x in enumerate(others)]  # a model's own stay where they are
-            floats = [i for i, x in enumerate(others) if x.is_floating_point() and x.numel() and i not in own]
-            own = {i for i in own if others[i].numel()}
+            drawn = [i for i, x in enumerate(task.case.tensors) if x.content != "fixed" and others[i].numel()]
+            drawn, own = [i for i in drawn if i not in own], {i for i in own if others[i].numel()}
             try:
                 with backend.tensors.watching(watch):
-                    kept = [others[i].clone() for i in floats]
-                    for i in floats:
-                        others[i].copy_(inputs[i])
+                    kept = [others[i].clone() for i in drawn]
+                    for i in drawn:
+                        others[i].data.copy_(inputs[i])
                 run(task.case, given)
                 with backend.tensors.watching(watch), torch.no_grad():
-                    for i, first in zip(floats, kept, strict=True):
-                        others[i].copy_(first)
+                    for i, first in zip(drawn, kept, strict=True):
+                        others[i].data.copy_(first)  # as a kernel would, which leaves a tensor its version
                     for i in own:
                         given[i].copy_(others[i])
                 value = run(task.case, given)
@@ -176,6 +178,11 @@ def _recorded(task: RecordTask) -> RecordAnswer:
                 raise Refusal(exc.reason, f"{IN_IT}{exc}") from None
             others_code = {sha: data for sha, data in again.artifacts.items() if sha not in call.artifacts}
             return RecordAnswer(call, again=replace(again, artifacts=others_code))
+
+
+def _changed_since(settings: Mapping[str, Any]) -> list[str]:
+    """The names of torch's settings that are others now."""
+    return [name for name, now in settings_of_torch().items() if now != settings[name]]
 
 
 @contextlib.contextmanager

@@ -22,8 +22,7 @@ DECLARE_NUMBERS = "; an input's numbers are known if they are declared: n: i32[3
 
 
 def settings_of_torch() -> dict[str, Any]:
-    """What torch has for the whole program now, by its names, but for seeds: a file may set its own when it is
-    imported."""
+    """What torch has for the whole program now, by its names."""
     cudnn = torch.backends.cudnn
     values = (
         torch.get_default_dtype(),
@@ -31,15 +30,16 @@ def settings_of_torch() -> dict[str, Any]:
         precision_of_products(),
         (cudnn.enabled, cudnn.benchmark, cudnn.deterministic),
         torch.is_grad_enabled(),
+        torch.initial_seed(),
     )
-    return dict(zip(SETTINGS[:-1], values, strict=True))
+    return dict(zip(SETTINGS, values, strict=True))
 
 
 def seen_by_the_caller(given: Any) -> Any:
-    """What a caller has of arguments beside their numbers: how tensors lie, what sequences and mappings hold. That one
-    needs gradients is no harm to its results."""
+    """What a caller has of arguments beside their numbers: how tensors lie, which need gradients, what sequences and
+    mappings hold."""
     if isinstance(given, torch.Tensor):
-        return id(given), given.dtype, tuple(given.shape), given.stride()
+        return id(given), given.requires_grad, given.dtype, tuple(given.shape), given.stride()
     if isinstance(given, dict):
         return [(key, seen_by_the_caller(item)) for key, item in given.items()]
     if isinstance(given, (tuple, list)):

@@ -35,6 +35,7 @@ class Reason(str, Enum):
     HARDWARE = "hardware state", "a kernel reads which part of the device it runs on, or a clock"
     STREAMS = "streams", "kernels are launched on several streams"
     INPUT_LAYOUT = "input layout", "the recording has an input with another layout than the one that was given"
+    LEFT_OTHERWISE = "left otherwise", "a call leaves a setting of torch's otherwise than it was"
     RESULT_COUNT = (
         "result count", "the call returns another number of tensors than the reference, or in another structure"
     )  # fmt: skip

@@ -9,8 +9,9 @@ from kerntune.referee.sealed_process import Answered
 from kerntune.referee.tasks import RecordedCall
 
 RECORDERS = (
-    Reason.CANDIDATE_FAILED, Reason.COMPILE, Reason.INPUT_LAYOUT, Reason.MEMORY, Reason.NO_LAUNCH, Reason.OPERATOR,
-    Reason.RESULT_COUNT, Reason.RESULT_LAYOUT, Reason.STREAMS, Reason.UNSEEN, Reason.VALUES,
+    Reason.CANDIDATE_FAILED, Reason.COMPILE, Reason.INPUT_LAYOUT, Reason.LEFT_OTHERWISE, Reason.MEMORY,
+    Reason.NO_LAUNCH, Reason.OPERATOR, Reason.RESULT_COUNT, Reason.RESULT_LAYOUT, Reason.STREAMS, Reason.UNSEEN,
+    Reason.VALUES,
 )  # fmt: skip
 """What a recorder may refuse for. It may be the candidate that says so."""
 

@@ -161,11 +161,11 @@ class Constant(StrictMessage, frozen=True):
     data: bytes
 
 
+PRECISION = ("products' precision", "cuDNN's settings")
 SETTINGS = (
-    "the default dtype", "deterministic algorithms", "products' precision", "cuDNN's settings",
-    "recording of gradients", "the generator's seed",
+    "the default dtype", "deterministic algorithms", *PRECISION, "recording of gradients", "the generator's seed",
 )  # fmt: skip
-"""What torch has for a whole program, and a candidate may leave otherwise."""
+"""What torch has for a whole program. A file may change it when it is imported, a call the first of these alone."""
 
 
 class RecordedCall(StrictMessage, frozen=True):
