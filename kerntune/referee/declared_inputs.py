@@ -252,13 +252,17 @@ def content_of(given: TensorInput, seed: int, form: str = "", known: Sequence[fl
 
 POISONS = (0x7F, 0x7B, 0xFB, 0x3F, 0x00)
 """High bytes of what fills unwritten memory: with a low byte of :data:`LOW_BYTES` NaN, huge, and hugely negative, in
-float16, bfloat16, float32 and float64 alike; ordinary numbers of both signs up to 2, of any bits; and zeros, as most
-new memory has them."""
+float16, bfloat16, float32 and float64 alike; ordinary numbers of both signs up to 2, of any bits, half of them small;
+and zeros, as most new memory has them."""
 
 ODD_POISONS = POISONS[:3]
 """Those that show in any sum, maximum or minimum; one of the three does."""
 
 LOW_BYTES = range(0xF1, 0xFF)
+
+SMALL = (range(0x10, 0x3B), range(0x36, 0x3B))
+"""High bytes of small ordinary numbers where float32 has its lower half, down to 2**-11 in float16; and where it has
+its upper half, from 2**-19 to 2**-9. Who filters garbage by its size leaves some in."""
 
 
 def poison_patterns(count: int, of: Sequence[int] = ()) -> list[bytes]:
@@ -269,13 +273,17 @@ def poison_patterns(count: int, of: Sequence[int] = ()) -> list[bytes]:
     chance = secrets.SystemRandom()
     kinds = [(of or POISONS)[i % len(of or POISONS)] for i in range(count)]
     chance.shuffle(kinds)
-    return [b"".join(_unit(kind, chance) for _ in range(4)) for kind in kinds]
+    return [_pattern(kind, chance) for kind in kinds]
 
 
-def _unit(kind: int, chance: random.Random) -> bytes:
-    if kind == 0x3F:
-        return bytes((chance.randrange(256), chance.randrange(0x3C, 0x40) | chance.choice((0, 0x80))))
-    return bytes((chance.choice(LOW_BYTES), kind)) if kind else bytes(2)
+def _pattern(kind: int, chance: random.Random) -> bytes:
+    """Four units of 16 bits. Of ordinary ones one number of float32 is small."""
+    if kind != 0x3F:
+        return b"".join(bytes((chance.choice(LOW_BYTES), kind)) if kind else bytes(2) for _ in range(4))
+    numbers = [(SMALL[0], SMALL[1]), (range(0x3C, 0x40),) * 2]
+    chance.shuffle(numbers)
+    high = [chance.choice(of) | chance.choice((0, 0x80)) for one in numbers for of in one]
+    return b"".join(bytes((chance.randrange(256), one)) for one in high)
 
 
 def rolled(content: bytes, distance: int) -> bytes:

@@ -26,7 +26,7 @@ EXTREMES = {
     "wide": "has a deviation of 64 to 128",
     "huge": "has a deviation of 2**20 (float16: 2**12)",
     "vast": "has a deviation of 2**80",
-    "banded": "has rows far from zero, and rows with a deviation of 2**7 or 2**20",
+    "banded": "has rows far from zero, rows with a deviation of 2**7 or 2**20, tiny ones and rows of zeros",
     "ties": "has three different numbers",
     "grid": "has multiples of 1 to 1/256",
     "above": "has such far above zero",
@@ -213,12 +213,15 @@ DEVIATIONS = {
 
 
 def in_bands(numbers: np.ndarray, given: TensorInput, chance: np.random.Generator) -> Any:
-    """Rows, or pieces of a single one, that are moved far up or down, or stretched, as far as the dtype reaches."""
+    """Rows, or pieces of a single one, that are moved far up or down, or stretched, as far as the dtype reaches. A few
+    are tiny, and at least one is zeros."""
     rows = numbers.reshape(-1, given.shape[-1] if len(given.shape) > 1 else SPARSE if numbers.size % SPARSE == 0 else 1)
     far = 2.0**20 if given.dtype in LARGE_RANGE else 2.0**7
     scales, moves = np.array([1.0, 1.0, 1.0, 2.0**7, far]), np.array([FAR, -FAR, -DEEP[0], 0.0, 0.0])
     kinds = chance.integers(0, len(scales), len(rows))[:, None]
-    return ((rows + moves[kinds]) * scales[kinds]).reshape(-1)
+    small = chance.choice([0.0, 2.0**-12, *[1.0] * 62], len(rows))[:, None]
+    small[chance.integers(len(rows))] = 0.0
+    return np.where(small < 1, rows * small, (rows + moves[kinds]) * scales[kinds]).reshape(-1)
 
 
 def full_places(shape: Sequence[int], chance: np.random.Generator) -> np.ndarray:

@@ -241,19 +241,24 @@ def test_rolled_content_begins_later() -> None:
 
 
 def test_poison_has_eight_bytes_of_each_kind_in_an_order_that_is_drawn() -> None:
-    """The kind is the high byte of each pair; of ordinary numbers that is drawn, too."""
+    """The kind is the high byte of each pair; of ordinary numbers that is drawn, too, and half of them are small."""
     drawn = [poison_patterns(5) for _ in range(100)]
     ordinary = {0x3C, 0x3D, 0x3E, 0x3F, 0xBC, 0xBD, 0xBE, 0xBF}
-    low, high = set[int](), set[int]()
+    small = {*range(0x36, 0x3B)}
+    low, high, sizes = set[int](), set[int](), set[int]()
     for patterns in drawn:
         assert {len(p) for p in patterns} == {8}
         known = [p for p in patterns if p[1] in (0x7F, 0x7B, 0xFB)]
         assert sorted(p[1] for p in known) == [0x7B, 0x7F, 0xFB]
         assert all(p[1::2] == p[1:2] * 4 and {*p[::2]} <= {*range(0xF1, 0xFF)} for p in known)
         (other,) = (p for p in patterns if p not in known and any(p))
-        low, high = low | {*other[::2]}, high | {*other[1::2]}
+        (large,) = (i for i in (0, 4) if other[i + 3] in ordinary)
+        low, high = low | {*other[::2]}, high | {*other[large + 1 : large + 4 : 2]}
+        assert other[7 - large] & 0x7F in small
+        sizes |= {other[5 - large] & 0x7F}
         assert bytes(8) in patterns
     assert (high, len(low) > 150) == (ordinary, True)
+    assert (min(sizes) < 0x14, max(sizes) < 0x3B) == (True, True)
     assert len({tuple(p[1] for p in patterns) for patterns in drawn}) > 20
     assert {b for patterns in drawn for p in patterns if p[1] in (0x7F, 0x7B, 0xFB) for b in p[::2]} == {
         *range(0xF1, 0xFF)
@@ -577,6 +582,14 @@ def test_bands_are_far_from_zero_or_wide(text: str, far: float) -> None:
     for found in (middle > 60, middle < -60, (width > 40) & (width < 400)):
         assert np.count_nonzero(found & (width < 400)) > len(rows) / 6
     assert np.count_nonzero(width > far / 3) > len(rows) / 6
+    assert np.count_nonzero((middle == 0) & (width == 0)) > 1
+    assert np.count_nonzero((width > 0) & (np.abs(middle) + width < 0.2)) > 1
+
+
+def test_one_of_a_few_rows_is_zeros() -> None:
+    """Of large inputs no other content has such a row for sure."""
+    for seed in range(20):
+        assert not extreme("f32[3,900]", "banded", seed).reshape(3, 900).any(1).all()
 
 
 def test_a_content_is_of_the_forms_that_are_asked_for() -> None:
