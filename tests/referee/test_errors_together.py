@@ -310,7 +310,8 @@ def test_what_demands_nothing_is_not_replayed(form: str, want: Any, demanded: bo
 
 @pytest.mark.parametrize(("form", "wrong"), [("broad", True), ("up", True), ("holes", False), ("", True)])
 def test_numbers_of_eight_bits_are_numbers(form: str, wrong: bool) -> None:
-    """As a row of zeros is; what is near the largest may be NaN, and any number another, where inputs are extreme."""
+    """As a row of zeros is; what is near the largest may be NaN where inputs are extreme. Where these
+    aren't larger than usual no smaller number is another."""
     want = np.array([0x00, 0x38, 0x70, 0x7E] * 25, np.uint8)  # 0, 1, 128, 448 of e4m3
     result = ExpectedResult("float8_e4m3fn", want.shape, (1,), want.tobytes())
     case, call = parse_line("x: f32[9]"), SimpleNamespace(wanted=(0,), results=EIGHT_BITS, inputs=(None,))
@@ -319,6 +320,9 @@ def test_numbers_of_eight_bits_are_numbers(form: str, wrong: bool) -> None:
     for found, told in ((np.where(want == 0, 0x7F, want), wrong), (np.where(want == 0x7E, 0x7F, want), not form)):
         left_there = [found.astype(np.uint8).tobytes()]
         assert any(e.wrong for e in errors_of(of, seed, POISON, left_there, (form,) if form else ())) == told
+    left_there = [np.where(want == 0x70, 0, want).astype(np.uint8).tobytes()]
+    found = list(errors_of(of, seed, POISON, left_there, (form,) if form else ()))
+    assert any(e.wrong for e in found) == (form in ("", "broad"))
 
 
 def test_nan_that_one_result_passes_on_is_no_excuse_for_another() -> None:
@@ -401,6 +405,7 @@ def test_errors_beyond_four_units_count_as_four(monkeypatch: pytest.MonkeyPatch)
     ("dtype", "line", "form", "demanded"),
     [
         ("float32", "x: f32[9]", "up", True), ("float8_e4m3fn", "x: f32[9]", "up", False),
+        ("float8_e4m3fn", "x: f32[9]", "tiny", True), ("float8_e5m2", "x: f32[9]", "wide", False),
         ("int32", "x: f32[9]", "up", False), ("int32", "x: f32[9]", "down", False),
         ("int32", "x: f32[9]", "broad", False), ("int32", "x: f32[9]", "sparse", False),
         ("int32", "x: f32[9]", "holes", False), ("int32", "x: f32[9]", "few", False),
