@@ -26,12 +26,17 @@ LEAST_CHANGED = 64
 """Elements of a result of which that share is taken."""
 
 
+def may_move(result: ExpectedResult) -> bool:
+    """Whether a result may have :attr:`~.moved`."""
+    return result.dtype == "float32" and result.wide is not None
+
+
 def with_moved(
     module: Any, task: ExpectTask, contents: Sequence[bytes], results: tuple[ExpectedResult, ...],
     native: Sequence[Any], casts: bool,
 ) -> tuple[ExpectedResult, ...]:  # fmt: skip
-    """The results, which are ``native``; float32 ones whose elements follow from at most four numbers each with
-    :attr:`~.moved`."""
+    """The results, which are ``native``; those that may move, and whose elements follow from at most four numbers each,
+    with :attr:`~.moved`."""
     drawn = _halves(task)
 
     def half(tensor: Any) -> Any:
@@ -46,7 +51,7 @@ def with_moved(
     found = list[ExpectedResult]()
     for one, was, others, mixed, moved in zip(results, native, *runs, strict=True):
         changed, partly = (int((was != x).sum()) for x in (others, mixed))
-        few = changed >= LEAST_CHANGED and partly <= FEW_INPUTS * changed
+        few = may_move(one) and changed >= LEAST_CHANGED and partly <= FEW_INPUTS * changed
         found.append(replace(one, moved=bytes_of(moved.to(torch.float64))) if few else one)
     return tuple(found)
 

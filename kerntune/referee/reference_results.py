@@ -41,6 +41,7 @@ from kerntune.referee.influences import with_influences
 from kerntune.referee.layouts import GPU_MODE, load
 from kerntune.referee.moved_results import (
     few_results,
+    may_move,
     with_deviations,
     with_moved,
     with_places_off,
@@ -203,7 +204,7 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
         places = {place_of(t): k for k, t in reversed(list(enumerate(after)))}
         each = zip(native, wide, _first_alike(native), strict=True)
         results = tuple(_result(n, w, places.get(place_of(n)), first) for n, w, first in each)
-        if i < task.closely and all(r.dtype == "float32" and r.wide is not None for r in results):
+        if i < task.closely and any(map(may_move, results)):
             results = with_moved(module, task, contents, results, native, casts)
         elif extreme is not None and i >= extreme and (few := few_results(results)):
             results = with_spread(module, task, contents, results, few, casts)

@@ -41,6 +41,7 @@ from kerntune.referee.further_contents import (
     made_otherwise,
     made_sparse,
     many_contents,
+    nearly_alike,
 )
 from kerntune.referee.hostile_recording import CheckedCall, check_outlines, check_results, side_of
 from kerntune.referee.influences import unfollowed
@@ -77,6 +78,9 @@ LATER_CONTENTS, LATER_OF_LARGE = 6, 2
 
 OTHER_CONTENTS = 3
 """And those that each of an autotuner's other configs is judged on."""
+
+CLOSELY = 2
+"""Contents of the task's own code whose results are computed once more, off by a rounding: its tensors are large."""
 
 SPARSE_CONTENTS = 2
 """Contents of the task's own code that are looked at once more, made sparse."""
@@ -185,7 +189,7 @@ class ReplayComparer(ContentErrors):
             if not case.made_by_author:
                 contents = tuple(threads.map(partial(contents_of, case.tensors), seeds, forms))
             at_once = bool(contents) and self._workers > 1
-            closely, extreme = (usual, usual) if contents else (0, None)
+            closely, extreme = (usual, usual) if contents else (CLOSELY, None)
             task = ExpectTask(
                 self._reference, case, tuple(seeds), contents, self._on_gpu,
                 closely=closely, extreme=extreme, usual=usual,
@@ -305,16 +309,17 @@ class ReplayComparer(ContentErrors):
     def _of_later_call(
         self, of: ShapeComparison, given: Sequence[Compared], usual: int, once: list[str]
     ) -> tuple[ResultError, ...]:
-        """What is wrong in a later call, behind some on other numbers, on a usual content and drawn extreme ones. Where
-        it can't be replayed, ``once`` gets why. A model's own floats are those of the content then, as they were before
-        the first."""
+        """What is wrong in a later call, behind some on other numbers, on a usual content, some that are nearly those
+        of the call before, and drawn extreme ones. Where it can't be replayed, ``once`` gets why. A model's own floats
+        are those of the content then, as they were before the first."""
         case = of.case
         if of.call.again is None:
             return ()
         again = behind(of.call, given[0][0].contents)
-        alone = replace(of, call=again, together=together_of(case, [one for one, *_ in given[:usual]]))
+        expected = [one for one, *_ in given[:usual]]
+        alone = replace(of, call=again, together=together_of(case, expected))
         try:
-            wrong = self._on_few(alone, given, usual, LATER_CONTENTS)
+            wrong = self._on_few(alone, given, usual, LATER_CONTENTS, self._near_the_first(alone, expected))
         except Refusal as exc:
             if exc.reason in (Reason.FAULT, Reason.OUTSIDE):
                 raise Refusal(exc.reason, f"{IN_IT}{exc}") from None
@@ -323,12 +328,27 @@ class ReplayComparer(ContentErrors):
         told = "in a later call, which finds what those before have left: "
         return tuple(replace(e, wrong=told + e.wrong, unwritten=False) for e in wrong)
 
-    def _on_few(self, of: ShapeComparison, given: Sequence[Compared], usual: int, most: int) -> tuple[ResultError, ...]:
-        """What is wrong on a usual content and drawn extreme ones, in one process."""
+    def _near_the_first(self, of: ShapeComparison, usual: Sequence[ExpectedSeed]) -> tuple[ExpectedSeed, ...]:
+        """What the reference computes of contents that are nearly the first ones."""
+        case, given = of.case, [one.contents for one in usual[:2]]
+        contents = tuple(map(tuple, nearly_alike(case, given[0], given[-1], secrets.randbits(63))))
+        task = ExpectTask(self._reference, case, (0,) * len(contents), contents, self._on_gpu)
+        with contextlib.suppress(Refusal):  # it takes no such numbers together
+            found = self._authors(task).seeds if contents else ()
+            check_reference((*usual, *found))
+            each = zip(found, contents, strict=False)
+            return tuple(replace(in_buffers(of.call, case, x), contents=c) for x, c in each)
+        return ()
+
+    def _on_few(
+        self, of: ShapeComparison, given: Sequence[Compared], usual: int, most: int, near: Sequence[ExpectedSeed] = ()
+    ) -> tuple[ResultError, ...]:
+        """What is wrong on a usual content, those ``near`` others, and drawn extreme ones, in one process."""
         case, call, (want, *_), chance = of.case, of.call, given[usual - 1], secrets.SystemRandom()
         most = most if sum(map(len, want.contents)) < MOST_EMULATED else LATER_OF_LARGE
         extreme = chance.sample(given[usual:], min(most - 1, len(given) - usual))
-        wants = [(want, ()), *((one, form) for one, _, _, form in extreme)]
+        wants: list[tuple[ExpectedSeed, Sequence[str]]] = [(one, ()) for one in (want, *near[:most])]
+        wants += [(one, form) for one, _, _, form in extreme]
         (poison,), end = poison_patterns(1), time.monotonic() + self._budget
         if variation_of(case, call, least=1).storages:
             answers = self._in_a_row(case, call, [one.contents for one, _ in wants], poison, end)

@@ -68,6 +68,9 @@ CHAIN = 4.0
 """Roundings of functions and chains of operations that are allowed beside; an element that follows from few numbers has
 no others. Exponentials and quotients of the hardware are off by two units of the last place each."""
 
+CUT = 3
+"""Bits of float32 that no right kernel leaves out of all elements. Errors of that size are within :data:`CHAIN`."""
+
 TYPICAL = 0.73
 """What elements are off by, in deviations of drawn roundings: :data:`ROUNDING_RMS` is 0.73 of what is drawn. Half of
 normal errors are below 0.67 of theirs, and a tenth above 1.64."""
@@ -376,9 +379,18 @@ def _float_error(
         wrong = f"its error is {off} of its size; {most_off} is what rounding explains"
     elif told := quantiles_wrong(error, own, magnitude, sums_of(dtype, terms), dtype):
         wrong = told
+    elif dtype == "float32" and not alone and rms > RMS_FACTOR * rms_of(own) and _are_cut(found, stock):
+        wrong = f"all of its elements are cut by {CUT} bits or more, and off by more than the reference's"
     return ResultError(
         number, dtype, rms / size, rms_allowed / size, worst / size, float(np.max(worst_allowed)) / size, size, wrong
     )
+
+
+def _are_cut(found: np.ndarray, stock: np.ndarray) -> bool:
+    """Whether all elements have :data:`CUT` bits that are zero at their end, as numbers of fewer bits have, and most of
+    the stock operator's don't."""
+    cut, stocks = (x.astype("<f4").view("<u4") % (1 << CUT) == 0 for x in (found, stock))
+    return bool(found.size >= FEW and cut.all() and np.count_nonzero(stocks) < found.size / 2)
 
 
 def told_apart(one: float, other: float, digits: int = 2) -> tuple[str, str]:

@@ -179,14 +179,14 @@ MOVED = np.random.default_rng(5).standard_normal((20, 40)).astype("f4")
         ("return torch.stack([x, y], -1)", True), ("return (x.roll(1) - x) * y", True),
         ("return x.softmax(-1)", False), ("return x.cumsum(-1)", False), ("return x.sum(-1).relu()", False),
         ("return x - x.mean()", False), ("return x[0] * y[0]", False), ("return x.half()", False),
-        ("return x * 3, x.argmax(-1)", False),
+        ("return x * 3, x.argmax(-1)", True),
         ("return x * 0", False),
     ],
 )  # fmt: skip
 def test_what_a_rounding_of_few_inputs_moves(tmp_path: Path, body: str, moved: bool) -> None:
     contents = MOVED, MOVED[::-1].copy()
     (seed,) = expected(tmp_path, body, "x: f32[20,40]; y: f32[20,40]", *contents, closely=1).seeds
-    assert [r.moved is not None for r in seed.results] == [moved] * len(seed.results)
+    assert [r.moved is not None for r in seed.results] == [moved, False][: len(seed.results)]
     (seed,) = expected(tmp_path, body, "x: f32[20,40]; y: f32[20,40]", *contents).seeds
     assert {r.moved for r in seed.results} == {None}
 

@@ -554,6 +554,30 @@ def test_a_second_call_comes_after_one_on_other_numbers(stale: bool) -> None:
     assert once == []
 
 
+class MemoComparer(ScriptedComparer):
+    """Of a candidate that knows the call before again by most of its elements."""
+
+    def _authors(self, task: Any) -> ExpectAnswer:
+        each = [[np.frombuffer(x, "<f4") for x in content] for content in task.contents]
+        wants = [replace(SUMS[0], native=(x + y).tobytes()) for x, y in each]
+        return ExpectAnswer(seeds=tuple(ExpectedSeed((), (want,)) for want in wants))
+
+    def _in_a_row(self, case: Any, call: Any, contents: Any, poison: bytes, end: float) -> list[ReplayAnswer]:
+        found = []
+        for given in contents:
+            held = call.contents(given)
+            *first, x, y = (np.frombuffer(held[i], "<f4") for i in (0, 1, 3, 4))
+            x, y = first if min(np.mean(first[0] == x), np.mean(first[1] == y)) > 0.8 else (x, y)
+            found.append(ReplayAnswer(tuple((x + y).tobytes() if i == 5 else None for i in call.wanted)))
+        return found
+
+
+def test_a_second_call_may_nearly_have_the_numbers_of_the_first() -> None:
+    call = with_later(CHECKED, twice(), CASE, TARGET)
+    of = ShapeComparison(CASE, call, together_of(CASE, TWO_SEEDS))
+    assert MemoComparer()._of_later_call(of, compared(), 2, [])
+
+
 def test_a_second_call_that_can_not_be_replayed_is_told() -> None:
     call = with_later(CHECKED, twice(), CASE, TARGET)
     of, once = ShapeComparison(CASE, call, together_of(CASE, TWO_SEEDS)), list[str]()

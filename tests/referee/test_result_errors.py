@@ -723,6 +723,25 @@ def test_an_element_of_few_numbers_has_no_long_sum(off: float, wrong: bool) -> N
     assert [bool(t) for t in told] == [wrong, False]
 
 
+@pytest.mark.parametrize(
+    ("bits", "stocks", "own", "wrong"), [(3, 0, 0.0, True), (2, 0, 0.0, False), (3, 3, 0.0, False), (3, 0, 3.0, False)]
+)
+def test_no_element_is_cut_by_three_bits(bits: int, stocks: int, own: float, wrong: bool) -> None:
+    """Unless the stock operator's are, or are off by as much."""
+
+    def cut(x: np.ndarray, bits: int) -> np.ndarray:
+        raw = x.astype("f4").view("u4")
+        return (raw + (1 << bits >> 1) >> bits << bits).view("f4")
+
+    exact, chance = np.random.default_rng(3).uniform(1, 2, 4096), np.random.default_rng(4)
+    want = known(exact, cut(exact * (1 + own * UNIT * chance.uniform(-1, 1, 4096)), stocks))
+    case, view = parse_line("x: f32[4096]"), View(0, "float32", (4096,), (1,))
+    told = error_of(0, cut(exact, bits).tobytes(), view, want, case, POISON).wrong
+    assert told == (
+        "all of its elements are cut by 3 bits or more, and off by more than the reference's" if wrong else ""
+    )
+
+
 def test_what_a_rounding_of_the_inputs_moves_is_allowed() -> None:
     """exp(x) by exp2(x * log2(e)) is off by x roundings; where the reference is infinite, nothing is moved."""
     x = np.linspace(60, 80, 4096)
