@@ -162,6 +162,31 @@ def _permuted(values: np.ndarray, chance: np.random.Generator) -> np.ndarray:
     return next((other for other in each if (other != values).any()), values)
 
 
+def nearly_alike(case: CaseInputs, known: Sequence[bytes], other: Sequence[bytes], seed: int) -> list[list[bytes]]:
+    """The known contents, each with one place of one input as the ``other`` contents have it: an element, a piece, all
+    of it. Whoever knows an earlier call's numbers again by a sample takes these for them."""
+    chance, found = np.random.default_rng(seed), list[list[bytes]]()
+    places = [i for i, given in enumerate(case.tensors) if _may_mix(given, known[i]) and known[i] != other[i]]
+    for kind in range(3 if places else 0):
+        i = int(chance.choice(places))
+        was, is_there = (np.frombuffer(x[i], f"<u{ITEM_BYTES[case.tensors[i].dtype]}") for x in (known, other))
+        length = (1, max(1, min(case.tensors[i].columns, was.size // 8)), was.size)[kind]
+        at = max(0, int(chance.choice(np.flatnonzero(was != is_there))) - length + 1)
+        mixed = was.copy()
+        mixed[at : at + length] = is_there[at : at + length]
+        found.append([*known[:i], mixed.tobytes(), *known[i + 1 :]])
+    return found
+
+
+def _may_mix(given: TensorInput, data: bytes) -> bool:
+    """Whether an input may have some of its numbers of another content: not where a task's own code makes flags,
+    shares, places or symmetric matrices."""
+    if given.content != "author":
+        return given.content in DRAWN
+    numbered = _floats_of(given, data)
+    return numbered is not None and not _are_flags(given, numbered) and not _is_symmetric(given, numbered)
+
+
 def _floats_of(given: TensorInput, data: bytes) -> np.ndarray | None:
     """The numbers of floats that are wider than 8 bits; None of others, and where some aren't finite."""
     item = ITEM_BYTES[given.dtype]

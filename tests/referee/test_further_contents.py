@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from kerntune.referee.declared_inputs import bytes_of, parse_line
-from kerntune.referee.further_contents import made_in_another_order, made_otherwise, made_sparse
+from kerntune.referee.declared_inputs import bytes_of, contents_of, parse_line
+from kerntune.referee.further_contents import made_in_another_order, made_otherwise, made_sparse, nearly_alike
 from kerntune.referee.hostile_recording import ITEM_BYTES
 from kerntune.referee.tasks import CaseInputs
 
@@ -120,3 +120,21 @@ def test_sparse_numbers_of_a_task_leave_flags_and_symmetric_matrices(x: np.ndarr
     case = parse_line(f"x: f32[{','.join(map(str, x.shape))}]")
     (found,), forms = made_sparse(case, [x.tobytes()], 3)
     assert (forms, found == x.tobytes()) == ((form,), not form)
+
+
+def test_contents_are_nearly_those_of_the_call_before() -> None:
+    """An element, a piece and all of an input are another content's; what a task makes of flags or places stays."""
+    case = parse_line("x: f32[8,40]; i: i32[64] < 1000; n: i32[2] = [5, 7]")
+    known, other = (contents_of(case.tensors, seed, ()) for seed in (3, 4))
+    for seed in range(20):
+        counts = list[int]()
+        for near in nearly_alike(case, known, other, seed):
+            (changed,) = (i for i, data in enumerate(near) if data != known[i])
+            was, is_now, else_there = (np.frombuffer(x[changed], "<u4") for x in (known, near, other))
+            assert np.isin(is_now, [was, else_there]).all()
+            counts.append(np.count_nonzero(was != is_now))
+        assert counts[0] == 1
+        assert 1 <= counts[1] <= 40 < counts[2]
+    made_by_author = case_of("x: f32[8,40]; i: i32[64] < 1000; n: i32[2] = [5, 7]")
+    assert all(near[1:] == [*known[1:]] for near in nearly_alike(made_by_author, known, other, 3))
+    assert nearly_alike(case_of("x: f32[8,40]"), known[:1], known[:1], 3) == []
