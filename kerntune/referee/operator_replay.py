@@ -17,6 +17,7 @@ from kerntune.base.recording import View
 from kerntune.errors import BackendError, KernelFault, ReplayError
 from kerntune.gpu.base import tensors_in
 from kerntune.gpu.compare import DeviceBytes
+from kerntune.gpu.emulator.elements import nearest_tf32
 from kerntune.gpu.emulator.rounding_modes import saturated
 from kerntune.gpu.number_formats import INTEGER_FORMATS
 from kerntune.referee.torch_operators import (
@@ -41,8 +42,14 @@ WIDE_ON_PROCESSOR = (*HALVES_TO_FLOAT, "native_group_norm", "native_layer_norm",
 """Operators whose results have other dtypes on a processor, or of halves none."""
 
 WHOLE = INTEGER_FORMATS.keys() - {"bool"}
-ANY_ORDER = ("sort", "topk")
+ANY_ORDER = ("sort", "topk", "median", "kthvalue")
 """Operators that leave open which of equal elements comes first."""
+
+OF_FLOATS = (
+    "addbmm", "addmm", "addmv", "avg_pool2d", "avg_pool3d", "baddbmm", "bmm", "convolution", "dot",
+    "max_pool2d_with_indices", "mm", "mv",
+)  # fmt: skip
+"""Operators that torch has for whole numbers on a processor, and on no GPU."""
 
 COPIED_TO_DEVICE = ("where",)
 """Operators that copy a number of the host's to the device in each call, which no graph may: it is there already."""
@@ -83,6 +90,7 @@ def run_operator(row: TorchOperator, tensor_of: Callable[[int], Any]) -> None:
             places = [x if x is None else decoded(x) for x in row.results]
             if on_processor:
                 named = {**dict(zip(kinds, args, strict=False)), **words}
+                args = [*map(_of_tf32, args)] if row.narrow else args
                 _check_places([*tensors_in([named.get(x) for x in writes])], [*tensors_in(named.values())], word)
                 result = _on_processor(operator, word, args, words, places)
             else:
@@ -103,9 +111,11 @@ def run_operator(row: TorchOperator, tensor_of: Callable[[int], Any]) -> None:
 def _on_processor(operator: Any, word: str, args: list[Any], words: dict[str, Any], places: Sequence[Any]) -> Any:
     """As on a GPU, as far as torch says what that does: what it leaves open is drawn."""
 
+    if word in OF_FLOATS and not next(tensors_in(args)).is_floating_point():
+        raise RuntimeError("no GPU has it for whole numbers")
     if word in WIDE_ON_PROCESSOR and not places:
         made, places = _wide(word, args, words)
-    elif word in ANY_ORDER and not words.get("stable"):
+    elif word in ANY_ORDER and len(operator._schema.returns) > 1 and not words.get("stable"):
         made = _in_any_order(operator, args, words)
         places = places or [words["values"], words["indices"]]
     elif word == "copy_" and args[1].is_floating_point() and str(args[0].dtype).removeprefix("torch.") in WHOLE:
@@ -133,8 +143,8 @@ def _wide(word: str, args: Sequence[Any], words: Mapping[str, Any]) -> tuple[Any
 
 
 def _in_any_order(operator: Any, args: Sequence[Any], words: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Values and indices of the largest or of all elements along a dimension: of equal ones in a drawn order, and all
-    of them where they needn't be sorted."""
+    """Values and indices of some elements along a dimension: of equal ones in a drawn order, and all of them where they
+    needn't be sorted."""
     given = {x.name: value for x, value in zip(operator._schema.arguments, args, strict=False)}
     given |= {x.name: x.default_value for x in operator._schema.arguments if x.name not in given and not x.is_out}
     given |= {name: x for name, x in words.items() if name not in ("values", "indices")}
@@ -148,6 +158,13 @@ def _in_any_order(operator: Any, args: Sequence[Any], words: Mapping[str, Any]) 
         moved = torch.randperm(values.shape[dim])
         values, indices = values.index_select(dim, moved), indices.index_select(dim, moved)
     return values, drawn[indices]
+
+
+def _of_tf32(given: Any) -> Any:
+    """A float32 operand as tensor cores take it, of 10 bits of mantissa; anything else as it is."""
+    if not isinstance(given, torch.Tensor) or given.dtype != torch.float32:
+        return given
+    return torch.from_numpy(nearest_tf32(given.contiguous().numpy()))
 
 
 def _saturated(given: Any, dtype: Any) -> Any:

@@ -139,6 +139,9 @@ class TorchOperator(StrictMessage, frozen=True):
     results: tuple[Union[ViewAt, None], ...] = ()
     """Memory that its results are copied to: of an operator that is given none, or that resizes it."""
 
+    narrow: bool = False
+    """Its float32 operands are rounded as tf32 has them."""
+
     @property
     def leaves(self) -> Iterator[OperatorArgument]:
         """Its arguments, and those in lists."""
@@ -174,6 +177,15 @@ class TorchOperator(StrictMessage, frozen=True):
 
 def _is_replayed(word: str) -> bool:
     return word in REPLAYED or word.removesuffix("_") in REPLAYED
+
+
+def with_tf32(rows: Sequence[TorchOperator], recording: Recording) -> tuple[TorchOperator, ...]:
+    """The rows, convolutions of float32 as a GPU has them: cuDNN's settings allow tf32, those of products don't."""
+
+    def narrow(row: TorchOperator) -> bool:
+        return "convolution" in row.name and any(recording.views[i].dtype == "float32" for i in row.views)
+
+    return tuple(replace(row, narrow=True) if narrow(row) else row for row in rows)
 
 
 # recorded

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from kerntune.referee.torch_operators import (
     TorchOperator,
     ViewAt,
     row_of,
+    with_tf32,
 )
 
 SUM = TorchOperator(1, "sum.IntList_out", (ViewAt(0), Several((0,)), False), {"out": ViewAt(1)})
@@ -312,6 +315,46 @@ def test_where_equal_elements_go_is_drawn_unless_torch_promises_it() -> None:
     run(TorchOperator(0, "topk.default", (ViewAt(0), 20), {}, (ViewAt(1), ViewAt(2))), x, v, i)
     assert v.tolist() == [*range(39, 19, -1)]
     run(TorchOperator(0, "sort.values", (ViewAt(0), -1, False), to), x[0], v[0], i[0])
+
+
+@pytest.mark.parametrize("words", [{}, {"k": 2}])
+def test_which_of_equal_elements_is_in_the_middle_is_drawn(words: dict[str, int]) -> None:
+    x, v, i = torch.tensor([[3.0, 1.0, 1.0, 1.0, 0.0]]), torch.empty(1), torch.empty(1, dtype=torch.int64)
+    name = "kthvalue.values" if words else "median.dim_values"
+    row = TorchOperator(0, name, (ViewAt(0), *words.values(), -1), {"values": ViewAt(1), "indices": ViewAt(2)})
+    found = set()
+    for _ in range(40):
+        run(row, x, v, i)
+        assert v.tolist() == [1.0]
+        found.add(i.item())
+    assert found == {1, 2, 3}
+    run(TorchOperator(0, "median.default", (ViewAt(0),), {}, (ViewAt(1),)), x, v := torch.empty(()))
+    assert v == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes"),
+    [("mm.out", ((2, 2), (2, 2))), ("dot.out", ((3,), (3,))), ("bmm.out", ((1, 2, 2), (1, 2, 2)))],
+)
+def test_products_of_whole_numbers_are_no_gpu_s(name: str, shapes: tuple[tuple[int, ...], ...]) -> None:
+    row = TorchOperator(0, name, (ViewAt(0), ViewAt(1)), {"out": ViewAt(2)})
+    for dtype in (torch.float32, torch.int32, torch.int8):
+        a, b = (torch.ones(shape, dtype=dtype) for shape in shapes)
+        with contextlib.nullcontext() if dtype.is_floating_point else pytest.raises(ReplayError, match="no GPU has it"):
+            run(row, a, b, a @ b)
+
+
+def test_a_narrow_row_has_operands_of_ten_bits() -> None:
+    given = (ViewAt(0), ViewAt(1), None, *[Several((n,)) for n in (1, 0, 1)], False, Several((0,)), 1)
+    x, w, o = torch.tensor([[[1 + 2.0**-12, 3.0]]]), torch.tensor([[[1.0]]]), torch.empty(1, 1, 2)
+    row = TorchOperator(0, "convolution.out", given, {"out": ViewAt(2)})
+    recording = SimpleNamespace(views=[SimpleNamespace(dtype="float32")] * 3)
+    (narrow,) = with_tf32([row], recording)  # type: ignore[arg-type]
+    for one, left in ((row, [1 + 2.0**-12, 3.0]), (narrow, [1.0, 3.0])):
+        run(one, x, w, o)
+        assert o.flatten().tolist() == left
+    recording.views[0].dtype = "float16"
+    assert with_tf32([SUM], recording) == (SUM,)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
