@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
-from kerntune.referee.result_errors import COARSE, bytes_at, numbers_of, taken
+from kerntune.referee.result_errors import COARSE, bytes_at, numbers, numbers_of, taken
 from kerntune.referee.tasks import ExpectedResult, ExpectedSeed
 
 FILLS = (0xFF, 0x7F)
@@ -99,6 +99,16 @@ def with_open(results: Sequence[Any], masks: Sequence[Any]) -> list[Any]:
     return found
 
 
+def with_rearranged(results: Sequence[Any], natives: Sequence[Any], runs: Sequence[Sequence[Any]]) -> list[Any]:
+    """The results, those of which nothing is open yet with :attr:`~.ExpectedResult.rearranged`."""
+    found = list(results)
+    for k, (one, native) in enumerate(zip(results, natives, strict=True)):
+        if one is not None and one.open is None and native.dim():
+            first, *others = (bits_of(x).sort(-1).values for x in (native, *(run[k] for run in runs)))
+            found[k] = replace(one, rearranged=all(bool((first == other).all()) for other in others))
+    return found
+
+
 def with_others(results: Sequence[Any], runs: Sequence[Sequence[Any]]) -> list[Any]:
     """The results, whole numbers that are others in one of ``runs`` with :attr:`~.ExpectedResult.others`."""
     import torch
@@ -148,7 +158,8 @@ def not_compared(seeds: Sequence[ExpectedSeed]) -> Iterator[str]:
 
 
 def as_promised(call: CheckedCall, expected: ExpectedSeed, left: Sequence[bytes]) -> dict[int, bytes]:
-    """What a replay left, by wanted storage; open elements, and others that may be, as they are expected."""
+    """What a replay left, by wanted storage; open elements, and others that may be, as they are expected. Those that
+    change places alone are in the order of those that are expected."""
     after = dict(zip(call.wanted, left, strict=True))
     for number, one in enumerate(expected.results):
         if _is_open(one):
@@ -189,13 +200,24 @@ def _replaced(content: bytes, view: View, expected: ExpectedResult) -> bytes:
     raw = np.frombuffer(content, np.uint8).copy()
     there = bytes_at(raw, view)
     mask = np.zeros(view.shape, bool)
-    if expected.open is not None:
+    if expected.open is not None and expected.rearranged:
+        _rearrange(there, view, expected)
+    elif expected.open is not None:
         mask |= np.frombuffer(expected.open, bool).reshape(view.shape)
     if expected.others is not None:
         for other in np.frombuffer(expected.others, np.uint8).reshape(2, *there.shape):
             mask |= (there == other).all(-1)
     there[mask] = np.frombuffer(expected.native, np.uint8).reshape(there.shape)[mask]
     return bytes(raw)
+
+
+def _rearrange(there: np.ndarray, view: View, expected: ExpectedResult) -> None:
+    """Order the open elements of each row as those that are expected are."""
+    native = np.frombuffer(expected.native, np.uint8).reshape(there.shape)
+    held = (numbers(np.ascontiguousarray(x).view(f"<u{x.shape[-1]}")[..., 0], view.dtype) for x in (there, native))
+    mask = np.frombuffer(expected.open or b"", bool).reshape(view.shape)
+    left, wanted = (np.lexsort((np.where(mask, x, 0), ~mask))[..., None] for x in held)  # the others stay behind
+    np.put_along_axis(there, wanted, np.take_along_axis(there, left, -2), -2)
 
 
 def _holding(result: Any, byte: int) -> Any:

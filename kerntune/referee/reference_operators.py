@@ -45,7 +45,8 @@ CHOOSING = frozenset((
 ))  # fmt: skip
 """Operators that put zeros beside what they move, which a kernel may multiply by: then NaN are more."""
 
-UNORDERED = ("aten.sort.default", "aten.sort.stable", "aten.topk.default")
+ONE_OF_ORDER = ("aten.median.dim", "aten.kthvalue.default")
+UNORDERED = ("aten.sort.default", "aten.sort.stable", "aten.topk.default", *ONE_OF_ORDER)
 """Operators that are asked again with equal numbers in other orders, unless they are stable."""
 
 UNWRITTEN = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"))
@@ -157,11 +158,13 @@ def promises_indices(run: Callable[[], tuple[Any, Sequence[Any], Any]]) -> bool:
 
 class OperatorKinds(NamedTuple):
     """Whether a result follows from exact operators alone (:func:`exact_results`); whether others than torch's
-    operators compute (:class:`Observed`); and whether one has equal numbers in any order (:data:`UNORDERED`)."""
+    operators compute (:class:`Observed`); whether one has equal numbers in any order (:data:`UNORDERED`), and whether
+    one is a convolution."""
 
     exact: bool = False
     others: bool = False
     unordered: bool = False
+    convolves: bool = False
 
 
 Run = Callable[[], tuple[Sequence[Any], Sequence[Any], Any]]
@@ -172,7 +175,8 @@ def kinds_of(run: Run) -> OperatorKinds:
     """What ``run`` calls."""
     seen = _observed(run, "grid")
     unordered = any(name in UNORDERED and not words.get("stable") for name, _, words in seen.operators)
-    return OperatorKinds(bool(_exact_of(seen)), seen.others, unordered)
+    convolves = any("convolution" in name for name, _, _ in seen.operators)
+    return OperatorKinds(bool(_exact_of(seen)), seen.others, unordered, convolves)
 
 
 def exact_results(run: Run, where: str = "grid") -> list[bool]:
@@ -341,6 +345,9 @@ def other_ties(turn: int, seed: int) -> contextlib.AbstractContextManager[Any]:
         count = given.shape[dim]
         order = (range(count), range(count)[::-1], chance.sample(range(count), count))[turn]
         places = given.new_tensor(order, dtype=torch.int64)
+        if str(func) in ONE_OF_ORDER:
+            found = func(**{**named, "self": given.index_select(dim, places)})
+            return found[0], places[found[1]]
         falling = named.get("largest", True) if "k" in named else named.get("descending", False)
         found = torch.sort(given.index_select(dim, places), dim=dim, descending=falling, stable=True)
         most = named.get("k", count)

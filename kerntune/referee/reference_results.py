@@ -59,6 +59,7 @@ from kerntune.referee.open_elements import (
     tied,
     unwritten,
     with_open,
+    with_rearranged,
 )
 from kerntune.referee.product_operands import with_products
 from kerntune.referee.reasons import Reason
@@ -230,8 +231,9 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
         if of.unordered:
             ties = (partial(other_ties, turn, seed) for turn in range(ORDERS))
             orders = [run_reference(module, task, contents, as_given, rounding=one) for one in ties]
-            masks = tied([*native, *after], [[*made, *left] for made, left, _ in orders])
-            open_there.append((masks, much_tied))
+            runs_of = [[*made, *left] for made, left, _ in orders]
+            found = with_rearranged(found, [*native, *after], runs_of)
+            open_there.append((tied([*native, *after], runs_of), much_tied))
         for masks, much in open_there:
             found = with_open(found, masks)
             undefined = undefined or (much(masks) if i < task.usual else "")
@@ -240,7 +242,8 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
             found = with_open(found, [torch.full(t.shape, not one) for t, one in every])
         given, count = () if task.contents else tuple(contents), len(results)
         results, changed = tuple(found[:count]), tuple(found[count:])
-        last = ExpectedSeed(given, results, changed, outline, of.exact and i == 0 and task.closely > 0, undefined)
+        exactly = of.exact and i == 0 and task.closely > 0
+        last = ExpectedSeed(given, results, changed, outline, exactly, undefined, of.convolves)
         yield last
 
 

@@ -68,6 +68,7 @@ from kerntune.referee.tasks import (
     Variation,
 )
 from kerntune.referee.timed_contents import ComparedReplays, RightCandidate, variation_of
+from kerntune.referee.torch_operators import with_tf32
 
 FURTHER = 48
 """And so many where a mean error may be a bias or chance: what the numbers of one content have in common, as a rounded
@@ -148,7 +149,7 @@ class ReplayComparer(ContentErrors):
             few, count = many_contents(case, expected[0])
             few, count = (few, count) if wrong else self._reached(case, few, count, expected[:usual])
             wrong = wrong or self._of_many(replace(of, case=few), expected[:usual], count) or promised() or later()
-            wrong = wrong or sparse() or made() or alike()
+            wrong = wrong or sparse() or made() or alike() or self._of_convolutions(of, given, usual)
         wrong = wrong or tuple(wrong_together(of))
         wrong = wrong or tuple(unfollowed(case, call, expected[:usual], left[:usual], self._workers))
         if not wrong and any(one.undecided for one in of.together.values()):
@@ -327,6 +328,16 @@ class ReplayComparer(ContentErrors):
             return ()
         told = "in a later call, which finds what those before have left: "
         return tuple(replace(e, wrong=told + e.wrong, unwritten=False) for e in wrong)
+
+    def _of_convolutions(self, of: ShapeComparison, given: Sequence[Compared], usual: int) -> tuple[ResultError, ...]:
+        """What is wrong where torch's convolutions beside the kernels are as a GPU has them, and the reference has
+        none."""
+        rows = with_tf32(of.call.operators, of.call.recording)
+        if self._on_gpu or given[0][0].convolves or rows == of.call.operators:
+            return ()
+        narrow = replace(of, call=replace(of.call, operators=rows))
+        told = "; torch's convolutions of float32 have tf32 on a GPU, unless a setting is another"
+        return tuple(replace(e, wrong=e.wrong + told) for e in self._on_few(narrow, given[:usual], usual, 1))
 
     def _near_the_first(self, of: ShapeComparison, usual: Sequence[ExpectedSeed]) -> tuple[ExpectedSeed, ...]:
         """What the reference computes of contents that are nearly the first ones."""

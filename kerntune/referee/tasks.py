@@ -283,6 +283,9 @@ class ExpectedResult(StrictMessage, frozen=True):
     open: Large | None = None
     """Elements that may be other numbers as well (a byte each), which aren't compared (:mod:`.open_elements`)."""
 
+    rearranged: bool = False
+    """Whether a row of it has the same numbers in all orders of equal ones: the open ones change places alone."""
+
     by_products: Large | None = None
     """As ``native``, where the reference's products take operands of 16 bits (:mod:`.product_operands`)."""
 
@@ -314,6 +317,9 @@ class ExpectedSeed(StrictMessage, frozen=True):
 
     undefined: str = ""
     """Why it isn't known there what is right: the reference leaves memory unwritten, or its results have any order."""
+
+    convolves: bool = False
+    """Whether the reference asks torch for a convolution."""
 
     @property
     def computed(self) -> tuple[ExpectedResult, ...]:

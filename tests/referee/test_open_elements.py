@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from kerntune.base.recording import View
+from kerntune.referee import open_elements
 from kerntune.referee.open_elements import (
     ORDERS,
     as_promised,
@@ -49,6 +50,18 @@ def test_equal_numbers_come_in_other_orders(run: Any, first: list[int], last: li
     assert [x[0].tolist() for x in found[:2]] == [first, last]
     assert sorted(found[2][0].tolist()) == sorted(first) or len(first) == 3
     assert torch.equal(found[0][1], found[1][1])
+
+
+@pytest.mark.parametrize("run", [lambda: TIES.kthvalue(3, -1, True), lambda: TIES.median(1, True)])
+def test_one_of_equal_numbers_in_the_middle_is_any(run: Any) -> None:
+    found = set()
+    for turn in range(ORDERS):
+        with other_ties(turn, 7):
+            values, places = run()
+        assert torch.equal(values, run().values)
+        assert torch.equal(TIES.gather(1, places), values)
+        found.add(places[0].item())
+    assert len(found) > 1
 
 
 def test_a_single_number_is_sorted_as_it_is() -> None:
@@ -104,6 +117,29 @@ def test_what_is_left_there_is_as_expected() -> None:
     assert tuple(as_promised(Call(), plain, left).values()) == left  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("found", "after"),
+    [
+        ([5, 7, 1, 7, 0, 2, 2, 9], [5, 1, 7, 7, 0, 9, 2, 2]),
+        ([5, 7, 7, 7, 0, 2, 2, 2], [5, 7, 7, 7, 0, 2, 2, 2]),
+        ([4, np.nan, 1, 7, 0, 2, 2, 3], [4, 1, 7, np.nan, 0, 3, 2, 2]),
+    ],
+)
+@pytest.mark.parametrize("strides", [(4, 1), (1, 2)])
+def test_what_changes_places_alone_is_in_the_order_that_is_expected(
+    found: list[float], after: list[float], strides: tuple[int, int]
+) -> None:
+    """As those of a mask that keeps the largest: it may not keep more of them."""
+    expected = of([[5.0, 1, 7, 7], [0, 9, 2, 2]], open=bytes((0, 1, 1, 1, 0, 1, 1, 1)), rearranged=True)
+    memory = np.zeros(8, "f4")
+    lies = np.lib.stride_tricks.as_strided(memory, (2, 4), [4 * n for n in strides])
+    lies[...] = np.array(found).reshape(2, 4)
+    memory[...] = np.frombuffer(
+        open_elements._replaced(memory.tobytes(), View(0, "float32", (2, 4), strides), expected), "f4"
+    )
+    assert np.array_equal(lies.flatten(), after, equal_nan=True)
+
+
 BODY = "w, i = torch.topk(torch.softmax(x, -1), 2); return w, i"
 
 
@@ -112,6 +148,10 @@ def test_a_reference_says_which_of_its_elements_are_open(tmp_path: Path) -> None
     (seed,) = expected(tmp_path, BODY, "x: f32[4,4]", x).seeds
     assert seed.results[0].open is None
     assert list(seed.results[1].open or b"") == [0, 1, 0, 0, 0, 1, 0, 0]
+    assert not seed.results[1].rearranged, "other places are chosen"
+    kept = "w, i = x.topk(2); return torch.zeros_like(x).scatter(-1, i, w), x.sort(-1).indices"
+    (seed,) = expected(tmp_path, kept, "x: f32[4,4]", x).seeds
+    assert [(one.open is None, one.rearranged) for one in seed.results] == [(False, True)] * 2
     (seed,) = expected(tmp_path, "return x.argmax(-1), x.sort(stable=True).indices", "x: f32[4,4]", x).seeds
     assert [one.open for one in seed.results] == [None, None]
 
