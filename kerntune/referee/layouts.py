@@ -93,12 +93,16 @@ def _source(spec: str, known: dict[str, str], what: str) -> UserCallable:
             raise UsageError(f"{path}: it has none of {what}; name its function as {path}::function")
     if name not in found:
         raise UsageError(f"{path}: it defines no {name} at its top level; it has {', '.join(sorted(found)) or 'none'}")
-    classes = [x for x in syntax_of(path).body if isinstance(x, ast.ClassDef) and x.name == name]
+    classes = [x for x in _classes(path) if x.name == name]
     is_model = any(
         not any("Function" in (getattr(b, "attr", ""), getattr(b, "id", "")) for b in x.bases) for x in classes
     )
     layout = LAYOUTS.get(name, KERNELBENCH if is_model else FUNCTION)
     return UserCallable(str(Path(path).resolve()), name, layout, package=_package_of(path))
+
+
+def _classes(path: str) -> list[ast.ClassDef]:
+    return [x for x in syntax_of(path).body if isinstance(x, ast.ClassDef)]
 
 
 def _package_of(path: str) -> str:
@@ -174,8 +178,11 @@ def _tree_of(text: str, path: str) -> ast.Module:
 
 def remarks_of_imports(candidate: UserCallable, reference: UserCallable) -> tuple[str, ...]:
     """A sentence where a candidate may read all of a package, by what its file imports; and one for each module beside
-    either's file that it imports by name where an installed one comes first."""
+    either's file that it imports by name where an installed one comes first. And one where a backward pass isn't
+    called."""
     told, folders = list[str](), [p for p in sys.path if p not in ("", str(Path.cwd()))]
+    if candidate.layout == FUNCTION and any(x.name == candidate.name for x in _classes(candidate.path)):
+        told.append(f"of {candidate.name} the forward pass alone is judged; a function that runs both has both judged")
     if candidate.package:
         told.append(f"the candidate's process may read all of its package, {Path(candidate.package).name}")
     for source in (candidate, reference):

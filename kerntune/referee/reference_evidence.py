@@ -10,10 +10,11 @@ from msgspec.structs import replace
 
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.declared_inputs import bytes_of, is_one_number
+from kerntune.referee.extreme_contents import DRAWN
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import COARSE, ROUNDOFF, numbers, numbers_of
-from kerntune.referee.tasks import UNREAD, CaseInputs, ExpectedResult, ExpectedSeed, Large
+from kerntune.referee.tasks import UNREAD, CaseInputs, ExpectedResult, ExpectedSeed, Large, ReplayAnswer
 
 
 def check_reference(seeds: Sequence[ExpectedSeed]) -> None:
@@ -33,6 +34,17 @@ def check_reference(seeds: Sequence[ExpectedSeed]) -> None:
     )
     if seeds[0].results and all(as_given):
         raise Refusal(Reason.DEGENERATE, "all results are inputs, which the reference leaves as they are")
+
+
+def restored_input(case: CaseInputs, call: CheckedCall, seeds: Sequence[ExpectedSeed], answer: ReplayAnswer) -> str:
+    """What is wrong where an input of drawn numbers, which the reference never changes, was others between launches.
+    Locks and counters that a call is given may be."""
+    for index, (given, place) in enumerate(zip(case.tensors, call.inputs, strict=True)):
+        drawn = given.content in DRAWN or (given.content == "author" and given.dtype in FLOAT_FORMATS)
+        changes = any(index < len(x.changed) and x.changed[index] is not None for x in seeds)
+        if drawn and place in answer.restored and not changes:
+            return f"it changes input {given.name} between its launches, and restores it"
+    return ""
 
 
 def hardly_varies(seeds: Sequence[Sequence[ExpectedResult]]) -> str:

@@ -54,6 +54,7 @@ from kerntune.referee.reference_evidence import (
     differs,
     hardly_varies,
     in_buffers,
+    restored_input,
     unvaried,
     what_counts,
 )
@@ -146,6 +147,8 @@ class ReplayComparer(ContentErrors):
             found = self._with_memory_told(of, found, given)
             errors = tuple(e for each in found[:usual] for e in each)
             wrong = tuple(e for each in found for e in each if e.wrong)
+            if told := restored_input(case, call, expected[:usual], answers[0]):
+                wrong += (ResultError(-1, "", size=1.0, wrong=told),)
             few, count = many_contents(case, expected[0])
             few, count = (few, count) if wrong else self._reached(case, few, count, expected[:usual])
             wrong = wrong or self._of_many(replace(of, case=few), expected[:usual], count) or promised() or later()
@@ -347,7 +350,7 @@ class ReplayComparer(ContentErrors):
         with contextlib.suppress(Refusal):  # it takes no such numbers together
             found = self._authors(task).seeds if contents else ()
             check_reference((*usual, *found))
-            each = zip(found, contents, strict=False)
+            each = zip(found, contents[: len(found)], strict=True)
             return tuple(replace(in_buffers(of.call, case, x), contents=c) for x, c in each)
         return ()
 
@@ -483,4 +486,6 @@ class ReplayComparer(ContentErrors):
         answer = self._answer(side, call, end, Variation(), ((),), on_gpu=False)
         of = ShapeComparison(case, call, together_of(case, right.expected))
         (errors,) = self._errors(of, [(want, poison, left_of(call, want, answer), ())], on_gpu=False)
+        if told := restored_input(case, call, right.expected, answer):
+            errors.append(ResultError(-1, "", size=1.0, wrong=told))
         return next((e for e in errors if e.wrong), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 import msgspec
@@ -28,7 +28,7 @@ def replayed(task: ReplayTask) -> ReplayAnswer:
     used: of several contents the last ones may be missing."""
     if task.gpu:
         return gpu_replay.replayed_on_gpu(task)
-    side, beside = task.side, partial(_run_beside, task.side)
+    side, between = task.side, set[int]()
     try:
         ttir = {k: v.decode() for k, v in side.artifacts.items()}
         begin, found = time.monotonic(), list[ReplayedResults]()
@@ -37,6 +37,8 @@ def replayed(task: ReplayTask) -> ReplayAnswer:
             if found and spent > task.seconds / 2:
                 break
             left = task.seconds - spent
+            given = {i: contents[i] for i in task.wanted}
+            beside = partial(_run_beside, side, given, between)
             found.append(replay_results(side.recording, ttir, contents, side.poison, left, beside))
     except UnicodeDecodeError:
         return _refused(Reason.ANSWER, "a kernel's TTIR is no text")
@@ -50,12 +52,18 @@ def replayed(task: ReplayTask) -> ReplayAnswer:
         return _refused(Reason.EMULATOR, f"{type(exc).__name__}: {exc}")
     kept = ((one.contents[i], side.contents[i]) for one in found for i in task.wanted)
     outside = sum(one.outside for one in found)
-    return ReplayAnswer(tuple(None if after == before else after for after, before in kept), outside)
+    restored = tuple(i for i in sorted(between) if found[-1].contents[i] == given[i])
+    return ReplayAnswer(tuple(None if after == before else after for after, before in kept), outside, restored=restored)
 
 
-def _run_beside(side: ReplaySide, launches: int, memory: FlatMemory) -> frozenset[int]:
+def _run_beside(
+    side: ReplaySide, given: Mapping[int, bytes | None], between: set[int], launches: int, memory: FlatMemory
+) -> frozenset[int]:
     """Run torch's operators between so many launches and the next, on the emulator's memory by torch's own code for
-    processors; the storages that they use."""
+    processors; the storages that they use. Which of the ``given`` contents the last launch has changed is noted."""
+    if 0 < launches < len(side.recording.launches):
+        used = side.recording.pointed_at(side.recording.launches[launches - 1])
+        between.update(i for i in used & given.keys() if given[i] not in (None, memory.content(i).tobytes()))
     views, rows = side.recording.views, [row for row in side.operators if row.before == launches]
     for row in rows:
         run_operator(row, lambda i: tensor_at(views[i], memory.content(views[i].storage)))

@@ -384,6 +384,9 @@ class ReplayAnswer(StrictMessage, frozen=True):
     outside: int = 0
     repeatable: bool = True
     refused: CallRefused | None = None
+    restored: tuple[int, ...] = ()
+    """Wanted storages that held something else between two launches, though they hold what they were given again. Not
+    known on a GPU."""
 
 
 class LiveCall(StrictMessage, frozen=True, tag="live"):

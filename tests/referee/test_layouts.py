@@ -434,3 +434,6 @@ def test_of_an_autograd_function_its_apply_is_judged(tmp_path: Path, imports: No
     assert source.layout == FUNCTION
     assert named_in(module, source)(3) == 6
     assert named_in(module, replace(source, name="f")) is module.f
+    told = "of Twice the forward pass alone is judged; a function that runs both has both judged"
+    assert remarks_of_imports(source, source) == (told,)
+    assert remarks_of_imports(replace(source, name="f"), source) == ()

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from kerntune.base.recording import View
 from kerntune.referee.declared_inputs import parse_line
-from kerntune.referee.reference_evidence import always_equal, in_buffers, unvaried
+from kerntune.referee.reference_evidence import always_equal, in_buffers, restored_input, unvaried
 from kerntune.referee.result_errors import numbers_of
-from kerntune.referee.tasks import UNREAD, ExpectedResult, ExpectedSeed
+from kerntune.referee.tasks import UNREAD, ExpectedResult, ExpectedSeed, ReplayAnswer
 
 
 def unvaried_input(line: str, *contents: bytes, changed: bool = False, content: str = "", alike: bool = False) -> str:
@@ -114,3 +114,20 @@ def test_what_the_task_makes_alike_each_time_is_told() -> None:
     seeds = [ExpectedSeed((bytes([n] * 8), bytes(8), bytes(8)), ()) for n in range(3)]
     assert always_equal(case, seeds) == ("input m has the same numbers in every content, so a candidate may know them",)
     assert always_equal(case, seeds[:1]) == always_equal(parse_line("x: f32[2]; m: i32[2] < 9; w: f32[2]"), seeds) == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "changes", "wrong"),
+    [("normal", False, True), ("author", False, True), ("normal", True, False), ("zeros", False, False),
+     (UNREAD, False, False)],
+)  # fmt: skip
+def test_an_input_may_not_be_others_between_launches(content: str, changes: bool, wrong: bool) -> None:
+    """Unless the reference changes it, too; or it has nothing but locks, or memory for results."""
+    case = parse_line("x: f32[600]; y: f32[600]")
+    case = replace(case, tensors=(case.tensors[0], replace(case.tensors[1], content=content)))
+    after = ExpectedResult("float32", (600,), (1,), b"")
+    seeds = [ExpectedSeed((), (), (None, None)), ExpectedSeed((), (), (None, after if changes else None))]
+    told = "it changes input y between its launches, and restores it" * wrong
+    call: Any = SimpleNamespace(inputs=(0, 1))
+    assert restored_input(case, call, seeds, ReplayAnswer(restored=(1,))) == told
+    assert restored_input(case, call, seeds, ReplayAnswer()) == ""

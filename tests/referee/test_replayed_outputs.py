@@ -16,7 +16,7 @@ from kerntune.referee.hostile_recording import checked, side_of
 from kerntune.referee.reasons import Reason
 from kerntune.referee.tasks import CallRefused, ReplayAnswer, ReplayTask, encoded
 from kerntune.referee.torch_operators import TorchOperator, ViewAt
-from tests.referee.recordings import CALL, CASE, SHA, TARGET
+from tests.referee.recordings import CALL, CASE, LAUNCH, RECORDING, SHA, TARGET, VIEWS
 
 CHECKED = checked(CALL, CASE, TARGET)
 SIDE = side_of(CHECKED, [bytes(2400), bytes(2400)], b"12345678", binaries=False)
@@ -63,6 +63,20 @@ def test_what_stayed_as_it_was_given_is_not_answered(monkeypatch: pytest.MonkeyP
     assert (recording, ttir) == (SIDE.recording, {SHA: CALL.artifacts[SHA].decode()})
     assert (contents, poison) == ([bytes(2400), bytes(2400), None], b"12345678")
     assert 29.0 < seconds <= 30.0
+
+
+@pytest.mark.parametrize(("numbers", "restored"), [((1, 2, -3), (0,)), ((1, 2, 3), ()), ((0, 0, 2), ())])
+def test_what_was_others_between_launches_is_told(numbers: tuple[float, ...], restored: tuple[int, ...]) -> None:
+    """Each launch adds a number to the first storage."""
+    replace, launches = msgspec.structs.replace, []
+    for i in range(3):
+        pointers = (replace(p, view=v) for p, v in zip(LAUNCH.params[:3], (0, 1 + i, 0), strict=True))
+        launches.append(replace(LAUNCH, params=(*pointers, LAUNCH.params[3])))
+    views, storages = (replace(VIEWS[0], storage=i) for i in range(4)), RECORDING.storages[:1] * 4
+    of = replace(RECORDING, launches=tuple(launches), views=tuple(views), storages=storages)
+    contents = (bytes(2400), *(np.full(600, n, "f4").tobytes() for n in numbers))
+    answer = replayed_outputs.replayed(ReplayTask(replace(SIDE, recording=of, contents=contents), (0, 1), 30.0))
+    assert answer.restored == restored
 
 
 def test_a_task_for_the_gpu_is_done_there_and_answers_are_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
