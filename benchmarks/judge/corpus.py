@@ -42,13 +42,16 @@ def judged(bench: Bench, case: Case) -> dict[str, Any]:
     """One candidate's verdict as a row of the result."""
     began = time.monotonic()
     verdict = judge(*case.files, case.inputs, bench=bench, budget=20.0)
+    remarks = (*verdict.remarks, *(r for s in verdict.shapes for r in s.remarks))
+    untold = bool(case.remark) and all(case.remark not in one for one in remarks)
     shape = next((s for s in verdict.shapes if s.word is verdict.word), verdict.shapes[0])
     return {
         "name": case.name,
         "family": case.family,
         "verdict": verdict.word.value,
         "reason": None if verdict.reason is None else verdict.reason.value,
-        "text": shape.text,
+        "text": f"no remark says: {case.remark}" if untold else shape.text,
+        "untold": untold,
         "seconds": round(time.monotonic() - began, 1),
     }
 
@@ -92,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "environment": environment(),
         "speeds": "scripted",
         "honest": {"count": len(honest), "speed_verdicts": sum(r["verdict"] in SPEED_WORDS for r in honest),
-                   "wrong": sum(r["verdict"] == "WRONG" for r in honest)},
+                   "wrong": sum(r["verdict"] == "WRONG" for r in honest), "untold": sum(r["untold"] for r in honest)},
         "exploits": {"count": len(exploits), "families": len({r["family"] for r in exploits}),
                      "verdicts": dict(Counter(r["verdict"] for r in exploits)),
                      "accepted": [r["name"] for r in exploits if r["verdict"] == "FASTER"]},
