@@ -283,9 +283,6 @@ class ExpectedResult(StrictMessage, frozen=True):
     open: Large | None = None
     """Elements that may be other numbers as well (a byte each), which aren't compared (:mod:`.open_elements`)."""
 
-    rearranged: bool = False
-    """Whether a row of it has the same numbers in all orders of equal ones: the open ones change places alone."""
-
     by_products: Large | None = None
     """As ``native``, where the reference's products take operands of 16 bits (:mod:`.product_operands`)."""
 
@@ -300,6 +297,9 @@ class ExpectedResult(StrictMessage, frozen=True):
 
     sound: bool = False
     """Such that follow from no ties, nor from what can't be cast (:func:`.reference_operators.noted_casts`)."""
+
+    rearranged: bool = False
+    """Whether a row of it has the same numbers in all orders of equal ones: the open ones change places alone."""
 
 
 class ExpectedSeed(StrictMessage, frozen=True):

@@ -91,7 +91,7 @@ def one_result(line: str, dtype: str, *shape: int, seeds: Sequence[ExpectedSeed]
     case = parse_line(line)
     call: Any = SimpleNamespace(
         wanted=(0,), results=(View(0, dtype, shape, dense_strides(shape)),), inputs=(None,) * len(case.tensors),
-        contents=lambda given: (None,), again=None, fills=(), artifacts={},
+        contents=lambda given: (None,), again=None, fills=(), operators=(), artifacts={},
         recording=SimpleNamespace(storages=(), binaries=()),
     )  # fmt: skip
     return ShapeComparison(case, call, together_of(case, seeds) if seeds else {})
