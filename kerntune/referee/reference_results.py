@@ -258,12 +258,12 @@ def _is_odd(tensors: Sequence[TensorInput], contents: Sequence[bytes], odd: Call
 
 
 def _kinds_of(run: Callable[[], Any]) -> OperatorKinds:
-    """What that says of ``run``; nothing where it can't be watched."""
+    """What that says of ``run``; where it can't be watched, nothing but that it may convolve."""
     try:
         return kinds_of(run)
     except Exception as exc:
         print(f"its operators can't be watched: {exc}", file=sys.stderr)
-        return OperatorKinds()
+        return OperatorKinds(convolves=True)
 
 
 def _first_alike(results: Sequence[Any]) -> list[int | None]:

@@ -30,6 +30,7 @@ from kerntune.referee.hostile_recording import CheckedCall, checked
 from kerntune.referee.judgement import Bench, CandidateJudgement, judge
 from kerntune.referee.layouts import FUNCTION, GPU_MODE, KERNELBENCH
 from kerntune.referee.reasons import Reason, Refusal
+from kerntune.referee.replay_comparer import ReplayComparer
 from kerntune.referee.result_errors import ResultError
 from kerntune.referee.roles import ROLES
 from kerntune.referee.sealed_process import Answered, SealedEnd
@@ -172,6 +173,16 @@ def test_what_each_process_is_asked(
     assert (verdict.word, verdict.speeds, verdict.device, verdict.sealed) == (Word.UNTIMED, "told", "a device", True)
     assert verdict.shapes[0].text == "right on 5 contents; there is no GPU here"
     assert verdict.shapes[0].launches == (TimedLaunch("add", (3, 1, 1)),)
+
+
+@pytest.mark.parametrize(("content", "closely"), [("normal", 5), ("author", 2)])
+def test_results_are_looked_at_closely_whoever_makes_the_inputs(content: str, closely: int) -> None:
+    steps = Steps(expect=encoded(ExpectAnswer(refused=CallRefused("reference", "no"))))
+    case = replace(CASE, tensors=tuple(replace(t, content=content) for t in CASE.tensors))
+    comparer = ReplayComparer(steps, UserCallable("r.py", "f", FUNCTION), False, 9.0)  # type: ignore[arg-type]
+    with pytest.raises(Refusal, match="no"):
+        comparer._results(case, checked(CALL, CASE, TARGET), [()] * 5, 5, 1e9)
+    assert steps.tasks[0].closely == closely
 
 
 @pytest.mark.parametrize("reference", [0.0, 7.0, 50.0])

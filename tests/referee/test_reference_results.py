@@ -137,6 +137,16 @@ def test_of_the_first_content_it_is_told_whether_operators_are_exact(
 
 
 @pytest.mark.parametrize(
+    ("body", "convolves"),
+    [("return torch.nn.functional.conv1d(x[:1], x[:, None, :5])", True), ("return x @ x.t()", False)],
+)
+def test_whether_a_reference_convolves_is_told(tmp_path: Path, body: str, convolves: bool) -> None:
+    x = np.random.default_rng(3).standard_normal((1, 40)).astype("f4").repeat(3, 0)
+    (seed,) = expected(tmp_path, body, "x: f32[3,40]", x).seeds
+    assert seed.convolves == convolves
+
+
+@pytest.mark.parametrize(
     ("body", "promised"),
     [
         ("return x.argmax(-1)", True), ("return x.view(40, 3).argmin(-1)", True), ("return x.max(-1)", True),

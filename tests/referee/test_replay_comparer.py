@@ -38,6 +38,7 @@ from kerntune.referee.tasks import (
     encoded,
 )
 from kerntune.referee.timed_contents import in_a_row, places
+from kerntune.referee.torch_operators import TorchOperator, ViewAt
 from tests.referee.recordings import CALL, CASE, TARGET, one_result, twice
 
 CHECKED = checked(CALL, CASE, TARGET)
@@ -607,6 +608,30 @@ def test_a_second_call_of_a_reference_that_changes_its_own_numbers_counts_too() 
         found = TwiceComparer(stale=True)._of_later_call(of, compared(seeds), 2, once := [])
         assert found
         assert once == []
+
+
+class NarrowComparer(ScriptedComparer):
+    """Of a candidate whose convolution is right in float32 alone."""
+
+    def _in_a_row(self, case: Any, call: Any, contents: Any, poison: bytes, end: float) -> list[ReplayAnswer]:
+        narrow = [row.narrow for row in call.operators]
+        sums = [sum(np.frombuffer(x, "<f4") for x in given) * (1 + 2**-11 * any(narrow)) for given in contents]
+        return [ReplayAnswer(tuple(x.tobytes() if i == 2 else None for i in call.wanted)) for x in sums]
+
+
+@pytest.mark.parametrize(
+    ("name", "convolves", "gpu", "wrong"),
+    [("convolution.out", False, False, True), ("convolution.out", True, False, False),
+     ("convolution.out", False, True, False), ("mm.out", False, False, False)],
+)  # fmt: skip
+def test_convolutions_of_float32_have_tf32_unless_the_reference_has_some(
+    name: str, convolves: bool, gpu: bool, wrong: bool
+) -> None:
+    call = replace(CHECKED, operators=(TorchOperator(0, name, (ViewAt(0), ViewAt(1)), {"out": ViewAt(2)}),))
+    seeds = [replace(x, convolves=convolves) for x in TWO_SEEDS]
+    of = ShapeComparison(CASE, call, together_of(CASE, seeds))
+    found = NarrowComparer(gpu=gpu)._of_convolutions(of, compared(seeds), 2)
+    assert ["torch's convolutions of float32 have tf32 on a GPU" in e.wrong for e in found] == [True] * wrong
 
 
 class AddingComparer(ScriptedComparer):
