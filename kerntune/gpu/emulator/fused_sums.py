@@ -1,12 +1,11 @@
 """Sums of which one term is a product: a compiler may round both at once, as Triton does by default.
 
-LLVM's NVPTX backend makes ``fma`` of ``fmul`` and ``fadd`` within a block (``-fp-contract=fast``). Where the product is
-used elsewhere it may do so, too, which isn't done here, nor where products are beyond :data:`FUSED_BELOW`.
+LLVM's NVPTX backend makes ``fma`` of ``fmul`` and ``fadd`` within a block (``-fp-contract=fast``), also where the
+product is used elsewhere (``enableAggressiveFMAFusion``). Products beyond :data:`FUSED_BELOW` are rounded here.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -46,11 +45,8 @@ class FusedSum:
 def fused_sums(program: TtirProgram) -> dict[int, tuple[FusedSum, ...]]:
     """By the id of a sum, how it can be made with one of its products."""
     found: dict[int, tuple[FusedSum, ...]] = {}
-    uses = Counter(key for op in program.operations for key in op.operands)
-    uses.update(key for op in program.operations for _, given in op.successors for key in given)
     for block in program.blocks:
-        made = (op for op in block.operations if op.name == "arith.mulf")
-        products = {op.results[0]: op.operands for op in made if uses[op.results[0]] == 1}
+        products = {op.results[0]: op.operands for op in block.operations if op.name == "arith.mulf"}
         for op in block.operations:
             if op.name in SUMS and op.types[0].element in ELEMENTS:
                 a, b = op.operands

@@ -81,7 +81,6 @@ def test_either_of_two_products_may_be_rounded_with_their_sum() -> None:
     [
         "%p = arith.addf %x, %y : f32\n%r = arith.addf %p, %z : f32",
         "%p = arith.mulf %x, %y : f32\n%r = arith.mulf %p, %z : f32",
-        "%p = arith.mulf %x, %y : f32\n%s = arith.addf %p, %z : f32\n%r = arith.addf %s, %p : f32",
         """%p = arith.mulf %x, %y : f32
         %c = arith.cmpf olt, %x, %y : f32
         %r = scf.if %c -> (f32) {
@@ -91,10 +90,18 @@ def test_either_of_two_products_may_be_rounded_with_their_sum() -> None:
           scf.yield %p : f32
         }""",
     ],
-    ids=["no product", "no sum", "another use", "another block"],
+    ids=["no product", "no sum", "another block"],
 )
 def test_others_are_rounded_as_they_are_written(lines: str) -> None:
     assert fused_sums(parse_ttir(kernel(lines))) == {}
+
+
+def test_a_product_that_is_used_elsewhere_may_be_rounded_with_its_sum() -> None:
+    """LLVM makes ``fma`` beside the product."""
+    unit = 2.0**-23
+    x, z = np.float32(1 + unit), np.float32(-(1 + 2 * unit))
+    lines = PRODUCT + "%s = arith.addf %p, %z : TYPE\n%d = arith.subf %p, %p : TYPE\n%r = arith.addf %s, %d : TYPE"
+    assert unit**2 in results(lines, [x, x, z])
 
 
 def test_float16_is_rounded_as_it_is_written() -> None:
