@@ -37,8 +37,9 @@ def run_reference(
 ) -> tuple[list[Any], list[Any], str]:  # fmt: skip
     """The reference's results, its inputs afterwards, and how the results lie in what it returned. Its inputs are
     converted, all of them or all but whole numbers that are fixed; ``casts``: where that makes float64 of them, its own
-    casts do, too. ``rounding``: what changes its operators' results. Where it draws random numbers, results of its
-    inputs as they are must be the same with others: a layer draws weights that are replaced at once."""
+    casts do, too, and what it makes without a dtype. ``rounding``: what changes its operators' results. Where it draws
+    random numbers, results of its inputs as they are must be the same with others: a layer draws weights that are
+    replaced at once."""
     ran = partial(_called, module, task, contents, convert, casts, but_fixed, rounding)
     results, after, outline, drew = ran()
     if convert is as_given and drew:
@@ -74,6 +75,7 @@ def _called(
             stack.enter_context(torch.no_grad())
         if casts and (convert in WIDE or torch.float64 in {t.dtype for t in tensors} - own):
             stack.enter_context(wider_casts())
+            stack.enter_context(_wide_default())
         stack.enter_context(fused_attention())
         stack.enter_context(rounding())
         if seed is not None:
@@ -183,13 +185,12 @@ def in_float64(
 
 
 @contextlib.contextmanager
-def _wider_launches(launches: Sequence[Launched]) -> Iterator[None]:
-    """Kernels in float64, and what torch makes beside without a dtype."""
+def _wide_default() -> Iterator[None]:
+    """What torch makes without a dtype is float64."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with wider_launches(launches):
-            yield
+        yield
     finally:
         torch.set_default_dtype(before)
 
@@ -200,7 +201,7 @@ def widely(
     """Results and inputs afterwards, of these contents in float64; kernels, too, whose ``launches`` the interpreter
     has done before. ``ValueError`` where others cast to fewer bits inside."""
     kernels = casts and launches
-    rounding = partial(_wider_launches, launches) if kernels else contextlib.nullcontext
+    rounding = partial(wider_launches, launches) if kernels else contextlib.nullcontext
     convert = _widened_for_kernels if kernels else widened
     with noted_launches() as again, noted_kernels() as compiled:
         results, after, _ = run_reference(module, task, contents, convert, casts=casts, rounding=rounding)

@@ -340,6 +340,13 @@ def test_exact_numbers_have_no_rounding_of_the_reference_s_own_casts(tmp_path: P
     assert np.allclose(np.frombuffer(seed.results[0].wide, "f8"), np.exp(x.astype("f8")), rtol=1e-15, atol=0)
 
 
+def test_what_torch_makes_without_a_dtype_is_wide(tmp_path: Path) -> None:
+    """A product of float64 and float32 fails."""
+    (seed,) = expected(tmp_path, "return x.view(2, 3) @ torch.full((3, 2), 0.1)", "x: f32[6]", X).seeds
+    assert numbers_of(seed.results[0])[0] == pytest.approx(0.1 * X[:3].astype("f8").sum(), rel=1e-15)
+    assert torch.get_default_dtype() == torch.float32
+
+
 def test_whole_numbers_that_become_floats_are_exact_in_float64(tmp_path: Path) -> None:
     body = "return x.float() / 3"
     (seed,) = expected(tmp_path, body, "x: i32[6] < 9", np.arange(6, dtype="i4")).seeds
