@@ -47,6 +47,8 @@ EXTREMES = {
     "least": "has the numbers of its range that are nearest to zero",
     "powers": "has powers of two, and the numbers beside them",
     "close": "has numbers that differ in their last places",
+    "ends": "has zeros, infinities, and powers of two far from 1",
+    "specks": "has zeros, and powers of two far from 1",
     "signed": "has other signs and sizes than a constructor gives",
     "stretched": "is 4 to 8 times as large",
     "zeroed": "is zeros",
@@ -97,6 +99,12 @@ MANY_WHOLE = 16
 
 SIZED = ("scaled",)
 """Where all operators but move and compare numbers, and round none to what can't hold it."""
+
+ENDS = ("ends", "specks")
+"""Where functions have known results, as far as declared ranges have these numbers."""
+
+END_EXPONENTS = {True: 100, False: 12}
+"""What powers of two are beside these, of dtypes of a large range and of others."""
 
 LARGE_RANGE = ("float32", "float64", "bfloat16")
 
@@ -375,6 +383,17 @@ def paired_numbers(numbers: np.ndarray, given: TensorInput, seed: int, chance: n
     return np.where(kinds == 1, chance.choice(ends, numbers.size), found) if ends else found
 
 
+def numbers_at_ends(numbers: np.ndarray, given: TensorInput, form: str, chance: np.random.Generator) -> Any:
+    """Zeros, infinities and powers of two, those that may be declared; else the numbers."""
+    power = 2.0 ** END_EXPONENTS[given.dtype in LARGE_RANGE]
+    ends = [sign * x for x in (0.0, 1 / power, power, *[math.inf] * (form == "ends")) for sign in (1, -1)]
+    if given.content == "uniform":
+        ends = [x for x in ends if given.low <= x <= given.high]
+    elif not given.varied:
+        ends = ends[: 2 if given.low == 0 else 0]
+    return chance.choice(ends, numbers.size) if ends else numbers
+
+
 FINEST = 8
 """Binary places of the finest step of a grid; a number's own step is drawn between that and 1."""
 
@@ -426,6 +445,8 @@ def in_form(
         numbers = in_bands(numbers, given, chance)
     if form == "close":
         numbers = close_numbers(given, seed, chance)
+    if form in ENDS:
+        numbers = numbers_at_ends(numbers, given, form, chance)
     if form in GRIDS:
         numbers = on_grid(numbers, given, form, chance)
     if form == "broad":

@@ -20,7 +20,9 @@ from kerntune.errors import InterpreterLimit
 from kerntune.gpu.base import tensors_in
 from kerntune.gpu.emulator.ttir_program import TtirProgram, parse_ttir
 from kerntune.gpu.interpreter.wider_programs import Launched
-from kerntune.referee.result_errors import MOST_SUMS, TYPICAL
+from kerntune.referee.extreme_contents import END_EXPONENTS
+from kerntune.referee.result_errors import CHAIN, MOST_SUMS, ROUNDING_RMS, TYPICAL
+from kerntune.referee.tasks import OperatorChain
 from kerntune.referee.torch_operators import COUNTING, DECIDING, MOVING
 
 FIRST_OF_TIES = {"aten.argmax.default", "aten.argmin.default", "aten.max.dim", "aten.min.dim"}
@@ -34,10 +36,10 @@ ANY_OF_TIES = {
 
 COMPARING = frozenset((
     "abs", "all", "any", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "count_nonzero", "eq", "ge", "gt",
-    "isfinite", "isinf", "isnan", "le", "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "ne",
-    "neg",
+    "isfinite", "isinf", "isnan", "le", "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "nan_to_num",
+    "ne", "neg",
 ))  # fmt: skip
-"""Operators that say of NaN what IEEE 754 does. Maxima don't, nor do roundings to whole numbers."""
+"""Operators that say of NaN what IEEE 754 or torch does. Maxima don't, nor do roundings to whole numbers."""
 
 CHOOSING = frozenset((
     "diag_embed", "diagonal_backward", "diagonal_scatter", "fill_diagonal", "masked_fill", "masked_fill_",
@@ -49,10 +51,29 @@ ONE_OF_ORDER = ("aten.median.dim", "aten.kthvalue.default")
 UNORDERED = ("aten.sort.default", "aten.sort.stable", "aten.topk.default", *ONE_OF_ORDER)
 """Operators that are asked again with equal numbers in other orders, unless they are stable."""
 
+ARITHMETIC = ("add", "mul", "rsub", "sub")
+"""Operators whose results are the nearest numbers."""
+
+MULTIPLIED = {"convolution": 2.0, "mm": CHAIN, "bmm": CHAIN}
+"""Roundings that short sums of products have at least: kernels take products apart, as three of tf32."""
+
+KNOWN: Mapping[str, tuple[str, ...]] = {
+    "ends": ("erf", "exp", "exp2", "log", "log10", "log2", "logaddexp", "rsqrt", "sigmoid", "sqrt", "tanh"),
+    "specks": ("expm1", "hypot", "log1p"),
+}
+"""Functions that have known results at zeros and infinities (C, annex F), and those that are asked for where numbers
+near zero count."""
+
+RANKING = ("aten.kthvalue.default", "aten.sort.default", "aten.sort.stable", "aten.topk.default")
+"""Operators whose first result is exact, but for NaN, whichever of equal numbers comes first."""
+
 UNWRITTEN = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"))
 """Operators whose result anything may be."""
 
 WIDE = ("torch.float32", "torch.float64")
+
+FINITE = ("grid", "decided", "sized")
+"""Numbers (:func:`exact_results`) that are none of NaN and infinities."""
 
 
 Caller = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
@@ -108,7 +129,10 @@ def _observed(run: Callable[[], Any], where: str = "") -> Observed:
             written += given
         if not exact and not written:
             lost.append(str(func))  # a number of Python's, which any other may follow from
-        made.update(dict.fromkeys(written, exact and all(made.get(place, True) for place in given)))
+        known = all(made.get(place, True) for place in given)
+        made.update(dict.fromkeys(written, exact and known))
+        if where in FINITE and str(func) in RANKING and (*args[4:], words.get("sorted", True))[0]:
+            made[written[0]] = known
         return outcome
 
     with noted_kernels() as launched, EachOperator(watch):
@@ -156,15 +180,22 @@ def promises_indices(run: Callable[[], tuple[Any, Sequence[Any], Any]]) -> bool:
     return bool(asked) and not seen.others and all(n in FIRST_OF_TIES and place in places for n, place in asked)
 
 
+def unknown_at_ends(results: Sequence[Any], where: str) -> list[Any]:
+    """Which elements are others than 0, 1, -1 and infinities, or the inputs' powers of two."""
+    ends = [0.0, 1.0, math.inf, *(2.0**k for end in END_EXPONENTS.values() for k in (-end, end) if where == "specks")]
+    return [~torch.isin(x.detach().double().abs(), x.new_tensor(ends, dtype=torch.float64)) for x in results]
+
+
 class OperatorKinds(NamedTuple):
     """Whether a result follows from exact operators alone (:func:`exact_results`); whether others than torch's
     operators compute (:class:`Observed`); whether one has equal numbers in any order (:data:`UNORDERED`), and whether
-    one is a convolution."""
+    one is a convolution; and what else is known of all."""
 
     exact: bool = False
     others: bool = False
     unordered: bool = False
     convolves: bool = False
+    chain: OperatorChain = OperatorChain()
 
 
 Run = Callable[[], tuple[Sequence[Any], Sequence[Any], Any]]
@@ -176,14 +207,37 @@ def kinds_of(run: Run) -> OperatorKinds:
     seen = _observed(run, "grid")
     unordered = any(name in UNORDERED and not words.get("stable") for name, _, words in seen.operators)
     convolves = any("convolution" in name for name, _, _ in seen.operators)
-    return OperatorKinds(bool(_exact_of(seen)), seen.others, unordered, convolves)
+    chain = OperatorChain() if seen.others else chain_of(seen.operators)
+    return OperatorKinds(bool(_exact_of(seen)), seen.others, unordered, convolves, chain)
+
+
+def chain_of(operators: Sequence[tuple[str, Sequence[Any], Mapping[str, Any]]]) -> OperatorChain:
+    """What is known of operators with their arguments."""
+    rest = [(name, args, words) for name, args, words in operators if name.split(".")[1] not in MOVING]
+    if not rest or any(not name.startswith("aten.") for name, *_ in rest):
+        return OperatorChain()
+    tagged = (getattr(getattr(torch.ops.aten, name.split(".")[1]), name.split(".")[2]).tags for name, *_ in rest)
+    pointwise = all(torch.Tag.pointwise in tags for tags in tagged)
+    (name, args, words), roundings = rest[0], None
+    word = name.split(".")[1].rstrip("_")
+    if len(rest) == 1 and not words:
+        roundings = 0.0 if word in ARITHMETIC else None
+        narrow = any(t.is_floating_point() and t.dtype.itemsize < 4 for t in tensors_in(args))
+        if word in MULTIPLIED and not narrow and not any(x is True for x in args):
+            terms = math.prod(args[1].shape[1:]) if word == "convolution" else args[0].shape[-1]
+            roundings = max(MULTIPLIED[word], ROUNDING_RMS * math.sqrt(terms / 2))
+    weights = len(rest) == 1 and word == "_softmax" and args[1] in (-1, args[0].dim() - 1)
+    named = {name.split(".")[1] for name, *_ in rest}
+    known = next((where for where, functions in KNOWN.items() if named <= {*functions}), "")
+    return OperatorChain(pointwise, roundings, weights, known)
 
 
 def exact_results(run: Run, where: str = "grid") -> list[bool]:
     """For each result and each input afterwards, whether all operators that it follows from give one right result,
     whichever way it is computed: of numbers of few bits (``grid``), of any (``decided``), of any size (``sized``); or
-    also of NaN whole numbers (``nan``) and floats (``kept``). What a kernel computes isn't known. Empty where no result
-    is exact, or without results an input isn't."""
+    also of NaN whole numbers (``nan``) and floats (``kept``); or where functions have known results (:data:`KNOWN`),
+    those of :func:`unknown_at_ends` aside. What a kernel computes isn't known. Empty where no result is exact, or
+    without results an input isn't."""
     return _exact_of(_observed(run, where))
 
 
@@ -383,10 +437,20 @@ def _is_exact(where: str, name: str, args: Sequence[Any], kwargs: Mapping[str, A
         return not floats or few
     if where not in ("grid", "decided") and word == "_to_copy" and floats:
         dtype = kwargs.get("dtype")
-        return dtype is None or bool(dtype.is_floating_point and (where == "nan" or dtype.itemsize > 1))
+        if dtype is None or dtype.is_floating_point:
+            return dtype is None or where == "nan" or bool(dtype.itemsize > 1)
+        return dtype != torch.bool and _holds(dtype, floats[0])
+    if where in KNOWN:
+        return word in MOVING or word in KNOWN[where]
     if where == "kept":
-        return word in MOVING and word not in CHOOSING
+        return word == "nan_to_num" or (word in MOVING and word not in CHOOSING)
     return word in MOVING or word in (COMPARING if where == "nan" else DECIDING)
+
+
+def _holds(dtype: Any, floats: Any) -> bool:
+    """Whether whole numbers of a dtype reach to all these: others become what a processor or a GPU makes of them."""
+    ends = torch.iinfo(dtype)
+    return bool(((floats > ends.min - 1) & (floats < ends.max)).all())
 
 
 def _few_bits(word: str, floats: Sequence[Any], args: Sequence[Any], others: Sequence[Any]) -> bool:

@@ -64,6 +64,7 @@ from kerntune.referee.open_elements import (
 from kerntune.referee.product_operands import with_products
 from kerntune.referee.reasons import Reason
 from kerntune.referee.reference_operators import (
+    KNOWN,
     OperatorKinds,
     exact_results,
     filled,
@@ -73,6 +74,7 @@ from kerntune.referee.reference_operators import (
     place_of,
     programs_of,
     promises_indices,
+    unknown_at_ends,
 )
 from kerntune.referee.reference_runs import as_given, in_float64, keeps_state, run_reference, widely
 from kerntune.referee.result_errors import ROUNDOFF
@@ -240,6 +242,9 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
         if not all(exact):
             every = zip([*native, *after], exact, strict=True)
             found = with_open(found, [torch.full(t.shape, not one) for t, one in every])
+        if task.exact in KNOWN:
+            found = with_open(found, unknown_at_ends([*native, *after], task.exact))
+        found = [x and replace(x, chain=of.chain) for x in found]
         given, count = () if task.contents else tuple(contents), len(results)
         results, changed = tuple(found[:count]), tuple(found[count:])
         exactly = of.exact and i == 0 and task.closely > 0

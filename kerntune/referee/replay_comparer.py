@@ -31,7 +31,7 @@ from kerntune.referee.errors_together import (
     unequal_of,
     wrong_together,
 )
-from kerntune.referee.extreme_contents import DECIDED, DRAWN_FLOATS, GRIDS, OF_MADE, OF_NAN, SIZED
+from kerntune.referee.extreme_contents import DECIDED, DRAWN_FLOATS, ENDS, GRIDS, OF_MADE, OF_NAN, SIZED
 from kerntune.referee.further_contents import (
     DRAWN_BYTES,
     MANY,
@@ -299,6 +299,7 @@ class ReplayComparer(ContentErrors):
         if first.exact:
             kinds += [("grid", GRIDS), ("decided", DECIDED), ("sized", SIZED)]
             kinds += [("nan", OF_NAN)] * whole + [("kept", OF_NAN)] * any(dtype in FLOAT_FORMATS for dtype in wanted)
+        kinds += [(where, (where,)) for where in {r.chain.known for r in first.computed} & {*ENDS}]
         if all(t.content not in DRAWN_FLOATS for t in of.case.tensors):
             return ()
         kinds = _few_of_large(kinds, first)

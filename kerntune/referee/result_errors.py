@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from kerntune.gpu.compare import FLOATS
 from kerntune.gpu.memory import INTEGERS
 from kerntune.gpu.number_formats import FLOAT_FORMATS, values
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
-from kerntune.referee.tasks import CaseInputs, ExpectedResult
+from kerntune.referee.tasks import CaseInputs, ExpectedResult, OperatorChain
 
 ROUNDOFF = {
     "float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8,
@@ -105,6 +106,19 @@ than a hundred elements that is none."""
 
 ELEMENT_FACTOR = 3.0
 """Roundings of its own size that an element may be off by beside: small elements are not excused by large ones."""
+
+UNKNOWN = OperatorChain()
+"""Nothing is known of a reference's operators."""
+
+WEIGHT = 2.0
+"""Roundings of a softmax's weight beside those of its argument: of an exponential and a quotient."""
+
+NEAREST = 1.125
+"""And one of float16 or bfloat16, where the reference adds or multiplies once: that is rounded to the nearest."""
+
+BINS = 16
+"""Groups by size, in each of which half of the elements of 16 bits may be off by as much as the stock operator's there:
+where it rounds inside, those that it has right are no excuse for others."""
 
 ROUNDING_RMS = 0.42
 """Root mean square of rounding to nearest, in units of half of the last place of 1: numbers are spread over a binade,
@@ -259,9 +273,15 @@ def _compared(
         spread = np.abs(np.random.default_rng().standard_normal(exact.shape))
         stock = _off_by(stock, exact, TYPICAL * spread * deviation)
     if extreme:
-        return _extreme_error(number, view.dtype, found, exact, stock, terms, usual, extreme, seen, moved, deviation)
+        wide = all(ROUNDOFF.get(t.dtype, 0.0) <= ROUNDOFF["float32"] for t in case.tensors)
+        gross = COARSE if expected.chain.pointwise and wide else GROSS
+        of = number, view.dtype, found, exact, stock, terms, usual, extreme, seen, moved, deviation, gross
+        return _extreme_error(*of)
     terms = terms if moved is None or exact is None else int(CHAIN**2)
-    return _float_error(number, view.dtype, found, exact, stock, terms, usual, seen, moved)
+    one = _float_error(number, view.dtype, found, exact, stock, terms, usual, seen, moved, expected.chain)
+    if expected.chain.weights and exact is not None and view.dtype == "float32" and not one.wrong:
+        one = replace(one, wrong=_off_in_rows(found, exact, numbers(native, view.dtype)))
+    return one
 
 
 def _is_explained(found: np.ndarray, exact: np.ndarray, deviation: np.ndarray) -> bool:
@@ -311,13 +331,15 @@ def _untouched(bits: np.ndarray, nbytes: int, view: View, poison: bytes) -> bool
 def _float_error(
     number: int, dtype: str, found: np.ndarray, exact: np.ndarray | None, stock: np.ndarray, terms: int,
     usual: float = 0.0, seen: Callable[..., None] | None = None, moved: np.ndarray | None = None,
+    chain: OperatorChain = UNKNOWN,
 ) -> ResultError:  # fmt: skip
     """Where the stock operator gives infinities or NaN, so must the result. Where nothing was computed in float64
     (``exact`` is None), the stock operator's own error isn't known: both sides may be off by what a sum explains. Of
     262,144 float32 sums of 512 terms the largest is off by 1.08 times as much. Elements larger than most may be off by
     more: their partial sums are larger, and of running products each has the roundings of all before it.
     ``moved``: how far a rounding of the inputs moves each element, by which a right result may be off, too; by a fourth
-    of itself none is otherwise, however small."""
+    of itself none is otherwise, however small. What is known of the reference's operators, a ``chain``, says which sums
+    there are."""
     found, stock = np.atleast_1d(found, stock)
     alone, exact = exact is None, stock if exact is None else np.atleast_1d(exact)
     moved = None if moved is None else np.atleast_1d(moved)
@@ -349,12 +371,17 @@ def _float_error(
     if error.size < FEW:  # which may nearly cancel by chance
         sums *= max(1.0, usual / size)
     sums *= 2 if alone else 1
-    half = SMALLEST[dtype] / 2
+    half, each = SMALLEST[dtype] / 2, sums_of(dtype, terms)
+    known, factor = chain.roundings is not None and not alone, ELEMENT_FACTOR
+    if known:
+        each = (chain.roundings or 0.0) * ROUNDOFF["float64" if dtype == "float64" else "float32"]
+        sums = min(sums, each * size)
+        factor = NEAREST if chain.roundings == 0 and dtype in ("float16", "bfloat16") else factor
     rounding = math.hypot(ROUNDING_RMS * ROUNDOFF[dtype] * size, 3**-0.5 * half)
-    rms_allowed = RMS_FACTOR * (max(rms_of(own), rounding) + sums)
+    rms_allowed = RMS_FACTOR * _together(max(rms_of(own), rounding), sums, known)
     rounded = np.maximum(magnitude * ROUNDOFF[dtype], half)
     beyond_rounding = max(0.0, float(np.subtract(own, rounded).max()))
-    worst_allowed = np.multiply(rounded, ELEMENT_FACTOR, out=rounded)
+    worst_allowed = np.multiply(rounded, factor, out=rounded)
     larger = np.maximum(magnitude / size, 1.0)  # as its partial sums are
     worst_allowed += WORST_FACTOR * (beyond_rounding + sums * larger)
     if moved is not None and not alone:  # by which each is known to be moved, the others' roundings are no excuse
@@ -377,10 +404,15 @@ def _float_error(
     elif rms > rms_allowed:
         off, most_off = told_apart(rms / size, rms_allowed / size)
         wrong = f"its error is {off} of its size; {most_off} is what rounding explains"
-    elif told := quantiles_wrong(error, own, magnitude, sums_of(dtype, terms), dtype):
+    elif told := quantiles_wrong(error, own, magnitude, each, dtype, known):
         wrong = told
     elif dtype == "float32" and not alone and rms > RMS_FACTOR * rms_of(own) and _are_cut(found, stock):
         wrong = f"all of its elements are cut by {CUT} bits or more, and off by more than the reference's"
+    elif chain.pointwise and not alone and ROUNDOFF["float32"] < ROUNDOFF[dtype]:
+        groups = np.array_split(np.argsort(magnitude, axis=None), BINS)
+        one, other, large = (x.reshape(-1) for x in (error, own, magnitude))
+        told_of = (half_wrong(one[group], other[group], large[group], each, dtype) for group in groups)
+        wrong = next(filter(None, told_of), "")
     return ResultError(
         number, dtype, rms / size, rms_allowed / size, worst / size, float(np.max(worst_allowed)) / size, size, wrong
     )
@@ -416,6 +448,11 @@ def sums_of(dtype: str, terms: int, random: bool = True) -> float:
     return min(math.sqrt(terms), max(CHAIN, ROUNDING_RMS * root)) * unit
 
 
+def _together(own: float, sums: float, known: bool) -> float:
+    """What the stock operator is off by and what sums explain: that is a part of it where these are known."""
+    return max(own, sums) if known else own + sums
+
+
 def _roundings(dtype: str, terms: int, count: int, own: float, random: bool = True) -> float:
     """The same beside a stock operator that is off by ``own``. The length of a sum is a guess, so that bounds it."""
     sums, most = sums_of(dtype, terms, random and count >= FEW), _most_sums(own)
@@ -426,7 +463,44 @@ def _most_sums(own: float) -> float:
     return MOST_SUMS * max(own, ROUNDING_RMS * ROUNDOFF["float32"])
 
 
-def quantiles_wrong(error: np.ndarray, own: np.ndarray, magnitude: np.ndarray, sums: float, dtype: str) -> str:
+def half_wrong(
+    error: np.ndarray, own: np.ndarray, magnitude: np.ndarray, sums: float, dtype: str, known: bool = False
+) -> str:
+    """Whether half of the elements are off by more than the stock operator's half and ``sums`` of them, if there are
+    enough."""
+    full = magnitude > SMALLEST[dtype] / ROUNDOFF[dtype]
+    if np.count_nonzero(full) < FEW:
+        return ""
+    relative = own[full] / magnitude[full]
+    middle = float(np.quantile(relative, _later(0.5, relative.size)))
+    allowed = RMS_FACTOR * _together(max(middle, ROUNDING_RMS * ROUNDOFF[dtype]), min(sums, _most_sums(middle)), known)
+    if (typical := float(np.median(error[full] / magnitude[full]))) > allowed:
+        off, most_off = told_apart(typical, allowed)
+        return f"half of its elements are off by {off} of their size; {most_off} is what rounding explains"
+    return ""
+
+
+def _later(share: float, count: int) -> float:
+    return share + (LATER * math.sqrt(share * (1 - share) / count) if count < SETTLED else 0.0)
+
+
+def _off_in_rows(found: np.ndarray, exact: np.ndarray, stock: np.ndarray) -> str:
+    """What is wrong with float32 weights whose row's sum is left aside, since all of it are off by that. An exponential
+    is off by what half of a rounding of its argument moves it."""
+    if not exact.ndim or exact.shape[-1] < FEW:
+        return ""
+    weights = exact.reshape(-1, exact.shape[-1])
+    full = weights > SMALLEST["float32"] / ROUNDOFF["float32"]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = (np.where(full, x.reshape(weights.shape) / weights, np.nan) for x in (found, stock))
+        error, own = (np.abs(x / np.nanmedian(x, 1, keepdims=True) - 1)[full] for x in shares)
+        moved = np.log(weights.max(1, keepdims=True) / weights)[full] * (ROUNDOFF["float32"] / 2)
+    return half_wrong(error, np.maximum(own, moved), np.ones_like(error), WEIGHT * ROUNDOFF["float32"], "float32")
+
+
+def quantiles_wrong(
+    error: np.ndarray, own: np.ndarray, magnitude: np.ndarray, sums: float, dtype: str, known: bool = False
+) -> str:
     """The same by quantiles of relative errors: beside a few large elements, a root mean square says nothing of all
     others. Elements that are zero, or have fewer digits than the dtype's, don't count.
 
@@ -439,25 +513,17 @@ def quantiles_wrong(error: np.ndarray, own: np.ndarray, magnitude: np.ndarray, s
     if np.count_nonzero(full) < FEW:
         return ""
     error, own, magnitude = (x[full] for x in (error, own, magnitude))
-    relative = own / magnitude
-
-    def later(share: float) -> float:
-        chance = LATER * math.sqrt(share * (1 - share) / relative.size) if relative.size < SETTLED else 0.0
-        return share + chance
-
-    middle = float(np.quantile(relative, later(0.5)))
-    sums = min(sums, _most_sums(middle))
-    allowed = RMS_FACTOR * (max(middle, ROUNDING_RMS * ROUNDOFF[dtype]) + sums)
-    if (typical := float(np.median(error / magnitude))) > allowed:
-        off, most_off = told_apart(typical, allowed)
-        return f"half of its elements are off by {off} of their size; {most_off} is what rounding explains"
+    if told := half_wrong(error, own, magnitude, sums, dtype, known):
+        return told
+    relative, later = own / magnitude, partial(_later, count=error.size)
+    sums = min(sums, _most_sums(float(np.quantile(relative, later(0.5)))))
     cancelled = RMS_FACTOR * sums * float(np.quantile(magnitude, 0.75))
     beyond = np.quantile(np.maximum(error - cancelled, 0.0) / magnitude, QUANTILES)
     for share, found in zip(QUANTILES, beyond, strict=True):
         if later(share) > 1:
             continue
         stock = float(np.quantile(relative, later(share)))
-        allowed = RMS_FACTOR * (max(stock, share * ROUNDOFF[dtype]) + sums)
+        allowed = RMS_FACTOR * _together(max(stock, share * ROUNDOFF[dtype]), sums, known)
         if found > allowed:
             off, most_off = told_apart(found, allowed)
             return (
@@ -478,7 +544,7 @@ def _sampled(*errors: np.ndarray) -> list[np.ndarray]:
 def _extreme_error(
     number: int, dtype: str, found: np.ndarray, exact: np.ndarray | None, stock: np.ndarray, terms: int, usual: float,
     factor: float, seen: Callable[..., None] | None, moved: np.ndarray | None = None,
-    deviation: np.ndarray | None = None,
+    deviation: np.ndarray | None = None, gross: float = GROSS,
 ) -> ResultError:  # fmt: skip
     """Of extreme inputs. Where the reference isn't finite in its dtype, or in float64, nothing is demanded: it may
     overflow inside. Nor is it beyond half of the largest number, where either side's rounding decides. What is small
@@ -524,10 +590,11 @@ def _extreme_error(
             told, most_off = told_apart(off, allowed)
             wrong = f"{name} {told} where {large:.2g} is the size; {most_off} is what rounding explains"
             return ResultError(number, dtype, off / size, allowed / size, size=size, wrong=wrong)
-    least = np.maximum(np.maximum(GROSS * np.where(some[2] > GROSS * size, some[2], size), some[3]), allowed)
-    gross, own_gross = (int(np.count_nonzero(x > least)) for x in some[:2])
-    if error.size >= FEW and gross > max(GROSS_SHARE * some[0].size, 2 * own_gross):
-        wrong = f"{gross:,} of {some[0].size:,} elements are off by more than a fourth of their size"
+    least = np.maximum(np.maximum(gross * np.where(some[2] > gross * size, some[2], size), some[3]), allowed)
+    off_by, own_off = (int(np.count_nonzero(x > least)) for x in some[:2])
+    if error.size >= FEW and off_by > max(GROSS_SHARE * some[0].size, 2 * own_off):
+        least_told = "a fourth" if gross == GROSS else f"{gross:.1%}"
+        wrong = f"{off_by:,} of {some[0].size:,} elements are off by more than {least_told} of their size"
         return ResultError(number, dtype, size=size, wrong=wrong)
     return ResultError(number, dtype, size=size)
 

@@ -255,6 +255,19 @@ class ExpectTask(StrictMessage, frozen=True):
     seconds: float = 0.0
 
 
+class OperatorChain(StrictMessage, frozen=True):
+    """What is known of a reference all of whose operators move elements, but for some.
+
+    ``pointwise``: the others compute each element from those at its place. ``roundings``: of one that adds or
+    multiplies alone how many a sum has, beside that to its dtype; None of others. ``weights``: it is a softmax of rows.
+    ``known``: where the others have known results (:data:`.reference_operators.KNOWN`); empty where they have none."""
+
+    pointwise: bool = False
+    roundings: float | None = None
+    weights: bool = False
+    known: str = ""
+
+
 class ExpectedResult(StrictMessage, frozen=True):
     """One result: as the reference gives it, and computed in float64 where that is possible (little-endian, dense)."""
 
@@ -300,6 +313,8 @@ class ExpectedResult(StrictMessage, frozen=True):
 
     rearranged: bool = False
     """Whether a row of it has the same numbers in all orders of equal ones: the open ones change places alone."""
+
+    chain: OperatorChain = OperatorChain()
 
 
 class ExpectedSeed(StrictMessage, frozen=True):

@@ -35,11 +35,11 @@ MOVING = frozenset((
 DECIDING = frozenset((
     "abs", "all", "amax", "amin", "any", "argmax", "argmin", "bitwise_and", "bitwise_left_shift", "bitwise_not",
     "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bucketize", "ceil", "clamp", "clamp_max", "clamp_min",
-    "copysign", "count_nonzero", "eq", "floor", "_foreach_abs", "_foreach_clamp_max", "_foreach_clamp_min",
+    "copysign", "count_nonzero", "eq", "floor", "fmod", "_foreach_abs", "_foreach_clamp_max", "_foreach_clamp_min",
     "_foreach_maximum", "_foreach_minimum", "_foreach_neg", "ge", "gt", "heaviside", "isfinite", "isin", "isinf",
     "isnan", "isneginf", "isposinf", "le", "logical_and", "logical_not", "logical_or", "logical_xor", "__lshift__",
-    "lt", "max", "maximum", "min", "minimum", "ne", "neg", "relu", "round", "__rshift__", "searchsorted", "sign",
-    "signbit", "trunc",
+    "lt", "max", "maximum", "min", "minimum", "nan_to_num", "ne", "neg", "relu", "round", "__rshift__", "searchsorted",
+    "sign", "signbit", "trunc",
 ))  # fmt: skip
 """Operators whose result is exact, and promised also where numbers are equal, halves or zeros."""
 
@@ -52,7 +52,7 @@ COMPUTING = frozenset((
     "binary_cross_entropy", "binary_cross_entropy_backward", "binary_cross_entropy_with_logits", "bmm",
     "_cdist_forward", "celu", "convolution", "convolution_backward", "cos", "cosh", "cummax", "cummin", "cumprod",
     "deg2rad", "digamma", "dist", "div", "dot", "elu", "elu_backward", "embedding", "erf", "erfc", "erfinv",
-    "_euclidean_dist", "exp", "exp2", "expm1", "eye", "fmod", "_foreach_add", "_foreach_addcdiv", "_foreach_addcmul",
+    "_euclidean_dist", "exp", "exp2", "expm1", "eye", "_foreach_add", "_foreach_addcdiv", "_foreach_addcmul",
     "_foreach_div", "_foreach_exp", "_foreach_lerp", "_foreach_log", "_foreach_mul", "_foreach_norm", "_foreach_pow",
     "_foreach_reciprocal", "_foreach_rsqrt", "_foreach_sigmoid", "_foreach_sqrt", "_foreach_sub", "_foreach_tanh",
     "frac", "gelu", "gelu_backward", "glu", "glu_backward", "hardshrink", "hardsigmoid", "hardsigmoid_backward",
@@ -61,7 +61,7 @@ COMPUTING = frozenset((
     "leaky_relu_backward", "lerp", "lgamma", "linalg_cross", "linalg_vector_norm", "linspace", "log", "log10", "log1p",
     "log2", "log_sigmoid_backward", "log_sigmoid_forward", "_log_softmax", "_log_softmax_backward_data", "logaddexp",
     "logaddexp2", "logcumsumexp", "logit", "logsumexp", "max_pool2d_with_indices", "mean", "median", "mish",
-    "mish_backward", "mm", "mse_loss", "mse_loss_backward", "mv", "nan_to_num", "nansum", "native_batch_norm",
+    "mish_backward", "mm", "mse_loss", "mse_loss_backward", "mv", "nansum", "native_batch_norm",
     "native_batch_norm_backward", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training",
     "native_group_norm", "native_group_norm_backward", "native_layer_norm", "native_layer_norm_backward",
     "nll_loss2d_forward", "nll_loss_backward", "nll_loss_forward", "norm", "pow", "_prelu_kernel",

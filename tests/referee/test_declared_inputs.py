@@ -22,7 +22,7 @@ from kerntune.referee.declared_inputs import (
     poison_patterns,
     rolled,
 )
-from kerntune.referee.extreme_contents import EXTREMES, GRIDS, OF_ALIKE, OF_MADE, extreme_forms
+from kerntune.referee.extreme_contents import ENDS, EXTREMES, GRIDS, OF_ALIKE, OF_MADE, extreme_forms
 from kerntune.referee.tasks import PlainArgument, TensorAt, TensorInput
 
 
@@ -328,7 +328,7 @@ def test_each_tensor_has_each_extreme_form_once_and_its_neighbours_others() -> N
     assert forms[rest + 8 : -2] == [("hole", *[""] * 5), ("", "", "hole", "", "", "")] * 3
     assert forms[-2:] == [("deep", "", "deep", "", "", ""), ("deep", "", "up", "", "", "")]
     assert [f for f in extreme_forms(parse_line("x: f16[8]").tensors, random.Random(3)) if "deep" in f] == [("deep",)]
-    others = {"ties", "close", "banded", "scaled", "powers", *GRIDS, *OF_MADE, OF_ALIKE}
+    others = {"ties", "close", "banded", "scaled", "powers", *ENDS, *GRIDS, *OF_MADE, OF_ALIKE}
     assert {form for f in forms for form in f} == {*EXTREMES} - others | {""}
     for line, count in (("x: f32[8]; y: f32[1,9]", 1), ("x: f32[8]; y: f32[2,9]", 0), ("u: f32[8] uniform(0, 1)", 0)):
         assert sum("none" in f for f in extreme_forms(parse_line(line).tensors, random.Random(3))) == count
@@ -538,6 +538,21 @@ def test_a_grid_has_whole_numbers_halves_and_zeros(declared: str, low: float, hi
         assert above.min() > 30
         assert below.max() < -30
         assert not (above * 256 % 1).any()
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "found"),
+    [
+        ("f32[900]", "ends", {0, 2.0**-100, 2.0**100, np.inf}), ("f32[900]", "specks", {0, 2.0**-100, 2.0**100}),
+        ("f16[900]", "ends", {0, 2.0**-12, 2.0**12, np.inf}), ("f32[900] uniform(0, 10)", "ends", {0, 2.0**-100}),
+        ("f32[900] normal(0, 1)", "ends", {0}),
+    ],
+)  # fmt: skip
+def test_ends_are_those_that_are_declared(text: str, form: str, found: set[float]) -> None:
+    numbers = extreme(text, form)
+    assert {*np.abs(numbers)} == found
+    assert np.signbit(numbers).any()
+    assert len({*extreme("f32[900] normal(3, 1)", form)}) == 900
 
 
 def test_infinite_numbers_have_both_signs() -> None:

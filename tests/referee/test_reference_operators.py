@@ -5,19 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 import triton
 import triton.language as tl
+from torch.nn.functional import conv1d, conv_transpose1d
 
 from kerntune.base.device import Target, typical_device
 from kerntune.gpu.base import tensors_in
 from kerntune.gpu.interpreter import Interpreter
-from kerntune.referee.reference_operators import exact_results, fused_attention, promises_indices, rounded
+from kerntune.referee.reference_operators import (
+    exact_results,
+    fused_attention,
+    kinds_of,
+    promises_indices,
+    rounded,
+)
 
 X, Y = torch.randn(2, 8, 5).unbind(0)
-HALF, WHOLE = X.half(), torch.arange(40).reshape(8, 5)
+HALF, WHOLE, FAR = X.half(), torch.arange(40).reshape(8, 5), X * 2.0**40
+LONG = torch.randn(2, 1024)
 
 
 def is_exact(run: Callable[[], Any], where: str = "grid") -> bool:
@@ -41,7 +50,10 @@ def is_exact(run: Callable[[], Any], where: str = "grid") -> bool:
         (lambda: X.argsort(dim=-1, stable=True), True),
         (lambda: X.argsort(dim=-1), False),
         (lambda: X.argmax(-1), True),
-        (lambda: torch.bucketize(X, Y[0].sort().values), False),
+        (lambda: torch.bucketize(X, Y[0].sort().values), True),
+        (lambda: X.topk(2).indices, False),
+        (lambda: X.topk(2, sorted=False).values, False),
+        (lambda: X.exp().topk(2).values, False),
         (lambda: torch.bucketize(X, torch.tensor([0.0, 1.0])), True),
         (lambda: (X > 3).sum(-1), True),
         (lambda: X.sum(-1) > 0, False),
@@ -57,7 +69,8 @@ def test_all_operators_must_be_exact(run: Callable[[], Any], exact: bool) -> Non
     ("run", "where"),
     [
         (lambda: ~(X <= Y), ["grid", "decided", "nan"]), (lambda: X[:, 1:].isnan().any(-1), ["grid", "decided", "nan"]),
-        (lambda: (X > Y).to(torch.int32), ["grid", "decided", "nan"]), (lambda: X.to(torch.int32), ["grid", "decided"]),
+        (lambda: (X > Y).to(torch.int32), ["grid", "decided", "nan"]),
+        (lambda: FAR.to(torch.int32), ["grid", "decided"]),
         (lambda: X.argmax(-1), ["grid", "decided"]), (lambda: X.sort(dim=-1, stable=True), ["grid", "decided"]),
         (lambda: (X * 8).round(), ["grid"]), (lambda: WHOLE.sum() < WHOLE * 3, ["grid", "decided", "nan"]),
         (lambda: torch.ops.aten.to.dtype(X, torch.float64) > 0, ["grid", "decided", "nan"]),
@@ -72,13 +85,39 @@ def test_fewer_operators_are_exact_of_any_numbers_and_of_nan(run: Callable[[], A
     ("run", "where"),
     [
         (lambda: X.t().contiguous(), ["sized", "nan", "kept"]), (lambda: X.half(), ["sized", "nan", "kept"]),
-        (lambda: X.to(torch.float8_e4m3fn), ["nan"]), (lambda: X.to(torch.int32), []), (lambda: X.floor(), ["sized"]),
+        (lambda: X.to(torch.float8_e4m3fn), ["nan"]), (lambda: FAR.to(torch.int32), []),
+        (lambda: FAR.clamp(-7, 7).to(torch.int32), ["sized"]), (lambda: (X / 0).to(torch.int32), []),
+        (lambda: X.floor(), ["sized"]), (lambda: X.fmod(3.0), ["sized"]), (lambda: X.topk(2).values, ["sized"]),
+        (lambda: X.nan_to_num(), ["sized", "nan", "kept"]),
         (lambda: X.tril(), ["sized", "nan"]), (lambda: X.abs() <= 1, ["sized", "nan"]),
         (lambda: torch.cat([X, -Y]), ["sized", "nan"]), (lambda: X.amax(-1), ["sized"]),
     ],
 )  # fmt: skip
 def test_sizes_and_nan_stay_where_numbers_are_moved(run: Callable[[], Any], where: list[str]) -> None:
     assert [one for one in ("sized", "nan", "kept") if is_exact(run, one)] == where
+
+
+@pytest.mark.parametrize(
+    ("run", "chain"),
+    [
+        (lambda: 3 * X, (True, 0.0, False, "")), (lambda: torch.cat([X, X[:, :1] * 1e-8], -1), (True, 0.0, False, "")),
+        (lambda: X + Y, (True, 0.0, False, "")), (lambda: torch.add(X, Y, alpha=0.3), (True, None, False, "")),
+        (lambda: X * X.sigmoid(), (True, None, False, "")), (lambda: X.log(), (True, None, False, "ends")),
+        (lambda: torch.hypot(X, Y), (True, None, False, "specks")), (lambda: X.softmax(-1), (False, None, True, "")),
+        (lambda: X.softmax(0), (False, None, False, "")), (lambda: X.t().contiguous(), (False, None, False, "")),
+        (lambda: LONG @ LONG.t(), (False, 0.42 * 512**0.5, False, "")),
+        (lambda: LONG.half() @ LONG.half().t(), (False, None, False, "")),
+        (lambda: X @ X.t(), (False, 4.0, False, "")),
+        (lambda: conv1d(X[:, None], Y[:1, None, :3]), (False, 2.0, False, "")),
+        (lambda: conv_transpose1d(X[:, None], Y[:1, None, :3]), (False, None, False, "")),
+        (lambda: X.sum(-1), (False, None, False, "")),
+        (lambda: launched(torch.zeros(32)).exp(), (False, None, False, "")),
+    ],
+)  # fmt: skip
+def test_what_is_known_of_all_operators(run: Callable[[], Any], chain: tuple[object, ...]) -> None:
+    with Interpreter(typical_device(Target.parse("cuda:90"))).activate():
+        found = kinds_of(lambda: ([run()], (), "")).chain
+    assert msgspec.structs.astuple(found) == pytest.approx(chain) if isinstance(chain[1], float) else chain
 
 
 def test_each_result_is_exact_or_not() -> None:

@@ -276,6 +276,25 @@ def test_an_extreme_content_at_which_a_reference_fails_leaves_the_others(tmp_pat
     assert answered(msgspec.structs.replace(task, extreme=3)).refused is not None
 
 
+@pytest.mark.parametrize(
+    ("body", "where", "closed"),
+    [
+        ("return x.log()", "ends", 3),
+        ("return x.exp()", "ends", 4),
+        ("return torch.logaddexp(x, x)", "ends", 2),
+        ("return torch.log1p(x)", "specks", 2),
+        ("return x.log() * 1", "ends", None),
+    ],
+)
+def test_functions_have_known_results_at_zeros_and_infinities(
+    tmp_path: Path, body: str, where: str, closed: int | None
+) -> None:
+    """Where these are zeros, ones, infinities or powers of two."""
+    x = np.array([0.0, np.inf, -np.inf, 2.0**-100, 0.0, 3.0], "f4")
+    seeds = expected(tmp_path, body, "x: f32[6]", x, exact=where).seeds
+    assert [6 - sum(seed.results[0].open or b"") for seed in seeds] == [closed] * (closed is not None)
+
+
 def test_results_that_follow_from_operators_that_round_are_open_where_others_are_exact(tmp_path: Path) -> None:
     x = np.linspace(-2, 2, 60, dtype="f4")
     (seed,) = expected(tmp_path, "y = x * 0.3; return y, x > 0, y > 0", "x: f32[60]", x, exact="nan").seeds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -27,7 +28,7 @@ from kerntune.referee.result_errors import (
     taken,
     told_apart,
 )
-from kerntune.referee.tasks import CaseInputs, ExpectedResult
+from kerntune.referee.tasks import CaseInputs, ExpectedResult, OperatorChain
 
 POISON = b"\xff\x7f" * 4
 CASE = parse_line("a: f16[32,512]; b: f16[512,16]")
@@ -1011,6 +1012,65 @@ def shares_wrong(size: int, factor: float) -> float:
             result_errors.quantiles_wrong(abs(found - exact), abs(own - exact), abs(exact), 2**-20, "bfloat16")
         )
     return wrong / 400
+
+
+# what is known of the reference's operators
+
+
+def of_chain(exact: np.ndarray, stock: np.ndarray, found: np.ndarray, extreme: float = 0.0, **known: Any) -> list[bool]:
+    """Whether a result is wrong where that is known, and where it isn't."""
+    want = expected(exact, stock)
+    view, case = View(0, want.dtype, stock.shape, want.strides), parse_line("x: f32[4096]")
+    both = msgspec.structs.replace(want, chain=OperatorChain(**known)), want
+    data = found.astype(stock.dtype).tobytes()
+    return [bool(error_of(0, data, view, one, case, POISON, 1.0, extreme).wrong) for one in both]
+
+
+def test_one_product_is_rounded_once() -> None:
+    """Neither to 48 bits of 53 nor up or down at random; a small element counts beside others. Twice is right."""
+    x = np.random.default_rng(1).standard_normal(4096)
+    off = 1 + np.random.default_rng(2).uniform(-1, 1, 4096) * 2.0**-49
+    assert of_chain(x, x, x * off, roundings=0.0) == [True, False]
+    assert of_chain(x, x, x * (1 + 2.0**-53), roundings=0.0) == [False, False]
+    near, place = x.astype("f2"), 2.0 ** (np.frexp(x)[1] - 11)
+    drawn = np.floor(x / place + np.random.default_rng(3).random(4096)) * place
+    assert of_chain(x, near, drawn, roundings=0.0) == [True, False]
+    assert of_chain(x, near, near, roundings=0.0) == [False, False]
+    x[7], zero = 1e-8, np.arange(4096) == 7
+    assert of_chain(x, x.astype("f4"), np.where(zero, 0.0, x), roundings=0.0) == [True, False]
+
+
+def test_a_sum_of_known_length_is_off_as_the_stock_operator_s_or_as_its_terms_explain() -> None:
+    chance, x = np.random.default_rng(4), np.ones(4096)
+    stock, found = (1 + chance.normal(0, off * UNIT, 4096) for off in (19, 60))
+    assert of_chain(x, stock.astype("f4"), found, roundings=19.0) == [True, False]
+    assert of_chain(x, x.astype("f4"), 1 + chance.normal(0, 7 * UNIT, 4096), roundings=2.0) == [True, False]
+
+
+def test_elements_that_a_reference_rounds_inside_are_no_excuse_for_others() -> None:
+    """Of a function of elements alone."""
+    x = np.exp(np.random.default_rng(5).uniform(-7, 0, 4096))
+    stock = np.where(x > 0.3, x, x * (1 + 0.1 * np.sin(1e6 * x))).astype("f2")
+    assert of_chain(x, stock, x * 1.02, pointwise=True) == [True, False]
+    assert of_chain(x, stock, x, pointwise=True) == [False, False]
+
+
+def test_weights_are_off_as_their_row_s_sum_and_otherwise_as_a_function() -> None:
+    chance = np.random.default_rng(6)
+    scores = chance.standard_normal((16, 2048))
+    x = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    stock = (x * (1 + 20 * UNIT * chance.standard_normal((16, 1)))).astype("f4")
+    rows = x * (1 + 20 * UNIT * chance.standard_normal((16, 1)))
+    each = x * (1 + 16 * UNIT * chance.standard_normal((16, 2048)))
+    assert of_chain(x, stock, rows, weights=True) == [False, False]
+    assert of_chain(x, stock, each, weights=True) == [True, False]
+
+
+def test_of_extreme_numbers_few_elements_of_a_function_may_be_off_by_a_fifth() -> None:
+    x = np.random.default_rng(7).uniform(1, 2, 1000)
+    few, less = (np.where(np.arange(1000) < share, 0.8 * x, x) for share in (30, 9))
+    assert of_chain(x, x.astype("f4"), few, 2.0, pointwise=True) == [True, False]
+    assert of_chain(x, x.astype("f4"), less, 2.0, pointwise=True) == [False, False]
 
 
 @pytest.mark.slow
