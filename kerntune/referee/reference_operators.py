@@ -186,6 +186,11 @@ def unknown_at_ends(results: Sequence[Any], where: str) -> list[Any]:
     return [~torch.isin(x.detach().double().abs(), x.new_tensor(ends, dtype=torch.float64)) for x in results]
 
 
+def moves_beside(run: Callable[[], Any]) -> bool:
+    """Whether all of torch's operators move numbers."""
+    return all(name.split(".")[1] in MOVING for name, *_ in _observed(run).operators)
+
+
 class OperatorKinds(NamedTuple):
     """Whether a result follows from exact operators alone (:func:`exact_results`); whether others than torch's
     operators compute (:class:`Observed`); whether one has equal numbers in any order (:data:`UNORDERED`), and whether

@@ -280,9 +280,9 @@ def test_an_extreme_content_at_which_a_reference_fails_leaves_the_others(tmp_pat
     ("body", "where", "closed"),
     [
         ("return x.log()", "ends", 3),
-        ("return x.exp()", "ends", 4),
+        ("return x.exp()", "ends", 5),
         ("return torch.logaddexp(x, x)", "ends", 2),
-        ("return torch.log1p(x)", "specks", 2),
+        ("return torch.log1p(x)", "specks", 4),
         ("return x.log() * 1", "ends", None),
     ],
 )
@@ -772,6 +772,37 @@ def weights(x):
     weights_kernel[(1,)](x, o, x.numel(), BLOCK=128)
     return o
 """
+
+
+INDEX_KERNEL = """
+import triton, triton.language as tl
+
+@triton.jit
+def index_kernel(x, o, n, LEFT: tl.constexpr, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    v = tl.load(x + row * n + at, mask=at < n, other=float("-inf"))
+    if LEFT is None:
+        v *= 3
+    tl.store(o + row, tl.argmax(v, 0, tie_break_left=LEFT is not False))
+
+def index(x, left):
+    o = torch.empty(x.shape[0], dtype=torch.int32)
+    index_kernel[(x.shape[0],)](x, o, x.shape[1], LEFT=left, BLOCK=64)
+    return o
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "promised"),
+    [
+        ("return index(x, True)", True), ("return index(x, False)", False), ("return index(x, None)", False),
+        ("return index(x * 3, True)", False), ("return index(x, True), torch.empty(5)", False),
+    ],
+)  # fmt: skip
+def test_of_ties_a_kernel_promises_what_it_has_in_any_order(tmp_path: Path, body: str, promised: bool) -> None:
+    """One that compares and moves numbers alone."""
+    x = np.tile(np.array([1, 2, 2], "f4"), 40)
+    assert len(expected(tmp_path, f"{body}\n{INDEX_KERNEL}", "x: f32[3,40]", x, ties=True).seeds) == promised
 
 
 def test_what_a_kernel_rounds_inside_is_known_from_float64(tmp_path: Path) -> None:
