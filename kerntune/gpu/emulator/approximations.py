@@ -8,6 +8,7 @@ Triton's own division of float32 is PTX's ``div.full.f32``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -69,7 +70,8 @@ BOUNDS: Mapping[str, Bound] = {
 
 
 def approximated(name: str, function: Callable[..., np.ndarray], *values: np.ndarray) -> np.ndarray:
-    """Results of the function with an error that follows from the arguments' bits, evenly between the bounds."""
+    """Results of the function with an error that follows from the arguments' bits, evenly between the bounds; none of
+    infinities (PTX ISA, ``ex2.approx`` and ``lg2.approx``)."""
     wide = [np.asarray(v, np.float64) for v in values]
     exact = np.asarray(function(*wide))
     bits = np.zeros(exact.shape, np.uint32)
@@ -79,7 +81,8 @@ def approximated(name: str, function: Callable[..., np.ndarray], *values: np.nda
     found = exact + share * BOUNDS[name](exact, *wide)
     if name == "fdividef":
         found = np.where(np.abs(wide[1]) > 2.0**126, 0.0, found)
-    return np.where(np.isfinite(exact), found, exact)
+    sure = math.prod((np.isfinite(x) for x in wide), start=np.isfinite(exact))
+    return np.where(sure, found, exact)
 
 
 ROUNDED_OFF = np.uint64((1 << 29) - 1)

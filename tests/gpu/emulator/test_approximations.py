@@ -70,6 +70,7 @@ def test_a_fast_quotient_of_a_large_divisor_is_zero(divisor: float, found: float
 def test_infinities_stay() -> None:
     with np.errstate(all="ignore"):
         assert approximated("logf", np.log, np.zeros(2, np.float32)).tolist() == [-np.inf, -np.inf]
+        assert approximated("expf", np.exp, np.array([-np.inf, np.inf], "f4")).tolist() == [0, np.inf]
 
 
 def test_a_quotient_is_off_by_two_units_of_the_last_place_at_most() -> None:
