@@ -124,12 +124,17 @@ class CheckedCall(StrictMessage, frozen=True):
                 found[storage] = data
         return tuple(found)
 
+    def ignored(self, case: CaseInputs) -> list[int]:
+        """Numbers of the inputs of floats that neither a launch nor an operator is given."""
+        used = {*used_storages(self.recording), *(i for row in self.operators for i in row.storages(self.recording))}
+        inputs = enumerate(zip(self.inputs, case.tensors, strict=True))
+        return [i for i, (storage, given) in inputs if storage not in used and given.dtype in FLOAT_FORMATS]
+
     def told_of_weights(self, case: CaseInputs) -> str:
         """What a reader should know of a wrong result where launches don't read a model's own numbers: a constructor
         may have prepared them, or kernels compute them."""
-        floats = {i for i, given in enumerate(case.tensors) if given.dtype in FLOAT_FORMATS}
-        used = used_storages(self.recording)
-        unread = [visible(n) for n, i in case.parameters.items() if self.inputs[i] not in used and i in floats]
+        ignored = {*self.ignored(case)}
+        unread = [visible(name) for name, i in case.parameters.items() if i in ignored]
         if not unread:
             return ""
         names = ", ".join(unread[:4]) + ", ..." * (len(unread) > 4)

@@ -16,6 +16,9 @@ from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import COARSE, ROUNDOFF, numbers, numbers_of
 from kerntune.referee.tasks import UNREAD, CaseInputs, ExpectedResult, ExpectedSeed, Large, ReplayAnswer
 
+NOISE = 2.0**-40
+"""A share of an element by which it is another where operators have other roundings in float64."""
+
 
 def check_reference(seeds: Sequence[ExpectedSeed]) -> None:
     """Whether the reference's results are of known dtypes, lie alike for all seeds, and are computed at all."""
@@ -130,6 +133,14 @@ def differs(one: ExpectedSeed, other: ExpectedSeed) -> bool:
     """Whether what the reference computes is another by more than an order of sums explains."""
     pairs = zip((*one.results, *one.changed), (*other.results, *other.changed), strict=True)
     return any(a is not None and (b is None or not _equal(numbers_of(a), numbers_of(b), COARSE)) for a, b in pairs)
+
+
+def follows(one: ExpectedSeed, other: ExpectedSeed) -> int | None:
+    """The first result that another content changes by more than float64's roundings; None if none is known to be."""
+    for number, (a, b) in enumerate(zip(one.results, other.results, strict=True)):
+        if None not in (a.wide, b.wide) and not _equal(numbers_of(a), numbers_of(b), NOISE):
+            return number
+    return None
 
 
 def in_buffers(call: CheckedCall, case: CaseInputs, expected: ExpectedSeed) -> ExpectedSeed:

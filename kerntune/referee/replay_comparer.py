@@ -52,6 +52,7 @@ from kerntune.referee.reference_evidence import (
     always_equal,
     check_reference,
     differs,
+    follows,
     hardly_varies,
     in_buffers,
     restored_input,
@@ -153,6 +154,7 @@ class ReplayComparer(ContentErrors):
             few, count = (few, count) if wrong else self._reached(case, few, count, expected[:usual])
             wrong = wrong or self._of_many(replace(of, case=few), expected[:usual], count) or promised() or later()
             wrong = wrong or sparse() or made() or alike() or self._of_convolutions(of, given, usual)
+            wrong = wrong or self._of_unread(of, expected[:usual])
         wrong = wrong or tuple(wrong_together(of))
         wrong = wrong or tuple(unfollowed(case, call, expected[:usual], left[:usual], self._workers))
         if not wrong and any(one.undecided for one in of.together.values()):
@@ -398,6 +400,19 @@ class ReplayComparer(ContentErrors):
         contents = tuple(tuple(content) for content, _ in made)
         task = ExpectTask(self._reference, case, seeds, contents, self._on_gpu, extreme=0)
         return self._of_contents(of, task, [forms for _, forms in made])[1]
+
+    def _of_unread(self, of: ShapeComparison, usual: Sequence[ExpectedSeed]) -> tuple[ResultError, ...]:
+        """What is wrong where no launch is given an input that was drawn later, though a result follows from it."""
+        case, (first, *others) = of.case, usual
+        floats = [k for k in of.call.ignored(case) if case.tensors[k].content in (*DRAWN_FLOATS, "author") and others]
+        contents = tuple((*first.contents[:k], others[0].contents[k], *first.contents[k + 1 :]) for k in floats)
+        task = ExpectTask(self._reference, case, (0,) * len(floats), contents, self._on_gpu)
+        with contextlib.suppress(Refusal):  # its inputs belong together
+            for k, other in zip(floats, self._authors(task).seeds if floats else (), strict=True):
+                if (number := follows(first, other)) is not None:
+                    text = f"no launch reads input {case.tensors[k].name}, from which it follows"
+                    return (ResultError(number, first.results[number].dtype, size=1.0, wrong=text),)
+        return ()
 
     def _of_made(self, of: ShapeComparison, usual: Sequence[ExpectedSeed]) -> tuple[ResultError, ...]:
         """What is wrong where contents that the task's own code has made have other signs and sizes, or are zeros. A

@@ -92,6 +92,6 @@ def one_result(line: str, dtype: str, *shape: int, seeds: Sequence[ExpectedSeed]
     call: Any = SimpleNamespace(
         wanted=(0,), results=(View(0, dtype, shape, dense_strides(shape)),), inputs=(None,) * len(case.tensors),
         contents=lambda given: (None,), again=None, fills=(), operators=(), artifacts={},
-        recording=SimpleNamespace(storages=(), binaries=()),
+        recording=SimpleNamespace(storages=(), binaries=()), ignored=lambda case: [],
     )  # fmt: skip
     return ShapeComparison(case, call, together_of(case, seeds) if seeds else {})

@@ -313,6 +313,7 @@ def test_a_model_s_numbers_that_no_launch_reads_are_told(
     found = replace(checked(call(inputs=(0, 1)), CASE, TARGET), inputs=inputs)
     shown = f"; no launch reads {told}: here they have other numbers than a constructor gives"
     assert found.told_of_weights(case) == (shown if told else "")
+    assert found.ignored(case) == [i for i in (0, 1) if inputs[i] in (None, 7) and case.tensors[i].dtype == "float32"]
 
 
 @pytest.mark.parametrize(

@@ -431,6 +431,44 @@ def test_ties_are_drawn_for_indices_among_floats_alone(line: str, dtype: str, as
     assert [task.exact for task in comparer.asked] == asked
 
 
+class UnreadComparer(ReplayComparer):
+    """Of a reference that adds a small share of an input, which no launch is given."""
+
+    def __init__(self, share: float) -> None:
+        self.share, self.asked = share, list[Any]()
+        self._reference, self._on_gpu = UserCallable("r.py", "f", FUNCTION), False
+
+    def _authors(self, task: Any) -> ExpectAnswer:
+        self.asked += task.contents
+        return ExpectAnswer(seeds=tuple(self.computed(contents) for contents in task.contents))
+
+    def computed(self, contents: Any) -> ExpectedSeed:
+        x, y = (np.frombuffer(data, "<f4").astype("<f8") for data in contents)
+        exact = x + self.share * y
+        wide = exact.astype("<f8").tobytes()
+        return ExpectedSeed(contents, (ExpectedResult("float32", (600,), (1,), exact.astype("<f4").tobytes(), wide),))
+
+
+@pytest.mark.parametrize(
+    ("share", "ignored", "content", "told"),
+    [
+        (1e-6, [1], "normal", "y"), (0.0, [1], "normal", ""), (1e-6, [], "normal", ""), (1e-6, [1], "fixed", ""),
+        (0.0, [0], "normal", "x"),
+    ],
+)  # fmt: skip
+def test_an_input_from_which_a_result_follows_is_read(
+    share: float, ignored: list[int], content: str, told: str
+) -> None:
+    """However little it adds, unless its numbers were known."""
+    comparer = UnreadComparer(share)
+    tensors = tuple(replace(t, content=content) for t in CASE.tensors)
+    call: Any = SimpleNamespace(ignored=lambda case: ignored)
+    usual = [comparer.computed(tuple(x.tobytes() for x in one)) for one in GIVEN]
+    found = comparer._of_unread(ShapeComparison(replace(CASE, tensors=tensors), call, {}), usual)
+    assert [e.wrong for e in found] == [f"no launch reads input {told}, from which it follows"] * bool(told)
+    assert len(comparer.asked) == (len(ignored) if content == "normal" else 0)
+
+
 class SignComparer(TiesComparer):
     """Of a reference that asks for what isn't below zero, of some dtype, and a candidate that leaves out zeros, or of
     odd numbers answers otherwise."""
