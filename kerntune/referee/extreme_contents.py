@@ -49,6 +49,7 @@ EXTREMES = {
     "close": "has numbers that differ in their last places",
     "ends": "has zeros, infinities, and powers of two far from 1",
     "specks": "has zeros, and powers of two far from 1",
+    "multiples": "has multiples of what another input has at the same place, or one",
     "signed": "has other signs and sizes than a constructor gives",
     "stretched": "is 4 to 8 times as large",
     "zeroed": "is zeros",
@@ -100,7 +101,7 @@ MANY_WHOLE = 16
 SIZED = ("scaled",)
 """Where all operators but move and compare numbers, and round none to what can't hold it."""
 
-ENDS = ("ends", "specks")
+ENDS = ("ends", "specks", "multiples")
 """Where functions have known results, as far as declared ranges have these numbers."""
 
 END_EXPONENTS = {True: 100, False: 12}
@@ -394,6 +395,12 @@ def numbers_at_ends(numbers: np.ndarray, given: TensorInput, form: str, chance: 
     return chance.choice(ends, numbers.size) if ends else numbers
 
 
+def multiples(numbers: np.ndarray, seed: int, chance: np.random.Generator) -> Any:
+    """Whole multiples of numbers that all inputs have, half of them these themselves: a quotient is nearly whole."""
+    one = np.random.default_rng(seed).uniform(0.5, 2, numbers.size).astype(np.float32).astype(np.float64)
+    return one * np.where(chance.random(numbers.size) < 0.5, 1, chance.integers(1, 100, numbers.size))
+
+
 FINEST = 8
 """Binary places of the finest step of a grid; a number's own step is drawn between that and 1."""
 
@@ -445,7 +452,9 @@ def in_form(
         numbers = in_bands(numbers, given, chance)
     if form == "close":
         numbers = close_numbers(given, seed, chance)
-    if form in ENDS:
+    if form == "multiples" and given.varied:
+        numbers = multiples(numbers, seed, chance)
+    elif form in ENDS:
         numbers = numbers_at_ends(numbers, given, form, chance)
     if form in GRIDS:
         numbers = on_grid(numbers, given, form, chance)

@@ -60,9 +60,10 @@ MULTIPLIED = {"convolution": 2.0, "mm": CHAIN, "bmm": CHAIN}
 KNOWN: Mapping[str, tuple[str, ...]] = {
     "ends": ("erf", "exp", "exp2", "log", "log10", "log2", "logaddexp", "rsqrt", "sigmoid", "sqrt", "tanh"),
     "specks": ("expm1", "hypot", "log1p"),
+    "multiples": ("floor_divide",),
 }
-"""Functions that have known results at zeros and infinities (C, annex F), and those that are asked for where numbers
-near zero count."""
+"""Functions that have known results at zeros and infinities (C, annex F), those that are asked for where numbers near
+zero count, and where quotients are nearly whole numbers."""
 
 RANKING = ("aten.kthvalue.default", "aten.sort.default", "aten.sort.stable", "aten.topk.default")
 """Operators whose first result is exact, but for NaN, whichever of equal numbers comes first."""
@@ -181,7 +182,10 @@ def promises_indices(run: Callable[[], tuple[Any, Sequence[Any], Any]]) -> bool:
 
 
 def unknown_at_ends(results: Sequence[Any], where: str) -> list[Any]:
-    """Which elements are others than 0, 1, -1 and infinities, or the inputs' powers of two."""
+    """Which elements are others than 0, 1, -1 and infinities, or the inputs' powers of two; whole quotients are all
+    known."""
+    if where == "multiples":
+        return [torch.zeros_like(x, dtype=torch.bool) for x in results]
     ends = [0.0, 1.0, math.inf, *(2.0**k for end in END_EXPONENTS.values() for k in (-end, end) if where == "specks")]
     return [~torch.isin(x.detach().double().abs(), x.new_tensor(ends, dtype=torch.float64)) for x in results]
 
@@ -435,6 +439,8 @@ def _is_exact(where: str, name: str, args: Sequence[Any], kwargs: Mapping[str, A
         return bool(kwargs.get("stable")) and where != "nan"
     if overload == "decimals" or "alpha" in kwargs:
         return False
+    if where in KNOWN:
+        return word in MOVING or word in KNOWN[where]
     floats = [x for x in args if hasattr(x, "untyped_storage") and x.is_floating_point()]
     if word in COUNTING:
         others = [x for x in args[1:] if not hasattr(x, "is_floating_point")]
@@ -445,8 +451,6 @@ def _is_exact(where: str, name: str, args: Sequence[Any], kwargs: Mapping[str, A
         if dtype is None or dtype.is_floating_point:
             return dtype is None or where == "nan" or bool(dtype.itemsize > 1)
         return dtype != torch.bool and _holds(dtype, floats[0])
-    if where in KNOWN:
-        return word in MOVING or word in KNOWN[where]
     if where == "kept":
         return word == "nan_to_num" or (word in MOVING and word not in CHOOSING)
     return word in MOVING or word in (COMPARING if where == "nan" else DECIDING)

@@ -555,6 +555,14 @@ def test_ends_are_those_that_are_declared(text: str, form: str, found: set[float
     assert len({*extreme("f32[900] normal(3, 1)", form)}) == 900
 
 
+def test_multiples_are_of_what_other_inputs_have() -> None:
+    x, y = (extreme("f32[2000]", "multiples", name=name).astype("f8") for name in "xy")
+    whole = np.round(x / y)
+    near = np.abs(x / y - whole) < 2.0**-23 * whole
+    assert np.count_nonzero(near & (x / y < whole)) > 200
+    assert len({*extreme("f32[900] normal(3, 1)", "multiples")}) == 900
+
+
 def test_infinite_numbers_have_both_signs() -> None:
     x = extreme("f32[20,1000]", "infinite")
     assert np.count_nonzero(np.isinf(x)) == 20_000 // 256

@@ -284,6 +284,7 @@ def test_an_extreme_content_at_which_a_reference_fails_leaves_the_others(tmp_pat
         ("return torch.logaddexp(x, x)", "ends", 2),
         ("return torch.log1p(x)", "specks", 4),
         ("return x.log() * 1", "ends", None),
+        ("return x // 3", "multiples", 6),
     ],
 )
 def test_functions_have_known_results_at_zeros_and_infinities(
