@@ -339,7 +339,7 @@ def _factor(tensors: Sequence[TensorInput], forms: Sequence[str]) -> float:
 
 
 TIED = frozenset((
-    "up", "down", "broad", "huge", "round", "paired", "none", "sparse", "lone", "ordered", *FINITE_ALONE, *ODD,
+    "up", "down", "far", "broad", "huge", "round", "paired", "none", "sparse", "lone", "ordered", *FINITE_ALONE, *ODD,
 ))  # fmt: skip
 """Forms by which whole numbers may follow from ties, or be too large."""
 
@@ -361,13 +361,13 @@ def _demands(case: CaseInputs, want: ExpectedResult, forms: Sequence[str]) -> bo
         floats = any(t.dtype in FLOAT_FORMATS for t in case.tensors) and not want.settled
         ties = TIED | ({*OF_WHOLE} if floats else set())
         return not (ties - (MOSTLY if want.sound else set())) & {*forms}
-    if {"ties", *GRIDS} & {*forms}:
+    if {"ties", "far", *GRIDS} & {*forms}:
         return False
     narrow = ROUNDOFF[want.dtype] > ROUNDOFF["float32"]  # beside it, what a sum of such numbers cancels is nothing
     return not _may_overflow(want, forms) and (narrow or "ordered" not in forms)
 
 
-MOSTLY = frozenset(("up", "down", "huge", *OF_WHOLE))
+MOSTLY = frozenset(("up", "down", "far", "huge", *OF_WHOLE))
 """Extreme contents of which whole numbers that follow from floats must mostly be right, if they are sound."""
 
 

@@ -20,6 +20,7 @@ DRAWN_FLOATS = ("normal", "uniform")
 EXTREMES = {
     "up": "is far above zero (a mean of 32 to 64 deviations)",
     "down": "is far below zero (a mean of -32 to -64 deviations)",
+    "far": "is farther above zero, or below (a mean of 1,024 deviations)",
     "deep": "is so far below zero that exponentials are zero (around -256 to -512)",
     "tiny": "is tiny (a deviation of 2**-12)",
     "broad": "has a deviation of 4 to 8 and zeros, rows of them among others",
@@ -433,6 +434,8 @@ def mean_and_deviation(given: TensorInput, form: str, chance: np.random.Generato
         deviation, mean = 2 ** (12.0 if half else chance.uniform(*DEVIATIONS[form])), 0.0
     if form in ("up", "down"):
         mean = chance.uniform(32, 64) * deviation * (1 if form == "up" else -1)
+    if form == "far":
+        mean = 1024 * deviation * chance.choice((1, -1))
     if form == "deep":
         mean = -chance.uniform(*DEEP)
     return mean, deviation

@@ -276,6 +276,8 @@ def test_extreme_numbers() -> None:
             x = extreme("f32[20000]", form, seed)
             assert 31 < sign * x.mean() / x.std() < 65
             assert 0.45 < x.std() < 2.1
+        far = extreme("f32[20000]", "far", seed)
+        assert abs(far.mean()) / far.std() == pytest.approx(1024, rel=0.05)
         deep = extreme("f16[20000]", "deep", seed)
         assert -520 < deep.min() < deep.max() < -246
         assert not np.exp(deep.astype("<f4")).any()
@@ -328,7 +330,7 @@ def test_each_tensor_has_each_extreme_form_once_and_its_neighbours_others() -> N
     assert forms[rest + 8 : -2] == [("hole", *[""] * 5), ("", "", "hole", "", "", "")] * 3
     assert forms[-2:] == [("deep", "", "deep", "", "", ""), ("deep", "", "up", "", "", "")]
     assert [f for f in extreme_forms(parse_line("x: f16[8]").tensors, random.Random(3)) if "deep" in f] == [("deep",)]
-    others = {"ties", "close", "banded", "scaled", "powers", *ENDS, *GRIDS, *OF_MADE, OF_ALIKE}
+    others = {"ties", "close", "far", "banded", "scaled", "powers", *ENDS, *GRIDS, *OF_MADE, OF_ALIKE}
     assert {form for f in forms for form in f} == {*EXTREMES} - others | {""}
     for line, count in (("x: f32[8]; y: f32[1,9]", 1), ("x: f32[8]; y: f32[2,9]", 0), ("u: f32[8] uniform(0, 1)", 0)):
         assert sum("none" in f for f in extreme_forms(parse_line(line).tensors, random.Random(3))) == count

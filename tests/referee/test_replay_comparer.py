@@ -469,6 +469,22 @@ def test_an_input_from_which_a_result_follows_is_read(
     assert len(comparer.asked) == (len(ignored) if content == "normal" else 0)
 
 
+@pytest.mark.parametrize(
+    ("line", "dtype", "asked"),
+    [
+        ("x: f32[600]", "bool", 1), ("x: f32[600]", "float32", 0), ("x: bf16[600]", "bool", 0),
+        ("x: f32[600] normal(0, 1)", "bool", 0),
+    ],
+)  # fmt: skip
+def test_whole_results_are_looked_at_farther_from_zero(line: str, dtype: str, asked: int) -> None:
+    comparer = UnreadComparer(0.0)
+    first = ExpectedSeed((), (ExpectedResult(dtype, (600,), (1,), b""),))
+    found: list[Any] = []
+    comparer._of_contents = lambda of, task, forms: found.append((task.extreme, forms)) or (True, ("wrong",))  # type: ignore
+    assert comparer._of_far(ShapeComparison(parse_line(line), CHECKED, {}), first) == ("wrong",) * asked
+    assert found == [(0, [("far",)])] * asked
+
+
 class SignComparer(TiesComparer):
     """Of a reference that asks for what isn't below zero, of some dtype, and a candidate that leaves out zeros, or of
     odd numbers answers otherwise."""
