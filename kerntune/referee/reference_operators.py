@@ -238,6 +238,7 @@ def chain_of(operators: Sequence[tuple[str, Sequence[Any], Mapping[str, Any]]]) 
     weights = len(rest) == 1 and word == "_softmax" and args[1] in (-1, args[0].dim() - 1)
     named = {name.split(".")[1] for name, *_ in rest}
     known = next((where for where, functions in KNOWN.items() if named <= {*functions}), "")
+    known = "kept" if named == {"nan_to_num"} else known
     return OperatorChain(pointwise, roundings, weights, known)
 
 

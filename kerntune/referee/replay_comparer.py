@@ -305,7 +305,8 @@ class ReplayComparer(ContentErrors):
         if first.exact:
             kinds += [("grid", GRIDS), ("decided", DECIDED), ("sized", SIZED)]
             kinds += [("nan", OF_NAN)] * whole + [("kept", OF_NAN)] * any(dtype in FLOAT_FORMATS for dtype in wanted)
-        kinds += [(where, (where,)) for where in {r.chain.known for r in first.computed} & {*ENDS}]
+        known = {r.chain.known for r in first.computed}
+        kinds = sorted(kinds + [(where, (where,)) for where in known & {*ENDS}], key=lambda kind: kind[0] not in known)
         if all(t.content not in DRAWN_FLOATS for t in of.case.tensors):
             return ()
         kinds = _few_of_large(kinds, first)

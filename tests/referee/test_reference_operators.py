@@ -103,6 +103,7 @@ def test_sizes_and_nan_stay_where_numbers_are_moved(run: Callable[[], Any], wher
         (lambda: 3 * X, (True, 0.0, False, "")), (lambda: torch.cat([X, X[:, :1] * 1e-8], -1), (True, 0.0, False, "")),
         (lambda: X + Y, (True, 0.0, False, "")), (lambda: torch.add(X, Y, alpha=0.3), (True, None, False, "")),
         (lambda: X * X.sigmoid(), (True, None, False, "")), (lambda: X.log(), (True, None, False, "ends")),
+        (lambda: X.nan_to_num(), (True, None, False, "kept")),
         (lambda: torch.hypot(X, Y), (True, None, False, "specks")), (lambda: X.softmax(-1), (False, None, True, "")),
         (lambda: X.softmax(0), (False, None, False, "")), (lambda: X.t().contiguous(), (False, None, False, "")),
         (lambda: LONG @ LONG.t(), (False, 0.42 * 512**0.5, False, "")),
