@@ -156,8 +156,8 @@ class ReplayComparer(ContentErrors):
                 wrong += (ResultError(-1, "", size=1.0, wrong=told),)
             few, count = many_contents(case, expected[0])
             few, count = (few, count) if wrong else self._reached(case, few, count, expected[:usual])
-            wrong = wrong or self._of_many(replace(of, case=few), expected[:usual], count) or promised() or later()
-            wrong = wrong or sparse() or made() or alike() or self._of_convolutions(of, given, usual)
+            wrong = wrong or self._of_many(replace(of, case=few), expected[:usual], count, once) or promised()
+            wrong = wrong or later() or sparse() or made() or alike() or self._of_convolutions(of, given, usual)
             wrong = wrong or far() or self._of_unread(of, expected[:usual])
         wrong = wrong or tuple(wrong_together(of))
         wrong = wrong or tuple(unfollowed(case, call, expected[:usual], left[:usual], self._workers))
@@ -276,9 +276,12 @@ class ReplayComparer(ContentErrors):
         answered = self._authors(ExpectTask(self._reference, case, seeds, drawn, self._on_gpu, seconds=seconds)).seeds
         return answered, drawn[: len(answered)] or tuple(x.contents for x in answered)
 
-    def _of_many(self, of: ShapeComparison, usual: Sequence[ExpectedSeed], count: int) -> tuple[ResultError, ...]:
+    def _of_many(
+        self, of: ShapeComparison, usual: Sequence[ExpectedSeed], count: int, once: list[str] | None = None
+    ) -> tuple[ResultError, ...]:
         """What is wrong on so many further contents, in one process for all, as far as the time of another budget
-        reaches. A single flag may have been the same for the usual ones. Known inputs are those of the first."""
+        reaches: if that isn't all, ``once`` gets it. A single flag may have been the same for the usual ones. Known
+        inputs are those of the first."""
         case, call = of.case, of.call
         if not count or not call.wanted:
             return ()
@@ -292,6 +295,8 @@ class ReplayComparer(ContentErrors):
             answers = self._in_a_row(case, call, contents, poison, end)
         else:  # no launch reaches what varies
             answers = [self._replayed(call, contents[0], poison, end)] * len(contents)
+        if once is not None and len(answers) < count:
+            once.append(f"{len(answers)} of {count} further contents were compared, as far as the time reaches")
         wants = [replace(x, contents=c) for x, c in zip(expected, contents, strict=True)]
         given = [(w, poison, left_of(call, w, answer), ()) for w, answer in zip(wants, answers, strict=False)]
         return tuple(e for each in self._errors(of, given) for e in each if e.wrong)

@@ -162,7 +162,8 @@ class AuthorComparer(ScriptedComparer):
         return ExpectAnswer(seeds=tuple(ExpectedSeed((x,), (ExpectedResult("float32", (2,), (1,), x),)) for x in made))
 
     def _in_a_row(self, case: Any, call: Any, contents: Any, poison: bytes, end: float) -> list[ReplayAnswer]:
-        return [ReplayAnswer((x if i != 7 else bytes(8), None)) for i, (x,) in enumerate(contents)]
+        """As far as the time reaches."""
+        return [ReplayAnswer((x if i != 7 else bytes(8), None)) for i, (x,) in enumerate(contents[:9])]
 
 
 def test_of_few_results_the_author_makes_further_contents() -> None:
@@ -171,8 +172,11 @@ def test_of_few_results_the_author_makes_further_contents() -> None:
     call: Any = SimpleNamespace(wanted=(1, 0), results=(view,), inputs=(0,), contents=lambda given: (*given, None))
     comparer = AuthorComparer()
     (first,) = comparer._authors(ExpectTask(UserCallable("r.py", "f", FUNCTION), case, (1,))).seeds
-    found = comparer._of_many(ShapeComparison(case, call, together_of(case, [first])), [first], 9)
-    assert [e.wrong.partition(" ")[0] for e in found] == ["2"]
+    of = ShapeComparison(case, call, together_of(case, [first]))
+    for count, told in ((9, []), (20, ["9 of 20 further contents were compared, as far as the time reaches"])):
+        once = list[str]()
+        assert [e.wrong.partition(" ")[0] for e in comparer._of_many(of, [first], count, once)] == ["2"]
+        assert once == told
 
 
 class NormComparer(AuthorComparer):
@@ -820,7 +824,7 @@ class HalfComparer(ScriptedComparer):
         seeds, found = self.replayed(5)
         return tuple(seeds), [POISON] * 5, [ReplayAnswer((one,)) for one in found], [()] * 5, 0
 
-    def _of_many(self, of: Any, usual: Any, count: int) -> tuple[ResultError, ...]:
+    def _of_many(self, of: Any, usual: Any, count: int, once: Any = None) -> tuple[ResultError, ...]:
         self.counts.append(count)
         for seed, found in zip(*self.replayed(count), strict=True):
             assert not any(e.wrong for e in errors_of(of, seed, POISON, [found], ()))
