@@ -543,8 +543,8 @@ def _sampled(*errors: np.ndarray) -> list[np.ndarray]:
 
 def _extreme_error(
     number: int, dtype: str, found: np.ndarray, exact: np.ndarray | None, stock: np.ndarray, terms: int, usual: float,
-    factor: float, seen: Callable[..., None] | None, moved: np.ndarray | None = None,
-    deviation: np.ndarray | None = None, gross: float = GROSS,
+    factor: float, seen: Callable[..., None] | None, moved: np.ndarray | None, deviation: np.ndarray | None,
+    gross: float,
 ) -> ResultError:  # fmt: skip
     """Of extreme inputs. Where the reference isn't finite in its dtype, or in float64, nothing is demanded: it may
     overflow inside. Nor is it beyond half of the largest number, where either side's rounding decides. What is small
