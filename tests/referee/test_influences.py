@@ -83,8 +83,8 @@ class GatedComparer(ReplayComparer):
 def test_no_element_is_wrong_where_a_branch_is_left_out_but_all_are(share: float) -> None:
     none = (None, None)
     call: Any = SimpleNamespace(
-        wanted=(0,), results=(VIEW,), inputs=none, contents=lambda given: none, again=None, operators=(), recording=None,
-        ignored=lambda case: [],
+        wanted=(0,), results=(VIEW,), inputs=none, contents=lambda given: none, again=None, operators=(),
+        recording=None, ignored=lambda case: [],
     )  # fmt: skip
     found = GatedComparer(share).compare(CASE, call, [()] * 5, 0.0)
     assert not any(e.wrong for e in found.errors)
