@@ -320,7 +320,7 @@ class CandidateJudgement:
         try:
             compare = partial(self._comparer.other_recording, case, known=found)
             told_of_configs = partial(configs.told, compare, AT_ONCE if self._bench.speeds.on_gpu else 1)
-            for said in self._each([told_of_configs, *(partial(self._of_twin, *twin) for twin in twins)]):
+            for said in self._each([told_of_configs, *(partial(self._of_twin, case, *twin) for twin in twins)]):
                 if not isinstance(said, tuple):
                     told = (*errors, said)
                     return ShapeResult(case.label, Word.WRONG, told, text=said.wrong, launches=launches)
@@ -338,19 +338,25 @@ class CandidateJudgement:
             emulated = beside.submit(self._comparer.emulated, right, time.monotonic() + EMULATED_SECONDS)
             return _with_emulated(self._timed(right, untimed), emulated)
 
-    def _of_twin(self, what: str, case: CaseInputs, call: CheckedCall | Refusal) -> ResultError | tuple[str, ...]:
-        """What is wrong where numbers that are known when recording are others, or what a reader should know."""
+    def _of_twin(
+        self, own: CaseInputs, what: str, case: CaseInputs, call: CheckedCall | Refusal
+    ) -> ResultError | tuple[str, ...]:
+        """What is wrong where numbers that are known when recording are others than in ``own``, or what a reader should
+        know."""
         try:
             if isinstance(call, Refusal):
                 return (f"judged with {what} alone: with {case.label} the candidate is refused: {call}",)
             forms = [()] * max(2, affordable(case, SEEDS)) + where_numbers_count(case, secrets.SystemRandom())
             found = self._comparer.compare(case, call, forms, self._deadline)
+            made = bool(found.wrong) and what == THESE_NUMBERS and case.made_by_author
+            if made and not self._comparer.follow_from_numbers(own, call, found.expected):
+                return (f"judged with {what} alone: the reference's results don't follow from {case.label}",)
         except Refusal as exc:
             if exc.reason in (Reason.FAULT, Reason.OUTSIDE) and what != THESE_NUMBERS:  # which may not belong together
                 raise Refusal(exc.reason, f"with {case.label}: {exc}") from None
             return (f"judged with {what} alone: with {case.label} nothing can be compared: {exc}",)
         for error in found.wrong:
-            told = "" if what != THESE_NUMBERS else HOLD
+            told = "" if what != THESE_NUMBERS or case.made_by_author else HOLD
             return replace(error, wrong=f"with {case.label}: {error.wrong}{told}")
         return ()
 

@@ -29,6 +29,9 @@ BESIDE_OTHERS = 0.5
 
 SMALL_COUNT, MOST_FORMS = frozenset(("tiny", "broad", "down")), 2
 
+MOST_ALONE = 6
+"""Cases with other numbers of a task, which has no way to say which of these belong together: each has one alone."""
+
 NAMED = {0: 1, 1: 2, -1: -2}
 """What stands for whole numbers that often name something: a dimension, a step, an index that is left out."""
 
@@ -40,10 +43,22 @@ def other_numbers(case: CaseInputs, chance: random.Random) -> list[CaseInputs]:
     These are others alone, or beside what was another before; of several flags or numbers one is another alone, too.
     Whole numbers are doubled once, below the inputs' sizes; :data:`NAMED` ones and a model's flags are others alone.
 
-    What is held stays, and in data what may be a size. A list in order has other numbers between its ends, a little
-    smaller ones if it isn't whole; one of equal numbers, lengths for example, smaller ones.
+    What is held stays, and in data what may be a size. A task's are others alone, :data:`MOST_ALONE` drawn ones. A list
+    in order has other numbers between its ends, a little smaller ones if it isn't whole; one of equal numbers, lengths
+    for example, smaller ones.
     """
+    sizes, smaller, larger = _sizes(case), partial(_smaller, chance), partial(_larger, case)
+    kinds: tuple[tuple[type, Callable[[Any], Any], str, float], ...] = (
+        (bool, operator.not_, "arguments", BESIDE_OTHERS), (int, smaller, "arguments", BESIDE_OTHERS),
+        (int, larger, "arguments", 0.0), (int, NAMED.get, "arguments", 0.0), (bool, operator.not_, "init", 0.0),
+    )  # fmt: skip
     found = list[CaseInputs]()
+    if case.made_by_author:
+        for up, where in itertools.product((False, True), ("arguments", "init")):
+            found += _each_alone(case, float, partial(_other_float, chance, up), where, sizes)
+        for kind, other, where, _ in kinds:
+            found += _each_alone(case, kind, other, where, sizes)
+        return chance.sample(found, min(MOST_ALONE, len(found)))
     for up in (False, True):
         told = list[str]()
         floats = partial(_other_float, chance, up)
@@ -52,14 +67,7 @@ def other_numbers(case: CaseInputs, chance: random.Random) -> list[CaseInputs]:
             t if t.held else _with_other_values(t, chance, up, told, _row_length(case, t)) for t in case.tensors
         )
         if told and not (up and _has_one_side(case)):
-            label = ", ".join(told)
-            found.append(replace(case, label=label, tensors=tensors, arguments=arguments, init=init))
-    sizes = _sizes(case)
-    smaller, larger = partial(_smaller, chance), partial(_larger, case)
-    kinds: tuple[tuple[type, Callable[[Any], Any], str, float], ...] = (
-        (bool, operator.not_, "arguments", BESIDE_OTHERS), (int, smaller, "arguments", BESIDE_OTHERS),
-        (int, larger, "arguments", 0.0), (int, NAMED.get, "arguments", 0.0), (bool, operator.not_, "init", 0.0),
-    )  # fmt: skip
+            found.append(replace(case, label=", ".join(told), tensors=tensors, arguments=arguments, init=init))
     for kind, other, where, beside in kinds:
         base, more = (found[-1], [found[-1].label]) if found and chance.random() < beside else (case, [])
         told = list[str]()
@@ -67,11 +75,21 @@ def other_numbers(case: CaseInputs, chance: random.Random) -> list[CaseInputs]:
         if told:
             found.append(replace(base, label=", ".join((*more, *told)), **changed))
         if len(told) > 1:  # of several one alone, which may stand for another
-            alone, told = iter(chance.sample(range(len(told)), 1)), list[str]()
-            once = partial(_once, itertools.count(), next(alone), other)
-            changed = {where: _with_others(getattr(case, where), kind, once, told, sizes)}
-            found.append(replace(case, label=", ".join(told), **changed))
+            found.append(chance.choice([*_each_alone(case, kind, other, where, sizes)]))
     return found
+
+
+def _each_alone(
+    case: CaseInputs, kind: type, other: Callable[[Any], Any], where: str, sizes: Container[int]
+) -> Iterator[CaseInputs]:
+    """For each number of a kind that has another the case with that."""
+    for number in itertools.count():
+        told = list[str]()
+        once = partial(_once, itertools.count(), number, other)
+        changed = {where: _with_others(getattr(case, where), kind, once, told, sizes)}
+        if not told:
+            return
+        yield replace(case, label=told[0], **changed)
 
 
 def _once(numbers: Iterator[int], number: int, other: Callable[[Any], Any], value: Any) -> Any:

@@ -174,6 +174,14 @@ class ReplayComparer(ContentErrors):
             remarks += (f"the reference fails at {dropped} contents beside the usual ones, which were left out",)
         return ComparedReplays(expected, patterns, left, repeatable, errors, wrong, remarks, kept)
 
+    def follow_from_numbers(self, case: CaseInputs, call: CheckedCall, others: Sequence[ExpectedSeed]) -> bool:
+        """Whether the reference has other results with a task's own numbers than ``others``: what it doesn't read may
+        say in words what an input is, the longest of its lengths for example."""
+        contents = tuple(one.contents for one in others[:SPARSE_CONTENTS])
+        task = ExpectTask(self._reference, case, (0,) * len(contents), contents, self._on_gpu)
+        own = (in_buffers(call, case, one) for one in self._authors(task).seeds)
+        return any(differs(one, other) for one, other in zip(own, others[:SPARSE_CONTENTS], strict=True))
+
     def other_recording(self, case: CaseInputs, call: CheckedCall, known: ComparedReplays) -> tuple[ResultError, ...]:
         """What is wrong with a candidate that is recorded otherwise, on few of the contents that are ``known``."""
         check_outlines(call, known.expected)

@@ -1127,6 +1127,49 @@ def test_numbers_that_are_known_when_recording_are_others_once(
     assert bool(shape.remarks) == bool(remark)
 
 
+OF_DATA = """
+import torch
+
+def generate_input(seed):
+    gen = torch.Generator(device="cuda").manual_seed(seed)
+    return torch.randn(300, device="cuda", generator=gen), {"blocks": 3, "power": 5}
+
+def ref_kernel(data):
+    return data[0] ** data[1]["power"]
+"""
+
+RAISED = """
+@triton.jit
+def k(x, o, power, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + at, mask=at < n, other=0.0)
+    y = v
+    for _ in range(power - 1):
+        y = y * v
+    tl.store(o + at, y, mask=at < n)
+
+def f(data):
+    x, known = data
+    o = torch.empty_like(x)
+    k[(known["blocks"],)](x, o, POWER, 300, BLOCK=128)
+    return o
+"""
+
+
+@pytest.mark.parametrize(("power", "word"), [('known["power"]', Word.UNTIMED), ("5", Word.WRONG)])
+def test_numbers_of_a_task_are_others_that_its_reference_reads(
+    bench: Bench, tmp_path: Path, power: str, word: Word
+) -> None:
+    """How many blocks there are follows from the input: with another number the candidate is wrong, not its data."""
+    (tmp_path / "r.py").write_text(OF_DATA)
+    made = candidate(tmp_path, RAISED.replace("POWER", power))
+    shape = judge(made, f"{tmp_path}/r.py::ref_kernel", bench=bench).shapes[0]
+    assert shape.word is word, shape.text
+    assert ("for 5: " in shape.text) == (word is Word.WRONG)
+    told = "judged with these numbers alone: the reference's results don't follow from 1 for 3"
+    assert (told in shape.remarks) == (word is Word.UNTIMED)
+
+
 def test_a_reference_that_knows_one_number_alone(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "r.py").write_text("def r(x, a):\n    assert a == 0.375\n    return a * x")
     made = candidate(tmp_path, SCALED.replace("USED", "a").replace("CHECK", "pass"))

@@ -182,6 +182,17 @@ def test_whole_numbers_in_data_have_others_that_are_no_sizes(line: str, numbers:
     assert in_data(line, *numbers) == told
 
 
+def test_a_task_s_numbers_are_others_alone() -> None:
+    """It has no way to say which belong together."""
+    case = parse_line("x: f32[100]; a = 0.5; n = 7; m = 9; flag = True")
+    case = msgspec.structs.replace(case, given={"size": 100})
+    alone = {one.label.rpartition(" ")[2] for seed in range(9) for one in other_numbers(case, random.Random(seed))}
+    assert alone == {"0.5", "7", "9", "True"}
+    for one in other_numbers(case, random.Random(1)):
+        assert sum(a != b for a, b in zip(case.arguments, one.arguments, strict=True)) == 1
+    assert len(other_numbers(case, random.Random(1))) == 6
+
+
 def test_a_model_s_flags_are_others_alone() -> None:
     case = CaseInputs("", parse_line("x: f32[8]").tensors, (), init=(PlainArgument(True), PlainArgument(2)))
     (other,) = other_numbers(case, random.Random(1))
