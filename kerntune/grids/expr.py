@@ -45,9 +45,10 @@ class Name:
 
     def evaluate(self, scope: Scope) -> int:
         """The value under that name; :class:`GridError` if it is missing, no integer, or negative."""
-        value = scope.get(self.name)
+        value = self.default if scope.get(self.name) is None else scope[self.name]
         if value is None:
-            return self._missing(scope)
+            given = ", ".join(sorted(scope)) or "nothing"
+            raise GridError(f"the grid needs {self.name}, which the launch doesn't give (it gives {given})")
         try:
             number = index(value)
         except TypeError:
@@ -55,12 +56,6 @@ class Name:
         if number < 0:
             raise GridError(f"{self.name} is {number}; sizes and blocks are 0 or more")
         return number
-
-    def _missing(self, scope: Scope) -> int:
-        if self.default is not None:
-            return self.default
-        given = ", ".join(sorted(scope)) or "nothing"
-        raise GridError(f"the grid needs {self.name}, which the launch doesn't give (it gives {given})")
 
 
 @dataclass(frozen=True)
@@ -74,7 +69,8 @@ class CeilDiv:
         """Blocks that cover ``numel``; :class:`GridError` for a block below 1."""
         block = self.block.evaluate(scope)
         if block < 1:
-            raise GridError(f"block {_label(self.block)} is {block}; a block holds at least 1 element")
+            name = self.block.name if isinstance(self.block, Name) else "of the grid"
+            raise GridError(f"block {name} is {block}; a block holds at least 1 element")
         return -(-self.numel.evaluate(scope) // block)
 
 
@@ -214,10 +210,6 @@ def names_in(expr: Expr) -> frozenset[Name]:
         return frozenset()
     children = (expr.numel, expr.block) if isinstance(expr, CeilDiv) else expr.items
     return frozenset().union(*(names_in(child) for child in children))
-
-
-def _label(expr: Expr) -> str:
-    return expr.name if isinstance(expr, Name) else "of the grid"
 
 
 Spelling = Mapping[str, str]

@@ -84,11 +84,8 @@ class BatchMatmulGrid3D(Grid3D):
     @cached_property
     def axes(self) -> Axes:
         """(⌈z/Z⌉, ⌈y/Y⌉, ⌈x/X⌉)."""
-        return (
-            dimension(self.znumel, self.zblock),
-            dimension(self.ynumel, self.yblock),
-            dimension(self.xnumel, self.xblock),
-        )
+        x, y, z = super().axes
+        return z, y, x
 
 
 class Grid2DWithYZOverflow(Grid2D):

@@ -147,15 +147,11 @@ def _groups(
 ) -> tuple[ComboGroup, ...]:
     members: dict[Any, list[int]] = {}
     for i, sub in enumerate(subkernels):
-        members.setdefault(_identity(sub) if grouped else i, []).append(i)
+        nameless = SubKernel(sub.family, msgspec.structs.replace(sub.hints, kernel=""))
+        key = msgspec.json.encode(nameless, order="deterministic") if grouped else i
+        members.setdefault(key, []).append(i)
     groups = [_group(numbers, subkernels[numbers[0]], found[numbers[0]]) for numbers in members.values()]
     return tuple(sorted(groups, key=lambda group: -group.numel))
-
-
-def _identity(sub: SubKernel) -> bytes:
-    """A key that is equal for sub-kernels with equal hints."""
-    nameless = msgspec.structs.replace(sub.hints, kernel="")
-    return msgspec.json.encode(SubKernel(sub.family, nameless), order="deterministic")
 
 
 def _group(numbers: list[int], sub: SubKernel, configs: tuple[Config, ...]) -> ComboGroup:

@@ -67,15 +67,10 @@ def foreach(modes: Modes = Modes(), preset: Preset = INDUCTOR_2_13) -> tuple[Con
 def flat_config(values: Mapping[str, Any], parameters: Collection[str] | None = None) -> Config:
     """Flat keywords as a config; see :func:`fixed_config`."""
     given = {k: v for k, v in values.items() if not (v is None and k in COMPILE_FIELDS)}
-    options = {k: given.pop(k) for k in list(given) if _is_option(k, parameters)}
-    config = Config.from_mapping({**given})
+    ours = BACKEND_OPTIONS if parameters is None else BACKEND_OPTIONS | HIP_OPTIONS.difference(parameters)
+    options = {k: given.pop(k) for k in list(given) if k in ours}
+    config = Config.from_mapping(given)
     return config.replace(options={k: v for k, v in options.items() if v is not None})
-
-
-def _is_option(name: str, parameters: Collection[str] | None) -> bool:
-    if name in BACKEND_OPTIONS:
-        return True
-    return name in HIP_OPTIONS and parameters is not None and name not in parameters
 
 
 SCHEMA = "kerntune.lookup/1"

@@ -169,7 +169,17 @@ class KernelHints(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     modes: Modes = Modes()
 
     def __post_init__(self) -> None:
-        self._check_sizes()
+        if not self.sizes:
+            raise HintError(f"{self.where}no size hint: give sizes by axis, for example {{'x': 1024}}")
+        require_known_axes(self.sizes, self.where)
+        for axis, size in self.sizes.items():
+            if type(size) is not int or size <= 0:
+                raise HintError(
+                    f"{self.where}size hint {axis}={size!r} is no positive integer; an empty launch needs no config"
+                )
+        if not all(map(is_power_of_two, self.sizes.values())):
+            rounded = {axis: 1 << (size - 1).bit_length() for axis, size in self.sizes.items()}
+            msgspec.structs.force_setattr(self, "sizes", rounded)
         for count in ("loads", "stores", "reductions", "dynamic_sizes", "min_elements_per_thread", "operand_bytes"):
             if getattr(self, count) < 0:
                 raise HintError(f"{self.where}{count}={getattr(self, count)} can't be negative")
@@ -179,19 +189,6 @@ class KernelHints(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
                 raise HintError(
                     f"{self.where}{what} for {unknown}, but the kernel has the axes {', '.join(self.sizes)}"
                 )
-
-    def _check_sizes(self) -> None:
-        if not self.sizes:
-            raise HintError(f"{self.where}no size hint: give sizes by axis, for example {{'x': 1024}}")
-        require_known_axes(self.sizes, self.where)
-        for axis, size in self.sizes.items():
-            if type(size) is not int or size <= 0:
-                raise HintError(
-                    f"{self.where}size hint {axis}={size!r} is no positive integer; an empty launch needs no config"
-                )
-        if any(size & (size - 1) for size in self.sizes.values()):
-            rounded = {axis: 1 << (size - 1).bit_length() for axis, size in self.sizes.items()}
-            msgspec.structs.force_setattr(self, "sizes", rounded)
 
     @property
     def where(self) -> str:

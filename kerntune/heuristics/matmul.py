@@ -9,7 +9,6 @@ from math import prod
 from kerntune.base.config import Config, unique_configs
 from kerntune.base.device import DeviceSpec
 from kerntune.heuristics.hints import MAX_TENSOR_NUMEL, MIN_DOT_BLOCK, KernelHints
-from kerntune.heuristics.measured import product_tiles
 from kerntune.heuristics.sizing import as_config, block_of, by_name, rebuilt, require_axes
 
 TILES = (
@@ -55,23 +54,16 @@ WGMMA_ROWS = 64
 """sm_90 multiplies tiles of at least 64 rows from shared memory (wgmma)."""
 
 
-def native_matmul(hints: KernelHints) -> tuple[Config, ...]:
-    """The 19 tiles with a loop over r0; batched ones have Z blocks of 1."""
-    return _looped(TILES, _batched(hints))
+Tiles = tuple[tuple[int, int, int, int, int], ...]
 
 
-def measured_matmul(hints: KernelHints, device: DeviceSpec) -> tuple[Config, ...]:
-    """The further tiles of a preset with measured rules, for the kernel with a loop over r0."""
-    return _looped(product_tiles(hints, device), _batched(hints))
-
-
-def newer_matmul(hints: KernelHints) -> tuple[Config, ...]:
-    """What newer templates of torch have beside the 19 tiles."""
-    return _looped(NEWER_TILES, _batched(hints))
+def looped_matmul(hints: KernelHints, tiles: Tiles = TILES) -> tuple[Config, ...]:
+    """The tiles with a loop over r0; batched ones have Z blocks of 1."""
+    return _looped(tiles, _batched(hints))
 
 
 @functools.lru_cache(maxsize=64)
-def _looped(tiles: tuple[tuple[int, int, int, int, int], ...], batched: bool) -> tuple[Config, ...]:
+def _looped(tiles: Tiles, batched: bool) -> tuple[Config, ...]:
     batch = {"z": 1} if batched else {}
     return tuple(as_config({"x": x, "y": y, **batch, "r0": r0}, warps, stages) for x, y, r0, warps, stages in tiles)
 
@@ -130,8 +122,6 @@ def _fitted(batched: bool, r0: int) -> tuple[Config, ...]:
 
 def _within_limit(config: Config, r0: int) -> Config | None:
     blocks = {axis: block_of(config, axis) for axis in ("x", "y")}
-    if prod(blocks.values()) * r0 <= MAX_TENSOR_NUMEL:
-        return config
     while prod(blocks.values()) * r0 > MAX_TENSOR_NUMEL:
         longest = max(blocks, key=blocks.__getitem__)
         if blocks[longest] <= MIN_DOT_BLOCK:

@@ -111,16 +111,6 @@ class Tile(NamedTuple):
     registers: int | None = None
 
 
-class Product(NamedTuple):
-    """Blocks of a matrix product, warps and pipeline stages."""
-
-    x: int
-    y: int
-    r0: int
-    warps: int
-    stages: int
-
-
 def applies(hints: KernelHints, device: DeviceSpec, preset: Preset) -> bool:
     """Whether there are further candidates for a reduction: on NVIDIA GPUs from sm_80 on, in modes with several
     candidates.
@@ -171,11 +161,9 @@ def _outer_tiles(hints: KernelHints, device: DeviceSpec) -> tuple[Tile, ...]:
 
 
 def _inner_tiles(hints: KernelHints, device: DeviceSpec) -> tuple[Tile, ...]:
-    lanes, r, found = device.warp_size, hints.reduction_numel, []
-    for warps, share in INNER_STEPS:
-        tile = warps * lanes * min(share, _row_share(hints))
-        found.append(_step(_rows(tile, r, hints, device), min(tile, r), warps, hints, lanes))
-    return tuple(found)
+    lanes, r, most = device.warp_size, hints.reduction_numel, _row_share(hints)
+    tiles = [(warps, warps * lanes * min(share, most)) for warps, share in INNER_STEPS]
+    return tuple(_step(_rows(tile, r, hints, device), tile, warps, hints, lanes) for warps, tile in tiles)
 
 
 def _step(x: int, r: int, warps: int, hints: KernelHints, lanes: int) -> Tile:
@@ -225,13 +213,14 @@ def scan_steps(hints: KernelHints, device: DeviceSpec) -> tuple[Tile, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def product_tiles(hints: KernelHints, device: DeviceSpec) -> tuple[Product, ...]:
-    """Further tiles of a matrix product that are within its sizes, fit shared memory, and occupy half of the SMs."""
+def product_tiles(hints: KernelHints, device: DeviceSpec) -> tuple[tuple[int, int, int, int, int], ...]:
+    """Further tiles of a matrix product that are within its sizes, fit shared memory, and occupy half of the SMs:
+    blocks of x, y and r0, warps, pipeline stages."""
     found, sizes = [], hints.sizes
     for x, y, r0, warps, blocks in PRODUCT_TILES:
         room = min(device.shared_memory_per_block, device.shared_memory_per_sm // blocks)
         stages = min(room // ((x + y) * r0 * (hints.operand_bytes or PRODUCT_BYTES)), PRODUCT_STAGES)
         tiles = (sizes["x"] // x) * (sizes["y"] // y) * sizes.get("z", 1)
         if stages > 1 and SMS_PER_PRODUCT_TILE * tiles >= device.sm_count:
-            found.append(Product(x, y, r0, warps, stages))
+            found.append((x, y, r0, warps, stages))
     return tuple(found)

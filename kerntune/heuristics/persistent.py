@@ -178,12 +178,9 @@ def _chosen(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
 
 def _tiled(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
     r, scores = hints.reduction_numel, scores_of(hints, ("x", "y"))
-    configs = []
-    for tile in X_BLOCKS_HIP if limits.hip else X_BLOCKS:
-        if tile * r <= MAX_TILE:
-            blocks = share_out(tile, scores, hints.sizes, limits)
-            configs.append(tiled_config(hints, blocks["x"], blocks["y"], r, limits))
-    return tuple(configs)
+    fitting = [tile for tile in (X_BLOCKS_HIP if limits.hip else X_BLOCKS) if tile * r <= MAX_TILE]
+    shares = (share_out(tile, scores, hints.sizes, limits) for tile in fitting)
+    return tuple(tiled_config(hints, blocks["x"], blocks["y"], r, limits) for blocks in shares)
 
 
 def _without_r_blocks(config: Config) -> Config:

@@ -97,15 +97,11 @@ def pointwise_config(hints: KernelHints, recipe: Recipe, limits: Bounds) -> Conf
         warps = max(warps, PTXAS_WORKAROUND_WARPS)
     x, size = blocks["x"], hints.sizes["x"]
     if hints.min_elements_per_thread and recipe.least_per_thread:
-        x *= ceil(max(tile, hints.min_elements_per_thread * _threads(warps, limits)) / tile)
+        threads = warps * (32 if limits.preset.hip_is_wave64 else limits.warp_size)  # torch 2.6: 32 a warp anywhere
+        x *= ceil(max(tile, hints.min_elements_per_thread * threads) / tile)
     blocks["x"] = min(widen_for_grid(x, size, warps, limits), size)
     check_blocks({"x": blocks["x"]}, hints.sizes, limits)  # y and z were only clipped
     return as_config(blocks, warps, recipe.stages, recipe.options)
-
-
-def _threads(warps: int, limits: Bounds) -> int:
-    """Threads of a block; torch 2.6 counted 32 a warp on every GPU."""
-    return warps * (32 if limits.preset.hip_is_wave64 else limits.warp_size)
 
 
 def recipes(hints: KernelHints, device: DeviceSpec, preset: Preset) -> tuple[Recipe, ...]:

@@ -16,8 +16,8 @@ from kerntune.base.config import Config, Scalar, unique_configs
 from kerntune.base.device import DeviceSpec
 from kerntune.errors import HintError
 from kerntune.heuristics.hints import BLOCK_NAMES, AutotuneHint, HeuristicType, KernelHints, ReductionHint
-from kerntune.heuristics.matmul import measured_matmul, native_matmul, newer_matmul, products_by_size
-from kerntune.heuristics.measured import Tile, applies, reduction_tiles, scan_steps
+from kerntune.heuristics.matmul import NEWER_TILES, looped_matmul, products_by_size
+from kerntune.heuristics.measured import Tile, applies, product_tiles, reduction_tiles, scan_steps
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
 from kerntune.heuristics.reduction_blocks import (
     one_config,
@@ -95,26 +95,14 @@ def reduction(hints: KernelHints, device: DeviceSpec, preset: Preset = INDUCTOR_
     limits = bounds(hints, device, preset)
     configs = reduction_candidates(hints, limits, dynamic=hints.dynamic_sizes)
     if applies(hints, device, preset):
-        configs += _measured(hints, device, limits)
-        if limits.by_size:
-            configs = _by_size(configs, hints, device, limits)
+        if hints.native_matmul:
+            configs += looped_matmul(hints, product_tiles(hints, device)) + looped_matmul(hints, NEWER_TILES)
+            configs = products_by_size(configs, hints, device)
+        elif "y" not in hints.sizes:
+            configs += measured_configs(reduction_tiles(hints, device), hints, limits)
+            if pays_persistent(hints):  # in one step
+                configs += rows_by_hint(hints, limits)
     return finish(configs, hints, limits)
-
-
-def _by_size(configs: tuple[Config, ...], hints: KernelHints, device: DeviceSpec, limits: Bounds) -> tuple[Config, ...]:
-    """Products within their sizes; a short reduction also as a persistent kernel does it, in one step."""
-    if hints.native_matmul:
-        return products_by_size((*configs, *newer_matmul(hints)), hints, device)
-    if "y" in hints.sizes or not pays_persistent(hints):
-        return configs
-    return (*configs, *rows_by_hint(hints, limits))
-
-
-def _measured(hints: KernelHints, device: DeviceSpec, limits: Bounds) -> tuple[Config, ...]:
-    """The preset's further candidates; none for tiled reductions."""
-    if hints.native_matmul:
-        return measured_matmul(hints, device)
-    return () if "y" in hints.sizes else measured_configs(reduction_tiles(hints, device), hints, limits)
 
 
 def measured_configs(tiles: Iterable[Tile], hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
@@ -147,7 +135,7 @@ def finish(
 def reduction_candidates(hints: KernelHints, limits: Bounds, *, dynamic: int = 0) -> tuple[Config, ...]:
     """The configs before any filter; ``dynamic`` sizes count for the outer tile."""
     if hints.native_matmul:
-        return native_matmul(hints)
+        return looped_matmul(hints)
     require_axes(hints, "a reduction", *(SIMPLE_AXES if limits.preset.grow_reductions else REDUCTION_AXES_SETS))
     head = persistent_step(hints, limits) if hints.add_persistent_rblock else ()
     if hints.reduction is not ReductionHint.DEFAULT and "y" not in hints.sizes and not hints.modes.max_autotune:

@@ -7,9 +7,8 @@ whose order of additions may not depend on a race has one config.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from math import prod
-from typing import NamedTuple
 
 from kerntune.base.config import Config, unique_configs
 from kerntune.errors import HintError
@@ -88,16 +87,11 @@ def _inner(hints: KernelHints, limits: Bounds) -> Config:
     few = x // MAX_INNER_ROWS < BLOCKS_WANTED
     if r > INNER_TO or few or hints.rsplit_size is not None or not limits.preset.small_persistent_inner:
         return _row(hints, 1, limits)
-    if limits.backend == "xpu":
-        return _inner_xpu(hints, limits)
+    if limits.backend == "xpu":  # there the warps follow the tile (pytorch pull 168335)
+        rows = 1 if hints.loads + hints.stores >= XPU_MANY_ACCESSES else MAX_INNER_ROWS
+        return reduction_config(hints, rows, r, limits, None, intensive=True)
     rows = min(INNER_TILE // r, MAX_INNER_ROWS)
     return reduction_config(hints, rows, r, limits, hints.reduction, warps=1, least_warps=1, intensive=True)
-
-
-def _inner_xpu(hints: KernelHints, limits: Bounds) -> Config:
-    """On Intel GPUs the warps follow the tile (pytorch pull 168335)."""
-    rows = 1 if hints.loads + hints.stores >= XPU_MANY_ACCESSES else MAX_INNER_ROWS
-    return reduction_config(hints, rows, hints.reduction_numel, limits, None, intensive=True)
 
 
 def all_rows(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
@@ -134,37 +128,26 @@ SHORT_R = 128
 LONG_R = 2048
 
 
-class OuterTile(NamedTuple):
-    """Wanted blocks of x and r, and warps if they are fixed."""
-
-    x: int
-    r: int
-    warps: int | None = None
-
-
-def outer_tile(hints: KernelHints, r: int, dynamic: int) -> OuterTile:
-    """The wanted tile for ``r`` reduced elements and ``dynamic`` sizes that are only known at launch.
+def outer_tile(hints: KernelHints, r: int, dynamic: int) -> tuple[int, int, int | None]:
+    """Wanted blocks of x and r, and warps if they are fixed, for ``dynamic`` sizes that are only known at launch.
 
     Index arithmetic with dynamic sizes needs registers: with one dynamic size steps along r are short, with several
     they are long, because each step then computes much.
     """
     x = hints.sizes["x"]
     if x <= FEW_OUTER_OUTPUTS:
-        return OuterTile(max(min(x // 128, 8), 2), min(r, 64))
+        return max(min(x // 128, 8), 2), min(r, 64), None
     if x // 4096 <= SOME_OUTER_OUTPUTS // 4096:
-        return OuterTile(16, TILE // 16)
+        return 16, TILE // 16, None
     if dynamic > 1:
-        return OuterTile(VECTOR_X, max(min(r // 64, 64), 8))
+        return VECTOR_X, max(min(r // 64, 64), 8), None
     if dynamic == 1:
-        return OuterTile(VECTOR_X, 1 if hints.loads >= HEAVY_DYNAMIC_LOADS else min(ceil_pow2(max(r, 128) // 128), 8))
-    return _static_tile(x, r, hints.loads)
-
-
-def _static_tile(x: int, r: int, loads: int) -> OuterTile:
+        step = 1 if hints.loads >= HEAVY_DYNAMIC_LOADS else min(ceil_pow2(max(r, 128) // 128), 8)
+        return VECTOR_X, step, None
     wide = max(min(MAX_X, ceil_pow2(x // 4096)), VECTOR_X)
-    if loads < HEAVY_LOADS or r <= SHORT_R:
-        return OuterTile(wide, TILE // wide)
-    return OuterTile(min(wide, 32), 64 if r >= LONG_R else 32, 4)
+    if hints.loads < HEAVY_LOADS or r <= SHORT_R:
+        return wide, TILE // wide, None
+    return min(wide, 32), 64 if r >= LONG_R else 32, 4
 
 
 MIN_REDUCTION_BLOCK = 4
@@ -246,13 +229,7 @@ def one_config(configs: Iterable[Config], hints: KernelHints) -> tuple[Config, .
     if not hints.contiguous_reduction_access:
         found = tuple(c for c in found if c.kwargs["XBLOCK"] != 1) or found
     for value in (lambda c: block_of(c, "r0", -1), lambda c: c.num_warps, lambda c: block_of(c, "x", -1)):
-        found = _second_largest(found, value)
+        values = sorted({value(c) for c in found})
+        if len(values) > 1:
+            found = tuple(c for c in found if value(c) == values[-2])
     return found[:1]
-
-
-def _second_largest(configs: Sequence[Config], value: Callable[[Config], int]) -> tuple[Config, ...]:
-    """Those with the second-largest value, from the smallest up; all of them, sorted, if they have one value."""
-    values = sorted({value(c) for c in configs})
-    if len(values) == 1:
-        return tuple(configs)
-    return tuple(c for c in configs if value(c) == values[-2])

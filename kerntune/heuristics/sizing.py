@@ -270,18 +270,11 @@ def reduction_config(
     warps = choose_warps(warps, limits, least=least_warps, most=most, intensive=intensive)
     budget = _wanted_size(hints, x, r) if limits.preset.grow_reductions else tile
     blocks["x"] = widen_for_grid(blocks["x"], hints.sizes["x"], warps, limits)
-    _shorten(blocks, budget)
+    for axis in (axis for axis in ("r0", "r1") if axis in blocks):
+        while prod(blocks.values()) > budget and blocks[axis] > 1:
+            blocks[axis] //= 2
     check_blocks(blocks, hints.sizes, limits)
     return as_config(blocks, warps, options=options)
-
-
-def _shorten(blocks: dict[str, int], budget: int) -> None:
-    """Halve the reduced axes' blocks, r0 first, until the tile is within ``budget`` or they are 1."""
-    tile = prod(blocks.values())
-    for axis in [axis for axis in ("r0", "r1") if axis in blocks]:
-        while tile > budget and blocks[axis] > 1:
-            blocks[axis] //= 2
-            tile //= 2
 
 
 def fit_reduction(hints: KernelHints, x: int, r: int, limits: Bounds) -> dict[str, int]:

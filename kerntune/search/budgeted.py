@@ -103,7 +103,11 @@ class BudgetedSearch:
             with self._clocked():
                 self._prepare(configs)
             for config in configs:
-                self._take(measure, config)
+                history = History(measure)
+                with self._clocked():
+                    history.time_of(config)
+                self._trials += history.found().trials
+                self._seen.add(config.key())
         if self.exhausted and not self._trials:
             raise TuningError("no config of the space satisfies its constraints")
         return self.found()
@@ -123,13 +127,6 @@ class BudgetedSearch:
     def found(self) -> Found:
         """The trials so far."""
         return Found(tuple(self._trials))
-
-    def _take(self, measure: Measure, config: Config) -> None:
-        history = History(measure)
-        with self._clocked():
-            history.time_of(config)
-        self._trials += history.found().trials
-        self._seen.add(config.key())
 
     @contextlib.contextmanager
     def _clocked(self) -> Iterator[None]:
@@ -176,12 +173,12 @@ class BudgetedSearch:
             yield from self._shuffled(draw, pairs)
 
     def _around(self, point: tuple[int, ...]) -> list[tuple[int, ...]]:
-        steps = []
-        for axis, values in enumerate(self.space.values):
-            for to in (point[axis] + 1, point[axis] - 1):
-                if 0 <= to < len(values):
-                    steps.append((*point[:axis], to, *point[axis + 1 :]))
-        return steps
+        return [
+            (*point[:axis], to, *point[axis + 1 :])
+            for axis, values in enumerate(self.space.values)
+            for to in (point[axis] + 1, point[axis] - 1)
+            if 0 <= to < len(values)
+        ]
 
     def _shuffled(self, draw: random.Random, points: list[tuple[int, ...]]) -> Iterator[Config]:
         draw.shuffle(points)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kerntune.base.config import Config, Scalar
 from kerntune.heuristics import ComboGroup, ComboPlan, Field, improves
 from kerntune.heuristics.descent_steps import get_field, set_field
+from kerntune.heuristics.hints import is_power_of_two
 from kerntune.search.budgeted import Prepare, Search
 from kerntune.search.descent import Descent, RegisterScaling
 from kerntune.search.space import Found, History, Measure
@@ -73,7 +74,7 @@ AnySearch = Search | Descent | ComboSearch | RegisterScaling
 
 def _within(value: object, plan: ComboPlan, name: str) -> bool:
     least, most = plan.field_minimums.get(name, 1), plan.field_limits[name]
-    return isinstance(value, int) and least <= value <= most and value & (value - 1) == 0
+    return isinstance(value, int) and least <= value <= most and is_power_of_two(value)
 
 
 def _chosen(kwargs: Mapping[str, Scalar], group: ComboGroup) -> bool:
@@ -133,12 +134,8 @@ class GroupSteps:
 
     def _set(self, config: Config, field: Field, value: int) -> Config:
         group = next(g for g in self.plan.groups if field.name in g.fields)
-        for name in _names(field, group):
+        axis = field.name.rpartition("_")[0]
+        for name in (f"{axis}_{member}" for member in group.members):
             if get_field(config, name) is not None:
                 config = set_field(config, name, value)
         return config
-
-
-def _names(field: Field, group: ComboGroup) -> list[str]:
-    axis = field.name.rpartition("_")[0]
-    return [f"{axis}_{member}" for member in group.members]

@@ -20,7 +20,6 @@ from kerntune.base.device import DeviceSpec
 from kerntune.errors import ConfigError
 from kerntune.heuristics import (
     INDUCTOR_2_13,
-    Field,
     Neighbourhood,
     Preset,
     neighbourhood,
@@ -28,9 +27,9 @@ from kerntune.heuristics import (
     scaled_down,
 )
 from kerntune.heuristics.descent_steps import IMPROVEMENT, get_field, set_field, tile_of
-from kerntune.heuristics.hints import BLOCK_NAMES, HeuristicType, KernelHints
+from kerntune.heuristics.hints import BLOCK_NAMES, HeuristicType, KernelHints, is_power_of_two
 from kerntune.search.budgeted import Prepare
-from kerntune.search.space import Constraint, Found, History, Measure, Measured, Twins
+from kerntune.search.space import Constraint, Found, History, Measure, Measured
 
 AT_ONCE = 2
 """Steps that are chosen together, and compiled at once."""
@@ -71,16 +70,12 @@ def _choices(history: History, steps_from: StepsFrom, all_directions: int) -> li
         steps = steps_from(config, twins.idle)
         for field in steps.fields:
             found += steps.neighbours(config, field)
-        together = steps_from(config, twins.idle | _untold(steps.fields, twins))
+        untold = {f.name for f in steps.fields if f.by_one} - twins.telling  # they may not change the code
+        together = steps_from(config, twins.idle | untold)
         found += together.two_fields(config)
         if all_directions:
             found += together.all_directions(config, all_directions)
     return history.new(found)
-
-
-def _untold(fields: Sequence[Field], twins: Twins) -> frozenset[str]:
-    """Counted fields of which it is not known yet whether they change the code."""
-    return frozenset(f.name for f in fields if f.by_one) - twins.telling
 
 
 def _most_promising(history: History, choices: Sequence[Config]) -> list[Config]:
@@ -93,15 +88,11 @@ def _most_promising(history: History, choices: Sequence[Config]) -> list[Config]
     while len(chosen) < min(AT_ONCE, len(choices)):
         gains = expected_improvements(known, times, others)
         gains[chosen] = -math.inf  # where nothing promises anything, too
-        chosen.append(_first_largest(gains))
+        # The first of those that are equal but for rounding, which differs from process to process: a descent that
+        # was broken off has to go on with the same steps.
+        chosen.append(int(np.argmax(gains >= gains.max() * (1 - 1e-6))))
         known, times = points[[*range(len(tried)), *(len(tried) + i for i in chosen)]], [*times, best]
     return [choices[i] for i in chosen]
-
-
-def _first_largest(gains: Points) -> int:
-    """The first of those that are equal but for rounding, which differs from process to process: a descent that was
-    broken off has to go on with the same steps."""
-    return int(np.argmax(gains >= gains.max() * (1 - 1e-6)))
 
 
 Points = np.ndarray[Any, np.dtype[np.float64]]
@@ -253,8 +244,7 @@ def _is_half(before: object, after: object) -> bool:
     """Whether a block is another, halved any number of times."""
     if not isinstance(before, int) or not isinstance(after, int) or not 0 < after <= before:
         return False
-    ratio, rest = divmod(before, after)
-    return rest == 0 and ratio & (ratio - 1) == 0
+    return before % after == 0 and is_power_of_two(before // after)
 
 
 TRIALS = 25
@@ -320,19 +310,19 @@ class Descent:
 
     def run(self, measure: Measure, prepare: Prepare, starts: Sequence[Config], spent: float) -> Found:
         """Descend from the fastest few of ``starts``, whose known times are no trials; not if none can be used."""
-        history = _Further(measure, starts, self.trials)
+        history = History(measure)
+        for start in starts:
+            history.time_of(start)
+        history.limit = len(history.tried()) + self.trials
         if history.fastest():
-            self._try_further(history, prepare)
+            some = history.new([c for c in self.further if self.has(c)])[: self.trials // FURTHER]
+            if some:
+                prepare(some)
+            for config in some:
+                history.time_of(config)
             radius = self.radius if self.all_directions else 0
             guided_descent(history, self.steps_from, all_directions=radius, prepare=prepare)
         return history.found()
-
-    def _try_further(self, history: History, prepare: Prepare) -> None:
-        some = history.new([c for c in self.further if self.has(c)])[: self.trials // FURTHER]
-        if some:
-            prepare(some)
-        for config in some:
-            history.time_of(config)
 
     def steps_from(self, start: Config, without: Collection[str] = ()) -> Neighbourhood:
         """Where steps may lead within the constraints: along every integer field that isn't frozen or ``without``."""
@@ -350,16 +340,6 @@ class Descent:
                 return False
             moved = set_field(moved, field.name, value)
         return moved == config and steps.is_legal(config)
-
-
-class _Further(History):
-    """A history in which the starts are known, and don't count."""
-
-    def __init__(self, measure: Measure, starts: Collection[Config], trials: int) -> None:
-        super().__init__(measure, None)
-        for start in starts:
-            self.time_of(start)
-        self._limit = len(self._by_key) + trials
 
 
 def with_neighbour(config: Config) -> Config:

@@ -47,12 +47,8 @@ class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """All values, ascending."""
         if self.by_one:
             return tuple(range(self.least, self.most + 1))
-        found = []
-        value = self.least
-        while 0 < value <= self.most:
-            found.append(value)
-            value *= 2
-        return tuple(found)
+        doubled = (self.least << times for times in range(self.most.bit_length()))
+        return tuple(value for value in doubled if 0 < value <= self.most)
 
     def __str__(self) -> str:
         return f"{self.name} {self.least}..{self.most}{' by one' if self.by_one else ''}"
@@ -133,14 +129,8 @@ def _set(config: Config, name: str, value: Scalar) -> Config:
 def _get(config: Config, name: str) -> Scalar:
     if name in config.options:
         return config.options[name]
-    if name in COMPILE_FIELDS:
-        found: Scalar = getattr(config, name)
-        return found
-    return config.kwargs.get(name)
-
-
-LAUNCH_FIELDS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-"""Those that every config has."""
+    found: Scalar = getattr(config, name) if name in COMPILE_FIELDS else config.kwargs.get(name)
+    return found
 
 
 class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -194,18 +184,18 @@ class History:
     """Measures each config once; after ``limit`` trials a new config counts as unusable and isn't measured."""
 
     def __init__(self, measure: Measure, limit: int | None = None) -> None:
-        self._measure, self._limit = measure, limit
+        self._measure, self.limit = measure, limit
         self._by_key: dict[str, Tried] = {}
         self._codes: dict[str, str] = {}
 
     @property
     def full(self) -> bool:
         """Whether the limit is reached."""
-        return self._limit is not None and len(self._by_key) >= self._limit
+        return self.limit is not None and len(self._by_key) >= self.limit
 
     def untried(self, configs: Sequence[Config]) -> list[Config]:
         """Those of some configs that :meth:`time_of` would measure, each once, as far as the limit allows."""
-        room = None if self._limit is None else max(self._limit - len(self._by_key), 0)
+        room = None if self.limit is None else max(self.limit - len(self._by_key), 0)
         return self.new(configs)[:room]
 
     def new(self, configs: Sequence[Config]) -> list[Config]:
@@ -271,7 +261,7 @@ class History:
 
 def _fields(config: Config) -> tuple[tuple[str, str], ...]:
     """Names and values, in the order of the names; what isn't set is left out."""
-    launch = {n: getattr(config, n) for n in LAUNCH_FIELDS}
+    launch = {n: getattr(config, n) for n in COMPILE_FIELDS}
     items = (*launch.items(), *config.kwargs.items(), *config.options.items())
     return tuple(sorted((name, repr(value)) for name, value in items if value is not None))
 

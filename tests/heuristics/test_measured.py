@@ -282,9 +282,9 @@ def test_products_have_the_stages_that_fit() -> None:
         "128 x 128 x 128 in 4 stages may fit, for all that is known"
     )
     double = msgspec.structs.replace(hints, operand_bytes=4)
-    assert [t.stages for t in product_tiles(double, H100)] == [2, 4, 2, 3]
-    assert [t.stages for t in product_tiles(hints, H100)] == [4, 4, 4, 3, 4]
-    assert [t.stages for t in product_tiles(hints, A100)] == [3, 4, 3, 2, 4]
+    assert [stages for *_, stages in product_tiles(double, H100)] == [2, 4, 2, 3]
+    assert [stages for *_, stages in product_tiles(hints, H100)] == [4, 4, 4, 3, 4]
+    assert [stages for *_, stages in product_tiles(hints, A100)] == [3, 4, 3, 2, 4]
     assert product_tiles(hints.with_sizes({"y": 512, "x": 512, "r0": 4096}), H100) == ()
 
 

@@ -257,9 +257,8 @@ def test_steps_begin_after_the_spread_and_every_fifth_trial_is_random(monkeypatc
 
 def test_steps_are_of_the_best_three_and_then_two_of_the_best() -> None:
     space = Space((Range("A", 0, 99, by_one=True), Range("B", 0, 99, by_one=True)))
-    search, measure = BudgetedSearch(space), Counted(lambda c: 1.0 + float(c.kwargs["A"]))  # type: ignore[arg-type]
-    for a, b in ((50, 50), (40, 40), (30, 30), (20, 20)):
-        search._take(measure, Config({"A": a, "B": b}))
+    search = BudgetedSearch(space, starts=[Config({"A": n, "B": n}) for n in (50, 40, 30, 20)])
+    search.run(Counted(lambda c: 1.0 + float(c.kwargs["A"])), Budget(trials=4))  # type: ignore[arg-type]
     places = [(int(c.kwargs["A"]), int(c.kwargs["B"])) for c in search._steps(random.Random(0))]  # type: ignore[arg-type]
     near = [[{(n + 1, n), (n - 1, n), (n, n + 1), (n, n - 1)}] for n in (20, 30, 40)]
     assert [{*places[i : i + 4]} for i in (0, 4, 8)] == [one for (one,) in near]
@@ -330,8 +329,8 @@ def test_what_a_declared_search_begins_with() -> None:
 def test_steps_around_a_point_come_in_an_order_that_is_drawn() -> None:
     """Of equal configs none is before others by its axis, so that seeds differ."""
     space = Space((Range("A", 0, 99, by_one=True), Range("B", 0, 99, by_one=True)))
-    search = BudgetedSearch(space)
-    search._take(Counted(lambda c: 1.0), Config({"A": 50, "B": 50}))
+    search = BudgetedSearch(space, starts=[Config({"A": 50, "B": 50})])
+    search.run(Counted(lambda c: 1.0), Budget(trials=1))
     orders = {tuple(c.key() for c in itertools.islice(search._steps(random.Random(i)), 4)) for i in range(20)}
     assert len(orders) > 5
     assert len({frozenset(order) for order in orders}) == 1

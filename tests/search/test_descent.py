@@ -287,7 +287,7 @@ def test_steps_go_from_the_best_five_and_two_are_measured_at_once() -> None:
         seen.append(config.kwargs["BLOCK"])
         return Neighbourhood((Field("BLOCK", most=1024), Field("num_warps", most=32)))
 
-    history._limit = 10
+    history.limit = 10
     guided_descent(history, steps_from, all_directions=0, prepare=lambda configs: asked.append(list(configs)))
     assert list(dict.fromkeys(seen)) == [1, 2, 4, 8, 16]
     assert [len(configs) for configs in asked] == [2]
