@@ -41,12 +41,9 @@ class Pairing:
         self._a: list[float] = []
         self._b: list[float] = []
         self._gpu, self._foreign, self._first = gpu, list[ForeignWork](), False
-        self._warm_up()
-
-    def _warm_up(self) -> None:
         times: list[float] = []
         while not warm(times):
-            times.append(self._slots[0].enqueue()() + self._slots[1].enqueue()())
+            times.append(slots[0].enqueue()() + slots[1].enqueue()())
 
     def run(self, blocks: int) -> Pair:
         """Add blocks, as many in ABBA as in BAAB order, and return the estimate over all blocks so far. Work of other

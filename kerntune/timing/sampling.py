@@ -88,7 +88,8 @@ def slot_for(program: Program, estimate: float, timer: str = AUTO, graph_ns: flo
     """A slot by the given timer; automatically, a graph of rotated copies for recordings that are short and may be
     rotated, else event pairs. A graph lasts no longer than ``graph_ns``. The slot's protocol names the timer.
     :class:`MeasurementError` if the given timer can't time this recording."""
-    check_timer(timer)
+    if timer not in TIMERS:
+        raise UsageError(f"timer {timer!r} is none of {', '.join(TIMERS)}")
     if timer == PROFILER:
         return ProfilerSlot(program)
     replicas = program.memory.rotation(program.recording)
@@ -104,12 +105,6 @@ def slot_for(program: Program, estimate: float, timer: str = AUTO, graph_ns: flo
         raise
     except RuntimeError as exc:
         raise MeasurementError(f"the launches can't be recorded as a graph: {exc}") from exc
-
-
-def check_timer(timer: str) -> None:
-    """:class:`UsageError` for a timer that doesn't exist."""
-    if timer not in TIMERS:
-        raise UsageError(f"timer {timer!r} is none of {', '.join(TIMERS)}")
 
 
 def same_kind(program: Program, like: Slot) -> Slot:

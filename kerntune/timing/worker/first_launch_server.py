@@ -81,17 +81,14 @@ class FirstLaunchWorker:
     def _stage(self, request: StageRequest) -> FirstLaunchMessage:
         try:
             for storage, (nbytes, residue) in request.layout.items():
-                self._make_room(storage, nbytes, residue)
+                if storage not in self._guarded or self._guarded[storage].nbytes != nbytes:
+                    self._pristine[storage] = self._gpu.allocate(nbytes)
+                    self._guarded[storage] = GuardedBuffer(self._gpu, nbytes, residue)
             pieces = [(piece, self._pristine[piece.storage]) for piece in request.pieces]
             self._receiver.take(request.kind, request.handle, pieces)
         except KerntuneError as exc:
             return RequestFailed(str(exc))
         return Staged()
-
-    def _make_room(self, storage: int, nbytes: int, residue: int) -> None:
-        if storage not in self._guarded or self._guarded[storage].nbytes != nbytes:
-            self._pristine[storage] = self._gpu.allocate(nbytes)
-            self._guarded[storage] = GuardedBuffer(self._gpu, nbytes, residue)
 
     def _first_launch(self, request: FirstLaunchRequest) -> FirstLaunchMessage:
         """What is loaded stays until the tuning is over: the driver would unload it while the other process waits."""
@@ -113,7 +110,9 @@ class FirstLaunchWorker:
             begin = self._gpu.event()
             program.enqueue()
             ns += self._gpu.elapsed_ns(begin, self._gpu.event())
-            guards += self._changed_guards(self._running)
+            for x in self._reader.damages(self._guarded):
+                self._guarded[x.storage].mend()
+                guards.append(ChangedGuard(self._running, x.storage, x.first, x.last, x.count))
         return FirstLaunchReply(ns, tuple(guards))
 
     def _sources(self, recording: Recording) -> list[Source]:
@@ -124,12 +123,6 @@ class FirstLaunchWorker:
         if storage not in self._guarded:
             raise ReplayError(f"storage {storage} was not staged")
         return Source(self._pristine[storage], shared=False, home=self._guarded[storage].buffer)
-
-    def _changed_guards(self, launch: int) -> list[ChangedGuard]:
-        found = self._reader.damages(self._guarded)
-        for damage in found:
-            self._guarded[damage.storage].mend()
-        return [ChangedGuard(launch, x.storage, x.first, x.last, x.count) for x in found]
 
     def _is_lost(self) -> bool:
         try:

@@ -114,17 +114,13 @@ class WorkerPool(Pairs):
         except BaseException:
             worker.close()
             raise
-        self._back(worker)
-        return reply
-
-    def _back(self, worker: Worker) -> None:
-        """Keep a worker that may serve again. When the last one is used up, others start while the caller goes on."""
         if worker.asked < self._requests:
             self._workers.append(worker)
-            return
-        worker.close()
+        else:
+            worker.close()
         if not self._workers:
-            self.expect(READY)
+            self.expect(READY)  # they start while the caller goes on
+        return reply
 
     def settle(self) -> None:
         """Wait for workers that are starting, so that none starts on the device during a measurement."""

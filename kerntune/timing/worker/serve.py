@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import astuple
 
 from kerntune.base.frames import Reader, send
-from kerntune.base.numerics import MADE_UP, ComparedResults
+from kerntune.base.numerics import MADE_UP
 from kerntune.base.orphans import end_with_parent
 from kerntune.base.recording import Artifacts, Recording
 from kerntune.errors import BackendError, KerntuneError, MeasurementError, OutOfResourcesError, ReplayError
@@ -105,27 +105,22 @@ def run_pair(gpu: Executor, request: PairRequest, chance: random.Random | None =
     """
     if request.a.hidden_pointers or request.b.hidden_pointers:
         raise ReplayError("it follows addresses, which lead somewhere else in this process")
-    loaders, scatter = (Loader(gpu), Loader(gpu)), Scatter(gpu, chance or random.Random())
+    scatter, sides, artifacts = Scatter(gpu, chance or random.Random()), (request.a, request.b), request.artifacts
+    loaders = Loader(gpu), Loader(gpu)  # a side each, so that equal code is loaded twice too, as different code is
     try:
         scatter.memory()
-        scatter.code((request.a, request.b), request.artifacts)
-        return _timed(gpu, request, loaders)
+        scatter.code(sides, artifacts)
+        sources = [make_source(gpu, s, stored_content(s, artifacts)) for s in request.storages]
+        memory = Memory(gpu, request.storages, sources, spaced=request.spaced)
+        a, b = (Program(loader, x, memory, artifacts) for loader, x in zip(loaders, sides, strict=True))
+        pair = Pairing(gpu, slots_alike(a, b, request.timer), request.seed).run(request.blocks)
+        results = None
+        if request.results:
+            from kerntune.gpu.result_compare import compare_results  # the first of a case's processes alone compares
+
+            results = compare_results(a, b, MADE_UP)
+        return PairReply(pair.a_ns, pair.b_ns, astuple(pair.foreign), results)
     finally:
         for loader in loaders:
             loader.close()
         scatter.close()
-
-
-def _timed(gpu: Executor, request: PairRequest, loaders: tuple[Loader, Loader]) -> PairReply:
-    """Each side has a loader of its own, so that equal code is loaded twice too, as different code is."""
-    sources = [make_source(gpu, s, stored_content(s, request.artifacts)) for s in request.storages]
-    memory, sides = Memory(gpu, request.storages, sources, spaced=request.spaced), (request.a, request.b)
-    a, b = (Program(loader, x, memory, request.artifacts) for loader, x in zip(loaders, sides, strict=True))
-    pair = Pairing(gpu, slots_alike(a, b, request.timer), request.seed).run(request.blocks)
-    return PairReply(pair.a_ns, pair.b_ns, astuple(pair.foreign), _results(a, b) if request.results else None)
-
-
-def _results(a: Program, b: Program) -> ComparedResults:
-    from kerntune.gpu.result_compare import compare_results  # the first of a case's processes alone compares
-
-    return compare_results(a, b, MADE_UP)
