@@ -10,7 +10,6 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,9 @@ def main(memory_limit: int, knobs: str, folder: str, parent: int, inherited: int
     _limit(memory_limit + inherited if memory_limit else 0)
     import triton
 
-    _set_knobs(triton, json.loads(knobs))
+    warnings.simplefilter("ignore")  # the parent's front end has warned
+    for group, name, value in json.loads(knobs):
+        setattr(getattr(triton.knobs, group), name, value)
     with contextlib.suppress(PeerClosed):
         send(outbox, Hello(triton.__version__, triton.__file__))
         _serve(Reader(inbox, Job), outbox, inherited)
@@ -84,12 +85,6 @@ def _limit(memory: int) -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-def _set_knobs(triton: Any, values: Sequence[tuple[str, str, Any]]) -> None:
-    warnings.simplefilter("ignore")  # the parent's front end has warned
-    for group, name, value in values:
-        setattr(getattr(triton.knobs, group), name, value)
-
-
 def answer_to(job: Job) -> Answer:
     """Compile a job; an exception is answered with its text."""
     try:
@@ -101,6 +96,7 @@ def answer_to(job: Job) -> Answer:
 
 
 def _compile(job: Job) -> Answer:
+    from triton._C.libtriton import ir
     from triton.backends.compiler import GPUTarget, Language
     from triton.compiler.compiler import make_backend
 
@@ -111,7 +107,11 @@ def _compile(job: Job) -> Answer:
     stages: dict[str, Any] = {}
     backend.add_stages(stages, options, Language[job.language])
     metadata = json.loads(job.metadata)
-    module, context = _parse(job, backend)
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    module = parse_module(job.ir, context)
+    module.context = context
     access = access_of(job.ir, module=module) if job.ext == "ttir" else None  # before a stage changes the module
     made: dict[str, bytes] = {}
     times: list[tuple[str, int]] = []
@@ -136,18 +136,6 @@ def options_from(backend: Any, fields: dict[str, Any]) -> Any:
 
 def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
-def _parse(job: Job, backend: Any) -> tuple[Any, Any]:
-    """The module and its context."""
-    from triton._C.libtriton import ir
-
-    context = ir.context()
-    ir.load_dialects(context)
-    backend.load_dialects(context)
-    module = parse_module(job.ir, context)
-    module.context = context
-    return module, context
 
 
 def address_space() -> int:

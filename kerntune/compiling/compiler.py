@@ -227,7 +227,9 @@ def describe(launch: Specialized, kernel: Any) -> Compiled:
         warp_size=launch.target.warp_size,
         **code_fields(launch.target, asm, facts.bare, data, metadata, options, launch.settings),
     )
-    files = _files_of(kernel)
+    # It holds neither the kernel nor its launch: it is kept for ever, the user's tensors must not be.
+    is_made = isinstance(kernel, Made)
+    files: Callable[[], Any] = kernel.stored.result if is_made else partial(dict, dict(kernel.metadata_group))
     seconds = getattr(kernel, "seconds", None)
     return Compiled(binary, data, facts.ttir, asm, facts.access, metadata, launch.compiled_for(), seconds, files)
 
@@ -257,14 +259,6 @@ def code_fields(
         "settings": dict(settings),
         **launch_needs(metadata),
     }
-
-
-def _files_of(kernel: Any) -> Callable[[], Mapping[str, str]]:
-    """A function that holds neither the kernel nor its launch: it is kept for ever, the user's tensors must not be."""
-    if isinstance(kernel, Made):
-        return kernel.stored.result
-    group = dict(kernel.metadata_group)
-    return lambda: group
 
 
 def arch_of(target: Target, asm: str) -> str:
@@ -313,7 +307,10 @@ def recompiled(
     :class:`ReplayError` where a TTIR is not stored, where such an option differs, and where today's compiler refuses
     the TTIR or crashes.
     """
-    own = _own_options(recording, now)
+    own: dict[int, Mapping[str, Any]] = {}  # by the number of the stored binary
+    if now is not None:
+        pairs = zip(recording.launches, now.launches, strict=False)
+        own = {a.binary: now.binary_of(b).options for a, b in pairs if a.kernel == b.kernel}
     made = [
         _recompiled(farm, recording, binary, artifacts, own.get(index, {}))
         for index, binary in enumerate(recording.binaries)
@@ -338,13 +335,6 @@ def under_todays_flags(before: Recording, now: Recording) -> Recording:
             binary = before.binary_of(old)
             binaries[old.binary] = msgspec.structs.replace(binary, options={**binary.options, **todays})
     return msgspec.structs.replace(before, binaries=tuple(binaries))
-
-
-def _own_options(before: Recording, now: Recording | None) -> dict[int, Mapping[str, Any]]:
-    """The options of today's launch of the same kernel at the same place, by the number of the stored binary."""
-    pairs = zip(before.launches, now.launches, strict=False) if now is not None else ()
-    same = ((a, b) for a, b in pairs if a.kernel == b.kernel)
-    return {a.binary: now.binary_of(b).options for a, b in same if now is not None}
 
 
 def _recompiled(

@@ -177,22 +177,19 @@ class ForkClient:
         if surroundings.env != self.surroundings.env or os.getpid() != self._pid:
             return False
         with self._lock:
-            return self._is_ready()
+            if self._ready is None:
+                self._ready = self._says_ready()
+                if not self._ready and isinstance(self._popen, OwnFork) and not self._ended:
+                    self.close()
+                    self._begin(own_fork=False)
+                    self._ready = self._says_ready()
+            return self._ready
 
     def fork(self, surroundings: CompilerEnvironment, memory: int, folder: str, stderr: IO[bytes]) -> Child | None:
         """A worker process; None if the server has none, and a new interpreter has to be started."""
         if not self.serves(surroundings):
             return None
         return self._forked(ForkRequest(memory, surroundings.knobs, folder), stderr.fileno())
-
-    def _is_ready(self) -> bool:
-        if self._ready is None:
-            self._ready = self._says_ready()
-            if not self._ready and isinstance(self._popen, OwnFork) and not self._ended:
-                self.close()
-                self._begin(own_fork=False)
-                self._ready = self._says_ready()
-        return self._ready
 
     def _says_ready(self) -> bool:
         self._ours.settimeout(BEGIN_SECONDS if isinstance(self._popen, OwnFork) else START_SECONDS)

@@ -179,6 +179,7 @@ def request_of(launch: Specialized) -> CompileRequest:
 def lower(request: CompileRequest) -> Lowered:
     """Run the kernel's Python through Triton's front end and its first stage, which for Gluon changes nothing. Raises
     what these raise."""
+    import triton
     from triton._C.libtriton import ir
 
     backend, options, source = request.backend, request.options, request.source
@@ -190,20 +191,12 @@ def lower(request: CompileRequest) -> Lowered:
     functions, modules = backend.get_codegen_implementation(options), backend.get_module_map()
     module = source.make_ir(request.target, options, functions, modules, context)
     source_text = str(module)
-    metadata = first_metadata(request)
+    # as in ``triton.compile`` before the stages run; the hash, which none reads, is added when the kernel is stored
+    metadata = {"target": request.target, **vars(options), **request.env, "triton_version": triton.__version__}
     ext = triton_compiler.front_end_stage(source)
     text = str(stages[ext](module, metadata)) if ext in stages else source_text
     job = job_of(text, ext, source.language.name, request.target, options, metadata)
     return Lowered(request, source_text, job)
-
-
-def first_metadata(request: CompileRequest) -> dict[str, Any]:
-    """The metadata of a kernel in ``triton.compile`` before the stages run; its hash, which no stage reads, is added
-    when the kernel is stored."""
-    import triton
-
-    options, env = vars(request.options), request.env
-    return {"target": request.target, **options, **env, "triton_version": triton.__version__}
 
 
 def job_of(ir: str, ext: str, language: str, target: Any, options: Any, metadata: dict[str, Any]) -> Job:

@@ -102,7 +102,8 @@ def lower_in_forks(requests: Sequence[CompileRequest], forks: int) -> Iterator[t
             yield requests[index], None
     finally:
         for copy in copies:
-            _end_fork(copy)
+            os.close(copy.pipe)
+            end(copy.pid)
 
 
 def shares(requests: int, forks: int) -> list[list[int]]:
@@ -157,11 +158,6 @@ def _how_fork_ended(copy: _Fork) -> Crashed | None:
     return None
 
 
-def _end_fork(copy: _Fork) -> None:
-    os.close(copy.pipe)
-    end(copy.pid)
-
-
 def _start_fork(requests: Sequence[CompileRequest], indices: list[int]) -> _Fork:
     read, write = os.pipe()
     _flush()
@@ -177,7 +173,11 @@ def _start_fork(requests: Sequence[CompileRequest], indices: list[int]) -> _Fork
 
 def _serve(write: int, requests: Sequence[CompileRequest], indices: list[int]) -> None:
     for index in indices:
-        send(write, _front_end_reply(index, requests[index]))
+        reply = ForkReply(index, "", None)
+        with contextlib.suppress(Exception):
+            lowered = lower(requests[index])
+            reply = ForkReply(index, lowered.source_text, lowered.job)
+        send(write, reply)
     _flush()
 
 
@@ -186,11 +186,3 @@ def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # closed, or none
             stream.flush()
-
-
-def _front_end_reply(index: int, request: CompileRequest) -> ForkReply:
-    try:
-        lowered = lower(request)
-    except Exception:
-        return ForkReply(index, "", None)
-    return ForkReply(index, lowered.source_text, lowered.job)

@@ -239,12 +239,10 @@ class Compilations:
         identity = lowered.identity()
         if identity in run.equals:
             run.equals[identity].append(lowered)
-        else:
-            run.equals[identity] = [lowered]
-            future = self.farm.submit(lowered.job, lowered.shape)
-            run.futures[future] = run.equals[identity]
-            return future
-        return None
+            return None
+        future = self.farm.submit(lowered.job, lowered.shape)
+        run.futures[future] = run.equals[identity] = [lowered]
+        return future
 
     def _finish(self, future: Future[FarmAnswer], run: _Run) -> Iterator[CompileResult]:
         outcome, equal = future.result(), run.futures.pop(future)

@@ -62,26 +62,19 @@ def _damage(data: bytes, stage: str, backend: str) -> str:
     assembly, binary = ASSEMBLY[backend]
     try:
         if stage == "json":
-            return _metadata_damage(data)
+            found = json.loads(data)
+            there = found if isinstance(found, dict) else ()
+            missing = [key for key in NEEDED_METADATA if key not in there]
+            return f"it lacks {', '.join(missing)}" if missing else ""
         if stage == binary:
             kernel_symbol(data)
             return ""
-        return _text_damage(data.decode(), stage == assembly, backend)
+        text = data.decode()
     except (StoreError, ValueError) as exc:  # JSON's errors and UTF-8's are ValueErrors
         return str(exc)
-
-
-def _metadata_damage(data: bytes) -> str:
-    found = json.loads(data)
-    there = found if isinstance(found, dict) else ()
-    missing = [key for key in NEEDED_METADATA if key not in there]
-    return f"it lacks {', '.join(missing)}" if missing else ""
-
-
-def _text_damage(text: str, is_assembly: bool, backend: str) -> str:
-    if not text or text.isspace():
+    if not text.strip():
         return "it is empty"
-    whole = _AMD_END in text if is_assembly and backend == "hip" else _WHOLE.search(text) is not None
+    whole = _AMD_END in text if stage == assembly and backend == "hip" else _WHOLE.search(text) is not None
     return "" if whole else "it is cut off"
 
 

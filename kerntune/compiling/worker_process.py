@@ -172,18 +172,12 @@ _FAILING = re.compile(r"Pipeline failed while executing \[([^\]\n]{0,2000})\]") 
 _PASS = re.compile(r"`([^`]+)`")
 
 
-def failing_passes(output: str) -> list[str]:
-    """``["failing pass: TritonGPUAutomaticWarpSpecialization, in it NVWSLowerWarpGroup"]``, of MLIR's own note after
-    the text of the module; empty where no pass has failed."""
-    found = (", in it ".join(_PASS.findall(passes)) for passes in _FAILING.findall(output))
-    return [f"failing pass: {names}" for names in dict.fromkeys(found) if names]
-
-
 def with_words(reason: str, output: str, last: bool = True) -> str:
     """A reason and what the process printed of it: its error lines, or else (``last``) its last lines, and the pass
     that failed."""
     lines = [line.rstrip()[:WORDS_WIDTH] for line in output.splitlines() if line.strip()]
-    failing = failing_passes(output)
+    found = (", in it ".join(_PASS.findall(passes)) for passes in _FAILING.findall(output))  # MLIR's own note
+    failing = [f"failing pass: {names}" for names in dict.fromkeys(found) if names]
     errors = [line for line in lines if says_error(line) and not (failing and SOME_PASS in line)]
     words = (errors or (lines if last else []))[-WORDS_LINES:] + failing
     return reason + "".join(f"\n  {line}" for line in dict.fromkeys(words) if line not in reason)

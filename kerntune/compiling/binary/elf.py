@@ -75,7 +75,10 @@ class Elf:
             raise StoreError(f"not a compiled kernel: {what} are no 64-bit ELF file")
         try:
             (self.machine,) = struct.unpack_from("<H", data, 18)
-            _check_segments(data)
+            (table,) = struct.unpack_from("<Q", data, 0x20)
+            entry_size, count = struct.unpack_from("<HH", data, 0x36)
+            # The driver needs the program headers, which ptxas writes last: else a file cut there would pass.
+            _slice(data, table, entry_size * count)
             self.sections = _sections(data)
             self.symbols = _symbols(self.sections)
         except (struct.error, IndexError, ValueError, OverflowError) as error:
@@ -144,13 +147,6 @@ def cubin_resources(data: bytes, symbol: str | None = None) -> CubinResources:
         code_bytes=text.size,
         symbols=elf.kernels,
     )
-
-
-def _check_segments(data: bytes) -> None:
-    """The driver needs the program headers, which ptxas writes last: without this a file cut there would pass."""
-    (table,) = struct.unpack_from("<Q", data, 0x20)
-    entry_size, count = struct.unpack_from("<HH", data, 0x36)
-    _slice(data, table, entry_size * count)
 
 
 def _sections(data: bytes) -> tuple[Section, ...]:

@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -279,14 +279,10 @@ def _normal(stage: str, text: str) -> str:
     if stage in MLIR_STAGES:
         return _renamed(strip_locations(text), _MLIR_FUNCTION)
     if stage == "llir":
-        return _renamed("\n".join(_llvm_lines(text)), _LLVM_FUNCTION)
+        bare = _LLVM_COMMENT.sub(lambda m: m[1] or "", text)
+        lines = (line for line in bare.splitlines() if not _LLVM_IDLE.match(line))
+        return _renamed("\n".join(_LLVM_ATTACHED.sub("", line).rstrip() for line in lines), _LLVM_FUNCTION)
     return bare_text(text, "ptx" if stage == "ptx" else "amdgcn")
-
-
-def _llvm_lines(text: str) -> Iterable[str]:
-    bare = _LLVM_COMMENT.sub(lambda m: m[1] or "", text)
-    lines = (line for line in bare.splitlines() if not _LLVM_IDLE.match(line))
-    return (_LLVM_ATTACHED.sub("", line).rstrip() for line in lines)
 
 
 def _renamed(text: str, functions: re.Pattern[str]) -> str:
