@@ -20,7 +20,6 @@ from kerntune.capture.launch import (
     Probe,
     RecordedChoices,
     Site,
-    bind,
     launch_device,
     probe_of,
     refuse_second_device,
@@ -224,10 +223,14 @@ class Capture(CandidateLaunches):
         if kwargs.get("warmup"):
             return self._entries.run_jit(jit, *args, **kwargs)
         if doing is None and kernel_name(jit) in self.given:
-            return self._on_given(jit, args, kwargs)
+            site = site_of_given(jit, args, kwargs, self.given[kernel_name(jit)], self._options())
+            self._settle_device(site.kernel, site.arguments)
+            return self.launch(site)
         with self._lock:
             self._settle_device(kernel_name(jit), named_arguments(jit, args, kwargs))
-            return self._record(jit, args, kwargs, doing)
+            probe = probe_of(self.backend, jit, args, kwargs)
+            pending = Pending(jit, probe.specialized, probe.grid, None if doing is None else doing.site)
+            return self._run_recorded(pending, lambda: self._entries.run_jit(jit, *args, **kwargs), doing)
 
     def _settle_device(self, kernel: str, arguments: Mapping[str, Any]) -> None:
         """Go on where the first launch is; :class:`CaptureError` if a later one is elsewhere, or mixes devices."""
@@ -240,10 +243,6 @@ class Capture(CandidateLaunches):
             self.backend = self.backend.on(device)
             self.plan = Plan(self.backend)
             self.on_device(self.backend)
-
-    def _record(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any], trying: Trying | None) -> Any:
-        pending = bind(self.backend, jit, args, kwargs, None if trying is None else trying.site)
-        return self._run_recorded(pending, lambda: self._entries.run_jit(jit, *args, **kwargs), trying)
 
     def _run_recorded(self, pending: Pending, run: Callable[[], Any], trying: Trying | None) -> Any:
         """Note a launch, and make it by ``run()``."""
@@ -332,11 +331,6 @@ class Capture(CandidateLaunches):
         site = self.site_of(tuner, args, kwargs)
         if isinstance(self._thread.doing, Probing) or kwargs.get("warmup") or not self.records_launch(tuner):
             return site.run(site.candidates[0].words())
-        self._settle_device(site.kernel, site.arguments)
-        return self.launch(site)
-
-    def _on_given(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        site = site_of_given(jit, args, kwargs, self.given[kernel_name(jit)], self._options())
         self._settle_device(site.kernel, site.arguments)
         return self.launch(site)
 

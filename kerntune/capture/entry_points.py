@@ -66,6 +66,15 @@ REPLACED = ReplacedFunctions()
 """Of this process."""
 
 
+def launching_functions() -> tuple[FunctionPlace, ...]:
+    """Triton's of a kernel, of a tuner and of a kernel that is compiled."""
+    from triton.compiler.compiler import CompiledKernel
+    from triton.runtime.autotuner import Autotuner
+    from triton.runtime.jit import JITFunction
+
+    return (JITFunction, "run"), (Autotuner, "run"), (CompiledKernel, "__getitem__")
+
+
 class FunctionLayers:
     """The layers of one user of :data:`REPLACED`, in the whole process: backward passes run on other threads."""
 
@@ -87,19 +96,12 @@ class EntryPoints(FunctionLayers):
     def __init__(
         self, on_launch: Callable[..., Any], on_tuned: Callable[..., Any], records: Callable[[Any], bool]
     ) -> None:
-        from triton.compiler.compiler import CompiledKernel
-        from triton.runtime.autotuner import Autotuner
-        from triton.runtime.jit import JITFunction
-
         self._on_launch, self._on_tuned, self._records = on_launch, on_tuned, records
-        self.run_jit: Callable[..., Any] = JITFunction.run
+        places, layers = launching_functions(), (self._over_jit, self._over_tuners, self._over_compiled)
+        self.run_jit: Callable[..., Any] = getattr(*places[0])
         """Makes a launch that is recorded."""
 
-        self._layers = {
-            (JITFunction, "run"): self._over_jit,
-            (Autotuner, "run"): self._over_tuners,
-            (CompiledKernel, "__getitem__"): self._over_compiled,
-        }
+        self._layers = dict(zip(places, layers, strict=True))
 
     def _over_jit(self, run_jit: Callable[..., Any]) -> Callable[..., Any]:
         on_launch, records = self._on_launch, self._records
@@ -150,10 +152,8 @@ class BareLaunches(FunctionLayers):
     that were compiled before (``compiled[grid](...)``) aren't seen."""
 
     def __init__(self, before: Callable[..., None]) -> None:
-        from triton.runtime.jit import JITFunction
-
         self._before = before
-        self._layers = {(JITFunction, "run"): self._over_jit}
+        self._layers = {launching_functions()[0]: self._over_jit}
 
     def _over_jit(self, run_jit: Callable[..., Any]) -> Callable[..., Any]:
         before = self._before
@@ -176,16 +176,12 @@ class Suspension(FunctionLayers):
     no longer held up; those that wait still do, until the :meth:`release`."""
 
     def __init__(self, missed: list[str]) -> None:
-        from triton.compiler.compiler import CompiledKernel
-        from triton.runtime.autotuner import Autotuner
-        from triton.runtime.jit import JITFunction
 
         self._missed, self._over = missed, threading.Event()
         self._helpers: weakref.WeakSet[threading.Thread] = weakref.WeakSet([threading.current_thread()])
         """The deciding thread, those that were started for it, and those that have waited in vain."""
 
-        places = ((JITFunction, "run"), (Autotuner, "run"), (CompiledKernel, "__getitem__"))
-        held_up = {place: functools.partial(self._over_launches, place) for place in places}
+        held_up = {place: functools.partial(self._over_launches, place) for place in launching_functions()}
         self._layers = {(threading.Thread, "start"): self._over_start, **held_up}
 
     def release(self) -> None:

@@ -121,7 +121,9 @@ def _site_of_tuner(
     name = tuner.base_fn.__name__
     where = f"kernel {name} ({tuner.base_fn.__code__.co_filename})"
     configs = tuners.prune_configs(tuner, kwargs)
-    candidates = tuple(_candidate_of(c, where) for c in configs)
+    objects = [{name: value for name, value in c.kwargs.items() if not is_plain(value)} for c in configs]
+    found = [Candidate(config_of(c, where), c.pre_hook, o) for c, o in zip(configs, objects, strict=True)]
+    candidates = tuple(found)
     check_candidates(where, [c.config for c in candidates], [*tuner.arg_names, *options], kwargs)
     key = tuners.autotuner_key(tuner, named, kwargs)
 
@@ -168,7 +170,7 @@ def site_of_given(
             f"{', '.join(sorted({k for c in configs for k in c.kwargs}))}. Give a grid function, "
             "grid=lambda meta: (triton.cdiv(n, meta['BLOCK']),)"
         )
-    tuned = {k for c in configs for k in (*c.kwargs, "num_warps", "num_stages", "num_ctas", "maxnreg")}
+    tuned = {k for c in configs for k in (*c.kwargs, *COMPILE_FIELDS)}
     fixed = {k: v for k, v in named.items() if k not in tuned}
 
     def run(words: Mapping[str, Any], *, trial: bool = False) -> Any:
@@ -293,27 +295,16 @@ class Probe:
     grid: tuple[int, int, int]
 
 
-def bind(backend: Backend, jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any], site: Site | None) -> Pending:
-    """The launch. Raises what specializing raises."""
-    probe = probe_of(backend, jit, args, kwargs)
-    return Pending(jit, probe.specialized, probe.grid, site)
-
-
 def probe_of(backend: Backend, jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Probe:
     """What a call would launch. Raises what specializing raises."""
     words = {k: v for k, v in kwargs.items() if k not in LAUNCH_WORDS}
     with backend.tensors.specializing():
         launch = specialize(jit, args, words, backend.spec.target)
-    return Probe(launch, _grid(backend, jit, launch.bound, kwargs, launch.options.num_warps))
-
-
-def _grid(
-    backend: Backend, jit: Any, bound: Mapping[str, Any], kwargs: Mapping[str, Any], warps: int
-) -> tuple[int, int, int]:
     grid: Any = kwargs.get("grid")
-    values = grid(bound) if callable(grid) else grid
-    ctas = int(kwargs.get("num_ctas") or 1)
-    return check_grid(values, kernel=kernel_place(jit), spec=backend.spec, num_ctas=ctas, num_warps=warps)
+    values = grid(launch.bound) if callable(grid) else grid
+    ctas, warps = int(kwargs.get("num_ctas") or 1), launch.options.num_warps
+    place = kernel_place(jit)
+    return Probe(launch, check_grid(values, kernel=place, spec=backend.spec, num_ctas=ctas, num_warps=warps))
 
 
 def launch_device(backend: Backend, kernel: str, arguments: Mapping[str, Any]) -> int:

@@ -168,11 +168,9 @@ class _Walk:
                 self._roots(op, value, number)
         if self._unknown:
             return Access.everything(len(pointers), self._unknown, follows=self._follows, beyond=self._beyond)
-        floats = any(op.name in access.ATOMICS and any(map(self._holds_floats, op.operands)) for op in self._ops)
+        added = (v for op in self._ops if op.name in access.ATOMICS for v in op.operands)
+        floats = any(self._float[v] and not self._pointer[v] for v in added)
         return Access(reads, writes, atomics, floats, (), len(pointers))
-
-    def _holds_floats(self, value: int) -> bool:
-        return self._float[value] and not self._pointer[value]
 
     # -- where addresses go ------------------------------------------------------------------------------------------
 

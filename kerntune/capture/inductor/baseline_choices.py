@@ -67,14 +67,7 @@ class InductorChoices:
         part, Inductor times what is chosen there."""
         self._known = self.load()
         stack.enter_context(without_graph_caches())
-        for word, following in self._following().items():
-            part = inductor_parts.INDUCTOR[word]
-            if part.exists():
-                inductor_parts.replace_part(stack, word, following(part.get()))
-
-    def _following(self) -> dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]]:
-        """What replaces a part of Inductor's that times or decides, by the part's word."""
-        return {
+        following: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
             "candidate_times": self._candidate_times,
             "fused_time": self._fused_time,
             "combo_time": self._combo_time,
@@ -84,6 +77,10 @@ class InductorChoices:
             "padding_known": self._padding_known,
             "padding_times": self._padding_times,
         }
+        for word, replacing in following.items():
+            part = inductor_parts.INDUCTOR[word]
+            if part.exists():
+                inductor_parts.replace_part(stack, word, replacing(part.get()))
 
     def follow(self, tuner: Any, jit: Any) -> None:
         """Settle ``tuner`` on the config that the baseline has of this launch of its kernel."""

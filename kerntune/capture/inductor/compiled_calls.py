@@ -195,7 +195,14 @@ class CompiledCalls:
         cudagraphify = inductor_parts.inductor_part("cudagraphify")
 
         def switched(model: Any, *args: Any, **kwargs: Any) -> Any:
-            return _Switch(model, lambda: cudagraphify(model, *args, **kwargs), self._live)
+            """A graph that replays a CUDA graph, but not while a call is captured: then it launches its kernels."""
+            graphed = lru_cache(maxsize=1)(lambda: cudagraphify(model, *args, **kwargs))
+
+            def call(*inputs: Any, **words: Any) -> Any:
+                captured = self._running and self.records()
+                return (model if captured else graphed())(*inputs, **words)
+
+            return call
 
         inductor_parts.replace_part(stack, "graph_call", graph_call)
         inductor_parts.replace_part(stack, "cudagraphify", switched)
@@ -238,9 +245,6 @@ class CompiledCalls:
 
     _running: bool = True
 
-    def _live(self) -> bool:
-        return self._running and self.records()
-
     def _end(self) -> None:
         self._running = False
 
@@ -263,18 +267,3 @@ class CompiledCalls:
 
 def _name_of(code: CodeType) -> str:
     return str(getattr(code, "co_qualname", code.co_name))  # from Python 3.11 on
-
-
-class _Switch:
-    """A compiled graph that replays a CUDA graph, but not while a call is captured: then it launches its kernels."""
-
-    def __init__(self, model: Callable[..., Any], make: Callable[[], Any], captured: Callable[[], bool]) -> None:
-        self._model, self._make, self._captured = model, make, captured
-        self._graphed: Any = None
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._captured():
-            return self._model(*args, **kwargs)
-        if self._graphed is None:
-            self._graphed = self._make()
-        return self._graphed(*args, **kwargs)

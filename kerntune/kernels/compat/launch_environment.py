@@ -29,8 +29,10 @@ def launch_surroundings(jit: Any) -> dict[str, Any] | None:
     from triton.runtime.jit import JITFunction
 
     run = JITFunction.run
-    own = getattr(run, "__code__", None)
-    if not isinstance(jit, JITFunction) or type(jit).run is not run or own is None or own.co_filename != _file_of_jit():
+    own, tritons = getattr(run, "__code__", None), JITFunction.__init__.__code__
+    if not isinstance(jit, JITFunction) or type(jit).run is not run:
+        return None
+    if own is None or own.co_filename != tritons.co_filename:  # a replacement is from another file
         return None
     enter, leave = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
     if not (hasattr(enter, "calls") and hasattr(leave, "calls")):
@@ -63,13 +65,6 @@ def has_allocator() -> bool:
     from triton.runtime import _allocation
 
     return not isinstance(_allocation._allocator.get(), _allocation.NullAllocator)
-
-
-def _file_of_jit() -> str:
-    """The file of Triton's own ``JITFunction``: a replacement is from another file."""
-    from triton.runtime.jit import JITFunction
-
-    return str(JITFunction.__init__.__code__.co_filename)
 
 
 def launch_settings() -> tuple[dict[str, Any], dict[str, Any]]:

@@ -141,9 +141,7 @@ _LATER = (
 _DIRECT_CALLS = {
     "3.6": "kt_launch(kt_x, kt_y, kt_z, kt_current_stream(kt_device), kt_function, kt_cooperative, kt_pdl, "
     "kt_scratch, None, kt_packed, None, None, None, {arguments})",
-    "3.7": _LATER,
-    "3.8": _LATER,
-    "3.9": _LATER,
+    **dict.fromkeys(("3.7", "3.8", "3.9"), _LATER),
 }
 """How Triton's C launcher is called, by series: 3.6 compiles one for each signature, later ones have one for all.
 

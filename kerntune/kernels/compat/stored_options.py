@@ -97,7 +97,7 @@ def checked_options(
     found: dict[str, Any] = {}
     problems = []
     for name, value in stored.items():
-        if name in OF_TARGET or _unset(value):
+        if name in OF_TARGET or value in (None, "", [], (), {}):  # unset
             continue
         allowed = ALLOWED.get(backend, {}).get(name)
         if allowed is not None and _is_of(value, allowed):
@@ -134,10 +134,6 @@ def _unescaped(match: re.Match[str]) -> str:
     """A character of an MLIR string: two hexadecimal digits, or a letter for a control character."""
     found = match[1]
     return chr(int(found, 16)) if len(found) == 2 else {"n": "\n", "t": "\t"}.get(found, found)
-
-
-def _unset(value: object) -> bool:
-    return value is None or (isinstance(value, (str, list, tuple, dict)) and not value)
 
 
 def _is_of(value: object, allowed: Any) -> bool:

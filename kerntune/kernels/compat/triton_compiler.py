@@ -139,9 +139,7 @@ def compiled_kernel() -> Any:
 
 def is_compiled_kernel(value: Any) -> bool:
     """Whether a launch returned Triton's own compiled kernel, rather than None or one that is still being compiled."""
-    from triton.compiler import CompiledKernel
-
-    return type(value) is CompiledKernel
+    return type(value) is compiled_kernel()
 
 
 @contextlib.contextmanager
@@ -177,8 +175,10 @@ def same_assembler() -> Iterator[None]:
     when it compiles its first kernel, unless the variable is set. A kernel's binary would depend on whether a compiled
     function ran before it. Where torch has no such file, or the variable is set, there is nothing to do.
     """
-    own = _tritons_ptxas()
-    if ASSEMBLER_PATH in os.environ or own is None or not _torch_has_ptxas():
+    from triton import knobs
+
+    own = str(knobs.nvidia.knob_descriptors["ptxas"].default_path)
+    if ASSEMBLER_PATH in os.environ or not os.access(own, os.X_OK) or not _torch_has_ptxas():
         yield
         return
     os.environ[ASSEMBLER_PATH] = own
@@ -187,13 +187,6 @@ def same_assembler() -> Iterator[None]:
     finally:
         if os.environ.get(ASSEMBLER_PATH) == own:
             del os.environ[ASSEMBLER_PATH]
-
-
-def _tritons_ptxas() -> str | None:
-    from triton import knobs
-
-    path = str(knobs.nvidia.knob_descriptors["ptxas"].default_path)
-    return path if os.access(path, os.X_OK) else None
 
 
 def _torch_has_ptxas() -> bool:

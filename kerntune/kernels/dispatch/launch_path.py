@@ -226,9 +226,7 @@ class LaunchPath:
                 self.launch = prepared.launch
                 return prepared.launch(grid, *args, **kwargs)
         ran = self._slow(args, {"grid": grid, "warmup": False, **kwargs})
-        if observers():
-            return ran.result
-        if ran.config is not None and triton_compiler.is_compiled_kernel(ran.result):
+        if not observers() and ran.config is not None and triton_compiler.is_compiled_kernel(ran.result):
             self._add_entry(ran, args, kwargs)
         return ran.result
 
