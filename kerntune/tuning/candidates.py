@@ -162,7 +162,8 @@ class CandidatePool:
         left = set(indices) - {i for i, _ in early}
         batch = self._begun(indices) or self.begin([i for i in indices if i in left])
         batch.state = BatchState.TAKEN
-        waiting, results = BatchWait(len(self.probes), self._queued, pause), batch.results()
+        farm = self.capture.compiler.farm
+        waiting, results = BatchWait(len(self.probes), lambda: farm.queued, pause), batch.results()
         try:
             yield from early
             while left:
@@ -226,10 +227,6 @@ class CandidatePool:
     def _begun(self, indices: Sequence[int]) -> Batch | None:
         batch = self._in(BatchState.BEGUN)
         return batch if batch is not None and batch.indices == tuple(indices) else None
-
-    def _queued(self) -> int:
-        """Compilations that wait for a processor."""
-        return self.capture.compiler.farm.queued
 
 
 def pool_of(

@@ -201,8 +201,7 @@ class DescentOptions:
             return cls(value)
         if isinstance(value, Mapping) and set(value) <= {"trials", "all_directions", "limits", "frozen"}:
             limits, frozen = descent_limits(value.get("limits")), tuple(value.get("frozen", ()))
-            words = {**value, "limits": limits, "frozen": frozen}
-            return cls(**words)
+            return cls(**{**value, "limits": limits, "frozen": frozen})
         raise UsageError(
             f"{where}, descend: {value!r}; it can be True, a number of trials, or a dictionary with trials, "
             "all_directions, limits and frozen"
@@ -232,7 +231,6 @@ class SearchTuner(Autotuner):
         name = self._name = f"kernel {function_of(fn).__name__}"
         self.search, self._starts = search, [config_of(config, name) for config in configs]
         self._hook = _shared_hook(configs, name)
-        _refuse_objects(configs, name)
         outside = [config for config in self._starts if not search.has(config)]
         if outside:
             raise ConfigError(f"{name}: config ({outside[0]}) isn't of the search's space ({search})")
@@ -276,7 +274,6 @@ def descent_list(configs: Sequence[Any], name: str) -> list[Any]:
     """A list to descend from: with a neighbour, if it has one config only; Triton's default config if it has none.
     :class:`ConfigError` as for a :class:`SearchTuner`."""
     hook = _shared_hook(configs, name)
-    _refuse_objects(configs, name)
     if len(configs) > 1:
         return list(configs)
     first = config_of(configs[0], name) if configs else Config()
@@ -290,12 +287,7 @@ def _shared_hook(configs: Sequence[Any], name: str) -> Any:
     hooks = list(dict.fromkeys(config.pre_hook for config in configs))
     if len(hooks) > 1:
         raise ConfigError(f"{name}: its configs have different hooks, so a search doesn't know which to use")
-    return hooks[0] if hooks else None
-
-
-def _refuse_objects(configs: Sequence[Any], name: str) -> None:
-    """A space has the texts of such values, and a kernel launched with a text is another one."""
-    for config in configs:
+    for config in configs:  # of objects a space has the texts, and a kernel launched with a text is another one
         objects = [key for key, value in config.kwargs.items() if not is_plain(value)]
         if objects:
             raise ConfigError(

@@ -165,17 +165,17 @@ class ComboKernel:
         order. :class:`UsageError` for a wrong number of parts or arguments."""
         flat = [value for group in groups for value in group]
         if list(map(len, groups)) != self._counts:
-            self._refuse(groups)
+            wanted = "; ".join(f"{p.name}: {', '.join(p.code.arguments)}" for p in self.parts)
+            got = ", ".join(str(len(group)) for group in groups)
+            what = f"a tuple of arguments for each part ({wanted})"
+            raise UsageError(f"combo {self.name}: give {what}; got {got} arguments")
         chosen = self.choices.get(key := self._key(flat))
         if chosen is None:
-            chosen = self._choose(key, flat)
+            chosen = remembered(self.choices, key, choose(self._together, self._apart, flat))
         if chosen.together:
             self._together(flat)
         else:
             self._apart(flat)
-
-    def _choose(self, key: Any, flat: Sequence[Any]) -> ComboChoice:
-        return remembered(self.choices, key, choose(self._together, self._apart, flat))
 
     def _together(self, flat: Sequence[Any]) -> None:
         self.tuner[self.grid](*flat)
@@ -189,12 +189,6 @@ class ComboKernel:
     def _key(self, flat: Sequence[Any]) -> Any:
         sizes = tuple([flat[i] for i in self._sized])
         return sizes, tuple([getattr(value, "dtype", None) for value in flat]), tuners.kind_of_gpu()
-
-    def _refuse(self, groups: Sequence[Sequence[Any]]) -> None:
-        wanted = "; ".join(f"{p.name}: {', '.join(p.code.arguments)}" for p in self.parts)
-        got = ", ".join(str(len(group)) for group in groups)
-        what = f"a tuple of arguments for each part ({wanted})"
-        raise UsageError(f"combo {self.name}: give {what}; got {got} arguments")
 
 
 def apart(parts: Sequence[ComboPart], options: Mapping[str, Any]) -> list[tuple[Any, Grid]]:
@@ -286,7 +280,8 @@ class ForeachKernel:
         key = (count, tuple(_kind(value) for value in arguments), tuners.kind_of_gpu())
         chosen = self.choices.get(key)
         if chosen is None:
-            chosen = self._choose(key, count, listed, arguments)
+            together, apart = (partial(run, count, listed) for run in (self._together, self._one_by_one))
+            chosen = remembered(self.choices, key, choose(together, apart, arguments))
         run = self._together if chosen.together else self._one_by_one
         run(count, listed, arguments)
 
@@ -317,10 +312,6 @@ class ForeachKernel:
                 f"length; got {len(arguments)} arguments with lists of {', '.join(map(str, sorted(lengths))) or 'none'}"
             )
         return lengths.pop(), listed
-
-    def _choose(self, key: Any, count: int, listed: list[bool], arguments: Sequence[Any]) -> ComboChoice:
-        together, apart = (partial(run, count, listed) for run in (self._together, self._one_by_one))
-        return remembered(self.choices, key, choose(together, apart, arguments))
 
     def _together(self, count: int, listed: list[bool], arguments: Sequence[Any]) -> None:
         launches = math.ceil(count / self.at_once(listed))

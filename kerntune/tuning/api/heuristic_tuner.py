@@ -208,7 +208,11 @@ class HeuristicTuner(Autotuner):
         return (*dtypes, *(f"{name}={_text(values[name])}" for name in told))
 
     def _proposal(self, arguments: Mapping[str, Any]) -> tuple[list[Any], tuple[Config, ...]]:
-        self._refuse_given_blocks(arguments)
+        if clash := [block for block in self._proposer.chosen if block in arguments]:
+            raise ConfigError(
+                f"kernel {self._proposer.kernel}: {', '.join(clash)} is given by the call, but is a block that its "
+                "heuristic chooses; leave it out of the call or of blocks="
+            )
         given = {**self._defaults, **arguments}
         device = context.device_now()
         look, kind = self._proposer.inputs(given, device), self._kind(given)
@@ -288,14 +292,6 @@ class HeuristicTuner(Autotuner):
             if recording is not None and isinstance(exc, EnvironmentFault):
                 raise  # other configs would be proposed, and be taken for a change
             return None
-
-    def _refuse_given_blocks(self, given: Mapping[str, Any]) -> None:
-        clash = [block for block in self._proposer.chosen if block in given]
-        if clash:
-            raise ConfigError(
-                f"kernel {self._proposer.kernel}: {', '.join(clash)} is given by the call, but is a block that its "
-                "heuristic chooses; leave it out of the call or of blocks="
-            )
 
 
 def static_registers(compiled: Compiled) -> int | None:

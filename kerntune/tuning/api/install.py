@@ -146,7 +146,9 @@ def _undo() -> None:
     STANDS_FOR.clear()
     _SLOW.clear()
     _keeps.clear()
-    _drop_paths()
+    for tuner in list(_prepared):
+        tuner.__dict__.pop(PATH).retire()
+    _prepared.clear()
 
 
 def _planned(cache_results: bool) -> list[Swap]:
@@ -201,12 +203,6 @@ def _path(tuner: Any, slow: Callable[..., LaunchOutcome]) -> LaunchPath:
         setattr(tuner, PATH, path)
         _prepared.add(tuner)
     return path
-
-
-def _drop_paths() -> None:
-    for tuner in list(_prepared):
-        tuner.__dict__.pop(PATH).retire()
-    _prepared.clear()
 
 
 def _watch(before: Any, cache_results: bool) -> Any:

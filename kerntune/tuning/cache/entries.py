@@ -103,7 +103,10 @@ class Entries(Generic[T]):
         try:
             data = codec.read_file(path, error=CacheError, limit=MAX_ENTRY)
         except CacheError as exc:
-            self._refused(path, exc)
+            if exc.__cause__ is None:
+                self._set_aside(path, None, str(exc))
+            elif not isinstance(exc.__cause__, NotADirectoryError):  # a file in the place of its folder has no entries
+                self.tell(str(exc))
             return None
         if data is None:
             return None
@@ -116,8 +119,10 @@ class Entries(Generic[T]):
 
     def write(self, path: Path, entry: T) -> None:
         """Store an entry in the place of what was there. :class:`CacheError` if the folder can't be written."""
-        data = self._encoded(path, entry)
-        if not self._newer_stands(path):
+        data, standing = self._encoded(path, entry), None
+        with contextlib.suppress(CacheError):
+            standing = codec.read_file(path, error=CacheError, limit=MAX_ENTRY)
+        if standing is None or not codec.is_newer(standing, self._schema):  # which stays: versions may share a folder
             codec.write_atomic(path, data, error=CacheError)
         sweep_once(path.parent)
 
@@ -126,14 +131,6 @@ class Entries(Generic[T]):
         made = codec.write_new(path, self._encoded(path, entry), error=CacheError)
         sweep_once(path.parent)
         return made
-
-    def _newer_stands(self, path: Path) -> bool:
-        """Whether a later kerntune's entry is there, which stays: two versions may share a folder."""
-        try:
-            standing = codec.read_file(path, error=CacheError, limit=MAX_ENTRY)
-        except CacheError:
-            return False
-        return standing is not None and codec.is_newer(standing, self._schema)
 
     def paths(self) -> list[Path]:
         """Files of entries, in a stable order."""
@@ -176,15 +173,6 @@ class Entries(Generic[T]):
             what = f"would have {len(data)} bytes, and may have {MAX_ENTRY}"
             raise CacheError(f"{path}: {what}; tune fewer configs")
         return data
-
-    def _refused(self, path: Path, exc: CacheError) -> None:
-        """An entry can't be opened, or is too long to be one; a file in the place of its folder holds no entries."""
-        if isinstance(exc.__cause__, NotADirectoryError):
-            return
-        if exc.__cause__ is None:
-            self._set_aside(path, None, str(exc))
-        else:
-            self.tell(str(exc))
 
     def _set_aside(self, path: Path, seen: bytes | None, why: str) -> None:
         """Move a damaged file away, unless another process has put a good one there meanwhile. Never fatal.

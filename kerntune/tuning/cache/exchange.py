@@ -138,7 +138,9 @@ def push_cache(folder: Path, url: str, *, with_trials: bool = True) -> CopiedEnt
     store, client = _opened(folder, url)
     cache, tried = WinnerCache(folder), TrialCache(folder)
     won = cache.entries()
-    mine = _by_question(tried.entries()) if with_trials else {}
+    mine: dict[str, list[StoredTrial]] = {}
+    for trial in tried.entries() if with_trials else ():
+        mine.setdefault(trial.key.digest(), []).append(trial)
     lacking = _lacking(store, client, mine)
     offer = partial(_commit, url) if store.is_read_only else _offer
     added = offer(store, client, won, lacking)
@@ -223,13 +225,6 @@ def _read(client: DirectClient, names: list[str], unread: list[str] | None = Non
                 yield name, data
             elif unread is not None:
                 unread.append(name)
-
-
-def _by_question(found: Iterable[StoredTrial]) -> dict[str, list[StoredTrial]]:
-    groups: dict[str, list[StoredTrial]] = {}
-    for trial in found:
-        groups.setdefault(trial.key.digest(), []).append(trial)
-    return groups
 
 
 # Hugging Face: one commit

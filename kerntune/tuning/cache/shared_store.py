@@ -237,9 +237,11 @@ class SharedStore:
 
 
 def winner_folder(key: Question) -> str:
-    """Where the winners of a kernel's source are."""
+    """Where the winners of a kernel's source are: by a name that people know, and what tells kernels apart."""
     device = file_name(key.target, key.device).with_suffix("").as_posix()
-    return f"{LAYOUT}/winners/{device}/{_kernel_name(key)}"
+    digest = hashlib.sha256("\0".join(key.subject).encode()).hexdigest()[:32]
+    known = re.sub(r"[^A-Za-z0-9_]+", "-", key.kernel)[:80] or "kernel"
+    return f"{LAYOUT}/winners/{device}/{known}-{digest}"
 
 
 def winner_name(key: WinnerKey, generation: int) -> str:
@@ -277,13 +279,6 @@ def _whole_keys(names: Sequence[str]) -> tuple[str, ...]:
     """The first names, without those of a key that has more."""
     first, rest = names[:MOST_WINNER_FILES], names[MOST_WINNER_FILES:]
     return tuple(name for name in first if not rest or _digest(name) != _digest(rest[0]))
-
-
-def _kernel_name(key: Question) -> str:
-    """``softmax-3.9.0-1f2e…``: a name that people know, and what tells kernels apart."""
-    digest = hashlib.sha256("\0".join(key.subject).encode()).hexdigest()[:32]
-    known = re.sub(r"[^A-Za-z0-9_]+", "-", key.kernel)[:80] or "kernel"
-    return f"{known}-{digest}"
 
 
 def store_folder(folder: Path, url: str) -> Path:

@@ -81,12 +81,18 @@ class StoreClient:
             if self.is_away and not self._is_back():
                 return None
             try:
-                return self._answer(request)
+                reply = self._running().ask(request, LIMIT_S, end_if_late=self._has_answered)
+                self._has_answered = True
+                if isinstance(reply, StoreFailed):
+                    raise FrameError(reply.message)
+                return reply
             except PeerTimeout as exc:
                 if self._has_answered:
                     self._leave_alone(str(exc))
                 else:
-                    self._let_connect()
+                    # To connect may take longer than a call should wait (SSH takes ten round trips). The process goes
+                    # on, and the store counts as away until the reply is there, which no call waits for.
+                    self._probing_since = self._away_until = time.monotonic()
                 return None
             except (FrameError, OSError) as exc:
                 self._leave_alone(str(exc))
@@ -111,14 +117,6 @@ class StoreClient:
             if child is not None:
                 child.let_end(wait_s)
 
-    def _answer(self, request: StoreRequest) -> StoreReply:
-        child = self._running()
-        reply = child.ask(request, LIMIT_S, end_if_late=self._has_answered)
-        self._has_answered = True
-        if isinstance(reply, StoreFailed):
-            raise FrameError(reply.message)
-        return reply
-
     def _running(self) -> ChildProcess[StoreReply]:
         """The process, once it is ready; another one, if it has ended."""
         child = self._child
@@ -137,12 +135,6 @@ class StoreClient:
         self._child = ChildProcess(command, StoreReply, {**os.environ, URL: self.url})
         self._has_answered = False
         return self._child
-
-    def _let_connect(self) -> None:
-        """The first reply is late: to connect may take longer than a call should wait (SSH takes ten round trips). The
-        process goes on, and the store counts as away until the reply is there, which no call waits for."""
-        self._probing_since = time.monotonic()
-        self._away_until = self._probing_since
 
     def _leave_alone(self, why: str) -> None:
         self._end()

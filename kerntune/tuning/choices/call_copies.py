@@ -183,22 +183,19 @@ def _replaced(value: Any, found: Mapping[int, torch.Tensor]) -> Any:
     if next(tensor_places(value, reinterpreted=True), None) is None:
         return value
     if isinstance(value, Mapping):
-        return _mapping_like(value, {name: _replaced(inner, found) for name, inner in value.items()})
+        within = {name: _replaced(inner, found) for name, inner in value.items()}
+        if not isinstance(value, MutableMapping):
+            return type(value)(within)  # type: ignore[call-arg]  # as MappingProxyType
+        mapping = copy.copy(value)
+        for name, inner in within.items():
+            mapping[name] = inner
+        return mapping
     inside = [_replaced(inner, found) for inner in value]
     if isinstance(value, list):
         replaced = copy.copy(value)
         replaced[:] = inside
         return replaced
     return type(value)._make(inside) if hasattr(value, "_make") else type(value)(inside)
-
-
-def _mapping_like(value: Mapping[Any, Any], inside: dict[Any, Any]) -> Any:
-    if not isinstance(value, MutableMapping):
-        return type(value)(inside)  # type: ignore[call-arg]  # as MappingProxyType
-    replaced = copy.copy(value)
-    for name, inner in inside.items():
-        replaced[name] = inner
-    return replaced
 
 
 @contextlib.contextmanager
