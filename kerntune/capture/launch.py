@@ -108,19 +108,9 @@ def site_of_tuner(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], optio
     Launches nothing. :class:`ConfigError` if no config is left, or one sets what it can't.
     """
     named = dict(zip(tuner.arg_names, args, strict=False))
-    tuner.nargs = named
-    try:
-        return _site_of_tuner(tuner, args, kwargs, named, options)
-    finally:
-        tuner.nargs = None  # as Triton leaves it: a tuner outlives the call, its arguments needn't
-
-
-def _site_of_tuner(
-    tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], named: Mapping[str, Any], options: Sequence[str]
-) -> Site:
     name = tuner.base_fn.__name__
     where = f"kernel {name} ({tuner.base_fn.__code__.co_filename})"
-    configs = tuners.prune_configs(tuner, kwargs)
+    configs = tuners.prune_configs(tuner, args, kwargs)
     objects = [{name: value for name, value in c.kwargs.items() if not is_plain(value)} for c in configs]
     found = [Candidate(config_of(c, where), c.pre_hook, o) for c, o in zip(configs, objects, strict=True)]
     candidates = tuple(found)

@@ -57,7 +57,7 @@ WGMMA_ROWS = 64
 Tiles = tuple[tuple[int, int, int, int, int], ...]
 
 
-def looped_matmul(hints: KernelHints, tiles: Tiles = TILES) -> tuple[Config, ...]:
+def looped_matmul(hints: KernelHints, tiles: Tiles) -> tuple[Config, ...]:
     """The tiles with a loop over r0; batched ones have Z blocks of 1."""
     return _looped(tiles, _batched(hints))
 

@@ -16,7 +16,7 @@ from kerntune.base.config import Config, Scalar, unique_configs
 from kerntune.base.device import DeviceSpec
 from kerntune.errors import HintError
 from kerntune.heuristics.hints import BLOCK_NAMES, AutotuneHint, HeuristicType, KernelHints, ReductionHint
-from kerntune.heuristics.matmul import NEWER_TILES, looped_matmul, products_by_size
+from kerntune.heuristics.matmul import NEWER_TILES, TILES, looped_matmul, products_by_size
 from kerntune.heuristics.measured import Tile, applies, product_tiles, reduction_tiles, scan_steps
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
 from kerntune.heuristics.reduction_blocks import (
@@ -135,7 +135,7 @@ def finish(
 def reduction_candidates(hints: KernelHints, limits: Bounds, *, dynamic: int = 0) -> tuple[Config, ...]:
     """The configs before any filter; ``dynamic`` sizes count for the outer tile."""
     if hints.native_matmul:
-        return looped_matmul(hints)
+        return looped_matmul(hints, TILES)
     require_axes(hints, "a reduction", *(SIMPLE_AXES if limits.preset.grow_reductions else REDUCTION_AXES_SETS))
     head = persistent_step(hints, limits) if hints.add_persistent_rblock else ()
     if hints.reduction is not ReductionHint.DEFAULT and "y" not in hints.sizes and not hints.modes.max_autotune:

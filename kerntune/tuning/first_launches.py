@@ -104,7 +104,8 @@ class FirstLaunches:
         why, fault = self.cannot(recording), None
         for _ in range(0 if why else TRIES):
             try:
-                return self._run_once(recording, artifacts, first)
+                process, request = self._staged(recording, first), _first_launch(recording, artifacts)
+                return self._reply_judged(recording, partial(process.ask, request, self.limit_s()))
             except _EndedFromOutside as exc:
                 why, fault = str(exc), exc.fault
             except MeasurementError as exc:
@@ -112,7 +113,11 @@ class FirstLaunches:
                 break
         if fault is not None:
             raise fault
-        self._stay_here(why)
+        self.why_not = why  # from now on launches run in this process alone
+        self._isolation.drop()
+        if self._isolation.mode is Isolate.ALWAYS:
+            text = f"first launches can't run in a process of their own: {why} (isolate=always)"
+            raise IsolationError(f"kernel {self._kernel}: {text}")
         return None
 
     def run_ahead(
@@ -183,18 +188,6 @@ class FirstLaunches:
             return f"it needs {need >> 20} MiB more of device memory, {most}"
         return ""
 
-    def _stay_here(self, why: str) -> None:
-        """From now on launches run in this process alone."""
-        self.why_not = why
-        self._isolation.drop()
-        if self._isolation.mode is Isolate.ALWAYS:
-            text = f"first launches can't run in a process of their own: {why} (isolate=always)"
-            raise IsolationError(f"kernel {self._kernel}: {text}")
-
-    def _run_once(self, recording: Recording, artifacts: Artifacts, first: Mapping[int, Source | None]) -> float:
-        process, request = self._staged(recording, first), _first_launch(recording, artifacts)
-        return self._reply_judged(recording, partial(process.ask, request, self.limit_s()))
-
     def _reply_judged(self, recording: Recording, receive: Callable[[], object]) -> float:
         """Nanoseconds of a launch whose reply is received so, or what it has done."""
         begin, limit = time.monotonic(), self.limit_s()
@@ -202,7 +195,8 @@ class FirstLaunches:
             reply = receive()
         except PeerTimeout as exc:
             self._isolation.renew()
-            raise LaunchTimeout(f"{FIRST_LAUNCH} did not end within {limit:.1f} s{self._others()}") from exc
+            others = "" if self._slowest_s is None else f", others took {self._slowest_s * 1e3:.0f} ms at most"
+            raise LaunchTimeout(f"{FIRST_LAUNCH} did not end within {limit:.1f} s{others}") from exc
         except ChildEnded as exc:
             self._isolation.renew()
             fault = LaunchFault(f"{FIRST_LAUNCH} failed: {exc}")
@@ -211,9 +205,6 @@ class FirstLaunches:
                 raise _EndedFromOutside(str(exc), fault) from exc
             raise fault from exc
         return self._judged(recording, reply, time.monotonic() - begin)
-
-    def _others(self) -> str:
-        return "" if self._slowest_s is None else f", others took {self._slowest_s * 1e3:.0f} ms at most"
 
     def _judged(self, recording: Recording, reply: object, seconds: float) -> float:
         if isinstance(reply, FirstLaunchFailed):

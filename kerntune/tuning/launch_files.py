@@ -332,11 +332,8 @@ def stored_for(kernel: Any, given: Mapping[str, ArgumentLike], target: str | Non
     """The stored winners of a kernel's present source that agree with the arguments that are given."""
     digest = source_hash(jit_of(kernel))
     mine = [w for w in cache.entries() if w.key.source == digest and target in (None, w.key.target)]
-    return [w for w in mine if _agrees(arguments_of(w.key.arguments), given)]
-
-
-def _agrees(known: Mapping[str, ArgumentLike], given: Mapping[str, ArgumentLike]) -> bool:
-    return all(_same(known.get(name, value), value) for name, value in given.items())
+    known = [(w, arguments_of(w.key.arguments)) for w in mine]
+    return [w for w, its in known if all(_same(its.get(name, value), value) for name, value in given.items())]
 
 
 def _same(a: ArgumentLike, b: ArgumentLike) -> bool:

@@ -70,8 +70,12 @@ class Prescreen:
         spills: dict[int, int | None] = {}
         late: dict[int, CandidateResult] = {}
         for group in groups:
-            spills |= {i: self._spilled(i, found) for i, found in group}
-            late |= {result[0]: result for result in group if self._is_late(result[0], spills)}
+            tried = {*self._pool.known.ran, self._incumbent}
+            for i, found in group:
+                figures = self._figures(i, found)
+                spills[i] = None if figures is None else figures.spill_bytes // SPILL_BYTES
+                if (spills[i] or 0) > self._most_spilled and i not in tried:
+                    late[i] = i, found
             yield [result for result in group if result[0] not in late]
         usable = [i for i, count in spills.items() if count is not None]
         kept = without_spilling(usable, spills, self._most_spilled)
@@ -79,15 +83,6 @@ class Prescreen:
             text = f"spills {spills[i]} registers a thread, more than {self._most_spilled}, and others don't"
             self.left_out[i] = text
         yield from _together(result for i, result in late.items() if i in kept)
-
-    def _is_late(self, i: int, spills: dict[int, int | None]) -> bool:
-        """Whether a candidate spills too much to be tried before all are known."""
-        assert self._most_spilled is not None
-        return (spills[i] or 0) > self._most_spilled and i not in {*self._pool.known.ran, self._incumbent}
-
-    def _spilled(self, i: int, compiled: Compiled | TrialError) -> int | None:
-        figures = self._figures(i, compiled)
-        return None if figures is None else figures.spill_bytes // SPILL_BYTES
 
     def _figures(self, i: int, compiled: Compiled | TrialError) -> resource_model.Figures | None:
         """What is known of a candidate, if anything; advice only."""

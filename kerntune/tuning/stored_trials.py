@@ -17,7 +17,6 @@ from kerntune.capture import Probe, Site
 from kerntune.compiling.compiler import NOT_CODE
 from kerntune.errors import CacheError
 from kerntune.kernels.source import text_of
-from kerntune.kernels.specialize import Specialized
 from kerntune.timing.timers import PROTOCOL_VERSION
 from kerntune.tuning.cache import StoredTrial, TrialCache, TrialKey
 from kerntune.tuning.cache.entries import report_damage
@@ -178,9 +177,6 @@ def specialization_of(probe: Probe) -> str:
     """SHA-256 of what a candidate is compiled for, and its grid: equal in every process for equal launches."""
     launch = probe.specialized
     options = {k: repr(v) for k, v in sorted(vars(launch.options).items()) if k not in NOT_CODE}
-    parts = (str(launch.target), repr(launch.signature), _constants(launch), repr(launch.attrs), options, probe.grid)
+    constants = sorted((path, text_of(getattr(v, "value", v))) for path, v in launch.constexprs.items())
+    parts = (str(launch.target), repr(launch.signature), constants, repr(launch.attrs), options, probe.grid)
     return hashlib.sha256(repr(parts).encode()).hexdigest()
-
-
-def _constants(launch: Specialized) -> list[tuple[tuple[int, ...], str]]:
-    return sorted((path, text_of(getattr(v, "value", v))) for path, v in launch.constexprs.items())

@@ -18,7 +18,7 @@ from typing import Any
 from kerntune.base.config import Config
 from kerntune.base.device import Environment
 from kerntune.base.policy import TuneMode
-from kerntune.capture import Capture, Site
+from kerntune.capture import LAUNCH_WORDS, Capture, Site
 from kerntune.errors import CacheError, CacheMissError
 from kerntune.gpu.base import Gpu
 from kerntune.kernels.compat import launch_environment, tuners, versions
@@ -29,9 +29,6 @@ from kerntune.tuning.cache.keys import SCHEMA
 from kerntune.tuning.cache.leases import Lease, of_this_run, several_ranks
 from kerntune.tuning.cache.shared_store import SharedWinnerCache
 from kerntune.tuning.verification import BITWISE_RULE
-
-NOT_KEY = frozenset({"grid", "warmup"})
-"""Launch words among a site's arguments: a grid is a new function object at every call."""
 
 
 class Winners:
@@ -132,25 +129,19 @@ class Winners:
         created = round(time.time(), 3) if rest and self.agrees else 0.0
         found = Winner(SCHEMA, self.key(site), config, time_ns, self.environment(), rest, created)
         try:
-            return self._standing(site, found, winner)
+            if self.mode is not TuneMode.FORCE:
+                before = self._seen.get(found.key.digest())
+                if before is not None and self.agrees and of_this_run(before.created):
+                    before = None  # others go on with it
+                standing = self.cache.offer(found, before, first_stands=self.agrees)
+                other = winner if standing is found else index_of(site, standing.config)
+                if other is not None:
+                    return other
+            self.cache.add(found)
         except CacheError as exc:
             if not Winners._warned:
                 Winners._warned = True
                 tell_user(f"winners can't be kept for the next run: {exc}")
-        return winner
-
-    def _standing(self, site: Site, found: Winner, winner: int) -> int:
-        """Store what was found; whose index stands then: its own, or that of another process's winner."""
-        if self.mode is not TuneMode.FORCE:
-            before = self._seen.get(found.key.digest())
-            if before is not None and self.agrees and of_this_run(before.created):
-                before = None  # others go on with it
-            standing = self.cache.offer(found, before, first_stands=self.agrees)
-            if standing is found:
-                return winner
-            if (other := index_of(site, standing.config)) is not None:
-                return other
-        self.cache.add(found)
         return winner
 
     def nearest(self, site: Site) -> NearestWinner | None:
@@ -249,8 +240,9 @@ def _set_by(layers: Sequence[Any], words: dict[str, Any]) -> dict[str, str]:
 
 
 def exact_arguments(site: Site) -> str:
-    """Every argument's layout or value, whatever the tuner rounds or leaves out."""
-    return "; ".join(f"{k}={text_of(v)}" for k, v in sorted(site.arguments.items()) if k not in NOT_KEY)
+    """Every argument's layout or value, whatever the tuner rounds or leaves out; of a grid, a new function object at
+    every call, nothing."""
+    return "; ".join(f"{k}={text_of(v)}" for k, v in sorted(site.arguments.items()) if k not in LAUNCH_WORDS)
 
 
 NUMBER = re.compile(r"(?<![\w.])-?\d{1,20}(?![\w.])")

@@ -199,15 +199,11 @@ class TrialSet:
                 if isinstance(compiled, Compiled) and not self._has_run(i) and i not in self.site.faults:
                     single, work = self._single(i, compiled)
                     fits = not misfit(compiled.binary, compiled.data, self.loader.gpu.spec)
-                    if fits and self._is_unknown(single, work):
+                    known = (stored_code(single), work[1]) in self._bad or work in self._found
+                    if fits and not known and self._faults.like(work) is None:
                         wanted.setdefault(work, (single, self._begin(i)))
         if len(wanted) > 1:
             self.elsewhere.run_ahead(list(wanted.values()), self.recorded.artifacts)
-
-    def _is_unknown(self, single: Recording, work: CandidateWork) -> bool:
-        """Whether nothing is known yet of what a candidate does."""
-        bad = (stored_code(single), work[1]) in self._bad
-        return not bad and work not in self._found and self._faults.like(work) is None
 
     def _note_fault(self, i: int, compiled: Compiled, exc: LaunchFault) -> None:
         """It has failed; whether that is remembered is decided when all of a stage are in."""

@@ -105,8 +105,10 @@ class TuneOptions:
         """Options as a user gives them, else as the environment says, else the defaults. Patience begins now.
         :class:`UsageError` for what no option or variable can be."""
         verification = Verification(verify_mode(verify or os.environ.get(VERIFY) or Verify.WINNER), verify_ignore or ())
-        prune = static_prune or StaticPrune()
-        return cls(verification, _patience_now(patience), prune, None, keep, isolate_mode(isolate))
+        text = os.environ.get(PATIENCE) or None if patience is None else patience
+        value = None if text is None else checked_patience(text)
+        wait, prune = None if isinstance(value, str) else Patience(value), static_prune or StaticPrune()
+        return cls(verification, wait, prune, None, keep, isolate_mode(isolate))
 
     def searching(self, search: AnySearch | None) -> TuneOptions:
         """The options with a search, if any; for one that steps through a space, the whole list is run first."""
@@ -150,12 +152,6 @@ def tune_mode(given: str | TuneMode | None = None) -> TuneMode:
 def mode_of(tuner: Any, *, keep: bool = True) -> TuneMode:
     """The mode of any tuner; what isn't kept is always tuned."""
     return tune_mode(getattr(tuner, "tune_mode", None)) if keep else TuneMode.FORCE
-
-
-def _patience_now(given: float | str | None) -> Patience | None:
-    text = os.environ.get(PATIENCE) or None if given is None else given
-    value = None if text is None else checked_patience(text)
-    return None if isinstance(value, str) else Patience(value)
 
 
 SWITCH_INTERVAL = "KERNTUNE_SWITCH_INTERVAL"

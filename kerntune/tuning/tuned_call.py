@@ -202,11 +202,12 @@ class _Call:
         """Find the winner, in the cache or by a race, and launch with it."""
         note_call(self.tuner, self.args, self.kwargs)
         if tuners.interprets():
-            return self._launch_one_of(self._pruned()[:1])  # its times aren't worth comparing, and it needs no GPU
+            configs = tuners.prune_configs(self.tuner, self.args, self.kwargs)
+            return self._launch_one_of(configs[:1])  # its times aren't worth comparing, and it needs no GPU
         backend = context.this_gpu()
         if backend is None or backend.gpu is None or not is_kernel(self.tuner):
             if noting():  # nothing may be tuned
-                return self._launch_one_of(self._pruned())
+                return self._launch_one_of(tuners.prune_configs(self.tuner, self.args, self.kwargs))
             return plain(self.tuner, *self.args, **self.kwargs)
         begin, options = time.perf_counter(), self.options
         winners = self.winners_on(backend.gpu)
@@ -288,14 +289,6 @@ class _Call:
             self.tuner.cache[self.key] = config
             return result
         raise AssertionError("a tuner has a config at least")
-
-    def _pruned(self) -> list[Any]:
-        """The configs that the user's pruning leaves."""
-        self.tuner.nargs = self.named
-        try:
-            return tuners.prune_configs(self.tuner, self.kwargs)
-        finally:
-            self.tuner.nargs = None
 
     def winners_on(self, gpu: Gpu) -> Winners:
         """Where its winner is kept, in the call's mode; while a gated test's choice is decided, in the gate's."""

@@ -158,6 +158,7 @@ class _Tuning:
     def outcome(self, best: Trial) -> TuningResult:
         """What :func:`tune` returns."""
         recording, (launch,) = self.trial_set.recorded.recording, best.recording.launches
+        told_by = (self.consensus, self.trial_set.elsewhere)
         return TuningResult(
             best.index,
             recording.with_launch(self.trial_set.index, launch, best.recording.binary_of(launch)),
@@ -168,12 +169,8 @@ class _Tuning:
             self.pool.take_stragglers(),
             left_out=self.prescreen.left_out,
             partly=self.consensus is not None and self.consensus.partly,
-            notes=self._notes(),
+            notes=tuple(note for one in told_by if one is not None for note in one.notes()),
         )
-
-    def _notes(self) -> tuple[str, ...]:
-        told_by = (self.consensus, self.trial_set.elsewhere)
-        return tuple(note for one in told_by if one is not None for note in one.notes())
 
     # estimates
 

@@ -114,11 +114,6 @@ Pieces = list[tuple[int, Buffer]]
 """What a storage held, in pieces with their offsets (all of it, unless it is too large to keep)."""
 
 
-def compares_all(argument: str) -> bool:
-    """No argument is ignored."""
-    return False
-
-
 @dataclass
 class Verifier:
     """What one program, the reference, writes, once for each pattern of poison, and compares others with it.
@@ -135,7 +130,7 @@ class Verifier:
     settled: bool = False
     confirmed: bool = False
     left_out: dict[int, str] = field(default_factory=dict)
-    ignored: Callable[[str], bool] = compares_all
+    ignored: Callable[[str], bool] = lambda argument: False
     bitwise: bool = False
     _kept: dict[tuple[int, frozenset[int]], dict[int, Pieces]] = field(default_factory=dict)
 

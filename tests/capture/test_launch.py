@@ -13,7 +13,7 @@ from fake_runs import N, by_block, captured, scale, scale_kernel, tuned
 from kerntune.base.config import Config
 from kerntune.base.device import Target
 from kerntune.capture import launch
-from kerntune.capture.launch import Pending, RecordedChoices, bind, launch_device, probe_of, refuse_second_device
+from kerntune.capture.launch import Pending, RecordedChoices, launch_device, probe_of, refuse_second_device
 from kerntune.errors import CaptureError, CompileError
 from kerntune.gpu.scripted import FakeBackend
 
@@ -70,9 +70,9 @@ def test_a_launch_has_its_candidates_config_or_its_own(backend: FakeBackend) -> 
 def test_a_launch_is_bound_for_the_backend_s_target(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     x, asked = torch.empty(N, device="cuda"), list[Any]()
     words = {"grid": by_block, "BLOCK": 64, "num_warps": 8}
-    pending = bind(backend, scale_kernel, (x, x, N, 2.0), words, None)
-    assert (pending.specialized.target, pending.specialized.options.num_warps) == (backend.spec.target, 8)
-    assert (pending.grid, pending.site) == ((64, 1, 1), None)
+    probe = probe_of(backend, scale_kernel, (x, x, N, 2.0), words)
+    assert (probe.specialized.target, probe.specialized.options.num_warps) == (backend.spec.target, 8)
+    assert probe.grid == (64, 1, 1)
 
     def refused(jit: Any, args: Any, words: Any, target: Target) -> Any:
         asked.append((sorted(words), target))
@@ -80,7 +80,7 @@ def test_a_launch_is_bound_for_the_backend_s_target(backend: FakeBackend, monkey
 
     monkeypatch.setattr(launch, "specialize", refused)
     with pytest.raises(CompileError, match=f"not for {backend.spec.target}"):
-        bind(backend, scale_kernel, (x, x, N, 2.0), words, None)
+        probe_of(backend, scale_kernel, (x, x, N, 2.0), words)
     assert asked == [(["BLOCK", "num_warps"], backend.spec.target)], "the grid is none of the kernel's"
 
 

@@ -306,16 +306,6 @@ def test_one_config_needs_no_winner(listed: list[Listed], known: Any) -> None:
     assert made.known() is (known or ORIGINALS[3])
 
 
-def test_users_pruning_sees_the_arguments_and_nothing_stays_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, seen = call(), list[Any]()
-    monkeypatch.setattr(
-        tuners, "prune_configs", lambda tuner, kwargs: seen.append((tuner.nargs, kwargs)) or ORIGINALS[:2]
-    )
-    assert made._pruned() == ORIGINALS[:2]
-    assert seen == [({"x": 1, "y": 2}, {"n": 3})]
-    assert made.tuner.nargs is None
-
-
 def test_a_launch_runs_the_configs_hook_with_all_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KERNTUNE_DUMP", raising=False)
     monkeypatch.setattr(tuned_call, "launch_observed", lambda seen, run: (seen, run()))

@@ -178,10 +178,10 @@ def compiled_by_triton(launch: Specialized) -> Any:
 
 def run_first(tuner: Any, /, *args: Any, **kwargs: Any) -> Any:
     """``Autotuner.run`` without a benchmark: launch the first config that pruning leaves."""
+    configs = tuners.prune_configs(tuner, args, kwargs) if len(tuner.configs) > 1 else tuner.configs
+    config = tuner.best_config = configs[0]
     tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
     try:
-        configs = tuners.prune_configs(tuner, kwargs) if len(tuner.configs) > 1 else tuner.configs
-        config = tuner.best_config = configs[0]
         if config.pre_hook is not None:
             config.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()})
         return tuner.fn.run(*args, **kwargs, **config.all_kwargs())

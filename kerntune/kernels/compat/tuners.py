@@ -9,7 +9,7 @@ import functools
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kerntune.errors import ConfigError
@@ -140,13 +140,15 @@ def autotuner_errors() -> tuple[type[Exception], ...]:
     return (found,) if found is not None else ()
 
 
-def prune_configs(tuner: Any, kwargs: Mapping[str, Any]) -> list[Any]:
-    """The configs that the user's pruning leaves of a tuner's; requires ``tuner.nargs`` to be set.
+def prune_configs(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """The configs that the user's pruning leaves of a tuner's for a call. The tuner has its arguments meanwhile alone:
+    it outlives the call, its arguments needn't.
 
     :class:`ConfigError`, which is Triton's ``AutotunerError`` too, if none is left. Exceptions of a user's function are
     raised unchanged, with a note (PEP 678) that names the kernel and the function.
     """
     where = f"kernel {tuner.base_fn.__name__} ({tuner.base_fn.__code__.co_filename})"
+    tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
     try:
         configs = list(tuner.prune_configs(kwargs))
     except autotuner_errors() as exc:
@@ -155,6 +157,8 @@ def prune_configs(tuner: Any, kwargs: Mapping[str, Any]) -> list[Any]:
     except Exception as exc:
         add_note(exc, f"raised by {_raised_by(tuner, exc)}, which prunes the configs of {where}")
         raise
+    finally:
+        tuner.nargs = None
     if not configs:
         raise ConfigError(f"{where}: no configs are left to try; give at least one, or prune fewer")
     return configs

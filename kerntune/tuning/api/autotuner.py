@@ -294,6 +294,7 @@ def _shared_hook(configs: Sequence[Any], name: str) -> Any:
                 f"{name}: config ({config}) sets {', '.join(objects)} to what a search can't vary; give numbers, texts "
                 "or None, from which the kernel chooses, or list the configs"
             )
+    return hooks[0] if hooks else None
 
 
 @dataclass(frozen=True)

@@ -84,17 +84,16 @@ class Deciding:
             del outcomes
             if len(right) == 1:
                 return right[0], {}
-            runs = {i: self._raced_call(self.implementations[i].fn, copies) for i in right}
+            runs: dict[int, Callable[[], Any]] = {}
+            for i in right:
+                fn = self.implementations[i].fn
+                if self._grad and copies.leaves:
+                    runs[i] = partial(self._run, fn, copies)
+                else:  # the bare call, since binding its arguments each time would count
+                    runs[i] = self.call(partial(partial, fn), copies.values)
             with self.gpu.lock(), unwatched():
                 most = 1 if copies.counts_on else MOST_CALLS
                 return race_calls(self.gpu, runs, copies.restore, incumbent, most)
-
-    def _raced_call(self, fn: Callable[..., Any], copies: CallCopies) -> Callable[[], Any]:
-        """What is timed: without gradients the bare call, since binding its arguments each time would count."""
-        if self._grad and copies.leaves:
-            return partial(self._run, fn, copies)
-        bound: Callable[[], Any] = self.call(partial(partial, fn), copies.values)
-        return bound
 
     def _run(self, fn: Callable[..., Any], copies: CallCopies) -> tuple[Any, Sequence[torch.Tensor | None]]:
         """One call as it will be made; where gradients are wanted, with its backward."""
@@ -121,8 +120,12 @@ class Deciding:
             except Exception as exc:
                 self._leave_out(i, exc)
         copies.restore()
-        if not found.keys() - {None}:
-            self._raise_all()
+        if not found.keys() - {None}:  # then the call is to blame
+            (_, first), *others = self.errors.items()
+            for i, _ in others:
+                name = self.implementations[i].name
+                tuners.add_note(first, f"choice {self.choice}: {name}: {self.left_out[i]}")
+            raise first
         return found
 
     def _outcome(self, fn: Callable[..., Any], copies: CallCopies, back: Callable[[], None]) -> CallOutcome:
@@ -154,14 +157,6 @@ class Deciding:
             ) from exc
         if isinstance(exc, torch.OutOfMemoryError):
             torch.cuda.empty_cache()
-
-    def _raise_all(self) -> None:
-        """What the first one raises, with the others' errors beside it: then the call is to blame."""
-        first, *others = self.errors.items()
-        for i, _ in others:
-            name = self.implementations[i].name
-            tuners.add_note(first[1], f"choice {self.choice}: {name}: {self.left_out[i]}")
-        raise first[1]
 
     # who is right
 

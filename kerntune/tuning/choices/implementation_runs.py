@@ -92,7 +92,8 @@ class ImplementationRuns:
     # a launch
 
     def _before(self, jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        if not self._concerns_me() or captures_graph():
+        mine = threading.get_ident() == self._thread or runs_backward()  # this thread waits for backward functions
+        if not mine or captures_graph():
             return
         with self._lock:
             if _same(self._last, (jit, args, kwargs)):
@@ -103,10 +104,6 @@ class ImplementationRuns:
                 self._refused = exc
                 raise
             self._last = jit, args, kwargs
-
-    def _concerns_me(self) -> bool:
-        """The deciding thread, and those in which torch runs the backward functions that it waits for."""
-        return threading.get_ident() == self._thread or runs_backward()
 
     def _seen(self, jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """What can't be launched at all is left to the launch itself, which says why."""

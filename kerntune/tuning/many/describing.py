@@ -160,7 +160,7 @@ def grid_of(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any], configs:
         return GridText()
     if not callable(grid):
         return GridText(_sizes(grid))
-    words = _words_of_configs(tuner, args, kwargs, configs)
+    words = [dict(one.kwargs) for one in configs or tuners.prune_configs(tuner, args, dict(kwargs))]
     names = tuple(dict.fromkeys(name for one in words for name in one))
     meta = {**defaults_of(tuner), **named_arguments(tuner, args, kwargs)}
     meta = {name: value for name, value in meta.items() if name not in LAUNCH_WORDS}
@@ -178,18 +178,6 @@ def grid_of(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any], configs:
 
 def _sizes(grid: Any) -> tuple[int, ...]:
     return tuple(int(n) for n in grid) if isinstance(grid, (tuple, list)) else (int(grid),)
-
-
-def _words_of_configs(
-    tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any], configs: Sequence[Config]
-) -> list[dict[str, Any]]:
-    if configs:
-        return [dict(config.kwargs) for config in configs]
-    tuner.nargs = named_arguments(tuner, args, {})
-    try:
-        return [dict(config.kwargs) for config in tuners.prune_configs(tuner, dict(kwargs))]
-    finally:
-        tuner.nargs = None
 
 
 MAIN = "__main__"
@@ -262,8 +250,9 @@ def tuner_of(module: str, name: str, modules: tuple[str, ...] = ()) -> Any:
         raise UsageError(f"kernel {module}.{name}: {why}; add --module {module}")
     kernel = _attribute(_imported(module, name), name)
     if kernel is None or not hasattr(type(kernel), "run") or not hasattr(kernel, "fn"):
+        file = getattr(sys.modules.get(module), "__file__", None) or module
         raise UsageError(
-            f"kernel {module}.{name}: {_file_of(module)} has no kernel of that name; it was renamed, or is made only "
+            f"kernel {module}.{name}: {file} has no kernel of that name; it was renamed, or is made only "
             "when the program runs. Record the shapes anew"
         )
     return kernel
@@ -288,7 +277,3 @@ def _attribute(holder: Any, name: str) -> Any:
         if isinstance(holder, staticmethod):
             holder = holder.__func__
     return holder
-
-
-def _file_of(module: str) -> str:
-    return str(getattr(sys.modules.get(module), "__file__", None) or module)

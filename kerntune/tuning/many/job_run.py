@@ -169,7 +169,10 @@ def _tuned(job: TuningJob, kernel: Any, modules: tuple[str, ...], force: bool) -
     args, words = make_arguments(job, find)
     if job.configs:
         return _tuned_among(job, jit_of(kernel), args, words, force)
-    tuner = _tuner_in(kernel)
+    tuner = tuner_among_layers(kernel)
+    if tuner is None:
+        why = "it has no tuner any more: no @triton.autotune or @kerntune.autotune"
+        raise UsageError(f"{why}; record the shapes anew")
     with _settings(tuner, TuneMode.FORCE if force else TuneMode.AUTO):
         site, winners = tuned_call.site_and_winners(tuner, args, words)
         if len(site.candidates) == 1:
@@ -205,14 +208,6 @@ def _tuned_among(job: TuningJob, jit: Any, args: Any, words: dict[str, Any], for
 def _won(job: TuningJob, site: Site, winner: Winner, ended: JobEnd) -> KeyOutcome:
     notes = tuned_call.content_notes(site, winner.config) if ended is JobEnd.TUNED else ()
     return _outcome(job, ended, config=str(winner.config), time_ns=winner.time_ns, winner=winner, notes=notes)
-
-
-def _tuner_in(kernel: Any) -> Any:
-    tuner = tuner_among_layers(kernel)
-    if tuner is None:
-        why = "it has no tuner any more: no @triton.autotune or @kerntune.autotune"
-        raise UsageError(f"{why}; record the shapes anew")
-    return tuner
 
 
 def _refuse(tuner: Any, *args: Any, **kwargs: Any) -> Any:

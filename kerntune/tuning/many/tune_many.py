@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, Union
@@ -100,23 +100,15 @@ def tune_many(
         shown = KeyProgress(len(requests)) if progress else None
         if shown is not None:
             stack.callback(shown.close)
-        found = []
-        for outcome in _outcomes(requests, executor):
+        found, out = [], HandOut(requests, executor)
+        stack.callback(out.cancel)  # if the caller goes on no more, nothing else is begun
+        for outcome in out:
             keep(outcome, force)
             found.append(outcome)
             for one in (tell, None if shown is None else shown.tell):
                 if one is not None:
                     one(outcome)
     return TunedMany(tuple(found))
-
-
-def _outcomes(requests: Sequence[JobRequest], executor: JobExecutor) -> Iterator[KeyOutcome]:
-    """The outcomes as they come; if the caller goes on no more, nothing else is begun."""
-    out = HandOut(requests, executor)
-    try:
-        yield from out
-    finally:
-        out.cancel()
 
 
 def _spoiled(result: Any) -> bool:

@@ -304,8 +304,8 @@ PURE_MODULES = ("triton", "math", "builtins", "operator")
 """Modules whose functions a grid may call and still be a function of its argument alone."""
 
 
-VALUES = (int, float, str, bool, type(None))
-"""Types of globals of which a grid may be made: another value is another object."""
+PLAIN = (bool, int, float, str, type(None))
+"""Types of values of which a grid may be made, another being another object, and that a graph can have as they are."""
 
 
 def reads_of(grid: Any) -> tuple[GlobalRead, ...] | None:
@@ -331,7 +331,7 @@ def _read(function: FunctionType, found: dict[tuple[int, str], GlobalRead], clos
         if name not in scope or _is_steady(value := scope[name]) or (id(scope), name) in found:
             continue
         found[id(scope), name] = GlobalRead(scope, name, value)
-        if type(value) not in VALUES and not _is_read(value, found):
+        if type(value) not in PLAIN and not _is_read(value, found):
             return False
     return True
 
@@ -380,7 +380,7 @@ def launch_operator() -> Any:
     library.impl("launch", _launch, "CompositeExplicitAutograd")
     for key in NO_GRADIENT:
         library.impl("launch", torch.library.fallthrough_kernel, key)
-    torch.library.register_fake(NAME, _launch_nothing, lib=library)
+    torch.library.register_fake(NAME, lambda token, written, read, ints, floats: None, lib=library)
     _library.append(library)  # the operator lives as long as this
     return torch.ops.kerntune.launch.default
 
@@ -390,7 +390,3 @@ def _launch(
 ) -> None:
     launch = launch_of(token)
     launch.run(launch.in_order(written, read), ints, floats)
-
-
-def _launch_nothing(token: str, written: Any, read: Any, ints: Any, floats: Any) -> None:
-    return None

@@ -6,15 +6,15 @@ The code that Inductor generates calls a prepared launch past torch's dispatcher
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kerntune.base.warn import warn
+from kerntune.capture.launch import is_plain
 from kerntune.kernels.compat import torch_private
 from kerntune.kernels.compat.torch_private import PrivatePart
-from kerntune.tuning.torch_compile.graph_launch import WRITTEN_AS, GraphLaunch, launch_of
+from kerntune.tuning.torch_compile.graph_launch import PLAIN, WRITTEN_AS, GraphLaunch, launch_of
 from kerntune.tuning.torch_compile.kernel_calls import KernelCall, is_ours, traceable_grid
 from kerntune.tuning.torch_compile.launch_arguments import (
     ArgumentPlan,
@@ -90,9 +90,6 @@ def _source_codes(before: Any, details: Any, gm: Any) -> Any:
     return before(gm)
 
 
-LITERALS = (bool, int, str, float, type(None))
-"""Types whose ``repr`` is their text in code, where it is finite."""
-
 HELD = ("tensors", "floats")
 """What a grid is made of where it can't be kept by the integers alone."""
 
@@ -133,14 +130,19 @@ class GeneratedCall:
         words = [name for name, _ in self.launch.kwargs]
         place = len(texts) - len(words)
         arguments = [*texts[:place], *(f"{word}={text}" for word, text in zip(words, texts[place:], strict=True))]
-        self._write_head()
+        function = is_function(self.launch.grid)
+        names = {"path": "path", "fixed": "fixed"} | ({"grid_of": "grid_of"} if function else {})
+        if not function and is_fixed(self.launch.grid):
+            names["grid"] = "fixed_grid"
+        for name, source in names.items():
+            torch_private.write_once(f"{self.token}_{name} = {self.token}.{source}")
         return f"{self.token}_path.launch({', '.join([grid, *map(str, arguments)])})"
 
     def _text(self, plan: ArgumentPlan, kept: str) -> str | None:
         """A value in the code; ``kept`` is the name of one that is the same at every call."""
         if isinstance(plan, GraphValue):
             return self.given[plan.kind][plan.index]
-        if isinstance(plan, KnownValue) and _has_literal(plan.value):
+        if isinstance(plan, KnownValue) and type(plan.value) in PLAIN and is_plain(plan.value):
             return repr(plan.value)
         if is_fixed(plan):
             return kept
@@ -158,20 +160,7 @@ class GeneratedCall:
             return f"{self.token}.made_grid({self._lists()})"
         return f"{self.token}_grid_of({', '.join(self.given['ints'])})"
 
-    def _write_head(self) -> None:
-        function = is_function(self.launch.grid)
-        names = {"path": "path", "fixed": "fixed"} | ({"grid_of": "grid_of"} if function else {})
-        if not function and is_fixed(self.launch.grid):
-            names["grid"] = "fixed_grid"
-        for name, source in names.items():
-            torch_private.write_once(f"{self.token}_{name} = {self.token}.{source}")
-
 
 def is_function(grid: ArgumentPlan) -> bool:
     """Whether a grid is called when the kernel is launched."""
     return isinstance(grid, RebuiltFunction) or (isinstance(grid, KnownValue) and callable(grid.value))
-
-
-def _has_literal(value: Any) -> bool:
-    finite = not isinstance(value, float) or math.isfinite(value)
-    return type(value) in LITERALS and finite

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from kerntune.base.config import COMPILE_FIELDS
 from kerntune.base.device import Target
 from kerntune.base.warn import warn
 from kerntune.capture.launch import config_of
@@ -25,7 +26,7 @@ from kerntune.kernels.specialize import specialize
 from kerntune.kernels.writes import access_of
 from kerntune.tuning import context
 from kerntune.tuning.context import engine_of
-from kerntune.tuning.torch_compile.graph_launch import GraphLaunch, launch_operator, register
+from kerntune.tuning.torch_compile.graph_launch import PLAIN, GraphLaunch, launch_operator, register
 from kerntune.tuning.torch_compile.launch_arguments import (
     ArgumentPlan,
     ArgumentReader,
@@ -40,11 +41,6 @@ from kerntune.tuning.torch_compile.launch_arguments import (
     parts,
     winner_of,
 )
-
-NO_CONFIG = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg"})
-
-GRAPH_CONSTANTS = (bool, int, float, str, type(None))
-"""Types of defaults that a graph can have as they are."""
 
 
 def is_ours(kernel: Any) -> bool:
@@ -97,7 +93,7 @@ class KernelCall:
         constants = {p.name for p in jit_of(self.tuner).params if p.is_constexpr}
         names = list(self.tuner.arg_names)
         args = tuple(self._argument(names[i], v, constants) for i, v in enumerate(self.args))
-        kwargs = tuple((k, self._argument(k, v, constants | NO_CONFIG)) for k, v in self.kwargs.items())
+        kwargs = tuple((k, self._argument(k, v, constants.union(COMPILE_FIELDS))) for k, v in self.kwargs.items())
         grid = self._read("its grid", self.variable.grid)
         tensors = [self.reader.examples[GraphValue("tensors", i)] for i in range(len(self.reader.tensors))]
         layouts = all(type(stride) is int for tensor in tensors for stride in tensor.stride())
@@ -140,7 +136,9 @@ class KernelCall:
     def trace(self) -> Any:
         """Put the call into the graph."""
         if not torch_private.makes_graph(self.tx):
-            return None if torch_private.runs_for_sizes(self.args, self.kwargs) else self._run()
+            if torch_private.runs_for_sizes(self.args, self.kwargs):
+                return None
+            return self.tuner[self.variable.grid](*self.args, **self.kwargs)  # wrap_triton in eager code
         exported = torch_private.exports(self.tx)
         config = winner_of(self.tuner, self.examples(), hints=exported)
         if config is not None and config.pre_hook is None and self._torch_can_launch(exported):
@@ -153,16 +151,12 @@ class KernelCall:
             )
         return self._operator()
 
-    def _run(self) -> Any:
-        """Launch: ``wrap_triton`` was called in eager code, outside of an operator."""
-        return self.tuner[self.variable.grid](*self.args, **self.kwargs)
-
     def _torch_can_launch(self, exported: bool) -> bool:
         """Whether torch's own means can launch this: what they would refuse is left to kerntune's operator."""
         if exported:
             return True
         listed = any(isinstance(plan, ListedValues) for plan in self.launch.plans)
-        return not listed and all(type(value) in GRAPH_CONSTANTS for value in self._defaults().values())
+        return not listed and all(type(value) in PLAIN for value in self._defaults().values())
 
     def _defaults(self) -> dict[str, Any]:
         """The kernel's own defaults of what the call leaves out. torch's launch knows none: it would take all tensors
@@ -180,7 +174,7 @@ class KernelCall:
         plain = tuners.tuner_of_one(self.tuner, config)
         grid = traceable_grid(self.variable.grid, self.tx)
         variable = torch_private.with_kernel(self.hopifier, self.variable, plain, grid)
-        known = {name: value for name, value in self._defaults().items() if type(value) in GRAPH_CONSTANTS}
+        known = {name: value for name, value in self._defaults().items() if type(value) in PLAIN}
         defaults = {name: torch_private.as_constant(value, self.tx) for name, value in known.items()}
         return self.hopifier.call_triton_kernel(variable, self.args, {**defaults, **self.kwargs}, self.tx)
 

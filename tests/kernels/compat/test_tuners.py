@@ -95,7 +95,7 @@ def test_what_the_user_has_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -
 
 
 def pruned(prune: Any, **words: Any) -> list[Any]:
-    return tuners.prune_configs(tuner(prune_configs=prune, **words), {"n": 1})
+    return tuners.prune_configs(tuner(prune_configs=prune, **words), (3, 4), {"n": 1})
 
 
 def test_a_users_pruning() -> None:
@@ -103,6 +103,15 @@ def test_a_users_pruning() -> None:
     with pytest.raises(ConfigError) as told:
         pruned(lambda kwargs: [])
     assert str(told.value) == (f"kernel base ({HERE}): no configs are left to try; give at least one, or prune fewer")
+
+
+def test_users_pruning_sees_the_arguments_and_nothing_stays_of_them() -> None:
+    made, seen = tuner(), list[Any]()
+    made.prune_configs = lambda kwargs: seen.append((made.nargs, kwargs)) or [1, 2]
+    assert tuners.prune_configs(made, (3, 4), {"n": 1}) == [1, 2]
+    assert seen == [(dict(zip(made.arg_names, (3, 4), strict=False)), {"n": 1})]
+    assert seen[0][0]
+    assert made.nargs is None
 
 
 def model(config: Any) -> float:

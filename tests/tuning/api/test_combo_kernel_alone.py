@@ -11,6 +11,7 @@ import kerntune
 from kerntune import ComboPart
 from kerntune.errors import ConfigError, UsageError
 from kerntune.grids import RoundRobinComboKernelGrid, SequentialComboKernelGrid, SequentialFlattenComboKernelGrid
+from kerntune.tuning.api import combo_kernel
 from kerntune.tuning.api.combo_kernel import _kind
 from kerntune.tuning.api.combo_tuner import ComboChoice
 
@@ -178,7 +179,7 @@ def test_a_call_goes_the_way_that_was_chosen(monkeypatch: pytest.MonkeyPatch) ->
     many, gone = each(), list[Any]()
     monkeypatch.setattr(many, "_together", lambda *given: gone.append(("together", *given[:2])))
     monkeypatch.setattr(many, "_one_by_one", lambda *given: gone.append(("apart", *given[:2])))
-    monkeypatch.setattr(many, "_choose", lambda key, *given: many.choices.setdefault(key, ComboChoice(len(gone) == 0)))
+    monkeypatch.setattr(combo_kernel, "choose", lambda *ways: ComboChoice(len(gone) == 0))
     x, half = torch.empty(4), torch.empty(4, dtype=torch.float16)
     for given in (([x], [x], [4], 2.0), ([x], [x], [4], 3.0), ([half], [x], [4], 2.0), ([x], [x], [5], 2.0)):
         many(*given)
