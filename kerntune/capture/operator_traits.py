@@ -202,7 +202,7 @@ def operator_call(
     if not any(map(is_device, taken)) and not any(map(is_device, made)):
         return None
     takes, makes = [*map(_seen, taken)], [*map(_seen, made)]
-    arguments = [args[place] if place < len(args) else kwargs.get(name) for place, name in traits.writes]
+    arguments = [args[p] if p < len(args) else kwargs.get(name) for p, name in traits.writes]
     written = [next(i for i, y in enumerate(taken) if x is y) for x in tensors_in(arguments)]
     places = [i for i, x in enumerate(args) if hasattr(x, "untyped_storage")]
     stored = all(x.strides is not None for x in (*takes, *makes))
@@ -237,7 +237,7 @@ def operator_of(
 
 def signature(operator: Operator) -> str:
     """``float16[64,128], float16[128] -> float32[64]``."""
-    return " -> ".join(", ".join(map(_layout_text, side)) for side in (operator.takes, operator.makes))
+    return " -> ".join(", ".join(map(_layout_text, s)) for s in (operator.takes, operator.makes))
 
 
 def _layout_text(layout: TensorLayout) -> str:

@@ -107,7 +107,7 @@ def combo(
     warps, stages = max(c[0].num_warps for c in found), max(c[0].num_stages for c in found)
     pairs = dict.fromkeys((c.num_warps, c.num_stages) for configs in found for c in configs)
     blocks = dict(_own_blocks(subkernels, found))
-    least = {name: least_block(axis, sub.hints, sub.family, preset) for name, (axis, sub) in blocks.items()}
+    least = {n: least_block(axis, s.hints, s.family, preset) for n, (axis, s) in blocks.items()}
     return ComboPlan(
         base=Config(kwargs=kwargs, num_warps=warps, num_stages=stages, options=options),
         groups=_groups(subkernels, found, grouped),
@@ -150,7 +150,7 @@ def _groups(
         nameless = SubKernel(sub.family, msgspec.structs.replace(sub.hints, kernel=""))
         key = msgspec.json.encode(nameless, order="deterministic") if grouped else i
         members.setdefault(key, []).append(i)
-    groups = [_group(numbers, subkernels[numbers[0]], found[numbers[0]]) for numbers in members.values()]
+    groups = [_group(n, subkernels[n[0]], found[n[0]]) for n in members.values()]
     return tuple(sorted(groups, key=lambda group: -group.numel))
 
 

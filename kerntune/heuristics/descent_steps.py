@@ -180,7 +180,7 @@ def neighbourhood(
             raise HintError(f"a limit for {name}, but {config} has no integer field of that name")
     own = hints if family not in GIVEN else None
     names = _all_names(config) if own is None else _derived_names(config, own, device)
-    fields = [_field(name, own, device, family, preset) for name in dict.fromkeys([*limits, *names])]
+    fields = [_field(n, own, device, family, preset) for n in dict.fromkeys([*limits, *names])]
     kept = (field for field in fields if field.name not in frozen)
     found = tuple(msgspec.structs.replace(f, most=limits.get(f.name, f.most)) for f in kept)
     return Neighbourhood(found) if own is None else _legal_for(Neighbourhood(found), own, preset)

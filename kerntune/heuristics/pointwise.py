@@ -71,7 +71,7 @@ def pointwise(hints: KernelHints, device: DeviceSpec, preset: Preset = INDUCTOR_
     if hints.no_x_block:
         raise HintError(f"{hints.where}a pointwise kernel needs an XBLOCK parameter")
     limits = bounds(hints, device, preset)
-    configs = tuple(pointwise_config(hints, recipe, limits) for recipe in recipes(hints, device, preset))
+    configs = tuple(pointwise_config(hints, r, limits) for r in recipes(hints, device, preset))
     configs += _measured(hints, device, limits)
     return unique_configs(raise_to_tma_minimums(configs, hints) if preset.filters else configs)
 
@@ -126,7 +126,7 @@ def recipes(hints: KernelHints, device: DeviceSpec, preset: Preset) -> tuple[Rec
 
 def _lines(rank: int, block: int) -> tuple[Recipe, ...]:
     """A tile of ``block`` elements along each axis in turn."""
-    return tuple(Recipe(tuple(block if i == axis else 1 for i in range(rank))) for axis in range(rank))
+    return tuple(Recipe(tuple(block if i == a else 1 for i in range(rank))) for a in range(rank))
 
 
 def _hinted(hints: KernelHints, rank: int, block: int, warp_size: int) -> tuple[Recipe, ...]:

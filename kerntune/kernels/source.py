@@ -329,7 +329,7 @@ def text_of(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         return f"({', '.join(map(text_of, value))})"
     if hasattr(value, "block_shape") and hasattr(value, "base"):
-        sizes = (tuple(map(int, getattr(value, name))) for name in ("shape", "strides", "block_shape"))
+        sizes = (tuple(map(int, getattr(value, n))) for n in ("shape", "strides", "block_shape"))
         own = [f"{name}={item!r}" for name, item in layout_of(value).items()]
         return f"descriptor({', '.join([text_of(value.base), *map(repr, sizes), *own])})"
     if is_jit(value):

@@ -177,6 +177,6 @@ def specialization_of(probe: Probe) -> str:
     """SHA-256 of what a candidate is compiled for, and its grid: equal in every process for equal launches."""
     launch = probe.specialized
     options = {k: repr(v) for k, v in sorted(vars(launch.options).items()) if k not in NOT_CODE}
-    constants = sorted((path, text_of(getattr(v, "value", v))) for path, v in launch.constexprs.items())
+    constants = sorted((p, text_of(getattr(v, "value", v))) for p, v in launch.constexprs.items())
     parts = (str(launch.target), repr(launch.signature), constants, repr(launch.attrs), options, probe.grid)
     return hashlib.sha256(repr(parts).encode()).hexdigest()

@@ -122,7 +122,7 @@ class InductorChoices:
                 found = original(cache, choices, op, inputs, benchmark, **hint, **more)
                 if known and benchmark is not None:  # else Inductor only asks whether there is something to compile
                     self._say(f"Inductor has timed the candidates for {op} anew: the baseline has no times of them all")
-            self.times.update({keys[choice]: _stored(ms) for choice, ms in found.items() if choice in keys})
+            self.times.update({keys[c]: _stored(ms) for c, ms in found.items() if c in keys})
             return found
 
         return lookup
@@ -225,7 +225,7 @@ class InductorChoices:
 def _kernel_keys(call: Any) -> list[str]:
     """What a time of each kernel of ``multi_kernel``'s is kept by."""
     tuners = inductor_parts.listed_kernels(call)
-    return [_hashed(["kernel", _source(tuner), inductor_parts.size_hints_text(tuner)]) for tuner in tuners]
+    return [_hashed(["kernel", _source(t), inductor_parts.size_hints_text(t)]) for t in tuners]
 
 
 def _noting_free(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -249,7 +249,7 @@ class InductorLaunch:
         """Arguments by name; None for what is constant in the kernel and isn't passed."""
         args, _ = inductor_parts.inductor_grid(self.tuner, self.args, config)
         passed = [p.name for p in self.jit.params if not p.is_constexpr]
-        bound = {name: value for name, value in zip(passed, args, strict=False) if name in signature}
+        bound = {n: value for n, value in zip(passed, args, strict=False) if n in signature}
         words = {name: value for name, value in self.kwargs.items() if name in signature}
         return {**dict.fromkeys(signature), **bound, **words}
 

@@ -124,7 +124,7 @@ def anonymous(text: str, kind: AsmKind) -> str:
     renamed = _renamed_ptx if kind == "ptx" else _renamed_amd
     few = list(names) if len(names) <= FEW_NAMES else [""]  # then every line is looked at
     lines = text.split("\n")  # few have a name
-    return "\n".join(renamed(line, names) if any(name in line for name in few) else line for line in lines)
+    return "\n".join(renamed(s, names) if any(name in s for name in few) else s for s in lines)
 
 
 FEW_NAMES = 8
@@ -159,7 +159,7 @@ MOST_PARTS = 9
 
 def _parameters(word: str) -> list[int]:
     """Where ``_param_0`` stands in a word, the last first."""
-    return [match.start() for match in itertools.islice(_PARAMETER.finditer(word), MOST_PARTS)][::-1]
+    return [m.start() for m in itertools.islice(_PARAMETER.finditer(word), MOST_PARTS)][::-1]
 
 
 _AMD_WORD = re.compile(r"[\w$.]+")
@@ -287,7 +287,7 @@ def _normal(stage: str, text: str) -> str:
 
 def _renamed(text: str, functions: re.Pattern[str]) -> str:
     """Functions that the text defines and all values by their order."""
-    names = {name: f"@function_{i}" for i, name in enumerate(dict.fromkeys(functions.findall(text)))}
+    names = {n: f"@function_{i}" for i, n in enumerate(dict.fromkeys(functions.findall(text)))}
     text = re.sub(r"@([\w.$]+)", lambda m: names.get(m[1], m[0]), text)
     values: dict[str, str] = {}
     made = itertools.count()

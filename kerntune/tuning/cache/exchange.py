@@ -164,7 +164,7 @@ def _lacking(
     names = [name for name in _trial_names(client) if name.split("/")[-2] in mine] if mine else []
     files = _read(client, names)
     known = {codec.to_json(trial) for name, data in files for trial in store.trials_in(name, data)}
-    found = {question: [t for t in some if codec.to_json(t) not in known] for question, some in mine.items()}
+    found = {q: [t for t in some if codec.to_json(t) not in known] for q, some in mine.items()}
     return {question: some for question, some in found.items() if some}
 
 
@@ -247,7 +247,7 @@ def _commit(
         place = HfFileSystem().resolve_path(url.removeprefix("hf://"))
         root = f"{place.path_in_repo}/" if place.path_in_repo else ""
         in_order = sorted(files.items())
-        operations: list[Any] = [CommitOperationAdd(f"{root}{name}", data) for name, data in in_order]
+        operations: list[Any] = [CommitOperationAdd(f"{root}{name}", d) for name, d in in_order]
         if operations:
             HfApi().create_commit(
                 repo_id=place.repo_id, repo_type=place.repo_type, revision=place.revision, operations=operations,
