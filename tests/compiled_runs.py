@@ -146,11 +146,7 @@ def in_python(monkeypatch: Any) -> Iterator[Runs]:
         return IN_PYTHON[jit](**words)
 
     def tune(call: Any, plain: Any) -> Any:
-        call.tuner.nargs = call.named
-        try:
-            found = tuners.prune_configs(call.tuner, call.kwargs)
-        finally:
-            call.tuner.nargs = None
+        found = tuners.prune_configs(call.tuner, call.args, call.kwargs)
         runs.tuned.append(call.key)
         config = runs.choose(call.tuner, {**call.named, **call.kwargs}, found)
         call.tuner.cache[call.key] = config

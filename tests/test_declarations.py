@@ -96,7 +96,7 @@ UNEVEN = {
     "driver_gpu": 1, "autograd": 2, "operator_replay": 2, "sizing": 1, "launch_path": 4, "candidate_speed": 1,
     "replay_comparer": 6,
     "replay_processes": 1, "heuristic_tuner": 1, "race": 1, "source": 1,
-    "graph_launch": 1, "tuned_call": 2,
+    "graph_launch": 1, "tuned_call": 2, "tuners": 1,
 }  # fmt: skip
 """How many times modules go through several lists of which one may be longer. Others are of one length."""
 

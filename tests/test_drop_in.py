@@ -152,11 +152,10 @@ def test_our_error_of_it_is_tritons_too() -> None:
     kernel = triton.autotune(configs(64, 128), key=["n"], prune_configs_by={"early_config_prune": prune_all})(
         scale_kernel
     )
-    kernel.nargs = {}
     with pytest.raises(
         ConfigError, match=r"^kernel scale_kernel \(.*fake_runs.py\): Autotuner error: No valid"
     ) as caught:
-        tuners.prune_configs(kernel, {})
+        tuners.prune_configs(kernel, (), {})
     assert isinstance(caught.value, AutotunerError)
     assert isinstance(caught.value, triton.TritonError)
 
