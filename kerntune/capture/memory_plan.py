@@ -226,7 +226,11 @@ class Plan:
         self._follow(params, compiled.access, launch.name)
         for index in self.touched(pointer_views(params), compiled.access.writes):
             if index not in self._snapshots and index not in self._homes:
-                self._snapshots[index] = self._clone(self._tensors[index])
+                gpu, original = self._gpu, self._gpu.borrow(self._tensors[index])
+                require_memory(gpu, original.nbytes, "keeping the first content of what a kernel writes")
+                copy = gpu.allocate(original.nbytes)
+                gpu.copy(copy, original)
+                self._snapshots[index] = copy
 
     def look_ahead(self, compiled: Compiled, launch: Specialized) -> None:
         """As :meth:`observe`, for a launch that will work on copies, but for what it reaches by addresses."""
@@ -242,14 +246,6 @@ class Plan:
         """The device, where launches run."""
         assert self._backend.gpu is not None
         return self._backend.gpu
-
-    def _clone(self, tensor: Any) -> Buffer:
-        gpu = self._gpu
-        original = gpu.borrow(tensor)
-        require_memory(gpu, original.nbytes, "keeping the first content of what a kernel writes")
-        copy = gpu.allocate(original.nbytes)
-        gpu.copy(copy, original)
-        return copy
 
     # what kernels reach by addresses
 

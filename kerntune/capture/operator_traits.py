@@ -237,9 +237,7 @@ def operator_of(
 
 def signature(operator: Operator) -> str:
     """``float16[64,128], float16[128] -> float32[64]``."""
-    return " -> ".join(", ".join(map(_layout_text, s)) for s in (operator.takes, operator.makes))
-
-
-def _layout_text(layout: TensorLayout) -> str:
-    dtype, shape = layout
-    return f"{str(dtype).removeprefix('torch.')}[{','.join(map(str, shape))}]"
+    return " -> ".join(
+        ", ".join(f"{str(dtype).removeprefix('torch.')}[{','.join(map(str, shape))}]" for dtype, shape in side)
+        for side in (operator.takes, operator.makes)
+    )

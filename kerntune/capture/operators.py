@@ -344,15 +344,10 @@ def _held_by_others(tensor: Any, mine: Sequence[Any]) -> bool:
             continue
         if isinstance(referrer, (list, tuple)) or type(referrer).__module__.startswith(LAUNCHING):
             continue
-        if not (isinstance(referrer, dict) and _is_kernels_own(referrer)):
-            return True
+        owners = gc.get_referrers(referrer) if isinstance(referrer, dict) else ()
+        if not any(getattr(type(o), "__module__", "").startswith(LAUNCHING) for o in owners):
+            return True  # else a dictionary holds the arguments of a launch
     return False
-
-
-def _is_kernels_own(referrer: dict[Any, Any]) -> bool:
-    """Whether a dictionary holds the arguments of a launch."""
-    kinds = [type(owner) for owner in gc.get_referrers(referrer)]
-    return any(getattr(kind, "__module__", "").startswith(LAUNCHING) for kind in kinds)
 
 
 USERS, GENERATED, OTHERS = "users", "generated", ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from math import prod
 from typing import Any
 
@@ -106,7 +106,12 @@ def combo(
         _merge(kwargs, options, configs[0], i, parameters)
     warps, stages = max(c[0].num_warps for c in found), max(c[0].num_stages for c in found)
     pairs = dict.fromkeys((c.num_warps, c.num_stages) for configs in found for c in configs)
-    blocks = dict(_own_blocks(subkernels, found))
+    blocks = {  # the combo kernel's name of each, with its axis and sub-kernel
+        f"{name}_{i}": (AXIS_OF[name], sub)
+        for i, (sub, configs) in enumerate(zip(subkernels, found, strict=True))
+        for name in configs[0].kwargs
+        if name in AXIS_OF
+    }
     least = {n: least_block(axis, s.hints, s.family, preset) for n, (axis, s) in blocks.items()}
     return ComboPlan(
         base=Config(kwargs=kwargs, num_warps=warps, num_stages=stages, options=options),
@@ -150,18 +155,9 @@ def _groups(
         nameless = SubKernel(sub.family, msgspec.structs.replace(sub.hints, kernel=""))
         key = msgspec.json.encode(nameless, order="deterministic") if grouped else i
         members.setdefault(key, []).append(i)
-    groups = [_group(n, subkernels[n[0]], found[n[0]]) for n in members.values()]
+    groups = []
+    for first, *more in members.values():
+        fields = tuple(f"{name}_{first}" for name in found[first][0].kwargs if name in AXIS_OF)
+        numel = prod(subkernels[first].hints.sizes.values())
+        groups.append(ComboGroup((first, *more), found[first], fields, numel))
     return tuple(sorted(groups, key=lambda group: -group.numel))
-
-
-def _group(numbers: list[int], sub: SubKernel, configs: tuple[Config, ...]) -> ComboGroup:
-    fields = tuple(f"{name}_{numbers[0]}" for name in configs[0].kwargs if name in AXIS_OF)
-    return ComboGroup(tuple(numbers), configs, fields, prod(sub.hints.sizes.values()))
-
-
-def _own_blocks(
-    subkernels: Sequence[SubKernel], found: Sequence[tuple[Config, ...]]
-) -> Iterator[tuple[str, tuple[str, SubKernel]]]:
-    """The combo kernel's name of each block, with its axis and sub-kernel."""
-    for i, (sub, configs) in enumerate(zip(subkernels, found, strict=True)):
-        yield from ((f"{name}_{i}", (AXIS_OF[name], sub)) for name in configs[0].kwargs if name in AXIS_OF)

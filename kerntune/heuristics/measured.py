@@ -141,7 +141,11 @@ def is_outer(hints: KernelHints) -> bool:
 
 def reduction_tiles(hints: KernelHints, device: DeviceSpec) -> tuple[Tile, ...]:
     """Further tiles of a looped reduction, by the way it walks memory."""
-    return _outer_tiles(hints, device) if is_outer(hints) else _inner_tiles(hints, device)
+    if is_outer(hints):
+        return _outer_tiles(hints, device)
+    lanes, r, most = device.warp_size, hints.reduction_numel, _row_share(hints)
+    tiles = [(warps, warps * lanes * min(share, most)) for warps, share in INNER_STEPS]
+    return tuple(_step(_rows(t, r, hints, device), t, warps, hints, lanes) for warps, t in tiles)
 
 
 def _outer_tiles(hints: KernelHints, device: DeviceSpec) -> tuple[Tile, ...]:
@@ -158,12 +162,6 @@ def _outer_tiles(hints: KernelHints, device: DeviceSpec) -> tuple[Tile, ...]:
     deep = floor_pow2(max(REGISTERS_HELD // max(hints.reductions, 1), 1))
     wanted = ((full, OUTER_SHALLOW), OUTER_MIDDLE, (OUTER_DEEP_WARPS, deep))
     return tuple(_step(width, w * lanes * share // width, w, hints, lanes) for w, share in wanted)
-
-
-def _inner_tiles(hints: KernelHints, device: DeviceSpec) -> tuple[Tile, ...]:
-    lanes, r, most = device.warp_size, hints.reduction_numel, _row_share(hints)
-    tiles = [(warps, warps * lanes * min(share, most)) for warps, share in INNER_STEPS]
-    return tuple(_step(_rows(t, r, hints, device), t, warps, hints, lanes) for warps, t in tiles)
 
 
 def _step(x: int, r: int, warps: int, hints: KernelHints, lanes: int) -> Tile:

@@ -123,8 +123,11 @@ class Proposer:
         floored = {**arguments, **{name: v or 1 if v == 0 else v for name, v in given.items()}}
         rounded = sizes_from_arguments(self.sizes, floored, kernel=self.kernel)
         sizes = self._with_x(rounded)
-        reads = () if empty else self._reads(arguments, given)
-        walk = None if empty or not self.reduces else self._exact_walk(sizes, reads, given, device)
+        if empty or not self.reduces:
+            return ProposalInputs(tuple(sizes.items()), (), empty, None)
+        found = self._given_reads(arguments) if self.reduced else self._inferred(arguments, given)
+        reads = tuple(Read(*(tuple(min(s, LONG_STRIDE) for s in one) for one in read)) for read in found)
+        walk = self._exact_walk(sizes, reads, given, device)
         return ProposalInputs(tuple(sizes.items()), reads, empty, walk)
 
     def _exact_walk(
@@ -166,13 +169,6 @@ class Proposer:
         hint = second_stage_hint(hint, outputs, r) if self.second_pass else hint
         contiguous = not inputs.reads or any(1 in read.reduced for read in inputs.reads)
         return {"reduction": hint, "contiguous_reduction_access": contiguous}
-
-    def _reads(self, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Read, ...]:
-        """The strides at which each tensor of the call is read, from ``reduced`` or from its shape."""
-        if not self.reduces:
-            return ()
-        found = self._given_reads(arguments) if self.reduced else self._inferred(arguments, given)
-        return tuple(Read(*(tuple(min(s, LONG_STRIDE) for s in strides) for strides in read)) for read in found)
 
     def _given_reads(self, arguments: Mapping[str, Any]) -> list[Read]:
         found = []

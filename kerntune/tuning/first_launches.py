@@ -230,20 +230,16 @@ class FirstLaunches:
     # the call's bytes
 
     def _staged(self, recording: Recording, first: Mapping[int, Source | None]) -> FirstLaunchProcess:
-        """A process with the first contents of a recording. :class:`_EndedFromOutside`, :class:`MeasurementError`."""
+        """A process with the contents that a launch finds: it never sees the memory itself.
+        :class:`_EndedFromOutside`, :class:`MeasurementError`."""
         process = self._isolation.process()
         if process is not self._holder:
             self._held.clear()
             self._holder = process
-        self._stage(process, recording, first)
-        return process
-
-    def _stage(self, process: FirstLaunchProcess, recording: Recording, first: Mapping[int, Source | None]) -> None:
-        """Let the process have the contents that a launch finds. The process never sees the memory itself."""
         wanted = self._wanted(recording, first)
         missing = self._missing(wanted)
         if not missing:
-            return
+            return process
         try:
             sent = self._sent(process, wanted, missing)
             if not sent and self._isolation.without_ipc():
@@ -254,6 +250,7 @@ class FirstLaunches:
         if not sent:
             raise MeasurementError("its memory could not be copied to another process")
         self._held.update({i: wanted[i] for i in missing})
+        return process
 
     def _wanted(self, recording: Recording, first: Mapping[int, Source | None]) -> dict[int, Buffer]:
         """The contents that a recording's launch finds, by storage."""

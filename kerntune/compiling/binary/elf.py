@@ -134,7 +134,13 @@ def cubin_resources(data: bytes, symbol: str | None = None) -> CubinResources:
     if name not in elf.kernels or text is None:
         raise StoreError(f"no kernel {name!r} in the cubin; it has {', '.join(elf.kernels) or 'none'}")
     try:
-        values = _attributes_of(elf, name)
+        values = {
+            attribute: value
+            for section in elf.sections
+            if section.name in (".nv.info", f".nv.info.{name}")
+            for attribute, symbol, value in _attributes(section.data)
+            if elf.symbols[symbol].name == name
+        }
     except (struct.error, IndexError, OverflowError) as error:
         raise StoreError(f"damaged .nv.info in the cubin of {name}: {error}; compile the kernel again") from None
     if _REGISTERS not in values:
@@ -182,17 +188,6 @@ def _symbols(sections: tuple[Section, ...]) -> tuple[Symbol, ...]:
         Symbol(_text_at(names, name), info & 0xF, other, section, size)
         for name, info, other, section, _value, size in struct.iter_unpack("<IBBHQQ", table.data)
     )
-
-
-def _attributes_of(elf: Elf, name: str) -> dict[int, int]:
-    """Numbers that ``.nv.info`` holds for the symbol ``name``, by attribute."""
-    found: dict[int, int] = {}
-    for section in elf.sections:
-        if section.name == ".nv.info" or section.name == f".nv.info.{name}":
-            for attribute, symbol, value in _attributes(section.data):
-                if elf.symbols[symbol].name == name:
-                    found[attribute] = value
-    return found
 
 
 def _attributes(data: bytes) -> Iterator[tuple[int, int, int]]:

@@ -100,15 +100,11 @@ def strip_debug(asm_text: str, *, kind: AsmKind) -> str:
     bare = _COMMENT[kind].sub(lambda m: m[1] or " ", asm_text)
     lines = (line for line in section.sub("", bare).splitlines() if not _DEBUG_LINE.match(line))
     said = [" ".join(line.split()) for line in lines if line.strip()]
-    return "\n".join(_without_idle_labels(said)) + "\n"
-
-
-def _without_idle_labels(lines: list[str]) -> list[str]:
-    """Debug information marks the code with labels of its own; without it nothing names them."""
-    about = [line for line in lines if "$L" in line or ".L" in line]  # quick, and few are
+    # Debug information marks the code with labels of its own; without it nothing names them.
+    about = [line for line in said if "$L" in line or ".L" in line]  # quick, and few are
     named = {word for line in about if not _LABEL.match(line) for word in _LABEL_NAME.findall(line)}
     idle = {line for line in about if (label := _LABEL.match(line)) and label[1] not in named}
-    return [line for line in lines if line not in idle]
+    return "\n".join(line for line in said if line not in idle) + "\n"
 
 
 def anonymous(text: str, kind: AsmKind) -> str:
@@ -262,17 +258,14 @@ def stage_hashes(texts: Mapping[str, str | bytes]) -> dict[str, str]:
     Source locations, comments and the names of values and functions don't count: they follow the Python source.
     """
     found = {name: text for name in STAGES if isinstance(text := texts.get(name), str)}
-    return {name: _hash(_normal(name, text)) for name, text in found.items()}
+    hashes = {name: hashlib.sha256(_normal(name, text).encode()) for name, text in found.items()}
+    return {name: digest.hexdigest()[:HASH_DIGITS] for name, digest in hashes.items()}
 
 
 def first_difference(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     """The first stage that differs, as ``TTGIR``; empty if none does, or no stage is known of both sides."""
     known = [name for name in STAGES if name in before and name in after]
     return next((name.upper() for name in known if before[name] != after[name]), "")
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
 
 
 def _normal(stage: str, text: str) -> str:

@@ -110,7 +110,8 @@ def autotune(
     if descent is not None:
         _check_pruning("descend", prune_configs_by, static_prune)
     if search is not None:
-        _check_search(search, prune_configs_by, static_prune)
+        _check_search(search)
+        _check_pruning("search", prune_configs_by, static_prune)
 
     ignore = None if verify_ignore is None else names_of(verify_ignore)
     mode = verify_mode(verify) if verify else None
@@ -141,12 +142,11 @@ def autotune(
     return decorate
 
 
-def _check_search(search: Any, prune_configs_by: Mapping[str, Any] | None, static_prune: Any) -> None:
+def _check_search(search: Any) -> None:
     if not isinstance(search, Search):
         kind = search.__name__ if isinstance(search, type) else type(search).__name__
         how = "give a kerntune.search.Search(space, seconds=30)"
         raise ConfigError(f"kerntune.autotune: search is a {kind}; {how}")
-    _check_pruning("search", prune_configs_by, static_prune)
 
 
 def _check_pruning(option: str, prune_configs_by: Mapping[str, Any] | None, static_prune: Any) -> None:
@@ -268,7 +268,11 @@ def _decorator(
     """``fields`` are further ones of the :class:`Proposer`."""
     rest = dict(options)
     words = {name: rest.pop(name) for name in TUNER_WORDS if name in rest}
-    preset = _preset(rest.pop("preset", heuristics.DEFAULT))
+    preset = rest.pop("preset", heuristics.DEFAULT)
+    if not isinstance(preset, heuristics.Preset):
+        if preset not in heuristics.PRESETS:
+            raise HintError(f"unknown preset {preset!r}: the presets are {', '.join(heuristics.PRESETS)}")
+        preset = heuristics.PRESETS[preset]
     if fields.get("reduces"):
         fields["second_pass"] = bool(rest.pop("second_pass", False))
     if rest.pop("max_autotune", False):
@@ -374,11 +378,3 @@ def constexprs_of(function: Any) -> frozenset[str]:
 
 def _tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
-
-
-def _preset(value: Any) -> heuristics.Preset:
-    if isinstance(value, heuristics.Preset):
-        return value
-    if value not in heuristics.PRESETS:
-        raise HintError(f"unknown preset {value!r}: the presets are {', '.join(heuristics.PRESETS)}")
-    return heuristics.PRESETS[value]

@@ -143,7 +143,9 @@ class HeuristicTuner(Autotuner):
             return None
         if len(listed) > 1:
             return found
-        registers = {c: self._registers_of(c, given) for c in listed}
+        (config,) = listed
+        compiled = self._compiled(config, given)
+        registers = {config: None if compiled is None else static_registers(compiled)}
         return found if found.may_help(registers) else None  # a lone candidate is not timed where nothing limits it
 
     def _bounded(self, descent: Descent, hints: KernelHints, arguments: Mapping[str, Any]) -> Descent:
@@ -268,11 +270,6 @@ class HeuristicTuner(Autotuner):
         """
         compiled = self._compiled(config, given)
         return NO_COUNTS if compiled is None else heuristics.count_ttir(compiled.ttir)
-
-    def _registers_of(self, config: Config, given: Mapping[str, Any]) -> int | None:
-        """The registers a thread of a candidate, from its binary; None where that can't be read."""
-        compiled = self._compiled(config, given)
-        return None if compiled is None else static_registers(compiled)
 
     def _compiled(self, config: Config, given: Mapping[str, Any]) -> Compiled | None:
         """A candidate as it would be compiled for these arguments; None where kerntune doesn't, or it can't be."""

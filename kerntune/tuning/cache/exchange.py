@@ -141,7 +141,11 @@ def push_cache(folder: Path, url: str, *, with_trials: bool = True) -> CopiedEnt
     mine: dict[str, list[StoredTrial]] = {}
     for trial in tried.entries() if with_trials else ():
         mine.setdefault(trial.key.digest(), []).append(trial)
-    lacking = _lacking(store, client, mine)
+    names = [name for name in _trial_names(client) if name.split("/")[-2] in mine] if mine else []
+    files = _read(client, names)
+    known = {codec.to_json(trial) for name, data in files for trial in store.trials_in(name, data)}
+    new = {q: [t for t in some if codec.to_json(t) not in known] for q, some in mine.items()}
+    lacking = {question: some for question, some in new.items() if some}
     offer = partial(_commit, url) if store.is_read_only else _offer
     added = offer(store, client, won, lacking)
     count = sum(map(len, lacking.values()))
@@ -155,17 +159,6 @@ def _opened(folder: Path, url: str) -> tuple[SharedStore, DirectClient]:
     check_packages(url)
     client = DirectClient(url)
     return SharedStore(url, store_folder(folder, url), client), client
-
-
-def _lacking(
-    store: SharedStore, client: DirectClient, mine: dict[str, list[StoredTrial]]
-) -> dict[str, list[StoredTrial]]:
-    """The trials by question that the store doesn't have."""
-    names = [name for name in _trial_names(client) if name.split("/")[-2] in mine] if mine else []
-    files = _read(client, names)
-    known = {codec.to_json(trial) for name, data in files for trial in store.trials_in(name, data)}
-    found = {q: [t for t in some if codec.to_json(t) not in known] for q, some in mine.items()}
-    return {question: some for question, some in found.items() if some}
 
 
 def _offer(
@@ -185,18 +178,13 @@ def pull_cache(folder: Path, url: str, *, with_trials: bool = True) -> CopiedEnt
     each time."""
     store, client = _opened(folder, url)
     mirror, unread = WinnerCache(store.folder), list[str]()
-    winners = _winners(store, client, unread)
+    names = [name for name in _names(client, f"{LAYOUT}/winners") if WINNER_FILE.fullmatch(name)]
+    winners = store.latest(dict(_read(client, names, unread)))
     for winner in winners:
         mirror.add(winner)
     copied = _add(folder, winners, _trials(store, client, unread) if with_trials else ())
     lost = (f"{shown_url(url)}/{name}: can't be read, or was removed meanwhile" for name in unread)
     return dataclasses.replace(copied, damaged=(*copied.damaged, *store.damaged, *lost))
-
-
-def _winners(store: SharedStore, client: DirectClient, unread: list[str]) -> list[Winner]:
-    """The latest usable one of each key."""
-    names = [name for name in _names(client, f"{LAYOUT}/winners") if WINNER_FILE.fullmatch(name)]
-    return store.latest(dict(_read(client, names, unread)))
 
 
 def _trials(store: SharedStore, client: DirectClient, unread: list[str]) -> Iterator[StoredTrial]:

@@ -10,7 +10,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +192,8 @@ def name_of(kernel: Any) -> tuple[str, str]:
     function = function_of(kernel)
     module, name = function.__module__, function.__qualname__
     loaded = sys.modules.get(module)
-    found = next((n for n in _names_in(module, name) if _reaches(_attribute(loaded, n), kernel)), "")
+    names = [name, *(() if loaded is None else vars(loaded))]
+    found = next((n for n in names if _reaches(_attribute(loaded, n), kernel)), "")
     if found:
         return _importable(module, function), found
     for other, held in list(sys.modules.items()):
@@ -204,12 +205,6 @@ def name_of(kernel: Any) -> tuple[str, str]:
         f"kernel {name} ({function.__code__.co_filename}): no module has its tuner as an attribute, so another process "
         "can't find it; assign it to a name at the top level of a module"
     )
-
-
-def _names_in(module: str, name: str) -> Iterator[str]:
-    """The kernel's own qualified name first, then the module's others."""
-    yield name
-    yield from list(vars(sys.modules[module])) if module in sys.modules else ()
 
 
 def _reaches(value: Any, kernel: Any) -> bool:

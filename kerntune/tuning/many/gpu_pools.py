@@ -244,7 +244,10 @@ class WorkByKind(Generic[T]):
                 if self._ended:
                     return None
                 self._changed.wait()
-            kind = self._kind_for(taker)
+            kind = next((k for k in self._waiting if k not in self._had), None)
+            if kind is None:
+                own = [k for k in self._waiting if taker in self._had[k]]
+                kind = own[0] if own else max(self._waiting, key=lambda k: len(self._waiting[k]))
             self._had.setdefault(kind, set()).add(taker)
             work = self._waiting[kind].popleft()
             if not self._waiting[kind]:
@@ -256,10 +259,3 @@ class WorkByKind(Generic[T]):
         with self._changed:
             self._ended = True
             self._changed.notify_all()
-
-    def _kind_for(self, taker: object) -> str:
-        new = next((kind for kind in self._waiting if kind not in self._had), None)
-        if new is not None:
-            return new
-        own = [kind for kind in self._waiting if taker in self._had[kind]]
-        return own[0] if own else max(self._waiting, key=lambda kind: len(self._waiting[kind]))
