@@ -311,12 +311,17 @@ def recompiled(
     if now is not None:
         pairs = zip(recording.launches, now.launches, strict=False)
         own = {a.binary: now.binary_of(b).options for a, b in pairs if a.kernel == b.kernel}
-    made = [
-        _recompiled(farm, recording, binary, artifacts, own.get(index, {}))
-        for index, binary in enumerate(recording.binaries)
-    ]
-    data = {binary.sha256: content for binary, content in made}
-    return msgspec.structs.replace(recording, binaries=tuple(b for b, _ in made)), data
+    binaries, data = list[Binary](), dict[str, bytes]()
+    for i, binary in enumerate(recording.binaries):
+        if binary.ttir_sha256 not in artifacts:
+            raise ReplayError(f"kernel {binary.symbol}: its TTIR {binary.ttir_sha256[:12]} is not stored here")
+        ttir, options = artifacts[binary.ttir_sha256], _stored_options(binary)
+        job, done = _compiled(farm, recording.target, ttir, options, binary.symbol, own.get(i, {}))
+        fields = _fields_of(recording.target, job, done, binary.options)
+        made = msgspec.structs.replace(binary, unreplayable="", **fields)
+        data[made.sha256] = done.stages[made.kind]
+        binaries.append(made)
+    return msgspec.structs.replace(recording, binaries=tuple(binaries)), data
 
 
 def under_todays_flags(before: Recording, now: Recording) -> Recording:
@@ -335,18 +340,6 @@ def under_todays_flags(before: Recording, now: Recording) -> Recording:
             binary = before.binary_of(old)
             binaries[old.binary] = msgspec.structs.replace(binary, options={**binary.options, **todays})
     return msgspec.structs.replace(before, binaries=tuple(binaries))
-
-
-def _recompiled(
-    farm: Farm, recording: Recording, binary: Binary, artifacts: Artifacts, own: Mapping[str, Any]
-) -> tuple[Binary, bytes]:
-    if binary.ttir_sha256 not in artifacts:
-        raise ReplayError(f"kernel {binary.symbol}: its TTIR {binary.ttir_sha256[:12]} is not stored here")
-    ttir, options = artifacts[binary.ttir_sha256], _stored_options(binary)
-    job, done = _compiled(farm, recording.target, ttir, options, binary.symbol, own)
-    fields = _fields_of(recording.target, job, done, binary.options)
-    made = msgspec.structs.replace(binary, unreplayable="", **fields)
-    return made, done.stages[made.kind]
 
 
 def stages_from(

@@ -105,6 +105,16 @@ def combo(
     for i, configs in enumerate(found):
         _merge(kwargs, options, configs[0], i, parameters)
     warps, stages = max(c[0].num_warps for c in found), max(c[0].num_stages for c in found)
+    members: dict[Any, list[int]] = {}
+    for i, sub in enumerate(subkernels):
+        nameless = SubKernel(sub.family, msgspec.structs.replace(sub.hints, kernel=""))
+        key = msgspec.json.encode(nameless, order="deterministic") if grouped else i
+        members.setdefault(key, []).append(i)
+    groups = []
+    for first, *more in members.values():
+        fields = tuple(f"{name}_{first}" for name in found[first][0].kwargs if name in AXIS_OF)
+        numel = prod(subkernels[first].hints.sizes.values())
+        groups.append(ComboGroup((first, *more), found[first], fields, numel))
     pairs = dict.fromkeys((c.num_warps, c.num_stages) for configs in found for c in configs)
     blocks = {  # the combo kernel's name of each, with its axis and sub-kernel
         f"{name}_{i}": (AXIS_OF[name], sub)
@@ -115,7 +125,7 @@ def combo(
     least = {n: least_block(axis, s.hints, s.family, preset) for n, (axis, s) in blocks.items()}
     return ComboPlan(
         base=Config(kwargs=kwargs, num_warps=warps, num_stages=stages, options=options),
-        groups=_groups(subkernels, found, grouped),
+        groups=tuple(sorted(groups, key=lambda group: -group.numel)),
         warp_stage_pairs=tuple({**pairs, (warps, stages): None}),
         field_limits={
             name: min(bounds(sub.hints, device, preset).max_block[axis], sub.hints.sizes[axis])
@@ -145,19 +155,3 @@ def _merge(
         elif value != 1:
             raise HintError(f"sub-kernel {i} needs {name}={value}, but the kernel has no parameter {own}")
     options.update(config.options)
-
-
-def _groups(
-    subkernels: Sequence[SubKernel], found: Sequence[tuple[Config, ...]], grouped: bool
-) -> tuple[ComboGroup, ...]:
-    members: dict[Any, list[int]] = {}
-    for i, sub in enumerate(subkernels):
-        nameless = SubKernel(sub.family, msgspec.structs.replace(sub.hints, kernel=""))
-        key = msgspec.json.encode(nameless, order="deterministic") if grouped else i
-        members.setdefault(key, []).append(i)
-    groups = []
-    for first, *more in members.values():
-        fields = tuple(f"{name}_{first}" for name in found[first][0].kwargs if name in AXIS_OF)
-        numel = prod(subkernels[first].hints.sizes.values())
-        groups.append(ComboGroup((first, *more), found[first], fields, numel))
-    return tuple(sorted(groups, key=lambda group: -group.numel))

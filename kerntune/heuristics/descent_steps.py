@@ -173,42 +173,28 @@ def neighbourhood(
     takes fields away. Raises :class:`~kerntune.errors.HintError` for a limit of a field that the config doesn't have.
     """
     if hints is not None and blocks is not None:
-        return _of_users_kernel(config, device, hints, family, limits or {}, frozen, preset, blocks)
+        found = neighbourhood(config, device, limits=limits, frozen=frozen)
+        axes, bounded = {name: axis for axis, name in blocks.items()}, []
+        for field in found.fields:
+            axis = axes.get(field.name)
+            if axis is not None:
+                least = least_block(axis, hints, family, preset)
+                most = min(field.most, hints.sizes.get(axis, field.most))
+                field = msgspec.structs.replace(field, least=least, most=most)
+            bounded.append(field)
+        names = {BLOCK_NAMES[axis]: name for axis, name in blocks.items()}
+        per_warp = hints.min_elements_per_thread * device.warp_size
+        return _legal_for(Neighbourhood(tuple(bounded), elements_per_warp=per_warp, names=names), hints, preset)
     limits = dict(limits or {})
     for name in limits:
         if get_field(config, name) is None:
             raise HintError(f"a limit for {name}, but {config} has no integer field of that name")
     own = hints if family not in GIVEN else None
-    names = _all_names(config) if own is None else _derived_names(config, own, device)
-    fields = [_field(n, own, device, family, preset) for n in dict.fromkeys([*limits, *names])]
+    own_names = _all_names(config) if own is None else _derived_names(config, own, device)
+    fields = [_field(n, own, device, family, preset) for n in dict.fromkeys([*limits, *own_names])]
     kept = (field for field in fields if field.name not in frozen)
-    found = tuple(msgspec.structs.replace(f, most=limits.get(f.name, f.most)) for f in kept)
-    return Neighbourhood(found) if own is None else _legal_for(Neighbourhood(found), own, preset)
-
-
-def _of_users_kernel(
-    config: Config,
-    device: DeviceSpec,
-    hints: KernelHints,
-    family: HeuristicType,
-    limits: Mapping[str, int],
-    frozen: Collection[str],
-    preset: Preset,
-    blocks: Mapping[str, str],
-) -> Neighbourhood:
-    """Every integer field, with the blocks in the bounds that the hints give them."""
-    found = neighbourhood(config, device, limits=limits, frozen=frozen)
-    axes, bounded = {name: axis for axis, name in blocks.items()}, []
-    for field in found.fields:
-        axis = axes.get(field.name)
-        if axis is not None:
-            least = least_block(axis, hints, family, preset)
-            most = min(field.most, hints.sizes.get(axis, field.most))
-            field = msgspec.structs.replace(field, least=least, most=most)
-        bounded.append(field)
-    names = {BLOCK_NAMES[axis]: name for axis, name in blocks.items()}
-    per_warp = hints.min_elements_per_thread * device.warp_size
-    return _legal_for(Neighbourhood(tuple(bounded), elements_per_warp=per_warp, names=names), hints, preset)
+    steps = Neighbourhood(tuple(msgspec.structs.replace(f, most=limits.get(f.name, f.most)) for f in kept))
+    return steps if own is None else _legal_for(steps, own, preset)
 
 
 def _legal_for(steps: Neighbourhood, hints: KernelHints, preset: Preset) -> Neighbourhood:

@@ -125,20 +125,13 @@ class Proposer:
         sizes = self._with_x(rounded)
         if empty or not self.reduces:
             return ProposalInputs(tuple(sizes.items()), (), empty, None)
-        found = self._given_reads(arguments) if self.reduced else self._inferred(arguments, given)
-        reads = tuple(Read(*(tuple(min(s, LONG_STRIDE) for s in one) for one in read)) for read in found)
-        walk = self._exact_walk(sizes, reads, given, device)
-        return ProposalInputs(tuple(sizes.items()), reads, empty, walk)
-
-    def _exact_walk(
-        self, rounded: Mapping[str, int], reads: tuple[Read, ...], given: Mapping[str, Any], device: DeviceSpec
-    ) -> ReductionHint | None:
-        """How the reduction walks memory by its exact sizes, as Inductor decides it; None where rounded ones agree."""
         exact = {axis: prod(given[name] for name in names) for axis, names in self.sizes.items()}
-        found, usual = (
-            reduction_split(reads, *_outputs_and_r(sizes), device, may_split=False).hint for sizes in (exact, rounded)
-        )
-        return None if found is usual else found
+        found = self._given_reads(arguments) if self.reduced else self._inferred(arguments, exact)
+        reads = tuple(Read(*(tuple(min(s, LONG_STRIDE) for s in one) for one in read)) for read in found)
+        # How the reduction walks memory, by Inductor's rules; where rounded sizes agree, that isn't said.
+        splits = (reduction_split(reads, *_outputs_and_r(s), device, may_split=False) for s in (exact, sizes))
+        walk, usual = (split.hint for split in splits)
+        return ProposalInputs(tuple(sizes.items()), reads, empty, None if walk is usual else walk)
 
     def propose(self, inputs: ProposalInputs, device: DeviceSpec, counts: TtirCounts = NO_COUNTS) -> tuple[Config, ...]:
         """The candidates, the likeliest best one first, with the kernel's own parameter names; for an empty launch only
@@ -184,8 +177,7 @@ class Proposer:
                 raise HintError(f"{self._where}argument {name}: {exc}") from exc
         return found
 
-    def _inferred(self, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> list[Read]:
-        numels = {axis: prod(given[name] for name in names) for axis, names in self.sizes.items()}
+    def _inferred(self, arguments: Mapping[str, Any], numels: Mapping[str, int]) -> list[Read]:
         outputs, r = _outputs_and_r(numels)
         tensors = [v for v in arguments.values() if callable(getattr(v, "stride", None))]
         reads = (inferred_read(tuple(t.shape), tuple(t.stride()), outputs, r) for t in tensors)

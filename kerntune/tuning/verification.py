@@ -196,27 +196,17 @@ class Verifier:
     def _leave_out_workspace(
         self, program: Program, i: int, theirs: Pieces, found: PieceDifferences, run: _Run, witnesses: Sequence[Program]
     ) -> bool:
-        """Whether storage ``i`` is a workspace with a row for each block, say: then it can't be compared."""
+        """Whether storage ``i`` is a workspace with a row for each block, say: then it can't be compared.
+
+        A way of splitting work that explains why two configs disagree has to explain it still once others have been run
+        that split it unlike both: one that writes what one of the two writes shows that it follows no split.
+        """
         mine = self._expected(run)[i]
         a, b = (_written(p, i, k, run) for p, k in ((self.reference, mine), (program, theirs)))
         program.memory.restore(0, [i])
         ways = explanations(a, b, sum(x.count for _, x in found))
         others = [w for w in witnesses if w is not program and w is not self.reference]
-        if not self._unrefuted(ways, [(mine, a.parts), (theirs, b.parts)], i, run, others):
-            return False
-        name, (unit,) = storage_name(program.recording, i), {d.unit for _, d in found}
-        self.left_out[i] = (
-            f"{name} is not compared: how much is written there follows how a config splits the work "
-            f"(({a.config}) writes {a.count:,}, ({b.config}) writes {b.count:,} {unit})"
-        )
-        return True
-
-    def _unrefuted(
-        self, ways: frozenset[str], both: list[tuple[Pieces, Parts]], i: int, run: _Run, others: Sequence[Program]
-    ) -> frozenset[str]:
-        """The ways of splitting work that still explain why two configs disagree about storage ``i`` once others have
-        been run that split it unlike both: one that writes what one of the two writes shows that it follows no
-        split."""
+        both = [(mine, a.parts), (theirs, b.parts)]
         telling = [p for p in others if all(_parts(p).get(w) not in [parts[w] for _, parts in both] for w in ways)]
         for other in telling[:WITNESSES] if ways else ():
             run_poisoned(other, run.poison, run.only_written)
@@ -224,7 +214,14 @@ class Verifier:
                 if not self._differences(other, i, kept):
                     ways = still_explained(ways, parts, _parts(other))
             other.memory.restore(0, sorted({*run.written, *other.written}))
-        return ways
+        if not ways:
+            return False
+        name, (unit,) = storage_name(program.recording, i), {d.unit for _, d in found}
+        self.left_out[i] = (
+            f"{name} is not compared: how much is written there follows how a config splits the work "
+            f"(({a.config}) writes {a.count:,}, ({b.config}) writes {b.count:,} {unit})"
+        )
+        return True
 
     def _differences(self, program: Program, index: int, expected: Pieces) -> PieceDifferences:
         """How copy 0 differs from what is expected. Without a tolerance, bytes are compared (NaN, signed zeros)."""

@@ -9,7 +9,6 @@ import dataclasses
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -146,8 +145,13 @@ def push_cache(folder: Path, url: str, *, with_trials: bool = True) -> CopiedEnt
     known = {codec.to_json(trial) for name, data in files for trial in store.trials_in(name, data)}
     new = {q: [t for t in some if codec.to_json(t) not in known] for q, some in mine.items()}
     lacking = {question: some for question, some in new.items() if some}
-    offer = partial(_commit, url) if store.is_read_only else _offer
-    added = offer(store, client, won, lacking)
+    if store.is_read_only:
+        added = _commit(url, store, client, won, lacking)
+    else:  # of how many winners the store had none of their key
+        added = sum(store.offer(winner) is winner for winner in won)
+        for some in lacking.values():
+            store.add_trials(some)
+        client.finish()
     count = sum(map(len, lacking.values()))
     kept = len(won) - added + sum(map(len, mine.values())) - count
     return CopiedEntries(added, count, kept, (*cache.damaged, *tried.damaged, *store.damaged))
@@ -159,17 +163,6 @@ def _opened(folder: Path, url: str) -> tuple[SharedStore, DirectClient]:
     check_packages(url)
     client = DirectClient(url)
     return SharedStore(url, store_folder(folder, url), client), client
-
-
-def _offer(
-    store: SharedStore, client: DirectClient, won: Iterable[Winner], of_question: dict[str, list[StoredTrial]]
-) -> int:
-    """How many winners the store had none of their key for."""
-    added = sum(store.offer(mine) is mine for mine in won)
-    for some in of_question.values():
-        store.add_trials(some)
-    client.finish()
-    return added
 
 
 def pull_cache(folder: Path, url: str, *, with_trials: bool = True) -> CopiedEntries:

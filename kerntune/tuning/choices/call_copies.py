@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from kerntune.gpu.base import Gpu
-from kerntune.gpu.compare import Difference, compare_bytes, is_float
+from kerntune.gpu.compare import compare_bytes, is_float
 from kerntune.gpu.probe import has_stand_ins
 from kerntune.tuning.verification import TOLERANCE
 
@@ -244,10 +244,15 @@ class CallOutcome:
             was = _alone(self.before[place])
             pairs[place] = self.changed.get(place, was), other.changed.get(place, was)
         for place, (expected, actual) in pairs.items():
-            if ignored(place.partition("[")[0]):
+            if ignored(place.partition("[")[0]) or not expected.numel():
                 continue
-            rounded = self.shapes.get(place) == PYTHON_FLOAT
-            found = _difference(expected, actual, gpu, bitwise, TOLERANCE["float32"] if rounded else None)
+            dtype = "uint8" if bitwise else _dtype(expected)
+            within = "float32" if self.shapes.get(place) == PYTHON_FLOAT else dtype
+            allowed = TOLERANCE[within] if is_float(dtype) else 0.0
+            if expected.is_cuda and actual.is_cuda:
+                found = gpu.compare(gpu.borrow(expected), gpu.borrow(actual), dtype, allowed)
+            else:
+                found = compare_bytes(_bytes(expected), _bytes(actual), dtype, allowed)
             if found is not None:
                 what = "bits" if bitwise else "values"
                 return f"wrote other {what} into {place} ({found}, dtype {_dtype(expected)})"
@@ -288,18 +293,6 @@ def _shape(found: tuple[Any, ...] | None) -> str:
 
 def _dtype(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
-
-
-def _difference(
-    expected: torch.Tensor, actual: torch.Tensor, gpu: Gpu, bitwise: bool, tolerance: float | None
-) -> Difference | None:
-    dtype = "uint8" if bitwise else _dtype(expected)
-    allowed = 0.0 if not is_float(dtype) else TOLERANCE[dtype] if tolerance is None else tolerance
-    if not expected.numel():
-        return None
-    if expected.is_cuda and actual.is_cuda:
-        return gpu.compare(gpu.borrow(expected), gpu.borrow(actual), dtype, allowed)
-    return compare_bytes(_bytes(expected), _bytes(actual), dtype, allowed)
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:
