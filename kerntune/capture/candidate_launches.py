@@ -204,7 +204,6 @@ class CandidateLaunches:
         return self.plan.preserving(site.arguments.values() if hooked else ())
 
     def _run_first(self, site: Site, candidate: Candidate) -> SeenLaunch:
-        """Run what runs before a launch with a candidate; what would be launched."""
         probing = Probing()
         with self._doing(probing):
             if candidate.hook is not None:

@@ -335,7 +335,6 @@ class Capture(CandidateLaunches):
         return self.launch(site)
 
     def _options(self) -> Sequence[str]:
-        """What configs may set of the compiler's options."""
         return triton_compiler.option_names(self.backend.spec.target)
 
     def stage(self, site: Site, index: int, probe: Probe, compiled: Compiled) -> None:

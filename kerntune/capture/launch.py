@@ -186,7 +186,6 @@ def check_candidates(where: str, configs: Sequence[Config], names: Sequence[str]
 
 
 def _candidate_of(config: Any, where: str) -> Candidate:
-    """Triton's config as ours, with what that can't hold."""
     objects = {name: value for name, value in config.kwargs.items() if not is_plain(value)}
     return Candidate(config_of(config, where), config.pre_hook, objects)
 

@@ -243,7 +243,6 @@ class Plan:
 
     @property
     def _gpu(self) -> Gpu:
-        """The device, where launches run."""
         assert self._backend.gpu is not None
         return self._backend.gpu
 
@@ -278,7 +277,6 @@ class Plan:
         return some
 
     def _words(self, storage: int) -> bytes:
-        """The content of a storage that may hold addresses."""
         dtypes = {self._dtypes[storage], *(v.dtype for v in self._views if v.storage == storage)}
         size = self._sizes[storage]
         if size > TABLE_LIMIT and not dtypes.isdisjoint(TABLES):
@@ -307,7 +305,6 @@ class Plan:
         return found
 
     def _spans(self) -> Spans:
-        """Where the storages lie."""
         return Spans((start, start + self._sizes[i], i) for start, i in self._index.items())
 
     def _keep_at_home(self, index: int) -> None:

@@ -181,7 +181,6 @@ class CallOperators:
         return {number for x in tensors if (number := self._number(x)) is not None}
 
     def _number(self, tensor: Any) -> int | None:
-        """A storage's number; None of a tensor that has none."""
         storage = _storage_of(tensor)
         return None if storage is None else self._number_of(storage)
 

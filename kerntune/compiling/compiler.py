@@ -204,7 +204,6 @@ def _progress(launch: Specialized, done: int, total: int) -> str:
 
 
 def _error_like(error: TrialError) -> TrialError:
-    """A new error of the same kind, with the same text."""
     other = type(error)(str(error))
     if isinstance(error, CompileError) and isinstance(other, CompileError):
         other.ttir_sha256 = error.ttir_sha256

@@ -63,7 +63,6 @@ class CompilerTokens:
                 self._give_back(*found)
 
     def _wait(self, stopped: Callable[[], bool]) -> tuple[int, int] | None:
-        """The number of a token, and the descriptor that holds it."""
         if self._pid != os.getpid():  # forked: the threads are the parent's
             self._begin()
         while not stopped() and can_be_had():

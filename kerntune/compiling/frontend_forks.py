@@ -61,8 +61,6 @@ FrontEndResult = Union[Lowered, Crashed, None]
 
 @dataclass
 class _Fork:
-    """A forked process and the requests it was given, in order."""
-
     pid: int
     pipe: int
     indices: list[int]

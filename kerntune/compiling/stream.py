@@ -130,7 +130,6 @@ class Compilations:
         self._store.flush()
 
     def _requests(self, launches: Sequence[Specialized], run: _Run) -> list[CompileRequest]:
-        """The requests of launches, those expected to take longest first."""
         requests = []
         for launch in launches:
             try:
@@ -182,7 +181,6 @@ class Compilations:
         return lower_in_forks(requests, forks)
 
     def _is_known(self, request: CompileRequest, run: _Run) -> bool:
-        """Whether a request needs no compiler, and is finished now."""
         try:
             if self._is_stored(request):
                 run.finished.append(self._here(request))
@@ -228,7 +226,6 @@ class Compilations:
             return True
 
     def _lower(self, request: CompileRequest, run: _Run, result: FrontEndResult = None) -> Future[FarmAnswer] | None:
-        """Run the front end and send the job to the farm; None if that is not needed."""
         if isinstance(result, Crashed):
             raise CompileError(result.reason)
         if why_in_process(request.launch):
@@ -338,7 +335,6 @@ def _machines_fault(name: str, cause: str, to_do: str) -> EnvironmentFault:
 
 
 def _of_job(lowered: Lowered, why: str, fault: bool = False) -> CompileError:
-    """The error of a launch that the compiler has refused, or that made it crash, after the front end."""
     error = refusal(lowered.request.launch, why, fault)
     if lowered.job.ext in FIRST_STAGES:
         error.ttir_sha256 = hashlib.sha256(strip_locations(lowered.job.ir).encode()).hexdigest()

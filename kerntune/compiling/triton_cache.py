@@ -202,7 +202,6 @@ def made_of(lowered: Lowered, done: Done, stored: Future[Group]) -> Made:
 
 
 def _stages(request: CompileRequest, done: Done) -> dict[str, str | bytes]:
-    """The output of each stage, text decoded."""
     binary = request.backend.binary_ext
     return {s: data if s == binary else data.decode() for s, data in done.stages.items()}
 

@@ -276,7 +276,6 @@ def _render(expr: Expr, spell: Callable[[Name], str], language: _Language) -> st
 
 
 def _in_pairs(function: str, items: list[str]) -> str:
-    """A function of two arguments over many."""
     first, *rest = items
     return f"{function}({first}, {_in_pairs(function, rest)})" if rest else first
 

@@ -361,8 +361,6 @@ class Traced:
 
 @dataclass(frozen=True)
 class _Opaque:
-    """The stand-in for a tensor."""
-
     _name: str
 
     def __getattr__(self, attribute: str) -> Any:

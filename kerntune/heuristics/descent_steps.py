@@ -93,7 +93,6 @@ class Neighbourhood(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(filter(self.is_legal, found))
 
     def _present(self, config: Config) -> list[tuple[Field, int]]:
-        """The fields that a config sets, with their values."""
         return [(f, v) for f in self.fields if (v := get_field(config, f.name)) is not None]
 
     def two_fields(self, config: Config) -> tuple[Config, ...]:
@@ -198,7 +197,6 @@ def neighbourhood(
 
 
 def _legal_for(steps: Neighbourhood, hints: KernelHints, preset: Preset) -> Neighbourhood:
-    """With what the hints forbid."""
     mix_order = hints.rsplit_size is not None
     rblock = hints.native_matmul_rblock or max(hints.sizes.get("r0", 1), MIN_DOT_BLOCK)
     return msgspec.structs.replace(

@@ -125,7 +125,6 @@ def recipes(hints: KernelHints, device: DeviceSpec, preset: Preset) -> tuple[Rec
 
 
 def _lines(rank: int, block: int) -> tuple[Recipe, ...]:
-    """A tile of ``block`` elements along each axis in turn."""
     return tuple(Recipe(tuple(block if i == a else 1 for i in range(rank))) for a in range(rank))
 
 

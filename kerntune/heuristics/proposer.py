@@ -153,7 +153,6 @@ class Proposer:
         )
 
     def _observed(self, inputs: ProposalInputs, device: DeviceSpec) -> dict[str, Any]:
-        """Hints of the call itself."""
         sizes = dict(inputs.sizes)
         if not self.reduces:
             return {"tile": tile_hint(sizes, len(self.parameters) - len(self.constexprs))}

@@ -309,7 +309,6 @@ def _parts(jit: Any, seen: set[int]) -> Iterator[SourcePart]:
 
 @lru_cache(maxsize=256)
 def _syntax(source: str) -> Syntax:
-    """The syntax of a kernel, without its docstring and decorators."""
     tree = parsed(textwrap.dedent(source))
     function = tree.body[0]
     if isinstance(function, ast.FunctionDef):

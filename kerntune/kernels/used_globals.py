@@ -84,7 +84,6 @@ def dump(node: Any) -> str:
 
 
 def _path(node: ast.AST) -> str:
-    """``a.b.c`` of names alone; empty if something else is in it."""
     if isinstance(node, ast.Name):
         return node.id
     before = _path(node.value) if isinstance(node, ast.Attribute) else ""
@@ -125,7 +124,6 @@ class ClassAttribute(NamedTuple):
 
 
 def _of_classes(syntax: Syntax, scope: Mapping[str, Any]) -> dict[str, ClassAttribute]:
-    """The values that are named through a class that isn't Triton's."""
     found: dict[str, ClassAttribute] = {}
     for path in syntax.paths:
         first, *rest = path.split(".")
@@ -149,7 +147,6 @@ def _resolve(value: Any, path: list[str], through: Callable[[Any], bool]) -> Any
 
 
 def _package(value: Any) -> str:
-    """The top package that a module is, or that defines something; empty if unknown."""
     home = value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", None)
     return str(home or "").partition(".")[0]
 

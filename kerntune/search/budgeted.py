@@ -130,7 +130,6 @@ class BudgetedSearch:
 
     @contextlib.contextmanager
     def _clocked(self) -> Iterator[None]:
-        """Count the time inside of the context to the budget."""
         begin = self._clock()
         try:
             yield

@@ -78,13 +78,11 @@ def _within(value: object, plan: ComboPlan, name: str) -> bool:
 
 
 def _chosen(kwargs: Mapping[str, Scalar], group: ComboGroup) -> bool:
-    """Whether all members of a group have the blocks of one of its choices."""
     own = [{f"{n}_{m}": v for m in group.members for n, v in c.kwargs.items()} for c in group.configs]
     return any(all(kwargs.get(name, value) == value for name, value in choice.items()) for choice in own)
 
 
 def _common(name: str, plan: ComboPlan) -> set[Scalar]:
-    """The values of a block that all parts share."""
     configs = [c for g in plan.groups for c in g.configs if name in c.kwargs]
     return {plan.base.kwargs[name], *(c.kwargs[name] for c in configs)}
 

@@ -63,7 +63,6 @@ def guided_descent(history: History, steps_from: StepsFrom, *, all_directions: i
 
 
 def _choices(history: History, steps_from: StepsFrom, all_directions: int) -> list[Config]:
-    """The untried neighbours of the best few."""
     twins, found = history.twins(), list[Config]()
     best = [c for c in history.fastest() if c not in twins.later][:BEST_FEW]
     for config in best:
@@ -126,7 +125,6 @@ def points_of(configs: Sequence[Config]) -> Points:
 
 
 def _value(config: Config, name: str) -> object:
-    """A field's number, or the text of what is none."""
     number = get_field(config, name)
     return repr(config.kwargs.get(name, config.options.get(name))) if number is None else number
 
@@ -220,11 +218,9 @@ class RegisterScaling:
         return history.found()
 
     def _canonical(self, config: Config) -> Config:
-        """With Inductor's names of blocks."""
         return _renamed(config, {name: BLOCK_NAMES[axis] for axis, name in self.blocks.items()})
 
     def _own(self, canonical: Config) -> Config:
-        """With the kernel's."""
         return _renamed(canonical, {BLOCK_NAMES[axis]: name for axis, name in self.blocks.items()})
 
     def _halved(self, start: Config, config: Config) -> bool:

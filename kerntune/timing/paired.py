@@ -114,7 +114,6 @@ def common_plan(mine: Recording, other: Recording) -> tuple[tuple[Storage, ...],
 
 
 def _argument_names(recording: Recording) -> dict[int, set[str]]:
-    """By storage, the names of the arguments that point there."""
     found: dict[int, set[str]] = {}
     for param in (p for launch in recording.launches for p in launch.params):
         if param.view is not None:

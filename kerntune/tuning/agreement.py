@@ -76,8 +76,6 @@ def tuning_turn(
 
 @dataclass
 class _KeyWait:
-    """One process's wait for a key."""
-
     winners: Winners
     site: Site
     gpu: Gpu

@@ -66,8 +66,6 @@ class BandwidthFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass
 class _Seen:
-    """Launches of one kind."""
-
     kernel: str
     config: str
     grid: tuple[int, ...]

@@ -253,16 +253,13 @@ class FirstLaunches:
         return process
 
     def _wanted(self, recording: Recording, first: Mapping[int, Source | None]) -> dict[int, Buffer]:
-        """The contents that a recording's launch finds, by storage."""
         sources = self._memory.sources
         return {i: (first.get(i) or sources[i]).pristine for i in used_storages(recording)}
 
     def _missing(self, wanted: Mapping[int, Buffer]) -> list[int]:
-        """Those that the process doesn't have."""
         return [i for i, buffer in wanted.items() if self._held.get(i) is not buffer]
 
     def _sent(self, process: FirstLaunchProcess, wanted: Mapping[int, Buffer], missing: Sequence[int]) -> bool:
-        """Whether all of it arrived."""
         layout = {i: (wanted[i].nbytes, self._residue(i)) for i in missing}
         sizes = {i: wanted[i].nbytes for i in missing}
         gpu, staging = self._isolation.gpu, self._isolation.staging(staged_bytes(sizes.values()))
@@ -280,7 +277,6 @@ class FirstLaunches:
         return True
 
     def _residue(self, storage: int) -> int:
-        """A storage's address modulo what is kept of it."""
         source = self._memory.sources[storage]
         return (source.home or source.pristine).address % BASE_ALIGN
 

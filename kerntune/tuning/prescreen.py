@@ -85,7 +85,6 @@ class Prescreen:
         yield from _together(result for i, result in late.items() if i in kept)
 
     def _figures(self, i: int, compiled: Compiled | TrialError) -> resource_model.Figures | None:
-        """What is known of a candidate, if anything; advice only."""
         if not isinstance(compiled, Compiled):
             return None
         return resource_model.figures_of(compiled, self._pool.probes[i].grid, self._spec)
@@ -129,7 +128,6 @@ class Searching:
         self._estimate(self._trial_set.worth_repeating())
 
     def _prepare(self, configs: Sequence[Config]) -> None:
-        """Compile and estimate new configs."""
         it = self._trial_set
         new = [config for config in configs if config not in self._places]
         for config in new:

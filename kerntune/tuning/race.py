@@ -293,7 +293,6 @@ def _round_ns(trials: Sequence[Trial]) -> float:
 
 
 def _ratios(trial: Trial, best: Trial) -> list[float]:
-    """Logarithms of how much slower a trial was, in the rounds that both took."""
     return [math.log(a / b) for a, b in zip(trial.times, best.times, strict=False) if a > 0 < b] or [0.0]
 
 
@@ -303,7 +302,6 @@ def _ratio(trial: Trial, best: Trial) -> float:
 
 
 def _fastest(trials: Sequence[Trial]) -> Trial:
-    """Of trials that took the same rounds."""
     return min(trials, key=lambda trial: _ratio(trial, trials[0]))
 
 

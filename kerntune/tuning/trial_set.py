@@ -265,7 +265,6 @@ class TrialSet:
         return None if stored is None else stored.estimate_ns or stored.time_ns
 
     def _trial_of(self, i: int) -> Trial | None:
-        """The trial that a candidate is part of, in this stage."""
         return next((t for t in self._found.values() if i in t.same), None)
 
     def launched_as(self, i: int, compiled: Compiled) -> str:

@@ -148,7 +148,6 @@ def _tuned(
 
 
 def _recorded(capture: Capture, pool: CandidatePool, incumbent: int | None) -> Recorded | TuningResult:
-    """The call as a recording, or its outcome where it can't be raced."""
     try:
         _stage_first(capture, pool)
         recorded = record(capture)
@@ -334,7 +333,6 @@ def try_late_configs(
 def _next_step(
     tuner: Any, key: CallKey, late: LateConfigs, capture: Capture, site: Site, winners: Winners, options: TuneOptions
 ) -> TuningResult | None:
-    """What came of trying them, if they were."""
     begin = time.perf_counter()
     configs = [c.config for c in site.candidates]
     indices = [i for i, config in enumerate(configs) if config in late.wanted]

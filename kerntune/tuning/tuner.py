@@ -92,8 +92,6 @@ def tune(
 
 @dataclass
 class _Tuning:
-    """One launch's tuning under way."""
-
     trial_set: TrialSet
     prescreen: Prescreen
     options: TuneOptions

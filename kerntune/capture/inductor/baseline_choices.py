@@ -200,7 +200,6 @@ class InductorChoices:
 
     @property
     def _is_first(self) -> bool:
-        """Whether there is no baseline."""
         return not self._known.configs and not self._known.times
 
     @property
@@ -209,7 +208,6 @@ class InductorChoices:
         return self.recorded or self._is_first
 
     def _times_of(self, keys: Sequence[str]) -> list[float] | None:
-        """Milliseconds, if the baseline has all of them."""
         known = self._known.times
         there = keys and all(key in known for key in keys)
         return [_milliseconds(known[key]) for key in keys] if there else None

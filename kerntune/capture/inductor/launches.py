@@ -106,7 +106,6 @@ def comment_of_launch(tuner: Any, word: str) -> KernelComment:
 
 @lru_cache(maxsize=64)
 def _comments_in(path: str) -> dict[str, KernelComment]:
-    """By kernel, what a generated module says of it."""
     try:
         return comments_in_text(Path(path).read_text(encoding="utf-8"))
     except OSError:
@@ -137,7 +136,6 @@ def _comment(text: str, users_lines: tuple[str, ...]) -> KernelComment:
 
 
 def _names(pattern: re.Pattern[str], text: str) -> list[str]:
-    """The words of the list that ``pattern`` finds first."""
     found = pattern.search(text)
     return [name.strip() for name in found[1].split(",") if name.strip()] if found else []
 
@@ -246,7 +244,6 @@ class InductorLaunch:
         return Specialized(self.jit, target, bound, asked.signature, asked.constants, asked.attrs, options, settings)
 
     def _bound(self, config: Any, signature: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments by name; None for what is constant in the kernel and isn't passed."""
         args, _ = inductor_parts.inductor_grid(self.tuner, self.args, config)
         passed = [p.name for p in self.jit.params if not p.is_constexpr]
         bound = {n: value for n, value in zip(passed, args, strict=False) if n in signature}
@@ -259,7 +256,6 @@ class InductorLaunch:
         return check_grid(grid, kernel=place, spec=spec, num_ctas=1, num_warps=warps)
 
     def _site(self) -> Site:
-        """Inductor's list as candidates, in its order."""
         where = f"kernel {kernel_place(self.jit)}"
 
         def run(words: Mapping[str, Any], *, trial: bool = False) -> Any:
@@ -290,8 +286,6 @@ def install_inductor(stack: contextlib.ExitStack, capture: Recorder, calls: Comp
 
 
 def _recording(capture: Recorder, original: Callable[..., Any], choices: InductorChoices) -> Callable[..., Any]:
-    """The replacement of a tuner's ``run``."""
-
     def run(tuner: Any, *args: Any, stream: Any = None, benchmark_run: bool = False, **kwargs: Any) -> Any:
         def launch() -> Any:
             more = {"benchmark_run": True} if benchmark_run else {}

@@ -279,7 +279,6 @@ def _normal(stage: str, text: str) -> str:
 
 
 def _renamed(text: str, functions: re.Pattern[str]) -> str:
-    """Functions that the text defines and all values by their order."""
     names = {n: f"@function_{i}" for i, n in enumerate(dict.fromkeys(functions.findall(text)))}
     text = re.sub(r"@([\w.$]+)", lambda m: names.get(m[1], m[0]), text)
     values: dict[str, str] = {}

@@ -191,7 +191,6 @@ def compiler_settings(backend: str) -> dict[str, str]:
 
 
 def _value(variable: str, knob: str, present: bool) -> Any:
-    """The value that is set, None where it is the default."""
     if not knob:
         return _switch(os.environ[variable]) if present else None
     group, _, name = knob.partition(".")

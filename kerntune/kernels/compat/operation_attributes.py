@@ -88,7 +88,6 @@ def attributes_in_text(name: str, line: str) -> dict[str, int | str]:
 
 
 def _only(name: str, key: str, text: str) -> str:
-    """The value of ``key = value``; empty without one."""
     found = re.findall(rf"(?<![\w.$%-]){key} = (-?\w+)", text)
     if len(found) > 1:
         raise InterpreterLimit(f"a {name} in its TTIR has several attributes {key}")

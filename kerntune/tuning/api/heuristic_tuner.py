@@ -96,7 +96,6 @@ class HeuristicTuner(Autotuner):
         return Needs(exact=frozenset({*self.keys, *self._sized()}), layouts=True)
 
     def _sized(self) -> set[str]:
-        """The arguments that sizes are computed from."""
         return {name for names in self._proposer.sizes.values() for name in names}
 
     def _without_engine(self, *args: Any, **kwargs: Any) -> Any:
@@ -149,7 +148,6 @@ class HeuristicTuner(Autotuner):
         return found if found.may_help(registers) else None  # a lone candidate is not timed where nothing limits it
 
     def _bounded(self, descent: Descent, hints: KernelHints, arguments: Mapping[str, Any]) -> Descent:
-        """The descent within what is known of the kernel, with starts from other presets."""
         proposer, modes = self._proposer, hints.modes
         return dataclasses.replace(
             descent,
@@ -183,7 +181,6 @@ class HeuristicTuner(Autotuner):
         return None if hints is None else heuristics.spill_threshold(hints, device, self._proposer.kind)
 
     def _hints(self, given: Mapping[str, Any], device: DeviceSpec) -> KernelHints | None:
-        """What is known of a call; None for an empty one."""
         inputs, counts = self._known_of(given, device)
         return None if inputs.empty else self._proposer.hints_of(inputs, device, counts)
 
@@ -241,7 +238,6 @@ class HeuristicTuner(Autotuner):
         return len(found)
 
     def _ready(self, look: ProposalInputs) -> tuple[Config, ...]:
-        """The look-up table's answer, if there is one."""
         if self._table is None or look.empty or not is_kernel(self.fn):
             return ()
         found = _read_table(self._table).find(jit_of(self.fn).src, dict(look.sizes))

@@ -167,7 +167,6 @@ class Entries(Generic[T]):
             self._damaged.append(why)
 
     def _encoded(self, path: Path, entry: T) -> bytes:
-        """An entry as bytes that :meth:`read` takes."""
         data = codec.to_json(entry)
         if len(data) > MAX_ENTRY or codec.values_at_most(data) > codec.MAX_VALUES:
             what = f"would have {len(data)} bytes, and may have {MAX_ENTRY}"

@@ -158,7 +158,6 @@ def push_cache(folder: Path, url: str, *, with_trials: bool = True) -> CopiedEnt
 
 
 def _opened(folder: Path, url: str) -> tuple[SharedStore, DirectClient]:
-    """A store for a command. :class:`UsageError` if there can be none of this URL, or a package is missing."""
     check_url(url)
     check_packages(url)
     client = DirectClient(url)

@@ -271,7 +271,6 @@ def trials_file(found: Sequence[StoredTrial]) -> tuple[str, bytes]:
 
 
 def _digest(name: str) -> str:
-    """The key's digest in the name of a winner's file."""
     return name.rpartition("/")[2].partition(".")[0]
 
 
@@ -373,7 +372,6 @@ class SharedWinnerCache(WinnerCache):
         return self.mirror.own(key) or self.store.unwritten.get(key.digest())
 
     def _remember(self, found: Winner) -> None:
-        """In the folder, or for as long as this process lasts."""
         try:
             self.mirror.add(found)
         except CacheError:

@@ -158,7 +158,6 @@ def tensor_places(value: Any, where: str = "", *, reinterpreted: bool = False) -
 
 
 def _places(value: Any, where: str) -> Iterator[tuple[str, Any]]:
-    """All that is within mappings, tuples and lists, each with its place."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from _places(inner, f"{where}[{name!r}]" if where else str(name))
@@ -283,7 +282,6 @@ def _kept(found: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def _alone(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy with a storage of its own size."""
     return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 

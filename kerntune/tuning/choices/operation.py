@@ -133,7 +133,6 @@ class Operation:
     # the way of a call
 
     def _miss(self, *args: Any, **kwargs: Any) -> Any:
-        """A call that the function has no decision for."""
         values = dict(zip([p.name for p in self._in_order], (*args, *kwargs.values()), strict=True))
         if is_exporting():
             why = "torch.export gives no values to race on"
@@ -148,7 +147,6 @@ class Operation:
         return one.fn(*args, **kwargs)
 
     def _tell(self, recording: captures.Capture, values: Mapping[str, Any], one: ChoiceCandidate) -> None:
-        """What a captured call has come to, for its report and its baseline."""
         decision = self.known.decision(kind_of(_backend_for(values)), self.key_text(values))
         text = str(decision or f"choice {self.name} went to {one.name} (undecided: no GPU to race on)")
         recording.choices.add(self.name, "; ".join(self._key_parts(values)), one.name, text)
@@ -241,7 +239,6 @@ class Operation:
             return self._decided_in_turn(key)
 
     def _decided_in_turn(self, key: OpenKey) -> tuple[int, bool]:
-        """By a race of this process, or by another one's."""
         with tuning_turn(key.winners, key.site, key.gpu, unfinished=False) as arrived:
             if arrived is None:
                 return self._raced(key)
@@ -308,7 +305,6 @@ class Operation:
         return index, True
 
     def _undecided(self, gpu: GpuKind, text: str, why: str) -> tuple[int, bool]:
-        """The first implementation, for this call."""
         said = f"its first implementation is called undecided: {why}; call it once before"
         warn(f"choice {self.name}, key {text}: {said}")
         self._found(gpu, Decision(self.name, text, self.implementations[0].name, how="undecided"))
@@ -357,7 +353,6 @@ class Operation:
 
 
 def _call(parameters: Sequence[inspect.Parameter], fn: Callable[..., Any], values: Mapping[str, Any]) -> Any:
-    """``fn`` with values by parameter, as the function calls it."""
     words = {p.name: values[p.name] for p in parameters if p.kind is p.KEYWORD_ONLY}
     return fn(*[values[p.name] for p in parameters if p.kind is not p.KEYWORD_ONLY], **words)
 
@@ -369,7 +364,6 @@ def _backend_for(values: Mapping[str, Any]) -> Backend | None:
 
 
 def _on_its_device(backend: Backend | None, values: Mapping[str, Any]) -> Backend | None:
-    """The same on the GPU that a call's tensors lie on."""
     device = next((n for _, t in tensor_places(values) if (n := device_number(t)) is not None), None)
     return backend if backend is None or device in (None, backend.ordinal) else backend.on(device)
 

@@ -74,7 +74,6 @@ def _key(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 
 
 def _described(name: str, value: Any, blocks: _Blocks) -> ArgumentText:
-    """One argument; :class:`UsageError` for an object that has no description."""
     if (scalar := scalar_text(value)) is not None:
         return scalar
     if is_tensor(value):

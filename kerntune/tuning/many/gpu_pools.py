@@ -47,7 +47,6 @@ def chosen_gpus(asked: Sequence[int | str] | None, environ: Mapping[str, str] = 
 
 
 def _entry(text: str, seen: Sequence[str]) -> str:
-    """What ``CUDA_VISIBLE_DEVICES`` has for a GPU that is asked for."""
     if text.isdecimal():
         if int(text) >= len(seen):
             raise UsageError(f"there is no GPU {text}: {len(seen)} are visible here, counted from 0")
@@ -61,8 +60,6 @@ def _entry(text: str, seen: Sequence[str]) -> str:
 
 
 class _Process(SpawnProcess):
-    """A spawned process with changes to its environment."""
-
     changed: Mapping[str, str] = {}
 
     def start(self) -> None:

@@ -152,7 +152,6 @@ class HandOut:
             return None
 
     def _take(self, given: _SubmittedJob) -> KeyOutcome | None:
-        """The outcome; None if the job is given out again."""
         try:
             data = given.result.result()
         except Exception as exc:

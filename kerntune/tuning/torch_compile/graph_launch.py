@@ -266,7 +266,6 @@ class GridMemo:
         return noted
 
     def _winner(self, meta: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...]]:
-        """The config that has won for a launch, and its key; None where the launch is of another: a trial."""
         arguments = {name: meta[name] for name in self.tuner.arg_names if name in meta}
         listed = self.tuner.variety() if hasattr(self.tuner, "tuning_key") else self.tuner.configs
         config_names = set(listed[0].kwargs) if listed else set()

@@ -53,7 +53,6 @@ def lacks(parts: Sequence[PrivatePart]) -> bool:
 
 
 def _wrap(owner: Any, name: str, replacement: Any) -> None:
-    """Replace a method by a function that gets the old one first."""
     before = getattr(owner, name)
 
     @functools.wraps(before)

@@ -167,7 +167,6 @@ class KernelCall:
         return {p.name: p.default for p in jit_of(jit).params if p.has_default and p.name not in given}
 
     def _plain(self, config: Any, exported: bool) -> Any:
-        """The kernel with one config, launched by torch's own means."""
         if exported:
             head = f"kerntune: kernel {self.name} is exported with the config that won for the example's arguments"
             warn(f"{head}, {config}; other sizes are launched with it too")
@@ -179,7 +178,6 @@ class KernelCall:
         return self.hopifier.call_triton_kernel(variable, self.args, {**defaults, **self.kwargs}, self.tx)
 
     def _operator(self) -> Any:
-        """kerntune's operator, with the tensors that the kernel may write declared as written."""
         reader, op = self.reader, launch_operator()
         written = self._written()
         order = sorted(range(len(reader.tensors)), key=lambda i: (i not in written, i))
@@ -192,7 +190,6 @@ class KernelCall:
         return torch_private.constant_variable(None)
 
     def _written(self) -> frozenset[int]:
-        """Numbers of the tensors that the launch may write."""
         named = self.launch.named_plans
         written = [named[name] for name in written_names(self.tuner, self.examples())]
         inside = [part for plan in written for part in parts(plan)]
@@ -280,7 +277,6 @@ def _kind(config: Any) -> str:
 
 
 def _written_with(tuner: Any, words: dict[str, Any]) -> frozenset[str]:
-    """The pointer arguments that one config's kernel writes."""
     layers, jit = tuners.heuristic_layers(tuner.fn)
     words = tuners.heuristic_values(layers, words)
     backend = context.this_gpu()
