@@ -22,7 +22,7 @@ from kerntune.compiling.binary.identity import FIRST_STAGES
 from kerntune.compiling.protocol import Answer, CompileFailed, Done, Hello, Job, facts_of
 from kerntune.errors import PeerClosed
 from kerntune.kernels.compat import triton_compiler
-from kerntune.kernels.writes import access_of, parse_module
+from kerntune.kernels.writes import access_of, ir_context, parse_module
 
 MESSAGE = 4000
 """Characters of an exception's text that are sent: ptxas repeats whole kernels in some."""
@@ -96,7 +96,6 @@ def answer_to(job: Job) -> Answer:
 
 
 def _compile(job: Job) -> Answer:
-    from triton._C.libtriton import ir
     from triton.backends.compiler import GPUTarget, Language
     from triton.compiler.compiler import make_backend
 
@@ -107,9 +106,7 @@ def _compile(job: Job) -> Answer:
     stages: dict[str, Any] = {}
     backend.add_stages(stages, options, Language[job.language])
     metadata = json.loads(job.metadata)
-    context = ir.context()
-    ir.load_dialects(context)
-    backend.load_dialects(context)
+    context = ir_context(backend)
     module = parse_module(job.ir, context)
     module.context = context
     access = access_of(job.ir, module=module) if job.ext == "ttir" else None  # before a stage changes the module

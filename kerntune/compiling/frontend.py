@@ -20,6 +20,7 @@ from kerntune.compiling.forking import may_fork, text_of_fork
 from kerntune.compiling.protocol import Job
 from kerntune.kernels.compat import triton_compiler
 from kerntune.kernels.specialize import Specialized
+from kerntune.kernels.writes import ir_context
 
 _TENSOR = re.compile(r"tensor<((?:\d+x)+)")
 
@@ -180,12 +181,9 @@ def lower(request: CompileRequest) -> Lowered:
     """Run the kernel's Python through Triton's front end and its first stage, which for Gluon changes nothing. Raises
     what these raise."""
     import triton
-    from triton._C.libtriton import ir
 
     backend, options, source = request.backend, request.options, request.source
-    context = ir.context()
-    ir.load_dialects(context)
-    backend.load_dialects(context)
+    context = ir_context(backend)
     stages: dict[str, Any] = {}
     backend.add_stages(stages, options, source.language)
     functions, modules = backend.get_codegen_implementation(options), backend.get_module_map()

@@ -42,18 +42,18 @@ def access_of(ttir: str, target: Target | None = None, module: Any = None) -> Ac
 
 @lru_cache(maxsize=KEPT_ACCESSES)  # which keeps no failures: a process may be out of files for a moment
 def _understood(ttir: str, target: Target | None) -> Access:
-    context = _context(target)  # it must outlive the module
+    context = ir_context(target and make_backend(gpu_target(target)))  # it must outlive the module
     return _Walk(parse_module(ttir, context)).access()
 
 
-def _context(target: Target | None) -> Any:
+def ir_context(backend: Any = None) -> Any:
+    """A context of MLIR with the dialects of Triton, and those of a backend."""
     from triton._C.libtriton import ir
 
     context = ir.context()
     ir.load_dialects(context)
-    if target is not None:
-        triton_target = gpu_target(target)
-        make_backend(triton_target).load_dialects(context)
+    if backend is not None:
+        backend.load_dialects(context)
     return context
 
 
@@ -63,7 +63,7 @@ ADDRESSES, LENGTH = "which memory it touches", "how long it runs"
 def content_use(ttir: str, target: Target | None = None) -> tuple[str, ...]:
     """What loaded values decide: :data:`ADDRESSES` (an offset, a mask, a descriptor's place), :data:`LENGTH` (a loop's
     bounds, a branch), both or none. None of a text that can't be parsed."""
-    context = _context(target)
+    context = ir_context(target and make_backend(gpu_target(target)))
     try:
         found = _ContentWalk(parse_module(ttir, context)).decided()
     except Exception:

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+from kerntune.base.changed_items import changed_items
 from kerntune.base.users_line import INSTALLED
 from kerntune.capture.inductor.baseline_choices import InductorChoices
 from kerntune.kernels.compat import inductor_parts
@@ -134,21 +135,10 @@ def gates_own_caches(folder: Path, triton: str) -> Iterator[None]:
     from run to run, and the user's cache has nothing that was compiled with CUDA graphs off. Where ``folder`` can't be
     written, Inductor's own is left to it.
     """
-    before = {name: os.environ.get(name) for name in (INDUCTOR, TRITON)}
-    os.environ.update({TRITON: triton, **({INDUCTOR: str(folder)} if _can_be_written(folder) else {})})
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
-
-
-def _can_be_written(folder: Path) -> bool:
-    """Whether files can be made in a folder, which need not be there yet."""
     there = next(place for place in (folder, *folder.parents) if place.exists())
-    return there.is_dir() and os.access(there, os.W_OK)
+    own = {INDUCTOR: str(folder)} if there.is_dir() and os.access(there, os.W_OK) else {}
+    with changed_items(os.environ, {TRITON: triton, **own}):
+        yield
 
 
 @dataclass

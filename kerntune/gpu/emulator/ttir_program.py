@@ -13,7 +13,7 @@ from typing import Any
 from kerntune.errors import InterpreterLimit
 from kerntune.gpu.emulator.elements import bytes_of
 from kerntune.kernels.compat.operation_attributes import ATTRIBUTES, operation_attributes
-from kerntune.kernels.writes import access_of, parse_module
+from kerntune.kernels.writes import access_of, ir_context, parse_module
 
 WORDS = ("symbol", "sym_name", "callee", "message", "prefix")
 
@@ -167,12 +167,9 @@ def blocks_in(regions: Iterable[Region]) -> Iterator[Region]:
 @lru_cache(maxsize=64)
 def parse_ttir(text: str) -> TtirProgram:
     """The program in a TTIR. :class:`InterpreterLimit` for what can't be read or emulated."""
-    from triton._C.libtriton import ir
-
     if len(text) > MOST_TEXT:
         raise InterpreterLimit(f"its TTIR has {len(text):,} characters, more than {MOST_TEXT:,}")
-    context = ir.context()  # it must outlive the module
-    ir.load_dialects(context)
+    context = ir_context()  # it must outlive the module
     try:
         module = parse_module(text, context)
     except Exception as exc:

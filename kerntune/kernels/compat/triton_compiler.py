@@ -19,6 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from kerntune.base.changed_items import changed_items
 from kerntune.base.device import Target
 
 
@@ -149,17 +150,9 @@ def without_line_info() -> Iterator[None]:
 
     name = "disable_line_info"
     held, variable = vars(knobs.compilation), knobs.compilation.knob_descriptors[name].key
-    before = {name: held[name]} if name in held else {}  # a knob that isn't set is missing
-    environment = os.environ.get(variable)  # Triton passes the setting on to subprocesses there
-    knobs.compilation.disable_line_info = True
-    try:
+    # a knob that isn't set is missing; Triton passes the setting on to subprocesses in the environment
+    with changed_items(held, {name: True}), changed_items(os.environ, {variable: "1"}):
         yield
-    finally:
-        held.pop(name, None)
-        held.update(before)
-        os.environ.pop(variable, None)
-        if environment is not None:
-            os.environ[variable] = environment
 
 
 ASSEMBLER_PATH = "TRITON_PTXAS_PATH"
