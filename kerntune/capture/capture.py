@@ -245,7 +245,6 @@ class Capture(CandidateLaunches):
             self.on_device(self.backend)
 
     def _run_recorded(self, pending: Pending, run: Callable[[], Any], trying: Trying | None) -> Any:
-        """Note a launch, and make it by ``run()``."""
         if self.backend.gpu is not None and 0 not in pending.grid:
             compiled = self.compiler.compile(pending.specialized)
             self.plan.observe(compiled, pending.specialized)

@@ -365,7 +365,6 @@ def _kind_of(frame: FrameType) -> str:
 
 
 def _storage_of(tensor: Any) -> ref[Any] | None:
-    """A weak reference to a tensor's storage; None of a tensor that has none."""
     try:
         return ref(tensor.untyped_storage())
     except (RuntimeError, TypeError, NotImplementedError, AttributeError):

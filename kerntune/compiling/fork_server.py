@@ -87,7 +87,6 @@ def _serve(shared: _Shared, helpers: int) -> NoReturn:
 
 
 def _fork_worker(shared: _Shared, request: ForkRequest, descriptors: list[int]) -> tuple[int, int]:
-    """The process id of a new worker, and its status pipe."""
     *standard, status = descriptors
     pid = fork(lambda: _be_worker(shared, request), standard=standard)
     _close(standard)

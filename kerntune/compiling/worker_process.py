@@ -131,7 +131,6 @@ class Process:
         return JobOutcome(answer, child.said(mark))
 
     def _answer(self, job: bytearray | None, seconds: float, why: str) -> Answer | Died:
-        """Send an encoded job, if there is one, and receive the next answer, both within ``seconds``."""
         assert self._child is not None
         try:
             return self._child.exchange(job, seconds)

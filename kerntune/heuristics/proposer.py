@@ -241,7 +241,6 @@ class Proposer:
 
 
 def _outputs_and_r(sizes: Mapping[str, int]) -> tuple[int, int]:
-    """How many outputs a reduction has, and how many elements each sums up."""
     r = prod(size for axis, size in sizes.items() if axis in REDUCTION_AXES)
     return prod(sizes.values()) // r, r
 

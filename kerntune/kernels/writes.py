@@ -369,7 +369,6 @@ class _Walk:
                 self._sources[target].update(v for v in values if self._pointer[v])
 
     def _reach(self, number: dict[int, int], names: frozenset[str]) -> frozenset[int]:
-        """Numbers of the parameters that addresses of the named operations come from."""
         found: set[int] = set()
         for op in self._ops:
             for address in self._addresses(op) if op.name in names else ():

@@ -260,7 +260,6 @@ class History:
 
 
 def _fields(config: Config) -> tuple[tuple[str, str], ...]:
-    """Names and values, in the order of the names; what isn't set is left out."""
     launch = {n: getattr(config, n) for n in COMPILE_FIELDS}
     items = (*launch.items(), *config.kwargs.items(), *config.options.items())
     return tuple(sorted((name, repr(value)) for name, value in items if value is not None))

@@ -104,7 +104,6 @@ def misfit(binary: Binary, data: bytes, spec: DeviceSpec) -> str:
 
 
 def _registers(binary: Binary, data: bytes) -> int:
-    """Registers a thread; 0 where the file doesn't say."""
     if binary.kind != "cubin":
         return 0
     try:

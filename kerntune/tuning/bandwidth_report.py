@@ -126,7 +126,6 @@ class bandwidth:  # used as a context manager, like a function
             return self._seen[key]
 
     def _bytes(self, seen: ObservedLaunch) -> int | None:
-        """None where a launch can not be recorded."""
         backend = context.this_gpu()
         assert backend is not None
         capture = context.open_capture(backend)

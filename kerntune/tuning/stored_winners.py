@@ -326,7 +326,6 @@ def _log(number: int) -> float:
 
 @lru_cache(maxsize=4096)
 def _numbers_apart(arguments: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The texts of the arguments without their numbers, and the numbers."""
     numbers: list[int] = []
 
     def taken(match: re.Match[str]) -> str:

@@ -234,7 +234,6 @@ class TrialSet:
                 self._fail(i, fault.reason, remember=not fault.passing, code=fault.code)
 
     def _has_run(self, i: int) -> bool:
-        """Whether a candidate's first launch is past: in an earlier run, or in the captured one."""
         return i in self.pool.known.ran or (i == self.site.chosen and self.capture.launches[self.index].ran)
 
     def is_faulty(self, single: Recording) -> bool:

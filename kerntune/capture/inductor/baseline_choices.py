@@ -221,7 +221,6 @@ class InductorChoices:
 
 
 def _kernel_keys(call: Any) -> list[str]:
-    """What a time of each kernel of ``multi_kernel``'s is kept by."""
     tuners = inductor_parts.listed_kernels(call)
     return [_hashed(["kernel", _source(t), inductor_parts.size_hints_text(t)]) for t in tuners]
 
@@ -244,7 +243,6 @@ def _source(tuner: Any) -> str:
 
 
 def _padding_keys(key: str) -> list[str]:
-    """The same of a matrix product as it is, and padded."""
     precision = inductor_parts.matmul_precision()
     return [_hashed(["padding", what, str(key), precision]) for what in ("plain", "padded")]
 

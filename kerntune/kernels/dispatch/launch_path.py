@@ -231,7 +231,6 @@ class LaunchPath:
         return ran.result
 
     def _add_entry(self, ran: LaunchOutcome, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        """Prepare the launch that was just done, if that is possible."""
         prepared = self._prepared(args, kwargs)
         if prepared is None or (key := prepared.key(*args, **kwargs)) is None:
             return

@@ -343,7 +343,6 @@ def template(
 
 
 def _refuse_unknown(name: str, parameters: Sequence[str], configs: Sequence[Config]) -> None:
-    """:class:`ConfigError` for a config's names that are no parameters, and options that no backend has."""
     if unknown := sorted({n for c in configs for n in c.kwargs} - set(parameters)):
         raise ConfigError(f"kernel {name}: a config gives {unknown[0]}, which is no parameter of it")
     options = {n for c in configs for n in c.options} - BACKEND_OPTIONS - HIP_OPTIONS

@@ -185,7 +185,6 @@ class HeuristicTuner(Autotuner):
         return None if inputs.empty else self._proposer.hints_of(inputs, device, counts)
 
     def _known_of(self, given: Mapping[str, Any], device: DeviceSpec) -> tuple[ProposalInputs, heuristics.TtirCounts]:
-        """What a call's arguments say, and what its TTIR does, if that has been counted."""
         counts = self._counted.get((self._kind(given), device), NO_COUNTS)
         return self._proposer.inputs(given, device), counts
 

@@ -239,7 +239,6 @@ def _commit(
 
 
 def _lacking_winners(store: SharedStore, client: DirectClient, won: Iterable[Winner]) -> dict[str, bytes]:
-    """The winners of keys of which the store has none that can be used, by the files that they are to have."""
     places = {one.key.digest(): [winner_name(one.key, g) for g in range(1, LAST_GENERATION + 1)] for one in won}
     mine = {name for names in places.values() for name in names}
     taken = dict(_read(client, [name for name in _names(client, f"{LAYOUT}/winners") if name in mine]))

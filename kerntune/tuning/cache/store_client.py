@@ -167,7 +167,6 @@ class StoreClient:
         return bool(found)
 
     def _probed(self) -> bool | None:
-        """Whether the store answered what it was asked last; None while it hasn't."""
         assert self._child is not None
         try:
             self._child.ready(0.0, end_if_late=False)

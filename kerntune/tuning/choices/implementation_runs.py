@@ -149,7 +149,6 @@ class ImplementationRuns:
     def _found(
         self, isolation: Isolation, plan: Plan, probe: Probe, compiled: Compiled, launch: BareLaunch
     ) -> tuple[LaunchFault | None, str]:
-        """What the launch comes to elsewhere, and why it can't be made there."""
         device = device_of(isolation.gpu)
         if (device, launch) in _launched:
             return None, ""

@@ -193,7 +193,6 @@ class Operation:
             self._finder.keep(fn, *[values[p.name] for p in self._in_order])
 
     def _chosen(self, values: Mapping[str, Any]) -> tuple[ChoiceCandidate, bool]:
-        """The implementation for a call, and whether that stays so."""
         index, final = outside_graph_pool(functools.partial(self._settled, values, torch.is_grad_enabled()))
         return self.implementations[index], final
 

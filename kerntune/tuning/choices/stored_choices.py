@@ -117,7 +117,6 @@ class Regret:
 
 
 def _regret(arguments: str, found: Mapping[str, tuple[Any, Mapping[str, float]]]) -> Regret | None:
-    """None where no other key is near, or where a time isn't known."""
     others = [name for name in found if name != arguments]
     away = [(far, name) for name in others if (far := distance(name, arguments)) is not None]
     if not away:
