@@ -97,7 +97,9 @@ class CallOperators:
         if known is None:
             known = alike, operator_call(func, args, kwargs, result, self.is_device)
             if alike is not None:
-                _remember(known)
+                if len(_calls) >= MAX_CALLS:
+                    _calls.clear()
+                _calls[id(alike)] = known
         call = known[1]
         if call is None:
             return
@@ -374,9 +376,3 @@ def _storage_of(tensor: Any) -> ref[Any] | None:
 MAX_CALLS = 4096
 _calls: dict[int, tuple[object, OperatorCall | None]] = {}
 """By ``id`` what tells that calls are alike, which is kept alive, and what they have in common."""
-
-
-def _remember(known: tuple[object, OperatorCall | None]) -> None:
-    if len(_calls) >= MAX_CALLS:
-        _calls.clear()
-    _calls[id(known[0])] = known

@@ -106,7 +106,11 @@ class _KeyWait:
             return True, self.winners.arrived(self.site, self.unfinished)
         if not idle:
             self.lease.release(False)
-        if (found := self._arrived()) is not None:
+        ask = time.monotonic() >= self._ask_at  # another process has stored a winner there, maybe
+        if ask:
+            self._ask_at = time.monotonic() + self.limits.ask_s
+        found = self.winners.arrived(self.site, self.unfinished, ask)
+        if found is not None:
             return True, found
         waited = time.monotonic() - self._begin
         if idle:
@@ -114,13 +118,6 @@ class _KeyWait:
         if waited < self.limits.busy_s:
             return False, None
         return True, self._untuned() if several_ranks() else None
-
-    def _arrived(self) -> int | None:
-        """The winner that another process has stored, if it has; the store is asked now and then."""
-        ask = time.monotonic() >= self._ask_at
-        if ask:
-            self._ask_at = time.monotonic() + self.limits.ask_s
-        return self.winners.arrived(self.site, self.unfinished, ask)
 
     def _untuned(self) -> int:
         """Go on with a candidate that this run has not timed, or with what another rank has stored instead."""

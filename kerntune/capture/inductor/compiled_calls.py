@@ -196,7 +196,7 @@ class CompiledCalls:
 
         inductor_parts.replace_part(stack, "graph_call", graph_call)
         inductor_parts.replace_part(stack, "cudagraphify", switched)
-        stack.callback(self._end)
+        stack.callback(setattr, self, "_running", False)
         known = noted_breaks()
         stack.callback(self._note_breaks, known, len(known))
         if inductor_parts.INDUCTOR["package_call"].exists():
@@ -234,9 +234,6 @@ class CompiledCalls:
         return f"{made}; TORCH_LOGS=dynamo,graph_breaks says why"
 
     _running: bool = True
-
-    def _end(self) -> None:
-        self._running = False
 
     def _note_breaks(self, known: Sequence[Any], before: int) -> None:
         found = (break_text(x, self.root) for x in known[before:])

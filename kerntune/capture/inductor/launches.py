@@ -21,7 +21,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-from kerntune.base.config import Config
 from kerntune.base.grid_check import check_grid
 from kerntune.capture.inductor.baseline_choices import InductorChoices
 from kerntune.capture.inductor.compiled_calls import CompiledCalls, lines_before, shown, write_lines
@@ -126,7 +125,8 @@ def comments_in_text(text: str) -> dict[str, KernelComment]:
 def _comment(text: str, users_lines: tuple[str, ...]) -> KernelComment:
     nodes = _NODE.findall(text)
     numbers: dict[str, int] = {}
-    number = partial(_VALUE.sub, lambda m: _numbered(m[0], numbers))
+    # A value is named by its place: torch numbers values over the whole graph.
+    number = partial(_VALUE.sub, lambda m: f"%{numbers.setdefault(m[0], len(numbers))}")
     lines = [target + number(f"%{name} {args}") for name, target, args in nodes]
     graph = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:GRAPH_DIGITS] if lines else ""
     calls = tuple(sorted(map(name_without_number, _names(_CALLS, text))))
@@ -138,11 +138,6 @@ def _comment(text: str, users_lines: tuple[str, ...]) -> KernelComment:
 def _names(pattern: re.Pattern[str], text: str) -> list[str]:
     found = pattern.search(text)
     return [name.strip() for name in found[1].split(",") if name.strip()] if found else []
-
-
-def _numbered(name: str, numbers: dict[str, int]) -> str:
-    """A value's name by its place: torch numbers values over the whole graph."""
-    return f"%{numbers.setdefault(name, len(numbers))}"
 
 
 class Recorder(Protocol):
@@ -217,17 +212,17 @@ class InductorLaunch:
         self.capture.backend.tensors.launched(pointer_arguments(launch), access)
 
     def _pending(self, config: Any, site: Site | None) -> Pending:
-        probe, settled = self._probe(config), self._config(config) if site is None else None
+        probe, settled = self._probe(config), None
+        # A user's kernel without a tuner has no config to choose.
+        if site is None and (config.kwargs or not inductor_parts.is_users_kernel(self.tuner)):
+            settled = config_of(config, f"kernel {kernel_place(self.jit)}")
         return Pending(self.jit, probe.specialized, probe.grid, site, settled=settled)
 
     def _probe(self, config: Any) -> Probe:
-        launch = self._specialized(config)
-        return Probe(launch, self._grid(config, launch.options.num_warps))
-
-    def _config(self, config: Any) -> Config | None:
-        """A config as ours; None for a user's kernel without a tuner, which has none to choose."""
-        chosen = config.kwargs or not inductor_parts.is_users_kernel(self.tuner)
-        return config_of(config, f"kernel {kernel_place(self.jit)}") if chosen else None
+        launch, place, spec = self._specialized(config), kernel_place(self.jit), self.capture.backend.spec
+        _, grid = inductor_parts.inductor_grid(self.tuner, self.args, config)
+        warps = launch.options.num_warps
+        return Probe(launch, check_grid(grid, kernel=place, spec=spec, num_ctas=1, num_warps=warps))
 
     def _specialized(self, config: Any) -> Specialized:
         """What Inductor has compiled for a config. Types, alignment and constants are Inductor's: it knows more of the
@@ -249,11 +244,6 @@ class InductorLaunch:
         bound = {n: value for n, value in zip(passed, args, strict=False) if n in signature}
         words = {name: value for name, value in self.kwargs.items() if name in signature}
         return {**dict.fromkeys(signature), **bound, **words}
-
-    def _grid(self, config: Any, warps: int) -> tuple[int, int, int]:
-        _, grid = inductor_parts.inductor_grid(self.tuner, self.args, config)
-        place, spec = kernel_place(self.jit), self.capture.backend.spec
-        return check_grid(grid, kernel=place, spec=spec, num_ctas=1, num_warps=warps)
 
     def _site(self) -> Site:
         where = f"kernel {kernel_place(self.jit)}"

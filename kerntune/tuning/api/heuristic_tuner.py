@@ -133,29 +133,28 @@ class HeuristicTuner(Autotuner):
         hints = self._hints(given, device)
         if self.descent is not None and hints is not None and heuristics.may_descend(proposer.kind, hints):
             found = super().search_for(named, kwargs)
-            return self._bounded(found, hints, given) if isinstance(found, Descent) else found
+            if not isinstance(found, Descent):
+                return found
+            modes = hints.modes
+            return dataclasses.replace(
+                found,
+                all_directions=found.all_directions or modes.descent_all_directions,
+                radius=modes.descent_radius,
+                proposed=Proposed(hints, proposer.blocks, proposer.kind, proposer.preset),
+                further=self._of_other_presets(given),
+            )
         if hints is None or not heuristics.may_scale(hints, device, proposer.kind):
             return None
         listed = self.listed(named, kwargs)
-        found = RegisterScaling(listed, proposer.blocks, hints, device, proposer.kind, proposer.preset)
-        if not found.may_help(dict.fromkeys(listed, MOST_REGISTERS)):
+        halved = RegisterScaling(listed, proposer.blocks, hints, device, proposer.kind, proposer.preset)
+        if not halved.may_help(dict.fromkeys(listed, MOST_REGISTERS)):
             return None
         if len(listed) > 1:
-            return found
+            return halved
         (config,) = listed
         compiled = self._compiled(config, given)
         registers = {config: None if compiled is None else static_registers(compiled)}
-        return found if found.may_help(registers) else None  # a lone candidate is not timed where nothing limits it
-
-    def _bounded(self, descent: Descent, hints: KernelHints, arguments: Mapping[str, Any]) -> Descent:
-        proposer, modes = self._proposer, hints.modes
-        return dataclasses.replace(
-            descent,
-            all_directions=descent.all_directions or modes.descent_all_directions,
-            radius=modes.descent_radius,
-            proposed=Proposed(hints, proposer.blocks, proposer.kind, proposer.preset),
-            further=self._of_other_presets(arguments),
-        )
+        return halved if halved.may_help(registers) else None  # a lone candidate is not timed where nothing limits it
 
     def _of_other_presets(self, arguments: Mapping[str, Any]) -> tuple[Config, ...]:
         """What other rules than the decorator's would propose: further starts of a descent, far from its own."""

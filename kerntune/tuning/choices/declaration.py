@@ -10,6 +10,7 @@ import contextlib
 import functools
 import hashlib
 import inspect
+import json
 import textwrap
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -183,7 +184,7 @@ def checked_key(key: Sequence[str], parameters: Sequence[inspect.Parameter], cho
     if not key:
         raise UsageError(
             f"{choice}: key is empty, so that one decision would serve calls of all sizes; name the parameters whose "
-            f"sizes or values decide which implementation is the fastest, such as key={_all(names)}"
+            f"sizes or values decide which implementation is the fastest, such as key={json.dumps([*names])}"
         )
     for one in key:
         if one not in names:
@@ -204,10 +205,6 @@ def checked_ignored(
                 f"returned) and the parameters {', '.join(names)}"
             )
     return None if ignored is None else tuple(ignored)
-
-
-def _all(names: Sequence[str]) -> str:
-    return "[" + ", ".join(f'"{n}"' for n in names) + "]"
 
 
 def require_hashable(values: Mapping[str, Any], key: Container[str], choice: str) -> None:
