@@ -220,7 +220,7 @@ class CallOperators:
         read_by = {i: {numbers[s] for s in x.reads} for i, x in enumerate(recording.launches)}
         kept = self._kept(given, {*returned}, storages, read_by, written)
         rows, left_out = self._rows(kept)
-        read = {numbers[s] for x in recording.launches if 0 not in x.grid for s in x.reads}
+        read = {numbers[s] for x in recording.working for s in x.reads}
         before = read - self._made - given
         outside = sorted(recording.storages[i].nbytes for i, n in enumerate(numbers) if n in before)
         return OperatorList(

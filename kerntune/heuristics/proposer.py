@@ -127,7 +127,7 @@ class Proposer:
             return ProposalInputs(tuple(sizes.items()), (), empty, None)
         exact = {axis: prod(given[name] for name in names) for axis, names in self.sizes.items()}
         found = self._given_reads(arguments) if self.reduced else self._inferred(arguments, exact)
-        reads = tuple(Read(*(tuple(min(s, LONG_STRIDE) for s in one) for one in read)) for read in found)
+        reads = tuple(Read(*(tuple(min(s, LONG_STRIDE) for s in x) for x in read)) for read in found)
         # How the reduction walks memory, by Inductor's rules; where rounded sizes agree, that isn't said.
         splits = (reduction_split(reads, *_outputs_and_r(s), device, may_split=False) for s in (exact, sizes))
         walk, usual = (split.hint for split in splits)

@@ -303,7 +303,7 @@ def _parts(jit: Any, seen: set[int]) -> Iterator[SourcePart]:
             yield SourcePart(f"{name}={value!r}")
     for name, value in sorted(unshadowed(syntax, scope).items()):
         for found in described(name, value, seen):  # also kernels that are methods of an aggregate
-            texts = [found] if isinstance(found, str) else (part.text for part in _parts(found, seen))
+            texts = [found] if isinstance(found, str) else (p.text for p in _parts(found, seen))
             yield from (SourcePart(text, hidden=True) for text in texts)
 
 

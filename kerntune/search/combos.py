@@ -79,7 +79,7 @@ def _within(value: object, plan: ComboPlan, name: str) -> bool:
 
 def _chosen(kwargs: Mapping[str, Scalar], group: ComboGroup) -> bool:
     own = [{f"{n}_{m}": v for m in group.members for n, v in c.kwargs.items()} for c in group.configs]
-    return any(all(kwargs.get(name, value) == value for name, value in choice.items()) for choice in own)
+    return any(all(kwargs.get(n, v) == v for n, v in choice.items()) for choice in own)
 
 
 def _common(name: str, plan: ComboPlan) -> set[Scalar]:

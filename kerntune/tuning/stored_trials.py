@@ -50,7 +50,7 @@ class KnownTrials:
     def without_wrong(self) -> KnownTrials:
         """Without failures that were wrong results: they may be right under other rules."""
         failed = {i: t for i, t in self.failed.items() if not is_wrong(t.failure)}
-        return KnownTrials(self.ran, failed, {work: why for work, why in self.bad.items() if not is_wrong(why)})
+        return KnownTrials(self.ran, failed, {w: why for w, why in self.bad.items() if not is_wrong(why)})
 
 
 NOTHING = KnownTrials()

@@ -100,7 +100,7 @@ class InductorChoices:
             except ConfigError:
                 return False
 
-        if not inductor_parts.keep_config(tuner, is_wanted, lambda like: _config_like(like, wanted)):
+        if not inductor_parts.keep_config(tuner, is_wanted, lambda c: _config_like(c, wanted)):
             what = f"the baseline's config of {name} ({wanted})"
             self._say(f"Inductor can't choose {what} any more: it has chosen anew")
 

@@ -241,7 +241,7 @@ def _commit(
 def _lacking_winners(store: SharedStore, client: DirectClient, won: Iterable[Winner]) -> dict[str, bytes]:
     places = {one.key.digest(): [winner_name(one.key, g) for g in range(1, LAST_GENERATION + 1)] for one in won}
     mine = {name for names in places.values() for name in names}
-    taken = dict(_read(client, [name for name in _names(client, f"{LAYOUT}/winners") if name in mine]))
+    taken = dict(_read(client, [n for n in _names(client, f"{LAYOUT}/winners") if n in mine]))
     known = {one.key.digest() for one in store.latest(taken)}
     open_places = ((digest, names) for digest, names in places.items() if digest not in known)
     free = {digest: [n for n in names if n not in taken] for digest, names in open_places}

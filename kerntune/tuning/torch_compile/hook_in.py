@@ -118,7 +118,7 @@ class GeneratedCall:
         return f"{self.token}.run({self._lists()})"
 
     def _lists(self) -> str:
-        return ", ".join(f"[{', '.join(self.given[kind])}]" for kind in ("tensors", "ints", "floats"))
+        return ", ".join(f"[{', '.join(self.given[k])}]" for k in ("tensors", "ints", "floats"))
 
     def direct(self) -> str | None:
         """A call of the prepared launch with the graph's own values; None if an argument is made at each call."""
