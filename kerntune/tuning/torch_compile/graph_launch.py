@@ -260,9 +260,7 @@ class GridMemo:
             except Exception:  # a grid that needs a dictionary
                 return grid(meta)
             if reads is not None and seen.read <= self.fixed | set(config.kwargs):
-                if len(self.known) >= MAX_REMEMBERED:
-                    self.known.clear()
-                self.known[ints] = RememberedGrid(key, config, made, reads)
+                self._keep(ints, RememberedGrid(key, config, made, reads))
             return made
 
         return noted
@@ -276,6 +274,11 @@ class GridMemo:
         if config is None or any(meta.get(name) != value for name, value in config.kwargs.items()):
             return None, key
         return config, key
+
+    def _keep(self, ints: tuple[int, ...], found: RememberedGrid) -> None:
+        if len(self.known) >= MAX_REMEMBERED:
+            self.known.clear()
+        self.known[ints] = found
 
 
 class NotingMapping(Mapping[str, Any]):

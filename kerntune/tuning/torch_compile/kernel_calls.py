@@ -243,8 +243,7 @@ def written_names(tuner: Any, examples: Mapping[str, Any]) -> frozenset[str]:
     words = {name: _stand_in(value) for name, value in examples.items()}
     found = frozenset(tuner.reset_to_zero or ())
     try:
-        # One config of each kind: block sizes change no access, flags and counts of one may.
-        for config in {_kind(config): config for config in reversed(configs)}.values():
+        for config in _unlike(configs):
             found |= _written_with(tuner, {**words, **config.all_kwargs()})
     except Exception:  # an argument that only a running call has, or code that this target can't compile
         return tensors
@@ -265,6 +264,11 @@ def _stand_in(value: Any) -> Any:
     if _is_tensor(value):
         return Pointer(value.dtype)
     return SOME_SIZE if type(value).__name__ == "SymInt" else 0.5 if type(value).__name__ == "SymFloat" else value
+
+
+def _unlike(configs: Sequence[Any]) -> list[Any]:
+    """One config of each kind: block sizes change no access, flags and counts of one may."""
+    return list({_kind(config): config for config in reversed(configs)}.values())
 
 
 def _kind(config: Any) -> str:
