@@ -299,7 +299,7 @@ class ProfilerSlot:
     def __init__(self, program: Program, runs: int = PROFILER_DEFAULT_RUNS) -> None:
         self._program = program
         recording = program.recording
-        self._symbols = [recording.binary_of(x).symbol for x in recording.working]
+        self._symbols = [recording.binary_of(x).symbol for x in recording.launches if 0 not in x.grid]
         self.protocol = TimingProtocol("profiler", runs, 1)
         self.late = False  # the profiler's times contain none of the host's
 
