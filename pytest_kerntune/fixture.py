@@ -11,7 +11,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
 import pytest
 
 from kerntune.base.policy import Outcome, Verdict
@@ -300,7 +299,7 @@ UPHELD = "; a rerun of the test does not undo this"
 
 
 def _upheld(result: CaseResult) -> CaseResult:
-    return msgspec.structs.replace(result, message=result.message.removesuffix(UPHELD) + UPHELD)
+    return result.but(message=result.message.removesuffix(UPHELD) + UPHELD)
 
 
 _TURNS = Turns()

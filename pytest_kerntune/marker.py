@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from traceback import walk_stack
 from typing import Any
 
-import msgspec
 import pytest
 
 from kerntune.base.config import COMPILE_FIELDS, Config, unique_configs
@@ -66,7 +65,7 @@ class Marker:
     def over(self, defaults: Policy) -> Policy:
         """``defaults`` with the marker's fields instead; static rules and outcomes one by one."""
         usual = {"outcomes": defaults.outcomes, "static": defaults.static}
-        return msgspec.structs.replace(defaults, **_over(usual, self.policy))
+        return defaults.but(**_over(usual, self.policy))
 
 
 def read_marker(item: pytest.Item) -> Marker:

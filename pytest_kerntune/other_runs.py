@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from kerntune.base.case_result import CaseId, CaseResult, incomplete_result
@@ -238,7 +237,7 @@ def _results(nodeid: str, target: str, run: RunReport) -> Iterator[CaseResult]:
     if nodeid in run.failed and not any(r.outcome is Outcome.FAIL for r in mine):
         why = f"the test fails there: {run.failed[nodeid]}"
         found = incomplete_result(CaseId(nodeid, "0"), f" ({target}): {why}", Outcome.FAIL, target)
-        yield msgspec.structs.replace(found, remarks=(why,))  # for the case's row in the table
+        yield found.but(remarks=(why,))  # for the case's row in the table
 
 
 def _checked(run: RunReport) -> list[CaseResult]:

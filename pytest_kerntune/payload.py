@@ -10,6 +10,7 @@ import pytest
 
 from kerntune.base.case_result import CaseResult, UncheckedValue
 from kerntune.base.codec import finite
+from kerntune.base.strict import SparseStruct
 from pytest_kerntune.marker import nodeid_of
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ UNCHECKED = "kerntune_unchecked"
 """The same of what a phase of any test, kerntune's business or not, has compared without values."""
 
 
-class Payload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Payload(SparseStruct, frozen=True):
     """The results of one test. ``finished``: its body ran to the end, so calls that it did not make are gone.
     ``benchmarked``: it uses pytest-benchmark's fixture, too; ``group`` is that of its marker."""
 
@@ -114,7 +115,7 @@ class Collected:
         """Add what another run found of a test, or of one that this run hasn't."""
         if results:
             known = self._tests.get(nodeid, Payload(nodeid))
-            self._tests[nodeid] = msgspec.structs.replace(known, results=(*known.results, *results))
+            self._tests[nodeid] = known.but(results=(*known.results, *results))
             self._said[nodeid] = _said(self._tests[nodeid])
 
     def altered(self) -> list[str]:

@@ -239,7 +239,7 @@ class RunEnd:
     def _by_marker(self, stale: CaseResult) -> CaseResult:
         """With the outcome that the test's own marker gives, if the test is still there."""
         outcome = self.stale_outcomes.get(stale.case.nodeid)
-        return stale if outcome is None else msgspec.structs.replace(stale, outcome=Outcome(outcome))
+        return stale if outcome is None else stale.but(outcome=Outcome(outcome))
 
     def _report(self, exitstatus: int) -> RunReport:
         from kerntune.gate.history.places import origin_of

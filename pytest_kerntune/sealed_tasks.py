@@ -12,6 +12,7 @@ import msgspec
 
 from kerntune.base.codec import MAX_REPORT
 from kerntune.base.orphans import bound_command
+from kerntune.base.strict import StrictStruct
 from kerntune.gate.claimed_cases import CodeRequest, figures_of
 from kerntune.referee.sealed_process import main
 
@@ -24,7 +25,7 @@ OWN_PLACES = ("HOME", "TMPDIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "
 REPORT = "run.json"
 
 
-class TestRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TestRun(StrictStruct, frozen=True):
     """``words`` are the arguments of pytest, which runs in ``folder``, ``environment`` all its variables but for
     :data:`OWN_PLACES`."""
 
@@ -35,7 +36,7 @@ class TestRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     environment: dict[str, str]
 
 
-class TestsRan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TestsRan(StrictStruct, frozen=True):
     """The exit code of pytest, the end of what it printed, and its JSON; empty if it left none."""
 
     __test__ = False

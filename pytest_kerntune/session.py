@@ -11,7 +11,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 
 from kerntune.base.codec import encodable
@@ -178,7 +177,7 @@ class Gate:
         """The run's error is shared by all collected tests of it, on every worker alike; an anchor is a second decision
         about each."""
         cases = sum(map(concerns, session.items)) * (2 if self.options.anchor else 1)
-        policy = msgspec.structs.replace(self.options.policy, cases=max(cases, 1))
+        policy = self.options.policy.but(cases=max(cases, 1))
         self.options = dataclasses.replace(self.options, policy=policy)
         with contextlib.suppress(UsageError):  # a wrong marker has ended the run, and pytest calls this all the same
             for item in filter(concerns, session.items):

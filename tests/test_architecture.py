@@ -548,14 +548,14 @@ def test_what_few_runs_need_is_not_loaded_by_the_ways_in(name: str) -> None:
 LOADED_BY: Mapping[str, tuple[str, ...]] = {
     "kerntune.timing.worker.serve": (
         "base.config", "base.device", "base.formatting", "base.frames", "base.locks", "base.numerics",
-        "base.orphans", "base.policy", "base.recording", "base.stats", "errors", "gpu.base", "gpu.compare",
-        "gpu.cuda_driver", "gpu.device_lock", "gpu.driver_gpu", "gpu.early_context",
+        "base.orphans", "base.policy", "base.recording", "base.stats", "base.strict", "errors", "gpu.base",
+        "gpu.compare", "gpu.cuda_driver", "gpu.device_lock", "gpu.driver_gpu", "gpu.early_context",
         "gpu.foreign_work", "gpu.guards", "gpu.memory", "gpu.program", "gpu.replay_script", "gpu.staging",
         "timing.paired", "timing.sampling", "timing.timers", "timing.worker.requests", "timing.worker.serve",
     ),
     "kerntune.timing.worker.first_launch_server": (
         "base.config", "base.device", "base.frames", "base.locks", "base.numerics", "base.orphans", "base.recording",
-        "errors", "gpu.base", "gpu.compare", "gpu.cuda_driver",
+        "base.strict", "errors", "gpu.base", "gpu.compare", "gpu.cuda_driver",
         "gpu.device_lock", "gpu.driver_gpu", "gpu.early_context", "gpu.guards", "gpu.memory", "gpu.program",
         "gpu.replay_script", "gpu.staging", "timing.worker.first_launch_server", "timing.worker.requests",
     ),

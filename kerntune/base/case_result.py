@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-import msgspec
-
 from kerntune.base.config import Config
 from kerntune.base.device import Environment
 from kerntune.base.failed_candidates import ConfigReport, FailedTrial
@@ -14,9 +12,10 @@ from kerntune.base.operator_list import OperatorList
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.roofline import Roofline
 from kerntune.base.stats import Estimate, TwoModes
+from kerntune.base.strict import SparseStruct, StrictStruct
 
 
-class CaseId(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True):
+class CaseId(StrictStruct, frozen=True, order=True):
     """The identity of one gated case: a pytest node id and the call's name (or its ordinal, as text)."""
 
     nodeid: str
@@ -26,7 +25,7 @@ class CaseId(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True
         return self.nodeid if self.call in ("", "0") else f"{self.nodeid}::{self.call}"
 
 
-class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class End(SparseStruct, frozen=True):
     """Where a call stopped without a GPU, because it asked for a value that only a GPU has: the users' ``line`` (its
     text) in ``function`` of ``file`` (a path in the project, or the name of an installed module), and the ``reason``.
     No line number is kept: an edit elsewhere in the file leaves the end the same.
@@ -43,7 +42,7 @@ class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
         return f"{self.file}, {self.function}: {self.line} ({self.reason})"
 
 
-class UncheckedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class UncheckedValue(SparseStruct, frozen=True):
     """A comparison of values in a test that passed on stand-ins, which have none: its ``place`` (``test_a.py:14``) and
     the text of that ``line``. ``asserted``: it is an assertion, or a call's ``reference``; else other code asked."""
 
@@ -52,7 +51,7 @@ class UncheckedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     asserted: bool = False
 
 
-class LaunchFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class LaunchFigures(SparseStruct, frozen=True):
     """Static figures of a launch: registers and spilled bytes a thread, shared bytes a block, occupancy 0 to 1."""
 
     registers: int | None = None
@@ -61,7 +60,7 @@ class LaunchFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     occupancy: float | None = None
 
 
-class LaunchReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class LaunchReport(SparseStruct, frozen=True):
     """One launch of a case, as reports show it: its static figures are of the binary that runs today."""
 
     kernel: str
@@ -96,7 +95,7 @@ CauseKind = Literal["torch", "code", "config", "launch options", "arguments", "e
 """What the code of a launch differs by."""
 
 
-class LaunchCause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LaunchCause(StrictStruct, frozen=True):
     """Why the code of a kernel's launch is not the baseline's: ``config (BLOCK 64 -> 128), first in TTGIR``, and the
     ``kinds`` of cause that this names; none where the cause isn't known."""
 
@@ -108,7 +107,7 @@ class LaunchCause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"{self.kernel}: because of {self.why}"
 
 
-class LostConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class LostConfig(SparseStruct, frozen=True):
     """A baseline's ``config`` in whose place another one is ``compared``: it isn't in the list any more, or it can't
     be launched as the list has it now (``broken``: ``is listed, but can't be launched: shared memory: ...``)."""
 
@@ -127,7 +126,7 @@ class LostConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         return f"{self.kernel}: {lost}; compared with {self.compared}"
 
 
-class CodeChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class CodeChange(SparseStruct, frozen=True):
     """The code of a launch whose source changed, in one compiler ``stage`` (``ttir``, ``ptx``, ``sass``, ``amdgcn``):
     hunks of a unified diff from the baseline's to today's. ``cut``: lines of it that were left out for their number."""
 
@@ -137,14 +136,14 @@ class CodeChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     cut: int = 0
 
 
-class ReplayedTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ReplayedTimes(StrictStruct, frozen=True):
     """A paired replay: the median time in nanoseconds of the baseline's binary and of today's, a process each."""
 
     baseline_ns: tuple[float, ...]
     current_ns: tuple[float, ...]
 
 
-class OutsideWrite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class OutsideWrite(StrictStruct, frozen=True):
     """Bytes that a launch changed outside of its tensors: ``count`` of them, the first at ``offset`` and the last at
     ``last`` bytes from the begin of ``argument``'s storage, which holds ``nbytes`` bytes. ``launch`` is its place among
     those of the case that run, from 0.
@@ -163,7 +162,7 @@ class OutsideWrite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     certain: bool = True
 
 
-class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LeftOut(StrictStruct, frozen=True):
     """A candidate that was compiled and not run because of its static figures (``static_prune``)."""
 
     kernel: str
@@ -171,7 +170,7 @@ class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str
 
 
-class TrialReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TrialReport(StrictStruct, frozen=True):
     """A candidate that ran, and its median time in nanoseconds (of the first estimate only, if that was far too
     slow)."""
 
@@ -180,7 +179,7 @@ class TrialReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     time_ns: float
 
 
-class Share(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Share(SparseStruct, frozen=True):
     """The effect of one cause on a case's time: 0.03 is 3 % slower, None where it could not be measured. ``why`` is
     what differs, or the reason why it could not be measured.
 
@@ -194,7 +193,7 @@ class Share(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     within: str = ""
 
 
-class Attribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Attribution(SparseStruct, frozen=True):
     """A change of a case's time, divided by cause. Each share is measured between two neighbours of this chain:
 
     the stored time - ``environment`` - the baseline's binary today - ``compiler`` - its TTIR compiled today -
@@ -215,7 +214,7 @@ IDENTITY = "identity"
 """The kind of a comparison whose sides do the same work: nothing was timed."""
 
 
-class Since(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Since(SparseStruct, frozen=True):
     """A case compared with its anchor: the time when that was ``recorded``, the verdict on the code since, and the
     change with its tolerance. ``change`` is None where the work is the same, or where nothing could be replayed."""
 
@@ -233,7 +232,7 @@ class Since(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         return self.recorded.partition("T")[0]
 
 
-class LaunchShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LaunchShare(StrictStruct, frozen=True):
     """What launch ``index`` of a case takes, timed alone, in nanoseconds, and its share of all of them (0..1)."""
 
     index: int
@@ -242,7 +241,7 @@ class LaunchShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     share: float
 
 
-class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Provenance(SparseStruct, frozen=True):
     """What a timed case ran, and what it was compared with. ``work`` and ``baseline_work`` are equal for equal work
     (code, grids and arguments of all launches); ``baseline_recorded`` is a time in UTC, empty without a baseline."""
 
@@ -274,7 +273,7 @@ UNJUDGED = "speed is judged on a GPU"
 """How the remark ends on a case that passes without a GPU although other machine code runs than in its baseline."""
 
 
-class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class CaseResult(SparseStruct, frozen=True):
     """The verdict on a case, with the figures behind it. Times in nanoseconds, changes as shares (0.12 is +12 %).
 
     ``change`` has the interval that decided, at the level that the whole run left for it; ``shown`` is the same change

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Union
 
-import msgspec
-
+from kerntune.base.strict import SparseStruct
 from kerntune.errors import ConfigError
 
 Scalar = Union[bool, int, float, str, None]
@@ -22,7 +21,7 @@ COMPILE_OPTIONS = (*COMPILE_FIELDS, "waves_per_eu", "matrix_instr_nonkdim", "kpa
 """Launch options that are tuned like a tile size: the fields of a config, and the further ones of AMD's backend."""
 
 
-class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, eq=False):
+class Config(SparseStruct, frozen=True, eq=False):
     """One choice of constexprs and compile options.
 
     ``kwargs`` are values for the kernel's own parameters (block sizes and other constexprs);
@@ -62,7 +61,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         """A copy with some kwargs or fields changed; an unknown name is taken as a kwarg."""
         fields = {name: changes.pop(name) for name in (*COMPILE_FIELDS, "options") if name in changes}
         kwargs = dict(changes.pop("kwargs", self.kwargs)) | changes
-        return msgspec.structs.replace(self, kwargs=kwargs, **fields)
+        return self.but(kwargs=kwargs, **fields)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Config) and self.key() == other.key()

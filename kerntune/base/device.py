@@ -6,8 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterable
 
-import msgspec
-
+from kerntune.base.strict import StrictStruct
 from kerntune.errors import TargetError
 
 MAX_GRID_X = 2**31 - 1
@@ -15,7 +14,7 @@ MAX_GRID_YZ = 65535
 """Grid limits of CUDA (CUDA C++ Programming Guide, table of technical specifications); HIP's x limit is lower."""
 
 
-class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Target(StrictStruct, frozen=True):
     """A kind of GPU to compile for, written ``cuda:90`` or ``hip:gfx942``.
 
     ``arch`` is the compute capability without a dot for CUDA, the gfx name for HIP.
@@ -69,7 +68,7 @@ def target_named(text: str) -> Target:
     return Target.parse(ALIASES.get(re.sub(r"[\s_-]", "", text).lower(), text))
 
 
-class DeviceSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DeviceSpec(StrictStruct, frozen=True):
     """The properties of a GPU that decisions depend on. Sizes are in bytes, registers in 32-bit words."""
 
     target: Target
@@ -98,7 +97,7 @@ RESTLESS = frozenset({"sm_clock_mhz", "memory_clock_mhz", "power_w", "temperatur
 """Fields of an environment that change from second to second."""
 
 
-class Environment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Environment(StrictStruct, frozen=True):
     """The conditions under which a time was taken. They are compared when a time changes and the code did not."""
 
     triton: str

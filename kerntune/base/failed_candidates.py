@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
-import msgspec
-
 from kerntune.base.config import Config, configs_text, unique_configs
+from kerntune.base.strict import SparseStruct, StrictStruct
 
 WRONG = "it wrote other values"
 """The first words of the failure reason of a candidate whose results differ from those of the others."""
@@ -30,7 +29,7 @@ def is_wrong(reason: str) -> bool:
     return reason.startswith(WRONG)
 
 
-class FailedTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FailedTrial(StrictStruct, frozen=True):
     """A candidate that could not be used, and why."""
 
     kernel: str
@@ -57,7 +56,7 @@ MAX_REASON = 200
 """Characters of a reason in a summary: a compiler's message can be pages long."""
 
 
-class ConfigReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ConfigReport(SparseStruct, frozen=True):
     """A candidate config as compiled for a target, without being run. ``broken``: why it can't be compiled or launched,
     else empty; the figures are None for one that can't be compiled."""
 
@@ -115,7 +114,7 @@ def told_once(candidates: Iterable[RefusedCandidate]) -> tuple[RefusedCandidate,
         reasons.setdefault((one.kernel, str(one.config)), text)
         clear = known != one.config and reasons[one.kernel, str(known)] == text
         again = clear and len(text) > MAX_REASON and not is_wrong(text)
-        found.append(msgspec.structs.replace(one, **{name: f"{SAME}{known}"}) if again else one)
+        found.append(one.but(**{name: f"{SAME}{known}"}) if again else one)
     return tuple(found)
 
 
@@ -125,4 +124,4 @@ def _in_full(reports: Iterable[ConfigReport]) -> Iterator[ConfigReport]:
     for report in reports:
         known = reasons.get((report.kernel, report.broken.removeprefix(SAME)), report.broken)
         reasons.setdefault((report.kernel, str(report.config)), known)
-        yield msgspec.structs.replace(report, broken=known) if report.broken.startswith(SAME) else report
+        yield report.but(broken=known) if report.broken.startswith(SAME) else report

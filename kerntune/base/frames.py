@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from kerntune.base.strict import SparseStruct
 from kerntune.errors import FrameError, PeerClosed, PeerTimeout
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ _LENGTH = struct.Struct("<I")
 _ENCODER = msgspec.msgpack.Encoder()
 
 
-class StrictMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class StrictMessage(SparseStruct, frozen=True):
     """A message between processes that know the same fields: an unknown one is an error, a default isn't sent."""
 
 

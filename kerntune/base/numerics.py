@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Literal
 
-import msgspec
-
+from kerntune.base.strict import SparseStruct
 from kerntune.errors import UsageError
 
 MADE_UP, OWN = "made-up content", "the call's own content"
@@ -14,7 +13,7 @@ MADE_UP, OWN = "made-up content", "the call's own content"
 of the test itself found in memory."""
 
 
-class ChangedOutput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ChangedOutput(SparseStruct, frozen=True):
     """Elements of one output that differ between the baseline's code and today's.
 
     ``argument`` has the names of the arguments that point there. ``count`` of ``total`` elements of ``dtype`` differ
@@ -83,7 +82,7 @@ SMALL = 1000.0
 """A number is small if this many times it is less than the median: ten of float32's 24 bits are lost by then."""
 
 
-class ComparedResults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ComparedResults(SparseStruct, frozen=True):
     """The outputs of both sides after one run each on ``content``. ``why_not`` says why none could be compared,
     ``not_compared`` has a reason for each that couldn't be; ``unsure`` is what isn't known of those that differ."""
 
@@ -94,7 +93,7 @@ class ComparedResults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     unsure: tuple[str, ...] = ()
 
 
-class NumericsReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class NumericsReport(SparseStruct, frozen=True):
     """What became of a case's results: by which ``rule``, computed from which ``contents`` they were compared, and the
     outputs that differ."""
 
@@ -136,7 +135,7 @@ MOST_ULP = 1 << 53
 """Whole numbers up to this are exact in the rule's limit."""
 
 
-class NumericsRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class NumericsRule(SparseStruct, frozen=True):
     """Which change of results fails: none (``report``), any (``bitwise``), one of more than ``limit`` representable
     numbers (``ulp``), or of more than that share of the larger number (``rtol``). ``off`` compares nothing.
 
@@ -262,7 +261,7 @@ def without_ignored(found: ComparedResults, ignored: Sequence[str], writers: Map
         return name in ignored or (bool(kernels) and all(f"{kernel}.{name}" in ignored for kernel in kernels))
 
     kept = tuple(o for o in found.outputs if not all(map(is_ignored, o.argument.split(", "))))
-    return msgspec.structs.replace(found, outputs=kept)
+    return found.but(outputs=kept)
 
 
 def report_of(rule: NumericsRule, found: Iterable[ComparedResults]) -> NumericsReport:

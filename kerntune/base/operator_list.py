@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-import msgspec
-
 from kerntune.base.formatting import format_bytes
+from kerntune.base.strict import SparseStruct
 
 MAX_ROWS = 200
 """Rows of a list: more are counted together. The longest of the 98 operators of docs/ops.md has 41."""
@@ -19,7 +18,7 @@ MAX_OUTSIDE = 1000
 """Storages of a list that are made outside of the call."""
 
 
-class OperatorRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, order=True):
+class OperatorRow(SparseStruct, frozen=True, order=True):
     """Calls of one operator on tensors of one layout: ``signature`` has dtypes and shapes of what it takes and makes
     (``f16[64,128] -> f32[64]``), ``nbytes`` what all ``count`` calls read and write together."""
 
@@ -36,7 +35,7 @@ class OperatorRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     :data:`MAX_PLACES`. Baselines don't have them."""
 
 
-class OperatorList(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class OperatorList(SparseStruct, frozen=True):
     """What a call runs beside its captured kernels, as a multiset; the order of operators is not kept.
 
     ``kernel_bytes`` are what the captured launches read and write. ``results`` tells of each returned tensor, and then
@@ -66,8 +65,8 @@ class OperatorList(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     def without_places(self) -> OperatorList:
         """The list as a baseline has it, which doesn't change with the numbers of lines."""
-        rows = tuple(msgspec.structs.replace(row, places=()) for row in self.rows)
-        return msgspec.structs.replace(self, rows=rows, breaks=())
+        rows = tuple(row.but(places=()) for row in self.rows)
+        return self.but(rows=rows, breaks=())
 
     @property
     def moved(self) -> int:

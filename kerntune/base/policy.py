@@ -6,10 +6,9 @@ import enum
 import math
 from typing import Any, Literal
 
-import msgspec
-
 from kerntune.base.numerics import NumericsRule
 from kerntune.base.stats import DEFAULT_LEVEL
+from kerntune.base.strict import StrictStruct
 from kerntune.errors import UsageError
 
 DEFAULT_TOLERANCE = 0.02
@@ -96,7 +95,7 @@ def spent(alpha: float, cases: int, decision: int) -> float:
     return alpha / 2 * cases / (decision * (decision - 1))
 
 
-class StaticPrune(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StaticPrune(StrictStruct, frozen=True):
     """Which candidates aren't run, by static figures of what they compile to (:mod:`kerntune.static.resource_model`):
     those that spill while others don't, whose occupancy is far below the highest, whose predicted cost is far above the
     lowest; then all but the best ``share`` (above 0, at most 1) by predicted cost."""
@@ -143,7 +142,7 @@ def _share(word: object, value: object, where: str) -> float:
 StaticSeverity = Literal["fail", "warn", "off"]
 
 
-class StaticRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StaticRule(StrictStruct, frozen=True):
     """What a static figure's change does. ``threshold`` is a share of the value before (0.1: a tenth) that may change
     without a finding; None: the rule has none, any change counts."""
 
@@ -186,7 +185,7 @@ default is hardly ever an optimization. The last two are about candidate configs
 lists have some that a device can't launch."""
 
 
-class StaticPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StaticPolicy(StrictStruct, frozen=True):
     """How static figures are judged: rules that differ from :data:`STATIC_RULES`, and whether every candidate config of
     a tuned kernel is checked (None: not given, so no)."""
 
@@ -219,7 +218,7 @@ TIMERS = ("auto", "graph", "events", "profiler")
 """What a test can ask to be timed by; ``auto`` chooses by length and memory (:mod:`kerntune.timing.sampling`)."""
 
 
-class Metrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Metrics(StrictStruct, frozen=True):
     """What of a case on a GPU is gated. Without ``time``, the verdict on it is only reported. ``static`` maps figures
     (of :data:`METRIC_TOLERANCES`) to the growth over the baseline's that is allowed, as a share."""
 
@@ -227,7 +226,7 @@ class Metrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     static: dict[str, float] = {}
 
 
-class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Policy(StrictStruct, frozen=True):
     """How one case is judged. ``tolerance`` is relative (0.02 is 2 %); ``floor_ns`` is in nanoseconds:
     a slowdown smaller than it never fails a test, however small the kernel. ``level`` is that of the whole run (0..1)
     and ``cases`` how many decisions share it. ``anchor_tolerance`` is what the code may have become slower by since the
@@ -262,7 +261,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def since_anchor(self) -> Policy:
         """The policy that the anchor's comparison is judged by. Never the stricter one of the two: a step that is
         within tolerance is also within the anchor's."""
-        return msgspec.structs.replace(self, tolerance=max(self.tolerance, self.anchor_tolerance))
+        return self.but(tolerance=max(self.tolerance, self.anchor_tolerance))
 
     def level_of(self, decision: int) -> float:
         """The two-sided level of decision number ``decision`` (from 1), so that all together keep to :attr:`level`."""

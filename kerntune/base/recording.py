@@ -15,6 +15,7 @@ import msgspec
 
 from kerntune.base.config import Config
 from kerntune.base.device import Target
+from kerntune.base.strict import SparseStruct, StrictStruct
 
 Artifacts = Mapping[str, bytes]
 """Bytes by SHA-256: binaries, TTIR and stored contents."""
@@ -32,11 +33,11 @@ Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 """A checksum, and so no path."""
 
 
-class Zeros(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="zeros", tag_field="kind"):
+class Zeros(StrictStruct, frozen=True, tag="zeros", tag_field="kind"):
     """Nothing but zero bytes."""
 
 
-class Normal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="normal", tag_field="kind"):
+class Normal(StrictStruct, frozen=True, tag="normal", tag_field="kind"):
     """Normally distributed numbers of the storage's first dtype, from a fixed seed."""
 
     mean: float = 0.0
@@ -44,7 +45,7 @@ class Normal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="norma
     seed: int = 0
 
 
-class Uniform(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="uniform", tag_field="kind"):
+class Uniform(StrictStruct, frozen=True, tag="uniform", tag_field="kind"):
     """Whole numbers in ``[low, high]`` (both included) of the storage's first dtype, from a fixed seed."""
 
     low: int
@@ -52,7 +53,7 @@ class Uniform(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="unif
     seed: int = 0
 
 
-class Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="stored", tag_field="kind"):
+class Stored(StrictStruct, frozen=True, tag="stored", tag_field="kind"):
     """The exact bytes, stored as the artifact with this SHA-256."""
 
     sha256: Sha256
@@ -61,7 +62,7 @@ class Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="store
 Content = Union[Zeros, Normal, Uniform, Stored]
 
 
-class Storage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Storage(SparseStruct, frozen=True):
     """An allocation of device memory: ``nbytes`` bytes that held ``content`` before the first launch that uses it."""
 
     nbytes: Nbytes
@@ -71,7 +72,7 @@ class Storage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     written: bool = False
 
 
-class View(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class View(SparseStruct, frozen=True):
     """A tensor as the kernel received it. ``offset`` and ``strides`` count elements of ``dtype``; ``offset_bytes``
     bytes."""
 
@@ -82,7 +83,7 @@ class View(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     offset_bytes: Nbytes = 0
 
 
-class TensorMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class TensorMap(SparseStruct, frozen=True):
     """The arguments, except the address, that a host-side TMA descriptor is encoded from (``cuTensorMapEncodeTiled``).
 
     ``shape`` and ``strides`` count elements, outermost first; ``block`` is the box.
@@ -99,7 +100,7 @@ class TensorMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     tf32: bool = False
 
 
-class Param(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Param(SparseStruct, frozen=True):
     """One parameter of the binary, in its order, after constexprs are gone and tuples and descriptors expanded.
 
     ``type`` is Triton's name of the type (``*fp16``, ``i32``, ``fp32``, ``nvTmaDesc``). A pointer has ``view`` (an
@@ -114,14 +115,14 @@ class Param(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     tensor_map: TensorMap | None = None
 
 
-class Scratch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Scratch(StrictStruct, frozen=True):
     """Bytes of scratch memory per CTA, and their alignment. Size 0: the pointer is null."""
 
     size: Nbytes = 0
     align: Positive = 1
 
 
-class Binary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Binary(SparseStruct, frozen=True):
     """A compiled kernel and everything that a launch of it needs besides arguments and grid.
 
     ``arch`` carries its suffix (``sm_90a``). ``sha256`` names the artifact with the binary, ``ttir_sha256`` the one
@@ -155,7 +156,7 @@ class Binary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     settings: dict[str, str] = {}
 
 
-class Launch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Launch(SparseStruct, frozen=True):
     """One kernel call. ``binary`` and ``Param.view`` are indices into the recording's lists.
 
     ``reads`` and ``writes`` are indices of storages. ``config`` is the choice that the tuner made or was given;
@@ -175,7 +176,7 @@ class Launch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     origins: tuple[str, ...] = ()
 
 
-class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Recording(SparseStruct, frozen=True):
     """The launches of one call with their binaries and memory plan; see the module's text."""
 
     target: Target
@@ -205,21 +206,21 @@ class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
     def only(self, index: int) -> Recording:
         """The same memory plan with one launch left."""
-        return msgspec.structs.replace(self, launches=(self.launches[index],))
+        return self.but(launches=(self.launches[index],))
 
     def with_launch(self, index: int, launch: Launch, binary: Binary) -> Recording:
         """A copy whose launch ``index`` is another one, running ``binary``."""
         binaries = self.binaries if binary in self.binaries else (*self.binaries, binary)
-        launch = msgspec.structs.replace(launch, binary=binaries.index(binary))
+        launch = launch.but(binary=binaries.index(binary))
         launches = (*self.launches[:index], launch, *self.launches[index + 1 :])
-        return msgspec.structs.replace(self, launches=launches, binaries=binaries).pruned()
+        return self.but(launches=launches, binaries=binaries).pruned()
 
     def pruned(self) -> Recording:
         """Without binaries that no launch runs."""
         used = sorted({launch.binary for launch in self.launches})
         at = {old: new for new, old in enumerate(used)}
-        launches = tuple(msgspec.structs.replace(x, binary=at[x.binary]) for x in self.launches)
-        return msgspec.structs.replace(self, launches=launches, binaries=tuple(self.binaries[i] for i in used))
+        launches = tuple(x.but(binary=at[x.binary]) for x in self.launches)
+        return self.but(launches=launches, binaries=tuple(self.binaries[i] for i in used))
 
 
 def same_work(a: Recording, b: Recording) -> bool:

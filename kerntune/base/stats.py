@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kerntune.base.strict import StrictStruct
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -23,7 +25,7 @@ DEFAULT_LEVEL = 0.999
 has. A gate of 0.1 % a case would be red one run in five over 200 cases."""
 
 
-class Estimate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Estimate(StrictStruct, frozen=True):
     """A point with the ends of its confidence interval and the interval's level (0..1)."""
 
     point: float
@@ -95,7 +97,7 @@ def outliers(values: Sequence[float]) -> tuple[int, ...]:
     return tuple(i for i, x in enumerate(values) if max(q1 - x, x - q3) > far)
 
 
-class TwoModes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TwoModes(StrictStruct, frozen=True):
     """Two groups that a sample falls into: their medians, and the share of the values in the higher one (0..1)."""
 
     low: float

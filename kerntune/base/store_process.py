@@ -15,28 +15,27 @@ import time
 from collections import deque
 from typing import Union
 
-import msgspec
-
 from kerntune.base.frames import Reader, send
 from kerntune.base.orphans import process_end
+from kerntune.base.strict import StrictStruct
 from kerntune.base.url_files import SFTP, UrlFiles, open_files, protocol_of, shown_url, without_password
 from kerntune.errors import FrameError, KerntuneError
 
 
-class ReadRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
+class ReadRequest(StrictStruct, frozen=True, tag=True):
     """Read files, at most ``limit`` bytes and one more of each."""
 
     names: tuple[str, ...]
     limit: int
 
 
-class NamesRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
+class NamesRequest(StrictStruct, frozen=True, tag=True):
     """List all files below a folder."""
 
     prefix: str = ""
 
 
-class CreateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
+class CreateRequest(StrictStruct, frozen=True, tag=True):
     """Write a file where there is none, else read what is there."""
 
     name: str
@@ -44,27 +43,27 @@ class CreateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag
     limit: int
 
 
-class ReplaceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
+class ReplaceRequest(StrictStruct, frozen=True, tag=True):
     """Write a file in the place of what is there."""
 
     name: str
     data: bytes
 
 
-class WriteLaterRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
+class WriteLaterRequest(StrictStruct, frozen=True, tag=True):
     """Write a file some time later. There is no reply."""
 
     name: str
     data: bytes
 
 
-class RemoveLaterRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
+class RemoveLaterRequest(StrictStruct, frozen=True, tag=True):
     """Remove files some time later. There is no reply."""
 
     names: tuple[str, ...]
 
 
-class RenewRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
+class RenewRequest(StrictStruct, frozen=True, tag=True):
     """Write a file anew every ``seconds``, with another number each time, until :class:`EndRenewal`. No reply."""
 
     name: str
@@ -72,7 +71,7 @@ class RenewRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=
     seconds: float
 
 
-class EndRenewal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
+class EndRenewal(StrictStruct, frozen=True, tag=True):
     """Stop renewing a file. There is no reply."""
 
     name: str
@@ -90,30 +89,30 @@ StoreRequest = Union[
 ]
 
 
-class Contents(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
+class Contents(StrictStruct, frozen=True, tag=True):
     """What files hold, None for one that isn't there."""
 
     data: tuple[bytes | None, ...]
 
 
-class Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
+class Names(StrictStruct, frozen=True, tag=True):
     """Files, sorted."""
 
     names: tuple[str, ...]
 
 
-class WriteReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
+class WriteReply(StrictStruct, frozen=True, tag=True):
     """A write came to its end: whether the file is now as it was to be; ``other`` is what was there before."""
 
     won: bool
     other: bytes | None = None
 
 
-class StoreReady(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
+class StoreReady(StrictStruct, frozen=True, tag=True):
     """The process can be asked."""
 
 
-class StoreFailed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
+class StoreFailed(StrictStruct, frozen=True, tag=True):
     """The store could not be asked, or refused."""
 
     message: str

@@ -9,6 +9,7 @@ import msgspec
 
 from kerntune.base.codec import UNREADABLE, shortened
 from kerntune.base.config import Config
+from kerntune.base.strict import SparseStruct, StrictStruct
 from kerntune.errors import StoreError, UsageError
 
 SCHEMA = "kerntune.shapes/1"
@@ -20,7 +21,7 @@ ALIGNED = 256
 """Bytes: where a tensor's memory begins is kept up to this. Triton asks for 16 and TMA for 128; torch aligns at 512."""
 
 
-class TensorText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="tensor"):
+class TensorText(SparseStruct, frozen=True, tag="tensor"):
     """A tensor: sizes, strides in elements, and where it lies.
 
     Tensors whose memory overlaps share a ``block`` of ``nbytes``, which begins ``misaligned`` bytes past an aligned
@@ -37,34 +38,34 @@ class TensorText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     host: bool = False
 
 
-class ScalarText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="scalar"):
+class ScalarText(StrictStruct, frozen=True, tag="scalar"):
     """A number, text or None by its ``kind`` (``bool int float str none``) and Python's ``repr``."""
 
     kind: str
     text: str
 
 
-class DtypeText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="dtype"):
+class DtypeText(StrictStruct, frozen=True, tag="dtype"):
     """An element type: ``torch`` and ``float16``, or ``triton`` and ``fp16``."""
 
     library: str
     name: str
 
 
-class ConstantText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="constexpr"):
+class ConstantText(StrictStruct, frozen=True, tag="constexpr"):
     """A ``tl.constexpr`` object around a value."""
 
     value: ArgumentText
 
 
-class SequenceText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="sequence"):
+class SequenceText(StrictStruct, frozen=True, tag="sequence"):
     """A tuple, or a list (``kind``)."""
 
     kind: str
     items: tuple[ArgumentText, ...]
 
 
-class DescriptorText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="descriptor"):
+class DescriptorText(StrictStruct, frozen=True, tag="descriptor"):
     """A TMA descriptor made on the host."""
 
     base: TensorText
@@ -73,7 +74,7 @@ class DescriptorText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ta
     block_shape: tuple[int, ...]
 
 
-class FunctionText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="function"):
+class FunctionText(StrictStruct, frozen=True, tag="function"):
     """A ``@triton.jit`` function that is an argument, by module and name."""
 
     module: str
@@ -83,14 +84,14 @@ class FunctionText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=
 ArgumentText = Union[TensorText, ScalarText, DtypeText, ConstantText, SequenceText, DescriptorText, FunctionText]
 
 
-class NamedArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class NamedArgument(StrictStruct, frozen=True):
     """An argument with its name."""
 
     name: str
     value: ArgumentText
 
 
-class GridText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class GridText(SparseStruct, frozen=True):
     """A launch grid: ``fixed``, or for each config's meta-parameters (:func:`meta_text`) what the call's own function
     gave. Functions are code, and so aren't kept."""
 
@@ -100,7 +101,7 @@ class GridText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     """The meta-parameters that configs set."""
 
 
-class TuningJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class TuningJob(SparseStruct, frozen=True):
     """One key of one kernel, to be tuned anywhere: plain names, numbers and texts.
 
     ``kernel`` is the tuner's qualified name in ``module``; the first ``positional`` of the ``arguments`` were given by
@@ -132,7 +133,7 @@ class TuningJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
     def digest(self) -> str:
         """SHA-256 over all that the call consists of: the same on every host, wherever the kernel's file lies."""
-        return hashlib.sha256(msgspec.structs.replace(self, file="").to_json()).hexdigest()
+        return hashlib.sha256(self.but(file="").to_json()).hexdigest()
 
     def to_json(self) -> bytes:
         """One line. :class:`StoreError` if it is longer than :data:`MAX_LINE`."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import msgspec
-
 from kerntune.base.policy import DEFAULT_TOLERANCE, TIMERS
 from kerntune.cli.stored import Pattern, case_argument, folder_argument, given_folder
 from kerntune.errors import KerntuneError, UsageError
@@ -71,7 +69,7 @@ def _case(store: BaselineStore, backend: Backend, pairs: Pairs, path: Path, patt
         found = calibrate(pairs, work, processes, seen_ns, throttle=lambda: gpu.environment().throttle)
     except KerntuneError as exc:
         return f"{baseline.case}: {exc}"
-    store.write(path, msgspec.structs.replace(baseline, calibration=found))
+    store.write(path, baseline.but(calibration=found))
     say(_line(baseline, found))
     return ""
 

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import PurePosixPath
 
-import msgspec
-
 from kerntune.base.config import settings_text
 from kerntune.base.formatting import code_of, format_size
 from kerntune.base.policy import DEFAULT_TOLERANCE
+from kerntune.base.strict import StrictStruct
 from kerntune.cli.stored import BaselinePlace, Entry, key_of, launches_of, problems, time_ns, triton_of
 from kerntune.gate.baselines import Baseline, TimeBaseline, lasting
 from kerntune.gate.causes import launch_cause
@@ -37,7 +36,7 @@ COSTLY = ("registers", "shared bytes")
 above them."""
 
 
-class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Figure(StrictStruct, frozen=True):
     """A static figure of a launch that changed. None: unknown there."""
 
     kernel: str
@@ -49,7 +48,7 @@ class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"{self.kernel}: {self.name} {_number(self.before)} -> {_number(self.after)}"
 
 
-class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Change(StrictStruct, frozen=True):
     """One case that differs. ``change`` is a share (0.12 is 12 % slower), None where the times can't be compared:
     ``notes`` say why. ``configs`` are lines ``kernel: BLOCK 128 -> 256``, ``environment`` lines
     ``what: before -> after``."""
@@ -75,7 +74,7 @@ class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return max((_growth(f) for f in self.figures if f.name in COSTLY), default=0.0)
 
 
-class BaselineChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class BaselineChanges(StrictStruct, frozen=True):
     """Two sets of baselines compared. ``added`` and ``removed`` are cases with their place."""
 
     changed: tuple[Change, ...]

@@ -6,10 +6,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from kerntune.base.formatting import NO_FIGURE, format_rate, format_time
 from kerntune.base.roofline import Roofline, bytes_moved
+from kerntune.base.strict import StrictStruct
 from kerntune.cli.cache import cache_dir_argument, open_cache
 from kerntune.cli.stored import (
     Pattern,
@@ -37,7 +36,7 @@ CASE_WIDTH = 60
 HEADERS = ("case", "time", "share", "bytes", "B/s", "of copy", "FLOP/s", "of matmul", "FLOP/B", "roof", "of roof")
 
 
-class CaseFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CaseFigures(StrictStruct, frozen=True):
     """A case's figures. ``share`` is that of all cases' times together; rates are a second, shares 0..1; ``roof`` is
     ``memory``, ``matmul``, or empty where the device's rates aren't known."""
 
@@ -55,7 +54,7 @@ class CaseFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     of_roof: float | None
 
 
-class AllFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AllFigures(StrictStruct, frozen=True):
     """What ``--json`` prints: all cases, the slowest first."""
 
     cases: tuple[CaseFigures, ...]

@@ -6,11 +6,10 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import msgspec
-
 from kerntune.base.case_result import LaunchReport
 from kerntune.base.device import Environment
 from kerntune.base.formatting import format_time
+from kerntune.base.strict import StrictStruct
 from kerntune.cli.changes import ungateable
 from kerntune.cli.stored import (
     Entry,
@@ -45,7 +44,7 @@ NOTE_WIDTH = 40
 HEADERS = ("case", "device", "config", "time", "environment", "recorded")
 
 
-class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Row(StrictStruct, frozen=True):
     """A baseline as ``--json`` prints it. ``time_ns`` is the sample's median; static baselines have neither time nor
     environment. ``path`` is relative to the folder; ``note`` says if the case is too noisy for the usual tolerance."""
 
@@ -61,7 +60,7 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     note: str = ""
 
 
-class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Shown(StrictStruct, frozen=True):
     """What ``--json`` prints."""
 
     folder: str

@@ -12,13 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-import msgspec
-
 from kerntune.base.case_result import CauseKind, End
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec, Target, typical_device
 from kerntune.base.formatting import NO_FIGURE, escaped
 from kerntune.base.policy import StaticPolicy
+from kerntune.base.strict import StrictStruct
 from kerntune.cli.changes import FIGURES, SPILLED, Figure, case_list
 from kerntune.cli.stored import (
     SERIES,
@@ -157,7 +156,7 @@ CaseTarget = tuple[str, str, str]
 """Case, target and fingerprint: the Triton series may be another on each side."""
 
 
-class LaunchChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LaunchChange(StrictStruct, frozen=True):
     """A launch whose code or grid differs. ``figures`` are those that changed, ``findings`` the rules' on them,
     ``because`` the cause, of these ``kinds``, ``stage`` the first compiler stage that differs (empty: not known)."""
 
@@ -177,7 +176,7 @@ class LaunchChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return (*counts, -max((_growth(f) for f in self.figures), default=-math.inf))
 
 
-class StaticChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StaticChange(StrictStruct, frozen=True):
     """A case whose code, grids or launches differ on a target. ``notes``: launches that only one side has;
     ``findings``: the rules' on the number of launches."""
 
@@ -205,7 +204,7 @@ class StaticChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return any(f.severity == "fail" for f in (*self.findings, *(f for x in self.launches for f in x.findings)))
 
 
-class StaticDifference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StaticDifference(StrictStruct, frozen=True):
     """Two sets compared. ``versions``: Triton's and torch's of each side. ``same`` cases have the same
     code; of ``changed`` some have equal figures all the same.
     ``cut_off`` says of cases of both sets where one of them ends: no launch after that is known there."""

@@ -19,6 +19,7 @@ import msgspec
 
 from kerntune.base.folders import scratch_folder
 from kerntune.base.orphans import run_to_end
+from kerntune.base.strict import StrictStruct
 from kerntune.base.tuning_job import TuningJob
 from kerntune.cli.cache import cache_dir_argument, open_cache
 from kerntune.cli.command import INTERRUPTED
@@ -88,7 +89,7 @@ def _report(file: ShapesFile, before: int, code: int) -> int:
     return code or fail_with(findings)
 
 
-class NotedKernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class NotedKernel(StrictStruct, frozen=True):
     """A kernel whose calls were noted, as ``tune --list --json`` prints it."""
 
     kernel: str

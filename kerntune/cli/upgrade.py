@@ -9,11 +9,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
 from kerntune.base.case_result import Attribution, CaseResult, CauseKind
 from kerntune.base.formatting import NO_FIGURE, escaped, format_share
 from kerntune.base.policy import Verdict
+from kerntune.base.strict import StrictStruct
 from kerntune.cli.changes import Figure
 from kerntune.cli.static_diff import LaunchChange, StaticChange, StaticDifference, compare_statics, text_of
 from kerntune.cli.static_record import EnvironmentRun, EnvironmentVersions, run_both
@@ -41,7 +40,7 @@ ADVICE: Mapping[Cause, str] = {
 }
 
 
-class Loss(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Loss(StrictStruct, frozen=True, kw_only=True):
     """A kernel that lost. ``lost`` are sentences, the worst first; ``fails``: whether a rule or a time fails the case,
     else it is warned of. ``change`` is that of the time, as a share (0.12: 12 % slower), where it was timed."""
 
@@ -57,7 +56,7 @@ class Loss(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     figures: tuple[Figure, ...] = ()
 
 
-class Upgrade(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Upgrade(StrictStruct, frozen=True):
     """What ``--json`` prints. ``losses`` are ranked, the worst first; ``compared`` counts cases. ``problems`` are of
     both sides, and no loss: tests that fail under the old versions as well, files that can't be read."""
 
@@ -126,7 +125,7 @@ def compare_runs(before: EnvironmentRun, after: EnvironmentRun, pattern: Pattern
     losses += [x for r in results if (str(r.case), r.target) not in known for x in _other_losses(r)]
     losses += _failed_tests(before, after, pattern)
     versions = {"old": before.versions, "new": after.versions}
-    advised = [msgspec.structs.replace(loss, advice=ADVICE[loss.cause].format(**versions)) for loss in losses]
+    advised = [loss.but(advice=ADVICE[loss.cause].format(**versions)) for loss in losses]
     both = [f"{name} fails on both sides: {why}" for name, why in before.report.failed.items()]
     return Upgrade(
         before=difference.before,

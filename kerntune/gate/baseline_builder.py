@@ -60,9 +60,9 @@ class BaselineBuilder:
         contents: dict[str, bytes] = {}
         if not recording.hidden_pointers:  # contents behind addresses are of use to this process alone
             storages, contents = describe(recording.storages, self.case.recorded.sources, self.backend)
-            recording = msgspec.structs.replace(recording, storages=storages)
+            recording = recording.but(storages=storages)
         found = self._baseline(recording, sample, static, self._calibration(before, sample, write))
-        found = msgspec.structs.replace(found, since=since_of(judgement))
+        found = found.but(since=since_of(judgement))
         return PendingBaseline(found, {**self.case.recorded.artifacts, **contents}, write)
 
     def _calibration(self, before: TimeBaseline | None, sample: Sample, write: bool) -> Calibration | None:
@@ -93,7 +93,7 @@ class BaselineBuilder:
             case=self.case.id,
             fingerprint=self.case.fingerprint,
             arguments=self.case.arguments,
-            device=msgspec.structs.replace(gpu.spec, uuid=""),
+            device=gpu.spec.but(uuid=""),
             environment=gpu.environment(),
             recorded=now(),
             recording=recording,

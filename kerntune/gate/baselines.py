@@ -22,6 +22,7 @@ from kerntune.base.operator_list import MAX_OUTSIDE, MAX_ROWS, OperatorList
 from kerntune.base.recording import MAX_BYTES, Launch, Recording
 from kerntune.base.recording_check import case_problems, recording_problems, unprintable, within
 from kerntune.base.stats import Estimate
+from kerntune.base.strict import StrictStruct
 from kerntune.errors import BaselineError, TargetError
 from kerntune.gate.static_figures import LaunchStatic, LaunchStatics
 from kerntune.timing.timers import Sample
@@ -31,7 +32,7 @@ TIME_SCHEMA = "kerntune.time/1"
 STATIC_SCHEMA = "kerntune.static/1"
 
 
-class Argument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Argument(StrictStruct, frozen=True):
     """A tensor among a case's launches, as it enters the fingerprint."""
 
     dtype: str
@@ -39,7 +40,7 @@ class Argument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     strides: tuple[int, ...]
 
 
-class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Calibration(StrictStruct, frozen=True):
     """A case compared with itself in fresh processes: which changes a verdict on it can and can't detect. Relative
     (0.01 is 1 %).
 
@@ -64,7 +65,7 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     written again without it; :func:`kerntune.gate.replay.version_of` tells theirs."""
 
 
-class SinceAnchor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SinceAnchor(StrictStruct, frozen=True):
     """What the comparison with an anchor showed when a baseline was recorded: how much longer (0.01: 1 %) the recorded
     work took than that of ``anchor`` (:func:`work_id`). Two works that stay the same needn't be compared twice."""
 
@@ -72,7 +73,7 @@ class SinceAnchor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     change: Estimate
 
 
-class TimeBaseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TimeBaseline(StrictStruct, frozen=True):
     """A case's time on one kind of device, and the recording that took it."""
 
     schema: str
@@ -105,7 +106,7 @@ class TimeBaseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.recording.launches
 
 
-class StaticBaseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StaticBaseline(StrictStruct, frozen=True):
     """A case's static figures for one target and Triton series."""
 
     schema: str
@@ -146,8 +147,8 @@ def configs_by_kernel(baselines: Iterable[Baseline]) -> dict[str, list[Config]]:
 def lasting(baseline: Baseline) -> Baseline:
     """Without what differs from run to run: when it was recorded, and how long the compiler took."""
     where = "static" if isinstance(baseline, TimeBaseline) else "launches"
-    launches = tuple(msgspec.structs.replace(x, compile_seconds=None) for x in getattr(baseline, where))
-    return msgspec.structs.replace(baseline, recorded="", **{where: launches})
+    launches = tuple(x.but(compile_seconds=None) for x in getattr(baseline, where))
+    return baseline.but(recorded="", **{where: launches})
 
 
 def fingerprint_of(arguments: Iterable[Argument]) -> str:

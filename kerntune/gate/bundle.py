@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kerntune.base import codec
+from kerntune.base.strict import SparseStruct
 from kerntune.errors import BaselineError
 from kerntune.gate.baseline_files import MAX_ARTIFACT, artifact_bounds, needed
 from kerntune.gate.baselines import (
@@ -29,7 +30,7 @@ MAX_BUNDLE = 1 << 25
 """Bytes that a bundle may have as JSON: 32 MiB. A case of two launches has 10 KB."""
 
 
-class Bundle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Bundle(SparseStruct, frozen=True):
     """A case's time baseline or its static one (exactly one of them), and its artifacts by SHA-256.
 
     An artifact is xz-compressed; in JSON it is base64 text. Nothing in a bundle is code that kerntune executes while

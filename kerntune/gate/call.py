@@ -12,8 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.config import Config
 from kerntune.base.device import Target
@@ -136,7 +134,7 @@ class Checked:
             return self.result
         path, changed = self.pending.commit(self.store)
         recorded = self.result.recorded or changed
-        return msgspec.structs.replace(self.result, recorded=recorded, baseline_path=self.store.shown(path))
+        return self.result.but(recorded=recorded, baseline_path=self.store.shown(path))
 
 
 def should_write(verdict: Verdict, update: Update, policy: Policy, *, known_otherwise: bool = False) -> bool:

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from kerntune.base.case_result import CaseId, CaseResult, CodeChange, End, incomplete_result
 from kerntune.base.device import Target
 from kerntune.base.operator_list import MAX_PLACES, OperatorList
@@ -65,7 +63,7 @@ class CapturedCall:
         operators, plan, recording = self.capture.operators, self.capture.plan.tensors(), recorded.recording
         listed = operators.summary(recording, recorded.accesses, plan, given, results)
         compiled = self.capture.compiled
-        listed = msgspec.structs.replace(listed, graphs=compiled.graphs, breaks=tuple(compiled.breaks[:MAX_PLACES]))
+        listed = listed.but(graphs=compiled.graphs, breaks=tuple(compiled.breaks[:MAX_PLACES]))
         names = operators.arguments_of(results, recording, plan)
         return RecordedCase(self.call, self.capture, recorded, arguments, listed, names)
 
@@ -122,8 +120,7 @@ class RecordedCase:
 
         call, dtype = self.call, matmul_dtype(self.recording) if self.call.flops else ""
         moved = call.bytes if call.bytes is not None else bytes_moved(self.recording, self.recorded.accesses)
-        return msgspec.structs.replace(
-            result,
+        return result.but(
             flops=call.flops,
             bytes_moved=moved,
             bandwidth=device_bandwidth(gpu, cache),
@@ -331,8 +328,7 @@ def with_surroundings(result: CaseResult, captured: CapturedCall, warnings: Sequ
     baseline, how the call's choices were decided, and further ``warnings``."""
     choices = captured.capture.choices.texts
     anew = captured.capture.compiled.choices.anew
-    return msgspec.structs.replace(
-        result,
+    return result.but(
         message=", ".join([result.message, *anew]),
         warnings=(*result.warnings, *warnings),
         elsewhere=result.operators.by_name if result.operators is not None else result.elsewhere,

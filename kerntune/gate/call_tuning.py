@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-import msgspec
-
 from kerntune.base.case_result import CaseResult, LeftOut, TrialReport
 from kerntune.base.failed_candidates import WRONG, FailedTrial, told_once
 from kerntune.base.policy import TuneMode
@@ -83,8 +81,7 @@ class Tuning:
 
     def with_trials(self, result: CaseResult) -> CaseResult:
         """A result with what was tried, in how many seconds; a long reason is written once."""
-        return msgspec.structs.replace(
-            result,
+        return result.but(
             trials=tuple(self.trials),
             failed_trials=told_once(self.failures),
             left_out=tuple(self.left_out),

@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from kerntune.base.case_result import CaseId
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec, Target
@@ -124,7 +122,7 @@ class Move:
     @property
     def renamed(self) -> Baseline:
         """The same baseline, of the other case."""
-        return msgspec.structs.replace(self.baseline, case=self.case)
+        return self.baseline.but(case=self.case)
 
     @property
     def destination(self) -> Path:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import msgspec
-
 from kerntune.base.case_result import Attribution, CauseKind, LaunchCause, LostConfig, Share
 from kerntune.base.config import settings_text, split_settings
 from kerntune.base.device import Environment
@@ -180,10 +178,10 @@ class Step:
     def shares(self, change: float | None, why_not: str = "") -> dict[str, Share]:
         """The first cause has the whole change; the others are within it, since they can't be timed apart."""
         first, *others = self.blamed
-        found = {first: msgspec.structs.replace(self.blamed[first], change=change)}
+        found = {first: self.blamed[first].but(change=change)}
         if why_not:
-            found[first] = msgspec.structs.replace(found[first], why=why_not)
-        return found | {name: msgspec.structs.replace(self.blamed[name], within=first) for name in others}
+            found[first] = found[first].but(why=why_not)
+        return found | {name: self.blamed[name].but(within=first) for name in others}
 
 
 @dataclass(frozen=True)
@@ -317,7 +315,7 @@ def at_configs(capture: Capture, recorded: Recorded, before: Recording) -> Recor
         for index, old in enumerate(before.launches):
             if old.config != now.launches[index].config:
                 now = _with_config(capture, recorded, now, index, old)
-    return msgspec.structs.replace(now, views=capture.plan.views)
+    return now.but(views=capture.plan.views)
 
 
 def _with_config(capture: Capture, recorded: Recorded, now: Recording, index: int, old: Launch) -> Recording:
@@ -329,4 +327,4 @@ def _with_config(capture: Capture, recorded: Recorded, now: Recording, index: in
     compiled = capture.compiler.compile(probe.specialized)
     keep(recorded, compiled)
     launch = make_launch(capture.plan, probe.specialized, compiled, probe.grid)
-    return now.with_launch(index, msgspec.structs.replace(launch, config=old.config), compiled.binary)
+    return now.with_launch(index, launch.but(config=old.config), compiled.binary)

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Union
 
-import msgspec
-
 from kerntune.base.case_result import CaseId, CaseResult, End, incomplete_result
 from kerntune.base.device import Target, typical_device
 from kerntune.base.formatting import visible
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
 from kerntune.base.recording_check import case_problems
+from kerntune.base.strict import StrictStruct
 from kerntune.compiling.binary.identity import STAGES, first_stage_of, stage_hashes
 from kerntune.compiling.compiler import binary_from, ttir_text
 from kerntune.compiling.farm import Farm
@@ -90,7 +89,7 @@ def claimed_cases(run: RunReport, targets: Iterable[Target]) -> dict[CaseKey, Cl
 # figures of code
 
 
-class CodeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CodeRequest(StrictStruct, frozen=True):
     """A TTIR, and the compile options that a launch had."""
 
     target: Target
@@ -99,7 +98,7 @@ class CodeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     options: dict[str, Union[bool, int, float, str, None]]
 
 
-class CodeFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CodeFigures(StrictStruct, frozen=True):
     """What a TTIR compiles to: as the fields of :class:`~kerntune.gate.static_figures.LaunchStatic`. ``refused`` says
     why it doesn't."""
 
@@ -192,7 +191,7 @@ class Judge:
                 text = f" ({target}): the TTIR of {visible(launch.kernel[:80])} is not compiled: {why}"
                 return incomplete_result(name, text, Outcome.FAIL, target)
             own = {name: getattr(found, name) for name in OF_CODE}
-            launches.append(msgspec.structs.replace(launch, **own, compile_seconds=None, lines=()))
+            launches.append(launch.but(**own, compile_seconds=None, lines=()))
         own_result = judge_stored(self.stores, known, today, tuple(launches), self.policy(name))
         return with_claims(own_result, case.results)
 
@@ -206,7 +205,7 @@ class Judge:
             text = f" ({target}): {case.problem or 'it was reported without its code, so it was not decided'}"
             return incomplete_result(name, text, Outcome.FAIL, target)
         own = incomplete_result(name, "", self.policy(name).outcome(Verdict.INCOMPLETE), target)
-        return with_claims(msgspec.structs.replace(own, message=visible(case.results[0].message)), case.results)
+        return with_claims(own.but(message=visible(case.results[0].message)), case.results)
 
 
 def _requests(case: ClaimedCase) -> Iterator[tuple[object, CodeRequest]]:
@@ -232,7 +231,7 @@ def judge_stored(
     series = versions.triton_series()
     unreviewed = stores.unreviewed(judged.verdict, stores.own.static_path(target, series, case, fingerprint))
     stopped = (f"stopped at {visible(str(end))}; what it launches after that isn't judged",) if run.cut_off else ()
-    named = msgspec.structs.replace(today, triton=series)
+    named = today.but(triton=series)
     return judged.result(stores, named, policy, unreviewed, (*filter(None, [unreviewed.said]), *stopped))
 
 
@@ -242,9 +241,7 @@ def with_claims(own: CaseResult, claimed: Iterable[CaseResult]) -> CaseResult:
     if OUTCOMES.index(worst.outcome) >= OUTCOMES.index(own.outcome):
         return own
     told = tuple(visible(text) for text in worst.findings)
-    return msgspec.structs.replace(
-        own, verdict=worst.verdict, outcome=worst.outcome, message=visible(worst.message), findings=told
-    )
+    return own.but(verdict=worst.verdict, outcome=worst.outcome, message=visible(worst.message), findings=told)
 
 
 def _stored_like(launch: LaunchStatic, known: KnownCase, target: Target) -> LaunchStatic | None:

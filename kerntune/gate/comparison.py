@@ -6,8 +6,6 @@ from collections import ChainMap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import msgspec
-
 from kerntune.base.case_result import IDENTITY, MAX_STORED_TIMES, Attribution, CaseResult, ReplayedTimes, Share
 from kerntune.base.numerics import NumericsReport, report_of, without_ignored
 from kerntune.base.policy import Policy, Verdict
@@ -283,8 +281,7 @@ class Judgement:
     def change_in(self, result: CaseResult, sample: Sample) -> CaseResult:
         """A result with the change, the findings, and the single times of today's ``sample`` and of both sides."""
         found, baseline, replay = self.found, self.baseline, self.used.replay
-        return msgspec.structs.replace(
-            result,
+        return result.but(
             change=found.change if found is not None else None,
             shown=found.shown if found is not None else None,
             rung=self.used.rung,

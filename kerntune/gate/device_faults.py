@@ -10,8 +10,6 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import msgspec
-
 from kerntune.base.case_result import OutsideWrite
 from kerntune.base.policy import Update
 from kerntune.base.recording import Launch, Recording
@@ -203,7 +201,7 @@ def outside_text(write: OutsideWrite) -> str:
 
 def _write(recording: Recording, changed: ChangedGuard) -> OutsideWrite:
     launch = recording.working[changed.launch]
-    single = msgspec.structs.replace(recording, launches=(launch,))
+    single = recording.but(launches=(launch,))
     name, nbytes = storage_name(single, changed.storage), single.storages[changed.storage].nbytes
     certain = _as_found(recording, changed.launch)
     return OutsideWrite(

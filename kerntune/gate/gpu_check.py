@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import msgspec
-
 from kerntune.base.case_result import Attribution, CaseResult, CodeChange
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
 from kerntune.base.recording import Recording, same_work
@@ -253,8 +251,7 @@ class TimedCheck:
         code: tuple[CodeChange, ...] = ()
         if before is not None and self.settings.code_changes:
             code = self.case.code_changes(self.stores.reference, stored, findings.static, before.recording)
-        return msgspec.structs.replace(
-            result,
+        return result.but(
             operators=self.case.operators,
             outside_writes=findings.outside.found,
             provenance=provenance_of(self.case.recording, before, self.gpu.environment()),
@@ -280,8 +277,7 @@ class TimedCheck:
             verdict, self.case.id, before, after, shown, [*said, *told, *warnings], held=held
         )
         outcome = outcome_of(verdict, self.call.policy, findings.pending, self.settings.update)
-        return msgspec.structs.replace(
-            self._result_of(verdict, findings.unreviewed.outcome(outcome), message),
+        return self._result_of(verdict, findings.unreviewed.outcome(outcome), message).but(
             baseline_ns=before,
             current_ns=after,
             causes=reasons,
@@ -343,8 +339,8 @@ class TimedCheck:
         removed = obsolete(case.recording, self.path, self.settings)
         warnings = () if removed is None else (f"{LAUNCHES_NOTHING}, so {self.stores.own.shown(self.path)} is removed",)
         outcome = policy.outcome(verdict) if removed is None else Outcome.PASS
-        result = msgspec.structs.replace(
-            self._result_of(verdict, outcome, ", ".join([f"{verdict.value} {case.id}: {why}", *warnings])),
+        message = ", ".join([f"{verdict.value} {case.id}: {why}", *warnings])
+        result = self._result_of(verdict, outcome, message).but(
             launches=launch_reports(launch_statics(case.recorded, self.gpu.spec, {})),
             causes=(why,),
             warnings=warnings,

@@ -277,7 +277,7 @@ def _findings(
     found += judged(drafts, rules, other_config=other_config)
     found += judged(more_programs(before, after, rules.rule("grid").threshold or 0.0), rules)
     moved = [] if alone else [f for f in found if f.metric in ("accessed_bytes", "repeated_atomics")]
-    return worst_first(msgspec.structs.replace(f, severity="warn") if f in moved else f for f in found)
+    return worst_first(f.but(severity="warn") if f in moved else f for f in found)
 
 
 def _counts(before: LaunchStatics, after: LaunchStatics, threshold: float) -> Iterator[Draft]:

@@ -27,6 +27,7 @@ from kerntune.base.codec import MAX_REPORT, MAX_REPORT_VALUES, from_json, read_f
 from kerntune.base.formatting import NO_FIGURE, bounded, format_rate, format_share, format_time, visible
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.stats import Estimate
+from kerntune.base.strict import SparseStruct, StrictStruct
 from kerntune.gate.console import counted
 
 SCHEMA = "kerntune.run/1"
@@ -43,7 +44,7 @@ MAX_CONFIG_LINES = 4
 """Kernels of one case that are named in its row; the JSON has them all."""
 
 
-class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Origin(SparseStruct, frozen=True):
     """Where a run took place: commit and branch of the repository around its tests, the commit's time in UTC
     (ISO 8601), whether the checkout had uncommitted changes, the machine's name, the project's name, and the address of
     the repository on the web. Empty texts for unknown ones."""
@@ -62,7 +63,7 @@ class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         return f"{self.commit[:12]}{' with uncommitted changes' if self.dirty else ''}" if self.commit else ""
 
 
-class RunReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RunReport(StrictStruct, frozen=True):
     """Everything that ``--kerntune-json`` writes: one run, whole.
 
     ``header`` are the lines of pytest's header (device, Triton, torch, baseline folder); ``static_only`` maps the
@@ -97,7 +98,7 @@ class RunReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def write_run(path: Path, run: RunReport) -> None:
     """Write a run's JSON whole or not at all; :class:`~kerntune.errors.StoreError` says why it can't."""
     results = with_bounded_code(run.results)
-    write_atomic(path, to_json(msgspec.structs.replace(run, results=results)))
+    write_atomic(path, to_json(run.but(results=results)))
 
 
 def read_run(path: Path) -> RunReport:
@@ -124,7 +125,7 @@ def with_bounded_code(results: Sequence[CaseResult]) -> tuple[CaseResult, ...]:
     for i in sorted(range(len(kept)), key=lambda i: OUTCOMES.index(kept[i].outcome)):
         room -= sum(len(c.diff) for c in kept[i].code)
         if room < 0 and kept[i].code:
-            kept[i] = msgspec.structs.replace(kept[i], code=(), remarks=(*kept[i].remarks, CODE_LEFT_OUT))
+            kept[i] = kept[i].but(code=(), remarks=(*kept[i].remarks, CODE_LEFT_OUT))
     return tuple(kept)
 
 

@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from kerntune.base.case_result import CaseResult, UncheckedValue
 from kerntune.base.device import TYPICAL_DEVICES, Target
 from kerntune.base.folders import file_in_the_way
@@ -363,7 +361,7 @@ class Session:
             return result
         remark = f"near a stored case of this call: {told}"
         message, remarks = f"{result.message}, {remark}", (*result.remarks, remark)
-        return msgspec.structs.replace(result, message=message, remarks=remarks)
+        return result.but(message=message, remarks=remarks)
 
 
 def _figures_of(target: Target) -> str:

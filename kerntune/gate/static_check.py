@@ -64,7 +64,7 @@ def check_static(
     today = StaticBaseline(STATIC_SCHEMA, case.id, fingerprint, case.arguments, target, series, now(), stored)
     kept = _kept_end(captured.end, run.accepted, update)
     listed = case.operators.without_places() if case.operators else msgspec.UNSET
-    today = msgspec.structs.replace(today, end=kept, operators=listed)
+    today = today.but(end=kept, operators=listed)
     unreviewed = stores.unreviewed(verdict, stores.own.static_path(target, series, case.id, fingerprint))
     write = should_write(verdict, update, policy, known_otherwise=renamed.edited) and not broken
     write = unreviewed.writes(write, update)
@@ -72,8 +72,7 @@ def check_static(
     pending = PendingBaseline(today, {} if broken else recorded.artifacts, write, anew=fewer)
     stopped = _stopped(captured, run.accepted) if run.cut_off else ()
     result = judged.result(stores, today, policy, unreviewed, (*renamed.remarks, *stopped))
-    result = msgspec.structs.replace(
-        result,
+    result = result.but(
         outcome=unreviewed.outcome(outcome_of(verdict, policy, pending, update)),
         remarks=(*result.remarks, *renamed.remarks),
         configs=told_once(configs),

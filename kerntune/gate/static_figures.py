@@ -14,6 +14,7 @@ from kerntune.base.config import COMPILE_OPTIONS, Config, changed_settings
 from kerntune.base.device import DeviceSpec, Target
 from kerntune.base.recording import Binary, Launch, Recording, Sha256
 from kerntune.base.roofline import bytes_by_launch
+from kerntune.base.strict import SparseStruct
 from kerntune.capture.recorder import Recorded
 from kerntune.kernels.compat import versions
 from kerntune.kernels.source import GeneratedFrom
@@ -23,7 +24,7 @@ CONSTANT = "constexpr "
 """What the text of a constant begins with in :attr:`LaunchStatic.compiled_for`."""
 
 
-class LaunchStatic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class LaunchStatic(SparseStruct, frozen=True):
     """Static figures of one launch, and how its code came about.
 
     ``stages`` has a hash of each compiler stage's text, ``compiled_for`` what the compiler knows of arguments,
@@ -55,7 +56,7 @@ class LaunchStatic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     def without_lines(self) -> LaunchStatic:
         """The launch as a baseline has it, which doesn't change with the numbers of lines."""
-        return msgspec.structs.replace(self, lines=())
+        return self.but(lines=())
 
     @property
     def settings(self) -> dict[str, object]:
@@ -279,7 +280,7 @@ def with_launches(
     ``times_ns`` is as for :func:`launch_shares`.
     """
     launches, shares = launch_reports(static, before), launch_shares(recording, times_ns)
-    return msgspec.structs.replace(result, launches=launches, shares=shares)
+    return result.but(launches=launches, shares=shares)
 
 
 def launch_shares(recording: Recording, times_ns: Sequence[float]) -> tuple[LaunchShare, ...]:

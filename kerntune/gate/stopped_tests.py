@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import msgspec
-
 from kerntune.base.case_result import CaseId, CaseResult, End, incomplete_result
 from kerntune.base.device import Target
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
@@ -56,14 +54,14 @@ def stopped_test(
 def _accepts(stores: Stores, today: StaticBaseline, end: End, update: Update) -> bool:
     """Whether the stored baseline of a call keeps this end: of the call itself, or of the test after it."""
     kept = stores.accepted_end(today.target, today.case, today.fingerprint, update)
-    return kept is not None and kept == msgspec.structs.replace(end, between=kept.between)
+    return kept is not None and kept == end.but(between=kept.between)
 
 
 def _with_end(pending: PendingBaseline, baseline: StaticBaseline, end: End) -> PendingBaseline:
     """The baseline that keeps the end of its test; one that keeps its call's own end does so already."""
     if isinstance(baseline.end, End):
         return pending
-    return replace(pending, baseline=msgspec.structs.replace(baseline, end=msgspec.structs.replace(end, between=True)))
+    return replace(pending, baseline=baseline.but(end=end.but(between=True)))
 
 
 def _incomplete(case: CaseId, target: Target, end: End, path: str, outcome: Outcome) -> CaseResult:
@@ -73,4 +71,4 @@ def _incomplete(case: CaseId, target: Target, end: End, path: str, outcome: Outc
         f"outcomes={{'INCOMPLETE': 'warn'}}; if there is no such call any more, remove {path}"
     )
     result = incomplete_result(case, text, outcome, str(target))
-    return msgspec.structs.replace(result, baseline_path=path, end=end)
+    return result.but(baseline_path=path, end=end)

@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Union
 
-import msgspec
-
 from kerntune.base.recording import Artifacts, Binary, Launch, Param, Recording
 from kerntune.errors import ReplayError
 from kerntune.gpu.base import Buffer, Executor, Function, GpuGraph
@@ -194,7 +192,7 @@ def memory_at(
     if index == 0:
         return Memory(loader.gpu, recording.storages, sources, frugal=frugal, spaced=spaced)
     before = Memory(loader.gpu, recording.storages, sources, spaced=spaced)
-    prefix = msgspec.structs.replace(recording, launches=recording.launches[:index]).pruned()
+    prefix = recording.but(launches=recording.launches[:index]).pruned()
     Program(loader, prefix, before, artifacts).enqueue()
     changed = set(written_storages(prefix))
     later = [_found(before, i) if i in changed else s for i, s in enumerate(sources)]

@@ -16,8 +16,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from kerntune import __version__
 from kerntune.base.device import DeviceSpec, Environment, Target, typical_device
 from kerntune.base.recording import Binary, Param
@@ -278,7 +276,7 @@ class FakeBackend:
     gpu: FakeGpu
 
     def __init__(self, script: Script | None = None, target: str = "cuda:90", device_name: str = "Fake GPU") -> None:
-        spec = msgspec.structs.replace(typical_device(Target.parse(target)), name=device_name)
+        spec = typical_device(Target.parse(target)).but(name=device_name)
         self._be_one_of((spec,), script or Script())
 
     def _be_one_of(self, specs: Sequence[DeviceSpec], script: Script) -> None:
@@ -332,4 +330,4 @@ def _named(specs: Sequence[DeviceSpec], entry: str) -> DeviceSpec | None:
 def _numbered(target: str, number: int) -> DeviceSpec:
     """Equal targets are equal models, others are others."""
     spec = typical_device(Target.parse(target))
-    return msgspec.structs.replace(spec, name=f"Fake {spec.name}", uuid=f"fa4e{number:04x}-0000-0000-0000-000000000000")
+    return spec.but(name=f"Fake {spec.name}", uuid=f"fa4e{number:04x}-0000-0000-0000-000000000000")

@@ -13,13 +13,14 @@ from typing import Literal, NamedTuple, TypeVar
 import msgspec
 
 from kerntune.base.policy import STATIC_RULES
+from kerntune.base.strict import StrictStruct
 from kerntune.static.metrics import StaticMetrics
 from kerntune.static.ptx import OPERAND_BYTES, ProductLoops
 
 Severity = Literal["fail", "warn", "info"]
 
 
-class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Finding(StrictStruct, frozen=True):
     """One change. ``text`` is a sentence for messages that gives ``before`` and ``after``."""
 
     severity: Severity

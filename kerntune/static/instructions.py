@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import msgspec
-
+from kerntune.base.strict import StrictStruct
 from kerntune.compiling.binary.identity import strip_debug
 from kerntune.errors import StoreError
 
@@ -235,7 +234,7 @@ _AMD_WAY = _VendorFormat(amd_class, amd_bits, _amd_macs, _AMD_FURTHER)
 _MNEMONIC = re.compile(r"^((?:s|v|ds|global|buffer|flat|scratch|tensor|cluster|image)_\w+)", re.MULTILINE)
 
 
-class AmdResources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AmdResources(StrictStruct, frozen=True):
     """The resources of a kernel as the compiler reports them; registers per lane, ``sgprs`` per wave, bytes per lane.
 
     ``vgprs`` counts all vector registers of the kernel, ``agprs`` (accumulators) among them where the two share a file

@@ -11,6 +11,7 @@ import msgspec
 
 from kerntune.base.device import DeviceSpec
 from kerntune.base.recording import Nbytes
+from kerntune.base.strict import StrictStruct
 from kerntune.compiling.binary.elf import Elf, cubin_resources
 from kerntune.errors import TargetError
 from kerntune.static.disassembly import Disassembler, Listing
@@ -41,7 +42,7 @@ _FP64 = re.compile(
 _LOCAL_ARRAY = re.compile(r"^[ \t]*\.local\b[^;\n]*\[(\d+)\][ \t]*;", re.MULTILINE)
 
 
-class BinaryInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class BinaryInput(StrictStruct, frozen=True):
     """A compiled kernel. ``asm`` is its PTX or amdgcn text, ``arch`` has its suffix (``sm_90a``, ``gfx942``).
 
     ``shared_bytes``, ``num_warps`` (after warp specialization) and ``tensor_memory_columns`` are ``shared``,
@@ -57,7 +58,7 @@ class BinaryInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tensor_memory_columns: int = 0
 
 
-class StaticMetrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StaticMetrics(StrictStruct, frozen=True):
     """Figures of one compiled kernel on one kind of device.
 
     ``registers`` per thread (AMD: all vector registers of a lane); ``spill_*_bytes`` per thread, each spill instruction

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-import msgspec
-
 from kerntune.base.device import DeviceSpec
+from kerntune.base.strict import StrictStruct
 from kerntune.errors import TargetError
 
 _REGISTER_UNIT = 256  # registers are given to a warp in this unit (cudaOccRegAllocationGranularity)
@@ -21,7 +20,7 @@ _AMD_GROUPS_PER_CU = 16
 ``AMDGPU::IsaInfo::getMaxWorkGroupsPerCU``: 16 a compute unit, or 32 for the two that gfx10 and later pair up)."""
 
 
-class Occupancy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Occupancy(StrictStruct, frozen=True):
     """Resident blocks per multiprocessor, the share of its warps that they use (0 to 1), and the limit that is reached
     first.
 
@@ -123,7 +122,7 @@ MAX_TENSOR_MEMORY_COLUMNS = 512
 """The tensor memory of a multiprocessor of sm_100 (PTX ISA, "Tensor Memory": 128 rows of 512 columns of 32 bits)."""
 
 
-class Violation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Violation(StrictStruct, frozen=True):
     """A limit of the device that a kernel exceeds. ``needed`` and ``limit`` are in the same unit."""
 
     resource: str

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import msgspec
+from kerntune.base.strict import SparseStruct
 
 _OPCODE = re.compile(r"^[ \t]*(?:@!?%\w+\s+)?([a-z][\w.:]*)", re.MULTILINE)
 """The beginning of an instruction: an opcode with its modifiers, its predicate left out. Directives begin with a dot,
@@ -115,7 +115,7 @@ OPERAND_BYTES = 16
 """The least that a thread loads of an operand in a round, in bytes: an index, a row's scale or a bias is less."""
 
 
-class ProductLoops(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ProductLoops(SparseStruct, frozen=True):
     """The innermost loops of a kernel in which tensor cores multiply.
 
     ``loading`` of them load operands (others get them from other warps, or have them already). ``ahead`` of these have

@@ -30,6 +30,7 @@ import msgspec
 from kerntune.base.device import DeviceSpec
 from kerntune.base.policy import StaticPrune
 from kerntune.base.recording import Binary
+from kerntune.base.strict import StrictStruct
 from kerntune.compiling.binary.elf import cubin_resources
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import StoreError, TargetError
@@ -228,7 +229,7 @@ def _known(table: Mapping[str, float], spec: DeviceSpec) -> float:
 GridTriple = tuple[int, int, int]
 
 
-class Figures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Figures(StrictStruct, frozen=True):
     """Of one compiled candidate at its grid: ``cost`` as :func:`cost` gives it,
     infinite for what can't be launched; ``spill_bytes`` per thread, the stack frame stored and loaded; theoretical
     ``occupancy`` (0..1).

@@ -9,10 +9,9 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from kerntune.base.frames import send_with
 from kerntune.base.orphans import bound_command
+from kerntune.base.strict import StrictStruct
 from kerntune.cli.bisect.bisected_version import Checkout
 from kerntune.errors import FrameError
 
@@ -20,7 +19,7 @@ SharedImports = tuple[str, tuple[str, ...]]
 """An interpreter, and the entries of the path that all its versions share."""
 
 
-class RunRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RunRequest(StrictStruct, frozen=True):
     """A command of kerntune, to be run in a copy of a process that has the imports. ``output`` takes what it prints.
     A pipe travels with it, which the copy writes its exit code to."""
 

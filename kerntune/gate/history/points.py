@@ -18,6 +18,7 @@ from kerntune.base.device import Environment
 from kerntune.base.recording import Recording, work_of
 from kerntune.base.recording_check import case_problems, unprintable
 from kerntune.base.stats import Estimate
+from kerntune.base.strict import SparseStruct, StrictStruct
 from kerntune.errors import HistoryError
 from kerntune.gate.baselines import TimeBaseline
 from kerntune.timing.timers import TimeNs
@@ -37,7 +38,7 @@ MOST_CHANGE = math.log(1e4)
 MOST_SD = 10.0
 
 
-class Shift(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Shift(StrictStruct, frozen=True):
     """A paired change as the natural logarithm of a ratio of times, and its standard deviation. ``against`` names the
     other side: when it was recorded. Both numbers are zero where both sides do the same work."""
 
@@ -46,7 +47,7 @@ class Shift(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     against: str
 
 
-class Point(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Point(SparseStruct, frozen=True):
     """One case in one run. ``work`` names what its launches do (code, grids, arguments): points of equal work are
     equally fast. ``baseline_work`` is that of the baseline which ``change`` is measured against; ``since`` is the
     change against the anchor. ``time_ns`` is the run's own time; steps are not searched in it, because sessions differ
@@ -66,7 +67,7 @@ class Point(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     environment: dict[str, str] = {}
 
 
-class HistoryRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class HistoryRun(SparseStruct, frozen=True):
     """One run of one host. ``created`` and ``committed`` are times in UTC (ISO 8601); ``dirty``: the checkout had
     changes that no commit has."""
 

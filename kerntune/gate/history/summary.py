@@ -9,9 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from kerntune.base.formatting import escaped
+from kerntune.base.strict import SparseStruct, StrictStruct
 from kerntune.gate.console import columns, counted
 from kerntune.gate.history.index import DIRTY, CaseSeries, Index, IndexDamaged, RunInfo
 from kerntune.gate.history.series import CaseShift, RunSettings, found_in
@@ -28,7 +27,7 @@ SHORT = 10
 """Digits of a commit's name in tables."""
 
 
-class HistoryStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class HistoryStep(StrictStruct, frozen=True):
     """A case's time moved. Shares (0.03 is 3 % slower) with the ends of a 99 % interval. ``before`` and ``after`` are
     the commits of the last run on the old level and the first on the new one; the move lies between ``earliest`` and
     ``latest`` with 99 %. A ``+`` behind a commit: the run's checkout had changes that it doesn't have. ``from_day`` and
@@ -51,7 +50,7 @@ class HistoryStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     settings: tuple[str, ...]
 
 
-class HistorySteps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class HistorySteps(StrictStruct, frozen=True):
     """All steps of a history, the largest slowdown first. ``false_rate``: the probability that any of them is none."""
 
     steps: tuple[HistoryStep, ...]
@@ -180,7 +179,7 @@ MAX_POINTS = 400
 """Runs of a case that are drawn: the latest."""
 
 
-class CurvePoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class CurvePoint(SparseStruct, frozen=True):
     """One run of a case: the change of its time against its reference (0.03: 3 % slower) and the standard deviation.
     ``commit`` ends with ``+`` where the checkout had other changes.
     Points of one ``stretch`` have the same reference; those of others are on another scale."""
@@ -192,7 +191,7 @@ class CurvePoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     stretch: int = 0
 
 
-class CaseCurve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CaseCurve(StrictStruct, frozen=True):
     """A case on one device: its latest points, and all its steps."""
 
     case: str

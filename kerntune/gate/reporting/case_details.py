@@ -240,7 +240,7 @@ def _is_back(result: CaseResult, launch: LaunchReport) -> bool:
 
 
 def _as_before(launch: LaunchReport) -> LaunchReport:
-    return msgspec.structs.replace(launch, config=launch.config_before, written=launch.written_before)
+    return launch.but(config=launch.config_before, written=launch.written_before)
 
 
 def configs_of(launches: Sequence[LaunchReport]) -> str:

@@ -19,8 +19,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from kerntune.base.case_result import CaseResult, LaunchReport
 from kerntune.base.codec import write_atomic
 from kerntune.base.device import TYPICAL_DEVICES
@@ -70,7 +68,7 @@ def html_page(runs: Sequence[RunReport], curves: Sequence[CaseCurve], plotly: st
     What comes from results is escaped by the template or packed as data; the policy in the page's head lets no script
     run but the two whose hashes it names, and lets nothing be loaded.
     """
-    runs = [msgspec.structs.replace(run, results=with_bounded_code(run.results)) for run in runs]
+    runs = [run.but(results=with_bounded_code(run.results)) for run in runs]
     ranked = worst_first(runs)
     half = half_scale(ranked)
     counts = word_counts((r.result for r in ranked), VERDICTS)

@@ -16,6 +16,7 @@ import msgspec
 from kerntune.base.codec import write_atomic
 from kerntune.base.formatting import code_of, escaped, visible
 from kerntune.base.policy import Outcome, Verdict
+from kerntune.base.strict import StrictStruct
 from kerntune.errors import StoreError, UsageError
 from kerntune.gate.report import (
     RankedResult,
@@ -172,7 +173,7 @@ def _property(text: str) -> str:
 PARQUET_EXTRA = 'pip install "kerntune[parquet]"'
 
 
-class FlatRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FlatRow(StrictStruct, frozen=True):
     """One result: a row of an exported table. Times in nanoseconds, changes as shares (0.12 is +12 %) with the interval
     ``change_low`` to ``change_high`` at ``change_level``; rates a second. Registers, spilled and shared bytes are
     the most of all launches, the occupancy the least; None (an empty cell) is not known."""
