@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from typing import Any
 
 
-@contextlib.contextmanager
+@contextmanager
 def changed_items(mapping: MutableMapping[str, Any], changes: Mapping[str, Any]) -> Iterator[None]:
     """Meanwhile ``mapping`` has ``changes``; then what was there before, or nothing."""
     before = {name: mapping[name] for name in changes if name in mapping}

@@ -12,15 +12,15 @@ The contract:
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 from typing import IO, Any, Generic, Protocol, TypeVar
 
 from kerntune.base.frames import Reader, Timeout, encode, write
@@ -164,7 +164,7 @@ class ChildProcess(Generic[T]):
         with self._ended_by_errors():
             write(self.inbox.fileno(), frame, Timeout(limit_s))
 
-    @contextlib.contextmanager
+    @contextmanager
     def _ended_by_errors(self, end_if_late: bool = True) -> Iterator[None]:
         try:
             if self._killed or self._ended:
@@ -228,7 +228,7 @@ class ChildProcess(Generic[T]):
         """Close its pipes, so that it ends when it has done what is left, and wait for that up to ``wait_s``."""
         self._ended = True
         self._close_files()
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with suppress(subprocess.TimeoutExpired):
             self.process.wait(wait_s)
         self.forget()
 
@@ -256,13 +256,13 @@ class ChildProcess(Generic[T]):
             size = self.printed
             self._words = os.pread(self._errors.fileno(), LAST_WORDS, max(0, size - LAST_WORDS))
         for file in (self._errors, self.inbox, self._outbox):
-            with contextlib.suppress(OSError):  # closing flushes what a dead process doesn't read
+            with suppress(OSError):  # closing flushes what a dead process doesn't read
                 file.close()
 
 
 def kill_group(pid: int) -> None:
     """Kill a process that leads a group, and all that it has started there."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
 
 
@@ -280,9 +280,8 @@ def signal_name(number: int) -> str:
 
 
 def _in_background(work: Callable[[], object]) -> bool:
-    """Do some work while the caller goes on; whether a thread for it could be had."""
     try:
-        threading.Thread(target=work, name="kerntune-child-end", daemon=True).start()
+        Thread(target=work, name="kerntune-child-end", daemon=True).start()
     except RuntimeError:  # no more threads, or the interpreter is ending
         return False
     return True

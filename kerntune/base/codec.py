@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import errno
-import functools
 import hashlib
 import io
 import lzma
@@ -15,6 +13,8 @@ import re
 import stat
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -83,7 +83,11 @@ def finite(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         fields = {f: getattr(value, f) for f in value.__struct_fields__}
         changed = {f: new for f, old in fields.items() if (new := finite(old)) is not old}
-        return _plain(value, changed) if changed else value
+        if changed:
+            value = msgspec.structs.replace(value)
+        for name, new in changed.items():
+            msgspec.structs.force_setattr(value, name, new)  # what its class makes of these happened before
+        return value
     if isinstance(value, dict):
         found = {finite(k): finite(v) for k, v in value.items()}
         same = all(a is b and found[a] is value[b] for a, b in zip(found, value, strict=False))
@@ -94,20 +98,11 @@ def finite(value: Any) -> Any:
     return value
 
 
-def _plain(value: msgspec.Struct, changed: dict[str, Any]) -> Any:
-    """A copy that keeps what its class would make of the changed fields from happening again."""
-    copy = msgspec.structs.replace(value)
-    for name, new in changed.items():
-        msgspec.structs.force_setattr(copy, name, new)
-    return copy
-
-
 _CONFLICT = re.compile(rb"^(<{7}|={7}|>{7})( |$)", re.MULTILINE)
 _LFS = b"version https://git-lfs.github.com/spec/"
 
 
 def _hint(data: bytes) -> str:
-    """What became of a file that should be JSON, and what to do."""
     if _CONFLICT.search(data):
         return (
             "it has the conflict markers of a merge. Take one side whole (git checkout --ours or --theirs, then "
@@ -165,7 +160,8 @@ def _refused(data: bytes, schema: str, where: str, exc: Exception, error: type[S
     except UNREADABLE as unreadable:
         return error(f"{where}: not readable as JSON ({visible(str(unreadable))}); {_hint(data)}")
     why = visible(str(exc).replace("\n", "\\n"))  # names of fields are the file's
-    return error(_of_schema(where, given, schema) if given != schema else f"{where}: {why}. {_RESTORE.capitalize()}")
+    damaged = f"{where}: {why}. {_RESTORE.capitalize()}"
+    return error(_of_schema(where, given, schema) if given != schema else damaged)
 
 
 def schema_of(data: bytes) -> str:
@@ -247,7 +243,7 @@ def shown(path: Path) -> str:
 _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFDIR: "a folder"}
 
 
-@functools.lru_cache(maxsize=32)  # a case's file and its bundle have the same artifacts
+@lru_cache(maxsize=32)  # a case's file and its bundle have the same artifacts
 def pack(data: bytes) -> bytes:
     """``data`` as an xz file, by xz's own preset (6). On a binary of 5 KB it took 2 ms where preset 9 took 52 ms (it
     clears 64 MiB first), for the same size; a run packs every case."""
@@ -304,7 +300,12 @@ def write_atomic(path: Path, data: bytes, *, error: type[StoreError] = StoreErro
     with _beside(path, data, error, durable) as unnamed:
         os.replace(unnamed, path)
         if durable:
-            _sync_folder(path.parent)
+            with suppress(OSError):  # some file systems have nothing to do for it, and refuse
+                handle = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.fsync(handle)
+                finally:
+                    os.close(handle)
 
 
 def write_new(path: Path, data: bytes, *, error: type[StoreError] = StoreError) -> bool:
@@ -324,7 +325,7 @@ def write_new(path: Path, data: bytes, *, error: type[StoreError] = StoreError) 
     return True
 
 
-@contextlib.contextmanager
+@contextmanager
 def _beside(path: Path, data: bytes, error: type[StoreError], durable: bool) -> Iterator[Path]:
     """A temporary file in ``path``'s folder that has the content; it is gone afterwards. ``error`` for what the system
     refuses meanwhile."""
@@ -333,9 +334,11 @@ def _beside(path: Path, data: bytes, error: type[StoreError], durable: bool) -> 
         _write(unnamed, data, durable)
         yield unnamed
     except (OSError, ValueError) as exc:  # ValueError: a NUL in the name
-        raise error(_unwritten(path, exc)) from exc
+        reason = getattr(exc, "strerror", None) or str(exc)
+        refused = "; is the folder read-only?" if getattr(exc, "errno", None) in _REFUSALS else ""
+        raise error(f"{shown(path)}: can't be written ({reason}){refused}") from exc
     finally:
-        with contextlib.suppress(OSError, ValueError):
+        with suppress(OSError, ValueError):
             os.unlink(unnamed)
 
 
@@ -355,23 +358,6 @@ def _write(path: Path, data: bytes, durable: bool) -> None:
             os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Have the disk know of a rename; some file systems have nothing to do for it and refuse."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def _unwritten(path: Path, exc: OSError | ValueError) -> str:
-    """Says which file the system refused, why, and what to look at."""
-    reason = getattr(exc, "strerror", None) or str(exc)
-    refused = isinstance(exc, OSError) and exc.errno in _REFUSALS
-    return f"{shown(path)}: can't be written ({reason})" + ("; is the folder read-only?" if refused else "")
 
 
 _REFUSALS = {errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EEXIST}

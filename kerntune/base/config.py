@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
 from typing import Any, Union
 
 from kerntune.base.strict import SparseStruct
@@ -59,7 +59,7 @@ class Config(SparseStruct, frozen=True, eq=False):
 
     def replace(self, **changes: Any) -> Config:
         """A copy with some kwargs or fields changed; an unknown name is taken as a kwarg."""
-        fields = {name: changes.pop(name) for name in (*COMPILE_FIELDS, "options") if name in changes}
+        fields = {n: changes.pop(n) for n in (*COMPILE_FIELDS, "options") if n in changes}
         kwargs = dict(changes.pop("kwargs", self.kwargs)) | changes
         return self.but(kwargs=kwargs, **fields)
 
@@ -85,7 +85,7 @@ class Config(SparseStruct, frozen=True, eq=False):
         fields = {k: values[k] for k in COMPILE_FIELDS if k in values}
         kwargs = {k: v for k, v in values.items() if k not in COMPILE_FIELDS}
         for name, value in {**fields, **kwargs}.items():
-            if isinstance(value, float) and not math.isfinite(value):
+            if isinstance(value, float) and not isfinite(value):
                 raise ConfigError(f"config value {name}={value} isn't finite; write it in the kernel instead")
             if value is not None and not isinstance(value, (bool, int, float, str)):
                 raise ConfigError(

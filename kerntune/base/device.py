@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 
 from kerntune.base.strict import StrictStruct
 from kerntune.errors import TargetError
@@ -58,7 +58,7 @@ def targets_of_folders(names: Iterable[str]) -> list[Target]:
     """The targets whose :attr:`Target.slug` these names of folders are, sorted; other names count for nothing."""
     found = []
     for name in sorted(names):
-        with contextlib.suppress(TargetError):
+        with suppress(TargetError):
             found.append(Target.parse(name.replace("-", ":", 1)))
     return found
 

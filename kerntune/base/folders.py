@@ -6,7 +6,6 @@ files that they were for, and are removed when they are old.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import re
@@ -16,6 +15,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -35,7 +35,10 @@ class TemporaryFolder:
     none can be made."""
 
     def __init__(self, kind: str) -> None:
-        _sweep_once()
+        place = tempfile.gettempdir()
+        if place not in _swept:
+            _swept.add(place)
+            sweep(Path(place))
         unlocked = Path(tempfile.mkdtemp(prefix=f".{PREFIX}{kind}-"))
         self._lock = _lock(unlocked)
         self.folder = unlocked.rename(unlocked.with_name(unlocked.name[1:]))  # only now :func:`sweep` sees it
@@ -48,7 +51,7 @@ class TemporaryFolder:
             os.close(lock)
 
 
-@contextlib.contextmanager
+@contextmanager
 def scratch_folder(kind: str) -> Iterator[Path]:
     """A new folder for as long as the context is open."""
     scratch = TemporaryFolder(kind)
@@ -61,7 +64,7 @@ def scratch_folder(kind: str) -> Iterator[Path]:
 def sweep(place: Path) -> list[Path]:
     """Remove the folders in ``place`` that no process locks any more, and return them; also old ones of processes that
     were killed before they had locked them."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         for folder in place.glob(f".{PREFIX}*"):
             if _is_ours(folder) and time.time() - folder.stat().st_mtime > OLD_S:
                 _remove(folder)
@@ -70,7 +73,7 @@ def sweep(place: Path) -> list[Path]:
 
 def _removed(folder: Path) -> bool:
     """Remove a folder of a process that is gone; whether it was one."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         if not _is_ours(folder):
             return False
         with _taken(folder / LOCK):
@@ -84,12 +87,12 @@ def _removed(folder: Path) -> bool:
 
 def _remove(folder: Path) -> None:
     """Remove the lock last: who is killed meanwhile leaves what the next process knows for a folder to be swept."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         for entry in folder.iterdir():
             if entry.is_dir() and not entry.is_symlink():
                 remove_tree(entry)
             elif entry.name != LOCK:
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     entry.unlink()
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -103,14 +106,14 @@ def remove_tree(folder: Path) -> None:
     waiting, moved = [str(folder)], 0
     while waiting:
         within = waiting.pop()
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             os.chmod(within, stat.S_IRWXU)
             for entry in list(os.scandir(within)):
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     if not entry.is_dir(follow_symlinks=False):
                         os.unlink(entry.path)
                         continue
-                    with contextlib.suppress(OSError, NotImplementedError):  # who moves one must be able to write in it
+                    with suppress(OSError, NotImplementedError):  # who moves one must be able to write in it
                         os.chmod(entry.path, stat.S_IRWXU, follow_symlinks=False)
                     moved += 1
                     aside = f"{folder}.{moved}"
@@ -123,13 +126,6 @@ def remove_tree(folder: Path) -> None:
 
 
 _swept: set[str] = set()
-
-
-def _sweep_once() -> None:
-    place = tempfile.gettempdir()
-    if place not in _swept:
-        _swept.add(place)
-        sweep(Path(place))
 
 
 def _lock(folder: Path) -> int | None:
@@ -149,7 +145,7 @@ def _is_ours(folder: Path) -> bool:
     return folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.geteuid()
 
 
-@contextlib.contextmanager
+@contextmanager
 def _taken(lock: Path) -> Iterator[None]:
     """Hold a lock of a process that is gone; ``BlockingIOError`` if it isn't."""
     handle = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -175,7 +171,7 @@ def why_unwritable(folder: Path) -> str:
         return f"{exc.strerror or exc}: {exc.filename or folder}"
     finally:
         for place in reversed(made):
-            with contextlib.suppress(OSError):  # another process has put something there meanwhile
+            with suppress(OSError):  # another process has put something there meanwhile
                 place.rmdir()
 
 
@@ -211,14 +207,10 @@ def temporary_name(name: str) -> str:
 @lru_cache(maxsize=4096)
 def sweep_once(folder: Path) -> None:
     """Remove old ones from a folder that holds nothing but kerntune's files, once a process. Never fatal."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         for name in os.listdir(folder):
             if _LEFT.fullmatch(name):
-                _remove_if_old(folder / name)
-
-
-def _remove_if_old(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        found = path.lstat()
-        if stat.S_ISREG(found.st_mode) and time.time() - found.st_mtime > OLD_S:
-            path.unlink()
+                with suppress(OSError):
+                    found = os.lstat(folder / name)
+                    if stat.S_ISREG(found.st_mode) and time.time() - found.st_mtime > OLD_S:
+                        os.unlink(folder / name)

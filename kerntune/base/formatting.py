@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from math import isfinite
 
 NO_FIGURE = "–"
 
@@ -52,11 +52,7 @@ def escaped(text: str) -> str:
     """Text of users as it stands in a cell of a table: no markup, no link, no mention, no line break."""
     shown = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
     lines = (_SPECIAL.sub(lambda match: f"&#{ord(match[0])};", line) for line in shown.splitlines())
-    return "<br>".join("".join(map(_printable, line)) for line in lines if line)
-
-
-def _printable(char: str) -> str:
-    return char if char.isprintable() else " " * char.isspace()
+    return "<br>".join("".join(x if x.isprintable() else " " * x.isspace() for x in line) for line in lines if line)
 
 
 _SPECIAL = re.compile(r"[&<>|`*\[\]#~@\\!$]|:(?=\S)|(?<![^\W_])_|_(?![^\W_])")
@@ -66,11 +62,8 @@ something begins an emoji or belongs to a link; an underscore within a word mean
 
 def code_of(text: str) -> str:
     """A name as code, where a table can hold it so; else escaped."""
-    return (
-        f"`{text}`"
-        if visible(text) == text and text.isprintable() and not set(text) & set("`|\\") and text.strip()
-        else escaped(text)
-    )
+    plain = visible(text) == text and text.isprintable() and not set(text) & set("`|\\") and text.strip()
+    return f"`{text}`" if plain else escaped(text)
 
 
 _TIME_UNITS = ((1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s"))
@@ -81,7 +74,7 @@ LIMIT = 999.5
 
 def format_time(ns: float | None) -> str:
     """Nanoseconds with three significant digits in the unit that fits: ``12.4 µs``, ``1.00 ms``."""
-    if ns is None or not math.isfinite(ns):
+    if ns is None or not isfinite(ns):
         return NO_FIGURE
     return _in_unit(ns, _TIME_UNITS)
 
@@ -101,7 +94,7 @@ _RATE_UNITS = ((1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"), (1e15
 
 def format_rate(per_second: float | None, of_what: str) -> str:
     """Bytes (``B``) or operations (``FLOP``) a second in the unit that fits: ``3.81 TB/s``."""
-    if per_second is None or not math.isfinite(per_second):
+    if per_second is None or not isfinite(per_second):
         return NO_FIGURE
     return f"{_in_unit(per_second, _RATE_UNITS)}{of_what}/s"
 

@@ -157,7 +157,6 @@ class Reader(Generic[T]):
 
 
 def _end(buffer: bytes | bytearray) -> int | None:
-    """Where the first message of ``buffer`` ends; None while it is incomplete."""
     if len(buffer) < _LENGTH.size:
         return None
     (size,) = _LENGTH.unpack_from(buffer)

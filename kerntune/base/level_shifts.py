@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -35,8 +34,7 @@ Inference about the change-point in a sequence of random variables, Biometrika 5
 99 % point of the chi-squared distribution, 6.6 instead of 10.6, held 93 to 98 % near the detection limit."""
 
 
-@dataclass(frozen=True)
-class LevelShift:
+class LevelShift(NamedTuple):
     """The level of a series changes by ``size`` between the points ``first`` and ``last`` (indices, ``first < last``).
 
     ``first`` is the last point on the old level, ``last`` the first one on the new level: neighbours if it is a step.

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 import time
 from collections.abc import Callable
+from threading import Event, RLock, Thread
 from typing import TextIO
 
 from kerntune.base.formatting import visible
@@ -49,19 +49,21 @@ class LiveLine:
         width: Callable[[], int] = lambda: shutil.get_terminal_size().columns,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._write, self._in_place, self._column, self._after_line = write, in_place, column, after_line
+        self._write, self._in_place = write, in_place
+        self._column, self._after_line = column, after_line
         self._width, self._clock = width, clock
         self._text, self._begin, self._quiet = "", clock(), clock()
         self._column_left: int | None = None
         """Where the other output stood when the line was shown; None while it isn't."""
 
-        self._paused, self._ended, self._lock, self._pid = False, threading.Event(), threading.RLock(), os.getpid()
+        self._paused, self._ended = False, Event()
+        self._lock, self._pid = RLock(), os.getpid()
 
     def start(self) -> LiveLine:
         """Show it from now on, in the place of one that is open already."""
         hide()
         _STACK.append(self)
-        threading.Thread(target=self._beat, name="kerntune-live-line", daemon=True).start()
+        Thread(target=self._beat, name="kerntune-live-line", daemon=True).start()
         return self
 
     def close(self) -> None:

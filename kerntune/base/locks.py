@@ -10,13 +10,13 @@ meanwhile, and waits only for those that are in. The system lets go of both when
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import secrets
 import struct
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -32,11 +32,11 @@ def locks_work(folder: Path) -> bool:
     except OSError:
         return True
     finally:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             os.unlink(path)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _opened(path: Path) -> Iterator[int]:
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -58,16 +58,12 @@ def open_lock_file(path: str | os.PathLike[str]) -> int:
         except PermissionError:
             return os.open(path, os.O_RDONLY | flags)
         except FileNotFoundError:
-            with contextlib.suppress(FileExistsError):
-                return _new_file(path, flags)
+            with suppress(FileExistsError):
+                handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | flags, 0o666)
+                with suppress(OSError):
+                    os.fchmod(handle, 0o666)  # whatever the umask says
+                return handle
     return os.open(path, os.O_RDWR | flags)
-
-
-def _new_file(path: str | os.PathLike[str], flags: int) -> int:
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | flags, 0o666)
-    with contextlib.suppress(OSError):
-        os.fchmod(handle, 0o666)  # whatever the umask says
-    return handle
 
 
 def locked_file(path: str | os.PathLike[str]) -> int | None:
@@ -92,7 +88,7 @@ def locked_file(path: str | os.PathLike[str]) -> int | None:
 
 def let_go(handle: int) -> None:
     """Unlock and close it. A process that was forked meanwhile has the descriptor, too, so closing it would not do."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         fcntl.flock(handle, fcntl.LOCK_UN)
     os.close(handle)
 
@@ -140,7 +136,7 @@ class TwoSidedLock:
 
     def release(self) -> None:
         """Let go of both."""
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             _lock_first_byte(self._handle, fcntl.F_UNLCK)
         let_go(self._handle)
 
@@ -169,7 +165,6 @@ def _lock_first_byte(handle: int, kind: int) -> None:
 
 
 def _try_flock(handle: int, side: int) -> bool | None:
-    """Whether the side is ours now; None if there is none to be had."""
     return _tried(lambda: fcntl.flock(handle, side | fcntl.LOCK_NB))
 
 

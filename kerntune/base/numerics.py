@@ -118,7 +118,7 @@ class NumericsReport(SparseStruct, frozen=True):
         """A sentence for each of these: those that fail by ``rule`` first, by what fails; one for all that vary."""
         failing = rule.failing(self)
         others = [o for o in self.changed if o.argument not in failing]
-        return (*rule.failures(self), *(changed_text(output) for output in others), *self._varying_text())
+        return (*rule.failures(self), *(changed_text(x) for x in others), *self._varying_text())
 
     def _varying_text(self) -> tuple[str, ...]:
         """Of outputs in which only elements differ that vary from run to run of the same code."""

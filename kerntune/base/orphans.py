@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
 import sys
-import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from threading import Thread
 from typing import NamedTuple
 
 _BOUND = (
@@ -58,11 +58,11 @@ def run_to_end(
         bound_command(command), cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
         errors="replace", check=False,
     )  # fmt: skip
-    output, errors = ([x for x in text.splitlines() if x.strip()] for text in (done.stdout, done.stderr))
+    output, errors = ([x for x in t.splitlines() if x.strip()] for t in (done.stdout, done.stderr))
     return EndedProgram(done.returncode, output, errors)
 
 
-def end_with_parent(pipe: int, parent: int) -> threading.Thread:
+def end_with_parent(pipe: int, parent: int) -> Thread:
     """From now on, end this process group once the other end of ``pipe`` is closed, or process ``parent`` has ended,
     which a forked copy of the parent that still holds the pipe doesn't hide.
 
@@ -70,7 +70,7 @@ def end_with_parent(pipe: int, parent: int) -> threading.Thread:
     signal at the parent's death (``PR_SET_PDEATHSIG``) would come as soon as the parent's *thread* has ended that
     started this process.
     """
-    thread = threading.Thread(target=_wait, args=(pipe, parent), name="kerntune-parent", daemon=True)
+    thread = Thread(target=_wait, args=(pipe, parent), name="kerntune-parent", daemon=True)
     thread.start()
     return thread
 
@@ -88,6 +88,6 @@ def _wait(pipe: int, parent: int) -> None:
 def process_end(pid: int) -> int | None:
     """A descriptor that can be read once process ``pid`` has ended; None for 0 and where the system has none (Linux
     before 5.3, a sandbox that forbids it, a process that has ended already)."""
-    with contextlib.suppress(OSError, AttributeError):
+    with suppress(OSError, AttributeError):
         return os.pidfd_open(pid) if pid else None
     return None

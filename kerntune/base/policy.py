@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-import math
+from math import nan
 from typing import Any, Literal
 
 from kerntune.base.numerics import NumericsRule
@@ -62,14 +62,7 @@ class Update(enum.Enum):
 ACCEPTING = (Update.ALL, Update.NEW, Update.REGRESSED)
 """Updates under which a case whose baseline is written anew passes, whatever its verdict: that was asked for."""
 
-MAPPABLE = (
-    Verdict.IMPROVED,
-    Verdict.REGRESSED,
-    Verdict.DRIFTED,
-    Verdict.INCONCLUSIVE,
-    Verdict.INCOMPLETE,
-    Verdict.STALE,
-)
+MAPPABLE = (*(v for v in Verdict if v.value not in ("PASS", "NEW", "STALE")), Verdict.STALE)
 """Verdicts that a policy may give another outcome. NEW has ``missing``, and PASS passes. STALE belongs to no test that
 ran: where it fails, the run does."""
 
@@ -130,7 +123,7 @@ def _share(word: object, value: object, where: str) -> float:
     try:
         share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
-        share = math.nan
+        share = nan
     if not 0 < share <= 1:
         raise UsageError(
             f"{where}: {value!r} is none of {', '.join(PRUNE_WORDS)}, a share above 0 (0.33 or 33%), several of them, "

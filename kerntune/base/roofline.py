@@ -9,16 +9,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 from kerntune.base.recording import Recording, View
 
 MEMORY, MATMUL = "memory", "matmul"
 
 
-@dataclass(frozen=True)
-class Roofline:
+class Roofline(NamedTuple):
     """``time_ns`` of work that moves ``nbytes`` and does ``flops`` operations, on a device that copies ``bandwidth``
     bytes a second (read and written together) and multiplies matrices at ``matmul_peak`` operations a second, as
     measured there. Each is None where it isn't known, and so is what follows from it."""

@@ -6,13 +6,13 @@ nothing is asked. What is left to be written is done in the seconds after the pa
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import sys
-import threading
 import time
 from collections import deque
+from contextlib import suppress
+from threading import Timer
 from typing import Union
 
 from kerntune.base.frames import Reader, send
@@ -77,16 +77,9 @@ class EndRenewal(StrictStruct, frozen=True, tag=True):
     name: str
 
 
-StoreRequest = Union[
-    ReadRequest,
-    NamesRequest,
-    CreateRequest,
-    ReplaceRequest,
-    WriteLaterRequest,
-    RemoveLaterRequest,
-    RenewRequest,
-    EndRenewal,
-]
+AnsweredRequest = Union[ReadRequest, NamesRequest, CreateRequest, ReplaceRequest]
+LaterRequest = Union[WriteLaterRequest, RemoveLaterRequest]
+StoreRequest = Union[AnsweredRequest, LaterRequest, RenewRequest, EndRenewal]
 
 
 class Contents(StrictStruct, frozen=True, tag=True):
@@ -128,8 +121,6 @@ password."""
 LAST_SECONDS = 5.0
 """For what is left to be written when the parent has ended."""
 
-ACTS = (ReadRequest, NamesRequest, CreateRequest, ReplaceRequest)
-
 
 class StoreServer:
     """Serves one parent. ``files`` is opened by the first request, and again after an error."""
@@ -137,7 +128,7 @@ class StoreServer:
     def __init__(self, url: str, timeout_s: float | None) -> None:
         self._url, self._timeout_s = url, timeout_s
         self._files: UrlFiles | None = None
-        self._later: deque[WriteLaterRequest | RemoveLaterRequest] = deque()
+        self._later: deque[LaterRequest] = deque()
         self._renewals: dict[str, tuple[RenewRequest, int, float]] = {}
         self.failed = ""
         """What went wrong last with what has no reply."""
@@ -152,13 +143,19 @@ class StoreServer:
     def prepare(self) -> None:
         """Make what needs no network: the client of an object store takes half a second to be made."""
         if protocol_of(self._url) not in SFTP:
-            with contextlib.suppress(Exception):  # the first request says it
+            with suppress(Exception):  # the first request says it
                 self.files.prepare()
 
     def answer(self, request: StoreRequest) -> StoreReply | None:
         """Do what is asked now, or note what is to be done later; None where there is no reply."""
-        if not isinstance(request, ACTS):
-            self._note(request)
+        if isinstance(request, RenewRequest):
+            self._renewals[request.name] = (request, 1, time.monotonic() + request.seconds)
+            return None
+        if isinstance(request, EndRenewal):
+            self._renewals.pop(request.name, None)
+            return None
+        if isinstance(request, (WriteLaterRequest, RemoveLaterRequest)):
+            self._later.append(request)
             return None
         try:
             return self._act(request)
@@ -168,7 +165,7 @@ class StoreServer:
             text = without_password(text, self._url).removeprefix(f"{shown_url(self._url)}: ")  # who asks names it
             return StoreFailed(text)
 
-    def _act(self, request: ReadRequest | NamesRequest | CreateRequest | ReplaceRequest) -> StoreReply:
+    def _act(self, request: AnsweredRequest) -> StoreReply:
         if isinstance(request, ReadRequest):
             if len(request.names) == 1:
                 return Contents((self.files.read(request.names[0], request.limit),))
@@ -181,14 +178,6 @@ class StoreServer:
         if self.files.create(request.name, request.data):
             return WriteReply(True)
         return WriteReply(False, self.files.read(request.name, request.limit))
-
-    def _note(self, request: StoreRequest) -> None:
-        if isinstance(request, RenewRequest):
-            self._renewals[request.name] = (request, 1, time.monotonic() + request.seconds)
-        elif isinstance(request, EndRenewal):
-            self._renewals.pop(request.name, None)
-        elif isinstance(request, (WriteLaterRequest, RemoveLaterRequest)):
-            self._later.append(request)
 
     # what has no reply
 
@@ -204,8 +193,9 @@ class StoreServer:
         try:
             if not self._renewed() and self._later:
                 self._write(self._later.popleft())
-        except Exception as exc:  # it has no reply; the next request that has one says what is wrong
-            self._files, self.failed = None, without_password(f"{type(exc).__name__}: {exc}", self._url)
+        except Exception as exc:  # no reply: the next request that has one says what is wrong
+            self._files = None
+            self.failed = without_password(f"{type(exc).__name__}: {exc}", self._url)
 
     def finish(self) -> None:
         """Do all that is left to be written, and renew nothing more."""
@@ -221,7 +211,7 @@ class StoreServer:
                 return True
         return False
 
-    def _write(self, request: WriteLaterRequest | RemoveLaterRequest) -> None:
+    def _write(self, request: LaterRequest) -> None:
         if isinstance(request, WriteLaterRequest):
             self.files.replace(request.name, request.data)
         else:
@@ -268,7 +258,7 @@ def main(words: list[str]) -> int:
         serve(server, int(parent), 0, target)
     except FrameError:  # the parent has ended meanwhile
         pass
-    threading.Timer(LAST_SECONDS, os._exit, (0,)).start()
+    Timer(LAST_SECONDS, os._exit, (0,)).start()
     server.finish()
     return 0
 
@@ -277,7 +267,7 @@ def _load(url: str) -> None:
     """Import and prepare what the first request needs, without the network: that takes half a second or two, and is no
     sign of an outage."""
     protocol = protocol_of(url)
-    with contextlib.suppress(Exception):  # the first request says it
+    with suppress(Exception):  # the first request says it
         if protocol in SFTP:
             import paramiko  # type: ignore[import-not-found,import-untyped,unused-ignore] # noqa: F401
         elif protocol != "file":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+from hashlib import sha256
 from typing import Annotated, Union
 
 import msgspec
@@ -133,7 +133,7 @@ class TuningJob(SparseStruct, frozen=True):
 
     def digest(self) -> str:
         """SHA-256 over all that the call consists of: the same on every host, wherever the kernel's file lies."""
-        return hashlib.sha256(self.but(file="").to_json()).hexdigest()
+        return sha256(self.but(file="").to_json()).hexdigest()
 
     def to_json(self) -> bytes:
         """One line. :class:`StoreError` if it is longer than :data:`MAX_LINE`."""

@@ -5,14 +5,15 @@ Messages show a URL without its secrets. Reads are bounded, and a file that is c
 
 from __future__ import annotations
 
-import contextlib
 import os
 import posixpath
 import re
 import stat
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -73,17 +74,11 @@ def check_packages(url: str) -> None:
     if protocol not in {"file", *SFTP}:
         needed["fsspec.core"] = "kerntune[store], which brings fsspec"
     for module, package in needed.items():
-        if not _is_installed(module):
+        found = None
+        with suppress(ModuleNotFoundError):  # the package that it is in
+            found = sys.modules.get(module) or find_spec(module)
+        if not found:
             raise UsageError(f"{shown_url(url)}: install {package}")
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:  # the package that it is in
-        return False
-    except ValueError:  # imported, from no file
-        return True
 
 
 def check_place(url: str) -> None:
@@ -150,7 +145,7 @@ class UrlFiles(ABC):
         for name in names:
             found.append(None)
             if self._timeout_s is None or time.monotonic() - begin <= self._timeout_s:
-                with contextlib.suppress(OSError, StoreError):
+                with suppress(OSError, StoreError):
                     found[-1] = read(name)
         return found
 
@@ -212,7 +207,7 @@ class FolderFiles(UrlFiles):
         codec.write_atomic(self._folder / name, data)
 
     def remove(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):
             os.unlink(self._folder / name)
 
 
@@ -256,7 +251,7 @@ class FsspecFiles(UrlFiles):
 
         if self._fs.async_impl:
             return at_once(names)
-        return self._in_turn(names, lambda name: at_once([name])[0])  # Hugging Face's is one of these
+        return self._in_turn(names, lambda name: at_once([name])[0])  # as is Hugging Face's
 
     def names(self, prefix: str = "") -> list[str]:
         folder = f"{self._root}/{prefix}".rstrip("/")
@@ -279,7 +274,7 @@ class FsspecFiles(UrlFiles):
         self._with_folder(path, lambda: self._fs.pipe_file(path, data))
 
     def remove(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):
             self._fs.rm_file(f"{self._root}/{name}")
 
     def _with_folder(self, path: str, write: Any) -> None:
@@ -351,7 +346,7 @@ class SftpFiles(UrlFiles):
         try:
             self._sftp.rename(unnamed, f"{self._root}/{name}")
         except OSError:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 self._sftp.remove(unnamed)
             if self._exists(name):
                 return False
@@ -362,7 +357,7 @@ class SftpFiles(UrlFiles):
         self._sftp.posix_rename(self._written(name, data), f"{self._root}/{name}")
 
     def remove(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):
             self._sftp.remove(f"{self._root}/{name}")
 
     def _exists(self, name: str) -> bool:
@@ -373,7 +368,6 @@ class SftpFiles(UrlFiles):
         return True
 
     def _written(self, name: str, data: bytes) -> str:
-        """A temporary file beside ``name`` with its content."""
         folder, _, last = f"{self._root}/{name}".rpartition("/")
         self._make(folder)
         unnamed = f"{folder}/{temporary_name(last)}"
@@ -389,6 +383,6 @@ class SftpFiles(UrlFiles):
             self._sftp.stat(folder)
         except FileNotFoundError:
             self._make(folder.rpartition("/")[0])
-            with contextlib.suppress(OSError):  # another process has made it meanwhile
+            with suppress(OSError):  # another process has made it meanwhile
                 self._sftp.mkdir(folder)
         self._made.add(folder)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import linecache
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from traceback import walk_stack, walk_tb
 from types import FrameType
+from typing import NamedTuple
 
 NOT_USERS = frozenset({"torch", "triton", "numpy", "kerntune", "pytest_kerntune", "pytest", "_pytest", "pluggy"})
 """Packages that do what users' code has asked for; the standard library is none of theirs either."""
@@ -19,8 +19,7 @@ MAX_LINE = 200
 """Characters of a line's text that are kept."""
 
 
-@dataclass(frozen=True)
-class UsersLine:
+class UsersLine(NamedTuple):
     """A line of code: ``file`` is its path, ``module`` the name of the module (``fla.ops.utils.index``), ``function``
     that of the innermost function (``<module>`` outside of any), ``text`` the line without its indentation."""
 
@@ -40,7 +39,7 @@ class UsersLine:
 
 def line_of_error(error: BaseException) -> UsersLine | None:
     """The users' line in which ``error`` itself was raised (not those that it is chained to); None if there is none."""
-    found = [(frame, number) for frame, number in walk_tb(error.__traceback__) if users_frame(frame)]
+    found = [(frame, n) for frame, n in walk_tb(error.__traceback__) if users_frame(frame)]
     return _line(*found[-1]) if found else None
 
 
@@ -62,16 +61,13 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
 def users_frame(frame: FrameType) -> bool:
     """Whether a frame is of users' code."""
     package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-    return package not in NOT_USERS and not _is_pythons(frame.f_code.co_filename)
+    file = frame.f_code.co_filename
+    if package in NOT_USERS or file.startswith("<"):  # the latter is no file: <string>, <frozen importlib>
+        return False
+    return not file.startswith(_library()) or any(f"/{folder}/" in file for folder in INSTALLED)
 
 
-def _is_pythons(file: str) -> bool:
-    """Whether a file is one of the standard library's, or none at all (``<string>``, ``<frozen importlib>``)."""
-    inside = file.startswith(_library()) and not any(f"/{folder}/" in file for folder in INSTALLED)
-    return inside or file.startswith("<")
-
-
-@functools.cache
+@cache
 def _library() -> tuple[str, ...]:
     import sysconfig  # reads how Python was built: more work than this module's own
 

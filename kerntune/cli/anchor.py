@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kerntune.cli.stored import (
-    Pattern,
-    case_argument,
-    entries_of,
-    folder_argument,
-    given_folder,
-    problems,
-    readable,
-)
+from kerntune.cli.stored import Pattern, case_argument, entries_of, folder_argument, given_folder, problems, readable
 from kerntune.errors import BaselineError, UsageError
 from kerntune.gate import git
 from kerntune.gate.baseline_files import BaselineStore, needed
@@ -23,14 +15,14 @@ from kerntune.gate.console import OK, counted, fail_with, say
 from kerntune.gate.project import DEFAULT_ANCHOR, NO_ANCHOR, find_project
 
 
-def run_arguments(parser: argparse.ArgumentParser) -> None:
+def run_arguments(parser: ArgumentParser) -> None:
     """Declare what ``kerntune anchor`` takes."""
     folder_argument(parser)
     anchor_argument(parser)
     case_argument(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Namespace) -> int:
     """Copy the selected baselines; without ``--case``, anchors of cases that have no baseline are removed."""
     store = BaselineStore(given_folder(args.baselines))
     anchor = BaselineStore(anchor_folder(args.anchor, store.folder, Path.cwd()))
@@ -57,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     return OK
 
 
-def anchor_argument(parser: argparse.ArgumentParser) -> None:
+def anchor_argument(parser: ArgumentParser) -> None:
     """Declare ``--anchor``, which :func:`anchor_folder` takes."""
     parser.add_argument(
         "--anchor", metavar="DIR", help="folder of the anchor (default: as the ini file says, else anchors)"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import os
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,14 +13,7 @@ from kerntune.base.url_files import shown_url
 from kerntune.errors import CacheError, UsageError
 from kerntune.gate.console import CONFIG_WIDTH, OK, columns, counted, fail_with, say, say_json
 from kerntune.gate.project import find_project
-from kerntune.tuning.cache import (
-    TrialCache,
-    Winner,
-    WinnerCache,
-    export_cache,
-    export_devices,
-    import_cache,
-)
+from kerntune.tuning.cache import TrialCache, Winner, WinnerCache, export_cache, export_devices, import_cache
 from kerntune.tuning.cache.entries import ListingCache, default_folder
 from kerntune.tuning.cache.exchange import CopiedEntries, pull_cache, push_cache
 from kerntune.tuning.cache.shared_store import forget_stores
@@ -29,18 +22,18 @@ from kerntune.tuning.cache.store_client import check_url, store_url
 HEADERS = ("kernel", "device", "Triton", "config", "time", "arguments")
 
 
-def cache_dir_argument(parser: argparse.ArgumentParser) -> None:
+def cache_dir_argument(parser: ArgumentParser) -> None:
     """Declare ``--cache-dir``, which :func:`open_cache` takes."""
     parser.add_argument("--cache-dir", metavar="DIR", help="folder of the cache (default: the ini file's, else yours)")
 
 
-def show_arguments(parser: argparse.ArgumentParser) -> None:
+def show_arguments(parser: ArgumentParser) -> None:
     """Declare what ``kerntune cache show`` takes."""
     cache_dir_argument(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def show(args: argparse.Namespace) -> int:
+def show(args: Namespace) -> int:
     """Print the winners; 1 if damaged entries were set aside."""
     cache = open_cache(args.cache_dir)
     trials = TrialCache(cache.folder)
@@ -59,7 +52,7 @@ def show(args: argparse.Namespace) -> int:
 clear_arguments = cache_dir_argument
 
 
-def clear(args: argparse.Namespace) -> int:
+def clear(args: Namespace) -> int:
     """Remove winners, trials and listings of machine code: the next run tunes and disassembles anew."""
     cache = open_cache(args.cache_dir)
     winners, trials = cache.clear(), TrialCache(cache.folder).clear()
@@ -69,7 +62,7 @@ def clear(args: argparse.Namespace) -> int:
     return OK
 
 
-def export_arguments(parser: argparse.ArgumentParser) -> None:
+def export_arguments(parser: ArgumentParser) -> None:
     """Declare what ``kerntune cache export`` takes."""
     parser.add_argument("file", metavar="FILE", help="what to write; with --per-device a folder")
     form = parser.add_mutually_exclusive_group()
@@ -78,7 +71,7 @@ def export_arguments(parser: argparse.ArgumentParser) -> None:
     cache_dir_argument(parser)
 
 
-def export(args: argparse.Namespace) -> int:
+def export(args: Namespace) -> int:
     """Write the cache as one file, or its winners as a file per device; 1 if damaged entries were left out."""
     cache, to = open_cache(args.cache_dir), Path(args.file)
     if args.per_device:
@@ -88,14 +81,14 @@ def export(args: argparse.Namespace) -> int:
     return _told(str(to), export_cache(cache.folder, to, with_trials=not args.winners_only))
 
 
-def import_files_arguments(parser: argparse.ArgumentParser) -> None:
+def import_files_arguments(parser: ArgumentParser) -> None:
     """Declare what ``kerntune cache import`` takes."""
     parser.add_argument("files", metavar="FILE", nargs="+", help="what export wrote, of either form")
     parser.add_argument("--replace", action="store_true", help="also where the cache has an entry already")
     cache_dir_argument(parser)
 
 
-def import_files(args: argparse.Namespace) -> int:
+def import_files(args: Namespace) -> int:
     """Take files of ``export`` into the cache; 1 if one is damaged, after the others.
 
     :class:`UsageError` for a name that is no file, before any is taken.
@@ -115,13 +108,13 @@ def import_files(args: argparse.Namespace) -> int:
     return fail_with(findings)
 
 
-def push(args: argparse.Namespace) -> int:
+def push(args: Namespace) -> int:
     """Store winners and trials behind a URL; 1 if damaged entries were left out."""
     cache, url = open_cache(args.cache_dir), _url(args.url)
     return _told(shown_url(url), push_cache(cache.folder, url, with_trials=not args.winners_only))
 
 
-def push_arguments(parser: argparse.ArgumentParser) -> None:
+def push_arguments(parser: ArgumentParser) -> None:
     """Declare what ``kerntune cache push`` and ``pull`` take."""
     stores = "s3://, gs://, sftp://, file:// or hf:// (default: KERNTUNE_STORE)"
     parser.add_argument("url", nargs="?", metavar="URL", help=stores)
@@ -132,7 +125,7 @@ def push_arguments(parser: argparse.ArgumentParser) -> None:
 pull_arguments = push_arguments
 
 
-def pull(args: argparse.Namespace) -> int:
+def pull(args: Namespace) -> int:
     """Take winners and trials from behind a URL; 1 if some can't be used."""
     cache, url = open_cache(args.cache_dir), _url(args.url)
     moved = pull_cache(cache.folder, url, with_trials=not args.winners_only)
@@ -153,7 +146,6 @@ def _counts(place: str, moved: CopiedEntries) -> str:
 
 
 def _url(given: str | None) -> str:
-    """The URL of the command line, else that of ``KERNTUNE_STORE``."""
     if given:
         check_url(given)
     url = given.rstrip("/") if given else store_url()

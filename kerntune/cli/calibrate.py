@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import ArgumentParser, Namespace
+from contextlib import closing
 from pathlib import Path
 
 from kerntune.base.policy import DEFAULT_TOLERANCE, TIMERS
 from kerntune.cli.stored import Pattern, case_argument, folder_argument, given_folder
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.baseline_files import BaselineStore
-from kerntune.gate.baselines import Calibration, TimeBaseline
+from kerntune.gate.baselines import TimeBaseline
 from kerntune.gate.console import complain, fail_with, say
 from kerntune.gate.gpu_capture import pairs_for
 from kerntune.gate.replay import CALIBRATION_PROCESSES, calibrate
@@ -21,7 +22,7 @@ from kerntune.timing.worker.pool import Pairs
 HIDDEN = "its memory holds addresses, so it can't be run outside its test"
 
 
-def run_arguments(parser: argparse.ArgumentParser) -> None:
+def run_arguments(parser: ArgumentParser) -> None:
     """Declare what ``kerntune calibrate`` takes."""
     folder_argument(parser)
     case_argument(parser)
@@ -30,7 +31,7 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Namespace) -> int:
     """Write each case's calibration into its baseline, from the stored files alone; the exit code."""
     processes = args.processes or CALIBRATION_PROCESSES
     if processes < 2:
@@ -42,17 +43,12 @@ def run(args: argparse.Namespace) -> int:
     paths = store.time_files(backend.spec.slug, backend.spec.target.slug)
     if not paths:
         complain(f"{store.folder} has no time baselines of {backend.spec.name}")
-    pairs = pairs_for(backend.gpu)
-    try:
-        with backend.gpu.lock():
-            found = [_case(store, backend, pairs, path, Pattern(args.case), processes) for path in paths]
-    finally:
-        pairs.close()
+    with closing(pairs_for(backend.gpu)) as pairs, backend.gpu.lock():
+        found = [_case(store, backend, pairs, p, Pattern(args.case), processes) for p in paths]
     return fail_with([problem for problem in found if problem])
 
 
 def _case(store: BaselineStore, backend: Backend, pairs: Pairs, path: Path, pattern: Pattern, processes: int) -> str:
-    """Calibrate one case; why it can't be, empty if it was."""
     baseline = store.read(path)
     if not isinstance(baseline, TimeBaseline) or not pattern.matches(baseline):
         return ""
@@ -70,13 +66,7 @@ def _case(store: BaselineStore, backend: Backend, pairs: Pairs, path: Path, patt
     except KerntuneError as exc:
         return f"{baseline.case}: {exc}"
     store.write(path, baseline.but(calibration=found))
-    say(_line(baseline, found))
+    noisy = f"; too noisy for a tolerance of {DEFAULT_TOLERANCE:.0%}" if found.floor > DEFAULT_TOLERANCE else ""
+    told = f"changes from {found.floor:.2%} on can be told, process bias {found.bias:.2%}"
+    say(f"{baseline.case}: {told}, medians differ by {found.median_sd:.2%}{noisy}")
     return ""
-
-
-def _line(baseline: TimeBaseline, found: Calibration) -> str:
-    text = (
-        f"{baseline.case}: changes from {found.floor:.2%} on can be told, process bias {found.bias:.2%}, "
-        f"medians differ by {found.median_sd:.2%}"
-    )
-    return text + (f"; too noisy for a tolerance of {DEFAULT_TOLERANCE:.0%}" if found.floor > DEFAULT_TOLERANCE else "")

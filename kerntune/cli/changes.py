@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
+from math import inf
 from pathlib import PurePosixPath
 
 from kerntune.base.config import settings_text
@@ -70,7 +70,7 @@ class Change(StrictStruct, frozen=True):
         if self.change is not None:
             return self.change
         if any(f.name == SPILLED and (f.after or 0) > (f.before or 0) for f in self.figures):
-            return math.inf
+            return inf
         return max((_growth(f) for f in self.figures if f.name in COSTLY), default=0.0)
 
 
@@ -170,7 +170,6 @@ def _config(old: LaunchStatic | None, new: LaunchStatic | None) -> list[str]:
 
 
 def _code(old: LaunchStatic, new: LaunchStatic, before: str, after: str) -> Iterator[str]:
-    """What differs in a launch of the same config and figures; ``before`` and ``after`` are versions of Triton."""
     if cause := launch_cause(old, new, before, after):
         yield str(cause)
     yield from grid_change(old, new)
@@ -197,7 +196,7 @@ def _environment(old: Baseline, new: Baseline) -> tuple[str, ...]:
 
 def _growth(figure: Figure) -> float:
     before, after = figure.before or 0, figure.after or 0
-    return after / before - 1 if before else (math.inf if after else 0.0)
+    return after / before - 1 if before else (inf if after else 0.0)
 
 
 def _named(key: BaselinePlace) -> str:
@@ -211,4 +210,4 @@ def _number(value: float | None) -> str:
 def case_list(title: str, cases: Iterable[str], markdown: bool) -> str:
     """A title and the cases below it, for a terminal or for a comment."""
     bullet, gap = ("- ", "\n\n") if markdown else ("  ", "\n")
-    return f"{title}:{gap}" + "\n".join(bullet + (code_of(case) if markdown else case) for case in cases)
+    return f"{title}:{gap}" + "\n".join(bullet + (code_of(c) if markdown else c) for c in cases)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import difflib
 import shutil
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -58,7 +58,7 @@ def side_of(name: str, baseline: Baseline, artifacts: Artifacts) -> CaseSide:
     return CaseSide(name, artifacts, binaries, baseline=baseline)
 
 
-def run_arguments(parser: argparse.ArgumentParser) -> None:
+def run_arguments(parser: ArgumentParser) -> None:
     """Declare what ``kerntune code`` takes."""
     parser.add_argument("case", metavar="CASE", help="a test's id (and call), or what only one case contains")
     parser.add_argument(
@@ -74,24 +74,24 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--exit-code", action="store_true", help="exit with 1 if there is a difference")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Namespace) -> int:
     """Print the difference of each launch; with ``--exit-code`` 1 if there is any."""
     folder = given_folder(args.baselines)
     entries = load_folder(folder)
     case, target = wanted(entries, args)
     triton_compiler.take_announcements()
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         if args.against:
             before = stack.enter_context(recorded(case, target, folder, args.against, revision=args.against))
         else:
             before = stored(folder, entries, case, target)
         after = stack.enter_context(recorded(case, target, folder, "today"))
-        farm = stack.enter_context(contextlib.closing(Farm()))
+        farm = stack.enter_context(closing(Farm()))
         differs = _show(before, after, Texts(farm, target), args)
     return max(fail_with(problems(entries)), FINDINGS if args.exit_code and differs else OK)
 
 
-def wanted(entries: Sequence[Entry], args: argparse.Namespace) -> tuple[CaseId, Target]:
+def wanted(entries: Sequence[Entry], args: Namespace) -> tuple[CaseId, Target]:
     """The one case that is selected, and the target; :class:`UsageError` if there are more, or none."""
     case = one_case(entries, args.case)
     if case is None and not (args.against and "::" in args.case):
@@ -108,13 +108,14 @@ def stored(folder: Path, entries: Sequence[Entry], case: CaseId, target: Target)
     if not mine:
         raise not_found(f"{folder}: has no baseline of {case} for {target}", entries)
     best = max(mine, key=lambda b: (isinstance(b, StaticBaseline), b.recorded))
-    return side_of(f"baseline of {best.recorded.partition('T')[0]}", best, BaselineStore(folder).artifacts(target))
+    day = best.recorded.partition("T")[0]
+    return side_of(f"baseline of {day}", best, BaselineStore(folder).artifacts(target))
 
 
-@contextlib.contextmanager
+@contextmanager
 def recorded(case: CaseId, target: Target, folder: Path, name: str, revision: str = "") -> Iterator[CaseSide]:
     """The code of this working tree, or of a git revision, compiled today by running the case's test without a GPU."""
-    with scratch_folder("diff") as scratch, contextlib.ExitStack() as stack:
+    with scratch_folder("diff") as scratch, ExitStack() as stack:
         into, root = scratch / "baselines", find_project(Path.cwd()).root  # where the case's name starts
         env = None
         if revision:
@@ -142,11 +143,10 @@ def _copied(folder: Path, into: Path, case: CaseId, target: Target) -> set[str]:
         path = into / entry.path
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(folder / entry.path, path)
-    return {e.baseline.fingerprint for e in found if e.baseline is not None and e.baseline.target == target}
+    return {e.baseline.fingerprint for e in found if e.baseline and e.baseline.target == target}
 
 
-def _show(before: CaseSide, after: CaseSide, texts: Texts, args: argparse.Namespace) -> bool:
-    """Print each launch; whether any differs."""
+def _show(before: CaseSide, after: CaseSide, texts: Texts, args: Namespace) -> bool:
     differs = False
     triton = triton_of(before.baseline)
     if triton.split(".")[:2] != triton_of(after.baseline).split(".")[:2]:
@@ -163,7 +163,7 @@ def _show(before: CaseSide, after: CaseSide, texts: Texts, args: argparse.Namesp
 
 
 def _show_launch(
-    before: CaseSide, after: CaseSide, pair: tuple[LaunchStatic, LaunchStatic], texts: Texts, args: argparse.Namespace
+    before: CaseSide, after: CaseSide, pair: tuple[LaunchStatic, LaunchStatic], texts: Texts, args: Namespace
 ) -> bool:
     old, new = pair
     stage = args.stage or _first(before, after, pair, texts)
@@ -224,7 +224,6 @@ def _rows(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[str, st
 
 
 def _wrapped(left: str, mark: str, right: str, column: int) -> Iterator[str]:
-    """A row, over as many lines as the longer text needs."""
-    pieces = [[text[i : i + column] for i in range(0, len(text), column)] or [""] for text in (left, right)]
+    pieces = [[t[i : i + column] for i in range(0, len(t), column)] or [""] for t in (left, right)]
     for n, (a, b) in enumerate(zip_longest(*pieces, fillvalue="")):
         yield f"{a:<{column}} {mark if n == 0 else ' '} {b}".rstrip()

@@ -5,9 +5,9 @@ Late: only a prune that looks at the tests themselves loads pytest.
 
 from __future__ import annotations
 
-import contextlib
 import io
 from collections.abc import Iterable
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def collect(project: Project, files: Iterable[Path], options: Iterable[str]) -> 
     :class:`KerntuneError` with the end of pytest's output if it stops before it has looked at all of them.
     """
     found, output = Collection(), io.StringIO()
-    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+    with redirect_stdout(output), redirect_stderr(output):
         code = pytest.main(_args(project, files, options), plugins=[found])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
         tail = "\n".join(output.getvalue().strip().splitlines()[-TAIL_LINES:])

@@ -6,12 +6,12 @@ once.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import os
 import re
 import signal
 import sys
+from argparse import Action, ArgumentParser, Namespace, _SubParsersAction
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -25,7 +25,7 @@ INTERRUPTED = 128 + signal.SIGINT
 
 REFRESH = ("baselines", "refresh")
 
-Subcommand = Callable[[argparse.Namespace], int]
+Subcommand = Callable[[Namespace], int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -87,7 +87,7 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
 
 def _refuse_empty(words: list[str]) -> None:
     """A value that is empty comes from a variable that is unset, mostly."""
-    ours = words[: words.index("--")] if "--" in words else words  # what follows is another program's
+    ours = words[: words.index("--")] if "--" in words else words  # the rest is another program's
     for before, word in zip(["", *ours], ours, strict=False):
         if not word.strip() or re.fullmatch(r"--[\w-]+=\s*", word):
             option = before if not word.strip() and before.startswith("-") else word.strip()
@@ -95,7 +95,7 @@ def _refuse_empty(words: list[str]) -> None:
             raise UsageError(f"{what}; a variable that should give one may be unset. Give one, or leave it out")
 
 
-def build_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
+def build_parser(words: Sequence[str] | None = None) -> ArgumentParser:
     """The command that ``words`` begin with, with its arguments, which load its module. Where they begin with none, all
     commands without theirs; without ``words`` all with theirs."""
     parser = CommandParser(
@@ -130,7 +130,7 @@ def _version() -> str:
     return __version__
 
 
-class CommandParser(argparse.ArgumentParser):
+class CommandParser(ArgumentParser):
     """One that says what was meant, where a word is near one that it knows."""
 
     def error(self, message: str) -> NoReturn:
@@ -151,18 +151,17 @@ class CommandParser(argparse.ArgumentParser):
         super()._print_message(message, file)
 
 
-def _options_of(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """All options that are declared, those of commands too."""
+def _options_of(parser: ArgumentParser) -> Iterator[str]:
     for action in parser._actions:
         yield from action.option_strings
-        for below in action.choices.values() if isinstance(action, argparse._SubParsersAction) else ():
+        for below in action.choices.values() if isinstance(action, _SubParsersAction) else ():
             yield from _options_of(below)
 
 
-class Completion(argparse.Action):
+class Completion(Action):
     """Prints the script of a shell, and ends."""
 
-    def __call__(self, parser: argparse.ArgumentParser, given: Any, value: Any, option: str | None = None) -> NoReturn:
+    def __call__(self, parser: ArgumentParser, given: Any, value: Any, option: str | None = None) -> NoReturn:
         """What argparse calls."""
         from kerntune.cli.completion import script
 
@@ -170,7 +169,7 @@ class Completion(argparse.Action):
         parser.exit()
 
 
-def _subcommands(parser: argparse.ArgumentParser) -> argparse._SubParsersAction[argparse.ArgumentParser]:
+def _subcommands(parser: ArgumentParser) -> _SubParsersAction[ArgumentParser]:
     return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
 
@@ -217,7 +216,7 @@ COMMANDS = {
 ``_arguments`` declares what the command takes."""
 
 
-def refresh_arguments(parser: argparse.ArgumentParser) -> None:
+def refresh_arguments(parser: ArgumentParser) -> None:
     """Declare that ``kerntune baselines refresh`` takes pytest's arguments."""
     parser.usage = "kerntune baselines refresh [PYTEST ARGUMENTS]"
     parser.description = (
@@ -226,7 +225,7 @@ def refresh_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def refresh(args: argparse.Namespace) -> int:
+def refresh(args: Namespace) -> int:
     """Run pytest without arguments."""
     return _run_pytest([])
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import re
+from argparse import SUPPRESS, ArgumentParser, _SubParsersAction
 from collections.abc import Iterator
 
 SCRIPT = """\
@@ -44,7 +44,7 @@ ZSH = {
 """zsh has its words in ``words``, so that ours have another name there."""
 
 
-def script(shell: str, parser: argparse.ArgumentParser) -> str:
+def script(shell: str, parser: ArgumentParser) -> str:
     """The script. It completes commands, options, and what an option can be; all else are files."""
     nodes = dict(_nodes(parser, ""))
     fields = dict(BASH if shell == "bash" else ZSH)
@@ -55,23 +55,23 @@ def script(shell: str, parser: argparse.ArgumentParser) -> str:
     return text if shell == "bash" else re.sub(r"\bwords=", "words_of=", text)
 
 
-def _nodes(parser: argparse.ArgumentParser, path: str) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+def _nodes(parser: ArgumentParser, path: str) -> Iterator[tuple[str, ArgumentParser]]:
     yield path, parser
     for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
+        if isinstance(action, _SubParsersAction):
             for name, below in action.choices.items():
                 yield from _nodes(below, f"{path}/{name}" if path else name)
 
 
-def _words(parser: argparse.ArgumentParser) -> Iterator[str]:
+def _words(parser: ArgumentParser) -> Iterator[str]:
     for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
+        if isinstance(action, _SubParsersAction):
             yield from action.choices
-        elif action.help != argparse.SUPPRESS:
+        elif action.help != SUPPRESS:
             yield from (option for option in action.option_strings if option.startswith("--"))
 
 
-def _values(nodes: dict[str, argparse.ArgumentParser]) -> Iterator[tuple[str, str, str]]:
+def _values(nodes: dict[str, ArgumentParser]) -> Iterator[tuple[str, str, str]]:
     for path, parser in nodes.items():
         for action in parser._actions:
             if action.option_strings and action.choices is not None:

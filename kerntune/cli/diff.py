@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,7 +23,7 @@ DETAIL_WIDTH = 60
 CAUTION = "Times are as stored, each from its own run; whether code got slower is for pytest --kerntune to say."
 
 
-def run_arguments(parser: argparse.ArgumentParser) -> None:
+def run_arguments(parser: ArgumentParser) -> None:
     """Declare what ``kerntune diff`` takes."""
     parser.add_argument(
         "names",
@@ -47,7 +47,7 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Namespace) -> int:
     """Print the difference; 1 if a file can't be read, or with ``--exit-code`` if there is any."""
     if args.static:
         from kerntune.cli import static_diff
@@ -61,7 +61,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _selected(entries: Sequence[Entry], case: str) -> list[Entry]:
-    """The entries of the cases that ``--case`` selects, and those that can't be read."""
     pattern = Pattern(case)
     return [e for e in entries if e.baseline is None or pattern.matches(e.baseline)]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import platform
 import time
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from kerntune.cli.cache import cache_dir_argument, open_cache
 from kerntune.cli.stored import folder_argument
 from kerntune.errors import StoreError, UsageError
 from kerntune.gate.baseline_files import BaselineStore
-from kerntune.gate.baselines import Baseline, TimeBaseline
+from kerntune.gate.baselines import TimeBaseline
 from kerntune.gate.console import FINDINGS, OK, counted, say, say_json
 from kerntune.gate.project import baseline_folder, find_project
 from kerntune.gate.replay import is_current
@@ -42,14 +42,14 @@ class Check:
     advice: str = ""
 
 
-def run_arguments(parser: argparse.ArgumentParser) -> None:
+def run_arguments(parser: ArgumentParser) -> None:
     """Declare what ``kerntune doctor`` takes."""
     folder_argument(parser)
     cache_dir_argument(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Namespace) -> int:
     """Print every check; 1 if one needs something done."""
     checks = list(examine(args.baselines, args.cache_dir))
     width = max(len(c.name) for c in checks)
@@ -70,7 +70,8 @@ def examine(baselines: str | None, cache_dir: str | None) -> Iterator[Check]:
     yield check_version("torch", versions.torch_version(), versions.TORCH_RUN)
     gpu = guarded("GPU", _gpu)
     yield gpu
-    yield guarded("ptxas", _ptxas)
+    assembler = f"(Triton's for sm_{SAMPLE_ARCH})"
+    yield guarded("ptxas", lambda: Check("ptxas", f"{versions.assembler_version('cuda', SAMPLE_ARCH)} {assembler}"))
     yield guarded("nvdisasm", _nvdisasm)
     yield guarded("lock", _lock)
     yield check_settings()
@@ -114,14 +115,10 @@ def check_baselines(given: str | None, gpu: bool) -> Check:
     unread = [str(b) for b in kept if isinstance(b, StoreError)]
     files = f"{folder}: {counted(len(kept), 'baseline')}" + (f" for {targets}" if targets else "")
     others = f", and {len(unread) - 1} more can't be read" if len(unread) > 1 else ""
-    return Check("baselines", files + _calibrations(kept), unread[0] + others if unread else "")
-
-
-def _calibrations(kept: Sequence[Baseline | StoreError]) -> str:
-    """How many time baselines are calibrated by an earlier rule, and what to do; empty where none is."""
-    found = [b.calibration for b in kept if isinstance(b, TimeBaseline) and b.calibration is not None]
-    earlier = sum(not is_current(c) for c in found)
-    return f"; {earlier} calibrated by an earlier rule, `kerntune calibrate` on its GPU does it anew" if earlier else ""
+    found = [b.calibration for b in kept if isinstance(b, TimeBaseline) and b.calibration]
+    if earlier := sum(not is_current(c) for c in found):
+        files += f"; {earlier} calibrated by an earlier rule, `kerntune calibrate` on its GPU does it anew"
+    return Check("baselines", files, unread[0] + others if unread else "")
 
 
 def guarded(name: str, look: Callable[[], Check]) -> Check:
@@ -153,7 +150,6 @@ def _gpu() -> Check:
 
 
 def _driver() -> str:
-    """The version of NVIDIA's driver; empty without one."""
     import pynvml
 
     try:
@@ -161,10 +157,6 @@ def _driver() -> str:
         return str(pynvml.nvmlSystemGetDriverVersion())
     except pynvml.NVMLError:
         return ""
-
-
-def _ptxas() -> Check:
-    return Check("ptxas", f"{versions.assembler_version('cuda', SAMPLE_ARCH)} (Triton's for sm_{SAMPLE_ARCH})")
 
 
 def _nvdisasm() -> Check:

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import json
 import shutil
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from kerntune.base.case_result import CaseId
+from kerntune.base.device import Target
 from kerntune.base.folders import scratch_folder
 from kerntune.base.orphans import run_to_end
+from kerntune.base.recording import Binary
 from kerntune.capture.launch_dump import LAUNCH_FILE, DumpedTexts, folder_name, plain_name, write_launch
-from kerntune.cli.stored import (
-    Entry,
-    folder_argument,
-    given_folder,
-    load_folder,
-    not_found,
-    one_case,
-    readable,
-)
+from kerntune.cli.stored import Entry, folder_argument, given_folder, load_folder, not_found, one_case, readable
 from kerntune.compiling.binary.identity import first_stage_of
 from kerntune.compiling.compiler import stages_from, ttir_text
 from kerntune.compiling.farm import Farm
@@ -38,7 +32,7 @@ from kerntune.kernels.compat import triton_compiler
 from kerntune.tuning.launch_files import DUMP, DUMP_CONTENT
 
 
-def run_arguments(parser: argparse.ArgumentParser) -> None:
+def run_arguments(parser: ArgumentParser) -> None:
     """Declare what ``kerntune dump`` takes."""
     parser.add_argument("case", metavar="CASE", help="a test's id (and call), or what only one case contains")
     parser.add_argument(
@@ -57,7 +51,7 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     folder_argument(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Namespace) -> int:
     """Write the folders and print their paths; 1 if a file of a stored case is missing."""
     folder = given_folder(args.baselines)
     out = Path(args.output).absolute()
@@ -92,7 +86,7 @@ def _known_targets(entries: list[Entry], case: CaseId) -> str:
     return ",".join(sorted({str(b.target) for b in mine or baselines}))
 
 
-def _launched(case: CaseId, args: argparse.Namespace, target: str, out: Path) -> list[Path]:
+def _launched(case: CaseId, args: Namespace, target: str, out: Path) -> list[Path]:
     """Run the case's test, and keep what it dumped. The name of a baseline's case starts in the project's folder."""
     root = find_project(Path.cwd()).root if case.call else None
     with scratch_folder("dump") as scratch:
@@ -112,7 +106,6 @@ def _launched(case: CaseId, args: argparse.Namespace, target: str, out: Path) ->
 
 
 def _case_in(place: Path) -> str:
-    """The case whose launches a folder has."""
     launch = next(iter(sorted(place.glob(f"*/{LAUNCH_FILE}"))), None)
     return "" if launch is None else str(json.loads(launch.read_bytes())["case"])
 
@@ -125,7 +118,7 @@ def _moved(source: Path, target: Path) -> list[Path]:
     return sorted(target.iterdir())
 
 
-def _baseline(entries: list[Entry], args: argparse.Namespace) -> TimeBaseline:
+def _baseline(entries: list[Entry], args: Namespace) -> TimeBaseline:
     """The stored baseline of the case with a binary: a device's; the latest, if there are several devices."""
     case = _case(entries, args.case)
     mine = [b for b in readable(entries) if b.case == case]
@@ -139,12 +132,15 @@ def _baseline(entries: list[Entry], args: argparse.Namespace) -> TimeBaseline:
 def _stored(folder: Path, baseline: TimeBaseline, out: Path) -> tuple[list[Path], list[str]]:
     """Write what the baseline holds: the recorded binary, and the other stages compiled from its TTIR today. The
     folders, and what is missing in which of them."""
-    artifacts = dict(_artifacts(folder, baseline))
+    kept = BaselineStore(folder).artifacts(baseline.recording.target)
+    named = artifact_names(baseline.recording)
+    artifacts = {name: data for name in named if (data := kept.get(name)) is not None}
     place = out / folder_name(f"{baseline.case} {baseline.recording.target}")
     paths, missing = [], []
-    with contextlib.closing(Farm()) as farm:
+    with closing(Farm()) as farm:
         for index, launch in enumerate(baseline.recording.launches):
-            stages, why_not = _stages(farm, baseline, index, artifacts)
+            binary = baseline.recording.binary_of(launch)
+            stages, why_not = _stages(farm, baseline.recording.target, binary, artifacts)
             path = write_launch(
                 place,
                 baseline.recording,
@@ -160,17 +156,7 @@ def _stored(folder: Path, baseline: TimeBaseline, out: Path) -> tuple[list[Path]
     return paths, missing
 
 
-def _artifacts(folder: Path, baseline: TimeBaseline) -> Mapping[str, bytes]:
-    """What the baseline's recording names, as far as the folder has it."""
-    store = BaselineStore(folder).artifacts(baseline.recording.target)
-    return {name: data for name in artifact_names(baseline.recording) if (data := store.get(name)) is not None}
-
-
-def _stages(
-    farm: Farm, baseline: TimeBaseline, index: int, artifacts: Mapping[str, bytes]
-) -> tuple[dict[str, str], str]:
-    """The texts of the compiler's stages, and which are missing and why; empty if none is."""
-    target, binary = baseline.recording.target, baseline.recording.binary_of(baseline.recording.launches[index])
+def _stages(farm: Farm, target: Target, binary: Binary, artifacts: Mapping[str, bytes]) -> tuple[dict[str, str], str]:
     ttir = artifacts.get(binary.ttir_sha256)
     first = "ttir" if ttir is None else first_stage_of(ttir.decode(errors="replace"))
     wanted = (first, "ttgir", "llir", ASSEMBLY[target.backend][0])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kerntune.gpu.fake_cuda.static_backend import StaticBackend
 
 
-def run_arguments(parser: argparse.ArgumentParser) -> None:
+def run_arguments(parser: ArgumentParser) -> None:
     """Declare what ``kerntune export`` takes."""
     parser.add_argument("kernel", metavar="KERNEL", help="package.module:kernel or path/to/file.py:kernel")
     parser.add_argument(
@@ -61,7 +61,7 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     cache_dir_argument(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Namespace) -> int:
     """Write the files, and print their paths."""
     triton_compiler.take_announcements()
     with _importable(args.kernel):
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     return OK
 
 
-@contextlib.contextmanager
+@contextmanager
 def _importable(kernel: str) -> Iterator[None]:
     """Python looks in the kernel's folder first, as it does for a script: of a file, else the working folder."""
     place = kernel.rpartition(":")[0]
@@ -83,7 +83,7 @@ def _importable(kernel: str) -> Iterator[None]:
         sys.path[:] = before
 
 
-def _exported(args: argparse.Namespace) -> list[Path]:
+def _exported(args: Namespace) -> list[Path]:
     from kerntune.gpu.fake_cuda.static_backend import StaticBackend  # imports torch, which other commands do without
 
     given = dict(map(_key, args.key or []))
@@ -92,7 +92,9 @@ def _exported(args: argparse.Namespace) -> list[Path]:
     with StaticBackend(first).activate():
         kernel, module = load_kernel(args.kernel)
         name = kernel_name(jit_of(kernel))
-        _refuse_unknown(name, jit_of(kernel).arg_names, given)
+        names = jit_of(kernel).arg_names
+        if unknown := [word for word in given if word not in names]:
+            raise UsageError(f"--key {unknown[0]}: kernel {name} has no such argument; it has {', '.join(names)}")
         winner = one_winner(name, stored_for(kernel, given, args.target, cache))
     target = Target.parse(winner.key.target) if winner is not None and args.target is None else first
     if winner is None and args.target is None:
@@ -100,19 +102,13 @@ def _exported(args: argparse.Namespace) -> list[Path]:
     stored = winner.config if winner is not None else None
     config = _config(args.config, kernel, name, stored, target)
     known = {} if winner is None else arguments_of(winner.key.arguments)
-    arguments = {**{n: v for n, v in known.items() if n in jit_of(kernel).arg_names}, **given}
+    arguments = {**{n: v for n, v in known.items() if n in names}, **given}
     backend = StaticBackend(target)
     with backend.activate():
         made = _compiled(backend, kernel, arguments, config)
         grid = _grid(args.grid, module, made, config, arguments)
     notes = [f"Config: {config}.", *_before_launch(kernel)]
     return _written(args, name, made, grid, notes)
-
-
-def _refuse_unknown(name: str, arguments: Sequence[str], given: Mapping[str, ArgumentLike]) -> None:
-    for word in given:
-        if word not in arguments:
-            raise UsageError(f"--key {word}: kernel {name} has no such argument; it has {', '.join(arguments)}")
 
 
 def _compiled(
@@ -145,7 +141,6 @@ def _argument(option: str, text: str) -> ArgumentLike:
 
 
 def _config(text: str | None, kernel: Any, name: str, stored: Config | None, target: Target) -> Config:
-    """The config of ``--config``, else the winner's, else the only one there is."""
     if text is not None:
         pairs = [part.partition("=") for part in text.split(",") if part.strip()]
         option = f"--config {text!r} (write NAME=VALUE,NAME=VALUE, with commas)"
@@ -176,7 +171,6 @@ def _refuse_options(stored: Config, target: Target, names: Sequence[str], kernel
 def _grid(
     text: str | None, module: ModuleType, made: AheadOfTime, config: Config, arguments: Mapping[str, ArgumentLike]
 ) -> Grid:
-    """The grid with all constants bound: a text, a name in the kernel's module, or arguments of the launcher."""
     constants = {**config.all_kwargs(), **made.constants}
     if text is None:
         return FixedGrid.from_arguments()
@@ -200,10 +194,11 @@ def _before_launch(kernel: Any) -> list[str]:
         c.pre_hook is not None for c in getattr(kernel, "configs", [])
     )
     told = [f"Before each launch, fill {', '.join(reset)} with zeros."] if reset else []
-    return told + (["Before each launch, do what the kernel's pre_hook does in Python."] if hooked else [])
+    hook = "Before each launch, do what the kernel's pre_hook does in Python."
+    return [*told, hook] if hooked else told
 
 
-def _written(args: argparse.Namespace, name: str, made: AheadOfTime, grid: Grid, notes: list[str]) -> list[Path]:
+def _written(args: Namespace, name: str, made: AheadOfTime, grid: Grid, notes: list[str]) -> list[Path]:
     binary = made.recorded.recording.binary_of(made.launch)
     data = made.recorded.artifacts[binary.sha256]
     constants = {n: str(v) for n, v in made.constants.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -62,7 +62,7 @@ class AllFigures(StrictStruct, frozen=True):
     schema: str = SCHEMA
 
 
-def run_arguments(parser: argparse.ArgumentParser) -> None:
+def run_arguments(parser: ArgumentParser) -> None:
     """Declare what ``kerntune figures`` takes."""
     parser.add_argument("run", metavar="RUN.json", nargs="?", help="what --kerntune-json wrote (default: baselines)")
     folder_argument(parser)
@@ -71,7 +71,7 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Namespace) -> int:
     """Print the figures of a run, or of the baselines; 1 if some can't be read."""
     if args.run is not None and args.baselines is not None:
         raise UsageError("give a run's JSON, or --baselines=DIR, not both")
@@ -94,7 +94,7 @@ def of_run(path: str, pattern: str) -> tuple[list[TimedCase], list[str]]:
     return [(str(r.case), r.device, r.roofline) for r in timed], []
 
 
-def of_baselines(args: argparse.Namespace) -> tuple[list[TimedCase], list[str]]:
+def of_baselines(args: Namespace) -> tuple[list[TimedCase], list[str]]:
     """The same of the baselines' stored times, with the rates that this cache folder has of their devices."""
     entries = load_folder(given_folder(args.baselines))
     rates = {d.name: d.bandwidth for d in stored_figures(open_cache(args.cache_dir).folder)}
@@ -126,7 +126,7 @@ def figures_of(measured: Sequence[TimedCase]) -> tuple[CaseFigures, ...]:
 
 def text_of(rows: Sequence[CaseFigures]) -> str:
     """The table, and the cases that are far from their roof."""
-    table = columns([_cells(row) for row in rows], HEADERS, [CASE_WIDTH, *[None] * (len(HEADERS) - 1)])
+    table = columns([_cells(r) for r in rows], HEADERS, [CASE_WIDTH, *[None] * (len(HEADERS) - 1)])
     far = [row for row in rows if row.of_roof is not None and row.of_roof < HALF]
     told = [f"  {row.case}: {_percent(row.of_roof)} of {row.roof}, {_percent(row.share)} of the time" for row in far]
     return "\n".join([table, *(["", "Under half of their roof:", *told] if told else [])])

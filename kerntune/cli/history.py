@@ -5,9 +5,9 @@ A report is an HTML page, a Markdown summary, CSV or Parquet. Its page draws the
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
@@ -26,10 +26,10 @@ from kerntune.tuning.cache.entries import default_folder
 INI_KEY = "kerntune_history"
 
 
-def show_arguments(parser: argparse.ArgumentParser) -> None:
+def show_arguments(parser: ArgumentParser) -> None:
     """Declare what ``kerntune history show`` takes."""
     case_argument(parser)
-    parser.add_argument("place", nargs="?", default="", help=argparse.SUPPRESS)
+    parser.add_argument("place", nargs="?", default="", help=SUPPRESS)
     parser.add_argument(
         "--branch", metavar="NAME", default="", help="the branch that is shown (default: that with most runs)"
     )
@@ -47,7 +47,7 @@ def show_arguments(parser: argparse.ArgumentParser) -> None:
     _history_argument(parser)
 
 
-def show(args: argparse.Namespace) -> int:
+def show(args: Namespace) -> int:
     """Print the steps; 1 if a file of the history can't be read, or with ``--exit-code`` if there is a slowdown."""
     if not 0 < args.false_rate < 1:
         raise UsageError(f"--false-rate {args.false_rate}: give a probability between 0 and 1, as 0.01")
@@ -65,19 +65,19 @@ def show(args: argparse.Namespace) -> int:
     return max(fail_with(found.unread), FINDINGS if slower else OK)
 
 
-def _history_argument(parser: argparse.ArgumentParser) -> None:
+def _history_argument(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--history", metavar="PLACE", help="a folder, git:BRANCH, or a URL (default: the ini file's kerntune_history)"
     )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
     """Declare what ``kerntune history add`` takes."""
     parser.add_argument("runs", metavar="RUN.json", nargs="+", help="what --kerntune-json wrote")
     _history_argument(parser)
 
 
-def add(args: argparse.Namespace) -> int:
+def add(args: Namespace) -> int:
     """Add runs that ``--kerntune-json`` has written."""
     place = _named(history_place(args.history))
     for file in map(Path, args.runs):
@@ -86,13 +86,13 @@ def add(args: argparse.Namespace) -> int:
     return OK
 
 
-def forget_arguments(parser: argparse.ArgumentParser) -> None:
+def forget_arguments(parser: ArgumentParser) -> None:
     """Declare what ``kerntune history forget`` takes."""
     parser.add_argument("runs", metavar="RUN", nargs="+", help="the file that `add` named, or the run's commit")
     _history_argument(parser)
 
 
-def forget(args: argparse.Namespace) -> int:
+def forget(args: Namespace) -> int:
     """Remove runs: the files that ``add`` named, or those of a commit. All are looked up before one is removed."""
     place = _named(history_to_read(args.history))
     names = place.names()
@@ -103,8 +103,7 @@ def forget(args: argparse.Namespace) -> int:
 
 
 def _runs_named(place: Place, names: Sequence[str], text: str) -> list[str]:
-    """The run of a file's name, or the only one of a commit."""
-    exact = [name for name in names if text in (name, PurePosixPath(name).name, PurePosixPath(name).stem)]
+    exact = [n for n in names if text in (n, PurePosixPath(n).name, PurePosixPath(n).stem)]
     if exact:
         return exact
     commit = text.removesuffix(DIRTY)[:COMMIT_DIGITS]
@@ -151,7 +150,7 @@ DEFAULT_TITLE = "kerntune"
 """Of comments."""
 
 
-def report_arguments(parser: argparse.ArgumentParser) -> None:
+def report_arguments(parser: ArgumentParser) -> None:
     """Declare what ``kerntune report`` takes."""
     parser.add_argument("runs", metavar="RUN.json", nargs="+", help="what --kerntune-json wrote")
     parser.add_argument("-o", "--output", metavar="FILE", help="one HTML file that opens offline")
@@ -180,7 +179,7 @@ def report_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parquet", metavar="FILE", help="the same; needs pip install kerntune[parquet]")
 
 
-def report(args: argparse.Namespace) -> int:
+def report(args: Namespace) -> int:
     """Write each form that was asked for; :class:`UsageError` if none was, or if a library for it is missing."""
     if not (args.output or args.csv or args.parquet or args.summary or args.comment):
         raise UsageError("say what to write: -o report.html, --csv FILE, --parquet FILE, --summary FILE or --comment")
@@ -204,7 +203,7 @@ def report(args: argparse.Namespace) -> int:
     return OK
 
 
-def _comment(args: argparse.Namespace, runs: Sequence[RunReport]) -> None:
+def _comment(args: Namespace, runs: Sequence[RunReport]) -> None:
     """The job's result doesn't depend on a comment: what prevents one is printed."""
     from kerntune.gate.reporting.pull_request import comment, pull_request_of  # http.client takes 50 ms
 
@@ -224,7 +223,7 @@ def _read(path: Path) -> RunReport:
     return read_run(path)
 
 
-def _curves(args: argparse.Namespace, runs: Sequence[RunReport]) -> Sequence[CaseCurve]:
+def _curves(args: Namespace, runs: Sequence[RunReport]) -> Sequence[CaseCurve]:
     """Those of the history that is named; one that only the ini file names fails no report if it can't be reached."""
     try:
         place = history_to_read(args.history)

@@ -5,17 +5,17 @@ Nothing of the project is imported or run: its files are read as text. All is ch
 
 from __future__ import annotations
 
-import argparse
 import ast
 import os
 import re
 import shlex
 import sys
 import textwrap
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from kerntune.base.codec import write_atomic
 from kerntune.errors import UsageError
@@ -122,7 +122,7 @@ jobs:
 """
 
 
-def run_arguments(parser: argparse.ArgumentParser) -> None:
+def run_arguments(parser: ArgumentParser) -> None:
     """Declare what ``kerntune init`` takes."""
     parser.add_argument(
         "tests",
@@ -133,8 +133,7 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="show what would be written, and write nothing")
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(NamedTuple):
     """A file that the gate needs. ``content`` is None where what is there stays; ``shown`` are the new lines."""
 
     path: Path
@@ -146,7 +145,7 @@ class _RefusedError(UsageError):
     """A file of the user is in the way; the message has what to put into it by hand."""
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Namespace) -> int:
     """Write what is missing; 1, and nothing written, if a file of the user is in the way."""
     project = find_project(Path.cwd())
     tests = FoundTests(project, [Path(os.path.abspath(t)) for t in args.tests])
@@ -203,7 +202,8 @@ class FoundTests:
         self.using = [p for p in self.all if "autotune" in _arguments(p)]
         """Those whose tests ask for the fixture themselves."""
 
-        self.others = [p for p in self.all if p not in self.using and (given or self._imports_kernels(p))]
+        others = [p for p in self.all if p not in self.using]
+        self.others = [p for p in others if given or not self._kernels.isdisjoint(_imported(p))]
         """Those that the hook gates as they are."""
 
         self.gated = sorted([*self.using, *self.others])
@@ -214,9 +214,6 @@ class FoundTests:
         folders = [folder for folder in (self.root, self.root / "src") if folder.is_dir()]
         paths = [path for folder in folders for path in folder.iterdir() if path not in self.starts]
         return frozenset({"triton", *(p.stem for p in paths if any(map(_has_kernel, _files(p, ["*.py"]))))})
-
-    def _imports_kernels(self, path: Path) -> bool:
-        return not self._kernels.isdisjoint(_imported(path))
 
     @property
     def words(self) -> list[str]:
@@ -256,7 +253,7 @@ def _files(start: Path, patterns: Sequence[str]) -> Iterator[Path]:
         folders[:] = sorted(
             f for f in folders if not (f.startswith(".") or f in SKIPPED or (here / f / "pyvenv.cfg").exists())
         )
-        yield from (here / name for name in sorted(names) if any(Path(name).match(p) for p in patterns))
+        yield from (here / n for n in sorted(names) if any(Path(n).match(p) for p in patterns))
 
 
 def _has_kernel(path: Path) -> bool:
@@ -276,7 +273,6 @@ def _arguments(path: Path) -> set[str]:
 
 
 def _imported(path: Path) -> Iterator[str]:
-    """The top names of what a file imports."""
     for node in ast.walk(_tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)

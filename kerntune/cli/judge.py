@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import ArgumentParser, Namespace
 
 from kerntune.gate.console import say
 
 
-def run_arguments(parser: argparse.ArgumentParser) -> None:
+def run_arguments(parser: ArgumentParser) -> None:
     """Declare what ``kerntune judge`` takes."""
     parser.epilog = (
         "Exit codes: 0 FASTER, 3 SAME, 4 SLOWER, 5 UNDECIDED, 6 UNTIMED, 7 WRONG, 8 REFUSED; 1 the judge itself "
@@ -29,7 +29,7 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Namespace) -> int:
     """Judge; the exit code of the verdict."""
     from kerntune.referee.judgement import judge
     from kerntune.referee.sealed_process import use_freed_memory_again

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -69,14 +69,14 @@ class Shown(StrictStruct, frozen=True):
     schema: str = SCHEMA
 
 
-def run_arguments(parser: argparse.ArgumentParser) -> None:
+def run_arguments(parser: ArgumentParser) -> None:
     """Declare what ``kerntune baselines show`` takes."""
     folder_argument(parser)
     case_argument(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Namespace) -> int:
     """Print what is stored; 1 if some of it can't be read."""
     folder = given_folder(args.baselines)
     entries = load_folder(folder)
@@ -143,7 +143,7 @@ def _nothing(folder: Path, pattern: str, entries: Sequence[Entry]) -> str:
 verify_arguments = folder_argument
 
 
-def verify(args: argparse.Namespace) -> int:
+def verify(args: Namespace) -> int:
     """Check every file and every artifact; 1 if anything is wrong."""
     folder = baseline_folder(args.baselines, Path.cwd())
     if not folder.exists():

@@ -5,9 +5,9 @@ The two sets are compared by each kernel's code, launch by launch, the worst fir
 
 from __future__ import annotations
 
-import argparse
 import math
 import shlex
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,17 +19,7 @@ from kerntune.base.formatting import NO_FIGURE, escaped
 from kerntune.base.policy import StaticPolicy
 from kerntune.base.strict import StrictStruct
 from kerntune.cli.changes import FIGURES, SPILLED, Figure, case_list
-from kerntune.cli.stored import (
-    SERIES,
-    Entry,
-    Pattern,
-    launches_of,
-    problems,
-    readable,
-    sides,
-    triton_of,
-    versions_of,
-)
+from kerntune.cli.stored import SERIES, Entry, Pattern, launches_of, problems, readable, sides, triton_of, versions_of
 from kerntune.compiling.binary.identity import first_difference
 from kerntune.errors import TargetError
 from kerntune.gate.baselines import Baseline, TimeBaseline
@@ -47,7 +37,7 @@ WIDTHS = (34, 24, 28, 28, 44, 36)
 """Columns of each cell before it wraps, in a terminal."""
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Namespace) -> int:
     """Print the difference, and of two revisions what isn't compared; 1 if something can't be read, or with
     ``--exit-code`` if a rule fails."""
     folder = baseline_folder(args.baselines, Path.cwd())
@@ -86,7 +76,6 @@ def code_notes(names: Sequence[str], folder: Path) -> list[str]:
 
 
 def _commit(place: Path, name: str) -> str:
-    """The commit of that name; empty for a folder, a series of baselines, and what git doesn't know."""
     return "" if Path(name).exists() or SERIES.fullmatch(name) else known_commit(place, name)
 
 
@@ -201,7 +190,8 @@ class StaticChange(StrictStruct, frozen=True):
     @property
     def fails(self) -> bool:
         """Whether a rule fails the case."""
-        return any(f.severity == "fail" for f in (*self.findings, *(f for x in self.launches for f in x.findings)))
+        every = (*self.findings, *(f for x in self.launches for f in x.findings))
+        return any(f.severity == "fail" for f in every)
 
 
 class StaticDifference(StrictStruct, frozen=True):
@@ -249,12 +239,11 @@ def compare_statics(
         removed=tuple(_named(k) for k in sorted(old.keys() - new.keys())),
         same=len(changes) - len(changed),
         problems=tuple(problems([*before, *after])),
-        cut_off=tuple(f"{_named(key)}, {end}" for key, a, b in pairs if (end := _end(a) or _end(b))),
+        cut_off=tuple(f"{_named(x)}, {end}" for x, a, b in pairs if (end := _end(a) or _end(b))),
     )
 
 
 def _end(baseline: Baseline) -> str:
-    """Where a call stopped without a GPU; empty if it didn't."""
     end = getattr(baseline, "end", None)
     return str(end) if isinstance(end, End) and not end.between else ""
 
@@ -306,7 +295,6 @@ RULES = StaticPolicy()
 
 
 def _device(target: Target) -> DeviceSpec | None:
-    """The usual device of a target; None of one that a newer kerntune may know."""
     try:
         return typical_device(target)
     except TargetError:

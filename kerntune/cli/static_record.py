@@ -9,8 +9,8 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from kerntune.base.folders import scratch_folder
 from kerntune.base.orphans import run_to_end
@@ -27,8 +27,7 @@ RAN = (0, 1)
 VERSION = "import importlib.metadata as m; print(m.version('triton'), m.version('torch'))"
 
 
-@dataclass(frozen=True)
-class EnvironmentVersions:
+class EnvironmentVersions(NamedTuple):
     """The versions that an environment has."""
 
     triton: str
@@ -38,8 +37,7 @@ class EnvironmentVersions:
         return f"Triton {self.triton}, torch {self.torch}"
 
 
-@dataclass(frozen=True)
-class EnvironmentRun:
+class EnvironmentRun(NamedTuple):
     """A run of the tests in one environment: what it recorded, where it compiled only, and its report."""
 
     versions: EnvironmentVersions
@@ -74,7 +72,6 @@ def known_targets(folder: Path) -> str:
 
 
 def _run(python: str, tests: Sequence[str], targets: str, scratch: Path, side: str) -> EnvironmentRun:
-    """One side; its folder of baselines is that of its name in ``scratch``."""
     versions = versions_in(python)
     folder, options = scratch / side, list[str]()
     if targets:

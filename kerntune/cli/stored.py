@@ -5,11 +5,12 @@ All are decoded, each with its key. A revision's baselines are read from git. No
 
 from __future__ import annotations
 
-import argparse
 import re
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from kerntune.base.case_result import CaseId
 from kerntune.base.stats import median
@@ -31,8 +32,7 @@ class BaselinePlace:
     fingerprint: str
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One file: what it holds, or the sentence that says why that can't be read. ``path`` starts in the folder."""
 
     path: PurePosixPath
@@ -40,8 +40,7 @@ class Entry:
     problem: str = ""
 
 
-@dataclass(frozen=True)
-class Pattern:
+class Pattern(NamedTuple):
     """Which cases are selected. ``*`` and ``?`` are wildcards; brackets are not, node ids have them. A text without
     wildcards matches wherever it occurs."""
 
@@ -55,7 +54,8 @@ class Pattern:
         """Whether a case of this name is selected."""
         if not re.search(r"[*?]", self.text):
             return self.text in case
-        return re.fullmatch(re.escape(self.text).replace(r"\*", ".*").replace(r"\?", "."), case, re.DOTALL) is not None
+        pattern = re.escape(self.text).replace(r"\*", ".*").replace(r"\?", ".")
+        return re.fullmatch(pattern, case, re.DOTALL) is not None
 
 
 def key_of(baseline: Baseline) -> BaselinePlace:
@@ -129,12 +129,12 @@ def decode(path: PurePosixPath, data: bytes, where: str) -> Entry:
     return Entry(path, found)
 
 
-def folder_argument(parser: argparse.ArgumentParser) -> None:
+def folder_argument(parser: ArgumentParser) -> None:
     """Declare ``--baselines``, which :func:`given_folder` takes."""
     parser.add_argument("--baselines", metavar="DIR", help="folder of the baselines (default: as the ini file says)")
 
 
-def case_argument(parser: argparse.ArgumentParser) -> None:
+def case_argument(parser: ArgumentParser) -> None:
     """Declare ``--case``, the text of a :class:`Pattern`."""
     parser.add_argument(
         "--case", metavar="PATTERN", default="", help="only cases that contain this text, or match it with * and ?"
@@ -160,7 +160,7 @@ SERIES = re.compile(r"triton-\d+\.\d+")
 """A name of what the folder has of one Triton series."""
 
 
-def sides(args: argparse.Namespace, folder: Path) -> tuple[list[Entry], list[Entry]]:
+def sides(args: Namespace, folder: Path) -> tuple[list[Entry], list[Entry]]:
     """Both sides' baselines, as the command line names them. :class:`UsageError` for none, or for more than two."""
     if not 1 <= len(args.names) <= 2:
         raise UsageError(
@@ -224,7 +224,7 @@ def one_case(entries: Iterable[Entry], text: str) -> CaseId | None:
 
 def not_found(what: str, entries: Iterable[Entry]) -> UsageError:
     """The error that says ``what`` was not found, with the files that can't be read: it may be in one of them."""
-    return UsageError("\n".join([what, *(f"can't be read: {problem}" for problem in problems(entries))]))
+    return UsageError("\n".join([what, *(f"can't be read: {p}" for p in problems(entries))]))
 
 
 def problems(entries: Iterable[Entry]) -> list[str]:
@@ -238,4 +238,5 @@ def _load(store: BaselineStore, path: Path) -> Entry:
         found = store.read(path)
     except BaselineError as exc:
         return Entry(name, None, str(exc))
-    return Entry(name, found, "" if found is not None else f"{path}: was removed meanwhile, or is a link to nothing")
+    gone = f"{path}: was removed meanwhile, or is a link to nothing"
+    return Entry(name, found, "" if found is not None else gone)

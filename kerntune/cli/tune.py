@@ -5,13 +5,13 @@ A program or tests note their calls in files. The keys of the noted calls are tu
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import os
 import subprocess
 import sys
+from argparse import REMAINDER, ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,17 +44,15 @@ DEFAULT_TARGET = "cuda:90"
 """What calls are noted for on a machine without a GPU (H100, H200); heuristics' proposals depend on it."""
 
 
-def record_shapes_arguments(parser: argparse.ArgumentParser) -> None:
+def record_shapes_arguments(parser: ArgumentParser) -> None:
     """Declare what ``kerntune shapes record`` takes."""
     parser.add_argument(
         "-o", "--output", metavar="FILE", default="shapes.jsonl", help="file to add them to (default: shapes.jsonl)"
     )
-    parser.add_argument(
-        "command", metavar="COMMAND", nargs=argparse.REMAINDER, help="after --, as `-- python train.py`"
-    )
+    parser.add_argument("command", metavar="COMMAND", nargs=REMAINDER, help="after --, as `-- python train.py`")
 
 
-def record_shapes(args: argparse.Namespace) -> int:
+def record_shapes(args: Namespace) -> int:
     """Run a command whose processes note calls and tune nothing; its own exit code, or 1 if it noted nothing."""
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
@@ -111,7 +109,7 @@ def table(jobs: Sequence[TuningJob]) -> str:
     return columns(rows, ("kernel", "keys", "first key", "file"), [None, None, CONFIG_WIDTH, None])
 
 
-def run_arguments(parser: argparse.ArgumentParser) -> None:
+def run_arguments(parser: ArgumentParser) -> None:
     """Declare what ``kerntune tune`` takes."""
     parser.add_argument("tests", metavar="TESTS", nargs="*", help="files, folders or node ids, whose calls are tuned")
     parser.add_argument(
@@ -135,7 +133,7 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     cache_dir_argument(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Namespace) -> int:
     """Tune; 0 if every key has a winner, 1 if not, 130 after Ctrl-C."""
     os.environ["KERNTUNE_CACHE_DIR"] = str(open_cache(args.cache_dir).folder)  # the processes' too
     os.environ.pop(SHAPES, None)
@@ -171,12 +169,12 @@ def _summary(outcomes: Sequence[KeyOutcome], code: int) -> int:
 
     for text in dict.fromkeys(note for outcome in outcomes for note in outcome.notes):
         complain(f"note: {text}")
-    parts = [f"{n} {WORDS[ended]}" for ended in JobEnd if (n := sum(o.ended is ended for o in outcomes))]
+    parts = [f"{n} {WORDS[e]}" for e in JobEnd if (n := sum(o.ended is e for o in outcomes))]
     say(f"{counted(len(outcomes), 'key')}: {', '.join(parts) or 'none done'}")
     return code
 
 
-def _jobs(args: argparse.Namespace, paths: Sequence[str]) -> tuple[list[TuningJob], list[str]]:
+def _jobs(args: Namespace, paths: Sequence[str]) -> tuple[list[TuningJob], list[str]]:
     """From the files, and from what the tests call, with the folders from which pytest imported those tests' modules.
     :class:`UsageError` for damaged files."""
     if not args.tests and not args.shapes:
@@ -239,8 +237,8 @@ def target_here() -> str:
         return DEFAULT_TARGET
 
 
-@contextlib.contextmanager
-def _executor(args: argparse.Namespace) -> Iterator[Any]:
+@contextmanager
+def _executor(args: Namespace) -> Iterator[Any]:
     """Dask's, if asked for; else None: this host's GPUs."""
     if not args.dask:
         yield None

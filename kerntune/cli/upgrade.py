@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import re
+from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -75,7 +75,7 @@ class Upgrade(StrictStruct, frozen=True):
         return sum(loss.fails for loss in self.losses)
 
 
-def run_arguments(parser: argparse.ArgumentParser) -> None:
+def run_arguments(parser: ArgumentParser) -> None:
     """Declare what ``kerntune upgrade`` takes."""
     parser.add_argument("tests", metavar="TESTS", nargs="*", help="what pytest is to run (its options after --)")
     parser.add_argument(
@@ -99,7 +99,7 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="also print every kernel whose static figures changed")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Namespace) -> int:
     """Run both sides and print what lost; 1 if a loss fails its case."""
     folder = baseline_folder(args.baselines, Path.cwd())
     before, after = run_both(args.python, args.tests, args.target, folder)
@@ -145,7 +145,6 @@ def _badness(loss: Loss) -> tuple[object, ...]:
 
 
 def _static_losses(difference: StaticDifference, results: Sequence[CaseResult]) -> Iterator[Loss]:
-    """Kernels that a static rule fails or warns of, where nothing was timed."""
     timed = {(str(r.case), r.target) for r in results if r.change is not None}
     unfit = {(str(r.case), r.target): [x for x in r.lost_configs if x.broken and str(x) in r.findings] for r in results}
     for change in difference.changed:
@@ -212,7 +211,6 @@ def _torch_moved(difference: StaticDifference) -> bool:
 
 
 def _timed_losses(results: Sequence[CaseResult], old: EnvironmentVersions, new: EnvironmentVersions) -> Iterator[Loss]:
-    """Cases whose kernels are slower than the old side's binaries, run in turn."""
     for result in results:
         if result.verdict is not Verdict.REGRESSED or result.change is None:
             continue
@@ -222,7 +220,6 @@ def _timed_losses(results: Sequence[CaseResult], old: EnvironmentVersions, new: 
 
 
 def _loss_of(result: CaseResult, cause: Cause, because: str, lost: Iterable[str], change: float | None = None) -> Loss:
-    """The loss of a case that fails, of all its kernels."""
     kernels = ", ".join(dict.fromkeys(x.kernel for x in result.launches))
     return Loss(
         case=str(result.case), target=result.target, kernel=kernels, cause=cause, because=because, lost=tuple(lost),

@@ -5,12 +5,14 @@ Pytest itself collects the tests of given files, which says whose cases exist.
 
 from __future__ import annotations
 
-import argparse
+import os
 import re
+from argparse import ArgumentParser, Namespace
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.formatting import format_time
@@ -41,8 +43,7 @@ ONLY = "new", "improved", "all"
 """What ``--only`` takes, as ``--kerntune-update`` does."""
 
 
-@dataclass(frozen=True)
-class Offer:
+class Offer(NamedTuple):
     """A bundle of a run with the verdict that the run gave; ``where`` names file and case."""
 
     where: str
@@ -55,7 +56,7 @@ class Offer:
         return self.result.verdict.value if self.result else "no verdict"
 
 
-def apply_arguments(parser: argparse.ArgumentParser) -> None:
+def apply_arguments(parser: ArgumentParser) -> None:
     """Declare what ``kerntune baselines apply`` takes."""
     parser.add_argument("run", metavar="RUN.json", help="what --kerntune-json wrote on the other machine")
     folder_argument(parser)
@@ -68,7 +69,7 @@ def apply_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def apply(args: argparse.Namespace) -> int:
+def apply(args: Namespace) -> int:
     """Write the baselines that a run carries. All are checked before the first is written."""
     store = BaselineStore(baseline_folder(args.baselines, Path.cwd()))
     offers = list(_offers(Path(args.run), Pattern(args.case)))
@@ -172,19 +173,16 @@ class Renaming:
     def _renamed(self, name: str) -> str | None:
         if "*" in self.old:
             found = re.fullmatch("(.*)".join(map(re.escape, self.old.split("*"))), name, re.DOTALL)
-            return None if found is None else self._filled(found.groups())
+            parts = self.new.split("*")
+            return "".join(map("".join, zip(parts, (*found.groups(), ""), strict=True))) if found else None
         old = self.old.rstrip("/")
         rest = name.removeprefix(old)
         if not name.startswith(old) or not (rest == "" or rest.startswith(("::", "[", "/"))):
             return None
         return self.new.rstrip("/") + rest
 
-    def _filled(self, matched: Iterable[str]) -> str:
-        parts = self.new.split("*")
-        return "".join(part + text for part, text in zip(parts, [*matched, ""], strict=True))
 
-
-def move_arguments(parser: argparse.ArgumentParser) -> None:
+def move_arguments(parser: ArgumentParser) -> None:
     """Declare what ``kerntune baselines mv`` takes."""
     parser.add_argument("old", metavar="OLD", help="a folder, file, test, parameter set or call; * is a wildcard")
     parser.add_argument("new", metavar="NEW", help="its new name; each * is what the * at its place in OLD matched")
@@ -196,14 +194,17 @@ def move_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def move(args: argparse.Namespace) -> int:
+def move(args: Namespace) -> int:
     """Move the selected baselines of the folder and of the anchor's; 1 if a baseline can't be read, 2 if none is
     selected or one would be lost."""
     renaming = Renaming(args.old, args.new)
     folders = [given_folder(args.baselines)]
     folders += _anchor(args.anchor, folders[0])
     entries = {folder: load_folder(folder) for folder in folders}
-    moves = [move for folder in folders for move in _moves(BaselineStore(folder), entries[folder], renaming)]
+    moves: list[Move] = []
+    for folder, found in entries.items():
+        cases = sorted({b.case for b in readable(found)})
+        moves += moves_of(BaselineStore(folder), {c: new for c in cases if (new := renaming.of(c)) is not None})
     if not moves:
         what = f"{folders[0]}: no case is called {args.old!r}; `kerntune baselines show` lists them"
         raise not_found(what, [e for folder in folders for e in entries[folder]])
@@ -212,15 +213,9 @@ def move(args: argparse.Namespace) -> int:
         make_moves(moves)
     for move in moves:
         _tell(move, args.dry_run)
-    cases = len({move.baseline.case for move in moves})
-    done = "would move" if args.dry_run else "moved"
-    say(f"{done} {counted(len(moves), 'baseline')} of {counted(cases, 'case')}")
+    moved = counted(len({move.baseline.case for move in moves}), "case")
+    say(f"{'would move' if args.dry_run else 'moved'} {counted(len(moves), 'baseline')} of {moved}")
     return fail_with([p for folder in folders for p in problems(entries[folder])])
-
-
-def _moves(store: BaselineStore, entries: list[Entry], renaming: Renaming) -> list[Move]:
-    cases = {b.case for b in readable(entries)}
-    return moves_of(store, {case: new for case in sorted(cases) if (new := renaming.of(case)) is not None})
 
 
 def _anchor(given: str | None, baselines: Path) -> list[Path]:
@@ -260,8 +255,7 @@ def _tell(move: Move, dry_run: bool) -> None:
 # prune
 
 
-@dataclass(frozen=True)
-class Stale:
+class Stale(NamedTuple):
     """A baseline to remove, and why."""
 
     entry: Entry
@@ -269,7 +263,7 @@ class Stale:
     why: str
 
 
-def prune_arguments(parser: argparse.ArgumentParser) -> None:
+def prune_arguments(parser: ArgumentParser) -> None:
     """Declare what ``kerntune baselines prune`` takes."""
     folder_argument(parser)
     parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
@@ -280,7 +274,7 @@ def prune_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def prune(args: argparse.Namespace) -> int:
+def prune(args: Namespace) -> int:
     """Print and remove stale baselines, then the artifacts that none needs; 1 if a baseline can't be read: it may need
     any artifact, so all of those stay."""
     folder, project = given_folder(args.baselines), find_project(Path.cwd())
@@ -315,19 +309,11 @@ def found_stale(entries: Sequence[Entry], report: RunReport) -> Iterator[Stale]:
             yield Stale(entry, baseline, "the run found it stale")
 
 
-def _is_file(path: Path) -> bool:
-    """False for a name that no file can have: too long, say."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
 def gone_tests(folder: Path, entries: Sequence[Entry], project: Project) -> Iterator[Stale]:
     """Baselines whose test file is gone, or whose test is not in it any more. A file that can't be imported, or skips
     itself, keeps its baselines. :class:`UsageError` if no file is there at all: then this is another project."""
     names = sorted({_file(b) for _, b in _readable(entries)})
-    files = {name: project.root / name for name in names if _is_file(project.root / name)}
+    files = {name: project.root / name for name in names if os.path.isfile(project.root / name)}
     if names and not files:
         raise UsageError(
             f"{folder}: none of its test files ({', '.join(names[:3])}...) is in {project.root}, so this is not the "

@@ -5,20 +5,20 @@ An instruction is in a loop if control can return to it.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.util
-import itertools
 import os
 import re
 import shutil
 import subprocess
 import tempfile
-import threading
 from bisect import bisect_right
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import accumulate, pairwise
 from pathlib import Path
+from threading import Lock
 from typing import Protocol
 
 import msgspec
@@ -68,7 +68,6 @@ def inside(address: int, ranges: Sequence[tuple[int, int]]) -> bool:
 
 
 def _edges(jumps: Sequence[Jump], starts: Sequence[int], ends: Sequence[int], step: int) -> dict[int, list[int]]:
-    """For each block, the blocks that may follow it."""
     number = {start: i for i, start in enumerate(starts)}
     last = {j.at: j for j in jumps}
     edges: dict[int, list[int]] = {}
@@ -109,7 +108,7 @@ _OLDER_NAME = {"sm_103": "sm_100", "sm_121": "sm_120"}
 their code: with the same opcodes and operands as that of CUDA 13.1 by the real name, in 52 kernels."""
 
 _INSTRUCTION_BYTES = 16  # every instruction since sm_70
-_TIMEOUT_SECONDS = 120  # a kernel takes a few ms; the longest that is not a hang is thousands of them
+_TIMEOUT_SECONDS = 120  # a kernel takes a few ms, the longest one thousands of them
 _CACHE_SIZE = 4096  # kernels; some hundred bytes each
 
 
@@ -178,10 +177,10 @@ class Disassembler:
     def __init__(self, cache_size: int = _CACHE_SIZE, memory: ListingStore | None = None) -> None:
         self._known: OrderedDict[Code, Listing] = OrderedDict()
         self._cache_size = cache_size
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._memory = memory
 
-    @contextlib.contextmanager
+    @contextmanager
     def remembering(self, memory: ListingStore) -> Iterator[None]:
         """Use this store until the context closes."""
         before, self._memory = self._memory, memory
@@ -201,7 +200,7 @@ class Disassembler:
         hashes = [hashlib.sha256(text).hexdigest() for text in texts]
         keys = [Code(arch, sha, len(x) // _INSTRUCTION_BYTES, tool) for sha, x in zip(hashes, texts, strict=True)]
         with self._lock:
-            unknown = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._known}
+            unknown = {k: text for k, text in zip(keys, texts, strict=True) if k not in self._known}
             self._known.update(self._listed(unknown, arch))
             for key in keys:
                 self._known.move_to_end(key)
@@ -211,10 +210,8 @@ class Disassembler:
         return found
 
     def _listed(self, unknown: Mapping[Code, bytes], arch: str) -> dict[Code, Listing]:
-        """Listings from the store where it has them, the others from one run of nvdisasm."""
-
         def make(codes: list[Code]) -> dict[Code, Listing]:
-            return dict(zip(codes, _disassemble([unknown[code] for code in codes], arch), strict=True))
+            return dict(zip(codes, _disassemble([unknown[c] for c in codes], arch), strict=True))
 
         return make(list(unknown)) if self._memory is None else self._memory.complete(list(unknown), make)
 
@@ -281,7 +278,7 @@ def code_lines(text: bytes, arch: str) -> list[str]:
 
 def _split(listing: str, lengths: Sequence[int]) -> list[Listing]:
     """One listing for each of the pieces of code that were concatenated, separated by address."""
-    pieces = [_ListingBuilder(*place) for place in itertools.pairwise(itertools.accumulate(lengths, initial=0))]
+    pieces = [_ListingBuilder(*place) for place in pairwise(accumulate(lengths, initial=0))]
     following = iter(pieces)
     piece = next(following)
     for line in listing.splitlines():

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import cache
+from math import prod
+from typing import NamedTuple
 
 from kerntune.base.strict import StrictStruct
 from kerntune.compiling.binary.identity import strip_debug
@@ -123,10 +123,10 @@ def amd_class(mnemonic: str) -> str:
 
 
 def _class_of(base: str, classes: Mapping[str, str]) -> str:
-    return next((name for name, pattern in classes.items() if _compiled(pattern).fullmatch(base)), "other")
+    return next((name for name, p in classes.items() if _compiled(p).fullmatch(base)), "other")
 
 
-@functools.cache
+@cache
 def _compiled(pattern: str) -> re.Pattern[str]:
     """Patterns are compiled when they are first used: that takes milliseconds, and a run's GPUs are of one vendor."""
     return re.compile(pattern)
@@ -170,8 +170,7 @@ def scratch_bytes(mnemonics: Mapping[str, int]) -> tuple[int, int]:
     return stored, loaded
 
 
-@dataclass(frozen=True)
-class _VendorFormat:
+class _VendorFormat(NamedTuple):
     """How one vendor's instructions are read."""
 
     class_of: Callable[[str], str]
@@ -218,13 +217,13 @@ def _slots(name: str) -> int:
 def _nvidia_macs(opcode: str) -> int | None:
     for part in opcode.split("."):
         if shape := _LONG_SHAPE.fullmatch(part) or _SHORT_SHAPE.fullmatch(part):
-            return math.prod(map(int, shape.groups()))
+            return prod(map(int, shape.groups()))
     return None
 
 
 def _amd_macs(mnemonic: str) -> int | None:
     shape = _LONG_SHAPE.search(mnemonic)
-    return math.prod(map(int, shape.groups())) if shape else None
+    return prod(map(int, shape.groups())) if shape else None
 
 
 _NVIDIA_WAY = _VendorFormat(nvidia_class, nvidia_bits, _nvidia_macs, _NVIDIA_FURTHER)

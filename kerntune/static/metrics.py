@@ -177,7 +177,6 @@ def _nvidia(binary: BinaryInput, spec: DeviceSpec, listing: Listing) -> StaticMe
 
 
 def _on_device(binary: BinaryInput, spec: DeviceSpec, registers: int, occupancy: Occupancy | None) -> dict[str, Any]:
-    """What a block takes of the device, and whether it fits."""
     takes = {"registers": registers, "shared_bytes": binary.shared_bytes, "threads": binary.num_warps * spec.warp_size}
     columns = binary.tensor_memory_columns
     return {
@@ -193,7 +192,8 @@ def _slow_paths(ptx: str) -> dict[str, int]:
     that arguments up to 105,615 don't take (libdevice), one of them a product in double precision."""
     slow = ptx.count(_ANGLE)
     other = sum(_ANGLE not in line for line in _FP64.findall(ptx))
-    return {name: n for name, n in (("slow_path", slow), ("slow_path_fp64", int(slow > 0 and not other))) if n}
+    found = {"slow_path": slow, "slow_path_fp64": int(slow > 0 and not other)}
+    return {name: n for name, n in found.items() if n}
 
 
 def _own_local_bytes(ptx: str) -> int:
@@ -219,17 +219,16 @@ def _amd(binary: BinaryInput, spec: DeviceSpec) -> StaticMetrics:
     stored, loaded = scratch_bytes(mnemonics)
     return StaticMetrics(
         **_on_device(binary, spec, resources.vgprs, _amd_occupancy(binary, spec, resources)),
+        **{name: getattr(resources, name) for name in AMD_REGISTERS},
         spill_store_bytes=stored,
         spill_load_bytes=loaded,
         stack_bytes=resources.private_bytes,
         code_bytes=resources.code_bytes or sum(len(code) for _, code in Elf(binary.data).text),
         instructions=amd_classes(mnemonics),
-        vgprs=resources.vgprs,
-        agprs=resources.agprs,
-        sgprs=resources.sgprs,
-        vgpr_spills=resources.vgpr_spills,
-        sgpr_spills=resources.sgpr_spills,
     )
+
+
+AMD_REGISTERS = ("vgprs", "agprs", "sgprs", "vgpr_spills", "sgpr_spills")
 
 
 def _amd_occupancy(binary: BinaryInput, spec: DeviceSpec, resources: AmdResources) -> Occupancy | None:

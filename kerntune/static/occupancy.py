@@ -10,7 +10,7 @@ from kerntune.errors import TargetError
 
 _REGISTER_UNIT = 256  # registers are given to a warp in this unit (cudaOccRegAllocationGranularity)
 _SCHEDULERS = 4  # each has a quarter of the registers and of the warps (cudaOccSubPartitionsPerMultiprocessor)
-_RESERVED_SHARED = 1024  # bytes a block that the system takes since sm_80 (reservedSharedMemPerBlock)
+_RESERVED_SHARED = 1024  # bytes of a block that sm_80 and later keep (reservedSharedMemPerBlock)
 _BLOCKS = {75: 16, 80: 32, 86: 16, 87: 16, 88: 16, 89: 24, 90: 32, 100: 32, 101: 24, 103: 32, 110: 24, 120: 24, 121: 24}
 """Resident blocks per multiprocessor (cudaOccMaxBlocksPerMultiprocessor). These four and the arithmetic below are from
 ``cuda_occupancy.h`` (CUDA 13.1), NVIDIA's occupancy calculator as a header; the tests compare them with it."""
@@ -41,7 +41,10 @@ def cuda_occupancy(spec: DeviceSpec, *, registers: int, shared_bytes: int, threa
 
     Raises :class:`TargetError` for an architecture whose limits aren't known here.
     """
-    capability = _capability(spec)
+    if spec.target.backend != "cuda" or int(spec.target.arch) not in _BLOCKS:
+        known = ", ".join(f"cuda:{c}" for c in _BLOCKS)
+        raise TargetError(f"no occupancy limits are known for {spec.target}; they are for {known}")
+    capability = int(spec.target.arch)
     warps = -(-threads // spec.warp_size)
     limits = {
         "threads": spec.max_threads_per_sm // (warps * spec.warp_size) if threads <= spec.max_threads_per_block else 0,
@@ -72,13 +75,6 @@ def _tightest(spec: DeviceSpec, limits: dict[str, int], warps: int) -> Occupancy
     limiter = min(limits, key=lambda name: limits[name])
     most = spec.max_threads_per_sm // spec.warp_size
     return Occupancy(limits[limiter], limits[limiter] * warps / most, limiter)
-
-
-def _capability(spec: DeviceSpec) -> int:
-    if spec.target.backend != "cuda" or int(spec.target.arch) not in _BLOCKS:
-        known = ", ".join(f"cuda:{c}" for c in _BLOCKS)
-        raise TargetError(f"no occupancy limits are known for {spec.target}; they are for {known}")
-    return int(spec.target.arch)
 
 
 def registers_per_block(spec: DeviceSpec, registers: int, warps: int) -> int:

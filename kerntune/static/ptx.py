@@ -6,11 +6,11 @@ operands ahead, and whether products overlap.
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import NamedTuple
 
 from kerntune.base.strict import SparseStruct
@@ -65,7 +65,8 @@ def ptx_classes(text: str) -> dict[str, int]:
         if kind in ("global_load", "global_store"):
             found[f"{kind}_{bits(opcode)}"] += times
         elif kind == "tensor_core":
-            found["tensor_core_macs"] += times * _macs(opcode)
+            shape = _SHAPE.search(opcode)
+            found["tensor_core_macs"] += times * (prod(map(int, shape.groups())) if shape else 0)
     for size in _copied(text):
         found["async_copy"] += 1
         found[f"async_copy_{int(size, 0) * 8}"] += 1
@@ -104,11 +105,6 @@ def bits(opcode: str) -> int:
     """Bits that a thread loads or stores with one such instruction."""
     match = _WIDTH.search(opcode)
     return 32 if match is None else int(match[1] or 1) * int(match[2])
-
-
-def _macs(opcode: str) -> int:
-    shape = _SHAPE.search(opcode)
-    return math.prod(map(int, shape.groups())) if shape else 0
 
 
 OPERAND_BYTES = 16
@@ -162,20 +158,19 @@ def loop_counts(text: str) -> dict[str, int]:
 
 
 def _copying(instructions: Sequence[_Instruction], ranges: Iterable[range]) -> dict[str, int]:
-    copies, products = ([x.line for x in instructions if x.kind == kind] for kind in ("copy", "product"))
-    streams = [loop for loop in _innermost(copies, ranges) if not any(at in loop for at in products)]
+    copies, products = ([x.line for x in instructions if x.kind == k] for k in ("copy", "product"))
+    streams = [n for n in _innermost(copies, ranges) if not any(at in n for at in products)]
     if not streams:
         return {}
-    return {"copying_loops": len(streams), "copying_ahead": sum(_left(instructions, loop) > 0 for loop in streams)}
+    ahead = sum(_left(instructions, loop) > 0 for loop in streams)
+    return {"copying_loops": len(streams), "copying_ahead": ahead}
 
 
 def _innermost(places: Iterable[int], ranges: Iterable[range]) -> set[range]:
-    """The innermost loops around lines of the text."""
-    return {min(around, key=len) for at in places if (around := [loop for loop in ranges if at in loop])}
+    return {min(around, key=len) for at in places if (around := [x for x in ranges if at in x])}
 
 
 def _left(instructions: Sequence[_Instruction], loop: range) -> int:
-    """How many groups of copies are in flight when a round ends."""
     flight = _InFlight()
     flight.follow(x for x in instructions if x.line < loop.start)
     flight.follow(x for x in instructions if x.line in loop)
@@ -326,7 +321,9 @@ class _InFlight:
         """Go through instructions in their order."""
         for x in instructions:
             if x.kind == "product":
-                self._cover()
+                for kind in ("copy", "bulk"):
+                    for group in (*self._done[kind], self._open[kind]):
+                        group.covered = True
             if x.kind in self._open:
                 self._open[x.kind].filled = True
             elif x.kind in _COMMITTED:
@@ -342,11 +339,6 @@ class _InFlight:
         counted = {"copy": "copies_committed", "bulk": "bulk_expected"}
         per_round = {kind: sum(x.kind == by for x in body) for kind, by in counted.items()}
         return {kind: self.groups(kind) / (per_round[kind] or 1) for kind in counted}
-
-    def _cover(self) -> None:
-        for kind in ("copy", "bulk"):
-            for group in (*self._done[kind], self._open[kind]):
-                group.covered = True
 
     def _commit(self, kind: str) -> None:
         if self._open[kind].filled or kind != "bulk":

@@ -21,9 +21,9 @@ all, and none without a reason."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
+from math import ceil, inf, isfinite, prod
 
 import msgspec
 
@@ -106,7 +106,7 @@ def quick_candidate(binary: Binary, data: bytes, ptx: str, grid: Sequence[int], 
         registers=resources.registers,
         shared_bytes=binary.shared,
         threads=binary.num_warps * binary.warp_size,
-        blocks=math.prod(grid) * binary.num_ctas,
+        blocks=prod(grid) * binary.num_ctas,
         instructions=ptx_classes(ptx),
         spill_bytes=2 * resources.frame_bytes,
         stages=stages,
@@ -120,7 +120,7 @@ def cost(candidate: ModelledConfig, spec: DeviceSpec) -> float:
     """
     resident = _occupancy(candidate, spec).blocks
     if resident == 0:
-        return math.inf
+        return inf
     terms = sorted(_terms(candidate, spec, resident))
     return (terms[-1] + OVERLAP * sum(terms[:-1])) / _filled(candidate.blocks, spec.sm_count, resident)
 
@@ -143,7 +143,8 @@ def _terms(candidate: ModelledConfig, spec: DeviceSpec, resident: int) -> list[f
     if macs:
         issue *= LOOP_SHARE
     local = candidate.spill_bytes * candidate.threads / unit / L2_BYTES_PER_CYCLE
-    return [issue, _tensor(counts, spec) if macs else 0.0, moved / unit / _bandwidth(candidate, spec, resident), local]
+    memory = moved / unit / _bandwidth(candidate, spec, resident)
+    return [issue, _tensor(counts, spec) if macs else 0.0, memory, local]
 
 
 def _tensor(counts: Mapping[str, int], spec: DeviceSpec) -> float:
@@ -191,10 +192,10 @@ def _filled(blocks: int, multiprocessors: int, resident: int) -> float:
     if not blocks:
         return 1.0
     slots = multiprocessors * resident
-    waves = math.ceil(blocks / slots)
+    waves = ceil(blocks / slots)
     if waves > 1:
         return blocks / (waves * slots)
-    per_one = math.ceil(blocks / multiprocessors)
+    per_one = ceil(blocks / multiprocessors)
     return blocks / (per_one * multiprocessors)
 
 
@@ -269,7 +270,7 @@ def left_out(figures: Figured, rules: StaticPrune, protected: Collection[int | N
     Each rule applies to the candidates that the one before it kept. Candidates that can't be launched (infinite cost)
     are kept, so that the launch reports them, and so are those without figures.
     """
-    rest = {i: f for i, f in figures.items() if math.isfinite(f.cost)}
+    rest = {i: f for i, f in figures.items() if isfinite(f.cost)}
     out: dict[int, str] = {}
     for rule in _rules(rules, len(rest)):
         found = rule(rest) if rest else {}
@@ -287,7 +288,7 @@ def _rules(rules: StaticPrune, count: int) -> Iterator[Callable[[Figured], dict[
     if rules.model:
         yield _costly
     if rules.share is not None:
-        yield partial(_beyond, math.ceil(rules.share * count))
+        yield partial(_beyond, ceil(rules.share * count))
 
 
 def _spilling(figures: Figured) -> dict[int, str]:

@@ -80,7 +80,6 @@ def judged(drafts: Iterable[Draft], rules: StaticPolicy, *, other_config: bool =
 
 
 def _judged(found: Draft, rules: StaticPolicy, other_config: bool) -> Finding:
-    """A finding with the severity of its rule."""
     severity: Severity = found.severity
     if severity == "fail":
         severity = "fail" if rules.rule(found.rule).severity == "fail" else "warn"
@@ -153,7 +152,8 @@ def _tensor_cores(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft
     old, new = count(before, "tensor_core"), count(after, "tensor_core")
     told = f"{change(old, new)} tensor core instructions"
     if old and not new:
-        yield Draft("fail", "tensor_core", old, new, f"no tensor cores are used any more: {told}", "tensor_cores", True)
+        text = f"no tensor cores are used any more: {told}"
+        yield Draft("fail", "tensor_core", old, new, text, "tensor_cores", True)
     elif new and not old:
         yield Draft("info", "tensor_core", old, new, f"tensor cores are used now: {told}", "tensor_cores")
     elif new < old and _multiplied_otherwise(before, after):

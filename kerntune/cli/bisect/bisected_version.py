@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import platformdirs
 
@@ -24,8 +24,7 @@ class NotBuilt(Exception):
     """A version that can't be laid out or built; the text says why. The bisection goes on with its neighbours."""
 
 
-@dataclass(frozen=True)
-class TritonChoice:
+class TritonChoice(NamedTuple):
     """A Triton, or a torch (``package``), to run with: the interpreter of an environment that has it (empty: this one),
     and a folder that comes first on the path (empty for none). ``name`` is empty for what is installed here."""
 
@@ -41,8 +40,7 @@ class TritonChoice:
 INSTALLED = TritonChoice()
 
 
-@dataclass(frozen=True)
-class BisectedVersion:
+class BisectedVersion(NamedTuple):
     """A commit (empty: the working tree as it is) under one Triton."""
 
     commit: str = ""
@@ -53,8 +51,7 @@ class BisectedVersion:
         return " under ".join([*parts, *([str(self.triton)] if self.triton.name else [])])
 
 
-@dataclass(frozen=True)
-class Checkout:
+class Checkout(NamedTuple):
     """Where and how a version's tests run: in the folder ``root`` of the checkout ``top``."""
 
     top: Path
@@ -66,8 +63,7 @@ class Checkout:
     imported torch before can't run it then."""
 
 
-@dataclass(frozen=True)
-class BisectedProject:
+class BisectedProject(NamedTuple):
     """The project that is bisected: the repository's root (None outside of git), the folder that the command runs in,
     what pytest is asked to run there, and the command that builds a commit (empty for none). ``own_tests``: each commit
     runs its own tests, not today's."""
@@ -78,7 +74,7 @@ class BisectedProject:
     setup: str = ""
     own_tests: bool = False
 
-    @contextlib.contextmanager
+    @contextmanager
     def laid_out(self, version: BisectedVersion) -> Iterator[Checkout]:
         """Check a version out aside and build it; :class:`NotBuilt` if that fails. The checkout is removed after."""
         first = [version.triton.folder] if version.triton.folder else []
@@ -90,18 +86,17 @@ class BisectedProject:
         with git.worktree(version.commit, self.top) as root:
             here = root / self.cwd.relative_to(self.top)
             if not self.own_tests:
-                self._todays_tests(root)
+                for relative, source in self._replaced().items():
+                    (root / relative).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(source, root / relative)
             env = git.worktree_environment(root, self.top, first=first)
-            self._build(root, env, version)
-            shared = None if self.setup else _shared_path(version.triton, self.top)
+            done = run_to_end(["/bin/sh", "-c", self.setup], root, env) if self.setup else None
+            if done is not None and done.code:
+                raise NotBuilt(f"{version}: --setup ended with code {done.code}:\n{done.last()}")
+            outside = [entry for entry in git.python_path() if not Path(entry).resolve().is_relative_to(self.top)]
+            shared = None if self.setup else (*first, *outside, git.own_path())
             python = version.triton.python or sys.executable
             yield Checkout(root, here if here.is_dir() else root, python, env, shared)
-
-    def _todays_tests(self, root: Path) -> None:
-        """Put today's tests over the commit's."""
-        for relative, source in self._replaced().items():
-            (root / relative).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, root / relative)
 
     def _replaced(self) -> dict[Path, Path]:
         """Files that pytest is given, those in folders that it is given, and conftests above them, by their places."""
@@ -110,7 +105,7 @@ class BisectedProject:
         for path in self._test_paths():
             inside = path.rglob("*") if path.is_dir() else [path]
             found += [p for p in inside if p.is_file() and "__pycache__" not in p.parts]
-            above = [folder / "conftest.py" for folder in path.parents if folder.is_relative_to(self.top)]
+            above = [f / "conftest.py" for f in path.parents if f.is_relative_to(self.top)]
             found += [p for p in above if p.is_file()]
         return {path.relative_to(self.top): path for path in found}
 
@@ -121,14 +116,6 @@ class BisectedProject:
             if not path.is_relative_to(self.top):
                 raise UsageError(f"{path} is not in the repository {self.top}, so no commit can be tested with it")
         return [path for path in found if path.exists()]
-
-    def _build(self, root: Path, env: dict[str, str], version: BisectedVersion) -> None:
-        if not self.setup:
-            return
-        shell = ["/bin/sh", "-c", self.setup]
-        done = run_to_end(shell, root, env)
-        if done.code:
-            raise NotBuilt(f"{version}: --setup ended with code {done.code}:\n{done.last()}")
 
 
 def named_files(words: Sequence[str], cwd: Path) -> list[str]:
@@ -224,23 +211,17 @@ def _installed(version: str, package: str) -> Path:
     aside = place.with_name(f"{place.name}.{os.getpid()}")
     wanted = f"{word}=={version}" + (".*" if version.count(".") < 2 else "")
     alone = ["--no-deps"] if word == "triton" else []
-    command = [sys.executable, "-m", "pip", "install", "--quiet", *alone, "--target", str(aside), wanted]
-    done = run_to_end(command)
+    done = run_to_end([sys.executable, "-m", "pip", "install", "--quiet", *alone, "--target", str(aside), wanted])
     if done.code:
         shutil.rmtree(aside, ignore_errors=True)
         raise UsageError(f"--{word} {version}: pip could not install it:\n{done.last()}")
     if word != "triton":
         for part in [aside / "triton", *aside.glob("triton-*.dist-info")]:
             shutil.rmtree(part, ignore_errors=True)
-    with contextlib.suppress(OSError):  # another process was first
+    with suppress(OSError):  # another process was first
         aside.rename(place)
     shutil.rmtree(aside, ignore_errors=True)
     return place
-
-
-def _shared_path(triton: TritonChoice, top: Path) -> tuple[str, ...]:
-    outside = [entry for entry in git.python_path() if not Path(entry).resolve().is_relative_to(top)]
-    return (*filter(None, [triton.folder]), *outside, git.own_path())
 
 
 def last_lines(text: str) -> str:

@@ -5,13 +5,13 @@ A bisection goes over commits, over versions of Triton or torch, or over commits
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import os
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from kerntune.base.folders import scratch_folder
 from kerntune.cli.bisect.bisected_version import (
@@ -41,7 +41,7 @@ PER_PROCESS = 4
 """Cores for each version that is compiled at the same time."""
 
 
-def run_arguments(parser: argparse.ArgumentParser) -> None:
+def run_arguments(parser: ArgumentParser) -> None:
     """Declare what ``kerntune bisect`` takes."""
     parser.usage = "kerntune bisect [GOOD [BAD]] [OPTIONS] -- TESTS"
     parser.add_argument(
@@ -90,14 +90,14 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(tests=[])
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Namespace) -> int:
     """Bisect, or check the working tree; the exit code."""
     if args.processes is not None and args.processes < 1:
         raise UsageError(f"--processes: {args.processes} is too few; give 1 or more")
     return _check(args) if args.check else _bisect(args)
 
 
-def _bisect(args: argparse.Namespace) -> int:
+def _bisect(args: Namespace) -> int:
     revisions = _revisions(args.revisions)
     if args.triton and args.torch:
         raise UsageError("give --triton or --torch: versions on a line differ in one package")
@@ -121,16 +121,15 @@ def _bisect(args: argparse.Namespace) -> int:
 
 
 def _revisions(given: Sequence[str]) -> Sequence[str]:
-    """GOOD and BAD, or none."""
     if len(given) > 2:
         raise UsageError(f"{len(given)} revisions ({' '.join(given)}): name GOOD and BAD; tests come after --")
     return [*given, "HEAD"] if len(given) == 1 else given
 
 
-def _judge(args: argparse.Namespace, project: BisectedProject, scratch: Path) -> contextlib.closing[VersionJudge]:
+def _judge(args: Namespace, project: BisectedProject, scratch: Path) -> closing[VersionJudge]:
     processes = args.processes or max(1, len(os.sched_getaffinity(0)) // PER_PROCESS)
     targets = args.target or known_targets(baseline_folder(args.baselines, project.cwd))
-    return contextlib.closing(VersionJudge(project, targets, scratch, processes))
+    return closing(VersionJudge(project, targets, scratch, processes))
 
 
 def _header(judge: VersionJudge, commits: Sequence[str], tritons: Sequence[TritonChoice], cases: int) -> str:
@@ -148,7 +147,7 @@ def _print_answer(found: Conclusion, bisection: Bisection, judge: VersionJudge) 
     return OK if found.found else FINDINGS
 
 
-def _check(args: argparse.Namespace) -> int:
+def _check(args: Namespace) -> int:
     """Whether the working tree is slower than GOOD: for ``git bisect run``, which checks commits out itself."""
     try:
         return _checked(args)
@@ -160,13 +159,22 @@ def _check(args: argparse.Namespace) -> int:
         return CANT_TELL
 
 
-def _checked(args: argparse.Namespace) -> int:
+def _checked(args: Namespace) -> int:
     if len(args.revisions) != 1:
         raise UsageError("--check takes one revision, GOOD, or a folder that --keep made")
     good = args.revisions[0]
     project = project_at(Path.cwd(), args.tests, args.setup, args.own_tests, need_git=not Path(good).is_dir())
     with scratch_folder("bisect") as scratch, _judge(args, project, scratch) as judge:
-        _good_side(args, good, project, judge)
+        kept = Path(args.keep) if args.keep else None
+        if Path(good).is_dir():
+            judge.reuse_good(Path(good))
+        elif kept is not None and kept.is_dir():
+            judge.reuse_good(kept)
+        else:
+            assert project.top is not None
+            judge.record_good(BisectedVersion(git.commit_of(project.top, good)))
+            if kept is not None:
+                judge.keep_good(kept)
         bisection = Bisection(judge, None, say)
         slower = bisection.is_bad(BisectedVersion())
         screened = bisection.shown(BisectedVersion())
@@ -175,21 +183,7 @@ def _checked(args: argparse.Namespace) -> int:
     return {True: BAD, False: GOOD, None: CANT_TELL}[slower]
 
 
-def _good_side(args: argparse.Namespace, good: str, project: BisectedProject, judge: VersionJudge) -> None:
-    kept = Path(args.keep) if args.keep else None
-    if Path(good).is_dir():
-        judge.reuse_good(Path(good))
-    elif kept is not None and kept.is_dir():
-        judge.reuse_good(kept)
-    else:
-        assert project.top is not None
-        judge.record_good(BisectedVersion(git.commit_of(project.top, good)))
-        if kept is not None:
-            judge.keep_good(kept)
-
-
-@dataclass(frozen=True)
-class Conclusion:
+class Conclusion(NamedTuple):
     """What a bisection came to: the lines of its answer, and whether there is a first bad version."""
 
     lines: tuple[str, ...]
@@ -229,7 +223,6 @@ class Bisection:
         return [screened.reason] if screened.identity is None else self._shown_change(version)
 
     def _ends(self, line: VersionLine, versions: Sequence[BisectedVersion]) -> Conclusion | None:
-        """Why there is nothing to look for, if so."""
         good, bad = versions[0], versions[-1]
         for end in (good, bad):
             if self._screened[end].identity is None:
@@ -272,7 +265,7 @@ class Bisection:
             lines = [
                 f"the first bad one is among these {len(between) + 1}, of which {len(between)} could not be judged:"
             ]
-            lines += [f"  {self._named(v)}{_reason(self._why_unknown(v))}" for v in between]
+            lines += [f"  {self._named(v)}{self._why_unknown(v)}" for v in between]
             lines.append(f"  {self._named(bad)}")
         lines += [f"  {text}" for text in self._shown_change(bad)]
         lines += [f"  {text}" for text in self._differences(good, bad)]
@@ -296,10 +289,10 @@ class Bisection:
 
     def _why_unknown(self, version: BisectedVersion) -> str:
         measured = self._measured.get(version)
-        return "; ".join(measured.messages) if measured is not None else self._screened[version].reason
+        why = "; ".join(measured.messages) if measured is not None else self._screened[version].reason
+        return f": {why.strip().splitlines()[0]}" if why.strip() else ""
 
     def _shown_change(self, bad: BisectedVersion) -> Sequence[str]:
-        """The gate's messages of the bad version, or of one that does the same work."""
         identity = self._screened[bad].identity
         same = [v for v, s in self._screened.items() if s.identity == identity]
         measured = next((self._measured[v] for v in same if v in self._measured), None)
@@ -327,11 +320,6 @@ class Bisection:
             text = commit_line(self._top, version.commit)
             return f"{text} ({version.triton})" if version.triton.name else text
         return str(version)
-
-
-def _reason(text: str) -> str:
-    first = text.strip().splitlines()
-    return f": {first[0]}" if first else ""
 
 
 def over_both(bisection: Bisection, commits: Sequence[str], tritons: Sequence[TritonChoice]) -> Conclusion:

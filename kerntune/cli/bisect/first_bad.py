@@ -7,7 +7,7 @@ Nothing is known here of commits or kernels.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 AskIdentities = Callable[[Sequence[int]], Mapping[int, Hashable | None]]
 """Identities of positions on the line; None where it is unknown, as of a version that can't be built."""
@@ -20,8 +20,7 @@ WHOLE = 64
 costs a compilation, a measurement a GPU; of a longer line only the middle is screened."""
 
 
-@dataclass(frozen=True)
-class FirstBad:
+class FirstBad(NamedTuple):
     """The first bad position lies after ``good`` and is ``bad`` at most. Those between them are unknown.
     ``measured`` are the positions that were measured, in order."""
 
@@ -75,7 +74,6 @@ class VersionLine:
             self.verdict(chosen)
 
     def _narrow(self) -> None:
-        """Move both ends inwards to what is known."""
         known = {p: self._verdicts.get(i) for p, i in sorted(self._identities.items()) if i is not None}
         inside = {p: v for p, v in known.items() if self._good < p < self._bad and v is not None}
         self._bad = min((p for p, bad in inside.items() if bad), default=self._bad)

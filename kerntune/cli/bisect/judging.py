@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.device import Target
@@ -58,8 +59,7 @@ class ScreenedVersion:
     """Of its cases, by static figures."""
 
 
-@dataclass(frozen=True)
-class TimedVersion:
+class TimedVersion(NamedTuple):
     """Whether a version is slower than the good one, None if that is unknown, and the messages of its cases."""
 
     slower: bool | None
@@ -77,7 +77,7 @@ class VersionJudge:
         self._project, self._target, self._scratch = project, target, scratch
         self.timed = not target
         self._processes = max(1, processes)
-        self._numbers = itertools.count()
+        self._numbers = count()
         self._runs = CommandRuns()
         self._good: dict[CaseId, Baseline] = {}
         self._known: dict[BisectedVersion, ScreenedVersion] = {}
@@ -140,7 +140,7 @@ class VersionJudge:
     def screen(self, versions: Sequence[BisectedVersion]) -> list[ScreenedVersion]:
         """The code of each version, compiled without a GPU, several versions at once."""
         new, begin = [v for v in versions if v not in self._known], time.monotonic()
-        done = itertools.count(1)
+        done = count(1)
 
         def screened(version: BisectedVersion) -> ScreenedVersion:
             if version in self._known:
@@ -234,7 +234,7 @@ class OutOfOrder(Exception):
 
 def _error_in(output: str) -> str:
     """The last error that pytest shows, in one line; the end of its output if it shows none."""
-    errors = [line.removeprefix("E ").strip() for line in output.splitlines() if line.startswith("E ")]
+    errors = [x.removeprefix("E ").strip() for x in output.splitlines() if x.startswith("E ")]
     return errors[-1] if errors else last_lines(output)
 
 
@@ -249,12 +249,11 @@ def _of_one_triton(found: list[StaticBaseline], good: dict[CaseId, Baseline]) ->
 
 
 def _messages(results: Sequence[CaseResult]) -> tuple[str, ...]:
-    """The gate's messages, of passing cases only if all pass."""
-    return tuple(r.message for r in results if r.verdict is not Verdict.PASS) or tuple(r.message for r in results)
+    found = tuple(r.message for r in results if r.verdict is not Verdict.PASS)
+    return found or tuple(r.message for r in results)
 
 
 def _slower(results: Sequence[CaseResult]) -> bool | None:
-    """True if a case is slower, False if all are decided and none is."""
     verdicts = {r.verdict for r in results}
     if Verdict.REGRESSED in verdicts:
         return True

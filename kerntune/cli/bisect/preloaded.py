@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import threading
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Lock
 
 from kerntune.base.frames import send_with
 from kerntune.base.orphans import bound_command
@@ -34,7 +34,7 @@ class CommandRuns:
 
     def __init__(self) -> None:
         self._servers: dict[SharedImports, RunServer] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def run(self, layout: Checkout, arguments: Sequence[str], output: Path) -> int:
         """Run one; its exit code. ``output`` takes what it prints."""
@@ -90,7 +90,7 @@ class RunServer:
         with open(answer, "rb") as told:
             try:
                 send_with(self._requests, request, [theirs])
-            except (FrameError, UnicodeError, OSError):  # too long, no UTF-8, or the process has ended
+            except (FrameError, UnicodeError, OSError):  # too long, no UTF-8, or it has ended
                 return None
             finally:
                 os.close(theirs)

@@ -9,7 +9,6 @@ socket is closed.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import gc
 import importlib
 import os
@@ -19,6 +18,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, suppress
 from importlib.machinery import all_suffixes
 from pathlib import Path
 from typing import NoReturn
@@ -87,10 +87,9 @@ def serve(requests: socket.socket) -> None:
 
 
 def _answer(request: RunRequest, answer: int, base: Sequence[str]) -> NoReturn:
-    """In a copy: run the command, write its exit code, and end."""
     try:
         os.set_inheritable(answer, False)
-        held = contextlib.ExitStack()
+        held = ExitStack()
         held.callback(os.close, answer)
         os.register_at_fork(after_in_child=held.close)  # what lives on doesn't answer
         os.write(answer, bytes([_become(request, base) & 0xFF]))
@@ -125,10 +124,9 @@ def imports_of(request: RunRequest) -> Path:
 
 
 def _import_more(left: Path) -> None:
-    """Import what the last copy had to."""
     names = left.read_text().split() if left.exists() else []
     for name in [n for n in names if n.partition(".")[0] in STABLE and n not in sys.modules]:
-        with contextlib.suppress(Exception):  # the next copy imports it, or fails, by itself
+        with suppress(Exception):  # the next copy imports it, or fails, by itself
             importlib.import_module(name)
     left.unlink(missing_ok=True)
     gc.freeze()
