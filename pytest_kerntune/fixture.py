@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock, get_ident
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pytest
 
@@ -39,8 +38,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """One call of the fixture, checked: what to run and what the caller said about it, in the words of
     :class:`kerntune.gate.call.Call`. ``bytes`` moved and ``flops``
     done by one call are only for people: GB/s and TFLOP/s in the report."""
@@ -167,7 +165,7 @@ class CallNames:
         self._nodeid = nodeid
         self._unnamed = 0
         self._used: set[str] = set()
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def next(self, given: str | None, default: str | None) -> str:
         """The name of the next call; :class:`UsageError` if the test has used it."""
@@ -207,7 +205,11 @@ class PlainAutotune(Autotune):
         __tracebackhide__ = True
         value = self._launched(request)
         if request.reference is not None:
-            self._compare(value, request)
+            from kerntune.base.case_result import CaseId
+            from kerntune.gate.api import compare_reference
+
+            case, expected = str(CaseId(self.nodeid, request.name)), request.reference()
+            compare_reference(value, expected, rtol=request.rtol, atol=request.atol, case=case)
         return value
 
     def _launched(self, request: Request) -> Any:
@@ -219,14 +221,6 @@ class PlainAutotune(Autotune):
             if NO_DRIVER not in str(exc) or self.device != "cpu":
                 raise
         pytest.skip(WITHOUT_GPU)
-
-    def _compare(self, value: Any, request: Request) -> None:
-        from kerntune.base.case_result import CaseId
-        from kerntune.gate.api import compare_reference
-
-        expected = request.reference() if request.reference else None
-        case = str(CaseId(self.nodeid, request.name))
-        compare_reference(value, expected, rtol=request.rtol, atol=request.atol, case=case)
 
 
 @dataclass
@@ -279,7 +273,7 @@ class Record:
     def regressed(self) -> tuple[CaseResult, ...]:
         """What stands if this test is run again."""
         found = [r for r in self.results if r.verdict is Verdict.REGRESSED and r.outcome is not Outcome.PASS]
-        return (*self.standing, *map(_upheld, found))
+        return (*self.standing, *(r.but(message=r.message.removesuffix(UPHELD) + UPHELD) for r in found))
 
     def stop(self, stopped: StoppedTest) -> None:
         """The test stops without a GPU: its calls as they are then, and results of those that it didn't reach."""
@@ -296,10 +290,6 @@ class Record:
 
 
 UPHELD = "; a rerun of the test does not undo this"
-
-
-def _upheld(result: CaseResult) -> CaseResult:
-    return result.but(message=result.message.removesuffix(UPHELD) + UPHELD)
 
 
 _TURNS = Turns()
@@ -326,7 +316,7 @@ class GatedAutotune(Autotune):
         self._scope = scope
         self._record = record
         self._progress = progress
-        self._thread = threading.get_ident()
+        self._thread = get_ident()
         self._process = process
 
     @property
@@ -338,21 +328,17 @@ class GatedAutotune(Autotune):
         refuse_inside()
         refuse_fork(self._process)
         with _TURNS.turn():
-            return self._checked(request)
-
-    def _checked(self, request: Request) -> Any:
-        __tracebackhide__ = True
-        self._record.begun = True
-        checked = self._session.check(self._call(request), self._progress)
-        self._record.results.append(checked.result)
-        self._record.checks.append(dataclasses.replace(checked, value=None, ended=None))  # the test's own to keep
-        self._record.checked += 1
-        if checked.ended is not None:
-            raise checked.ended
-        return checked.value
+            self._record.begun = True
+            checked = self._session.check(self._call(request), self._progress)
+            self._record.results.append(checked.result)
+            self._record.checks.append(checked._replace(value=None, ended=None))  # the test's own to keep
+            self._record.checked += 1
+            if checked.ended is not None:
+                raise checked.ended
+            return checked.value
 
     def _note_failed(self, reason: str) -> None:
-        if threading.get_ident() != self._thread:
+        if get_ident() != self._thread:
             self._record.lost.append(reason)
 
     def _ends(self, error: KerntuneError) -> bool:
@@ -362,7 +348,7 @@ class GatedAutotune(Autotune):
         from kerntune.gate.api import Call
 
         marker = self.marker
-        said = {**vars(request), "scope": request.scope or marker.scope or self._scope}
+        said = {**request._asdict(), "scope": request.scope or marker.scope or self._scope}
         return Call(self.nodeid, policy=marker.over(self._defaults), candidates=marker.candidates, **said)
 
 

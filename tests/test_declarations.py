@@ -352,7 +352,7 @@ def test_what_is_imported_for_types_alone_is_not_there_when_it_runs() -> None:
 
 
 FIELDS: dict[str, dict[str, Any]] = {
-    "Bench": {"sealed": True}, "Binary": {"num_ctas": 1, "warp_size": 32}, "CParameter": {"divisible": 1},
+    "Bench": {"sealed": True}, "Binary": {"num_ctas": 1, "warp_size": 32},
     "CallOperators": {"asks": True}, "CandidateVerdict": {"sealed": True}, "CompiledCalls": {"_running": True},
     "Config": {"num_warps": 4, "num_stages": 3, "num_ctas": 1}, "Descent": {"trials": 25, "radius": 1},
     "DescentOptions": {"trials": 25},
@@ -360,7 +360,6 @@ FIELDS: dict[str, dict[str, Any]] = {
         "registers_per_sm": 65536, "max_threads_per_sm": 2048, "max_threads_per_block": 1024,
         "shared_memory_per_block": 49152, "shared_memory_per_sm": 65536,
     },
-    "Evidence": {"timed": True},
     "FakeFunction": {"registers": 32}, "Field": {"least": 1, "most": 1048576, "radius": 1},
     "FirstLaunchFailed": {"spoiled": True}, "FixedGrid": {"y": 1, "z": 1},
     "KernelHints": {"contiguous_reduction_access": True, "min_scan_rblock": 256}, "KeyOutcome": {"given_out": 1},

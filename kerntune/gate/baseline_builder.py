@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -11,14 +11,7 @@ from kerntune.base.policy import Verdict
 from kerntune.base.recording import Recording, same_work
 from kerntune.capture.memory_plan import describe
 from kerntune.errors import KerntuneError
-from kerntune.gate.baselines import (
-    TIME_SCHEMA,
-    Calibration,
-    SinceAnchor,
-    TimeBaseline,
-    now,
-    work_id,
-)
+from kerntune.gate.baselines import TIME_SCHEMA, Calibration, SinceAnchor, TimeBaseline, now, work_id
 from kerntune.gate.call import PendingBaseline, Settings, should_write
 from kerntune.gate.call_capture import RecordedCase
 from kerntune.gate.comparison import Judgement
@@ -29,8 +22,7 @@ from kerntune.timing.timers import Sample
 from kerntune.timing.worker.pool import Pairs
 
 
-@dataclass(frozen=True)
-class BaselineBuilder:
+class BaselineBuilder(NamedTuple):
     """Builds the baseline of one case."""
 
     backend: Backend
@@ -58,7 +50,7 @@ class BaselineBuilder:
         write = self.writes(verdict)
         recording = self.case.recording
         contents: dict[str, bytes] = {}
-        if not recording.hidden_pointers:  # contents behind addresses are of use to this process alone
+        if not recording.hidden_pointers:  # those behind addresses are of use to this process alone
             storages, contents = describe(recording.storages, self.case.recorded.sources, self.backend)
             recording = recording.but(storages=storages)
         found = self._baseline(recording, sample, static, self._calibration(before, sample, write))
@@ -69,7 +61,7 @@ class BaselineBuilder:
         """The baseline's of the same work, else a new one if the baseline is written; None where none can be made.
         One of an earlier rule is made anew with its baseline."""
         now = self.case.recording
-        known = before.calibration if before is not None and same_work(before.recording, now) else None
+        known = before.calibration if before and same_work(before.recording, now) else None
         if known is not None and is_current(known):
             return known
         gpu = self.backend.gpu
@@ -78,7 +70,8 @@ class BaselineBuilder:
             return known
         self.progress(f"{self.case.id}: calibrating")
         try:
-            work, seen = self.replayer.work(now, now, {}), () if self.case.call.scope == "op" else sample.times_ns
+            work = self.replayer.work(now, now, {})
+            seen = () if self.case.call.scope == "op" else sample.times_ns
             return calibrate(self.pairs, work, seen_ns=seen, throttle=lambda: gpu.environment().throttle)
         except KerntuneError:  # a baseline without a calibration is as good as those of earlier versions
             return known

@@ -6,11 +6,11 @@ outside of the store's folder, whatever a file or a link says.
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from kerntune.base import codec
@@ -97,7 +97,7 @@ class ArtifactFolder(Mapping[str, bytes]):
 
     def put(self, sha256: str, data: bytes) -> None:
         """Store bytes under their checksum, once; a damaged file is written anew."""
-        with contextlib.suppress(BaselineError):
+        with suppress(BaselineError):
             if sha256 in self and self[sha256] == data:
                 return
         path = inside(self._root, self._path(sha256))
@@ -218,7 +218,7 @@ class BaselineStore:
             return path
         self.write(path, baseline)
         for sha in names:
-            if sha not in store:  # another job has swept it away before it could know of the baseline that names it
+            if sha not in store:  # swept by another job that couldn't know of this baseline
                 store.put(sha, artifacts[sha])
         return path
 
@@ -281,7 +281,8 @@ class BaselineStore:
         return sum(self._sweep(target) for target in self.targets())
 
     def _sweep(self, target: Target) -> int:
-        folder, unused = self.artifacts(target).folder, set(self.artifacts(target)) - set(self._used(target))
+        folder = self.artifacts(target).folder
+        unused = set(self.artifacts(target)) - set(self._used(target))
         for sha in unused:
             self._change(folder / f"{sha}.xz", Path.rename, folder / f".{sha}.unused")
         again = unused & set(self._used(target)) if unused else set()
@@ -292,7 +293,6 @@ class BaselineStore:
         return len(unused - again)
 
     def _change(self, path: Path, change: Callable[..., object], *to: Path) -> None:
-        """Move a file of the folder, or remove it."""
         try:
             inside(self.folder, path.parent)
             change(path, *to)
@@ -359,5 +359,4 @@ def _folder(part: str) -> str:
 
 
 def _series(triton: str) -> tuple[int, ...]:
-    """``3.10`` as numbers, so that it comes after 3.9."""
     return tuple(int(n) for n in re.findall(r"\d+", triton))

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import hashlib
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from hashlib import sha256
 from typing import TypeVar, Union
 
 import msgspec
@@ -153,12 +153,12 @@ def lasting(baseline: Baseline) -> Baseline:
 
 def fingerprint_of(arguments: Iterable[Argument]) -> str:
     """16 hex digits over shapes, dtypes and strides: cases with another fingerprint are other cases."""
-    return hashlib.sha256(msgspec.json.encode(tuple(arguments))).hexdigest()[:16]
+    return sha256(msgspec.json.encode(tuple(arguments))).hexdigest()[:16]
 
 
 def work_id(recording: Recording) -> str:
     """16 hex digits over all of a recording."""
-    return hashlib.sha256(msgspec.json.encode(recording)).hexdigest()[:16]
+    return sha256(msgspec.json.encode(recording)).hexdigest()[:16]
 
 
 def now() -> str:
@@ -168,12 +168,14 @@ def now() -> str:
 
 def decode_time(data: bytes, where: str) -> TimeBaseline:
     """A time baseline's file; :class:`BaselineError` names the file, and the field that can't be."""
-    return _sound(codec.from_json(data, TimeBaseline, TIME_SCHEMA, where=where, error=BaselineError), where)
+    found = codec.from_json(data, TimeBaseline, TIME_SCHEMA, where=where, error=BaselineError)
+    return _sound(found, where)
 
 
 def decode_static(data: bytes, where: str) -> StaticBaseline:
     """A static baseline's file; :class:`BaselineError` names the file, and the field that can't be."""
-    return _sound(codec.from_json(data, StaticBaseline, STATIC_SCHEMA, where=where, error=BaselineError), where)
+    found = codec.from_json(data, StaticBaseline, STATIC_SCHEMA, where=where, error=BaselineError)
+    return _sound(found, where)
 
 
 def _sound(found: Kept, where: str) -> Kept:
@@ -214,7 +216,7 @@ def _too_long(place: str, folder: str) -> Iterator[str]:
 
 def _target_problems(place: str, target: Target) -> Iterator[str]:
     known = None
-    with contextlib.suppress(TargetError):
+    with suppress(TargetError):
         known = Target.parse(str(target))
     if known != target or len(target.slug) > MAX_FOLDER:
         told = f"{codec.shortened(str(target))!r} with {target.warp_size} threads a warp"

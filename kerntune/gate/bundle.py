@@ -106,7 +106,7 @@ def unpacked(bundle: Bundle, where: str) -> Mapping[str, bytes]:
         raise BaselineError(f"{where}: {what}; the file was changed, run it anew")
     bounds = artifact_bounds(bundle.baseline)
     limits = {name: min(bounds.get(name, MAX_ARTIFACT), MAX_ARTIFACT) for name in wanted}
-    return {name: _unpack(name, data, limits[name], where) for name, data in bundle.artifacts.items()}
+    return {name: _unpack(name, d, limits[name], where) for name, d in bundle.artifacts.items()}
 
 
 def _unpack(name: str, packed: bytes, limit: int, where: str) -> bytes:

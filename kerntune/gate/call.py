@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.config import Config
@@ -91,8 +91,7 @@ class Call:
         return options_of_policy(self.policy)
 
 
-@dataclass(frozen=True)
-class PendingBaseline:
+class PendingBaseline(NamedTuple):
     """A baseline that will be written once its test has passed."""
 
     baseline: TimeBaseline | StaticBaseline
@@ -107,8 +106,7 @@ class PendingBaseline:
         return store.put(self.baseline, self.artifacts, anew=self.anew), not same
 
 
-@dataclass(frozen=True)
-class Checked:
+class Checked(NamedTuple):
     """What ``fn`` returned, and the result.
 
     ``pending`` has the baseline of what this run measured, ``obsolete`` is a baseline to remove; :meth:`commit` does

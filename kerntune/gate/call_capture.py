@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kerntune.base.case_result import CaseId, CaseResult, CodeChange, End, incomplete_result
 from kerntune.base.device import Target
@@ -33,8 +33,7 @@ Preference = Callable[[Site], Sequence[int]]
 """The order in which a site's candidates are tried while a call is captured."""
 
 
-@dataclass(frozen=True)
-class CapturedCall:
+class CapturedCall(NamedTuple):
     """A call that has run once, with ``arguments`` as its tensors, and the ``value`` that it returned.
 
     ``unseen`` are the names of kernels that it launched unrecorded. ``ended`` is what it raised after its launches
@@ -60,7 +59,8 @@ class CapturedCall:
         if recorded.failures:  # what these launches would write isn't known
             return RecordedCase(self.call, self.capture, recorded, arguments)
         given, results = self._given_and_results()
-        operators, plan, recording = self.capture.operators, self.capture.plan.tensors(), recorded.recording
+        operators = self.capture.operators
+        plan, recording = self.capture.plan.tensors(), recorded.recording
         listed = operators.summary(recording, recorded.accesses, plan, given, results)
         compiled = self.capture.compiled
         listed = listed.but(graphs=compiled.graphs, breaks=tuple(compiled.breaks[:MAX_PLACES]))
@@ -68,15 +68,13 @@ class CapturedCall:
         return RecordedCase(self.call, self.capture, recorded, arguments, listed, names)
 
     def _given_and_results(self) -> tuple[list[Any], list[Any]]:
-        """The tensors that the call was given, and those that it returned or left as gradients."""
         backend, call = self.capture.backend, self.call
         given = tensor_leaves(backend, (call.fn, call.args, call.kwargs))
         gradients = [x.grad for x in given if x.is_leaf and x.grad is not None]
         return given, [*tensor_leaves(backend, self.value), *gradients]
 
 
-@dataclass(frozen=True)
-class RecordedCase:
+class RecordedCase(NamedTuple):
     """A captured call. ``recorded`` changes while the call is tuned: it has what the winners launch."""
 
     call: Call
@@ -107,7 +105,7 @@ class RecordedCase:
     ) -> tuple[CodeChange, ...]:
         """The hunks of code by which ``today``'s launches differ from those of a baseline in ``store``, whose
         ``recording`` is that of a device, where there is one."""
-        from kerntune.gate.code_changes import Side, code_changes  # for reports, which few runs write
+        from kerntune.gate.code_changes import Side, code_changes  # few runs write reports
 
         binaries = () if recording is None else recording.binaries
         stored = Side("baseline", store.artifacts(self.recording.target), binaries)
@@ -116,7 +114,7 @@ class RecordedCase:
     def rates_in(self, result: CaseResult, gpu: Gpu, cache: Path) -> CaseResult:
         """A result with what the call moves and computes, and what ``gpu`` reaches of both; ``cache`` is the folder in
         which the latter is stored."""
-        from kerntune.tuning.device_figures import device_bandwidth, device_matmul  # with a GPU alone
+        from kerntune.tuning.device_figures import device_bandwidth, device_matmul  # with a GPU
 
         call, dtype = self.call, matmul_dtype(self.recording) if self.call.flops else ""
         moved = call.bytes if call.bytes is not None else bytes_moved(self.recording, self.recorded.accesses)
@@ -163,7 +161,7 @@ def needs_values(backend: Backend, error: BaseException) -> str | None:
 def end_of(backend: Backend, error: BaseException, root: Path) -> End | None:
     """Where users' code asked for what only a GPU has; None for errors that say something else. Files of the project
     are named relative to ``root``."""
-    asked = [(link, reason) for link in chain(error) if (reason := needs_values(backend, link)) is not None]
+    asked = [(x, reason) for x in chain(error) if (reason := needs_values(backend, x)) is not None]
     if not asked:
         return None
     link, reason = asked[-1]  # the first question that had no answer
@@ -262,7 +260,7 @@ def _first(index: int | None, count: int) -> list[int]:
 # launches that a capture can't see: of compiled kernels that have no Python source to bind arguments by
 
 
-@contextlib.contextmanager
+@contextmanager
 def watched() -> Iterator[list[str]]:
     """The names of kernels whose launches a capture leaves alone meanwhile, in order, each once; they launch as usual.
 
@@ -318,7 +316,8 @@ NO_LAUNCH = "no Triton kernel was launched in this call, so nothing was checked"
 
 def nothing_judged(captured: CapturedCall) -> Checked:
     """The result of a call that launched nothing, or whose launches aren't known."""
-    call, why = captured.call, uncheckable(captured) or NO_LAUNCH + captured.capture.compiled.why_no_kernel()
+    call = captured.call
+    why = uncheckable(captured) or NO_LAUNCH + captured.capture.compiled.why_no_kernel()
     outcome, target = call.policy.outcome(Verdict.INCOMPLETE), captured.capture.backend.spec.target
     return Checked(captured.value, incomplete_result(call.case, f": {why}", outcome, str(target)))
 
@@ -328,15 +327,11 @@ def with_surroundings(result: CaseResult, captured: CapturedCall, warnings: Sequ
     baseline, how the call's choices were decided, and further ``warnings``."""
     choices = captured.capture.choices.texts
     anew = captured.capture.compiled.choices.anew
+    text = result.operators.text() if result.operators is not None else ""
+    beside = (f"{text}, not timed; scope='op' times the whole call on a GPU",) if text else ()
     return result.but(
         message=", ".join([result.message, *anew]),
         warnings=(*result.warnings, *warnings),
         elsewhere=result.operators.by_name if result.operators is not None else result.elsewhere,
-        remarks=(*result.remarks, *_beside_kernels(result), *choices),
+        remarks=(*result.remarks, *beside, *choices),
     )
-
-
-def _beside_kernels(result: CaseResult) -> tuple[str, ...]:
-    """What a call runs besides its kernels, for the report."""
-    text = result.operators.text() if result.operators is not None else ""
-    return (f"{text}, not timed; scope='op' times the whole call on a GPU",) if text else ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from kerntune.base.formatting import format_bytes
 from kerntune.base.numerics import ChangedOutput
@@ -21,8 +21,7 @@ LEAST_BYTES = 1 << 20
 NO_LIST = "operators beside the kernels not compared: the baseline has no list of them (a refresh writes one)"
 
 
-@dataclass(frozen=True)
-class OperatorChange:
+class OperatorChange(NamedTuple):
     """Sentences on a change: those that fail a case, those because of which nothing can be said for it, and those that
     inform."""
 
@@ -49,7 +48,7 @@ class OperatorChange:
     def joined(self, other: OperatorChange) -> OperatorChange:
         """The change with what another rule has found."""
         failures, unsure = (*self.failures, *other.failures), (*self.unsure, *other.unsure)
-        return replace(self, failures=failures, unsure=unsure, told=(*self.told, *other.told))
+        return self._replace(failures=failures, unsure=unsure, told=(*self.told, *other.told))
 
 
 NO_CHANGE = OperatorChange()
@@ -127,7 +126,8 @@ def more_bytes(
     share = f"{format_bytes(old)} -> {format_bytes(new)} (+{new / old - 1:.0%})"
     text = f"the call moves more bytes: {share}{f': {where}' if where else ''}"
     if before.torch != now.torch:
-        return OperatorChange(unsure=(f"{text}, under another torch ({before.torch} -> {now.torch}), so not judged",))
+        other = f"under another torch ({before.torch} -> {now.torch}), so not judged"
+        return OperatorChange(unsure=(f"{text}, {other}",))
     return OperatorChange(told=(text,)) if rule.severity == "warn" else OperatorChange((text,))
 
 
@@ -146,7 +146,7 @@ def with_anchors(change: OperatorChange, since: OperatorChange, day: str) -> Ope
     failures = change.failures or tuple(f"{text}{when}" for text in since.failures)
     found = change.unsure or since.taken_over
     unsure = change.unsure if found else tuple(f"{text}{when}" for text in since.unsure)
-    return replace(change, failures=failures, unsure=unsure)
+    return change._replace(failures=failures, unsure=unsure)
 
 
 def with_unwritten(
@@ -162,8 +162,8 @@ def with_unwritten(
     if rule.severity == "off" or not texts:
         return change
     if rule.severity == "warn":
-        return replace(change, told=(*texts, *change.told))
-    return replace(change, failures=(*change.failures, *texts))
+        return change._replace(told=(*texts, *change.told))
+    return change._replace(failures=(*change.failures, *texts))
 
 
 def _lost_results(before: OperatorList, now: OperatorList) -> str:
@@ -200,7 +200,7 @@ Rows = Counter[tuple[str, str]]
 
 
 def _rows(found: OperatorList) -> Rows:
-    return Counter({(row.name, row.signature): row.count for row in found.rows if row.kind != "kept"})
+    return Counter({(r.name, r.signature): r.count for r in found.rows if r.kind != "kept"})
 
 
 def _new_names(before: OperatorList, now: OperatorList) -> str:

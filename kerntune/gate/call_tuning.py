@@ -5,12 +5,12 @@ The leases of the keys that a call is about to tune are taken here, so that no t
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from kerntune.base.case_result import CaseResult, LeftOut, TrialReport
 from kerntune.base.failed_candidates import WRONG, FailedTrial, told_once
@@ -32,8 +32,7 @@ from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuning_result import TuningResult, log_config, log_path, tell_failed
 
 
-@dataclass(frozen=True)
-class TuningOutcome:
+class TuningOutcome(NamedTuple):
     """What tuning a launch came to; the recording ``before``, the candidate that was ``captured`` in it, and those that
     the call's reference had ``refuted``."""
 
@@ -106,7 +105,8 @@ class Tuning:
             stored = self._nearest(site)
         if stored is not None and stored == site.chosen:
             site.settle(stored)
-            self._log_stored(site, stored)
+            if log_path() and (winner := self.winners.stored(site)) is not None:  # none of a single candidate
+                log_config(site, "stored winner", stored, time_ns=winner.time_ns)
             return None
         before = self.recorded.recording
         words: dict[str, Any] = {"trusted": rerun is not None, "refuted": refuted}
@@ -142,10 +142,6 @@ class Tuning:
         from kerntune.tuning.tuner import tune  # not loaded by runs that know all winners
 
         return tune(self.capture, self.recorded, index, self.loader, self.options, **words)
-
-    def _log_stored(self, site: Site, index: int) -> None:
-        if log_path() and (winner := self.winners.stored(site)) is not None:  # none is stored of a single candidate
-            log_config(site, "stored winner", index, time_ns=winner.time_ns)
 
     def _take(self, site: Site, outcome: TuningOutcome) -> None:
         tuned = outcome.tuned
@@ -185,7 +181,6 @@ class Tuning:
                     tuned[i] = anew
 
     def _rewind(self, index: int, before: Recording) -> None:
-        """Let launch ``index`` be what was captured."""
         launch = before.launches[index]
         recording = self.recorded.recording
         self.recorded.recording = recording.with_launch(index, launch, before.binary_of(launch))
@@ -198,21 +193,20 @@ class Tuning:
         return self.winners.incumbent(site) if known is None else known
 
 
-@contextlib.contextmanager
-def tuning_turns(winners: Winners, capture: Capture, gpu: Gpu) -> Iterator[contextlib.ExitStack]:
+@contextmanager
+def tuning_turns(winners: Winners, capture: Capture, gpu: Gpu) -> Iterator[ExitStack]:
     """Inside of it, and until what it gives is closed, this process has the turn to tune each key of the call that has
     no winner, as a call of the library has; those that another process has tuned meanwhile have one now.
 
     Enter it before the GPU's lock: a process takes its lease first there, too. All take several in one order.
     """
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         for site in _open_sites(winners, capture):
             stack.enter_context(tuning_turn(winners, site, gpu, unfinished=False))
         yield stack
 
 
 def _working_sites(capture: Capture) -> dict[int, Site]:
-    """The sites of launches that run at least one block, by the launch's place."""
     return {i: p.site for i, p in enumerate(capture.launches) if p.site is not None and 0 not in p.grid}
 
 
@@ -223,7 +217,6 @@ def _settle(sites: Mapping[int, Site], chosen: Mapping[int, int]) -> None:
 
 
 def _open_sites(winners: Winners, capture: Capture) -> list[Site]:
-    """One site of each key without a winner, in the order of keys."""
     if winners.mode is not TuneMode.AUTO:
         return []
     sites = _working_sites(capture).values()

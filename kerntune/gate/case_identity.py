@@ -10,9 +10,8 @@ import re
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kerntune.base.case_result import CaseId
 from kerntune.base.config import Config
@@ -109,8 +108,7 @@ KernelHashes = tuple[tuple[str, str], ...]
 """Kernels and the hashes of their sources, in the order of their launches."""
 
 
-@dataclass(frozen=True)
-class Move:
+class Move(NamedTuple):
     """A baseline, its path, and its new case. ``replaces`` is the baseline that is at the new path already."""
 
     store: BaselineStore
@@ -146,7 +144,7 @@ def moves_of(store: BaselineStore, cases: Mapping[CaseId, CaseId]) -> list[Move]
     moves = [Move(store, path, b, cases[b.case]) for path, b in found if cases.get(b.case, b.case) != b.case]
     leaving = {move.path for move in moves}
     staying = {path: b for path, b in found if path not in leaving}
-    return [replace(move, replaces=staying.get(move.destination)) for move in moves]
+    return [move._replace(replaces=staying.get(move.destination)) for move in moves]
 
 
 def make_moves(moves: list[Move]) -> None:
@@ -169,8 +167,7 @@ TAKING_OVER = (Update.ALL, Update.NEW, Update.RENAMED)
 """Updates under which a renamed test's baselines go with it. ``all`` records it anew on top, as it does any case."""
 
 
-@dataclass(frozen=True)
-class Renamed:
+class Renamed(NamedTuple):
     """The sentence about a case that was renamed, empty for others; whether it has its old baselines now; and whether
     it was ``edited`` as well, as far as its likeness to another one tells."""
 
@@ -238,7 +235,8 @@ class Renames:
 
     def configs(self, case: CaseId, fingerprint: str | None) -> dict[str, list[Config]]:
         """Configs of what may be this case's old baselines, by kernel: they are tried first."""
-        return configs_by_kernel(sorted(self._candidates(fingerprint), key=lambda b: -_likeness(b.case, case)))
+        likest = sorted(self._candidates(fingerprint), key=lambda b: -_likeness(b.case, case))
+        return configs_by_kernel(likest)
 
     def timed_before(self, case: CaseId, fingerprint: str, device: DeviceSpec) -> TimeBaseline | None:
         """The baseline on a kind of device of what may be this case under its old name."""
@@ -273,7 +271,6 @@ class Renames:
         yield from (b for b in found if gone(b.case.nodeid))
 
     def _take_over(self, old: CaseId, case: CaseId) -> bool:
-        """Whether there was a baseline to move: another process of this run may have moved it."""
         moves = [move for store in self._stores for move in moves_of(store, {old: case})]
         try:
             make_moves([move for move in moves if not move.loses])
@@ -323,8 +320,8 @@ def _common(one: str, other: str) -> float:
 
 
 def _likeness(a: CaseId, b: CaseId) -> float:
-    """0 to 1: how much two names have in common."""
-    return difflib.SequenceMatcher(None, f"{a.nodeid}::{a.call}", f"{b.nodeid}::{b.call}", autojunk=False).ratio()
+    one, other = f"{a.nodeid}::{a.call}", f"{b.nodeid}::{b.call}"
+    return difflib.SequenceMatcher(None, one, other, autojunk=False).ratio()
 
 
 SHOWN = 2

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -70,8 +71,7 @@ def dump_case(folder: Path, case: RecordedCase) -> list[Path]:
 
 def replayed(gpu: Executor, recorded: Recorded, index: int) -> DumpedContents:
     """What a launch found and left, from running it on copies."""
-    loader = Loader(gpu)
-    try:
+    with closing(Loader(gpu)) as loader:
         spaced = recorded.writes_outside
         memory = memory_at(loader, recorded.recording, recorded.sources, recorded.artifacts, index, spaced=spaced)
         only: Recording = recorded.recording.only(index).pruned()
@@ -79,8 +79,6 @@ def replayed(gpu: Executor, recorded: Recorded, index: int) -> DumpedContents:
         before = _read(gpu, memory, range(len(recorded.sources)))
         program.enqueue()
         return DumpedContents(before, _read(gpu, memory, written_storages(only)))
-    finally:
-        loader.close()
 
 
 def _read(gpu: Executor, memory: Memory, storages: range | list[int]) -> dict[int, bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from kerntune.base.case_result import Attribution, CauseKind, LaunchCause, LostConfig, Share
 from kerntune.base.config import settings_text, split_settings
@@ -41,7 +42,6 @@ def causes(before: Recording, after: Recording, then: Environment, today: Enviro
 
 
 def _generated_alone(before: Recording, after: Recording) -> bool:
-    """Whether all kernels of another source are generated ones."""
     changed = [(old, new) for _, old, new in in_both(before.launches, after.launches) if old.source != new.source]
     return bool(changed) and all(old.origins and new.origins for old, new in changed)
 
@@ -98,7 +98,6 @@ NOT_KEPT = "something that is not kept (same source, config, launch options, arg
 def _asked_otherwise(
     before: LaunchStatic, after: LaunchStatic, lost: LostConfig | None
 ) -> Iterator[tuple[CauseKind, str]]:
-    """What the compiler was asked for otherwise, of a source."""
     chosen, given = split_settings(before.setting_changes(after), before.config, after.config)
     if chosen:
         gone = f"; {lost.removal}" if lost and lost.removal else ""
@@ -162,8 +161,7 @@ SAME = {name: Share(0.0, f"nothing that runs differs by the {name}") for name in
 """Shares of causes that are absent, by the field of :class:`kerntune.base.case_result.Attribution`."""
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """Two recordings, and what differs between them: by the attribution's field, without changes yet."""
 
     before: Recording
@@ -241,22 +239,18 @@ def steps_between(
         chosen = now
         known["config"] = Share(None, str(exc))
     config = {"config": Share(why="; ".join(changed.config))}
-    steps = (_compiler_step(before, middle), _step(middle, chosen, changed), Step(chosen, now, config))
+    # the same TTIR on both sides: the compiler or its settings are the cause, whatever differs
+    compiler = dict(_blamed_compiler(changes_between(before, middle)))
+    compiler = compiler or {"compiler": Share(why=OTHER_SETTINGS, cause=SETTINGS_CAUSE)}
+    steps = (Step(before, middle, compiler), _step(middle, chosen, changed), Step(chosen, now, config))
     blamed = {name for step in steps if not step.nothing for name in step.blamed}
     return Chain(steps, {name: share for name, share in known.items() if name not in blamed})
-
-
-def _compiler_step(before: Recording, middle: Recording) -> Step:
-    """The same TTIR on both sides: the compiler or its settings are the cause, whatever differs."""
-    found = changes_between(before, middle)
-    blamed = dict(_blamed_compiler(found)) or {"compiler": Share(why=OTHER_SETTINGS, cause=SETTINGS_CAUSE)}
-    return Step(before, middle, blamed)
 
 
 def _step(before: Recording, after: Recording, changed: Changes) -> Step:
     """``changed`` differs from the baseline to today: a difference that only the recompilation makes is no cause."""
     found = changes_between(before, after)
-    found = Changes(**{name: lines for name, lines in vars(found).items() if getattr(changed, name)})
+    found = Changes(**{name: x for name, x in found._asdict().items() if getattr(changed, name)})
     blamed = dict([*_blamed_call(found), *_blamed_compiler(found)])
     return Step(before, after, blamed or {"code": Share(why=UNKNOWN, cause="unknown cause")})
 
@@ -268,15 +262,12 @@ def _blamed_call(found: Changes) -> Iterator[tuple[str, Share]]:
         yield "launch", Share(why="; ".join(found.choices), cause=OTHER_IMPLEMENTATION)
     if found.source:
         yield "code", Share(why="source changed")
-    kinds = {
-        "launch options": found.options,
-        "launches": found.launches,
-        "grid": found.grid,
-        "arguments": found.arguments,
-    }
+    kinds = {"launch options": found.options, "launches": found.launches}
+    kinds |= {"grid": found.grid, "arguments": found.arguments}
     lines = [line for kind in kinds.values() for line in kind]
     if lines and not found.choices:
-        yield "launch", Share(why="; ".join(lines), cause=" and ".join(name for name, kind in kinds.items() if kind))
+        names = [name for name, kind in kinds.items() if kind]
+        yield "launch", Share(why="; ".join(lines), cause=" and ".join(names))
     if found.config:
         yield "config", Share(why="; ".join(found.config))
 

@@ -7,8 +7,9 @@ baseline where the TTIR is the baseline's. A claim that a case fails is believed
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Union
+from typing import NamedTuple, Union
 
 from kerntune.base.case_result import CaseId, CaseResult, End, incomplete_result
 from kerntune.base.device import Target, typical_device
@@ -117,11 +118,8 @@ OF_CODE = ("code", "compiler", "stages", "compiler_settings", "metrics")
 def figures_of(requests: Sequence[CodeRequest]) -> list[CodeFigures]:
     """Compile each TTIR, one after the other, and read what it became. For a process that has nothing to lose: MLIR
     reads texts of strangers."""
-    farm = Farm()
-    try:
+    with closing(Farm()) as farm:
         return [_figures(farm, request) for request in requests]
-    finally:
-        farm.close()
 
 
 def _figures(farm: Farm, request: CodeRequest) -> CodeFigures:
@@ -134,7 +132,7 @@ def _figures(farm: Farm, request: CodeRequest) -> CodeFigures:
     except KerntuneError as exc:
         return CodeFigures(refused=visible(str(exc)[:500]))
     text = ttir_text(request.ttir, request.kernel)
-    texts = {first_stage_of(text): text, **{name: made[name].decode() for name in STAGES if name in made}}
+    texts = {first_stage_of(text): text, **{n: made[n].decode() for n in STAGES if n in made}}
     return CodeFigures(
         code=binary.code,
         compiler=compiler_of(binary),
@@ -151,8 +149,7 @@ Compile = Callable[[Sequence[CodeRequest]], Sequence[CodeFigures]]
 # decisions
 
 
-@dataclass(frozen=True)
-class Judge:
+class Judge(NamedTuple):
     """Decides claimed cases: by the baselines of ``stores``, under ``policy`` of a test, with code that ``compile``
     compiles."""
 
@@ -170,7 +167,6 @@ class Judge:
         return [self._decided(key, case, made) for key, case in claimed.items()]
 
     def _known(self, key: CaseKey, today: StaticBaseline) -> KnownCase | str:
-        """What is stored of a case, or why it can't be read."""
         try:
             return known_case(self.stores, today.target, key[0], key[1], Update.NONE)
         except BaselineError as exc:
@@ -209,7 +205,6 @@ class Judge:
 
 
 def _requests(case: ClaimedCase) -> Iterator[tuple[object, CodeRequest]]:
-    """What has to be compiled of a case: code that its baseline doesn't have."""
     if not isinstance(case.known, KnownCase) or case.today is None:
         return
     target = case.today.target

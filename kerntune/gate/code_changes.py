@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from types import MappingProxyType
@@ -74,11 +74,11 @@ def _both_sides(
 ) -> dict[str, tuple[str, str]]:
     """By stage both texts; of the first stage where no assembly can be made, and none where that isn't kept."""
     sides: dict[str, tuple[str, str]] = {}
-    with contextlib.suppress(KerntuneError, KeyError, ValueError):  # assembly stays where machine code can't be had
+    with suppress(KerntuneError, KeyError, ValueError):  # assembly stays where machine code can't be had
         for stage in texts.last_stages if before[1].compiler == after[1].compiler else ():
             sides[stage] = texts.of(*before, stage), texts.of(*after, stage)
     if not sides:
-        with contextlib.suppress(KerntuneError):
+        with suppress(KerntuneError):
             old, new = texts.stages_of(*before)[0], texts.stages_of(*after)[0]
             sides[new] = texts.of(*before, old), texts.of(*after, new)
     return sides

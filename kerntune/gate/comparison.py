@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from kerntune.base.case_result import IDENTITY, MAX_STORED_TIMES, Attribution, CaseResult, ReplayedTimes, Share
 from kerntune.base.numerics import NumericsReport, report_of, without_ignored
@@ -33,8 +33,7 @@ from kerntune.timing.paired_processes import PROCESS_BIAS, Replay
 from kerntune.timing.timers import Sample
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """The comparison of a case with ``baseline``, whose time is judged by ``policy``."""
 
     baseline: TimeBaseline
@@ -67,8 +66,7 @@ class Comparison:
         known = self.baseline.since
         if self.used.rung != IDENTITY or known is None or known.anchor != work_id(anchor.recording):
             return None
-        evidence = replace(
-            self.evidence,
+        evidence = self.evidence._replace(
             identical=False,
             replay=known.change,
             drift=None,
@@ -79,8 +77,7 @@ class Comparison:
         return found if found.verdict in (Verdict.PASS, Verdict.IMPROVED) else None
 
 
-@dataclass(frozen=True)
-class Comparer:
+class Comparer(NamedTuple):
     """Compares one case with baselines."""
 
     gpu: Gpu
@@ -198,7 +195,8 @@ class Comparer:
             return Share(found.evidence.drift, moved)
         if found.used.rung != IDENTITY:
             return Share(None, "the whole call was timed then, its kernels were replayed now")
-        return Share(found.evidence.drift, "; ".join(filter(None, ["all of the call but its kernels' code", moved])))
+        why = filter(None, ["all of the call but its kernels' code", moved])
+        return Share(found.evidence.drift, "; ".join(why))
 
 
 def comparable(baseline: TimeBaseline, sample: Sample) -> bool:
@@ -220,7 +218,7 @@ def operators_since(case: RecordedCase, found: Comparison | None) -> OperatorCha
     change = compare_operators(operators_of(before), case.operators, rule, timed=True, same_kernels=same)
     if found.numerics is not None:
         change = with_unwritten(change, found.numerics.changed, case.result_arguments, rule)
-    return replace(change, unsure=(), told=(*change.unsure, *change.told)) if case.call.scope == "op" else change
+    return change._replace(unsure=(), told=(*change.unsure, *change.told)) if case.call.scope == "op" else change
 
 
 def written_by(*sides: Recording) -> dict[str, set[str]]:
@@ -239,8 +237,7 @@ def state_range_of(baseline: TimeBaseline) -> float:
     return baseline.calibration.state_range if baseline.calibration else 0.0
 
 
-@dataclass(frozen=True)
-class Judgement:
+class Judgement(NamedTuple):
     """The verdict on a case. ``found`` is the comparison with the baseline, ``since`` that with the anchor.
 
     ``grown`` has a sentence for each gated metric that grew too much, ``outside`` for each write outside of tensors,
@@ -316,8 +313,7 @@ def judge(
     evidence = found.evidence if found is not None else Evidence(launched)
     numerics, rule = found.numerics if found is not None else None, policy.numerics
     changed = numerics.texts(rule) if numerics is not None else ()
-    evidence = replace(
-        evidence,
+    evidence = evidence._replace(
         static_failure=bool(grown),
         outside_writes=bool(outside),
         timed=policy.metrics.time,

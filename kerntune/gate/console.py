@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import zip_longest
 
 OK, FINDINGS, USAGE = 0, 1, 2
@@ -23,15 +23,15 @@ def speak_anything() -> None:
     traceback where a log is ASCII."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            with contextlib.suppress(OSError):  # what it writes to was a file and is a pipe now
+            with suppress(OSError):  # what it writes to was a file and is a pipe now
                 stream.reconfigure(errors="backslashreplace")
 
 
-@contextlib.contextmanager
+@contextmanager
 def live_line(command: str) -> Iterator[None]:
     """Within, standard error says what a command does while nothing is printed: what was said last by
     :func:`kerntune.base.live_line.tell`. In place on a terminal, but not beside a pager."""
-    from kerntune.base.live_line import LiveLine  # not for the help of a command, which loads nothing
+    from kerntune.base.live_line import LiveLine  # a command's help loads nothing
 
     stream = sys.stderr
     if stream is None or stream.closed:
@@ -47,7 +47,6 @@ def live_line(command: str) -> Iterator[None]:
 
 
 def _paged() -> bool:
-    """Whether another program reads what is printed."""
     try:
         return stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode)
     except (OSError, ValueError, AttributeError):
@@ -88,7 +87,7 @@ def complain(text: str) -> None:
 
 
 def _visible(text: str) -> str:
-    from kerntune.base.formatting import visible  # not for the help of a command, which loads nothing
+    from kerntune.base.formatting import visible  # a command's help loads nothing
 
     return visible(text)
 

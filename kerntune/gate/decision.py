@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kerntune.base.policy import Policy, Verdict
 from kerntune.base.stats import Estimate
@@ -12,8 +12,7 @@ DRIFT = 0.05
 on one H200 with nothing changed, so less than that says nothing."""
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(NamedTuple):
     """What is known of a case when it is judged. Changes are relative: 0.12 is 12 % slower than the baseline.
 
     ``launched`` and ``expected`` count launches (``expected`` is None without a baseline). ``identical`` is whether
@@ -98,7 +97,6 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
 
 
 def _decide_compared(evidence: Evidence, policy: Policy) -> Verdict:
-    """The verdict where all results that are gated were compared."""
     if evidence.launched == 0 or ((evidence.expected or 0) > evidence.launched and not evidence.work_moved):
         return Verdict.INCOMPLETE
     if evidence.work_moved or evidence.static_failure or evidence.outside_writes or evidence.results_changed:
@@ -114,7 +112,15 @@ def _decide_compared(evidence: Evidence, policy: Policy) -> Verdict:
         return Verdict.DRIFTED if drifted else Verdict.PASS
     if evidence.replay is None:
         return _decide_stored(evidence, policy)
-    return _decide_replay(evidence.replay, evidence, policy, drifted)
+    limit = limit_of(policy, evidence.baseline_ns, evidence.effect_floor)
+    if evidence.replay.low > limit:
+        unfair = evidence.foreign_work or evidence.work_taken_over
+        return Verdict.INCONCLUSIVE if unfair else Verdict.REGRESSED
+    if evidence.replay.high < -limit:
+        return Verdict.INCONCLUSIVE if evidence.foreign_work else Verdict.IMPROVED
+    if evidence.replay.high <= limit:
+        return Verdict.DRIFTED if drifted else Verdict.PASS
+    return Verdict.INCONCLUSIVE
 
 
 def with_anchor(verdict: Verdict, since: Verdict | None) -> Verdict:
@@ -144,18 +150,6 @@ def drift_limit(state_range: float) -> float:
     """How far equal code may lie from its stored time: :data:`DRIFT`, or what the case's calibration saw if that is
     more."""
     return max(DRIFT, state_range)
-
-
-def _decide_replay(change: Estimate, evidence: Evidence, policy: Policy, drifted: bool) -> Verdict:
-    limit = limit_of(policy, evidence.baseline_ns, evidence.effect_floor)
-    if change.low > limit:
-        unfair = evidence.foreign_work or evidence.work_taken_over
-        return Verdict.INCONCLUSIVE if unfair else Verdict.REGRESSED
-    if change.high < -limit:
-        return Verdict.INCONCLUSIVE if evidence.foreign_work else Verdict.IMPROVED
-    if change.high <= limit:
-        return Verdict.DRIFTED if drifted else Verdict.PASS
-    return Verdict.INCONCLUSIVE
 
 
 def _decide_stored(evidence: Evidence, policy: Policy) -> Verdict:

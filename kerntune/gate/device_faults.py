@@ -6,13 +6,13 @@ process of its own.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from typing import NamedTuple
 
 from kerntune.base.case_result import OutsideWrite
 from kerntune.base.policy import Update
-from kerntune.base.recording import Launch, Recording
+from kerntune.base.recording import Recording
 from kerntune.capture import Capture
 from kerntune.capture.capture import last_capture
 from kerntune.capture.launch import Pending
@@ -71,7 +71,7 @@ class Fault:
             self._known = self._lost()
         return self._known
 
-    @contextlib.contextmanager
+    @contextmanager
     def named(self, case: object) -> Iterator[None]:
         """Whatever is raised while the GPU stops answering becomes one :class:`DeviceFault` that names ``case`` and
         what it launched. Errors on a device that answers stay what they are."""
@@ -115,7 +115,7 @@ def _config(launch: Pending) -> str:
     found = launch.specialized
     fixed = {p.name: found.bound.get(p.name) for p in found.jit.params if p.is_constexpr}
     words = {**fixed, "num_warps": found.options.num_warps, "num_stages": getattr(found.options, "num_stages", None)}
-    return " ".join(f"{name}={text_of(value)}" for name, value in words.items() if value is not None)
+    return " ".join(f"{n}={text_of(value)}" for n, value in words.items() if value is not None)
 
 
 def beside_verdict(otherwise: str, step: Callable[[], object], gpu: Executor | None) -> list[str]:
@@ -136,8 +136,7 @@ FLOATS = ("*fp", "*bf")
 """How the types of pointers to numbers begin that are no integers: addresses are hardly ever computed from these."""
 
 
-@dataclass(frozen=True)
-class OutsideWrites:
+class OutsideWrites(NamedTuple):
     """What a look at a case's launches came to. ``why_not`` says why it could not be finished."""
 
     found: tuple[OutsideWrite, ...] = ()
@@ -214,10 +213,5 @@ def _as_found(recording: Recording, place: int) -> bool:
     their storage, so what the call itself does to it came before the first content."""
     launch = recording.working[place]
     earlier = {i for x in recording.working[:place] for i in (*x.reads, *x.writes)}
-    return not earlier & _integers(recording, launch)
-
-
-def _integers(recording: Recording, launch: Launch) -> set[int]:
-    """Storages that a launch reads, and that it may take for something else than floating-point numbers."""
     views = [p.view for p in launch.params if p.view is not None and not p.type.startswith(FLOATS)]
-    return {recording.views[v].storage for v in views} & set(launch.reads)
+    return not earlier & ({recording.views[v].storage for v in views} & set(launch.reads))

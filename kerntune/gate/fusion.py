@@ -77,7 +77,8 @@ def fusion_changes(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> l
                 changes = _with(changes, side, launch)
 
     def same_place(old: AnyLaunch, new: AnyLaunch) -> bool:
-        return _in_the_same_place(_place(before, old), _place(after, new), kept)
+        at, now = _place(before, old), _place(after, new)
+        return all((a < at) == (b < now) for a, b in kept)  # what both sides have is before both, or after both
 
     changes = _with_parts(_replaced(changes, same_place), same_place)
     for change in changes:
@@ -123,8 +124,8 @@ def _with_parts(
 
 
 def _lacks(change: FusionChange[AnyLaunch]) -> bool:
-    """Whether some operators of the kernels before are in none of those after."""
-    return not {x for launch in change.before for x in launch.origins} <= {x for y in change.after for x in y.origins}
+    now = {x for launch in change.after for x in launch.origins}
+    return not {x for launch in change.before for x in launch.origins} <= now
 
 
 def _split(old: AnyLaunch, new: AnyLaunch, alone: Sequence[AnyLaunch | None]) -> bool:
@@ -136,22 +137,15 @@ def _split(old: AnyLaunch, new: AnyLaunch, alone: Sequence[AnyLaunch | None]) ->
 
 
 def _shares(change: FusionChange[AnyLaunch]) -> bool:
-    """Whether a change is known by operators that both sides have."""
     return any(_share(a, b) for a in change.before for b in change.after)
 
 
-def _in_the_same_place(old: int, new: int, kept: Sequence[tuple[int, int]]) -> bool:
-    """Whether every kernel that both sides have stands on the same side of both: before them or after them."""
-    return all((a < old) == (b < new) for a, b in kept)
-
-
 def _divided_alike(old: AnyLaunch, new: AnyLaunch) -> bool:
-    same = (old.origins == new.origins) or (bool(old.origins) and old.source == new.source)
-    return same or (bool(old.origins) and getattr(old, "code", 0) == getattr(new, "code", 1))
+    same_code = old.source == new.source or getattr(old, "code", 0) == getattr(new, "code", 1)
+    return old.origins == new.origins or (bool(old.origins) and same_code)
 
 
 def _with(changes: list[FusionChange[AnyLaunch]], side: str, launch: AnyLaunch) -> list[FusionChange[AnyLaunch]]:
-    """The changes with one launch more, which may join several."""
     mine = [c for c in changes if any(_share(x, launch) for x in (*c.before, *c.after))]
     joined: FusionChange[AnyLaunch] = FusionChange(
         [x for c in mine for x in c.before], [x for c in mine for x in c.after]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from kerntune.base.folders import PREFIX, TemporaryFolder, scratch_folder
@@ -115,13 +115,17 @@ def names_at(top: Path, commit: str, folder: str, *, folders: bool = False) -> l
     return None if found is None else [x.decode(errors="surrogateescape") for x in found.split(b"\0") if x]
 
 
-@contextlib.contextmanager
+@contextmanager
 def worktree(revision: str, place: Path) -> Iterator[Path]:
     """A checkout of ``revision`` of the repository around ``place``, in a temporary folder, for a while."""
     top = top_of(place)
     commit = commit_of(top, revision)
     scratch = TemporaryFolder(BASE)
-    _forget_lost(top)
+    lines = (git_output(top, "worktree", "list", "--porcelain") or b"").decode(errors="surrogateescape").splitlines()
+    for path in (Path(x.removeprefix("worktree ")) for x in lines if x.startswith("worktree ")):
+        # those of killed runs alone: `git worktree prune` would forget the user's own on a disk that isn't mounted
+        if path.parent.name.startswith(f"{PREFIX}{BASE}-") and not path.exists():
+            git_output(top, "worktree", "remove", "--force", str(path))
     try:
         root = scratch.folder.resolve() / top.name
         _must(top, "worktree", "add", "--quiet", "--detach", str(root), commit)
@@ -174,15 +178,6 @@ def _moved(entry: str, top: Path, tree: Path) -> str:
 
 BASE = "base"
 """The kind of scratch folder that holds a worktree."""
-
-
-def _forget_lost(top: Path) -> None:
-    """Take back the registrations of worktrees that killed runs have left, and only these: ``git worktree prune`` would
-    forget the user's own on a disk that isn't mounted now."""
-    lines = (git_output(top, "worktree", "list", "--porcelain") or b"").decode(errors="surrogateescape").splitlines()
-    for path in (Path(x.removeprefix("worktree ")) for x in lines if x.startswith("worktree ")):
-        if path.parent.name.startswith(f"{PREFIX}{BASE}-") and not path.exists():
-            git_output(top, "worktree", "remove", "--force", str(path))
 
 
 def _must(top: Path, *args: str, env: Mapping[str, str] | None = None, given: bytes = b"") -> bytes:

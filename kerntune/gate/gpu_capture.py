@@ -6,14 +6,13 @@ processes for replays and for first launches, and numbers its decisions.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -43,8 +42,7 @@ from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
 
 
-@dataclass(frozen=True)
-class GpuRun:
+class GpuRun(NamedTuple):
     """What the calls of a run on GPUs share. ``watch`` gets each GPU on which one launches; ``next_decision`` numbers
     their decisions, sharing the run's error."""
 
@@ -73,7 +71,7 @@ class GpuRun:
         call: Call,
         arguments: tuple[Argument, ...],
         here: Backend,
-        apart: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+        apart: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> ChoicePlace:
         """Where choices are decided that a call meets; ``apart`` as that of the place."""
 
@@ -130,7 +128,7 @@ class GpuCapture:
         self._share.move(self._gpu())
         self._run.watch(self._gpu())
 
-    @contextlib.contextmanager
+    @contextmanager
     def apart(self) -> Iterator[None]:
         """While a choice is decided that the call has met: the device is held alone, and nothing is recorded."""
         capture = current()
@@ -172,7 +170,7 @@ class CaptureShare:
 
     def __init__(self, nbytes: int) -> None:
         self._nbytes = nbytes
-        self._stack = contextlib.ExitStack()
+        self._stack = ExitStack()
 
     def __enter__(self) -> CaptureShare:
         return self
@@ -184,7 +182,7 @@ class CaptureShare:
         fits = gpu.free_bytes() >= CALL_FACTOR * self._nbytes
         self._stack.enter_context(gpu.lock_shared() if fits else gpu.lock())
 
-    @contextlib.contextmanager
+    @contextmanager
     def given_up(self, gpu: Gpu) -> Iterator[None]:
         """Let go of this GPU meanwhile, once what the call has enqueued is done; then share it again. An interrupt
         isn't held up by those that measure there: nothing more of the call runs."""

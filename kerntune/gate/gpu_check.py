@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 from kerntune.base.case_result import Attribution, CaseResult, CodeChange
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
@@ -45,8 +45,7 @@ SHORT_RESTS_S = (0.0, 0.05, 0.15, 0.4, 0.9)
 milliseconds only (clocks that change, another process's work) doesn't cost a rest for power limits."""
 
 
-@dataclass(frozen=True)
-class CaseTime:
+class CaseTime(NamedTuple):
     """A case's time today, and that of each launch alone in nanoseconds; none of a whole operation's launches."""
 
     sample: Sample
@@ -54,8 +53,7 @@ class CaseTime:
     foreign: ForeignWork
 
 
-@dataclass(frozen=True)
-class CaseFindings:
+class CaseFindings(NamedTuple):
     """What the check of a case came to. ``parts`` is the decisive change taken apart."""
 
     time: CaseTime
@@ -99,10 +97,8 @@ class TimedCheck:
 
     def run(self) -> Checked:
         """Tune, judge, and prepare the baseline that may be written."""
-        try:
+        with closing(self.loader):
             return self._checked()
-        finally:
-            self.loader.close()
 
     def _checked(self) -> Checked:
         case, reference = self.case, self.stores.reference
@@ -148,25 +144,22 @@ class TimedCheck:
         it of one that is as stored."""
         if baseline is not None and not self.comparer.moved(baseline, sample):
             return NONE_SEEN
-        with contextlib.closing(ClockWatch(self.gpu)) as clock:
+        with closing(ClockWatch(self.gpu)) as clock:
             return clock.watch()
 
     def _sample(self, slot: Slot, baseline: TimeBaseline | None) -> Sample:
         quick = self._roughly(baseline)
-        if self.tuning.trials and (baseline is not None or self._records()):
+        # a case without a baseline whose time becomes none is only shown: half a second for each key takes too long
+        if self.tuning.trials and (baseline is not None or self.builder.writes(Verdict.NEW)):
             self.gpu.rest()
         sample = take_sample(slot, quick)
         for seconds in SHORT_RESTS_S if quick else RESTS_S:
-            if not (self._limited() if baseline is None else self.comparer.moved(baseline, sample)):
+            limited = self.gpu.environment().throttle if baseline is None else self.comparer.moved(baseline, sample)
+            if not limited:
                 break
             self.gpu.rest(seconds)
             sample = take_sample(slot, quick)
         return sample
-
-    def _records(self) -> bool:
-        """Whether the time of a case without a baseline becomes one; else it is only shown, and half a second's rest
-        for each key would take longer than many are tuned in."""
-        return self.builder.writes(Verdict.NEW)
 
     def _roughly(self, baseline: TimeBaseline | None) -> bool:
         """Whether a rough time is enough: the work is the same, and its stored time stays."""
@@ -175,8 +168,8 @@ class TimedCheck:
         return same_work(baseline.recording, self.case.recording)
 
     def _kernel_slot(self) -> tuple[Slot, tuple[float, ...]]:
-        """A slot of the launches, and the time of each alone."""
-        recording, recorded, spaced = self.case.recording, self.case.recorded, self.case.recorded.writes_outside
+        recording, recorded = self.case.recording, self.case.recorded
+        spaced = self.case.recorded.writes_outside
         memory = Memory(self.gpu, recording.storages, recorded.sources, spaced=spaced)
         program = Program(self.loader, recording, memory, recorded.artifacts)
         launches_ns = launch_times(self.loader, recording, recorded.sources, recorded.artifacts, spaced)
@@ -191,10 +184,6 @@ class TimedCheck:
                 return call.fn(*call.args, **call.kwargs)
 
         return CallSlot(self.gpu, run, lambda: plan.preserving(tensors))
-
-    def _limited(self) -> bool:
-        """Whether the device throttles its clocks now: such a time should not become a baseline."""
-        return bool(self.gpu.environment().throttle)
 
     # judging
 
@@ -211,14 +200,14 @@ class TimedCheck:
         beside = operators_since(case, found)
         if since is not None:
             moved = operators_since(case, since)
-            since = replace(since, evidence=replace(since.evidence, work_taken_over=moved.taken_over))
+            since = since._replace(evidence=since.evidence._replace(work_taken_over=moved.taken_over))
             beside = with_anchors(beside, moved, since.baseline.recorded.partition("T")[0])
         judgement = judge(policy, len(case.recording.working), found, since, grown, outside.failures, beside)
         parts = self.comparer.attribution(judgement.decisive) if judgement.decisive is not None else None
         pending = self.builder.pending(judgement, time.sample, static, baseline)
         unreviewed = self.stores.unreviewed(judgement.verdict, self.path)
         write = unreviewed.writes(pending.write, self.settings.update)
-        pending = replace(pending, write=write and outside.may_be_baseline(self.settings.update))
+        pending = pending._replace(write=write and outside.may_be_baseline(self.settings.update))
         return CaseFindings(time, static, judgement, parts, pending, unreviewed, outside)
 
     def _since(self, found: Comparison | None, sample: Sample) -> Comparison | None:
@@ -236,12 +225,11 @@ class TimedCheck:
             return known
         since = self.comparer.against(anchor, store.artifacts(self.gpu.spec.target), sample, policy)
         # another number of launches was accepted when the baseline was recorded
-        return replace(since, evidence=replace(since.evidence, expected=since.evidence.launched))
+        return since._replace(evidence=since.evidence._replace(expected=since.evidence.launched))
 
     # results
 
     def _result(self, findings: CaseFindings) -> CaseResult:
-        """The verdict and its change; then what is launched, what tuning tried, and what reports alone show."""
         judgement, before = findings.judgement, findings.judgement.baseline
         result = judgement.change_in(self._verdict(findings), findings.time.sample)
         stored = before.static if before is not None else ()
@@ -290,7 +278,6 @@ class TimedCheck:
         )
 
     def _result_of(self, verdict: Verdict, outcome: Outcome, message: str) -> CaseResult:
-        """What any result of this case says, timed or not."""
         spec = self.gpu.spec
         return CaseResult(
             case=self.case.id,
@@ -306,7 +293,6 @@ class TimedCheck:
         )
 
     def _reasons(self, findings: CaseFindings) -> tuple[str, ...]:
-        """What differs from the baseline, what leaves the verdict open, and that the test has another name now."""
         judgement, recording, time = findings.judgement, self.case.recording, findings.time
         baseline = judgement.baseline
         reasons = messages.reasons_of(
@@ -321,7 +307,6 @@ class TimedCheck:
         return (*reasons, *self.renamed.remarks)
 
     def _warnings(self, findings: CaseFindings) -> tuple[str, ...]:
-        """What limits the verdict, of the run, the times, the tuning and the results that were compared."""
         judgement, numerics = findings.judgement, findings.judgement.numerics
         return (
             *filter(None, [findings.unreviewed.said]),
@@ -334,7 +319,6 @@ class TimedCheck:
         )
 
     def _untimed(self, verdict: Verdict, why: str) -> Checked:
-        """The result of a case without a time; its launches are reported all the same."""
         case, policy = self.case, self.call.policy
         removed = obsolete(case.recording, self.path, self.settings)
         warnings = () if removed is None else (f"{LAUNCHES_NOTHING}, so {self.stores.own.shown(self.path)} is removed",)

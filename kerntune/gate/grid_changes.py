@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
+from math import prod
 
 from kerntune.base.device import DeviceSpec
 from kerntune.base.formatting import format_bytes
@@ -19,13 +19,13 @@ def resident(launch: LaunchStatic, spec: DeviceSpec) -> float | None:
     few programs for that."""
     if launch.metrics.occupancy is None:
         return None
-    threads = math.prod(launch.grid) * launch.metrics.threads
+    threads = prod(launch.grid) * launch.metrics.threads
     return min(launch.metrics.occupancy, threads / (spec.sm_count * spec.max_threads_per_sm))
 
 
 def more_programs(before: LaunchStatic, after: LaunchStatic, threshold: float) -> Iterator[Draft]:
     """More programs than another tile explains."""
-    old, new = math.prod(before.grid), math.prod(after.grid)
+    old, new = prod(before.grid), prod(after.grid)
     if old and new > old * (1 + threshold) * _explained(before, after):
         shapes = f"{shape(before.grid)}{ARROW}{shape(after.grid)}"
         text = f"{new / old:.3g} times as many programs: {change(old, new)} (grid {shapes})"
@@ -38,7 +38,7 @@ def accessed_bytes(before: LaunchStatic, after: LaunchStatic, threshold: float) 
     sides = [before, after]
     if not all("straight_line" in x.metrics.instructions for x in sides) or any(map(_hidden, sides)):
         return
-    old, new = (math.prod(x.grid) * x.metrics.threads * moved_bytes(x.metrics) for x in sides)
+    old, new = (prod(x.grid) * x.metrics.threads * moved_bytes(x.metrics) for x in sides)
     if old and new > old * (1 + threshold):
         text = f"all programs together load and store {new / old:.3g} times as many bytes: " + (
             f"{format_bytes(old)}{ARROW}{format_bytes(new)} (grid {shape(before.grid)}{ARROW}{shape(after.grid)}, "
@@ -65,7 +65,6 @@ def idle_device(before: LaunchStatic, after: LaunchStatic, spec: DeviceSpec | No
 
 
 def _hidden(launch: LaunchStatic) -> bool:
-    """Whether bytes aren't known, or products hide them."""
     return any(kind in launch.metrics.instructions for kind in ("tma", "tensor_core"))
 
 
@@ -74,7 +73,7 @@ def _explained(before: LaunchStatic, after: LaunchStatic) -> float:
     splits, four times as many. Whatever a changed number is for, it doesn't explain more than its factor."""
     changed = before.setting_changes(after).values()
     pairs = [(int(old), int(new)) for old, new in changed if _is_number(old) and _is_number(new)]
-    return math.prod((max(p) / min(p) for p in pairs if min(p) > 0), start=1.0)
+    return prod((max(p) / min(p) for p in pairs if min(p) > 0), start=1.0)
 
 
 def _is_number(value: str) -> bool:
@@ -94,6 +93,6 @@ def fewer_programs(before: LaunchStatics, after: LaunchStatics) -> Iterator[str]
         f"fewer programs of the same code: {new.kernel}, grid {shape(old.grid)}{ARROW}{shape(new.grid)}; "
         "whether they do all of the work is not known without a GPU"
         for _, old, new in in_both(before, after)
-        if old.code == new.code and math.prod(new.grid) < math.prod(old.grid)
+        if old.code == new.code and prod(new.grid) < prod(old.grid)
     )
     yield from dict.fromkeys(texts)

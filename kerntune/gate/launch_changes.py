@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,8 +23,7 @@ from kerntune.static.metrics import StaticMetrics
 from kerntune.static.rules import DEFAULT_RULES, compare_static, judged
 
 
-@dataclass(frozen=True)
-class Changes:
+class Changes(NamedTuple):
     """What differs, a line for each difference; a cause without lines is the same on both sides.
 
     ``compiler``: Triton or the assembler. ``settings``: the environment's settings of the compiler. ``source``: the
@@ -103,7 +102,7 @@ def _once(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _compiler(before: Recording, after: Recording) -> tuple[str, ...]:
-    then, today = (sorted(set(map(compiler_of, recording.binaries))) for recording in (before, after))
+    then, today = (sorted(set(map(compiler_of, r.binaries))) for r in (before, after))
     return () if then == today or not then or not today else (f"{'; '.join(then)} -> {'; '.join(today)}",)
 
 
@@ -116,7 +115,7 @@ def changed_sources(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> 
             yield new.kernel if old.kernel == new.kernel else f"{old.kernel}{ARROW}{new.kernel}"
     for fused in fusion_changes(before, after):
         if fused.replaced and not any(new is x for *_, new in pairs for x in fused.after):
-            yield ARROW.join(", ".join(x.kernel for x in side) for side in (fused.before, fused.after))
+            yield ARROW.join(", ".join(x.kernel for x in s) for s in (fused.before, fused.after))
 
 
 def other_torch(old: AnyLaunch, new: AnyLaunch) -> bool:
@@ -144,7 +143,7 @@ def replaced_kernels(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) ->
         if old.source == new.source or (old.origins and new.origins):
             continue
         name = new.kernel if old.kernel == new.kernel else f"{old.kernel}{ARROW}{new.kernel}"
-        grid = "" if math.prod(old.grid) == math.prod(new.grid) else f"grid {shape(old.grid)}{ARROW}{shape(new.grid)}"
+        grid = "" if prod(old.grid) == prod(new.grid) else f"grid {shape(old.grid)}{ARROW}{shape(new.grid)}"
         if grid or old.kernel != new.kernel:
             yield ", ".join(filter(None, [f"kernel {name}", grid]))
 
@@ -213,7 +212,8 @@ def static_setting_lines(
 def moved_settings(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     """The environment's settings of the compiler that differ: ``DISABLE_PTXAS_OPT unset -> 1``."""
     names = sorted({*before, *after})
-    return settings_text({n: (before.get(n, ""), after.get(n, "")) for n in names if before.get(n) != after.get(n)})
+    moved = [n for n in names if before.get(n) != after.get(n)]
+    return settings_text({n: (before.get(n, ""), after.get(n, "")) for n in moved})
 
 
 class LaunchFindings(msgspec.Struct, frozen=True):
@@ -271,7 +271,7 @@ def _findings(
             rules=rules,
             other_config=other_config,
             resident=None if spec is None else resident(after, spec),
-            same_programs=math.prod(before.grid) == math.prod(after.grid),
+            same_programs=prod(before.grid) == prod(after.grid),
         )
     drafts = [*accessed_bytes(before, after, rules.rule("work").threshold or 0.0), *idle_device(before, after, spec)]
     found += judged(drafts, rules, other_config=other_config)
@@ -283,15 +283,10 @@ def _findings(
 def _counts(before: LaunchStatics, after: LaunchStatics, threshold: float) -> Iterator[Draft]:
     if len(after) <= len(before) * (1 + threshold):
         return
-    told = ", ".join(_more(before, after))
+    old, new = (Counter(x.kernel for x in side) for side in (before, after))
+    told = ", ".join(f"{kernel} {old[kernel]} -> {count}" for kernel, count in new.items() if count > old[kernel])
     text = f"{len(after) / len(before):.3g} times as many launches: {change(len(before), len(after))} ({told})"
     yield Draft("fail", "launches", len(before), len(after), text, "launches")
-
-
-def _more(before: Iterable[LaunchStatic], after: Iterable[LaunchStatic]) -> Iterator[str]:
-    """Kernels that are launched more often, by name."""
-    old, new = (Counter(x.kernel for x in side) for side in (before, after))
-    yield from (f"{kernel} {old[kernel]} -> {count}" for kernel, count in new.items() if count > old[kernel])
 
 
 FIGURES: dict[str, tuple[str, Callable[[StaticMetrics], int]]] = {

@@ -40,11 +40,11 @@ def shares_text(parts: Attribution) -> str:
     shown = [(n, s.change) for n, s in found if s.change is not None and abs(s.change) >= SHOWN]
     shown.sort(key=lambda pair: -abs(pair[1]))
     words = [f"{name} {format_share(change)}" for name, change in shown] or ["no cause to speak of"]
-    return "attributed: " + ", ".join([*words, *(f"{n} not measured" for n, s in found if s.change is None)])
+    words += [f"{name} not measured" for name, share in found if share.change is None]
+    return f"attributed: {', '.join(words)}"
 
 
 def _named(field: str, fields: Mapping[str, Share]) -> str:
-    """A share's cause, with those within it."""
     return " and ".join(s.cause or NAMES[n] for n, s in fields.items() if field in (n, s.within))
 
 
@@ -103,7 +103,8 @@ def modes_text(modes: TwoModes | None) -> list[str]:
     """A remark on times that fall into two groups, as clocks that are held back now and then make them."""
     if modes is None:
         return []
-    low, high, share = format_time(modes.low), format_time(modes.high), format_size(modes.share_high)
+    low, high = format_time(modes.low), format_time(modes.high)
+    share = format_size(modes.share_high)
     return [f"times fall into two groups, {low} and {high} ({share} of them), as under a power limit"]
 
 
@@ -133,7 +134,8 @@ def reasons_of(
     if retimed:
         reasons = (*reasons, f"not held against the stored time, which was taken otherwise: {', '.join(retimed)}")
     if scope == "op" and used.replay is not None:
-        reasons = (*reasons, _whole_call(baseline, sample))
+        whole = " -> ".join(format_time(median(x.times_ns)) for x in (baseline.sample, sample))
+        reasons = (*reasons, f"these are its kernels; the whole call: {whole}")
     if used.rung in (REPLAY, RECOMPILED) and used.replay is None:
         return (*reasons, f"the replay could not be measured: {why}")
     if used.rung == RECOMPILED:
@@ -141,11 +143,6 @@ def reasons_of(
     if used.rung == STORED:
         return (*reasons, f"the baseline can't be replayed: {why}")
     return reasons
-
-
-def _whole_call(baseline: TimeBaseline, sample: Sample) -> str:
-    stored, now = median(baseline.sample.times_ns), median(sample.times_ns)
-    return f"these are its kernels; the whole call: {format_time(stored)} -> {format_time(now)}"
 
 
 MEASURE_AGAIN = "measure again when it has ended, or on a GPU of its own"

@@ -68,7 +68,7 @@ def find_project(start: Path) -> Project:
     """The project that a bare ``pytest`` in ``start`` would run; :class:`UsageError` for an ini file that is broken."""
     folders = [p := Path(os.path.abspath(start)), *p.parents]
     for path in (folder / name for folder in folders for name in INI_FILES):
-        values = _read(path)
+        values = settings_in(path) if path.is_file() else None
         if values is not None:
             return Project(path.parent, path, values)
     for mark in ("pyproject.toml", "setup.py"):  # without settings these still say where a project begins
@@ -95,22 +95,13 @@ def baseline_folder(given: str | None, start: Path) -> Path:
     return find_project(start).baselines
 
 
-def _read(path: Path) -> Mapping[str, Any] | None:
-    """The settings for pytest in a file; None if it has none, or is not there."""
-    if not path.is_file():
-        return None
+def settings_in(path: Path, content: bytes | None = None) -> Mapping[str, Any] | None:
+    """The settings for pytest in an ini file, with its content if that isn't what the disk has; None if it has none.
+    :class:`UsageError` if it is broken."""
     try:
-        return settings_in(path, path.read_bytes())
-    except OSError as exc:
-        raise UsageError(f"{path}: can't be read ({exc}); repair it, or say --baselines=DIR") from exc
-
-
-def settings_in(path: Path, content: bytes) -> Mapping[str, Any] | None:
-    """The settings for pytest in an ini file's content; None if it has none. :class:`UsageError` if it is broken."""
-    try:
-        text = content.decode("utf-8")
+        text = (path.read_bytes() if content is None else content).decode("utf-8")
         return _toml(path, text) if path.suffix == ".toml" else _ini(path, text)
-    except (ValueError, RecursionError, configparser.Error) as exc:
+    except (OSError, ValueError, RecursionError, configparser.Error) as exc:
         raise UsageError(f"{path}: can't be read ({exc}); repair it, or say --baselines=DIR") from exc
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from functools import cached_property
 from math import log
 from statistics import NormalDist, stdev
+from typing import NamedTuple
 
 import msgspec
 
@@ -194,11 +195,12 @@ class Replayer:
     def results(self, before: Recording, artifacts: Artifacts) -> ComparedResults:
         """What ``before`` and today's recording write in this process, from what the call found in memory. Only after a
         replay: then the baseline's code has run well on such memory elsewhere."""
-        from kerntune.gpu.result_compare import compare_results  # not loaded where nothing is replayed
+        from kerntune.gpu.result_compare import compare_results  # only where something is replayed
 
         try:
             a, b, memory, found = self._on_live_memory(before, self._recorded.recording, artifacts)
-            return compare_results(Program(self._loader, a, memory, found), Program(self._loader, b, memory, found))
+            one, other = (Program(self._loader, side, memory, found) for side in (a, b))
+            return compare_results(one, other)
         except (MeasurementError, OutOfResourcesError, ReplayError) as exc:
             return ComparedResults(OWN, why_not=str(exc))
 
@@ -238,7 +240,6 @@ class Replayer:
     def _on_live_memory(
         self, a: Recording, b: Recording, artifacts: Artifacts
     ) -> tuple[Recording, Recording, Memory, Artifacts]:
-        """Both sides, numbered for one memory with the call's own contents, and all artifacts."""
         (more_a, a), (more_b, b) = (common_plan(self._recorded.recording, x) for x in (a, b))
         found = ChainMap(self._recorded.artifacts, artifacts)  # type: ignore[arg-type]  # only read
         storages, spaced = max(more_a, more_b, key=len), self._recorded.writes_outside
@@ -259,8 +260,7 @@ UNREPLAYABLE = (ReplayError, OutOfResourcesError)
 a failed measurement: the next one would fail as well, or clear the case with less evidence."""
 
 
-@dataclass(frozen=True)
-class ComparisonMethod:
+class ComparisonMethod(NamedTuple):
     """The kind of comparison that was used. ``before`` is the recording that ran for the baseline, ``why_not`` are the
     reasons why better kinds could not be, and this one neither if it has no ``replay``."""
 
@@ -306,7 +306,6 @@ def _replayed_by(
     replay: Callable[[Recording, Artifacts], Replay],
     why_not: Sequence[str] = (),
 ) -> ComparisonMethod:
-    """The kind of comparison with its replay; without one if the measuring processes failed."""
     try:
         return ComparisonMethod(rung, replay(before, artifacts), before, artifacts, tuple(why_not))
     except MeasurementError as exc:

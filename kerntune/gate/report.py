@@ -6,23 +6,16 @@ All reports have one order of results: the worst first.
 from __future__ import annotations
 
 import errno
-import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from math import inf
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, NamedTuple, Union
 
 import msgspec
 
-from kerntune.base.case_result import (
-    CaseResult,
-    LaunchFigures,
-    LaunchReport,
-    UncheckedValue,
-    word_of,
-)
+from kerntune.base.case_result import CaseResult, LaunchFigures, LaunchReport, UncheckedValue, word_of
 from kerntune.base.codec import MAX_REPORT, MAX_REPORT_VALUES, from_json, read_file, to_json, write_atomic
 from kerntune.base.formatting import NO_FIGURE, bounded, format_rate, format_share, format_time, visible
 from kerntune.base.policy import Outcome, Verdict
@@ -150,7 +143,7 @@ def counts(results: Iterable[CaseResult]) -> dict[Verdict, int]:
 
 def counts_line(results: Iterable[CaseResult]) -> str:
     """``3 PASS, 1 REGRESSED``."""
-    return ", ".join(f"{n} {word}" for word, n in word_counts(results).items()) or "no case was checked"
+    return ", ".join(f"{n} {w}" for w, n in word_counts(results).items()) or "no case was checked"
 
 
 def word_counts(results: Iterable[CaseResult], order: Iterable[Verdict] = Verdict) -> dict[str, int]:
@@ -204,7 +197,6 @@ def _about(finding: str, kernel: str) -> bool:
 
 
 def _moved(launch: LaunchReport) -> float:
-    """The largest change of a figure, as a share of the larger of its two values."""
     if launch.before is None:
         return 0.0
     pairs = [(getattr(launch.before, name), getattr(launch, name)) for name in LaunchFigures.__struct_fields__]
@@ -243,14 +235,17 @@ def format_work(result: CaseResult) -> str:
     if roof.flops_per_second is not None:
         return format_rate(roof.flops_per_second, "FLOP")
     used = roof.of_bandwidth
-    return format_rate(roof.bytes_per_second, "B") + (f" ({used:.0%})".replace("%", " %") if used is not None else "")
+    share = f" ({used:.0%})".replace("%", " %") if used is not None else ""
+    return format_rate(roof.bytes_per_second, "B") + share
 
 
 def properties(results: Sequence[CaseResult]) -> list[tuple[str, str]]:
     """Names and texts for a test's JUnit ``<property>`` elements; several results of one test carry their call."""
     out: list[tuple[str, str]] = []
+    several = len({r.target for r in results if r.target}) > 1
     for r in results:
-        suffix = f"[{_suffix(r, results)}]" if len(results) > 1 else ""
+        call = r.case.call or "0"
+        suffix = f"[{call} {r.target}]" if several else f"[{call}]" if len(results) > 1 else ""
         out.append((f"kerntune_verdict{suffix}", r.word))
         out += [(f"kerntune_{name}{suffix}", text) for name, text in _figures(r).items()]
     return [(name, visible(text)) for name, text in out]
@@ -270,7 +265,7 @@ def _figures(result: CaseResult) -> Mapping[str, str]:
         **{name: (getattr(roof, name), form) for name, form in OF_ROOFLINE.items()},
         "shares": (", ".join(f"{x.kernel} {x.share:.0%}" for x in result.shares), ""),
     }
-    return {name: format(value, form) for name, (value, form) in figures.items() if value not in (None, "")}
+    return {name: format(v, form) for name, (v, form) in figures.items() if v not in (None, "")}
 
 
 OF_ROOFLINE = {
@@ -278,11 +273,6 @@ OF_ROOFLINE = {
     "intensity": ".4g", "roof": "", "of_roof": ".3f",
 }  # fmt: skip
 """Properties of a case's roofline, and how many digits each has."""
-
-
-def _suffix(result: CaseResult, results: Sequence[CaseResult]) -> str:
-    several = len({r.target for r in results if r.target}) > 1
-    return f"{result.case.call or '0'} {result.target}" if several else result.case.call or "0"
 
 
 VERDICTS = (
@@ -298,8 +288,7 @@ VERDICTS = (
 """The worst first."""
 
 
-@dataclass(frozen=True)
-class RankedResult:
+class RankedResult(NamedTuple):
     """A result with its run and the run's place among those that are reported."""
 
     result: CaseResult
@@ -342,5 +331,5 @@ def other_failures(run: RunReport) -> dict[str, str]:
 def badness(result: CaseResult) -> tuple[int, int, float]:
     """The worst first, as a key for sorting: by outcome, verdict and change."""
     change = shown_change(result)
-    faster = -change.point if change is not None else math.inf
+    faster = -change.point if change is not None else inf
     return OUTCOMES.index(result.outcome), VERDICTS.index(result.verdict), faster

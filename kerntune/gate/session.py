@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -97,7 +97,7 @@ class Session:
         self.targets, self.others = targets or (backend.spec.target,), tuple(map(str, others))
         self._compiler = Compiler()
         self._cache = open_winners(settings.cache_dir)
-        self._stack = contextlib.ExitStack()
+        self._stack = ExitStack()
         self._baselines = RunBaselines(store, backend, self.targets)
         self._gpus = MeasuredGpus()
         self._crowded = False
@@ -162,15 +162,11 @@ class Session:
             place = f"{self.backend.spec.name} ({self.backend.spec.target})"
         installed = f"Triton {versions.triton_version()}, torch {versions.torch_version()}"
         anchored = [] if self.stores.anchor is None else [f"anchor {self._anchor_name}"]
-        return [f"{place}, {installed}", self._measure(), *anchored, *self._unprotected()]
-
-    def _unprotected(self) -> list[str]:
-        """What the device's setting takes away, for the header; then no case says it again."""
         gpu = self.backend.gpu
-        return [] if gpu is None else [f"not protected: {text}" for text in unsaid(gpu)]
+        said = [] if gpu is None else [f"not protected: {text}" for text in unsaid(gpu)]  # and no case says it again
+        return [f"{place}, {installed}", self._measure(), *anchored, *said]
 
     def _measure(self) -> str:
-        """The baselines that this run compares with."""
         reference = self.stores.reference
         if not isinstance(reference, ReferenceStore):
             return f"baselines {self.store.folder}"
@@ -184,7 +180,7 @@ class Session:
         self._stack.enter_context(triton_compiler.without_line_info())
         self._stack.enter_context(triton_compiler.same_assembler())
         self._stack.enter_context(DISASSEMBLER.remembering(ListingCache(self.settings.cache_dir)))
-        if self.static and hasattr(self.backend, "stand_ins"):  # a crash of the compiler is then no crash of the run
+        if self.static and hasattr(self.backend, "stand_ins"):  # a compiler's crash isn't ours
             self.backend.stand_ins.launches.access_of = lambda launch: self._compiler.compile(launch).access
         self._stack.enter_context(self.backend.activate())
 
@@ -224,14 +220,14 @@ class Session:
         device waits for what it was given; without, this is what is known."""
         return self._fault.known(ask)
 
-    @contextlib.contextmanager
+    @contextmanager
     def in_turn(self, crowded: bool = True) -> Iterator[None]:
         """Held by whatever runs while no other process measures on the GPUs that this one uses: on its first one, if
         others begin with that as well (``crowded``), and on any other on which it has made tensors. :meth:`check` may
         be called inside of it. :class:`MeasurementError` if others don't end."""
         gpu = self.backend.gpu
         self._crowded = crowded and gpu is not None
-        with contextlib.ExitStack() as stack:
+        with ExitStack() as stack:
             for number in sorted({*([self.backend.ordinal] if crowded else []), *self._others_used()}):
                 if (used := self.backend.on(number).gpu) is not None:
                     stack.enter_context(used.lock_suspendable())
@@ -311,7 +307,6 @@ class Session:
 
     @property
     def _run(self) -> GpuRun:
-        """What calls on GPUs share."""
         decisions = partial(next, self._decisions)
         return GpuRun(self.stores, self.settings, self._cache, self._gpus, self._fault.watch, decisions)
 
@@ -329,7 +324,7 @@ class Session:
             remarks += dumped(captured.recorded(self.stores.reference))
         result, pending = check_static(self.stores, captured, self.settings.update, code=self.settings.code_changes)
         self._baselines.note(captured.call.case, result.fingerprint, pending.baseline.arguments)
-        pending = replace(pending, write=pending.write and not self.settings.read_only)
+        pending = pending._replace(write=pending.write and not self.settings.read_only)
         result = with_surroundings(self._beside_stored(result, pending.baseline), captured, remarks)
         return Checked(captured.value, result, pending, self.store, ended=captured.ended)
 
@@ -347,7 +342,8 @@ class Session:
             from kerntune.gate.case_output import dumped, profiled  # most runs ask for neither
 
             said = [*dumped(case), *profiled(case, self.settings.profile)]
-        return replace(checked, result=with_surroundings(self._beside_stored(checked.result, case), captured, said))
+        result = self._beside_stored(checked.result, case)
+        return checked._replace(result=with_surroundings(result, captured, said))
 
     def _beside_stored(self, result: CaseResult, today: Baseline | RecordedCase) -> CaseResult:
         """A NEW case with what tells it from the nearest stored one of its name: shapes that differ from run to run
@@ -365,6 +361,5 @@ class Session:
 
 
 def _figures_of(target: Target) -> str:
-    """Whose limits and sizes the static rules take; nothing for a target without a typical device."""
     known = TYPICAL_DEVICES.get(str(target))
     return f" (figures of {known.name})" if known is not None else ""

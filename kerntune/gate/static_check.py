@@ -7,7 +7,7 @@ list any more, or if nothing that it compiles to can be launched.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -37,7 +37,8 @@ def check_static(
     stores: Stores, captured: CapturedCall, update: Update, *, code: bool
 ) -> tuple[CaseResult, PendingBaseline]:
     """The verdict on a call, and the baseline that may be written. ``code``: with hunks of changed code."""
-    case, policy, spec = captured.recorded(stores.reference), captured.call.policy, captured.capture.backend.spec
+    case = captured.recorded(stores.reference)
+    policy, spec = captured.call.policy, captured.capture.backend.spec
     target = spec.target
     recorded, fingerprint, series = case.recorded, case.fingerprint, versions.triton_series()
     own_path = stores.reference.static_path(target, series, case.id, fingerprint)
@@ -62,13 +63,15 @@ def check_static(
     judged = judge_launches(known, launches, run, target, policy)
     verdict, stored = judged.verdict, tuple(x.without_lines() for x in launches)
     today = StaticBaseline(STATIC_SCHEMA, case.id, fingerprint, case.arguments, target, series, now(), stored)
-    kept = _kept_end(captured.end, run.accepted, update)
+    kept: End | msgspec.UnsetType = captured.end or msgspec.UNSET
+    if captured.end is None and run.accepted is not None and run.accepted.between and update is not Update.ALL:
+        kept = run.accepted  # of the test after the call, which isn't known yet; a refresh of all finds out anew
     listed = case.operators.without_places() if case.operators else msgspec.UNSET
     today = today.but(end=kept, operators=listed)
     unreviewed = stores.unreviewed(verdict, stores.own.static_path(target, series, case.id, fingerprint))
     write = should_write(verdict, update, policy, known_otherwise=renamed.edited) and not broken
     write = unreviewed.writes(write, update)
-    fewer = known.most[0] > run.launched  # accepted by a baseline that is later than the one with more
+    fewer = known.most[0] > run.launched  # accepted by a later baseline than the one with more
     pending = PendingBaseline(today, {} if broken else recorded.artifacts, write, anew=fewer)
     stopped = _stopped(captured, run.accepted) if run.cut_off else ()
     result = judged.result(stores, today, policy, unreviewed, (*renamed.remarks, *stopped))
@@ -99,14 +102,6 @@ def _refuse_known(known: KnownCase, recorded: Recorded, capture: Capture) -> Non
                 )
 
 
-def _kept_end(end: End | None, accepted: End | None, update: Update) -> End | msgspec.UnsetType:
-    """What a baseline that is written now accepts: today's end, else what was accepted of the test after the call,
-    which isn't known yet; a refresh of all finds out anew."""
-    if end is not None:
-        return end
-    return accepted if accepted is not None and accepted.between and update is not Update.ALL else msgspec.UNSET
-
-
 def _stopped(captured: CapturedCall, accepted: End | None) -> tuple[str, ...]:
     other = f" (the baseline accepts another end, at {accepted})" if accepted and not accepted.between else ""
     if captured.ended is None:
@@ -124,8 +119,7 @@ ACCEPT_END = (
 )
 
 
-@dataclass(frozen=True)
-class CandidateConfig:
+class CandidateConfig(NamedTuple):
     """A candidate of a launch site: what would be compiled for it, or why nothing can be."""
 
     kernel: str
@@ -136,9 +130,12 @@ class CandidateConfig:
 def config_reports(capture: Capture, spec: DeviceSpec, *, every: bool) -> tuple[ConfigReport, ...]:
     """A report on each candidate of each launch whose config was open, equal ones once, in order. Without ``every`` of
     kernels alone that Inductor generated: it chooses among its list on the GPU, so any of them may run there."""
+    found: dict[tuple[str, Config, str], CandidateConfig] = {}
     with capture.active():
-        candidates = _distinct(_candidates(capture, every))
-    return _reports(capture, spec, candidates)
+        for c in _candidates(capture, every):
+            key = c.launch.key() if isinstance(c.launch, Specialized) else str(c.launch)
+            found.setdefault((c.kernel, c.config, key), c)  # once for each of a kernel's specializations
+    return _reports(capture, spec, list(found.values()))
 
 
 def _reports(capture: Capture, spec: DeviceSpec, candidates: Sequence[CandidateConfig]) -> tuple[ConfigReport, ...]:
@@ -182,15 +179,6 @@ def _candidate(capture: Capture, site: Site, index: int) -> CandidateConfig:
     return CandidateConfig(site.kernel, site.candidates[index].config, launch)
 
 
-def _distinct(candidates: Iterator[CandidateConfig]) -> list[CandidateConfig]:
-    """A kernel that is launched often is compiled once for each of its specializations."""
-    found: dict[tuple[str, Config, str], CandidateConfig] = {}
-    for c in candidates:
-        key = c.launch.key() if isinstance(c.launch, Specialized) else str(c.launch)
-        found.setdefault((c.kernel, c.config, key), c)
-    return list(found.values())
-
-
 def _compiled(capture: Capture, launch: Specialized | TrialError) -> Compiled | TrialError:
     if isinstance(launch, TrialError):
         return launch
@@ -227,7 +215,7 @@ def lost_configs(
     A config that was edited fails if what it became can't be launched: that is the candidate with the fewest other
     settings, where no candidate that can be launched differs from it as little.
     """
-    sites = [pending.site for i, pending in enumerate(capture.launches) if i not in recorded.failures]
+    sites = [p.site for i, p in enumerate(capture.launches) if i not in recorded.failures]
     for index, old, new in in_both(before, after):
         site, config = sites[index], old.config
         if site is None or config is None or new.config in (None, config) or old.code == new.code:
@@ -235,7 +223,8 @@ def lost_configs(
         if generated(site.jit):
             continue  # Inductor's list is no one's edit
         listed = [i for i, candidate in enumerate(site.candidates) if candidate.config == config]
-        nearest = listed or _nearest(config, site)
+        other = [len(changed_settings(config.all_kwargs(), c.config.all_kwargs())) for c in site.candidates]
+        nearest = listed or [i for i, count in enumerate(other) if count == min(other)]
         with capture.active():
             candidates = [_candidate(capture, site, i) for i in nearest]
         reports = _reports(capture, spec, candidates)
@@ -249,7 +238,7 @@ def lost_configs(
 
 def _in_order_of(other: Config, config: Config) -> Config:
     """A config with its parameters in the order that ``other`` has them: files have them sorted by name."""
-    names = dict.fromkeys([*(name for name in other.kwargs if name in config.kwargs), *config.kwargs])
+    names = dict.fromkeys([*(n for n in other.kwargs if n in config.kwargs), *config.kwargs])
     return config.replace(kwargs={name: config.kwargs[name] for name in names})
 
 
@@ -257,9 +246,3 @@ def _said(rule: str, text: str, rules: StaticPolicy) -> Iterator[RuleMessage]:
     severity = rules.rule(rule).severity
     if severity != "off":
         yield RuleMessage(severity, rule, text)
-
-
-def _nearest(config: Config, site: Site) -> list[int]:
-    """The candidates that differ from a config in the fewest settings."""
-    other = [len(changed_settings(config.all_kwargs(), c.config.all_kwargs())) for c in site.candidates]
-    return [i for i, count in enumerate(other) if count == min(other)]

@@ -186,7 +186,8 @@ def _written(static: LaunchStatic) -> dict[str, str]:
     compiled_for = static.compiled_for
     constants = {k: v.removeprefix(CONSTANT) for k, v in compiled_for.items() if v.startswith(CONSTANT)}
     options = {k: v for k, v in compiled_for.items() if k in ("num_warps", "num_stages", "maxnreg")}
-    return {**constants, **options, **({"num_ctas": n} if (n := compiled_for.get("num_ctas", "1")) != "1" else {})}
+    ctas = compiled_for.get("num_ctas", "1")
+    return {**constants, **options, **({"num_ctas": ctas} if ctas != "1" else {})}
 
 
 def _figures(metrics: StaticMetrics) -> LaunchFigures:

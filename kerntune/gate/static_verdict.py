@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain, compress
+from typing import NamedTuple
 
 import msgspec
 
@@ -38,8 +39,7 @@ from kerntune.kernels.compat import versions
 from kerntune.static.code_rules import SEVERITIES, RuleMessage, worst_first
 
 
-@dataclass(frozen=True)
-class StaticFindings:
+class StaticFindings(NamedTuple):
     """The static rules' findings on a case: sentences that fail it, that warn, and that only inform."""
 
     failures: tuple[str, ...]
@@ -49,7 +49,8 @@ class StaticFindings:
     def unsure(self, broken: tuple[str, ...]) -> StaticFindings:
         """With nothing failed but what can't be compiled at all: figures of another compilation are compared."""
         failures = tuple(text for text in self.failures if text in broken)
-        return StaticFindings(failures, (*(text for text in self.failures if text not in broken), *self.notes))
+        others = (text for text in self.failures if text not in broken)
+        return StaticFindings(failures, (*others, *self.notes))
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,7 @@ class RunOfCase:
 NOTHING_RUNS = "results not compared: nothing runs without a GPU"
 
 
-@dataclass(frozen=True)
-class StaticJudgement:
+class StaticJudgement(NamedTuple):
     """What a case's ``launches`` come to beside those that are ``known`` of it: the verdict, what static rules
     ``found``, what runs ``beside`` the kernels, and the reasons for people."""
 
@@ -101,7 +101,8 @@ class StaticJudgement:
     ) -> CaseResult:
         """The result of ``today``'s case, of whose fields no figure is read. Its outcome is that of its verdict."""
         known, run, target = self.known, self.run, today.target
-        failures, reasons = (*self.beside.failures, *self.found.failures), (*self.reasons, *further_reasons)
+        failures = (*self.beside.failures, *self.found.failures)
+        reasons = (*self.reasons, *further_reasons)
         own_path = stores.reference.static_path(target, today.triton, today.case, today.fingerprint)
         numerics = NumericsReport(str(policy.numerics), not_compared=(NOTHING_RUNS,)) if known.own is not None else None
         warnings = [*stores.damage.among(stores.reference, target, (x.ttir_sha256 for x in known.launches))]
@@ -171,7 +172,7 @@ def _found(
     anchored = _since_anchor(known, launches, target, rules, {x.text for x in (*said, *since)})
     said += [*map(_of_other_triton(known), since), *anchored, *run.about_configs]
     ordered = worst_first(said)
-    return StaticFindings(*(tuple(x.text for x in ordered if x.severity == kind) for kind in SEVERITIES))
+    return StaticFindings(*(tuple(x.text for x in ordered if x.severity == k) for k in SEVERITIES))
 
 
 def _of_other_triton(known: KnownCase) -> Callable[[RuleMessage], RuleMessage]:
@@ -186,7 +187,6 @@ def _of_other_triton(known: KnownCase) -> Callable[[RuleMessage], RuleMessage]:
 def _since_anchor(
     known: KnownCase, launches: LaunchStatics, target: Target, rules: StaticPolicy, said: Set[str]
 ) -> Iterator[RuleMessage]:
-    """Findings since the anchor that aren't found since the baseline already."""
     if known.anchor is None:
         return
     for pair in compare_launches(known.anchor.launches, launches, rules, typical_device(target)):
@@ -220,7 +220,8 @@ def _operators_since(
     rule = rules.rule("other_operators")
     if known.reference is None:
         return NO_CHANGE
-    before, same = operators_of(known.reference), _same_code(known.launches, launches)
+    codes = [[(x.kernel, x.code, x.grid) for x in side] for side in (known.launches, launches)]
+    before, same = operators_of(known.reference), codes[0] == codes[1]
     found = compare_operators(before, now, rule, timed=False, same_kernels=same)
     if not found.failures:
         grown = tuple(grown_launches(known.launches, launches))
@@ -231,20 +232,18 @@ def _operators_since(
         return found
     since = compare_operators(known.anchor.operators, now, rule, timed=False, same_kernels=True)
     day = known.anchor.recorded.partition("T")[0]
-    return replace(found, failures=tuple(f"{text}, since the anchor of {day}" for text in since.failures))
+    return found._replace(failures=tuple(f"{t}, since the anchor of {day}" for t in since.failures))
 
 
 def _bytes_rule(before: LaunchStatics, after: LaunchStatics, rules: StaticPolicy) -> StaticRule:
     """The rule ``bytes_moved``. What a kernel that a person wrote is launched with may decide how it divides its work
     (partial sums of more splits): under other settings more bytes only warn, unless the rule was set."""
-    rule, pairs = rules.rule("bytes_moved"), [(a, b) for _, a, b in in_both(before, after) if not b.origins]
-    if rule.severity == "fail" and "bytes_moved" not in rules.rules and any(a.setting_changes(b) for a, b in pairs):
+    rule = rules.rule("bytes_moved")
+    pairs = [(a, b) for _, a, b in in_both(before, after) if not b.origins]
+    unset = rule.severity == "fail" and "bytes_moved" not in rules.rules
+    if unset and any(a.setting_changes(b) for a, b in pairs):
         return StaticRule("warn", rule.threshold)
     return rule
-
-
-def _same_code(before: LaunchStatics, after: LaunchStatics) -> bool:
-    return [(x.kernel, x.code, x.grid) for x in before] == [(x.kernel, x.code, x.grid) for x in after]
 
 
 def _evidence(
@@ -265,7 +264,6 @@ def _evidence(
 
 
 def _moved(before: LaunchStatics, after: LaunchStatics) -> tuple[str, ...]:
-    """The environment's settings of the compiler that differ, where code differs; each once."""
     pairs = [(a, b) for _, a, b in in_both(before, after) if a.code != b.code]
     moved = [moved_settings(a.compiler_settings, b.compiler_settings) for a, b in pairs]
     return tuple(dict.fromkeys(text for text in moved if text))
@@ -274,7 +272,8 @@ def _moved(before: LaunchStatics, after: LaunchStatics) -> tuple[str, ...]:
 def unjudged_remarks(verdict: Verdict, before: LaunchStatics, after: LaunchStatics) -> tuple[str, ...]:
     """What changed of a case that passes, though its machine code is another one and nothing was timed."""
     pairs = in_both(before, after)
-    if verdict is not Verdict.PASS or (len(pairs) == len(before) and all(a.code == b.code for _, a, b in pairs)):
+    same = len(pairs) == len(before) and all(a.code == b.code for _, a, b in pairs)
+    if verdict is not Verdict.PASS or same:
         return ()
     config, options = static_setting_lines([(a, b) for _, a, b in pairs])
     kinds = {

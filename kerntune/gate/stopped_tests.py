@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from kerntune.base.case_result import CaseId, CaseResult, End, incomplete_result
 from kerntune.base.device import Target
@@ -13,8 +13,7 @@ from kerntune.gate.call import Checked, PendingBaseline
 from kerntune.gate.stores import Stores
 
 
-@dataclass(frozen=True)
-class StoppedTest:
+class StoppedTest(NamedTuple):
     """Where a test stopped (``end`` says it to people), a result of each call that it didn't reach and that isn't
     accepted to be left out, and its calls, the last of which accepts this end once its baseline is written."""
 
@@ -42,26 +41,22 @@ def stopped_test(
         assert pending is not None
         assert isinstance(pending.baseline, StaticBaseline)
         if update is Update.ALL:
-            calls[index] = replace(calls[index], pending=_with_end(pending, pending.baseline, end))
+            calls[index] = calls[index]._replace(pending=_with_end(pending, pending.baseline, end))
             outcome = Outcome.PASS if pending.write else outcome
-        if _accepts(stores, pending.baseline, end, update):
+        today = pending.baseline
+        kept = stores.accepted_end(target, today.case, today.fingerprint, update)
+        if kept is not None and kept == end.but(between=kept.between):  # the call's, or its test's
             left = ", ".join(case.call for case in unreached)
             told, unreached = f"{end}; not reached, which is accepted: {left}", []
     results = tuple(_incomplete(case, target, end, files[case], outcome) for case in unreached)
     return StoppedTest(told, results, tuple(calls))
 
 
-def _accepts(stores: Stores, today: StaticBaseline, end: End, update: Update) -> bool:
-    """Whether the stored baseline of a call keeps this end: of the call itself, or of the test after it."""
-    kept = stores.accepted_end(today.target, today.case, today.fingerprint, update)
-    return kept is not None and kept == end.but(between=kept.between)
-
-
 def _with_end(pending: PendingBaseline, baseline: StaticBaseline, end: End) -> PendingBaseline:
     """The baseline that keeps the end of its test; one that keeps its call's own end does so already."""
     if isinstance(baseline.end, End):
         return pending
-    return replace(pending, baseline=baseline.but(end=end.but(between=True)))
+    return pending._replace(baseline=baseline.but(end=end.but(between=True)))
 
 
 def _incomplete(case: CaseId, target: Target, end: End, path: str, outcome: Outcome) -> CaseResult:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from kerntune.base.case_result import CaseId, CaseResult, End
 from kerntune.base.config import Config
@@ -115,8 +115,7 @@ class Stores:
         return Unreviewed(f"not in {self.reference.name}{why}", brought)
 
 
-@dataclass(frozen=True)
-class Unreviewed:
+class Unreviewed(NamedTuple):
     """A case that the revision lacks which a run is held against: the sentence, and whether the change brings a
     baseline of it. Then it warns where a case without a baseline fails, and its file stays as it is."""
 
@@ -132,8 +131,7 @@ class Unreviewed:
         return wanted and not (self.brought and update not in (Update.ALL, Update.NEW))
 
 
-@dataclass(frozen=True)
-class KnownCase:
+class KnownCase(NamedTuple):
     """What is stored of a case without a GPU: its own baseline; the ``reference`` that it is compared with, maybe
     one of another Triton series; its time baselines on devices; what the anchor's folder has."""
 
@@ -169,7 +167,8 @@ def known_figures(launches: Iterable[LaunchStatic], update: Update) -> dict[str,
 
 def known_case(stores: Stores, target: Target, case: CaseId, fingerprint: str, update: Update) -> KnownCase:
     """What the folders have of a case for a target."""
-    store, anchor, key = stores.reference, stores.anchor, (target, versions.triton_series(), case, fingerprint)
+    store, anchor = stores.reference, stores.anchor
+    key = (target, versions.triton_series(), case, fingerprint)
     own = readable(lambda: store.static(*key), update)
     reference = own or readable(lambda: store.static_elsewhere(*key), update)
     times = tuple(_times(store, target, case, fingerprint, update))
@@ -191,7 +190,6 @@ def stored_configs(
 def _times(
     store: BaselineStore, target: Target, case: CaseId, fingerprint: str, update: Update
 ) -> Iterator[TimeBaseline]:
-    """A case's baselines on real devices of this target."""
     end = "/" + case_file(case, fingerprint)
     for path in [p for p in store.time_files(target_slug=target.slug) if str(p).endswith(end)]:
         time = readable(partial(store.read, path), update)
@@ -230,16 +228,13 @@ class RunBaselines:
         for path, baseline in found:
             case, shown = baseline.case, self._store.shown(path)
             if case.nodeid in ran and baseline.fingerprint not in self._seen.get(case, {}):
-                out.append(_stale(baseline, shown, f"{self._call_gone(baseline)}; {removal(by_run=True)}", policy))
+                told = nearest_of_run(baseline.arguments, self._seen.get(case, {}).values())
+                why = CALL_GONE + (f" ({told})" if told else "")
+                out.append(_stale(baseline, shown, f"{why}; {removal(by_run=True)}", policy))
             elif selected_all and case.nodeid not in ran:
                 why = TEST_GONE + renamed_to(baseline, living)
                 out.append(_stale(baseline, shown, f"{why}; {removal(by_run=False)}", policy))
         return out
-
-    def _call_gone(self, baseline: Baseline) -> str:
-        """With what tells the nearest of the calls of this name that the run has met."""
-        told = nearest_of_run(baseline.arguments, self._seen.get(baseline.case, {}).values())
-        return CALL_GONE + (f" ({told})" if told else "")
 
     def unreadable(self) -> dict[Path, str]:
         """Why some can't be read, by path."""
@@ -250,13 +245,14 @@ class RunBaselines:
             spec = self._backend.spec
             return self._store.summaries(self._store.time_files(spec.slug, spec.target.slug))
         series = versions.triton_series()
-        paths = [p for target in self._targets for p in self._store.static_files(target.slug, series)]
+        paths = [p for t in self._targets for p in self._store.static_files(t.slug, series)]
         return self._store.summaries(paths)
 
 
 def prune_command(by_run: bool, report: str = RUN_JSON) -> str:
     """The command that removes stale baselines: by what a run wrote to ``report``, or of tests that are gone."""
-    return f"kerntune baselines prune --stale-from {shlex.quote(report)}" if by_run else "kerntune baselines prune"
+    command = "kerntune baselines prune"
+    return f"{command} --stale-from {shlex.quote(report)}" if by_run else command
 
 
 def removal(*, by_run: bool) -> str:

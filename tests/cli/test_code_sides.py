@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -52,7 +51,7 @@ def test_the_case_and_target_that_are_meant(tmp_path: Path) -> None:
 def test_of_several_targets_one_must_be_named(tmp_path: Path) -> None:
     here, other = static("t.py::test_a"), static("t.py::test_a")
     there = msgspec.structs.replace(other.baseline, target=Target.parse("cuda:80"))
-    place = of(tmp_path / "b", here, dataclasses.replace(other, baseline=there))
+    place = of(tmp_path / "b", here, other._replace(baseline=there))
     with pytest.raises(UsageError, match=r"^say what to compile for: --target cuda:80 or cuda:90$"):
         wanted(load_folder(place), words())
 

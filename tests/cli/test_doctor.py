@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
 import json
 import sys
@@ -68,7 +67,7 @@ def test_checks_as_json(kerntune, runtime):
 def test_earlier_calibrations_are_counted(tmp_path):
     known = Calibration(processes=4, blocks=12, floor=0.001, bias=0.001, median_sd=0.002)
     pending = timed()
-    found = dataclasses.replace(pending, baseline=msgspec.structs.replace(pending.baseline, calibration=known))
+    found = pending._replace(baseline=msgspec.structs.replace(pending.baseline, calibration=known))
     folder(tmp_path / "baselines", found)
     told = "1 baseline for cuda:90; 1 calibrated by an earlier rule, `kerntune calibrate` on its GPU does it anew"
     check = doctor.check_baselines(str(tmp_path / "baselines"), gpu=False)

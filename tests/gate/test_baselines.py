@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import lzma
@@ -440,9 +439,7 @@ def test_a_refresh_that_changes_nothing_leaves_every_file(tmp_path: Path, make: 
     later = make()
     if isinstance(later.baseline, StaticBaseline):
         launches = tuple(replace(x, compile_seconds=0.5) for x in later.baseline.launches)
-        later = dataclasses.replace(
-            later, baseline=replace(later.baseline, recorded="2027-01-01T00:00:00Z", launches=launches)
-        )
+        later = later._replace(baseline=replace(later.baseline, recorded="2027-01-01T00:00:00Z", launches=launches))
     later.commit(BaselineStore(store.folder))
     assert contents(store.folder) == before
 

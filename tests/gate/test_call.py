@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +48,8 @@ def test_settings_default_to_the_least_surprise(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [Call("t", "0", print), Settings(Path(), Path()), Checked(1, RESULT)])
 def test_values_are_frozen(value: Call | Settings | Checked) -> None:
-    name = dataclasses.fields(value)[0].name
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        setattr(value, name, None)
+    with pytest.raises(AttributeError):
+        setattr(value, next(iter(type(value).__annotations__)), None)
 
 
 def test_pending_time_baseline_is_written_with_its_artifacts(store: BaselineStore) -> None:
@@ -104,7 +102,7 @@ def test_a_case_that_was_taken_over_stays_recorded(store: BaselineStore) -> None
     for recorded in (True, False):
         result = msgspec.structs.replace(RESULT, recorded=recorded)
         assert Checked("value", result, pending, store).commit().recorded is recorded
-    assert Checked("value", RESULT, dataclasses.replace(pending, anew=True), store).commit().recorded
+    assert Checked("value", RESULT, pending._replace(anew=True), store).commit().recorded
 
 
 # a result held against its reference: tolerances, nesting, arrays of numpy, and the messages about a difference

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -197,7 +196,7 @@ def test_where_gated_results_are_unknown_nothing_is_cleared(evidence: list[Evide
     seen = set()
     for e in evidence[::3]:
         known = decide(e, policy)
-        unknown = decide(replace(e, results_unknown=True), policy)
+        unknown = decide(e._replace(results_unknown=True), policy)
         assert unknown is (Verdict.INCONCLUSIVE if known in cleared else known)
         seen.add(known)
     assert seen == set(Verdict) - {Verdict.STALE}
@@ -350,5 +349,5 @@ def test_kernels_that_took_over_work_of_operators_are_not_slower_for_it() -> Non
     slower = Evidence(launched=1, expected=1, replay=estimate(0.5, 0.6), baseline_ns=1000.0)
     policy = Policy(tolerance=TOLERANCE)
     assert decide(slower, policy) is Verdict.REGRESSED
-    assert decide(replace(slower, work_taken_over=True), policy) is Verdict.INCONCLUSIVE
-    assert decide(replace(slower, work_taken_over=True, static_failure=True), policy) is Verdict.REGRESSED
+    assert decide(slower._replace(work_taken_over=True), policy) is Verdict.INCONCLUSIVE
+    assert decide(slower._replace(work_taken_over=True, static_failure=True), policy) is Verdict.REGRESSED

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -449,8 +448,7 @@ def test_what_a_check_has_loaded_is_let_go_of(error: Exception | None) -> None:
     assert closed == ["closed"]
 
 
-@dataclass
-class Compared:
+class Compared(NamedTuple):
     """A comparison with a baseline of some work, which remembers that with the anchor or doesn't."""
 
     baseline: Any

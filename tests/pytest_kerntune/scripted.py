@@ -9,7 +9,7 @@ import sys
 import types
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -55,8 +55,7 @@ class Call:
     values: dict = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Checked:
+class Checked(NamedTuple):
     value: Any
     result: CaseResult
     pending: None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -183,6 +183,9 @@ class Checked:
     result: Any = "a result"
     ended: Exception | None = None
     commits: list[int] = field(default_factory=list)
+
+    def _replace(self, **changes: Any) -> Checked:
+        return replace(self, **changes)
 
     def commit(self) -> Any:
         self.commits.append(1)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import math
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import closing
 from functools import lru_cache
+from hashlib import sha256
+from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -74,8 +73,7 @@ class RunInfo(NamedTuple):
     code: str
 
 
-@dataclass(frozen=True)
-class CaseSeries:
+class CaseSeries(NamedTuple):
     """What was measured of one case on one device; its runs are places in what :meth:`Index.series` was given."""
 
     case: str
@@ -89,7 +87,7 @@ class Index:
 
     def __init__(self, place: Place, folder: Path) -> None:
         self._place = place
-        self._path = folder / f"{hashlib.sha256(place.name.encode()).hexdigest()[:24]}.sqlite"
+        self._path = folder / f"{sha256(place.name.encode()).hexdigest()[:24]}.sqlite"
 
     def update(self) -> list[str]:
         """Read the files that are new, and again those that couldn't be read; forget those that are gone. What is wrong
@@ -120,7 +118,7 @@ class Index:
     def settings(self) -> dict[int, dict[str, str]]:
         """What the numbers of settings stand for: versions and the host, by name."""
         rows = self._with(lambda base: base.execute("SELECT id, text FROM settings").fetchall())
-        return {i: dict(item.partition(" ")[::2] for item in text.split(SEPARATOR)) for i, text in rows}
+        return {i: dict(item.partition(" ")[::2] for item in t.split(SEPARATOR)) for i, t in rows}
 
     def series(self, runs: Sequence[int], text: str) -> list[CaseSeries]:
         """The series of all cases whose name contains ``text``, of the given runs in the given order."""
@@ -145,8 +143,8 @@ class Index:
         """What ``action`` gives, in one transaction; :class:`IndexDamaged` if the file isn't whole."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with contextlib.closing(sqlite3.connect(self._path, timeout=PATIENCE_S, isolation_level=None)) as base:
-                base.execute("PRAGMA synchronous = OFF")  # what is lost with the power is read again
+            with closing(sqlite3.connect(self._path, timeout=PATIENCE_S, isolation_level=None)) as base:
+                base.execute("PRAGMA synchronous = OFF")  # what a power cut loses is read again
                 base.execute("BEGIN IMMEDIATE")
                 _make_tables(base)
                 found = action(base)
@@ -172,7 +170,6 @@ def _make_tables(base: sqlite3.Connection) -> None:
 
 
 def _decoded(data: bytes, name: str) -> tuple[HistoryRun | None, str]:
-    """The run of a file, or what is wrong with it."""
     try:
         return decoded(data, name), ""
     except HistoryError as exc:
@@ -246,7 +243,6 @@ class _Batch:
             self._base.execute("REPLACE INTO chunks VALUES (?, ?, ?)", (*key, data))
 
     def _number(self, table: str, values: tuple[str, ...], known: dict[Any, int], key: object) -> int:
-        """The number of a row, which is added if it isn't there."""
         if key not in known:
             marks = ", ".join("?" * len(values))
             known[key] = self._base.execute(f"INSERT INTO {table} VALUES ({marks})", values).lastrowid or 0
@@ -269,13 +265,13 @@ def _row(number: int, point: Point, setting: int) -> tuple[float, ...]:
     )
 
 
-_NOTHING = Shift(math.nan, math.nan, "")
+_NOTHING = Shift(nan, nan, "")
 
 
 @lru_cache(4096)
 def _short(text: str) -> int:
     """A text as a number: equal for equal texts, 0 for none."""
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little", signed=True) if text else 0
+    return int.from_bytes(sha256(text.encode()).digest()[:8], "little", signed=True) if text else 0
 
 
 def _measured(base: sqlite3.Connection, owner: int, lookup: np.ndarray) -> ChangeSeries:

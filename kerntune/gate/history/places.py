@@ -6,13 +6,13 @@ Adding a run writes its file, with the commit and the branch that it comes from.
 from __future__ import annotations
 
 import datetime
-import hashlib
 import os
 import platform
 import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -61,7 +61,7 @@ def file_name(run: HistoryRun, data: bytes) -> str:
     ``2026/11/20261122T101500-c65088f0-8f3a2c1d.json``."""
     stamp = re.sub(r"[^0-9T]", "", run.created.partition("+")[0])[:15]
     commit = re.sub(r"[^0-9a-f]", "", run.commit)[:COMMIT_DIGITS] or "none"
-    return f"{stamp[:4]}/{stamp[4:6]}/{stamp}-{commit}-{hashlib.sha256(data).hexdigest()[:8]}{SUFFIX}"
+    return f"{stamp[:4]}/{stamp[4:6]}/{stamp}-{commit}-{sha256(data).hexdigest()[:8]}{SUFFIX}"
 
 
 def is_name(text: str) -> bool:
@@ -99,7 +99,10 @@ class Branch:
 
     def names(self) -> list[str]:
         self._fetch()
-        return self._listed()
+        if not self._tip():
+            return []
+        listed = self._git("ls-tree", "-r", "-z", "--name-only", self._local).decode(errors="surrogateescape")
+        return sorted(name for name in listed.split("\0") if name.endswith(SUFFIX))
 
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """The content of files, :data:`AT_ONCE` at a time; one that is too long comes as so many zeros that its reader
@@ -122,7 +125,7 @@ class Branch:
 
     def _sizes(self, names: Sequence[str]) -> list[int | None]:
         """How many bytes each has; None for one that is no file."""
-        asked = "".join(f"{self._local}:{name}\n" for name in names).encode(errors="surrogateescape")
+        asked = "".join(f"{self._local}:{n}\n" for n in names).encode(errors="surrogateescape")
         out = self._git("cat-file", "--batch-check=%(objecttype) %(objectsize)", given=asked)
         words = [line.split() for line in out.decode(errors="replace").splitlines()]
         return [int(word[1]) if len(word) == 2 and word[0] == "blob" else None for word in words]
@@ -140,8 +143,7 @@ class Branch:
         for _ in range(ATTEMPTS):
             self._fetch()
             tip = self._tip()
-            commit = self._commit(update, message, tip)
-            refused = self._publish(commit, tip)
+            refused = self._publish(self._commit(update, message, tip), tip)
             if refused is None:
                 return
             time.sleep(wait * secrets.SystemRandom().uniform(0.5, 1.0))
@@ -149,14 +151,7 @@ class Branch:
         raise HistoryError(f"{self.name}: {message!r} could not be {done} in {ATTEMPTS} attempts: {refused}")
 
     def _tip(self) -> str:
-        """The branch's commit, empty if there is none yet."""
         return known_commit(self._top, self._local)
-
-    def _listed(self) -> list[str]:
-        if not self._tip():
-            return []
-        listed = self._git("ls-tree", "-r", "-z", "--name-only", self._local).decode(errors="surrogateescape")
-        return sorted(name for name in listed.split("\0") if name.endswith(SUFFIX))
 
     def _fetch(self) -> None:
         if not self._remote:
@@ -168,19 +163,15 @@ class Branch:
 
     def _commit(self, update: Sequence[str], message: str, tip: str) -> str:
         with scratch_folder("history") as folder:
-            env = {**os.environ, "GIT_INDEX_FILE": str(folder / "index"), **self._author()}
+            env = {**os.environ, "GIT_INDEX_FILE": str(folder / "index")}
+            if run_git(self._top, "var", "GIT_COMMITTER_IDENT").returncode:  # CI has no user.name, mostly
+                env |= {f"GIT_{role}_{x}": text for role in ("AUTHOR", "COMMITTER") for x, text in _NOBODY.items()}
             if tip:
                 self._git("read-tree", tip, env=env)
             self._git("update-index", *update, env=env)
             tree = self._git("write-tree", env=env).decode().strip()
             parents = ["-p", tip] if tip else []
             return self._git("commit-tree", tree, *parents, "-m", message, env=env).decode().strip()
-
-    def _author(self) -> dict[str, str]:
-        """CI has no user.name, mostly."""
-        if run_git(self._top, "var", "GIT_COMMITTER_IDENT").returncode == 0:
-            return {}
-        return {f"GIT_{role}_{what}": text for role in ("AUTHOR", "COMMITTER") for what, text in _NOBODY.items()}
 
     def _publish(self, commit: str, tip: str) -> str | None:
         """What stood in the way, None if nothing did: only another's addition may, everything else is an error."""
@@ -307,6 +298,9 @@ def history_run(report: RunReport) -> HistoryRun:
 def origin_of(root: Path, environ: Mapping[str, str]) -> Origin:
     """Where a run of the tests in ``root`` takes place."""
     commit, committed = (_git(root, "log", "-1", "--format=%H %cI") + " ").split(" ", 1)
+    server, name = environ.get("GITHUB_SERVER_URL", ""), environ.get("GITHUB_REPOSITORY", "")
+    remote = f"{server}/{name}" if server and name else _git(root, "remote", "get-url", "origin")
+    found = REMOTE.fullmatch(remote)
     return Origin(
         commit=commit,
         committed=_in_utc(committed.strip()),
@@ -314,7 +308,7 @@ def origin_of(root: Path, environ: Mapping[str, str]) -> Origin:
         dirty=bool(_git(root, "status", "--porcelain", "--untracked-files=no")),
         host=platform.node(),
         project=project_name(root) or root.name,
-        url=_web_address(root, environ),
+        url=(f"https://{found[1]}/{found[2]}" if found is not None else ""),
     )
 
 
@@ -323,15 +317,6 @@ REMOTE = re.compile(
 )
 """What ``git remote get-url`` names: ``git@host:owner/name.git``, ``https://host/owner/name``. A user or a token before
 the host is no part of the address."""
-
-
-def _web_address(root: Path, environ: Mapping[str, str]) -> str:
-    """``https://github.com/owner/name``: in a job of GitHub Actions as its variables say, else of the remote
-    ``origin``."""
-    server, name = environ.get("GITHUB_SERVER_URL", ""), environ.get("GITHUB_REPOSITORY", "")
-    remote = f"{server}/{name}" if server and name else _git(root, "remote", "get-url", "origin")
-    found = REMOTE.fullmatch(remote)
-    return f"https://{found[1]}/{found[2]}" if found is not None else ""
 
 
 def _branch(root: Path) -> str:

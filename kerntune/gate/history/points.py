@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections.abc import Iterable, Iterator
+from hashlib import sha256
 from statistics import NormalDist
 from typing import Annotated, Union
 
@@ -147,7 +147,7 @@ def provenance_of(recording: Recording, baseline: TimeBaseline | None, environme
 def work_name(recording: Recording) -> str:
     """A short name of what a recording's launches do; equal for recordings of the same work."""
     works = [work_of(recording, launch) for launch in recording.launches]
-    return hashlib.sha256(repr(works).encode()).hexdigest()[:24]
+    return sha256(repr(works).encode()).hexdigest()[:24]
 
 
 def _point(result: CaseResult) -> Point:
@@ -164,7 +164,7 @@ def _point(result: CaseResult) -> Point:
         since=_since(result),
         configs=tuple(x.config for x in result.launches),
         registers=tuple(x.registers for x in result.launches),
-        environment=_versions(known.environment),
+        environment={n: text for n in VERSIONS if (text := getattr(known.environment, n, ""))},
     )
 
 
@@ -186,9 +186,3 @@ def shift_of(change: Estimate | None, against: str, same_work: bool = False) -> 
     value, width = math.log1p(change.point), math.log1p(change.high) - math.log1p(change.low)
     sd = width / 2 / NormalDist().inv_cdf((1 + change.level) / 2)
     return Shift(value, sd, against) if abs(value) <= MOST_CHANGE and sd <= MOST_SD else None
-
-
-def _versions(environment: Environment | None) -> dict[str, str]:
-    if environment is None:
-        return {}
-    return {name: text for name in VERSIONS if (text := getattr(environment, name))}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -46,8 +45,7 @@ class ChangeSeries(NamedTuple):
     setting: Column
 
 
-@dataclass(frozen=True)
-class CaseShift:
+class CaseShift(NamedTuple):
     """A case's time moved by ``size`` (a share: 0.03 is 3 % slower), with a 99 % interval.
 
     ``before`` is the last run on the old level, ``after`` the first on the new one; between ``earliest`` and ``latest``

@@ -94,7 +94,8 @@ def _indexed(index: Index, case: str, branch: str) -> _History:
     unread = index.update()
     branch = branch or index.main_branch()
     runs = index.runs(branch)
-    return _History(branch, list(runs.values()), index.series(list(runs), case), index.settings(), tuple(unread))
+    series = index.series(list(runs), case)
+    return _History(branch, list(runs.values()), series, index.settings(), tuple(unread))
 
 
 def _steps_of(known: _History, false_rate: float) -> HistorySteps:
@@ -213,15 +214,11 @@ def curves_of(index: Index, *, branch: str = "") -> list[CaseCurve]:
 def _curve(one: CaseSeries, known: _History, steps: Sequence[HistoryStep]) -> CaseCurve:
     case = one.case, one.target, one.device
     mine = tuple(s for s in steps if (s.case, s.target, s.device) == case)
-    return CaseCurve(*case, _points(one, known.runs), mine, len(one.measured.run), known.branch)
-
-
-def _points(one: CaseSeries, infos: Sequence[RunInfo]) -> tuple[CurvePoint, ...]:
     measured = one.measured
     columns = (measured.run.tolist(), measured.reference.tolist(), measured.value.tolist(), measured.sd.tolist())
     points, stretch, before = [], -1, None
     for run, reference, value, sd in zip(*columns, strict=True):
         stretch, before = stretch + (reference != before), reference
-        info = infos[run]
+        info = known.runs[run]
         points.append(CurvePoint(info.created, info.code, round(math.expm1(value), 6), round(sd, 6), stretch))
-    return tuple(points[-MAX_POINTS:])
+    return CaseCurve(*case, tuple(points[-MAX_POINTS:]), mine, len(one.measured.run), known.branch)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf, isfinite
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from kerntune.base.numerics import CHANGED_RESULTS, changed_text
 from kerntune.base.policy import Outcome
 from kerntune.base.stats import Estimate
 from kerntune.gate.history.summary import CaseCurve
-from kerntune.gate.report import RankedResult, RunReport, format_change, format_work
+from kerntune.gate.report import RankedResult, format_change, format_work
 from kerntune.gate.reporting.failure import accept_command, compiled_for, failure_text
 
 MAX_SAMPLES = 600
@@ -43,6 +44,14 @@ def case_details(ranked: RankedResult, curve: CaseCurve | None = None, *, reposi
     """A case's values by section; sections without anything are left out. ``repository`` is the address that commits
     are linked to."""
     result = ranked.result
+    replay = result.replayed
+    found = {
+        "today": _numbers(result.times_ns),
+        "stored": _numbers(result.baseline_times_ns),
+        "outliers": [i for i in result.outliers if i < len(result.times_ns) <= MAX_SAMPLES],
+        "replayedBaseline": _numbers(replay.baseline_ns) if replay else [],
+        "replayedToday": _numbers(replay.current_ns) if replay else [],
+    }
     sections: PlainValues = {
         "title": _cut(str(result.case)),
         "verdict": result.word,
@@ -50,9 +59,9 @@ def case_details(ranked: RankedResult, curve: CaseCurve | None = None, *, reposi
         "message": _cut(failure_text(result, "") if result.outcome is Outcome.FAIL else result.message),
         "accept": accept_command(result, target=compiled_for([result])) if result.outcome is Outcome.FAIL else "",
         "repository": repository,
-        "facts": [[name, _cut(text)] for name, text in _facts(ranked) if text and text != NO_FIGURE],
+        "facts": [[n, _cut(text)] for n, text in _facts(ranked) if text and text != NO_FIGURE],
         "notes": [[kind, [_cut(t) for t in texts]] for kind, texts in _notes(result) if texts],
-        "samples": _samples(result),
+        "samples": found if any(found.values()) else None,
         "waterfall": _waterfall(result.attribution) if result.attribution is not None else None,
         "landscape": _landscape(result),
         "roofline": _roofline(result),
@@ -68,7 +77,8 @@ def _facts(ranked: RankedResult) -> Iterator[tuple[str, str]]:
     shown = result.shown or result.change
     yield "Device", result.device
     yield "Target", result.target
-    yield "Effect on the test", {Outcome.PASS: "passes", Outcome.WARN: "warns", Outcome.FAIL: "fails"}[result.outcome]
+    effects = {Outcome.PASS: "passes", Outcome.WARN: "warns", Outcome.FAIL: "fails"}
+    yield "Effect on the test", effects[result.outcome]
     yield "Time today", format_time(result.current_ns)
     yield "Baseline", format_time(result.baseline_ns)
     yield "Change", _interval(shown)
@@ -83,25 +93,22 @@ def _facts(ranked: RankedResult) -> Iterator[tuple[str, str]]:
     yield "Tuning", f"{result.tuning_seconds:.2f} s" if result.tuning_seconds else ""
     yield "Baseline's file", result.baseline_path
     yield "Baseline recorded", result.provenance.baseline_recorded if result.provenance else ""
-    yield "Run", _run_text(run)
+    origin = run.place
+    yield "Run", ", ".join(filter(None, [run.created, origin.short_commit, origin.branch, origin.host]))
 
 
 def _interval(change: Estimate | None) -> str:
-    if change is None or not math.isfinite(change.point):
+    if change is None or not isfinite(change.point):
         return ""
     level = f", {change.level * 100:.4g} % interval" if bounded(change.high) else ""
     return format_change(change) + level
 
 
-def _run_text(run: RunReport) -> str:
-    origin = run.place
-    return ", ".join(filter(None, [run.created, origin.short_commit, origin.branch, origin.host]))
-
-
 def _notes(result: CaseResult) -> Iterator[tuple[str, Sequence[str]]]:
     """What the message doesn't tell; of a failing case it has findings and causes."""
     failing = result.outcome is Outcome.FAIL
-    yield "Causes", () if failing and all(text in result.message for text in result.causes) else result.causes
+    told = failing and all(text in result.message for text in result.causes)
+    yield "Causes", () if told else result.causes
     findings = [text for text in result.findings if not text.startswith(CHANGED_RESULTS)]
     yield "Findings", () if failing else findings
     yield "Changed results", _changed_results(result)
@@ -117,21 +124,8 @@ def _changed_results(result: CaseResult) -> list[str]:
     return [text.removeprefix(CHANGED_RESULTS) for text in dict.fromkeys(every)]
 
 
-def _samples(result: CaseResult) -> PlainValues | None:
-    replay = result.replayed
-    found = {
-        "today": _numbers(result.times_ns),
-        "stored": _numbers(result.baseline_times_ns),
-        "outliers": [i for i in result.outliers if i < len(result.times_ns) <= MAX_SAMPLES],
-        "replayedBaseline": _numbers(replay.baseline_ns) if replay else [],
-        "replayedToday": _numbers(replay.current_ns) if replay else [],
-    }
-    return found if any(found.values()) else None
-
-
 def _numbers(values: Sequence[float]) -> list[float]:
-    """At most :data:`MAX_SAMPLES` of them, evenly taken, in their order."""
-    known = [v for v in values if math.isfinite(v)]
+    known = [v for v in values if isfinite(v)]
     if len(known) > MAX_SAMPLES:
         known = [known[i * len(known) // MAX_SAMPLES] for i in range(MAX_SAMPLES)]
     return [_short(v) for v in known]
@@ -156,41 +150,41 @@ def _waterfall(parts: Attribution) -> list[PlainValues]:
 
 
 def _landscape(result: CaseResult) -> list[PlainValues]:
-    """A part for each kernel whose config was open."""
-    found: dict[str, list[tuple[float, PlainValues]]] = {}
+    found: defaultdict[str, list[tuple[float, PlainValues]]] = defaultdict(list)
     for trial in result.trials:
         entry = _config(trial.config, "ran", "") | {"ns": _short(trial.time_ns)}
-        found.setdefault(trial.kernel, []).append((trial.time_ns, entry))
+        found[trial.kernel].append((trial.time_ns, entry))
     for failed in result.failed_trials:
         state = "wrong output" if failed.wrong else "failed"
-        found.setdefault(failed.kernel, []).append((math.inf, _config(failed.config, state, failed.reason)))
+        found[failed.kernel].append((inf, _config(failed.config, state, failed.reason)))
     for left in result.left_out:
-        found.setdefault(left.kernel, []).append((math.inf, _config(left.config, "left out", left.reason)))
+        found[left.kernel].append((inf, _config(left.config, "left out", left.reason)))
     for report in result.configs:
         entry = _config(report.config, "failed" if report.broken else "compiled", report.problem)
         figures = {"registers": report.registers, "spills": report.spill_bytes, "shared": report.shared_bytes}
-        found.setdefault(report.kernel, []).append((math.inf, entry | figures))
+        found[report.kernel].append((inf, entry | figures))
     chosen = {x.kernel: x.config.all_kwargs() for x in result.launches if x.config is not None}
     return [_kernel(kernel, entries, chosen.get(kernel)) for kernel, entries in found.items()]
 
 
 def _kernel(kernel: str, entries: list[tuple[float, PlainValues]], chosen: Mapping[str, Any] | None) -> PlainValues:
-    ran = sorted((e for e in entries if math.isfinite(e[0])), key=lambda e: e[0])
-    others = [e for e in entries if not math.isfinite(e[0])]
+    ran = sorted((e for e in entries if isfinite(e[0])), key=lambda e: e[0])
+    others = [e for e in entries if not isfinite(e[0])]
     kept = [e for _, e in [*ran[: max(MAX_CONFIGS - len(others), MAX_CONFIGS // 2)], *others]][:MAX_CONFIGS]
     found: PlainValues = {"kernel": kernel, "configs": kept, "more": len(entries) - len(kept)}
     return found | ({"chosen": _parameters(chosen)} if chosen is not None else {})
 
 
 def _config(config: Config, state: str, reason: str) -> PlainValues:
-    return {"at": _parameters(config.all_kwargs()), "state": state} | ({"reason": _cut(reason)} if reason else {})
+    why = {"reason": _cut(reason)} if reason else {}
+    return {"at": _parameters(config.all_kwargs()), "state": state} | why
 
 
 def _parameters(values: Mapping[str, Any]) -> PlainValues:
     """Numbers stay numbers, so that axes are in their order; all else is text."""
     return {
         name: value
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
         else str(value)
         for name, value in values.items()
     }
@@ -213,7 +207,7 @@ def _roofline(result: CaseResult) -> PlainValues | None:
 
 def _amount(value: float | None) -> float | None:
     """A number that a plot on logarithmic axes can have."""
-    return _short(value) if value is not None and math.isfinite(value) and value > 0 else None
+    return _short(value) if value is not None and isfinite(value) and value > 0 else None
 
 
 def _launches(result: CaseResult) -> list[PlainValues]:
@@ -221,7 +215,7 @@ def _launches(result: CaseResult) -> list[PlainValues]:
         {
             "kernel": x.kernel,
             "config": _config_text(x),
-            "paste": paste_text(_as_before(x) if _is_back(result, x) else x),
+            "paste": paste_text(x.but(config=x.config_before, written=x.written_before) if _is_back(result, x) else x),
             "pasteOf": "the baseline's" if _is_back(result, x) else "today's",
             "grid": "×".join(map(str, x.grid)),
             "figures": [
@@ -239,10 +233,6 @@ def _is_back(result: CaseResult, launch: LaunchReport) -> bool:
     return result.outcome is Outcome.FAIL and (launch.config_before is not None or bool(launch.written_before))
 
 
-def _as_before(launch: LaunchReport) -> LaunchReport:
-    return launch.but(config=launch.config_before, written=launch.written_before)
-
-
 def configs_of(launches: Sequence[LaunchReport]) -> str:
     """A line per kernel with what it is launched with, each once, all of them and whole."""
     lines = dict.fromkeys(f"{x.kernel}: {text}" if (text := _config_text(x)) else x.kernel for x in launches)
@@ -250,7 +240,6 @@ def configs_of(launches: Sequence[LaunchReport]) -> str:
 
 
 def _config_text(launch: LaunchReport) -> str:
-    """The config, or what the launch was written with."""
     if launch.config is not None:
         return str(launch.config)
     return " ".join(f"{name}={value}" for name, value in launch.written.items())
@@ -262,7 +251,8 @@ def paste_text(launch: LaunchReport) -> str:
     if launch.config is None:
         return ", ".join(f"{name}={value}" for name, value in launch.written.items())
     words = {k: v for k, v in launch.config.all_kwargs().items() if k not in launch.config.kwargs}
-    return f"triton.Config({', '.join([repr(launch.config.kwargs), *(f'{k}={v!r}' for k, v in words.items())])})"
+    told = [repr(launch.config.kwargs), *(f"{k}={v!r}" for k, v in words.items())]
+    return f"triton.Config({', '.join(told)})"
 
 
 def _figure(value: float | None) -> str:

@@ -16,14 +16,7 @@ from kerntune.base.formatting import NO_FIGURE, bounded, format_share, visible
 from kerntune.base.policy import Outcome, Update, Verdict
 from kerntune.base.stats import Estimate
 from kerntune.gate.console import counted, text_table
-from kerntune.gate.report import (
-    format_baseline,
-    format_change,
-    format_configs,
-    format_today,
-    format_work,
-    shown_change,
-)
+from kerntune.gate.report import format_baseline, format_change, format_configs, format_today, format_work, shown_change
 
 SEPARATOR = " · "
 """Between the parts of a line."""
@@ -114,7 +107,8 @@ def accept_command(result: CaseResult, nodeid: str = "", target: str = "", basel
     has this ``nodeid``; empty if there is none. ``target`` is what the run was asked to compile for: without it a
     machine with a GPU would refresh the GPU's own baseline. ``baselines`` is the folder that it was asked to use."""
     update = accepting([result])
-    return "" if update is None else update_command(update, target, nodeid or result.case.nodeid, baselines=baselines)
+    test = nodeid or result.case.nodeid
+    return "" if update is None else update_command(update, target, test, baselines=baselines)
 
 
 def update_command(update: Update, target: str, *tests: str, baselines: str = "") -> str:
@@ -127,7 +121,8 @@ def update_command(update: Update, target: str, *tests: str, baselines: str = ""
 
 def compiled_for(results: Sequence[CaseResult]) -> str:
     """The targets of ``results`` in one text, as ``--kerntune-target`` takes them; empty where any is of a GPU."""
-    return "" if any(r.device for r in results) else ",".join(dict.fromkeys(r.target for r in results if r.target))
+    targets = dict.fromkeys(r.target for r in results if r.target)
+    return "" if any(r.device for r in results) else ",".join(targets)
 
 
 def failure_text(result: CaseResult, command: str, width: int = 0) -> str:
@@ -142,7 +137,7 @@ def failure_text(result: CaseResult, command: str, width: int = 0) -> str:
         head = head.replace(f", {text}", "")
     kept = [text for text in parts if text not in head]
     cause = cause_text(result) if any(text in kept for text in result.causes) else ""
-    told_as_cause = [str(lost) for lost in result.lost_configs if lost.removal and lost.removal in cause]
+    told_as_cause = [str(x) for x in result.lost_configs if x.removal and x.removal in cause]
     others = [text for text in result.findings if text not in (*failing, *told_as_cause)]
     told = [
         *(("found", text) for text in failing if text in kept),
@@ -242,7 +237,6 @@ def _configs_in(finding: str, about: tuple[str, ...]) -> int:
 
 
 def _dull(result: CaseResult) -> bool:
-    """Whether its row can be left out: it passes, has no findings, and was judged to its end."""
     return result.verdict is Verdict.PASS and not result.findings and result.end is None
 
 

@@ -7,19 +7,19 @@ in them: all cases at a glance, and the bars of a case's row.
 from __future__ import annotations
 
 import base64
-import functools
-import hashlib
 import importlib.util
 import json
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from hashlib import sha256
 from importlib.resources import files
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from kerntune.base.case_result import CaseResult, LaunchReport
+from kerntune.base.case_result import CaseResult
 from kerntune.base.codec import write_atomic
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.base.formatting import bounded, format_share
@@ -75,6 +75,12 @@ def html_page(runs: Sequence[RunReport], curves: Sequence[CaseCurve], plotly: st
     by_case = {(c.case, c.target, c.device): c for c in curves}
     script = _asset("report.js")
     plotly = plotly.replace("\r\n", "\n")  # as browsers read it, before they hash it
+    details = []
+    for one in ranked:
+        curve = by_case.get((str(one.result.case), one.result.target, one.result.device))
+        details.append(_packed(case_details(one, curve, repository=web_address(one.run))))
+    failing = [r.result for r in ranked if r.result.outcome is Outcome.FAIL]
+    accepted = accepted_together(failing)
     text: str = _template().render(
         title=title or _title(runs),
         style=_asset("report.css"),
@@ -86,28 +92,21 @@ def html_page(runs: Sequence[RunReport], curves: Sequence[CaseCurve], plotly: st
         counts=list(counts.items()),
         overview=overview(ranked, counts),
         compiled=_compiled(ranked),
-        accepting=_accepting(ranked),
+        accepting=[(told, update_command(update, compiled_for(mine))) for told, update, mine in accepted],
         rows=[_row(r, half) for r in ranked],
         failed=[(nodeid, text) for run in runs for nodeid, text in other_failures(run).items()],
         static_only=[(nodeid, text) for run in runs for nodeid, text in run.static_only.items()],
-        details=_packed_details(ranked, by_case),
+        details=details,
     )
     return text
 
 
 def _title(runs: Sequence[RunReport]) -> str:
     names = dict.fromkeys(run.place.project for run in runs if run.place.project)
-    return " and ".join([*names, "kerntune"][:-1] or ["kerntune"]) + (": speed of kernels" if names else "")
-
-
-def _accepting(ranked: Sequence[RankedResult]) -> list[tuple[str, str]]:
-    """By verdict, the command that accepts all cases that fail with it."""
-    failing = [r.result for r in ranked if r.result.outcome is Outcome.FAIL]
-    return [(told, update_command(update, compiled_for(mine))) for told, update, mine in accepted_together(failing)]
+    return f"{' and '.join(names)}: speed of kernels" if names else "kerntune"
 
 
 def _compiled(ranked: Sequence[RankedResult]) -> str:
-    """What cases that no GPU ran were compiled for; empty without any."""
     static = [r.result for r in ranked if r.result.target and not r.result.device]
     targets = dict.fromkeys(r.target for r in static)
     named = (f"{TYPICAL_DEVICES[t].name} ({t})" if t in TYPICAL_DEVICES else t for t in targets)
@@ -131,7 +130,7 @@ def _commit_link(run: RunReport) -> str:
     return f"{run.place.url}/commit/{run.place.commit}" if known else ""
 
 
-@functools.cache
+@cache
 def _template() -> Any:
     from jinja2 import Environment, StrictUndefined
 
@@ -150,7 +149,7 @@ def pieces(text: str) -> list[tuple[str, bool]]:
     """A name or command in the pieces that a line may be broken between (after ``::`` and ``/``, before ``[``, at
     spaces), and whether each stays whole: browsers break after every hyphen, and anywhere in a long word."""
     found = re.split(r"(?<=::)|(?<=[/\s])|(?=[\[\s])", text)
-    return [(piece, not piece.isspace() and len(piece) <= MOST_UNBROKEN) for piece in found if piece]
+    return [(p, not p.isspace() and len(p) <= MOST_UNBROKEN) for p in found if p]
 
 
 def _asset(name: str) -> str:
@@ -158,23 +157,14 @@ def _asset(name: str) -> str:
 
 
 def _policy(*scripts: str) -> str:
-    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
+    hashes = " ".join(f"'sha256-{base64.b64encode(sha256(s.encode()).digest()).decode()}'" for s in scripts)
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
         "form-action 'none'"
     )
 
 
-def _packed_details(ranked: Sequence[RankedResult], curves: Mapping[tuple[str, str, str], CaseCurve]) -> list[str]:
-    """A text in base64 a case: zlib over JSON. Base64 has no character that HTML gives a meaning."""
-    found = []
-    for one in ranked:
-        curve = curves.get((str(one.result.case), one.result.target, one.result.device))
-        found.append(_packed(case_details(one, curve, repository=web_address(one.run))))
-    return found
-
-
-def _packed(value: object) -> str:
+def _packed(value: object) -> str:  # base64 has no character that HTML gives a meaning
     text = json.dumps(printable(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), zlib.Z_BEST_COMPRESSION)).decode()
 
@@ -283,19 +273,14 @@ def figure_bars(result: CaseResult) -> list[dict[str, Any]]:
 
 
 def _moved(result: CaseResult) -> Iterable[tuple[str, str, tuple[float, float, bool]]]:
+    launches = [x for x in shown_launches(result)[1] if x.before is not None]
     for name, field, unit in FIGURES:
-        pairs = [pair for x in shown_launches(result)[1] if (pair := _pair(x, field)) is not None]
+        every = ((getattr(x.before, field), getattr(x, field)) for x in launches)
+        pairs = [(old, new) for old, new in every if old != new and None not in (old, new)]
         if pairs:
             less = name == SHARE
             before, now = max(pairs, key=lambda p: p[0] - p[1] if less else p[1] - p[0])
             yield name, unit, (before, now, (now < before) is less)
-
-
-def _pair(launch: LaunchReport, field: str) -> tuple[float, float] | None:
-    """The baseline's figure and today's, if they differ."""
-    before = getattr(launch.before, field) if launch.before is not None else None
-    now = getattr(launch, field)
-    return None if before is None or now is None or before == now else (before, now)
 
 
 def _figure_bar(name: str, unit: str, before: float, now: float, worse: bool) -> dict[str, Any]:
@@ -315,7 +300,7 @@ def overview(ranked: Sequence[RankedResult], counts: Mapping[str, int]) -> dict[
     half = half_scale(ranked)
     return {
         "parts": _parts(counts),
-        "dots": [_dot(i, len(drawn), change, result, half) for i, (change, result) in enumerate(drawn)],
+        "dots": [_dot(i, len(drawn), x, result, half) for i, (x, result) in enumerate(drawn)],
         "scale": format_share(half).removeprefix("+"),
         "figures": _figure_counts(r.result for r in ranked),
         "sentence": _sentence(len(ranked), changes),

@@ -7,13 +7,13 @@ whose token this is.
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -125,7 +125,7 @@ def is_wrong(runs: Sequence[RunReport]) -> bool:
 
 def marker_of(title: str) -> str:
     """What a comment of this title begins with; browsers don't show it."""
-    return f"<!-- kerntune {hashlib.sha256(title.encode()).hexdigest()[:16]} -->"
+    return f"<!-- kerntune {sha256(title.encode()).hexdigest()[:16]} -->"
 
 
 def comment(place: PullRequest, runs: Sequence[RunReport], title: str, always: bool) -> str:
@@ -134,14 +134,14 @@ def comment(place: PullRequest, runs: Sequence[RunReport], title: str, always: b
     Where nothing is wrong a new comment is written only if ``always``; one that is there is edited all the same, since
     what it says is no longer so. :class:`StoreError` if the API refuses or can't be reached.
     """
-    found = _own_comment(place, marker_of(title))
+    here, found = f"repos/{place.repository}/issues", _own_comment(place, marker_of(title))
     if found is None and not always and not is_wrong(runs):
         return "nothing is wrong: no comment"
     body = {"body": f"{marker_of(title)}\n{summary(runs, MAX_COMMENT)}"}
     if found is None:
-        _request(place, "POST", f"{_here(place)}/{place.number}/comments", body)
+        _request(place, "POST", f"{here}/{place.number}/comments", body)
         return f"commented on pull request {place.number}"
-    _request(place, "PATCH", f"{_here(place)}/comments/{found}", body)
+    _request(place, "PATCH", f"{here}/comments/{found}", body)
     return f"edited the comment on pull request {place.number}"
 
 
@@ -170,7 +170,8 @@ def _owner(place: PullRequest) -> int:
 
 def _comments(place: PullRequest) -> Iterator[_Comment]:
     for page in range(1, MAX_PAGES + 1):
-        data = _request(place, "GET", f"{_here(place)}/{place.number}/comments?per_page={PAGE}&page={page}")
+        path = f"repos/{place.repository}/issues/{place.number}/comments?per_page={PAGE}&page={page}"
+        data = _request(place, "GET", path)
         try:
             found = msgspec.json.decode(data, type=list[_Comment])
         except (msgspec.MsgspecError, RecursionError) as exc:
@@ -178,10 +179,6 @@ def _comments(place: PullRequest) -> Iterator[_Comment]:
         yield from found
         if len(found) < PAGE:
             return
-
-
-def _here(place: PullRequest) -> str:
-    return f"repos/{place.repository}/issues"
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -206,7 +203,9 @@ def _request(place: PullRequest, method: str, path: str, body: object = None) ->
             return data
     except urllib.error.HTTPError as exc:
         exc.close()
-        raise StoreError(f"the API answered {_status(exc.code)}{_advice(exc.code)}") from None
+        refused = exc.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
+        advice = "; give the job permissions: pull-requests: write" if refused else ""
+        raise StoreError(f"the API answered {_status(exc.code)}{advice}") from None
     except (OSError, http.client.HTTPException) as exc:
         raise StoreError(f"the API can't be reached ({type(exc).__name__})") from None
 
@@ -214,9 +213,3 @@ def _request(place: PullRequest, method: str, path: str, body: object = None) ->
 def _status(code: int) -> str:
     known = code in HTTPStatus.__members__.values()
     return f"{code} {HTTPStatus(code).phrase}" if known else str(code)
-
-
-def _advice(code: int) -> str:
-    if code not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
-        return ""
-    return "; give the job permissions: pull-requests: write"

@@ -61,18 +61,15 @@ def summary(runs: Sequence[RunReport], limit: int = MAX_BYTES) -> str:
     ranked = worst_first(runs)
     head = f"## kerntune\n\n{_inline(counts_line([r.result for r in ranked]))}\n\n"
     errors = [f"* {code_of(test)}: {_inline(text)}\n" for run in runs for test, text in other_failures(run).items()]
-    rows = [_row(r) for r in _kept(ranked)]
+    passes = [r for r in ranked if _passes(r)][:MAX_PASSES]
+    rows = [*map(_row, (r for r in ranked if not _passes(r))), *map(_row, passes)]
     table = "" if not rows else f"| {' | '.join(HEADERS)} |\n|{'---|' * len(HEADERS)}\n"
-    return _fitting(head, [*errors, *(["\n"] if errors else []), table, *rows], len(ranked) - len(rows), limit)
+    pieces = [*errors, *(["\n"] if errors else []), table, *rows]
+    return _fitting(head, pieces, len(ranked) - len(rows), limit)
 
 
 def _inline(text: str) -> str:
     return escaped(" ".join(text.split()))
-
-
-def _kept(ranked: Sequence[RankedResult]) -> list[RankedResult]:
-    passes = [r for r in ranked if _passes(r)]
-    return [r for r in ranked if not _passes(r)] + passes[:MAX_PASSES]
 
 
 def _passes(ranked: RankedResult) -> bool:
@@ -82,26 +79,21 @@ def _passes(ranked: RankedResult) -> bool:
 def _row(ranked: RankedResult) -> str:
     result = ranked.result
     place = result.device or result.target
+    why = [*result.findings, *result.causes, *result.warnings]
+    if result.verdict is Verdict.PASS:
+        why = [*result.findings, *result.warnings, *filter(None, [result.unjudged])]
     cells = (
         f"{MARKS[result.outcome]} {result.word}",
         "<br>".join([code_of(str(result.case)), escaped(place), escaped(format_configs(result.launches))]),
         escaped(format_change(shown_change(result))),
         escaped(format_baseline(result)),
         escaped(format_today(result)),
-        escaped("\n".join(_why(ranked))),
+        escaped("\n".join(why)),
     )
     return f"| {' | '.join(cells)} |\n"
 
 
-def _why(ranked: RankedResult) -> list[str]:
-    result = ranked.result
-    if result.verdict is Verdict.PASS:
-        return [*result.findings, *result.warnings, *filter(None, [result.unjudged])]
-    return [*result.findings, *result.causes, *result.warnings]
-
-
 def _fitting(head: str, pieces: Sequence[str], left_out: int, limit: int) -> str:
-    """As many whole pieces as fit, with the number of those that don't."""
     room, kept = limit - len(head.encode()) - MORE_ROOM, [head]
     if room < 0:
         return ""
@@ -111,7 +103,8 @@ def _fitting(head: str, pieces: Sequence[str], left_out: int, limit: int) -> str
             left_out += sum(p.startswith(("|", "*")) for p in pieces[i:])
             break
         kept.append(piece)
-    return "".join(kept) + (f"\n… and {left_out} more; the JSON and the report have all.\n" if left_out else "\n")
+    more = f"… and {left_out} more; the JSON and the report have all.\n" if left_out else ""
+    return "".join([*kept, "\n", more])
 
 
 MORE_ROOM = 200
@@ -240,8 +233,8 @@ def write_parquet(path: Path, runs: Sequence[RunReport]) -> None:
         raise UsageError(f"{path}: pyarrow writes Parquet, and is not installed: {PARQUET_EXTRA}") from exc
     rows = flat_rows(runs)
     types: dict[str, Any] = {"str": pa.string(), "float": pa.float64(), "int": pa.int64()}
-    fields = [(name, types[kind.partition(" ")[0]]) for name, kind in FlatRow.__annotations__.items()]
-    columns = [pa.array([printable(getattr(row, name)) for row in rows], kind) for name, kind in fields]
+    fields = [(n, types[kind.partition(" ")[0]]) for n, kind in FlatRow.__annotations__.items()]
+    columns = [pa.array([printable(getattr(row, n)) for row in rows], kind) for n, kind in fields]
     table = pa.table(columns, schema=pa.schema(fields))
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink)
