@@ -5,10 +5,10 @@ Where a run's GPU stops answering, one test fails, the others are INCONCLUSIVE, 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
@@ -81,7 +81,7 @@ def is_device_error(error: BaseException) -> bool:
 def end_worker(close: Any) -> None:
     """End this worker of pytest-xdist while its controller still takes the test for running: it then blames no other
     one, and starts a new worker. ``close`` ends what belongs to this process."""
-    with contextlib.suppress(Exception):
+    with suppress(Exception):
         close()
     os._exit(EXIT_CODE)
 
@@ -156,7 +156,6 @@ def conclude_teardown(item: pytest.Item, record: Record, *, accepts: bool) -> No
 
 
 def _settle(item: pytest.Item, record: Record, accepts: bool) -> None:
-    """What the results so far that have not done it yet do to the test."""
     results, record.concluded = record.results[record.concluded :], len(record.results)
     item.user_properties.extend(properties(results))
     failing = _failing(results)
@@ -190,7 +189,8 @@ def after_error(item: pytest.Item, record: Record, error: BaseException, stop: S
     failing = _failing(record.results)
     if isinstance(error, pytest.skip.Exception) and failing:
         fail_with(item, failing)
-    stopped = None if _on_purpose(error) else stop(error)
+    outcomes = (pytest.skip.Exception, pytest.fail.Exception, pytest.exit.Exception)  # never come from missing values
+    stopped = stop(error) if isinstance(error, Exception) and not isinstance(error, outcomes) else None
     if stopped is not None:
         record.stop(stopped)
         return
@@ -216,7 +216,7 @@ def write_baselines(nodeid: str, record: Record, report: pytest.TestReport) -> N
         record.failed = True
     failing = [] if record.failed or not record.settled else _commit(nodeid, record)
     if failing:
-        told = "\n".join(without_id(text, nodeid) for text in failing)  # the report begins with the id
+        told = "\n".join(without_id(t, nodeid) for t in failing)  # the report begins with the id
         record.failed, report.outcome, report.longrepr = True, "failed", visible(told)
 
 
@@ -225,7 +225,8 @@ def unfinished_setup(
 ) -> None:
     """A fixture needs a GPU's results, so the test can't run on stand-ins: skip it, in CI fail an ``autotune`` test.
     Calls that fixtures have made are judged."""
-    nodeid, text = nodeid_of(item), f" needs results that only a GPU gives, in its setup: {stopped.end}"
+    nodeid = nodeid_of(item)
+    text = f" needs results that only a GPU gives, in its setup: {stopped.end}"
     if record is not None and record.results:
         record.stop(stopped)
         conclude(item, record, policy, marked=False, extra=extra)
@@ -243,14 +244,14 @@ def _without_results(item: pytest.Item, record: Record, policy: Policy, marked: 
     nodeid = nodeid_of(item)
     if record.static_only:
         where = "in its first autotune call, before a launch" if record.begun else "before its first autotune call"
-        text, outcome = f": ended {where}, for want of a GPU: {record.static_only}", policy.outcome(Verdict.INCOMPLETE)
+        text = f": ended {where}, for want of a GPU: {record.static_only}"
+        outcome = policy.outcome(Verdict.INCOMPLETE)
         record.results.append(incomplete_result(CaseId(nodeid, "0"), text, outcome))
     elif marked and not record.checked:
         record.results.append(incomplete_result(CaseId(nodeid, "0"), f": {never_called(item)}", Outcome.FAIL))
 
 
 def _commit(nodeid: str, record: Record) -> list[str]:
-    """Write the baselines of a test that passed; a message if that can't be done."""
     try:
         record.commit()
     except KerntuneError as exc:
@@ -269,10 +270,3 @@ def _warned(item: pytest.Item, message: str) -> bool:
 
 def _failing(results: Sequence[CaseResult]) -> list[CaseResult]:
     return [r for r in results if r.outcome is Outcome.FAIL]
-
-
-def _on_purpose(error: BaseException) -> bool:
-    """pytest's own outcomes, exits and interrupts never come from missing values."""
-    return not isinstance(error, Exception) or isinstance(
-        error, (pytest.skip.Exception, pytest.fail.Exception, pytest.exit.Exception)
-    )

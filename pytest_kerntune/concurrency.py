@@ -5,13 +5,13 @@ Each worker begins with another GPU of the host.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, as_completed, wait
+from contextlib import ExitStack, contextmanager, suppress
 from enum import Enum
+from threading import RLock, Thread, current_thread, get_ident
 from traceback import walk_stack
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -35,10 +35,10 @@ class Turns:
     it."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._owner: int | None = None
 
-    @contextlib.contextmanager
+    @contextmanager
     def turn(self) -> Iterator[None]:
         """Wait for a turn; :class:`UsageError` if who has it waits for this thread, which would never end."""
         while not self._lock.acquire(timeout=LOOK_SECONDS):
@@ -47,7 +47,7 @@ class Turns:
                     "autotune(...) was called in a thread that the function of another autotune(...) call waits for; "
                     "let the function launch kernels only, and call autotune outside of it"
                 )
-        before, self._owner = self._owner, threading.get_ident()
+        before, self._owner = self._owner, get_ident()
         try:
             yield
         finally:
@@ -59,13 +59,13 @@ def _waits_for_me(frame: FrameType | None) -> bool:
     """Whether a thread that is in ``frame`` joins the calling one, or waits for the result that this is to give."""
     if frame is None:
         return False
-    mine = {id(threading.current_thread()), *map(id, _promised())}
+    mine = {id(current_thread()), *map(id, _promised())}
     waiting = (caller.f_locals for caller, _ in walk_stack(frame) if caller.f_code in _WAITING)
-    return any(not mine.isdisjoint(map(id, (found.get("self"), *found.get("fs", ())))) for found in waiting)
+    return any(not mine.isdisjoint(map(id, (f.get("self"), *f.get("fs", ())))) for f in waiting)
 
 
 _WAITING = (
-    threading.Thread.join.__code__,
+    Thread.join.__code__,
     Future.result.__code__,
     Future.exception.__code__,
     wait.__code__,
@@ -127,14 +127,14 @@ class Spread:
         return {CROWDED: self._crowded.get(str(node.gateway.id), any(self._crowded.values()))}
 
 
-@contextlib.contextmanager
+@contextmanager
 def in_turn(session: Session, item: pytest.Item, turns: TurnTaking, crowded: bool) -> Iterator[None]:
     """Run a test, on one of several workers, while no other one measures on the GPUs that it uses: its first one, if
     it shares that (``crowded``), and others on which it has made tensors before. What it measures itself comes in
     between. If the others don't end, it runs all the same: it fails no test."""
     marked = concerns(item) or any(item.get_closest_marker(name) for name in GPU_MARKS)
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         if turns is TurnTaking.ALL or (turns is TurnTaking.MARKED and marked):
-            with contextlib.suppress(MeasurementError):
+            with suppress(MeasurementError):
                 stack.enter_context(session.in_turn(crowded))
         yield

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Generator, Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -42,7 +42,7 @@ def begin(config: pytest.Config) -> None:
 
     given = options.resolve(config, config.known_args_namespace)
     target = Target.parse(given.targets[0] if given.targets else WITHOUT_TARGET)
-    stack = contextlib.ExitStack()
+    stack = ExitStack()
     try:
         from kerntune.gpu.interpreter import Interpreter
 
@@ -190,7 +190,6 @@ def _skipping(item: pytest.Item) -> Generator[None, object, object]:
 
 
 def _skip_at_limit(item: pytest.Item, error: Exception) -> None:
-    """Skip a test that came to what the interpreter can't do, and have the summary say so."""
     from kerntune.gpu.interpreter import limit_of
 
     limit = None if isinstance(error, AssertionError) else limit_of(error)

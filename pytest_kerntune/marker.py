@@ -7,13 +7,13 @@ fixture, too. Nothing of pytest-benchmark is imported.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from traceback import walk_stack
 from typing import Any
 
@@ -105,7 +105,6 @@ def _policy_fields(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_parameters(small: Mapping[str, Any], item: pytest.Item) -> Mapping[str, Any]:
-    """Small values, each of a parameter that the test has; :class:`UsageError` for another name."""
     params = getattr(getattr(item, "callspec", None), "params", {})
     if unknown := sorted(set(small) - set(params)):
         known = f"they are {', '.join(params)}" if params else "it has none"
@@ -161,16 +160,12 @@ def _config(value: object, where: str) -> Config:
     flat = value.all_kwargs() if hasattr(value, "all_kwargs") else value  # a triton.Config, without importing Triton
     if not isinstance(flat, Mapping):
         raise UsageError(f"{where}: {value!r} is no config; write a mapping such as {{'BLOCK': 128, 'num_warps': 4}}")
-    return _from_mapping(flat, where)
-
-
-def _from_mapping(values: Mapping[str, Any], where: str) -> Config:
     for name in COMPILE_FIELDS:
-        number = values.get(name)
+        number = flat.get(name)
         if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
             raise UsageError(f"{where}: {name}={number!r} is no whole number above 0")
     try:
-        return Config.from_mapping({k: v for k, v in values.items() if v is not None})
+        return Config.from_mapping({k: v for k, v in flat.items() if v is not None})
     except ConfigError as exc:
         raise UsageError(f"{where}: {exc}") from None
 
@@ -250,7 +245,7 @@ def refuse_kernel(fn: object) -> None:
     """:class:`UsageError` for a kernel without its grid, also below tuners and partial functions."""
     from kerntune.kernels.source import function_of, is_kernel
 
-    while isinstance(fn, functools.partial):
+    while isinstance(fn, partial):
         fn = fn.func
     if "triton" not in sys.modules or not hasattr(type(fn), "run") or not hasattr(fn, "fn") or not is_kernel(fn):
         return

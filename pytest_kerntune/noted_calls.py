@@ -6,8 +6,8 @@ Without, the tests run on the GPU, and kernels with the first config that can be
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Before users' conftests and test modules are imported, which may ask for a GPU."""
     target = early_config.known_args_namespace.kerntune_note_target
-    stack = contextlib.ExitStack()
+    stack = ExitStack()
     early_config.add_cleanup(stack.close)
     if target:
         early_config.stash[CAPTURE] = stack.enter_context(on_stand_ins(target))
@@ -42,7 +42,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         stack.enter_context(install())
 
 
-@contextlib.contextmanager
+@contextmanager
 def on_stand_ins(target: str) -> Iterator[Capture]:
     """A process whose GPU doesn't exist, in which launches are noted and not made."""
     from kerntune.capture import Capture

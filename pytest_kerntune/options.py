@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import os
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -254,14 +254,14 @@ def add_options(parser: pytest.Parser) -> None:
         option.register(parser, group)
 
 
-def enabled(config: pytest.Config, given: argparse.Namespace | None = None) -> bool:
+def enabled(config: pytest.Config, given: Namespace | None = None) -> bool:
     """Whether this run tunes and compares. ``given`` is what pytest has parsed so far, if it hasn't parsed all."""
     if interprets(config, given):
         return False
     return bool((config.option if given is None else given).kerntune or ini_switch(config, "kerntune"))
 
 
-def interprets(config: pytest.Config, given: argparse.Namespace | None = None) -> bool:
+def interprets(config: pytest.Config, given: Namespace | None = None) -> bool:
     """Whether this run only interprets; :class:`pytest.UsageError` beside ``--kerntune``."""
     option = config.option if given is None else given
     if option.kerntune and option.kerntune_interpret:
@@ -287,9 +287,7 @@ def refuse_without_kerntune(config: pytest.Config) -> None:
         raise pytest.UsageError(f"{', '.join(given)}: does nothing without --kerntune; add --kerntune{or_ini}")
 
 
-def resolve(
-    config: pytest.Config, given: argparse.Namespace | None = None, environ: Mapping[str, str] = os.environ
-) -> Options:
+def resolve(config: pytest.Config, given: Namespace | None = None, environ: Mapping[str, str] = os.environ) -> Options:
     """Read and check every option; :class:`pytest.UsageError` names the option or ini key that is wrong.
 
     ``given`` is what pytest has parsed so far, if it hasn't parsed all.
@@ -312,7 +310,11 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
     files = {flag: source.file(flag) for flag in ("--kerntune-json", "--kerntune-html", "--kerntune-summary")}
     _refuse_same(files)
     baselines = source.folder("--kerntune-baselines") or source.root / DEFAULT_BASELINES
-    reference = _reference(source, ref or against)
+    reference = None
+    if ref or against:
+        from pytest_kerntune.reference_settings import reference_settings  # few have a revision
+
+        reference = source.of_revision(reference_settings, ref or against)
     named = reference is None or source.by_caller("--kerntune-baselines")
     return Options(
         root=source.root,
@@ -370,15 +372,6 @@ def _revisions(source: SettingSource, update: Update) -> tuple[str, str]:
             f"{flags[1]} writes no baselines, --kerntune-update={update.value} asks for some: drop one of them"
         )
     return ref, against
-
-
-def _reference(source: SettingSource, revision: str) -> ReferenceSettings | None:
-    """What a revision says; None for a run that is held against none."""
-    if not revision:
-        return None
-    from pytest_kerntune.reference_settings import reference_settings  # few runs have a revision
-
-    return source.of_revision(reference_settings, revision)
 
 
 def _anchor(source: SettingSource, baselines: Path, reference: ReferenceSettings | None) -> str:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -39,8 +39,7 @@ LINES = 30
 """Of the base's output, shown when its run breaks off."""
 
 
-@dataclass(frozen=True)
-class Reference:
+class Reference(NamedTuple):
     """The folder of the baselines that a run is held against, and what its reader should know of it."""
 
     folder: Path
@@ -86,7 +85,16 @@ def export(config: pytest.Config, root: Path, top: Path, into: Path, targets: Se
     if not tests:
         return Reference(into, "the base has none of these tests, so every case is NEW")
     command = [sys.executable, "-m", "pytest", *plugin_args(), "--kerntune", f"--kerntune-export={into}"]
-    command += ["-q", "-p", "no:cacheprovider", "--continue-on-collection-errors", *_selection(config)]
+    shared = []
+    for flag, name in (("-k", "keyword"), ("-m", "markexpr")):
+        if getattr(config.option, name, ""):
+            shared += [flag, str(getattr(config.option, name))]
+    for flag in PASSED_ON:
+        value = config.getoption(flag.lstrip("-").replace("-", "_"))
+        if value:
+            base = Path(config.invocation_params.dir)
+            shared.append(f"{flag}={base / value if flag.endswith('dir') else value}")
+    command += ["-q", "-p", "no:cacheprovider", "--continue-on-collection-errors", *shared]
     command += [*([f"{TARGET}={','.join(targets)}"] if targets else []), *tests]
     here = root / _inside(Path(config.invocation_params.dir), top)
     done = run_to_end(command, here if here.is_dir() else root, git.worktree_environment(root, top))
@@ -115,20 +123,6 @@ def _inside(path: Path, top: Path) -> Path:
     return found.relative_to(top)
 
 
-def _selection(config: pytest.Config) -> list[str]:
-    """``-k``, ``-m`` and the options that both runs must share."""
-    out = []
-    for flag, name in (("-k", "keyword"), ("-m", "markexpr")):
-        if getattr(config.option, name, ""):
-            out += [flag, str(getattr(config.option, name))]
-    for flag in PASSED_ON:
-        value = config.getoption(flag.lstrip("-").replace("-", "_"))
-        if value:
-            base = Path(config.invocation_params.dir)
-            out.append(f"{flag}={base / value if flag.endswith('dir') else value}")
-    return out
-
-
 UNATTENDED = ("-p", PART_OF_ANOTHER)
 """The plugin that these runs have in addition."""
 
@@ -147,7 +141,7 @@ class ExtraTargets:
 
     def results(self, nodeid: str) -> list[CaseResult]:
         """What a test came to for the other targets. One that fails there by itself is INCOMPLETE and fails."""
-        return [result for target, run in self.runs.items() for result in _results(nodeid, target, run)]
+        return [result for target, r in self.runs.items() for result in _results(nodeid, target, r)]
 
     @property
     def tests(self) -> list[str]:
@@ -168,7 +162,7 @@ class ExtraTargets:
     @property
     def baselines(self) -> dict[str, Any]:
         """The bundles of these runs."""
-        return {name: bundle for run in self.runs.values() for name, bundle in run.baselines.items()}
+        return {name: bundle for r in self.runs.values() for name, bundle in r.baselines.items()}
 
 
 def runs_tests(config: pytest.Config) -> bool:
@@ -182,20 +176,17 @@ def run_extra_targets(config: pytest.Config, targets: Sequence[str], into: Path)
     :class:`KerntuneError` if such a run breaks off.
     """
     for target in targets:
-        _run(config, target, into / target.replace(":", "-"))
+        place = into / target.replace(":", "-")
+        command = [sys.executable, "-m", "pytest", *plugin_args(), *UNATTENDED, *arguments(config, target, place)]
+        done = run_to_end(command, config.invocation_params.dir, git.own_environment())
+        if done.code not in FINE or not _told(done.code, _json(place)):
+            raise KerntuneError(f"the run for {target} ended with code {done.code}:\n{done.last(LINES)}")
     return into
 
 
 def read_extra_targets(targets: Sequence[str], folder: Path) -> ExtraTargets:
     """What :func:`run_extra_targets` left for ``targets``."""
     return ExtraTargets({t: read_run(_json(folder / t.replace(":", "-"))) for t in targets})
-
-
-def _run(config: pytest.Config, target: str, into: Path) -> None:
-    command = [sys.executable, "-m", "pytest", *plugin_args(), *UNATTENDED, *arguments(config, target, into)]
-    done = run_to_end(command, config.invocation_params.dir, git.own_environment())
-    if done.code not in FINE or not _told(done.code, _json(into)):
-        raise KerntuneError(f"the run for {target} ended with code {done.code}:\n{done.last(LINES)}")
 
 
 def arguments(config: pytest.Config, target: str, into: Path) -> list[str]:

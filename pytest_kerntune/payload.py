@@ -154,7 +154,8 @@ class Collected:
     @property
     def baselines(self) -> dict[str, Any]:
         """The bundles of all tests, for the run's JSON."""
-        return self._baselines | {name: raw for p in self._tests.values() for name, raw in p.baselines.items()}
+        found = {name: raw for p in self._tests.values() for name, raw in p.baselines.items()}
+        return self._baselines | found
 
     def payload(self, nodeid: str) -> Payload:
         """What a test reported; nothing for one that did not run."""

@@ -36,10 +36,10 @@ class Progress:
             screen = os.dup(reporter._tw._file.fileno())  # tests' output is captured, and this isn't theirs
         except (AttributeError, OSError, ValueError):  # no file, as where pytest is called in a process
             return
-        self._follow(reporter, screen)
-
-    def _follow(self, reporter: Any, screen: int) -> None:
-        terminal = reporter._tw
+        terminal: Any = reporter._tw
+        logging: Any = self._config.pluginmanager.getplugin("logging-plugin")
+        logged = logging is not None and logging._log_cli_enabled()
+        alone = self._config.getoption("capture") in ("fd", "sys") and not logged  # nothing but pytest writes there
 
         def after_line() -> None:
             reporter.currentfspath = None  # as after pytest's own lines
@@ -51,7 +51,7 @@ class Progress:
 
         self.line = LiveLine(
             lambda text: os.write(screen, text.encode(errors="replace")),
-            in_place=bool(reporter.isatty) and self._captures(),
+            in_place=bool(reporter.isatty) and alone,
             column=lambda: terminal.width_of_current_line,
             after_line=after_line,
             width=lambda: terminal.fullwidth,
@@ -60,12 +60,6 @@ class Progress:
         terminal._file = HidingStream(terminal._file, self.line)
         self._end = leave
         self.line.start().tell("starting")
-
-    def _captures(self) -> bool:
-        """Whether nothing but pytest writes to the terminal: neither what tests print nor their logs."""
-        logging: Any = self._config.pluginmanager.getplugin("logging-plugin")
-        shown = logging is not None and logging._log_cli_enabled()
-        return self._config.getoption("capture") in ("fd", "sys") and not shown
 
     def end(self) -> None:
         """Show nothing any more, and leave the terminal as it was."""

@@ -42,13 +42,12 @@ class ReferenceSettings(Project):
     def targets(self, baselines: Path) -> tuple[Target, ...]:
         """The targets of which the revision has baselines."""
         top, name = git.place_of(baselines, self.top)
-        return tuple(targets_of_folders(git.names_at(top, git.commit_of(top, self.revision), name, folders=True) or ()))
+        names = git.names_at(top, git.commit_of(top, self.revision), name, folders=True) or ()
+        return tuple(targets_of_folders(names))
 
     def differences(self, config: pytest.Config) -> tuple[str, ...]:
         """A line for each setting of kerntune that the ini file here has otherwise."""
-        here: Mapping[str, Any] = {}
-        if config.inipath is not None:
-            here = settings_in(config.inipath, config.inipath.read_bytes()) or {}
+        here = (settings_in(config.inipath) if config.inipath is not None else None) or {}
         names = [n for n in {**self.values, **here} if n.startswith("kerntune") or n == "addopts"]
         counts = f" (which counts for what is read from {self.revision})"
         return tuple(
@@ -148,7 +147,7 @@ def _settings_at(top: Path, commit: str, name: str | None) -> Mapping[str, Any] 
 def _start(config: pytest.Config, given: Any) -> Path:
     """Where pytest begins to look for its ini file: the folder that all its arguments have in common."""
     base = Path(os.path.abspath(config.invocation_params.dir))
-    named = [base / str(word).partition("::")[0] for word in getattr(given, "file_or_dir", None) or ()]
+    named = [base / str(w).partition("::")[0] for w in getattr(given, "file_or_dir", None) or ()]
     there = [os.path.abspath(path) for path in named if path.exists()]
     common = Path(os.path.commonpath(there)) if there else base
     return common if common.is_dir() else common.parent

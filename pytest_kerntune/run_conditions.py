@@ -94,7 +94,7 @@ class DecisionWatch:
     def changed(self) -> list[str]:
         """The names of those that are others now; those that were loaded later are kept from then on."""
         now = _present()
-        found = [name for name, kept in self._kept.items() if name not in now or not _same(now[name], kept)]
+        found = [n for n, kept in self._kept.items() if n not in now or not _same(now[n], kept)]
         self._kept = {**now, **self._kept}
         return found
 

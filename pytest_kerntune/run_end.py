@@ -143,8 +143,12 @@ class RunEnd:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None, object, object]:
         """Before pytest-benchmark's, a wrapper that saves and compares."""
         self._finish(session, exitstatus)
-        if exitstatus == ENDED:
-            self._summarize(exitstatus)
+        if exitstatus == ENDED:  # no code of pytest's, so it would write no summary
+            reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+            if reporter is not None and not reporter.no_summary:
+                self._config.hook.pytest_terminal_summary(
+                    terminalreporter=reporter, exitstatus=exitstatus, config=self._config
+                )
         failed = session.exitstatus == pytest.ExitCode.TESTS_FAILED
         found = yield
         failing = any(r.outcome is Outcome.FAIL for r in self.collected.results)
@@ -152,14 +156,6 @@ class RunEnd:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
             complain("error: the exit code of a run with failing cases was set to 0; it stays 1")
         return found
-
-    def _summarize(self, exitstatus: int) -> None:
-        """pytest has no summary for an exit code that isn't its own: what was found by then would be lost."""
-        reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
-        if reporter is not None and not reporter.no_summary:
-            self._config.hook.pytest_terminal_summary(
-                terminalreporter=reporter, exitstatus=exitstatus, config=self._config
-            )
 
     def _finish(self, session: pytest.Session, exitstatus: int) -> None:
         known = kernels_that_know_pytest({launch.kernel for r in self.collected.results for launch in r.launches})
@@ -199,7 +195,7 @@ class RunEnd:
 
     def _say_overruled(self) -> None:
         """A run in which code under test replaced what decides about it fails, whatever its verdicts."""
-        changed = [*self._overruled, *(f"the results of {nodeid}" for nodeid in self.collected.altered())]
+        changed = [*self._overruled, *(f"the results of {n}" for n in self.collected.altered())]
         if changed:
             raise KerntuneError(
                 f"what decides about verdicts was changed while tests ran: {', '.join(changed)}; the verdicts of this "
@@ -228,18 +224,15 @@ class RunEnd:
         stopped = bool(session.shouldstop or session.shouldfail)
         whole = ended and not stopped and not self.narrowed and not narrowed(self._config)
         found = engine.stale(self.collected.tests, whole)
-        mine = (r for r in found if not self.collected.saw(r) and self.would_meet(r.case.nodeid))
+        mine = [r for r in found if not self.collected.saw(r) and self.would_meet(r.case.nodeid)]
+        marked = self.stale_outcomes  # by the test's own marker, if the test is still there
         said = "\n".join(self.failed.values())
         self.notes += [why for path, why in engine.unreadable().items() if str(path) not in said]
-        self._stale = (*map(self._by_marker, mine), *self._extra.stale)
+        mine = [r.but(outcome=Outcome(marked.get(r.case.nodeid, r.outcome))) for r in mine]
+        self._stale = (*mine, *self._extra.stale)
         failing = sum(r.outcome is Outcome.FAIL for r in self._stale)
         if failing:
             raise KerntuneError(f"STALE baselines fail this run ({failing}): move or remove them, or change outcomes=")
-
-    def _by_marker(self, stale: CaseResult) -> CaseResult:
-        """With the outcome that the test's own marker gives, if the test is still there."""
-        outcome = self.stale_outcomes.get(stale.case.nodeid)
-        return stale if outcome is None else stale.but(outcome=Outcome(outcome))
 
     def _report(self, exitstatus: int) -> RunReport:
         from kerntune.gate.history.places import origin_of
@@ -327,8 +320,10 @@ NS = 1e-9
 def hand_over(config: pytest.Config, collected: Collected) -> None:
     """Give the run's timed cases to pytest-benchmark's session, before that saves and compares, if it was asked to."""
     session: Any = config.pluginmanager.get_plugin(SESSION)
-    if session is None or config.getoption("benchmark_skip") or _disabled(config):
+    if session is None or config.getoption("benchmark_skip"):
         return
+    if config.getoption("benchmark_disable") and not config.getoption("benchmark_enable"):
+        return  # as it does under xdist for its own loops' sake alone, and nobody has said so here
     if any(config.getoption(f"benchmark_{name}") for name in ASKING):
         session.benchmarks.extend(benchmarks(collected))
 
@@ -343,11 +338,6 @@ def times_of(result: CaseResult) -> tuple[float, ...]:
     if result.times_ns:
         return result.times_ns
     return () if result.current_ns is None else (result.current_ns,)
-
-
-def _disabled(config: pytest.Config) -> bool:
-    """Under xdist it disables itself for its own loops' sake; kerntune takes its times alone on the GPU anyway."""
-    return bool(config.getoption("benchmark_disable") and not config.getoption("benchmark_enable"))
 
 
 def _benchmark(result: CaseResult, collected: Collected) -> Any:

@@ -6,18 +6,18 @@ job that is cancelled, ``kill``, a service that stops.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import signal
-import threading
-from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
+from threading import current_thread, main_thread
 from types import FrameType
 from typing import TYPE_CHECKING
 
 import pytest
 
+from kerntune.base.changed_items import changed_items
 from kerntune.errors import KerntuneError
 from pytest_kerntune import interpret, options
 
@@ -50,10 +50,13 @@ def begin(config: pytest.Config) -> None:
     resolved = options.resolve(config, given)
     if not _without_gpu(resolved):
         return
-    try:
-        _start(config, resolved)
-    except KerntuneError:
-        return
+    from kerntune.gate.api import open_session
+
+    with suppress(KerntuneError):
+        session = open_session(resolved.settings())
+        config.add_cleanup(session.close)
+        session.start()
+        config.stash[SESSION] = session
 
 
 def take(config: pytest.Config) -> Session | None:
@@ -77,15 +80,6 @@ def _refuse_tritons_interpreter() -> None:
         )
 
 
-def _start(config: pytest.Config, resolved: options.Options) -> None:
-    from kerntune.gate.api import open_session
-
-    session = open_session(resolved.settings())
-    config.add_cleanup(session.close)
-    session.start()
-    config.stash[SESSION] = session
-
-
 def _without_gpu(resolved: options.Options) -> bool:
     """Whether targets are asked for, or known where there is no GPU. torch is imported only if that decides it."""
     if resolved.targets:
@@ -96,23 +90,9 @@ def _without_gpu(resolved: options.Options) -> bool:
         return False
     from kerntune.gpu.probe import has_cuda
 
-    with _without_starting_cuda():
+    # CUDA reads CUDA_VISIBLE_DEVICES when it starts, and conftests that set it (for xdist's workers, say) come later
+    with changed_items(os.environ, {NVML_CHECK: "1"}):
         return not has_cuda()
-
-
-@contextlib.contextmanager
-def _without_starting_cuda() -> Iterator[None]:
-    """Have torch ask NVML for GPUs: CUDA reads ``CUDA_VISIBLE_DEVICES`` when it starts, and conftests that set it (a
-    GPU for each of xdist's workers, say) come later."""
-    before = os.environ.get(NVML_CHECK)
-    os.environ[NVML_CHECK] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[NVML_CHECK]
-        else:
-            os.environ[NVML_CHECK] = before
 
 
 ENDED = 128 + signal.SIGTERM
@@ -127,7 +107,7 @@ def end_in_order(config: pytest.Config) -> None:
     so far are reported. Nothing changes where SIGTERM has a handler already, nor with ``KERNTUNE_SIGTERM=0``."""
     if os.environ.get(SWITCH) == "0":
         return
-    if threading.current_thread() is not threading.main_thread():
+    if current_thread() is not main_thread():
         return
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         return

@@ -7,13 +7,13 @@ run without tests of its own: as xdist's controller it hands on reports, and wri
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import os
 import shlex
 import site
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -118,9 +118,9 @@ def _forget_project(top: Path) -> None:
 # what the command line and the revision say
 
 
-def parsed(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+def parsed(words: Sequence[str]) -> tuple[Namespace, list[str]]:
     """kerntune's options and those of pytest that this process needs; all other words, which are for the tests."""
-    parser = argparse.ArgumentParser(prog="pytest", add_help=False, allow_abbrev=False)
+    parser = ArgumentParser(prog="pytest", add_help=False, allow_abbrev=False)
     registry: Any = SimpleNamespace(addoption=parser.add_argument, addini=lambda *args, **kwargs: None)
     for option in FLAGS:
         option.register(registry, registry)
@@ -140,7 +140,7 @@ class RevisionConfig:
     """What :class:`~pytest_kerntune.setting.SettingSource` reads of pytest's config, of a revision instead: the ini
     file is the revision's."""
 
-    def __init__(self, given: argparse.Namespace, words: Sequence[str], folder: Path, revision: str) -> None:
+    def __init__(self, given: Namespace, words: Sequence[str], folder: Path, revision: str) -> None:
         self.invocation_params = SimpleNamespace(args=tuple(words), dir=folder)
         self.option = given
         self.pluginmanager = SimpleNamespace(hasplugin=lambda name: False)
@@ -167,7 +167,7 @@ class SealedRun:
 
     options: Options
     settings: ReferenceSettings
-    given: argparse.Namespace
+    given: Namespace
     rest: list[str]
     """The words of the command line for the tests' own run."""
 
@@ -359,7 +359,6 @@ class SealedRun:
         }
 
     def _policy(self, case: CaseId) -> Policy:
-        """The revision's settings and markers."""
         marks = self.settings.own_marks(case.nodeid, self.root)
         if marks is None:
             self._unread[case.nodeid.partition("[")[0]] = None
@@ -367,7 +366,6 @@ class SealedRun:
         return policy_of_marks(marks, case.nodeid, self.options.policy)
 
     def _selected(self, nodeid: str) -> bool:
-        """Whether a run of these arguments is to report this test."""
         named = [word for word in self._config.args if "::" in word]
         base, (file, _, rest) = self.folder, nodeid.partition("::")
         for word in named:
@@ -405,7 +403,7 @@ def _decoded(answered: Answered) -> TestsRan | None:
 def _figures(processes: SealedProcesses, asked: Sequence[CodeRequest]) -> list[CodeFigures]:
     """What the code compiles to, found out by a sealed process that knows nothing but these texts."""
     answered = processes.ask("figures", list(asked), (git.own_path(),), SECONDS, MAX_REPORT)
-    with contextlib.suppress(msgspec.MsgspecError):
+    with suppress(msgspec.MsgspecError):
         found = msgspec.msgpack.decode(answered.data or b"", type=list[CodeFigures])
         if len(found) == len(asked):
             return found
@@ -413,7 +411,6 @@ def _figures(processes: SealedProcesses, asked: Sequence[CodeRequest]) -> list[C
 
 
 def _by_test(results: Iterable[CaseResult], failed: Mapping[str, str]) -> Iterable[pytest.TestReport]:
-    """A report for each test that has results or is said to have failed."""
     tests: dict[str, list[CaseResult]] = {}
     for result in results:
         tests.setdefault(result.case.nodeid, []).append(result)

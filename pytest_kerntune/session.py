@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import os
 import re
 from collections.abc import Generator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,7 +144,7 @@ class Gate:
         if self.options.anchor:
             folder = self._folders.folder(ANCHOR, lambda into: anchor_folder(self.options, into))
             started.anchor_at(folder, self.options.anchor_name)
-        if others and runs_tests(self.config):  # last: an error for each of these runs is reported once, by this one
+        if others and runs_tests(self.config):  # last: this one reports each run's error
             folder = self._folders.folder(EXTRA_TARGETS, lambda into: run_extra_targets(self.config, others, into))
             self._extra = read_extra_targets(others, folder)
         self.end.notes += self.options.reference.differences(self.config) if self.options.reference is not None else ()
@@ -178,8 +178,8 @@ class Gate:
         about each."""
         cases = sum(map(concerns, session.items)) * (2 if self.options.anchor else 1)
         policy = self.options.policy.but(cases=max(cases, 1))
-        self.options = dataclasses.replace(self.options, policy=policy)
-        with contextlib.suppress(UsageError):  # a wrong marker has ended the run, and pytest calls this all the same
+        self.options = replace(self.options, policy=policy)
+        with suppress(UsageError):  # a wrong marker has ended the run, and pytest calls this all the same
             for item in filter(concerns, session.items):
                 stale = read_marker(item).over(policy).outcome(Verdict.STALE)
                 self.end.stale_outcomes[nodeid_of(item)] = stale.value
@@ -280,7 +280,11 @@ class Gate:
         record, value = _record(item), None
         try:
             value = yield
-            _raise_kept(item)
+            kept = getattr(item, "_excinfo", None)  # a unittest case keeps what ended it for pytest's report
+            if kept and concerns(item):
+                error = kept[0].value
+                kept.clear()
+                raise error
         except BaseException as exc:
             item.stash[ERROR] = exc
             if not concerns(item):
@@ -378,12 +382,3 @@ class Gate:
 
 def _record(item: pytest.Item) -> Record:
     return item.stash.setdefault(RECORD, Record())  # there is none if another plugin's hook broke the setup off
-
-
-def _raise_kept(item: pytest.Item) -> None:
-    """A unittest case keeps what ended it for pytest's report, instead of raising it."""
-    kept = getattr(item, "_excinfo", None)
-    if kept and concerns(item):
-        error = kept[0].value
-        kept.clear()
-        raise error

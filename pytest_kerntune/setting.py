@@ -5,12 +5,11 @@ Settings make the policy of a project: how its cases are judged where a test say
 
 from __future__ import annotations
 
-import argparse
 import os
+from argparse import SUPPRESS, Namespace
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import pytest
 
@@ -22,8 +21,7 @@ from pytest_kerntune.values import POLICY, member_of
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """One setting: its flag, its ini key and its help. A flag says what one run does, and has no ini key then; an ini
     key says how a project's cases are judged, and may have no flag. ``help`` is empty for what kerntune tells another
     run of itself."""
@@ -50,7 +48,7 @@ class Option:
 
     def register(self, parser: pytest.Parser, group: pytest.OptionGroup) -> None:
         """Add the flag to ``group``, and the ini key."""
-        shown = self.help or argparse.SUPPRESS
+        shown = self.help or SUPPRESS
         if self.switch:
             group.addoption(self.flag, action="store_true", default=False, help=shown)
         elif self.flag:
@@ -68,7 +66,7 @@ class SettingSource:
     def __init__(
         self,
         config: pytest.Config,
-        given: argparse.Namespace,
+        given: Namespace,
         options: Iterable[Option],
         *,
         reported_elsewhere: bool,
@@ -88,7 +86,7 @@ class SettingSource:
 
         return on_command_line(self._config, flag)
 
-    def of_revision(self, read: Callable[[str, pytest.Config, argparse.Namespace, Path], T], revision: str) -> T:
+    def of_revision(self, read: Callable[[str, pytest.Config, Namespace, Path], T], revision: str) -> T:
         """What ``read`` makes of a revision for the tests that pytest was called for."""
         return read(revision, self._config, self._given, self.root)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pytest
 
-from kerntune.base.case_result import UNJUDGED, CaseId, CaseResult
+from kerntune.base.case_result import UNJUDGED, CaseResult
 from kerntune.base.config import Config, configs_text, unique_configs
 from kerntune.base.failed_candidates import config_problems, failures_line
 from kerntune.base.formatting import visible
@@ -51,8 +51,10 @@ def write_summary(
         _write_table(reporter, collected.results)
     _write_configs(reporter, collected.results)
     _write_failures(reporter, collected.results)
-    _write_warnings(reporter, collected.results)
-    _write_static_only(reporter, collected.static_only)
+    passing = [r for r in collected.results if r.outcome is Outcome.PASS]  # their messages aren't shown
+    _write_some(reporter, [f"{r.case}: {text}" for r in passing for text in r.warnings], "warnings")
+    for nodeid, reason in collected.static_only.items():
+        write_text(reporter, f"static only: {nodeid} stopped where it needs results of a GPU: {reason}")
     _write_unchecked(reporter, collected)
     for result in stale:
         write_text(reporter, result.message, yellow=True)
@@ -90,8 +92,9 @@ def offers(
         return []  # it records nothing, and its command isn't the user's
     recorded = [r for r in results if r.recorded]
     improved = sum(r.verdict is Verdict.IMPROVED and not r.recorded for r in results)
-    failing = _failing(results)
-    unrecorded = [r for r in results if r.verdict is Verdict.NEW and not r.recorded and r.case.nodeid not in failing]
+    failing = [r for r in results if r.outcome is Outcome.FAIL and r.verdict is not Verdict.NEW]
+    tests = {r.case.nodeid for r in failing}  # they fail for more than the want of a baseline: none is recorded
+    unrecorded = [r for r in results if r.verdict is Verdict.NEW and not r.recorded and r.case.nodeid not in tests]
     unrecorded = [r for r in unrecorded if r.outcome is Outcome.FAIL or r.case.nodeid not in not_passed]
     renamed = {id(r): text for r in unrecorded for text in r.remarks if text.startswith(RENAMED)}
     new = len(unrecorded) - len(renamed)
@@ -109,18 +112,14 @@ def offers(
         )
     if new:
         lines.append(f"{counted(new, 'case')} without a baseline; to record: {_again(config, '--kerntune-update=new')}")
-    lines += _acceptance([r for r in results if r.outcome is Outcome.FAIL and r.verdict is not Verdict.NEW], config)
+    lines += _acceptance(failing, config)
     gone = [r for r in stale if r.fingerprint]  # those that can't be read say so themselves, and prune refuses them
-    if any(text.startswith(_renamed_from(r.case)) for r in gone for text in renamed.values()):
+    may_be = tuple(f"{RENAMED}{r.case}{end}" for r in gone for end in (" and edited?", "?"))
+    if any(text.startswith(may_be) for text in renamed.values()):
         lines.append(f"{counted(len(gone), 'stale baseline')}; remove none before renamed cases have theirs: see above")
     elif gone:
         lines.append(f"{counted(len(gone), 'stale baseline')}; to remove: {_removing(gone, config, written)}")
     return lines
-
-
-def _renamed_from(case: CaseId) -> tuple[str, str]:
-    """How remarks begin of a case that this one may have become."""
-    return f"{RENAMED}{case} and edited?", f"{RENAMED}{case}?"
 
 
 def _acceptance(failing: Sequence[CaseResult], config: pytest.Config) -> list[str]:
@@ -154,11 +153,6 @@ def _where(recorded: Sequence[CaseResult]) -> str:
     return f" in {common}" if common else ""
 
 
-def _failing(results: Sequence[CaseResult]) -> set[str]:
-    """Tests that fail for more than the want of a baseline: none would be recorded of them."""
-    return {r.case.nodeid for r in results if r.outcome is Outcome.FAIL and r.verdict is not Verdict.NEW}
-
-
 def _write_configs(reporter: pytest.TerminalReporter, results: Sequence[CaseResult]) -> None:
     """Candidates that have a problem, equal problems once; ``-v`` shows all of them, and names each config."""
     found: dict[tuple[str, str, str], list[Config]] = {}
@@ -173,12 +167,6 @@ def _write_configs(reporter: pytest.TerminalReporter, results: Sequence[CaseResu
     _write_some(reporter, lines, "problems of configs")
 
 
-def _write_warnings(reporter: pytest.TerminalReporter, results: Sequence[CaseResult]) -> None:
-    """Remarks on cases whose message isn't shown: those that pass."""
-    lines = [f"{r.case}: {text}" for r in results if r.outcome is Outcome.PASS for text in r.warnings]
-    _write_some(reporter, lines, "warnings")
-
-
 def _write_failures(reporter: pytest.TerminalReporter, results: Sequence[CaseResult]) -> None:
     """A line per kernel of a case some of whose candidates could not be used."""
     lines = []
@@ -186,7 +174,7 @@ def _write_failures(reporter: pytest.TerminalReporter, results: Sequence[CaseRes
         for kernel in dict.fromkeys(f.kernel for f in result.failed_trials):
             failed = [f for f in result.failed_trials if f.kernel == kernel]
             others = [(t.kernel, t.config) for t in result.trials] + [(t.kernel, t.config) for t in result.left_out]
-            configs = {*(f.config for f in failed), *(config for name, config in others if name == kernel)}
+            configs = {*(f.config for f in failed), *(c for name, c in others if name == kernel)}
             lines.append(f"{result.case}: {failures_line(failed, len(configs))}")
     _write_some(reporter, lines, "kernels with failed configs")
 
@@ -197,11 +185,6 @@ def _write_some(reporter: pytest.TerminalReporter, lines: Sequence[str], what: s
         write_text(reporter, line, yellow=True)
     if len(lines) > len(shown):
         write_text(reporter, f"... and {len(lines) - len(shown)} more {what}; -v shows all")
-
-
-def _write_static_only(reporter: pytest.TerminalReporter, tests: Mapping[str, str]) -> None:
-    for nodeid, reason in tests.items():
-        write_text(reporter, f"static only: {nodeid} stopped where it needs results of a GPU: {reason}")
 
 
 def _write_unchecked(reporter: pytest.TerminalReporter, collected: Collected) -> None:

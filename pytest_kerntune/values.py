@@ -6,13 +6,13 @@ where argparse reads them otherwise than people mean them.
 
 from __future__ import annotations
 
-import math
 import os
 import re
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
+from math import isfinite
 from pathlib import Path
+from threading import TIMEOUT_MAX
 from typing import Any, TypeVar
 
 import pytest
@@ -80,7 +80,7 @@ def parse_floor(value: object, where: str) -> float:
 def parse_limit(text: str, where: str) -> float:
     """Seconds that a thread can wait; 0 for no limit."""
     seconds = _number(text)
-    if seconds is None or not 0 <= seconds <= threading.TIMEOUT_MAX:
+    if seconds is None or not 0 <= seconds <= TIMEOUT_MAX:
         raise UsageError(f"{where} is {text!r}; give seconds, 0 for no limit")
     return seconds
 
@@ -90,7 +90,7 @@ def parse_targets(text: str, where: str) -> tuple[str, ...]:
     from kerntune.base.device import target_named
 
     try:
-        return tuple(dict.fromkeys(str(target_named(part)) for part in text.split(",") if part.strip()))
+        return tuple(dict.fromkeys(str(target_named(p)) for p in text.split(",") if p.strip()))
     except UsageError as exc:
         raise UsageError(f"{where}: {exc}") from None
 
@@ -168,7 +168,7 @@ def _number(text: str) -> float | None:
         number = float(text)
     except ValueError:
         return None
-    return number if math.isfinite(number) else None
+    return number if isfinite(number) else None
 
 
 def parse_metrics(value: object, where: str) -> Metrics:
@@ -184,7 +184,8 @@ def parse_metrics(value: object, where: str) -> Metrics:
     for name, share in named.items():
         if parse_choice(name, METRICS, where) == TIME and share is not True:
             raise UsageError(f"{where}: {TIME} is named alone or left out; its share is what tolerance= says")
-    static = {str(n): _growth(str(n), share, f"{where}, {n}") for n, share in named.items() if n != TIME}
+    shares = {str(name): share for name, share in named.items() if name != TIME}
+    static = {n: parse_share(x, f"{where}, {n}") if x is not True else METRIC_TOLERANCES[n] for n, x in shares.items()}
     return Metrics(TIME in named, static)
 
 
@@ -212,7 +213,6 @@ def _tried(parse: Callable[[Any, str], T], value: object, where: str, wrong: lis
 
 
 def _pairs(value: object) -> dict[object, object]:
-    """Names with what is said of each; True where nothing is."""
     if isinstance(value, str):
         words = [word.partition("=") for word in value.replace(",", " ").split()]
         return {name: said or True for name, _, said in words}
@@ -220,10 +220,6 @@ def _pairs(value: object) -> dict[object, object]:
         return dict(value)
     names = value if isinstance(value, Iterable) else ()
     return {name if isinstance(name, str) else repr(name): True for name in names}
-
-
-def _growth(name: str, share: object, where: str) -> float:
-    return METRIC_TOLERANCES[name] if share is True else parse_share(share, where)
 
 
 def _verdict(name: object, where: str) -> Verdict:
@@ -271,7 +267,6 @@ def _name(name: object, where: str) -> str:
 
 
 def _rule(name: str, value: object, where: str) -> StaticRule:
-    """The rule ``name`` as ``value`` has it."""
     parts = value.split(":") if isinstance(value, str) else list(value) if isinstance(value, (tuple, list)) else [value]
     default = STATIC_RULES[name]
     severities = [s for p in parts for s in SEVERITIES if p == s]
