@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kerntune.base.recording import Binary, Launch, Param
 from kerntune.errors import UsageError
@@ -30,8 +31,7 @@ C_WORDS = frozenset(_WORDS.split())
 BYTES_A_LINE = 20
 
 
-@dataclass(frozen=True)
-class CParameter:
+class CParameter(NamedTuple):
     """A parameter of the launcher: its ``name`` and ``type`` in C, and what must divide it (1: nothing)."""
 
     name: str
@@ -76,7 +76,7 @@ class CKernel:
     def parameters(self) -> list[CParameter]:
         """Those of the binary, in its order; scratch memory last."""
         names = c_names([p.name for p in self.launch.params])
-        found = [self._parameter(p, name) for p, name in zip(self.launch.params, names, strict=True)]
+        found = [self._parameter(p, n) for p, n in zip(self.launch.params, names, strict=True)]
         for kind in ("global", "profile"):
             scratch = getattr(self.binary, f"{kind}_scratch")
             if scratch.size:
@@ -128,7 +128,7 @@ def header(kernel: CKernel) -> str:
     name, guard = kernel.name, f"{kernel.name.upper()}_H"
     notes = [*kernel.notes]
     if kernel.fixed:
-        notes.append(f"In the binary: {', '.join(f'{n}: {text}' for n, text in kernel.fixed.items())}.")
+        notes.append(f"In the binary: {', '.join(f'{n}: {t}' for n, t in kernel.fixed.items())}.")
     checks = [f"{p.name}: {p.note}" for p in kernel.parameters if p.note]
     return f"""\
 /* {kernel.launch.kernel} for {kernel.binary.arch}, compiled by Triton {kernel.binary.triton}.
@@ -171,7 +171,7 @@ def source(kernel: CKernel) -> str:
     parts = [f'#include "{kernel.name}.h"', *(["#include <algorithm>"] if kernel.cpp else []), ""]
     text = _grid(kernel)
     if "grid_max" in text or "grid_min" in text:
-        used = [line for line in C_HELPERS.splitlines() if line.partition("(")[0].split()[-1] in text]
+        used = [x for x in C_HELPERS.splitlines() if x.partition("(")[0].split()[-1] in text]
         parts += [*used, ""]
     return "\n".join([*parts, _bytes(kernel), _load(kernel), text, _launch(kernel)])
 
@@ -181,12 +181,10 @@ def _declared(parameters: Sequence[CParameter]) -> str:
 
 
 def _arguments(kernel: CKernel) -> list[CParameter]:
-    """What the launcher takes."""
     return [*kernel.parameters, *kernel.grid_parameters]
 
 
 def _sizes(kernel: CKernel) -> list[CParameter]:
-    """The parameters that the grid depends on."""
     both = zip(kernel.launch.params, kernel.parameters, strict=False)
     return [*(c for p, c in both if p.name in kernel.grid.names), *kernel.grid_parameters]
 

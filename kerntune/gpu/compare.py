@@ -76,7 +76,12 @@ def compare_bytes(expected: bytes, actual: bytes, dtype: str, tolerance: float) 
     if expected == actual:
         return None
     if not is_float(dtype):
-        return _bytewise(expected, actual)
+        import numpy as np
+
+        wrong = np.frombuffer(expected, "u1") != np.frombuffer(actual, "u1")
+        nan = float("nan")
+        count, first = int(np.count_nonzero(wrong)), int(np.argmax(wrong))
+        return Difference(count, len(expected), first, nan, nan, "bytes")
     import numpy as np
 
     a, b = (decode_floats(x, dtype, wide=dtype == "float64") for x in (expected, actual))
@@ -89,14 +94,6 @@ def compare_bytes(expected: bytes, actual: bytes, dtype: str, tolerance: float) 
         return None
     first = int(np.argmax(off))
     return Difference(int(off.sum()), off.size, first, float(a[first]), float(b[first]))
-
-
-def _bytewise(expected: bytes, actual: bytes) -> Difference:
-    import numpy as np
-
-    wrong = np.frombuffer(expected, "u1") != np.frombuffer(actual, "u1")
-    nan = float("nan")
-    return Difference(int(np.count_nonzero(wrong)), len(expected), int(np.argmax(wrong)), nan, nan, "bytes")
 
 
 def whole_elements(data: bytes, width: int) -> bytes:
@@ -135,7 +132,7 @@ def compare_pieces(expected: Piece, actual: Piece, nbytes: int, dtype: str, tole
     limit = 0.0
     if kind.is_floating_point:
         limit = tolerance * _scale(expected, nbytes, kind, sensible(dtype))
-        pairs = ((_numbers(expected, part, kind), _numbers(actual, part, kind)) for part in _parts(nbytes))
+        pairs = ((_numbers(expected, p, kind), _numbers(actual, p, kind)) for p in _parts(nbytes))
         if all(bool(_near(a, b, limit).all()) for a, b in pairs):
             return None
     return _counted(expected, actual, nbytes, kind, limit)
@@ -155,7 +152,8 @@ def _counted(expected: Piece, actual: Piece, nbytes: int, kind: Any, limit: floa
         count += found
     if not count:
         return None
-    return Difference(count, nbytes // kind.itemsize, first, *values, "elements" if kind.is_floating_point else "bytes")
+    unit = "elements" if kind.is_floating_point else "bytes"
+    return Difference(count, nbytes // kind.itemsize, first, *values, unit)
 
 
 def _parts(nbytes: int) -> Iterator[tuple[int, int]]:

@@ -7,9 +7,9 @@ of zeros are faster.
 
 from __future__ import annotations
 
-import contextlib
 import platform
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from statistics import median
 from typing import Any
 
@@ -74,10 +74,10 @@ class CudaGpu(DriverGpu):
         torch.cuda.init()
         self._torch = torch
         number = torch.cuda.current_device() if ordinal is None else ordinal
-        with torch.cuda.device(number):  # the driver makes the context that it gives the thread's own
+        with torch.cuda.device(number):  # the driver makes its context the thread's own
             super().__init__(number)
 
-    def entered(self) -> contextlib.AbstractContextManager[None]:
+    def entered(self) -> AbstractContextManager[None]:
         """Through torch, which keeps count of the thread's device."""
         return self._torch.cuda.device(self.ordinal)  # type: ignore[no-any-return]
 
@@ -177,17 +177,15 @@ class CudaTensors:
     def address(self, tensor: Any) -> int:
         return int(tensor.data_ptr())
 
-    def specializing(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
+    def specializing(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
-    def watching(self, listener: OperatorListener) -> contextlib.AbstractContextManager[None]:
+    def watching(self, listener: OperatorListener) -> AbstractContextManager[None]:
         from kerntune.gpu.operator_mode import noting  # commands open a device without a capture
 
         return noting(listener)
 
-    def compiling(
-        self, begin: Callable[[contextlib.ExitStack], None]
-    ) -> contextlib.AbstractContextManager[Sequence[str]]:
+    def compiling(self, begin: Callable[[ExitStack], None]) -> AbstractContextManager[Sequence[str]]:
         """Functions are compiled as always; a GPU is there to time what has to be."""
         return before_compiled(begin)
 
@@ -201,15 +199,15 @@ class CudaTensors:
         """Nothing is to be done: the kernel itself computes them."""
 
 
-@contextlib.contextmanager
-def before_compiled(begin: Callable[[contextlib.ExitStack], None]) -> Iterator[Sequence[str]]:
+@contextmanager
+def before_compiled(begin: Callable[[ExitStack], None]) -> Iterator[Sequence[str]]:
     """``begin`` is called before a function compiled by ``torch.compile`` runs meanwhile, with a stack that closes at
     the end: now if such a function may exist, else when the first is made. Torch's compiler isn't imported for a call
     that has none. Where this torch has moved a part that ``begin`` needs, a warning names the part, and kernels that
     aren't compiled by torch are captured as always."""
     import torch
 
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         original, first = torch.compile, iter([True])
 
         def compile_(*args: Any, **kwargs: Any) -> Any:
@@ -225,7 +223,7 @@ def before_compiled(begin: Callable[[contextlib.ExitStack], None]) -> Iterator[S
         yield ()
 
 
-def _begin(begin: Callable[[contextlib.ExitStack], None], stack: contextlib.ExitStack) -> None:
+def _begin(begin: Callable[[ExitStack], None], stack: ExitStack) -> None:
     why = inductor_parts.why_gate_is_off()
     if not why:
         try:
@@ -268,8 +266,8 @@ class CudaBackend:
             self._others[ordinal] = other
         return self._others[ordinal]
 
-    def activate(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
+    def activate(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def end_reason(self, error: BaseException) -> str | None:
         return None

@@ -5,9 +5,9 @@ The driver reads once which GPUs the environment shows to this process, and neve
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Callable, Mapping, Sequence
+from ctypes import CDLL, PyDLL, Structure, addressof, byref, c_char, c_char_p, c_int, c_uint, c_uint64, c_void_p
 from functools import lru_cache
 from typing import Any
 
@@ -40,7 +40,7 @@ script that lies in every dump, which can't import them."""
 def library() -> Any:
     """libcuda; :class:`BackendError` if this machine has no NVIDIA driver."""
     try:
-        return ctypes.CDLL("libcuda.so.1")
+        return CDLL("libcuda.so.1")
     except OSError as exc:
         raise BackendError(f"the NVIDIA driver library can't be loaded: {exc}") from exc
 
@@ -51,15 +51,15 @@ def quick_library() -> Any:
     between an event and the launch after it. On an H200's host with 16 compilations under way, such turns made half of
     all first launches several times too long."""
     library()  # says what is wrong where there is none
-    return ctypes.PyDLL("libcuda.so.1")
+    return PyDLL("libcuda.so.1")
 
 
 def check(code: int, what: str) -> None:
     """Raise :class:`BackendError` (or :class:`OutOfResourcesError`) for a driver call that failed."""
     if code == 0:
         return
-    name = ctypes.c_char_p()
-    library().cuGetErrorName(code, ctypes.byref(name))
+    name = c_char_p()
+    library().cuGetErrorName(code, byref(name))
     text = f"{what}: {(name.value or b'unknown error').decode()} ({code})"
     raise (OutOfResourcesError if code == CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES else BackendError)(text)
 
@@ -68,29 +68,29 @@ IPC_HANDLE_BYTES, IPC_LAZY_PEER_ACCESS = 64, 1
 """``CU_IPC_HANDLE_SIZE``, ``CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`` (cuda.h)."""
 
 
-class _IpcHandle(ctypes.Structure):
-    _fields_ = [("reserved", ctypes.c_char * IPC_HANDLE_BYTES)]
+class _IpcHandle(Structure):
+    _fields_ = [("reserved", c_char * IPC_HANDLE_BYTES)]
 
 
 def ipc_handle(address: int) -> bytes:
     """A handle of an allocation of ``cuMemAlloc`` for other processes. :class:`BackendError` where there is none."""
     handle = _IpcHandle()
-    code = library().cuIpcGetMemHandle(ctypes.byref(handle), ctypes.c_uint64(address))
+    code = library().cuIpcGetMemHandle(byref(handle), c_uint64(address))
     check(code, "sharing memory with another process")
     return bytes(handle)
 
 
 def ipc_open(handle: bytes) -> int:
     """Map another process's allocation; its address here. A process can't open its own."""
-    address, raw = ctypes.c_uint64(), _IpcHandle.from_buffer_copy(handle)
-    code = library().cuIpcOpenMemHandle_v2(ctypes.byref(address), raw, ctypes.c_uint(IPC_LAZY_PEER_ACCESS))
+    address, raw = c_uint64(), _IpcHandle.from_buffer_copy(handle)
+    code = library().cuIpcOpenMemHandle_v2(byref(address), raw, c_uint(IPC_LAZY_PEER_ACCESS))
     check(code, "opening another process's memory")
     return address.value
 
 
 def ipc_close(address: int) -> None:
     """Unmap it."""
-    check(library().cuIpcCloseMemHandle(ctypes.c_uint64(address)), "closing another process's memory")
+    check(library().cuIpcCloseMemHandle(c_uint64(address)), "closing another process's memory")
 
 
 class CudaFunction:
@@ -99,27 +99,13 @@ class CudaFunction:
     def __init__(self, binary: Binary, data: bytes, max_shared: int) -> None:
         cuda = library()
         self.binary = binary
-        self.module, self.handle = ctypes.c_void_p(), ctypes.c_void_p()
-        check(cuda.cuModuleLoadData(ctypes.byref(self.module), data), f"loading kernel {binary.symbol}")
+        self.module, self.handle = c_void_p(), c_void_p()
+        check(cuda.cuModuleLoadData(byref(self.module), data), f"loading kernel {binary.symbol}")
         name = binary.symbol.encode()
-        check(cuda.cuModuleGetFunction(ctypes.byref(self.handle), self.module, name), f"finding kernel {binary.symbol}")
+        check(cuda.cuModuleGetFunction(byref(self.handle), self.module, name), f"finding kernel {binary.symbol}")
         self.registers = self._attribute(NUM_REGS)
-        self._check_limits(max_shared)
-        self._reserve(max_shared)
-
-    def unload(self) -> None:
-        """Free the module."""
-        if self.module:
-            check(library().cuModuleUnload(self.module), f"unloading kernel {self.binary.symbol}")
-            self.module = ctypes.c_void_p()
-
-    def _attribute(self, number: int) -> int:
-        value = ctypes.c_int()
-        check(library().cuFuncGetAttribute(ctypes.byref(value), number, self.handle), "reading a kernel attribute")
-        return value.value
-
-    def _check_limits(self, max_shared: int) -> None:
-        threads, limit = self.binary.num_warps * self.binary.warp_size, self._attribute(MAX_THREADS_PER_BLOCK)
+        threads = self.binary.num_warps * self.binary.warp_size
+        limit = self._attribute(MAX_THREADS_PER_BLOCK)
         if self.binary.shared > max_shared:
             self.unload()
             raise OutOfResourcesError(
@@ -128,6 +114,18 @@ class CudaFunction:
         if threads > limit:
             self.unload()
             raise OutOfResourcesError(f"needs {threads} threads a block, with its registers the device allows {limit}")
+        self._reserve(max_shared)
+
+    def unload(self) -> None:
+        """Free the module."""
+        if self.module:
+            check(library().cuModuleUnload(self.module), f"unloading kernel {self.binary.symbol}")
+            self.module = c_void_p()
+
+    def _attribute(self, number: int) -> int:
+        value = c_int()
+        check(library().cuFuncGetAttribute(byref(value), number, self.handle), "reading a kernel attribute")
+        return value.value
 
     def _reserve(self, max_shared: int) -> None:
         cuda = library()
@@ -150,11 +148,11 @@ def prepare_launch(
 ) -> Callable[[], None]:
     """A call that launches on the stream that is current then. All memory it needs is made here, once."""
     values = [_encode(p, a) for p, a in zip(params, addresses, strict=True)]
-    pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(v) for v in values))
+    pointers = (c_void_p * len(values))(*(addressof(v) for v in values))
     binary = function.binary
     threads = binary.warp_size * binary.num_warps
     config = settings_of(grid, threads, binary.num_ctas, binary.shared, binary.pdl, binary.cooperative)
-    launch, handle, reference = quick_library().cuLaunchKernelEx, function.handle, ctypes.byref(config)
+    launch, handle, reference = quick_library().cuLaunchKernelEx, function.handle, byref(config)
 
     def call() -> None:
         config.stream = stream()
@@ -162,7 +160,7 @@ def prepare_launch(
         if code:
             check(code, f"launching kernel {binary.symbol} on grid {grid}")
 
-    call.keep = (values, function)  # type: ignore[attr-defined]  # the pointers above don't own these
+    call.keep = (values, function)  # type: ignore[attr-defined]  # pointers don't own them
     return call
 
 
@@ -172,7 +170,7 @@ def _encode(param: Param, address: int | None) -> Any:
         spec = msgspec.structs.asdict(param.tensor_map)
         return tensor_map(lambda *words: check(library().cuTensorMapEncodeTiled(*words), what), spec, address or 0)
     if param.type.startswith("*"):
-        return ctypes.c_uint64(address or 0)
+        return c_uint64(address or 0)
     if param.type not in SCALARS:
         raise BackendError(f"parameter {param.name} has type {param.type}, which can't be launched")
     return scalar(param.type, 0 if param.value is None else param.value)

@@ -7,18 +7,17 @@ What gives way is let go of first, and taken again at the end.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
+from threading import get_ident
 
 from kerntune.base.device import DeviceSpec
 from kerntune.base.locks import LockBusy, TwoSidedLock, let_go, locked_file, locks_work, open_lock_file
@@ -86,7 +85,7 @@ _known: dict[str, _Mine] = {}
 
 
 def _mine(uuid: str) -> _Mine:
-    if uuid not in _known or _known[uuid].pid != os.getpid():  # forked: what is held is the parent's
+    if uuid not in _known or _known[uuid].pid != os.getpid():  # forked: it is the parent's
         _known[uuid] = _Mine()
     return _known[uuid]
 
@@ -95,7 +94,7 @@ def _all_mine() -> list[_Mine]:
     return [one for one in list(_known.values()) if one.pid == os.getpid()]
 
 
-@contextlib.contextmanager
+@contextmanager
 def hold(uuid: str, name: str, patience_s: float) -> Iterator[None]:
     """Have the device alone; :class:`MeasurementError` if others don't leave within ``patience_s``, or if the calling
     thread itself shares it.
@@ -105,7 +104,7 @@ def hold(uuid: str, name: str, patience_s: float) -> Iterator[None]:
     first. On a file system where locks do nothing, that is reported once. A process that was started by a test which
     shares the device (:data:`SHARED`) shares it too.
     """
-    mine, thread = _mine(uuid), threading.get_ident()
+    mine, thread = _mine(uuid), get_ident()
     if any(thread in one.sharing for one in _all_mine()):
         raise MeasurementError(f"this thread shares a GPU: it can't have {name} alone before it has let go")
     with sharing_suspended(), _sides(uuid, name, patience_s, alone=True):
@@ -116,11 +115,11 @@ def hold(uuid: str, name: str, patience_s: float) -> Iterator[None]:
             mine.alone = False
 
 
-@contextlib.contextmanager
+@contextmanager
 def share(uuid: str, name: str, patience_s: float) -> Iterator[None]:
     """Run on the device beside others that share it, while no process measures; at once where this process has the
     device alone. :class:`MeasurementError` as :func:`hold`."""
-    mine, thread = _mine(uuid), threading.get_ident()
+    mine, thread = _mine(uuid), get_ident()
     if mine.alone:
         yield
         return
@@ -134,7 +133,7 @@ def share(uuid: str, name: str, patience_s: float) -> Iterator[None]:
                 del mine.sharing[thread]
 
 
-@contextlib.contextmanager
+@contextmanager
 def share_suspendable(uuid: str, name: str, patience_s: float) -> Iterator[None]:
     """As :func:`share`, for code that may want the device alone in between: :func:`hold` lets go of this side first,
     and takes it again at its end."""
@@ -159,7 +158,7 @@ class _SuspendableShare:
     uuid: str
     name: str
     patience_s: float
-    stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    stack: ExitStack = field(default_factory=ExitStack)
     """Closing it lets go."""
 
     def take(self, inside: bool, patience_s: float) -> None:
@@ -167,7 +166,7 @@ class _SuspendableShare:
         self.stack.enter_context(_children_know(self.uuid))
 
 
-@contextlib.contextmanager
+@contextmanager
 def _children_know(uuid: str) -> Iterator[None]:
     pid, me = os.environ.get(SHARED, "").partition(" ")[0], str(os.getpid())
     if pid and pid != me:
@@ -187,7 +186,6 @@ _of_parents: dict[str, str] = {}
 
 
 def _listed_shares() -> list[str]:
-    """What this process has written there."""
     pid, _, shared = os.environ.get(SHARED, "").partition(" ")
     return shared.split() if pid == str(os.getpid()) else []
 
@@ -204,7 +202,7 @@ def _is_shared_by_parent(uuid: str) -> bool:
     return uuid in shared.split() and pid != str(os.getpid())
 
 
-@contextlib.contextmanager
+@contextmanager
 def sharing_suspended() -> Iterator[None]:
     """Let go meanwhile of this process's shares that give way, of all devices.
 
@@ -223,7 +221,7 @@ def sharing_suspended() -> Iterator[None]:
         raise
     finally:
         for one, own in given:
-            with contextlib.suppress(MeasurementError):  # without it, what runs then may disturb others
+            with suppress(MeasurementError):  # without it, what runs then may disturb others
                 own.take(bool(one.sharing), 0.0 if ends else own.patience_s)
             one.yielding = own
 
@@ -251,7 +249,7 @@ class LockedDevice:
         self, side: Callable[[str, str, float], AbstractContextManager[None]], patience_s: float = LOCK_TIMEOUT_S
     ) -> AbstractContextManager[None]:
         spec = self.spec
-        return side(spec.uuid, spec.name, patience_s) if spec.uuid else contextlib.nullcontext()
+        return side(spec.uuid, spec.name, patience_s) if spec.uuid else nullcontext()
 
 
 # the two places
@@ -264,20 +262,20 @@ def device_node(uuid: str) -> Path | None:
     return host_gpus.device_node(uuid)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _sides(uuid: str, name: str, patience_s: float, *, alone: bool, inside: bool = False) -> Iterator[None]:
     """One side of the lock on the node and of the one by UUID."""
     if _is_shared_by_parent(uuid):  # what waits for the parent must not be waited for either
         alone, inside = False, True
     end = time.monotonic() + patience_s
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         take = partial(_take, stack, name, alone=alone, inside=inside)
         node = device_node(uuid)
         held = node is not None and take(_opened(node), node, patience_s)
         if not held and not locks_work(folder()):
             _warn_unlocked(str(folder()), name)
         file, handle = lock_file(uuid), None
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             handle = open_lock_file(file)
         if not take(handle, file, max(0.0, end - time.monotonic())) and not held:
             _warn_unlocked(str(folder()), name)
@@ -285,7 +283,7 @@ def _sides(uuid: str, name: str, patience_s: float, *, alone: bool, inside: bool
 
 
 def _take(
-    stack: contextlib.ExitStack,
+    stack: ExitStack,
     name: str,
     handle: int | None,
     place: Path,
@@ -294,7 +292,6 @@ def _take(
     alone: bool,
     inside: bool,
 ) -> bool:
-    """Whether the side is held; False where there is no lock to be had."""
     if handle is None:
         return False
     lock = TwoSidedLock(handle)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate
+from threading import Thread
 
 from kerntune.base.device import DeviceSpec, Target
 from kerntune.base.recording import Binary, Param
@@ -131,7 +131,7 @@ class DriverGpu(LockedDevice):
         self._side = ctypes.c_void_p()
         check(cuda.cuStreamCreate(ctypes.byref(self._side), STREAM_NON_BLOCKING), "creating a stream")
         self._capturing = False
-        self._awaiting: threading.Thread | None = None
+        self._awaiting: Thread | None = None
         self._flush: DriverBuffer | None = None
 
     def current_stream(self) -> int:
@@ -211,7 +211,7 @@ class DriverGpu(LockedDevice):
 
     def carve(self, buffer: Buffer, sizes: Sequence[int]) -> list[Buffer]:
         starts = accumulate(sizes, initial=buffer.address)
-        return [BorrowedBuffer(start, size, buffer) for start, size in zip(starts, sizes, strict=False)]
+        return [BorrowedBuffer(start, s, buffer) for start, s in zip(starts, sizes, strict=False)]
 
     def share(self, buffer: Buffer) -> bytes:
         """Of ``cuIpcGetMemHandle``."""
@@ -230,7 +230,8 @@ class DriverGpu(LockedDevice):
 
     def compare(self, expected: Buffer, actual: Buffer, dtype: str, tolerance: float) -> Difference | None:
         data = ctypes.string_at(expected.address, expected.nbytes) if isinstance(expected, HostBuffer) else None
-        return compare_bytes(self.read(expected) if data is None else data, self.read(actual), dtype, tolerance)
+        wanted = self.read(expected) if data is None else data
+        return compare_bytes(wanted, self.read(actual), dtype, tolerance)
 
     def copy(self, target: Buffer, source: Buffer) -> None:
         """On the current stream, from or to the host too."""
@@ -354,7 +355,7 @@ class DriverGpu(LockedDevice):
             self._awaiting.join(limit_s)
             if self._awaiting.is_alive():
                 return False
-        self._awaiting = threading.Thread(target=self._await, name="kerntune-idle", daemon=True)
+        self._awaiting = Thread(target=self._await, name="kerntune-idle", daemon=True)
         self._awaiting.start()
         self._awaiting.join(max(0.0, end - time.monotonic()))
         return not self._awaiting.is_alive()

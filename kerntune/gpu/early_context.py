@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
+from contextlib import suppress
+from ctypes import CDLL, byref, c_int, c_void_p
 
 
 def open_context(ordinal: int) -> None:
     """Take the device's primary context. What goes wrong is found again, and raised, by the next call that needs it."""
-    with contextlib.suppress(OSError, AttributeError):
-        cuda, device, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_void_p()
-        if cuda.cuInit(0) == 0 and cuda.cuDeviceGet(ctypes.byref(device), ordinal) == 0:
-            cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+    with suppress(OSError, AttributeError):
+        cuda, device, context = CDLL("libcuda.so.1"), c_int(), c_void_p()
+        if cuda.cuInit(0) == 0 and cuda.cuDeviceGet(byref(device), ordinal) == 0:
+            cuda.cuDevicePrimaryCtxRetain(byref(context), device)

@@ -158,7 +158,7 @@ class ClockWatch:
             self._function = self._gpu.load(binary_of_ptx(SYMBOL, 1), PTX.encode() + b"\0")
         out = self._gpu.allocate(OUT.size)
         words = {"duration": ns, "limit": GAP_NS, "most": STEPS}
-        given = [Param("out", "*i64"), *(Param(name, "i64", value=value) for name, value in words.items())]
+        given = [Param("out", "*i64"), *(Param(name, "i64", value=v) for name, v in words.items())]
         addresses: list[int | None] = [out.address, None, None, None]
         self._gpu.synchronize()
         self._gpu.prepare(self._function, (1, 1, 1), given, addresses)()

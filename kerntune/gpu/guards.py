@@ -102,21 +102,18 @@ class GuardReader:
         if self._kernels is None:
             return False
         try:
-            return all(self._compared_on_device(self._kernels, guarded))
+            if self._pattern is None:
+                self._pattern = self._gpu.allocate(GUARD_BYTES + BASE_ALIGN)
+            pattern = self._pattern
+            if self._compared != guarded:
+                self._compare = self._kernels.equality([(z, pattern) for x in guarded for _, z in x.zones])
+                self._compared = guarded
+            self._gpu.fill(pattern, PATTERN)  # each time: what writes over a zone may have written over this too
+            return all(self._compare())
         except (BackendError, MeasurementError, OutOfResourcesError):
             self._kernels = None
             self._gpu.synchronize()  # raises where the device is lost
             return False
-
-    def _compared_on_device(self, kernels: ResultKernels, guarded: list[GuardedBuffer]) -> list[bool]:
-        if self._pattern is None:
-            self._pattern = self._gpu.allocate(GUARD_BYTES + BASE_ALIGN)
-        if self._compared != guarded:
-            pattern = self._pattern
-            self._compare = kernels.equality([(zone, pattern) for x in guarded for _, zone in x.zones])
-            self._compared = guarded
-        self._gpu.fill(self._pattern, PATTERN)  # each time: what writes over a zone may have written over this too
-        return self._compare()
 
 
 def changed_bytes(data: bytes, storage: int, offset: int) -> GuardDamage | None:

@@ -6,10 +6,10 @@ Sharing takes protection away under MPS, and a device in exclusive-process mode 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -44,7 +44,7 @@ def device_state(uuid: str) -> dict[str, Any]:
     except pynvml.NVMLError:
         return found
     for name, ask in _QUESTIONS.items():
-        with contextlib.suppress(pynvml.NVMLError):
+        with suppress(pynvml.NVMLError):
             found[name] = ask(pynvml, handle)
     return found
 
@@ -55,7 +55,6 @@ def device_count() -> int:
 
 
 def _answer(ask: Callable[[Any], T]) -> T | None:
-    """What ``ask`` gets from NVML, once that is started; None where NVML doesn't say."""
     import pynvml
 
     try:

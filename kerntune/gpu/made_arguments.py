@@ -10,7 +10,6 @@ from kerntune.base.tuning_job import (
     ArgumentText,
     ConstantText,
     DescriptorText,
-    DtypeText,
     FunctionText,
     GridText,
     ScalarText,
@@ -97,20 +96,13 @@ class _Memory:
                 f"{self._job}: its tensors don't fit into this GPU's memory ({size / 2**30:.1f} GiB wanted); tune it "
                 "on a larger one"
             ) from exc
-        _fill(memory.view(dtype), dtype, self._below)
+        for part in memory.view(dtype).split(AT_ONCE):
+            if dtype.is_floating_point or dtype.is_complex:
+                part.copy_(torch.randn(part.shape, device=device))
+            else:
+                high = 2 if dtype is torch.bool else min(self._below, torch.iinfo(dtype).max)
+                part.copy_(torch.randint(0, high, part.shape, device=device))
         return memory, begin
-
-
-def _fill(memory: Any, dtype: Any, below: int) -> None:
-    import torch
-
-    for first in range(0, memory.numel(), AT_ONCE):
-        part = memory[first : first + AT_ONCE]
-        if dtype.is_floating_point or dtype.is_complex:
-            part.copy_(torch.randn(part.shape, device=part.device))
-        else:
-            high = 2 if dtype is torch.bool else min(below, torch.iinfo(dtype).max)
-            part.copy_(torch.randint(0, high, part.shape, device=part.device))
 
 
 def tensors_of(job: TuningJob) -> Iterator[TensorText]:
@@ -139,15 +131,12 @@ def _value(text: ArgumentText, blocks: _Memory, find: FindFunction) -> Any:
     if isinstance(text, DescriptorText):
         from triton.tools.tensor_descriptor import TensorDescriptor
 
-        return TensorDescriptor(blocks.tensor(text.base), list(text.shape), list(text.strides), list(text.block_shape))
+        shape, strides, block = (list(x) for x in (text.shape, text.strides, text.block_shape))
+        return TensorDescriptor(blocks.tensor(text.base), shape, strides, block)
     if isinstance(text, ConstantText):
         import triton.language as tl
 
         return tl.constexpr(_value(text.value, blocks, find))
-    return _element_type(text)
-
-
-def _element_type(text: DtypeText) -> Any:
     if text.library == "torch":
         return _dtype(text.name)
     import triton.language as tl

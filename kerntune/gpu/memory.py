@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from hashlib import sha256
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import finalize, ref
 
 from kerntune.base.recording import Content, Normal, Recording, Storage, Stored, Uniform, Zeros
 from kerntune.errors import MeasurementError, ReplayError
@@ -35,23 +34,22 @@ def content_bytes(storage: Storage, stored: bytes | None = None) -> bytes | None
         if stored is None or len(stored) != storage.nbytes:
             raise ReplayError(f"the stored content {content.sha256[:12]} of a storage is missing or has another size")
         return stored
+    import numpy as np
+
     if isinstance(content, Normal):
-        return _normal(storage, content)
-    return _uniform(storage, content)
+        width = np.dtype(FLOATS.get(storage.dtype, "<f2" if storage.dtype == "bfloat16" else "u1")).itemsize
+        count = min(TILE, -(-storage.nbytes // width))
+        with np.errstate(all="ignore"):
+            numbers = standard_normal(content.seed, count) * content.std + content.mean
+            return encode_floats(numbers, storage.dtype)[: storage.nbytes]
+    kind = np.dtype(INTEGERS.get(storage.dtype, "u1"))
+    count = -(-storage.nbytes // kind.itemsize)
+    numbers = np.random.default_rng(content.seed).integers(content.low, content.high, count, dtype=kind, endpoint=True)
+    return bytes(numbers.tobytes())[: storage.nbytes]
 
 
 INTEGERS = {"int64": "<i8", "int32": "<i4", "int16": "<i2", "int8": "i1", "uint8": "u1", "bool": "u1",
             "uint16": "<u2", "uint32": "<u4", "uint64": "<u8"}  # fmt: skip
-
-
-def _normal(storage: Storage, content: Normal) -> bytes:
-    import numpy as np
-
-    width = int(np.dtype(FLOATS.get(storage.dtype, "<f2" if storage.dtype == "bfloat16" else "u1")).itemsize)
-    count = min(TILE, -(-storage.nbytes // width))
-    with np.errstate(all="ignore"):
-        numbers = standard_normal(content.seed, count) * content.std + content.mean
-        return encode_floats(numbers, storage.dtype)[: storage.nbytes]
 
 
 def standard_normal(seed: int, count: int) -> np.ndarray:
@@ -79,15 +77,6 @@ def encode_floats(numbers: np.ndarray, dtype: str) -> bytes:
     return bytes(((abs(numbers) * 16).astype("u1") % 48 + 32).tobytes())
 
 
-def _uniform(storage: Storage, content: Uniform) -> bytes:
-    import numpy as np
-
-    kind = np.dtype(INTEGERS.get(storage.dtype, "u1"))
-    count = -(-storage.nbytes // kind.itemsize)
-    numbers = np.random.default_rng(content.seed).integers(content.low, content.high, count, dtype=kind, endpoint=True)
-    return bytes(numbers.tobytes())[: storage.nbytes]
-
-
 STORE_LIMIT = 1 << 16
 """Integers up to this many bytes are stored as they are: indices, offsets and masks can't be made up."""
 
@@ -102,25 +91,21 @@ def describe_content(
     """
     if not any(data):
         return Zeros(), None
+    import numpy as np
+
     if dtype in FLOATS or dtype == "bfloat16":
-        return _distribution(decode_floats(data, dtype)), None
+        found = decode_floats(data, dtype)
+        sensible = found[np.isfinite(found) & (np.abs(found) < SENSIBLE)]
+        if not sensible.size:
+            return Normal(), None
+        return Normal(mean=_rounded(sensible.mean()), std=_rounded(sensible.std())), None
     if dtype not in INTEGERS:
         return Normal(), None
     if (len(data) if nbytes is None else nbytes) <= store_limit:
-        return Stored(hashlib.sha256(data).hexdigest()), data
-    import numpy as np
-
-    numbers = np.frombuffer(whole_elements(data, np.dtype(INTEGERS[dtype]).itemsize), INTEGERS[dtype])
+        return Stored(sha256(data).hexdigest()), data
+    kind = np.dtype(INTEGERS[dtype])
+    numbers = np.frombuffer(whole_elements(data, kind.itemsize), kind)
     return Uniform(int(numbers.min()), int(numbers.max())), None
-
-
-def _distribution(numbers: np.ndarray) -> Normal:
-    import numpy as np
-
-    sensible = numbers[np.isfinite(numbers) & (np.abs(numbers) < SENSIBLE)]
-    if not sensible.size:
-        return Normal()
-    return Normal(mean=_rounded(float(sensible.mean())), std=_rounded(float(sensible.std())))
 
 
 def _rounded(value: float) -> float:
@@ -138,8 +123,7 @@ COPY_SHARE, FREE_SHARE = 0.09, 1 / 16
 """A call that fills the card must not take more than a tenth on top; what is small beside the free memory may."""
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """What a storage held before its first use: ``pristine`` is never written.
 
     ``shared`` is whether copy 0 may be the pristine buffer itself (it is never written). ``home`` is the memory to work
@@ -217,7 +201,9 @@ class Memory:
         self.inputs = sum(s.nbytes for s in self.storages)
         """Bytes that the call itself holds."""
 
-        self._sources = list(sources)
+        self.sources = list(sources)
+        """Per storage, its first content."""
+
         self._copies: list[dict[int, Buffer]] = []
         self._frugal, self._spaced = frugal, spaced
         self._held_bytes, self._spaces = 0, list[Buffer]()
@@ -225,14 +211,9 @@ class Memory:
         self._fill_homes()
 
     def _fill_homes(self) -> None:
-        for source in self._sources:
+        for source in self.sources:
             if source.home is not None:
                 self.gpu.copy(source.home, source.pristine)
-
-    @property
-    def sources(self) -> tuple[Source, ...]:
-        """Per storage, its first content."""
-        return tuple(self._sources)
 
     @property
     def replicas(self) -> int:
@@ -241,7 +222,7 @@ class Memory:
 
     def buffer(self, replica: int, storage: int) -> Buffer:
         """One copy of one storage. :class:`MeasurementError` if the device has no room for it."""
-        if (home := self._sources[storage].home) is not None:
+        if (home := self.sources[storage].home) is not None:
             return home
         copy = self._copies[replica]
         if storage not in copy:
@@ -249,13 +230,21 @@ class Memory:
         return copy[storage]
 
     def _make(self, storage: int, shareable: bool) -> Buffer:
-        source = self._sources[storage]
+        source = self.sources[storage]
         if source.shared and shareable and not self._spaced:
             return source.pristine
         nbytes = source.pristine.nbytes
         if self._frugal and shareable and nbytes > copies_allowed(self.gpu, self.inputs, self._held_bytes):
-            return self._move_out(storage)
-        buffer = self._allocate(nbytes)
+            home = self.sources[storage].pristine
+            kept = self.gpu.allocate_host(home.nbytes)
+            self.gpu.copy(kept, home)
+            self.sources[storage] = Source(kept, shared=False, home=home, far=True)
+            return home
+        if self._spaced:
+            before, buffer, behind = between_zones(self.gpu, nbytes)
+            self._spaces += [before, behind]
+        else:
+            buffer = self.gpu.allocate(nbytes)
         self._count(buffer)
         self.gpu.copy(buffer, source.pristine)
         return buffer
@@ -263,21 +252,7 @@ class Memory:
     def _count(self, buffer: Buffer) -> None:
         """Count a buffer among those that are held, until it goes."""
         self._held_bytes += buffer.nbytes
-        weakref.finalize(buffer, _let_go, weakref.ref(self), buffer.nbytes).atexit = False
-
-    def _allocate(self, nbytes: int) -> Buffer:
-        if not self._spaced:
-            return self.gpu.allocate(nbytes)
-        before, buffer, behind = between_zones(self.gpu, nbytes)
-        self._spaces += [before, behind]
-        return buffer
-
-    def _move_out(self, storage: int) -> Buffer:
-        home = self._sources[storage].pristine
-        kept = self.gpu.allocate_host(home.nbytes)
-        self.gpu.copy(kept, home)
-        self._sources[storage] = Source(kept, shared=False, home=home, far=True)
-        return home
+        finalize(buffer, _let_go, ref(self), buffer.nbytes).atexit = False
 
     def give_back(self) -> None:
         """Put the first content back where it was not a copy that was worked in; the memory can't be used on."""
@@ -306,9 +281,9 @@ class Memory:
         Another config may write what the recorded one only read.
         """
         for index in storages:
-            source = self._sources[index]
+            source = self.sources[index]
             if source.shared:
-                self._sources[index] = Source(source.pristine, shared=False)
+                self.sources[index] = Source(source.pristine, shared=False)
                 self._copies[0].pop(index, None)
 
     def ensure(self, replicas: int) -> None:
@@ -323,7 +298,7 @@ class Memory:
         """
         for index in storages:
             buffer = self.buffer(replica, index)
-            source = self._sources[index]
+            source = self.sources[index]
             if buffer is not source.pristine and not (timing and self.may_stay(index, source)):
                 self.gpu.copy(buffer, source.pristine)
 
@@ -334,7 +309,7 @@ class Memory:
     def rotation(self, recording: Recording) -> int:
         """How many copies a timer should rotate through: 1 where the call's memory must stay in place."""
         storages = used_storages(recording)
-        if recording.hidden_pointers or any(self._sources[i].home is not None for i in storages):
+        if recording.hidden_pointers or any(self.sources[i].home is not None for i in storages):
             return 1
         sizes = [max(self.storages[i].nbytes, 256) for i in storages]
         used, space = sum(sizes), guards_bytes() * len(sizes) if self._spaced else 0
@@ -345,7 +320,7 @@ class Memory:
         return wanted if wanted <= self.replicas + room else 1
 
 
-def _let_go(memory: weakref.ref[Memory], nbytes: int) -> None:
+def _let_go(memory: ref[Memory], nbytes: int) -> None:
     if (still := memory()) is not None:
         still._held_bytes -= nbytes
 

@@ -184,7 +184,8 @@ def values(x: np.ndarray, kind: NumberFormat) -> np.ndarray:
             half = ((x & np.uint64(0x80)) << np.uint64(8)) | ((x & np.uint64(0x7F)) << np.uint64(7))
             found = half.astype("<u2").view("<f2").astype("<f8") * 256.0
             return np.asarray(np.where((x & np.uint64(0x7F)) == kind.nan, np.nan, found))
-        return np.asarray((x << np.uint64(8 if kind.width == 1 else 0)).astype("<u2").view("<f2").astype("<f8"))
+        halves = (x << np.uint64(8 if kind.width == 1 else 0)).astype("<u2")
+        return np.asarray(halves.view("<f2").astype("<f8"))
 
 
 def typical_magnitude(data: bytes, kind: NumberFormat) -> float | None:

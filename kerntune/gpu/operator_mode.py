@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Thread
 from typing import Any
 
 import torch
@@ -39,23 +39,18 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[misc]  # torch's types ar
     ) -> Any:
         begun = self._listener.begin()
         result = func(*args, **(kwargs or {}))
-        if not _accumulates():
+        node = torch._C._current_autograd_node()
+        if node is None or node.name().rpartition("::")[2] != ACCUMULATION:  # no sum in ``.grad``
             self._listener.observe(func, args, kwargs or {}, result, begun)
         return result
 
 
-def _accumulates() -> bool:
-    """Whether autograd's engine is summing gradients in ``.grad``."""
-    node = torch._C._current_autograd_node()
-    return node is not None and node.name().rpartition("::")[2] == ACCUMULATION
-
-
-@contextlib.contextmanager
+@contextmanager
 def noting(listener: OperatorListener) -> Iterator[None]:
     """``listener`` notes operators of this thread, of those that Python starts meanwhile, and of autograd's."""
-    original = threading.Thread.start
+    original = Thread.start
 
-    def start(thread: threading.Thread) -> None:
+    def start(thread: Thread) -> None:
         run = thread.run
 
         def watched() -> None:
@@ -65,9 +60,9 @@ def noting(listener: OperatorListener) -> Iterator[None]:
         thread.run = watched  # type: ignore[method-assign]
         original(thread)
 
-    threading.Thread.start = start  # type: ignore[method-assign, assignment]
+    Thread.start = start  # type: ignore[method-assign, assignment]
     try:
         with OperatorMode(listener):
             yield
     finally:
-        threading.Thread.start = original  # type: ignore[method-assign]
+        Thread.start = original  # type: ignore[method-assign]

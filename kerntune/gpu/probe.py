@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -106,13 +106,13 @@ def devices_used() -> list[int]:
     return [i for i in range(torch.cuda.device_count()) if torch.cuda.memory_reserved(i)]
 
 
-def current_thread_state() -> Callable[[], contextlib.AbstractContextManager[Any]]:
+def current_thread_state() -> Callable[[], AbstractContextManager[Any]]:
     """What makes another thread launch as this one does: device, stream, inference mode."""
     import torch
 
     stream, inference = torch.cuda.current_stream(), torch.is_inference_mode_enabled()
 
-    @contextlib.contextmanager
+    @contextmanager
     def state() -> Iterator[None]:
         with torch.cuda.stream(stream), torch.inference_mode(inference):
             yield

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from math import prod
 from types import MappingProxyType
 from typing import NamedTuple, Union
 
@@ -92,7 +92,10 @@ class Program:
 
     def enqueue(self, replica: int = 0) -> None:
         """Enqueue every launch, in order."""
-        for call in self._prepared(replica):
+        if replica not in self._calls:
+            self.memory.ensure(replica + 1)
+            self._calls[replica] = self.bound(replica)
+        for call in self._calls[replica]:
             call()
 
     def rotate(self, replicas: int, runs: int) -> int:
@@ -127,12 +130,6 @@ class Program:
             if not (timing and self.memory.may_stay(i, content)):
                 self.gpu.copy(self.memory.buffer(replica, i), content.pristine)
 
-    def _prepared(self, replica: int) -> list[Callable[[], None]]:
-        if replica not in self._calls:
-            self.memory.ensure(replica + 1)
-            self._calls[replica] = self.bound(replica)
-        return self._calls[replica]
-
     def bound(self, replica: int) -> list[Callable[[], None]]:
         """What enqueues the launches that run any block, each on a copy's memory."""
         return [self._bind(x, replica) for x in self._launches]
@@ -147,17 +144,20 @@ class Program:
         for place, storage, offset in launch.views:
             addresses[place] = self.place(replica, storage).address + offset
         for place, nbytes in launch.scratch:
-            addresses[place] = self._scratch_address(nbytes)
+            buffer = self.gpu.allocate(nbytes)
+            self.gpu.fill(buffer, 0)
+            self._scratch.append(buffer)
+            addresses[place] = buffer.address
         return self.gpu.prepare(launch.function, launch.grid, launch.params, addresses)
 
-    @functools.cached_property
+    @cached_property
     def _launches(self) -> list[PlacedLaunch]:
         return [self._placed(launch) for launch in self.recording.launches if 0 not in launch.grid]
 
     def _placed(self, launch: Launch) -> PlacedLaunch:
         binary, params = self.recording.binary_of(launch), [*launch.params, *SCRATCH]
         views = [(i, self.recording.views[p.view]) for i, p in enumerate(params) if p.view is not None]
-        blocks, first = math.prod(launch.grid) * binary.num_ctas, len(launch.params)
+        blocks, first = prod(launch.grid) * binary.num_ctas, len(launch.params)
         sizes = (binary.global_scratch.size, binary.profile_scratch.size)
         return PlacedLaunch(
             self.functions[launch.binary],
@@ -167,12 +167,6 @@ class Program:
             [(i, view.storage, view.offset_bytes) for i, view in views],
             [(first + i, size * blocks) for i, size in enumerate(sizes) if size],
         )
-
-    def _scratch_address(self, nbytes: int) -> int:
-        buffer = self.gpu.allocate(nbytes)
-        self.gpu.fill(buffer, 0)
-        self._scratch.append(buffer)
-        return buffer.address
 
 
 def memory_at(
@@ -201,7 +195,6 @@ def memory_at(
 
 
 def _found(before: Memory, storage: int) -> Source:
-    """What launches have left in a storage, as the first content of later ones."""
     left, source = before.buffer(0, storage), before.sources[storage]
     if source.home is None:
         return Source(left, shared=False)

@@ -9,13 +9,13 @@ It needs Python 3.8 or later and the driver's ``libcuda``, nothing else: no torc
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import math
 import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -308,7 +308,7 @@ def report_outputs(launch: dict[str, Any], memory: ReplayMemory, folder: Path, s
     differs = False
     for i in memory.written:
         found, dtype = memory.output(i), memory.storages[i]["dtype"]
-        line = f"output {i} ({dtype}, {len(found)} bytes): sha256 {hashlib.sha256(found).hexdigest()[:16]}"
+        line = f"output {i} ({dtype}, {len(found)} bytes): sha256 {sha256(found).hexdigest()[:16]}"
         if i in recorded:
             how = difference(dtype, (folder / recorded[i]).read_bytes(), found)
             differs = differs or bool(how)

@@ -80,6 +80,14 @@ class _Comparison:
         missing = (*self._one_sided(), *self._unknown(unlike))
         return ComparedResults(self.content, outputs, not_compared=missing, unsure=tuple(self.unsure))
 
+    def _view(self, storage: int) -> View | None:
+        """The one tensor that both sides have of a storage."""
+        launches = [(side, x) for side in self.sides for x in side.working]
+        views = {side.views[p.view] for side, x in launches for p in x.params if p.view is not None}
+        found = {v for v in views if v.storage == storage}
+        alike = {(v.dtype, v.shape, v.strides, v.offset_bytes) for v in found}
+        return next(iter(found)) if len(alike) == 1 else None
+
     @property
     def sides(self) -> tuple[Recording, Recording]:
         """The baseline's recording and today's."""
@@ -109,15 +117,14 @@ class _Comparison:
         if any(side.hidden_pointers for side in self.sides):
             return []
         read = {i for side in self.sides for launch in side.working for i in launch.reads}
-        return sorted((({*self.a.written} & {*self.b.written}) | (self.storages.known & {*self._written})) - read)
+        both = {*self.a.written} & {*self.b.written}
+        return sorted((both | (self.storages.known & {*self._written})) - read)
 
     def _live(self, storage: int, pieces: Sequence[KeptPiece]) -> list[Buffer]:
-        """What a storage holds now, at the places of some pieces."""
         memory = self.a.memory
         return [memory.gpu.part(memory.buffer(0, storage), at, kept.nbytes) for at, kept in pieces]
 
     def _unlike(self, first: dict[int, list[KeptPiece]]) -> list[int]:
-        """Storages that don't hold the same bits."""
         pairs = [
             (i, kept, now)
             for i, pieces in first.items()
@@ -155,7 +162,7 @@ class _Comparison:
         return any(x.float_atomics for side in self.sides for x in side.working)
 
     def _kind(self, storage: int) -> NumberFormat:
-        kind = format_of({v.dtype for side in self.sides for v in side.views if v.storage == storage})
+        kind = format_of({v.dtype for s in self.sides for v in s.views if v.storage == storage})
         return kind if self.a.memory.storages[storage].nbytes % kind.width == 0 else BITS
 
     def _output(self, i: int, masks: list[Buffer] | None) -> ChangedOutput | None:
@@ -188,7 +195,7 @@ class _Comparison:
             worst=worst,
             baseline=values[0],
             today=values[1],
-            place=place_in(_view_of(i, *self.sides), worst) if counts.differing else (),
+            place=place_in(self._view(i), worst) if counts.differing else (),
             ulp=counts.ulp if kind.is_float else None,
             relative=counts.relative if kind.is_float else None,
             nonfinite=counts.nonfinite,
@@ -201,12 +208,10 @@ class _Comparison:
         )
 
     def _sample(self, i: int) -> bytes:
-        """The begin of what the baseline's side has left."""
         kept = self.kept[i][0][0][1]
         return self.a.gpu.read(kept, min(kept.nbytes, SAMPLE_BYTES))
 
     def _text(self, i: int, side: int, element: int, kind: NumberFormat) -> str:
-        """An element of what a side has left."""
         at = element * kind.width
         for offset, kept in self.kept[i][side]:
             if offset <= at < offset + kept.nbytes:
@@ -233,17 +238,6 @@ class _Comparison:
             names = why.setdefault(self.storages.unknown[i], [])
             names.append(output_name(i, self.a.recording, self.b.recording))
         return [f"{'; '.join(dict.fromkeys(names))} not compared: {reason}" for reason, names in why.items()]
-
-
-def _view_of(storage: int, before: Recording, now: Recording) -> View | None:
-    """The one tensor that both sides have of a storage."""
-    found = {v for side in (before, now) for v in _used_views(side) if v.storage == storage}
-    alike = {(v.dtype, v.shape, v.strides, v.offset_bytes) for v in found}
-    return next(iter(found)) if len(alike) == 1 else None
-
-
-def _used_views(recording: Recording) -> list[View]:
-    return [recording.views[p.view] for x in recording.working for p in x.params if p.view is not None]
 
 
 def place_in(view: View | None, element: int) -> tuple[int, ...]:

@@ -29,6 +29,9 @@ OUT = struct.Struct("<8Qd")
 
 START = OUT.pack(*ElementCounts())
 
+POINTERS = ("a", "b", "mask", "out")
+"""Names of the kernels' parameters that are addresses."""
+
 HEADER = ".version 7.0\n.target sm_70\n.address_size 64\n"
 
 THREAD = """
@@ -75,7 +78,8 @@ DONE:
 
 
 def _entry(name: str, parameters: Iterable[str]) -> str:
-    return f"{HEADER}\n.visible .entry {PREFIX}{name}({', '.join(f'.param .u64 {key}' for key in parameters)})"
+    given = ", ".join(f".param .u64 {key}" for key in parameters)
+    return f"{HEADER}\n.visible .entry {PREFIX}{name}({given})"
 
 
 def _loaded(parameters: Mapping[str, int], pointers: Iterable[str]) -> str:
@@ -112,7 +116,8 @@ def equal_ptx(width: int) -> str:
 def mark_ptx(width: int) -> str:
     """Stores 1 to the byte in ``mask`` of each of ``count`` elements that differs."""
     parameters = {"a": 1, "b": 2, "mask": 3, "count": 4}
-    place, found = "    add.s64 %rd15, %rd3, %rd8;\n", "    st.global.u8 [%rd15], %rd12;\n    bra LOOP;"
+    place = "    add.s64 %rd15, %rd3, %rd8;\n"
+    found = "    st.global.u8 [%rd15], %rd12;\n    bra LOOP;"
     return _where_different("mark", parameters, width, place, _equal_elements(width), found)
 
 
@@ -290,11 +295,9 @@ class ResultKernels:
         vectors = a.nbytes // VECTOR if aligned else 0
         rest = vectors * VECTOR
         for width, offset, count in ((VECTOR, 0, vectors), (1, rest, a.nbytes - rest)):
-            pointers = {"a": a.address + offset, "b": b.address + offset}
             if count:
-                yield self._prepared(
-                    f"equal{width}", partial(equal_ptx, width), pointers, {"count": count}, {"out": out}
-                )
+                given = {"a": a.address + offset, "b": b.address + offset, "count": count, "out": out}
+                yield self._prepared(f"equal{width}", partial(equal_ptx, width), given)
 
     def new_mask(self, elements: int) -> Buffer:
         """A byte for each element, all zero. :class:`MeasurementError` where there is no room."""
@@ -304,9 +307,9 @@ class ResultKernels:
 
     def mark(self, a: Buffer, b: Buffer, mask: Buffer, kind: NumberFormat) -> None:
         """Note in ``mask`` which elements differ."""
-        pointers = {"a": a.address, "b": b.address, "mask": mask.address}
-        ptx = partial(mark_ptx, kind.width)
-        self._prepared(f"mark{kind.width}", ptx, pointers, {"count": a.nbytes // kind.width})()
+        count = a.nbytes // kind.width
+        given = {"a": a.address, "b": b.address, "mask": mask.address, "count": count}
+        self._prepared(f"mark{kind.width}", partial(mark_ptx, kind.width), given)()
 
     def count(
         self, a: Buffer, b: Buffer, mask: Buffer | None, kind: NumberFormat, poisoned: bool, wanted: int = NOWHERE
@@ -314,26 +317,18 @@ class ResultKernels:
         """As :func:`kerntune.gpu.number_formats.count_differences`."""
         out = self._gpu.allocate(OUT.size)
         self._gpu.write(out, START)
-        before = {"a": a.address, "b": b.address, "mask": mask.address if mask is not None else 0}
-        self._prepared(
-            f"count_{kind.name}", partial(count_ptx, kind), before, {"count": a.nbytes // kind.width},
-            {"out": out.address}, {"wanted": wanted, "poisoned": int(poisoned)},
-        )()  # fmt: skip
+        given = {"a": a.address, "b": b.address, "mask": mask.address if mask is not None else 0}
+        given |= {"count": a.nbytes // kind.width, "out": out.address}
+        given |= {"wanted": wanted, "poisoned": int(poisoned)}
+        self._prepared(f"count_{kind.name}", partial(count_ptx, kind), given)()
         return ElementCounts(*OUT.unpack(self._gpu.read(out)))
 
-    def _prepared(self, name: str, ptx: Callable[[], str], *groups: dict[str, int]) -> Callable[[], None]:
-        """A call that enqueues a launch. ``groups`` are pointers and numbers in turn, by name, in the kernel's
-        order."""
+    def _prepared(self, name: str, ptx: Callable[[], str], given: Mapping[str, int]) -> Callable[[], None]:
+        """A call that enqueues a launch with what is ``given`` by name, in the kernel's order."""
         symbol = PREFIX + name
         if symbol not in self._loaded:
             self._loaded[symbol] = self._gpu.load(binary_of_ptx(symbol, WARPS), ptx().encode() + b"\0")
-        params: list[Param] = []
-        addresses: list[int | None] = []
-        for number, group in enumerate(groups):
-            for key, value in group.items():
-                pointer = number % 2 == 0
-                params.append(Param(key, "*i8") if pointer else Param(key, "u64", value=value))
-                addresses.append(value if pointer else None)
-        count = next(value for group in groups for key, value in group.items() if key == "count")
-        blocks = min(-(-count // (WARPS * 32)), BLOCKS_PER_SM * self._gpu.spec.sm_count)
+        params = [Param(k, "*i8") if k in POINTERS else Param(k, "u64", value=v) for k, v in given.items()]
+        addresses = [value if key in POINTERS else None for key, value in given.items()]
+        blocks = min(-(-given["count"] // (WARPS * 32)), BLOCKS_PER_SM * self._gpu.spec.sm_count)
         return self._gpu.prepare(self._loaded[symbol], (max(blocks, 1), 1, 1), params, addresses)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kerntune.base.recording import Launch, Recording, Storage, View
 
@@ -13,8 +13,7 @@ Uses = frozenset[tuple[str, str]]
 argument's name alone. Generated kernels all have an ``in_ptr0``."""
 
 
-@dataclass(frozen=True)
-class ComparableStorages:
+class ComparableStorages(NamedTuple):
     """Of the storages that two recordings write: those whose contents have the same meaning on both sides, with which
     of them are ``intermediate`` results, and those of which that can't be known, with the reason."""
 
@@ -40,7 +39,8 @@ def comparable_storages(a: Recording, b: Recording, storages: Sequence[Storage])
     both = {i for i in written_by(a) & written_by(b) if storages[i].nbytes}
     between = frozenset(i for i in both if last_use_reads(a, i) and last_use_reads(b, i))
     ends = frozenset(i for i in both if not last_use_reads(a, i) and not last_use_reads(b, i))
-    if _in_step(a, b):
+    one, other = ([[i for _, i in _pointers(side, x)] for x in side.working] for side in (a, b))
+    if one == other:  # both launch as often, each time on the same storages in the same order
         same = {i for i in both if i not in between or _origins(a, i) == _origins(b, i)}
         same |= _one_sided_outputs(a, b, storages)
         unsure: set[int] = set()
@@ -90,23 +90,14 @@ def output_name(storage: int, before: Recording, now: Recording) -> str:
 
 
 def _pointers(recording: Recording, launch: Launch) -> list[tuple[str, int]]:
-    """Each argument that is a tensor, with its storage."""
     return [(p.name, recording.views[p.view].storage) for p in launch.params if p.view is not None]
 
 
-def _in_step(a: Recording, b: Recording) -> bool:
-    """Whether both launch as often, each time on the same storages in the same order."""
-    one, other = ([[i for _, i in _pointers(side, x)] for x in side.working] for side in (a, b))
-    return one == other
-
-
 def _origins(recording: Recording, storage: int) -> list[tuple[str, ...]]:
-    """What the generated kernels compute that write a storage."""
     return [x.origins for x in recording.working if storage in x.writes]
 
 
 def _inputs(recording: Recording) -> set[int]:
-    """Storages that are read before a launch writes them, or by that launch."""
     found: set[int] = set()
     seen: set[int] = set()
     for launch in recording.working:
@@ -128,13 +119,12 @@ def _distinct(a: Recording, b: Recording, storages: Sequence[Storage]) -> set[in
     uses = [_uses(side) for side in (a, b)]
     shared = set(uses[0]) & set(uses[1])
     kinds = [{i: _kind(side, i, storages[i]) for i in known} for side, known in zip((a, b), uses, strict=True)]
-    by_name = {i for i in shared if uses[0][i] == uses[1][i] and all(_single(i, known) for known in uses)}
+    by_name = {i for i in shared if uses[0][i] == uses[1][i] and all(_single(i, k) for k in uses)}
     by_size = {i for i in shared if kinds[0][i] == kinds[1][i] and all(_single(i, known) for known in kinds)}
     return by_name | by_size
 
 
 def _kind(recording: Recording, i: int, storage: Storage) -> tuple[object, ...]:
-    """Its size and dtype, whether it is an input, and whether it is left written."""
     return storage.nbytes, storage.dtype, i in _inputs(recording), last_use_reads(recording, i)
 
 
@@ -157,16 +147,12 @@ def _written_views(recording: Recording, storage: int) -> list[View]:
 def _differ(x: View, y: View) -> bool:
     """Equal sizes with other strides, or in another order, are another layout; other sizes are one if they don't cover
     the memory in the same order."""
-    one, other = (_dims(v) for v in (x, y))
+    one, other = ([(n, stride) for n, stride in zip(v.shape, v.strides, strict=True) if n != 1] for v in (x, y))
     if one == other and x.offset_bytes == y.offset_bytes:
         return False
     if sorted(n for n, _ in one) == sorted(n for n, _ in other):
         return True
     return _merged(one) != _merged(other) or x.offset_bytes != y.offset_bytes
-
-
-def _dims(view: View) -> list[tuple[int, int]]:
-    return [(n, stride) for n, stride in zip(view.shape, view.strides, strict=True) if n != 1]
 
 
 def _merged(dims: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

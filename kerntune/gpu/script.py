@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -20,7 +20,8 @@ FIRST, GARBAGE = 0x30, 0xA8
 
 HANG, ABORT, OUT_OF_MEMORY = "hang", "abort", "out of memory"
 
-ILLEGAL_ADDRESS, MISALIGNED_ADDRESS = "CUDA_ERROR_ILLEGAL_ADDRESS (700)", "CUDA_ERROR_MISALIGNED_ADDRESS (716)"
+ILLEGAL_ADDRESS = "CUDA_ERROR_ILLEGAL_ADDRESS (700)"
+MISALIGNED_ADDRESS = "CUDA_ERROR_MISALIGNED_ADDRESS (716)"
 
 ASSERT, TRAP = "CUDA_ERROR_ASSERT (710)", "CUDA_ERROR_LAUNCH_FAILED (719)"
 
@@ -119,8 +120,7 @@ class Script:
         return cls(**{**found, "rules": msgspec.convert(found["rules"], tuple[Rule, ...])})
 
 
-@dataclass(frozen=True)
-class FakeEvent:
+class FakeEvent(NamedTuple):
     """A time on the virtual clock, in nanoseconds."""
 
     at: float

@@ -5,15 +5,14 @@ For tests of everything above the driver, kerntune's own and those of its users'
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import math
 import os
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from math import ceil, inf
 from typing import TYPE_CHECKING
 
 from kerntune import __version__
@@ -38,15 +37,7 @@ from kerntune.gpu.script import (
     Script,
 )
 from kerntune.gpu.scripted_memory import FakeMemory
-from kerntune.gpu.scripted_work import (
-    BufferPlace,
-    FakeBuffer,
-    FakeWork,
-    Mark,
-    Repeated,
-    Scattered,
-    run_result_kernel,
-)
+from kerntune.gpu.scripted_work import BufferPlace, FakeBuffer, FakeWork, Mark, Repeated, Scattered, run_result_kernel
 
 if TYPE_CHECKING:
     from kerntune.gpu.fake_cuda import StandIns
@@ -79,7 +70,7 @@ class FakeGpu(FakeMemory, LockedDevice):
         self.ordinal = ordinal
         self._random = random.Random(f"{script.seed}:{ordinal}" if ordinal else script.seed)
         self._clock = 0.0
-        self._waited_at = -math.inf
+        self._waited_at = -inf
         """When the device last had nothing to do between two pieces of work."""
 
         self.modules = 0
@@ -98,8 +89,8 @@ class FakeGpu(FakeMemory, LockedDevice):
             raise BackendError("; ".join(self.script.unprotected))
         return () if not self.script.isolated else ("--script", self.script.to_json(), str(self.spec.target))
 
-    def entered(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self._stand_ins is None else self._stand_ins.numbers.context()(self.ordinal)
+    def entered(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._stand_ins is None else self._stand_ins.numbers.context()(self.ordinal)
 
     def unprotected(self) -> list[str]:
         return list(self.script.unprotected)
@@ -108,12 +99,8 @@ class FakeGpu(FakeMemory, LockedDevice):
         """The real versions, the scripted device."""
         from kerntune.kernels.compat import versions
 
-        return Environment(
-            triton=versions.triton_version(),
-            torch=versions.torch_version(),
-            kerntune=__version__,
-            device=self.spec.name,
-        )
+        triton, torch = versions.triton_version(), versions.torch_version()
+        return Environment(triton, torch, kerntune=__version__, device=self.spec.name)
 
     def load(self, binary: Binary, data: bytes) -> Function:
         """Refuses what the script or the device's shared memory refuses."""
@@ -148,7 +135,7 @@ class FakeGpu(FakeMemory, LockedDevice):
             left.popitem()
         if left and (rule.flips or rule.skips):
             last = list(left)[-1]
-            left[last] = (replace(left[last][0], flips=rule.flips, skips=rule.skips),)
+            left[last] = (left[last][0]._replace(flips=rule.flips, skips=rule.skips),)
         beside: Beside | None = self._beside(addresses, *rule.beside) if rule.beside is not None else []
         work = FakeWork(1, rule.time_ns, rule.time_ns, left)
 
@@ -177,7 +164,7 @@ class FakeGpu(FakeMemory, LockedDevice):
         """What the kernel of :mod:`kerntune.gpu.foreign_work` finds: a turn of others after each one of ours."""
         assert out is not None
         self._clock += ns
-        turns = math.ceil(ns / TURN_NS) if self.script.foreign else 0
+        turns = ceil(ns / TURN_NS) if self.script.foreign else 0
         lost = int(ns * self.script.foreign)
         data = OUT.pack(turns, lost, lost // max(turns, 1), int(ns) // CLOCK_NS, int(ns))
         out.put(Repeated(data), len(data))
@@ -190,7 +177,8 @@ class FakeGpu(FakeMemory, LockedDevice):
             return []
         begin, found = last.address + (offset if offset < 0 else last.nbytes + offset), []
         for buffer in self._buffers.between(begin, begin + count):
-            low, high = max(begin, buffer.address), min(begin + count, buffer.address + buffer.nbytes)
+            low = max(begin, buffer.address)
+            high = min(begin + count, buffer.address + buffer.nbytes)
             if buffer is not last:
                 found.append((buffer, low - buffer.address, bytes([WRONG]) * (high - low)))
         own = max(0, min(begin + count, last.address + last.nbytes) - max(begin, last.address))
@@ -198,7 +186,6 @@ class FakeGpu(FakeMemory, LockedDevice):
         return found if mapped >= count or not self.script.unmapped else None
 
     def _misbehave(self, rule: Rule, beside: Beside | None) -> None:
-        """What a launch does that it should not."""
         launched = self._launched[id(rule)] = self._launched.get(id(rule), 0) + 1
         if beside is None:
             self.lost = ILLEGAL_ADDRESS
@@ -298,7 +285,7 @@ class FakeBackend:
     def on(self, ordinal: int) -> FakeBackend:
         return self._of_host[ordinal]
 
-    def activate(self) -> contextlib.AbstractContextManager[None]:
+    def activate(self) -> AbstractContextManager[None]:
         return self.stand_ins.activate()
 
     def end_reason(self, error: BaseException) -> str | None:

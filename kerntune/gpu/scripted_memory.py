@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from kerntune.base.device import DeviceSpec
@@ -89,7 +89,7 @@ class FakeMemory:
         """There is nothing that another process could map."""
         raise BackendError("a scripted GPU's memory is this process's alone")
 
-    def shared(self, handle: bytes, nbytes: int) -> contextlib.AbstractContextManager[Buffer]:
+    def shared(self, handle: bytes, nbytes: int) -> AbstractContextManager[Buffer]:
         raise BackendError("a scripted GPU's memory is this process's alone")
 
     def part(self, buffer: Buffer, offset: int, nbytes: int) -> Buffer:
@@ -108,7 +108,8 @@ class FakeMemory:
         """The stand-in's synthetic address."""
         assert self._stand_ins is not None
         self._stand_ins.known_values.forget(tensor)
-        address, nbytes = self._stand_ins.storage_address(tensor), int(tensor.untyped_storage().nbytes())
+        address = self._stand_ins.storage_address(tensor)
+        nbytes = int(tensor.untyped_storage().nbytes())
         if address not in self._users:
             first = Scattered(len(self._users), FIRST)  # not by address: what is stored of it is the same in every run
             self._users[address] = FakeBuffer(address, nbytes, first, users=True)

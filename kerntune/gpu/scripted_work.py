@@ -7,15 +7,15 @@ equal ``key``s, unequal ones other bytes. What the kernels of :mod:`kerntune.gpu
 from __future__ import annotations
 
 import bisect
-import functools
 import itertools
-import math
 import operator
-import weakref
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Union
+from functools import cached_property
+from math import hypot
+from typing import Any, NamedTuple, Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -130,8 +130,7 @@ class Flipped:
         return bytes(found)
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """What a launch does to a buffer: near ``byte``, at ``place`` among the launch's pointers. The bytes depend on the
     earlier contents: a launch that runs twice without a restore, or from other memory, leaves others. ``flips`` are
     bits in which its results are unlike those of other launches, ``skips`` ranges of bytes that it doesn't write."""
@@ -207,7 +206,7 @@ class FakeBuffer:
         ]
         if left:
             left.sort(key=operator.itemgetter(0))
-            self.content = content_after(self._settled, [mark for _, marks in left for mark in marks])
+            self.content = content_after(self._settled, [m for _, marks in left for m in marks])
         return self._settled
 
     @content.setter
@@ -248,7 +247,7 @@ class BuffersByAddress:
     """Memory that something still refers to. Looking for neighbours visits few of thousands of copies."""
 
     def __init__(self) -> None:
-        self._alive: weakref.WeakValueDictionary[int, FakeBuffer] = weakref.WeakValueDictionary()
+        self._alive: WeakValueDictionary[int, FakeBuffer] = WeakValueDictionary()
         self._addresses: list[int] = []
         """In order; some are of memory that is gone."""
 
@@ -305,14 +304,15 @@ class FakeWork:
         for work in works:
             for buffer, marks in work.left.items():
                 left[buffer] = left.get(buffer, ()) + marks
-        time_ns, spread_ns = sum(w.time_ns for w in works), math.hypot(*(w.spread_ns for w in works))
+        time_ns = sum(w.time_ns for w in works)
+        spread_ns = hypot(*(w.spread_ns for w in works))
         return cls(sum(w.launches for w in works), time_ns, spread_ns, left)
 
     def leave(self) -> None:
         """Leave the marks. Users' own memory stays as it is."""
         self._turns.append(_next_turn())
 
-    @functools.cached_property
+    @cached_property
     def _turns(self) -> list[int]:
         turns: list[int] = []
         for buffer, marks in self.left.items():
@@ -327,8 +327,8 @@ MOST = 1 << 21
 BufferPlace = tuple[FakeBuffer, int]
 """A buffer, and an offset in it."""
 
-KernelArguments = Mapping[str, Union[BufferPlace, int]]
-"""Arguments by name."""
+KernelArguments = Mapping[str, Any]
+"""Arguments by name: numbers, and places in buffers."""
 
 
 def run_result_kernel(symbol: str, given: KernelArguments) -> None:
@@ -343,7 +343,7 @@ def run_result_kernel(symbol: str, given: KernelArguments) -> None:
 
 
 def _equal(given: KernelArguments, width: int) -> None:
-    buffer, offset = _place(given, "out")
+    buffer, offset = given["out"]
     if _read(given, "a", width) != _read(given, "b", width):
         buffer.put_at(offset, (1).to_bytes(8, "little"))
 
@@ -351,7 +351,7 @@ def _equal(given: KernelArguments, width: int) -> None:
 def _mark(given: KernelArguments, width: int) -> None:
     kind = f"<u{width}"
     x, y = (np.frombuffer(_read(given, name, width), kind) for name in ("a", "b"))
-    buffer, offset = _place(given, "mask")
+    buffer, offset = given["mask"]
     before = np.frombuffer(buffer.content.read(offset, x.size), "u1")
     buffer.put_at(offset, (before | (x != y)).astype("u1").tobytes())
 
@@ -359,25 +359,13 @@ def _mark(given: KernelArguments, width: int) -> None:
 def _count(given: KernelArguments, kind: NumberFormat) -> None:
     mask = _read(given, "mask", 1) if isinstance(given["mask"], tuple) else None
     x, y = (_read(given, name, kind.width) for name in ("a", "b"))
-    wanted, poisoned = (_number(given, name) for name in ("wanted", "poisoned"))
-    found = count_differences(x, y, mask, kind, bool(poisoned), wanted)
-    buffer, offset = _place(given, "out")
+    found = count_differences(x, y, mask, kind, bool(given["poisoned"]), given["wanted"])
+    buffer, offset = given["out"]
     before = ElementCounts(*OUT.unpack(buffer.content.read(offset, OUT.size)))
     buffer.put_at(offset, OUT.pack(*before.with_later(found, 0)))
 
 
 def _read(given: KernelArguments, name: str, width: int) -> bytes:
-    buffer, offset = _place(given, name)
-    return buffer.content.read(offset, min(_number(given, "count"), MOST) * width)
-
-
-def _place(given: KernelArguments, name: str) -> BufferPlace:
-    found = given[name]
-    assert isinstance(found, tuple)
-    return found
-
-
-def _number(given: KernelArguments, name: str) -> int:
-    found = given[name]
-    assert isinstance(found, int)
+    buffer, offset = given[name]
+    found: bytes = buffer.content.read(offset, min(given["count"], MOST) * width)
     return found

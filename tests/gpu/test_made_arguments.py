@@ -77,8 +77,7 @@ def test_contents_are_in_range() -> None:
 
 def test_a_content_is_made_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(made_arguments, "AT_ONCE", 64)
-    memory = torch.full((200,), -1, dtype=torch.int8)
-    made_arguments._fill(memory, torch.int8, 1000)
+    (memory,) = made(TensorText("int8", (200,), (1,), 0, 200, host=True))
     assert int(memory.min()) >= 0
     assert len(set(memory[128:192].tolist())) > 20
     assert int(memory[192:].max()) >= 0

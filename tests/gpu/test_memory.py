@@ -312,7 +312,7 @@ def test_a_frugal_memory_works_in_place_where_a_copy_would_take_more_than_a_sixt
     (before,) = made.sources
     assert (made.buffer(0, 0) is before.pristine) == moved
     if moved:
-        assert made.sources == (Source(gpu.host[0], shared=False, home=before.pristine, far=True),)
+        assert made.sources == [Source(gpu.host[0], shared=False, home=before.pristine, far=True)]
         assert made.buffer(1, 0) is before.pristine
     gpu.fill(made.buffer(0, 0), 6)
     made.give_back()

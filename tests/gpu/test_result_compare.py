@@ -72,7 +72,7 @@ def test_what_is_told_of_an_output(monkeypatch: pytest.MonkeyPatch, counts: Elem
     program: Any = SimpleNamespace(gpu=gpu, recording=recording(), written=(), memory=None)
     made = result_compare._Comparison(program, program, None, "content")  # type: ignore[arg-type]
     made.kept = {0: ([(0, gpu.side0)], [(0, gpu.side1)])}  # type: ignore[attr-defined]
-    monkeypatch.setattr(result_compare, "_view_of", lambda *given: view)
+    monkeypatch.setattr(result_compare._Comparison, "_view", lambda *given: view)
     made.__dict__["storages"] = SimpleNamespace(intermediate=frozenset({0}))
     found = made._described(0, kind, counts, 10)
     assert {name: getattr(found, name) for name in expected} == expected

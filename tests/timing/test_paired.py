@@ -249,7 +249,7 @@ def test_equal_memory_plans_share_everything(backend: FakeBackend) -> None:
     memory, renumbered = shared_of(backend, mine, theirs)
     assert len(memory.storages) == 2
     assert renumbered == theirs.recording
-    assert memory.sources == tuple(mine.sources)
+    assert memory.sources == mine.sources
 
 
 def test_what_only_the_baseline_has_is_added_behind(backend: FakeBackend) -> None:

@@ -6,13 +6,12 @@ registered. A ``torch.autograd.Function``'s backward gets None, or zeros, for ou
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import sys
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from contextlib import ExitStack, nullcontext
+from typing import Any, NamedTuple
+from weakref import ref
 
 import torch
 from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
@@ -29,7 +28,7 @@ _RETAINED = "kerntune.retained"
 """Keys in a node's ``metadata``: by output number, the hooks of a tensor and the tensor whose ``grad`` is retained."""
 
 
-def replace_engine(stack: contextlib.ExitStack, backward: Callable[..., Any]) -> None:
+def replace_engine(stack: ExitStack, backward: Callable[..., Any]) -> None:
     """Until ``stack`` closes, torch calls ``backward`` instead of its engine."""
     replace(stack, torch.autograd, "_engine_run_backward", backward)
     replace(stack, torch.autograd.graph, "_engine_run_backward", backward)
@@ -67,7 +66,7 @@ def _register_hook(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
 def _retain_grad(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     func(*args, **kwargs)
     if args[0].grad_fn is not None:
-        _record(_RETAINED, args[0], weakref.ref(args[0]))
+        _record(_RETAINED, args[0], ref(args[0]))
 
 
 def _record(key: str, tensor: torch.Tensor, what: Any) -> None:
@@ -94,8 +93,7 @@ _MATERIALIZES = "_kerntune_materializes"
 """Attribute of a node: the value given to its ``ctx.set_materialize_grads`` (torch's own attribute can't be read)."""
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """The layout of an output, from which zeros for it are made."""
 
     shape: tuple[int, ...]
@@ -103,7 +101,7 @@ class Layout:
     device: torch.device
 
 
-def install_functions(stack: contextlib.ExitStack) -> None:
+def install_functions(stack: ExitStack) -> None:
     """Record for every ``torch.autograd.Function`` the data that torch's own engine has, until ``stack`` closes."""
     apply = inspect.getattr_static(torch.autograd.Function, "apply")  # a classmethod, from torch 2.14 on one in C
     replace(stack, torch.autograd.Function, "apply", classmethod(_recording(apply)))
@@ -119,7 +117,8 @@ def filled(node: Any, gradients: Sequence[torch.Tensor | None]) -> list[torch.Te
     if not getattr(node, _MATERIALIZES, True):
         return list(gradients)
     layouts = node.metadata.get(_OUTPUTS) or [_of_metadata(meta) for meta in node._input_metadata]
-    return [_zeros(layout) if given is None else given for given, layout in zip(gradients, layouts, strict=True)]
+    pairs = zip(gradients, layouts, strict=True)
+    return [_zeros(layout) if given is None else given for given, layout in pairs]
 
 
 def _zeros(layout: Layout | None) -> torch.Tensor | None:
@@ -134,8 +133,6 @@ def _of_metadata(meta: Any) -> Layout | None:
 
 
 def _recording(apply: Any) -> Callable[..., Any]:
-    """A function of a class and its arguments that calls the descriptor ``apply`` for that class."""
-
     @calls_users_code
     def applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
         outputs = apply.__get__(None, cls)(*args, **kwargs)
@@ -229,7 +226,6 @@ class Backward:
         return tuple(self._results)
 
     def _step(self, node: Node) -> list[Node]:
-        """Run one node; returns the nodes whose inputs are complete now."""
         inputs = self._inputs.pop(node, {})
         apply_hooks(node, inputs)
         self._keep_wanted(node, inputs)
@@ -286,7 +282,7 @@ def engine(original: Callable[..., Any], entered_modes: EnterModes, watch: Watch
         if not traced and not any(_is_stand_in(output) for output in t_outputs):
             options = (keep_graph, create_graph, inputs, allow_unreachable, accumulate_grad)
             return original(t_outputs, grad_tensors, *options)
-        with contextlib.nullcontext() if traced else entered_modes():
+        with nullcontext() if traced else entered_modes():
             results = Backward(t_outputs, inputs, accumulate_grad, create_graph, watch).run(grad_tensors)
         if not allow_unreachable and any(result is None for result in results):
             raise RuntimeError(
@@ -303,20 +299,15 @@ def _call(node: Node, inputs: Mapping[int, Gradient]) -> tuple[Gradient, ...]:
     gradients = [inputs.get(number) for number in range(len(node._input_metadata))]
     if not isinstance(node, BackwardCFunction):
         return _as_tuple(node(*gradients))
-    return _of_tensors(node, _as_tuple(node.apply(*filled(node, gradients))))
-
-
-def _of_tensors(node: Node, outputs: tuple[Gradient, ...]) -> tuple[Gradient, ...]:
-    """The gradients that a ``torch.autograd.Function`` returns for its tensors; it also returns some for arguments
-    without an edge."""
+    outputs = _as_tuple(node.apply(*filled(node, gradients)))
     expected = len(node.needs_input_grad)
     if len(outputs) < expected or any(gradient is not None for gradient in outputs[expected:]):
         raise RuntimeError(
             f"function {node.name()} returned an incorrect number of gradients "
             f"(expected {expected}, got {len(outputs)})"
         )
-    needed = (gradient for gradient, needs in zip(outputs, node.needs_input_grad, strict=False) if needs)
-    return tuple(None if following is None else next(needed, None) for following, _ in node.next_functions)
+    needed = (gradient for gradient, n in zip(outputs, node.needs_input_grad, strict=False) if n)
+    return tuple(None if f is None else next(needed, None) for f, _ in node.next_functions)
 
 
 def _as_tuple(outputs: Any) -> tuple[Gradient, ...]:

@@ -7,13 +7,13 @@ Where Inductor would time candidates, there is nothing to time them on.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import warnings
-import weakref
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -37,8 +37,7 @@ from kerntune.kernels.compat.torch_compiler import (
 )
 
 
-def _replace_part(stack: contextlib.ExitStack, word: str, value: Any) -> None:
-    """One of torch's private parts is another until ``stack`` closes."""
+def _replace_part(stack: ExitStack, word: str, value: Any) -> None:
     replace(stack, *INDUCTOR[word].owner(), value)
 
 
@@ -54,7 +53,7 @@ class TimedChoices:
         if text not in self.made:
             self.made.append(text)
 
-    def install(self, stack: contextlib.ExitStack) -> None:
+    def install(self, stack: ExitStack) -> None:
         """Until ``stack`` closes, Inductor's timed choices are noted."""
         _replace_part(stack, "select", self._select(inductor_part("select")))
         fusion = self._untimed(inductor_part("time_fusion"), "benchmark_fusion", "what is fused")
@@ -130,9 +129,9 @@ class CompiledFunctions:
         self._off = ""
         """Why no code is generated in this capture."""
 
-        self._begin: Callable[[contextlib.ExitStack], None] = _nothing
+        self._begin: Callable[[ExitStack], None] = _nothing
         self._compile: Callable[..., Any] = torch.compile
-        self._calls: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()
+        self._calls: WeakSet[Callable[..., Any]] = WeakSet()
         """What has been returned for functions and modules so far."""
 
         self._stand_ins: Replacements | None = None
@@ -147,8 +146,8 @@ class CompiledFunctions:
         """As ``torch.compile``: a function or module that is compiled when it is called inside of a capture."""
         if model is None:
             return lambda function: self.compile(function, **options)
-        if not _by_inductor(options):
-            return model
+        if options.get("disable") or options.get("backend", "inductor") != "inductor":
+            return model  # others run PyTorch's operators
         made = self._wrapped(model, options)
         if isinstance(model, torch.nn.Module):
             return CompiledModule(model, made)
@@ -158,8 +157,8 @@ class CompiledFunctions:
             _mark_compiled(made)
         return made
 
-    @contextlib.contextmanager
-    def generating(self, begin: Callable[[contextlib.ExitStack], None] | None = None) -> Iterator[list[str]]:
+    @contextmanager
+    def generating(self, begin: Callable[[ExitStack], None] | None = None) -> Iterator[list[str]]:
         """While a call is captured: functions are compiled, after ``begin``. The choices among kernels that Inductor
         would have made by their times, as they are made."""
         self.choices, self._off = TimedChoices(), ""
@@ -215,7 +214,7 @@ class CompiledFunctions:
                 inductor_part("handlers")()
             return why
 
-    @contextlib.contextmanager
+    @contextmanager
     def _without_modes(self) -> Iterator[None]:
         with inductor_part("no_modes")(), without_function_mode(self._function_mode()):
             yield
@@ -261,7 +260,7 @@ class CompiledFunctions:
         call_method, move_steps = inductor_part("optimizer_call"), inductor_part("optimizer_steps")
 
         def call(variable: Any, tx: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-            with contextlib.ExitStack() as until_called:
+            with ExitStack() as until_called:
                 if name == INIT_GROUP and hasattr(variable.value, name):
                     self._initialise_among_stand_ins(until_called, type(variable.value))
                 return call_method(variable, tx, name, *args, **kwargs)
@@ -273,7 +272,7 @@ class CompiledFunctions:
         _replace_part(stack, "optimizer_call", call)
         _replace_part(stack, "optimizer_steps", move)
 
-    def _initialise_among_stand_ins(self, until_called: contextlib.ExitStack, optimizer: Any) -> None:
+    def _initialise_among_stand_ins(self, until_called: ExitStack, optimizer: Any) -> None:
         """The next call of a class's ``_init_group`` is made in the stand-ins' modes."""
         original = getattr(optimizer, INIT_GROUP)
 
@@ -287,7 +286,6 @@ class CompiledFunctions:
 
     @staticmethod
     def _install_device(stack: Replacements) -> None:
-        """What generated code, and Inductor, ask of the device and of Triton's driver."""
         interface = inductor_part("cuda_interface")
         for name, static in list(interface_functions()):
             answer = getattr(torch.cuda, name)
@@ -326,8 +324,7 @@ _STUBS: dict[str, Callable[..., Any]] = {
 
 
 def _mark_compiled(call: Callable[..., Any]) -> None:
-    """Give a function the attributes by which Dynamo knows what ``torch.compile`` has made."""
-    with contextlib.suppress(Exception):  # options that torch refuses: it says so when the function is called
+    with suppress(Exception):  # options that torch refuses: it says so when the function is called
         made = getattr(call, COMPILED)()
         marks = {name: mark for name, mark in vars(made).items() if name.startswith(COMPILED_MARKS)}
         vars(call).update(marks)
@@ -371,7 +368,8 @@ class OnCpu(TorchDispatchMode):  # type: ignore[misc]  # torch's types are skipp
     """Operators that make or move a tensor to CUDA do so on the CPU."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        args, kwargs = ([_cpu_device(x) for x in args], {k: _cpu_device(x) for k, x in (kwargs or {}).items()})
+        args = [_cpu_device(x) for x in args]
+        kwargs = {k: _cpu_device(x) for k, x in (kwargs or {}).items()}
         return func(*args, **kwargs)
 
 
@@ -381,16 +379,11 @@ def _cpu_device(value: Any) -> Any:
 
 def first_line(exc: Exception) -> str:
     """The first line of an error's message, after the line in which Dynamo names its backend."""
-    lines = [line for line in str(exc).splitlines() if line.strip() and not line.startswith("backend=")]
+    lines = [x for x in str(exc).splitlines() if x.strip() and not x.startswith("backend=")]
     return lines[0] if lines else type(exc).__name__
 
 
-def _by_inductor(options: Mapping[str, Any]) -> bool:
-    """Whether anything is generated: other backends run PyTorch's operators, or aren't known here."""
-    return not options.get("disable") and options.get("backend", "inductor") == "inductor"
-
-
-@contextlib.contextmanager
+@contextmanager
 def own_caches() -> Iterator[None]:
     """Inductor's and Triton's folders for what is generated meanwhile: a new one, removed at the end.
 
@@ -402,7 +395,7 @@ def own_caches() -> Iterator[None]:
             yield
 
 
-@contextlib.contextmanager
+@contextmanager
 def without_function_mode(mode: Any) -> Iterator[None]:
     """Take one torch-function mode off this thread's stack; others, such as a default device, stay in their order."""
     modes = [torch._C._pop_torch_function_stack() for _ in range(torch._C._len_torch_function_stack())][::-1]

@@ -5,9 +5,9 @@ All work of its streams, events and graphs is always complete.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,22 +29,9 @@ class Event:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
-    def record(self, stream: Any = None) -> None:
-        """Does nothing: no work runs."""
-
-    def wait(self, stream: Any = None) -> None:
-        """Already done."""
-
-    def synchronize(self) -> None:
-        """Already done."""
-
-    def query(self) -> bool:
-        """Whether the event is done: always."""
-        return True
-
-    def elapsed_time(self, end_event: Any) -> float:
-        """Milliseconds, made up: see :data:`ELAPSED_MS`."""
-        return ELAPSED_MS
+    record = wait = synchronize = always(None)
+    query = always(True)
+    elapsed_time = always(ELAPSED_MS)
 
 
 class Stream:
@@ -62,26 +49,14 @@ class Stream:
         """The number of the device that was current."""
         return int(self.device.index)
 
-    def synchronize(self) -> None:
-        """Nothing is queued."""
-
-    def wait_stream(self, stream: Any) -> None:
-        """Nothing is queued there."""
-
-    def wait_event(self, event: Any) -> None:
-        """Already done."""
+    synchronize = wait_stream = wait_event = always(None)
+    query = always(True)
+    is_capturing = always(False)
+    """Code inside of a capture runs as usual."""
 
     def record_event(self, event: Any = None) -> Any:
         """The event given, or a new one."""
         return event or Event()
-
-    def query(self) -> bool:
-        """Whether all work is done: always."""
-        return True
-
-    def is_capturing(self) -> bool:
-        """Whether a graph is captured: never, since code inside of a capture runs as usual."""
-        return False
 
     def __enter__(self) -> Stream:
         return self
@@ -95,7 +70,7 @@ class Stream:
         return 0
 
 
-class StreamContext(contextlib.nullcontext[None]):
+class StreamContext(nullcontext[None]):
     """``torch.cuda.stream`` and ``torch.cuda.graph``: code inside runs (and launches) as it does outside."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -107,21 +82,8 @@ class CUDAGraph:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
-    def capture_begin(self, *args: Any, **kwargs: Any) -> None:
-        """Does nothing: launches are recorded when they are made."""
-
-    def capture_end(self) -> None:
-        """Does nothing: no launch was deferred."""
-
-    def replay(self) -> None:
-        """Nothing runs."""
-
-    def reset(self) -> None:
-        """Does nothing: the graph holds no launches."""
-
-    def pool(self) -> tuple[int, int]:
-        """A memory pool's handle."""
-        return (0, 0)
+    capture_begin = capture_end = replay = reset = always(None)
+    pool = always((0, 0))
 
 
 class Generator(torch.Generator):  # type: ignore[misc]  # torch's types are skipped
@@ -153,7 +115,7 @@ _SAME_NAMES = ("torch.cuda.memory", "torch.cuda.random", "torch.cuda.graphs", "t
 """Modules of which ``torch.cuda`` re-exports functions under the same names."""
 
 
-def install_cuda(stack: contextlib.ExitStack, numbers: DeviceNumbers) -> None:
+def install_cuda(stack: ExitStack, numbers: DeviceNumbers) -> None:
     """Make torch report these devices until ``stack`` closes."""
     stubs, spec = cuda_stubs(numbers), numbers.specs[0]
     for module in (torch.cuda, *(sys.modules[name] for name in _SAME_NAMES if name in sys.modules)):
@@ -272,7 +234,7 @@ def _accelerator_stubs(numbers: DeviceNumbers) -> dict[str, Any]:
         "is_available": always(True),
         "device_count": always(len(numbers.specs)),
         "current_accelerator": always(torch.device("cuda")),
-        **{name: _counted(numbers.current) for name in ("current_device_index", "current_device_idx")},
+        **{n: _counted(numbers.current) for n in ("current_device_index", "current_device_idx")},
         **{name: _counted(numbers.set) for name in ("set_device_index", "set_device_idx")},
         "current_stream": Stream,
         **_each(("set_stream", "synchronize"), None),
@@ -280,7 +242,7 @@ def _accelerator_stubs(numbers: DeviceNumbers) -> dict[str, Any]:
     }
 
 
-def _install_versions(stack: contextlib.ExitStack, spec: DeviceSpec) -> None:
+def _install_versions(stack: ExitStack, spec: DeviceSpec) -> None:
     """Set ``torch.version.cuda`` and ``.hip`` to their values on a machine with this device: users choose code paths by
     them."""
     hip = spec.target.backend == "hip"

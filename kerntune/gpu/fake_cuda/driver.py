@@ -6,10 +6,10 @@ typical device. Which device is current is known for each thread, as with torch.
 
 from __future__ import annotations
 
-import contextlib
 import sys
-import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from threading import local
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
@@ -70,7 +70,7 @@ class DeviceNumbers:
 
     def __init__(self, specs: Sequence[DeviceSpec]) -> None:
         self.specs = tuple(specs)
-        self._thread = threading.local()
+        self._thread = local()
 
     def current(self, *ignored: Any) -> int:
         """The calling thread's device."""
@@ -237,7 +237,7 @@ def _no_launcher(source: Any, metadata: Any) -> Callable[..., None]:
     return lambda *args, **kwargs: None
 
 
-def install_driver(stack: contextlib.ExitStack, numbers: DeviceNumbers) -> None:
+def install_driver(stack: ExitStack, numbers: DeviceNumbers) -> None:
     """Until ``stack`` closes, Triton's driver is the one of devices that don't exist."""
     driver = StandInDriver(numbers)
     replace(stack, triton.runtime.driver, "_default", driver)
@@ -256,7 +256,7 @@ HANDLE = SimpleNamespace()
 """The handle of the only device."""
 
 
-def install_management(stack: contextlib.ExitStack, spec: DeviceSpec, memory_bytes: int) -> None:
+def install_management(stack: ExitStack, spec: DeviceSpec, memory_bytes: int) -> None:
     """Make ``triton.testing.nvsmi`` and, for an NVIDIA GPU, NVML report the device ``spec`` until ``stack`` closes."""
     if spec.target.backend != "cuda":
         return
@@ -271,7 +271,7 @@ def install_management(stack: contextlib.ExitStack, spec: DeviceSpec, memory_byt
 
 def _handle_of(spec: DeviceSpec, pynvml: Any) -> Callable[[str], Any]:
     """The handle by UUID: locks on other devices ask for theirs while stubs answer."""
-    asked, own = pynvml.nvmlDeviceGetHandleByUUID, {f"{kind}{spec.uuid}" for kind in ("", "GPU-", "MIG-")}
+    asked, own = pynvml.nvmlDeviceGetHandleByUUID, {f"{k}{spec.uuid}" for k in ("", "GPU-", "MIG-")}
     return lambda uuid: HANDLE if uuid in own else asked(uuid)
 
 

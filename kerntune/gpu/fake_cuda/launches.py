@@ -5,10 +5,10 @@ The resources that a compiled kernel needs are read from its binary without load
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import triton
@@ -40,7 +40,8 @@ def resources(asm: dict[str, Any]) -> Resources:
         found = cubin_resources(asm["cubin"])
         return Resources(found.registers, found.frame_bytes // 4)
     if "amdgcn" in asm:
-        return Resources(_amd_field(asm["amdgcn"], "vgpr_count"), _amd_field(asm["amdgcn"], "vgpr_spill_count"))
+        text = asm["amdgcn"]
+        return Resources(_amd_field(text, "vgpr_count"), _amd_field(text, "vgpr_spill_count"))
     raise ValueError(f"no cubin and no amdgcn text among {sorted(asm)}")
 
 
@@ -67,7 +68,7 @@ class Unlaunched:
         self._spec = spec
         self._again = again
 
-    @functools.cached_property
+    @cached_property
     def compiled(self) -> Any:
         """The compiled kernel; never loaded."""
         return self._compile_now()
@@ -118,7 +119,7 @@ class CapturedLaunches:
     def __init__(
         self,
         numbers: DeviceNumbers,
-        specializing: Callable[[], contextlib.AbstractContextManager[None]],
+        specializing: Callable[[], AbstractContextManager[None]],
         known: KnownValues,
     ) -> None:
         self._numbers = numbers
@@ -128,7 +129,7 @@ class CapturedLaunches:
         self.access_of: Callable[[Specialized], Access] | None = None
         """How it is found out what a launch's kernel writes; None: it is compiled in this process."""
 
-    def install(self, stack: contextlib.ExitStack) -> None:
+    def install(self, stack: ExitStack) -> None:
         """Nothing is launched until ``stack`` closes."""
         replace(stack, JITFunction, "run", lambda kernel, /, *args, **kwargs: self.run(kernel, *args, **kwargs))
         replace(stack, Autotuner, "run", run_first)
@@ -141,7 +142,10 @@ class CapturedLaunches:
         spec = self._numbers.spec()
         backend = triton_compiler.make_backend(triton_compiler.gpu_target(spec.target))
         with self._specializing():
-            bound, specialization, options = self._binder(kernel, backend, spec.target)(*args, **kwargs)
+            known = id(kernel), spec.target
+            if known not in self._binders:  # those of ``kernel.device_caches`` outlive the stand-ins
+                self._binders[known] = (kernel, launcher.binder_of(kernel, backend))
+            bound, specialization, options = self._binders[known][1](*args, **kwargs)
         if callable(grid) and not warmup:
             grid(bound)
         parsed, signature, constexprs, attributes = launcher.pack_args(
@@ -149,8 +153,8 @@ class CapturedLaunches:
         )
         settings = launch_environment.compiler_settings(spec.target.backend)
         made = Specialized(kernel, spec.target, bound, signature, constexprs, attributes, parsed, settings)
-        again = functools.partial(launch_again, kernel, kwargs)
-        launch = Unlaunched(functools.partial(compiled_by_triton, made.without_arguments()), spec, again)
+        again = partial(launch_again, kernel, kwargs)
+        launch = Unlaunched(partial(compiled_by_triton, made.without_arguments()), spec, again)
         if warmup:
             _ = launch.compiled
         else:
@@ -161,13 +165,6 @@ class CapturedLaunches:
         if self.access_of is not None:
             return self.access_of(made)
         return facts_of(made.target, launch.compiled.asm).access
-
-    def _binder(self, kernel: Any, backend: Any, target: Any) -> Callable[..., Any]:
-        """A binder made here, not one of ``kernel.device_caches``: those outlive the stand-ins."""
-        known = id(kernel), target
-        if known not in self._binders:
-            self._binders[known] = (kernel, launcher.binder_of(kernel, backend))
-        return self._binders[known][1]
 
 
 def compiled_by_triton(launch: Specialized) -> Any:

@@ -10,14 +10,14 @@ are loaded alone, and dispatch isn't wrapped.
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import gc
 import importlib.util
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path
+from threading import get_ident, local
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -110,7 +110,7 @@ def call_directly() -> None:
     for wrapper in wrappers:
         function = _wrapped(wrapper)
         if not hasattr(function, _CACHED):
-            with contextlib.suppress(AttributeError, TypeError):  # a callable that takes no attributes
+            with suppress(AttributeError, TypeError):  # a callable that takes no attributes
                 setattr(function, _CACHED, _direct(wrapper, function))
 
 
@@ -131,7 +131,7 @@ def _direct(wrapper: Any, function: Any) -> Callable[..., Any]:
     return direct
 
 
-@functools.cache
+@cache
 def _wrapper_code() -> CodeType:
     wrapper: Any = torch._disable_dynamo(lambda: None)
     code: CodeType = wrapper.__code__
@@ -144,7 +144,7 @@ Handler = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 """Replaces one torch function: ``handler(func, args, kwargs)`` returns its result."""
 
 
-class _OfThread(threading.local):
+class _OfThread(local):
     def __init__(self) -> None:
         self.in_kernel_invocation = False
         self.enter_stack: list[Any] = []
@@ -154,7 +154,7 @@ UNANSWERED: tuple[Any, ...] = ()
 COMPUTED: tuple[Any, ...] = (None, None, None)
 
 
-class Noting(threading.local):
+class Noting(local):
     """What is known of the operator that is being noted in a thread; ``answer`` is None where none is.
 
     It is :data:`UNANSWERED` until torch's cache of fake results answers, and then the operator, the result and the
@@ -176,13 +176,13 @@ class Watch:
     def __init__(self) -> None:
         self.listeners: list[OperatorListener] = []
         self.noting = Noting()
-        self._home = threading.get_ident()
+        self._home = get_ident()
 
     def away(self) -> bool:
         """Whether there is a listener, in a thread that stand-ins' modes weren't entered in, outside of torch's
         compiler."""
         return (
-            threading.get_ident() != self._home
+            get_ident() != self._home
             and bool(self.listeners)
             and torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is None
             and torch._guards.TracingContext.try_get() is None
@@ -214,7 +214,7 @@ class Watch:
                 listener.observe(func, args, kwargs, result, None, alike)
         return result
 
-    @contextlib.contextmanager
+    @contextmanager
     def silent(self) -> Iterator[None]:
         """Nothing that the calling thread runs meanwhile is noted."""
         noting = self.noting
@@ -224,7 +224,7 @@ class Watch:
         finally:
             noting.answer = before
 
-    @contextlib.contextmanager
+    @contextmanager
     def to(self, listener: OperatorListener) -> Iterator[None]:
         """Pass operators to this listener meanwhile, and to no other."""
         self.listeners.append(listener)
@@ -254,7 +254,8 @@ class StandInFakeMode(FakeTensorMode):  # type: ignore[misc]  # torch's types ar
         return self._watch.run(func, args, kwargs or {}, lambda f, a, k: _fake_dispatch(self, f, types, a, k))
 
     def _output_from_cache_entry(self, state: Any, entry: Any, key: Any, func: Any, args: Any) -> Any:
-        output, noting = super()._output_from_cache_entry(state, entry, key, func, args), self._watch.noting
+        output = super()._output_from_cache_entry(state, entry, key, func, args)
+        noting = self._watch.noting
         if noting.answer is UNANSWERED:
             noting.answer = func, output, entry
         return output
@@ -316,7 +317,8 @@ class TorchFunctionHandlers(TorchFunctionMode):  # type: ignore[misc]  # torch's
         handler = self._handlers.get(func)
         if func is torch.Tensor.pin_memory:
             return args[0]
-        if handler is not None and any(isinstance(tensor, FakeTensor) for tensor in tensors_in(args, kwargs.values())):
+        given = tensors_in(args, kwargs.values())
+        if handler is not None and any(isinstance(tensor, FakeTensor) for tensor in given):
             return handler(func, args, kwargs)
         return func(*args, **kwargs)
 
@@ -330,10 +332,10 @@ def _name_device(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
     return args, kwargs
 
 
-@contextlib.contextmanager
+@contextmanager
 def entered(*modes: Any) -> Iterator[None]:
     """Enter modes again where torch has taken them off: inside a torch function, below the dispatcher."""
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         for mode in modes:
             stack.enter_context(mode)
         yield
@@ -345,7 +347,7 @@ TORCH_NAMESPACES = frozenset({"aten", "prim", "prims", "quantized", "_c10d_funct
 """Operators of torch itself: their CUDA code is compiled code."""
 
 Implementation = Callable[..., Any]
-EnterModes = Callable[[], contextlib.AbstractContextManager[None]]
+EnterModes = Callable[[], AbstractContextManager[None]]
 
 
 class RealImplementations:
@@ -359,7 +361,7 @@ class RealImplementations:
         self._entered_modes = entered_modes
         self._registered: dict[tuple[str, str], Implementation] = {}
 
-    def install(self, stack: contextlib.ExitStack) -> None:
+    def install(self, stack: ExitStack) -> None:
         """Record what is registered by ``Library.impl`` from now on, until ``stack`` closes; torch has no list of
         it."""
         original = torch.library.Library.impl
@@ -379,22 +381,17 @@ class RealImplementations:
         """The real code of an operator, ready to call on stand-ins; ``None`` if it has none in Python."""
         if getattr(func, "namespace", "aten") in TORCH_NAMESPACES:
             return None
-        code = self._defined(func._schema.name) or self._noted(func)
+        defined = OPDEFS.get(func._schema.name)
+        made = defined._backend_fns if defined is not None else {}
+        code = made.get("cuda") or made.get(None)
+        code = self._noted(func) if code is None else undisabled(code)
         return None if code is None else self._surrounded(code)
-
-    def _defined(self, name: str) -> Implementation | None:
-        definition = OPDEFS.get(name)
-        if definition is None:
-            return None
-        code: Implementation | None = definition._backend_fns.get("cuda") or definition._backend_fns.get(None)
-        return None if code is None else undisabled(code)
 
     def _noted(self, func: Any) -> Implementation | None:
         name = func._schema.name
-        spellings = (
-            (f"{name}.{func._overloadname}", name) if func._overloadname != "default" else (name, f"{name}.default")
-        )
-        found = (self._registered.get((spelling, key)) for key in REAL_KEYS for spelling in spellings)
+        full = f"{name}.{func._overloadname}"
+        spellings = (full, name) if func._overloadname != "default" else (name, full)
+        found = (self._registered.get((x, key)) for key in REAL_KEYS for x in spellings)
         return next((code for code in found if code is not None), None)
 
     def _surrounded(self, code: Implementation) -> Implementation:

@@ -5,8 +5,8 @@ A level says up to where a body runs. Where it can't go on, an exception has the
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch._subclasses.fake_tensor import (
@@ -22,7 +22,7 @@ from kerntune.errors import CaptureError
 _ABSENT = object()
 
 
-class Replacements(contextlib.ExitStack):
+class Replacements(ExitStack):
     """An exit stack that knows which attributes were replaced on it, so that they can be put back for a while."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Replacements(contextlib.ExitStack):
         self.made: list[tuple[Any, str, Any]] = []
         """Owner, name and what was there before, in the order in which they were replaced."""
 
-    @contextlib.contextmanager
+    @contextmanager
     def lifted(self) -> Iterator[None]:
         """Every attribute as it was before: for an import of code that keeps what it finds."""
         values = [vars(owner).get(name, _ABSENT) for owner, name, _ in self.made]
@@ -43,7 +43,7 @@ class Replacements(contextlib.ExitStack):
                 _put_back(owner, name, value)
 
 
-def replace(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
+def replace(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
     """Set ``owner.name`` to ``value`` until ``stack`` closes.
 
     The attribute is restored as it was: a static method as a static method, an inherited attribute as inherited.
@@ -55,7 +55,7 @@ def replace(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> N
         stack.made.append((owner, name, before))
 
 
-def replace_known(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
+def replace_known(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
     """:func:`replace`, but only what this version of ``owner`` has: a stub never adds a name that torch lacks."""
     if hasattr(owner, name):
         replace(stack, owner, name, value)

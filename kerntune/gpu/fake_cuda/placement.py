@@ -5,18 +5,14 @@ Values of small integer tensors are kept (lengths, labels, masks), since control
 
 from __future__ import annotations
 
-import math
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch._ops import HigherOrderOperator
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensor,
-)
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kerntune.base.users_line import UsersLine, calling_line
@@ -48,7 +44,7 @@ class KnownValues:
     """
 
     def __init__(self) -> None:
-        self._bytes: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._bytes: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self._unanswered: list[tuple[UsersLine, str]] = []
 
     def note_unanswered(self, error: BaseException) -> None:
@@ -78,14 +74,13 @@ class KnownValues:
         """Whether the values of a tensor are known, and few."""
         if tensor.numel() > KNOWN_ELEMENTS:
             return False
-        return self._has(tensor) if isinstance(tensor, FakeTensor) else bool(tensor.device.type == "cpu")
+        if isinstance(tensor, FakeTensor):
+            return tensor.untyped_storage() in self._bytes
+        return bool(tensor.device.type == "cpu")
 
     def storage_of(self, tensor: torch.Tensor) -> Any:
         """The known bytes of a tensor's whole storage, in the CPU's memory; ``None`` if not known."""
         return self._bytes.get(tensor.untyped_storage()) if isinstance(tensor, FakeTensor) else None
-
-    def _has(self, tensor: FakeTensor) -> bool:
-        return tensor.untyped_storage() in self._bytes
 
     def keep(self, stand_in: Any, real: Any, derived: bool = True) -> None:
         """Record ``real`` as the values of ``stand_in`` (tensors, or lists of equal length).
@@ -108,7 +103,7 @@ class KnownValues:
 
         A kernel of which nothing can be said (it can't be compiled) may write all of them.
         """
-        given = {k: x for k, x in enumerate(pointers) if isinstance(x, FakeTensor) and self._has(x)}
+        given = {k: x for k, x in enumerate(pointers) if self.storage_of(x) is not None}
         if not given:
             return
         try:
@@ -132,7 +127,7 @@ class KnownValues:
                 self._supply(tensor, real.to(tensor.dtype))
 
     def _supply(self, tensor: FakeTensor, real: torch.Tensor) -> None:
-        if self._has(tensor):
+        if self.storage_of(tensor) is not None:
             if not torch.equal(self._view(tensor), real):
                 raise UsageError("aren't those that the argument has, and the kernel doesn't write it")
             return
@@ -145,13 +140,14 @@ class KnownValues:
         """The arguments of an operator as real CPU tensors; ``None`` if one of them is not known."""
         if func.namespace != "aten":
             return None
-        tensors = [item for item in _flat([*args, *kwargs.values()]) if isinstance(item, torch.Tensor)]
+        tensors = [i for i in _flat([*args, *kwargs.values()]) if isinstance(i, torch.Tensor)]
         if not tensors and func._schema.name.removeprefix("aten::") not in ROOTS:
             return None
         enough = small if is_like(func) else self.knows
         if not all(map(enough, tensors)):
             return None
-        return [self._real(value) for value in args], {name: self._real(value) for name, value in kwargs.items()}
+        named = {name: self._real(value) for name, value in kwargs.items()}
+        return [self._real(value) for value in args], named
 
     def _real(self, value: Any) -> Any:
         if isinstance(value, (list, tuple)):
@@ -171,7 +167,7 @@ def is_like(func: Any) -> bool:
 
 def small(value: Any) -> bool:
     """Whether an operator's result is small enough to compute on the CPU."""
-    return all(item.numel() <= KNOWN_ELEMENTS for item in _flat(value) if isinstance(item, torch.Tensor))
+    return all(i.numel() <= KNOWN_ELEMENTS for i in _flat(value) if isinstance(i, torch.Tensor))
 
 
 def _flat(value: Any) -> Iterator[Any]:
@@ -189,7 +185,6 @@ def _laid_out_alike(fake: torch.Tensor, real: torch.Tensor) -> bool:
 
 
 def _laid_out_as(tensor: torch.Tensor) -> torch.Tensor:
-    """A real CPU tensor of the same layout, with any values."""
     with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():  # as in ``of``
         return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
 
@@ -205,19 +200,10 @@ compute."""
 LENGTH_ARGUMENTS = ("n", "m", "end", "steps")
 """The names of length arguments in the schemas of eye, randperm, arange, linspace."""
 
-VALUE_OPERATORS = frozenset(
-    {
-        "_local_scalar_dense",
-        "equal",
-        "allclose",
-        "nonzero",
-        "masked_select",
-        "index",
-        "_unique2",
-        "unique_dim",
-        "unique_consecutive",
-    }
-)
+VALUE_OPERATORS = frozenset((
+    "_local_scalar_dense", "equal", "allclose", "nonzero", "masked_select", "index",
+    "_unique2", "unique_dim", "unique_consecutive",
+))  # fmt: skip
 """Operators whose result depends on values, and is no larger than their arguments."""
 
 MASKED_OPERATORS = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::_unsafe_index"})
@@ -254,8 +240,8 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
         kwargs = _without_pinning(kwargs or {})
         if isinstance(func, HigherOrderOperator):
             return func(*args, **kwargs)
-        on_stand_in = any(isinstance(tensor, FakeTensor) for tensor in tensors_in(args, kwargs.values()))
-        inside = _fake_mode_is_on()
+        on_stand_in = any(isinstance(t, FakeTensor) for t in tensors_in(args, kwargs.values()))
+        inside = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
         if not on_stand_in and (inside or not _wants_stand_in(func, args, kwargs)):  # inside, that mode decides
             return func(*args, **kwargs)
         real_code = self._implementation(func)
@@ -296,7 +282,7 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
         aren't."""
         if func._schema.name not in MASKED_OPERATORS:
             return args
-        indices = [position for index in args[1] for position in self._positions(index, args[0].device)]
+        indices = [position for i in args[1] for position in self._positions(i, args[0].device)]
         return (args[0], indices, *args[2:])
 
     def _positions(self, index: Any, device: torch.device) -> tuple[Any, ...]:
@@ -304,7 +290,6 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
         return (index,) if real is None else tuple(self._faked(real.nonzero().unbind(1), device))
 
     def _faked(self, real: Any, device: torch.device) -> Any:
-        """Stand-ins on ``device`` for real tensors whose shapes depend on values."""
         if isinstance(real, (list, tuple)):
             return tuple(self._faked(item, device) for item in real)
         if not isinstance(real, torch.Tensor) or device.type == "cpu":
@@ -313,11 +298,6 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
             stand_in = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device=device)
         self._known.keep(stand_in, real)
         return stand_in
-
-
-def _fake_mode_is_on() -> bool:
-    """Whether torch is inside of a fake operator, or a test has entered another fake mode: asked once an operator."""
-    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
 
 
 def _wants_stand_in(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -334,13 +314,12 @@ def _elements(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
         return 0
     given = {argument.name: value for argument, value in _bound(func, args, kwargs)}
     if "size" in given:
-        return math.prod(given["size"])
-    lengths = [given[name] for name in LENGTH_ARGUMENTS if isinstance(given.get(name), (int, float))]
-    return int(math.prod(lengths)) if lengths else 0
+        return prod(given["size"])
+    lengths = [given[n] for n in LENGTH_ARGUMENTS if isinstance(given.get(n), (int, float))]
+    return int(prod(lengths)) if lengths else 0
 
 
 def _bound(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
-    """The given arguments of an operator, each with its entry in the schema."""
     for place, argument in enumerate(func._schema.arguments):
         if place < len(args):
             yield argument, args[place]
@@ -349,7 +328,6 @@ def _bound(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterato
 
 
 def _written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[torch.Tensor]:
-    """The tensors that an operator writes in place."""
     if not func._schema.is_mutable:
         return
     for argument, value in _bound(func, args, kwargs):
@@ -364,7 +342,6 @@ def _refuse_writes_to_real(func: Any, args: Sequence[Any], kwargs: Mapping[str, 
 
 
 def _computed(func: Any, inputs: Arguments) -> Any:
-    """The real result on the CPU; ``None`` if the CPU doesn't support the operator."""
     try:
         return func(*inputs[0], **inputs[1])
     except (RuntimeError, NotImplementedError, IndexError):
@@ -372,7 +349,6 @@ def _computed(func: Any, inputs: Arguments) -> Any:
 
 
 def _bounded(func: Any, args: Sequence[Any]) -> bool:
-    """Whether a result whose size depends on values stays small."""
     name = func._schema.name.removeprefix("aten::")
     if name == "repeat_interleave":
         return bool(args[0].sum() <= KNOWN_ELEMENTS)
@@ -380,7 +356,6 @@ def _bounded(func: Any, args: Sequence[Any]) -> bool:
 
 
 def _device(args: Sequence[Any]) -> torch.device:
-    """The device of a result: that of the first stand-in among the arguments."""
     return next(tensor.device for tensor in tensors_in(args) if isinstance(tensor, FakeTensor))
 
 

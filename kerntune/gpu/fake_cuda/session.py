@@ -5,11 +5,11 @@ What ``torch.load`` reads, and modules that move to the GPU, become stand-ins he
 
 from __future__ import annotations
 
-import contextlib
-import threading
-import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from threading import Lock
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch._library.triton import set_wrap_triton_enabled
@@ -25,7 +25,6 @@ from kerntune.gpu.fake_cuda.cuda_api import install_cuda
 from kerntune.gpu.fake_cuda.driver import DeviceNumbers, install_driver
 from kerntune.gpu.fake_cuda.launches import CapturedLaunches
 from kerntune.gpu.fake_cuda.modes import (
-    Handler,
     RealImplementations,
     StandInFakeMode,
     TorchFunctionHandlers,
@@ -37,7 +36,7 @@ from kerntune.gpu.fake_cuda.placement import KnownValues, Placement
 from kerntune.gpu.fake_cuda.tensors import Addresses, Comparisons, ensure_guard, install_methods
 from kerntune.kernels.access import Access
 
-_only_one = threading.Lock()
+_only_one = Lock()
 
 
 def are_active() -> bool:
@@ -45,7 +44,7 @@ def are_active() -> bool:
     return _only_one.locked()
 
 
-@contextlib.contextmanager
+@contextmanager
 def alone() -> Iterator[None]:
     """A context for the time in which this process reports a GPU that doesn't exist. :class:`UsageError` if it already
     does."""
@@ -80,7 +79,7 @@ class StandIns:
         self._answers: TorchFunctionHandlers | None = None
         self._placement: Placement | None = None
 
-    @contextlib.contextmanager
+    @contextmanager
     def activate(self) -> Iterator[None]:
         """Install everything until the context closes.
 
@@ -106,13 +105,11 @@ class StandIns:
         """The address of a tensor's storage, a multiple of 256; views of one storage share it."""
         return self.addresses.storage(tensor)
 
-    def watching(self, listener: OperatorListener) -> contextlib.AbstractContextManager[None]:
+    def watching(self, listener: OperatorListener) -> AbstractContextManager[None]:
         """Operators on stand-ins, of all threads."""
         return self.watch.to(listener)
 
-    def compiling(
-        self, begin: Callable[[contextlib.ExitStack], None]
-    ) -> contextlib.AbstractContextManager[Sequence[str]]:
+    def compiling(self, begin: Callable[[ExitStack], None]) -> AbstractContextManager[Sequence[str]]:
         """Code is generated for the device that doesn't exist; what only a time decides is guessed, and noted."""
         return self.compiled.generating(begin)
 
@@ -128,14 +125,14 @@ class StandIns:
         """Questions that had no answer (:meth:`KnownValues.take_unanswered`)."""
         return self.known_values.take_unanswered()
 
-    @contextlib.contextmanager
+    @contextmanager
     def specializing(self) -> Iterator[None]:
         """Make ``data_ptr`` of stand-ins return :meth:`address` to all callers, Triton's binder too.
 
         Outside of the context, only calls through torch functions get it: to torch itself 0 means that a tensor has no
         memory.
         """
-        with contextlib.ExitStack() as stack:
+        with ExitStack() as stack:
             replace(stack, FakeTensor, "data_ptr", lambda tensor: self.address(tensor))
             yield
 
@@ -160,21 +157,19 @@ class StandIns:
         self.compiled.install(stack)
         stack.enter_context(set_wrap_triton_enabled(False))
 
-    def _install_modes(self, stack: contextlib.ExitStack, fake: StandInFakeMode) -> None:
+    def _install_modes(self, stack: ExitStack, fake: StandInFakeMode) -> None:
         stack.callback(torch._C._set_only_lift_cpu_tensors, torch._C._only_lift_cpu_tensors())
         torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device="cuda") builds on the CPU, then moves
-        self._answers = TorchFunctionHandlers(self._handlers())
+        handlers = {torch.Tensor.data_ptr: self._data_ptr, **hook_handlers(), **self.comparisons.handlers()}
+        self._answers = TorchFunctionHandlers(handlers)
         self._placement = Placement(fake, self.known_values, self._operators.find, self.watch)
         stack.enter_context(self._entered_modes())
-
-    def _handlers(self) -> dict[Any, Handler]:
-        return {torch.Tensor.data_ptr: self._data_ptr, **hook_handlers(), **self.comparisons.handlers()}
 
     def _data_ptr(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         self.known_values.forget(args[0])  # users' code that has the address may write there
         return self.address(args[0])
 
-    def _entered_modes(self) -> contextlib.AbstractContextManager[None]:
+    def _entered_modes(self) -> AbstractContextManager[None]:
         return entered(self._placement, self._answers)
 
 
@@ -192,7 +187,7 @@ FIRST = 0
 
 
 def install_restoring(
-    stack: contextlib.ExitStack, put: Callable[[Any], None], there: Callable[[Any], bool] = lambda storage: False
+    stack: ExitStack, put: Callable[[Any], None], there: Callable[[Any], bool] = lambda storage: False
 ) -> None:
     """Until ``stack`` closes, a storage that belongs on the GPU stays on the CPU, and ``put`` is called with it. One
     for which ``there`` is true is saved as the GPU's."""
@@ -213,7 +208,7 @@ def install_restoring(
     _install_moves(stack, put)
 
 
-def _install_moves(stack: contextlib.ExitStack, put: Callable[[Any], None]) -> None:
+def _install_moves(stack: ExitStack, put: Callable[[Any], None]) -> None:
     """Support ``map_location=lambda storage, location: storage.cuda()`` as well as a name."""
     base = torch.storage._StorageBase
     original = base.to
@@ -235,11 +230,11 @@ class Loaded:
     """Makes stand-ins of the tensors that ``torch.load`` rebuilds over storages that belong on the GPU."""
 
     def __init__(self) -> None:
-        self._moved: weakref.WeakKeyDictionary[Any, dict[torch.dtype, torch.Tensor]] = weakref.WeakKeyDictionary()
+        self._moved: WeakKeyDictionary[Any, dict[torch.dtype, torch.Tensor]] = WeakKeyDictionary()
         self._read = True
         """Whether storages hold the file's contents already: the old format is read after tensors are rebuilt."""
 
-    def install(self, stack: contextlib.ExitStack) -> None:
+    def install(self, stack: ExitStack) -> None:
         """Until ``stack`` closes."""
         install_restoring(stack, self._put)
         before = torch._utils._restore_device_fake_mode  # all functions that rebuild a tensor call it last
@@ -263,7 +258,6 @@ class Loaded:
         return view.detach().requires_grad_(tensor.requires_grad)
 
     def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The stand-in of a tensor's whole storage."""
         count = tensor.untyped_storage().nbytes() // tensor.element_size()
         if not self._read:
             return torch.empty(count, dtype=tensor.dtype, device="cuda")
@@ -295,7 +289,7 @@ def module_apply(original: Callable[..., Any]) -> Callable[..., Any]:
         if recurse:
             for child in self.children():
                 child._apply(fn)
-        self._parameters.update({name: _moved(value, fn) for name, value in self._parameters.items()})
+        self._parameters.update({n: _moved(value, fn) for n, value in self._parameters.items()})
         self._buffers.update({name: None if value is None else fn(value) for name, value in self._buffers.items()})
         return self
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+from contextlib import AbstractContextManager
 from typing import Any
 
 from kerntune.base.device import Target, typical_device
@@ -42,7 +42,7 @@ class StaticBackend:
         """There is no other."""
         return self
 
-    def activate(self) -> contextlib.AbstractContextManager[None]:
+    def activate(self) -> AbstractContextManager[None]:
         """Install the stand-ins."""
         return self.stand_ins.activate()
 

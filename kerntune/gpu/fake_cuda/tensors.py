@@ -6,18 +6,18 @@ without CUDA lacks the device guard.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import functools
 import linecache
 import re
 import sys
-import threading
-import weakref
 from collections.abc import Callable
+from contextlib import ExitStack
+from ctypes import CDLL, CFUNCTYPE, addressof, c_int64, c_void_p, cast
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from types import FrameType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch._subclasses import fake_tensor
@@ -34,7 +34,7 @@ MEMORY_METHODS = ("numpy", "tolist", "__array__", "__dlpack__", "__reduce_ex__")
 """Methods that read a tensor's memory: in some of them torch crashes, or raises an error about subclasses."""
 
 
-def install_methods(stack: contextlib.ExitStack, known: KnownValues) -> None:
+def install_methods(stack: ExitStack, known: KnownValues) -> None:
     """Give stand-ins methods of their own until ``stack`` closes."""
     for name in MEMORY_METHODS:
         replace(stack, FakeTensor, name, _ending(name, known))
@@ -85,7 +85,6 @@ def _like(original: torch.Tensor, detached: torch.Tensor) -> torch.Tensor:
 
 
 def _copy(self: torch.Tensor) -> torch.Tensor:
-    """A tensor over the same storage."""
     return _like(self, self.detach())
 
 
@@ -103,7 +102,7 @@ class Addresses:
     """Gives every storage an address. A view's address includes its offset, so its alignment is correct too."""
 
     def __init__(self) -> None:
-        self._bases: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
+        self._bases: WeakKeyDictionary[object, int] = WeakKeyDictionary()
         self._next = FIRST_ADDRESS
 
     def storage(self, tensor: torch.Tensor) -> int:
@@ -152,7 +151,7 @@ class Comparisons:
     def __init__(self, known: KnownValues) -> None:
         self._known = known
         self._unchecked: dict[UsersLine, bool] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def take_unchecked(self) -> dict[UsersLine, bool]:
         """The users' lines whose comparisons passed although values weren't known, since the last call of this; and
@@ -167,8 +166,8 @@ class Comparisons:
         handlers: dict[Any, Handler] = dict.fromkeys((torch.allclose, tensor.allclose), self._allclose)
         handlers |= dict.fromkeys((torch.equal, tensor.equal), self._equal)
         # all is usually asserted, any usually denied: assert not x.isnan().any()
-        handlers |= dict.fromkeys((torch.all, tensor.all), functools.partial(self._reduction, True))
-        handlers |= dict.fromkeys((torch.any, tensor.any), functools.partial(self._reduction, False))
+        handlers |= dict.fromkeys((torch.all, tensor.all), partial(self._reduction, True))
+        handlers |= dict.fromkeys((torch.any, tensor.any), partial(self._reduction, False))
         return handlers | dict.fromkeys((tensor.__bool__, tensor.item), self._truth)
 
     def _allclose(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -265,7 +264,11 @@ def ensure_guard() -> None:
     if registry[CUDA_DEVICE_TYPE]:
         torch._C._ensureCUDADeviceGuardSet()
         return
-    dummy = registry[CUDA_DEVICE_TYPE] = _dummy_guard()
+    zero = CFUNCTYPE(c_int64)(lambda: 0)
+    table = (c_void_p * VIRTUAL_SLOTS)(*([cast(zero, c_void_p).value] * VIRTUAL_SLOTS))
+    guard = (c_void_p * 1)(addressof(table))
+    _kept_alive.extend([zero, table, guard])
+    dummy = registry[CUDA_DEVICE_TYPE] = addressof(guard)
     torch._C._ensureCUDADeviceGuardSet()
     if registry[CUDA_DEVICE_TYPE] == dummy:
         registry[CUDA_DEVICE_TYPE] = None
@@ -278,18 +281,9 @@ def ensure_guard() -> None:
 def _registry() -> Any:
     library = Path(torch.__file__).parent / "lib" / "libc10.so"
     try:
-        return (ctypes.c_void_p * REGISTRY_SLOTS).in_dll(ctypes.CDLL(str(library)), REGISTRY_SYMBOL)
+        return (c_void_p * REGISTRY_SLOTS).in_dll(CDLL(str(library)), REGISTRY_SYMBOL)
     except (OSError, ValueError) as error:
         raise BackendError(
             f"torch {torch.__version__} has no device guard registry in {library.name} ({error}): "
             f"stand-ins for CUDA tensors need Linux; {versions_run()}"
         ) from error
-
-
-def _dummy_guard() -> int:
-    """The address of an object whose virtual functions all return 0: a device type without devices."""
-    zero = ctypes.CFUNCTYPE(ctypes.c_int64)(lambda: 0)
-    table = (ctypes.c_void_p * VIRTUAL_SLOTS)(*([ctypes.cast(zero, ctypes.c_void_p).value] * VIRTUAL_SLOTS))
-    guard = (ctypes.c_void_p * 1)(ctypes.addressof(table))
-    _kept_alive.extend([zero, table, guard])
-    return ctypes.addressof(guard)

@@ -5,15 +5,15 @@ Memory is checked, and time is limited.
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import math
 import random
 import re
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
+from functools import partial
+from math import inf, prod
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,7 @@ LAUNCH_WORDS = ("grid", "warmup", "device", "device_type", "stream")
 _CHANCE: ContextVar[random.Random | None] = ContextVar("what draws the order of programs", default=None)
 
 
-@contextlib.contextmanager
+@contextmanager
 def drawn_orders(seed: int) -> Iterator[None]:
     """Programs run in a drawn order within the context, and reductions have their terms so."""
     token = _CHANCE.set(random.Random(seed))
@@ -80,14 +80,14 @@ class InterpretedLaunches:
         self._on_gpu = on_gpu
         self._given: Mapping[str, tuple[Config, ...]] = {}
         self._programs: dict[str, tuple[Specialized, TtirProgram]] = {}
-        self._lock = threading.RLock()
+        self._lock = RLock()
 
-    def install(self, stack: contextlib.ExitStack) -> None:
+    def install(self, stack: ExitStack) -> None:
         """Kernels run here until ``stack`` closes; of tuned ones the first config that pruning leaves."""
         replace(stack, JITFunction, "run", lambda kernel, /, *args, **kwargs: self.run(kernel, *args, **kwargs))
         replace(stack, Autotuner, "run", run_first)
 
-    @contextlib.contextmanager
+    @contextmanager
     def given(self, candidates: Mapping[str, tuple[Config, ...]]) -> Iterator[None]:
         """Within the context, kernels of these names that have no tuner run with the first of their candidates."""
         before, self._given = self._given, candidates
@@ -109,8 +109,8 @@ class InterpretedLaunches:
         if not warmup:
             with self._lock:
                 self._launch(launch, self._grid(launch, grid, kwargs))
-        again = functools.partial(launch_again, kernel, kwargs)
-        return Unlaunched(functools.partial(compiled_by_triton, launch), self._spec, again)
+        again = partial(launch_again, kernel, kwargs)
+        return Unlaunched(partial(compiled_by_triton, launch), self._spec, again)
 
     def _with_candidate(self, kernel: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         candidates = self._given.get(kernel_name(kernel))
@@ -177,7 +177,7 @@ class InterpretedLaunches:
     def _overdue(self, launch: Specialized, grid: tuple[int, int, int], machine: Machine) -> str:
         file = kernel_file(launch.jit)
         places = [op.location for block in machine.blocks for op in block.operations]
-        lines = [found[1] for place in places if (found := re.search(rf'"{re.escape(file)}":(\d+)', place))]
+        lines = [found[1] for p in places if (found := re.search(rf'"{re.escape(file)}":(\d+)', p))]
         where = f"{file}:{lines[0]}" if lines else file
         return (
             f"kernel {launch.name} ({where}) has not ended after {self._limit:g} s in the interpreter, in program "
@@ -202,7 +202,7 @@ class _LaunchMachine(Machine):
     def __init__(
         self, launch: Specialized, program: TtirProgram, memory: TensorMemory, grid: tuple[int, int, int], limit: float
     ) -> None:
-        deadline = time.monotonic() + (limit or math.inf)
+        deadline = time.monotonic() + (limit or inf)
         super().__init__(program, memory, deadline, _CHANCE.get(), launch.options.num_warps)
         self.begin = _TimeEstimate(launch.name, grid, time.thread_time).next  # type: ignore[method-assign]
 
@@ -246,7 +246,7 @@ class _TimeEstimate:
         elapsed = self._clock() - self._begin
         if self._done < 1 or elapsed < FIRST_ESTIMATE_SECONDS:
             return
-        total = math.prod(self._grid)
+        total = prod(self._grid)
         guess = elapsed / self._done * total
         if guess > LAUNCH_SECONDS:
             raise InterpreterLimit(
@@ -263,7 +263,6 @@ SMALLER = (
 
 
 def _named(error: Exception, where: str) -> str:
-    """An error's text, with the kernel's name."""
     return str(error) if str(error).startswith("kernel ") else f"{where}: {error}"
 
 
@@ -276,7 +275,6 @@ def _refuse_gluon_and_autocast(kernel: Any) -> None:
 
 
 def _arguments(launch: Specialized, program: TtirProgram, memory: TensorMemory) -> tuple[list[Any], list[bool]]:
-    """What the TTIR takes, and which storages it may write."""
     kinds = program.argument_types
     found: list[Any] = []
     written = [program.makes_pointers] * memory.count

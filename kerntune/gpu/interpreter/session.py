@@ -5,11 +5,11 @@ Tensors that tests put on the GPU are real memory on the CPU, recorded as being 
 
 from __future__ import annotations
 
-import contextlib
-import math
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from math import prod
 from typing import Any
+from weakref import WeakSet
 
 import torch
 import torch._dynamo  # lists torch.cuda's functions when it is imported: before they are replaced
@@ -41,12 +41,12 @@ class GpuStorages:
     """The storages that are recorded as being on the GPU."""
 
     def __init__(self) -> None:
-        self._there: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._there: WeakSet[Any] = WeakSet()
         self.named = False
         """Whether the test itself has given a device in the current call. torch's own code passes the device that its
         inputs really are on."""
 
-    @contextlib.contextmanager
+    @contextmanager
     def naming(self, named: bool) -> Iterator[None]:
         """Set :attr:`named` within the context."""
         before, self.named = self.named, named
@@ -167,7 +167,7 @@ def _refuse_large(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     sizes = args[0] if args and isinstance(args[0], (list, tuple)) else kwargs.get("size")
     if not isinstance(sizes, (list, tuple)) or not all(isinstance(n, int) for n in sizes):
         return
-    if math.prod(sizes) > LARGEST:
+    if prod(sizes) > LARGEST:
         shape = " x ".join(map(str, sizes))
         raise InterpreterLimit(
             f"{_name(func)} of {shape} elements is too large for the interpreter (limit {LARGEST}); give smaller shapes"
@@ -212,7 +212,7 @@ class GpuPlacementMode(TorchFunctionMode):  # type: ignore[misc]  # torch's type
         with self._storages.naming(named):
             outcome = func(*args, **kwargs)
         if not named and self._storages.any_on_gpu(args, kwargs):
-            self._storages.put_new(outcome, args, kwargs)  # tensors that torch has made in between too
+            self._storages.put_new(outcome, args, kwargs)  # those in between too
         return outcome
 
     def _from_data(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
@@ -287,18 +287,18 @@ class Interpreter:
         """Kernels that have run so far."""
         return self._launches.count
 
-    def given(self, candidates: Mapping[str, tuple[Config, ...]]) -> contextlib.AbstractContextManager[None]:
+    def given(self, candidates: Mapping[str, tuple[Config, ...]]) -> AbstractContextManager[None]:
         """Meanwhile, bare kernels of these names run with the first of their candidates."""
         return self._launches.given(candidates)
 
-    @contextlib.contextmanager
+    @contextmanager
     def activate(self) -> Iterator[None]:
         """Install everything until the context closes. Activate before users' modules are imported, since these check
         for a GPU.
 
         :class:`UsageError` if fake CUDA tensors are active.
         """
-        with alone(), contextlib.ExitStack() as stack:
+        with alone(), ExitStack() as stack:
             numbers = DeviceNumbers((self.spec,))
             install_cuda(stack, numbers)
             self._launches.install(stack)
@@ -309,7 +309,7 @@ class Interpreter:
             stack.enter_context(self._entered_modes())
             yield
 
-    def _install_torch(self, stack: contextlib.ExitStack) -> None:
+    def _install_torch(self, stack: ExitStack) -> None:
         original = torch.autograd._engine_run_backward
 
         def backward(*args: Any, **kwargs: Any) -> Any:
@@ -320,7 +320,7 @@ class Interpreter:
         replace(stack, torch, "compile", run_eagerly)
         stack.enter_context(set_wrap_triton_enabled(False))
 
-    def _entered_modes(self) -> contextlib.AbstractContextManager[None]:
+    def _entered_modes(self) -> AbstractContextManager[None]:
         return entered(self._on_cpu, self._placement_mode)
 
 

@@ -82,7 +82,6 @@ class TensorMemory(FlatMemory):
         return super().check(addresses, element, how)
 
     def _told_near(self, address: int) -> str:
-        """A text for the place of an address, relative to the nearest storage."""
         after = [(address - int(end), "bytes after the end of a tensor") for end in self._ends if address >= end]
         before = [(int(start) - address, "bytes before a tensor") for start in self._starts if address < start]
         return " ".join(map(str, min(after + before, default=(f"{address:#x}",))))

@@ -5,8 +5,8 @@ Eight-bit floats stay, for to round to them is what a kernel of quantized number
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -41,7 +41,7 @@ _SEEN: ContextVar[list[Launched] | None] = ContextVar("launches that are noted",
 _WIDER: ContextVar[Iterator[Launched] | None] = ContextVar("launches that are done in float64", default=None)
 
 
-@contextlib.contextmanager
+@contextmanager
 def noted_launches() -> Iterator[list[Launched]]:
     """What is interpreted within the context, in order."""
     found: list[Launched] = []
@@ -52,7 +52,7 @@ def noted_launches() -> Iterator[list[Launched]]:
         _SEEN.reset(token)
 
 
-@contextlib.contextmanager
+@contextmanager
 def wider_launches(launches: Sequence[Launched]) -> Iterator[None]:
     """The same launches again within the context, in float64, where their tensors are."""
     token = _WIDER.set(iter(launches))
