@@ -40,7 +40,7 @@ class ReplacedFunctions:
         """Put a user's layers over all others, in the whole process, once; those of ``instead_of`` go at the same
         moment: where both have a layer, no call comes between them."""
         with self._lock:
-            self._users = [x for x in self._users if x[0] is not user and x[0] is not instead_of]
+            self._users = [one for one in self._users if one[0] is not user and one[0] is not instead_of]
             for owner, name in layers:
                 self._originals.setdefault((owner, name), getattr(owner, name))
             self._users.append((user, layers))
@@ -59,7 +59,7 @@ class ReplacedFunctions:
                     found = layers[owner, name](found)
             setattr(owner, name, found)
         left = {place for _, layers in self._users for place in layers}
-        self._originals = {p: found for p, found in self._originals.items() if p in left}
+        self._originals = {place: found for place, found in self._originals.items() if place in left}
 
 
 REPLACED = ReplacedFunctions()
@@ -181,7 +181,7 @@ class Suspension(FunctionLayers):
         self._helpers: weakref.WeakSet[threading.Thread] = weakref.WeakSet([threading.current_thread()])
         """The deciding thread, those that were started for it, and those that have waited in vain."""
 
-        held_up = {p: functools.partial(self._over_launches, p) for p in launching_functions()}
+        held_up = {place: functools.partial(self._over_launches, place) for place in launching_functions()}
         self._layers = {(threading.Thread, "start"): self._over_start, **held_up}
 
     def release(self) -> None:

@@ -111,7 +111,7 @@ def site_of_tuner(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], optio
     name = tuner.base_fn.__name__
     where = f"kernel {name} ({tuner.base_fn.__code__.co_filename})"
     configs = tuners.prune_configs(tuner, args, kwargs)
-    objects = [{name: v for name, v in c.kwargs.items() if not is_plain(v)} for c in configs]
+    objects = [{name: value for name, value in c.kwargs.items() if not is_plain(value)} for c in configs]
     found = [Candidate(config_of(c, where), c.pre_hook, o) for c, o in zip(configs, objects, strict=True)]
     candidates = tuple(found)
     check_candidates(where, [c.config for c in candidates], [*tuner.arg_names, *options], kwargs)
@@ -193,9 +193,9 @@ def _candidate_of(config: Any, where: str) -> Candidate:
 def config_of(config: Any, where: str) -> Config:
     """Triton's config as ours, which has the texts of values that it can't hold."""
     options = {"ir_override": config.ir_override} if getattr(config, "ir_override", None) else {}
-    plain = {name: v if is_plain(v) else text_of(v) for name, v in config.kwargs.items()}
+    plain = {name: value if is_plain(value) else text_of(value) for name, value in config.kwargs.items()}
     try:
-        found = Config.from_mapping({**plain, **{n: getattr(config, n) for n in COMPILE_FIELDS}})
+        found = Config.from_mapping({**plain, **{name: getattr(config, name) for name in COMPILE_FIELDS}})
     except ConfigError as exc:
         raise ConfigError(f"{where}: {exc}") from exc
     return found.replace(options=options)

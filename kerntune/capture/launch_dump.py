@@ -265,7 +265,7 @@ def machine_code(binary: Binary, data: bytes) -> str:
     if binary.kind != "cubin":
         return ""
     try:
-        return "\n".join([*code_lines(b"".join(c for _, c in Elf(data).text), binary.arch), ""])
+        return "\n".join([*code_lines(b"".join(code for _, code in Elf(data).text), binary.arch), ""])
     except (BackendError, StoreError):
         return ""
 

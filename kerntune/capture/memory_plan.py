@@ -334,7 +334,7 @@ class Plan:
         tensors = [value for value in values if self._backend.tensors.is_tensor(value)]
         address = self._backend.tensors.storage_address
         places = ((self._index.get(address(tensor)), tensor) for tensor in tensors)
-        return {i: tensor for i, tensor in places if i is not None and self._sizes[i]}
+        return {index: tensor for index, tensor in places if index is not None and self._sizes[index]}
 
     def tensors(self) -> list[Any]:
         """A tensor of each storage that the launches touch."""
@@ -343,7 +343,7 @@ class Plan:
     def moved(self) -> bool:
         """Whether a tensor has other memory now than when it was launched on (``x.data = y``)."""
         address = self._backend.tensors.storage_address
-        return any(self._index.get(address(t)) != index for index, t in enumerate(self._tensors))
+        return any(self._index.get(address(tensor)) != index for index, tensor in enumerate(self._tensors))
 
     def rewind(self) -> None:
         """Put back what storages held before the first launch that wrote them."""

@@ -185,7 +185,7 @@ class OperatorCall:
             return None
         whole = fresh if traits.reads_own else fresh | {first[i] for i in self.written if self.takes[i].is_whole}
         read = set() if traits.layout_alone else ins if traits.reads_own else ins - written
-        seen = [x._replace(number=n) for x, n in zip((*self.takes, *self.makes), numbers, strict=True)]
+        seen = [x._replace(number=number) for x, number in zip((*self.takes, *self.makes), numbers, strict=True)]
         written_tensors = [seen[i] for i in self.written]
         operator = operator_of(traits, seen[:count], seen[count:], written_tensors) if traits.works else None
         return Effect(operator, tuple(read), tuple(outs), tuple(fresh), tuple(whole))
@@ -202,7 +202,7 @@ def operator_call(
     if not any(map(is_device, taken)) and not any(map(is_device, made)):
         return None
     takes, makes = [*map(_seen, taken)], [*map(_seen, made)]
-    arguments = [args[p] if p < len(args) else kwargs.get(name) for p, name in traits.writes]
+    arguments = [args[place] if place < len(args) else kwargs.get(name) for place, name in traits.writes]
     written = [next(i for i, y in enumerate(taken) if x is y) for x in tensors_in(arguments)]
     places = [i for i, x in enumerate(args) if hasattr(x, "untyped_storage")]
     stored = all(x.strides is not None for x in (*takes, *makes))
@@ -238,6 +238,6 @@ def operator_of(
 def signature(operator: Operator) -> str:
     """``float16[64,128], float16[128] -> float32[64]``."""
     return " -> ".join(
-        ", ".join(f"{str(dtype).removeprefix('torch.')}[{','.join(map(str, s))}]" for dtype, s in side)
+        ", ".join(f"{str(dtype).removeprefix('torch.')}[{','.join(map(str, shape))}]" for dtype, shape in side)
         for side in (operator.takes, operator.makes)
     )

@@ -169,7 +169,7 @@ class CallOperators:
         if known is None:
             lines: Sequence[str] = instruction
             if code is not None:
-                number = next((n for a, z, n in code.co_lines() if a <= instruction < z), None)
+                number = next((n for begin, end, n in code.co_lines() if begin <= instruction < end), None)
                 lines = (f"{code.co_filename}:{number}",)
             places = tuple(dict.fromkeys(shown(line, self.root) for line in lines))
             known = self._places[id(code), instruction] = code, places  # alive, its id is no other's
@@ -220,7 +220,7 @@ class CallOperators:
         read_by = {i: {numbers[s] for s in x.reads} for i, x in enumerate(recording.launches)}
         kept = self._kept(given, {*returned}, storages, read_by, written)
         rows, left_out = self._rows(kept)
-        read = {numbers[s] for x in recording.working for s in x.reads}
+        read = {numbers[s] for x in recording.launches if 0 not in x.grid for s in x.reads}
         before = read - self._made - given
         outside = sorted(recording.storages[i].nbytes for i, n in enumerate(numbers) if n in before)
         return OperatorList(
@@ -239,7 +239,7 @@ class CallOperators:
         returned: set[int | None] = {*self._numbers_of(results)}
         numbers = [self._number(x) for x in storages]
         pointers = ((p.name, p.view) for launch in recording.launches for p in launch.params)
-        places = ((name, recording.views[v].storage) for name, v in pointers if v is not None)
+        places = ((name, recording.views[view].storage) for name, view in pointers if view is not None)
         return frozenset(name for name, storage in places if numbers[storage] in returned)
 
     def _covered(

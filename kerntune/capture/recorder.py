@@ -67,7 +67,7 @@ def record(capture: Capture) -> Recorded:
     :class:`EnvironmentFault` where this machine doesn't let the compiler work: nothing is known of the launches then.
     """
     compiler, plan, target = capture.compiler, capture.plan, capture.backend.spec.target
-    compiler.compile_all([p.specialized for p in capture.launches if p.made is None])
+    compiler.compile_all([pending.specialized for pending in capture.launches if pending.made is None])
     if capture.at_once and plan.moved():
         raise CaptureError("a tensor that a kernel was launched on has other memory since, as x.data = y and set_ do")
     launches: list[Launch] = []

@@ -121,7 +121,7 @@ def leave_behind(kept: int, standard: Sequence[int] | None) -> None:
     close_from(3, kept)
     if standard is None:
         _LEFT.extend((sys.stdout, sys.stderr))  # what they hold must not be written: pytest's have lost their files
-        sys.stdout, sys.stderr = (open(n, "w", closefd=False) for n in (1, 2))  # noqa: SIM115
+        sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
 
 
 def default_handlers() -> None:

@@ -115,7 +115,7 @@ class Lowered:
 def shape_of(launch: Specialized, ir: str = "") -> Shape:
     """The sizes that a launch's compile time depends on, from its TTIR once there is one, else from its constants."""
     values = [getattr(v, "value", v) for v in launch.constexprs.values()]
-    stages, warps = (getattr(launch.options, n, None) or 1 for n in ("num_stages", "num_warps"))
+    stages, warps = (getattr(launch.options, name, None) or 1 for name in ("num_stages", "num_warps"))
     return Shape(max(len(ir), 1), elements_in(ir) or tile_of(values), stages, warps)
 
 

@@ -135,7 +135,7 @@ def current_environment() -> CompilerEnvironment:
     from triton import knobs
 
     groups = {name: getattr(knobs, name) for name in KNOB_GROUPS if hasattr(knobs, name)}
-    keys = {getattr(k, "key", "") for g in groups.values() for k in g.knob_descriptors.values()}
+    keys = {getattr(k, "key", "") for group in groups.values() for k in group.knob_descriptors.values()}
     return CompilerEnvironment(
         tuple(sorted((k, v) for k, v in os.environ.items() if _matters(k, keys))),
         json.dumps([item for name, group in groups.items() for item in _set_by_hand(name, group)]),

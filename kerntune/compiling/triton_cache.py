@@ -188,7 +188,7 @@ def store(lowered: Lowered, done: Done) -> Group:
     files[f"{name}.{request.source.ext}"] = lowered.job.ir
     files |= {f"{name}.{stage}": data for stage, data in _stages(request, done).items()}
     files[f"{name}.json"] = json.dumps({"hash": request.hash, **json.loads(done.metadata)})
-    group = {file: manager.put(d, file, binary=isinstance(d, bytes)) for file, d in files.items()}
+    group = {file: manager.put(data, file, binary=isinstance(data, bytes)) for file, data in files.items()}
     manager.put_group(f"{name}.json", group)
     return group
 
@@ -203,7 +203,7 @@ def made_of(lowered: Lowered, done: Done, stored: Future[Group]) -> Made:
 
 def _stages(request: CompileRequest, done: Done) -> dict[str, str | bytes]:
     binary = request.backend.binary_ext
-    return {s: data if s == binary else data.decode() for s, data in done.stages.items()}
+    return {stage: data if stage == binary else data.decode() for stage, data in done.stages.items()}
 
 
 def _manager(request: CompileRequest) -> Any:

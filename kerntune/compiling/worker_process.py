@@ -175,7 +175,7 @@ def with_words(reason: str, output: str, last: bool = True) -> str:
     """A reason and what the process printed of it: its error lines, or else (``last``) its last lines, and the pass
     that failed."""
     lines = [line.rstrip()[:WORDS_WIDTH] for line in output.splitlines() if line.strip()]
-    found = (", in it ".join(_PASS.findall(p)) for p in _FAILING.findall(output))  # MLIR's own note
+    found = (", in it ".join(_PASS.findall(passes)) for passes in _FAILING.findall(output))  # MLIR's own note
     failing = [f"failing pass: {names}" for names in dict.fromkeys(found) if names]
     errors = [line for line in lines if says_error(line) and not (failing and SOME_PASS in line)]
     words = (errors or (lines if last else []))[-WORDS_LINES:] + failing

@@ -230,12 +230,12 @@ def to_cpp(expr: Expr, spelling: Spelling | None = None) -> str:
     Every name is widened to ``int64_t``, so that it may be of any integer type; exact while no intermediate value
     reaches 2**63. Names may be negative or blocks zero only at the caller's risk: nothing is checked there.
     """
-    return _render(expr, lambda n: f"int64_t({(spelling or {}).get(n.name, n.name)})", _CPP)
+    return _render(expr, lambda name: f"int64_t({(spelling or {}).get(name.name, name.name)})", _CPP)
 
 
 def to_c(expr: Expr, spelling: Spelling | None = None) -> str:
     """A C99 expression of the same value, as :func:`to_cpp`; a maximum or minimum calls :data:`C_HELPERS`."""
-    return _render(expr, lambda n: f"((int64_t)({(spelling or {}).get(n.name, n.name)}))", _C)
+    return _render(expr, lambda name: f"((int64_t)({(spelling or {}).get(name.name, name.name)}))", _C)
 
 
 C_HELPERS = """static inline int64_t grid_max(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -253,7 +253,7 @@ class _Language(NamedTuple):
 
 _PYTHON = _Language("(({n} + {b} - 1) // {b})", lambda name, items: f"{name}({', '.join(items)})")
 _C = _Language("(({n} + ({b} - 1)) / {b})", lambda name, items: _in_pairs(f"grid_{name}", items))
-_CPP = _Language("(({n} + ({b} - 1)) / {b})", lambda n, each: f"std::{n}<int64_t>({{{', '.join(each)}}})")
+_CPP = _Language("(({n} + ({b} - 1)) / {b})", lambda name, items: f"std::{name}<int64_t>({{{', '.join(items)}}})")
 
 
 def _render(expr: Expr, spell: Callable[[Name], str], language: _Language) -> str:

@@ -101,7 +101,7 @@ class Grid(ABC):
 
     def specialize(self, config: Scope) -> BoundGrid:
         """As :meth:`bind` with a complete config: a block that the config lacks is fixed to one element."""
-        defaults = {n.name: n.default for n in self._all_names() if n.default is not None}
+        defaults = {name.name: name.default for name in self._all_names() if name.default is not None}
         return self._bound({**defaults, **self._given(config)}, complete=True)
 
     @property
@@ -254,7 +254,7 @@ class PrecomputedGrid(Grid):
             missing = [name for name, value in choice.config if config.get(name) is None]
             if missing and not complete:
                 raise GridError(f"the grid depends on {', '.join(missing)}: bind a config first")
-        known = "; ".join(", ".join(f"{k}={v}" for k, v in c.config) for c in self.choices)
+        known = "; ".join(", ".join(f"{k}={v}" for k, v in choice.config) for choice in self.choices)
         given = ", ".join(f"{name}={config[name]}" for name in sorted(self.names & config.keys())) or "nothing"
         raise GridError(f"no grid was computed for {given}; there is one for: {known}")
 

@@ -61,8 +61,8 @@ def sizes_from_arguments(
     require_known_axes(dimensions, where)
     if not dimensions:
         raise HintError(f"{where}no dimensions: name the argument that holds the size of x")
-    several = {a: (names,) if isinstance(names, str) else names for a, names in dimensions.items()}
-    numels = {a: prod(_value(a, n, arguments, where) for n in names) for a, names in several.items()}
+    several = {axis: (names,) if isinstance(names, str) else names for axis, names in dimensions.items()}
+    numels = {axis: prod(_value(axis, n, arguments, where) for n in names) for axis, names in several.items()}
     return round_sizes(numels, kernel=kernel)
 
 
@@ -121,12 +121,12 @@ def count_ttir(text: str) -> TtirCounts:
     """What a module of Triton 3.6 to 3.9 does; all zero for text without Triton operations."""
     operations = _OPERATION.findall(text)
     counts = Counter(name for name, _ in operations)
-    converted = [t for name, rest in operations if name == "fp_to_fp" for t in _CONVERSION.findall(rest)]
+    converted = [types for name, rest in operations if name == "fp_to_fp" for types in _CONVERSION.findall(rest)]
     return TtirCounts(
         loads=sum(counts[name] for name in LOADS),
         stores=sum(counts[name] for name in STORES),
         reductions=counts["reduce"],
-        atomic_add=any(name in ATOMICS and r.startswith(("fadd", "add")) for name, r in operations),
+        atomic_add=any(name in ATOMICS and rest.startswith(("fadd", "add")) for name, rest in operations),
         min_elements_per_thread=max((FP8_ELEMENTS_PER_THREAD.get(t, 0) for pair in converted for t in pair), default=0),
     )
 

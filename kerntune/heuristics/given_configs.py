@@ -87,7 +87,7 @@ def kernel_hash(source: str, sizes: Mapping[str, int]) -> str:
     ``source`` starts with ``def`` (as ``JITFunction.src`` does). The text hashed is torch 2.13's
     (generate_lookup_hash_from_source_code), reduced axes spelled ``r0_``, so the keys of its tables are valid here.
     """
-    named = {f"{a}_" if a[0] == "r" else a: sizes[a] for a in HASHED_ORDER if a in sizes}
+    named = {f"{axis}_" if axis[0] == "r" else axis: sizes[axis] for axis in HASHED_ORDER if axis in sizes}
     nameless = _NAME.sub("(", source.strip(), count=1)
     return hashlib.sha256(f"{named}{nameless}".encode()).hexdigest()
 

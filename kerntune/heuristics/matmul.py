@@ -65,7 +65,7 @@ def looped_matmul(hints: KernelHints, tiles: Tiles) -> tuple[Config, ...]:
 @functools.lru_cache(maxsize=64)
 def _looped(tiles: Tiles, batched: bool) -> tuple[Config, ...]:
     batch = {"z": 1} if batched else {}
-    return tuple(as_config({"x": x, "y": y, **batch, "r0": r0}, w, s) for x, y, r0, w, s in tiles)
+    return tuple(as_config({"x": x, "y": y, **batch, "r0": r0}, warps, stages) for x, y, r0, warps, stages in tiles)
 
 
 def products_by_size(configs: Iterable[Config], hints: KernelHints, device: DeviceSpec) -> tuple[Config, ...]:
@@ -81,7 +81,7 @@ def _within_sizes(config: Config, hints: KernelHints) -> Config:
     least = {"x": MIN_DOT_BLOCK, "y": MIN_DOT_BLOCK, "r0": MIN_DOT_BLOCK}
     if hints.operand_bytes == 1:
         least["r0"] = LEAST_R0_ONE_BYTE
-    blocks = {a: max(min(block_of(config, a), hints.sizes[a]), least[a]) for a in least}
+    blocks = {axis: max(min(block_of(config, axis), hints.sizes[axis]), least[axis]) for axis in least}
     warps = min(config.num_warps, blocks["x"] * blocks["y"] // ELEMENTS_PER_WARP)
     return rebuilt(config, {**config.kwargs, **by_name(blocks)}, warps)
 
@@ -115,7 +115,7 @@ def native_persistent_matmul(hints: KernelHints) -> tuple[Config, ...]:
 @functools.lru_cache(maxsize=64)
 def _fitted(batched: bool, r0: int) -> tuple[Config, ...]:
     batch = {"z": 1} if batched else {}
-    tiles = unique_configs(as_config({"x": x, "y": y, **batch}, w, s) for x, y, _, w, s in TILES)
+    tiles = unique_configs(as_config({"x": x, "y": y, **batch}, warps, stages) for x, y, _, warps, stages in TILES)
     found = (_within_limit(tile, r0) for tile in tiles)
     return unique_configs(tile for tile in found if tile is not None)
 

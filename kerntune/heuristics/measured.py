@@ -161,7 +161,7 @@ def _outer_tiles(hints: KernelHints, device: DeviceSpec) -> tuple[Tile, ...]:
     full = min(max(floor_pow2(max(resident, 1)), OUTER_DEEP_WARPS), MOST_WARPS)
     deep = floor_pow2(max(REGISTERS_HELD // max(hints.reductions, 1), 1))
     wanted = ((full, OUTER_SHALLOW), OUTER_MIDDLE, (OUTER_DEEP_WARPS, deep))
-    return tuple(_step(width, w * lanes * share // width, w, hints, lanes) for w, share in wanted)
+    return tuple(_step(width, warps * lanes * share // width, warps, hints, lanes) for warps, share in wanted)
 
 
 def _step(x: int, r: int, warps: int, hints: KernelHints, lanes: int) -> Tile:

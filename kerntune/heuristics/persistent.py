@@ -202,7 +202,7 @@ def cooperative_reduction(
     split = rsplit(hints, device, preset)
     share = hints.with_sizes({"x": hints.sizes["x"], "r0": hints.sizes["r0"] // split})
     candidates = persistent_candidates if persistent else reduction_candidates
-    configs = tuple(rebuilt(c, {**c.kwargs, "RSPLIT": split}) for c in candidates(share, limits))
+    configs = tuple(rebuilt(config, {**config.kwargs, "RSPLIT": split}) for config in candidates(share, limits))
     if limits.by_size and not hints.modes.one_reduction and not pays_cooperative(hints):
         alone = candidates(hints, limits) if not persistent or pays_persistent(hints) else ()
         configs += tuple(rebuilt(config, {**config.kwargs, "RSPLIT": 1}) for config in alone)

@@ -71,7 +71,7 @@ def pointwise(hints: KernelHints, device: DeviceSpec, preset: Preset = INDUCTOR_
     if hints.no_x_block:
         raise HintError(f"{hints.where}a pointwise kernel needs an XBLOCK parameter")
     limits = bounds(hints, device, preset)
-    configs = tuple(pointwise_config(hints, r, limits) for r in recipes(hints, device, preset))
+    configs = tuple(pointwise_config(hints, recipe, limits) for recipe in recipes(hints, device, preset))
     configs += _measured(hints, device, limits)
     return unique_configs(raise_to_tma_minimums(configs, hints) if preset.filters else configs)
 

@@ -102,7 +102,7 @@ class Proposer:
         ones = dict.fromkeys(self.sizes, 1)
         self._known(ones)
         fields = ("native_matmul", "rsplit_size")  # they decide which parameters configs have
-        shape = {**{n: self.known[n] for n in fields if n in self.known}, **self._no_x()}
+        shape = {**{name: self.known[name] for name in fields if name in self.known}, **self._no_x()}
         plain = msgspec.structs.replace(KernelHints(sizes=self._with_x(ones), kernel=self.kernel), **shape)
         self._named(self.family(plain, TYPICAL_DEVICES["cuda:90"], self.preset), plain.sizes)
 
@@ -120,14 +120,14 @@ class Proposer:
         names = dict.fromkeys(name for several in self.sizes.values() for name in several)
         given = {name: _whole(arguments[name]) for name in names if name in arguments}
         empty = any(value == 0 for value in given.values())
-        floored = {**arguments, **{name: v or 1 if v == 0 else v for name, v in given.items()}}
+        floored = {**arguments, **{name: value or 1 if value == 0 else value for name, value in given.items()}}
         rounded = sizes_from_arguments(self.sizes, floored, kernel=self.kernel)
         sizes = self._with_x(rounded)
         if empty or not self.reduces:
             return ProposalInputs(tuple(sizes.items()), (), empty, None)
         exact = {axis: prod(given[name] for name in names) for axis, names in self.sizes.items()}
         found = self._given_reads(arguments) if self.reduced else self._inferred(arguments, exact)
-        reads = tuple(Read(*(tuple(min(s, LONG_STRIDE) for s in x) for x in read)) for read in found)
+        reads = tuple(Read(*(tuple(min(s, LONG_STRIDE) for s in one) for one in read)) for read in found)
         # How the reduction walks memory, by Inductor's rules; where rounded sizes agree, that isn't said.
         splits = (reduction_split(reads, *_outputs_and_r(s), device, may_split=False) for s in (exact, sizes))
         walk, usual = (split.hint for split in splits)
@@ -178,7 +178,7 @@ class Proposer:
 
     def _inferred(self, arguments: Mapping[str, Any], numels: Mapping[str, int]) -> list[Read]:
         outputs, r = _outputs_and_r(numels)
-        tensors = [v for v in arguments.values() if callable(getattr(v, "stride", None))]
+        tensors = [value for value in arguments.values() if callable(getattr(value, "stride", None))]
         reads = (inferred_read(tuple(t.shape), tuple(t.stride()), outputs, r) for t in tensors)
         return [read for read in reads if read is not None]
 
@@ -192,10 +192,10 @@ class Proposer:
 
     def _named(self, configs: tuple[Config, ...], sizes: Mapping[str, int]) -> tuple[Config, ...]:
         if self.whole_rows:
-            whole = {BLOCK_NAMES[a]: sizes[a] for a in self.blocks if a in REDUCTION_AXES}
+            whole = {BLOCK_NAMES[axis]: sizes[axis] for axis in self.blocks if axis in REDUCTION_AXES}
             configs = tuple(config.replace(kwargs={**config.kwargs, **whole}) for config in configs)
         if self.group:
-            configs = tuple(rebuilt(c, {**c.kwargs, self.group: GROUP_M}) for c in configs)
+            configs = tuple(rebuilt(config, {**config.kwargs, self.group: GROUP_M}) for config in configs)
         try:
             found = named_blocks(configs, self.blocks, kernel=self.kernel)
         except HintError as exc:
@@ -203,7 +203,7 @@ class Proposer:
                 f"{exc}. Only a block that is 1 everywhere may be missing: give the kernel a constexpr and name it in "
                 "blocks="
             ) from exc
-        unknown = sorted({name for c in found for name in c.kwargs} - set(self.parameters))
+        unknown = sorted({name for config in found for name in config.kwargs} - set(self.parameters))
         if unknown:
             raise ConfigError(
                 f"{self._where}its configs set {', '.join(unknown)}, which it has no parameter for; give it "

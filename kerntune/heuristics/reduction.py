@@ -164,7 +164,7 @@ def _scalar_steps(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
     if "y" in hints.sizes or not _has_scalar_accumulators(hints, limits):
         return ()
     r = hints.reduction_numel
-    return tuple(config_for(hints, 1, min(r, step), limits, warps=w) for step, w in SCALAR_STEPS)
+    return tuple(config_for(hints, 1, min(r, step), limits, warps=warps) for step, warps in SCALAR_STEPS)
 
 
 def _long_step(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
@@ -190,7 +190,7 @@ def _all_candidates(hints: KernelHints, limits: Bounds, head: tuple[Config, ...]
     )
     if not (limits.hip and limits.preset.backend_extras):
         return found
-    found += tuple(config_for(hints, x, r, limits, warps=4, options=o) for x, r, o in HIP_TILES)
+    found += tuple(config_for(hints, x, r, limits, warps=4, options=options) for x, r, options in HIP_TILES)
     longest = hints.max_persistent_rblock
     return tuple(c for c in found if block_of(c, "x", 0) * longest <= MAX_COMBO_TILE)
 
@@ -310,7 +310,7 @@ def scaled_down(config: Config, registers: int | None, hints: KernelHints, devic
     no reduction block: it is baked into the launch (torch 2.13 halves it too, if it is the largest).
     """
     hints = without_x(hints)
-    blocks = {a: block_of(config, a) for a in ("r1", "r0") if BLOCK_NAMES[a] in config.kwargs}
+    blocks = {axis: block_of(config, axis) for axis in ("r1", "r0") if BLOCK_NAMES[axis] in config.kwargs}
     if registers is None or not blocks or prod(blocks.values()) <= ENOUGH_R:
         return None
     if registers <= device.registers_per_sm // device.max_threads_per_sm:

@@ -41,7 +41,7 @@ class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def _named(**dialects: str) -> frozenset[str]:
     """Operations by dialect, words with a space between."""
-    return frozenset(f"{dialect}.{name}" for dialect, n in dialects.items() for name in n.split())
+    return frozenset(f"{dialect}.{name}" for dialect, names in dialects.items() for name in names.split())
 
 
 WRITERS = _named(

@@ -303,7 +303,7 @@ def _parts(jit: Any, seen: set[int]) -> Iterator[SourcePart]:
             yield SourcePart(f"{name}={value!r}")
     for name, value in sorted(unshadowed(syntax, scope).items()):
         for found in described(name, value, seen):  # also kernels that are methods of an aggregate
-            texts = [found] if isinstance(found, str) else (p.text for p in _parts(found, seen))
+            texts = [found] if isinstance(found, str) else (part.text for part in _parts(found, seen))
             yield from (SourcePart(text, hidden=True) for text in texts)
 
 
@@ -328,7 +328,7 @@ def text_of(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         return f"({', '.join(map(text_of, value))})"
     if hasattr(value, "block_shape") and hasattr(value, "base"):
-        sizes = (tuple(map(int, getattr(value, n))) for n in ("shape", "strides", "block_shape"))
+        sizes = (tuple(map(int, getattr(value, name))) for name in ("shape", "strides", "block_shape"))
         own = [f"{name}={item!r}" for name, item in layout_of(value).items()]
         return f"descriptor({', '.join([text_of(value.base), *map(repr, sizes), *own])})"
     if is_jit(value):

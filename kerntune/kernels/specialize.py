@@ -65,7 +65,7 @@ class Specialized:
     def constexpr_texts(self) -> dict[str, str]:
         """Constants by parameter name, as texts for display; those that specialization made of arguments included."""
         names, found = list(self.signature), self.constexprs.items()
-        return {names[f] + "".join(f"[{i}]" for i in rest): _text(v) for (f, *rest), v in found}
+        return {names[first] + "".join(f"[{i}]" for i in rest): _text(value) for (first, *rest), value in found}
 
     def compiled_for(self) -> dict[str, str]:
         """How the compiler specialized each argument, and the options that configs set, as texts for display.

@@ -56,14 +56,14 @@ def named(syntax: Syntax, scope: Mapping[str, Any]) -> dict[str, Any]:
 def unshadowed(syntax: Syntax, scope: Mapping[str, Any]) -> dict[str, Any]:
     """:func:`named` without what is a parameter or a variable of the code itself; with attributes of classes."""
     found = {**named(syntax, scope), **_of_classes(syntax, scope)}
-    return {p: value for p, value in found.items() if p.partition(".")[0] not in syntax.own}
+    return {path: value for path, value in found.items() if path.partition(".")[0] not in syntax.own}
 
 
 def syntax_of(tree: ast.AST) -> Syntax:
     """Collect all of it in one walk over the code."""
     nodes = list(ast.walk(tree))
     paths = {_path(node) for node in nodes if isinstance(node, (ast.Name, ast.Attribute))}
-    assigned = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    assigned = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     parameters = {node.arg for node in nodes if isinstance(node, ast.arg)}
     return Syntax(dump(tree), tuple(sorted(paths - {""})), frozenset(assigned | parameters))
 

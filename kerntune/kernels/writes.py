@@ -400,7 +400,7 @@ class _ContentWalk(_Walk):
             self._return(op, frozenset())
         loaded = {value for op in self._ops if op.name in access.LOADS for value in op.results}
         deciding = (found for op in self._ops if (found := self._deciding(op))[1])
-        return {word for word, values in deciding if any(loaded & self._leaves(v) for v in values)}
+        return {word for word, values in deciding if any(loaded & self._leaves(value) for value in values)}
 
     def _deciding(self, op: _Op) -> tuple[str, list[int]]:
         if op.name == "scf.for":
@@ -409,7 +409,7 @@ class _ContentWalk(_Walk):
             return LENGTH, op.operands[:1]
         if op.name in ("tt.load", "tt.store"):  # the mask comes after the pointer, and after a store's value
             return ADDRESSES, op.operands[2:3] if op.name == "tt.store" else op.operands[1:2]
-        numbers = [v for v in op.operands if not self._pointer[v] and not self._float[v]]
+        numbers = [value for value in op.operands if not self._pointer[value] and not self._float[value]]
         return ADDRESSES, numbers if op.name.startswith(access.BY_NUMBERS) else []
 
     def _plain(self, op: _Op) -> None:

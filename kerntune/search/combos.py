@@ -61,7 +61,7 @@ class ComboSearch:
         pairs = {(plan.base.num_warps, plan.base.num_stages), *plan.warp_stage_pairs}
         if (config.num_warps, config.num_stages) not in pairs or not all(_chosen(kwargs, g) for g in plan.groups):
             return False
-        return all(value in _common(n, plan) for n, value in kwargs.items() if not n[-1].isdigit())
+        return all(value in _common(name, plan) for name, value in kwargs.items() if not name[-1].isdigit())
 
     def run(self, measure: Measure, prepare: Prepare, starts: Sequence[Config], spent: float) -> Found:
         """Go through the plan. What is measured before it is ready is prepared first."""
@@ -79,7 +79,7 @@ def _within(value: object, plan: ComboPlan, name: str) -> bool:
 
 def _chosen(kwargs: Mapping[str, Scalar], group: ComboGroup) -> bool:
     own = [{f"{n}_{m}": v for m in group.members for n, v in c.kwargs.items()} for c in group.configs]
-    return any(all(kwargs.get(n, v) == v for n, v in choice.items()) for choice in own)
+    return any(all(kwargs.get(name, value) == value for name, value in choice.items()) for choice in own)
 
 
 def _common(name: str, plan: ComboPlan) -> set[Scalar]:
@@ -123,7 +123,7 @@ class GroupSteps:
     def fields(self) -> tuple[Field, ...]:
         """One field per group and axis, named after the group's first member."""
         least, most = self.plan.field_minimums, self.plan.field_limits
-        return tuple(Field(n, least=least.get(n, 1), most=most[n]) for n in self.plan.fields)
+        return tuple(Field(name, least=least.get(name, 1), most=most[name]) for name in self.plan.fields)
 
     def neighbours(self, config: Config, field: Field) -> tuple[Config, ...]:
         """Configs with the field's group doubled or halved."""

@@ -118,7 +118,7 @@ FAILED = 0.5
 def points_of(configs: Sequence[Config]) -> Points:
     """Coordinates of configs, one row each; comparable within one call only."""
     names = dict.fromkeys(name for c in configs for name in (*c.kwargs, *c.options, "num_warps", "num_stages"))
-    columns = [_column([_value(c, n) for c in configs], "stages" in n.lower()) for n in names]
+    columns = [_column([_value(c, name) for c in configs], "stages" in name.lower()) for name in names]
     by_warp = [math.log2(tile_of(c) / c.num_warps) for c in configs]
     found: Points = np.array([*columns, by_warp]).T
     return found
@@ -228,12 +228,12 @@ class RegisterScaling:
         reduced = [name for name in reduced if name in start.kwargs]
         if config.replace(kwargs={}) != start.replace(kwargs={}) or config.kwargs.keys() != start.kwargs.keys():
             return False
-        same = all(config.kwargs[n] == v for n, v in start.kwargs.items() if n not in reduced)
+        same = all(config.kwargs[name] == value for name, value in start.kwargs.items() if name not in reduced)
         return same and all(_is_half(start.kwargs[name], config.kwargs[name]) for name in reduced)
 
 
 def _renamed(config: Config, names: Mapping[str, str]) -> Config:
-    return config.replace(kwargs={names.get(n, n): value for n, value in config.kwargs.items()})
+    return config.replace(kwargs={names.get(name, name): value for name, value in config.kwargs.items()})
 
 
 def _is_half(before: object, after: object) -> bool:

@@ -235,14 +235,14 @@ class History:
     def twins(self) -> Twins:
         """What the codes of the configs so far say of their fields. Configs are grouped by all other fields: a list may
         have hundreds, which aren't compared with each other."""
-        known = [(t.config, code) for k, t in self._by_key.items() if (code := self._codes.get(k))]
+        known = [(t.config, code) for key, t in self._by_key.items() if (code := self._codes.get(key))]
         names = dict.fromkeys(name for config, _ in known for name, _ in _fields(config))
         codes, alike = dict[object, set[str]](), set[object]()
         seen, later, idle, telling = set[str](), set[Config](), set[str](), set[str]()
         for config, code in known:
             fields = _fields(config)
             for name in () if fields in alike else names:
-                group = codes.setdefault((name, *(x for x in fields if x[0] != name)), set())
+                group = codes.setdefault((name, *(item for item in fields if item[0] != name)), set())
                 if code in group:
                     idle.add(name)
                 if group - {code}:

@@ -130,7 +130,7 @@ def take_sample(slot: Slot, quick: bool = False) -> Sample:
 
 def event_runs(estimate: float) -> int:
     """Executions in an event slot; a single long one is precise enough."""
-    return max(1, *(round(min(most, t / max(estimate, 1.0))) for most, t in EVENT_RUNS))
+    return max(1, *(round(min(most, together / max(estimate, 1.0))) for most, together in EVENT_RUNS))
 
 
 MAX_LAUNCHES = 16

@@ -217,7 +217,7 @@ class CandidatePool:
 
     def _compiling(self, indices: Sequence[int], made_before: Collection[int] = ()) -> Batch:
         launches = {i: self.probes[i].specialized.without_arguments() for i in indices}
-        made = {id(x) for i, x in launches.items() if i in self.known.ran or i in made_before}
+        made = {id(launch) for i, launch in launches.items() if i in self.known.ran or i in made_before}
         coming = self.capture.compiler.compile_aside(list(launches.values()), made)
         return Batch(BatchState.BEGUN, tuple(indices), launches, coming)
 

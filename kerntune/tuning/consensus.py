@@ -57,7 +57,7 @@ class Consensus:
         return tuple(f"kernel {self.kernel}: {text}" for text in texts)
 
     def _found(self, suspects: Sequence[Trial], alive: Sequence[Trial]) -> dict[int, str]:
-        return {t.index: why for t in suspects if (why := self._disagreement(t, alive)) is not None}
+        return {trial.index: why for trial in suspects if (why := self._disagreement(trial, alive)) is not None}
 
     def _disagreement(self, trial: Trial, alive: Sequence[Trial]) -> str | None:
         """How a trial differs from the reference. If that is the trial itself, another candidate has to agree with it;
@@ -129,7 +129,7 @@ def _only(items: Sequence[T]) -> T:
 
 def content_of(first: First) -> CandidateContent:
     """Equal for equal contents of one race: there is one copy of what is alike."""
-    return tuple((storage, id(c)) for storage, c in sorted(first.items()) if c is not None)
+    return tuple((storage, id(content)) for storage, content in sorted(first.items()) if content is not None)
 
 
 def _constants(trial: Trial) -> Mapping[str, str]:

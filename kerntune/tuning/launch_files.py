@@ -333,7 +333,7 @@ def stored_for(kernel: Any, given: Mapping[str, ArgumentLike], target: str | Non
     digest = source_hash(jit_of(kernel))
     mine = [w for w in cache.entries() if w.key.source == digest and target in (None, w.key.target)]
     known = [(w, arguments_of(w.key.arguments)) for w in mine]
-    return [w for w, its in known if all(_same(its.get(name, v), v) for name, v in given.items())]
+    return [w for w, its in known if all(_same(its.get(name, value), value) for name, value in given.items())]
 
 
 def _same(a: ArgumentLike, b: ArgumentLike) -> bool:

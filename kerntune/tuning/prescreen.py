@@ -57,7 +57,7 @@ class Prescreen:
         if not self._prune:
             return self._spilling_last(_together(compiled, self._pool.ready))
         results = list(compiled)
-        figures = {i: found for i, r in results if (found := self._figures(i, r)) is not None}
+        figures = {i: found for i, result in results if (found := self._figures(i, result)) is not None}
         protected = {*self._pool.known.ran, self._incumbent}
         self.left_out.update(resource_model.left_out(figures, self._prune, protected))
         return _together(result for result in results if result[0] not in self.left_out)

@@ -289,7 +289,7 @@ def _rounds_of_load(round_ns: float) -> int:
 
 def _round_ns(trials: Sequence[Trial]) -> float:
     """Nanoseconds of device time that a slot of each takes together, without flushes and restores."""
-    return sum(t.time_ns * t.slot.protocol.runs_per_slot for t in trials if t.slot is not None)
+    return sum(trial.time_ns * trial.slot.protocol.runs_per_slot for trial in trials if trial.slot is not None)
 
 
 def _ratios(trial: Trial, best: Trial) -> list[float]:

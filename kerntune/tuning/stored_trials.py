@@ -50,7 +50,7 @@ class KnownTrials:
     def without_wrong(self) -> KnownTrials:
         """Without failures that were wrong results: they may be right under other rules."""
         failed = {i: t for i, t in self.failed.items() if not is_wrong(t.failure)}
-        return KnownTrials(self.ran, failed, {w: why for w, why in self.bad.items() if not is_wrong(why)})
+        return KnownTrials(self.ran, failed, {work: why for work, why in self.bad.items() if not is_wrong(why)})
 
 
 NOTHING = KnownTrials()
@@ -177,6 +177,6 @@ def specialization_of(probe: Probe) -> str:
     """SHA-256 of what a candidate is compiled for, and its grid: equal in every process for equal launches."""
     launch = probe.specialized
     options = {k: repr(v) for k, v in sorted(vars(launch.options).items()) if k not in NOT_CODE}
-    constants = sorted((p, text_of(getattr(v, "value", v))) for p, v in launch.constexprs.items())
+    constants = sorted((path, text_of(getattr(v, "value", v))) for path, v in launch.constexprs.items())
     parts = (str(launch.target), repr(launch.signature), constants, repr(launch.attrs), options, probe.grid)
     return hashlib.sha256(repr(parts).encode()).hexdigest()

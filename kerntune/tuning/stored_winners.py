@@ -146,7 +146,7 @@ class Winners:
 
     def nearest(self, site: Site) -> NearestWinner | None:
         """The winner of the nearest call that has one among the site's candidates (:func:`nearest`)."""
-        return nearest(self.cache, self.key(site), lambda c: index_of(site, c) is not None)
+        return nearest(self.cache, self.key(site), lambda config: index_of(site, config) is not None)
 
     def why_missed(self, site: Site) -> list[str]:
         """What differs from the nearest stored winner of the kernel, a line each."""

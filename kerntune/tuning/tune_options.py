@@ -257,7 +257,7 @@ def check_variables() -> None:
 
 def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
     """What is named as if kerntune read it, and isn't: a sentence each."""
-    unknown = (n for n in sorted(environ) if n.startswith(PREFIX) and n not in VARIABLES)
+    unknown = (name for name in sorted(environ) if name.startswith(PREFIX) and name not in VARIABLES)
     return [f"{name} is read by nothing{did_you_mean(name, VARIABLES)}" for name in unknown]
 
 

@@ -74,7 +74,7 @@ def nothing_left(site: Site, failures: Sequence[FailedTrial]) -> TuningError:
     if len(failures) > len(reasons) == 1:
         (reason,) = reasons
         return TuningError(f"{head}: {reason}", failures)
-    told = [f"  {configs_text(c)}: {text}" for c, text in by_text((f.config, f.reason) for f in failures)]
+    told = [f"  {configs_text(configs)}: {text}" for configs, text in by_text((f.config, f.reason) for f in failures)]
     return TuningError("\n".join([head, *told]), failures)
 
 

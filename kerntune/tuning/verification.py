@@ -202,7 +202,7 @@ class Verifier:
         that split it unlike both: one that writes what one of the two writes shows that it follows no split.
         """
         mine = self._expected(run)[i]
-        a, b = (_written(p, i, k, run) for p, k in ((self.reference, mine), (program, theirs)))
+        a, b = (_written(p, i, kept, run) for p, kept in ((self.reference, mine), (program, theirs)))
         program.memory.restore(0, [i])
         ways = explanations(a, b, sum(x.count for _, x in found))
         others = [w for w in witnesses if w is not program and w is not self.reference]
@@ -260,7 +260,7 @@ def _written(program: Program, index: int, kept: Pieces, run: _Run) -> WrittenAm
     buffer, dtype = memory.buffer(0, index), memory.storages[index].dtype
     if index in run.only_written:
         gpu.fill(buffer, run.poison)
-    changed = (gpu.compare(p, gpu.part(buffer, at, p.nbytes), dtype, 0.0) for at, p in kept)
+    changed = (gpu.compare(piece, gpu.part(buffer, at, piece.nbytes), dtype, 0.0) for at, piece in kept)
     (launch,) = program.recording.launches
     return WrittenAmount(sum(c.count for c in changed if c is not None), _parts(program), str(launch.config or ""))
 
@@ -312,7 +312,7 @@ Parts = dict[str, float]
 def parts_of(grid: tuple[int, int, int], constants: Mapping[str, str]) -> Parts:
     """Into how many parts a launch may split its work: blocks, blocks along an axis, the inverse of a block size."""
     sizes = {name: int(text) for name, text in constants.items() if text.isdecimal()}
-    found: Parts = {"blocks": math.prod(grid), **{f"axis {axis}": c for axis, c in enumerate(grid)}}
+    found: Parts = {"blocks": math.prod(grid), **{f"axis {axis}": count for axis, count in enumerate(grid)}}
     found |= {f"size {name}": 1 / size for name, size in sizes.items() if size}
     return {name: number for name, number in found.items() if number}
 

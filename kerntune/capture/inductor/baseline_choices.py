@@ -100,7 +100,7 @@ class InductorChoices:
             except ConfigError:
                 return False
 
-        if not inductor_parts.keep_config(tuner, is_wanted, lambda c: _config_like(c, wanted)):
+        if not inductor_parts.keep_config(tuner, is_wanted, lambda like: _config_like(like, wanted)):
             what = f"the baseline's config of {name} ({wanted})"
             self._say(f"Inductor can't choose {what} any more: it has chosen anew")
 
@@ -122,7 +122,7 @@ class InductorChoices:
                 found = original(cache, choices, op, inputs, benchmark, **hint, **more)
                 if known and benchmark is not None:  # else Inductor only asks whether there is something to compile
                     self._say(f"Inductor has timed the candidates for {op} anew: the baseline has no times of them all")
-            self.times.update({keys[c]: _stored(ms) for c, ms in found.items() if c in keys})
+            self.times.update({keys[choice]: _stored(ms) for choice, ms in found.items() if choice in keys})
             return found
 
         return lookup
@@ -222,7 +222,7 @@ class InductorChoices:
 
 def _kernel_keys(call: Any) -> list[str]:
     tuners = inductor_parts.listed_kernels(call)
-    return [_hashed(["kernel", _source(t), inductor_parts.size_hints_text(t)]) for t in tuners]
+    return [_hashed(["kernel", _source(tuner), inductor_parts.size_hints_text(tuner)]) for tuner in tuners]
 
 
 def _noting_free(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -116,7 +116,7 @@ def noted_breaks() -> Sequence[Any]:
 
 def break_text(found: Any, root: Path) -> str:
     """``model.py:31: Data-dependent branching`` of an entry of :func:`noted_breaks`."""
-    reason = next((s.strip() for s in str(found.reason).splitlines() if s.strip()), "unknown")
+    reason = next((line.strip() for line in str(found.reason).splitlines() if line.strip()), "unknown")
     users = [x for x in found.user_stack or () if not set(INSTALLED) & set(Path(x.filename).parts)]
     return f"{shown(f'{users[-1].filename}:{users[-1].lineno}', root)}: {reason}" if users else reason
 
@@ -220,7 +220,7 @@ class CompiledCalls:
             return ": what torch compiled calls torch's own operators alone"
         if not self.frames:
             return ""
-        users = [c for c in self.frames if not set(INSTALLED) & set(Path(c.co_filename).parts)]
+        users = [code for code in self.frames if not set(INSTALLED) & set(Path(code.co_filename).parts)]
         if not users:
             forwards = [code for code in self.frames if code.co_name == "forward"]
             names = ", ".join(dict.fromkeys(map(_name_of, forwards)))

@@ -241,7 +241,7 @@ class InductorLaunch:
     def _bound(self, config: Any, signature: Mapping[str, Any]) -> dict[str, Any]:
         args, _ = inductor_parts.inductor_grid(self.tuner, self.args, config)
         passed = [p.name for p in self.jit.params if not p.is_constexpr]
-        bound = {n: value for n, value in zip(passed, args, strict=False) if n in signature}
+        bound = {name: value for name, value in zip(passed, args, strict=False) if name in signature}
         words = {name: value for name, value in self.kwargs.items() if name in signature}
         return {**dict.fromkeys(signature), **bound, **words}
 

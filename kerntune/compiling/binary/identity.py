@@ -120,7 +120,7 @@ def anonymous(text: str, kind: AsmKind) -> str:
     renamed = _renamed_ptx if kind == "ptx" else _renamed_amd
     few = list(names) if len(names) <= FEW_NAMES else [""]  # then every line is looked at
     lines = text.split("\n")  # few have a name
-    return "\n".join(renamed(s, names) if any(name in s for name in few) else s for s in lines)
+    return "\n".join(renamed(line, names) if any(name in line for name in few) else line for line in lines)
 
 
 FEW_NAMES = 8
@@ -155,7 +155,7 @@ MOST_PARTS = 9
 
 def _parameters(word: str) -> list[int]:
     """Where ``_param_0`` stands in a word, the last first."""
-    return [m.start() for m in itertools.islice(_PARAMETER.finditer(word), MOST_PARTS)][::-1]
+    return [match.start() for match in itertools.islice(_PARAMETER.finditer(word), MOST_PARTS)][::-1]
 
 
 _AMD_WORD = re.compile(r"[\w$.]+")

@@ -93,7 +93,7 @@ def has_one_device() -> bool:
 
 def globals_kept(jit: Any) -> bool:
     """Whether the globals that a kernel was compiled with still have their values (else Triton raises at a launch)."""
-    return all(s.get(name, _GONE) == v for (name, _), (v, s) in jit.used_global_vals.items())
+    return all(scope.get(name, _GONE) == value for (name, _), (value, scope) in jit.used_global_vals.items())
 
 
 _GONE = object()
@@ -186,7 +186,7 @@ _OFF = ("", "0", "false", "off", "no", "n")
 def compiler_settings(backend: str) -> dict[str, str]:
     """Current settings that aren't Triton's defaults: ``{"DISABLE_PTXAS_OPT": "1"}``. Of a path the last part."""
     present = set(os.environ)  # separate look-ups take ten times as long
-    found = {v: _text(_value(v, k, v in present)) for v, k in SETTINGS.get(backend, {}).items()}
+    found = {v: _text(_value(v, knob, v in present)) for v, knob in SETTINGS.get(backend, {}).items()}
     return {variable: text for variable, text in found.items() if text}
 
 

@@ -29,8 +29,8 @@ class PrivatePart(PrivateName):
 
 def _parts(user: str, breaks: str, module: str, *names: str) -> tuple[PrivatePart, ...]:
     """Names of a module: ``Name.method(a, b)``, ``class Name``, ``value Name.attribute``."""
-    found = (n.rpartition(" ") if n.startswith(("class", "value")) else ("", "", n) for n in names)
-    return tuple(PrivatePart.parsed(f"{kind}{s}{module}:{p}", user, breaks) for kind, s, p in found)
+    found = (name.rpartition(" ") if name.startswith(("class", "value")) else ("", "", name) for name in names)
+    return tuple(PrivatePart.parsed(f"{kind}{space}{module}:{path}", user, breaks) for kind, space, path in found)
 
 
 TRACE = "kerntune/tuning/torch_compile/kernel_calls.py"

@@ -88,7 +88,7 @@ def all_option_names() -> frozenset[str]:
     from triton.backends import backends
 
     modules = [sys.modules[kind.compiler.__module__] for kind in backends.values()]
-    options = [v for m in modules for v in vars(m).values() if dataclasses.is_dataclass(v)]
+    options = [value for m in modules for value in vars(m).values() if dataclasses.is_dataclass(value)]
     return frozenset(field.name for one in options for field in dataclasses.fields(one))
 
 
@@ -185,7 +185,7 @@ def same_assembler() -> Iterator[None]:
 def _torch_has_ptxas() -> bool:
     spec = importlib.util.find_spec("torch")
     folders = spec.submodule_search_locations if spec is not None else None
-    return any(Path(f, name).exists() for f in folders or () for name in TORCHS_ASSEMBLERS)
+    return any(Path(folder, name).exists() for folder in folders or () for name in TORCHS_ASSEMBLERS)
 
 
 def take_announcements() -> None:

@@ -188,7 +188,7 @@ def _raised_by(tuner: Any, error: Exception) -> str:
     running = {frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)}
     given = {role: fn for role in ROLES if (fn := getattr(tuner, role, None)) is not None}
     found = [_described(role, fn) for role, fn in given.items() if running & set(_codes(fn))]
-    return " or ".join(found or [_described(r, fn) for r, fn in given.items()]) or "prune_configs"
+    return " or ".join(found or [_described(role, fn) for role, fn in given.items()]) or "prune_configs"
 
 
 def _described(role: str, fn: Any) -> str:

@@ -275,7 +275,7 @@ def _lookup(form: Form, indent: str, then: str) -> list[str]:
     decisive = items if form.one_device else ["kt_device", *items]
     lines.append(f"if {' and '.join(tests) or 'True'}:")
     lines.append("    " + then.format(key=f"({''.join(f'{i}, ' for i in decisive)})"))
-    tried = [f"{indent}try:", *(f"{indent}    {x}" for x in lines), f"{indent}except Exception:"]
+    tried = [f"{indent}try:", *(f"{indent}    {line}" for line in lines), f"{indent}except Exception:"]
     return [*tried, f"{indent}    pass"]
 
 

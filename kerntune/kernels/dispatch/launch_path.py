@@ -218,7 +218,7 @@ class LaunchPath:
         """Keywords in the kernel's order: the tuner's key lists arguments, and a prepared launch doesn't have the order
         in which they were given. Triton tunes again for another order."""
         names = self._tuner.arg_names
-        return {**{n: kwargs[n] for n in names if n in kwargs}, **kwargs} if kwargs else kwargs
+        return {**{name: kwargs[name] for name in names if name in kwargs}, **kwargs} if kwargs else kwargs
 
     def _launch(self, grid: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         for prepared in () if observers() else self._forms.get(_classes(args, kwargs), ()):
@@ -350,7 +350,7 @@ def _classes(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
 def _slot_of(jit: Any, kernel: Any) -> Any:
     """The key under which Triton keeps a compiled kernel for some device."""
     caches = [cache[0] for cache in list(jit.device_caches.values())]
-    return next((key for c in caches for key, value in list(c.items()) if value is kernel), None)
+    return next((key for cache in caches for key, value in list(cache.items()) if value is kernel), None)
 
 
 def _rest(form: Form, jit: Any, config: Any) -> dict[str, Any] | None:

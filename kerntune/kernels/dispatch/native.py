@@ -54,7 +54,7 @@ def native_front(form: Form, fallback: Callable[..., Any], names: Mapping[str, A
         "kt_names": tuple(a.name for a in form.arguments),
     }
     flags = (form.positional, form.single, form.staged, form.layouts, not form.staged, form.one_device, order)
-    front: Callable[..., Any] = compiled.front(tuple(held[n] for n in OBJECTS), parameters, *flags)
+    front: Callable[..., Any] = compiled.front(tuple(held[name] for name in OBJECTS), parameters, *flags)
     return front
 
 

@@ -112,7 +112,7 @@ def run_pair(gpu: Executor, request: PairRequest, chance: random.Random | None =
         scatter.code(sides, artifacts)
         sources = [make_source(gpu, s, stored_content(s, artifacts)) for s in request.storages]
         memory = Memory(gpu, request.storages, sources, spaced=request.spaced)
-        a, b = (Program(own, x, memory, artifacts) for own, x in zip(loaders, sides, strict=True))
+        a, b = (Program(loader, x, memory, artifacts) for loader, x in zip(loaders, sides, strict=True))
         pair = Pairing(gpu, slots_alike(a, b, request.timer), request.seed).run(request.blocks)
         results = None
         if request.results:

@@ -113,7 +113,7 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
         prune = self.early_config_prune
         if prune is None:
             return found
-        return found.among(lambda c: bool(prune([tuners.triton_config(c)], dict(named), **kwargs)))
+        return found.among(lambda config: bool(prune([tuners.triton_config(config)], dict(named), **kwargs)))
 
     def kept_fields(self) -> tuple[str, ...]:
         """Fields of configs that no descent may change, because the kernel would compute something else."""
@@ -121,7 +121,7 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
 
     def listed(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> tuple[Config, ...]:
         """The configs of a call's list, before pruning."""
-        return tuple(config_of(c, f"kernel {self.base_fn.__name__}") for c in self.configs)
+        return tuple(config_of(config, f"kernel {self.base_fn.__name__}") for config in self.configs)
 
     @property
     def nargs(self) -> dict[str, Any] | None:
@@ -237,7 +237,7 @@ class SearchTuner(Autotuner):
         first = search.begins_with(self._starts)
         if not first:
             raise ConfigError(f"{name}: no config of the search's space satisfies its constraints")
-        super().__init__(fn, arg_names, [self._as_tritons(c) for c in first], *args, **kwargs)
+        super().__init__(fn, arg_names, [self._as_tritons(config) for config in first], *args, **kwargs)
 
     @property
     def searches(self) -> bool:
@@ -262,7 +262,7 @@ class SearchTuner(Autotuner):
     def variety(self) -> list[Any] | None:
         """As in the base class, of the whole space."""
         space = self.search.space
-        return None if space.size > MAX_VARIETY else [self._as_tritons(c) for c in space.configs()]
+        return None if space.size > MAX_VARIETY else [self._as_tritons(config) for config in space.configs()]
 
     def _as_tritons(self, config: Config) -> Any:
         found = tuners.triton_config(config)

@@ -123,7 +123,7 @@ class ComboPart:
     def alone(self, options: Mapping[str, Any]) -> tuple[Any, Grid]:
         """The part as a tuned kernel of its own, and its grid. Of a combo's ``options`` those count that say whether
         it is tuned (:data:`OF_PARTS`)."""
-        words: dict[str, Any] = {**self.hints, **{n: options[n] for n in OF_PARTS if n in options}}
+        words: dict[str, Any] = {**self.hints, **{name: options[name] for name in OF_PARTS if name in options}}
         if self.reduced:
             words["reduced"] = self.reduced
         kernel = KINDS[self.kind][1](sizes=self.sizes, blocks=self.blocks, **words)(alone_kernel(self.code))
@@ -332,7 +332,7 @@ class ForeachKernel:
         kernel, grid = self.apart
         launch = kernel[grid]
         for i in range(count):
-            launch(*[v[i] if many else v for v, many in zip(arguments, listed, strict=True)])
+            launch(*[value[i] if many else value for value, many in zip(arguments, listed, strict=True)])
 
 
 def foreach(

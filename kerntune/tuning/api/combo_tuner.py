@@ -69,7 +69,7 @@ class ComboProposer:
 
     def inputs(self, arguments: Mapping[str, Any], device: DeviceSpec) -> ComboInputs:
         """What matters of a call; :class:`HintError` as for each part."""
-        found = tuple(p.inputs(_of_part(p, i, arguments), device) for i, p in enumerate(self.parts))
+        found = tuple(part.inputs(_of_part(part, i, arguments), device) for i, part in enumerate(self.parts))
         return ComboInputs(found, all(one.empty for one in found))
 
     def propose(self, inputs: ComboInputs, device: DeviceSpec, counts: TtirCounts = NO_COUNTS) -> tuple[Config, ...]:

@@ -200,7 +200,7 @@ class HeuristicTuner(Autotuner):
         """The part of a key that sizes have no part in: equal kinds compile to equal operations."""
         sized = self._sized()
         values = {name: given[name] for name in self.arg_names if name in given}
-        dtypes = [str(v.dtype) if hasattr(v, "dtype") else None for v in values.values()]
+        dtypes = [str(value.dtype) if hasattr(value, "dtype") else None for value in values.values()]
         told = [n for n in values if n in self.keys or (n in self._proposer.constexprs and n not in sized)]
         return (*dtypes, *(f"{name}={_text(values[name])}" for name in told))
 
@@ -228,7 +228,7 @@ class HeuristicTuner(Autotuner):
         """
         path, name = Path(path), f"kernel {self._proposer.kernel}"
         table = heuristics.read_table(path) if path.exists() else heuristics.LookupTable()
-        found = [(key[0], c) for key, c in self.cache.items() if isinstance(key[0], ProposalInputs)]
+        found = [(key[0], config) for key, config in self.cache.items() if isinstance(key[0], ProposalInputs)]
         for look, config in found:
             table = table.with_entry(jit_of(self.fn).src, dict(look.sizes), config_of(config, name))
         heuristics.write_table(path, table)
@@ -296,7 +296,7 @@ def static_registers(compiled: Compiled) -> int | None:
 def _least_bytes(given: Mapping[str, Any]) -> int:
     """Bytes of an element of the narrowest tensor, which a product's operands have at least; 0 without tensors."""
     dtypes = [getattr(getattr(value, "base", value), "dtype", None) for value in given.values()]
-    return min((int(getattr(d, "itemsize", 0)) for d in dtypes if d is not None), default=0)
+    return min((int(getattr(dtype, "itemsize", 0)) for dtype in dtypes if dtype is not None), default=0)
 
 
 def _text(value: Any) -> str:

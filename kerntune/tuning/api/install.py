@@ -236,5 +236,5 @@ def _own_engine(kind: Any) -> bool:
     if code is None:
         return False
     inherits = "super" in code.co_names or "__class__" in code.co_freevars
-    names_it = "run" in code.co_names and any(b.__name__ in code.co_names for b in kind.__mro__[1:])
+    names_it = "run" in code.co_names and any(base.__name__ in code.co_names for base in kind.__mro__[1:])
     return not (inherits or names_it)

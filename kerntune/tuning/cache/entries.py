@@ -140,7 +140,7 @@ class Entries(Generic[T]):
         """All entries of one folder that can be read, in a stable order: of ``path(*parts, name)`` for any name."""
         folder = self.place.joinpath(*parts)
         try:
-            names = sorted(n for n in os.listdir(folder) if n.endswith(".json") and n[0] != ".")
+            names = sorted(name for name in os.listdir(folder) if name.endswith(".json") and name[0] != ".")
         except OSError:
             return []
         return [entry for name in names if (entry := self.read(folder / name)) is not None]

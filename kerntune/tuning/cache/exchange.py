@@ -227,7 +227,7 @@ def _commit(
         place = HfFileSystem().resolve_path(url.removeprefix("hf://"))
         root = f"{place.path_in_repo}/" if place.path_in_repo else ""
         in_order = sorted(files.items())
-        operations: list[Any] = [CommitOperationAdd(f"{root}{name}", d) for name, d in in_order]
+        operations: list[Any] = [CommitOperationAdd(f"{root}{name}", data) for name, data in in_order]
         if operations:
             HfApi().create_commit(
                 repo_id=place.repo_id, repo_type=place.repo_type, revision=place.revision, operations=operations,
@@ -241,7 +241,7 @@ def _commit(
 def _lacking_winners(store: SharedStore, client: DirectClient, won: Iterable[Winner]) -> dict[str, bytes]:
     places = {one.key.digest(): [winner_name(one.key, g) for g in range(1, LAST_GENERATION + 1)] for one in won}
     mine = {name for names in places.values() for name in names}
-    taken = dict(_read(client, [n for n in _names(client, f"{LAYOUT}/winners") if n in mine]))
+    taken = dict(_read(client, [name for name in _names(client, f"{LAYOUT}/winners") if name in mine]))
     known = {one.key.digest() for one in store.latest(taken)}
     open_places = ((digest, names) for digest, names in places.items() if digest not in known)
     free = {digest: [n for n in names if n not in taken] for digest, names in open_places}

@@ -193,7 +193,7 @@ class SharedStore:
         read = self.client.ask(ReadRequest(names, MAX_ENTRY))
         if not isinstance(read, Contents):
             return None
-        found = (self.trials_in(n, d, key) for n, d in zip(names, read.data, strict=True) if d)
+        found = (self.trials_in(name, data, key) for name, data in zip(names, read.data, strict=True) if data)
         return [trial for some in found for trial in some]
 
     def add_trials(self, found: Sequence[StoredTrial]) -> None:

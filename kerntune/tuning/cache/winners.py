@@ -152,7 +152,7 @@ def find_shipped(key: WinnerKey, tell: Callable[[str], None]) -> Winner | None:
 def shipped_of_device(target: str, device: str, tell: Callable[[str], None]) -> list[Winner]:
     """All shipped winners of a kind of device."""
     name = file_name(target, device)
-    return [w for folder in shipped_folders() for w in _winners(folder / name, tell).values()]
+    return [winner for folder in shipped_folders() for winner in _winners(folder / name, tell).values()]
 
 
 def _winners(path: Path, tell: Callable[[str], None]) -> dict[str, Winner]:

@@ -269,9 +269,9 @@ def outcome_of(
     found |= {f"gradient of {place}": t for place, t in gradients.items() if t is not None}
     kinds = (bool, int, float, str, type(None))
     plain = {place: v for place, v in _places(value, "result") if isinstance(v, kinds)}
-    shapes: dict[str, tuple[Any, ...]] = {p: (_dtype(t), *t.shape) for p, t in found.items()}
+    shapes: dict[str, tuple[Any, ...]] = {place: (_dtype(t), *t.shape) for place, t in found.items()}
     floats = {place: v for place, v in plain.items() if isinstance(v, float)}
-    found |= {p: torch.tensor(v, dtype=torch.float64, device="cpu") for p, v in floats.items()}
+    found |= {place: torch.tensor(v, dtype=torch.float64, device="cpu") for place, v in floats.items()}
     shapes |= {place: PYTHON_FLOAT if place in floats else (repr(v),) for place, v in plain.items()}
     return CallOutcome(_kept(found), shapes, _kept(changed), before)
 

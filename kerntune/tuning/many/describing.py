@@ -79,9 +79,9 @@ def _described(name: str, value: Any, blocks: _Blocks) -> ArgumentText:
     if is_tensor(value):
         return blocks.tensor(value)
     if isinstance(value, (tuple, list)) and type(value) in (tuple, list):
-        return SequenceText(type(value).__name__, tuple(_described(name, x, blocks) for x in value))
+        return SequenceText(type(value).__name__, tuple(_described(name, item, blocks) for item in value))
     if hasattr(value, "block_shape") and hasattr(value, "base") and not layout_of(value):
-        sizes = (tuple(map(int, getattr(value, p))) for p in ("shape", "strides", "block_shape"))
+        sizes = (tuple(map(int, getattr(value, part))) for part in ("shape", "strides", "block_shape"))
         return DescriptorText(blocks.tensor(value.base), *sizes)
     kind = type(value)
     if kind.__module__.partition(".")[0] in ("torch", "triton") and kind.__name__ in DTYPES:
@@ -99,7 +99,7 @@ def _described(name: str, value: Any, blocks: _Blocks) -> ArgumentText:
 
 def is_tensor(value: Any) -> bool:
     """Whether a value has a layout, as torch's tensors have."""
-    return all(hasattr(value, n) for n in ("stride", "dtype", "shape", "data_ptr", "element_size"))
+    return all(hasattr(value, name) for name in ("stride", "dtype", "shape", "data_ptr", "element_size"))
 
 
 class _Blocks:

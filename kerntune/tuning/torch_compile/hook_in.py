@@ -40,7 +40,7 @@ def teach_tracing() -> None:
 def teach_cache() -> None:
     """Have AOTAutograd store no graph with a ``triton_op`` that launches a tuned kernel: its key has the kernel's
     source alone, and so can't tell who chooses the config."""
-    if not lacks([p for p in torch_private.GRAPH_PARTS if p.module == torch_private.AOT_CACHE]):
+    if not lacks([part for part in torch_private.GRAPH_PARTS if part.module == torch_private.AOT_CACHE]):
         _wrap(torch_private.cache_details(), "get_triton_source_codes_from_gm", _source_codes)
 
 
@@ -118,11 +118,11 @@ class GeneratedCall:
         return f"{self.token}.run({self._lists()})"
 
     def _lists(self) -> str:
-        return ", ".join(f"[{', '.join(self.given[k])}]" for k in ("tensors", "ints", "floats"))
+        return ", ".join(f"[{', '.join(self.given[kind])}]" for kind in ("tensors", "ints", "floats"))
 
     def direct(self) -> str | None:
         """A call of the prepared launch with the graph's own values; None if an argument is made at each call."""
-        texts = [self._text(p, f"{self.token}_fixed[{i}]") for i, p in enumerate(self.launch.plans)]
+        texts = [self._text(plan, f"{self.token}_fixed[{i}]") for i, plan in enumerate(self.launch.plans)]
         grid = self._grid()
         if grid is None or None in texts:
             return None

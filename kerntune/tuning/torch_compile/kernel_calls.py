@@ -174,7 +174,7 @@ class KernelCall:
         grid = traceable_grid(self.variable.grid, self.tx)
         variable = torch_private.with_kernel(self.hopifier, self.variable, plain, grid)
         known = {name: value for name, value in self._defaults().items() if type(value) in PLAIN}
-        defaults = {name: torch_private.as_constant(v, self.tx) for name, v in known.items()}
+        defaults = {name: torch_private.as_constant(value, self.tx) for name, value in known.items()}
         return self.hopifier.call_triton_kernel(variable, self.args, {**defaults, **self.kwargs}, self.tx)
 
     def _operator(self) -> Any:
@@ -283,7 +283,7 @@ def _written_with(tuner: Any, words: dict[str, Any]) -> frozenset[str]:
     target = Target.parse(WITHOUT_GPU) if backend is None else backend.spec.target
     launch = specialize(jit_of(jit), (), words, target)
     types = {name: str(kind) for name, kind in launch.signature.items()}
-    pointers = [name for name, k in types.items() if k.startswith("*") or "tensordesc" in k]
+    pointers = [name for name, kind in types.items() if kind.startswith("*") or "tensordesc" in kind]
     access = access_of(lower(request_of(launch)).job.ir, target)
     if access.pointer_count != len(pointers):
         return frozenset(pointers)
@@ -321,7 +321,7 @@ def _function(expr: Expr) -> GridOfMeta:
         return lambda meta: number
     if isinstance(expr, Name):
         name, default = expr.name, expr.default
-        return (lambda m: m[name]) if default is None else (lambda m: m.get(name, default))
+        return (lambda meta: meta[name]) if default is None else (lambda meta: meta.get(name, default))
     if isinstance(expr, CeilDiv):
         numel, block = _function(expr.numel), _function(expr.block)
         return lambda meta: -(-numel(meta) // block(meta))

@@ -289,7 +289,7 @@ def winner_of(tuner: Any, examples: Mapping[str, Any], hints: bool) -> Any:
 
 def _remembered(tuner: Any, named: Mapping[str, Any]) -> Any:
     """The winner in this process: what it depends on must be known, the rest need not."""
-    needed = named if hasattr(tuner, "tuning_key") else [n for n in tuner.keys if n in named]
+    needed = named if hasattr(tuner, "tuning_key") else [name for name in tuner.keys if name in named]
     if any(named[name] is UNKNOWN for name in needed):
         return None
     key = tuners.autotuner_key(tuner, named, {})
@@ -299,7 +299,7 @@ def _remembered(tuner: Any, named: Mapping[str, Any]) -> Any:
 def _stored(tuner: Any, named: Mapping[str, Any]) -> Any:
     """The winner on disk: it is stored for the exact arguments."""
     engine, backend = engine_of(tuner), context.this_gpu()
-    unknown = any(v is UNKNOWN or getattr(v, "dtype", None) is UNKNOWN for v in named.values())
+    unknown = any(value is UNKNOWN or getattr(value, "dtype", None) is UNKNOWN for value in named.values())
     if engine is None or not engine.keep or unknown or backend is None or backend.gpu is None:
         return None
     mode = mode_of(tuner)
@@ -308,8 +308,8 @@ def _stored(tuner: Any, named: Mapping[str, Any]) -> Any:
     lax = options_of(tuner).verification.lax
     winners = Winners(with_store(WinnerCache()), mode, backend.gpu, lax)
     given, names = list(named), tuner.arg_names
-    count = next((i for i, n in enumerate(given) if i >= len(names) or n != names[i]), len(given))
-    args, kwargs = [named[n] for n in given[:count]], {n: named[n] for n in given[count:]}
+    count = next((i for i, name in enumerate(given) if i >= len(names) or name != names[i]), len(given))
+    args, kwargs = [named[name] for name in given[:count]], {name: named[name] for name in given[count:]}
     try:
         site = Capture(backend, context.COMPILER).site_of(tuner, args, kwargs)
         index = winners.find(site)
