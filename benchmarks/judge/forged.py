@@ -23,6 +23,7 @@ import numpy as np
 
 from benchmarks.harness import environment
 from kerntune.base.device import Target
+from kerntune.referee.case_inputs import UserCallable
 from kerntune.referee.declared_inputs import content_of, parse_line
 from kerntune.referee.hostile_recording import CheckedCall, check_results, checked, decoded, side_of
 from kerntune.referee.later_call import behind, check_later_results, with_later
@@ -30,7 +31,7 @@ from kerntune.referee.reasons import Refusal
 from kerntune.referee.replayed_outputs import replayed
 from kerntune.referee.result_errors import error_of
 from kerntune.referee.sealed_process import SealedProcesses
-from kerntune.referee.tasks import ExpectedResult, ExpectedSeed, RecordTask, ReplayTask, UserCallable
+from kerntune.referee.tasks import ExpectedResult, ExpectedSeed, RecordTask, ReplayTask
 
 HERE = Path(__file__).parent
 CASE = parse_line("x: f32[600]; y: f32[600]")

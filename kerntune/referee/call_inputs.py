@@ -16,12 +16,10 @@ import numpy as np
 import torch
 from msgspec.structs import replace
 
-from kerntune.referee.layouts import KERNELBENCH, MAKERS, TASK_MODULE, load
-from kerntune.referee.tasks import (
+from kerntune.referee.case_inputs import (
     UNREAD,
     CallArgument,
     CaseInputs,
-    ExpectTask,
     Given,
     MappingArgument,
     PlainArgument,
@@ -30,6 +28,8 @@ from kerntune.referee.tasks import (
     TensorInput,
     UserCallable,
 )
+from kerntune.referee.layouts import KERNELBENCH, MAKERS, TASK_MODULE, load
+from kerntune.referee.tasks import ExpectTask
 
 
 def arguments_of(case: CaseInputs, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:

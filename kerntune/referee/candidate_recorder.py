@@ -35,6 +35,7 @@ from kerntune.gpu.fake_cuda.static_backend import StaticBackend, empty_tensor
 from kerntune.kernels.access import Access
 from kerntune.kernels.compat.launch_environment import has_allocator
 from kerntune.referee.call_inputs import arguments_of, named_in, seed_generators, value_of
+from kerntune.referee.case_inputs import CaseInputs, TensorInput
 from kerntune.referee.device_operators import DeviceOperators
 from kerntune.referee.later_call import IN_IT
 from kerntune.referee.layouts import KERNELBENCH, load
@@ -51,13 +52,11 @@ from kerntune.referee.tasks import (
     PRECISION,
     SETTINGS,
     CallRefused,
-    CaseInputs,
     Constant,
     Fill,
     RecordAnswer,
     RecordedCall,
     RecordTask,
-    TensorInput,
     encoded,
 )
 from kerntune.referee.torch_operators import TorchOperator

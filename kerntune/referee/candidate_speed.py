@@ -25,6 +25,7 @@ from kerntune.base.stats import DEFAULT_LEVEL, Estimate, median
 from kerntune.errors import MeasurementError
 from kerntune.gpu import device_lock
 from kerntune.gpu.base import Executor
+from kerntune.referee.case_inputs import CaseInputs
 from kerntune.referee.extreme_contents import extreme_forms
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall, side_of
 from kerntune.referee.prewarmed import PrewarmedProcesses
@@ -34,7 +35,6 @@ from kerntune.referee.result_errors import difference_of
 from kerntune.referee.scripted_pair import live_stand_in, side_by_side
 from kerntune.referee.sealing import nvidia_devices
 from kerntune.referee.tasks import (
-    CaseInputs,
     DeviceAnswer,
     KeptExecution,
     LiveCall,

@@ -26,8 +26,8 @@ import numpy as np
 from kerntune.errors import MeasurementError, UsageError
 from kerntune.gpu.memory import INTEGERS, encode_floats
 from kerntune.gpu.number_formats import FLOAT_FORMATS, INTEGER_FORMATS, values
+from kerntune.referee.case_inputs import CallArgument, CaseInputs, PlainArgument, TensorAt, TensorInput
 from kerntune.referee.extreme_contents import in_form, mean_and_deviation
-from kerntune.referee.tasks import CallArgument, CaseInputs, PlainArgument, TensorAt, TensorInput
 
 DTYPES = {
     "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "f8e4m3": "float8_e4m3fn",

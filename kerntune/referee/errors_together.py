@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from kerntune.base.frames import StrictMessage
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
+from kerntune.referee.case_inputs import UNREAD, CaseInputs, TensorInput
 from kerntune.referee.extreme_contents import (
     CANCELLING,
     EXTREMES,
@@ -35,21 +36,16 @@ from kerntune.referee.result_errors import (
     FEW,
     GROSS_SHARE,
     RMS_FACTOR,
-    ROUNDOFF,
     SAMPLED,
-    SMALLEST,
     ResultError,
     error_of,
-    numbers_of,
     overflow_of,
     quantiles_wrong,
-    rms_of,
     sums_of,
-    taken,
-    told_apart,
     unequal,
 )
-from kerntune.referee.tasks import UNREAD, CaseInputs, ExpectedResult, ExpectedSeed, ReplayAnswer, TensorInput
+from kerntune.referee.result_numbers import ROUNDOFF, SMALLEST, numbers_of, rms_of, taken, told_apart
+from kerntune.referee.tasks import ExpectedResult, ExpectedSeed, ReplayAnswer
 
 BlockMeans = tuple[float, "np.ndarray", "np.ndarray"]
 BIAS = 0.1

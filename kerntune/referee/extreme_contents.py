@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kerntune.gpu.number_formats import FLOAT_FORMATS
-from kerntune.referee.tasks import TensorInput
+from kerntune.referee.case_inputs import TensorInput
 
 DRAWN = ("normal", "uniform", "integers")
 """Contents that differ from seed to seed."""

@@ -9,11 +9,13 @@ import numpy as np
 from msgspec.structs import replace
 
 from kerntune.gpu.number_formats import FLOAT_FORMATS
+from kerntune.referee.case_inputs import UNREAD, CaseInputs, TensorInput
 from kerntune.referee.declared_inputs import bytes_of, content_of
 from kerntune.referee.extreme_contents import DRAWN, OF_ALIKE, OF_MADE, full_places
 from kerntune.referee.hostile_recording import ITEM_BYTES
-from kerntune.referee.result_errors import FEW, numbers
-from kerntune.referee.tasks import UNREAD, CaseInputs, ExpectedSeed, TensorInput
+from kerntune.referee.result_errors import FEW
+from kerntune.referee.result_numbers import numbers
+from kerntune.referee.tasks import ExpectedSeed
 
 MANY, MANY_ELEMENTS = 255, 1 << 20
 """Further contents where a result has fewer than :data:`~.result_errors.FEW` elements, as far as their inputs have so

@@ -35,16 +35,7 @@ from kerntune.referee.gpu_replay import Digests, ReplayedProgram, VariedSources,
 from kerntune.referee.hostile_recording import filled
 from kerntune.referee.live_reference import LiveReference, LiveSide, PreparedRuns
 from kerntune.referee.reasons import Reason
-from kerntune.referee.tasks import (
-    KeptExecution,
-    ReplaySide,
-    Rolls,
-    TimeAnswer,
-    TimedAs,
-    TimeTask,
-    Variation,
-    encoded,
-)
+from kerntune.referee.tasks import KeptExecution, ReplaySide, Rolls, TimeAnswer, TimedAs, TimeTask, Variation, encoded
 from kerntune.timing.paired import Pair, Pairing, slots_alike
 from kerntune.timing.sampling import launch_times
 from kerntune.timing.timers import Slot, between_events

@@ -25,16 +25,15 @@ from kerntune.compiling.binary.elf import text_sections
 from kerntune.errors import StoreError
 from kerntune.gpu.memory import used_storages
 from kerntune.gpu.number_formats import FLOAT_FORMATS, INTEGER_FORMATS
+from kerntune.referee.case_inputs import CaseInputs, PlainArgument
 from kerntune.referee.declared_inputs import bytes_of, dense_strides
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.tasks import (
     SETTINGS,
-    CaseInputs,
     Constant,
     ExpectedResult,
     ExpectedSeed,
     Fill,
-    PlainArgument,
     RecordAnswer,
     RecordedCall,
     ReplaySide,

@@ -19,12 +19,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from kerntune.gpu.number_formats import FLOAT_FORMATS
+from kerntune.referee.case_inputs import UNREAD, CaseInputs
 from kerntune.referee.declared_inputs import rolled
 from kerntune.referee.errors_together import BlockMeans, block_means, looked_at, mean_of_blocks
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.open_elements import as_promised
-from kerntune.referee.result_errors import FEW, SAMPLED, ResultError, numbers, numbers_of, taken
-from kerntune.referee.tasks import UNREAD, CaseInputs, ExpectedResult, ExpectedSeed
+from kerntune.referee.result_errors import FEW, SAMPLED, ResultError
+from kerntune.referee.result_numbers import numbers, numbers_of, taken
+from kerntune.referee.tasks import ExpectedResult, ExpectedSeed
 
 MISSING = 0.1
 """The coefficient that is no evidence yet: a fifth of what the input adds. Roundings to bfloat16 inside are 0.002."""

@@ -25,6 +25,7 @@ from kerntune.base.formatting import visible
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.referee import layouts
 from kerntune.referee.candidate_speed import SEEDS, Speeds, TimedPair, default_speeds
+from kerntune.referee.case_inputs import CaseInputs, UserCallable
 from kerntune.referee.declared_inputs import names_of, parse_line
 from kerntune.referee.errors_together import COUNTER
 from kerntune.referee.extreme_contents import extreme_forms
@@ -40,7 +41,7 @@ from kerntune.referee.replay_comparer import ReplayComparer
 from kerntune.referee.replay_processes import AT_ONCE
 from kerntune.referee.result_errors import ResultError
 from kerntune.referee.sealing import landlock_version
-from kerntune.referee.tasks import CaseInputs, RecordTask, UserCallable
+from kerntune.referee.tasks import RecordTask
 from kerntune.referee.timed_contents import RightCandidate
 from kerntune.referee.verdicts import (
     CandidateVerdict,

@@ -15,9 +15,10 @@ from msgspec.structs import replace
 from kerntune.base.device import Target
 from kerntune.base.formatting import visible
 from kerntune.base.recording import Launch
+from kerntune.referee.case_inputs import CaseInputs
 from kerntune.referee.hostile_recording import CheckedCall, check_outlines, check_results, checked
 from kerntune.referee.reasons import Reason, Refusal
-from kerntune.referee.tasks import CALLS, CaseInputs, Constant, ExpectedSeed, RecordedCall
+from kerntune.referee.tasks import CALLS, Constant, ExpectedSeed, RecordedCall
 from kerntune.referee.torch_operators import ViewAt
 
 MULTIPLE = re.compile(rb" ?\{tt\.divisibility = \d+ : i32\}")

@@ -41,7 +41,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kerntune.errors import UsageError
-from kerntune.referee.tasks import Given, UserCallable
+from kerntune.referee.case_inputs import Given, UserCallable
 
 FUNCTION, KERNELBENCH, GPU_MODE = "function", "kernelbench", "gpu mode"
 

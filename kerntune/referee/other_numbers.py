@@ -12,9 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kerntune.referee.declared_inputs import as_launched
-from kerntune.referee.extreme_contents import extreme_forms
-from kerntune.referee.tasks import (
+from kerntune.referee.case_inputs import (
     CallArgument,
     CaseInputs,
     MappingArgument,
@@ -22,6 +20,8 @@ from kerntune.referee.tasks import (
     SequenceArgument,
     TensorInput,
 )
+from kerntune.referee.declared_inputs import as_launched
+from kerntune.referee.extreme_contents import extreme_forms
 
 BESIDE_OTHERS = 0.5
 """How often: a flag may tell together with a number what neither does alone, and not all belong together."""

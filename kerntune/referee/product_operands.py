@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kerntune.gpu.base import tensors_in
 from kerntune.referee.call_inputs import bytes_of
 from kerntune.referee.reference_operators import EachFunction, place_of
-from kerntune.referee.result_errors import ROUNDOFF
+from kerntune.referee.result_numbers import ROUNDOFF
 from kerntune.referee.tasks import ExpectedResult
 
 OPERANDS = {

@@ -9,12 +9,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from kerntune.gpu.number_formats import FLOAT_FORMATS
+from kerntune.referee.case_inputs import UNREAD, CaseInputs
 from kerntune.referee.declared_inputs import bytes_of, is_one_number
 from kerntune.referee.extreme_contents import DRAWN
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.reasons import Reason, Refusal
-from kerntune.referee.result_errors import COARSE, ROUNDOFF, numbers, numbers_of
-from kerntune.referee.tasks import UNREAD, CaseInputs, ExpectedResult, ExpectedSeed, Large, ReplayAnswer
+from kerntune.referee.result_errors import COARSE
+from kerntune.referee.result_numbers import ROUNDOFF, numbers, numbers_of
+from kerntune.referee.tasks import ExpectedResult, ExpectedSeed, Large, ReplayAnswer
 
 NOISE = 2.0**-40
 """A share of an element by which it is another where operators have other roundings in float64."""

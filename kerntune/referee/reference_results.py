@@ -35,6 +35,7 @@ from kerntune.referee.call_inputs import (
     with_alike,
     without_unread,
 )
+from kerntune.referee.case_inputs import CaseInputs, TensorInput
 from kerntune.referee.declared_inputs import is_one_number
 from kerntune.referee.hostile_recording import ITEM_BYTES
 from kerntune.referee.influences import with_influences
@@ -78,16 +79,14 @@ from kerntune.referee.reference_operators import (
     unknown_at_ends,
 )
 from kerntune.referee.reference_runs import as_given, in_float64, keeps_state, run_reference, widely
-from kerntune.referee.result_errors import ROUNDOFF
+from kerntune.referee.result_numbers import ROUNDOFF
 from kerntune.referee.tasks import (
     CallRefused,
-    CaseInputs,
     DescribeTask,
     ExpectAnswer,
     ExpectedResult,
     ExpectedSeed,
     ExpectTask,
-    TensorInput,
     encoded,
 )
 

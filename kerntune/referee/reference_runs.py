@@ -22,10 +22,11 @@ from kerntune.referee.call_inputs import (
     value_of,
 )
 from kerntune.referee.candidate_recorder import outlined
+from kerntune.referee.case_inputs import CaseInputs, TensorInput, UserCallable
 from kerntune.referee.layouts import KERNELBENCH
 from kerntune.referee.reference_operators import fused_attention, noted_kernels, programs_of, wider_casts
 from kerntune.referee.result_errors import COARSE
-from kerntune.referee.tasks import CaseInputs, ExpectTask, TensorInput, UserCallable
+from kerntune.referee.tasks import ExpectTask
 
 FLOATS = ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2")
 """Dtypes that the second run computes in float64."""

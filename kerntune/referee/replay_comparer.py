@@ -18,6 +18,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from kerntune.gpu.number_formats import FLOAT_FORMATS
+from kerntune.referee.case_inputs import CaseInputs
 from kerntune.referee.content_errors import Compared, ContentErrors
 from kerntune.referee.declared_inputs import ODD_POISONS, POISONS, contents_of, poison_patterns
 from kerntune.referee.errors_together import (
@@ -61,14 +62,7 @@ from kerntune.referee.reference_evidence import (
 )
 from kerntune.referee.replay_processes import parts_of
 from kerntune.referee.result_errors import FEW, ResultError
-from kerntune.referee.tasks import (
-    CaseInputs,
-    ExpectAnswer,
-    ExpectedSeed,
-    ExpectTask,
-    ReplayAnswer,
-    Variation,
-)
+from kerntune.referee.tasks import ExpectAnswer, ExpectedSeed, ExpectTask, ReplayAnswer, Variation
 from kerntune.referee.timed_contents import ComparedReplays, RightCandidate, variation_of
 from kerntune.referee.torch_operators import with_tf32
 

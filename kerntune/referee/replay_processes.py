@@ -19,23 +19,21 @@ from msgspec.structs import replace
 
 from kerntune.base.formatting import visible
 from kerntune.gpu.number_formats import FLOAT_FORMATS
+from kerntune.referee.case_inputs import CaseInputs, Given, UserCallable
 from kerntune.referee.declared_inputs import content_of
 from kerntune.referee.hostile_recording import CheckedCall, side_of
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.reference_evidence import differs, held_changes, in_buffers
 from kerntune.referee.tasks import (
-    CaseInputs,
     DescribeTask,
     ExpectAnswer,
     ExpectedSeed,
     ExpectTask,
-    Given,
     ReplayAnswer,
     ReplaySide,
     ReplayTask,
     Rolls,
-    UserCallable,
     Variation,
 )
 from kerntune.referee.timed_contents import in_a_row, places, variation_of

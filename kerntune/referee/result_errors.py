@@ -18,29 +18,11 @@ from msgspec.structs import replace
 
 from kerntune.base.frames import StrictMessage
 from kerntune.base.recording import View
-from kerntune.gpu.compare import FLOATS
-from kerntune.gpu.memory import INTEGERS
-from kerntune.gpu.number_formats import FLOAT_FORMATS, values
+from kerntune.gpu.number_formats import FLOAT_FORMATS
+from kerntune.referee.case_inputs import CaseInputs
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
-from kerntune.referee.tasks import CaseInputs, ExpectedResult, OperatorChain
-
-ROUNDOFF = {
-    "float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8,
-    "float8_e4m3fn": 2.0**-4, "float8_e5m2": 2.0**-3,
-}  # fmt: skip
-"""Half of a unit in the last place of 1, by dtype: the relative error of rounding to nearest."""
-
-SMALLEST = {
-    "float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133,
-    "float8_e4m3fn": 2.0**-9, "float8_e5m2": 2.0**-16,
-}  # fmt: skip
-"""The smallest number above zero, by dtype."""
-
-LARGEST = {
-    "float16": 65504.0, "bfloat16": 2.0**127 * (2 - 2.0**-7), "float32": 2.0**127 * (2 - 2.0**-23),
-    "float8_e4m3fn": 448.0, "float8_e5m2": 57344.0,
-}  # fmt: skip
-"""The largest number, of dtypes in which extreme contents may overflow."""
+from kerntune.referee.result_numbers import LARGEST, ROUNDOFF, SMALLEST, numbers, numbers_of, rms_of, taken, told_apart
+from kerntune.referee.tasks import ExpectedResult, OperatorChain
 
 RMS_FACTOR = 2.0
 """A result's root mean square error may be this many times what that explains. Other orders of sums and approximations
@@ -130,8 +112,6 @@ INSIGNIFICANT = 0.1
 FORMAT_MARGIN = 1.5
 """Unless it is at most so many times what rounding to the dtype alone allows: of float8_e5m2, that is 0.105."""
 
-DIGITS = 17
-"""Decimal digits that tell any two numbers of float64 apart."""
 
 SAMPLED = 1 << 20
 """Of more elements quantiles are those of so many, drawn at random: they are within 0.1 % of all elements' rank; and
@@ -161,32 +141,6 @@ class ResultError(StrictMessage, frozen=True):
             return True
         own_rounding = FORMAT_MARGIN * RMS_FACTOR * ROUNDING_RMS * ROUNDOFF[self.dtype]
         return self.size > 0 and self.rms_allowed <= max(INSIGNIFICANT, own_rounding)
-
-
-def bytes_at(raw: np.ndarray, view: View) -> np.ndarray:
-    """The bytes of each element of a view, which lie in a storage's."""
-    item = ITEM_BYTES[view.dtype]
-    strides = (*(s * item for s in view.strides), 1)
-    return np.lib.stride_tricks.as_strided(raw[view.offset_bytes :], (*view.shape, item), strides)
-
-
-def taken(content: bytes, view: View) -> np.ndarray:
-    """The elements of a view in a storage's bytes, as unsigned integers of their size, dense."""
-    item = ITEM_BYTES[view.dtype]
-    if 0 in view.shape:
-        return np.zeros(view.shape, f"u{item}")
-    found = bytes_at(np.frombuffer(content, np.uint8), view)
-    return np.ascontiguousarray(found).view(f"<u{item}").reshape(view.shape)
-
-
-def numbers(bits: np.ndarray, dtype: str) -> np.ndarray:
-    """Elements as float64; whole numbers as they are."""
-    if dtype in FLOATS:
-        with np.errstate(invalid="ignore"):
-            return np.asarray(bits.view(FLOATS[dtype]).astype("<f8"))
-    if dtype in FLOAT_FORMATS:
-        return values(bits.astype(np.uint64), FLOAT_FORMATS[dtype])
-    return np.asarray(bits.view(INTEGERS[dtype]))
 
 
 def unequal(content: bytes, view: View, expected: ExpectedResult) -> str:
@@ -425,13 +379,6 @@ def _are_cut(found: np.ndarray, stock: np.ndarray) -> bool:
     return bool(found.size >= FEW and cut.all() and np.count_nonzero(stocks) < found.size / 2)
 
 
-def told_apart(one: float, other: float, digits: int = 2) -> tuple[str, str]:
-    """Two numbers as texts with so many digits, or as many more as make them differ."""
-    while digits < DIGITS and f"{one:.{digits}g}" == f"{other:.{digits}g}":
-        digits += 1
-    return f"{one:.{digits}g}", f"{other:.{digits}g}"
-
-
 def _not_finite(number: int, dtype: str, found: np.ndarray, odd: np.ndarray) -> ResultError:
     at = tuple(int(i) for i in np.argwhere(odd)[0])
     wrong = f"{int(odd.sum()):,} elements are infinite or NaN where they must not be, or the other way round"
@@ -651,27 +598,3 @@ def _lone_error(
         most = int(np.argmax(beyond))
         wrong = f"an element is {found[most]:.6g}, not {exact[most]:.6g}"
     return ResultError(number, dtype, size=size, wrong=wrong)
-
-
-SQUARABLE = 2.0**-400
-"""Down to here, and up to its reciprocal, the squares of 2**64 numbers, and those of numbers 2**52 times as small, are
-float64's own."""
-
-
-def rms_of(x: np.ndarray) -> float:
-    """Root mean square of numbers from 0 on."""
-    top = float(np.max(x, initial=0.0))
-    if not top > 0:
-        return 0.0
-    flat, power = x.reshape(-1), 1.0
-    if not SQUARABLE < top < 1 / SQUARABLE:
-        flat, power = flat / top, top
-    return power * math.sqrt(float(np.dot(flat, flat)) / flat.size)
-
-
-def numbers_of(result: ExpectedResult) -> np.ndarray:
-    """A reference's result, in float64 where it was computed so."""
-    if result.wide:
-        return np.frombuffer(result.wide, "<f8")
-    bits = np.frombuffer(result.native, f"<u{ITEM_BYTES[result.dtype]}")
-    return numbers(bits, result.dtype).astype(np.float64)

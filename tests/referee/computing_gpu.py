@@ -18,12 +18,13 @@ from kerntune.gpu.program import Loader
 from kerntune.gpu.script import Script
 from kerntune.gpu.scripted import FakeGpu
 from kerntune.referee import gpu_replay, gpu_times
+from kerntune.referee.case_inputs import UserCallable
 from kerntune.referee.declared_inputs import content_of, parse_line
 from kerntune.referee.hostile_recording import CheckedCall
 from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.reasons import Refusal
 from kerntune.referee.sealed_process import Answered, SealedEnd
-from kerntune.referee.tasks import ExpectedSeed, ReplaySide, TimeTask, UserCallable, encoded
+from kerntune.referee.tasks import ExpectedSeed, ReplaySide, TimeTask, encoded
 from kerntune.referee.timed_contents import (
     RightCandidate,
     variation_of,

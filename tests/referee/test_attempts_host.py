@@ -23,6 +23,7 @@ from kerntune.base.folders import remove_tree
 from kerntune.compiling.forking import fork
 from kerntune.errors import UsageError
 from kerntune.referee import layouts
+from kerntune.referee.case_inputs import UserCallable
 from kerntune.referee.declared_inputs import content_of, parse_line
 from kerntune.referee.hostile_recording import checked, decoded
 from kerntune.referee.judgement import Bench, judge
@@ -31,7 +32,7 @@ from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.recorder_answer import answer_of
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.sealing import _drop_capabilities, import_folders
-from kerntune.referee.tasks import CallRefused, RecordAnswer, UserCallable, encoded
+from kerntune.referee.tasks import CallRefused, RecordAnswer, encoded
 from kerntune.referee.verdict_report import text_of, to_json
 from kerntune.referee.verdicts import CandidateVerdict, ShapeResult, Word
 from tests.referee import recordings

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from kerntune.referee import call_inputs
+from kerntune.referee.case_inputs import UNREAD, SequenceArgument, TensorInput, UserCallable
 from kerntune.referee.declared_inputs import is_one_number, parse_line
 from kerntune.referee.layouts import GPU_MODE, KERNELBENCH
-from kerntune.referee.tasks import UNREAD, SequenceArgument, TensorInput, UserCallable
 
 
 def test_arguments_by_place_and_by_name() -> None:

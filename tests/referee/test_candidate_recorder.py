@@ -21,12 +21,13 @@ from kerntune.capture import Capture
 from kerntune.errors import CaptureError, CompileError
 from kerntune.gpu.fake_cuda.static_backend import StaticBackend
 from kerntune.referee import candidate_recorder
+from kerntune.referee.case_inputs import PlainArgument
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.layouts import candidate_source
 from kerntune.referee.process_state import seen_by_the_caller
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.recorder_answer import RECORDERS
-from kerntune.referee.tasks import Fill, PlainArgument, RecordAnswer, RecordTask, encoded
+from kerntune.referee.tasks import Fill, RecordAnswer, RecordTask, encoded
 from kerntune.referee.torch_operators import DtypeNamed, HostNumber, Several, ViewAt
 
 KERNEL = """

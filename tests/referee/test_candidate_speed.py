@@ -25,6 +25,7 @@ from kerntune.referee.candidate_speed import (
     Speeds,
     TimedPair,
 )
+from kerntune.referee.case_inputs import UserCallable
 from kerntune.referee.declared_inputs import content_of, parse_line, rolled
 from kerntune.referee.hostile_recording import CheckedCall, checked
 from kerntune.referee.layouts import FUNCTION
@@ -41,7 +42,6 @@ from kerntune.referee.tasks import (
     ReplayAnswer,
     ReplaySide,
     TimeAnswer,
-    UserCallable,
     encoded,
 )
 from kerntune.referee.timed_contents import (

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from kerntune.referee.case_inputs import CaseInputs
 from kerntune.referee.declared_inputs import bytes_of, contents_of, parse_line
 from kerntune.referee.further_contents import made_in_another_order, made_otherwise, made_sparse, nearly_alike
 from kerntune.referee.hostile_recording import ITEM_BYTES
-from kerntune.referee.tasks import CaseInputs
 
 
 def case_of(line: str, *learned: int, parameters: tuple[int, ...] = ()) -> CaseInputs:

@@ -26,6 +26,7 @@ from kerntune.referee.candidate_speed import (
     NotRepeatable,
     SealedPairs,
 )
+from kerntune.referee.case_inputs import UserCallable
 from kerntune.referee.declared_inputs import drawn_distance, parse_line, rolled
 from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.reasons import Reason, Refusal
@@ -38,7 +39,6 @@ from kerntune.referee.tasks import (
     ReplayTask,
     TimeAnswer,
     TimeTask,
-    UserCallable,
     Variation,
     encoded,
 )

@@ -31,7 +31,7 @@ from kerntune.referee.hostile_recording import (
     side_of,
 )
 from kerntune.referee.reasons import Reason, Refusal
-from kerntune.referee.result_errors import ROUNDOFF
+from kerntune.referee.result_numbers import ROUNDOFF
 from kerntune.referee.tasks import Constant, ExpectedResult, ExpectedSeed, Fill, RecordAnswer, RecordedCall, encoded
 from kerntune.referee.torch_operators import TorchOperator, ViewAt
 from kerntune.static.disassembly import find_tool

@@ -25,6 +25,7 @@ from kerntune.referee.candidate_speed import (
     Speeds,
     TimedPair,
 )
+from kerntune.referee.case_inputs import UserCallable
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.hostile_recording import CheckedCall, checked
 from kerntune.referee.judgement import Bench, CandidateJudgement, judge
@@ -45,7 +46,6 @@ from kerntune.referee.tasks import (
     RecordTask,
     ReplayAnswer,
     ReplayTask,
-    UserCallable,
     encoded,
 )
 from kerntune.referee.timed_contents import (

@@ -14,20 +14,12 @@ from kerntune.base.device import typical_device
 from kerntune.gpu.interpreter import Interpreter
 from kerntune.referee import gpu_replay, gpu_times, live_reference
 from kerntune.referee.candidate_speed import SealedPairs
+from kerntune.referee.case_inputs import CaseInputs, TensorAt, TensorInput, UserCallable
 from kerntune.referee.layouts import FUNCTION, KERNELBENCH
 from kerntune.referee.live_reference import LiveReference, LiveSide
 from kerntune.referee.reasons import LIVE_TOLD, Reason, Refusal
 from kerntune.referee.sealed_process import Answered, SealedEnd
-from kerntune.referee.tasks import (
-    CaseInputs,
-    LiveCall,
-    TensorAt,
-    TensorInput,
-    TimeAnswer,
-    TimeTask,
-    UserCallable,
-    encoded,
-)
+from kerntune.referee.tasks import LiveCall, TimeAnswer, TimeTask, encoded
 from kerntune.timing.timers import GraphSlot, Slot
 from kerntune.timing.worker.requests import PairRequest
 from tests.referee.computing_gpu import CALL, CASE, NBYTES, TARGET, VARIATION, ComputingGpu, candidate, side, varied

@@ -23,7 +23,7 @@ from kerntune.referee.open_elements import (
     with_others,
 )
 from kerntune.referee.reference_operators import other_ties
-from kerntune.referee.result_errors import numbers_of
+from kerntune.referee.result_numbers import numbers_of
 from kerntune.referee.tasks import ExpectedResult, ExpectedSeed
 from tests.referee.test_reference_results import expected
 

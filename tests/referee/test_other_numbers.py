@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from kerntune.referee.case_inputs import CaseInputs, MappingArgument, PlainArgument, SequenceArgument, TensorAt
 from kerntune.referee.declared_inputs import as_launched, parse_line
 from kerntune.referee.other_numbers import NAMED, case_before, other_numbers, unchanged, where_numbers_count
-from kerntune.referee.tasks import CaseInputs, MappingArgument, PlainArgument, SequenceArgument, TensorAt
 
 CHANCE = random.Random(1)
 WHOLE = {3: {1, 6}, 9: {4, 2}, -40: {-20, -10, -5}, **{value: {other} for value, other in NAMED.items()}}

@@ -10,10 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from kerntune.base.recording import View
+from kerntune.referee.case_inputs import UNREAD
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.reference_evidence import always_equal, in_buffers, restored_input, unvaried
-from kerntune.referee.result_errors import numbers_of
-from kerntune.referee.tasks import UNREAD, ExpectedResult, ExpectedSeed, ReplayAnswer
+from kerntune.referee.result_numbers import numbers_of
+from kerntune.referee.tasks import ExpectedResult, ExpectedSeed, ReplayAnswer
 
 
 def unvaried_input(line: str, *contents: bytes, changed: bool = False, content: str = "", alike: bool = False) -> str:

@@ -13,21 +13,14 @@ import pytest
 import torch
 
 from kerntune.referee import reference_results, reference_runs
+from kerntune.referee.case_inputs import PlainArgument, TensorAt, UserCallable
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.layouts import FUNCTION, GPU_MODE, KERNELBENCH, reference_source
 from kerntune.referee.open_elements import FAILS
 from kerntune.referee.reasons import Reason
 from kerntune.referee.replay_processes import MUCH, author_count, parts_of
-from kerntune.referee.result_errors import numbers_of
-from kerntune.referee.tasks import (
-    DescribeTask,
-    ExpectAnswer,
-    ExpectTask,
-    PlainArgument,
-    TensorAt,
-    UserCallable,
-    encoded,
-)
+from kerntune.referee.result_numbers import numbers_of
+from kerntune.referee.tasks import DescribeTask, ExpectAnswer, ExpectTask, encoded
 
 TASK = f"{Path(__file__).parents[2]}/benchmarks/judge/kernelbench_task.py"
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from kerntune.base.recording import View
 from kerntune.referee import replayed_outputs
+from kerntune.referee.case_inputs import UNREAD, TensorInput, UserCallable
 from kerntune.referee.content_errors import OF_MEMORY
 from kerntune.referee.declared_inputs import contents_of, parse_line
 from kerntune.referee.errors_together import ShapeComparison, errors_of, left_of, together_of, unequal_of
@@ -24,7 +25,6 @@ from kerntune.referee.replay_comparer import ReplayComparer, poisons_of
 from kerntune.referee.result_errors import ResultError
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.tasks import (
-    UNREAD,
     CallRefused,
     ExpectAnswer,
     ExpectedResult,
@@ -32,8 +32,6 @@ from kerntune.referee.tasks import (
     ExpectTask,
     ReplayAnswer,
     ReplayTask,
-    TensorInput,
-    UserCallable,
     Variation,
     encoded,
 )

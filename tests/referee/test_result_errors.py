@@ -14,21 +14,14 @@ import torch
 from kerntune.base.device import Target
 from kerntune.base.recording import Recording, View
 from kerntune.referee import hostile_recording, result_errors
+from kerntune.referee.case_inputs import CaseInputs
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.errors_together import ErrorsTogether
 from kerntune.referee.hostile_recording import CheckedCall
 from kerntune.referee.reference_evidence import hardly_varies
-from kerntune.referee.result_errors import (
-    LARGEST,
-    ROUNDOFF,
-    SMALLEST,
-    ResultError,
-    error_of,
-    longest_sum,
-    taken,
-    told_apart,
-)
-from kerntune.referee.tasks import CaseInputs, ExpectedResult, OperatorChain
+from kerntune.referee.result_errors import ResultError, error_of, longest_sum
+from kerntune.referee.result_numbers import LARGEST, ROUNDOFF, SMALLEST, taken, told_apart
+from kerntune.referee.tasks import ExpectedResult, OperatorChain
 
 POISON = b"\xff\x7f" * 4
 CASE = parse_line("a: f16[32,512]; b: f16[512,16]")

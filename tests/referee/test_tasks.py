@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from kerntune.referee import replay_processes
+from kerntune.referee.case_inputs import CaseInputs, TensorInput, UserCallable
 from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.replay_processes import parts_of
 from kerntune.referee.tasks import (
-    CaseInputs,
     DeviceAnswer,
     ExpectAnswer,
     ExpectedSeed,
@@ -20,9 +20,7 @@ from kerntune.referee.tasks import (
     OperatorChain,
     RecordAnswer,
     ReplayAnswer,
-    TensorInput,
     TimeAnswer,
-    UserCallable,
     Variation,
     encoded,
 )

@@ -9,10 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from kerntune.referee import timed_contents
+from kerntune.referee.case_inputs import UserCallable
 from kerntune.referee.hostile_recording import checked
 from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.reasons import Reason, Refusal
-from kerntune.referee.tasks import ExpectedSeed, UserCallable, Variation
+from kerntune.referee.tasks import ExpectedSeed, Variation
 from kerntune.referee.timed_contents import RightCandidate, TimedContents, drawn_rolls, places, variation_of
 from tests.referee.recordings import CALL, CASE, TARGET
 

@@ -12,14 +12,15 @@ import pytest
 import torch
 from msgspec.structs import replace
 
+from kerntune.referee.case_inputs import UserCallable
 from kerntune.referee.declared_inputs import contents_of, parse_line
 from kerntune.referee.errors_together import is_demanded
 from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.open_elements import FILLS, in_any_order, much_unwritten, not_compared, unwritten
 from kerntune.referee.reference_operators import filled
 from kerntune.referee.reference_results import answer
-from kerntune.referee.result_errors import numbers_of
-from kerntune.referee.tasks import ExpectAnswer, ExpectedSeed, ExpectTask, UserCallable, encoded
+from kerntune.referee.result_numbers import numbers_of
+from kerntune.referee.tasks import ExpectAnswer, ExpectedSeed, ExpectTask, encoded
 
 
 def made(fill: int, run: Callable[[], torch.Tensor]) -> list[torch.Tensor]:
