@@ -31,20 +31,9 @@ from kerntune.referee.extreme_contents import (
 )
 from kerntune.referee.hostile_recording import CheckedCall
 from kerntune.referee.open_elements import as_promised, repeated
-from kerntune.referee.result_errors import (
-    EXTREME_FACTOR,
-    FEW,
-    GROSS_SHARE,
-    RMS_FACTOR,
-    SAMPLED,
-    ResultError,
-    error_of,
-    overflow_of,
-    quantiles_wrong,
-    sums_of,
-    unequal,
-)
+from kerntune.referee.result_errors import EXTREME_FACTOR, GROSS_SHARE, ResultError, error_of, overflow_of, unequal
 from kerntune.referee.result_numbers import ROUNDOFF, SMALLEST, numbers_of, rms_of, taken, told_apart
+from kerntune.referee.rounding_limits import FEW, RMS_FACTOR, SAMPLED, quantiles_wrong, sums_of
 from kerntune.referee.tasks import ExpectedResult, ExpectedSeed, ReplayAnswer
 
 BlockMeans = tuple[float, "np.ndarray", "np.ndarray"]

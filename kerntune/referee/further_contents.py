@@ -13,12 +13,12 @@ from kerntune.referee.case_inputs import UNREAD, CaseInputs, TensorInput
 from kerntune.referee.declared_inputs import bytes_of, content_of
 from kerntune.referee.extreme_contents import DRAWN, OF_ALIKE, OF_MADE, full_places
 from kerntune.referee.hostile_recording import ITEM_BYTES
-from kerntune.referee.result_errors import FEW
 from kerntune.referee.result_numbers import numbers
+from kerntune.referee.rounding_limits import FEW
 from kerntune.referee.tasks import ExpectedSeed
 
 MANY, MANY_ELEMENTS = 255, 1 << 20
-"""Further contents where a result has fewer than :data:`~.result_errors.FEW` elements, as far as their inputs have so
+"""Further contents where a result has fewer than :data:`~.rounding_limits.FEW` elements, as far as their inputs have so
 many elements in all: a maximum that leaves out 3 % of the numbers is right for one content in 33."""
 
 DRAWN_BYTES = 1 << 22

@@ -24,8 +24,9 @@ from kerntune.referee.declared_inputs import rolled
 from kerntune.referee.errors_together import BlockMeans, block_means, looked_at, mean_of_blocks
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.open_elements import as_promised
-from kerntune.referee.result_errors import FEW, SAMPLED, ResultError
+from kerntune.referee.result_errors import ResultError
 from kerntune.referee.result_numbers import numbers, numbers_of, taken
+from kerntune.referee.rounding_limits import FEW, SAMPLED
 from kerntune.referee.tasks import ExpectedResult, ExpectedSeed
 
 MISSING = 0.1

@@ -16,8 +16,8 @@ from kerntune.referee.influences import FURTHER_ON
 from kerntune.referee.open_elements import with_others
 from kerntune.referee.reference_operators import noted_casts, rounded
 from kerntune.referee.reference_runs import run_reference, widened
-from kerntune.referee.result_errors import FEW
 from kerntune.referee.result_numbers import ROUNDOFF, numbers_of
+from kerntune.referee.rounding_limits import FEW
 from kerntune.referee.tasks import ExpectedResult, ExpectTask
 
 FEW_INPUTS = 15 / 16

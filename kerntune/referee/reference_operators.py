@@ -21,7 +21,8 @@ from kerntune.gpu.base import tensors_in
 from kerntune.gpu.emulator.ttir_program import TtirProgram, parse_ttir
 from kerntune.gpu.interpreter.wider_programs import Launched
 from kerntune.referee.extreme_contents import END_EXPONENTS
-from kerntune.referee.result_errors import CHAIN, MOST_SUMS, ROUNDING_RMS, TYPICAL
+from kerntune.referee.result_errors import TYPICAL
+from kerntune.referee.rounding_limits import CHAIN, MOST_SUMS, ROUNDING_RMS
 from kerntune.referee.tasks import OperatorChain
 from kerntune.referee.torch_operators import COUNTING, DECIDING, MOVING
 

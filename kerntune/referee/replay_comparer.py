@@ -61,7 +61,8 @@ from kerntune.referee.reference_evidence import (
     what_counts,
 )
 from kerntune.referee.replay_processes import parts_of
-from kerntune.referee.result_errors import FEW, ResultError
+from kerntune.referee.result_errors import ResultError
+from kerntune.referee.rounding_limits import FEW
 from kerntune.referee.tasks import ExpectAnswer, ExpectedSeed, ExpectTask, ReplayAnswer, Variation
 from kerntune.referee.timed_contents import ComparedReplays, RightCandidate, variation_of
 from kerntune.referee.torch_operators import with_tf32

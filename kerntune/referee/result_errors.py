@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 from msgspec.structs import replace
@@ -22,34 +21,26 @@ from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.case_inputs import CaseInputs
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.result_numbers import LARGEST, ROUNDOFF, SMALLEST, numbers, numbers_of, rms_of, taken, told_apart
+from kerntune.referee.rounding_limits import (
+    CHAIN,
+    FEW,
+    QUANTILES,
+    RMS_FACTOR,
+    ROUNDING_RMS,
+    half_wrong,
+    off_in_rows,
+    quantiles_wrong,
+    roundings_of,
+    sampled,
+    stock_with_sums,
+    sums_of,
+)
 from kerntune.referee.tasks import ExpectedResult, OperatorChain
-
-RMS_FACTOR = 2.0
-"""A result's root mean square error may be this many times what that explains. Other orders of sums and approximations
-of functions in ``benchmarks/judge`` stay within it; a float16 accumulator of 512 terms in steps of 16 is off by four
-times as much."""
 
 WORST_FACTOR = 6.0
 """And one element's error this many times the stock operator's worst beyond rounding to the dtype: among a million
 errors of one size, the largest is five standard deviations off."""
 
-MOST_SUMS = 32.0
-"""What is added for sums is at most so many times what the stock operator, or rounding, is off by: the length of a sum
-is a guess by the inputs' sizes, and a long vector needn't be summed. A sum of 1,000 terms has the root of 1,000."""
-
-FEW = 64
-"""Of fewer elements the stock operator may be right by chance, and there is no typical one: those of all contents are
-taken together."""
-
-FEW_SUMS = 3.0
-"""So of fewer elements so many times :data:`MOST_SUMS` are added, and at least so many roundings as a sum in parts of
-:data:`PART` terms has, whose partial sums are added one after the other."""
-
-PART = 1024
-
-CHAIN = 4.0
-"""Roundings of functions and chains of operations that are allowed beside; an element that follows from few numbers has
-no others. Exponentials and quotients of the hardware are off by two units of the last place each."""
 
 CUT = 3
 """Bits of float32 that no right kernel leaves out of all elements. Errors of that size are within :data:`CHAIN`."""
@@ -58,13 +49,6 @@ TYPICAL = 0.73
 """What elements are off by, in deviations of drawn roundings: :data:`ROUNDING_RMS` is 0.73 of what is drawn. Half of
 normal errors are below 0.67 of theirs, and a tenth above 1.64."""
 
-QUANTILES = (0.75, 0.9, 0.98)
-"""Beside the median: less than half of the elements may not be anything either."""
-
-SETTLED, LATER = 1024, 1.25
-"""Of fewer elements a quantile is a matter of chance: it is compared with one of the stock operator's that is so many
-standard deviations of its rank later, and with none where there is none. Beside an equal of its own, a bfloat16 result
-of 96 normal elements was wrong in 10 % of contents, and is in one of 1,000; thrice its errors are found in 80 %."""
 
 EXTREME_FACTOR = 4.0
 """For extreme contents, quantiles of the error may be this many times what :data:`RMS_FACTOR` is before elsewhere."""
@@ -92,8 +76,6 @@ ELEMENT_FACTOR = 3.0
 UNKNOWN = OperatorChain()
 """Nothing is known of a reference's operators."""
 
-WEIGHT = 2.0
-"""Roundings of a softmax's weight beside those of its argument: of an exponential and a quotient."""
 
 NEAREST = 1.125
 """And one of float16 or bfloat16, where the reference adds or multiplies once: that is rounded to the nearest."""
@@ -102,20 +84,12 @@ BINS = 16
 """Groups by size, in each of which half of the elements of 16 bits may be off by as much as the stock operator's there:
 where it rounds inside, those that it has right are no excuse for others."""
 
-ROUNDING_RMS = 0.42
-"""Root mean square of rounding to nearest, in units of half of the last place of 1: numbers are spread over a binade,
-and errors over half a unit of theirs."""
 
 INSIGNIFICANT = 0.1
 """A result whose allowed error is more than this share of its own size is no evidence: zeros would nearly do."""
 
 FORMAT_MARGIN = 1.5
 """Unless it is at most so many times what rounding to the dtype alone allows: of float8_e5m2, that is 0.105."""
-
-
-SAMPLED = 1 << 20
-"""Of more elements quantiles are those of so many, drawn at random: they are within 0.1 % of all elements' rank; and
-the mean error is that of so many in a row."""
 
 
 class ResultError(StrictMessage, frozen=True):
@@ -234,7 +208,7 @@ def _compared(
     terms = terms if moved is None or exact is None else int(CHAIN**2)
     one = _float_error(number, view.dtype, found, exact, stock, terms, usual, seen, moved, expected.chain)
     if expected.chain.weights and exact is not None and view.dtype == "float32" and not one.wrong:
-        one = replace(one, wrong=_off_in_rows(found, exact, numbers(native, view.dtype)))
+        one = replace(one, wrong=off_in_rows(found, exact, numbers(native, view.dtype)))
     return one
 
 
@@ -321,7 +295,7 @@ def _float_error(
     if size == 0:
         wrong = "" if not error.any() else f"elements up to {error.max():.3g} where the reference has zeros"
         return ResultError(number, dtype, size=0.0, wrong=wrong)
-    sums = _roundings(dtype, terms, error.size, rms_of(own) / size) * size
+    sums = roundings_of(dtype, terms, error.size, rms_of(own) / size) * size
     if error.size < FEW:  # which may nearly cancel by chance
         sums *= max(1.0, usual / size)
     sums *= 2 if alone else 1
@@ -332,7 +306,7 @@ def _float_error(
         sums = min(sums, each * size)
         factor = NEAREST if chain.roundings == 0 and dtype in ("float16", "bfloat16") else factor
     rounding = math.hypot(ROUNDING_RMS * ROUNDOFF[dtype] * size, 3**-0.5 * half)
-    rms_allowed = RMS_FACTOR * _together(max(rms_of(own), rounding), sums, known)
+    rms_allowed = RMS_FACTOR * stock_with_sums(max(rms_of(own), rounding), sums, known)
     rounded = np.maximum(magnitude * ROUNDOFF[dtype], half)
     beyond_rounding = max(0.0, float(np.subtract(own, rounded).max()))
     worst_allowed = np.multiply(rounded, factor, out=rounded)
@@ -385,109 +359,6 @@ def _not_finite(number: int, dtype: str, found: np.ndarray, odd: np.ndarray) -> 
     return ResultError(number, dtype, size=1.0, wrong=f"{wrong}, first at {list(at)}: {found[at]:.6g}")
 
 
-def sums_of(dtype: str, terms: int, random: bool = True) -> float:
-    """What a sum of so many terms, one after the other, may be off by at most, relative to the result; and what else
-    an element is rounded for on its way. Partial sums of random terms grow as the root of their number, so that half of
-    them counts; sums of terms above zero are off by less. All count where terms aren't ``random``, since equal numbers
-    may all be rounded in one direction, and where elements are few, of which none is typical."""
-    root = math.sqrt(terms / 2 if random else terms)
-    unit = ROUNDOFF["float64" if dtype == "float64" else "float32"]
-    return min(math.sqrt(terms), max(CHAIN, ROUNDING_RMS * root)) * unit
-
-
-def _together(own: float, sums: float, known: bool) -> float:
-    """What the stock operator is off by and what sums explain: that is a part of it where these are known."""
-    return max(own, sums) if known else own + sums
-
-
-def _roundings(dtype: str, terms: int, count: int, own: float, random: bool = True) -> float:
-    """The same beside a stock operator that is off by ``own``. The length of a sum is a guess, so that bounds it."""
-    sums, most = sums_of(dtype, terms, random and count >= FEW), _most_sums(own)
-    return min(sums, most if count >= FEW else FEW_SUMS * max(most, sums / math.sqrt(PART)))
-
-
-def _most_sums(own: float) -> float:
-    return MOST_SUMS * max(own, ROUNDING_RMS * ROUNDOFF["float32"])
-
-
-def half_wrong(
-    error: np.ndarray, own: np.ndarray, magnitude: np.ndarray, sums: float, dtype: str, known: bool = False
-) -> str:
-    """Whether half of the elements are off by more than the stock operator's half and ``sums`` of them, if there are
-    enough."""
-    full = magnitude > SMALLEST[dtype] / ROUNDOFF[dtype]
-    if np.count_nonzero(full) < FEW:
-        return ""
-    relative = own[full] / magnitude[full]
-    middle = float(np.quantile(relative, _later(0.5, relative.size)))
-    allowed = RMS_FACTOR * _together(max(middle, ROUNDING_RMS * ROUNDOFF[dtype]), min(sums, _most_sums(middle)), known)
-    if (typical := float(np.median(error[full] / magnitude[full]))) > allowed:
-        off, most_off = told_apart(typical, allowed)
-        return f"half of its elements are off by {off} of their size; {most_off} is what rounding explains"
-    return ""
-
-
-def _later(share: float, count: int) -> float:
-    return share + (LATER * math.sqrt(share * (1 - share) / count) if count < SETTLED else 0.0)
-
-
-def _off_in_rows(found: np.ndarray, exact: np.ndarray, stock: np.ndarray) -> str:
-    """What is wrong with float32 weights whose row's sum is left aside, since all of it are off by that. An exponential
-    is off by what half of a rounding of its argument moves it."""
-    if not exact.ndim or exact.shape[-1] < FEW:
-        return ""
-    weights = exact.reshape(-1, exact.shape[-1])
-    full = weights > SMALLEST["float32"] / ROUNDOFF["float32"]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        shares = (np.where(full, x.reshape(weights.shape) / weights, np.nan) for x in (found, stock))
-        error, own = (np.abs(x / np.nanmedian(x, 1, keepdims=True) - 1)[full] for x in shares)
-        moved = np.log(weights.max(1, keepdims=True) / weights)[full] * (ROUNDOFF["float32"] / 2)
-    return half_wrong(error, np.maximum(own, moved), np.ones_like(error), WEIGHT * ROUNDOFF["float32"], "float32")
-
-
-def quantiles_wrong(
-    error: np.ndarray, own: np.ndarray, magnitude: np.ndarray, sums: float, dtype: str, known: bool = False
-) -> str:
-    """The same by quantiles of relative errors: beside a few large elements, a root mean square says nothing of all
-    others. Elements that are zero, or have fewer digits than the dtype's, don't count.
-
-    Rounding to nearest is off by at most ``roundoff`` of an element, and evenly spread over an element's last place, so
-    the quantile q of its relative errors is at most q times that. Elements that are small since terms cancel may be off
-    by what a sum explains of those that aren't; a quarter of the elements is as large as that or larger.
-    """
-    error, own, magnitude = _sampled(error, own, magnitude)
-    full = magnitude > SMALLEST[dtype] / ROUNDOFF[dtype]
-    if np.count_nonzero(full) < FEW:
-        return ""
-    error, own, magnitude = (x[full] for x in (error, own, magnitude))
-    if told := half_wrong(error, own, magnitude, sums, dtype, known):
-        return told
-    relative, later = own / magnitude, partial(_later, count=error.size)
-    sums = min(sums, _most_sums(float(np.quantile(relative, later(0.5)))))
-    cancelled = RMS_FACTOR * sums * float(np.quantile(magnitude, 0.75))
-    beyond = np.quantile(np.maximum(error - cancelled, 0.0) / magnitude, QUANTILES)
-    for share, found in zip(QUANTILES, beyond, strict=True):
-        if later(share) > 1:
-            continue
-        stock = float(np.quantile(relative, later(share)))
-        allowed = RMS_FACTOR * _together(max(stock, share * ROUNDOFF[dtype]), sums, known)
-        if found > allowed:
-            off, most_off = told_apart(found, allowed)
-            return (
-                f"{1 - share:.0%} of its elements are off by {off} of their size or more; {most_off} is what rounding "
-                "explains"
-            )
-    return ""
-
-
-def _sampled(*errors: np.ndarray) -> list[np.ndarray]:
-    """The same elements of each, drawn where there are many."""
-    if errors[0].size <= SAMPLED:
-        return list(errors)
-    some = np.random.default_rng().integers(0, errors[0].size, SAMPLED)
-    return [x.reshape(-1)[some] for x in errors]
-
-
 def _extreme_error(
     number: int, dtype: str, found: np.ndarray, exact: np.ndarray | None, stock: np.ndarray, terms: int, usual: float,
     factor: float, seen: Callable[..., None] | None, moved: np.ndarray | None, deviation: np.ndarray | None,
@@ -516,7 +387,7 @@ def _extreme_error(
     if alone:
         own = np.nan_to_num(moved, nan=0.0, posinf=0.0)
     size, half = max(rms_of(magnitude), SMALLEST[dtype]), SMALLEST[dtype] / 2
-    some = _sampled(error, own, magnitude, WORST_FACTOR * explained)
+    some = sampled(error, own, magnitude, WORST_FACTOR * explained)
     spread = 0.0
     if error.size < FEW and not alone:
         spread = rms_of(np.nan_to_num(moved, nan=0.0, posinf=0.0)) / ROUNDOFF["float32"]
@@ -530,7 +401,7 @@ def _extreme_error(
     for name, off, stocks, large in kinds:
         beside = max(large, spread, usual if factor > RMS_FACTOR else 0.0)
         share = stocks / max(large, half, SMALLEST["float64"])  # half of that one is none
-        sums = _roundings(dtype, terms, error.size, share, random=False) * beside
+        sums = roundings_of(dtype, terms, error.size, share, random=False) * beside
         constants = WORST_FACTOR * sums_of(dtype, 1) * usual
         allowed = factor * (max(stocks, ROUNDOFF[dtype] * large, half) + sums) + constants
         if off > allowed:

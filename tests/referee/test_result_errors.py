@@ -13,7 +13,7 @@ import torch
 
 from kerntune.base.device import Target
 from kerntune.base.recording import Recording, View
-from kerntune.referee import hostile_recording, result_errors
+from kerntune.referee import hostile_recording, rounding_limits
 from kerntune.referee.case_inputs import CaseInputs
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.errors_together import ErrorsTogether
@@ -366,7 +366,7 @@ def test_of_many_elements_some_are_drawn(count: int, monkeypatch: pytest.MonkeyP
             drawn.append(words)  # type: ignore[arg-type]
             return np.arange(70)
 
-    monkeypatch.setattr(result_errors, "SAMPLED", 100)
+    monkeypatch.setattr(rounding_limits, "SAMPLED", 100)
     monkeypatch.setattr(np.random, "default_rng", Chance)
     wrong_first = np.where(np.arange(count) < 40, 1.0, 0.0)
     errors = wrong_first, np.zeros(count), np.ones(count)
