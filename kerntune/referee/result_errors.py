@@ -10,7 +10,7 @@ result is wrong if its root mean square error, or any one element's error, is be
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from msgspec.structs import replace
@@ -23,11 +23,15 @@ from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.result_numbers import LARGEST, ROUNDOFF, SMALLEST, numbers, numbers_of, rms_of, taken, told_apart
 from kerntune.referee.rounding_limits import (
     CHAIN,
+    CUT,
     FEW,
     QUANTILES,
     RMS_FACTOR,
     ROUNDING_RMS,
+    are_cut,
     half_wrong,
+    longest_sum,
+    off_by,
     off_in_rows,
     quantiles_wrong,
     roundings_of,
@@ -41,9 +45,6 @@ WORST_FACTOR = 6.0
 """And one element's error this many times the stock operator's worst beyond rounding to the dtype: among a million
 errors of one size, the largest is five standard deviations off."""
 
-
-CUT = 3
-"""Bits of float32 that no right kernel leaves out of all elements. Errors of that size are within :data:`CHAIN`."""
 
 TYPICAL = 0.73
 """What elements are off by, in deviations of drawn roundings: :data:`ROUNDING_RMS` is 0.73 of what is drawn. Half of
@@ -139,15 +140,6 @@ def _different(odd: np.ndarray, found: np.ndarray, wanted: np.ndarray) -> str:
     return f"{int(odd.sum()):,} of {odd.size:,} elements differ, the first at {list(at)}: {one}, not {other}"
 
 
-def longest_sum(case: CaseInputs, shape: Sequence[int]) -> int:
-    """How many terms a sum of a result may have, at most about: the largest dimension of any input, or as many inputs
-    as there are for each element of the result."""
-    sizes = [n for t in case.tensors for n in t.shape]
-    count = max(1, math.prod(shape))
-    ratio = max((math.prod(t.shape) // count for t in case.tensors), default=1)
-    return max([1, ratio, *sizes])
-
-
 def error_of(
     number: int, content: bytes, view: View, expected: ExpectedResult, case: CaseInputs, poison: bytes,
     usual: float = 0.0, extreme: float = 0.0, seen: Callable[..., None] | None = None, lone: bool = False,
@@ -199,7 +191,7 @@ def _compared(
         if _is_explained(found, exact, deviation):
             return ResultError(number, view.dtype, size=rms_of(np.abs(exact)))
         spread = np.abs(np.random.default_rng().standard_normal(exact.shape))
-        stock = _off_by(stock, exact, TYPICAL * spread * deviation)
+        stock = off_by(stock, exact, TYPICAL * spread * deviation)
     if extreme:
         wide = all(ROUNDOFF.get(t.dtype, 0.0) <= ROUNDOFF["float32"] for t in case.tensors)
         gross = COARSE if expected.chain.pointwise and wide else GROSS
@@ -217,14 +209,6 @@ def _is_explained(found: np.ndarray, exact: np.ndarray, deviation: np.ndarray) -
     reference move it by: their terms may cancel by chance."""
     with np.errstate(invalid="ignore"):
         return found.size < FEW and bool((np.abs(found - exact) <= WORST_FACTOR * deviation).all())
-
-
-def _off_by(stock: np.ndarray, exact: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """The stock operator's elements, off by no less than what roundings inside of the reference move them by."""
-    with np.errstate(invalid="ignore"):
-        own = stock - exact
-        off = exact + np.copysign(np.maximum(np.abs(own), deviation), own)
-    return np.where(np.isfinite(off), off, stock)
 
 
 def difference_of(case: CaseInputs, call: CheckedCall, before: Mapping[int, bytes], after: Mapping[int, bytes]) -> str:
@@ -334,7 +318,7 @@ def _float_error(
         wrong = f"its error is {off} of its size; {most_off} is what rounding explains"
     elif told := quantiles_wrong(error, own, magnitude, each, dtype, known):
         wrong = told
-    elif dtype == "float32" and not alone and rms > RMS_FACTOR * rms_of(own) and _are_cut(found, stock):
+    elif dtype == "float32" and not alone and rms > RMS_FACTOR * rms_of(own) and are_cut(found, stock):
         wrong = f"all of its elements are cut by {CUT} bits or more, and off by more than the reference's"
     elif chain.pointwise and not alone and ROUNDOFF["float32"] < ROUNDOFF[dtype]:
         groups = np.array_split(np.argsort(magnitude, axis=None), BINS)
@@ -344,13 +328,6 @@ def _float_error(
     return ResultError(
         number, dtype, rms / size, rms_allowed / size, worst / size, float(np.max(worst_allowed)) / size, size, wrong
     )
-
-
-def _are_cut(found: np.ndarray, stock: np.ndarray) -> bool:
-    """Whether all elements have :data:`CUT` bits that are zero at their end, as numbers of fewer bits have, and most of
-    the stock operator's don't."""
-    cut, stocks = (x.astype("<f4").view("<u4") % (1 << CUT) == 0 for x in (found, stock))
-    return bool(found.size >= FEW and cut.all() and np.count_nonzero(stocks) < found.size / 2)
 
 
 def _not_finite(number: int, dtype: str, found: np.ndarray, odd: np.ndarray) -> ResultError:
@@ -409,10 +386,10 @@ def _extreme_error(
             wrong = f"{name} {told} where {large:.2g} is the size; {most_off} is what rounding explains"
             return ResultError(number, dtype, off / size, allowed / size, size=size, wrong=wrong)
     least = np.maximum(np.maximum(gross * np.where(some[2] > gross * size, some[2], size), some[3]), allowed)
-    off_by, own_off = (int(np.count_nonzero(x > least)) for x in some[:2])
-    if error.size >= FEW and off_by > max(GROSS_SHARE * some[0].size, 2 * own_off):
+    far_off, own_off = (int(np.count_nonzero(x > least)) for x in some[:2])
+    if error.size >= FEW and far_off > max(GROSS_SHARE * some[0].size, 2 * own_off):
         least_told = "a fourth" if gross == GROSS else f"{gross:.1%}"
-        wrong = f"{off_by:,} of {some[0].size:,} elements are off by more than {least_told} of their size"
+        wrong = f"{far_off:,} of {some[0].size:,} elements are off by more than {least_told} of their size"
         return ResultError(number, dtype, size=size, wrong=wrong)
     return ResultError(number, dtype, size=size)
 

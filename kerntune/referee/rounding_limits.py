@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
+from kerntune.referee.case_inputs import CaseInputs
 from kerntune.referee.result_numbers import ROUNDOFF, SMALLEST, told_apart
 
 RMS_FACTOR = 2.0
@@ -32,6 +34,9 @@ CHAIN = 4.0
 """Roundings of functions and chains of operations that are allowed beside; an element that follows from few numbers has
 no others. Exponentials and quotients of the hardware are off by two units of the last place each."""
 
+CUT = 3
+"""Bits of float32 that no right kernel leaves out of all elements. Errors of that size are within :data:`CHAIN`."""
+
 QUANTILES = (0.75, 0.9, 0.98)
 """Beside the median: less than half of the elements may not be anything either."""
 
@@ -50,6 +55,15 @@ and errors over half a unit of theirs."""
 SAMPLED = 1 << 20
 """Of more elements quantiles are those of so many, drawn at random: they are within 0.1 % of all elements' rank; and
 the mean error is that of so many in a row."""
+
+
+def longest_sum(case: CaseInputs, shape: Sequence[int]) -> int:
+    """How many terms a sum of a result may have, at most about: the largest dimension of any input, or as many inputs
+    as there are for each element of the result."""
+    sizes = [n for t in case.tensors for n in t.shape]
+    count = max(1, math.prod(shape))
+    ratio = max((math.prod(t.shape) // count for t in case.tensors), default=1)
+    return max([1, ratio, *sizes])
 
 
 def sums_of(dtype: str, terms: int, random: bool = True) -> float:
@@ -155,3 +169,18 @@ def sampled(*errors: np.ndarray) -> list[np.ndarray]:
         return list(errors)
     some = np.random.default_rng().integers(0, errors[0].size, SAMPLED)
     return [x.reshape(-1)[some] for x in errors]
+
+
+def are_cut(found: np.ndarray, stock: np.ndarray) -> bool:
+    """Whether all elements have :data:`CUT` bits that are zero at their end, as numbers of fewer bits have, and most of
+    the stock operator's don't."""
+    cut, stocks = (x.astype("<f4").view("<u4") % (1 << CUT) == 0 for x in (found, stock))
+    return bool(found.size >= FEW and cut.all() and np.count_nonzero(stocks) < found.size / 2)
+
+
+def off_by(stock: np.ndarray, exact: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    """The stock operator's elements, off by no less than what roundings inside of the reference move them by."""
+    with np.errstate(invalid="ignore"):
+        own = stock - exact
+        off = exact + np.copysign(np.maximum(np.abs(own), deviation), own)
+    return np.where(np.isfinite(off), off, stock)

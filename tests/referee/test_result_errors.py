@@ -13,14 +13,15 @@ import torch
 
 from kerntune.base.device import Target
 from kerntune.base.recording import Recording, View
-from kerntune.referee import hostile_recording, rounding_limits
+from kerntune.referee import hostile_recording, result_errors, result_numbers, rounding_limits
 from kerntune.referee.case_inputs import CaseInputs
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.errors_together import ErrorsTogether
 from kerntune.referee.hostile_recording import CheckedCall
 from kerntune.referee.reference_evidence import hardly_varies
-from kerntune.referee.result_errors import ResultError, error_of, longest_sum
+from kerntune.referee.result_errors import ResultError, error_of
 from kerntune.referee.result_numbers import LARGEST, ROUNDOFF, SMALLEST, taken, told_apart
+from kerntune.referee.rounding_limits import longest_sum
 from kerntune.referee.tasks import ExpectedResult, OperatorChain
 
 POISON = b"\xff\x7f" * 4
@@ -336,7 +337,7 @@ def test_what_a_typical_element_may_be_off_by(
 
     def told(off: float) -> str:
         errors = (np.full(count, off * magnitude), np.full(count, own * magnitude))
-        return result_errors.quantiles_wrong(*errors, np.full(count, magnitude), sums, "float16")
+        return rounding_limits.quantiles_wrong(*errors, np.full(count, magnitude), sums, "float16")
 
     assert told(0.98 * allowed) == ""
     words = f"half of its elements are off by {1.02 * allowed:.2g} of their size; {allowed:.2g} is what rounding"
@@ -370,7 +371,7 @@ def test_of_many_elements_some_are_drawn(count: int, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(np.random, "default_rng", Chance)
     wrong_first = np.where(np.arange(count) < 40, 1.0, 0.0)
     errors = wrong_first, np.zeros(count), np.ones(count)
-    told = result_errors.quantiles_wrong(*(x.reshape(1, -1) for x in errors), 0.0, "float16")
+    told = rounding_limits.quantiles_wrong(*(x.reshape(1, -1) for x in errors), 0.0, "float16")
     assert told.startswith("half") is (count > 100), "most of those that are drawn, of all the smaller part"
     assert drawn == [(0, 101, 100)] * (count > 100)
 
@@ -380,7 +381,7 @@ def test_of_many_elements_some_are_drawn(count: int, monkeypatch: pytest.MonkeyP
 )
 def test_root_mean_squares(numbers: list[float], root: float) -> None:
     """Squares of large numbers are no infinities."""
-    assert result_errors.rms_of(np.array(numbers, "f8")) == pytest.approx(root)
+    assert result_numbers.rms_of(np.array(numbers, "f8")) == pytest.approx(root)
 
 
 @pytest.mark.parametrize(
@@ -920,7 +921,7 @@ def of_bias(off: float) -> str:
 
 def of_quantiles(off: float, count: int) -> str:
     errors = np.where(np.arange(4096) < count, off * 1e-3, 0.0)
-    return result_errors.quantiles_wrong(errors, np.zeros(4096), np.ones(4096), 0.0, "float16")
+    return rounding_limits.quantiles_wrong(errors, np.zeros(4096), np.ones(4096), 0.0, "float16")
 
 
 TEXTS: dict[str, Callable[[float], str]] = {
@@ -1002,7 +1003,7 @@ def shares_wrong(size: int, factor: float) -> float:
             torch.tensor(exact + chance.normal(0, 2**-9 * x, size)).bfloat16().double().numpy() for x in (factor, 1)
         )
         wrong += bool(
-            result_errors.quantiles_wrong(abs(found - exact), abs(own - exact), abs(exact), 2**-20, "bfloat16")
+            rounding_limits.quantiles_wrong(abs(found - exact), abs(own - exact), abs(exact), 2**-20, "bfloat16")
         )
     return wrong / 400
 
