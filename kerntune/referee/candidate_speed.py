@@ -26,7 +26,7 @@ from kerntune.errors import MeasurementError
 from kerntune.gpu import device_lock
 from kerntune.gpu.base import Executor
 from kerntune.referee.case_inputs import CaseInputs
-from kerntune.referee.extreme_contents import extreme_forms
+from kerntune.referee.content_forms import extreme_forms
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall, side_of
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.reasons import LIVE_TOLD, Reason, Refusal

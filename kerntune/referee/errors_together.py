@@ -18,7 +18,7 @@ from kerntune.base.frames import StrictMessage
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.case_inputs import UNREAD, CaseInputs, TensorInput
-from kerntune.referee.extreme_contents import (
+from kerntune.referee.content_forms import (
     CANCELLING,
     EXTREMES,
     FINITE_ALONE,

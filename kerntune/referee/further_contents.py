@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.case_inputs import UNREAD, CaseInputs, TensorInput
+from kerntune.referee.content_forms import DRAWN, OF_ALIKE, OF_MADE
 from kerntune.referee.declared_inputs import bytes_of, content_of
-from kerntune.referee.extreme_contents import DRAWN, OF_ALIKE, OF_MADE, full_places
+from kerntune.referee.extreme_contents import full_places
 from kerntune.referee.hostile_recording import ITEM_BYTES
 from kerntune.referee.result_numbers import numbers
 from kerntune.referee.rounding_limits import FEW
@@ -104,7 +105,7 @@ def made_sparse(case: CaseInputs, known: Sequence[bytes], seed: int) -> tuple[li
 def made_otherwise(
     case: CaseInputs, known: Sequence[bytes], seed: int, kind: str
 ) -> tuple[list[bytes], tuple[str, ...]]:
-    """The task's own contents of a kind of :data:`~.extreme_contents.OF_MADE`, and the form of each. All floats are
+    """The task's own contents of a kind of :data:`~.content_forms.OF_MADE`, and the form of each. All floats are
     scaled by one number, so that they stay symmetric or triangular; but not what may be flags or shares."""
     chance, found, forms = np.random.default_rng(seed), list(known), [""] * len(known)
     scale = 2.0 ** (chance.uniform(2, 3) + 4 * (kind == "enlarged")) * (-1 if kind == "negated" else 1)

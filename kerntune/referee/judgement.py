@@ -26,9 +26,9 @@ from kerntune.errors import KerntuneError, UsageError
 from kerntune.referee import layouts
 from kerntune.referee.candidate_speed import SEEDS, Speeds, TimedPair, default_speeds
 from kerntune.referee.case_inputs import CaseInputs, UserCallable
+from kerntune.referee.content_forms import extreme_forms
 from kerntune.referee.declared_inputs import names_of, parse_line
 from kerntune.referee.errors_together import COUNTER
-from kerntune.referee.extreme_contents import extreme_forms
 from kerntune.referee.further_contents import affordable
 from kerntune.referee.hostile_recording import MOST_BYTES, CheckedCall, checked
 from kerntune.referee.later_call import with_later

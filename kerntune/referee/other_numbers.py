@@ -20,8 +20,8 @@ from kerntune.referee.case_inputs import (
     SequenceArgument,
     TensorInput,
 )
+from kerntune.referee.content_forms import extreme_forms
 from kerntune.referee.declared_inputs import as_launched
-from kerntune.referee.extreme_contents import extreme_forms
 
 BESIDE_OTHERS = 0.5
 """How often: a flag may tell together with a number what neither does alone, and not all belong together."""

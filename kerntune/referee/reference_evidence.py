@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.case_inputs import UNREAD, CaseInputs
+from kerntune.referee.content_forms import DRAWN
 from kerntune.referee.declared_inputs import bytes_of, is_one_number
-from kerntune.referee.extreme_contents import DRAWN
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_errors import COARSE

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.case_inputs import CaseInputs
 from kerntune.referee.content_errors import Compared, ContentErrors
+from kerntune.referee.content_forms import DECIDED, DRAWN_FLOATS, ENDS, GRIDS, OF_MADE, OF_NAN, SIZED
 from kerntune.referee.declared_inputs import ODD_POISONS, POISONS, contents_of, poison_patterns
 from kerntune.referee.errors_together import (
     BY_PRODUCTS,
@@ -32,7 +33,6 @@ from kerntune.referee.errors_together import (
     unequal_of,
     wrong_together,
 )
-from kerntune.referee.extreme_contents import DECIDED, DRAWN_FLOATS, ENDS, GRIDS, OF_MADE, OF_NAN, SIZED
 from kerntune.referee.further_contents import (
     DRAWN_BYTES,
     MANY,

@@ -13,6 +13,7 @@ from kerntune.gpu.compare import decode_floats
 from kerntune.gpu.number_formats import FLOAT_FORMATS, values
 from kerntune.referee import declared_inputs
 from kerntune.referee.case_inputs import PlainArgument, TensorAt, TensorInput
+from kerntune.referee.content_forms import ENDS, EXTREMES, GRIDS, OF_ALIKE, OF_MADE, extreme_forms
 from kerntune.referee.declared_inputs import (
     as_launched,
     bytes_of,
@@ -23,7 +24,6 @@ from kerntune.referee.declared_inputs import (
     poison_patterns,
     rolled,
 )
-from kerntune.referee.extreme_contents import ENDS, EXTREMES, GRIDS, OF_ALIKE, OF_MADE, extreme_forms
 
 
 def tensor(text: str) -> TensorInput:
