@@ -20,11 +20,12 @@ from kerntune.errors import InterpreterLimit
 from kerntune.gpu.base import tensors_in
 from kerntune.gpu.emulator.ttir_program import TtirProgram, parse_ttir
 from kerntune.gpu.interpreter.wider_programs import Launched
+from kerntune.referee.exact_operators import ARITHMETIC, FINITE, KNOWN, _is_power, is_exact
 from kerntune.referee.extreme_contents import END_EXPONENTS
 from kerntune.referee.result_errors import TYPICAL
 from kerntune.referee.rounding_limits import CHAIN, MOST_SUMS, ROUNDING_RMS
 from kerntune.referee.tasks import OperatorChain
-from kerntune.referee.torch_operators import COUNTING, DECIDING, MOVING
+from kerntune.referee.torch_operators import DECIDING, MOVING
 
 FIRST_OF_TIES = {"aten.argmax.default", "aten.argmin.default", "aten.max.dim", "aten.min.dim"}
 """Operators that return the first index of equal numbers, by torch's documentation."""
@@ -35,47 +36,21 @@ ANY_OF_TIES = {
 }  # fmt: skip
 """Operators for which it promises none, or which may have been asked to be stable: that isn't looked at."""
 
-COMPARING = frozenset((
-    "abs", "all", "any", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "count_nonzero", "eq", "ge", "gt",
-    "isfinite", "isinf", "isnan", "le", "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "nan_to_num",
-    "ne", "neg",
-))  # fmt: skip
-"""Operators that say of NaN what IEEE 754 or torch does. Maxima don't, nor do roundings to whole numbers."""
-
-CHOOSING = frozenset((
-    "diag_embed", "diagonal_backward", "diagonal_scatter", "fill_diagonal", "masked_fill", "masked_fill_",
-    "masked_scatter", "select_backward", "slice_backward", "tril", "triu", "where",
-))  # fmt: skip
-"""Operators that put zeros beside what they move, which a kernel may multiply by: then NaN are more."""
 
 ONE_OF_ORDER = ("aten.median.dim", "aten.kthvalue.default")
 UNORDERED = ("aten.sort.default", "aten.sort.stable", "aten.topk.default", *ONE_OF_ORDER)
 """Operators that are asked again with equal numbers in other orders, unless they are stable."""
 
-ARITHMETIC = ("add", "mul", "rsub", "sub")
-"""Operators whose results are the nearest numbers."""
 
 MULTIPLIED = {"convolution": 2.0, "mm": CHAIN, "bmm": CHAIN}
 """Roundings that short sums of products have at least: kernels take products apart, as three of tf32."""
 
-KNOWN: Mapping[str, tuple[str, ...]] = {
-    "ends": ("erf", "exp", "exp2", "log", "log10", "log2", "logaddexp", "rsqrt", "sigmoid", "sqrt", "tanh"),
-    "specks": ("expm1", "hypot", "log1p"),
-    "multiples": ("floor_divide",),
-}
-"""Functions that have known results at zeros and infinities (C, annex F), those that are asked for where numbers near
-zero count, and where quotients are nearly whole numbers."""
 
 RANKING = ("aten.kthvalue.default", "aten.sort.default", "aten.sort.stable", "aten.topk.default")
 """Operators whose first result is exact, but for NaN, whichever of equal numbers comes first."""
 
 UNWRITTEN = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"))
 """Operators whose result anything may be."""
-
-WIDE = ("torch.float32", "torch.float64")
-
-FINITE = ("grid", "decided", "sized")
-"""Numbers (:func:`exact_results`) that are none of NaN and infinities."""
 
 
 Caller = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
@@ -123,7 +98,7 @@ def _observed(run: Callable[[], Any], where: str = "") -> Observed:
         found.append((str(func), args, words))
         outcome = func(*args, **words)
         given, written = (list(map(place_of, tensors_in(x))) for x in ((*args, *words.values()), (outcome,)))
-        exact = _is_exact(where, str(func), args, words) if where else True
+        exact = is_exact(where, str(func), args, words) if where else True
         if func._opname in UNWRITTEN:
             unwritten.update(place_of(t) for t in tensors_in((outcome,)) if t.numel())
         elif func._schema.is_mutable:
@@ -431,51 +406,6 @@ def filled(byte: int) -> contextlib.AbstractContextManager[Any]:
         return outcome
 
     return EachOperator(with_byte)
-
-
-def _is_exact(where: str, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    library, word, overload = name.split(".")
-    if library != "aten":
-        return False
-    if word == "sort":
-        return bool(kwargs.get("stable")) and where != "nan"
-    if overload == "decimals" or "alpha" in kwargs:
-        return False
-    if where in KNOWN:
-        return word in MOVING or word in KNOWN[where]
-    floats = [x for x in args if hasattr(x, "untyped_storage") and x.is_floating_point()]
-    if word in COUNTING:
-        others = [x for x in args[1:] if not hasattr(x, "is_floating_point")]
-        few = where == "grid" and word in ("mul", "add", "sub", "rsub") and _few_bits(word, floats, args, others)
-        return not floats or few
-    if where not in ("grid", "decided") and word == "_to_copy" and floats:
-        dtype = kwargs.get("dtype")
-        if dtype is None or dtype.is_floating_point:
-            return dtype is None or where == "nan" or bool(dtype.itemsize > 1)
-        return dtype != torch.bool and _holds(dtype, floats[0])
-    if where == "kept":
-        return word == "nan_to_num" or (word in MOVING and word not in CHOOSING)
-    return word in MOVING or word in (COMPARING if where == "nan" else DECIDING)
-
-
-def _holds(dtype: Any, floats: Any) -> bool:
-    """Whether whole numbers of a dtype reach to all these: others become what a processor or a GPU makes of them."""
-    ends = torch.iinfo(dtype)
-    return bool(((floats > ends.min - 1) & (floats < ends.max)).all())
-
-
-def _few_bits(word: str, floats: Sequence[Any], args: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Whether one tensor of floats meets one number by which no bit of its few is lost."""
-    if len(args) != 2 or len(floats) != 1 or len(others) != 1 or not isinstance(others[0], (int, float)):
-        return False
-    number, power = float(others[0]), _is_power(others[0])
-    few = (number * 256).is_integer() and abs(number) <= 1024
-    return (power and word == "mul" and 2**-8 <= abs(number) <= 1024) or (few and str(floats[0].dtype) in WIDE)
-
-
-def _is_power(number: Any) -> bool:
-    """Whether it is a power of two, by which none but the smallest numbers are rounded."""
-    return isinstance(number, (int, float)) and abs(float(number)).hex().startswith("0x1.0000000000000p")
 
 
 def place_of(tensor: Any) -> int:

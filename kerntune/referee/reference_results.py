@@ -37,6 +37,7 @@ from kerntune.referee.call_inputs import (
 )
 from kerntune.referee.case_inputs import CaseInputs, TensorInput
 from kerntune.referee.declared_inputs import is_one_number
+from kerntune.referee.exact_operators import KNOWN
 from kerntune.referee.hostile_recording import ITEM_BYTES
 from kerntune.referee.influences import with_influences
 from kerntune.referee.layouts import GPU_MODE, load
@@ -65,7 +66,6 @@ from kerntune.referee.open_elements import (
 from kerntune.referee.product_operands import with_products
 from kerntune.referee.reasons import Reason
 from kerntune.referee.reference_operators import (
-    KNOWN,
     OperatorKinds,
     exact_results,
     filled,

@@ -16,13 +16,7 @@ from torch.nn.functional import conv1d, conv_transpose1d
 from kerntune.base.device import Target, typical_device
 from kerntune.gpu.base import tensors_in
 from kerntune.gpu.interpreter import Interpreter
-from kerntune.referee.reference_operators import (
-    exact_results,
-    fused_attention,
-    kinds_of,
-    promises_indices,
-    rounded,
-)
+from kerntune.referee.reference_operators import exact_results, fused_attention, kinds_of, promises_indices, rounded
 
 X, Y = torch.randn(2, 8, 5).unbind(0)
 HALF, WHOLE, FAR = X.half(), torch.arange(40).reshape(8, 5), X * 2.0**40
