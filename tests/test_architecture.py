@@ -61,6 +61,7 @@ MAY_IMPORT_HEAVY = (
     "kerntune.referee.product_operands",  # the same, for what they call
     "kerntune.referee.moved_results",  # the same
     "kerntune.referee.open_elements",  # the same, for what is torch's
+    "kerntune.referee.exact_operators",  # the same
     "kerntune.referee.reference_operators",  # the same
     "kerntune.referee.live_reference",  # the same
     "kerntune.timing.timers",  # torch's own profiler, asked for by name only

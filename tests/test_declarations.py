@@ -94,7 +94,7 @@ UNEVEN = {
     "codec": 1, "grid_check": 1, "candidate_launches": 1, "launches": 3, "launch": 1,
     "command": 1, "compiler": 2, "baseline_files": 1, "code_changes": 2, "project": 1, "c_launcher": 2,
     "driver_gpu": 1, "autograd": 2, "operator_replay": 2, "sizing": 1, "launch_path": 4, "candidate_speed": 1,
-    "replay_comparer": 6,
+    "other_contents": 1, "replay_comparer": 5,
     "replay_processes": 1, "heuristic_tuner": 1, "race": 1, "source": 1,
     "graph_launch": 1, "tuned_call": 2, "tuners": 1,
 }  # fmt: skip
@@ -129,7 +129,7 @@ DEFAULTS = {
     "StandInFakeMode.__init__": "devices", "StaticBackend": "count",
     "StoreClient.close": "wait_s", "Timeout.wait": "event", "TuneOptions.now": "keep",
     "VersionJudge.__init__": "processes", "Winners.arrived": "ask", "WorkerPool.__init__": "requests",
-    "_decorator": "counts", "_roundings": "random", "as_config": "stages", "autotune": "cache_results",
+    "_decorator": "counts", "roundings_of": "random", "as_config": "stages", "autotune": "cache_results",
     "block_of": "default", "calibrate": "processes", "check_grid": "num_ctas num_warps",
     "checked": "calls", "choose_warps": "least most", "combine": "bias", "decode_floats": "wide", "descend": "trials",
     "export_cache": "with_trials", "filter_steps": "missing", "finish": "floors", "flushed_runs": "flushes",
