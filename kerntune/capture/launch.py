@@ -111,9 +111,7 @@ def site_of_tuner(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], optio
     name = tuner.base_fn.__name__
     where = f"kernel {name} ({tuner.base_fn.__code__.co_filename})"
     configs = tuners.prune_configs(tuner, args, kwargs)
-    objects = [{name: value for name, value in c.kwargs.items() if not is_plain(value)} for c in configs]
-    found = [Candidate(config_of(c, where), c.pre_hook, o) for c, o in zip(configs, objects, strict=True)]
-    candidates = tuple(found)
+    candidates = tuple(_candidate_of(c, where) for c in configs)
     check_candidates(where, [c.config for c in candidates], [*tuner.arg_names, *options], kwargs)
     key = tuners.autotuner_key(tuner, named, kwargs)
 
