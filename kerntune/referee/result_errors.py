@@ -419,7 +419,8 @@ def _lone_error(
     finite = np.isfinite(stock) & np.isfinite(exact)
     if deviation is not None:
         noise = WORST_FACTOR * deviation
-        finite &= (noise < LEFT_OUT * np.abs(exact)) | (np.abs(found - exact) > EXTREME_FACTOR * noise)
+        beyond_noise = (np.abs(found - exact) > EXTREME_FACTOR * noise) | (np.isnan(found) & np.isfinite(noise))
+        finite &= (noise < LEFT_OUT * np.abs(exact)) | beyond_noise
     if (odd := finite & ~np.isfinite(found)).any():
         return _not_finite(number, dtype, found, odd)
     if not finite.any():

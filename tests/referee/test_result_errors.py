@@ -881,6 +881,17 @@ def test_of_lone_numbers_what_is_noise_in_float64_shows_nothing(deviation: float
     assert bool(told) is wrong, told
 
 
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+def test_of_lone_numbers_zeros_of_which_roundings_move_nothing_stay_finite(odd: float) -> None:
+    """As rows of zeros that are divided by their norm."""
+    found = np.where(FEW_LARGE == 0, odd, FEW_LARGE).astype("f4")
+    for deviation, wrong in ((0.0, True), (np.inf, False)):
+        off = np.where(FEW_LARGE == 0, deviation, 0.0)
+        want = msgspec.structs.replace(known(FEW_LARGE, FEW_LARGE.astype("f4")), deviation=off.tobytes())
+        told = error_of(0, found.tobytes(), View(0, "float32", (2000,), (1,)), want, CASE, POISON, lone=True).wrong
+        assert ("infinite or NaN" in told) == wrong
+
+
 # numbers in texts
 
 
