@@ -71,6 +71,17 @@ def in_order(rows: np.ndarray, chance: np.random.Generator) -> np.ndarray:
     return rows.reshape(-1)
 
 
+def _at_ends(numbers: np.ndarray, nearest: float, form: str) -> tuple[float, float]:
+    """What is first and last of numbers that are ``sparse`` or ``lone``: the least and the largest, in either order, so
+    that each is at one end alone, where a maximum may leave it out. Where one of them is ``nearest``, which counts
+    little, a ``lone`` one has the other at both ends."""
+    ends = float(numbers.min()), float(numbers.max())
+    by_size = sorted(ends, key=lambda x: abs(x - nearest))
+    if form == "sparse":
+        return ends
+    return ends[::-1] if 2 * abs(by_size[0] - nearest) > abs(by_size[1] - nearest) else (by_size[1], by_size[1])
+
+
 MOST_PIECES = 1024
 """Rows with a piece of one number."""
 
@@ -174,14 +185,16 @@ def round_numbers(given: TensorInput, known: Sequence[float], chance: np.random.
 
 
 def scaled_numbers(given: TensorInput, known: Sequence[float], chance: np.random.Generator) -> Any:
-    """Numbers of all sizes and both signs, or known ones; in half of the rows of one sign and nearly one size."""
+    """Numbers of all sizes and both signs, or known ones; in half of the rows of one sign and nearly one size,
+    which lie at equal distances: few rows have each end of the range, too."""
     least, most = SIZES.get(given.dtype, (-100.0, 100.0))
     columns = given.columns
     rows = np.zeros((math.prod(given.shape) // columns, columns))
     sizes, signs = chance.uniform(least, most, rows.shape), chance.choice((1.0, -1.0), rows.shape)
-    one = chance.random(len(rows)) < (0.5 if len(rows) > 1 else 0)
-    sizes[one] = np.maximum(sizes[one, :1] - chance.random((np.count_nonzero(one), columns)), least)
-    signs[one] = signs[one, :1]
+    one = chance.permutation(len(rows))[: len(rows) // 2]
+    spread = (np.arange(len(one))[:, None] + chance.random((len(one), 1))) / max(len(one), 1)
+    sizes[one] = np.maximum(least + (most - least) * spread - chance.random((len(one), columns)), least)
+    signs[one] = np.where((np.arange(len(one)) + chance.integers(2)) % 2, 1.0, -1.0)[:, None]
     return with_known((signs * 2.0**sizes).reshape(-1), known, chance)
 
 
@@ -294,7 +307,7 @@ def in_form(
         numbers[places] = chance.choice(odd, len(places))
     if form in ("sparse", "lone"):
         nearest = sparse_centre(given)
-        numbers[[0, -1]] = numbers[np.argmax(np.abs(numbers - nearest))]
+        numbers[[0, -1]] = _at_ends(numbers, nearest, form)
         others = numbers[~(few := full_places(given.shape, chance))]
         numbers[~few] = nearest + (others - nearest) * (2.0**-10 if form == "sparse" else 0.0)
     if form == "alike":
