@@ -36,12 +36,17 @@ NAMED = {0: 1, 1: 2, -1: -2}
 """What stands for whole numbers that often name something: a dimension, a step, an index that is left out."""
 
 
+FIRST, COUNTED = (2, 3, 4), 256
+"""What stands once for larger whole numbers that count something, and from where on."""
+
+
 def other_numbers(case: CaseInputs, chance: random.Random) -> list[CaseInputs]:
     """The case with other numbers where a candidate knows them when it is recorded, which each label tells: once with
     smaller floats (or not zero) and lists in another order, once with larger floats and lists of other numbers; once
     with flags turned, once with whole numbers of which a drawn power of two is left out: what divided them still does.
     These are others alone, or beside what was another before; of several flags or numbers one is another alone, too.
-    Whole numbers are doubled once, below the inputs' sizes; :data:`NAMED` ones and a model's flags are others alone.
+    Whole numbers are doubled once, below the inputs' sizes; :data:`NAMED` ones, what counts something and a model's
+    flags are others alone.
 
     What is held stays, and in data what may be a size. A task's are others alone, :data:`MOST_ALONE` drawn ones. A list
     in order has other numbers between its ends, a little smaller ones if it isn't whole; one of equal numbers, lengths
@@ -50,7 +55,8 @@ def other_numbers(case: CaseInputs, chance: random.Random) -> list[CaseInputs]:
     sizes, smaller, larger = _sizes(case), partial(_smaller, chance), partial(_larger, case)
     kinds: tuple[tuple[type, Callable[[Any], Any], str, float], ...] = (
         (bool, operator.not_, "arguments", BESIDE_OTHERS), (int, smaller, "arguments", BESIDE_OTHERS),
-        (int, larger, "arguments", 0.0), (int, NAMED.get, "arguments", 0.0), (bool, operator.not_, "init", 0.0),
+        (int, larger, "arguments", 0.0), (int, partial(_named_or_first, case, chance), "arguments", 0.0),
+        (bool, operator.not_, "init", 0.0),
     )  # fmt: skip
     found = list[CaseInputs]()
     if case.made_by_author:
@@ -156,6 +162,13 @@ def _larger(case: CaseInputs, number: int) -> int | None:
     """Twice as much, if that is no more than the least of the inputs' sizes that isn't below the number."""
     sizes = [n for t in case.tensors for n in t.shape if n >= number]
     return 2 * number if number > 1 and 2 * number <= min(sizes, default=0) else None
+
+
+def _named_or_first(case: CaseInputs, chance: random.Random, number: int) -> int | None:
+    """Another for one of :data:`NAMED`; one of :data:`FIRST` for one from :data:`COUNTED` on that divides none of the
+    inputs' sizes: a step's number, for which a first step's correction is nothing."""
+    counted = number >= COUNTED and all(n % number for n in _sizes(case))
+    return chance.choice(FIRST) if counted else NAMED.get(number)
 
 
 def _sizes(case: CaseInputs) -> set[int]:

@@ -182,6 +182,17 @@ def test_whole_numbers_in_data_have_others_that_are_no_sizes(line: str, numbers:
     assert in_data(line, *numbers) == told
 
 
+@pytest.mark.parametrize(
+    ("line", "first"),
+    [("x: f32[1000]; step = 10000", True), ("x: f32[1000]; step = 250", False), ("x: f32[64,64]; part = 512", False)],
+)
+def test_a_number_that_counts_something_is_a_small_one_once(line: str, first: bool) -> None:
+    """Where it divides the inputs' sizes, it may be a part's size."""
+    for seed in range(9):
+        others = [one.arguments[1].value for one in other_numbers(parse_line(line), random.Random(seed))]  # type: ignore[union-attr]
+        assert bool({*others} & {2, 3, 4}) == first
+
+
 def test_a_task_s_numbers_are_others_alone() -> None:
     """It has no way to say which belong together."""
     case = parse_line("x: f32[100]; a = 0.5; n = 7; m = 9; flag = True")
