@@ -316,6 +316,9 @@ def _claims(
         raise Refusal(Reason.UNSEEN, str(exc)) from None
     if recorded.failures:
         raise Refusal(Reason.COMPILE, str(next(iter(recorded.failures.values()))))
+    need, have = max((b.shared for b in recorded.recording.binaries), default=0), backend.spec.shared_memory_per_block
+    if need > have:
+        raise Refusal(Reason.COMPILE, f"needs {need} B shared memory a block, {backend.spec.name} has {have} B")
     operators = _operators(capture, watch, recorded.recording)
     if elsewhere := {str(x.device) for x in (*plan.tensors(), *returned)} - {"cuda", f"cuda:{backend.ordinal}"}:
         raise Refusal(

@@ -1028,6 +1028,13 @@ def test_what_usual_numbers_do_not_tell(bench: Bench, name: str, told: str) -> N
     assert told in verdict.shapes[0].text
 
 
+def test_what_needs_more_shared_memory_than_a_device_has_does_not_compile_for_it(bench: Bench) -> None:
+    """As where there is a GPU."""
+    verdict = judge(*ATTEMPTS["too_much_shared"].files, ATTEMPTS["too_much_shared"].inputs, bench=bench)
+    assert verdict.reason is Reason.COMPILE
+    assert verdict.shapes[0].text.startswith("needs 262144 B shared memory a block, ")
+
+
 PADDED = """
 import torch, triton, triton.language as tl
 
