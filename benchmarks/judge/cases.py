@@ -284,6 +284,8 @@ FAIR: dict[str, str] = {
     "descriptors_that_do_not_wait": "all is computed; nobody else has these descriptors",
     "zeros_by_fill": "a GPU times its fill, as it is part of the call",
     "table_of_known": "torch's operators on known numbers are replayed and timed",
+    "library_and_kernel": "torch's product is replayed between the kernels, and a GPU times it: UNTIMED without one",
+    "table_by_operators": "the same of its table, which is made in each call",
     "sorted_by_host": "a line declares the keys as known, others are right, too, and a remark tells the constants",
     "wrong_for_nan_later": "a maximum may lose NaN in any call, as tl.maximum does",
     "erf_by_polynomial": "its error is 1.5 roundings in the root mean square, torch's 1.0; the largest are 12 and 29",
