@@ -323,7 +323,7 @@ def hand_over(config: pytest.Config, collected: Collected) -> None:
     if session is None or config.getoption("benchmark_skip"):
         return
     if config.getoption("benchmark_disable") and not config.getoption("benchmark_enable"):
-        return  # as it does under xdist for its own loops' sake alone, and nobody has said so here
+        return  # as it does under xdist for its own loops' sake alone, and no option says so here
     if any(config.getoption(f"benchmark_{name}") for name in ASKING):
         session.benchmarks.extend(benchmarks(collected))
 

@@ -167,7 +167,7 @@ def _permuted(values: np.ndarray, chance: np.random.Generator) -> np.ndarray:
 
 def nearly_alike(case: CaseInputs, known: Sequence[bytes], other: Sequence[bytes], seed: int) -> list[list[bytes]]:
     """The known contents, each with one place of one input as the ``other`` contents have it: an element, a piece, all
-    of it. Whoever knows an earlier call's numbers again by a sample takes these for them."""
+    of it. A candidate that knows an earlier call's numbers again by a sample takes these for them."""
     chance, found = np.random.default_rng(seed), list[list[bytes]]()
     places = [i for i, given in enumerate(case.tensors) if _may_mix(given, known[i]) and known[i] != other[i]]
     for kind in range(3 if places else 0):
