@@ -273,10 +273,11 @@ def wider_casts() -> contextlib.AbstractContextManager[Any]:
     return EachFunction(call)
 
 
-def fused_attention() -> contextlib.AbstractContextManager[Any]:
-    """Meanwhile attention of float16 and bfloat16 is what torch's fused kernel computes, which rounds weights to these.
-    It takes tensors of four dimensions and one width; of others torch computes in float32 inside, which kernels
-    don't."""
+def as_kernels() -> contextlib.AbstractContextManager[Any]:
+    """Meanwhile torch computes as its kernels of a GPU do. Attention of float16 and bfloat16 is that of a fused kernel,
+    which rounds weights to these: it takes tensors of four dimensions and one width, and of others torch computes in
+    float32 inside. A deviation is the root of a variance that float32 holds: a processor has float64's, which doesn't
+    overflow."""
 
     def attention(
         query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, *,
@@ -293,8 +294,15 @@ def fused_attention() -> contextlib.AbstractContextManager[Any]:
         found = scaled_dot_product_attention(*given, mask, *rest, scale=scale, enable_gqa=enable_gqa)
         return found[..., :wide].reshape(*query.shape[:-1], wide).contiguous()
 
+    def deviation(given: Any, *rest: Any, **words: Any) -> Any:
+        wide = given.float() if given.dtype in (torch.float16, torch.bfloat16) else given
+        return torch.var(wide, *rest, **words).sqrt().to(given.dtype)
+
+    replaced = {scaled_dot_product_attention: attention, torch.std: deviation, torch.Tensor.std: deviation}
+
     def call(function: Any, args: Sequence[Any], words: Mapping[str, Any]) -> Any:
-        return (attention if function is scaled_dot_product_attention else function)(*args, **words)
+        other = function if "out" in words or "input" in words else replaced.get(function, function)
+        return other(*args, **words)
 
     return EachFunction(call)
 

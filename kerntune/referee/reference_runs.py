@@ -24,7 +24,7 @@ from kerntune.referee.call_inputs import (
 from kerntune.referee.candidate_recorder import outlined
 from kerntune.referee.case_inputs import CaseInputs, TensorInput, UserCallable
 from kerntune.referee.layouts import KERNELBENCH
-from kerntune.referee.reference_operators import fused_attention, noted_kernels, programs_of, wider_casts
+from kerntune.referee.reference_operators import as_kernels, noted_kernels, programs_of, wider_casts
 from kerntune.referee.result_errors import COARSE
 from kerntune.referee.tasks import ExpectTask
 
@@ -77,7 +77,7 @@ def _called(
         if casts and (convert in WIDE or torch.float64 in {t.dtype for t in tensors} - own):
             stack.enter_context(wider_casts())
             stack.enter_context(_wide_default())
-        stack.enter_context(fused_attention())
+        stack.enter_context(as_kernels())
         stack.enter_context(rounding())
         if seed is not None:
             seed_generators(seed)

@@ -16,7 +16,7 @@ from torch.nn.functional import conv1d, conv_transpose1d
 from kerntune.base.device import Target, typical_device
 from kerntune.gpu.base import tensors_in
 from kerntune.gpu.interpreter import Interpreter
-from kerntune.referee.reference_operators import exact_results, fused_attention, kinds_of, promises_indices, rounded
+from kerntune.referee.reference_operators import as_kernels, exact_results, kinds_of, promises_indices, rounded
 
 X, Y = torch.randn(2, 8, 5).unbind(0)
 HALF, WHOLE, FAR = X.half(), torch.arange(40).reshape(8, 5), X * 2.0**40
@@ -293,7 +293,7 @@ def test_attention_is_that_of_a_fused_kernel(words: dict[str, Any], width: int, 
     doubles = [x.double() for x in (query, key, value)]
     wide = {k: x.double() if k == "attn_mask" and x.is_floating_point() else x for k, x in words.items()}
     exact, plain = attention(*doubles, **wide), attention(query, key, value, **words)
-    with fused_attention():
+    with as_kernels():
         found = attention(query, key, value, **words)
         assert torch.equal(attention(*doubles, **wide), exact)
     off, own = ((x.double() - exact).square().mean().sqrt() for x in (found, plain))
@@ -301,3 +301,15 @@ def test_attention_is_that_of_a_fused_kernel(words: dict[str, Any], width: int, 
     assert found.is_contiguous() or dims == 4
     assert off < 2.0 * own
     assert off > 1.05 * own or (dims == 4 and width == 16)
+
+
+@pytest.mark.parametrize("deviation", [torch.std, torch.Tensor.std])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_deviation_overflows_where_its_variance_does(deviation: Any, dtype: torch.dtype) -> None:
+    x = torch.randn(3, 100, generator=torch.Generator().manual_seed(3)).to(dtype)
+    with as_kernels():
+        found, vast = deviation(x, -1, keepdim=True), deviation(x * 2.0**80, 1)
+    assert deviation(x * 2.0**80, 1).isfinite().all()
+    assert vast.isinf().all()
+    assert found.dtype == dtype
+    torch.testing.assert_close(found, deviation(x, -1, keepdim=True))
