@@ -101,14 +101,17 @@ class ReplayComparer(OtherContents):
         candidate's processes are dead. ``known`` is called once the results are. :class:`Refusal` where that is no
         evidence, or can't be had."""
         usual = sum(not any(form) for form in forms)
-        expected, patterns, answers, kept, dropped = self._results(case, call, forms, usual, end)
+        contents = self._drawn(case, forms)
+        with ThreadPoolExecutor(1) as threads:  # a later call's reference beside the first one's
+            near = self._beside(threads, self._near, case, call, contents[:usual]) if contents else None
+            expected, patterns, answers, kept, dropped = self._results(case, call, forms, usual, end, contents)
         known()
         left = [left_of(call, x, answer) for x, answer in zip(expected, answers, strict=True)]
         of = ShapeComparison(case, call, together_of(case, expected[:usual]))
         given, once = list(zip(expected, patterns, left, kept, strict=True)), list[str]()
         with ThreadPoolExecutor(self._workers) as threads:
             promised = self._beside(threads, self._of_ties, of, expected[0])
-            later = self._beside(threads, self._of_later_call, of, given, usual, once)
+            later = self._beside(threads, self._of_later_call, of, given, usual, once, near)
             far = self._beside(threads, self._of_far, of, expected[0])
             sparse = self._beside(threads, self._of_sparse, of, expected[:usual])
             made = self._beside(threads, self._of_made, of, expected[:usual])
@@ -159,25 +162,29 @@ class ReplayComparer(OtherContents):
         of = ShapeComparison(case, call, together_of(case, known.expected[:usual]))
         return self._on_few(of, given, usual, OTHER_CONTENTS)
 
+    def _drawn(self, case: CaseInputs, forms: Sequence[Sequence[str]]) -> tuple[tuple[bytes, ...], ...]:
+        """The contents that the referee makes; none where the task's own code makes them."""
+        seeds = [secrets.randbits(63) for _ in forms if not case.made_by_author]
+        with ThreadPoolExecutor(2 * self._workers) as threads:
+            return tuple(threads.map(partial(contents_of, case.tensors), seeds, forms))
+
     def _results(
-        self, case: CaseInputs, call: CheckedCall, forms: Sequence[Sequence[str]], usual: int, deadline: float
-    ) -> tuple[tuple[ExpectedSeed, ...], list[bytes], list[ReplayAnswer], list[Sequence[str]], int]:
+        self, case: CaseInputs, call: CheckedCall, forms: Sequence[Sequence[str]], usual: int, deadline: float,
+        contents: tuple[tuple[bytes, ...], ...],
+    ) -> tuple[tuple[ExpectedSeed, ...], list[bytes], list[ReplayAnswer], list[Sequence[str]], int]:  # fmt: skip
         """What the reference computes, what fills unwritten memory, what the candidate leaves, and the form: a list a
         content; and at how many the reference failed. Where the referee makes the inputs and there is a GPU, both sides
         compute at the same time; else what demands nothing isn't replayed: what a kernel does with NaN may be a fault
         in the emulator."""
-        seeds = [secrets.randbits(63) for _ in forms]
+        seeds = tuple(secrets.randbits(63) for _ in forms)
         patterns = poisons_of(forms, usual)
         extreme_seconds = self._budget * (len(forms) - usual) / max(usual, 1)
         more = [extreme_seconds if any(form) else 0.0 for form in forms]
         with ThreadPoolExecutor(2 * self._workers) as threads:
-            contents: tuple[tuple[bytes, ...], ...] = ()
-            if not case.made_by_author:
-                contents = tuple(threads.map(partial(contents_of, case.tensors), seeds, forms))
             at_once = bool(contents) and self._workers > 1
             closely, extreme = (usual, usual) if contents else (CLOSELY, None)
             task = ExpectTask(
-                self._reference, case, tuple(seeds), contents, self._on_gpu,
+                self._reference, case, seeds, contents, self._on_gpu,
                 closely=closely, extreme=extreme, usual=usual,
             )  # fmt: skip
             asked = [threads.submit(self._authors, one) for one in (parts_of(task) if at_once else (task,))]
@@ -278,9 +285,10 @@ class ReplayComparer(OtherContents):
         return tuple(e for each in self._errors(of, given) for e in each if e.wrong)
 
     def _of_later_call(
-        self, of: ShapeComparison, given: Sequence[Compared], usual: int, once: list[str]
-    ) -> tuple[ResultError, ...]:
-        """What is wrong in a later call, behind some on other numbers, on a usual content, some that are nearly those
+        self, of: ShapeComparison, given: Sequence[Compared], usual: int, once: list[str],
+        near: Callable[[], tuple[ExpectedSeed, ...]] | None = None,
+    ) -> tuple[ResultError, ...]:  # fmt: skip
+        """What is wrong in a later call, behind some on other numbers, on a usual content, some that are ``near`` those
         of the call before, and drawn extreme ones. Where it can't be replayed, ``once`` gets why. A model's own floats
         are those of the content then, as they were before the first."""
         case = of.case
@@ -289,8 +297,13 @@ class ReplayComparer(OtherContents):
         again = behind(of.call, given[0][0].contents)
         expected = [one for one, *_ in given[:usual]]
         alone = replace(of, call=again, together=together_of(case, expected))
+        found = near() if near else self._near(case, of.call, [one.contents for one in expected])
+        nearly = tuple[ExpectedSeed, ...]()
+        with contextlib.suppress(Refusal):  # its results there lie otherwise
+            check_reference((*expected, *found))
+            nearly = tuple(in_buffers(again, case, one) for one in found)
         try:
-            wrong = self._on_few(alone, given, usual, LATER_CONTENTS, self._near_the_first(alone, expected))
+            wrong = self._on_few(alone, given, usual, LATER_CONTENTS, nearly)
         except Refusal as exc:
             if exc.reason in (Reason.FAULT, Reason.OUTSIDE):
                 raise Refusal(exc.reason, f"{IN_IT}{exc}") from None
@@ -309,17 +322,14 @@ class ReplayComparer(OtherContents):
         told = "; torch's convolutions of float32 have tf32 on a GPU, unless a setting is another"
         return tuple(replace(e, wrong=e.wrong + told) for e in self._on_few(narrow, given[:usual], usual, 1))
 
-    def _near_the_first(self, of: ShapeComparison, usual: Sequence[ExpectedSeed]) -> tuple[ExpectedSeed, ...]:
-        """What the reference computes of contents that are nearly the first ones."""
-        case, given = of.case, [one.contents for one in usual[:2]]
-        near = nearly_alike(case, given[0], given[-1], secrets.randbits(63))
-        contents = tuple(map(tuple, near[:1] if sum(map(len, given[0])) >= MOST_EMULATED else near))
+    def _near(self, case: CaseInputs, call: CheckedCall, usual: Sequence[Sequence[bytes]]) -> tuple[ExpectedSeed, ...]:
+        """What the reference computes of contents that are nearly the first of the usual ones, for a later call."""
+        near = nearly_alike(case, usual[0], usual[:2][-1], secrets.randbits(63)) if call.again is not None else []
+        contents = tuple(map(tuple, near[:1] if sum(map(len, usual[0])) >= MOST_EMULATED else near))
         task = ExpectTask(self._reference, case, (0,) * len(contents), contents, self._on_gpu)
         with contextlib.suppress(Refusal):  # it takes no such numbers together
             found = self._authors(task).seeds if contents else ()
-            check_reference((*usual, *found))
-            each = zip(found, contents[: len(found)], strict=True)
-            return tuple(replace(in_buffers(of.call, case, x), contents=c) for x, c in each)
+            return tuple(replace(x, contents=c) for x, c in zip(found, contents[: len(found)], strict=True))
         return ()
 
     def _on_few(

@@ -321,8 +321,8 @@ def _float_error(
     elif dtype == "float32" and not alone and rms > RMS_FACTOR * rms_of(own) and are_cut(found, stock):
         wrong = f"all of its elements are cut by {CUT} bits or more, and off by more than the reference's"
     elif chain.pointwise and not alone and ROUNDOFF["float32"] < ROUNDOFF[dtype]:
-        groups = np.array_split(np.argsort(magnitude, axis=None), BINS)
-        one, other, large = (x.reshape(-1) for x in (error, own, magnitude))
+        one, other, large = (x.reshape(-1) for x in sampled(error, own, magnitude))
+        groups = np.array_split(np.argsort(large), BINS)
         told_of = (half_wrong(one[group], other[group], large[group], each, dtype) for group in groups)
         wrong = next(filter(None, told_of), "")
     return ResultError(

@@ -116,13 +116,16 @@ def _later(share: float, count: int) -> float:
 
 def off_in_rows(found: np.ndarray, exact: np.ndarray, stock: np.ndarray) -> str:
     """What is wrong with float32 weights whose row's sum is left aside, since all of it are off by that. An exponential
-    is off by what half of a rounding of its argument moves it."""
+    is off by what half of a rounding of its argument moves it. Of many rows some are looked at."""
     if not exact.ndim or exact.shape[-1] < FEW:
         return ""
-    weights = exact.reshape(-1, exact.shape[-1])
+    width = exact.shape[-1]
+    count, most = exact.size // width, max(1, SAMPLED // width)
+    first = int(np.random.default_rng().integers(0, max(1, count - most + 1)))
+    found, weights, stock = (x.reshape(-1, width)[first : first + most] for x in (found, exact, stock))
     full = weights > SMALLEST["float32"] / ROUNDOFF["float32"]
     with np.errstate(divide="ignore", invalid="ignore"):
-        shares = (np.where(full, x.reshape(weights.shape) / weights, np.nan) for x in (found, stock))
+        shares = (np.where(full, x / weights, np.nan) for x in (found, stock))
         error, own = (np.abs(x / np.nanmedian(x, 1, keepdims=True) - 1)[full] for x in shares)
         moved = np.log(weights.max(1, keepdims=True) / weights)[full] * (ROUNDOFF["float32"] / 2)
     return half_wrong(error, np.maximum(own, moved), np.ones_like(error), WEIGHT * ROUNDOFF["float32"], "float32")

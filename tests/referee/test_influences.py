@@ -71,7 +71,7 @@ class GatedComparer(ReplayComparer):
         super().__init__(None, UserCallable("r.py", "f", FUNCTION), False, 1.0)  # type: ignore[arg-type]
         self.share = share
 
-    def _results(self, case: Any, call: Any, forms: Any, usual: int, deadline: float) -> Any:
+    def _results(self, case: Any, call: Any, forms: Any, usual: int, deadline: float, contents: Any) -> Any:
         seeds = tuple(expected_of(contents_of(CASE.tensors, seed, ()), 1.0) for seed in range(5))
         given = [[numbers(np.frombuffer(x, "<u2"), "bfloat16") for x in s.contents] for s in seeds]
         answers = [ReplayAnswer((bytes_of(gated(*one, self.share), "bfloat16"),)) for one in given]

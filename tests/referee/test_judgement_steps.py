@@ -160,7 +160,7 @@ def test_what_each_process_is_asked(
     ]
     assert (recorded.source.name, reference.source.name, expect.source.name) == ("f", "add", "add")
     assert (recorded.target, recorded.binaries, expect.gpu) == (TARGET, False, False)
-    assert expect.seeds == tuple(2**63 - i for i in range(1, 6 + more))
+    assert expect.seeds == tuple(2**63 - i for i in range(6 + more, 11 + 2 * more)), "behind those of contents"
     assert [(x.side.contents[:2], x.gpu) for x in replays] == [(c, False) for c in kept]
     assert [x.seconds for x in replays] == [10.0] * 5 + [10.0 + 10.0 * more / 5] * (len(kept) - 5)
     assert len({x.side.poison for x in replays[:5]}) == 5
@@ -181,7 +181,7 @@ def test_results_are_looked_at_closely_whoever_makes_the_inputs(content: str, cl
     case = replace(CASE, tensors=tuple(replace(t, content=content) for t in CASE.tensors))
     comparer = ReplayComparer(steps, UserCallable("r.py", "f", FUNCTION), False, 9.0)  # type: ignore[arg-type]
     with pytest.raises(Refusal, match="no"):
-        comparer._results(case, checked(CALL, CASE, TARGET), [()] * 5, 5, 1e9)
+        comparer._results(case, checked(CALL, CASE, TARGET), [()] * 5, 5, 1e9, comparer._drawn(case, [()] * 5))
     assert steps.tasks[0].closely == closely
 
 

@@ -818,7 +818,7 @@ class HalfComparer(ScriptedComparer):
             found.append(off.astype("f2").tobytes())
         return seeds, found
 
-    def _results(self, case: Any, call: Any, forms: Any, usual: int, deadline: float) -> Any:
+    def _results(self, case: Any, call: Any, forms: Any, usual: int, deadline: float, contents: Any) -> Any:
         seeds, found = self.replayed(5)
         return tuple(seeds), [POISON] * 5, [ReplayAnswer((one,)) for one in found], [()] * 5, 0
 
