@@ -56,7 +56,7 @@ NAMED = (
           "last = fair and used.rung == STORED", "last = used.rung == STORED",
           GATE + "comparer.py::test_the_stored_sample_is_the_last_resort"),
     Named("new code has no old calibration", "kerntune/gate/baseline_builder.py",
-          "if before is not None and same_work(before.recording, now) else None", "if before is not None else None",
+          "if before and same_work(before.recording, now) else None", "if before else None",
           GATE + "gpu_check.py::test_a_calibration_is_kept_for_the_same_work_alone"),
     Named("no baseline of what can't be compiled", "kerntune/gate/static_check.py",
           "known_otherwise=renamed.edited) and not broken", "known_otherwise=renamed.edited)",

@@ -308,14 +308,14 @@ def test_the_order_of_processes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -
     )
     judge(f"{CORPUS}/honest.py::add", ADD, [LINE, "x: f32[64]; y: f32[64]"], bench=bench)
     runs = [(step, len(list(same))) for step, same in itertools.groupby(steps)]
-    replays = [count for step, count in runs if step == "replay"]
-    seeds = [count for step, count in runs if step == "seed"]
-    assert all(count in (5 + 25, 5 + 27) for count in seeds[::2])
-    told = "NaN and infinities, which stay, aren't replayed, and a later call is"
-    assert all(count in (5 + 16 + 1, 5 + 17 + 1) for count in replays[::2]), told
-    assert (seeds[1::2], replays[1::2]) == ([5 + 2] * 2, [5 + 2] * 2), "behind a call at the other shape"
-    each = [(("seed", a), ("expect", 1), ("replay", b)) for a, b in zip(seeds, replays, strict=True)]
-    assert runs == [("record", 6), *itertools.chain(*each)]
+    assert (runs[0], len(runs), runs[-1]) == (("record", 6), 1 + 2 * 9 + 1, ("seed", 1))
+    for number, shape in enumerate((runs[1:10], runs[10:19])):
+        assert [step for step, _ in shape] == ["seed", "expect", "replay"] * 3
+        drawn, asked, replayed, *others = (count for _, count in shape)
+        assert drawn - number in (2 * (5 + 25), 2 * (5 + 27)), "of contents and of references, and an order before"
+        assert replayed in (5 + 16, 5 + 17), "NaN and infinities, which stay, aren't replayed"
+        assert (asked, *others[:3]) == (1, 1, 1, 1), "a later call has nearly the first one's numbers, too"
+        assert others[3:] == [2 * (5 + 2) + 1, 1, 5 + 2], "behind a call at the other shape"
     own = (str(CORPUS),)
     assert (limits["record"], limits["expect"]) == ((own, 120.0, 1 << 28), (own, 300.0, 1 << 32))
     readable, seconds, most = limits["replay"]

@@ -317,8 +317,7 @@ class TorchFunctionHandlers(TorchFunctionMode):  # type: ignore[misc]  # torch's
         handler = self._handlers.get(func)
         if func is torch.Tensor.pin_memory:
             return args[0]
-        given = tensors_in(args, kwargs.values())
-        if handler is not None and any(isinstance(tensor, FakeTensor) for tensor in given):
+        if handler is not None and any(isinstance(tensor, FakeTensor) for tensor in tensors_in(args, kwargs.values())):
             return handler(func, args, kwargs)
         return func(*args, **kwargs)
 
