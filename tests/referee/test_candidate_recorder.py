@@ -297,8 +297,8 @@ def test_a_kernel_has_the_text_that_it_was_launched_with(recorded: Any) -> None:
 @pytest.mark.parametrize(
     "begins",
     [
-        "threading.Thread(target=time.sleep, args=(1.0,), daemon=True).start()",
-        "_thread.start_new_thread(time.sleep, (1.0,))", "signal.signal(signal.SIGALRM, lambda *_: None)",
+        "threading.Thread(target=time.sleep, args=(3.0,), daemon=True).start()",
+        "_thread.start_new_thread(time.sleep, (3.0,))", "signal.signal(signal.SIGALRM, lambda *_: None)",
     ],
 )  # fmt: skip
 def test_nothing_of_a_candidate_s_own_may_run_behind_the_call(begins: str, recorded: Any) -> None:
@@ -307,7 +307,7 @@ def test_nothing_of_a_candidate_s_own_may_run_behind_the_call(begins: str, recor
         found = recorded(f"import _thread, signal, threading, time; o = run(x, x); {begins}; return o")
     finally:
         signal.signal(signal.SIGALRM, before)
-        time.sleep(1.5)  # its thread ends
+        time.sleep(3.5)  # its thread ends
     assert found.refused is not None
     assert (found.refused.reason, "behind the call" in found.refused.text) == (Reason.UNSEEN.value, True)
     joined = "one = threading.Thread(target=print); one.start(); one.join()"
