@@ -54,10 +54,10 @@ def run_reference(
 def _called(
     module: Any, task: ExpectTask, contents: Sequence[bytes], convert: Callable[[Any], Any], casts: bool,
     but_fixed: bool, rounding: Callable[[], contextlib.AbstractContextManager[Any]], seed: int | None = None,
-    earlier: int = 0,
+    twice: bool = False,
 ) -> tuple[list[Any], list[Any], str, bool]:  # fmt: skip
     """Those, and whether the call draws random numbers. ``seed``: what it draws from, else from what there is, which
-    for a model is alike each time. ``earlier``: so many calls on the same inputs come before."""
+    for a model is alike each time. ``twice``: a call on the same inputs comes before."""
     case = task.case
 
     def made(given: TensorInput, data: bytes) -> Any:
@@ -81,7 +81,7 @@ def _called(
         stack.enter_context(rounding())
         if seed is not None:
             seed_generators(seed)
-        for _ in range(earlier):
+        if twice:
             function(*args, **words)
             tensors = [made(given, data) for given, data in zip(case.tensors, contents, strict=True)]
             _give_state(function, case, tensors)
@@ -125,7 +125,7 @@ def keeps_state(module: Any, task: ExpectTask, contents: Sequence[bytes], native
     something in an attribute. Another order of a sum is nothing."""
     if task.source.layout != KERNELBENCH:
         return False
-    again, *_ = _called(module, task, contents, as_given, False, False, contextlib.nullcontext, earlier=1)
+    again, *_ = _called(module, task, contents, as_given, False, False, contextlib.nullcontext, twice=True)
     return not all(map(_much_alike, native, again))
 
 
