@@ -1,7 +1,7 @@
 """Sealed processes that open the GPU before their task is known: that takes a second, for most roles the larger part.
 
 They start while the candidate is recorded, or while results are compared. They hold nothing by then, and run no code
-but kerntune's own.
+but kerntune's own. What they answer is used before they have ended, which takes half a second with a large content.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
-from kerntune.referee.sealed_process import Answered, SealedProcesses, SealRequest, Task
+from kerntune.referee.sealed_process import Answered, SealedEnd, SealedProcesses, SealRequest, Task, Told
 
 USED_SECONDS = 30.0
 """A process that has waited longer is given no task: it may end before it has read it."""
@@ -23,8 +23,9 @@ MOST_EARLY = 32
 
 @dataclass(frozen=True)
 class _Early:
-    answered: Future[Answered]
+    ended: Future[Answered]
     task: Future[tuple[bytes, int]]
+    answer: Future[bytearray]
     since: float = field(default_factory=time.monotonic)
 
 
@@ -35,6 +36,7 @@ class PrewarmedProcesses(SealedProcesses):
         super().__init__(*args)
         self._threads, self._lock = ThreadPoolExecutor(MOST_EARLY), threading.Lock()
         self._early: dict[tuple[str, tuple[str, ...]], deque[_Early]] = {}
+        self._ending: list[Future[Answered]] = []
 
     def prewarm(self, role: str, readable: tuple[str, ...], seconds: float, count: int) -> None:
         """Start processes for a role on the GPU, whose tasks may take ``seconds`` each."""
@@ -43,16 +45,33 @@ class PrewarmedProcesses(SealedProcesses):
         request = SealRequest(role, readable, seconds, self.sealed, gpu=True, memory=0)
         for _ in range(count):
             task: Future[tuple[bytes, int]] = Future()
-            waiting.append(_Early(self._threads.submit(super()._started, request, task.result), task))
+            answer: Future[bytearray] = Future()
+            ended = self._threads.submit(super()._started, request, task.result, answer.set_result)
+            waiting.append(_Early(ended, task, answer))
 
-    def _started(self, request: SealRequest, task: Task) -> Answered:
-        """By a process that has started before, if one waits for such a task."""
+    def _started(self, request: SealRequest, task: Task, told: Told | None = None) -> Answered:
+        """By a process that has started before, if one waits for such a task. It may not have ended yet; what is timed
+        has the device to itself."""
+        if request.role == "time":
+            self.wait_for_ends()
         while request.gpu and (one := self._taken(request.role, request.readable)) is not None:
-            if time.monotonic() - one.since < USED_SECONDS and not one.answered.done():
+            if time.monotonic() - one.since < USED_SECONDS and not one.ended.done():
                 one.task.set_result(task())
-                return one.answered.result()
+                either: list[Future[Any]] = [one.answer, one.ended]
+                wait(either, return_when=FIRST_COMPLETED)
+                if not one.answer.done():
+                    return one.ended.result()
+                with self._lock:
+                    self._ending = [*(x for x in self._ending if not x.done()), one.ended]
+                return Answered(one.answer.result(), SealedEnd(), "")
             one.task.set_result((b"", 0))
-        return super()._started(request, task)
+        return super()._started(request, task, told)
+
+    def wait_for_ends(self) -> None:
+        """Until those have ended that have answered: they have memory of the device."""
+        with self._lock:
+            wait(self._ending)
+            self._ending.clear()
 
     def _taken(self, role: str, readable: tuple[str, ...]) -> _Early | None:
         with self._lock:

@@ -226,7 +226,8 @@ class ReplayComparer(OtherContents):
         except Refusal:
             if not task.contents:
                 raise
-            wait(asked)  # they have the device's memory
+            wait(asked)
+            self._processes.wait_for_ends()
             seeds, contents = task.seeds[:usual], task.contents[:usual]
             fewer = replace(task, seeds=seeds, contents=contents, closely=0, extreme=None)
             found = found[:usual] if len(found) >= usual else self._authors(fewer).seeds

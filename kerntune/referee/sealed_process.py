@@ -152,6 +152,9 @@ def use_freed_memory_again() -> None:
 Task = Callable[[], tuple[bytes, int]]
 """Gives a task's bytes, once they are known, and how many bytes of its answer are read."""
 
+Told = Callable[[bytearray], object]
+"""Gets an answer's bytes while the process that gave it ends."""
+
 
 class SealedProcesses:
     """Starts sealed processes, one after the other. ``sealed=False`` leaves out Landlock and seccomp. ``module`` is the
@@ -202,18 +205,18 @@ class SealedProcesses:
         data = msgspec.msgpack.encode(task)
         return self._started(request, lambda: (data, most))
 
-    def _started(self, request: SealRequest, task: Task) -> Answered:
-        """By a new process, in a folder of its own."""
+    def _started(self, request: SealRequest, task: Task, told: Told | None = None) -> Answered:
+        """By a new process, in a folder of its own. A whole answer is ``told`` as soon as it is there."""
         self.wait()
         scratch = self._scratch.folder / str(next(self._numbers))
         scratch.mkdir()
         try:
             with tempfile.TemporaryFile() as errors:
-                return self._asked(replace(request, scratch=str(scratch)), task, errors)
+                return self._asked(replace(request, scratch=str(scratch)), task, told, errors)
         finally:
             remove_tree(scratch)
 
-    def _asked(self, request: SealRequest, task: Task, errors: IO[bytes]) -> Answered:
+    def _asked(self, request: SealRequest, task: Task, told: Told | None, errors: IO[bytes]) -> Answered:
         deadline = time.monotonic() + request.early + request.seconds + 1.0
         (task_end, task_in), (answer_end, answer_in), (status_end, status_in) = os.pipe(), os.pipe(), os.pipe()
         with contextlib.suppress(OSError):
@@ -229,6 +232,8 @@ class SealedProcesses:
                     os.close(one)
             given, most = task()
             data = _exchange(task_in, answer_end, given, deadline - time.monotonic(), most)
+            if told and data is not None:
+                told(data)
             end = _end_of(status_end, request.seconds + 3 * ENDING_SECONDS)
             if request.early and end.code == -signal.SIGALRM:
                 end = replace(end, late=True)

@@ -41,6 +41,11 @@ def noted(task: bytes) -> bytes:
     return msgspec.msgpack.encode([*prewarmed, msgspec.msgpack.decode(task)])
 
 
+def started(task: bytes) -> bytes:
+    """When it began."""
+    return msgspec.msgpack.encode(time.monotonic())
+
+
 def hang(task: bytes) -> bytes:
     """Take longer than anyone waits."""
     time.sleep(60)
@@ -48,5 +53,5 @@ def hang(task: bytes) -> bytes:
 
 
 if __name__ == "__main__":
-    roles = {"run": run, "echo": lambda task: task, "prewarm": prewarm, "noted": noted, "hang": hang}
+    roles = {"run": run, "echo": bytes, "time": started, "prewarm": prewarm, "noted": noted, "hang": hang}
     main(int(sys.argv[1]), int(sys.argv[2]), roles)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import msgspec
 import pytest
 
 from kerntune.base.device import Target, typical_device
-from kerntune.referee import prewarmed
+from kerntune.referee import prewarmed, sealed_process
 from kerntune.referee.candidate_speed import ROOMY, GpuSpeeds
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.prewarmed import PrewarmedProcesses
@@ -66,7 +67,31 @@ def test_each_task_has_a_process_of_its_own_that_is_prewarmed(processes: Prewarm
     assert first[0] != second[0]
     with_folder = noted(processes, "d", (str(tmp_path),))
     assert (with_folder[0].endswith(" True"), with_folder[1:]) == (True, ["d"])
+    processes.wait_for_ends()
     assert folders(processes) == 0
+
+
+def test_an_answer_is_there_before_its_process_has_ended_but_nothing_is_timed_meanwhile(
+    processes: PrewarmedProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end, ended, end_of = threading.Event(), list[float](), sealed_process._end_of
+
+    def late(status: int, seconds: float) -> SealedEnd:
+        assert may_end.wait(20)
+        ended.append(time.monotonic())
+        return end_of(status, seconds)
+
+    processes.prewarm("noted", (), 5.0, 2)
+    until(processes, 2, "*/prewarmed")
+    monkeypatch.setattr(sealed_process, "_end_of", late)
+    assert noted(processes, "a")[1:] == ["a"]
+    assert ended == []
+    assert folders(processes) == 2
+    threading.Timer(0.2, may_end.set).start()
+    found = processes.ask("time", 1, (), 10.0, 1 << 10, gpu=True)
+    assert found.data is not None
+    assert ended[0] < msgspec.msgpack.decode(found.data, type=float)
+    assert folders(processes) == 1, "the other one is still to be asked"
 
 
 def test_other_roles_and_processes_without_a_gpu_are_not_these(processes: PrewarmedProcesses) -> None:
