@@ -174,7 +174,7 @@ class GpuSpeeds(Speeds):
         if self._roomy:
             nbytes = sum(math.prod(t.shape) * ITEM_BYTES.get(t.dtype, 8) for t in case.tensors)
             count = SEEDS + (0 if case.made_by_author else len(extreme_forms(case.tensors, random.Random(0))))
-            authors = 1 if case.made_by_author else author_count(nbytes, count)
+            authors = 1 if case.made_by_author else author_count(nbytes, count) + LATER_CALLS
             self._processes.prewarm("expect", readable, AUTHOR_SECONDS, authors)
             self._processes.prewarm("replay", (), seconds, SEEDS + LATER_CALLS + (count > SEEDS))
 

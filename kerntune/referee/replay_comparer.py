@@ -17,7 +17,6 @@ from functools import partial
 from msgspec.structs import replace
 
 from kerntune.referee.case_inputs import CaseInputs
-from kerntune.referee.content_errors import Compared
 from kerntune.referee.content_forms import DRAWN_FLOATS
 from kerntune.referee.declared_inputs import ODD_POISONS, POISONS, contents_of, poison_patterns
 from kerntune.referee.errors_together import (
@@ -34,13 +33,13 @@ from kerntune.referee.further_contents import (
     affordable,
     drawn_anew,
     many_contents,
-    nearly_alike,
 )
 from kerntune.referee.hostile_recording import CheckedCall, check_outlines, check_results, side_of
 from kerntune.referee.influences import unfollowed
-from kerntune.referee.later_call import IN_IT, behind, check_later_results
+from kerntune.referee.later_call import check_later_results
 from kerntune.referee.open_elements import FAILS, not_compared
-from kerntune.referee.other_contents import MOST_EMULATED, SPARSE_CONTENTS, OtherContents
+from kerntune.referee.other_calls import OtherCalls
+from kerntune.referee.other_contents import MOST_EMULATED, SPARSE_CONTENTS
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.reference_evidence import (
     always_equal,
@@ -58,17 +57,10 @@ from kerntune.referee.result_errors import ResultError
 from kerntune.referee.rounding_limits import FEW
 from kerntune.referee.tasks import ExpectAnswer, ExpectedSeed, ExpectTask, ReplayAnswer, Variation
 from kerntune.referee.timed_contents import ComparedReplays, RightCandidate, variation_of
-from kerntune.referee.torch_operators import with_tf32
 
 FURTHER = 48
 """And so many where a mean error may be a bias or chance: what the numbers of one content have in common, as a rounded
 norm is, varies from content to content alone."""
-
-LATER_CONTENTS, LATER_OF_LARGE = 6, 2
-"""Contents that a later call is judged on, in one process; of large inputs, which take as long as the others do."""
-
-OTHER_CONTENTS = 3
-"""And those that each of an autotuner's other configs is judged on."""
 
 CLOSELY = 2
 """Contents of the task's own code whose results are computed once more, off by a rounding: its tensors are large."""
@@ -90,7 +82,7 @@ def poisons_of(forms: Sequence[Sequence[str]], usual: int) -> list[bytes]:
     return [nan if "paired" in form else one for form, one in zip(forms, found, strict=True)]
 
 
-class ReplayComparer(OtherContents):
+class ReplayComparer(OtherCalls):
     """Compares, for one reference."""
 
     def compare(
@@ -102,8 +94,9 @@ class ReplayComparer(OtherContents):
         evidence, or can't be had."""
         usual = sum(not any(form) for form in forms)
         contents = self._drawn(case, forms)
-        with ThreadPoolExecutor(1) as threads:  # a later call's reference beside the first one's
-            near = self._beside(threads, self._near, case, call, contents[:usual]) if contents else None
+        with ThreadPoolExecutor(1) as threads:  # a later call beside the first one, where there is room
+            early = self._on_gpu and bool(contents) and call.again is not None
+            replayed = threads.submit(self._replay_later, case, call, contents, usual).result if early else None
             expected, patterns, answers, kept, dropped = self._results(case, call, forms, usual, end, contents)
         known()
         left = [left_of(call, x, answer) for x, answer in zip(expected, answers, strict=True)]
@@ -111,7 +104,7 @@ class ReplayComparer(OtherContents):
         given, once = list(zip(expected, patterns, left, kept, strict=True)), list[str]()
         with ThreadPoolExecutor(self._workers) as threads:
             promised = self._beside(threads, self._of_ties, of, expected[0])
-            later = self._beside(threads, self._of_later_call, of, given, usual, once, near)
+            later = self._beside(threads, self._of_later_call, of, given, usual, once, replayed)
             far = self._beside(threads, self._of_far, of, expected[0])
             sparse = self._beside(threads, self._of_sparse, of, expected[:usual])
             made = self._beside(threads, self._of_made, of, expected[:usual])
@@ -152,15 +145,6 @@ class ReplayComparer(OtherContents):
         task = ExpectTask(self._reference, case, (0,) * len(contents), contents, self._on_gpu)
         own = (in_buffers(call, case, one) for one in self._authors(task).seeds)
         return any(differs(one, other) for one, other in zip(own, others[:SPARSE_CONTENTS], strict=True))
-
-    def other_recording(self, case: CaseInputs, call: CheckedCall, known: ComparedReplays) -> tuple[ResultError, ...]:
-        """What is wrong with a candidate that is recorded otherwise, on few of the contents that are ``known``."""
-        check_outlines(call, known.expected)
-        check_results(call, case, known.expected[0].results)
-        given = list(zip(known.expected, known.patterns, known.left, known.forms, strict=True))
-        usual = sum(not any(form) for form in known.forms)
-        of = ShapeComparison(case, call, together_of(case, known.expected[:usual]))
-        return self._on_few(of, given, usual, OTHER_CONTENTS)
 
     def _drawn(self, case: CaseInputs, forms: Sequence[Sequence[str]]) -> tuple[tuple[bytes, ...], ...]:
         """The contents that the referee makes; none where the task's own code makes them."""
@@ -284,73 +268,6 @@ class ReplayComparer(OtherContents):
         wants = [replace(x, contents=c) for x, c in zip(expected, contents, strict=True)]
         given = [(w, poison, left_of(call, w, answer), ()) for w, answer in zip(wants, answers, strict=False)]
         return tuple(e for each in self._errors(of, given) for e in each if e.wrong)
-
-    def _of_later_call(
-        self, of: ShapeComparison, given: Sequence[Compared], usual: int, once: list[str],
-        near: Callable[[], tuple[ExpectedSeed, ...]] | None = None,
-    ) -> tuple[ResultError, ...]:  # fmt: skip
-        """What is wrong in a later call, behind some on other numbers, on a usual content, some that are ``near`` those
-        of the call before, and drawn extreme ones. Where it can't be replayed, ``once`` gets why. A model's own floats
-        are those of the content then, as they were before the first."""
-        case = of.case
-        if of.call.again is None:
-            return ()
-        again = behind(of.call, given[0][0].contents)
-        expected = [one for one, *_ in given[:usual]]
-        alone = replace(of, call=again, together=together_of(case, expected))
-        found = near() if near else self._near(case, of.call, [one.contents for one in expected])
-        nearly = tuple[ExpectedSeed, ...]()
-        with contextlib.suppress(Refusal):  # its results there lie otherwise
-            check_reference((*expected, *found))
-            nearly = tuple(in_buffers(again, case, one) for one in found)
-        try:
-            wrong = self._on_few(alone, given, usual, LATER_CONTENTS, nearly)
-        except Refusal as exc:
-            if exc.reason in (Reason.FAULT, Reason.OUTSIDE):
-                raise Refusal(exc.reason, f"{IN_IT}{exc}") from None
-            once.append(f"judged by its first call alone: a later one can't be replayed: {exc}")
-            return ()
-        told = "in a later call, which finds what those before have left: "
-        return tuple(replace(e, wrong=told + e.wrong, unwritten=False) for e in wrong)
-
-    def _of_convolutions(self, of: ShapeComparison, given: Sequence[Compared], usual: int) -> tuple[ResultError, ...]:
-        """What is wrong where torch's convolutions beside the kernels are as a GPU has them, and the reference has
-        none."""
-        rows = with_tf32(of.call.operators, of.call.recording)
-        if self._on_gpu or given[0][0].convolves or rows == of.call.operators:
-            return ()
-        narrow = replace(of, call=replace(of.call, operators=rows))
-        told = "; torch's convolutions of float32 have tf32 on a GPU, unless a setting is another"
-        return tuple(replace(e, wrong=e.wrong + told) for e in self._on_few(narrow, given[:usual], usual, 1))
-
-    def _near(self, case: CaseInputs, call: CheckedCall, usual: Sequence[Sequence[bytes]]) -> tuple[ExpectedSeed, ...]:
-        """What the reference computes of contents that are nearly the first of the usual ones, for a later call."""
-        near = nearly_alike(case, usual[0], usual[:2][-1], secrets.randbits(63)) if call.again is not None else []
-        contents = tuple(map(tuple, near[:1] if sum(map(len, usual[0])) >= MOST_EMULATED else near))
-        task = ExpectTask(self._reference, case, (0,) * len(contents), contents, self._on_gpu)
-        with contextlib.suppress(Refusal):  # it takes no such numbers together
-            found = self._authors(task).seeds if contents else ()
-            return tuple(replace(x, contents=c) for x, c in zip(found, contents[: len(found)], strict=True))
-        return ()
-
-    def _on_few(
-        self, of: ShapeComparison, given: Sequence[Compared], usual: int, most: int, near: Sequence[ExpectedSeed] = ()
-    ) -> tuple[ResultError, ...]:
-        """What is wrong on a usual content, those ``near`` others, and drawn extreme ones, in one process."""
-        case, call, (want, *_), chance = of.case, of.call, given[usual - 1], secrets.SystemRandom()
-        most = most if sum(map(len, want.contents)) < MOST_EMULATED else LATER_OF_LARGE
-        extreme = chance.sample(given[usual:], min(most - 1, len(given) - usual))
-        wants: list[tuple[ExpectedSeed, Sequence[str]]] = [(one, ()) for one in (want, *near[:most])]
-        wants += [(one, form) for one, _, _, form in extreme]
-        (poison,), end = poison_patterns(1), time.monotonic() + self._budget
-        if variation_of(case, call, least=1).storages:
-            answers = self._in_a_row(case, call, [one.contents for one, _ in wants], poison, end)
-        else:
-            answers = [self._replayed(call, want.contents, poison, end)]
-        pairs = zip(wants, answers, strict=False)
-        compared = [(one, poison, left_of(call, one, answer), form) for (one, form), answer in pairs]
-        errors = self._as_written(of, compared, self._errors(of, compared))
-        return tuple(e for each in errors for e in each if e.wrong)
 
     def _of_unread(self, of: ShapeComparison, usual: Sequence[ExpectedSeed]) -> tuple[ResultError, ...]:
         """What is wrong where no launch is given an input that was drawn later, though a result follows from it."""

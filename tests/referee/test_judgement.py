@@ -65,6 +65,9 @@ class OneProcess:
                 if str(getattr(sys.modules[name], "__file__", "")).startswith(str(CORPUS)):
                     del sys.modules[name]
 
+    def wait_for_ends(self) -> None:
+        """Nothing has to end."""
+
     def close(self) -> None:
         """There is nothing to end."""
 

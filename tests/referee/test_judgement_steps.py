@@ -69,6 +69,9 @@ class Steps:
     def wait(self) -> None:
         self.waited += 1
 
+    def wait_for_ends(self) -> None:
+        assert self.asked, "of those that have answered"
+
     def close(self) -> None:
         self.closed += 1
 

@@ -20,6 +20,7 @@ from kerntune.referee.further_contents import DRAWN_BYTES, affordable, drawn_ane
 from kerntune.referee.hostile_recording import checked, side_of
 from kerntune.referee.later_call import with_later
 from kerntune.referee.layouts import FUNCTION
+from kerntune.referee.other_calls import FewReplays
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.replay_comparer import ReplayComparer, poisons_of
 from kerntune.referee.result_errors import ResultError
@@ -609,6 +610,19 @@ def test_a_second_call_comes_after_one_on_other_numbers(stale: bool) -> None:
     told = "in a later call, which finds what those before have left: "
     assert (bool(found), all(e.wrong.startswith(told) for e in found)) == (stale, True)
     assert once == []
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_second_call_may_be_replayed_before_the_reference_has_results(stale: bool) -> None:
+    """It has none of the last content."""
+    call, comparer = with_later(CHECKED, twice(), CASE, TARGET), TwiceComparer(stale)
+    of = ShapeComparison(CASE, call, together_of(CASE, TWO_SEEDS))
+    contents = [*(one.contents for one in TWO_SEEDS), tuple(bytes(len(x)) for x in TWO_SEEDS[0].contents)]
+    replays = comparer._replay_later(CASE, call, contents, 2)
+    assert isinstance(replays.few, FewReplays)
+    assert {*replays.few.which} == {*range(1, len(contents))}
+    assert len(replays.few.answers) == len(replays.few.which) + len(replays.near)
+    assert bool(comparer._of_later_call(of, compared(), 2, [], lambda: replays)) is stale
 
 
 class MemoComparer(ScriptedComparer):
