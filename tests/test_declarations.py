@@ -94,7 +94,7 @@ UNEVEN = {
     "codec": 1, "grid_check": 1, "candidate_launches": 1, "launches": 3, "launch": 1,
     "command": 1, "compiler": 2, "baseline_files": 1, "code_changes": 2, "project": 1, "c_launcher": 2,
     "driver_gpu": 1, "autograd": 2, "operator_replay": 2, "sizing": 1, "launch_path": 4, "candidate_speed": 1,
-    "other_contents": 1, "replay_comparer": 5,
+    "other_calls": 2, "other_contents": 1, "replay_comparer": 4,
     "replay_processes": 1, "heuristic_tuner": 1, "race": 1, "source": 1,
     "graph_launch": 1, "tuned_call": 2, "tuners": 1,
 }  # fmt: skip

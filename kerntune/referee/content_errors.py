@@ -12,13 +12,14 @@ from functools import partial
 from msgspec.structs import replace
 
 from kerntune.referee.case_inputs import UNREAD
+from kerntune.referee.element_errors import ResultError
 from kerntune.referee.errors_together import ShapeComparison, errors_of, left_of
 from kerntune.referee.further_contents import beside_deviations, has_deviations, is_far, may_be_emulated
 from kerntune.referee.hostile_recording import side_of
 from kerntune.referee.open_elements import as_promised
 from kerntune.referee.reasons import Refusal
 from kerntune.referee.replay_processes import ReplayProcesses
-from kerntune.referee.result_errors import ResultError, difference_of
+from kerntune.referee.result_errors import difference_of
 from kerntune.referee.tasks import ExpectedSeed, ExpectTask, Variation
 
 DRAWS = 16

@@ -29,11 +29,13 @@ from kerntune.referee.content_forms import (
     OF_WHOLE,
     sparse_centre,
 )
+from kerntune.referee.element_errors import ResultError
+from kerntune.referee.extreme_errors import EXTREME_FACTOR, overflow_of
 from kerntune.referee.hostile_recording import CheckedCall
 from kerntune.referee.open_elements import as_promised, repeated
-from kerntune.referee.result_errors import EXTREME_FACTOR, GROSS_SHARE, ResultError, error_of, overflow_of, unequal
+from kerntune.referee.result_errors import error_of, unequal
 from kerntune.referee.result_numbers import ROUNDOFF, SMALLEST, numbers_of, rms_of, taken, told_apart
-from kerntune.referee.rounding_limits import FEW, RMS_FACTOR, SAMPLED, quantiles_wrong, sums_of
+from kerntune.referee.rounding_limits import FEW, GROSS_SHARE, RMS_FACTOR, SAMPLED, quantiles_wrong, sums_of
 from kerntune.referee.tasks import ExpectedResult, ExpectedSeed, ReplayAnswer
 
 BlockMeans = tuple[float, "np.ndarray", "np.ndarray"]

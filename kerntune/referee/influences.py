@@ -21,10 +21,10 @@ from msgspec.structs import replace
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.case_inputs import UNREAD, CaseInputs
 from kerntune.referee.declared_inputs import rolled
+from kerntune.referee.element_errors import ResultError
 from kerntune.referee.errors_together import BlockMeans, block_means, looked_at, mean_of_blocks
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.open_elements import as_promised
-from kerntune.referee.result_errors import ResultError
 from kerntune.referee.result_numbers import numbers, numbers_of, taken
 from kerntune.referee.rounding_limits import FEW, SAMPLED
 from kerntune.referee.tasks import ExpectedResult, ExpectedSeed

@@ -28,6 +28,7 @@ from kerntune.referee.candidate_speed import SEEDS, Speeds, TimedPair, default_s
 from kerntune.referee.case_inputs import CaseInputs, UserCallable
 from kerntune.referee.content_forms import extreme_forms
 from kerntune.referee.declared_inputs import names_of, parse_line
+from kerntune.referee.element_errors import ResultError
 from kerntune.referee.errors_together import COUNTER
 from kerntune.referee.further_contents import affordable
 from kerntune.referee.hostile_recording import MOST_BYTES, CheckedCall, checked
@@ -39,7 +40,6 @@ from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.recorder_answer import answer_of
 from kerntune.referee.replay_comparer import ReplayComparer
 from kerntune.referee.replay_processes import AT_ONCE
-from kerntune.referee.result_errors import ResultError
 from kerntune.referee.sealing import landlock_version
 from kerntune.referee.tasks import RecordTask
 from kerntune.referee.timed_contents import RightCandidate

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
-from kerntune.referee.result_errors import COARSE
 from kerntune.referee.result_numbers import bytes_at, numbers, numbers_of, taken
+from kerntune.referee.rounding_limits import COARSE
 from kerntune.referee.tasks import ExpectedResult, ExpectedSeed
 
 FILLS = (0xFF, 0x7F)

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from kerntune.referee.case_inputs import CaseInputs
 from kerntune.referee.content_errors import Compared
 from kerntune.referee.declared_inputs import poison_patterns
+from kerntune.referee.element_errors import ResultError
 from kerntune.referee.errors_together import ShapeComparison, left_of, together_of
 from kerntune.referee.further_contents import nearly_alike
 from kerntune.referee.hostile_recording import CheckedCall, check_outlines, check_results
@@ -24,7 +25,6 @@ from kerntune.referee.later_call import IN_IT, behind
 from kerntune.referee.other_contents import MOST_EMULATED, OtherContents
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.reference_evidence import check_reference, in_buffers
-from kerntune.referee.result_errors import ResultError
 from kerntune.referee.tasks import ExpectedSeed, ExpectTask, ReplayAnswer
 from kerntune.referee.timed_contents import ComparedReplays, variation_of
 from kerntune.referee.torch_operators import with_tf32

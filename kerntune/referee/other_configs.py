@@ -13,9 +13,9 @@ from typing import TypeVar, Union
 from msgspec.structs import replace
 
 from kerntune.base.formatting import visible
+from kerntune.referee.element_errors import ResultError
 from kerntune.referee.hostile_recording import CheckedCall
 from kerntune.referee.reasons import Reason, Refusal
-from kerntune.referee.result_errors import ResultError
 
 CONFIG_SECONDS = 3.0
 """After so long no further config is recorded, nor compared: a remark names those that are left."""

@@ -16,6 +16,7 @@ from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.content_errors import ContentErrors
 from kerntune.referee.content_forms import DECIDED, DRAWN_FLOATS, ENDS, GRIDS, OF_MADE, OF_NAN, SIZED
 from kerntune.referee.declared_inputs import contents_of, poison_patterns
+from kerntune.referee.element_errors import ResultError
 from kerntune.referee.errors_together import (
     ShapeComparison,
     errors_of,
@@ -33,7 +34,6 @@ from kerntune.referee.reference_evidence import (
     differs,
     in_buffers,
 )
-from kerntune.referee.result_errors import ResultError
 from kerntune.referee.tasks import ExpectedSeed, ExpectTask
 
 SPARSE_CONTENTS = 2

@@ -14,8 +14,8 @@ from kerntune.referee.content_forms import DRAWN
 from kerntune.referee.declared_inputs import bytes_of, is_one_number
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.reasons import Reason, Refusal
-from kerntune.referee.result_errors import COARSE
 from kerntune.referee.result_numbers import ROUNDOFF, numbers, numbers_of
+from kerntune.referee.rounding_limits import COARSE
 from kerntune.referee.tasks import ExpectedResult, ExpectedSeed, Large, ReplayAnswer
 
 NOISE = 2.0**-40

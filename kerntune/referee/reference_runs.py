@@ -25,7 +25,7 @@ from kerntune.referee.candidate_recorder import outlined
 from kerntune.referee.case_inputs import CaseInputs, TensorInput, UserCallable
 from kerntune.referee.layouts import KERNELBENCH
 from kerntune.referee.reference_operators import as_kernels, noted_kernels, programs_of, wider_casts
-from kerntune.referee.result_errors import COARSE
+from kerntune.referee.rounding_limits import COARSE
 from kerntune.referee.tasks import ExpectTask
 
 FLOATS = ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2")

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from kerntune.referee.case_inputs import CaseInputs
 from kerntune.referee.content_forms import DRAWN_FLOATS
 from kerntune.referee.declared_inputs import ODD_POISONS, POISONS, contents_of, poison_patterns
+from kerntune.referee.element_errors import ResultError
 from kerntune.referee.errors_together import (
     BY_PRODUCTS,
     ShapeComparison,
@@ -53,7 +54,6 @@ from kerntune.referee.reference_evidence import (
     what_counts,
 )
 from kerntune.referee.replay_processes import parts_of
-from kerntune.referee.result_errors import ResultError
 from kerntune.referee.rounding_limits import FEW
 from kerntune.referee.tasks import ExpectAnswer, ExpectedSeed, ExpectTask, ReplayAnswer, Variation
 from kerntune.referee.timed_contents import ComparedReplays, RightCandidate, variation_of

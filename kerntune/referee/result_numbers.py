@@ -53,12 +53,18 @@ def taken(content: bytes, view: View) -> np.ndarray:
 
 def numbers(bits: np.ndarray, dtype: str) -> np.ndarray:
     """Elements as float64; whole numbers as they are."""
-    if dtype in FLOATS:
-        with np.errstate(invalid="ignore"):
-            return np.asarray(bits.view(FLOATS[dtype]).astype("<f8"))
-    if dtype in FLOAT_FORMATS:
-        return values(bits.astype(np.uint64), FLOAT_FORMATS[dtype])
-    return np.asarray(bits.view(INTEGERS[dtype]))
+    found = in_place(bits, dtype)
+    with np.errstate(invalid="ignore"):
+        return found.astype("<f8") if dtype in FLOAT_FORMATS else found
+
+
+def in_place(bits: np.ndarray, dtype: str) -> np.ndarray:
+    """The same in no more memory than the elements have, where numpy has such floats, or few more bits."""
+    if dtype in FLOATS or dtype not in FLOAT_FORMATS:
+        return np.asarray(bits.view(FLOATS.get(dtype) or INTEGERS[dtype]))
+    if dtype == "bfloat16":
+        return np.asarray((bits.astype("<u4") << np.uint32(16)).view("<f4"))
+    return values(bits.astype(np.uint64), FLOAT_FORMATS[dtype])
 
 
 def told_apart(one: float, other: float, digits: int = 2) -> tuple[str, str]:

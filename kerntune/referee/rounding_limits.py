@@ -16,6 +16,24 @@ RMS_FACTOR = 2.0
 of functions in ``benchmarks/judge`` stay within it; a float16 accumulator of 512 terms in steps of 16 is off by four
 times as much."""
 
+WORST_FACTOR = 6.0
+"""And one element's error this many times the stock operator's worst beyond rounding to the dtype: among a million
+errors of one size, the largest is five standard deviations off."""
+
+ELEMENT_FACTOR = 3.0
+"""Roundings of its own size that an element may be off by beside: small elements are not excused by large ones."""
+
+NEAREST = 1.125
+"""And one of float16 or bfloat16, where the reference adds or multiplies once: that is rounded to the nearest."""
+
+COARSE = 2.0**-8
+"""A rounding of bfloat16: what is left out is off by more."""
+
+GROSS, GROSS_SHARE = 0.25, 0.01
+"""And no more than that share of the elements, and twice what the stock operator has, may be off by a fourth: of
+themselves, or of the usual size where they are less than a fourth of it. A row is left out, or isn't zero. Of fewer
+than a hundred elements that is none."""
+
 MOST_SUMS = 32.0
 """What is added for sums is at most so many times what the stock operator, or rounding, is off by: the length of a sum
 is a guess by the inputs' sizes, and a long vector needn't be summed. A sum of 1,000 terms has the root of 1,000."""
@@ -141,7 +159,6 @@ def quantiles_wrong(
     the quantile q of its relative errors is at most q times that. Elements that are small since terms cancel may be off
     by what a sum explains of those that aren't; a quarter of the elements is as large as that or larger.
     """
-    error, own, magnitude = sampled(error, own, magnitude)
     full = magnitude > SMALLEST[dtype] / ROUNDOFF[dtype]
     if np.count_nonzero(full) < FEW:
         return ""
@@ -166,12 +183,9 @@ def quantiles_wrong(
     return ""
 
 
-def sampled(*errors: np.ndarray) -> list[np.ndarray]:
-    """The same elements of each, drawn where there are many."""
-    if errors[0].size <= SAMPLED:
-        return list(errors)
-    some = np.random.default_rng().integers(0, errors[0].size, SAMPLED)
-    return [x.reshape(-1)[some] for x in errors]
+def drawn(count: int) -> slice | np.ndarray:
+    """Which of so many elements are looked at: all, or as many as there is time for."""
+    return slice(None) if count <= SAMPLED else np.random.default_rng().integers(0, count, SAMPLED)
 
 
 def are_cut(found: np.ndarray, stock: np.ndarray) -> bool:

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from kerntune.referee.case_inputs import CaseInputs, UserCallable
 from kerntune.referee.content_forms import DRAWN
 from kerntune.referee.declared_inputs import drawn_distance, rolled
+from kerntune.referee.element_errors import ResultError
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall, side_of
 from kerntune.referee.reasons import Refusal
-from kerntune.referee.result_errors import ResultError
 from kerntune.referee.tasks import ExpectedSeed, ReplaySide, Rolls, Variation
 
 LEAST_VARIED = 64

@@ -13,9 +13,9 @@ from kerntune.base.frames import StrictMessage
 from kerntune.base.stats import Estimate
 from kerntune.gpu.memory import used_storages
 from kerntune.referee.case_inputs import UNREAD, CaseInputs
+from kerntune.referee.element_errors import ResultError
 from kerntune.referee.hostile_recording import CheckedCall
 from kerntune.referee.reasons import Reason
-from kerntune.referee.result_errors import ResultError
 
 
 class Word(str, Enum):

@@ -14,10 +14,10 @@ from kerntune.base.recording import View
 from kerntune.referee import influences
 from kerntune.referee.case_inputs import UserCallable
 from kerntune.referee.declared_inputs import bytes_of, contents_of, parse_line
+from kerntune.referee.element_errors import ResultError
 from kerntune.referee.influences import FURTHER_ON, unfollowed, with_influences
 from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.replay_comparer import ReplayComparer
-from kerntune.referee.result_errors import ResultError
 from kerntune.referee.result_numbers import numbers
 from kerntune.referee.tasks import ExpectedResult, ExpectedSeed, ReplayAnswer
 

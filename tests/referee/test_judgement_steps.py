@@ -27,12 +27,12 @@ from kerntune.referee.candidate_speed import (
 )
 from kerntune.referee.case_inputs import UserCallable
 from kerntune.referee.declared_inputs import parse_line
+from kerntune.referee.element_errors import ResultError
 from kerntune.referee.hostile_recording import CheckedCall, checked
 from kerntune.referee.judgement import Bench, CandidateJudgement, judge
 from kerntune.referee.layouts import FUNCTION, GPU_MODE, KERNELBENCH
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.replay_comparer import ReplayComparer
-from kerntune.referee.result_errors import ResultError
 from kerntune.referee.roles import ROLES
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.tasks import (

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from kerntune.referee import other_configs
+from kerntune.referee.element_errors import ResultError
 from kerntune.referee.hostile_recording import CheckedCall, checked
 from kerntune.referee.other_configs import OtherConfigs, done_in_time, one_of_each
 from kerntune.referee.reasons import Reason, Refusal
-from kerntune.referee.result_errors import ResultError
 from tests.referee.recordings import CALL, CASE, TARGET, call
 
 TEXTS = ("BLOCK=64", "BLOCK=64", "BLOCK=128", "BLOCK=128", "BLOCK=256")

@@ -15,6 +15,7 @@ from kerntune.referee import replayed_outputs
 from kerntune.referee.case_inputs import UNREAD, TensorInput, UserCallable
 from kerntune.referee.content_errors import OF_MEMORY
 from kerntune.referee.declared_inputs import contents_of, parse_line
+from kerntune.referee.element_errors import ResultError
 from kerntune.referee.errors_together import ShapeComparison, errors_of, left_of, together_of, unequal_of
 from kerntune.referee.further_contents import DRAWN_BYTES, affordable, drawn_anew, is_far, many_contents
 from kerntune.referee.hostile_recording import checked, side_of
@@ -23,7 +24,6 @@ from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.other_calls import FewReplays
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.replay_comparer import ReplayComparer, poisons_of
-from kerntune.referee.result_errors import ResultError
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.tasks import (
     CallRefused,

@@ -13,15 +13,17 @@ import torch
 
 from kerntune.base.device import Target
 from kerntune.base.recording import Recording, View
-from kerntune.referee import hostile_recording, result_errors, result_numbers, rounding_limits
+from kerntune.referee import element_errors, hostile_recording, result_errors, result_numbers, rounding_limits
 from kerntune.referee.case_inputs import CaseInputs
 from kerntune.referee.declared_inputs import parse_line
+from kerntune.referee.element_errors import Elements, ResultError
 from kerntune.referee.errors_together import ErrorsTogether
+from kerntune.referee.extreme_errors import extreme_error, overflow_of
 from kerntune.referee.hostile_recording import CheckedCall
 from kerntune.referee.reference_evidence import hardly_varies
-from kerntune.referee.result_errors import ResultError, error_of
+from kerntune.referee.result_errors import error_of
 from kerntune.referee.result_numbers import LARGEST, ROUNDOFF, SMALLEST, taken, told_apart
-from kerntune.referee.rounding_limits import longest_sum
+from kerntune.referee.rounding_limits import GROSS, longest_sum
 from kerntune.referee.tasks import ExpectedResult, OperatorChain
 
 POISON = b"\xff\x7f" * 4
@@ -360,20 +362,54 @@ def test_beside_a_large_element_others_may_be_off_by_what_sums_explain(off: int,
 
 @pytest.mark.parametrize("count", [100, 101])
 def test_of_many_elements_some_are_drawn(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[tuple[int, int, int]] = []
+    asked: list[tuple[int, ...]] = []
 
     class Chance:
         def integers(self, *words: int) -> np.ndarray:
-            drawn.append(words)  # type: ignore[arg-type]
+            asked.append(words)
             return np.arange(70)
 
     monkeypatch.setattr(rounding_limits, "SAMPLED", 100)
     monkeypatch.setattr(np.random, "default_rng", Chance)
-    wrong_first = np.where(np.arange(count) < 40, 1.0, 0.0)
-    errors = wrong_first, np.zeros(count), np.ones(count)
-    told = rounding_limits.quantiles_wrong(*(x.reshape(1, -1) for x in errors), 0.0, "float16")
+    wrong_first, none, one = np.where(np.arange(count) < 40, 1.0, 0.0), np.zeros((1, count)), np.ones((1, count))
+    some = Elements(one + wrong_first, one, one, None).some()
+    told = rounding_limits.quantiles_wrong(*some, 0.0, "float16")
     assert told.startswith("half") is (count > 100), "most of those that are drawn, of all the smaller part"
-    assert drawn == [(0, 101, 100)] * (count > 100)
+    extreme = extreme_error(0, "float16", one + wrong_first, one, one, 1, 1.0, 1.0, None, none, none, GROSS)
+    assert ("of 70 elements" in extreme.wrong, "50% of its" in extreme.wrong) == (False, count > 100)
+    assert asked == [(0, 101, 100)] * 2 * (count > 100)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_errors_are_the_same_in_blocks(moved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = np.random.default_rng(1)
+    exact = chance.standard_normal((7, 11)) * 2.0 ** chance.integers(-30, 30, (7, 11))
+    found, stock = (exact * (1 + chance.standard_normal(exact.shape) * off) for off in (2.0**-8, 2.0**-20))
+    by = np.abs(chance.standard_normal(exact.shape)) if moved else None
+    error, own, size = np.abs(found - exact), np.abs(stock - exact), np.abs(exact)
+    own = np.maximum(own, by) if by is not None else own
+    assert [x.tolist() for x in Elements(found, exact, stock, by).some()] == [
+        x.reshape(-1).tolist() for x in (error, own, size)
+    ]
+    for block in (1, 5, 77, 1000):
+        monkeypatch.setattr(element_errors, "BLOCK", block)
+        of = Elements(found, exact, stock, by)
+        assert [len(x.error) for x in of.blocks()] == [block] * (77 // block) + [77 % block] * (77 % block > 0)
+        roots = [float(np.sqrt(np.mean(x**2))) for x in (error, own, size)]
+        beyond = max(0.0, float((own - np.maximum(size * 2.0**-11, 2.0**-25)).max()))
+        assert of.sizes(2.0**-11, 2.0**-25) == pytest.approx((*roots, error.max(), beyond))
+        odd = error > size * 2.0**-8
+        assert of.beyond(lambda x: x.magnitude * 2.0**-8) == (
+            pytest.approx(size.max() * 2.0**-8), np.count_nonzero(odd), np.argmax(error - size * 2.0**-8),
+        )  # fmt: skip
+        assert of.beyond(lambda x: x.error) == (pytest.approx(error.max()), 0, 0)
+
+
+def test_there_are_errors_of_no_elements_and_of_vast_ones() -> None:
+    none = np.zeros(0)
+    assert Elements(none, none, none, None).sizes(1.0, 1.0) == (0.0,) * 5
+    vast = np.full(3, 1e300)
+    assert Elements(vast, vast, vast, None).sizes(0.5, 0.0) == (0.0, 0.0, pytest.approx(1e300), 0.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -758,7 +794,7 @@ def test_what_a_rounding_of_the_inputs_moves_is_allowed() -> None:
 
 @pytest.mark.parametrize(
     ("off", "deviations", "right"),
-    [(300, 51, True), (300, 30, False), (-300, 51, True), (3, 0, True), (np.nan, 9e9, False)],
+    [(300, 51, True), (300, 15, False), (-300, 51, True), (3, 0, True), (np.nan, 9e9, False)],
 )
 @pytest.mark.parametrize("factor", [0.0, 4.0])
 def test_few_elements_may_be_off_by_six_deviations_of_roundings(
@@ -969,7 +1005,7 @@ def test_vast_numbers_must_be_finite_where_the_reference_computes_them_well() ->
 
     def found(*numbers: float) -> str:
         view = View(0, "float32", (4,), (1,))
-        return result_errors.overflow_of(0, np.array(numbers, "<f4").tobytes(), view, want).wrong
+        return overflow_of(0, np.array(numbers, "<f4").tobytes(), view, want).wrong
 
     assert found(np.nan, 7.0, np.nan, np.inf) == ""
     assert found(np.nan, np.inf, np.nan, np.inf).startswith("1 elements are infinite or NaN where they must not be")

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from kerntune.base.stats import Estimate
+from kerntune.referee.element_errors import ResultError
 from kerntune.referee.reasons import Reason
-from kerntune.referee.result_errors import ResultError
 from kerntune.referee.verdict_report import as_data, text_of, to_json
 from kerntune.referee.verdicts import CandidateVerdict, ShapeResult, TimedLaunch, Word
 

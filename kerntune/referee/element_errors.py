@@ -1,0 +1,143 @@
+"""What each element of a result is off by.
+
+Elements are looked at in blocks: for large results, new pages of memory take longer than all that is computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from kerntune.base.frames import StrictMessage
+from kerntune.gpu.number_formats import FLOAT_FORMATS
+from kerntune.referee.result_numbers import ROUNDOFF, rms_of
+from kerntune.referee.rounding_limits import RMS_FACTOR, ROUNDING_RMS, drawn
+
+BLOCK = 1 << 17
+"""Elements of a block: its arrays take a megabyte each, which are used again."""
+
+
+INSIGNIFICANT = 0.1
+"""A result whose allowed error is more than this share of its own size is no evidence: zeros would nearly do."""
+
+FORMAT_MARGIN = 1.5
+"""Unless it is at most so many times what rounding to the dtype alone allows: of float8_e5m2, that is 0.105."""
+
+
+class ResultError(StrictMessage, frozen=True):
+    """One result of one seed. Root mean square and largest errors, each beside what is allowed, relative to the
+    result's own root mean square ``size``. ``wrong`` says what is wrong, if anything."""
+
+    result: int
+    dtype: str
+    rms: float = 0.0
+    rms_allowed: float = 0.0
+    worst: float = 0.0
+    worst_allowed: float = 0.0
+    size: float = 0.0
+    wrong: str = ""
+    unwritten: bool = False
+    by_products: bool = False
+    """Whether the limit is that of products whose operands are rounded (:mod:`.product_operands`)."""
+
+    @property
+    def significant(self) -> bool:
+        """Whether such a result says anything."""
+        if self.dtype not in FLOAT_FORMATS:
+            return True
+        own_rounding = FORMAT_MARGIN * RMS_FACTOR * ROUNDING_RMS * ROUNDOFF[self.dtype]
+        return self.size > 0 and self.rms_allowed <= max(INSIGNIFICANT, own_rounding)
+
+
+def not_finite(number: int, dtype: str, found: np.ndarray, odd: np.ndarray) -> ResultError:
+    """The error of a result in which ``odd`` elements are."""
+    at = tuple(int(i) for i in np.argwhere(odd)[0])
+    wrong = f"{int(odd.sum()):,} elements are infinite or NaN where they must not be, or the other way round"
+    return ResultError(number, dtype, size=1.0, wrong=f"{wrong}, first at {list(at)}: {found[at]:.6g}")
+
+
+class ElementErrors(NamedTuple):
+    """Of some elements, in float64, not below zero: what a candidate is off by, and the stock operator, and sizes."""
+
+    error: np.ndarray
+    own: np.ndarray
+    magnitude: np.ndarray
+
+
+class ErrorSizes(NamedTuple):
+    """Of all elements: root mean squares, the largest error, and the most that the stock operator is off by beyond a
+    rounding of an element."""
+
+    rms: float
+    own: float
+    size: float
+    worst: float
+    beyond_rounding: float
+
+
+class Elements:
+    """A result's elements: those found, the exact ones in float64, and the stock operator's. ``moved``: how far a
+    rounding of the inputs moves each, by which the stock operator is off at least."""
+
+    def __init__(self, found: np.ndarray, exact: np.ndarray, stock: np.ndarray, moved: np.ndarray | None) -> None:
+        self._found, self._exact, self._stock = (x.reshape(-1) for x in (found, exact, stock))
+        self._moved = None if moved is None else moved.reshape(-1)
+        self.size = exact.size
+
+    def blocks(self) -> Iterator[ElementErrors]:
+        """All of them."""
+        for first in range(0, self.size, BLOCK):
+            yield self._at(slice(first, first + BLOCK))
+
+    def some(self) -> ElementErrors:
+        """All, or as many that are drawn."""
+        return self._at(drawn(self.size))
+
+    def _at(self, where: slice | np.ndarray) -> ElementErrors:
+        exact = self._exact[where]
+        error, own = self._found[where] - exact, self._stock[where] - exact
+        np.abs(error, out=error)
+        np.abs(own, out=own)
+        if self._moved is not None:
+            np.fmax(own, self._moved[where], out=own)
+        return ElementErrors(error, own, np.abs(exact))
+
+    def sizes(self, roundoff: float, half: float) -> ErrorSizes:
+        """Where an element's rounding is ``roundoff`` of it, and ``half`` at least."""
+        if not self.size:
+            return ErrorSizes(0.0, 0.0, 0.0, 0.0, 0.0)
+        each = [
+            (x.error.size, *map(rms_of, x), x.error.max(), (x.own - rounded_by(x.magnitude, roundoff, half)).max())
+            for x in self.blocks()
+        ]
+        counts, *three, worst, beyond = zip(*each, strict=True)
+        rms, own, size = (_rms_together(x, counts) for x in three)
+        return ErrorSizes(rms, own, size, float(max(worst)), max(0.0, float(max(beyond))))
+
+    def beyond(self, allowed: Callable[[ElementErrors], np.ndarray]) -> tuple[float, int, int]:
+        """The most that is ``allowed`` of any, how many are off by more than that, and which by the most more."""
+        most, count, furthest, at = 0.0, 0, -math.inf, 0
+        for first, x in zip(range(0, self.size, BLOCK), self.blocks(), strict=True):
+            limit = allowed(x)
+            most = max(most, float(limit.max()))
+            if odd := int(np.count_nonzero(x.error > limit)):
+                count, off = count + odd, x.error - limit
+                one = int(np.argmax(off))
+                if off[one] > furthest:
+                    furthest, at = float(off[one]), first + one
+        return most, count, at
+
+
+def rounded_by(magnitude: np.ndarray, roundoff: float, half: float) -> np.ndarray:
+    """The rounding of each element."""
+    return np.maximum(magnitude * roundoff, half)
+
+
+def _rms_together(each: tuple[float, ...], counts: tuple[int, ...]) -> float:
+    """The root mean square of blocks of so many elements, by their own."""
+    if not (most := max(each)):
+        return 0.0
+    return most * math.sqrt(sum(n * (x / most) ** 2 for x, n in zip(each, counts, strict=True)) / sum(counts))
