@@ -1,6 +1,7 @@
 """What each element of a result is off by.
 
-Elements are looked at in blocks: for large results, new pages of memory take longer than all that is computed.
+Elements are looked at in blocks, and in place: for large results, new pages of memory take longer than all that is
+computed.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.result_numbers import ROUNDOFF, rms_of
 from kerntune.referee.rounding_limits import RMS_FACTOR, ROUNDING_RMS, drawn
 
-BLOCK = 1 << 17
-"""Elements of a block: its arrays take a megabyte each, which are used again."""
+BLOCK = 1 << 22
+"""Elements of a block, whose arrays are used again. Of smaller ones threads wait longer for Python's lock than for what
+is computed: eight threads on two cores look at 2**23 elements each in 2.2 s, with blocks of 2**20 in 4.2 s."""
 
 
 INSIGNIFICANT = 0.1
@@ -110,7 +112,7 @@ class Elements:
         if not self.size:
             return ErrorSizes(0.0, 0.0, 0.0, 0.0, 0.0)
         each = [
-            (x.error.size, *map(rms_of, x), x.error.max(), (x.own - rounded_by(x.magnitude, roundoff, half)).max())
+            (x.error.size, *map(rms_of, x), x.error.max(), _most_beyond(x.own, rounded_by(x.magnitude, roundoff, half)))
             for x in self.blocks()
         ]
         counts, *three, worst, beyond = zip(*each, strict=True)
@@ -133,7 +135,12 @@ class Elements:
 
 def rounded_by(magnitude: np.ndarray, roundoff: float, half: float) -> np.ndarray:
     """The rounding of each element."""
-    return np.maximum(magnitude * roundoff, half)
+    found = magnitude * roundoff
+    return np.maximum(found, half, out=found)
+
+
+def _most_beyond(own: np.ndarray, rounded: np.ndarray) -> float:
+    return float(np.subtract(own, rounded, out=rounded).max())
 
 
 def _rms_together(each: tuple[float, ...], counts: tuple[int, ...]) -> float:

@@ -237,12 +237,16 @@ def _float_error(
     rms_allowed = RMS_FACTOR * stock_with_sums(max(own, rounding), sums, known)
 
     def allowed(x: ElementErrors) -> np.ndarray:
-        most = factor * rounded_by(x.magnitude, ROUNDOFF[dtype], half)
-        larger = np.maximum(x.magnitude / size, 1.0)  # as its partial sums are
-        most += WORST_FACTOR * (beyond_rounding + sums * larger)
+        most = rounded_by(x.magnitude, ROUNDOFF[dtype], half)
+        most *= factor
+        larger = x.magnitude * (sums / size)
+        np.maximum(larger, sums, out=larger)  # as its partial sums are
         if moved is not None and not alone:  # by which each is known to be moved, the others' roundings are no excuse
-            np.minimum(most, np.maximum(GROSS * x.magnitude, WORST_FACTOR * (x.own + sums * larger)), out=most)
-        return most
+            beside = np.maximum(GROSS * x.magnitude, WORST_FACTOR * (x.own + larger))
+        larger += beyond_rounding
+        larger *= WORST_FACTOR
+        most += larger
+        return most if moved is None or alone else np.minimum(most, beside)
 
     worst_allowed, beyond, furthest = elements.beyond(allowed)
     wrong = ""
