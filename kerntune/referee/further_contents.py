@@ -165,10 +165,12 @@ def _permuted(values: np.ndarray, chance: np.random.Generator) -> np.ndarray:
     return next((other for other in each if (other != values).any()), values)
 
 
-def nearly_alike(case: CaseInputs, known: Sequence[bytes], other: Sequence[bytes], seed: int) -> list[list[bytes]]:
+def nearly_alike(
+    case: CaseInputs, known: Sequence[bytes], other: Sequence[bytes], seed: int
+) -> Iterator[tuple[bytes, ...]]:
     """The known contents, each with one place of one input as the ``other`` contents have it: an element, a piece, all
     of it. A candidate that knows an earlier call's numbers again by a sample takes these for them."""
-    chance, found = np.random.default_rng(seed), list[list[bytes]]()
+    chance = np.random.default_rng(seed)
     places = [i for i, given in enumerate(case.tensors) if _may_mix(given, known[i]) and known[i] != other[i]]
     for kind in range(3 if places else 0):
         i = int(chance.choice(places))
@@ -177,8 +179,7 @@ def nearly_alike(case: CaseInputs, known: Sequence[bytes], other: Sequence[bytes
         at = max(0, int(chance.choice(np.flatnonzero(was != is_there))) - length + 1)
         mixed = was.copy()
         mixed[at : at + length] = is_there[at : at + length]
-        found.append([*known[:i], mixed.tobytes(), *known[i + 1 :]])
-    return found
+        yield *known[:i], mixed.tobytes(), *known[i + 1 :]
 
 
 def _may_mix(given: TensorInput, data: bytes) -> bool:

@@ -6,6 +6,7 @@ They are a later call, one that is recorded otherwise, and one whose convolution
 from __future__ import annotations
 
 import contextlib
+import itertools
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -109,8 +110,9 @@ class OtherCalls(OtherContents):
         """What the later call leaves of some of these contents, the ``usual`` ones first, and of some that are near
         them."""
         again, large = behind(call, contents[0]), sum(map(len, contents[0])) >= MOST_EMULATED
-        near = nearly_alike(case, contents[0], contents[:usual][:2][-1], secrets.randbits(63))[: 1 if large else None]
-        task = ExpectTask(self._reference, case, (0,) * len(near), tuple(map(tuple, near)), self._on_gpu)
+        every = nearly_alike(case, contents[0], contents[:usual][:2][-1], secrets.randbits(63))
+        near = tuple(itertools.islice(every, 1 if large else None))
+        task = ExpectTask(self._reference, case, (0,) * len(near), near, self._on_gpu)
         with ThreadPoolExecutor(1) as threads:
             computed = self._beside(threads, self._near_results, task)
             try:

@@ -136,5 +136,5 @@ def test_contents_are_nearly_those_of_the_call_before() -> None:
         assert counts[0] == 1
         assert 1 <= counts[1] <= 40 < counts[2]
     made_by_author = case_of("x: f32[8,40]; i: i32[64] < 1000; n: i32[2] = [5, 7]")
-    assert all(near[1:] == [*known[1:]] for near in nearly_alike(made_by_author, known, other, 3))
-    assert nearly_alike(case_of("x: f32[8,40]"), known[:1], known[:1], 3) == []
+    assert all(near[1:] == (*known[1:],) for near in nearly_alike(made_by_author, known, other, 3))
+    assert [*nearly_alike(case_of("x: f32[8,40]"), known[:1], known[:1], 3)] == []
