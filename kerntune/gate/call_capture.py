@@ -58,7 +58,10 @@ class CapturedCall(NamedTuple):
         arguments = self.arguments or case_inputs(store, target, self.call.case, recorded.recording)
         if recorded.failures:  # what these launches would write isn't known
             return RecordedCase(self.call, self.capture, recorded, arguments)
-        given, results = self._given_and_results()
+        backend, call = self.capture.backend, self.call
+        given = tensor_leaves(backend, (call.fn, call.args, call.kwargs))
+        gradients = [x.grad for x in given if x.is_leaf and x.grad is not None]
+        results = [*tensor_leaves(backend, self.value), *gradients]
         operators = self.capture.operators
         plan, recording = self.capture.plan.tensors(), recorded.recording
         listed = operators.summary(recording, recorded.accesses, plan, given, results)
@@ -66,12 +69,6 @@ class CapturedCall(NamedTuple):
         listed = listed.but(graphs=compiled.graphs, breaks=tuple(compiled.breaks[:MAX_PLACES]))
         names = operators.arguments_of(results, recording, plan)
         return RecordedCase(self.call, self.capture, recorded, arguments, listed, names)
-
-    def _given_and_results(self) -> tuple[list[Any], list[Any]]:
-        backend, call = self.capture.backend, self.call
-        given = tensor_leaves(backend, (call.fn, call.args, call.kwargs))
-        gradients = [x.grad for x in given if x.is_leaf and x.grad is not None]
-        return given, [*tensor_leaves(backend, self.value), *gradients]
 
 
 class RecordedCase(NamedTuple):
@@ -143,11 +140,14 @@ def run_captured(capture: Capture, call: Call, arguments: tuple[Argument, ...]) 
             if not capture.launches or needs_values(backend, exc) is None:
                 raise
             ended = exc
-    if capture.backend.gpu is not None:
-        capture.backend.gpu.synchronize()
+    if backend.gpu is not None:
+        backend.gpu.synchronize()
     unanswered = backend.tensors.take_unanswered() if backend.gpu is None else []
     call, remark = compared_call(backend, call, value) if ended is None else (call, "")
-    end = caught_end(unanswered, root) if ended is None else end_of(backend, ended, root)
+    end = None if ended is None else end_of(backend, ended, root)
+    if unanswered and ended is None:  # on a GPU it may launch something else after that
+        line, reason = unanswered[0]
+        end = _end_at(line, f"{reason}{CAUGHT}", root)
     if not unseen and ended is None:
         _refuse_unmet(call, capture)
     return CapturedCall(call, capture, arguments, value, unseen, ended, end, remark)
@@ -166,20 +166,14 @@ def end_of(backend: Backend, error: BaseException, root: Path) -> End | None:
         return None
     link, reason = asked[-1]  # the first question that had no answer
     line = line_of_error(link) or line_of_error(error)
-    if line is None:
-        return End("", "", "", reason)
+    return End("", "", "", reason) if line is None else _end_at(line, reason, root)
+
+
+def _end_at(line: UsersLine, reason: str, root: Path) -> End:
     return End(line.place(root), line.function, line.text, reason)
 
 
 CAUGHT = "; the call caught this error and went on"
-
-
-def caught_end(unanswered: Sequence[tuple[UsersLine, str]], root: Path) -> End | None:
-    """Where a call that ran to its end has asked for a value in vain: on a GPU it may launch something else."""
-    if not unanswered:
-        return None
-    line, reason = unanswered[0]
-    return End(line.place(root), line.function, line.text, f"{reason}{CAUGHT}")
 
 
 def compared_call(backend: Backend, call: Call, value: Any) -> tuple[Call, str]:

@@ -92,10 +92,15 @@ def compare_operators(
     unsure += _precomputed(before, now, limit)
     differs = _rows(before) != _rows(now)
     if not (failures or unsure or told) and differs:
-        told.append(f"other torch operators beside the kernels, within the limit: {_difference(before, now)}")
+        added, gone = _new_names(before, now), _new_names(now, before)
+        both = [*([f"new {added}"] if added else []), *([f"gone {gone}"] if gone else [])]
+        told.append(f"other torch operators beside the kernels, within the limit: {', '.join(both)}")
     if rule.severity == "warn":
         return OperatorChange(told=(*failures, *unsure, *told), differs=differs)
-    taken_over, graphs = fewer and not same_kernels, _more_graphs(before, now)
+    taken_over, graphs = fewer and not same_kernels, ""
+    if before.graphs < now.graphs:
+        breaks = f" (break at {'; '.join(now.breaks)})" if now.breaks else ""
+        graphs = f"{now.graphs} graphs were {before.graphs}{breaks}"
     return OperatorChange(tuple(failures), tuple(unsure), tuple(told), differs, graphs, taken_over)
 
 
@@ -129,14 +134,6 @@ def more_bytes(
         other = f"under another torch ({before.torch} -> {now.torch}), so not judged"
         return OperatorChange(unsure=(f"{text}, {other}",))
     return OperatorChange(told=(text,)) if rule.severity == "warn" else OperatorChange((text,))
-
-
-def _more_graphs(before: OperatorList, now: OperatorList) -> str:
-    """``2 graphs were 1 (break at model.py:31: Data-dependent branching)``; empty where there are no more."""
-    if not before.graphs < now.graphs:
-        return ""
-    breaks = f" (break at {'; '.join(now.breaks)})" if now.breaks else ""
-    return f"{now.graphs} graphs were {before.graphs}{breaks}"
 
 
 def with_anchors(change: OperatorChange, since: OperatorChange, day: str) -> OperatorChange:
@@ -208,8 +205,3 @@ def _new_names(before: OperatorList, now: OperatorList) -> str:
     old = _rows(before)
     grown = [row for row in now.rows if row.count > old[row.name, row.signature]]
     return names_text(grown, placed=True)
-
-
-def _difference(before: OperatorList, now: OperatorList) -> str:
-    added, gone = _new_names(before, now), _new_names(now, before)
-    return ", ".join([*([f"new {added}"] if added else []), *([f"gone {gone}"] if gone else [])])

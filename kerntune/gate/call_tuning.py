@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -112,7 +112,11 @@ class Tuning:
         words: dict[str, Any] = {"trusted": rerun is not None, "refuted": refuted}
         words |= {"trials": Trials(self.winners), "progress": self.progress, "isolation": self.isolation}
         with self.capture.active():
-            tuned = None if stored is None or refuted else self._with_stored(index, site, stored, words)
+            tuned = None
+            if stored is not None and not refuted:  # another process has stored it since the call ran
+                pool = pool_of(self.capture, site, words["trials"].at(site), among={stored})
+                with suppress(TuningError):
+                    tuned = self._tune(index, incumbent=stored, pool=pool, **words)
             if tuned is None:
                 incumbent = self._incumbent(index, site, baseline) if stored is None else stored
                 tuned = self._tune(index, incumbent=incumbent, **words)
@@ -129,14 +133,6 @@ class Tuning:
         self.notes.append(f"kernel {site.kernel} has no winner of its own (--kerntune-tune=nearest): {told}")
         site.searched = True  # and nothing else is looked for
         return site.chosen if index is None else index
-
-    def _with_stored(self, index: int, site: Site, stored: int, words: dict[str, Any]) -> TuningResult | None:
-        """The outcome of the winner that another process has stored since the call ran; None where it can't be used."""
-        pool = pool_of(self.capture, site, words["trials"].at(site), among={stored})
-        try:
-            return self._tune(index, incumbent=stored, pool=pool, **words)
-        except TuningError:
-            return None
 
     def _tune(self, index: int, **words: Any) -> TuningResult:
         from kerntune.tuning.tuner import tune  # not loaded by runs that know all winners
@@ -200,8 +196,10 @@ def tuning_turns(winners: Winners, capture: Capture, gpu: Gpu) -> Iterator[ExitS
 
     Enter it before the GPU's lock: a process takes its lease first there, too. All take several in one order.
     """
+    sites = _working_sites(capture).values() if winners.mode is TuneMode.AUTO else ()
+    still_open = {winners.key(site).digest(): site for site in sites if winners.find(site) is None}
     with ExitStack() as stack:
-        for site in _open_sites(winners, capture):
+        for _, site in sorted(still_open.items()):
             stack.enter_context(tuning_turn(winners, site, gpu, unfinished=False))
         yield stack
 
@@ -214,11 +212,3 @@ def _settle(sites: Mapping[int, Site], chosen: Mapping[int, int]) -> None:
     for index, candidate in chosen.items():
         sites[index].chosen = candidate
         sites[index].settle(candidate)
-
-
-def _open_sites(winners: Winners, capture: Capture) -> list[Site]:
-    if winners.mode is not TuneMode.AUTO:
-        return []
-    sites = _working_sites(capture).values()
-    found = {winners.key(site).digest(): site for site in sites if winners.find(site) is None}
-    return [found[digest] for digest in sorted(found)]

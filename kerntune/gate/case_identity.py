@@ -9,7 +9,7 @@ import difflib
 import re
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,10 +73,15 @@ Inputs = tuple[Argument, ...]
 def case_inputs(store: BaselineStore, target: Target, case: CaseId, recording: Recording) -> Inputs:
     """The inputs that a closure's baseline is stored by, or would be.
 
-    An edit that adds or drops an input, or a kernel that isn't compiled any more, doesn't change the case.
+    An edit that adds or drops an input, or a kernel that isn't compiled any more, doesn't change the case: of stored
+    inputs those count that have all of today's or are among them. Today's do where these are stored, or where that is
+    ambiguous. Another shape, dtype or stride of an input is another case.
     """
-    today = inputs_of(recording)
-    return _known_as(today, store.known_arguments(target, case))
+    today, known = inputs_of(recording), store.known_arguments(target, case)
+    if today in known:
+        return today
+    alike = [other for other in known if set(other) <= set(today) or set(today) <= set(other)]
+    return alike[0] if len(alike) == 1 else today
 
 
 def inputs_of(recording: Recording) -> Inputs:
@@ -93,15 +98,6 @@ def inputs_of(recording: Recording) -> Inputs:
                 inputs[Argument(view.dtype, view.shape, view.strides)] = None
         written.update(launch.writes)
     return tuple(inputs)
-
-
-def _known_as(today: Inputs, known: Collection[Inputs]) -> Inputs:
-    """The stored inputs that have all of today's or are among them; today's if these are stored, or if that is
-    ambiguous. Another shape, dtype or stride of an input is another case."""
-    if today in known:
-        return today
-    alike = [other for other in known if set(other) <= set(today) or set(today) <= set(other)]
-    return alike[0] if len(alike) == 1 else today
 
 
 KernelHashes = tuple[tuple[str, str], ...]
@@ -219,9 +215,12 @@ class Renames:
             return self._edited(case, fingerprint, arguments, [kernel for kernel, _ in work])
         if self._update not in TAKING_OVER:
             return Renamed(f"renamed from {old}? {move_command(old, case)} keeps what is known of it")
-        if self._take_over(old, case):
-            return Renamed(f"renamed from {old}, whose baselines were taken over", True)
-        return Renamed()
+        moves = [move for store in self._stores for move in moves_of(store, {old: case})]
+        try:
+            make_moves([move for move in moves if not move.loses])
+        except BaselineError:
+            return Renamed()
+        return Renamed(f"renamed from {old}, whose baselines were taken over", True) if moves else Renamed()
 
     def _edited(self, case: CaseId, fingerprint: str, arguments: Inputs, kernels: Sequence[str]) -> Renamed:
         """The hint at the case that is the most like this one by names of tests and kernels, and by tensors."""
@@ -269,14 +268,6 @@ class Renames:
                         self._by_kernel[kernel].append(baseline)
         found = [*self._by_fingerprint.get(fingerprint or "", ()), *(b for k in kernels for b in self._by_kernel[k])]
         yield from (b for b in found if gone(b.case.nodeid))
-
-    def _take_over(self, old: CaseId, case: CaseId) -> bool:
-        moves = [move for store in self._stores for move in moves_of(store, {old: case})]
-        try:
-            make_moves([move for move in moves if not move.loses])
-        except BaselineError:
-            return False
-        return bool(moves)
 
 
 def renamed_to(stale: Baseline, living: Iterable[Baseline]) -> str:

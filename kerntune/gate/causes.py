@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -78,7 +78,13 @@ def launch_cause(
     old, new = before.made_from, after.made_from
     blamed = dict(_asked_otherwise(before, after, lost))
     if old is not None and new is not None and old.torch != new.torch:
-        blamed = dict(_blamed_torch(before, after, old, new, blamed.values(), same_code))
+        # torch, for what it generated or asked for otherwise; an edit of the function may have changed the source, too
+        details, either = [f"Inductor's {text}" for text in blamed.values()], ""
+        if before.source != after.source:
+            details.insert(0, regenerated(after, old, new))
+            either = "" if same_code or old.remade(new) else " or code"
+        text = f"torch {old.torch} -> {new.torch}{either} ({'; '.join(details)})"
+        blamed = {"torch": text} if details else {}
     elif before.source != after.source:
         blamed = {"code": "code (its source changed)", **blamed}
     moved = moved_settings(before.compiler_settings, after.compiler_settings)
@@ -107,25 +113,6 @@ def _asked_otherwise(
     told = [f"{n}: {old} -> {new}" for n, old, new in _arguments(before, after)]
     if told:
         yield "arguments", f"arguments ({'; '.join(told)})"
-
-
-def _blamed_torch(
-    before: LaunchStatic,
-    after: LaunchStatic,
-    old: GeneratedFrom,
-    new: GeneratedFrom,
-    asked: Iterable[str],
-    same_code: bool,
-) -> Iterator[tuple[CauseKind, str]]:
-    """Of a generated kernel: torch, for what it generated or asked for otherwise. Where an edit of the function may
-    have changed the source as well, both are named."""
-    details = [f"Inductor's {text}" for text in asked]
-    either = ""
-    if before.source != after.source:
-        details.insert(0, regenerated(after, old, new))
-        either = "" if same_code or old.remade(new) else " or code"
-    if details:
-        yield "torch", f"torch {old.torch} -> {new.torch}{either} ({'; '.join(details)})"
 
 
 SHOWN_CALLS = 3

@@ -110,9 +110,10 @@ def _decide_compared(evidence: Evidence, policy: Policy) -> Verdict:
     drifted = evidence.drift is not None and abs(evidence.drift) > drift_limit(evidence.state_range)
     if evidence.identical:
         return Verdict.DRIFTED if drifted else Verdict.PASS
-    if evidence.replay is None:
-        return _decide_stored(evidence, policy)
     limit = limit_of(policy, evidence.baseline_ns, evidence.effect_floor)
+    if evidence.replay is None:  # times of two sessions can say that nothing got slower; that something did, they can't
+        passed = evidence.stored is not None and evidence.stored.high <= limit
+        return Verdict.PASS if passed else Verdict.INCONCLUSIVE
     if evidence.replay.low > limit:
         unfair = evidence.foreign_work or evidence.work_taken_over
         return Verdict.INCONCLUSIVE if unfair else Verdict.REGRESSED
@@ -150,13 +151,6 @@ def drift_limit(state_range: float) -> float:
     """How far equal code may lie from its stored time: :data:`DRIFT`, or what the case's calibration saw if that is
     more."""
     return max(DRIFT, state_range)
-
-
-def _decide_stored(evidence: Evidence, policy: Policy) -> Verdict:
-    """Times of two sessions can say that nothing got slower; that something did, they can't."""
-    limit = limit_of(policy, evidence.baseline_ns, evidence.effect_floor)
-    passed = evidence.stored is not None and evidence.stored.high <= limit
-    return Verdict.PASS if passed else Verdict.INCONCLUSIVE
 
 
 def limit_of(policy: Policy, baseline_ns: float | None, effect_floor: float) -> float:

@@ -202,16 +202,11 @@ def _write(recording: Recording, changed: ChangedGuard) -> OutsideWrite:
     launch = recording.working[changed.launch]
     single = recording.but(launches=(launch,))
     name, nbytes = storage_name(single, changed.storage), single.storages[changed.storage].nbytes
-    certain = _as_found(recording, changed.launch)
+    # certain: it found the integers that it reads as they are when only launches are run. No earlier one uses their
+    # storage, so what the call itself does to it came before the first content.
+    earlier = {i for x in recording.working[: changed.launch] for i in (*x.reads, *x.writes)}
+    views = [p.view for p in launch.params if p.view is not None and not p.type.startswith(FLOATS)]
+    certain = not earlier & ({recording.views[v].storage for v in views} & set(launch.reads))
     return OutsideWrite(
         launch.kernel, changed.launch, name, changed.first, changed.last, changed.count, nbytes, certain
     )
-
-
-def _as_found(recording: Recording, place: int) -> bool:
-    """Whether a launch found the integers that it reads as they are when only launches are run: no earlier one uses
-    their storage, so what the call itself does to it came before the first content."""
-    launch = recording.working[place]
-    earlier = {i for x in recording.working[:place] for i in (*x.reads, *x.writes)}
-    views = [p.view for p in launch.params if p.view is not None and not p.type.startswith(FLOATS)]
-    return not earlier & ({recording.views[v].storage for v in views} & set(launch.reads))

@@ -69,7 +69,7 @@ def fusion_changes(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> l
     pairs = paired(before, after)
     alone = [old or new for old, new in pairs if old is None or new is None]
     for old, new in pairs:
-        if old is not None and new is not None and _divided_alike(old, new) and not _split(old, new, alone):
+        if old is not None and new is not None and _divided_alike(old, new, alone):
             kept.append((_place(before, old), _place(after, new)))
             continue
         for side, launch in (("after", new), ("before", old)):
@@ -115,34 +115,27 @@ def _with_parts(
     """The changes, where kernels that only ``after`` has are joined with one that lacks operators in that place."""
     joined = []
     for part in (c for c in changes if not c.before):
-        for change in (c for c in changes if c.replaced and _lacks(c)):
-            if any(same_place(a, b) for a in change.before for b in part.after):
+        for change in (c for c in changes if c.replaced):
+            now = {x for launch in change.after for x in launch.origins}
+            lacks = not {x for launch in change.before for x in launch.origins} <= now
+            if lacks and any(same_place(a, b) for a in change.before for b in part.after):
                 change.after += part.after
                 joined.append(part)
                 break
     return [c for c in changes if all(c is not part for part in joined)]
 
 
-def _lacks(change: FusionChange[AnyLaunch]) -> bool:
-    now = {x for launch in change.after for x in launch.origins}
-    return not {x for launch in change.before for x in launch.origins} <= now
-
-
-def _split(old: AnyLaunch, new: AnyLaunch, alone: Sequence[AnyLaunch | None]) -> bool:
-    """Whether a changed kernel of the same operators has lost some of its work to a kernel without a counterpart, or
-    has taken it: that one's operators are all among its own."""
-    if old.source == new.source or getattr(old, "code", 0) == getattr(new, "code", 1):
-        return False
-    return any(x is not None and x.origins and set(x.origins) <= set(new.origins) for x in alone)
-
-
 def _shares(change: FusionChange[AnyLaunch]) -> bool:
     return any(_share(a, b) for a in change.before for b in change.after)
 
 
-def _divided_alike(old: AnyLaunch, new: AnyLaunch) -> bool:
-    same_code = old.source == new.source or getattr(old, "code", 0) == getattr(new, "code", 1)
-    return old.origins == new.origins or (bool(old.origins) and same_code)
+def _divided_alike(old: AnyLaunch, new: AnyLaunch, alone: Sequence[AnyLaunch | None]) -> bool:
+    """Not so where a changed kernel of the same operators has lost some of its work to a kernel without a counterpart,
+    or has taken it: that one's operators are all among its own."""
+    if old.source == new.source or getattr(old, "code", 0) == getattr(new, "code", 1):
+        return old.origins == new.origins or bool(old.origins)
+    split = any(x is not None and x.origins and set(x.origins) <= set(new.origins) for x in alone)
+    return old.origins == new.origins and not split
 
 
 def _with(changes: list[FusionChange[AnyLaunch]], side: str, launch: AnyLaunch) -> list[FusionChange[AnyLaunch]]:

@@ -10,7 +10,7 @@ from kerntune.base.formatting import format_share, format_size, format_time
 from kerntune.base.policy import Policy, Verdict
 from kerntune.base.recording import Recording
 from kerntune.base.stats import Estimate, TwoModes, median
-from kerntune.gate.baselines import Calibration, TimeBaseline
+from kerntune.gate.baselines import TimeBaseline
 from kerntune.gate.call import PendingBaseline
 from kerntune.gate.causes import STEPS, causes
 from kerntune.gate.comparison import Comparison, Judgement
@@ -181,17 +181,13 @@ def warnings_of(judgement: Judgement, pending: PendingBaseline, policy: Policy) 
             "what was gated"
         )
     stays = mine is known or not pending.write
-    if judgement.found is not None and known is not None and stays and _decides(judgement.found, known):
-        out.append(earlier_text(known))
+    if judgement.found is not None and known is not None and stays and not is_current(known):
+        needed = judgement.found.used.rung != IDENTITY or known.state_range > DRIFT  # equal code needs none up to that
+        out += [earlier_text(known)] if needed else []
     if not policy.metrics.time:
         would = f", by which it would be {judgement.reported.value}" if judgement.reported is not None else ""
         out.append(f"its time is not gated{would}")
     return tuple(out)
-
-
-def _decides(found: Comparison, known: Calibration) -> bool:
-    """Whether a calibration of an earlier rule has a part in the verdict: equal code needs none up to :data:`DRIFT`."""
-    return not is_current(known) and (found.used.rung != IDENTITY or known.state_range > DRIFT)
 
 
 def reported(found: Comparison | None) -> Since | None:

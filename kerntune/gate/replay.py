@@ -140,13 +140,11 @@ def against_stored(today_ns: float, stored_ns: float, found: Calibration, level:
     Student's t with one degree of freedom less than the calibration's processes, for the standard deviation of their
     medians is an estimate itself.
     """
-    margin = _student((1 - level) / 2, found.processes - 1) * 2**0.5 * max(found.median_sd, MIN_MEDIAN_SD)
+    tail, freedom = (1 - level) / 2, found.processes - 1
+    quantile = student_quantile(tail, freedom) if freedom > 0 else NormalDist().inv_cdf(1 - tail) * 10
+    margin = quantile * 2**0.5 * max(found.median_sd, MIN_MEDIAN_SD)
     ratio = log(today_ns / stored_ns)
     return Estimate(ratio, ratio - margin, ratio + margin, level).map_exp()
-
-
-def _student(tail: float, freedom: int) -> float:
-    return student_quantile(tail, freedom) if freedom > 0 else NormalDist().inv_cdf(1 - tail) * 10
 
 
 def _rounded(value: float) -> float:

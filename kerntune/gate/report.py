@@ -185,15 +185,12 @@ def shown_launches(result: CaseResult) -> tuple[str, Sequence[LaunchReport]]:
     if len(kernels) < 2:
         return "", result.launches
     texts = sorted(result.findings, key=lambda text: text not in result.message)
-    named = (kernel for text in texts for kernel in kernels if _about(text, kernel))
+    # they begin with the kernel's name: ``add: ``, ``add at model.py:12: ``, ``launch 0 (add): ``
+    begins = {kernel: re.compile(rf"(launch \d+ \()?{re.escape(kernel)}(?!\w)") for kernel in kernels}
+    named = (kernel for text in texts for kernel, begin in begins.items() if begin.match(text))
     most = max(result.launches, key=_moved)
     kernel = next(named, most.kernel if _moved(most) else "")
     return kernel, [x for x in result.launches if kernel in (x.kernel, "")]
-
-
-def _about(finding: str, kernel: str) -> bool:
-    """Whether it begins with the kernel's name: ``add: ``, ``add at model.py:12: ``, ``launch 0 (add): ``."""
-    return re.match(rf"(launch \d+ \()?{re.escape(kernel)}(?!\w)", finding) is not None
 
 
 def _moved(launch: LaunchReport) -> float:

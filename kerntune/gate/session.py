@@ -156,7 +156,8 @@ class Session:
     def header(self) -> list[str]:
         """Where this run takes place, for pytest's header."""
         if self.static:
-            named = (f"{target}{_figures_of(target)}" for target in self.targets)
+            typical = [(str(target), TYPICAL_DEVICES.get(str(target))) for target in self.targets]
+            named = [f"{target} (figures of {spec.name})" if spec is not None else target for target, spec in typical]
             place = f"no GPU: compiling for {', '.join(named)}"
         else:
             place = f"{self.backend.spec.name} ({self.backend.spec.target})"
@@ -358,8 +359,3 @@ class Session:
         remark = f"near a stored case of this call: {told}"
         message, remarks = f"{result.message}, {remark}", (*result.remarks, remark)
         return result.but(message=message, remarks=remarks)
-
-
-def _figures_of(target: Target) -> str:
-    known = TYPICAL_DEVICES.get(str(target))
-    return f" (figures of {known.name})" if known is not None else ""

@@ -24,7 +24,7 @@ from kerntune.gate.baselines import STATIC_SCHEMA, StaticBaseline, now
 from kerntune.gate.call import PendingBaseline, outcome_of, should_write
 from kerntune.gate.call_capture import CapturedCall
 from kerntune.gate.static_figures import LaunchStatics, binary_input, compiler_for, in_both, launch_statics
-from kerntune.gate.static_verdict import RunOfCase, judge_launches
+from kerntune.gate.static_verdict import RunOfCase, judge_launches, rule_messages
 from kerntune.gate.stores import KnownCase, Stores, known_case, known_figures
 from kerntune.kernels.compat import versions
 from kerntune.kernels.source import generated, source_hash
@@ -158,9 +158,9 @@ def config_findings(
     """A finding on the candidates that have a problem, once for those that have the same, but for those that are judged
     by themselves; and one on each ``lost`` config."""
     for found in config_problems(r for r in reports if (r.kernel, r.config) not in judged):
-        yield from _said("config_limits" if found.broken else "config_spills", str(found), rules)
+        yield from rule_messages("config_limits" if found.broken else "config_spills", [str(found)], rules)
     for config in lost:
-        yield from _said("limits" if config.broken else "config_removed", str(config), rules)
+        yield from rule_messages("limits" if config.broken else "config_removed", [str(config)], rules)
 
 
 def _candidates(capture: Capture, every: bool) -> Iterator[CandidateConfig]:
@@ -232,17 +232,7 @@ def lost_configs(
         if all(report.broken for report in reports):
             broken = f"{'is listed' if listed else f'became {reports[0].config}'}, but {reports[0].broken}"
         if broken or not listed:
-            shown = str(_in_order_of(new.config, config))
+            # in the order of today's config: files have parameters sorted by name
+            names = dict.fromkeys([*(n for n in new.config.kwargs if n in config.kwargs), *config.kwargs])
+            shown = str(config.replace(kwargs={name: config.kwargs[name] for name in names}))
             yield index, LostConfig(old.kernel, shown, str(new.config), broken)
-
-
-def _in_order_of(other: Config, config: Config) -> Config:
-    """A config with its parameters in the order that ``other`` has them: files have them sorted by name."""
-    names = dict.fromkeys([*(n for n in other.kwargs if n in config.kwargs), *config.kwargs])
-    return config.replace(kwargs={name: config.kwargs[name] for name in names})
-
-
-def _said(rule: str, text: str, rules: StaticPolicy) -> Iterator[RuleMessage]:
-    severity = rules.rule(rule).severity
-    if severity != "off":
-        yield RuleMessage(severity, rule, text)

@@ -165,7 +165,8 @@ def _found(
     known: KnownCase, launches: LaunchStatics, run: RunOfCase, target: Target, rules: StaticPolicy
 ) -> StaticFindings:
     said = [RuleMessage("fail", "limits", text) for text in run.broken]
-    said += _over_limits(launches, target, rules)
+    texts = (f"{x.kernel} can't be launched on {target}: {v}" for x in launches for v in x.metrics.over_limit)
+    said += rule_messages("limits", texts, rules)
     pairs = compare_launches(known.launches, launches, rules, typical_device(target))
     since = [x for pair in pairs for x in _findings(pair)]
     since += [RuleMessage(f.severity, f.rule, f.text) for f in count_findings(known.launches, launches, rules)]
@@ -196,12 +197,10 @@ def _since_anchor(
                 yield found._replace(text=text)
 
 
-def _over_limits(launches: LaunchStatics, target: Target, rules: StaticPolicy) -> list[RuleMessage]:
-    severity = rules.rule("limits").severity
-    if severity == "off":
-        return []
-    texts = (f"{x.kernel} can't be launched on {target}: {v}" for x in launches for v in x.metrics.over_limit)
-    return [RuleMessage(severity, "limits", text) for text in texts]
+def rule_messages(rule: str, texts: Iterable[str], rules: StaticPolicy) -> list[RuleMessage]:
+    """The texts with the severity that the policy gives this rule; none where it is off."""
+    severity = rules.rule(rule).severity
+    return [] if severity == "off" else [RuleMessage(severity, rule, text) for text in texts]
 
 
 def _findings(pair: LaunchFindings) -> Iterator[RuleMessage]:

@@ -9,7 +9,7 @@ from kerntune.base.case_result import CaseId, CaseResult, End, incomplete_result
 from kerntune.base.device import Target
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
 from kerntune.gate.baselines import StaticBaseline
-from kerntune.gate.call import Checked, PendingBaseline
+from kerntune.gate.call import Checked
 from kerntune.gate.stores import Stores
 
 
@@ -41,7 +41,9 @@ def stopped_test(
         assert pending is not None
         assert isinstance(pending.baseline, StaticBaseline)
         if update is Update.ALL:
-            calls[index] = calls[index]._replace(pending=_with_end(pending, pending.baseline, end))
+            if not isinstance(pending.baseline.end, End):  # one that keeps its call's own end does so already
+                kept_too = pending.baseline.but(end=end.but(between=True))
+                calls[index] = calls[index]._replace(pending=pending._replace(baseline=kept_too))
             outcome = Outcome.PASS if pending.write else outcome
         today = pending.baseline
         kept = stores.accepted_end(target, today.case, today.fingerprint, update)
@@ -50,13 +52,6 @@ def stopped_test(
             told, unreached = f"{end}; not reached, which is accepted: {left}", []
     results = tuple(_incomplete(case, target, end, files[case], outcome) for case in unreached)
     return StoppedTest(told, results, tuple(calls))
-
-
-def _with_end(pending: PendingBaseline, baseline: StaticBaseline, end: End) -> PendingBaseline:
-    """The baseline that keeps the end of its test; one that keeps its call's own end does so already."""
-    if isinstance(baseline.end, End):
-        return pending
-    return pending._replace(baseline=baseline.but(end=end.but(between=True)))
 
 
 def _incomplete(case: CaseId, target: Target, end: End, path: str, outcome: Outcome) -> CaseResult:

@@ -301,10 +301,11 @@ def origin_of(root: Path, environ: Mapping[str, str]) -> Origin:
     server, name = environ.get("GITHUB_SERVER_URL", ""), environ.get("GITHUB_REPOSITORY", "")
     remote = f"{server}/{name}" if server and name else _git(root, "remote", "get-url", "origin")
     found = REMOTE.fullmatch(remote)
+    here = _git(root, "symbolic-ref", "--short", "--quiet", "HEAD")
     return Origin(
         commit=commit,
         committed=_in_utc(committed.strip()),
-        branch=next(filter(None, map(environ.get, BRANCH_VARIABLES)), None) or _branch(root),
+        branch=next(filter(None, map(environ.get, BRANCH_VARIABLES)), None) or here,
         dirty=bool(_git(root, "status", "--porcelain", "--untracked-files=no")),
         host=platform.node(),
         project=project_name(root) or root.name,
@@ -317,10 +318,6 @@ REMOTE = re.compile(
 )
 """What ``git remote get-url`` names: ``git@host:owner/name.git``, ``https://host/owner/name``. A user or a token before
 the host is no part of the address."""
-
-
-def _branch(root: Path) -> str:
-    return _git(root, "symbolic-ref", "--short", "--quiet", "HEAD")
 
 
 def _in_utc(text: str) -> str:

@@ -109,19 +109,14 @@ def _notes(result: CaseResult) -> Iterator[tuple[str, Sequence[str]]]:
     failing = result.outcome is Outcome.FAIL
     told = failing and all(text in result.message for text in result.causes)
     yield "Causes", () if told else result.causes
-    findings = [text for text in result.findings if not text.startswith(CHANGED_RESULTS)]
-    yield "Findings", () if failing else findings
-    yield "Changed results", _changed_results(result)
+    changed = [text for text in result.findings if text.startswith(CHANGED_RESULTS)]
+    yield "Findings", () if failing else [text for text in result.findings if text not in changed]
+    # what is gated first, as the findings have it; then each output, on each content that it was computed from
+    outputs = result.numerics.outputs if result.numerics is not None else ()
+    changed += [changed_text(output) for output in outputs if output.count]
+    yield "Changed results", [text.removeprefix(CHANGED_RESULTS) for text in dict.fromkeys(changed)]
     yield "Warnings", result.warnings
     yield "Remarks", result.remarks
-
-
-def _changed_results(result: CaseResult) -> list[str]:
-    """What is gated first, as the findings have it; then each output, on each content that it was computed from."""
-    found = [text for text in result.findings if text.startswith(CHANGED_RESULTS)]
-    outputs = result.numerics.outputs if result.numerics is not None else ()
-    every = [*found, *(changed_text(output) for output in outputs if output.count)]
-    return [text.removeprefix(CHANGED_RESULTS) for text in dict.fromkeys(every)]
 
 
 def _numbers(values: Sequence[float]) -> list[float]:
@@ -240,9 +235,8 @@ def configs_of(launches: Sequence[LaunchReport]) -> str:
 
 
 def _config_text(launch: LaunchReport) -> str:
-    if launch.config is not None:
-        return str(launch.config)
-    return " ".join(f"{name}={value}" for name, value in launch.written.items())
+    written = " ".join(f"{name}={value}" for name, value in launch.written.items())
+    return written if launch.config is None else str(launch.config)
 
 
 def paste_text(launch: LaunchReport) -> str:

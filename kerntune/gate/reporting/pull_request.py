@@ -88,7 +88,11 @@ def pull_request_of(environ: Mapping[str, str]) -> PullRequest | str:
     may not write. :class:`UsageError` if the job lacks a variable."""
     if not environ.get("GITHUB_EVENT_PATH"):
         raise UsageError("--comment: GITHUB_EVENT_PATH is not set; it works in a job of GitHub Actions only")
-    pull = _event(Path(environ["GITHUB_EVENT_PATH"])).pull_request
+    path = Path(environ["GITHUB_EVENT_PATH"])
+    try:
+        pull = msgspec.json.decode(path.read_bytes(), type=_Event).pull_request
+    except (OSError, msgspec.MsgspecError, RecursionError) as exc:
+        raise UsageError(f"--comment: GITHUB_EVENT_PATH={path}: is no event of GitHub Actions ({exc})") from exc
     if pull is None:
         return "this job is not of a pull request"
     repository = environ.get("GITHUB_REPOSITORY", "")
@@ -100,13 +104,6 @@ def pull_request_of(environ: Mapping[str, str]) -> PullRequest | str:
     if not re.fullmatch(r"[!-~]+", token):  # nothing that would end the header that carries it
         raise UsageError("--comment: GITHUB_TOKEN is not set, or not one word; give the step env: GITHUB_TOKEN")
     return PullRequest(_api(environ.get("GITHUB_API_URL", "")), repository, pull.number, token)
-
-
-def _event(path: Path) -> _Event:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=_Event)
-    except (OSError, msgspec.MsgspecError, RecursionError) as exc:
-        raise UsageError(f"--comment: GITHUB_EVENT_PATH={path}: is no event of GitHub Actions ({exc})") from exc
 
 
 def _api(address: str) -> str:
