@@ -215,7 +215,8 @@ class ChildProcess(Generic[T]):
         """
         if self._ended:
             return
-        self._kill()
+        self._killed = True  # some time goes by before it is gone
+        kill_group(self.pid)  # what it has started may live on without it, in its group
         if not wait and _in_background(self.end):
             return
         self._ended = True
@@ -239,11 +240,6 @@ class ChildProcess(Generic[T]):
         self._close_files()
         if self.process.returncode is None:
             self.process.returncode = 0
-
-    def _kill(self) -> None:
-        """What it has started may live on without it, in its group."""
-        self._killed = True  # some time goes by before it is gone
-        kill_group(self.pid)
 
     def _wait_until_gone(self) -> None:
         try:

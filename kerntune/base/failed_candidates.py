@@ -5,7 +5,7 @@ A compiler's message can be pages long, so a reason that several have stands at 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from kerntune.base.config import Config, configs_text, unique_configs
@@ -88,7 +88,12 @@ class ConfigProblem(NamedTuple):
 def config_problems(reports: Iterable[ConfigReport]) -> list[ConfigProblem]:
     """The problems of candidates, equal ones of a kernel once."""
     found: dict[tuple[str, str, bool], list[Config]] = {}
-    for report in _in_full(reports):
+    reasons: dict[tuple[str, str], str] = {}
+    for report in reports:
+        known = reasons.get((report.kernel, report.broken.removeprefix(SAME)), report.broken)
+        reasons.setdefault((report.kernel, str(report.config)), known)
+        if report.broken.startswith(SAME):  # told_once has left its reason out
+            report = report.but(broken=known)
         if report.problem:
             found.setdefault((report.kernel, report.problem, bool(report.broken)), []).append(report.config)
     return [ConfigProblem(k, unique_configs(found[k, text, broken]), text, broken) for k, text, broken in found]
@@ -116,12 +121,3 @@ def told_once(candidates: Iterable[RefusedCandidate]) -> tuple[RefusedCandidate,
         again = clear and len(text) > MAX_REASON and not is_wrong(text)
         found.append(one.but(**{name: f"{SAME}{known}"}) if again else one)
     return tuple(found)
-
-
-def _in_full(reports: Iterable[ConfigReport]) -> Iterator[ConfigReport]:
-    """The reports with the reasons that :func:`told_once` has left out."""
-    reasons: dict[tuple[str, str], str] = {}
-    for report in reports:
-        known = reasons.get((report.kernel, report.broken.removeprefix(SAME)), report.broken)
-        reasons.setdefault((report.kernel, str(report.config)), known)
-        yield report.but(broken=known) if report.broken.startswith(SAME) else report

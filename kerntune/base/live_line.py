@@ -100,7 +100,10 @@ class LiveLine:
             if self._paused or not self._text or _STACK[-1:] != [self]:
                 return
             if self._in_place and (self._column_left is not None or now - self._quiet >= PATIENCE_S):
-                self._show(self._line(now, self._width() - 1))
+                if self._column_left is None:
+                    self._column_left = self._column()
+                    self._write("\n" if self._column_left else "")
+                self._write(ERASE + self._line(now, self._width() - 1))
             elif not self._in_place and now - self._quiet >= EVERY_S:
                 self._quiet = now
                 self._write(("\n" if self._column() else "") + self._line(now) + "\n")
@@ -109,12 +112,6 @@ class LiveLine:
     def _line(self, now: float, width: int | None = None) -> str:
         end = f" ({duration(now - self._begin)})"
         return visible(self._text)[: None if width is None else max(width - len(end), 0)] + end
-
-    def _show(self, line: str) -> None:
-        if self._column_left is None:
-            self._column_left = self._column()
-            self._write("\n" if self._column_left else "")
-        self._write(ERASE + line)
 
     def _beat(self) -> None:
         while not self._ended.wait(TICK_S):

@@ -17,7 +17,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 
@@ -123,7 +123,10 @@ class TwoSidedLock:
         end = time.monotonic() + patience_s
         side = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
         try:
-            entered = None if inside else _poll_lock(lambda: _try_first_byte(self._handle), end, patience_s, waiting)
+            # None where the first byte can't be had: the file can't be written, or has no such lock. Then all is as it
+            # should be, but who waits to have the file alone may wait long.
+            first = partial(_tried, lambda: _lock_first_byte(self._handle, fcntl.F_WRLCK))
+            entered = None if inside else _poll_lock(first, end, patience_s, waiting)
             found = _poll_lock(lambda: _try_flock(self._handle, side), end, patience_s, waiting)
             if entered:
                 _lock_first_byte(self._handle, fcntl.F_UNLCK)
@@ -152,12 +155,6 @@ def _poll_lock(
         waiting(patience_s - left)
         time.sleep(min(LOCK_POLL_S, left))
     return found
-
-
-def _try_first_byte(handle: int) -> bool | None:
-    """Whether the first byte is ours now; None where it can't be had: the file can't be written, or has no such lock.
-    Then all is as it should be, but who waits to have the file alone may wait long."""
-    return _tried(lambda: _lock_first_byte(handle, fcntl.F_WRLCK))
 
 
 def _lock_first_byte(handle: int, kind: int) -> None:

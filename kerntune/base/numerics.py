@@ -118,17 +118,15 @@ class NumericsReport(SparseStruct, frozen=True):
         """A sentence for each of these: those that fail by ``rule`` first, by what fails; one for all that vary."""
         failing = rule.failing(self)
         others = [o for o in self.changed if o.argument not in failing]
-        return (*rule.failures(self), *(changed_text(x) for x in others), *self._varying_text())
-
-    def _varying_text(self) -> tuple[str, ...]:
-        """Of outputs in which only elements differ that vary from run to run of the same code."""
+        # outputs in which only elements differ that vary from run to run of the same code
         differing = {o.argument for o in self.outputs if o.count}
         most: dict[str, ChangedOutput] = {}
         for output in sorted(self.outputs, key=lambda o: (o.content != OWN, -o.varying)):
             if output.varying and output.argument not in differing:
                 most.setdefault(output.argument, output)
         named = [f"{o.argument} ({o.varying:,} of {o.total:,} elements)" for o in most.values()]
-        return (f"{VARYING_RESULTS}{', '.join(named)}",) if named else ()
+        varying = [f"{VARYING_RESULTS}{', '.join(named)}"] if named else []
+        return (*rule.failures(self), *map(changed_text, others), *varying)
 
 
 MOST_ULP = 1 << 53

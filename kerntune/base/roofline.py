@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from math import prod
 from typing import NamedTuple
 
@@ -111,16 +111,11 @@ def bytes_by_launch(recording: Recording, accesses: Mapping[int, PointerAccess] 
         known = (accesses or {}).get(index)
         for side, storages in enumerate((launch.reads, launch.writes)):
             chosen = pointers if known is None else [pointers[i] for i in known[side] if i < len(pointers)]
-            views = [recording.views[v] for v in chosen if v is not None]
-            found[index] += sum(_touched(recording, storage, views) for storage in storages)
+            views = {recording.views[v] for v in chosen if v is not None}
+            for storage in storages:  # all of one that is reached by no view
+                whole, seen = recording.storages[storage].nbytes, [v for v in views if v.storage == storage]
+                found[index] += min(sum(map(_nbytes, seen)), whole) if seen else whole
     return found
-
-
-def _touched(recording: Recording, storage: int, views: Sequence[View]) -> int:
-    """Bytes of a storage in these views, each counted once; all of it where it is reached by no view."""
-    seen = {(v.offset_bytes, v.dtype, v.shape, v.strides): _nbytes(v) for v in views if v.storage == storage}
-    whole = recording.storages[storage].nbytes
-    return min(sum(seen.values()), whole) if seen else whole
 
 
 def _nbytes(view: View) -> int:

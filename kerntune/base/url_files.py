@@ -348,8 +348,9 @@ class SftpFiles(UrlFiles):
         except OSError:
             with suppress(OSError):
                 self._sftp.remove(unnamed)
-            if self._exists(name):
-                return False
+            with suppress(FileNotFoundError):
+                self._sftp.stat(f"{self._root}/{name}")
+                return False  # another process has made it
             raise
         return True
 
@@ -359,13 +360,6 @@ class SftpFiles(UrlFiles):
     def remove(self, name: str) -> None:
         with suppress(FileNotFoundError):
             self._sftp.remove(f"{self._root}/{name}")
-
-    def _exists(self, name: str) -> bool:
-        try:
-            self._sftp.stat(f"{self._root}/{name}")
-        except FileNotFoundError:
-            return False
-        return True
 
     def _written(self, name: str, data: bytes) -> str:
         folder, _, last = f"{self._root}/{name}".rpartition("/")

@@ -124,9 +124,10 @@ def narrowed(
     old, new = accesses(before, direction.classes), accesses(after, direction.classes)
     rounds = [_one_round(m, direction.classes) for m in (before, after)]
     wide, share = _split(*rounds)
-    gone = not any(bits >= wide for bits in new) and _accesses(new) > _accesses(old)
+    more = sum(new.values()) > sum(old.values())
+    gone = more and not any(bits >= wide for bits in new)
     straight = all("straight_line" in m.instructions for m in (before, after))
-    fewer = same_programs and straight and _accesses(new) <= _accesses(old)
+    fewer = same_programs and straight and not more
     if share > threshold and (fewer or _hidden(before, after, direction)):
         severity: Severity = "warn"
         text = _sentence(direction, "narrower", old, new)
@@ -196,12 +197,8 @@ def _bytes(widths: Mapping[int, float]) -> float:
     return sum(bits // 8 * count for bits, count in widths.items())
 
 
-def _accesses(widths: Mapping[int, int]) -> int:
-    return sum(widths.values())
-
-
 def _mean(widths: Mapping[int, int]) -> float:
-    return sum(bits * count for bits, count in widths.items()) / _accesses(widths)
+    return sum(bits * count for bits, count in widths.items()) / sum(widths.values())
 
 
 def _sentence(direction: Direction, how: str, old: Mapping[int, int], new: Mapping[int, int]) -> str:

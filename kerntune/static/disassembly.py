@@ -48,7 +48,13 @@ def loops(jumps: Sequence[Jump], begin: int, end: int, step: int) -> list[tuple[
     starts = sorted({begin, *(j.at + step for j in jumps), *(j.target for j in jumps if j.target is not None)})
     starts = [s for s in starts if begin <= s < end]
     ends = [*starts[1:], end]
-    edges = _edges(jumps, starts, ends, step)
+    number, last = {start: i for i, start in enumerate(starts)}, {j.at: j for j in jumps}
+    edges: dict[int, list[int]] = {}
+    for block, stop in enumerate(ends):
+        jump = last.get(stop - step)
+        following = [stop] if jump is None or jump.falls else []
+        following += [jump.target] if jump is not None and jump.target is not None else []
+        edges[block] = [number[x] for x in following if x in number]
     back: dict[int, list[int]] = {block: [] for block in edges}
     for block, following in edges.items():
         for other in following:
@@ -65,18 +71,6 @@ def inside(address: int, ranges: Sequence[tuple[int, int]]) -> bool:
     """Whether an address is in one of the sorted ranges."""
     at = bisect_right(ranges, (address, float("inf"))) - 1
     return at >= 0 and address < ranges[at][1]
-
-
-def _edges(jumps: Sequence[Jump], starts: Sequence[int], ends: Sequence[int], step: int) -> dict[int, list[int]]:
-    number = {start: i for i, start in enumerate(starts)}
-    last = {j.at: j for j in jumps}
-    edges: dict[int, list[int]] = {}
-    for block, end in enumerate(ends):
-        jump = last.get(end - step)
-        following = [end] if jump is None or jump.falls else []
-        following += [jump.target] if jump is not None and jump.target is not None else []
-        edges[block] = [number[x] for x in following if x in number]
-    return edges
 
 
 def _reached(root: int, edges: Mapping[int, Iterable[int]]) -> set[int]:

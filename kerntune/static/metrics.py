@@ -16,7 +16,6 @@ from kerntune.compiling.binary.elf import Elf, cubin_resources
 from kerntune.errors import TargetError
 from kerntune.static.disassembly import Disassembler, Listing
 from kerntune.static.instructions import (
-    AmdResources,
     amd_classes,
     amd_mnemonics,
     amd_resources,
@@ -217,8 +216,12 @@ def _amd(binary: BinaryInput, spec: DeviceSpec) -> StaticMetrics:
     resources = amd_resources(binary.asm)
     mnemonics = amd_mnemonics(binary.asm)
     stored, loaded = scratch_bytes(mnemonics)
+    waves, shared, warps = resources.waves_per_simd, binary.shared_bytes, binary.num_warps
+    occupancy = None
+    if waves is not None:
+        occupancy = amd_occupancy(spec, waves_by_registers=waves, shared_bytes=shared, warps=warps)
     return StaticMetrics(
-        **_on_device(binary, spec, resources.vgprs, _amd_occupancy(binary, spec, resources)),
+        **_on_device(binary, spec, resources.vgprs, occupancy),
         **{name: getattr(resources, name) for name in AMD_REGISTERS},
         spill_store_bytes=stored,
         spill_load_bytes=loaded,
@@ -229,8 +232,3 @@ def _amd(binary: BinaryInput, spec: DeviceSpec) -> StaticMetrics:
 
 
 AMD_REGISTERS = ("vgprs", "agprs", "sgprs", "vgpr_spills", "sgpr_spills")
-
-
-def _amd_occupancy(binary: BinaryInput, spec: DeviceSpec, resources: AmdResources) -> Occupancy | None:
-    waves, shared, warps = resources.waves_per_simd, binary.shared_bytes, binary.num_warps
-    return None if waves is None else amd_occupancy(spec, waves_by_registers=waves, shared_bytes=shared, warps=warps)

@@ -153,17 +153,12 @@ def loop_counts(text: str) -> dict[str, int]:
         atomics = (number for number, line in enumerate(lines) if _ATOMIC.match(line))
         found["repeated_atomics"] = sum(not ranges or any(at in loop for loop in ranges) for at in atomics)
     if ranges and _COPY.search(text):
-        found |= _copying(list(_instructions(lines)), ranges)
+        instructions = list(_instructions(lines))
+        copies, products = ([x.line for x in instructions if x.kind == k] for k in ("copy", "product"))
+        if streams := [n for n in _innermost(copies, ranges) if not any(at in n for at in products)]:
+            ahead = sum(_left(instructions, loop) > 0 for loop in streams)
+            found |= {"copying_loops": len(streams), "copying_ahead": ahead}
     return found
-
-
-def _copying(instructions: Sequence[_Instruction], ranges: Iterable[range]) -> dict[str, int]:
-    copies, products = ([x.line for x in instructions if x.kind == k] for k in ("copy", "product"))
-    streams = [n for n in _innermost(copies, ranges) if not any(at in n for at in products)]
-    if not streams:
-        return {}
-    ahead = sum(_left(instructions, loop) > 0 for loop in streams)
-    return {"copying_loops": len(streams), "copying_ahead": ahead}
 
 
 def _innermost(places: Iterable[int], ranges: Iterable[range]) -> set[range]:

@@ -137,7 +137,7 @@ def _terms(candidate: ModelledConfig, spec: DeviceSpec, resident: int) -> list[f
     counts = candidate.instructions
     warps = candidate.threads // spec.warp_size
     moved = _moved(candidate)
-    macs = _macs_per_warp(counts) * warps
+    macs = counts.get("tensor_core_macs", 0) * warps / (4 if _grouped(counts) else 1)
     unit = macs or moved or 1.0
     issue = counts.get("total", 0) * warps / unit / SCHEDULERS * _unhidden(resident * warps)
     if macs:
@@ -172,13 +172,10 @@ def _bandwidth(candidate: ModelledConfig, spec: DeviceSpec, resident: int) -> fl
     ahead = (candidate.stages - 1) / candidate.stages if candidate.stages > 1 else 1.0
     staged = candidate.shared_bytes * ahead if _pipelined(counts) else 0.0
     in_flight = resident * max(loads, staged)
-    return most * min(1.0, in_flight / (most * _latency(counts))) if in_flight else most
-
-
-def _latency(counts: Mapping[str, int]) -> float:
-    """Cycles of a block in which it only waits: for its loads, and for operations that wait one after the other."""
+    # a block only waits for its loads, and for operations that wait one after the other
     waits = ATOMIC_CYCLES * counts.get("atomic", 0) + BARRIER_CYCLES * counts.get("barrier", 0)
-    return LATENCY_CYCLES + (0 if "tensor_core" in counts else waits)
+    latency = LATENCY_CYCLES + (0 if "tensor_core" in counts else waits)
+    return most * min(1.0, in_flight / (most * latency)) if in_flight else most
 
 
 def _unhidden(warps: int) -> float:
@@ -203,11 +200,6 @@ def _bytes(counts: Mapping[str, int], kind: str) -> int:
     """Bytes that one thread moves with the instructions of a class, from the counts by width in bits."""
     widths = (name.rpartition("_") for name in counts if name.startswith(f"{kind}_"))
     return sum(int(bits) // 8 * counts[f"{kind}_{bits}"] for _, _, bits in widths if bits.isdigit())
-
-
-def _macs_per_warp(counts: Mapping[str, int]) -> float:
-    macs = float(counts.get("tensor_core_macs", 0))
-    return macs / 4 if _grouped(counts) else macs
 
 
 def _grouped(counts: Mapping[str, int]) -> bool:

@@ -160,7 +160,11 @@ def _tensor_cores(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft
         fp32 = f"{change(count(before, 'fp32'), count(after, 'fp32'))} in fp32"
         text = f"products left the tensor cores: {told}, {fp32}"
         yield Draft("fail", "tensor_core", old, new, text, "tensor_cores")
-    yield from _warpgroups(before, after)
+    # instructions of whole warpgroups, without which sm_90 and later don't reach their full rate
+    grouped = count(before, "warpgroup_mma"), count(after, "warpgroup_mma")
+    if grouped[0] and not grouped[1] and new:
+        text = f"tensor cores are no longer used by whole warpgroups: {change(*grouped)} such instructions"
+        yield Draft("fail", "warpgroup_mma", *grouped, text, "tensor_cores")
 
 
 def _multiplied_otherwise(before: StaticMetrics, after: StaticMetrics) -> bool:
@@ -173,14 +177,6 @@ def _multiplied_otherwise(before: StaticMetrics, after: StaticMetrics) -> bool:
 LANES = 32
 """Threads of a warp, whose products a tensor core instruction makes together. A warpgroup has four times as many, so
 its lost products are detected by a sixteenth of them."""
-
-
-def _warpgroups(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
-    """Instructions of whole warpgroups, without which sm_90 and later don't reach their full rate."""
-    old, new = count(before, "warpgroup_mma"), count(after, "warpgroup_mma")
-    if old and not new and count(after, "tensor_core"):
-        text = f"tensor cores are no longer used by whole warpgroups: {change(old, new)} such instructions"
-        yield Draft("fail", "warpgroup_mma", old, new, text, "tensor_cores")
 
 
 def _operand_width(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
