@@ -59,24 +59,14 @@ def collect(project: Project, files: Iterable[Path], options: Iterable[str]) -> 
     :class:`KerntuneError` with the end of pytest's output if it stops before it has looked at all of them.
     """
     found, output = Collection(), io.StringIO()
+    words = [*plugin_args(), *(["-c", str(project.ini)] if project.ini else []), f"--rootdir={project.root}"]
+    words += ["--kerntune", "--collect-only", "--continue-on-collection-errors"]
+    words += ["--maxfail=0", "-q"]  # the former undoes an -x of the ini file: one broken file must not hide others
     with redirect_stdout(output), redirect_stderr(output):
-        code = pytest.main(_args(project, files, options), plugins=[found])
+        code = pytest.main([*words, *options, *map(str, files)], plugins=[found])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
         tail = "\n".join(output.getvalue().strip().splitlines()[-TAIL_LINES:])
         raise KerntuneError(
             f"pytest could not collect the tests (exit code {int(code)}), so none is known to be gone:\n{tail}"
         )
     return found
-
-
-def _args(project: Project, files: Iterable[Path], options: Iterable[str]) -> list[str]:
-    """``--maxfail=0`` undoes an ``-x`` of the ini file: one broken file must not hide the others."""
-    ini = ["-c", str(project.ini)] if project.ini else []
-    return [
-        *plugin_args(),
-        *ini,
-        f"--rootdir={project.root}",
-        *("--kerntune", "--collect-only", "--continue-on-collection-errors", "--maxfail=0", "-q"),
-        *options,
-        *map(str, files),
-    ]

@@ -24,6 +24,7 @@ from kerntune.gate.replay import is_current
 from kerntune.gpu import device_lock
 from kerntune.gpu.host_gpus import unprotected
 from kerntune.kernels.compat import versions
+from kerntune.static.disassembly import find_tool
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.shared_store import store_folder
 from kerntune.tuning.cache.store_client import PROBE, StoreClient, store_url
@@ -72,7 +73,7 @@ def examine(baselines: str | None, cache_dir: str | None) -> Iterator[Check]:
     yield gpu
     assembler = f"(Triton's for sm_{SAMPLE_ARCH})"
     yield guarded("ptxas", lambda: Check("ptxas", f"{versions.assembler_version('cuda', SAMPLE_ARCH)} {assembler}"))
-    yield guarded("nvdisasm", _nvdisasm)
+    yield guarded("nvdisasm", lambda: Check("nvdisasm", str(find_tool("nvdisasm"))))
     yield guarded("lock", _lock)
     yield check_settings()
     yield guarded("cache", lambda: _cache(cache_dir))
@@ -159,12 +160,6 @@ def _driver() -> str:
         return ""
 
 
-def _nvdisasm() -> Check:
-    from kerntune.static.disassembly import find_tool
-
-    return Check("nvdisasm", str(find_tool("nvdisasm")))
-
-
 def _lock() -> Check:
     """Whether locks of devices can be taken; nothing waits here."""
     held = device_lock.held_by_others()
@@ -174,17 +169,12 @@ def _lock() -> Check:
 def _cache(given: str | None) -> Check:
     folder = open_cache(given).folder
     if why := why_unwritable(folder):
-        advice = f"nothing can be kept there ({why}); name a folder that can be written by {_setting_of_cache(given)}"
+        named = find_project(Path.cwd()).folder("kerntune_cache_dir")
+        setting = "the ini key kerntune_cache_dir" if named else "KERNTUNE_CACHE_DIR"
+        setting = setting if given is None else "--cache-dir"
+        advice = f"nothing can be kept there ({why}); name a folder that can be written by {setting}"
         return Check("cache", f"{folder}: can't be written", advice)
     return Check("cache", f"{folder}: {counted(len(WinnerCache(folder).entries()), 'winner')}")
-
-
-def _setting_of_cache(given: str | None) -> str:
-    """What has named the folder, or would name another one."""
-    if given is not None:
-        return "--cache-dir"
-    named = find_project(Path.cwd()).folder("kerntune_cache_dir")
-    return "the ini key kerntune_cache_dir" if named else "KERNTUNE_CACHE_DIR"
 
 
 def check_store(given: str | None) -> Check:

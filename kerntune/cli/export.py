@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -146,7 +146,12 @@ def _config(text: str | None, kernel: Any, name: str, stored: Config | None, tar
         option = f"--config {text!r} (write NAME=VALUE,NAME=VALUE, with commas)"
         return Config.from_mapping({n.strip(): _argument(option, value) for n, _, value in pairs})
     if stored is not None:
-        _refuse_options(stored, target, jit_of(kernel).arg_names, name)
+        names = jit_of(kernel).arg_names
+        options = {n: v for n, v in stored.all_kwargs().items() if n not in names}
+        _, problems = stored_options.checked_options(target.backend, options, dict.fromkeys(options, ...))
+        if problems:  # a shared store's winner would pass the compiler what no file may
+            told = f"the stored winner can't be compiled: {'; '.join(problems)}; give --config"
+            raise UsageError(f"kernel {name}: {told}")
         return stored
     configs = getattr(kernel, "configs", None)
     if configs is None:
@@ -158,14 +163,6 @@ def _config(text: str | None, kernel: Any, name: str, stored: Config | None, tar
     raise UsageError(
         f"kernel {name}: no stored winner fits these arguments; tune it (call it once), or say --config BLOCK=128,..."
     )
-
-
-def _refuse_options(stored: Config, target: Target, names: Sequence[str], kernel: str) -> None:
-    """:class:`UsageError` for a stored winner that would pass the compiler what no file may (a shared store's)."""
-    options = {n: v for n, v in stored.all_kwargs().items() if n not in names}
-    _, problems = stored_options.checked_options(target.backend, options, dict.fromkeys(options, ...))
-    if problems:
-        raise UsageError(f"kernel {kernel}: the stored winner can't be compiled: {'; '.join(problems)}; give --config")
 
 
 def _grid(

@@ -176,14 +176,9 @@ def run(args: Namespace) -> int:
             shown = textwrap.indent(one.shown.rstrip(), "  ")
             say(f"{name}: {'would get' if args.dry_run else 'wrote'}\n{shown}")
     say(f"{counted(len(tests.gated), 'file')} of tests {'is' if len(tests.gated) == 1 else 'are'} gated. Next:")
-    say(f"  pytest --kerntune --kerntune-target=cuda:90 --kerntune-update {' '.join(map(_from_here, tests.paths))}")
+    say(f"  pytest --kerntune --kerntune-target=cuda:90 --kerntune-update {' '.join(tests.words_here)}")
     say("It compiles for an H100, and records the baselines: commit them with the files above.")
     return OK
-
-
-def _from_here(path: str) -> str:
-    """An argument of pytest where the command was called; a folder keeps its slash."""
-    return shlex.quote(os.path.relpath(path) + "/" * path.endswith("/"))
 
 
 class FoundTests:
@@ -221,9 +216,10 @@ class FoundTests:
         return [shlex.quote(text) for text in self.folded(self.gated)]
 
     @property
-    def paths(self) -> list[str]:
-        """The same as whole paths."""
-        return [f"{self.root}/{text}" for text in self.folded(self.gated)]
+    def words_here(self) -> list[str]:
+        """The same where the command was called; a folder keeps its slash."""
+        folded = self.folded(self.gated)
+        return [shlex.quote(os.path.relpath(self.root / text) + "/" * text.endswith("/")) for text in folded]
 
     def folded(self, files: Sequence[Path]) -> list[str]:
         """Files relative to the root; a folder below the starts, with its slash, in the place of all its tests."""

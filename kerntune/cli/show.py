@@ -85,7 +85,8 @@ def run(args: Namespace) -> int:
     if args.json:
         say_json(Shown(str(folder), tuple(rows), tuple(bad)))
         return FINDINGS if bad else OK
-    say(table(rows) if rows else _nothing(folder, args.case, entries))
+    none = f"no case matches {args.case!r}" if readable(entries) else "no baselines; pytest --kerntune records them"
+    say(table(rows) if rows else f"{folder}: {none}")
     return fail_with(bad)
 
 
@@ -132,12 +133,6 @@ def _environment(environment: Environment | None) -> str:
         return ""
     named = (("Triton", environment.triton), ("torch", environment.torch), ("driver", environment.driver))
     return "\n".join(f"{name} {version}" for name, version in named if version)
-
-
-def _nothing(folder: Path, pattern: str, entries: Sequence[Entry]) -> str:
-    if readable(entries):
-        return f"{folder}: no case matches {pattern!r}"
-    return f"{folder}: no baselines; pytest --kerntune records them"
 
 
 verify_arguments = folder_argument

@@ -10,11 +10,12 @@ import shlex
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from kerntune.base.case_result import CauseKind, End
 from kerntune.base.config import Config
-from kerntune.base.device import DeviceSpec, Target, typical_device
+from kerntune.base.device import Target, typical_device
 from kerntune.base.formatting import NO_FIGURE, escaped
 from kerntune.base.policy import StaticPolicy
 from kerntune.base.strict import StrictStruct
@@ -285,20 +286,16 @@ def launch_changes(
     same_code: bool = False,
 ) -> list[LaunchChange]:
     """The launches of both sides whose code or grid differs, in their order."""
-    found = compare_launches(before, after, RULES, _device(target) if target is not None else None)
+    spec = None
+    with suppress(TargetError):
+        spec = typical_device(target) if target is not None else None
+    found = compare_launches(before, after, RULES, spec)
     others = (x for x in found if (x.before.code, x.before.grid) != (x.after.code, x.after.grid))
     return [_launch(x, tritons, same_code) for x in others]
 
 
 RULES = StaticPolicy()
 """The usual ones: a project's own are its pytest configuration's."""
-
-
-def _device(target: Target) -> DeviceSpec | None:
-    try:
-        return typical_device(target)
-    except TargetError:
-        return None
 
 
 def _alone(pairs: Iterable[tuple[LaunchStatic | None, LaunchStatic | None]]) -> Iterator[str]:

@@ -147,6 +147,7 @@ def _badness(loss: Loss) -> tuple[object, ...]:
 def _static_losses(difference: StaticDifference, results: Sequence[CaseResult]) -> Iterator[Loss]:
     timed = {(str(r.case), r.target) for r in results if r.change is not None}
     unfit = {(str(r.case), r.target): [x for x in r.lost_configs if x.broken and str(x) in r.findings] for r in results}
+    before, after = (side.partition(", torch ")[2] for side in (difference.before, difference.after))
     for change in difference.changed:
         if (change.case, change.target) in timed:
             continue
@@ -162,7 +163,7 @@ def _static_losses(difference: StaticDifference, results: Sequence[CaseResult]) 
                 case=change.case,
                 target=change.target,
                 kernel=", ".join(dict.fromkeys(_noted(change.notes))) or NO_FIGURE,
-                cause="torch" if _torch_moved(difference) else "unknown",
+                cause="torch" if before != after else "unknown",
                 because=f"torch ({'; '.join(change.notes)})",
                 lost=tuple(f"{f.severity}: {f.text}" for f in lost),
                 fails=any(f.severity == "fail" for f in lost),
@@ -204,10 +205,6 @@ def _noted(notes: Iterable[str]) -> Iterator[str]:
     """The kernels of notes such as ``launch added: triton_poi_fused_add (2)``."""
     for note in notes:
         yield note.partition(": ")[2].partition(" (")[0]
-
-
-def _torch_moved(difference: StaticDifference) -> bool:
-    return difference.before.partition(", torch ")[2] != difference.after.partition(", torch ")[2]
 
 
 def _timed_losses(results: Sequence[CaseResult], old: EnvironmentVersions, new: EnvironmentVersions) -> Iterator[Loss]:

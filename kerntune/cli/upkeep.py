@@ -77,8 +77,10 @@ def apply(args: Namespace) -> int:
         raise UsageError(f"{args.run}: no case in it matches {args.case!r}")
     chosen = [o for o in offers if wanted(o, args.only, store)]
     for offer in chosen:
-        path = store.put(offer.bundle.baseline, unpacked(offer.bundle, offer.where))
-        say(_line(offer, path))
+        baseline = offer.bundle.baseline
+        path, ns = store.put(baseline, unpacked(offer.bundle, offer.where)), time_ns(baseline)
+        time = "" if ns is None else f" {format_time(ns)},"
+        say(f"{baseline.case} ({offer.bundle.place}):{time} {offer.verdict} -> {path}")
     skipped = f", {len(offers) - len(chosen)} left alone" if len(offers) > len(chosen) else ""
     say(f"{counted(len(chosen), 'baseline')} written to {store.folder}{skipped}")
     return OK
@@ -125,12 +127,6 @@ def _offers(path: Path, pattern: Pattern) -> Iterator[Offer]:
 def _result(report: RunReport, bundle: Bundle) -> CaseResult | None:
     mine = (bundle.baseline.case, str(bundle.baseline.target), bundle.baseline.fingerprint)
     return next((r for r in report.results if (r.case, r.target, r.fingerprint) == mine), None)
-
-
-def _line(offer: Offer, path: Path) -> str:
-    ns = time_ns(offer.bundle.baseline)
-    time = "" if ns is None else f" {format_time(ns)},"
-    return f"{offer.bundle.baseline.case} ({offer.bundle.place}):{time} {offer.verdict} -> {path}"
 
 
 # mv
@@ -211,10 +207,13 @@ def move(args: Namespace) -> int:
     _refuse_losses(moves, args.replace)
     if not args.dry_run:
         make_moves(moves)
+    done = "would move" if args.dry_run else "moved"
     for move in moves:
-        _tell(move, args.dry_run)
+        instead = f", in the place of what was recorded {move.replaces.recorded}" if move.replaces is not None else ""
+        where = move.destination.relative_to(move.store.folder.parent)
+        say(f"{done} {move.baseline.case} -> {move.case} ({where}{instead})")
     moved = counted(len({move.baseline.case for move in moves}), "case")
-    say(f"{'would move' if args.dry_run else 'moved'} {counted(len(moves), 'baseline')} of {moved}")
+    say(f"{done} {counted(len(moves), 'baseline')} of {moved}")
     return fail_with([p for folder in folders for p in problems(entries[folder])])
 
 
@@ -244,12 +243,6 @@ def _refuse_losses(moves: list[Move], replace: bool) -> None:
             f"{lost.case} has a baseline of other kernels already ({lost.destination}): nothing is moved. --replace "
             f"puts that of {lost.baseline.case} in its place"
         )
-
-
-def _tell(move: Move, dry_run: bool) -> None:
-    instead = f", in the place of what was recorded {move.replaces.recorded}" if move.replaces is not None else ""
-    where = move.destination.relative_to(move.store.folder.parent)
-    say(f"{'would move' if dry_run else 'moved'} {move.baseline.case} -> {move.case} ({where}{instead})")
 
 
 # prune
@@ -282,20 +275,22 @@ def prune(args: Namespace) -> int:
     stale = list(
         found_stale(entries, read(Path(args.stale_from))) if args.stale_from else gone_tests(folder, entries, project)
     )
-    store = BaselineStore(folder)
-    _remove(store, stale, args.dry_run)
+    store, done = BaselineStore(folder), "would remove" if args.dry_run else "removed"
+    for gone in stale:
+        if not args.dry_run:
+            store.remove(store.folder / gone.entry.path)
+        say(f"{done} {gone.entry.path} ({gone.baseline.case}): {gone.why}")
     bad = problems(entries)
     if bad:
         return fail_with([*bad, f"{folder}: no artifact is removed as long as a baseline can't be read"])
     gone_paths = {s.entry.path for s in stale}
     kept = [e for e in entries if e.path not in gone_paths]
-    unused = count_unused(store, kept)
+    used = {(b.target.slug, sha) for b in readable(kept) for sha in needed(b)}
+    stored = [(target.slug, sha) for target in store.targets() for sha in store.artifacts(target)]
+    unused = counted(sum(artifact not in used for artifact in stored), "artifact")
     if not args.dry_run:
         store.sweep()
-    say(
-        f"{'would remove' if args.dry_run else 'removed'} {counted(len(stale), 'baseline')}, {len(kept)} stay; "
-        f"{counted(unused, 'artifact')} that no baseline needs"
-    )
+    say(f"{done} {counted(len(stale), 'baseline')}, {len(kept)} stay; {unused} that no baseline needs")
     return OK
 
 
@@ -322,12 +317,6 @@ def gone_tests(folder: Path, entries: Sequence[Entry], project: Project) -> Iter
     return _compared(folder, entries, project, files) if files else iter(())
 
 
-def count_unused(store: BaselineStore, kept: Sequence[Entry]) -> int:
-    """How many artifacts the kept baselines don't need."""
-    used = {(b.target.slug, sha) for _, b in _readable(kept) for sha in needed(b)}
-    return sum((target.slug, sha) not in used for target in store.targets() for sha in store.artifacts(target))
-
-
 def _compared(folder: Path, entries: Sequence[Entry], project: Project, files: dict[str, Path]) -> Iterator[Stale]:
     from kerntune.cli.collection import collect  # pytest with it, which --stale-from doesn't need
 
@@ -338,13 +327,6 @@ def _compared(folder: Path, entries: Sequence[Entry], project: Project, files: d
             yield Stale(entry, baseline, f"{file} is gone")
         elif found.knows(nodeid) and nodeid not in found.items:
             yield Stale(entry, baseline, f"its test is not in {file} any more")
-
-
-def _remove(store: BaselineStore, stale: Sequence[Stale], dry_run: bool) -> None:
-    for s in stale:
-        if not dry_run:
-            store.remove(store.folder / s.entry.path)
-        say(f"{'would remove' if dry_run else 'removed'} {s.entry.path} ({s.baseline.case}): {s.why}")
 
 
 def _readable(entries: Sequence[Entry]) -> list[tuple[Entry, Baseline]]:

@@ -155,8 +155,9 @@ class VersionJudge:
             return list(pool.map(screened, versions))
 
     def _screen(self, version: BisectedVersion) -> ScreenedVersion:
+        targets = self._target or ",".join(sorted({str(b.target) for b in self._good.values()}))
         try:
-            run, folder = self._run_beside_good(version, f"--kerntune-target={self._compiled_for}")
+            run, folder = self._run_beside_good(version, f"--kerntune-target={targets}")
         except (NotBuilt, OutOfOrder) as exc:
             return ScreenedVersion(None, str(exc))
         except KerntuneError as exc:
@@ -182,10 +183,6 @@ class VersionJudge:
             slower=_slower(mine),
             messages=_messages(mine),
         )
-
-    @property
-    def _compiled_for(self) -> str:
-        return self._target or ",".join(sorted({str(b.target) for b in self._good.values()}))
 
     def measure(self, version: BisectedVersion) -> TimedVersion:
         """Time a version on the GPU beside the good one's binaries."""
@@ -224,18 +221,14 @@ class VersionJudge:
         code = self._runs.run(layout, [*command, *options, *self._project.tests], said)
         output = said.read_text(errors="replace")
         if code not in (0, 1, NOTHING_RAN) or not log.exists():
-            raise OutOfOrder(f"its tests ended with code {code}: {_error_in(output)}")
+            errors = [x.removeprefix("E ").strip() for x in output.splitlines() if x.startswith("E ")]
+            shown = errors[-1] if errors else last_lines(output)
+            raise OutOfOrder(f"its tests ended with code {code}: {shown}")
         return output, read_run(log)
 
 
 class OutOfOrder(Exception):
     """A run of pytest that broke off: nothing can be said of its version."""
-
-
-def _error_in(output: str) -> str:
-    """The last error that pytest shows, in one line; the end of its output if it shows none."""
-    errors = [x.removeprefix("E ").strip() for x in output.splitlines() if x.startswith("E ")]
-    return errors[-1] if errors else last_lines(output)
 
 
 def _failures(run: RunReport) -> str:
