@@ -120,8 +120,10 @@ class Autotune:
             hint = meant(exc, kwargs, CALL_OPTIONS)
             reason = naming(self.nodeid, exc) + (f"; {hint}" if hint else "")
         except Exception as exc:
-            hint = meant(exc, kwargs, CALL_OPTIONS)
-            said = hint or _call_that_does_not_fit(exc)
+            said = meant(exc, kwargs, CALL_OPTIONS)
+            if not said and isinstance(exc, TypeError) and line_of_error(exc) is None:
+                line = calling_line()  # it gave arguments that the callable doesn't take: no users' code has run
+                said = f"it was called as in {Path(line.file).name}:{line.number}: {line.text}" if line else ""
             if not said:
                 raise exc.with_traceback(_from_user_code(exc.__traceback__))  # noqa: B904 - the same error
             reason = f"{self.nodeid}: {exc}; {said}"
@@ -358,13 +360,6 @@ def _from_user_code(traceback: TracebackType | None) -> TracebackType | None:
     while frame is not None and frame.tb_frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
         frame = frame.tb_next
     return frame or traceback
-
-
-def _call_that_does_not_fit(error: Exception) -> str:
-    """Of arguments that the callable doesn't take, the users' line that gave them; of any other error nothing. None of
-    the users' code has run then."""
-    line = calling_line() if isinstance(error, TypeError) and line_of_error(error) is None else None
-    return f"it was called as in {Path(line.file).name}:{line.number}: {line.text}" if line is not None else ""
 
 
 _OURS = ("kerntune", "pytest_kerntune")

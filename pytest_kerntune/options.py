@@ -308,7 +308,10 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
     update = Update.ALL if export else source.read("--kerntune-update", parse_update, Update.NONE)
     ref, against = ("", "") if export else _revisions(source, update)
     files = {flag: source.file(flag) for flag in ("--kerntune-json", "--kerntune-html", "--kerntune-summary")}
-    _refuse_same(files)
+    first: dict[Path, str] = {}
+    for flag, path in files.items():
+        if path is not None and first.setdefault(path, flag) != flag:  # the second would replace the first
+            raise UsageError(f"{first[path]} and {flag} both name {path}: give them two files")
     baselines = source.folder("--kerntune-baselines") or source.root / DEFAULT_BASELINES
     reference = None
     if ref or against:
@@ -340,14 +343,6 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
         spread=source.read("kerntune_spread", one_of(ON_OFF), "on") == "on",
         turns=source.read("kerntune_turns", member_of(TurnTaking), TurnTaking.ALL),
     )
-
-
-def _refuse_same(files: Mapping[str, Path | None]) -> None:
-    """:class:`UsageError` for two outputs in one file: the second would replace the first."""
-    first: dict[Path, str] = {}
-    for flag, path in files.items():
-        if path is not None and first.setdefault(path, flag) != flag:
-            raise UsageError(f"{first[path]} and {flag} both name {path}: give them two files")
 
 
 def _history(source: SettingSource) -> str:

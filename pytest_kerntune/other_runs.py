@@ -64,18 +64,13 @@ def anchor_folder(options: Options, into: Path) -> Path:
     """
     folder, ref = Path(options.anchor), options.reference_name
     if not folder.is_absolute():
-        return _anchor_of(options.anchor, options.reference_baselines, into, options.root)
+        try:
+            return git.extract(options.anchor, options.reference_baselines, into, options.root)
+        except UsageError as exc:
+            how = "is no folder (`kerntune anchor` makes it), and no revision"
+            raise UsageError(f"--kerntune-anchor: {options.anchor} {how}: {exc}") from None
     inside = ref and git.name_in(git.top_of(options.root), folder) is not None
     return git.extract(ref, folder, into, options.root) if inside else folder
-
-
-def _anchor_of(ref: str, baselines: Path, into: Path, root: Path) -> Path:
-    try:
-        return git.extract(ref, baselines, into, root)
-    except UsageError as exc:
-        raise UsageError(
-            f"--kerntune-anchor: {ref} is no folder (`kerntune anchor` makes it), and no revision: {exc}"
-        ) from None
 
 
 def export(config: pytest.Config, root: Path, top: Path, into: Path, targets: Sequence[str]) -> Reference:

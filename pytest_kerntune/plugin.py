@@ -183,12 +183,9 @@ def shorten(report: pytest.TestReport, nodeid: str, headline: str) -> None:
     crash = getattr(report.longrepr, "reprcrash", None)
     text = crash.message.removeprefix("Failed: ") if crash is not None else ""
     own = marker.without_id(text, nodeid)
-    short = headline or (own if own == text else _with_its_reason(own))
+    lines = own.splitlines()
+    if own != text and len(lines) > 2 and lines[0].endswith(":"):
+        own = f"{lines[0]} {lines[-1].strip()}"  # a compiler's error has the source in between; pytest shows one line
+    short = headline or own
     if crash is not None and short != text:
         crash.message = short
-
-
-def _with_its_reason(text: str) -> str:
-    """The first line and the last of a compiler's error, which has the source in between: pytest shows one line."""
-    lines = text.splitlines()
-    return f"{lines[0]} {lines[-1].strip()}" if len(lines) > 2 and lines[0].endswith(":") else text

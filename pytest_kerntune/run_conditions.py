@@ -100,21 +100,17 @@ class DecisionWatch:
 
 
 def _present() -> dict[str, Any]:
-    found = {}
+    found: dict[str, Any] = {}
     for module, name in DECIDING:
         holder: Any = sys.modules.get(module)
         for part in name.split("."):
             holder = getattr(holder, part, None)
-        if holder is not None:
-            found[f"{module}.{name}"] = _snapshot(holder)
+        if isinstance(holder, Mapping):
+            found[f"{module}.{name}"] = dict(holder)
+        elif holder is not None:  # a function with what it runs
+            code, defaults = getattr(holder, "__code__", None), getattr(holder, "__defaults__", None)
+            found[f"{module}.{name}"] = holder, code, defaults
     return found
-
-
-def _snapshot(value: Any) -> Any:
-    """A table's content; a function with what it runs."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    return value, getattr(value, "__code__", None), getattr(value, "__defaults__", None)
 
 
 def _same(now: Any, kept: Any) -> bool:

@@ -272,8 +272,7 @@ class RunEnd:
 
     def _write_html(self, report: Callable[[], RunReport]) -> None:
         if self._options.html is not None:
-            problem = write_html(self._options.html, report(), self._options)
-            self.notes += [problem] if problem else []
+            self.notes += filter(None, [write_html(self._options.html, report(), self._options)])
 
     def _write_summary(self, report: Callable[[], RunReport]) -> None:
         if self._options.summary is None:
@@ -330,7 +329,15 @@ def hand_over(config: pytest.Config, collected: Collected) -> None:
 
 def benchmarks(collected: Collected) -> list[Any]:
     """A ``Metadata`` of pytest-benchmark for each case that has a time; without a GPU none has."""
-    return [_benchmark(r, collected) for r in collected.results if times_of(r)]
+    from pytest_benchmark.stats import Metadata
+
+    out = []
+    for result in filter(times_of, collected.results):
+        found = Metadata(_series(result, collected), iterations=1, options={"timer": result.timer or "kerntune"})
+        for time in times_of(result):
+            found.update(time * NS)
+        out.append(found)
+    return out
 
 
 def times_of(result: CaseResult) -> tuple[float, ...]:
@@ -338,15 +345,6 @@ def times_of(result: CaseResult) -> tuple[float, ...]:
     if result.times_ns:
         return result.times_ns
     return () if result.current_ns is None else (result.current_ns,)
-
-
-def _benchmark(result: CaseResult, collected: Collected) -> Any:
-    from pytest_benchmark.stats import Metadata
-
-    found = Metadata(_series(result, collected), iterations=1, options={"timer": result.timer or "kerntune"})
-    for time in times_of(result):
-        found.update(time * NS)
-    return found
 
 
 def _series(result: CaseResult, collected: Collected) -> SimpleNamespace:

@@ -111,18 +111,18 @@ def end_in_order(config: pytest.Config) -> None:
         return
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         return
+
+    def as_before() -> None:
+        if signal.getsignal(signal.SIGTERM) is _end:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
     signal.signal(signal.SIGTERM, _end)
-    config.add_cleanup(_as_before)
+    config.add_cleanup(as_before)
 
 
 def _end(number: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the second one is obeyed at once
     pytest.exit("SIGTERM", returncode=ENDED)
-
-
-def _as_before() -> None:
-    if signal.getsignal(signal.SIGTERM) is _end:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 FROZEN = pytest.StashKey[bool]()

@@ -112,7 +112,9 @@ def offers(
         )
     if new:
         lines.append(f"{counted(new, 'case')} without a baseline; to record: {_again(config, '--kerntune-update=new')}")
-    lines += _acceptance(failing, config)
+    if not (config.getoption("kerntune_against") or config.getoption("kerntune_baselines_ref")):
+        for told, update, _ in accepted_together(failing):  # the tests name what accepts one of them
+            lines.append(f"{told}; to accept, if that is meant: {_again(config, f'--kerntune-update={update.value}')}")
     gone = [r for r in stale if r.fingerprint]  # those that can't be read say so themselves, and prune refuses them
     may_be = tuple(f"{RENAMED}{r.case}{end}" for r in gone for end in (" and edited?", "?"))
     if any(text.startswith(may_be) for text in renamed.values()):
@@ -120,16 +122,6 @@ def offers(
     elif gone:
         lines.append(f"{counted(len(gone), 'stale baseline')}; to remove: {_removing(gone, config, written)}")
     return lines
-
-
-def _acceptance(failing: Sequence[CaseResult], config: pytest.Config) -> list[str]:
-    """What accepts all failing cases of a kind at once; the tests name what accepts one of them."""
-    if config.getoption("kerntune_against") or config.getoption("kerntune_baselines_ref"):
-        return []
-    return [
-        f"{told}; to accept, if that is meant: {_again(config, f'--kerntune-update={update.value}')}"
-        for told, update, _ in accepted_together(failing)
-    ]
 
 
 def _removing(stale: Sequence[CaseResult], config: pytest.Config, written: Path | None) -> str:
