@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from kerntune.base.policy import Verdict
-from kerntune.base.recording import Recording, same_work
+from kerntune.base.recording import same_work
 from kerntune.capture.memory_plan import describe
 from kerntune.errors import KerntuneError
 from kerntune.gate.baselines import TIME_SCHEMA, Calibration, SinceAnchor, TimeBaseline, now, work_id
@@ -53,9 +53,25 @@ class BaselineBuilder(NamedTuple):
         if not recording.hidden_pointers:  # those behind addresses are of use to this process alone
             storages, contents = describe(recording.storages, self.case.recorded.sources, self.backend)
             recording = recording.but(storages=storages)
-        found = self._baseline(recording, sample, static, self._calibration(before, sample, write))
-        found = found.but(since=since_of(judgement))
-        return PendingBaseline(found, {**self.case.recorded.artifacts, **contents}, write)
+        gpu, case = self.backend.gpu, self.case
+        assert gpu is not None
+        found = TimeBaseline(
+            schema=TIME_SCHEMA,
+            case=case.id,
+            fingerprint=case.fingerprint,
+            arguments=case.arguments,
+            device=gpu.spec.but(uuid=""),
+            environment=gpu.environment(),
+            recorded=now(),
+            recording=recording,
+            sample=sample,
+            static=tuple(x.without_lines() for x in static),
+            calibration=self._calibration(before, sample, write),
+            since=since_of(judgement),
+            inductor_times=dict(case.capture.compiled.choices.times) or msgspec.UNSET,
+            operators=case.operators.without_places() if case.operators else msgspec.UNSET,
+        )
+        return PendingBaseline(found, {**case.recorded.artifacts, **contents}, write)
 
     def _calibration(self, before: TimeBaseline | None, sample: Sample, write: bool) -> Calibration | None:
         """The baseline's of the same work, else a new one if the baseline is written; None where none can be made.
@@ -75,27 +91,6 @@ class BaselineBuilder(NamedTuple):
             return calibrate(self.pairs, work, seen_ns=seen, throttle=lambda: gpu.environment().throttle)
         except KerntuneError:  # a baseline without a calibration is as good as those of earlier versions
             return known
-
-    def _baseline(
-        self, recording: Recording, sample: Sample, static: LaunchStatics, calibration: Calibration | None
-    ) -> TimeBaseline:
-        gpu = self.backend.gpu
-        assert gpu is not None
-        return TimeBaseline(
-            schema=TIME_SCHEMA,
-            case=self.case.id,
-            fingerprint=self.case.fingerprint,
-            arguments=self.case.arguments,
-            device=gpu.spec.but(uuid=""),
-            environment=gpu.environment(),
-            recorded=now(),
-            recording=recording,
-            sample=sample,
-            static=tuple(x.without_lines() for x in static),
-            calibration=calibration,
-            inductor_times=dict(self.case.capture.compiled.choices.times) or msgspec.UNSET,
-            operators=self.case.operators.without_places() if self.case.operators else msgspec.UNSET,
-        )
 
 
 def since_of(judgement: Judgement) -> SinceAnchor | None:

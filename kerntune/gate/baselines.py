@@ -168,17 +168,16 @@ def now() -> str:
 
 def decode_time(data: bytes, where: str) -> TimeBaseline:
     """A time baseline's file; :class:`BaselineError` names the file, and the field that can't be."""
-    found = codec.from_json(data, TimeBaseline, TIME_SCHEMA, where=where, error=BaselineError)
-    return _sound(found, where)
+    return _decoded(data, TimeBaseline, TIME_SCHEMA, where)
 
 
 def decode_static(data: bytes, where: str) -> StaticBaseline:
     """A static baseline's file; :class:`BaselineError` names the file, and the field that can't be."""
-    found = codec.from_json(data, StaticBaseline, STATIC_SCHEMA, where=where, error=BaselineError)
-    return _sound(found, where)
+    return _decoded(data, StaticBaseline, STATIC_SCHEMA, where)
 
 
-def _sound(found: Kept, where: str) -> Kept:
+def _decoded(data: bytes, kind: type[Kept], schema: str, where: str) -> Kept:
+    found = codec.from_json(data, kind, schema, where=where, error=BaselineError)
     if (problem := next(problems_of(found), "")) != "":
         raise BaselineError(f"{where}: {problem}. Restore the file or record it anew")
     return found

@@ -58,10 +58,7 @@ class CapturedCall(NamedTuple):
         arguments = self.arguments or case_inputs(store, target, self.call.case, recorded.recording)
         if recorded.failures:  # what these launches would write isn't known
             return RecordedCase(self.call, self.capture, recorded, arguments)
-        backend, call = self.capture.backend, self.call
-        given = tensor_leaves(backend, (call.fn, call.args, call.kwargs))
-        gradients = [x.grad for x in given if x.is_leaf and x.grad is not None]
-        results = [*tensor_leaves(backend, self.value), *gradients]
+        given, results = self._given_and_results()
         operators = self.capture.operators
         plan, recording = self.capture.plan.tensors(), recorded.recording
         listed = operators.summary(recording, recorded.accesses, plan, given, results)
@@ -69,6 +66,12 @@ class CapturedCall(NamedTuple):
         listed = listed.but(graphs=compiled.graphs, breaks=tuple(compiled.breaks[:MAX_PLACES]))
         names = operators.arguments_of(results, recording, plan)
         return RecordedCase(self.call, self.capture, recorded, arguments, listed, names)
+
+    def _given_and_results(self) -> tuple[list[Any], list[Any]]:
+        backend, call = self.capture.backend, self.call
+        given = tensor_leaves(backend, (call.fn, call.args, call.kwargs))
+        gradients = [x.grad for x in given if x.is_leaf and x.grad is not None]
+        return given, [*tensor_leaves(backend, self.value), *gradients]
 
 
 class RecordedCase(NamedTuple):

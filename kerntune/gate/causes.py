@@ -190,19 +190,15 @@ def attribute(chain: Chain, total: float | None, environment: Share, measure: Me
         if whole and step is left[-1]:
             found |= step.shares(rest - 1)
             continue
-        shares, change = _measured(step, measure)
-        found |= shares
+        change, why_not = None, ""
+        try:
+            change = measure(step.before, step.after)
+        except KerntuneError as exc:
+            why_not = f"not measured: {exc}"
+        found |= step.shares(change, why_not)
         whole = whole and change is not None
         rest /= 1 + (change or 0.0)
     return Attribution(environment, **{name: found.get(name, same) for name, same in SAME.items()})
-
-
-def _measured(step: Step, measure: MeasureChange) -> tuple[dict[str, Share], float | None]:
-    try:
-        change = measure(step.before, step.after)
-    except KerntuneError as exc:
-        return step.shares(None, f"not measured: {exc}"), None
-    return step.shares(change), change
 
 
 def steps_between(

@@ -179,26 +179,21 @@ def setting_lines(
 
 
 def _changed(before: Recording, after: Recording, a: Launch, b: Launch) -> dict[str, tuple[str, str]]:
+    """Options that aren't tuned (``launch_pdl``, ``enable_fp_fusion``) count where the launch alone can have set them:
+    another Triton and the environment's settings change their defaults."""
     old, new = before.binary_of(a), after.binary_of(b)
-    return {**_other_options(old, new), **changed_settings(_settings(a, old), _settings(b, new))}
+    tuned = changed_settings(_settings(a, old), _settings(b, new))
+    if (old.triton, old.settings) != (new.triton, new.settings):
+        return tuned
+    names = [n for n in new.options if n in old.options and n not in COMPILE_OPTIONS]
+    texts = {n: tuple("" if x is None else str(x) for x in (old.options[n], new.options[n])) for n in names}
+    return {**{n: (was, now) for n, (was, now) in texts.items() if was != now}, **tuned}
 
 
 def _settings(launch: Launch, binary: Binary) -> dict[str, object]:
     """Meta-parameters and options that are tuned, wherever they were written."""
     options = {name: binary.options[name] for name in COMPILE_OPTIONS if name in binary.options}
     return {**binary.constexprs, **options, **(launch.config.all_kwargs() if launch.config else {})}
-
-
-def _other_options(old: Binary, new: Binary) -> dict[str, tuple[str, str]]:
-    """Options that aren't tuned (``launch_pdl``, ``enable_fp_fusion``), where the launch alone can have set them.
-
-    Another Triton and the environment's settings change their defaults.
-    """
-    if (old.triton, old.settings) != (new.triton, new.settings):
-        return {}
-    names = [n for n in new.options if n in old.options and n not in COMPILE_OPTIONS]
-    texts = {n: tuple("" if x is None else str(x) for x in (old.options[n], new.options[n])) for n in names}
-    return {n: (a, b) for n, (a, b) in texts.items() if a != b}
 
 
 def static_setting_lines(
@@ -305,15 +300,11 @@ def exceeded(before: LaunchStatics, after: LaunchStatics, limits: Mapping[str, f
     the baseline doesn't have is compared with none."""
     found = []
     for index, old, new in in_both(before, after):
-        if old.code != new.code:
-            found += [f"launch {index} ({new.kernel}): {text}" for text in _grown(old.metrics, new.metrics, limits)]
+        for name, limit in limits.items() if old.code != new.code else ():
+            unit, figure = FIGURES[name]
+            was, now = figure(old.metrics), figure(new.metrics)
+            if now > was * (1 + limit):
+                grown = f"{format_share(now / was - 1)}, " if was else ""
+                text = f"{name} {was:,} -> {now:,} {unit} ({grown}{format_size(limit)} allowed)"
+                found.append(f"launch {index} ({new.kernel}): {text}")
     return tuple(found)
-
-
-def _grown(old: StaticMetrics, new: StaticMetrics, limits: Mapping[str, float]) -> Iterator[str]:
-    for name, limit in limits.items():
-        unit, figure = FIGURES[name]
-        before, after = figure(old), figure(new)
-        if after > before * (1 + limit):
-            grown = f"{format_share(after / before - 1)}, " if before else ""
-            yield f"{name} {before:,} -> {after:,} {unit} ({grown}{format_size(limit)} allowed)"

@@ -145,15 +145,31 @@ def judge_launches(
 ) -> StaticJudgement:
     """A case's verdict from values alone."""
     rules, series = policy.static, versions.triton_series()
-    moved = _moved(known.launches, launches)
+    pairs = in_both(known.launches, launches)
+    settings = [moved_settings(a.compiler_settings, b.compiler_settings) for _, a, b in pairs if a.code != b.code]
+    moved = list(dict.fromkeys(filter(None, settings)))
     found = _found(known, launches, run, target, rules)
     found = found.unsure(run.broken) if moved else found
     beside = _operators_since(known, run.operators, launches, rules)
-    verdict = decide(_evidence(known, run, found, beside, bool(moved)), policy)
+    (expected, name), launched = known.most, run.launched
+    evidence = Evidence(
+        launched=launched,
+        # without a baseline of its own a case is NEW, but not if another one has more launches of it
+        expected=expected if known.own is not None or expected > launched else None,
+        static_failure=bool(found.failures),
+        timed=False,
+        other_settings=bool(moved),
+        work_moved=bool(beside.failures),
+        work_unsure=bool(beside.unsure),
+        cut_off=run.cut_off,
+    )
+    verdict = decide(evidence, policy)
     before = known.reference.triton if known.reference else ""
-    blamed = [launch_cause(a, b, before, series, lost=run.lost.get(i)) for i, a, b in in_both(known.launches, launches)]
+    blamed = [launch_cause(a, b, before, series, lost=run.lost.get(i)) for i, a, b in pairs]
     why = _reasons(known, launches, target, series, found, run.refused, blamed)
-    fewer_launches = () if beside.failures else _missing(known, run.launched)
+    # kernels fused into one, or a path that wasn't taken
+    fewer = f"{launched} of the {expected} launches that {name} has; {ACCEPT_FEWER}"
+    fewer_launches = [fewer] if launched < expected and not beside.failures else []
     unlike = f"compiled under another environment than the baseline ({'; '.join(moved)}), so not judged"
     other = [f"{unlike}: set it as it was, or refresh"] if moved else []
     reasons = (*beside.unsure, *fewer_launches, *beside.qualified(why), *other)
@@ -245,29 +261,6 @@ def _bytes_rule(before: LaunchStatics, after: LaunchStatics, rules: StaticPolicy
     return rule
 
 
-def _evidence(
-    known: KnownCase, run: RunOfCase, found: StaticFindings, beside: OperatorChange, other_settings: bool
-) -> Evidence:
-    """A case without a baseline of its own is NEW, but not if another one has more launches of it."""
-    expected = known.most[0]
-    return Evidence(
-        launched=run.launched,
-        expected=expected if known.own is not None or expected > run.launched else None,
-        static_failure=bool(found.failures),
-        timed=False,
-        other_settings=other_settings,
-        work_moved=bool(beside.failures),
-        work_unsure=bool(beside.unsure),
-        cut_off=run.cut_off,
-    )
-
-
-def _moved(before: LaunchStatics, after: LaunchStatics) -> tuple[str, ...]:
-    pairs = [(a, b) for _, a, b in in_both(before, after) if a.code != b.code]
-    moved = [moved_settings(a.compiler_settings, b.compiler_settings) for a, b in pairs]
-    return tuple(dict.fromkeys(text for text in moved if text))
-
-
 def unjudged_remarks(verdict: Verdict, before: LaunchStatics, after: LaunchStatics) -> tuple[str, ...]:
     """What changed of a case that passes, though its machine code is another one and nothing was timed."""
     pairs = in_both(before, after)
@@ -283,14 +276,6 @@ def unjudged_remarks(verdict: Verdict, before: LaunchStatics, after: LaunchStati
     }
     changed = [name for name, found in kinds.items() if found] or ["arguments or compiler"]
     return (f"{' and '.join(changed)} changed; {UNJUDGED}",)
-
-
-def _missing(known: KnownCase, launched: int) -> tuple[str, ...]:
-    """How many launches there were, if a baseline has more: kernels fused into one, or a path that wasn't taken."""
-    expected, name = known.most
-    if launched >= expected:
-        return ()
-    return (f"{launched} of the {expected} launches that {name} has; {ACCEPT_FEWER}",)
 
 
 ACCEPT_FEWER = "if that is meant, a refresh (--kerntune-update) accepts it, or outcomes={'INCOMPLETE': 'warn'}"

@@ -151,7 +151,11 @@ def work_name(recording: Recording) -> str:
 
 
 def _point(result: CaseResult) -> Point:
-    known = result.provenance or Provenance()
+    known, since = result.provenance or Provenance(), result.since
+    moved = None
+    if since is not None:
+        change = since.shown or since.change
+        moved = shift_of(change, since.recorded, change is None and since.rung == IDENTITY)
     return Point(
         case=result.case,
         target=result.target,
@@ -161,18 +165,11 @@ def _point(result: CaseResult) -> Point:
         baseline_work=known.baseline_work,
         time_ns=result.current_ns,
         change=shift_of(result.shown or result.change, known.baseline_recorded, known.same_work),
-        since=_since(result),
+        since=moved,
         configs=tuple(x.config for x in result.launches),
         registers=tuple(x.registers for x in result.launches),
         environment={n: text for n in VERSIONS if (text := getattr(known.environment, n, ""))},
     )
-
-
-def _since(result: CaseResult) -> Shift | None:
-    if result.since is None:
-        return None
-    change = result.since.shown or result.since.change
-    return shift_of(change, result.since.recorded, change is None and result.since.rung == IDENTITY)
 
 
 def shift_of(change: Estimate | None, against: str, same_work: bool = False) -> Shift | None:

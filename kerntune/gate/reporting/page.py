@@ -267,9 +267,14 @@ def change_bar(change: Estimate | None, tolerance: float | None, half: float) ->
 def figure_bars(result: CaseResult) -> list[dict[str, Any]]:
     """Of a case without times, each figure that differs from the baseline's: a text, and two bars 100 wide at most.
     Of several launches of the kernel that stands for the case the one that got worse most."""
-    if result.current_ns is not None:
-        return []
-    return [_figure_bar(name, unit, *found) for name, unit, found in _moved(result)]
+    bars: list[dict[str, Any]] = []
+    for name, unit, (before, now, worse) in _moved(result) if result.current_ns is None else ():
+        most = max(before, now)
+        form = "{:.0%} -> {:.0%}" if name == SHARE else "{:,.0f} -> {:,.0f}" + unit
+        text = form.format(before, now).replace("%", " %")
+        sizes = {"before": round(100 * before / most, 1), "now": round(100 * now / most, 1)}
+        bars.append({"text": f"{name} {text}", "worse": worse, **sizes})
+    return bars
 
 
 def _moved(result: CaseResult) -> Iterable[tuple[str, str, tuple[float, float, bool]]]:
@@ -281,14 +286,6 @@ def _moved(result: CaseResult) -> Iterable[tuple[str, str, tuple[float, float, b
             less = name == SHARE
             before, now = max(pairs, key=lambda p: p[0] - p[1] if less else p[1] - p[0])
             yield name, unit, (before, now, (now < before) is less)
-
-
-def _figure_bar(name: str, unit: str, before: float, now: float, worse: bool) -> dict[str, Any]:
-    most = max(before, now)
-    form = "{:.0%} -> {:.0%}" if name == SHARE else "{:,.0f} -> {:,.0f}" + unit
-    text = form.format(before, now).replace("%", " %")
-    sizes = {"before": round(100 * before / most, 1), "now": round(100 * now / most, 1)}
-    return {"text": f"{name} {text}", "worse": worse, **sizes}
 
 
 def overview(ranked: Sequence[RankedResult], counts: Mapping[str, int]) -> dict[str, Any]:

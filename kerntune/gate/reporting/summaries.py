@@ -65,7 +65,17 @@ def summary(runs: Sequence[RunReport], limit: int = MAX_BYTES) -> str:
     rows = [*map(_row, (r for r in ranked if not _passes(r))), *map(_row, passes)]
     table = "" if not rows else f"| {' | '.join(HEADERS)} |\n|{'---|' * len(HEADERS)}\n"
     pieces = [*errors, *(["\n"] if errors else []), table, *rows]
-    return _fitting(head, pieces, len(ranked) - len(rows), limit)
+    left_out, room, kept = len(ranked) - len(rows), limit - len(head.encode()) - MORE_ROOM, [head]
+    if room < 0:
+        return ""
+    for i, piece in enumerate(pieces):
+        room -= len(piece.encode("utf-8", "replace"))
+        if room < 0:
+            left_out += sum(p.startswith(("|", "*")) for p in pieces[i:])
+            break
+        kept.append(piece)
+    more = f"… and {left_out} more; the JSON and the report have all.\n" if left_out else ""
+    return "".join([*kept, "\n", more])
 
 
 def _inline(text: str) -> str:
@@ -91,20 +101,6 @@ def _row(ranked: RankedResult) -> str:
         escaped("\n".join(why)),
     )
     return f"| {' | '.join(cells)} |\n"
-
-
-def _fitting(head: str, pieces: Sequence[str], left_out: int, limit: int) -> str:
-    room, kept = limit - len(head.encode()) - MORE_ROOM, [head]
-    if room < 0:
-        return ""
-    for i, piece in enumerate(pieces):
-        room -= len(piece.encode("utf-8", "replace"))
-        if room < 0:
-            left_out += sum(p.startswith(("|", "*")) for p in pieces[i:])
-            break
-        kept.append(piece)
-    more = f"… and {left_out} more; the JSON and the report have all.\n" if left_out else ""
-    return "".join([*kept, "\n", more])
 
 
 MORE_ROOM = 200
