@@ -187,25 +187,20 @@ def problems_of(found: Baseline) -> Iterator[str]:
     """A sentence for each field that can't be, beginning with its place: ``recording.launches[0].binary``."""
     yield from case_problems(found.case)
     yield from unprintable("recorded", found.recorded)
-    yield from _time_problems(found) if isinstance(found, TimeBaseline) else _static_problems(found)
+    if isinstance(found, TimeBaseline):
+        yield from (f"recording.{problem}" for problem in recording_problems(found.recording))
+        yield from _target_problems("device.target", found.device.target)
+        yield from _target_problems("recording.target", found.recording.target)
+        yield from unprintable("device.name", found.device.name)
+        yield from _too_long("device.name", found.device.slug)
+        yield from _figures_problems("static", found.static)
+    else:
+        yield from _target_problems("target", found.target)
+        if not re.fullmatch(r"\d+\.\d+", found.triton):
+            yield f"triton is {codec.shortened(found.triton)!r}, which is no Triton series such as 3.9"
+        yield from _too_long("triton", f"triton-{found.triton}")
+        yield from _figures_problems("launches", found.launches)
     yield from _operator_problems(found)
-
-
-def _time_problems(found: TimeBaseline) -> Iterator[str]:
-    yield from (f"recording.{problem}" for problem in recording_problems(found.recording))
-    yield from _target_problems("device.target", found.device.target)
-    yield from _target_problems("recording.target", found.recording.target)
-    yield from unprintable("device.name", found.device.name)
-    yield from _too_long("device.name", found.device.slug)
-    yield from _figures_problems("static", found.static)
-
-
-def _static_problems(found: StaticBaseline) -> Iterator[str]:
-    yield from _target_problems("target", found.target)
-    if not re.fullmatch(r"\d+\.\d+", found.triton):
-        yield f"triton is {codec.shortened(found.triton)!r}, which is no Triton series such as 3.9"
-    yield from _too_long("triton", f"triton-{found.triton}")
-    yield from _figures_problems("launches", found.launches)
 
 
 def _too_long(place: str, folder: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from kerntune.base.case_result import Attribution, CauseKind, LaunchCause, LostConfig, Share
 from kerntune.base.config import settings_text, split_settings
 from kerntune.base.device import Environment
-from kerntune.base.recording import Launch, Recording, same_work
+from kerntune.base.recording import Recording, same_work
 from kerntune.capture import Candidate, Capture
 from kerntune.capture.recorder import Recorded, keep, make_launch
 from kerntune.compiling.binary.identity import first_difference
@@ -287,18 +287,15 @@ def at_configs(capture: Capture, recorded: Recorded, before: Recording) -> Recor
         raise ReplayError("other launches are made, so configs have no counterpart")
     with capture.active():
         for index, old in enumerate(before.launches):
-            if old.config != now.launches[index].config:
-                now = _with_config(capture, recorded, now, index, old)
+            if old.config == now.launches[index].config:
+                continue
+            site = capture.launches[index].site
+            if site is None or old.config is None:
+                raise ReplayError(f"kernel {old.kernel}: its meta-parameters are written out, there or here")
+            candidates = [c for c in site.candidates if c.config == old.config] or [Candidate(old.config)]
+            probe = capture.probe(replace(site, candidates=(candidates[0],)), 0)
+            compiled = capture.compiler.compile(probe.specialized)
+            keep(recorded, compiled)
+            launch = make_launch(capture.plan, probe.specialized, compiled, probe.grid)
+            now = now.with_launch(index, launch.but(config=old.config), compiled.binary)
     return now.but(views=capture.plan.views)
-
-
-def _with_config(capture: Capture, recorded: Recorded, now: Recording, index: int, old: Launch) -> Recording:
-    pending = capture.launches[index]
-    if pending.site is None or old.config is None:
-        raise ReplayError(f"kernel {old.kernel}: its meta-parameters are written out, there or here")
-    candidates = [c for c in pending.site.candidates if c.config == old.config] or [Candidate(old.config)]
-    probe = capture.probe(replace(pending.site, candidates=(candidates[0],)), 0)
-    compiled = capture.compiler.compile(probe.specialized)
-    keep(recorded, compiled)
-    launch = make_launch(capture.plan, probe.specialized, compiled, probe.grid)
-    return now.with_launch(index, launch.but(config=old.config), compiled.binary)

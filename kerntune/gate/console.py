@@ -74,10 +74,7 @@ def say_json(found: object) -> None:
 
 def say_found(found: object, as_json: bool, text: Callable[[], str]) -> None:
     """Print a result as JSON, or as ``text`` has it."""
-    if as_json:
-        say_json(found)
-    else:
-        say(text())
+    say_json(found) if as_json else say(text())
 
 
 def complain(text: str) -> None:

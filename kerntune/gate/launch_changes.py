@@ -51,7 +51,8 @@ def changes_between(before: Recording, after: Recording) -> Changes:
     config, options = setting_lines((a, b, _changed(before, after, a, b)) for _, a, b in same)
     works = [(f"launch {i} ({b.kernel})", work_of(before, a), work_of(after, b)) for i, a, b in same]
     launches = tuple(launch_lines(before.launches, after.launches))
-    choices = tuple(choice_lines(before, after))
+    gone_to = [(name, before.choices.get(name, new), new) for name, new in after.choices.items()]
+    choices = tuple(f"{name}: {old}{ARROW}{new}" for name, old, new in gone_to if old != new)
     return Changes(
         compiler=_compiler(before, after),
         settings=_once(moved_settings(a.settings, b.settings) for a, b in binaries),
@@ -77,14 +78,6 @@ def changed_most(before: Recording, after: Recording, launches_ns: Sequence[floa
         return ""
     *_, launch = max(changed, key=lambda found: found[:2])
     return f"changed kernel with the most time: {launch.kernel} ({operators(launch.origins)})"
-
-
-def choice_lines(before: Recording, after: Recording) -> Iterator[str]:
-    """Choices that both sides went through, to another implementation each."""
-    for name, new in after.choices.items():
-        old = before.choices.get(name, new)
-        if old != new:
-            yield f"{name}: {old}{ARROW}{new}"
 
 
 def _alike(before: AnyLaunch, after: AnyLaunch, old: Set[str], new: Set[str]) -> bool:

@@ -203,12 +203,12 @@ def _moved(launch: LaunchReport) -> float:
 
 def format_static(launches: Sequence[LaunchReport | LaunchFigures]) -> str:
     """Registers a thread, spilled bytes and shared memory a block; the largest of each over the launches."""
-    parts = [
-        _largest("{} regs", [x.registers for x in launches]),
-        _largest("{} B spilled", [x.spill_bytes for x in launches if x.spill_bytes]),
-        _largest("{} B shared", [x.shared_bytes for x in launches if x.shared_bytes]),
-    ]
-    return ", ".join(p for p in parts if p) or NO_FIGURE
+    registers = [x.registers for x in launches if x.registers is not None]
+    parts = [f"{max(registers)} regs"] if registers else []
+    spilled, shared = (max((getattr(x, n) or 0 for x in launches), default=0) for n in ("spill_bytes", "shared_bytes"))
+    parts += [f"{spilled} B spilled"] if spilled else []
+    parts += [f"{shared} B shared"] if shared else []
+    return ", ".join(parts) or NO_FIGURE
 
 
 def format_configs(launches: Sequence[LaunchReport]) -> str:
@@ -246,11 +246,6 @@ def properties(results: Sequence[CaseResult]) -> list[tuple[str, str]]:
         out.append((f"kerntune_verdict{suffix}", r.word))
         out += [(f"kerntune_{name}{suffix}", text) for name, text in _figures(r).items()]
     return [(name, visible(text)) for name, text in out]
-
-
-def _largest(form: str, values: Iterable[int | None]) -> str:
-    known = [v for v in values if v is not None]
-    return form.format(max(known)) if known else ""
 
 
 def _figures(result: CaseResult) -> Mapping[str, str]:

@@ -131,8 +131,9 @@ def config_reports(capture: Capture, spec: DeviceSpec, *, every: bool) -> tuple[
     """A report on each candidate of each launch whose config was open, equal ones once, in order. Without ``every`` of
     kernels alone that Inductor generated: it chooses among its list on the GPU, so any of them may run there."""
     found: dict[tuple[str, Config, str], CandidateConfig] = {}
+    sites = [p.site for p in capture.launches if p.site is not None and (every or generated(p.jit))]
     with capture.active():
-        for c in _candidates(capture, every):
+        for c in (_candidate(capture, site, index) for site in sites for index in range(len(site.candidates))):
             key = c.launch.key() if isinstance(c.launch, Specialized) else str(c.launch)
             found.setdefault((c.kernel, c.config, key), c)  # once for each of a kernel's specializations
     return _reports(capture, spec, list(found.values()))
@@ -161,13 +162,6 @@ def config_findings(
         yield from rule_messages("config_limits" if found.broken else "config_spills", [str(found)], rules)
     for config in lost:
         yield from rule_messages("limits" if config.broken else "config_removed", [str(config)], rules)
-
-
-def _candidates(capture: Capture, every: bool) -> Iterator[CandidateConfig]:
-    for pending in list(capture.launches):
-        site = pending.site if every or generated(pending.jit) else None
-        if site is not None:
-            yield from (_candidate(capture, site, index) for index in range(len(site.candidates)))
 
 
 def _candidate(capture: Capture, site: Site, index: int) -> CandidateConfig:

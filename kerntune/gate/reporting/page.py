@@ -78,7 +78,10 @@ def html_page(runs: Sequence[RunReport], curves: Sequence[CaseCurve], plotly: st
     details = []
     for one in ranked:
         curve = by_case.get((str(one.result.case), one.result.target, one.result.device))
-        details.append(_packed(case_details(one, curve, repository=web_address(one.run))))
+        plain = printable(case_details(one, curve, repository=web_address(one.run)))
+        packed = json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        packed_bytes = zlib.compress(packed.encode("utf-8", "replace"), zlib.Z_BEST_COMPRESSION)
+        details.append(base64.b64encode(packed_bytes).decode())  # no character of it has a meaning in HTML
     failing = [r.result for r in ranked if r.result.outcome is Outcome.FAIL]
     accepted = accepted_together(failing)
     text: str = _template().render(
@@ -162,11 +165,6 @@ def _policy(*scripts: str) -> str:
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
         "form-action 'none'"
     )
-
-
-def _packed(value: object) -> str:  # base64 has no character that HTML gives a meaning
-    text = json.dumps(printable(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), zlib.Z_BEST_COMPRESSION)).decode()
 
 
 def _run(run: RunReport) -> dict[str, Any]:
