@@ -264,15 +264,10 @@ def kill_group(pid: int) -> None:
 
 def how_it_ended(code: int) -> str:
     """An exit code of ``subprocess`` in words."""
-    return f"ended with exit status {code}" if code >= 0 else f"died ({signal_name(-code)})"
-
-
-def signal_name(number: int) -> str:
-    """``SIGKILL`` of 9, for messages; ``signal 200`` of a number that has no name."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    if code >= 0:
+        return f"ended with exit status {code}"
+    names = {known.value: known.name for known in signal.Signals}
+    return f"died ({names.get(-code, f'signal {-code}')})"
 
 
 def _in_background(work: Callable[[], object]) -> bool:

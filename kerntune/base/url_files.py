@@ -262,26 +262,25 @@ class FsspecFiles(UrlFiles):
         return sorted(path.removeprefix(self._root).lstrip("/") for path in found)
 
     def create(self, name: str, data: bytes) -> bool:
-        path = f"{self._root}/{name}"
         try:
-            self._with_folder(path, lambda: self._fs.pipe_file(path, data, mode="create"))
+            self._write(name, data, mode="create")
         except FileExistsError:
             return False
         return True
 
     def replace(self, name: str, data: bytes) -> None:
-        path = f"{self._root}/{name}"
-        self._with_folder(path, lambda: self._fs.pipe_file(path, data))
+        self._write(name, data)
 
     def remove(self, name: str) -> None:
         with suppress(FileNotFoundError):
             self._fs.rm_file(f"{self._root}/{name}")
 
-    def _with_folder(self, path: str, write: Any) -> None:
+    def _write(self, name: str, data: bytes, **how: str) -> None:
         """Object stores have no folders; others may lack one."""
+        path = f"{self._root}/{name}"
         if self._has_folders:
             self._fs.makedirs(posixpath.dirname(path), exist_ok=True)
-        write()
+        self._fs.pipe_file(path, data, **how)
 
 
 def _options(protocol: str, timeout_s: float | None) -> dict[str, Any]:

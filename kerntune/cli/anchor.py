@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from kerntune.cli.stored import Pattern, case_argument, entries_of, folder_argument, given_folder, problems, readable
@@ -39,7 +39,8 @@ def run(args: Namespace) -> int:
             f"{store.folder} has no baseline"
             + (f" that matches {args.case!r}" if args.case else "; pytest --kerntune records them")
         )
-    gone = [] if args.case else list(left_over(anchor, stored))
+    mine = {anchor.path_of(b) for b in stored}
+    gone = [] if args.case else [p for p in (*anchor.time_files(), *anchor.static_files()) if p not in mine]
     copy(chosen, store, anchor)
     for path in gone:
         anchor.remove(path)
@@ -91,15 +92,8 @@ def copy(chosen: Sequence[Baseline], store: BaselineStore, anchor: BaselineStore
         anchor.put(baseline, artifacts)
 
 
-def left_over(anchor: BaselineStore, stored: Sequence[Baseline]) -> Iterator[Path]:
-    """Anchors of cases that have no baseline."""
-    mine = {anchor.path_of(b) for b in stored}
-    yield from (p for p in (*anchor.time_files(), *anchor.static_files()) if p not in mine)
-
-
 def _is_revision(text: str, place: Path) -> bool:
     try:
-        git.commit_of(git.top_of(place), text)
-    except UsageError:
+        return bool(git.known_commit(place, text))
+    except UsageError:  # there is no git
         return False
-    return True

@@ -121,12 +121,9 @@ def _offers(path: Path, pattern: Pattern) -> Iterator[Offer]:
         if pattern.matches(bundle.baseline):
             check_identity(bundle, where)
             unpacked(bundle, where)
-            yield Offer(where, bundle, _result(report, bundle))
-
-
-def _result(report: RunReport, bundle: Bundle) -> CaseResult | None:
-    mine = (bundle.baseline.case, str(bundle.baseline.target), bundle.baseline.fingerprint)
-    return next((r for r in report.results if (r.case, r.target, r.fingerprint) == mine), None)
+            mine = (bundle.baseline.case, str(bundle.baseline.target), bundle.baseline.fingerprint)
+            result = next((r for r in report.results if (r.case, r.target, r.fingerprint) == mine), None)
+            yield Offer(where, bundle, result)
 
 
 # mv
@@ -272,9 +269,8 @@ def prune(args: Namespace) -> int:
     any artifact, so all of those stay."""
     folder, project = given_folder(args.baselines), find_project(Path.cwd())
     entries = load_folder(folder)
-    stale = list(
-        found_stale(entries, read(Path(args.stale_from))) if args.stale_from else gone_tests(folder, entries, project)
-    )
+    run = read(Path(args.stale_from)) if args.stale_from else None
+    stale = list(gone_tests(folder, entries, project) if run is None else found_stale(entries, run))
     store, done = BaselineStore(folder), "would remove" if args.dry_run else "removed"
     for gone in stale:
         if not args.dry_run:
@@ -314,10 +310,8 @@ def gone_tests(folder: Path, entries: Sequence[Entry], project: Project) -> Iter
             f"{folder}: none of its test files ({', '.join(names[:3])}...) is in {project.root}, so this is not the "
             "folder that their names start from; call kerntune in the project's own folder"
         )
-    return _compared(folder, entries, project, files) if files else iter(())
-
-
-def _compared(folder: Path, entries: Sequence[Entry], project: Project, files: dict[str, Path]) -> Iterator[Stale]:
+    if not files:
+        return
     from kerntune.cli.collection import collect  # pytest with it, which --stale-from doesn't need
 
     found = collect(project, files.values(), [f"--kerntune-baselines={folder}"])

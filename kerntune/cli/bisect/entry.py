@@ -94,10 +94,8 @@ def run(args: Namespace) -> int:
     """Bisect, or check the working tree; the exit code."""
     if args.processes is not None and args.processes < 1:
         raise UsageError(f"--processes: {args.processes} is too few; give 1 or more")
-    return _check(args) if args.check else _bisect(args)
-
-
-def _bisect(args: Namespace) -> int:
+    if args.check:
+        return _check(args)
     revisions = _revisions(args.revisions)
     if args.triton and args.torch:
         raise UsageError("give --triton or --torch: versions on a line differ in one package")
