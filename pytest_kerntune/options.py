@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -287,18 +288,25 @@ def refuse_without_kerntune(config: pytest.Config) -> None:
         raise pytest.UsageError(f"{', '.join(given)}: does nothing without --kerntune; add --kerntune{or_ini}")
 
 
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Errors of kerntune's are pytest's errors of usage inside of it."""
+    try:
+        yield
+    except KerntuneError as exc:
+        raise pytest.UsageError(str(exc)) from None
+
+
 def resolve(config: pytest.Config, given: Namespace | None = None, environ: Mapping[str, str] = os.environ) -> Options:
     """Read and check every option; :class:`pytest.UsageError` names the option or ini key that is wrong.
 
     ``given`` is what pytest has parsed so far, if it hasn't parsed all.
     """
-    try:
-        ci = environ.get("CI", "").lower() not in ("", "0", "false", "no")
-        given = config.option if given is None else given
-        reported = bool(given.kerntune_export) or config.pluginmanager.hasplugin(PART_OF_ANOTHER)
+    ci = environ.get("CI", "").lower() not in ("", "0", "false", "no")
+    given = config.option if given is None else given
+    reported = bool(given.kerntune_export) or config.pluginmanager.hasplugin(PART_OF_ANOTHER)
+    with usage_errors():
         return _resolve(SettingSource(config, given, OPTIONS, reported_elsewhere=reported), ci)
-    except KerntuneError as exc:
-        raise pytest.UsageError(str(exc)) from None
 
 
 def _resolve(source: SettingSource, ci: bool) -> Options:

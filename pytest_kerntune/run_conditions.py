@@ -174,17 +174,13 @@ def _kernels(module: ModuleType, names: Collection[str], classes: dict[int, bool
         kind = type(value)
         may_be = classes.get(id(kind))
         if may_be is None:
-            may_be = classes[id(kind)] = _is_wrapper(kind)
+            home = getattr(kind, "__module__", None)
+            may_be = classes[id(kind)] = isinstance(home, str) and home.startswith(("triton.", "kerntune."))
         if may_be:
             function = _python_function(value)
             if function is not None and function.__name__ in names and (file := inspect.getsourcefile(function)):
                 found.append((function.__name__, Path(file)))
     return found
-
-
-def _is_wrapper(kind: type) -> bool:
-    module = getattr(kind, "__module__", None)
-    return isinstance(module, str) and module.startswith(("triton.", "kerntune."))
 
 
 def _python_function(value: Any) -> Any:

@@ -248,10 +248,8 @@ class SealedRun:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionstart(self) -> Any:
-        try:
+        with options.usage_errors():
             self._open()
-        except KerntuneError as exc:
-            raise pytest.UsageError(str(exc)) from None
         return (yield)
 
     def _open(self) -> None:
@@ -272,10 +270,8 @@ class SealedRun:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        try:
+        with options.usage_errors():
             reports = self._reports()
-        except KerntuneError as exc:
-            raise pytest.UsageError(str(exc)) from None
         session.testscollected = len(reports)
         for report in reports:
             session.config.hook.pytest_runtest_logstart(nodeid=report.nodeid, location=report.location)
@@ -295,8 +291,8 @@ class SealedRun:
             processes.close()
         decided = [key for key, case in claimed.items() if case.decidable]
         missing = unreported(self.engine.stores, self.targets, decided)
-        failing = {(r.case, r.fingerprint, r.target) for r in results if r.outcome is Outcome.FAIL}
-        left_out = [r for r in missing if self._selected(r.case.nodeid) and not _told(r, failing)]
+        failing = {(r.case, r.target) for r in results if r.outcome is Outcome.FAIL}  # with a reason of their own
+        left_out = [r for r in missing if self._selected(r.case.nodeid) and (r.case, r.target) not in failing]
         results += left_out
         if left_out and any(word[:2] in ("-k", "-m") for word in self.rest):
             self.end.notes.append("-k and -m don't narrow a sealed run: what they leave out is missing; name the tests")
@@ -386,11 +382,6 @@ class SealedRun:
 
 def _dest(flag: str) -> str:
     return flag.lstrip("-").replace("-", "_")
-
-
-def _told(missing: CaseResult, failing: Iterable[tuple[CaseId, str, str]]) -> bool:
-    """Whether a case that wasn't decided fails already, with a reason of its own."""
-    return any((case, target) == (missing.case, missing.target) for case, _, target in failing)
 
 
 def _decoded(answered: Answered) -> TestsRan | None:

@@ -15,7 +15,7 @@ import pytest
 
 from kerntune.base.codec import encodable
 from kerntune.base.policy import Policy, Update, Verdict
-from kerntune.errors import KerntuneError, UsageError
+from kerntune.errors import UsageError
 from kerntune.gate.reporting.page import require_plotly
 from pytest_kerntune import marker
 from pytest_kerntune.conclude import (
@@ -34,7 +34,7 @@ from pytest_kerntune.conclude import (
 from pytest_kerntune.concurrency import CROWDED, Spread, in_turn
 from pytest_kerntune.fixture import GatedAutotune, Record
 from pytest_kerntune.marker import Marker, concerns, nodeid_of, read_marker
-from pytest_kerntune.options import Options
+from pytest_kerntune.options import Options, usage_errors
 from pytest_kerntune.other_runs import (
     ExtraTargets,
     anchor_folder,
@@ -108,10 +108,8 @@ class Gate:
     def pytest_sessionstart(self) -> Generator[None, object, object]:
         """Before the header is printed and before collection imports users' modules."""
         self.progress.begin()
-        try:
+        with usage_errors():
             self._open()
-        except KerntuneError as exc:
-            raise pytest.UsageError(str(exc)) from None
         return (yield)
 
     def _open(self) -> None:
