@@ -72,10 +72,7 @@ def moves(
     least = sd[sd > 0].min() / 32 if (sd > 0).any() else 1.0
     found: list[_Place] = []
     weight = 1 / np.maximum(sd, least) ** 2
-    # the score that one of all places and widths exceeds by chance as often as false_rate
-    tail = false_rate / 2 / ((len(x) - 1) * sum(w < len(x) for w in WIDTHS))
-    score = -NormalDist().inv_cdf(tail) if freedom is None else student_quantile(tail, freedom)
-    _split(x, weight, 0, score**2, found)
+    _split(x, weight, 0, _limit(len(x), false_rate, freedom), found)
     return () if not found else _fitted(x, weight, sorted(found))
 
 
@@ -121,6 +118,13 @@ def _fitted(x: Floats, weight: Floats, places: Sequence[_Place]) -> tuple[LevelS
         LevelShift(p.first, p.first + p.width, size, size - spread, size + spread, p.earliest, p.latest)
         for p, size, spread in zip(places, sizes[1:].tolist(), spreads[1:].tolist(), strict=True)
     )
+
+
+def _limit(points: int, false_rate: float, freedom: int | None) -> float:
+    """The square of the score that one of all places and widths exceeds by chance as often as ``false_rate``."""
+    widths = sum(w < points for w in WIDTHS)
+    tail = false_rate / 2 / ((points - 1) * widths)
+    return (-NormalDist().inv_cdf(tail) if freedom is None else student_quantile(tail, freedom)) ** 2
 
 
 def _split(x: Floats, weight: Floats, offset: int, limit: float, found: list[_Place]) -> None:
