@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -38,33 +38,22 @@ def write_lines(stack: contextlib.ExitStack) -> None:
         return
     origins = inductor_parts.inductor_part("origins")
     for word in WRITERS:
-        part = inductor_parts.INDUCTOR[word]
-        if part.exists():
-            inductor_parts.replace_part(stack, word, _with_lines(part.get(), origins))
-    copies = inductor_parts.INDUCTOR["copy_between_devices"]
-    if copies.exists():
-        inductor_parts.replace_part(stack, "copy_between_devices", _commented(copies.get()))
+        inductor_parts.put_over(stack, word, partial(_with_lines, origins))
+    inductor_parts.put_over(stack, "copy_between_devices", _commented)
 
 
-def _commented(original: Callable[..., Any]) -> Callable[..., Any]:
+def _commented(original: Callable[..., Any], node: Any, wrapper: Any) -> Any:
     """Generation of an operator's call, below the comment that other operators have."""
-
-    def codegen(node: Any, wrapper: Any) -> Any:
-        node.codegen_comment(wrapper)
-        return original(node, wrapper)
-
-    return codegen
+    node.codegen_comment(wrapper)
+    return original(node, wrapper)
 
 
-def _with_lines(original: Callable[..., Any], origins: Callable[[Any], Iterable[Any]]) -> Callable[..., Any]:
-    def described(nodes: Any, wrapper: Any) -> Any:
-        said, *rest = original(nodes, wrapper)
-        traces = (node.meta.get("stack_trace") for node in origins(nodes))
-        found = sorted({line for trace in traces if trace and (line := line_of_trace(trace))})
-        marked = [f"{path}:{number}" for path, number in found]
-        return (f"{said}\n{wrapper.comment} {MARK} {json.dumps(marked)}", *rest)
-
-    return described
+def _with_lines(origins: Callable[[Any], Iterable[Any]], original: Callable[..., Any], nodes: Any, wrapper: Any) -> Any:
+    said, *rest = original(nodes, wrapper)
+    traces = (node.meta.get("stack_trace") for node in origins(nodes))
+    found = sorted({line for trace in traces if trace and (line := line_of_trace(trace))})
+    marked = [f"{path}:{number}" for path, number in found]
+    return (f"{said}\n{wrapper.comment} {MARK} {json.dumps(marked)}", *rest)
 
 
 def line_of_trace(trace: str) -> tuple[str, int] | None:
@@ -199,9 +188,7 @@ class CompiledCalls:
         stack.callback(setattr, self, "_running", False)
         known = noted_breaks()
         stack.callback(self._note_breaks, known, len(known))
-        if inductor_parts.INDUCTOR["package_call"].exists():
-            package = inductor_parts.inductor_part("package_call")
-            inductor_parts.replace_part(stack, "package_call", self._package(package))
+        inductor_parts.put_over(stack, "package_call", self._package)
 
     def noting_frames(self, compile_frame: Callable[..., Any]) -> Callable[..., Any]:
         """Dynamo's compilation of a frame, whose function is noted."""
@@ -243,13 +230,10 @@ class CompiledCalls:
         if what not in self.unseen:
             self.unseen.append(what)
 
-    def _package(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if self.records():
-                self._miss("a package of AOTInductor, which launches from C++")
-            return original(*args, **kwargs)
-
-        return call
+    def _package(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self.records():
+            self._miss("a package of AOTInductor, which launches from C++")
+        return original(*args, **kwargs)
 
 
 def _name_of(code: CodeType) -> str:

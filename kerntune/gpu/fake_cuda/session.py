@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -153,7 +154,7 @@ class StandIns:
         replace_engine(stack, backward)
         install_functions(stack)
         replace(stack, torch.nn.Module, "_apply", module_apply(torch.nn.Module._apply))
-        replace(stack, torch._C._nn, "_parse_to", parse_to(torch._C._nn._parse_to))
+        replace(stack, torch._C._nn, "_parse_to", partial(_parse_to, torch._C._nn._parse_to))
         self.compiled.install(stack)
         stack.enter_context(set_wrap_triton_enabled(False))
 
@@ -296,14 +297,10 @@ def module_apply(original: Callable[..., Any]) -> Callable[..., Any]:
     return apply
 
 
-def parse_to(original: Callable[..., Any]) -> Callable[..., Any]:
+def _parse_to(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """What replaces ``torch._C._nn._parse_to``: ``module.to(0)`` means the accelerator that torch lacks."""
-
-    def parse(*args: Any, **kwargs: Any) -> Any:
-        named = [torch.device("cuda", arg) if type(arg) is int else arg for arg in args]
-        return original(*named, **kwargs)
-
-    return parse
+    named = [torch.device("cuda", arg) if type(arg) is int else arg for arg in args]
+    return original(*named, **kwargs)
 
 
 def _moved(parameter: Any, fn: Convert) -> Any:
