@@ -21,6 +21,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from kerntune.gpu.fake_cuda.modes import EnterModes, Handler, StandInFakeMode, Watch
 from kerntune.gpu.fake_cuda.patches import replace
+from kerntune.kernels.compat.inductor_parts import over
 from kerntune.kernels.compat.torch_compiler import calls_users_code
 
 _HOOKS = "kerntune.hooks"
@@ -105,7 +106,7 @@ def install_functions(stack: ExitStack) -> None:
     """Record for every ``torch.autograd.Function`` the data that torch's own engine has, until ``stack`` closes."""
     apply = inspect.getattr_static(torch.autograd.Function, "apply")  # a classmethod, from torch 2.14 on one in C
     replace(stack, torch.autograd.Function, "apply", classmethod(_recording(apply)))
-    replace(stack, FunctionCtx, "set_materialize_grads", _recording_layouts(FunctionCtx.set_materialize_grads))
+    replace(stack, FunctionCtx, "set_materialize_grads", over(FunctionCtx.set_materialize_grads, _note_materialized))
 
 
 def filled(node: Any, gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
@@ -153,12 +154,9 @@ def _layout(item: Any) -> Layout | None:
     return Layout(tuple(item.shape), item.dtype, item.device) if isinstance(item, torch.Tensor) else None
 
 
-def _recording_layouts(set_materialize_grads: Callable[[Any, bool], None]) -> Callable[[Any, bool], None]:
-    def noted(ctx: Any, value: bool) -> None:
-        set_materialize_grads(ctx, value)
-        setattr(ctx, _MATERIALIZES, value)
-
-    return noted
+def _note_materialized(set_materialize_grads: Callable[[Any, bool], None], ctx: Any, value: bool) -> None:
+    set_materialize_grads(ctx, value)
+    setattr(ctx, _MATERIALIZES, value)
 
 
 Node = Any
@@ -228,7 +226,9 @@ class Backward:
     def _step(self, node: Node) -> list[Node]:
         inputs = self._inputs.pop(node, {})
         apply_hooks(node, inputs)
-        self._keep_wanted(node, inputs)
+        for number, gradient in inputs.items():
+            for place in self._wanted.get((node, number), ()):
+                self._results[place] = gradient
         outputs = self._outputs(node, inputs) if inputs else ()
         for (following, number), gradient in zip(node.next_functions, outputs, strict=False):
             if following is not None and gradient is not None:
@@ -253,11 +253,6 @@ class Backward:
     def _serve(self, node: Node) -> bool:
         self._waiting[node] -= 1
         return self._waiting[node] == 0
-
-    def _keep_wanted(self, node: Node, inputs: Mapping[int, Gradient]) -> None:
-        for number, gradient in inputs.items():
-            for place in self._wanted.get((node, number), ()):
-                self._results[place] = gradient
 
 
 def engine(original: Callable[..., Any], entered_modes: EnterModes, watch: Watch) -> Callable[..., Any]:

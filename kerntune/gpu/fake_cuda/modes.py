@@ -15,7 +15,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from threading import get_ident, local
 from types import CodeType, FunctionType, ModuleType
@@ -111,7 +111,7 @@ def call_directly() -> None:
         function = _wrapped(wrapper)
         if not hasattr(function, _CACHED):
             with suppress(AttributeError, TypeError):  # a callable that takes no attributes
-                setattr(function, _CACHED, _direct(wrapper, function))
+                setattr(function, _CACHED, partial(_direct, wrapper, function))
 
 
 def _wrapped(wrapper: Any) -> Callable[..., Any]:
@@ -121,14 +121,11 @@ def _wrapped(wrapper: Any) -> Callable[..., Any]:
     return function
 
 
-def _direct(wrapper: Any, function: Any) -> Callable[..., Any]:
-    def direct(*args: Any, **kwargs: Any) -> Any:
-        if _PACKAGE not in sys.modules:
-            return function(*args, **kwargs)
-        vars(function).pop(_CACHED, None)
-        return wrapper(*args, **kwargs)
-
-    return direct
+def _direct(wrapper: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+    if _PACKAGE not in sys.modules:
+        return function(*args, **kwargs)
+    vars(function).pop(_CACHED, None)
+    return wrapper(*args, **kwargs)
 
 
 @cache
@@ -148,6 +145,13 @@ class _OfThread(local):
     def __init__(self) -> None:
         self.in_kernel_invocation = False
         self.enter_stack: list[Any] = []
+
+
+def _of_thread(name: str) -> property:
+    """An attribute of a mode that each thread has for itself."""
+    return property(
+        lambda mode: getattr(mode._of_thread, name), lambda mode, value: setattr(mode._of_thread, name, value)
+    )
 
 
 UNANSWERED: tuple[Any, ...] = ()
@@ -274,23 +278,11 @@ class StandInFakeMode(FakeTensorMode):  # type: ignore[misc]  # torch's types ar
         if devices > 1:
             self.cache_enabled = False  # it would give ``device="cuda"`` the number that was current at an earlier call
 
-    @property
-    def in_kernel_invocation(self) -> bool:
-        """Whether an operator runs in the calling thread, for which stand-ins are on the device ``meta``."""
-        return self._of_thread.in_kernel_invocation
+    in_kernel_invocation = _of_thread("in_kernel_invocation")
+    """Whether an operator runs in the calling thread, for which stand-ins are on the device ``meta``."""
 
-    @in_kernel_invocation.setter
-    def in_kernel_invocation(self, runs: bool) -> None:
-        self._of_thread.in_kernel_invocation = runs
-
-    @property
-    def enter_stack(self) -> list[Any]:
-        """What torch goes back to when the calling thread leaves the mode."""
-        return self._of_thread.enter_stack
-
-    @enter_stack.setter
-    def enter_stack(self, found: list[Any]) -> None:
-        self._of_thread.enter_stack = found
+    enter_stack = _of_thread("enter_stack")
+    """What torch goes back to when the calling thread leaves the mode."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -384,7 +376,7 @@ class RealImplementations:
         made = defined._backend_fns if defined is not None else {}
         code = made.get("cuda") or made.get(None)
         code = self._noted(func) if code is None else undisabled(code)
-        return None if code is None else self._surrounded(code)
+        return None if code is None else partial(self._surrounded, code)
 
     def _noted(self, func: Any) -> Implementation | None:
         name = func._schema.name
@@ -393,9 +385,6 @@ class RealImplementations:
         found = (self._registered.get((x, key)) for key in REAL_KEYS for x in spellings)
         return next((code for code in found if code is not None), None)
 
-    def _surrounded(self, code: Implementation) -> Implementation:
-        def run(*args: Any, **kwargs: Any) -> Any:
-            with self._entered_modes():
-                return code(*args, **kwargs)
-
-        return run
+    def _surrounded(self, code: Implementation, *args: Any, **kwargs: Any) -> Any:
+        with self._entered_modes():
+            return code(*args, **kwargs)
