@@ -294,12 +294,7 @@ def measured_matmul(gpu: Executor, dtype: str) -> float | None:
     if product is None:
         return None
     times = [_seconds(product) for _ in range(WARM_UP + RUNS)][WARM_UP:]
-    return matmul_operations(size) / median(times)
-
-
-def matmul_operations(size: int) -> float:
-    """Of a square product."""
-    return 2.0 * size**3
+    return 2.0 * size**3 / median(times)
 
 
 def _product(dtype: str, size: int, device: str) -> Callable[[], object] | None:

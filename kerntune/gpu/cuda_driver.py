@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import CDLL, PyDLL, Structure, addressof, byref, c_char, c_char_p, c_int, c_uint, c_uint64, c_void_p
+from ctypes import CDLL, PyDLL, Structure, addressof, byref, c_char, c_char_p, c_int, c_uint64, c_void_p
 from functools import lru_cache
 from typing import Any
 
@@ -68,29 +68,10 @@ IPC_HANDLE_BYTES, IPC_LAZY_PEER_ACCESS = 64, 1
 """``CU_IPC_HANDLE_SIZE``, ``CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`` (cuda.h)."""
 
 
-class _IpcHandle(Structure):
+class IpcHandle(Structure):
+    """``CUipcMemHandle``: an allocation of ``cuMemAlloc``, for another process to map."""
+
     _fields_ = [("reserved", c_char * IPC_HANDLE_BYTES)]
-
-
-def ipc_handle(address: int) -> bytes:
-    """A handle of an allocation of ``cuMemAlloc`` for other processes. :class:`BackendError` where there is none."""
-    handle = _IpcHandle()
-    code = library().cuIpcGetMemHandle(byref(handle), c_uint64(address))
-    check(code, "sharing memory with another process")
-    return bytes(handle)
-
-
-def ipc_open(handle: bytes) -> int:
-    """Map another process's allocation; its address here. A process can't open its own."""
-    address, raw = c_uint64(), _IpcHandle.from_buffer_copy(handle)
-    code = library().cuIpcOpenMemHandle_v2(byref(address), raw, c_uint(IPC_LAZY_PEER_ACCESS))
-    check(code, "opening another process's memory")
-    return address.value
-
-
-def ipc_close(address: int) -> None:
-    """Unmap it."""
-    check(library().cuIpcCloseMemHandle(c_uint64(address)), "closing another process's memory")
 
 
 class CudaFunction:

@@ -22,11 +22,10 @@ from kerntune.gpu.compare import Difference, compare_bytes
 from kerntune.gpu.cuda_driver import (
     CUDA_ERROR_NOT_READY,
     CUDA_ERROR_NOT_SUPPORTED,
+    IPC_LAZY_PEER_ACCESS,
     CudaFunction,
+    IpcHandle,
     check,
-    ipc_close,
-    ipc_handle,
-    ipc_open,
     library,
     prepare_launch,
     quick_library,
@@ -216,17 +215,22 @@ class DriverGpu(LockedDevice):
     def share(self, buffer: Buffer) -> bytes:
         """Of ``cuIpcGetMemHandle``."""
         self._enter()
-        return ipc_handle(buffer.address)
+        handle = IpcHandle()
+        code = library().cuIpcGetMemHandle(ctypes.byref(handle), ctypes.c_uint64(buffer.address))
+        check(code, "sharing memory with another process")
+        return bytes(handle)
 
     @contextlib.contextmanager
     def shared(self, handle: bytes, nbytes: int) -> Iterator[Buffer]:
-        """Through ``cuIpcOpenMemHandle``."""
+        """Through ``cuIpcOpenMemHandle``. A process can't open its own."""
         self._enter()
-        address = ipc_open(handle)
+        address, raw = ctypes.c_uint64(), IpcHandle.from_buffer_copy(handle)
+        code = library().cuIpcOpenMemHandle_v2(ctypes.byref(address), raw, ctypes.c_uint(IPC_LAZY_PEER_ACCESS))
+        check(code, "opening another process's memory")
         try:
-            yield BorrowedBuffer(address, nbytes, None)
+            yield BorrowedBuffer(address.value, nbytes, None)
         finally:
-            ipc_close(address)
+            check(library().cuIpcCloseMemHandle(address), "closing another process's memory")
 
     def compare(self, expected: Buffer, actual: Buffer, dtype: str, tolerance: float) -> Difference | None:
         data = ctypes.string_at(expected.address, expected.nbytes) if isinstance(expected, HostBuffer) else None

@@ -107,7 +107,7 @@ def test_structures_lie_as_the_driver_reads_them() -> None:
     assert offsets == {
         **{name: 4 * i for i, name in enumerate(names)}, "stream": 32, "attributes": 40, "attribute_count": 48
     }  # fmt: skip
-    assert ctypes.sizeof(cuda_driver._IpcHandle) == 64
+    assert ctypes.sizeof(cuda_driver.IpcHandle) == 64
 
 
 @pytest.mark.parametrize(
