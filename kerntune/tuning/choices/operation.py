@@ -171,8 +171,7 @@ class Operation:
                 return index
         programs = kind_of(_on_its_device(context.this_gpu(), values))
         if (outside := self.known.find_outside(programs, text)) is not None:  # a gated test: the gate decided nothing
-            name = self.implementations[outside].name
-            self._found(gpu, Decision(self.name, text, name, how="decided by the program"))
+            self._found(gpu, text, outside, how="decided by the program")
             return outside
         return self._undecided(gpu, text, "torch.compile traces it, which has no values to race on")[0]
 
@@ -261,8 +260,7 @@ class Operation:
         self._note(key, index)
         of_each = {names[i]: ns for i, ns in times.items()}, left_out
         notes, seconds = tuple(deciding.notes), time.perf_counter() - begin
-        decision = Decision(self.name, key.text, names[index], *of_each, notes=notes, seconds=seconds)
-        self._found(winners.gpu_kind, decision)
+        self._found(winners.gpu_kind, key.text, index, *of_each, notes=notes, seconds=seconds)
         warn_left_out(self.name, left_out, deciding.notes)
         return index, True
 
@@ -276,10 +274,10 @@ class Operation:
     def _reuse(self, key: OpenKey, index: int) -> None:
         times, left_out = key.winners.times_of(key.winners.key(key.site))
         self._note(key, index)
-        name = self.implementations[index].name
-        self._found(key.winners.gpu_kind, Decision(self.name, key.text, name, times, left_out, "stored"))
+        self._found(key.winners.gpu_kind, key.text, index, times, left_out, "stored")
 
-    def _found(self, gpu: GpuKind, decision: Decision) -> None:
+    def _found(self, gpu: GpuKind, text: str, index: int, *of_each: Any, **words: Any) -> None:
+        decision = Decision(self.name, text, self.implementations[index].name, *of_each, **words)
         self.decisions.append(decision)
         self.known.tell(gpu, decision)
 
@@ -299,14 +297,13 @@ class Operation:
         warn("; ".join([said, *([cost] if cost else [])]))
         index = index or 0
         self._note(key, index)
-        name = self.implementations[index].name
-        self._found(winners.gpu_kind, Decision(self.name, key.text, name, how="nearest"))
+        self._found(winners.gpu_kind, key.text, index, how="nearest")
         return index, True
 
     def _undecided(self, gpu: GpuKind, text: str, why: str) -> tuple[int, bool]:
         said = f"its first implementation is called undecided: {why}; call it once before"
         warn(f"choice {self.name}, key {text}: {said}")
-        self._found(gpu, Decision(self.name, text, self.implementations[0].name, how="undecided"))
+        self._found(gpu, text, 0, how="undecided")
         return 0, False
 
     # what a decision depends on
