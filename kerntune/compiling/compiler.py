@@ -6,13 +6,13 @@ however their source has changed since.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from kerntune.base.changed_items import changed_items
 from kerntune.base.device import Target
 from kerntune.base.recording import Artifacts, Binary, Recording, Scratch
 from kerntune.compiling.binary.identity import (
@@ -112,14 +113,9 @@ class Compiler:
         self.flush()
         return results
 
-    @contextlib.contextmanager
-    def telling(self, tell: Callable[[str], None]) -> Iterator[None]:
+    def telling(self, tell: Callable[[str], None]) -> AbstractContextManager[None]:
         """Within, ``tell`` is called with what is compiled: ``compiling add_kernel, 3 of 14``."""
-        before, self._tell = self._tell, tell
-        try:
-            yield
-        finally:
-            self._tell = before
+        return changed_items(vars(self), {"_tell": tell})
 
     def flush(self) -> None:
         """Wait until all results of streams are in Triton's own cache too."""

@@ -9,7 +9,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from contextvars import ContextVar
 from functools import partial
 from math import inf, prod
@@ -22,6 +22,7 @@ from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
+from kerntune.base.changed_items import changed_items
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
 from kerntune.base.users_line import chain
@@ -34,7 +35,7 @@ from kerntune.gpu.emulator.ttir_program import TtirOperation, TtirProgram, parse
 from kerntune.gpu.fake_cuda.launches import Unlaunched, compiled_by_triton, launch_again, run_first
 from kerntune.gpu.fake_cuda.patches import replace
 from kerntune.gpu.interpreter.tensor_memory import TensorMemory
-from kerntune.gpu.interpreter.wider_programs import note, wider_program
+from kerntune.gpu.interpreter.wider_programs import holding, note, wider_program
 from kerntune.grids import check_grid
 from kerntune.kernels.compat import triton_compiler
 from kerntune.kernels.source import kernel_file, kernel_name
@@ -57,14 +58,9 @@ LAUNCH_WORDS = ("grid", "warmup", "device", "device_type", "stream")
 _CHANCE: ContextVar[random.Random | None] = ContextVar("what draws the order of programs", default=None)
 
 
-@contextmanager
-def drawn_orders(seed: int) -> Iterator[None]:
+def drawn_orders(seed: int) -> AbstractContextManager[object]:
     """Programs run in a drawn order within the context, and reductions have their terms so."""
-    token = _CHANCE.set(random.Random(seed))
-    try:
-        yield
-    finally:
-        _CHANCE.reset(token)
+    return holding(_CHANCE, random.Random(seed))
 
 
 class InterpretedLaunches:
@@ -87,14 +83,9 @@ class InterpretedLaunches:
         replace(stack, JITFunction, "run", lambda kernel, /, *args, **kwargs: self.run(kernel, *args, **kwargs))
         replace(stack, Autotuner, "run", run_first)
 
-    @contextmanager
-    def given(self, candidates: Mapping[str, tuple[Config, ...]]) -> Iterator[None]:
+    def given(self, candidates: Mapping[str, tuple[Config, ...]]) -> AbstractContextManager[None]:
         """Within the context, kernels of these names that have no tuner run with the first of their candidates."""
-        before, self._given = self._given, candidates
-        try:
-            yield
-        finally:
-            self._given = before
+        return changed_items(vars(self), {"_given": candidates})
 
     def run(self, kernel: Any, /, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Unlaunched:
         """As ``JITFunction.run``; its result is compiled when an attribute is read that only a compiled kernel has, and

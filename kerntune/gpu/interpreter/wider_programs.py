@@ -6,14 +6,16 @@ Eight-bit floats stay, for to round to them is what a kernel of quantized number
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kerntune.errors import InterpreterLimit
 from kerntune.gpu.emulator.elements import constant
 from kerntune.gpu.emulator.ttir_program import Region, TtirOperation, TtirProgram, ValueType, blocks_in
+
+T = TypeVar("T")
 
 WIDENED = ("f32", "f16", "bf16")
 
@@ -42,24 +44,23 @@ _WIDER: ContextVar[Iterator[Launched] | None] = ContextVar("launches that are do
 
 
 @contextmanager
-def noted_launches() -> Iterator[list[Launched]]:
+def holding(variable: ContextVar[T | None], value: T) -> Iterator[T]:
+    """A context variable has this value meanwhile."""
+    token = variable.set(value)
+    try:
+        yield value
+    finally:
+        variable.reset(token)
+
+
+def noted_launches() -> AbstractContextManager[list[Launched]]:
     """What is interpreted within the context, in order."""
-    found: list[Launched] = []
-    token = _SEEN.set(found)
-    try:
-        yield found
-    finally:
-        _SEEN.reset(token)
+    return holding(_SEEN, [])
 
 
-@contextmanager
-def wider_launches(launches: Sequence[Launched]) -> Iterator[None]:
+def wider_launches(launches: Sequence[Launched]) -> AbstractContextManager[object]:
     """The same launches again within the context, in float64, where their tensors are."""
-    token = _WIDER.set(iter(launches))
-    try:
-        yield
-    finally:
-        _WIDER.reset(token)
+    return holding(_WIDER, iter(launches))
 
 
 def note(jit: Any, program: TtirProgram) -> None:
