@@ -103,21 +103,18 @@ class Capture(CandidateLaunches):
             self.compiler.end()  # busy ones would take the processors from all that follows
             raise
         finally:
-            self._stand_back(entries)
+            # The entry points become Triton's own again, also after an interrupt, wherever it came.
+            if _ACTIVE.holder is entries:
+                self._set_current(None)
+            entries.end()
+            if (left := self._suspension) is not None and self._entries is entries:
+                left.end()
+                self._over(left)
+            _ACTIVE.let_go(entries)
 
     def _stand_in(self, instead_of: Suspension | None) -> None:
         self._set_current(self)
         self._entries.begin(instead_of)
-
-    def _stand_back(self, entries: EntryPoints) -> None:
-        """The entry points become Triton's own again, also after an interrupt, wherever it came."""
-        if _ACTIVE.holder is entries:
-            self._set_current(None)
-        entries.end()
-        if (left := self._suspension) is not None and self._entries is entries:
-            left.end()
-            self._over(left)
-        _ACTIVE.let_go(entries)
 
     @staticmethod
     def _set_current(capture: Capture | None) -> None:

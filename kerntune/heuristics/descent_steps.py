@@ -110,20 +110,17 @@ class Neighbourhood(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not all(holds(config) for holds in self.constraints):
             return False
         if self.mix_order:
-            return self._is_legal_mix_order(config)
+            x, split, stages = (self._block(config, n) for n in ("XBLOCK", "RSPLIT_SIZE", "NUM_STAGES"))
+            if x is None or split is None:
+                return False
+            if self.whole_splits is None:
+                return x <= split
+            return stages is not None and is_whole(x, split, stages, *self.whole_splits)
         if self.native_matmul:
             blocks = prod(self._block(config, name) or 1 for name in ("XBLOCK", "YBLOCK", "ZBLOCK"))
             return blocks * (self._block(config, "R0_BLOCK") or self.dot_rblock) <= MAX_TENSOR_NUMEL
         elements = prod(get_field(config, name) or 1 for name in self.names.values())
         return elements >= self.elements_per_warp * config.num_warps
-
-    def _is_legal_mix_order(self, config: Config) -> bool:
-        x, split, stages = (self._block(config, n) for n in ("XBLOCK", "RSPLIT_SIZE", "NUM_STAGES"))
-        if x is None or split is None:
-            return False
-        if self.whole_splits is None:
-            return x <= split
-        return stages is not None and is_whole(x, split, stages, *self.whole_splits)
 
     def _block(self, config: Config, name: str) -> int | None:
         return get_field(config, self.names.get(name, name))

@@ -97,7 +97,14 @@ class Proposer:
     """The family by name: what register counts may change of its configs."""
 
     def __post_init__(self) -> None:
-        self._check_arguments()
+        require_known_axes(self.sizes, self._where)
+        of_sizes = [(f"axis {axis}", name) for axis, names in self.sizes.items() for name in names]
+        for what, name in (*of_sizes, *(("reduced", name) for name in self.reduced)):
+            if name not in self.parameters:
+                known = ", ".join(self.parameters)
+                raise HintError(f"{self._where}{what} is to be argument {name!r}, but the kernel has {known}")
+        if not self.sizes:
+            raise HintError(f"{self._where}no sizes: name the argument that holds the size of x")
         self._check_blocks()
         ones = dict.fromkeys(self.sizes, 1)
         self._known(ones)
@@ -217,16 +224,6 @@ class Proposer:
 
     def _no_x(self) -> dict[str, bool]:
         return {"no_x_block": True} if self.reduces and "x" not in self.blocks else {}
-
-    def _check_arguments(self) -> None:
-        require_known_axes(self.sizes, self._where)
-        of_sizes = [(f"axis {axis}", name) for axis, names in self.sizes.items() for name in names]
-        for what, name in (*of_sizes, *(("reduced", name) for name in self.reduced)):
-            if name not in self.parameters:
-                known = ", ".join(self.parameters)
-                raise HintError(f"{self._where}{what} is to be argument {name!r}, but the kernel has {known}")
-        if not self.sizes:
-            raise HintError(f"{self._where}no sizes: name the argument that holds the size of x")
 
     def _check_blocks(self) -> None:
         for axis, name in self.blocks.items():

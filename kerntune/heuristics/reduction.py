@@ -146,7 +146,21 @@ def reduction_candidates(hints: KernelHints, limits: Bounds, *, dynamic: int = 0
     off = not hints.modes.autotune_pointwise or hints.modes.deterministic
     if limits.preset.deterministic_pointwise and off:  # torch 2.6: one middling tile
         return (config_for(hints, 32, 128, limits),)
-    return _all_candidates(hints, limits, head, dynamic)
+    found = (
+        *head,
+        _contiguous(hints, limits),
+        _outer(hints, limits, dynamic),
+        _tiny(hints, limits),
+        config_for(hints, 64, 64, limits),
+        config_for(hints, 8, 512, limits),
+        config_for(hints, 64, 4, limits, warps=8),
+        *_scalar_steps(hints, limits),
+    )
+    if not (limits.hip and limits.preset.backend_extras):
+        return found
+    found += tuple(config_for(hints, x, r, limits, warps=4, options=options) for x, r, options in HIP_TILES)
+    longest = hints.max_persistent_rblock
+    return tuple(c for c in found if block_of(c, "x", 0) * longest <= MAX_COMBO_TILE)
 
 
 def _inner(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
@@ -175,24 +189,6 @@ def _long_step(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
     step = min(r, LONG_STEP)
     warps = max(step // (limits.warp_size * ELEMENTS_PER_THREAD_SM103), 1)
     return (config_for(hints, 1, step, limits, warps=warps),)
-
-
-def _all_candidates(hints: KernelHints, limits: Bounds, head: tuple[Config, ...], dynamic: int) -> tuple[Config, ...]:
-    found = (
-        *head,
-        _contiguous(hints, limits),
-        _outer(hints, limits, dynamic),
-        _tiny(hints, limits),
-        config_for(hints, 64, 64, limits),
-        config_for(hints, 8, 512, limits),
-        config_for(hints, 64, 4, limits, warps=8),
-        *_scalar_steps(hints, limits),
-    )
-    if not (limits.hip and limits.preset.backend_extras):
-        return found
-    found += tuple(config_for(hints, x, r, limits, warps=4, options=options) for x, r, options in HIP_TILES)
-    longest = hints.max_persistent_rblock
-    return tuple(c for c in found if block_of(c, "x", 0) * longest <= MAX_COMBO_TILE)
 
 
 def is_register_intensive(hints: KernelHints) -> bool:

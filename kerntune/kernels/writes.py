@@ -279,7 +279,16 @@ class _Walk:
     def _plain(self, op: _Op) -> None:
         touched = any(self._pointer[v] for v in (*op.operands, *op.results))
         if op.name in access.OUTSIDE_CODE:
-            self._outside_code(op, touched)
+            name, pure = op.name.partition(".")[2], op.handle.get_bool_attr("pure")
+            if not pure:
+                self._unknown.append(f"impure {name}")
+            elif touched:
+                self._unknown.append(f"{name} takes an address")
+            if touched or not pure:
+                self._outside.append(op)
+                self._mark(op, f"{name} makes an address")
+                if any(map(self._word.get, op.operands)):
+                    self._follow(f"{name} takes an integer that may be an address", writes=True)
         elif op.name == "tt.ptr_to_int":
             self._unknown.append("an address becomes an integer")
         elif op.name == "tt.int_to_ptr":
@@ -325,18 +334,6 @@ class _Walk:
         if op.name != "tt.func":
             for region in op.regions:
                 self._flow_all(self._entry(region), given)
-
-    def _outside_code(self, op: _Op, touched: bool) -> None:
-        name, pure = op.name.partition(".")[2], op.handle.get_bool_attr("pure")
-        if not pure:
-            self._unknown.append(f"impure {name}")
-        elif touched:
-            self._unknown.append(f"{name} takes an address")
-        if touched or not pure:
-            self._outside.append(op)
-            self._mark(op, f"{name} makes an address")
-            if any(map(self._word.get, op.operands)):
-                self._follow(f"{name} takes an integer that may be an address", writes=True)
 
     def _follow(self, why: str, writes: bool) -> None:
         """Record an access whose address comes from no known parameter."""

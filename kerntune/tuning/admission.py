@@ -176,7 +176,9 @@ class _HookTrials:
     def __post_init__(self) -> None:
         self._kept: dict[int, list[Source]] = {i: [] for i in self.tensors}
         self._put_back(self.tensors)
-        self._heads = {i: self._copy_of_head(i) for i in self.tensors}
+        self._heads = {i: self.gpu.allocate(self._head(i).nbytes) for i in self.tensors}
+        for i, copy in self._heads.items():
+            self.gpu.copy(copy, self._head(i))
         changed_before = [i for i in self.tensors if self.before[i] is not self.begins[i]]
         self._untouched = {i: found for i in changed_before if (found := self._content(i)) is not None}
 
@@ -211,12 +213,6 @@ class _HookTrials:
     def _head(self, i: int) -> Buffer:
         now = self.gpu.borrow(self.tensors[i])
         return self.gpu.part(now, 0, min(HEAD, now.nbytes))
-
-    def _copy_of_head(self, i: int) -> Buffer:
-        head = self._head(i)
-        copy = self.gpu.allocate(head.nbytes)
-        self.gpu.copy(copy, head)
-        return copy
 
     def _differs(self, expected: Buffer, now: Buffer) -> bool:
         dtype = "uint8" if now.nbytes % 8 else "int64"

@@ -84,7 +84,6 @@ class _KeyWait:
 
     def __post_init__(self) -> None:
         self.lease: Lease = self.winners.lease(self.site)
-        self.limits = LIMITS
         self._begin = time.monotonic()
         self._ask_at = 0.0
 
@@ -95,27 +94,27 @@ class _KeyWait:
         if not over:
             with sharing_suspended():
                 while not over:
-                    time.sleep(self.limits.poll_s)
+                    time.sleep(LIMITS.poll_s)
                     over, found = self._look()
         return found
 
     def _look(self) -> tuple[bool, int | None]:
         """Whether the wait is over, and the winner that was found; None when it is this process's turn then."""
-        idle = self.gpu.idle(self.limits.idle_s)
+        idle = self.gpu.idle(LIMITS.idle_s)
         if idle and self.lease.take():
             return True, self.winners.arrived(self.site, self.unfinished)
         if not idle:
             self.lease.release(False)
         ask = time.monotonic() >= self._ask_at  # another process has stored a winner there, maybe
         if ask:
-            self._ask_at = time.monotonic() + self.limits.ask_s
+            self._ask_at = time.monotonic() + LIMITS.ask_s
         found = self.winners.arrived(self.site, self.unfinished, ask)
         if found is not None:
             return True, found
         waited = time.monotonic() - self._begin
         if idle:
-            return waited >= self.limits.wait_s, None
-        if waited < self.limits.busy_s:
+            return waited >= LIMITS.wait_s, None
+        if waited < LIMITS.busy_s:
             return False, None
         return True, self._untuned() if several_ranks() else None
 
@@ -125,7 +124,7 @@ class _KeyWait:
         index = self.untuned(self._near()) if index is None else index
         used = self.site.candidates[index].config
         left = [c.config for c in self.site.candidates] if before is None else before.untried
-        why = f"the device was busy for {self.limits.busy_s:.0f} s with work that seems to wait for another rank"
+        why = f"the device was busy for {LIMITS.busy_s:.0f} s with work that seems to wait for another rank"
         then = f"config {used} is used, and the next start tunes it"
         warn(f"kernel {self.site.kernel}: not tuned, since {why}; {then}")
         rest = [i for i, c in enumerate(self.site.candidates) if i != index and c.config in left]

@@ -228,7 +228,7 @@ def cooperative_reduction(
     def decorate(fn: Any) -> HeuristicTuner:
         _function(fn)
         buffers = checked_buffers(fn, semaphores, workspace)
-        family = cooperative_family(blocks.get("r0"), persistent=persistent)
+        family = partial(cooperative_family, blocks.get("r0"), persistent)
         kind, tuner = HeuristicType.COOPERATIVE_REDUCTION, partial(CooperativeTuner, buffers=buffers)
         made = partial(_decorator, family, sizes, blocks, options, reduced=reduced, reduces=True)
         return made(kind=kind, tuner=tuner)(fn)

@@ -33,7 +33,7 @@ from kerntune.errors import (
     UsageError,
 )
 from kerntune.heuristics.hints import MAX_RSPLIT, MIX_ORDER_SPLIT, REDUCTION_AXES, KernelHints
-from kerntune.heuristics.proposer import NO_COUNTS, Family, ProposalInputs, Proposer
+from kerntune.heuristics.proposer import NO_COUNTS, ProposalInputs, Proposer
 from kerntune.kernels.compat import tuners
 from kerntune.kernels.cooperative_launch import LaunchBuffers
 from kerntune.kernels.dispatch.codegen import Needs
@@ -324,11 +324,7 @@ class CooperativeTuner(HeuristicTuner):
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         """``kernel[grid](...)``, without the buffers."""
-
-        def launch(*args: Any, **kwargs: Any) -> Any:
-            return self._path.launch(grid, *args, **self._complete(args, kwargs))
-
-        return launch
+        return lambda *args, **kwargs: self._path.launch(grid, *args, **self._complete(args, kwargs))
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """As the base class's, without the buffers."""
@@ -359,18 +355,16 @@ class CooperativeTuner(HeuristicTuner):
         return {**kwargs, **self._buffers.made(tensor, x, cells, name)}
 
 
-def cooperative_family(r0: str | None, *, persistent: bool) -> Family:
+def cooperative_family(
+    r0: str | None, persistent: bool, hints: KernelHints, device: DeviceSpec, preset: heuristics.Preset
+) -> tuple[Config, ...]:
     """:func:`kerntune.heuristics.cooperative_reduction` as launches need it: cooperative where programs wait for each
     other, unsplit in Triton's interpreter, where they run one after the other. A ``persistent`` kernel's block ``r0``,
     if it takes one, holds a program's share."""
-
-    def family(hints: KernelHints, device: DeviceSpec, preset: heuristics.Preset) -> tuple[Config, ...]:
-        if tuners.interprets():
-            device = msgspec.structs.replace(device, sm_count=1)
-        found = heuristics.cooperative_reduction(hints, device, preset, persistent=persistent)
-        return tuple(_launchable(config, hints, r0 if persistent else None) for config in found)
-
-    return family
+    if tuners.interprets():
+        device = msgspec.structs.replace(device, sm_count=1)
+    found = heuristics.cooperative_reduction(hints, device, preset, persistent=persistent)
+    return tuple(_launchable(config, hints, r0 if persistent else None) for config in found)
 
 
 def _launchable(config: Config, hints: KernelHints, r0: str | None) -> Config:

@@ -106,7 +106,9 @@ class SharedStore:
             left = frozenset(filter(WINNER_FILE.fullmatch, listed.names))
         elif not any(_digest(name) == key.digest() for name in left):
             return []
-        names = _whole_keys(sorted(left, key=lambda name: (_digest(name) != key.digest(), name)))
+        ordered = sorted(left, key=lambda name: (_digest(name) != key.digest(), name))
+        rest = {_digest(name) for name in ordered[MOST_WINNER_FILES:][:1]}  # of a key with more names, none is read
+        names = tuple(name for name in ordered[:MOST_WINNER_FILES] if _digest(name) not in rest)
         read = self.client.ask(ReadRequest(names, MAX_ENTRY)) if names else Contents(())
         if not isinstance(read, Contents):
             return None
@@ -272,12 +274,6 @@ def trials_file(found: Sequence[StoredTrial]) -> tuple[str, bytes]:
 
 def _digest(name: str) -> str:
     return name.rpartition("/")[2].partition(".")[0]
-
-
-def _whole_keys(names: Sequence[str]) -> tuple[str, ...]:
-    """The first names, without those of a key that has more."""
-    first, rest = names[:MOST_WINNER_FILES], names[MOST_WINNER_FILES:]
-    return tuple(name for name in first if not rest or _digest(name) != _digest(rest[0]))
 
 
 def store_folder(folder: Path, url: str) -> Path:

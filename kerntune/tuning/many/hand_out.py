@@ -155,7 +155,13 @@ class HandOut:
         try:
             data = given.result.result()
         except Exception as exc:
-            return self._died(given, exc)
+            self._affinity.died(given.job.kind, given.kept_for)
+            if given.job.times < MOST_TRIES:
+                self._waiting.again(given.job)
+                return None
+            self._waiting.ended(given.job)
+            self._affinity.ended(given.job.kind, "", "")
+            return lost_outcome(given.job.request.job, given.job.times, exc)
         self._waiting.ended(given.job)
         job = given.job.request.job
         try:
@@ -165,15 +171,6 @@ class HandOut:
             found = KeyOutcome(job.digest(), job.name, job.key, JobEnd.FAILED, error=error)
         self._affinity.ended(given.job.kind, given.kept_for, found.worker)
         return msgspec.structs.replace(found, given_out=given.job.times)
-
-    def _died(self, given: _SubmittedJob, exc: Exception) -> KeyOutcome | None:
-        self._affinity.died(given.job.kind, given.kept_for)
-        if given.job.times < MOST_TRIES:
-            self._waiting.again(given.job)
-            return None
-        self._waiting.ended(given.job)
-        self._affinity.ended(given.job.kind, "", "")
-        return lost_outcome(given.job.request.job, given.job.times, exc)
 
 
 def lost_outcome(job: TuningJob, times: int, exc: BaseException) -> KeyOutcome:

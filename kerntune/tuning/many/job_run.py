@@ -168,7 +168,13 @@ def _tuned(job: TuningJob, kernel: Any, modules: tuple[str, ...], force: bool) -
 
     args, words = make_arguments(job, find)
     if job.configs:
-        return _tuned_among(job, jit_of(kernel), args, words, force)
+        # A test's marker gives a kernel without a tuner candidates; its winner is stored where ``pytest --kerntune``
+        # finds it.
+        mode = TuneMode.FORCE if force else TuneMode.AUTO
+        site, found, fresh = tuned_call.tune_given(jit_of(kernel), args, words, job.configs, mode)
+        if found is None:
+            return _outcome(job, JobEnd.NOTHING, notes=(NOTHING_STORED,))
+        return _won(job, site, found, JobEnd.TUNED if fresh else JobEnd.STORED)
     tuner = tuner_among_layers(kernel)
     if tuner is None:
         why = "it has no tuner any more: no @triton.autotune or @kerntune.autotune"
@@ -193,16 +199,6 @@ def _found(job: TuningJob, tuner: Any, args: Any, words: dict[str, Any]) -> KeyO
     if stored is not None:
         return _won(job, site, stored, JobEnd.TUNED)
     return _outcome(job, JobEnd.NOTHING, notes=(NOTHING_STORED,))
-
-
-def _tuned_among(job: TuningJob, jit: Any, args: Any, words: dict[str, Any], force: bool) -> KeyOutcome:
-    """Tune a kernel without a tuner among the candidates that a test's marker gives it, as ``pytest --kerntune`` does;
-    its winner is stored where that run finds it."""
-    mode = TuneMode.FORCE if force else TuneMode.AUTO
-    site, found, fresh = tuned_call.tune_given(jit, args, words, job.configs, mode)
-    if found is None:
-        return _outcome(job, JobEnd.NOTHING, notes=(NOTHING_STORED,))
-    return _won(job, site, found, JobEnd.TUNED if fresh else JobEnd.STORED)
 
 
 def _won(job: TuningJob, site: Site, winner: Winner, ended: JobEnd) -> KeyOutcome:
