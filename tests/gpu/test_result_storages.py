@@ -9,7 +9,7 @@ import pytest
 
 from kerntune.base.device import Target
 from kerntune.base.recording import Launch, Param, Recording, Storage, View, Zeros
-from kerntune.gpu.result_storages import RELAID, RELAUNCHED, ComparableStorages, comparable_storages
+from kerntune.gpu.result_compare import RELAID, RELAUNCHED, ComparableStorages, comparable_storages
 
 X, Y, OUT, BETWEEN, OTHER = range(5)
 Made = tuple[str, dict[str, int], dict[str, int]]

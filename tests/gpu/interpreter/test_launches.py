@@ -21,8 +21,7 @@ from kerntune.base.config import Config
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import CompileError, ConfigError, InterpreterLimit, KernelFault, KernelTimeout
 from kerntune.gpu.interpreter import Interpreter, launches
-from kerntune.gpu.interpreter.launches import _TimeEstimate, lower
-from kerntune.gpu.interpreter.tensor_memory import TensorMemory
+from kerntune.gpu.interpreter.launches import TensorMemory, _TimeEstimate, lower
 
 pytestmark = pytest.mark.usefixtures("interpreter")
 

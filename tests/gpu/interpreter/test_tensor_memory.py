@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from kerntune.errors import KernelFault
-from kerntune.gpu.interpreter.tensor_memory import TensorMemory
+from kerntune.gpu.interpreter.launches import TensorMemory
 
 
 def memory_of(**tensors: torch.Tensor) -> TensorMemory:
