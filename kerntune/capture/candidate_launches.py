@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kerntune.base.changed_items import changed_items
 from kerntune.base.config import COMPILE_FIELDS, Config, by_text, configs_text
 from kerntune.capture.launch import Candidate, Pending, Probe, Site, in_doubt, is_hopeless, spread
 from kerntune.capture.memory_plan import Plan
@@ -128,13 +129,8 @@ class CandidateLaunches:
         except OutOfResources as exc:
             raise OutOfResourcesError(str(exc)) from exc
 
-    @contextlib.contextmanager
-    def _doing(self, what: Trying | Probing) -> Iterator[None]:
-        outer, self._thread.doing = self._thread.doing, what
-        try:
-            yield
-        finally:
-            self._thread.doing = outer
+    def _doing(self, what: Trying | Probing) -> contextlib.AbstractContextManager[None]:
+        return changed_items(vars(self._thread), {"doing": what})
 
     @contextlib.contextmanager
     def pinned(self) -> Iterator[None]:

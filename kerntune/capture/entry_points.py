@@ -104,27 +104,22 @@ class EntryPoints(FunctionLayers):
         self._layers = dict(zip(places, layers, strict=True))
 
     def _over_jit(self, run_jit: Callable[..., Any]) -> Callable[..., Any]:
-        on_launch, records = self._on_launch, self._records
         self.run_jit = run_jit
 
         def jit_run(jit: Any, /, *args: Any, **kwargs: Any) -> Any:
-            return on_launch(jit, args, kwargs) if records(jit) else run_jit(jit, *args, **kwargs)
+            return self._on_launch(jit, args, kwargs) if self._records(jit) else run_jit(jit, *args, **kwargs)
 
         return jit_run
 
     def _over_tuners(self, run_tuned: Callable[..., Any]) -> Callable[..., Any]:
-        on_tuned, records = self._on_tuned, self._records
-
         def tuned_run(tuner: Any, /, *args: Any, **kwargs: Any) -> Any:
-            return on_tuned(tuner, args, kwargs) if records(tuner) else run_tuned(tuner, *args, **kwargs)
+            return self._on_tuned(tuner, args, kwargs) if self._records(tuner) else run_tuned(tuner, *args, **kwargs)
 
         return tuned_run
 
     def _over_compiled(self, get_launcher: Callable[..., Any]) -> Callable[..., Any]:
-        records = self._records
-
         def launcher(compiled: Any, grid: Any) -> Any:
-            return (as_launch(compiled, grid) if records(compiled) else None) or get_launcher(compiled, grid)
+            return (as_launch(compiled, grid) if self._records(compiled) else None) or get_launcher(compiled, grid)
 
         return launcher
 
@@ -156,11 +151,9 @@ class BareLaunches(FunctionLayers):
         self._layers = {launching_functions()[0]: self._over_jit}
 
     def _over_jit(self, run_jit: Callable[..., Any]) -> Callable[..., Any]:
-        before = self._before
-
         def jit_run(jit: Any, /, *args: Any, **kwargs: Any) -> Any:
             if not (_launching.tuned or kwargs.get("warmup")):
-                before(jit, args, kwargs)
+                self._before(jit, args, kwargs)
             return run_jit(jit, *args, **kwargs)
 
         return jit_run

@@ -270,8 +270,4 @@ def as_launch(compiled: Any, grid: Any) -> Callable[..., Any] | None:
     metadata = compiled.metadata
     words = {name: getattr(metadata, name, None) for name in COMPILE_FIELDS}
     given = {name: value for name, value in words.items() if value is not None}
-
-    def launch(*args: Any, stream: Any = None) -> None:
-        jit.run(*args, grid=tuple(grid), warmup=False, **given)
-
-    return launch
+    return lambda *args, stream=None: jit.run(*args, grid=tuple(grid), warmup=False, **given)

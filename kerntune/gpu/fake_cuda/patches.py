@@ -63,11 +63,7 @@ def replace_known(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
 
 def always(answer: Any) -> Callable[..., Any]:
     """A function that takes any arguments and returns one value."""
-
-    def stub(*args: Any, **kwargs: Any) -> Any:
-        return answer
-
-    return stub
+    return lambda *args, **kwargs: answer
 
 
 def _put_back(owner: Any, name: str, before: Any) -> None:
