@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kerntune.referee.sealed_process import Answered, SealedEnd, SealedProcesses, SealRequest, Task, Told
@@ -46,8 +46,13 @@ class PrewarmedProcesses(SealedProcesses):
         for _ in range(count):
             task: Future[tuple[bytes, int]] = Future()
             answer: Future[bytearray] = Future()
-            ended = self._threads.submit(super()._started, request, task.result, answer.set_result)
+            ended = self._threads.submit(self._until_end, request, task, answer)
             waiting.append(_Early(ended, task, answer))
+
+    def _until_end(self, request: SealRequest, task: Future[tuple[bytes, int]], answer: Future[bytearray]) -> Answered:
+        """How a process has ended that was started early, without what it has answered: that may be large."""
+        found = super()._started(request, task.result, answer.set_result)
+        return replace(found, data=None)
 
     def _started(self, request: SealRequest, task: Task, told: Told | None = None) -> Answered:
         """By a process that has started before, if one waits for such a task. It may not have ended yet; what is timed
@@ -68,10 +73,10 @@ class PrewarmedProcesses(SealedProcesses):
         return super()._started(request, task, told)
 
     def wait_for_ends(self) -> None:
-        """Until those have ended that have answered: they have memory of the device."""
+        """Until those have ended that have answered: they have memory of the device. Others may answer meanwhile."""
         with self._lock:
-            wait(self._ending)
-            self._ending.clear()
+            ending = self._ending
+        wait(ending)
 
     def _taken(self, role: str, readable: tuple[str, ...]) -> _Early | None:
         with self._lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,35 @@ def test_an_answer_is_there_before_its_process_has_ended_but_nothing_is_timed_me
     assert found.data is not None
     assert ended[0] < msgspec.msgpack.decode(found.data, type=float)
     assert folders(processes) == 1, "the other one is still to be asked"
+    assert [one.result().data for one in processes._ending] == [None], "it may be large"
+
+
+def test_while_one_waits_for_ends_others_answer(processes: PrewarmedProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_end, end_of, found = threading.Event(), sealed_process._end_of, list[bytearray | None]()
+
+    def late(status: int, seconds: float) -> SealedEnd:
+        assert may_end.wait(20)
+        return end_of(status, seconds)
+
+    processes.prewarm("noted", (), 5.0, 2)
+    until(processes, 2, "*/prewarmed")
+    with monkeypatch.context() as patch:
+        patch.setattr(sealed_process, "_end_of", late)
+        noted(processes, "a")
+        ask = partial(processes.ask, "time", 1, (), 10.0, 1 << 10, gpu=True)
+        asked = [threading.Thread(target=lambda: found.append(ask().data)) for _ in range(2)]
+        for one in asked:
+            one.start()
+        time.sleep(0.1)
+        began = time.monotonic()
+        noted(processes, "b")
+        assert time.monotonic() - began < 10
+        time.sleep(0.5)
+        assert found == [], "each of those that are timed waits"
+        may_end.set()
+        for one in asked:
+            one.join()
+    assert None not in found
 
 
 def test_other_roles_and_processes_without_a_gpu_are_not_these(processes: PrewarmedProcesses) -> None:
