@@ -80,20 +80,24 @@ class OtherCalls(OtherContents):
         replayed: Callable[[], LaterReplays] | None = None,
     ) -> tuple[ResultError, ...]:  # fmt: skip
         """What is wrong in a later call, behind some on other numbers: on a usual content, some that are near those of
-        the call before, and drawn extreme ones, which may have been ``replayed`` meanwhile. Where it can't be replayed,
-        ``once`` gets why. A model's own floats are those of the content then, as they were before the first."""
+        the call before, and drawn extreme ones, which may have been ``replayed`` meanwhile. Where that fails, it may be
+        for want of room, or at numbers at which the reference does, so it is done again without them. Where the call
+        can't be replayed, ``once`` gets why. A model's own floats are those of the content then, as they were before
+        the first."""
         case = of.case
         if of.call.again is None:
             return ()
         contents = [one.contents for one, *_ in given]
         few, near = replayed() if replayed else self._replay_later(case, of.call, contents, usual)
+        again, found = behind(of.call, contents[0]), [x for x in near if x is not None]
+        if isinstance(few, Refusal) and (replayed or len(found) < len(near)):
+            few, near = self._few_or_why(case, again, contents, usual, [x.contents for x in found]), found
         if isinstance(few, Refusal):
             if few.reason in (Reason.FAULT, Reason.OUTSIDE):
                 raise Refusal(few.reason, f"{IN_IT}{few}")
             once.append(f"judged by its first call alone: a later one can't be replayed: {few}")
             return ()
-        again, expected = behind(of.call, contents[0]), [one for one, *_ in given[:usual]]
-        found = [x for x in near if x is not None]
+        expected = [one for one, *_ in given[:usual]]
         try:
             check_reference((*expected, *found))
             near = [x and in_buffers(again, case, x) for x in near]
@@ -115,11 +119,17 @@ class OtherCalls(OtherContents):
         task = ExpectTask(self._reference, case, (0,) * len(near), near, self._on_gpu)
         with ThreadPoolExecutor(1) as threads:
             computed = self._beside(threads, self._near_results, task)
-            try:
-                few: FewReplays | Refusal = self._few_replays(case, again, contents, usual, LATER_CONTENTS, near)
-            except Refusal as exc:
-                few = exc
+            few = self._few_or_why(case, again, contents, usual, near)
             return LaterReplays(few, computed())
+
+    def _few_or_why(
+        self, case: CaseInputs, again: CheckedCall, contents: Sequence[Sequence[bytes]], usual: int,
+        near: Sequence[Sequence[bytes]],
+    ) -> FewReplays | Refusal:  # fmt: skip
+        try:
+            return self._few_replays(case, again, contents, usual, LATER_CONTENTS, near)
+        except Refusal as exc:
+            return exc
 
     def _near_results(self, task: ExpectTask) -> list[ExpectedSeed | None]:
         found = tuple[ExpectedSeed, ...]()

@@ -21,7 +21,7 @@ from kerntune.referee.further_contents import DRAWN_BYTES, affordable, drawn_ane
 from kerntune.referee.hostile_recording import checked, side_of
 from kerntune.referee.later_call import with_later
 from kerntune.referee.layouts import FUNCTION
-from kerntune.referee.other_calls import FewReplays
+from kerntune.referee.other_calls import FewReplays, LaterReplays
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.replay_comparer import ReplayComparer, poisons_of
 from kerntune.referee.sealed_process import Answered, SealedEnd
@@ -623,6 +623,27 @@ def test_a_second_call_may_be_replayed_before_the_reference_has_results(stale: b
     assert {*replays.few.which} == {*range(1, len(contents))}
     assert len(replays.few.answers) == len(replays.few.which) + len(replays.near)
     assert bool(comparer._of_later_call(of, compared(), 2, [], lambda: replays)) is stale
+
+
+class FaultyComparer(TwiceComparer):
+    """Of a candidate that has a fault where the reference, which takes its inputs together, fails."""
+
+    def _in_a_row(self, case: Any, call: Any, contents: Any, poison: bytes, end: float) -> list[ReplayAnswer]:
+        if {*map(tuple, contents)} - {one.contents for one in TWO_SEEDS}:
+            raise Refusal(Reason.FAULT, "outside of a row")
+        return super()._in_a_row(case, call, contents, poison, end)
+
+
+@pytest.mark.parametrize("stale", [False, True])
+@pytest.mark.parametrize("early", [None, Reason.FAULT, Reason.REPLAY_LATE])
+def test_a_second_call_that_fails_beside_the_first_or_where_the_reference_does_is_replayed_again(
+    stale: bool, early: Reason | None
+) -> None:
+    call, comparer, once = with_later(CHECKED, twice(), CASE, TARGET), FaultyComparer(stale), list[str]()
+    of = ShapeComparison(CASE, call, together_of(CASE, TWO_SEEDS))
+    replays = None if early is None else lambda: LaterReplays(Refusal(early, "no room"), ())
+    assert bool(comparer._of_later_call(of, compared(), 2, once, replays)) is stale
+    assert once == []
 
 
 class MemoComparer(ScriptedComparer):
