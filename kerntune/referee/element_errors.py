@@ -145,6 +145,6 @@ def _most_beyond(own: np.ndarray, rounded: np.ndarray) -> float:
 
 def _rms_together(each: tuple[float, ...], counts: tuple[int, ...]) -> float:
     """The root mean square of blocks of so many elements, by their own."""
-    if not (most := max(each)):
-        return 0.0
+    if (most := max(each)) in (0.0, math.inf):
+        return most
     return most * math.sqrt(sum(n * (x / most) ** 2 for x, n in zip(each, counts, strict=True)) / sum(counts))

@@ -30,6 +30,7 @@ from kerntune.referee.result_numbers import (
     rms_of,
     taken,
     told_apart,
+    widened,
 )
 from kerntune.referee.rounding_limits import (
     CHAIN,
@@ -202,7 +203,7 @@ def _float_error(
     of itself none is otherwise, however small. What is known of the reference's operators, a ``chain``, says which sums
     there are."""
     found, stock = np.atleast_1d(found, stock)
-    alone, exact = exact is None, stock.astype("<f8") if exact is None else np.atleast_1d(exact)
+    alone, exact = exact is None, widened(stock) if exact is None else np.atleast_1d(exact)
     moved = None if moved is None else np.atleast_1d(moved)
     finite = np.isfinite(stock)
     odd = finite != np.isfinite(found)

@@ -54,8 +54,13 @@ def taken(content: bytes, view: View) -> np.ndarray:
 def numbers(bits: np.ndarray, dtype: str) -> np.ndarray:
     """Elements as float64; whole numbers as they are."""
     found = in_place(bits, dtype)
+    return widened(found) if dtype in FLOAT_FORMATS else found
+
+
+def widened(found: np.ndarray) -> np.ndarray:
+    """Floats as float64. numpy warns of a signaling NaN, which any bytes may be."""
     with np.errstate(invalid="ignore"):
-        return found.astype("<f8") if dtype in FLOAT_FORMATS else found
+        return found.astype("<f8")
 
 
 def in_place(bits: np.ndarray, dtype: str) -> np.ndarray:
@@ -80,10 +85,10 @@ float64's own."""
 
 
 def rms_of(x: np.ndarray) -> float:
-    """Root mean square of numbers from 0 on."""
+    """Root mean square of numbers from 0 on. Where one is infinite, so is that."""
     top = float(np.max(x, initial=0.0))
-    if not top > 0:
-        return 0.0
+    if not 0 < top < math.inf:
+        return max(0.0, top)
     flat, power = x.reshape(-1), 1.0
     if not SQUARABLE < top < 1 / SQUARABLE:
         flat, power = flat / top, top

@@ -412,8 +412,35 @@ def test_there_are_errors_of_no_elements_and_of_vast_ones() -> None:
     assert Elements(vast, vast, vast, None).sizes(0.5, 0.0) == (0.0, 0.0, pytest.approx(1e300), 0.0, 0.0)
 
 
+@pytest.mark.parametrize("block", [1, 2, 3])
+def test_what_moves_without_bound_is_so_in_any_block(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(element_errors, "BLOCK", block)
+    one, moved = np.ones(3), np.array([0.0, 1.0, np.inf])
+    assert Elements(one, one, one, moved).sizes(1.0, 1.0) == (0.0, np.inf, 1.0, 0.0, np.inf)
+
+
+@pytest.mark.parametrize(("item", "dtype", "bits"), [(2, "float16", 0x7C01), (2, "bfloat16", 0x7F81),
+                                                     (4, "float32", 0x7F800001)])  # fmt: skip
+def test_a_signaling_nan_is_nan(item: int, dtype: str, bits: int) -> None:
+    """numpy warns of one that is cast."""
+    native = np.full(3, bits, f"<u{item}")
+    native[1:] = 0
+    want = ExpectedResult(dtype, (3,), (1,), native.tobytes())
+    for found, wrong in ((native, False), (native * 0, True)):
+        one = error_of(0, found.tobytes(), View(0, dtype, (3,), (1,)), want, CASE, POISON)
+        assert bool(one.wrong) is wrong
+
+
 @pytest.mark.parametrize(
-    ("numbers", "root"), [([], 0.0), ([0.0, 0.0], 0.0), ([3.0, 4.0], 12.5**0.5), ([[1e200], [1e200]], 1e200)]
+    ("numbers", "root"),
+    [
+        ([], 0.0),
+        ([0.0, 0.0], 0.0),
+        ([3.0, 4.0], 12.5**0.5),
+        ([[1e200], [1e200]], 1e200),
+        ([1.0, np.inf], np.inf),
+        ([0.0, np.nan], 0.0),
+    ],
 )
 def test_root_mean_squares(numbers: list[float], root: float) -> None:
     """Squares of large numbers are no infinities."""
