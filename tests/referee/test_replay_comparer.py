@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -644,6 +646,64 @@ def test_a_second_call_that_fails_beside_the_first_or_where_the_reference_does_i
     replays = None if early is None else lambda: LaterReplays(Refusal(early, "no room"), ())
     assert bool(comparer._of_later_call(of, compared(), 2, once, replays)) is stale
     assert once == []
+
+
+class EarlyComparer(ScriptedComparer):
+    """Notes what happens while the first call's results are computed, and what is known of the later one then."""
+
+    def __init__(self, gpu: bool, drawn: bool, early: bool) -> None:
+        super().__init__(gpu=gpu)
+        self.seconds = 10 if early else 0.1
+        self.contents = tuple(one.contents for one in TWO_SEEDS) if drawn else ()
+        self.begun, self.looked, self.seen = Event(), Event(), list[Any]()
+
+    def _drawn(self, case: Any, forms: Any) -> Any:
+        return self.contents
+
+    def _replay_later(self, case: Any, call: Any, contents: Any, usual: int) -> LaterReplays:
+        assert (contents, usual) == (self.contents, len(TWO_SEEDS))
+        self.begun.set()
+        assert self.looked.wait(10), "the results don't wait for it"
+        return LaterReplays(Refusal(Reason.FAULT, "no"), ())
+
+    def _results(self, *args: Any) -> Any:
+        self.seen.append(self.begun.wait(self.seconds))
+        self.looked.set()
+        answers = [ReplayAnswer((None, None, None)) for _ in TWO_SEEDS]
+        return tuple(TWO_SEEDS), [POISON] * len(TWO_SEEDS), answers, [()] * len(TWO_SEEDS), 0
+
+    def _of_later_call(self, of: Any, given: Any, usual: int, once: Any, replayed: Any = None) -> Any:
+        self.seen.append(replayed and replayed())
+        return ()
+
+    def _first_errors(self, of: Any, given: Any) -> Any:
+        raise Refusal(Reason.DEGENERATE, "enough")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "drawn", "later"), [(True, True, True), (False, True, True), (True, False, True), (True, True, False)]
+)
+def test_a_second_call_is_replayed_beside_the_first_one_on_a_gpu(gpu: bool, drawn: bool, later: bool) -> None:
+    """Unless the task's own code makes the contents: then nothing is known of these before."""
+    call = with_later(CHECKED, twice(), CASE, TARGET) if later else CHECKED
+    early = gpu and drawn and later
+    comparer = EarlyComparer(gpu, drawn, early)
+    with pytest.raises(Refusal, match="enough"):
+        comparer.compare(CASE, call, [()] * len(TWO_SEEDS), 1e9)
+    assert comparer.seen[0] is early
+    if gpu:
+        assert bool(comparer.seen[1]) is early
+
+
+def test_what_fails_beside_others_is_computed_again_when_these_have_ended() -> None:
+    """They have memory of the device, of which there may have been too little."""
+    comparer, steps, failed = ScriptedComparer(), list[str](), Future[ExpectAnswer]()
+    comparer._processes = SimpleNamespace(wait_for_ends=lambda: steps.append("ends"))  # type: ignore[assignment]
+    comparer._authors = lambda task: (steps.append("asked"), ExpectAnswer(seeds=(TWO_SEEDS[0],)))[1]  # type: ignore[method-assign]
+    failed.set_exception(Refusal(Reason.REFERENCE, "no room"))
+    task = ExpectTask(UserCallable("r.py", "f", FUNCTION), CASE, (1,), (TWO_SEEDS[0].contents,))
+    assert comparer._expected([failed], task, 1) == (TWO_SEEDS[0],)
+    assert steps == ["ends", "asked"]
 
 
 class MemoComparer(ScriptedComparer):
