@@ -76,7 +76,9 @@ def _removed(folder: Path) -> bool:
     with suppress(OSError):
         if not _is_ours(folder):
             return False
-        with _taken(folder / LOCK):
+        # BlockingIOError if the process isn't gone
+        with open(os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for _ in range(TRIES):
                 _remove(folder)
                 if not folder.exists():
@@ -143,17 +145,6 @@ def _lock(folder: Path) -> int | None:
 
 def _is_ours(folder: Path) -> bool:
     return folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.geteuid()
-
-
-@contextmanager
-def _taken(lock: Path) -> Iterator[None]:
-    """Hold a lock of a process that is gone; ``BlockingIOError`` if it isn't."""
-    handle = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(handle)
 
 
 def why_unwritable(folder: Path) -> str:

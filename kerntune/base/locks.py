@@ -15,8 +15,8 @@ import os
 import secrets
 import struct
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -26,23 +26,16 @@ def locks_work(folder: Path) -> bool:
     """Whether ``flock`` in this folder keeps a second holder out; asked once a process. A folder that can't be written
     counts as one where it does: taking a lock there raises an error."""
     path = folder / f"kerntune-probe-{secrets.token_hex(6)}"
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        with _opened(path) as first, _opened(path) as second:
-            return bool(_try_flock(first, fcntl.LOCK_EX)) and not _try_flock(second, fcntl.LOCK_EX)
+        with open(os.open(path, flags, 0o600), "rb") as first, open(os.open(path, flags), "rb") as second:
+            one, other = first.fileno(), second.fileno()
+            return bool(_try_flock(one, fcntl.LOCK_EX)) and not _try_flock(other, fcntl.LOCK_EX)
     except OSError:
         return True
     finally:
         with suppress(OSError):
             os.unlink(path)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
 
 
 def open_lock_file(path: str | os.PathLike[str]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Literal, Union
 
 import msgspec
@@ -158,8 +159,12 @@ def _nvidia(binary: BinaryInput, spec: DeviceSpec, listing: Listing) -> StaticMe
     own = _own_local_bytes(binary.asm) if listing.stack_address_taken else 0
     stored, loaded = spilled_bytes(listing.stack, own)
     repeated = sum(spilled_bytes(listing.repeated_stack, own))
+    registers, threads = resources.registers, binary.num_warps * spec.warp_size
+    occupancy = None
+    with suppress(TargetError):  # a GPU newer than our table: the other figures hold
+        occupancy = cuda_occupancy(spec, registers=registers, shared_bytes=binary.shared_bytes, threads=threads)
     return StaticMetrics(
-        **_on_device(binary, spec, resources.registers, _cuda_occupancy(binary, spec, resources.registers)),
+        **_on_device(binary, spec, registers, occupancy),
         spill_store_bytes=stored,
         spill_load_bytes=loaded,
         stack_bytes=resources.frame_bytes,
@@ -202,14 +207,6 @@ def _own_local_bytes(ptx: str) -> int:
     else they are in registers, which may spill like any other.
     """
     return max((int(size) for size in _LOCAL_ARRAY.findall(ptx)), default=0)
-
-
-def _cuda_occupancy(binary: BinaryInput, spec: DeviceSpec, registers: int) -> Occupancy | None:
-    threads = binary.num_warps * spec.warp_size
-    try:
-        return cuda_occupancy(spec, registers=registers, shared_bytes=binary.shared_bytes, threads=threads)
-    except TargetError:  # a GPU newer than our table: the other figures hold
-        return None
 
 
 def _amd(binary: BinaryInput, spec: DeviceSpec) -> StaticMetrics:

@@ -213,7 +213,17 @@ def product_loops(ptx: str) -> ProductLoops | None:
     instructions = list(_instructions(lines))
     inner = _innermost((x.line for x in instructions if x.kind == "product"), _loops(lines))
     found = [_loop(instructions, loop, inner) for loop in inner]
-    return _sum(found) if found else None
+    if not found:
+        return None
+    return ProductLoops(
+        loading=sum(x.loading for x in found),
+        ahead=sum(x.ahead for x in found),
+        rounds=min((x.rounds for x in found if x.ahead), default=0.0),
+        plain_bytes=sum(x.plain_bytes for x in found),
+        grouped=sum(x.grouped for x in found),
+        overlapped=sum(x.overlapped for x in found),
+        types=tuple(sorted({name for x in found for name in x.types})),
+    )
 
 
 def _instructions(lines: Sequence[str]) -> Iterator[_Instruction]:
@@ -267,18 +277,6 @@ def _loop(instructions: Sequence[_Instruction], loop: range, loops: Iterable[ran
         grouped=int("products_committed" in kinds),
         overlapped=int(products.groups("product") > 0),
         types=tuple(sorted({x.types for x in body if x.types})),
-    )
-
-
-def _sum(loops: Sequence[ProductLoops]) -> ProductLoops:
-    return ProductLoops(
-        loading=sum(x.loading for x in loops),
-        ahead=sum(x.ahead for x in loops),
-        rounds=min((x.rounds for x in loops if x.ahead), default=0.0),
-        plain_bytes=sum(x.plain_bytes for x in loops),
-        grouped=sum(x.grouped for x in loops),
-        overlapped=sum(x.overlapped for x in loops),
-        types=tuple(sorted({name for x in loops for name in x.types})),
     )
 
 
