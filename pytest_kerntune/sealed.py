@@ -13,7 +13,7 @@ import site
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -281,14 +281,11 @@ class SealedRun:
     # the run
 
     def _reports(self) -> list[pytest.TestReport]:
-        processes = SealedProcesses(module="pytest_kerntune.sealed_tasks")
-        try:
+        with closing(SealedProcesses(module="pytest_kerntune.sealed_tasks")) as processes:
             ran, run, problem = self._tests(processes)
             claimed = claimed_cases(run, self.targets)
             judge = Judge(self.engine.stores, self._policy, lambda asked: _figures(processes, asked))
             results = judge.results(claimed)
-        finally:
-            processes.close()
         decided = [key for key, case in claimed.items() if case.decidable]
         missing = unreported(self.engine.stores, self.targets, decided)
         failing = {(r.case, r.target) for r in results if r.outcome is Outcome.FAIL}  # with a reason of their own

@@ -47,8 +47,13 @@ def write_summary(
     one; ``not_passed`` are tests of which no baseline is written."""
     results = (*collected.results, *stale)
     reporter.write_sep("=", "kerntune")
-    if collected.results and reporter.verbosity >= 0:
-        _write_table(reporter, collected.results)
+    if collected.results and reporter.verbosity >= 0:  # the worst cases first; passing ones under -v alone
+        whole, width = reporter.verbosity > 0, reporter._tw.fullwidth
+        lines = table_lines(sorted(collected.results, key=badness), whole=whole, width=width)
+        for line, outcome in lines:
+            write_text(reporter, line, red=outcome is Outcome.FAIL, yellow=outcome is Outcome.WARN)
+        if lines:
+            write_text(reporter, "")
     _write_configs(reporter, collected.results)
     _write_failures(reporter, collected.results)
     passing = [r for r in collected.results if r.outcome is Outcome.PASS]  # their messages aren't shown
@@ -66,17 +71,6 @@ def write_summary(
         write_text(reporter, line)
     for error in errors:
         write_text(reporter, f"ERROR: {error}", red=True)
-
-
-def _write_table(reporter: pytest.TerminalReporter, results: Sequence[CaseResult]) -> None:
-    """The worst cases first, within the terminal's width, in the colours of their outcomes; passing ones under ``-v``
-    alone."""
-    whole, width = reporter.verbosity > 0, reporter._tw.fullwidth
-    lines = table_lines(sorted(results, key=badness), whole=whole, width=width)
-    for line, outcome in lines:
-        write_text(reporter, line, red=outcome is Outcome.FAIL, yellow=outcome is Outcome.WARN)
-    if lines:
-        write_text(reporter, "")
 
 
 def offers(

@@ -104,16 +104,13 @@ def unpacked(bundle: Bundle, where: str) -> Mapping[str, bytes]:
     if found != wanted:
         what = f"lacks {_few(wanted - found)}" if wanted - found else f"has {_few(found - wanted)} that nothing names"
         raise BaselineError(f"{where}: {what}; the file was changed, run it anew")
-    bounds = artifact_bounds(bundle.baseline)
-    limits = {name: min(bounds.get(name, MAX_ARTIFACT), MAX_ARTIFACT) for name in wanted}
-    return {name: _unpack(name, d, limits[name], where) for name, d in bundle.artifacts.items()}
-
-
-def _unpack(name: str, packed: bytes, limit: int, where: str) -> bytes:
-    try:
-        return codec.unpack(packed, name, limit)
-    except ValueError as exc:
-        raise BaselineError(f"{where}: artifact {name[:12]} {exc}; run it anew") from exc
+    bounds, unpacked_data = artifact_bounds(bundle.baseline), dict[str, bytes]()
+    for name, packed in bundle.artifacts.items():
+        try:
+            unpacked_data[name] = codec.unpack(packed, name, min(bounds.get(name, MAX_ARTIFACT), MAX_ARTIFACT))
+        except ValueError as exc:
+            raise BaselineError(f"{where}: artifact {name[:12]} {exc}; run it anew") from exc
+    return unpacked_data
 
 
 def _few(names: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from itertools import zip_longest
 
 OK, FINDINGS, USAGE = 0, 1, 2
@@ -40,10 +40,8 @@ def live_line(command: str) -> Iterator[None]:
     line = LiveLine(lambda text: (stream.write(text), stream.flush()), in_place=stream.isatty() and not _paged())
     line.tell(f"kerntune {command}")
     line.start()
-    try:
+    with closing(line):
         yield
-    finally:
-        line.close()
 
 
 def _paged() -> bool:

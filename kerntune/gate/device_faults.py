@@ -91,7 +91,11 @@ class Fault:
 
 def launched_text(capture: Capture | None) -> str:
     """``after kernel add with BLOCK=64 num_warps=4 on grid (16, 1, 1)``: a call's launches, the last ones of many."""
-    launches = [] if capture is None else _launched(capture)
+    launches = [] if capture is None else [p for p in capture.launches if p.ran]
+    latest = None if capture is None else capture.latest  # which is kept only when it is over
+    # by identity: equality would compare the tensors of two launches, on a device that answers no more
+    if latest is not None and not any(p is latest for p in launches):
+        launches.append(latest)
     if capture is None or not launches:
         return "before a kernel was launched in this call: a kernel of an earlier one, or what else the process ran"
     shown = [f"kernel {p.kernel} with {_config(p)} on grid {p.grid}" for p in launches[-MAX_LAUNCHES:]]
@@ -99,13 +103,6 @@ def launched_text(capture: Capture | None) -> str:
         return f"after {shown[0]}"
     more = f"{len(launches) - len(shown)} others and " if len(launches) > len(shown) else ""
     return f"after {more}one of: {'; '.join(shown)}"
-
-
-def _launched(capture: Capture) -> list[Pending]:
-    """Those that ran, and the latest, which is kept only when it is over. Compared by identity: equality would compare
-    the tensors of two launches, on a device that answers no more."""
-    launches, latest = [p for p in capture.launches if p.ran], capture.latest
-    return launches if latest is None or any(p is latest for p in launches) else [*launches, latest]
 
 
 def _config(launch: Pending) -> str:

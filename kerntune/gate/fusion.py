@@ -97,7 +97,8 @@ def _replaced(
     """The changes, where kernels that only ``before`` has are joined with those that have come into their place."""
     gone, rest = [c for c in changes if not c.after], [c for c in changes if c.after]
     for lost in gone:
-        mine = [c for c in rest if any(same_place(a, b) for a in lost.before for b in c.after) and not _shares(c)]
+        mine = [c for c in rest if any(same_place(a, b) for a in lost.before for b in c.after)]
+        mine = [c for c in mine if not any(_share(a, b) for a in c.before for b in c.after)]
         if not mine:
             rest.append(lost)
             continue
@@ -123,10 +124,6 @@ def _with_parts(
                 joined.append(part)
                 break
     return [c for c in changes if all(c is not part for part in joined)]
-
-
-def _shares(change: FusionChange[AnyLaunch]) -> bool:
-    return any(_share(a, b) for a in change.before for b in change.after)
 
 
 def _divided_alike(old: AnyLaunch, new: AnyLaunch, alone: Sequence[AnyLaunch | None]) -> bool:

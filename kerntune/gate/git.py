@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from kerntune.base.folders import PREFIX, TemporaryFolder, scratch_folder
+from kerntune.base.folders import PREFIX, scratch_folder
 from kerntune.errors import UsageError
 
 
@@ -120,21 +120,18 @@ def worktree(revision: str, place: Path) -> Iterator[Path]:
     """A checkout of ``revision`` of the repository around ``place``, in a temporary folder, for a while."""
     top = top_of(place)
     commit = commit_of(top, revision)
-    scratch = TemporaryFolder(BASE)
-    lines = (git_output(top, "worktree", "list", "--porcelain") or b"").decode(errors="surrogateescape").splitlines()
-    for path in (Path(x.removeprefix("worktree ")) for x in lines if x.startswith("worktree ")):
-        # those of killed runs alone: `git worktree prune` would forget the user's own on a disk that isn't mounted
-        if path.parent.name.startswith(f"{PREFIX}{BASE}-") and not path.exists():
-            git_output(top, "worktree", "remove", "--force", str(path))
-    try:
-        root = scratch.folder.resolve() / top.name
+    with scratch_folder(BASE) as scratch:  # by which folders of killed runs are swept
+        listed = (git_output(top, "worktree", "list", "--porcelain") or b"").decode(errors="surrogateescape")
+        for path in (Path(x.removeprefix("worktree ")) for x in listed.splitlines() if x.startswith("worktree ")):
+            # those of killed runs alone: `git worktree prune` would forget the user's own on a disk that isn't mounted
+            if path.parent.name.startswith(f"{PREFIX}{BASE}-") and not path.exists():
+                git_output(top, "worktree", "remove", "--force", str(path))
+        root = scratch.resolve() / top.name
         _must(top, "worktree", "add", "--quiet", "--detach", str(root), commit)
         try:
             yield root
         finally:
             git_output(top, "worktree", "remove", "--force", str(root))
-    finally:
-        scratch.remove()
 
 
 def worktree_environment(

@@ -26,7 +26,12 @@ def resident(launch: LaunchStatic, spec: DeviceSpec) -> float | None:
 def more_programs(before: LaunchStatic, after: LaunchStatic, threshold: float) -> Iterator[Draft]:
     """More programs than another tile explains."""
     old, new = prod(before.grid), prod(after.grid)
-    if old and new > old * (1 + threshold) * _explained(before, after):
+    # How many times as many the config's change may make: half the tile, twice the programs; four times the splits,
+    # four times as many. Whatever a changed number is for, it doesn't explain more than its factor.
+    changed = before.setting_changes(after).values()
+    pairs = [(int(was), int(now)) for was, now in changed if _is_number(was) and _is_number(now)]
+    explained = prod((max(p) / min(p) for p in pairs if min(p) > 0), start=1.0)
+    if old and new > old * (1 + threshold) * explained:
         shapes = f"{shape(before.grid)}{ARROW}{shape(after.grid)}"
         text = f"{new / old:.3g} times as many programs: {change(old, new)} (grid {shapes})"
         yield Draft("fail", "grid", old, new, text, "grid")
@@ -64,14 +69,6 @@ def idle_device(before: LaunchStatic, after: LaunchStatic, spec: DeviceSpec | No
     if new < (after.metrics.occupancy or 0.0):
         text = f"the launch has fewer of the device's threads at a time: {old:.1%}{ARROW}{new:.1%}, all its programs"
         yield Draft("warn", "resident", old, new, text, "occupancy")
-
-
-def _explained(before: LaunchStatic, after: LaunchStatic) -> float:
-    """How many times as many programs the config's change may make: half the tile, twice the programs; four times the
-    splits, four times as many. Whatever a changed number is for, it doesn't explain more than its factor."""
-    changed = before.setting_changes(after).values()
-    pairs = [(int(old), int(new)) for old, new in changed if _is_number(old) and _is_number(new)]
-    return prod((max(p) / min(p) for p in pairs if min(p) > 0), start=1.0)
 
 
 def _is_number(value: str) -> bool:
