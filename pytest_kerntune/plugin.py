@@ -185,7 +185,8 @@ def shorten(report: pytest.TestReport, nodeid: str, headline: str) -> None:
     own = marker.without_id(text, nodeid)
     lines = own.splitlines()
     if own != text and len(lines) > 2 and lines[0].endswith(":"):
-        own = f"{lines[0]} {lines[-1].strip()}"  # a compiler's error has the source in between; pytest shows one line
+        # a compiler's error has the source in between; pytest shows one line
+        own = f"{lines[0]} {lines[-1].strip()}"
     short = headline or own
     if crash is not None and short != text:
         crash.message = short

@@ -108,7 +108,8 @@ def offers(
         lines.append(f"{counted(new, 'case')} without a baseline; to record: {_again(config, '--kerntune-update=new')}")
     if not (config.getoption("kerntune_against") or config.getoption("kerntune_baselines_ref")):
         for told, update, _ in accepted_together(failing):  # the tests name what accepts one of them
-            lines.append(f"{told}; to accept, if that is meant: {_again(config, f'--kerntune-update={update.value}')}")
+            command = _again(config, f"--kerntune-update={update.value}")
+            lines.append(f"{told}; to accept, if that is meant: {command}")
     gone = [r for r in stale if r.fingerprint]  # those that can't be read say so themselves, and prune refuses them
     may_be = tuple(f"{RENAMED}{r.case}{end}" for r in gone for end in (" and edited?", "?"))
     if any(text.startswith(may_be) for text in renamed.values()):

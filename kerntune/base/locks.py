@@ -28,7 +28,10 @@ def locks_work(folder: Path) -> bool:
     path = folder / f"kerntune-probe-{secrets.token_hex(6)}"
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        with open(os.open(path, flags, 0o600), "rb") as first, open(os.open(path, flags), "rb") as second:
+        with (
+            open(os.open(path, flags, 0o600), "rb") as first,
+            open(os.open(path, flags, 0o600), "rb") as second,
+        ):
             one, other = first.fileno(), second.fileno()
             return bool(_try_flock(one, fcntl.LOCK_EX)) and not _try_flock(other, fcntl.LOCK_EX)
     except OSError:

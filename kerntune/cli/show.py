@@ -85,7 +85,9 @@ def run(args: Namespace) -> int:
     if args.json:
         say_json(Shown(str(folder), tuple(rows), tuple(bad)))
         return FINDINGS if bad else OK
-    none = f"no case matches {args.case!r}" if readable(entries) else "no baselines; pytest --kerntune records them"
+    none = "no baselines; pytest --kerntune records them"
+    if readable(entries):
+        none = f"no case matches {args.case!r}"
     say(table(rows) if rows else f"{folder}: {none}")
     return fail_with(bad)
 

@@ -104,13 +104,14 @@ def unpacked(bundle: Bundle, where: str) -> Mapping[str, bytes]:
     if found != wanted:
         what = f"lacks {_few(wanted - found)}" if wanted - found else f"has {_few(found - wanted)} that nothing names"
         raise BaselineError(f"{where}: {what}; the file was changed, run it anew")
-    bounds, unpacked_data = artifact_bounds(bundle.baseline), dict[str, bytes]()
+    bounds, contents = artifact_bounds(bundle.baseline), dict[str, bytes]()
     for name, packed in bundle.artifacts.items():
+        limit = min(bounds.get(name, MAX_ARTIFACT), MAX_ARTIFACT)
         try:
-            unpacked_data[name] = codec.unpack(packed, name, min(bounds.get(name, MAX_ARTIFACT), MAX_ARTIFACT))
+            contents[name] = codec.unpack(packed, name, limit)
         except ValueError as exc:
             raise BaselineError(f"{where}: artifact {name[:12]} {exc}; run it anew") from exc
-    return unpacked_data
+    return contents
 
 
 def _few(names: Iterable[str]) -> str:

@@ -220,7 +220,8 @@ class Renames:
             make_moves([move for move in moves if not move.loses])
         except BaselineError:
             return Renamed()
-        return Renamed(f"renamed from {old}, whose baselines were taken over", True) if moves else Renamed()
+        said = f"renamed from {old}, whose baselines were taken over"
+        return Renamed(said, True) if moves else Renamed()
 
     def _edited(self, case: CaseId, fingerprint: str, arguments: Inputs, kernels: Sequence[str]) -> Renamed:
         """The hint at the case that is the most like this one by names of tests and kernels, and by tensors."""

@@ -111,7 +111,8 @@ def _decide_compared(evidence: Evidence, policy: Policy) -> Verdict:
     if evidence.identical:
         return Verdict.DRIFTED if drifted else Verdict.PASS
     limit = limit_of(policy, evidence.baseline_ns, evidence.effect_floor)
-    if evidence.replay is None:  # times of two sessions can say that nothing got slower; that something did, they can't
+    if evidence.replay is None:
+        # times of two sessions can say that nothing got slower; that something did, they can't
         passed = evidence.stored is not None and evidence.stored.high <= limit
         return Verdict.PASS if passed else Verdict.INCONCLUSIVE
     if evidence.replay.low > limit:

@@ -122,7 +122,8 @@ def worktree(revision: str, place: Path) -> Iterator[Path]:
     commit = commit_of(top, revision)
     with scratch_folder(BASE) as scratch:  # by which folders of killed runs are swept
         listed = (git_output(top, "worktree", "list", "--porcelain") or b"").decode(errors="surrogateescape")
-        for path in (Path(x.removeprefix("worktree ")) for x in listed.splitlines() if x.startswith("worktree ")):
+        named = [x.removeprefix("worktree ") for x in listed.splitlines() if x.startswith("worktree ")]
+        for path in map(Path, named):
             # those of killed runs alone: `git worktree prune` would forget the user's own on a disk that isn't mounted
             if path.parent.name.startswith(f"{PREFIX}{BASE}-") and not path.exists():
                 git_output(top, "worktree", "remove", "--force", str(path))

@@ -182,7 +182,8 @@ def warnings_of(judgement: Judgement, pending: PendingBaseline, policy: Policy) 
         )
     stays = mine is known or not pending.write
     if judgement.found is not None and known is not None and stays and not is_current(known):
-        needed = judgement.found.used.rung != IDENTITY or known.state_range > DRIFT  # equal code needs none up to that
+        # equal code needs no calibration up to DRIFT
+        needed = judgement.found.used.rung != IDENTITY or known.state_range > DRIFT
         out += [earlier_text(known)] if needed else []
     if not policy.metrics.time:
         would = f", by which it would be {judgement.reported.value}" if judgement.reported is not None else ""

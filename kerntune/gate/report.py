@@ -205,7 +205,8 @@ def format_static(launches: Sequence[LaunchReport | LaunchFigures]) -> str:
     """Registers a thread, spilled bytes and shared memory a block; the largest of each over the launches."""
     registers = [x.registers for x in launches if x.registers is not None]
     parts = [f"{max(registers)} regs"] if registers else []
-    spilled, shared = (max((getattr(x, n) or 0 for x in launches), default=0) for n in ("spill_bytes", "shared_bytes"))
+    spilled = max((x.spill_bytes or 0 for x in launches), default=0)
+    shared = max((x.shared_bytes or 0 for x in launches), default=0)
     parts += [f"{spilled} B spilled"] if spilled else []
     parts += [f"{shared} B shared"] if shared else []
     return ", ".join(parts) or NO_FIGURE

@@ -156,8 +156,9 @@ class Session:
     def header(self) -> list[str]:
         """Where this run takes place, for pytest's header."""
         if self.static:
-            typical = [(str(target), TYPICAL_DEVICES.get(str(target))) for target in self.targets]
-            named = [f"{target} (figures of {spec.name})" if spec is not None else target for target, spec in typical]
+            typical = {str(target): TYPICAL_DEVICES.get(str(target)) for target in self.targets}
+            figures = {name: f" (figures of {spec.name})" if spec else "" for name, spec in typical.items()}
+            named = [f"{name}{of}" for name, of in figures.items()]
             place = f"no GPU: compiling for {', '.join(named)}"
         else:
             place = f"{self.backend.spec.name} ({self.backend.spec.target})"

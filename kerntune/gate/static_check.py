@@ -159,9 +159,11 @@ def config_findings(
     """A finding on the candidates that have a problem, once for those that have the same, but for those that are judged
     by themselves; and one on each ``lost`` config."""
     for found in config_problems(r for r in reports if (r.kernel, r.config) not in judged):
-        yield from rule_messages("config_limits" if found.broken else "config_spills", [str(found)], rules)
+        rule = "config_limits" if found.broken else "config_spills"
+        yield from rule_messages(rule, [str(found)], rules)
     for config in lost:
-        yield from rule_messages("limits" if config.broken else "config_removed", [str(config)], rules)
+        rule = "limits" if config.broken else "config_removed"
+        yield from rule_messages(rule, [str(config)], rules)
 
 
 def _candidate(capture: Capture, site: Site, index: int) -> CandidateConfig:
