@@ -142,8 +142,13 @@ def conclude(
     what it found to differ from them is accepted.
     """
     record.finished = not record.static_only
-    if not record.results:
-        _without_results(item, record, policy, marked)
+    case = CaseId(nodeid_of(item), "0")
+    if not record.results and record.static_only:
+        where = "in its first autotune call, before a launch" if record.begun else "before its first autotune call"
+        text = f": ended {where}, for want of a GPU: {record.static_only}"
+        record.results.append(incomplete_result(case, text, policy.outcome(Verdict.INCOMPLETE)))
+    elif not record.results and marked and not record.checked:
+        record.results.append(incomplete_result(case, f": {never_called(item)}", Outcome.FAIL))
     record.results.extend(extra)
     record.uphold()
     _settle(item, record, accepts)
@@ -238,17 +243,6 @@ def unfinished_setup(
         if result.outcome is Outcome.FAIL:
             pytest.fail(result.message, pytrace=False)
     pytest.skip(f"{nodeid}{text}")
-
-
-def _without_results(item: pytest.Item, record: Record, policy: Policy, marked: bool) -> None:
-    nodeid = nodeid_of(item)
-    if record.static_only:
-        where = "in its first autotune call, before a launch" if record.begun else "before its first autotune call"
-        text = f": ended {where}, for want of a GPU: {record.static_only}"
-        outcome = policy.outcome(Verdict.INCOMPLETE)
-        record.results.append(incomplete_result(CaseId(nodeid, "0"), text, outcome))
-    elif marked and not record.checked:
-        record.results.append(incomplete_result(CaseId(nodeid, "0"), f": {never_called(item)}", Outcome.FAIL))
 
 
 def _commit(nodeid: str, record: Record) -> list[str]:

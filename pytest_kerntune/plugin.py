@@ -100,7 +100,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.stash[GATE].end.notes += [f"of a deselected test: {text}" for text in found if text not in wrong]
         wrong += list(filter(None, map(marker.why_not_forked, items)))[:1]
     if wrong:
-        _refuse(config, items, "\n".join(dict.fromkeys(wrong)))
+        message, output = "\n".join(dict.fromkeys(wrong)), getattr(config, "workeroutput", None)
+        if output is None:
+            raise pytest.UsageError(message)
+        output[USAGE] = message  # xdist's workers run nothing, and let the controller raise it
+        items.clear()
     return value
 
 
@@ -166,15 +170,6 @@ def _wrong_markers(items: Iterable[pytest.Item]) -> list[str]:
         except UsageError as exc:
             wrong.append(str(exc))
     return wrong
-
-
-def _refuse(config: pytest.Config, items: list[pytest.Item], message: str) -> None:
-    """A usage error; xdist's workers can't raise one, so they run nothing and let the controller raise it."""
-    output = getattr(config, "workeroutput", None)
-    if output is None:
-        raise pytest.UsageError(message)
-    output[USAGE] = message
-    items.clear()
 
 
 def shorten(report: pytest.TestReport, nodeid: str, headline: str) -> None:

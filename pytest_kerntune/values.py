@@ -338,8 +338,9 @@ def with_update(args: Sequence[str], folder: Path) -> list[str]:
     out: list[str] = []
     while rest:
         word = rest.pop(0)
-        if word == UPDATE and rest and not rest[0].startswith("-") and not _names_tests(rest[0], folder):
-            word = f"{UPDATE}={rest.pop(0)}"
+        if word == UPDATE and rest and not rest[0].startswith("-"):
+            mode = rest[0] in MODES or (_WORD.fullmatch(rest[0]) and not os.path.exists(folder / rest[0]))
+            word = f"{UPDATE}={rest.pop(0)}" if mode else word
         out.append(f"{UPDATE}=all" if word == UPDATE else word)
     return [*out, *names]
 
@@ -366,7 +367,3 @@ def needed_words(args: Sequence[str], folder: Path, outputs: Iterable[str] = ())
         elif flag != UPDATE and not _SHOWING.fullmatch(word):
             out.append(word)
     return out
-
-
-def _names_tests(word: str, folder: Path) -> bool:
-    return word not in MODES and (_WORD.fullmatch(word) is None or os.path.exists(folder / word))

@@ -149,7 +149,10 @@ def text_table(
     Where ``width`` has no room for a row, its first cell stands alone, then the lines of its cells of the columns
     ``above``, and the others below in narrower columns.
     """
-    widths = [min(_widest(cells), most.get(cells[0], sys.maxsize)) for cells in zip(headers, *rows, strict=True)]
+    widths = []
+    for column in zip(headers, *rows, strict=True):
+        widest = max(len(line) for cell in column for line in cell.splitlines() or [""])
+        widths.append(min(widest, most.get(column[0], sys.maxsize)))
     if _across(widths) <= width:
         return [
             [*_side_by_side(headers, widths), GAP.join("-" * x for x in widths)],
@@ -167,10 +170,6 @@ def text_table(
         below = [*told, *_side_by_side(own, widths)]
         found.append([*row[0].splitlines(), *(GAP + line for line in below)])
     return found
-
-
-def _widest(cells: Iterable[str]) -> int:
-    return max(len(line) for cell in cells for line in cell.splitlines() or [""])
 
 
 def _longest_word(cells: Iterable[str]) -> int:

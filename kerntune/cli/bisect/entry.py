@@ -113,7 +113,10 @@ def run(args: Namespace) -> int:
         first = BisectedVersion(commits[0], line[0])
         cases = judge.record_good(first)
         bisection = Bisection(judge, project.top, say)
-        say(_header(judge, commits, tritons, len(cases)))
+        how = "timed beside the good side's binaries" if judge.timed else "static figures only"
+        what = [counted(len(commits) - 1, "commit")] if len(commits) > 1 else []
+        what += [f"{counted(len(tritons), 'version')} of {tritons[0].package}"] if tritons else []
+        say(f"bisecting {' and '.join(what)}, {counted(len(cases), 'case')}, {how}")
         found = over_both(bisection, commits, line)
     return _print_answer(found, bisection, judge)
 
@@ -128,13 +131,6 @@ def _judge(args: Namespace, project: BisectedProject, scratch: Path) -> closing[
     processes = args.processes or max(1, len(os.sched_getaffinity(0)) // PER_PROCESS)
     targets = args.target or known_targets(baseline_folder(args.baselines, project.cwd))
     return closing(VersionJudge(project, targets, scratch, processes))
-
-
-def _header(judge: VersionJudge, commits: Sequence[str], tritons: Sequence[TritonChoice], cases: int) -> str:
-    how = "timed beside the good side's binaries" if judge.timed else "static figures only"
-    what = [counted(len(commits) - 1, "commit")] if len(commits) > 1 else []
-    what += [f"{counted(len(tritons), 'version')} of {tritons[0].package}"] if tritons else []
-    return f"bisecting {' and '.join(what)}, {counted(cases, 'case')}, {how}"
 
 
 def _print_answer(found: Conclusion, bisection: Bisection, judge: VersionJudge) -> int:
