@@ -272,7 +272,8 @@ def _equal(tied: Sequence[Trial], best: Trial, limited: Callable[[], bool]) -> l
 def _equal_under_load(tied: Sequence[Trial]) -> list[Trial]:
     """Those that are equal to the fastest when the device has been busy for a while. No time of theirs changes."""
     loaded = [replace(t, times=[]) for t in tied]
-    for _ in range(_rounds_of_load(_round_ns(tied))):
+    rounds = math.ceil(LOAD_NS / max(1.0, _round_ns(tied)))
+    for _ in range(min(MOST_LOAD, rounds)):
         _rounds(loaded)
     for t in loaded:
         t.times.clear()
@@ -280,11 +281,6 @@ def _equal_under_load(tied: Sequence[Trial]) -> list[Trial]:
         _rounds(loaded, backwards=bool(done % 2))
     best = _fastest(loaded)
     return [t for t, again in zip(tied, loaded, strict=True) if _ratio(again, best) <= EQUAL]
-
-
-def _rounds_of_load(round_ns: float) -> int:
-    """How many take about :data:`LOAD_NS`; :data:`MOST_LOAD` at most."""
-    return min(MOST_LOAD, math.ceil(LOAD_NS / max(1.0, round_ns)))
 
 
 def _round_ns(trials: Sequence[Trial]) -> float:

@@ -123,7 +123,7 @@ class SiteTrials:
         if not stored:
             return NOTHING
         probes = {i: probe for i, probe in probes.items() if i not in unlike}
-        today = self.environment
+        today = self.today()
         failures = [t for t in stored if t.failure and alike_environments(t.environment, today, FAILURE_FIELDS)]
         ran = [t for t in stored if not t.failure and alike_environments(t.environment, today, TIME_FIELDS)]
         return KnownTrials(
@@ -131,11 +131,6 @@ class SiteTrials:
             failed=_by_index(self.site, probes, failures),
             bad={(t.code, t.grid): t.failure for t in failures if t.code},
         )
-
-    @property
-    def environment(self) -> Environment:
-        """Today's."""
-        return self.today()
 
     @cached_property
     def _earlier(self) -> list[StoredTrial]:
@@ -150,7 +145,7 @@ class SiteTrials:
         if index in self.site.ambiguous():
             return
         config, code_for = self.site.candidates[index].config, specialization_of(probe)
-        given = TRIAL_SCHEMA, self.key, config, code_for, self.environment
+        given = TRIAL_SCHEMA, self.key, config, code_for, self.today()
         try:
             self.cache.add(StoredTrial(*given, grid=probe.grid, **found))
         except CacheError as exc:

@@ -27,9 +27,8 @@ from kerntune.search import Descent
 from kerntune.static import resource_model
 from kerntune.static.resource_model import Figures
 from kerntune.tuning.candidates import CandidatePool, pool_of
-from kerntune.tuning.prescreen import Prescreen, Searching
 from kerntune.tuning.tune_options import TuneOptions
-from kerntune.tuning.tuner import tune
+from kerntune.tuning.tuner import Prescreen, Searching, tune
 from kerntune.tuning.tuning_result import TuningResult
 
 BLOCKS = (32, 64, 128, 256, 512)

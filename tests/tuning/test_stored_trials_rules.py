@@ -156,7 +156,7 @@ def test_what_other_machines_have_stored_is_fetched_once(shared: Any) -> None:
     assert shared.any(site())
     found = shared.at(site())
     assert (len(shared.asked), shared._cache.added) == (1, [shared.there])
-    assert (found.blind, found.environment, found.key) == (False, ENVIRONMENT, QUESTION)
+    assert (found.blind, found.today(), found.key) == (False, ENVIRONMENT, QUESTION)
     shared.share(site())
     assert shared.shared == [shared._cache.held]
 

@@ -75,9 +75,9 @@ def test_the_winner_is_kept_for_the_next_process(valley: FakeBackend) -> None:
 
 
 def test_a_descent_that_was_broken_off_goes_on(valley: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kerntune.tuning import prescreen
+    from kerntune.tuning import tuner
 
-    prepare, rounds = prescreen.Searching._prepare, []
+    prepare, rounds = tuner.Searching._prepare, []
 
     def stop(self: Any, found: Any) -> None:
         if len(rounds) == 3:
@@ -85,19 +85,19 @@ def test_a_descent_that_was_broken_off_goes_on(valley: FakeBackend, monkeypatch:
         rounds.append(list(found))
         prepare(self, found)
 
-    monkeypatch.setattr(prescreen.Searching, "_prepare", stop)
+    monkeypatch.setattr(tuner.Searching, "_prepare", stop)
     with pytest.raises(KeyboardInterrupt):
         scale(tuned(descend=True))
     tried = {c.key() for found in rounds for c in found}
     again: list[Any] = []
-    estimate = prescreen.Searching._estimate
+    estimate = tuner.Searching._estimate
 
     def count(self: Any, candidates: Any) -> None:
         again.extend(self._trial_set.site.candidates[i].config for i in candidates)
         estimate(self, candidates)
 
-    monkeypatch.setattr(prescreen.Searching, "_prepare", prepare)
-    monkeypatch.setattr(prescreen.Searching, "_estimate", count)
+    monkeypatch.setattr(tuner.Searching, "_prepare", prepare)
+    monkeypatch.setattr(tuner.Searching, "_estimate", count)
     kernel = tuned(descend=True)
     scale(kernel)
     assert won(kernel) == (1024, 8)
