@@ -51,12 +51,6 @@ def apply_hooks(node: Any, inputs: dict[int, Any]) -> None:
         _keep(node, number, gradient)
 
 
-def call_post_hooks(leaf: torch.Tensor) -> None:
-    """Call the hooks that ``register_post_accumulate_grad_hook`` registered on a leaf."""
-    for hook in tuple((getattr(leaf, "_post_accumulate_grad_hooks", None) or {}).values()):
-        hook(leaf)
-
-
 def _register_hook(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     handle = func(*args, **kwargs)
     if args[0].grad_fn is not None:
@@ -255,38 +249,37 @@ class Backward:
         return self._waiting[node] == 0
 
 
-def engine(original: Callable[..., Any], entered_modes: EnterModes, watch: Watch) -> Callable[..., Any]:
-    """The replacement of ``torch.autograd``'s ``_engine_run_backward``: this engine for stand-ins, torch's for real
-    tensors.
+def run_backward(
+    original: Callable[..., Any],
+    entered_modes: EnterModes,
+    watch: Watch,
+    t_outputs: Sequence[Any],
+    grad_tensors: Sequence[Gradient],
+    keep_graph: bool,
+    create_graph: bool,
+    inputs: Sequence[Any] = (),
+    allow_unreachable: bool = False,
+    accumulate_grad: bool = False,
+) -> Any:
+    """What replaces ``torch.autograd``'s ``_engine_run_backward``, the ``original``: this engine for stand-ins, torch's
+    for real tensors.
 
     ``entered_modes()`` is entered around a pass: ``Tensor.backward`` is a torch function, so that torch has taken
     torch-function modes off when the user's backward code runs. ``watch`` leaves sums in ``.grad`` out.
     As torch's, it raises RuntimeError for an input that the outputs don't depend on, unless that is allowed.
     """
-
-    def run_backward(
-        t_outputs: Sequence[Any],
-        grad_tensors: Sequence[Gradient],
-        keep_graph: bool,
-        create_graph: bool,
-        inputs: Sequence[Any] = (),
-        allow_unreachable: bool = False,
-        accumulate_grad: bool = False,
-    ) -> Any:
-        traced = any(_is_traced(output) for output in t_outputs)
-        if not traced and not any(_is_stand_in(output) for output in t_outputs):
-            options = (keep_graph, create_graph, inputs, allow_unreachable, accumulate_grad)
-            return original(t_outputs, grad_tensors, *options)
-        with nullcontext() if traced else entered_modes():
-            results = Backward(t_outputs, inputs, accumulate_grad, create_graph, watch).run(grad_tensors)
-        if not allow_unreachable and any(result is None for result in results):
-            raise RuntimeError(
-                "One of the differentiated Tensors appears to not have been used in the graph. "
-                "Set allow_unused=True if this is the desired behavior."
-            )
-        return results
-
-    return run_backward
+    traced = any(_is_traced(output) for output in t_outputs)
+    if not traced and not any(_is_stand_in(output) for output in t_outputs):
+        options = (keep_graph, create_graph, inputs, allow_unreachable, accumulate_grad)
+        return original(t_outputs, grad_tensors, *options)
+    with nullcontext() if traced else entered_modes():
+        results = Backward(t_outputs, inputs, accumulate_grad, create_graph, watch).run(grad_tensors)
+    if not allow_unreachable and any(result is None for result in results):
+        raise RuntimeError(
+            "One of the differentiated Tensors appears to not have been used in the graph. "
+            "Set allow_unused=True if this is the desired behavior."
+        )
+    return results
 
 
 def _call(node: Node, inputs: Mapping[int, Gradient]) -> tuple[Gradient, ...]:
@@ -311,7 +304,8 @@ def _as_tuple(outputs: Any) -> tuple[Gradient, ...]:
 
 def _accumulate(leaf: torch.Tensor, gradient: Gradient) -> None:
     leaf.grad = gradient.detach() if leaf.grad is None else leaf.grad + gradient
-    call_post_hooks(leaf)
+    for hook in tuple((getattr(leaf, "_post_accumulate_grad_hooks", None) or {}).values()):
+        hook(leaf)
 
 
 def _fitted(gradient: Gradient, node: Node, number: int) -> Gradient:

@@ -20,7 +20,7 @@ from kerntune.base.device import DeviceSpec
 from kerntune.base.users_line import UsersLine
 from kerntune.errors import UsageError
 from kerntune.gpu.base import OperatorListener
-from kerntune.gpu.fake_cuda.autograd import engine, hook_handlers, install_functions, replace_engine
+from kerntune.gpu.fake_cuda.autograd import hook_handlers, install_functions, replace_engine, run_backward
 from kerntune.gpu.fake_cuda.compiled_functions import CompiledFunctions
 from kerntune.gpu.fake_cuda.cuda_api import install_cuda
 from kerntune.gpu.fake_cuda.driver import DeviceNumbers, install_driver
@@ -150,7 +150,7 @@ class StandIns:
         self._install_modes(stack, fake)
 
     def _install_torch(self, stack: Replacements) -> None:
-        backward = engine(torch.autograd._engine_run_backward, self._entered_modes, self.watch)
+        backward = partial(run_backward, torch.autograd._engine_run_backward, self._entered_modes, self.watch)
         replace_engine(stack, backward)
         install_functions(stack)
         replace(stack, torch.nn.Module, "_apply", module_apply(torch.nn.Module._apply))

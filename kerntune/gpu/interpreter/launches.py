@@ -93,7 +93,9 @@ class InterpretedLaunches:
         memory errors."""
         if not warmup:
             _refuse_gluon_and_autocast(kernel)
-        args, kwargs = self._with_candidate(kernel, args, kwargs)
+        if candidates := self._given.get(kernel_name(kernel)):
+            named = dict(zip([p.name for p in kernel.params], args, strict=False))
+            args, kwargs = (), {**named, **kwargs, **candidates[0].all_kwargs()}
         for hook in () if warmup else kernel.pre_run_hooks:
             hook(*args, **kwargs)
         launch = specialize(kernel, args, {k: v for k, v in kwargs.items() if k not in LAUNCH_WORDS}, self._spec.target)
@@ -102,13 +104,6 @@ class InterpretedLaunches:
                 self._launch(launch, self._grid(launch, grid, kwargs))
         again = partial(launch_again, kernel, kwargs)
         return Unlaunched(partial(compiled_by_triton, launch), self._spec, again)
-
-    def _with_candidate(self, kernel: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        candidates = self._given.get(kernel_name(kernel))
-        if not candidates:
-            return args, kwargs
-        named = dict(zip([p.name for p in kernel.params], args, strict=False))
-        return (), {**named, **kwargs, **candidates[0].all_kwargs()}
 
     def _grid(self, launch: Specialized, grid: Any, kwargs: Mapping[str, Any]) -> tuple[int, int, int]:
         values = grid(launch.bound) if callable(grid) else grid
