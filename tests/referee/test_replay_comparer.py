@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from kerntune.base.recording import View
-from kerntune.referee import replayed_outputs
+from kerntune.referee import other_calls, replayed_outputs
 from kerntune.referee.case_inputs import UNREAD, TensorInput, UserCallable
 from kerntune.referee.content_errors import OF_MEMORY
 from kerntune.referee.declared_inputs import contents_of, parse_line
@@ -625,6 +625,18 @@ def test_a_second_call_may_be_replayed_before_the_reference_has_results(stale: b
     assert {*replays.few.which} == {*range(1, len(contents))}
     assert len(replays.few.answers) == len(replays.few.which) + len(replays.near)
     assert bool(comparer._of_later_call(of, compared(), 2, [], lambda: replays)) is stale
+
+
+@pytest.mark.parametrize(("large", "near", "few"), [(False, 3, 6), (True, 1, 2)])
+def test_a_second_call_has_few_contents_and_of_large_inputs_fewer(
+    large: bool, near: int, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if large:
+        monkeypatch.setattr(other_calls, "MOST_EMULATED", 4800)
+    call, (one, two, _) = with_later(CHECKED, twice(), CASE, TARGET), (x.contents for x in TWO_SEEDS)
+    replays = TwiceComparer(stale=False)._replay_later(CASE, call, [one, two, *[one] * 8], 2)
+    assert isinstance(replays.few, FewReplays)
+    assert (len(replays.near), len(replays.few.which), replays.few.which[0]) == (near, few, 1)
 
 
 class FaultyComparer(TwiceComparer):

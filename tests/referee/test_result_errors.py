@@ -76,6 +76,26 @@ def test_a_result_may_be_one_number(off: float, wrong: bool, known: bool) -> Non
     assert bool(found.wrong) is wrong
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("lone", [False, True])
+@pytest.mark.parametrize("extreme", [0.0, 4.0])
+def test_a_result_without_float64_is_looked_at_in_float64(dtype: str, lone: bool, extreme: float) -> None:
+    """Squares of its own dtype's numbers may be infinite."""
+    stock = torch.linspace(1, 2, 4096, dtype=torch.float64).mul(2.0 ** (13 if dtype == "float16" else 120))
+    stock, found = (x.to(getattr(torch, dtype)) for x in (stock, stock * 1.25))
+    bits = torch.int32 if dtype == "float32" else torch.int16
+    want = ExpectedResult(dtype, (4096,), (1,), stock.view(bits).numpy().tobytes())
+    data, view = found.view(bits).numpy().tobytes(), View(0, dtype, (4096,), (1,))
+    case = parse_line("x: f32[4096]")
+    right, wrong = (error_of(0, x, view, want, case, POISON, extreme=extreme, lone=lone) for x in (want.native, data))
+    size = float(stock.double().square().mean().sqrt())
+    assert (right.wrong, right.size, wrong.size) == ("", pytest.approx(size), pytest.approx(size))
+    assert wrong.wrong
+    if not (lone or extreme):
+        off = float((found.double() - stock.double()).square().mean().sqrt())
+        assert wrong.rms == pytest.approx(off / size)
+
+
 def test_a_narrower_accumulator_is_wrong() -> None:
     acc = np.zeros((32, 16), np.float16)
     for k in range(0, 512, 16):
@@ -426,9 +446,11 @@ def test_a_signaling_nan_is_nan(item: int, dtype: str, bits: int) -> None:
     native = np.full(3, bits, f"<u{item}")
     native[1:] = 0
     want = ExpectedResult(dtype, (3,), (1,), native.tobytes())
-    for found, wrong in ((native, False), (native * 0, True)):
-        one = error_of(0, found.tobytes(), View(0, dtype, (3,), (1,)), want, CASE, POISON)
-        assert bool(one.wrong) is wrong
+    beside = msgspec.structs.replace(want, wide=np.array([np.nan, 0.0, 0.0]).tobytes(), deviation=np.ones(3).tobytes())
+    for expected_one in (want, beside):
+        for found, wrong in ((native, False), (native * 0, True)):
+            one = error_of(0, found.tobytes(), View(0, dtype, (3,), (1,)), expected_one, CASE, POISON)
+            assert bool(one.wrong) is wrong
 
 
 @pytest.mark.parametrize(
@@ -853,6 +875,13 @@ def test_many_elements_are_as_far_off_as_half_of_what_roundings_move_them(
     for off, explained in ((None, False), (deviation, right), (infinite, right)):
         one = msgspec.structs.replace(want, deviation=None if off is None else off.tobytes())
         assert (error_of(0, found.tobytes(), view, one, case, POISON, extreme=factor).wrong == "") == explained
+
+
+@pytest.mark.parametrize(("off", "right"), [(1.0, True), (5.0, False)])
+def test_an_element_that_a_rounding_of_the_inputs_moves_far_may_be_off_by_as_much(off: float, right: bool) -> None:
+    exact = np.ones(256)
+    want = msgspec.structs.replace(expected(exact, exact.astype("f4")), moved=(exact * 1.5).tobytes())
+    assert (error((exact + off * (np.arange(256) == 7)).astype("f4"), want).wrong == "") is right
 
 
 def test_of_few_numbers_each_no_small_element_is_left_out() -> None:
