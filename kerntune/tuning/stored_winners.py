@@ -58,9 +58,8 @@ class Winners:
         alone = len(site.candidates) == 1
         if alone and site.search is None:
             return 0
-        found = self.stored(site)
-        if found is not None and self._counts(found, unfinished):
-            return index_of(site, found.config)
+        if (index := self.arrived(site, unfinished, ask=False)) is not None:
+            return index
         if alone and self.mode is TuneMode.FROZEN:
             return 0
         if self.mode is TuneMode.FROZEN:

@@ -161,34 +161,30 @@ class CompiledCalls:
 
     def install(self, stack: contextlib.ExitStack) -> None:
         """Watch until ``stack`` closes."""
-        original = inductor_parts.inductor_part("graph_call")
-
-        def graph_call(graph: Any, inputs: Any) -> Any:
-            before = len(self.launches)
-            result = original(graph, inputs)
-            self.graphs += self.records()
-            if self.records() and len(self.launches) == before and inductor_parts.launches_kernels(graph):
-                self._miss(inductor_parts.why_hidden(graph))
-            return result
-
-        cudagraphify = inductor_parts.inductor_part("cudagraphify")
-
-        def switched(model: Any, *args: Any, **kwargs: Any) -> Any:
-            """A graph that replays a CUDA graph, but not while a call is captured: then it launches its kernels."""
-            graphed = lru_cache(maxsize=1)(lambda: cudagraphify(model, *args, **kwargs))
-
-            def call(*inputs: Any, **words: Any) -> Any:
-                captured = self._running and self.records()
-                return (model if captured else graphed())(*inputs, **words)
-
-            return call
-
-        inductor_parts.replace_part(stack, "graph_call", graph_call)
-        inductor_parts.replace_part(stack, "cudagraphify", switched)
+        for word, code in (("graph_call", self._graph_call), ("cudagraphify", self._switched)):
+            inductor_parts.replace_part(stack, word, inductor_parts.over(inductor_parts.inductor_part(word), code))
         stack.callback(setattr, self, "_running", False)
         known = noted_breaks()
         stack.callback(self._note_breaks, known, len(known))
         inductor_parts.put_over(stack, "package_call", self._package)
+
+    def _graph_call(self, original: Callable[..., Any], graph: Any, inputs: Any) -> Any:
+        before = len(self.launches)
+        result = original(graph, inputs)
+        self.graphs += self.records()
+        if self.records() and len(self.launches) == before and inductor_parts.launches_kernels(graph):
+            self._miss(inductor_parts.why_hidden(graph))
+        return result
+
+    def _switched(self, cudagraphify: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Callable[..., Any]:
+        """A graph that replays a CUDA graph, but not while a call is captured: then it launches its kernels."""
+        graphed = lru_cache(maxsize=1)(lambda: cudagraphify(model, *args, **kwargs))
+
+        def call(*inputs: Any, **words: Any) -> Any:
+            captured = self._running and self.records()
+            return (model if captured else graphed())(*inputs, **words)
+
+        return call
 
     def noting_frames(self, compile_frame: Callable[..., Any]) -> Callable[..., Any]:
         """Dynamo's compilation of a frame, whose function is noted."""

@@ -63,7 +63,7 @@ class TimedChoices:
         """Until ``stack`` closes, Inductor's timed choices are noted."""
         _put_over(stack, "select", self._select)
         _put_over(stack, "time_fusion", partial(self._untimed, "benchmark_fusion", "what is fused"))
-        _replace_part(stack, "multi_kernel", self._multi_kernel())
+        _put_over(stack, "multi_kernel", self._multi_kernel)
         _put_over(stack, "time_combo", partial(self._untimed, "benchmark_combo_kernel", "which kernels are combined"))
         if INDUCTOR["padding_known"].exists():
             _replace_part(stack, "padding_known", self._padding)
@@ -88,14 +88,11 @@ class TimedChoices:
         self.note("shape_padding times whether a matrix product of these sizes is padded")
         return False
 
-    def _multi_kernel(self) -> Callable[..., Any]:
-        def run(call: Any, *args: Any, **kwargs: Any) -> Any:
-            names = ", ".join(str(k.inductor_meta.get("kernel_name")) for k in call.kernels)
-            self.note(f"multi_kernel times {names}")
-            for i, kernel in enumerate(call.kernels[:1]):
-                kernel.run(*call._get_filtered_args(args, i), **kwargs)
-
-        return run
+    def _multi_kernel(self, _: Callable[..., Any], call: Any, *args: Any, **kwargs: Any) -> Any:
+        names = ", ".join(str(k.inductor_meta.get("kernel_name")) for k in call.kernels)
+        self.note(f"multi_kernel times {names}")
+        for i, kernel in enumerate(call.kernels[:1]):
+            kernel.run(*call._get_filtered_args(args, i), **kwargs)
 
 
 CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")

@@ -26,6 +26,7 @@ from torch._library.custom_ops import OPDEFS
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
+from kerntune.base.changed_items import changed_items
 from kerntune.gpu.base import OperatorListener, tensors_in
 from kerntune.gpu.fake_cuda.patches import replace
 
@@ -218,15 +219,9 @@ class Watch:
                 listener.observe(func, args, kwargs, result, None, alike)
         return result
 
-    @contextmanager
-    def silent(self) -> Iterator[None]:
+    def silent(self) -> AbstractContextManager[None]:
         """Nothing that the calling thread runs meanwhile is noted."""
-        noting = self.noting
-        before, noting.answer = noting.answer, COMPUTED
-        try:
-            yield
-        finally:
-            noting.answer = before
+        return changed_items(vars(self.noting), {"answer": COMPUTED})
 
     @contextmanager
     def to(self, listener: OperatorListener) -> Iterator[None]:
