@@ -118,9 +118,9 @@ class OtherCalls(OtherContents):
         near = tuple(itertools.islice(every, 1 if large else None))
         task = ExpectTask(self._reference, case, (0,) * len(near), near, self._on_gpu)
         with ThreadPoolExecutor(1) as threads:
-            computed = self._beside(threads, self._near_results, task)
-            few = self._few_or_why(case, again, contents, usual, near)
-            return LaterReplays(few, computed())
+            few = self._beside(threads, self._few_or_why, case, again, contents, usual, near)
+            computed = self._near_results(task)
+            return LaterReplays(few(), computed)
 
     def _few_or_why(
         self, case: CaseInputs, again: CheckedCall, contents: Sequence[Sequence[bytes]], usual: int,
