@@ -94,15 +94,14 @@ class ReplayComparer(OtherCalls):
         evidence, or can't be had."""
         usual = sum(not any(form) for form in forms)
         contents = self._drawn(case, forms)
-        with ThreadPoolExecutor(1) as threads:  # a later call beside the first one, where there is room
-            early = self._on_gpu and bool(contents) and call.again is not None
+        with ThreadPoolExecutor(self._workers) as threads:
+            early = self._on_gpu and bool(contents) and call.again is not None  # a later call beside the first one
             replayed = threads.submit(self._replay_later, case, call, contents, usual).result if early else None
             expected, patterns, answers, kept, dropped = self._results(case, call, forms, usual, end, contents)
-        known()
-        left = [left_of(call, x, answer) for x, answer in zip(expected, answers, strict=True)]
-        of = ShapeComparison(case, call, together_of(case, expected[:usual]))
-        given, once = list(zip(expected, patterns, left, kept, strict=True)), list[str]()
-        with ThreadPoolExecutor(self._workers) as threads:
+            known()
+            left = [left_of(call, x, answer) for x, answer in zip(expected, answers, strict=True)]
+            of = ShapeComparison(case, call, together_of(case, expected[:usual]))
+            given, once = list(zip(expected, patterns, left, kept, strict=True)), list[str]()
             promised = self._beside(threads, self._of_ties, of, expected[0])
             later = self._beside(threads, self._of_later_call, of, given, usual, once, replayed)
             far = self._beside(threads, self._of_far, of, expected[0])

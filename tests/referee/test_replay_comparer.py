@@ -675,12 +675,11 @@ class EarlyComparer(ScriptedComparer):
     def _replay_later(self, case: Any, call: Any, contents: Any, usual: int) -> LaterReplays:
         assert (contents, usual) == (self.contents, len(TWO_SEEDS))
         self.begun.set()
-        assert self.looked.wait(10), "the results don't wait for it"
+        assert self.looked.wait(10), "neither results nor their errors wait for it"
         return LaterReplays(Refusal(Reason.FAULT, "no"), ())
 
     def _results(self, *args: Any) -> Any:
         self.seen.append(self.begun.wait(self.seconds))
-        self.looked.set()
         answers = [ReplayAnswer((None, None, None)) for _ in TWO_SEEDS]
         return tuple(TWO_SEEDS), [POISON] * len(TWO_SEEDS), answers, [()] * len(TWO_SEEDS), 0
 
@@ -689,6 +688,7 @@ class EarlyComparer(ScriptedComparer):
         return ()
 
     def _first_errors(self, of: Any, given: Any) -> Any:
+        self.looked.set()
         raise Refusal(Reason.DEGENERATE, "enough")
 
 
