@@ -47,7 +47,11 @@ def in_bands(numbers: np.ndarray, given: TensorInput, chance: np.random.Generato
     kinds = chance.integers(0, len(scales), len(rows))[:, None]
     small = chance.choice([0.0, 2.0**-12, *[1.0] * 62], len(rows))[:, None]
     small[chance.integers(len(rows))] = 0.0
-    return np.where(small < 1, rows * small, (rows + moves[kinds]) * scales[kinds]).reshape(-1)
+    found = rows + moves[kinds]
+    found *= scales[kinds]
+    few = np.flatnonzero(small < 1)
+    found[few] = rows[few] * small[few]
+    return found.reshape(-1)
 
 
 def full_places(shape: Sequence[int], chance: np.random.Generator) -> np.ndarray:
@@ -302,7 +306,7 @@ def in_form(
     if form == "paired":
         numbers = paired_numbers(numbers, given, seed, chance)
     if form in ODD:
-        places = chance.permutation(count)[: 1 if form == "hole" else max(1, count // HOLES)]
+        places = chance.choice(count, 1 if form == "hole" else max(1, count // HOLES), replace=False)
         odd = {"holes": (np.nan,), "infinite": (-np.inf, np.inf)}.get(form, (np.nan, -np.inf, np.inf))
         numbers[places] = chance.choice(odd, len(places))
     if form in ("sparse", "lone"):
