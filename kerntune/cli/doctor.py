@@ -22,7 +22,7 @@ from kerntune.gate.console import FINDINGS, OK, counted, say, say_json
 from kerntune.gate.project import baseline_folder, find_project
 from kerntune.gate.replay import is_current
 from kerntune.gpu import device_lock
-from kerntune.gpu.host_gpus import unprotected
+from kerntune.gpu.host_gpus import by_nvml, unprotected
 from kerntune.kernels.compat import versions
 from kerntune.static.disassembly import find_tool
 from kerntune.tuning.cache import WinnerCache
@@ -141,23 +141,12 @@ def _gpu() -> Check:
         gpu = CudaGpu()
         found = f"{gpu.spec.name} ({gpu.spec.target}), driver {gpu.environment().driver or 'unknown'}"
         return Check("GPU", found, "; ".join(unprotected(gpu.spec.uuid)))
-    driver = _driver()
-    if driver:
+    if driver := by_nvml(lambda nvml: nvml.nvmlSystemGetDriverVersion()):
         advice = (
             f"there is an NVIDIA driver ({driver}), but torch {versions.torch_version()} sees no GPU: install a torch "
         )
         return Check("GPU", "none that torch sees", advice + "with CUDA, or look at CUDA_VISIBLE_DEVICES")
     return Check("GPU", "none: kernels are compiled and their static figures compared, nothing is timed")
-
-
-def _driver() -> str:
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-        return str(pynvml.nvmlSystemGetDriverVersion())
-    except pynvml.NVMLError:
-        return ""
 
 
 def _lock() -> Check:

@@ -28,6 +28,7 @@ from kerntune.errors import UsageError
 from kerntune.gate.console import CONFIG_WIDTH, FINDINGS, OK, columns, complain, counted, fail_with, say, say_found
 from kerntune.gate.git import own_environment
 from kerntune.gate.project import plugin_args
+from kerntune.gpu.host_gpus import by_nvml
 from kerntune.tuning.many.gpu_pools import chosen_gpus
 from kerntune.tuning.many.shapes_file import SHAPES, ShapesFile
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 STARTUP = Path(__file__).resolve().parents[2] / "kerntune" / "tuning" / "many" / "startup"
 """What a program's Python imports first, so that ``triton.autotune`` is noted as well."""
-
 
 PLUGIN = "pytest_kerntune.noted_calls"
 
@@ -226,15 +226,9 @@ def noted_in(tests: Sequence[str], target: str | None, really: bool, paths: Sequ
 
 
 def target_here() -> str:
-    """What this machine's first GPU compiles for, by NVML: the driver isn't started."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-        major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(pynvml.nvmlDeviceGetHandleByIndex(0))
-        return f"cuda:{major}{minor}"
-    except pynvml.NVMLError:
-        return DEFAULT_TARGET
+    """What this machine's first GPU compiles for."""
+    found = by_nvml(lambda nvml: nvml.nvmlDeviceGetCudaComputeCapability(nvml.nvmlDeviceGetHandleByIndex(0)))
+    return "cuda:{}{}".format(*found) if found else DEFAULT_TARGET
 
 
 @contextmanager

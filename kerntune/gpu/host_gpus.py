@@ -51,10 +51,11 @@ def device_state(uuid: str) -> dict[str, Any]:
 
 def device_count() -> int:
     """NVIDIA's GPUs of this machine; 0 where NVML finds none."""
-    return _answer(lambda nvml: int(nvml.nvmlDeviceGetCount())) or 0
+    return by_nvml(lambda nvml: int(nvml.nvmlDeviceGetCount())) or 0
 
 
-def _answer(ask: Callable[[Any], T]) -> T | None:
+def by_nvml(ask: Callable[[Any], T]) -> T | None:
+    """What NVML's module answers; None where it doesn't. The driver isn't started."""
     import pynvml
 
     try:
@@ -84,7 +85,6 @@ _QUESTIONS: dict[str, Callable[[Any, Any], object]] = {
     "power_w": lambda nvml, handle: round(nvml.nvmlDeviceGetPowerUsage(handle) / 1e3, 1),
     "temperature_c": lambda nvml, handle: int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
 }
-
 
 CUDA, HIP, ROCR = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
 """What NVIDIA's driver, AMD's HIP and the layer below HIP read once, when they start."""
@@ -187,7 +187,7 @@ def mps_folder() -> Path | None:
 
 def compute_mode(uuid: str) -> int | None:
     """The device's compute mode, as NVML numbers it; None where NVML doesn't say."""
-    return _answer(lambda nvml: int(nvml.nvmlDeviceGetComputeMode(nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"))))
+    return by_nvml(lambda nvml: int(nvml.nvmlDeviceGetComputeMode(nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"))))
 
 
 SHORT = 8
@@ -212,5 +212,5 @@ def gpu_name(spec: DeviceSpec) -> str:
 def device_node(uuid: str) -> Path | None:
     """The device's node, ``/dev/nvidia0``, as NVML numbers it; None for a MIG instance, which shares its node with
     others, and where NVML doesn't say."""
-    number = _answer(lambda nvml: int(nvml.nvmlDeviceGetMinorNumber(nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"))))
+    number = by_nvml(lambda nvml: int(nvml.nvmlDeviceGetMinorNumber(nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"))))
     return None if number is None else Path(f"/dev/nvidia{number}")

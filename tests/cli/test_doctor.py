@@ -20,6 +20,7 @@ from kerntune.errors import MeasurementError
 from kerntune.gate.baselines import Calibration
 from kerntune.gpu import device_lock, probe
 from kerntune.gpu.driver_gpu import DriverGpu
+from kerntune.gpu.host_gpus import by_nvml
 from kerntune.kernels.compat import versions
 
 
@@ -28,7 +29,7 @@ def runtime(tmp_path, monkeypatch):
     """A separate folder for locks, and no GPU on any machine."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(probe, "has_cuda", lambda: False)
-    monkeypatch.setattr(doctor, "_driver", lambda: "")
+    monkeypatch.setattr(doctor, "by_nvml", lambda ask: None)
     return tmp_path
 
 
@@ -91,14 +92,7 @@ def test_with_a_gpu_no_baselines_are_in_order(tmp_path, monkeypatch):
     assert doctor.check_baselines(None, gpu=True).advice == ""
 
 
-def test_a_driver_without_a_gpu_in_torch(kerntune, runtime, monkeypatch):
-    monkeypatch.setattr(doctor, "_driver", lambda: "580.65")
-    ran = kerntune("doctor", "--cache-dir", "cache")
-    assert ran.code == 1
-    assert "there is an NVIDIA driver (580.65), but torch" in ran.out
-
-
-def test_nvml_is_asked_for_the_driver_once_it_is_there(monkeypatch):
+def test_nvml_is_asked_for_the_driver_where_torch_sees_no_gpu(kerntune, runtime, monkeypatch):
     calls = []
     fake = SimpleNamespace(
         NVMLError=OSError,
@@ -106,7 +100,10 @@ def test_nvml_is_asked_for_the_driver_once_it_is_there(monkeypatch):
         nvmlSystemGetDriverVersion=lambda: calls.append("version") or "580.65",
     )
     monkeypatch.setitem(sys.modules, "pynvml", fake)
-    assert doctor._driver() == "580.65"
+    monkeypatch.setattr(doctor, "by_nvml", by_nvml)
+    ran = kerntune("doctor", "--cache-dir", "cache")
+    assert ran.code == 1
+    assert "there is an NVIDIA driver (580.65), but torch" in ran.out
     assert calls == ["init", "version"]
 
 
