@@ -293,7 +293,6 @@ class Record:
 
 UPHELD = "; a rerun of the test does not undo this"
 
-
 _TURNS = Turns()
 """Those of this process."""
 

@@ -180,7 +180,6 @@ _PARSERS: dict[str, Callable[[object, str], Any]] = {
     "timer": one_of(TIMERS),
 }
 
-
 NODEID = pytest.StashKey[str]()
 """On every collected test: the node id as collected. xdist's ``--dist=loadgroup`` appends ``@group`` to it later."""
 

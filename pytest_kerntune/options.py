@@ -158,7 +158,6 @@ INI_KEYS = {
 
 OPTIONS = (*FLAGS, *(Option("", key, text) for key, text in INI_KEYS.items()))
 
-
 PART_OF_ANOTHER = "pytest_kerntune.unattended"
 """The plugin of a run whose results another run reports."""
 

@@ -20,7 +20,6 @@ ATTRIBUTE = "kerntune_payload"
 """Attribute of a :class:`pytest.TestReport`: reports carry extra attributes through xdist and report logs as they are,
 if these are text."""
 
-
 UNCHECKED = "kerntune_unchecked"
 """The same of what a phase of any test, kerntune's business or not, has compared without values."""
 

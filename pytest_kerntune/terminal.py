@@ -25,7 +25,6 @@ from pytest_kerntune.values import needed_words, parted
 MAX_LINES = 20
 """Lines of one kind that are listed without ``-v``: more would push the table off the screen."""
 
-
 RENAMED = "renamed from "
 """Begins the remark on a case that may be another one under a new name; it has the command that keeps the baseline."""
 

@@ -259,7 +259,6 @@ class Provenance(SparseStruct, frozen=True):
 MAX_STORED_TIMES = 100
 """Times of a baseline's sample that a result repeats: more than today's timers take (40)."""
 
-
 FAILS = "FAILS"
 """What REGRESSED is called of a case that nothing was held against: it breaks a limit of the device, say."""
 

@@ -45,7 +45,6 @@ CHUNK = 1 << 20
 MAX_UNPACKER = 80 << 20
 """Bytes that xz's unpacker itself may take: 80 MiB, above the 65 MiB that its largest preset needs."""
 
-
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for a text that is no JSON, or not of the type that was asked for."""
 

@@ -159,7 +159,6 @@ Of gfx12 they are in ROCm's "GPU hardware specifications", and a compute unit's 
 16 waves in LLVM's ``FeatureISAVersion12``, as for gfx1100.
 """
 
-
 OTHER_PRODUCTS = {
     "a30": "cuda:80", "a40": "cuda:86", "rtx3090": "cuda:86", "l4": "cuda:89", "l40": "cuda:89",
     "rtx4090": "cuda:89", "h200": "cuda:90", "gh200": "cuda:90", "gb200": "cuda:100", "gb300": "cuda:103",

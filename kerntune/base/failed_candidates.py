@@ -14,7 +14,6 @@ from kerntune.base.strict import SparseStruct, StrictStruct
 WRONG = "it wrote other values"
 """The first words of the failure reason of a candidate whose results differ from those of the others."""
 
-
 FIRST_LAUNCH = "its first launch"
 """How the reason of a candidate begins that faulted, hung or wrote outside of its tensors in a process of its own."""
 

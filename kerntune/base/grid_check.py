@@ -19,7 +19,6 @@ HIP_MAX_THREADS = 2**32 - 1
 """HIP refuses ``gridDim * blockDim >= 2**32`` in a dimension (notes on ``hipModuleLaunchKernel``): the dispatch packet
 counts work-items in 32 bits (cupy pull request 9746). Inductor's heuristics stay below 2**31 - 1, a margin of two."""
 
-
 AXES = ("x", "y", "z")
 
 Triple = tuple[int, int, int]

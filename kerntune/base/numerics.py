@@ -206,7 +206,6 @@ def _limit(kind: str, text: str) -> float | None:
 CHANGED_RESULTS = "results changed: "
 """How the sentence about an output begins."""
 
-
 VARYING_RESULTS = "results vary from run to run of the same code, so they decide nothing: "
 
 

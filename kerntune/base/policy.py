@@ -206,7 +206,6 @@ the static gate's rules of the same names (:data:`STATIC_RULES`), and no spill m
 
 METRICS = (TIME, *METRIC_TOLERANCES)
 
-
 TIMERS = ("auto", "graph", "events", "profiler")
 """What a test can ask to be timed by; ``auto`` chooses by length and memory (:mod:`kerntune.timing.sampling`)."""
 

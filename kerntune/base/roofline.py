@@ -83,7 +83,6 @@ class Roofline(NamedTuple):
 BITS = {"bool": 8, "complex32": 32, "complex64": 64, "complex128": 128, "bfloat16": 16, "float4_e2m1fn_x2": 8}
 """Sizes of dtypes whose names don't end in their number of bits."""
 
-
 PointerAccess = tuple[Collection[int], Collection[int]]
 """Which of a kernel's pointer parameters it reads, and which it writes, by their places among the pointers."""
 

@@ -113,7 +113,6 @@ class StoreFailed(StrictStruct, frozen=True, tag=True):
 
 StoreReply = Union[Contents, Names, WriteReply, StoreReady, StoreFailed]
 
-
 URL = "KERNTUNE_STORE_PROCESS_URL"
 """The variable that has the store's URL: command lines can be read by all users of a machine, and it may have a
 password."""

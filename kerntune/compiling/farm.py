@@ -82,7 +82,6 @@ GIB = 1 << 30
 MIN_MEMORY, MAX_MEMORY = 4 * GIB, 16 * GIB
 """Bounds of one worker's address space: 0.3 GiB with Triton imported, 0.45 GiB on the largest kernel tried."""
 
-
 _MEMORY = re.compile(r"bad_alloc|MemoryError|(out of|allocate) memory", re.IGNORECASE)
 
 _PASS_FAILED = "PassManager::run failed"

@@ -29,7 +29,6 @@ from kerntune.errors import FrameError, PeerTimeout
 SLOW_SECONDS = 0.1
 """A fork takes 10 to 20 ms with torch and a CUDA context. Where it takes longer, 16 more forks would, too."""
 
-
 BEGIN_SECONDS = 2.0
 """The fork is ready at once, or waits for a lock that another thread held."""
 

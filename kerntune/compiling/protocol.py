@@ -106,7 +106,6 @@ class CompileFailed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag
 
 Answer = Union[Hello, Done, CompileFailed]
 
-
 KNOB_GROUPS = ("compilation", "language", "nvidia", "amd", "runtime")
 """Groups of ``triton.knobs`` that stages read. ``cache`` and ``autotuning`` matter in the parent only."""
 

@@ -81,7 +81,6 @@ def _damage(data: bytes, stage: str, backend: str) -> str:
 Group = dict[str, str]
 """Paths of a kernel's files in Triton's cache, by their names."""
 
-
 THREADS = 4
 """Writing threads. On a slow file system a new file takes 10 ms, most of it waiting."""
 

@@ -140,7 +140,6 @@ def _arguments(before: LaunchStatic, after: LaunchStatic) -> Iterator[tuple[str,
 MeasureChange = Callable[[Recording, Recording], float]
 """The change from one recording to another; KerntuneError where one can't be run."""
 
-
 STEPS = ("environment", "compiler", "code", "launch", "config")
 """The fields of :class:`kerntune.base.case_result.Attribution` in the order of its chain."""
 
@@ -269,9 +268,7 @@ def _blamed_compiler(found: Changes) -> Iterator[tuple[str, Share]]:
 
 SETTINGS_CAUSE = "compiler settings"
 
-
 OTHER_SETTINGS = "other machine code of the same TTIR: settings of the compiler that nobody recorded"
-
 
 UNKNOWN = "other work, though source, tuned options, constants, grid, arguments and compiler are the same"
 

@@ -98,7 +98,6 @@ def _number(text: str) -> int | str:
 MOST_DIGITS = 10
 """Digits of a compile field: Python refuses to read thousands."""
 
-
 SASS = "sass"
 
 

@@ -13,7 +13,6 @@ from itertools import zip_longest
 OK, FINDINGS, USAGE = 0, 1, 2
 """Exit codes of every command but ``refresh``, which passes pytest's on."""
 
-
 CONFIG_WIDTH = 40
 """Columns for a config before it wraps: ``BLOCK_M=128 BLOCK_N=256 num_warps=8`` fits on one line."""
 

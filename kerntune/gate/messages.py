@@ -67,7 +67,6 @@ def since_text(since: Since | None, parts: Attribution | None) -> str:
 NAMES = {name: name for name in STEPS} | {"config": "config choice"}
 """Causes by their field, as far as they have no nearer name."""
 
-
 SHOWN = 0.0005
 """Smaller shares would be shown as 0.0 %."""
 

@@ -154,7 +154,6 @@ def _rounded(value: float) -> float:
 HANDED_OVER = 64 << 20
 """Whole numbers of up to this many bytes go to a worker as they are: indices and tables can't be made up."""
 
-
 Settled = Callable[[Estimate, float], bool]
 
 
@@ -248,10 +247,8 @@ class Replayer:
 REPLAY, RECOMPILED, STORED = "paired replay", "recompiled TTIR", "stored sample"
 """The kinds of comparison after ``IDENTITY``, best first; the last gives PASS or INCONCLUSIVE only."""
 
-
 REMEMBERED = "compared when recorded"
 """Of an anchor's comparison alone: both works are those of the baseline's own recording."""
-
 
 UNREPLAYABLE = (ReplayError, OutOfResourcesError)
 """Errors after which the next kind of comparison is tried. A damaged file is none, since it has to be repaired; nor is

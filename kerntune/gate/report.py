@@ -32,7 +32,6 @@ MAX_CODE = 4_000_000
 all kernels call must not make a file that is too long to be read (:data:`kerntune.base.codec.MAX_REPORT_VALUES`, which
 counts the commas in texts as well)."""
 
-
 MAX_CONFIG_LINES = 4
 """Kernels of one case that are named in its row; the JSON has them all."""
 
@@ -266,7 +265,6 @@ OF_ROOFLINE = {
     "intensity": ".4g", "roof": "", "of_roof": ".3f",
 }  # fmt: skip
 """Properties of a case's roofline, and how many digits each has."""
-
 
 VERDICTS = (
     Verdict.REGRESSED,

@@ -20,7 +20,6 @@ another program on the same memory finds something else."""
 ALIKE: First = MappingProxyType({})
 """All programs find the same."""
 
-
 SCRATCH = (Param("global_scratch", "*i8"), Param("profile_scratch", "*i8"))
 """What every binary takes after the parameters that it names."""
 

@@ -17,7 +17,6 @@ on what stood there (:class:`~kerntune.gpu.scripted_work.Mark`)."""
 FIRST, GARBAGE = 0x30, 0xA8
 """The same of what users' memory holds at first, and of memory that is new."""
 
-
 HANG, ABORT, OUT_OF_MEMORY = "hang", "abort", "out of memory"
 
 ILLEGAL_ADDRESS = "CUDA_ERROR_ILLEGAL_ADDRESS (700)"

@@ -97,7 +97,6 @@ STORES = (
     "async_tma_copy_local_to_global", "async_tma_scatter", "buffer_store",
 )  # fmt: skip
 
-
 ATOMICS = ("atomic_rmw", "buffer_atomic_rmw")
 
 

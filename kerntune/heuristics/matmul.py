@@ -35,7 +35,6 @@ TILES = (
 )
 """torch 2.13's ``_base_mm_configs``."""
 
-
 NEWER_TILES = ((128, 128, 128, 8, 4), (256, 128, 64, 8, 4))
 """What torch 2.13's templates have in addition (``_inductor/template_heuristics/triton.py``, ``mm_configs``)."""
 
@@ -52,7 +51,6 @@ MOST_REGISTERS = 255
 WGMMA_ARCH = 90
 WGMMA_ROWS = 64
 """sm_90 multiplies tiles of at least 64 rows from shared memory (wgmma)."""
-
 
 Tiles = tuple[tuple[int, int, int, int, int], ...]
 

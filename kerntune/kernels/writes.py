@@ -18,7 +18,6 @@ _POINTER_LIKE = re.compile(r"!tt\.ptr|tensordesc")
 _WORD = re.compile(r"(?:\b|x)i64\b")  # an integer that can hold an address
 _FLOAT = re.compile(r"(?:\b|x)(?:bf16|f16|f32|f64|f8E\w+)\b")  # alone, or after the shape: tensor<64xf32>
 
-
 KEPT_ACCESSES = 64
 """Texts whose access is kept: configs that differ in warps or stages have the same TTIR, of some 10 KB."""
 

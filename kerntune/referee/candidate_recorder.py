@@ -386,7 +386,6 @@ def _needed(artifacts: Mapping[str, bytes], binaries: bool) -> dict[str, bytes]:
 MOST_NESTED = 16
 """Sequences and mappings in each other that a call may return."""
 
-
 PLAIN = (type(None), bool, int, float, str)
 """Types whose text says what a value is: that of a class of its own may say anything."""
 

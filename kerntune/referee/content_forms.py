@@ -111,7 +111,6 @@ MOST_SINGLE = 6
 LARGE, OF_LARGE = 1 << 21, 2
 """Elements of all inputs from which there are so many extreme contents."""
 
-
 LARGE_RANGE = ("float32", "float64", "bfloat16")
 
 

@@ -21,7 +21,6 @@ BLOCK = 1 << 22
 """Elements of a block, whose arrays are used again. Of smaller ones threads wait longer for Python's lock than for what
 is computed: eight threads on two cores look at 2**23 elements each in 2.2 s, with blocks of 2**20 in 4.2 s."""
 
-
 INSIGNIFICANT = 0.1
 """A result whose allowed error is more than this share of its own size is no evidence: zeros would nearly do."""
 

@@ -330,7 +330,6 @@ TIED = frozenset((
 ))  # fmt: skip
 """Forms by which whole numbers may follow from ties, or be too large."""
 
-
 WITHIN_EIGHT_BITS = frozenset(("", "tiny", "broad", "sparse", "lone", "alike"))
 """Forms of numbers that aren't larger than usual ones, so that few become the largest of 8 bits."""
 

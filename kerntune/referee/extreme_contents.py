@@ -19,7 +19,6 @@ SPARSE = 64
 """One of so many elements is as declared, and of long rows so many of each; the others are 2**10 times nearer to zero,
 or to what is nearest to it, or that number itself."""
 
-
 HOLES = 256
 """One of so many elements is NaN or infinite, or one."""
 

@@ -80,7 +80,6 @@ instruction's tenth byte. Of 3,585 cubins of tests and public packages none read
 
 ITEM_BYTES = {name: kind.width for name, kind in {**FLOAT_FORMATS, **INTEGER_FORMATS}.items()}
 
-
 TF32_PRODUCT = re.compile(rb"inputPrecision = tf32 : tensor<[0-9x]+xf32> ")
 
 LITTLE = 2.0**-7

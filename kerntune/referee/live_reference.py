@@ -173,7 +173,6 @@ class LiveReference:
 PreparedRuns = tuple[Callable[[], object], Callable[[], object]]
 """What restores the memory of an execution, and the execution."""
 
-
 LONGEST_GRAPH_NS = 10 * TARGET_NS
 """A graph of executions on all copies may last so long. A recurrence written in torch launches 700 kernels a call: to
 record 256 calls took longer than a process has, beside a candidate of one kernel."""

@@ -34,7 +34,6 @@ from kerntune.referee.torch_operators import (
 NO_NUMBER = ("ScalarType", "Layout", "Device", "MemoryFormat", "Generator", "Stream")
 """Kinds of arguments in torch's schemas that a number would be converted to."""
 
-
 HALVES_TO_FLOAT = ("_log_softmax", "_softmax")
 """Operators whose third argument gives halves a result of 32 bits."""
 

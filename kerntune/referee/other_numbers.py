@@ -26,7 +26,6 @@ from kerntune.referee.declared_inputs import as_launched
 BESIDE_OTHERS = 0.5
 """How often: a flag may tell together with a number what neither does alone, and not all belong together."""
 
-
 SMALL_COUNT, MOST_FORMS = frozenset(("tiny", "broad", "down")), 2
 
 MOST_ALONE = 6
@@ -34,7 +33,6 @@ MOST_ALONE = 6
 
 NAMED = {0: 1, 1: 2, -1: -2}
 """What stands for whole numbers that often name something: a dimension, a step, an index that is left out."""
-
 
 FIRST, COUNTED = (2, 3, 4), 256
 """What stands once for larger whole numbers that count something, and from where on."""

@@ -36,22 +36,18 @@ ANY_OF_TIES = {
 }  # fmt: skip
 """Operators for which it promises none, or which may have been asked to be stable: that isn't looked at."""
 
-
 ONE_OF_ORDER = ("aten.median.dim", "aten.kthvalue.default")
 UNORDERED = ("aten.sort.default", "aten.sort.stable", "aten.topk.default", *ONE_OF_ORDER)
 """Operators that are asked again with equal numbers in other orders, unless they are stable."""
 
-
 MULTIPLIED = {"convolution": 2.0, "mm": CHAIN, "bmm": CHAIN}
 """Roundings that short sums of products have at least: kernels take products apart, as three of tf32."""
-
 
 RANKING = ("aten.kthvalue.default", "aten.sort.default", "aten.sort.stable", "aten.topk.default")
 """Operators whose first result is exact, but for NaN, whichever of equal numbers comes first."""
 
 UNWRITTEN = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"))
 """Operators whose result anything may be."""
-
 
 Caller = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
 """Calls a function with these arguments and keywords, or does something else."""

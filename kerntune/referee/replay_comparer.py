@@ -65,7 +65,6 @@ norm is, varies from content to content alone."""
 CLOSELY = 2
 """Contents of the task's own code whose results are computed once more, off by a rounding: its tensors are large."""
 
-
 AUTHOR_RUNS = 2
 """The reference runs as it is and in float64: its time for further contents is so many times a replay's."""
 

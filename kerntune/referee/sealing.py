@@ -135,7 +135,6 @@ ARGUMENTS = 16
 X32 = 0x40000000
 """Numbers from here on are x86-64's second set of the same calls."""
 
-
 turn_file = -1
 """In a sealed process: a file that it was given, which it and the others of one referee lock in turn."""
 
@@ -347,7 +346,6 @@ def _seccomp(signals_stay_inside: bool, gpu: bool) -> None:
 
 FilterStep = tuple[int, int, int, int]
 """What to do, how many steps to skip if it is so and if not, a number or the place of one."""
-
 
 OWN, NOT, WITHOUT = "own", "not", "without"
 """What an argument must be: 0, the caller itself; not this number; without any of these flags."""

@@ -36,12 +36,10 @@ to be compiled."""
 ATTEMPTS = 200
 """Random draws for a new legal point before all points are tried in order; for spaces with few legal points."""
 
-
 Predicted = Callable[[Sequence[Config]], Sequence[float]]
 """A function that returns a cost for each config, infinite for one that can't run or isn't predicted. Only the order of
 costs is used. Equal calls must return equal costs. It is called with up to :data:`BATCH` configs, with each config once
 per search."""
-
 
 Prepare = Callable[[Sequence[Config]], None]
 """Called with the configs that are tried next, for slow work on all of them, such as compiling."""
@@ -200,7 +198,6 @@ class BudgetedSearch:
 
 MAX_UNBOUNDED = 100_000
 """Without a budget a space is tried completely; a space of more points than this requires a budget."""
-
 
 AT_ONCE = 8
 """Configs that are chosen together, and compiled at once. On 28 recorded sweeps (``search`` in

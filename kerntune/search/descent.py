@@ -38,7 +38,6 @@ BEST_FEW = 5
 """Steps begin at this many of the fastest configs: the optimum is seldom next to the fastest start, and may lie behind
 configs that are slower than that."""
 
-
 StepsFrom = Callable[[Config, frozenset[str]], Neighbourhood]
 """The steps from a config, without those along the named fields."""
 

@@ -229,7 +229,6 @@ def _amd_macs(mnemonic: str) -> int | None:
 _NVIDIA_WAY = _VendorFormat(nvidia_class, nvidia_bits, _nvidia_macs, _NVIDIA_FURTHER)
 _AMD_WAY = _VendorFormat(amd_class, amd_bits, _amd_macs, _AMD_FURTHER)
 
-
 _MNEMONIC = re.compile(r"^((?:s|v|ds|global|buffer|flat|scratch|tensor|cluster|image)_\w+)", re.MULTILINE)
 
 

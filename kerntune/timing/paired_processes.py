@@ -49,7 +49,6 @@ PROCESS_BIAS = 0.001
 kernels over 3 us. The blocks of one process don't show it: it is the same in all of them. A case's calibration says if
 it is more."""
 
-
 UNKNOWN_BIAS = 0.0065
 """The same where a case has no calibration, for as long as there are no more than :data:`PROCESSES`: what three
 processes that agree by chance may have in common, unless they tell more (:data:`PLACED`). With 0.1 % the interval at

@@ -39,7 +39,6 @@ MAX_SLOTS = 40
 ENOUGH_SPREAD = 0.002
 """A sample whose half interquartile range is below 0.2 % doesn't get a better median from more slots."""
 
-
 QUICK_SLOTS = 5
 MAX_QUICK_SLOTS = 15
 QUICK_SPREAD = 0.01

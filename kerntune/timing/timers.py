@@ -205,7 +205,6 @@ TARGET_LAUNCHES = 200
 TARGET_NS = 2e6
 """A graph lasts no longer than this; longer kernels are unrolled less often."""
 
-
 IN_PLACE_BYTES = 1 << 30
 """Copies of what is restored before each slot hold at most this much: on an H200, restoring it takes half a
 millisecond. A graph of two launches only would be read off event timers that resolve half a microsecond."""

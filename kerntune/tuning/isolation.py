@@ -93,7 +93,6 @@ CANNOT_START = (OSError, RuntimeError)
 FAILED_STARTS = 2
 """After so many starts that failed no further process is started."""
 
-
 _messages: weakref.WeakKeyDictionary[Gpu, set[str]] = weakref.WeakKeyDictionary()
 """Sentences about each device that messages of this process contain already."""
 

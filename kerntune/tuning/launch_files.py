@@ -188,7 +188,6 @@ DTYPES = {
 _TENSOR = re.compile(r"\*?(?:torch\.)?(\w+)[\[(]([\d, ]*)[\])](?:[:(]([\d, ]*)\)?)?")
 """``fp16[4096,128]``, ``fp16[64,64]:128,1`` with strides, and as stored winners have it: ``torch.float16(64,)(1,)``."""
 
-
 _SCALAR = re.compile(r"""[+-]?[\w.+-]{1,40}|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 """A number, a name such as None, or one quoted text: nothing nested, which could exhaust Python's parser."""
 

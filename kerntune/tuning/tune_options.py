@@ -188,7 +188,6 @@ class QuickSwitches:
 QUICK_SWITCHES = QuickSwitches()
 """One for the whole process."""
 
-
 PREFIX = "KERNTUNE_"
 
 

@@ -304,7 +304,6 @@ MOSTLY = 0.5
 """At least this share of what both configs write differs: a sum over 128 elements is none over 64. Where a wrong config
 misses some elements, it mostly agrees on those that it does write."""
 
-
 Parts = dict[str, float]
 """By a name for each way of splitting work, a number in proportion to the parts."""
 

@@ -72,7 +72,6 @@ def is_name(text: str) -> bool:
 
 MAX_NAME = 1_000
 
-
 AT_ONCE = 8
 """Files of a branch that are in memory at a time."""
 
@@ -267,7 +266,6 @@ class Folder(Remote):
 
 Place = Branch | Remote
 """Where files lie by name. A file is written once and never changes; it can be removed."""
-
 
 BRANCH_VARIABLES = ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_BRANCH", "BUILDKITE_BRANCH", "GIT_BRANCH")
 """Where CI says which branch it runs: its checkout has none, mostly (GitHub Actions, GitLab, Buildkite, Jenkins)."""

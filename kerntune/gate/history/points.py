@@ -31,7 +31,6 @@ MAX_BYTES = 64 << 20
 VERSIONS = ("triton", "torch", "driver", "assembler")
 """The fields of an environment that a step can come from instead of a commit."""
 
-
 MOST_CHANGE = math.log(1e4)
 """The largest change of a time that a run can have measured, as the logarithm of a ratio: ten thousand times."""
 

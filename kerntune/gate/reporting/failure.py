@@ -158,9 +158,7 @@ def _lines(name: str, text: str, width: int) -> list[str]:
 WIDTHS = {"config": 40, "change": 40}
 """Columns before a cell wraps: ``BLOCK_M=128 BLOCK_N=256 num_warps=8`` fits on one line."""
 
-
 HEADERS = ("case", "GPU", "config", "time", "rate", "baseline", "change", "verdict")
-
 
 ALWAYS = (0, 7)
 """Columns that are shown even if they hold nothing: without a GPU there are no baseline times, say."""

@@ -106,7 +106,6 @@ def _row(ranked: RankedResult) -> str:
 MORE_ROOM = 200
 """Bytes that are kept free for the last line."""
 
-
 SHOWN = 10
 """Annotations of a kind that GitHub shows of a step: the others are dropped without a word
 (github.com/orgs/community/discussions/26680)."""

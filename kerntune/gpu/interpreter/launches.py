@@ -54,7 +54,6 @@ FIRST_ESTIMATE_SECONDS = 1.0
 
 LAUNCH_WORDS = ("grid", "warmup", "device", "device_type", "stream")
 
-
 _CHANCE: ContextVar[random.Random | None] = ContextVar("what draws the order of programs", default=None)
 
 

@@ -212,7 +212,6 @@ EXACT_DTYPES = (
 )  # fmt: skip
 """Element types that DLPack distinguishes; it has torch's integers of less than 8 bits as 8-bit ones."""
 
-
 STATE_FUNCTIONS = (
     ("libc10.so", "_ZN3c108GradMode10is_enabledEv", ()),
     ("libtorch_cpu.so", "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE", (1,)),

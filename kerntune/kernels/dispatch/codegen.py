@@ -202,7 +202,6 @@ ENTRY = (
 """What an entry of the table holds: Triton's compiled kernel, the tuner's config and its key, the kernel's key in
 Triton's own cache, values of the parameters that calls leave out, and how to launch."""
 
-
 STAGED_ENTRY = ("kt_stage", "kt_config", "kt_choice")
 """The same of a staged form."""
 

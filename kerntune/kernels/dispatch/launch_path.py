@@ -147,7 +147,6 @@ and made again when needed."""
 
 MAX_FORMS = 64
 
-
 ABSENT = object()
 """The value of a parameter that a call leaves out."""
 

@@ -249,7 +249,6 @@ def combo(parts: Sequence[ComboPart], *, name: str = "", order: str = "sequentia
 MOST_NAME = 80
 """Characters of a combo's own name."""
 
-
 ELEMENTS = 1024
 """Elements of a block: what Inductor's foreach kernels have (torch 2.13, ``codegen/triton_combo_kernel.py``)."""
 

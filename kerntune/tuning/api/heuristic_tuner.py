@@ -307,7 +307,6 @@ def _text(value: Any) -> str:
 _function_text = lru_cache(maxsize=256)(text_of)
 _read_table = lru_cache(maxsize=8)(heuristics.read_table)
 
-
 COOPERATIVE = "launch_cooperative_grid"
 """Triton's compile option: the driver refuses a grid that isn't resident at once, instead of letting it hang."""
 

@@ -207,7 +207,6 @@ SCHEMA = "kerntune.listing/2"
 MOST = 4096
 """Entries that are kept, about 2 KB each."""
 
-
 Accesses = tuple[tuple[str, int, int], ...]
 
 

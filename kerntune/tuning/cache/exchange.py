@@ -123,7 +123,6 @@ def _read_cache_file(file: Path) -> CacheFile:
 
 _SMALLER = "leave the trials out (--winners-only), or write a file per device (--per-device)"
 
-
 AT_ONCE = 64
 """Files that are read by one request."""
 

@@ -43,7 +43,6 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 _ENCODER = msgspec.json.Encoder(order="sorted")
 
-
 SCHEMA = "kerntune.winner/1"
 
 

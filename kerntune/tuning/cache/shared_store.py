@@ -53,7 +53,6 @@ TRIALS_SCHEMA = "kerntune.trials/1"
 MOST_TRIAL_FILES = 64
 """Files of trials of one question that are read."""
 
-
 File = TypeVar("File", bound=msgspec.Struct)
 """What a file of the store holds."""
 

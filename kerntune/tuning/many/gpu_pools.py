@@ -24,7 +24,6 @@ from kerntune.gpu.host_gpus import CUDA, listed, turned
 
 Work = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]
 
-
 UUIDS = ("GPU-", "MIG-")
 """How the ids begin by which ``CUDA_VISIBLE_DEVICES`` names devices."""
 

@@ -113,7 +113,6 @@ _ENCODER = msgspec.json.Encoder()
 _REQUEST = msgspec.json.Decoder(JobRequest)
 _OUTCOME = msgspec.json.Decoder(KeyOutcome)
 
-
 NOTHING_STORED = "nothing was stored: its grid is empty, or it can't be timed"
 
 

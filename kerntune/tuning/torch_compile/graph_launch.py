@@ -302,7 +302,6 @@ class NotingMapping(Mapping[str, Any]):
 PURE_MODULES = ("triton", "math", "builtins", "operator")
 """Modules whose functions a grid may call and still be a function of its argument alone."""
 
-
 PLAIN = (bool, int, float, str, type(None))
 """Types of values of which a grid may be made, another being another object, and that a graph can have as they are."""
 
