@@ -67,7 +67,7 @@ class InductorChoices:
         part, Inductor times what is chosen there."""
         self._known = self.load()
         stack.enter_context(without_graph_caches())
-        following: dict[str, Callable[..., Any]] = {
+        following: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
             "candidate_times": self._candidate_times,
             "fused_time": self._fused_time,
             "combo_time": self._combo_time,
@@ -77,8 +77,10 @@ class InductorChoices:
             "padding_known": self._padding_known,
             "padding_times": self._padding_times,
         }
-        for word, code in following.items():
-            inductor_parts.put_over(stack, word, code)
+        for word, replacing in following.items():
+            part = inductor_parts.INDUCTOR[word]
+            if part.exists():
+                inductor_parts.replace_part(stack, word, replacing(part.get()))
 
     def follow(self, tuner: Any, jit: Any) -> None:
         """Settle ``tuner`` on the config that the baseline has of this launch of its kernel."""
@@ -106,84 +108,95 @@ class InductorChoices:
         if text not in self.anew:
             self.anew.append(text)
 
-    def _candidate_times(
-        self,
-        original: Callable[..., Any],
-        cache: Any,
-        choices: Any,
-        op: str,
-        inputs: str,
-        benchmark: Any,
-        hint_override: Any = None,
-        **more: Any,
-    ) -> Any:
-        about = [op, inputs, str(hint_override), inductor_parts.matmul_precision()]
-        keys = {choice: _hashed([*about, choice.hash_key()]) for choice in choices}
-        known = self._known.times
-        if keys and all(key in known for key in keys.values()):
-            found = {choice: _milliseconds(known[key]) for choice, key in keys.items()}
-        else:
-            hint = {} if hint_override is None else {"hint_override": hint_override}
-            found = original(cache, choices, op, inputs, benchmark, **hint, **more)
-            if known and benchmark is not None:  # else Inductor only asks whether there is something to compile
-                self._say(f"Inductor has timed the candidates for {op} anew: the baseline has no times of them all")
-        self.times.update({keys[choice]: _stored(ms) for choice, ms in found.items() if choice in keys})
-        return found
+    def _candidate_times(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def lookup(
+            cache: Any, choices: Any, op: str, inputs: str, benchmark: Any, hint_override: Any = None, **more: Any
+        ) -> Any:
+            about = [op, inputs, str(hint_override), inductor_parts.matmul_precision()]
+            keys = {choice: _hashed([*about, choice.hash_key()]) for choice in choices}
+            known = self._known.times
+            if keys and all(key in known for key in keys.values()):
+                found = {choice: _milliseconds(known[key]) for choice, key in keys.items()}
+            else:
+                hint = {} if hint_override is None else {"hint_override": hint_override}
+                found = original(cache, choices, op, inputs, benchmark, **hint, **more)
+                if known and benchmark is not None:  # else Inductor only asks whether there is something to compile
+                    self._say(f"Inductor has timed the candidates for {op} anew: the baseline has no times of them all")
+            self.times.update({keys[choice]: _stored(ms) for choice, ms in found.items() if choice in keys})
+            return found
 
-    def _fused_time(self, original: Callable[..., Any], scheduling: Any, mod: Any, *args: Any, **kwargs: Any) -> Any:
-        key = _hashed(["module", Path(mod.__file__).stem])  # which Inductor makes of the module's source
-        if key in self._known.times:
-            ms, path = _milliseconds(self._known.times[key]), mod.__file__
-        else:
-            ms, path = original(scheduling, mod, *args, **kwargs)
-            if self._known.times:
-                self._say("Inductor has timed kernels anew to decide on their fusion: the baseline has no times")
-        self.times[key] = _stored(ms)
-        return ms, path
+        return lookup
 
-    def _combo_time(
-        self, original: Callable[..., Any], scheduling: Any, nodes: Any, alone: Any, *args: Any, **kwargs: Any
-    ) -> Any:
-        modules = [Path(str(alone[node][1])).stem for node in nodes if node in alone]
-        about = [*inductor_parts.combo_settings(), *modules]
-        keys = [_hashed(["combo", what, *about]) for what in ("kernel", "copies")]
-        known = self._times_of(keys)
-        if known is None:
-            self._say_anew("combo kernels")
-            kernel, copies, files = original(scheduling, nodes, alone, *args, **kwargs)
-        else:
-            (kernel, copies), files = known, []
-        self._keep(keys, [kernel, copies])
-        return kernel, copies, files
+    def _fused_time(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def benchmark(scheduling: Any, mod: Any, *args: Any, **kwargs: Any) -> Any:
+            key = _hashed(["module", Path(mod.__file__).stem])  # which Inductor makes of the module's source
+            if key in self._known.times:
+                ms, path = _milliseconds(self._known.times[key]), mod.__file__
+            else:
+                ms, path = original(scheduling, mod, *args, **kwargs)
+                if self._known.times:
+                    self._say("Inductor has timed kernels anew to decide on their fusion: the baseline has no times")
+            self.times[key] = _stored(ms)
+            return ms, path
 
-    def _kernel_times(self, original: Callable[..., Any], call: Any, *args: Any, **kwargs: Any) -> Any:
-        keys = _kernel_keys(call)
-        found = self._times_of(keys)
-        if found is None:
-            self._say_anew("the kernels of multi_kernel")
-            found = original(call, *args, **kwargs)
-        self._keep(keys, found)
-        return found
+        return benchmark
 
-    def _kernel_choice(self, original: Callable[..., Any], call: Any, *args: Any, **kwargs: Any) -> Any:
-        fresh = all(call is not other for other in self._chosen)
-        if fresh and (self._times_all or self._times_of(_kernel_keys(call)) is not None):
-            self._chosen.append(call)
-            inductor_parts.choose_anew(call)
-        return original(call, *args, **kwargs)
+    def _combo_time(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def benchmark(scheduling: Any, nodes: Any, alone: Any, *args: Any, **kwargs: Any) -> Any:
+            modules = [Path(str(alone[node][1])).stem for node in nodes if node in alone]
+            about = [*inductor_parts.combo_settings(), *modules]
+            keys = [_hashed(["combo", what, *about]) for what in ("kernel", "copies")]
+            known = self._times_of(keys)
+            if known is None:
+                self._say_anew("combo kernels")
+                kernel, copies, files = original(scheduling, nodes, alone, *args, **kwargs)
+            else:
+                (kernel, copies), files = known, []
+            self._keep(keys, [kernel, copies])
+            return kernel, copies, files
 
-    def _padding_known(self, original: Callable[..., Any], key: str) -> Any:
-        times = self._times_of(_padding_keys(key))
-        if times is not None:
-            return inductor_parts.inductor_part("padding_times")(key, *times)
-        return None if self._times_all else original(key)
+        return benchmark
 
-    def _padding_times(self, original: Callable[..., Any], key: str, ori_time: float, pad_time: float) -> Any:
-        keys = _padding_keys(key)
-        if self._times_of(keys) is None:
-            self._say_anew("the padding of a matrix product")
-        self._keep(keys, [ori_time, pad_time])
-        return original(key, ori_time, pad_time)
+    def _kernel_times(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def benchmark(call: Any, *args: Any, **kwargs: Any) -> Any:
+            keys = _kernel_keys(call)
+            found = self._times_of(keys)
+            if found is None:
+                self._say_anew("the kernels of multi_kernel")
+                found = original(call, *args, **kwargs)
+            self._keep(keys, found)
+            return found
+
+        return benchmark
+
+    def _kernel_choice(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def run(call: Any, *args: Any, **kwargs: Any) -> Any:
+            fresh = all(call is not other for other in self._chosen)
+            if fresh and (self._times_all or self._times_of(_kernel_keys(call)) is not None):
+                self._chosen.append(call)
+                inductor_parts.choose_anew(call)
+            return original(call, *args, **kwargs)
+
+        return run
+
+    def _padding_known(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def lookup(key: str) -> Any:
+            times = self._times_of(_padding_keys(key))
+            if times is not None:
+                return inductor_parts.inductor_part("padding_times")(key, *times)
+            return None if self._times_all else original(key)
+
+        return lookup
+
+    def _padding_times(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def faster(key: str, ori_time: float, pad_time: float) -> Any:
+            keys = _padding_keys(key)
+            if self._times_of(keys) is None:
+                self._say_anew("the padding of a matrix product")
+            self._keep(keys, [ori_time, pad_time])
+            return original(key, ori_time, pad_time)
+
+        return faster
 
     @property
     def _is_first(self) -> bool:
@@ -212,9 +225,12 @@ def _kernel_keys(call: Any) -> list[str]:
     return [_hashed(["kernel", _source(tuner), inductor_parts.size_hints_text(tuner)]) for tuner in tuners]
 
 
-def _noting_free(original: Callable[..., Any], call: Any) -> Any:
-    inductor_parts.mark_free(call)
-    return original(call)
+def _noting_free(original: Callable[..., Any]) -> Callable[..., Any]:
+    def load(call: Any) -> Any:
+        inductor_parts.mark_free(call)
+        return original(call)
+
+    return load
 
 
 def _source(tuner: Any) -> str:

@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -38,22 +38,33 @@ def write_lines(stack: contextlib.ExitStack) -> None:
         return
     origins = inductor_parts.inductor_part("origins")
     for word in WRITERS:
-        inductor_parts.put_over(stack, word, partial(_with_lines, origins))
-    inductor_parts.put_over(stack, "copy_between_devices", _commented)
+        part = inductor_parts.INDUCTOR[word]
+        if part.exists():
+            inductor_parts.replace_part(stack, word, _with_lines(part.get(), origins))
+    copies = inductor_parts.INDUCTOR["copy_between_devices"]
+    if copies.exists():
+        inductor_parts.replace_part(stack, "copy_between_devices", _commented(copies.get()))
 
 
-def _commented(original: Callable[..., Any], node: Any, wrapper: Any) -> Any:
+def _commented(original: Callable[..., Any]) -> Callable[..., Any]:
     """Generation of an operator's call, below the comment that other operators have."""
-    node.codegen_comment(wrapper)
-    return original(node, wrapper)
+
+    def codegen(node: Any, wrapper: Any) -> Any:
+        node.codegen_comment(wrapper)
+        return original(node, wrapper)
+
+    return codegen
 
 
-def _with_lines(origins: Callable[[Any], Iterable[Any]], original: Callable[..., Any], nodes: Any, wrapper: Any) -> Any:
-    said, *rest = original(nodes, wrapper)
-    traces = (node.meta.get("stack_trace") for node in origins(nodes))
-    found = sorted({line for trace in traces if trace and (line := line_of_trace(trace))})
-    marked = [f"{path}:{number}" for path, number in found]
-    return (f"{said}\n{wrapper.comment} {MARK} {json.dumps(marked)}", *rest)
+def _with_lines(original: Callable[..., Any], origins: Callable[[Any], Iterable[Any]]) -> Callable[..., Any]:
+    def described(nodes: Any, wrapper: Any) -> Any:
+        said, *rest = original(nodes, wrapper)
+        traces = (node.meta.get("stack_trace") for node in origins(nodes))
+        found = sorted({line for trace in traces if trace and (line := line_of_trace(trace))})
+        marked = [f"{path}:{number}" for path, number in found]
+        return (f"{said}\n{wrapper.comment} {MARK} {json.dumps(marked)}", *rest)
+
+    return described
 
 
 def line_of_trace(trace: str) -> tuple[str, int] | None:
@@ -161,30 +172,36 @@ class CompiledCalls:
 
     def install(self, stack: contextlib.ExitStack) -> None:
         """Watch until ``stack`` closes."""
-        for word, code in (("graph_call", self._graph_call), ("cudagraphify", self._switched)):
-            inductor_parts.replace_part(stack, word, inductor_parts.over(inductor_parts.inductor_part(word), code))
+        original = inductor_parts.inductor_part("graph_call")
+
+        def graph_call(graph: Any, inputs: Any) -> Any:
+            before = len(self.launches)
+            result = original(graph, inputs)
+            self.graphs += self.records()
+            if self.records() and len(self.launches) == before and inductor_parts.launches_kernels(graph):
+                self._miss(inductor_parts.why_hidden(graph))
+            return result
+
+        cudagraphify = inductor_parts.inductor_part("cudagraphify")
+
+        def switched(model: Any, *args: Any, **kwargs: Any) -> Any:
+            """A graph that replays a CUDA graph, but not while a call is captured: then it launches its kernels."""
+            graphed = lru_cache(maxsize=1)(lambda: cudagraphify(model, *args, **kwargs))
+
+            def call(*inputs: Any, **words: Any) -> Any:
+                captured = self._running and self.records()
+                return (model if captured else graphed())(*inputs, **words)
+
+            return call
+
+        inductor_parts.replace_part(stack, "graph_call", graph_call)
+        inductor_parts.replace_part(stack, "cudagraphify", switched)
         stack.callback(setattr, self, "_running", False)
         known = noted_breaks()
         stack.callback(self._note_breaks, known, len(known))
-        inductor_parts.put_over(stack, "package_call", self._package)
-
-    def _graph_call(self, original: Callable[..., Any], graph: Any, inputs: Any) -> Any:
-        before = len(self.launches)
-        result = original(graph, inputs)
-        self.graphs += self.records()
-        if self.records() and len(self.launches) == before and inductor_parts.launches_kernels(graph):
-            self._miss(inductor_parts.why_hidden(graph))
-        return result
-
-    def _switched(self, cudagraphify: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Callable[..., Any]:
-        """A graph that replays a CUDA graph, but not while a call is captured: then it launches its kernels."""
-        graphed = lru_cache(maxsize=1)(lambda: cudagraphify(model, *args, **kwargs))
-
-        def call(*inputs: Any, **words: Any) -> Any:
-            captured = self._running and self.records()
-            return (model if captured else graphed())(*inputs, **words)
-
-        return call
+        if inductor_parts.INDUCTOR["package_call"].exists():
+            package = inductor_parts.inductor_part("package_call")
+            inductor_parts.replace_part(stack, "package_call", self._package(package))
 
     def noting_frames(self, compile_frame: Callable[..., Any]) -> Callable[..., Any]:
         """Dynamo's compilation of a frame, whose function is noted."""
@@ -226,10 +243,13 @@ class CompiledCalls:
         if what not in self.unseen:
             self.unseen.append(what)
 
-    def _package(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if self.records():
-            self._miss("a package of AOTInductor, which launches from C++")
-        return original(*args, **kwargs)
+    def _package(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self.records():
+                self._miss("a package of AOTInductor, which launches from C++")
+            return original(*args, **kwargs)
+
+        return call
 
 
 def _name_of(code: CodeType) -> str:

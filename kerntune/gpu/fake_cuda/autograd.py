@@ -21,7 +21,6 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from kerntune.gpu.fake_cuda.modes import EnterModes, Handler, StandInFakeMode, Watch
 from kerntune.gpu.fake_cuda.patches import replace
-from kerntune.kernels.compat.inductor_parts import over
 from kerntune.kernels.compat.torch_compiler import calls_users_code
 
 _HOOKS = "kerntune.hooks"
@@ -49,6 +48,12 @@ def apply_hooks(node: Any, inputs: dict[int, Any]) -> None:
             gradient = gradient if changed is None else changed
         inputs[number] = gradient
         _keep(node, number, gradient)
+
+
+def call_post_hooks(leaf: torch.Tensor) -> None:
+    """Call the hooks that ``register_post_accumulate_grad_hook`` registered on a leaf."""
+    for hook in tuple((getattr(leaf, "_post_accumulate_grad_hooks", None) or {}).values()):
+        hook(leaf)
 
 
 def _register_hook(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -100,7 +105,7 @@ def install_functions(stack: ExitStack) -> None:
     """Record for every ``torch.autograd.Function`` the data that torch's own engine has, until ``stack`` closes."""
     apply = inspect.getattr_static(torch.autograd.Function, "apply")  # a classmethod, from torch 2.14 on one in C
     replace(stack, torch.autograd.Function, "apply", classmethod(_recording(apply)))
-    replace(stack, FunctionCtx, "set_materialize_grads", over(FunctionCtx.set_materialize_grads, _note_materialized))
+    replace(stack, FunctionCtx, "set_materialize_grads", _recording_layouts(FunctionCtx.set_materialize_grads))
 
 
 def filled(node: Any, gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
@@ -148,9 +153,12 @@ def _layout(item: Any) -> Layout | None:
     return Layout(tuple(item.shape), item.dtype, item.device) if isinstance(item, torch.Tensor) else None
 
 
-def _note_materialized(set_materialize_grads: Callable[[Any, bool], None], ctx: Any, value: bool) -> None:
-    set_materialize_grads(ctx, value)
-    setattr(ctx, _MATERIALIZES, value)
+def _recording_layouts(set_materialize_grads: Callable[[Any, bool], None]) -> Callable[[Any, bool], None]:
+    def noted(ctx: Any, value: bool) -> None:
+        set_materialize_grads(ctx, value)
+        setattr(ctx, _MATERIALIZES, value)
+
+    return noted
 
 
 Node = Any
@@ -220,9 +228,7 @@ class Backward:
     def _step(self, node: Node) -> list[Node]:
         inputs = self._inputs.pop(node, {})
         apply_hooks(node, inputs)
-        for number, gradient in inputs.items():
-            for place in self._wanted.get((node, number), ()):
-                self._results[place] = gradient
+        self._keep_wanted(node, inputs)
         outputs = self._outputs(node, inputs) if inputs else ()
         for (following, number), gradient in zip(node.next_functions, outputs, strict=False):
             if following is not None and gradient is not None:
@@ -248,38 +254,44 @@ class Backward:
         self._waiting[node] -= 1
         return self._waiting[node] == 0
 
+    def _keep_wanted(self, node: Node, inputs: Mapping[int, Gradient]) -> None:
+        for number, gradient in inputs.items():
+            for place in self._wanted.get((node, number), ()):
+                self._results[place] = gradient
 
-def run_backward(
-    original: Callable[..., Any],
-    entered_modes: EnterModes,
-    watch: Watch,
-    t_outputs: Sequence[Any],
-    grad_tensors: Sequence[Gradient],
-    keep_graph: bool,
-    create_graph: bool,
-    inputs: Sequence[Any] = (),
-    allow_unreachable: bool = False,
-    accumulate_grad: bool = False,
-) -> Any:
-    """What replaces ``torch.autograd``'s ``_engine_run_backward``, the ``original``: this engine for stand-ins, torch's
-    for real tensors.
+
+def engine(original: Callable[..., Any], entered_modes: EnterModes, watch: Watch) -> Callable[..., Any]:
+    """The replacement of ``torch.autograd``'s ``_engine_run_backward``: this engine for stand-ins, torch's for real
+    tensors.
 
     ``entered_modes()`` is entered around a pass: ``Tensor.backward`` is a torch function, so that torch has taken
     torch-function modes off when the user's backward code runs. ``watch`` leaves sums in ``.grad`` out.
     As torch's, it raises RuntimeError for an input that the outputs don't depend on, unless that is allowed.
     """
-    traced = any(_is_traced(output) for output in t_outputs)
-    if not traced and not any(_is_stand_in(output) for output in t_outputs):
-        options = (keep_graph, create_graph, inputs, allow_unreachable, accumulate_grad)
-        return original(t_outputs, grad_tensors, *options)
-    with nullcontext() if traced else entered_modes():
-        results = Backward(t_outputs, inputs, accumulate_grad, create_graph, watch).run(grad_tensors)
-    if not allow_unreachable and any(result is None for result in results):
-        raise RuntimeError(
-            "One of the differentiated Tensors appears to not have been used in the graph. "
-            "Set allow_unused=True if this is the desired behavior."
-        )
-    return results
+
+    def run_backward(
+        t_outputs: Sequence[Any],
+        grad_tensors: Sequence[Gradient],
+        keep_graph: bool,
+        create_graph: bool,
+        inputs: Sequence[Any] = (),
+        allow_unreachable: bool = False,
+        accumulate_grad: bool = False,
+    ) -> Any:
+        traced = any(_is_traced(output) for output in t_outputs)
+        if not traced and not any(_is_stand_in(output) for output in t_outputs):
+            options = (keep_graph, create_graph, inputs, allow_unreachable, accumulate_grad)
+            return original(t_outputs, grad_tensors, *options)
+        with nullcontext() if traced else entered_modes():
+            results = Backward(t_outputs, inputs, accumulate_grad, create_graph, watch).run(grad_tensors)
+        if not allow_unreachable and any(result is None for result in results):
+            raise RuntimeError(
+                "One of the differentiated Tensors appears to not have been used in the graph. "
+                "Set allow_unused=True if this is the desired behavior."
+            )
+        return results
+
+    return run_backward
 
 
 def _call(node: Node, inputs: Mapping[int, Gradient]) -> tuple[Gradient, ...]:
@@ -304,8 +316,7 @@ def _as_tuple(outputs: Any) -> tuple[Gradient, ...]:
 
 def _accumulate(leaf: torch.Tensor, gradient: Gradient) -> None:
     leaf.grad = gradient.detach() if leaf.grad is None else leaf.grad + gradient
-    for hook in tuple((getattr(leaf, "_post_accumulate_grad_hooks", None) or {}).values()):
-        hook(leaf)
+    call_post_hooks(leaf)
 
 
 def _fitted(gradient: Gradient, node: Node, number: int) -> Gradient:

@@ -12,7 +12,6 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 from typing import Any
 from weakref import WeakSet
 
@@ -27,7 +26,6 @@ from kerntune.kernels.compat.inductor_parts import (
     INDUCTOR,
     inductor_part,
     is_compiler_failure,
-    over,
     why_gate_is_off,
     wraps_in_cpp,
 )
@@ -41,10 +39,6 @@ from kerntune.kernels.compat.torch_compiler import (
 
 def _replace_part(stack: ExitStack, word: str, value: Any) -> None:
     replace(stack, *INDUCTOR[word].owner(), value)
-
-
-def _put_over(stack: ExitStack, word: str, code: Callable[..., Any]) -> None:
-    _replace_part(stack, word, over(inductor_part(word), code))
 
 
 class TimedChoices:
@@ -61,38 +55,48 @@ class TimedChoices:
 
     def install(self, stack: ExitStack) -> None:
         """Until ``stack`` closes, Inductor's timed choices are noted."""
-        _put_over(stack, "select", self._select)
-        _put_over(stack, "time_fusion", partial(self._untimed, "benchmark_fusion", "what is fused"))
-        _put_over(stack, "multi_kernel", self._multi_kernel)
-        _put_over(stack, "time_combo", partial(self._untimed, "benchmark_combo_kernel", "which kernels are combined"))
+        _replace_part(stack, "select", self._select(inductor_part("select")))
+        fusion = self._untimed(inductor_part("time_fusion"), "benchmark_fusion", "what is fused")
+        _replace_part(stack, "time_fusion", fusion)
+        _replace_part(stack, "multi_kernel", self._multi_kernel())
+        combo = self._untimed(inductor_part("time_combo"), "benchmark_combo_kernel", "which kernels are combined")
+        _replace_part(stack, "time_combo", combo)
         if INDUCTOR["padding_known"].exists():
             _replace_part(stack, "padding_known", self._padding)
 
-    def _select(
-        self, original: Callable[..., Any], cache: Any, name: str, choices: Any, *args: Any, **kwargs: Any
-    ) -> Any:
-        if len(choices) > 1:
-            self.note(f"max-autotune times {len(choices)} candidates for {name}")
-        return original(cache, name, choices[:1], *args, **kwargs)
+    def _select(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def select(cache: Any, name: str, choices: Any, *args: Any, **kwargs: Any) -> Any:
+            if len(choices) > 1:
+                self.note(f"max-autotune times {len(choices)} candidates for {name}")
+            return original(cache, name, choices[:1], *args, **kwargs)
 
-    def _untimed(self, setting: str, times: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return select
+
+    def _untimed(self, original: Callable[..., Any], setting: str, times: str) -> Callable[..., Any]:
         """One of Inductor's decisions by ``setting``, without what it times."""
         config = inductor_part("config")
-        if getattr(config, setting):
-            self.note(f"{setting} times {times}")
-        with config.patch({setting: False}):
-            return original(*args, **kwargs)
+
+        def speedup(scheduler: Any, *nodes: Any, **kwargs: Any) -> Any:
+            if getattr(config, setting):
+                self.note(f"{setting} times {times}")
+            with config.patch({setting: False}):
+                return original(scheduler, *nodes, **kwargs)
+
+        return speedup
 
     def _padding(self, key: str) -> bool:
         """Inductor's question whether it has timed a matrix product before: it is taken as it is."""
         self.note("shape_padding times whether a matrix product of these sizes is padded")
         return False
 
-    def _multi_kernel(self, _: Callable[..., Any], call: Any, *args: Any, **kwargs: Any) -> Any:
-        names = ", ".join(str(k.inductor_meta.get("kernel_name")) for k in call.kernels)
-        self.note(f"multi_kernel times {names}")
-        for i, kernel in enumerate(call.kernels[:1]):
-            kernel.run(*call._get_filtered_args(args, i), **kwargs)
+    def _multi_kernel(self) -> Callable[..., Any]:
+        def run(call: Any, *args: Any, **kwargs: Any) -> Any:
+            names = ", ".join(str(k.inductor_meta.get("kernel_name")) for k in call.kernels)
+            self.note(f"multi_kernel times {names}")
+            for i, kernel in enumerate(call.kernels[:1]):
+                kernel.run(*call._get_filtered_args(args, i), **kwargs)
+
+        return run
 
 
 CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
@@ -223,34 +227,50 @@ class CompiledFunctions:
         self._install_device(stack)
         self.choices.install(stack)
         self._begin(stack)  # before the next: what it watches runs among stand-ins
-        _replace_part(
-            stack, "compile_frame", leaving_out_own(over(inductor_part("compile_frame"), self._outside_modes))
-        )
-        _put_over(stack, "graph_call", self._among_stand_ins)
-        _put_over(stack, "optimizer_call", self._optimizer_call)
-        _put_over(stack, "optimizer_steps", self._among_stand_ins)
-        # Where a compiled function calls another, Dynamo goes on in that one's original, as in those of torch's.
+        compile_frame, graph_call = inductor_part("compile_frame"), inductor_part("graph_call")
+
+        def outside_modes(*args: Any, **kwargs: Any) -> Any:
+            with self._without_modes():
+                return compile_frame(*args, **kwargs)
+
+        def among_stand_ins(graph: Any, inputs: Any) -> Any:
+            with self._entered_modes():
+                return graph_call(graph, inputs)
+
+        _replace_part(stack, "compile_frame", leaving_out_own(outside_modes))
+        _replace_part(stack, "graph_call", among_stand_ins)
+
+        self._install_optimizers(stack)
+        self._install_calls(stack)
+
+    def _install_calls(self, stack: Replacements) -> None:
+        """Where a compiled function calls another, Dynamo goes on in that one's original, as in those of torch's."""
         for call in list(self._calls):
             _mark_compiled(call)
-        _put_over(stack, "wrap_module", _wrap_original)
+        wrap_module = inductor_part("wrap_module")
 
-    def _outside_modes(self, below: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        with self._without_modes():
-            return below(*args, **kwargs)
+        def wrap(builder: Any, value: Any) -> Any:
+            return wrap_module(builder, value.compiled() if isinstance(value, CompiledModule) else value)
 
-    def _among_stand_ins(self, below: Callable[..., Any], *args: Any) -> Any:
-        with self._entered_modes():
-            return below(*args)
+        _replace_part(stack, "wrap_module", wrap)
 
-    def _optimizer_call(
-        self, below: Callable[..., Any], variable: Any, tx: Any, name: str, *args: Any, **kwargs: Any
-    ) -> Any:
+    def _install_optimizers(self, stack: Replacements) -> None:
         """Dynamo runs ``_init_group`` of an optimizer while it traces the step: its tensors are the step's own, so they
         are made among stand-ins."""
-        with ExitStack() as until_called:
-            if name == INIT_GROUP and hasattr(variable.value, name):
-                self._initialise_among_stand_ins(until_called, type(variable.value))
-            return below(variable, tx, name, *args, **kwargs)
+        call_method, move_steps = inductor_part("optimizer_call"), inductor_part("optimizer_steps")
+
+        def call(variable: Any, tx: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+            with ExitStack() as until_called:
+                if name == INIT_GROUP and hasattr(variable.value, name):
+                    self._initialise_among_stand_ins(until_called, type(variable.value))
+                return call_method(variable, tx, name, *args, **kwargs)
+
+        def move(variable: Any) -> None:
+            with self._entered_modes():
+                move_steps(variable)
+
+        _replace_part(stack, "optimizer_call", call)
+        _replace_part(stack, "optimizer_steps", move)
 
     def _initialise_among_stand_ins(self, until_called: ExitStack, optimizer: Any) -> None:
         """The next call of a class's ``_init_group`` is made in the stand-ins' modes."""
@@ -272,11 +292,19 @@ class CompiledFunctions:
             replace(stack, interface, name, staticmethod(answer) if static else answer)
         replace(stack, interface, "get_raw_stream", staticmethod(lambda device: 0))
         replace(stack, torch._C, "_cuda_cudaCachingAllocator_is_enabled", lambda: True)
-        _put_over(stack, "fold_uniform", _fold_on_cpu)
+        _replace_part(stack, "fold_uniform", folding_on_cpu(inductor_part("fold_uniform")))
         replace(stack, torch._subclasses.fake_tensor.FakeTensorMode, "avoid_device_init", True)
         for word, stub in _STUBS.items():
             if INDUCTOR[word].exists() or not INDUCTOR[word].optional:
                 _replace_part(stack, word, stub)
+
+
+def _empty_strided(size: Any, stride: Any, dtype: Any) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
+
+
+def _reinterpreted(tensor: torch.Tensor, size: Any, stride: Any, offset: int = 0) -> torch.Tensor:
+    return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None: ...
@@ -286,8 +314,8 @@ _STUBS: dict[str, Callable[..., Any]] = {
     "driver": _nothing,
     "precompile": _nothing,
     "run": _nothing,
-    "empty_strided": partial(torch.empty_strided, device="cuda"),
-    "reinterpret": lambda t, size, stride, offset=0: t.as_strided(size, stride, t.storage_offset() + offset),
+    "empty_strided": _empty_strided,
+    "reinterpret": _reinterpreted,
     "copy_misaligned": lambda tensor: tensor,
     "keeps_graph": lambda: False,
     "cudagraphify": lambda model, *args, **kwargs: model,
@@ -325,15 +353,15 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc]  # torch's types ar
         return self.__dict__["_run"](*args, **kwargs)
 
 
-def _wrap_original(wrap_module: Callable[..., Any], builder: Any, value: Any) -> Any:
-    return wrap_module(builder, value.compiled() if isinstance(value, CompiledModule) else value)
-
-
-def _fold_on_cpu(fold: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def folding_on_cpu(fold: Callable[..., Any]) -> Callable[..., Any]:
     """Inductor's evaluation of constants, which makes them on the device: values that are equal everywhere, one element
     of each."""
-    with OnCpu():
-        return fold(*args, **kwargs)
+
+    def folded(*args: Any, **kwargs: Any) -> Any:
+        with OnCpu():
+            return fold(*args, **kwargs)
+
+    return folded
 
 
 class OnCpu(TorchDispatchMode):  # type: ignore[misc]  # torch's types are skipped

@@ -15,7 +15,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from threading import get_ident, local
 from types import CodeType, FunctionType, ModuleType
@@ -26,7 +26,6 @@ from torch._library.custom_ops import OPDEFS
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
-from kerntune.base.changed_items import changed_items
 from kerntune.gpu.base import OperatorListener, tensors_in
 from kerntune.gpu.fake_cuda.patches import replace
 
@@ -112,7 +111,7 @@ def call_directly() -> None:
         function = _wrapped(wrapper)
         if not hasattr(function, _CACHED):
             with suppress(AttributeError, TypeError):  # a callable that takes no attributes
-                setattr(function, _CACHED, partial(_direct, wrapper, function))
+                setattr(function, _CACHED, _direct(wrapper, function))
 
 
 def _wrapped(wrapper: Any) -> Callable[..., Any]:
@@ -122,11 +121,14 @@ def _wrapped(wrapper: Any) -> Callable[..., Any]:
     return function
 
 
-def _direct(wrapper: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
-    if _PACKAGE not in sys.modules:
-        return function(*args, **kwargs)
-    vars(function).pop(_CACHED, None)
-    return wrapper(*args, **kwargs)
+def _direct(wrapper: Any, function: Any) -> Callable[..., Any]:
+    def direct(*args: Any, **kwargs: Any) -> Any:
+        if _PACKAGE not in sys.modules:
+            return function(*args, **kwargs)
+        vars(function).pop(_CACHED, None)
+        return wrapper(*args, **kwargs)
+
+    return direct
 
 
 @cache
@@ -146,13 +148,6 @@ class _OfThread(local):
     def __init__(self) -> None:
         self.in_kernel_invocation = False
         self.enter_stack: list[Any] = []
-
-
-def _of_thread(name: str) -> property:
-    """An attribute of a mode that each thread has for itself."""
-    return property(
-        lambda mode: getattr(mode._of_thread, name), lambda mode, value: setattr(mode._of_thread, name, value)
-    )
 
 
 UNANSWERED: tuple[Any, ...] = ()
@@ -219,9 +214,15 @@ class Watch:
                 listener.observe(func, args, kwargs, result, None, alike)
         return result
 
-    def silent(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def silent(self) -> Iterator[None]:
         """Nothing that the calling thread runs meanwhile is noted."""
-        return changed_items(vars(self.noting), {"answer": COMPUTED})
+        noting = self.noting
+        before, noting.answer = noting.answer, COMPUTED
+        try:
+            yield
+        finally:
+            noting.answer = before
 
     @contextmanager
     def to(self, listener: OperatorListener) -> Iterator[None]:
@@ -273,11 +274,23 @@ class StandInFakeMode(FakeTensorMode):  # type: ignore[misc]  # torch's types ar
         if devices > 1:
             self.cache_enabled = False  # it would give ``device="cuda"`` the number that was current at an earlier call
 
-    in_kernel_invocation = _of_thread("in_kernel_invocation")
-    """Whether an operator runs in the calling thread, for which stand-ins are on the device ``meta``."""
+    @property
+    def in_kernel_invocation(self) -> bool:
+        """Whether an operator runs in the calling thread, for which stand-ins are on the device ``meta``."""
+        return self._of_thread.in_kernel_invocation
 
-    enter_stack = _of_thread("enter_stack")
-    """What torch goes back to when the calling thread leaves the mode."""
+    @in_kernel_invocation.setter
+    def in_kernel_invocation(self, runs: bool) -> None:
+        self._of_thread.in_kernel_invocation = runs
+
+    @property
+    def enter_stack(self) -> list[Any]:
+        """What torch goes back to when the calling thread leaves the mode."""
+        return self._of_thread.enter_stack
+
+    @enter_stack.setter
+    def enter_stack(self, found: list[Any]) -> None:
+        self._of_thread.enter_stack = found
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -371,7 +384,7 @@ class RealImplementations:
         made = defined._backend_fns if defined is not None else {}
         code = made.get("cuda") or made.get(None)
         code = self._noted(func) if code is None else undisabled(code)
-        return None if code is None else partial(self._surrounded, code)
+        return None if code is None else self._surrounded(code)
 
     def _noted(self, func: Any) -> Implementation | None:
         name = func._schema.name
@@ -380,6 +393,9 @@ class RealImplementations:
         found = (self._registered.get((x, key)) for key in REAL_KEYS for x in spellings)
         return next((code for code in found if code is not None), None)
 
-    def _surrounded(self, code: Implementation, *args: Any, **kwargs: Any) -> Any:
-        with self._entered_modes():
-            return code(*args, **kwargs)
+    def _surrounded(self, code: Implementation) -> Implementation:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with self._entered_modes():
+                return code(*args, **kwargs)
+
+        return run

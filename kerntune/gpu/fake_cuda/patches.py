@@ -63,7 +63,11 @@ def replace_known(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
 
 def always(answer: Any) -> Callable[..., Any]:
     """A function that takes any arguments and returns one value."""
-    return lambda *args, **kwargs: answer
+
+    def stub(*args: Any, **kwargs: Any) -> Any:
+        return answer
+
+    return stub
 
 
 def _put_back(owner: Any, name: str, before: Any) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import partial
 from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -16,12 +15,11 @@ import torch
 from torch._library.triton import set_wrap_triton_enabled
 from torch._subclasses.fake_tensor import FakeTensor
 
-from kerntune.base.changed_items import changed_items
 from kerntune.base.device import DeviceSpec
 from kerntune.base.users_line import UsersLine
 from kerntune.errors import UsageError
 from kerntune.gpu.base import OperatorListener
-from kerntune.gpu.fake_cuda.autograd import hook_handlers, install_functions, replace_engine, run_backward
+from kerntune.gpu.fake_cuda.autograd import engine, hook_handlers, install_functions, replace_engine
 from kerntune.gpu.fake_cuda.compiled_functions import CompiledFunctions
 from kerntune.gpu.fake_cuda.cuda_api import install_cuda
 from kerntune.gpu.fake_cuda.driver import DeviceNumbers, install_driver
@@ -151,11 +149,11 @@ class StandIns:
         self._install_modes(stack, fake)
 
     def _install_torch(self, stack: Replacements) -> None:
-        backward = partial(run_backward, torch.autograd._engine_run_backward, self._entered_modes, self.watch)
+        backward = engine(torch.autograd._engine_run_backward, self._entered_modes, self.watch)
         replace_engine(stack, backward)
         install_functions(stack)
         replace(stack, torch.nn.Module, "_apply", module_apply(torch.nn.Module._apply))
-        replace(stack, torch._C._nn, "_parse_to", partial(_parse_to, torch._C._nn._parse_to))
+        replace(stack, torch._C._nn, "_parse_to", parse_to(torch._C._nn._parse_to))
         self.compiled.install(stack)
         stack.enter_context(set_wrap_triton_enabled(False))
 
@@ -266,8 +264,11 @@ class Loaded:
         return tensor.as_strided((count,), (1,), 0).to("cuda")
 
     def _late(self, load: Any, args: tuple[Any, ...], words: dict[str, Any]) -> Any:
-        with changed_items(vars(self), {"_read": False}):
+        self._read = False
+        try:
             return load(*args, **words)
+        finally:
+            self._read = True
 
 
 Convert = Callable[[torch.Tensor], torch.Tensor]
@@ -295,10 +296,14 @@ def module_apply(original: Callable[..., Any]) -> Callable[..., Any]:
     return apply
 
 
-def _parse_to(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def parse_to(original: Callable[..., Any]) -> Callable[..., Any]:
     """What replaces ``torch._C._nn._parse_to``: ``module.to(0)`` means the accelerator that torch lacks."""
-    named = [torch.device("cuda", arg) if type(arg) is int else arg for arg in args]
-    return original(*named, **kwargs)
+
+    def parse(*args: Any, **kwargs: Any) -> Any:
+        named = [torch.device("cuda", arg) if type(arg) is int else arg for arg in args]
+        return original(*named, **kwargs)
+
+    return parse
 
 
 def _moved(parameter: Any, fn: Convert) -> Any:

@@ -195,21 +195,6 @@ def replace_part(stack: contextlib.ExitStack, word: str, value: Any) -> None:
     setattr(owner, name, value)
 
 
-def put_over(stack: contextlib.ExitStack, word: str, code: Callable[..., Any]) -> None:
-    """:func:`replace_part` with :func:`over`, where this torch has the part."""
-    if INDUCTOR[word].exists():
-        replace_part(stack, word, over(INDUCTOR[word].get(), code))
-
-
-def over(below: Callable[..., Any], code: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that calls ``code`` with ``below`` before its own arguments. As a class's attribute it is a method."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return code(below, *args, **kwargs)
-
-    return call
-
-
 def matmul_precision() -> str:
     """How torch multiplies matrices of float32 in this process: it decides how fast its own operators are."""
     import torch

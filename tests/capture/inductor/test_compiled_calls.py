@@ -131,7 +131,8 @@ pytestmark = ignore_torchs_own
 def test_a_package_is_missed_where_the_call_itself_runs_it(records: bool) -> None:
     """Not where an implementation of a choice does, while that is decided."""
     calls = CompiledCalls([], lambda: records)
-    assert calls._package(lambda x: x + 1, 1) == 2
+    package = calls._package(lambda x: x + 1)
+    assert package(1) == 2
     assert bool(calls.unseen) is records
 
 
@@ -155,7 +156,7 @@ class Parts:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, package: bool = True) -> None:
         self.replaced: dict[str, Any] = {}
-        part = SimpleNamespace(exists=lambda: package, get=lambda: inductor_parts.inductor_part("package_call"))
+        part = SimpleNamespace(exists=lambda: package)
         monkeypatch.setattr(inductor_parts, "INDUCTOR", {"package_call": part})
         monkeypatch.setattr(inductor_parts, "inductor_part", lambda word: lambda *words, **named: (word, words, named))
         monkeypatch.setattr(inductor_parts, "replace_part", lambda stack, word, new: self.replaced.update({word: new}))

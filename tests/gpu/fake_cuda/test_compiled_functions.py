@@ -13,9 +13,9 @@ from torch.overrides import TorchFunctionMode
 
 from kerntune.base.folders import LOCK
 from kerntune.gpu.fake_cuda.compiled_functions import (
-    _STUBS,
     CACHE_VARIABLES,
     TimedChoices,
+    _reinterpreted,
     own_caches,
     without_function_mode,
 )
@@ -58,12 +58,12 @@ def test_one_mode_is_taken_off_and_all_are_there_again_in_their_order() -> None:
 @pytest.mark.parametrize(("count", "made"), [(1, []), (2, ["max-autotune times 2 candidates for mm"])])
 def test_only_a_choice_among_several_is_noted(count: int, made: list[str]) -> None:
     choices = TimedChoices()
-    taken = choices._select(lambda cache, name, choices: choices, None, "mm", [SimpleNamespace() for _ in range(count)])
+    taken = choices._select(lambda cache, name, choices: choices)(None, "mm", [SimpleNamespace() for _ in range(count)])
     assert (len(taken), choices.made) == (1, made)
 
 
 @pytest.mark.parametrize(("words", "first"), [((), 3), ((4,), 7)])
 def test_a_reinterpreted_tensor_lies_behind_its_own_offset(words: tuple[int, ...], first: int) -> None:
     tensor = torch.arange(20)[3:]
-    found = _STUBS["reinterpret"](tensor, (2, 2), (4, 1), *words)
+    found = _reinterpreted(tensor, (2, 2), (4, 1), *words)
     assert found.tolist() == [[first, first + 1], [first + 4, first + 5]]
