@@ -182,23 +182,20 @@ class InductorLaunch:
     def make(self) -> Any:
         """Record it and let it run. Where nothing runs, Inductor's list of configs is open, and its first is taken."""
         if self.capture.backend.gpu is not None:
-            return self._make_there()
+            # On a GPU: with the baseline's config, else with Inductor's. Its first launch may search on from that one,
+            # by coordinate descent.
+            with self.capture.paused():  # compilation, and launches of other configs that Inductor times
+                inductor_parts.compile_listed(self.tuner)
+                self.choices.follow(self.tuner, self.jit)
+                config = inductor_parts.settled_config(self.tuner, self.args, self.kwargs)
+            result = self._launch(config, None)
+            final = inductor_parts.launched_config(self.tuner, config)
+            if final is not config:
+                self.capture.launches[-1] = self._pending(final, None)
+            return result
         if len(self.tuner.configs) > 1:
             return self.capture.launch(self._site())
         return self._launch(self.tuner.configs[0], None)
-
-    def _make_there(self) -> Any:
-        """On a GPU: with the baseline's config, else with Inductor's. Its first launch may search on from that one, by
-        coordinate descent."""
-        with self.capture.paused():  # compilation, and launches of other configs that Inductor times
-            inductor_parts.compile_listed(self.tuner)
-            self.choices.follow(self.tuner, self.jit)
-            config = inductor_parts.settled_config(self.tuner, self.args, self.kwargs)
-        result = self._launch(config, None)
-        final = inductor_parts.launched_config(self.tuner, config)
-        if final is not config:
-            self.capture.launches[-1] = self._pending(final, None)
-        return result
 
     def _launch(self, config: Any, site: Site | None) -> Any:
         pending = self._pending(config, site)

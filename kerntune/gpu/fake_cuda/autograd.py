@@ -50,12 +50,6 @@ def apply_hooks(node: Any, inputs: dict[int, Any]) -> None:
         _keep(node, number, gradient)
 
 
-def call_post_hooks(leaf: torch.Tensor) -> None:
-    """Call the hooks that ``register_post_accumulate_grad_hook`` registered on a leaf."""
-    for hook in tuple((getattr(leaf, "_post_accumulate_grad_hooks", None) or {}).values()):
-        hook(leaf)
-
-
 def _register_hook(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     handle = func(*args, **kwargs)
     if args[0].grad_fn is not None:
@@ -228,7 +222,9 @@ class Backward:
     def _step(self, node: Node) -> list[Node]:
         inputs = self._inputs.pop(node, {})
         apply_hooks(node, inputs)
-        self._keep_wanted(node, inputs)
+        for number, gradient in inputs.items():
+            for place in self._wanted.get((node, number), ()):
+                self._results[place] = gradient
         outputs = self._outputs(node, inputs) if inputs else ()
         for (following, number), gradient in zip(node.next_functions, outputs, strict=False):
             if following is not None and gradient is not None:
@@ -253,11 +249,6 @@ class Backward:
     def _serve(self, node: Node) -> bool:
         self._waiting[node] -= 1
         return self._waiting[node] == 0
-
-    def _keep_wanted(self, node: Node, inputs: Mapping[int, Gradient]) -> None:
-        for number, gradient in inputs.items():
-            for place in self._wanted.get((node, number), ()):
-                self._results[place] = gradient
 
 
 def engine(original: Callable[..., Any], entered_modes: EnterModes, watch: Watch) -> Callable[..., Any]:
@@ -316,7 +307,8 @@ def _as_tuple(outputs: Any) -> tuple[Gradient, ...]:
 
 def _accumulate(leaf: torch.Tensor, gradient: Gradient) -> None:
     leaf.grad = gradient.detach() if leaf.grad is None else leaf.grad + gradient
-    call_post_hooks(leaf)
+    for hook in tuple((getattr(leaf, "_post_accumulate_grad_hooks", None) or {}).values()):
+        hook(leaf)
 
 
 def _fitted(gradient: Gradient, node: Node, number: int) -> Gradient:

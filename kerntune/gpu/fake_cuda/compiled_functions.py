@@ -299,14 +299,6 @@ class CompiledFunctions:
                 _replace_part(stack, word, stub)
 
 
-def _empty_strided(size: Any, stride: Any, dtype: Any) -> torch.Tensor:
-    return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
-
-
-def _reinterpreted(tensor: torch.Tensor, size: Any, stride: Any, offset: int = 0) -> torch.Tensor:
-    return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
-
-
 def _nothing(*args: Any, **kwargs: Any) -> None: ...
 
 
@@ -314,8 +306,8 @@ _STUBS: dict[str, Callable[..., Any]] = {
     "driver": _nothing,
     "precompile": _nothing,
     "run": _nothing,
-    "empty_strided": _empty_strided,
-    "reinterpret": _reinterpreted,
+    "empty_strided": lambda size, stride, dtype: torch.empty_strided(size, stride, dtype=dtype, device="cuda"),
+    "reinterpret": lambda t, size, stride, offset=0: t.as_strided(size, stride, t.storage_offset() + offset),
     "copy_misaligned": lambda tensor: tensor,
     "keeps_graph": lambda: False,
     "cudagraphify": lambda model, *args, **kwargs: model,

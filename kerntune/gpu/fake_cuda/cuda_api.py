@@ -162,7 +162,23 @@ def properties(spec: DeviceSpec) -> SimpleNamespace:
 
 def cuda_stubs(numbers: DeviceNumbers) -> dict[str, Any]:
     """Replacements by name in ``torch.cuda``."""
-    return {**_device_stubs(numbers), **_queue_stubs(), **_memory_stubs(), **_random_stubs()}
+    seeding = ("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all")
+    return {
+        **_device_stubs(numbers),
+        **_each(("synchronize", "ipc_collect", "_sleep", "set_stream"), None),
+        **dict.fromkeys(("Stream", "ExternalStream", "current_stream", "default_stream"), Stream),
+        **dict.fromkeys(("stream", "StreamContext", "graph"), StreamContext),
+        "Event": Event,
+        "CUDAGraph": CUDAGraph,
+        "graph_pool_handle": always((0, 0)),
+        "is_current_stream_capturing": always(False),
+        "current_blas_handle": always(0),
+        **_memory_stubs(),
+        **_each(seeding, None),
+        "initial_seed": always(0),
+        "get_rng_state": lambda *args, **kwargs: torch.zeros(16, dtype=torch.uint8),
+        "get_rng_state_all": lambda *args, **kwargs: [torch.zeros(16, dtype=torch.uint8)],
+    }
 
 
 def _device_stubs(numbers: DeviceNumbers) -> dict[str, Any]:
@@ -188,19 +204,6 @@ def _device_stubs(numbers: DeviceNumbers) -> dict[str, Any]:
     }
 
 
-def _queue_stubs() -> dict[str, Any]:
-    return {
-        **_each(("synchronize", "ipc_collect", "_sleep", "set_stream"), None),
-        **dict.fromkeys(("Stream", "ExternalStream", "current_stream", "default_stream"), Stream),
-        **dict.fromkeys(("stream", "StreamContext", "graph"), StreamContext),
-        "Event": Event,
-        "CUDAGraph": CUDAGraph,
-        "graph_pool_handle": always((0, 0)),
-        "is_current_stream_capturing": always(False),
-        "current_blas_handle": always(0),
-    }
-
-
 def _memory_stubs() -> dict[str, Any]:
     nothing = ("empty_cache", "reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached")
     more = ("reset_accumulated_memory_stats", "set_per_process_memory_fraction")
@@ -211,16 +214,6 @@ def _memory_stubs() -> dict[str, Any]:
         "mem_get_info": always((MEMORY_BYTES, MEMORY_BYTES)),
         "memory_stats": lambda *args, **kwargs: {},
         "memory_summary": always(""),
-    }
-
-
-def _random_stubs() -> dict[str, Any]:
-    nothing = ("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all")
-    return {
-        **_each(nothing, None),
-        "initial_seed": always(0),
-        "get_rng_state": lambda *args, **kwargs: torch.zeros(16, dtype=torch.uint8),
-        "get_rng_state_all": lambda *args, **kwargs: [torch.zeros(16, dtype=torch.uint8)],
     }
 
 

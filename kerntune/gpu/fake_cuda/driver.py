@@ -173,7 +173,7 @@ class StandInDriver:
     def __init__(self, numbers: DeviceNumbers) -> None:
         self._numbers = numbers
         self.utils = DeviceUtils(numbers)
-        self.launcher_cls = _no_launcher
+        self.launcher_cls = always(always(None))
 
     @staticmethod
     def is_active() -> bool:
@@ -233,10 +233,6 @@ class StandInDriver:
         return args
 
 
-def _no_launcher(source: Any, metadata: Any) -> Callable[..., None]:
-    return lambda *args, **kwargs: None
-
-
 def install_driver(stack: ExitStack, numbers: DeviceNumbers) -> None:
     """Until ``stack`` closes, Triton's driver is the one of devices that don't exist."""
     driver = StandInDriver(numbers)
@@ -264,15 +260,11 @@ def install_management(stack: ExitStack, spec: DeviceSpec, memory_bytes: int) ->
     pynvml = sys.modules.get("pynvml")  # torch.cuda has imported it, if it can be
     if pynvml is not None:
         host_gpus.device_node(spec.uuid)  # is remembered: a lock on the device asks for it while stubs answer
-        stubs = _nvml(spec, memory_bytes) | {"nvmlDeviceGetHandleByUUID": _handle_of(spec, pynvml)}
+        asked, own = pynvml.nvmlDeviceGetHandleByUUID, {f"{k}{spec.uuid}" for k in ("", "GPU-", "MIG-")}
+        handle = {"nvmlDeviceGetHandleByUUID": lambda uuid: HANDLE if uuid in own else asked(uuid)}
+        stubs = _nvml(spec, memory_bytes) | handle  # locks on other devices ask for theirs meanwhile
         for name, stub in stubs.items():
             replace_known(stack, pynvml, name, stub)
-
-
-def _handle_of(spec: DeviceSpec, pynvml: Any) -> Callable[[str], Any]:
-    """The handle by UUID: locks on other devices ask for theirs while stubs answer."""
-    asked, own = pynvml.nvmlDeviceGetHandleByUUID, {f"{k}{spec.uuid}" for k in ("", "GPU-", "MIG-")}
-    return lambda uuid: HANDLE if uuid in own else asked(uuid)
 
 
 def _nvsmi(spec: DeviceSpec, memory_bytes: int) -> Callable[[Sequence[str]], list[int]]:

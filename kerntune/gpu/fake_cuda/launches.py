@@ -96,11 +96,7 @@ class Unlaunched:
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         """As ``CompiledKernel``'s, for wrappers that keep compiled kernels: the launch is bound like any other."""
-
-        def launch(*args: Any, stream: Any = None) -> None:
-            self._again(*args, grid=tuple(grid))
-
-        return launch
+        return lambda *args, stream=None: self._again(*args, grid=tuple(grid))
 
     def run(self, *args: Any, **kwargs: Any) -> None:
         """Nothing runs."""

@@ -26,6 +26,7 @@ from torch._library.custom_ops import OPDEFS
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
+from kerntune.base.changed_items import changed_items
 from kerntune.gpu.base import OperatorListener, tensors_in
 from kerntune.gpu.fake_cuda.patches import replace
 
@@ -150,6 +151,13 @@ class _OfThread(local):
         self.enter_stack: list[Any] = []
 
 
+def _of_thread(name: str) -> property:
+    """An attribute of a mode that each thread has for itself."""
+    return property(
+        lambda mode: getattr(mode._of_thread, name), lambda mode, value: setattr(mode._of_thread, name, value)
+    )
+
+
 UNANSWERED: tuple[Any, ...] = ()
 COMPUTED: tuple[Any, ...] = (None, None, None)
 
@@ -214,15 +222,9 @@ class Watch:
                 listener.observe(func, args, kwargs, result, None, alike)
         return result
 
-    @contextmanager
-    def silent(self) -> Iterator[None]:
+    def silent(self) -> AbstractContextManager[None]:
         """Nothing that the calling thread runs meanwhile is noted."""
-        noting = self.noting
-        before, noting.answer = noting.answer, COMPUTED
-        try:
-            yield
-        finally:
-            noting.answer = before
+        return changed_items(vars(self.noting), {"answer": COMPUTED})
 
     @contextmanager
     def to(self, listener: OperatorListener) -> Iterator[None]:
@@ -274,23 +276,11 @@ class StandInFakeMode(FakeTensorMode):  # type: ignore[misc]  # torch's types ar
         if devices > 1:
             self.cache_enabled = False  # it would give ``device="cuda"`` the number that was current at an earlier call
 
-    @property
-    def in_kernel_invocation(self) -> bool:
-        """Whether an operator runs in the calling thread, for which stand-ins are on the device ``meta``."""
-        return self._of_thread.in_kernel_invocation
+    in_kernel_invocation = _of_thread("in_kernel_invocation")
+    """Whether an operator runs in the calling thread, for which stand-ins are on the device ``meta``."""
 
-    @in_kernel_invocation.setter
-    def in_kernel_invocation(self, runs: bool) -> None:
-        self._of_thread.in_kernel_invocation = runs
-
-    @property
-    def enter_stack(self) -> list[Any]:
-        """What torch goes back to when the calling thread leaves the mode."""
-        return self._of_thread.enter_stack
-
-    @enter_stack.setter
-    def enter_stack(self, found: list[Any]) -> None:
-        self._of_thread.enter_stack = found
+    enter_stack = _of_thread("enter_stack")
+    """What torch goes back to when the calling thread leaves the mode."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -248,8 +248,9 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
         if real_code is not None:
             return real_code(*args, **kwargs)
         args = self._by_position(func, tuple(_without_history(value) for value in args))
-        if on_stand_in:
-            _refuse_writes_to_real(func, args, kwargs)
+        # A real tensor would silently keep its old values, and a later comparison would fail.
+        if on_stand_in and not all(isinstance(tensor, FakeTensor) for tensor in _written(func, args, kwargs)):
+            raise StandInEnd(f"{func} writes the values of a stand-in into a real CPU tensor")
         if inside or not self._watch.listeners:
             return self._outcome(func, args, kwargs, inside)
         return self._watch.run(func, args, kwargs, self._outcome)
@@ -333,12 +334,6 @@ def _written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Itera
     for argument, value in _bound(func, args, kwargs):
         if argument.alias_info is not None and argument.alias_info.is_write:
             yield from tensors_in((value,))
-
-
-def _refuse_writes_to_real(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise if a real tensor is written: it would silently keep its old values, and a later comparison would fail."""
-    if not all(isinstance(tensor, FakeTensor) for tensor in _written(func, args, kwargs)):
-        raise StandInEnd(f"{func} writes the values of a stand-in into a real CPU tensor")
 
 
 def _computed(func: Any, inputs: Arguments) -> Any:

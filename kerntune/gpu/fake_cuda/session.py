@@ -15,6 +15,7 @@ import torch
 from torch._library.triton import set_wrap_triton_enabled
 from torch._subclasses.fake_tensor import FakeTensor
 
+from kerntune.base.changed_items import changed_items
 from kerntune.base.device import DeviceSpec
 from kerntune.base.users_line import UsersLine
 from kerntune.errors import UsageError
@@ -264,11 +265,8 @@ class Loaded:
         return tensor.as_strided((count,), (1,), 0).to("cuda")
 
     def _late(self, load: Any, args: tuple[Any, ...], words: dict[str, Any]) -> Any:
-        self._read = False
-        try:
+        with changed_items(vars(self), {"_read": False}):
             return load(*args, **words)
-        finally:
-            self._read = True
 
 
 Convert = Callable[[torch.Tensor], torch.Tensor]

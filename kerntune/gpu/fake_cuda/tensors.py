@@ -26,7 +26,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from kerntune.base.users_line import UsersLine, calling_line
 from kerntune.errors import BackendError
 from kerntune.gpu.fake_cuda.modes import Handler
-from kerntune.gpu.fake_cuda.patches import StandInEnd, replace, replace_known
+from kerntune.gpu.fake_cuda.patches import StandInEnd, always, replace, replace_known
 from kerntune.gpu.fake_cuda.placement import KnownValues
 from kerntune.kernels.compat.versions import versions_run
 
@@ -38,15 +38,12 @@ def install_methods(stack: ExitStack, known: KnownValues) -> None:
     """Give stand-ins methods of their own until ``stack`` closes."""
     for name in MEMORY_METHODS:
         replace(stack, FakeTensor, name, _ending(name, known))
-    replace(stack, FakeTensor, "__format__", _format)
-    replace_known(stack, fake_tensor, "init_gpu_context", _allocate_nothing)
+    # Printing needs no values, and must not end a test body.
+    replace(stack, FakeTensor, "__format__", lambda t, spec: f"<stand-in {tuple(t.shape)} {t.dtype}>")
+    replace_known(stack, fake_tensor, "init_gpu_context", always(None))  # allocates, for torch's own engine
     replace(stack, FakeTensor, "__deepcopy__", _deepcopy)
     replace(stack, FakeTensor, "__copy__", _copy)
-    replace(stack, FakeTensor, "record_stream", _record_stream)
-
-
-def _allocate_nothing(device: torch.device) -> None:
-    """Does nothing, in place of torch's function that allocates on an available device, for torch's own engine."""
+    replace(stack, FakeTensor, "record_stream", always(None))  # torch's parses its argument before a mode is called
 
 
 def _ending(name: str, known: KnownValues) -> Callable[..., Any]:
@@ -59,11 +56,6 @@ def _ending(name: str, known: KnownValues) -> Callable[..., Any]:
         raise error
 
     return method
-
-
-def _format(self: torch.Tensor, spec: str) -> str:
-    """The representation of a stand-in: printing needs no values, and must not end a test body."""
-    return f"<stand-in {tuple(self.shape)} {self.dtype}>"
 
 
 def _deepcopy(self: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
@@ -86,10 +78,6 @@ def _like(original: torch.Tensor, detached: torch.Tensor) -> torch.Tensor:
 
 def _copy(self: torch.Tensor) -> torch.Tensor:
     return _like(self, self.detach())
-
-
-def _record_stream(self: torch.Tensor, stream: Any) -> None:
-    """Does nothing, since there is no memory. (torch's own parses its argument before a mode is called.)"""
 
 
 ALIGNMENT = 256
@@ -204,23 +192,17 @@ class Comparisons:
         return func(*args, **kwargs)
 
     def _passed(self, default: bool) -> bool:
-        """The value with which the calling line passes; the users' line is noted."""
+        """The value with which the calling line passes, False in ``assert not torch.equal(a, b)``; the users' line is
+        noted."""
         text, users = _calling_line(), calling_line()
         if users is not None:
             with self._lock:
                 self._unchecked[users] = "assert" in text or "assert" in users.text
-        return _passing_value(text, default)
+        return not _NEGATED.match(text) if _assertion(text) else default
 
     def _all_known(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
         return all(map(self._known.knows, tensors))
-
-
-def _passing_value(line: str, default: bool) -> bool:
-    """The value with which a line passes: False in ``assert not torch.equal(a, b)``."""
-    if not _assertion(line):
-        return default
-    return not _NEGATED.match(line)
 
 
 def _assertion(line: str) -> bool:

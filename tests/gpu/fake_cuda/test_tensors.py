@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kerntune.gpu.fake_cuda import tensors
 from kerntune.gpu.fake_cuda.patches import StandInEnd
+from kerntune.gpu.fake_cuda.placement import KnownValues
 from kerntune.gpu.fake_cuda.tensors import Addresses, Comparisons
 
 
@@ -35,9 +38,13 @@ def fake() -> Iterator[FakeTensorMode]:
         ("assertion = a.equal(b)", False, (True, False)),
     ],
 )
-def test_a_line_passes_if_it_asserts_one_condition(line: str, asserted: bool, passing: tuple[bool, bool]) -> None:
+def test_a_line_passes_if_it_asserts_one_condition(
+    line: str, asserted: bool, passing: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert tensors._assertion(line) == asserted
-    assert tuple(tensors._passing_value(line, default) for default in (True, False)) == passing
+    monkeypatch.setattr(tensors, "_calling_line", lambda: line)
+    comparisons = tensors.Comparisons(KnownValues())
+    assert tuple(comparisons._passed(default) for default in (True, False)) == passing
 
 
 def test_storages_lie_one_behind_the_other(fake: FakeTensorMode) -> None:
@@ -50,8 +57,10 @@ def test_storages_lie_one_behind_the_other(fake: FakeTensorMode) -> None:
 
 def test_a_stand_in_is_printed_and_copied_without_values(fake: FakeTensorMode) -> None:
     x = torch.empty(2, 3)
-    assert tensors._format(x, ".3f") == "<stand-in (2, 3) torch.float32>"
-    assert tensors._allocate_nothing(x.device) is tensors._record_stream(x, None) is None  # type: ignore[func-returns-value]
+    with contextlib.ExitStack() as stack:
+        tensors.install_methods(stack, KnownValues())
+        assert f"{x:.3f}" == "<stand-in (2, 3) torch.float32>"
+        assert fake_tensor.init_gpu_context(x.device) is x.record_stream(None) is None
     memo: dict[int, Any] = {}
     leaf = torch.empty(2, requires_grad=True)
     twin = tensors._deepcopy(leaf, memo)
