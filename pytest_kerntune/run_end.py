@@ -6,6 +6,7 @@ worker hands the controller what only it knows.
 
 from __future__ import annotations
 
+import datetime
 import os
 import platform
 from collections.abc import Callable, Generator, Mapping
@@ -22,7 +23,6 @@ from kerntune.base.case_result import CaseResult
 from kerntune.base.formatting import visible
 from kerntune.base.policy import Outcome
 from kerntune.errors import HistoryError, KerntuneError
-from kerntune.gate.baselines import now
 from kerntune.gate.console import complain
 from kerntune.gate.report import RunReport, counts, write_run
 from pytest_kerntune.conclude import DeviceLoss
@@ -290,6 +290,11 @@ class RunEnd:
             write_text(terminalreporter, note, yellow=True)
         for line in self._annotations:
             terminalreporter.write_line(line)  # a command for the CI, with every text in it escaped
+
+
+def now() -> str:
+    """The time in UTC (ISO 8601)."""
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
 def versions() -> dict[str, str]:
