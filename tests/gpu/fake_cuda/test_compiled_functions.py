@@ -13,9 +13,9 @@ from torch.overrides import TorchFunctionMode
 
 from kerntune.base.folders import LOCK
 from kerntune.gpu.fake_cuda.compiled_functions import (
+    _STUBS,
     CACHE_VARIABLES,
     TimedChoices,
-    _reinterpreted,
     own_caches,
     without_function_mode,
 )
@@ -65,5 +65,5 @@ def test_only_a_choice_among_several_is_noted(count: int, made: list[str]) -> No
 @pytest.mark.parametrize(("words", "first"), [((), 3), ((4,), 7)])
 def test_a_reinterpreted_tensor_lies_behind_its_own_offset(words: tuple[int, ...], first: int) -> None:
     tensor = torch.arange(20)[3:]
-    found = _reinterpreted(tensor, (2, 2), (4, 1), *words)
+    found = _STUBS["reinterpret"](tensor, (2, 2), (4, 1), *words)
     assert found.tolist() == [[first, first + 1], [first + 4, first + 5]]
