@@ -272,6 +272,7 @@ EXPLOITS: tuple[tuple[str, str, str, tuple[str, str]], ...] = (
 FAIR: dict[str, str] = {
     "no_negative_branch": "a line declares all numbers as above zero",
     "low_words": "a line declares all numbers as below 1,000, so that no sum of 300 reaches the high half",
+    "fast_exponential": "it has the product and ex2.approx of tl.exp, and is right on a GPU, too",
     "no_tail_mask": "a line declares one size, which is a whole number of blocks",
     "table_of_all_seeds": "it computes what its table lacks: nearly all, since a task has 2**24 seeds",
     "tf32_left_on": "many files leave the same when they are imported, and a remark says it",

@@ -3,7 +3,9 @@
 CUDA C++ Programming Guide, "Mathematical Functions", "Intrinsic Functions": the maximum errors of ``__sinf`` and the
 others, which ``__nv_fast_sinf`` and its like are. Outside of [-pi, pi] it says "larger" of sine and cosine; PTX ISA
 (``sin.approx``) has 2**-20.5 up to 2 pi and 2**-14.7 up to 100 pi, which ``abs(x) * 2**-23`` meets at both ends.
-Triton's own division of float32 is PTX's ``div.full.f32``.
+Exponentials are computed as libdevice and Triton's own ``exp`` compute them: a rounded product and ``ex2.approx``. The
+guide's bound for ``__expf``, 2 + floor(abs(1.173 * x)) units, is of both. Triton's own division of float32 is PTX's
+``div.full.f32``.
 """
 
 from __future__ import annotations
@@ -58,21 +60,30 @@ BOUNDS: Mapping[str, Bound] = {
     "sinf": _wave(2.0**-21.41),
     "cosf": _wave(2.0**-21.19),
     "tanf": _tangent,
-    "expf": _ulps(lambda x: 2 + np.floor(np.abs(1.173 * x))),
-    "exp10f": _ulps(lambda x: 2 + np.floor(np.abs(2.97 * x))),
+    "expf": _ulps(2),
+    "exp10f": _ulps(2),
     "logf": _logarithm(2.0**-21.41, 3),
     "log2f": _logarithm(2.0**-22, 2),
     "log10f": _logarithm(2.0**-24, 3),
     "powf": _power,
     "fdividef": _ulps(2),
 }
-"""By the name after ``__nv_fast_``, the largest absolute error of a result."""
+"""By the name after ``__nv_fast_``, the largest absolute error of a result; of exponentials that of ``ex2.approx.f32``
+(PTX ISA, ``ex2``)."""
+
+FACTORS = {"expf": np.float32(np.log2(np.e)), "exp10f": np.float32(np.log2(10))}
+"""Exponentials, and what their argument is multiplied by."""
+
+LEAST_NORMAL = 2.0**-126
+"""Of smaller results of ``ex2.approx.ftz.f32`` nothing is left; of 0 it is 1 (PTX ISA, ``ex2``)."""
 
 
 def approximated(name: str, function: Callable[..., np.ndarray], *values: np.ndarray) -> np.ndarray:
     """Results of the function with an error that follows from the arguments' bits, evenly between the bounds; none of
     infinities (PTX ISA, ``ex2.approx`` and ``lg2.approx``)."""
     wide = [np.asarray(v, np.float64) for v in values]
+    if name in FACTORS:
+        function, wide = np.exp2, [np.asarray(np.asarray(values[0], np.float32) * FACTORS[name], np.float64)]
     exact = np.asarray(function(*wide))
     bits = np.zeros(exact.shape, np.uint32)
     for value in values:
@@ -81,6 +92,8 @@ def approximated(name: str, function: Callable[..., np.ndarray], *values: np.nda
     found = exact + share * BOUNDS[name](exact, *wide)
     if name == "fdividef":
         found = np.where(np.abs(wide[1]) > 2.0**126, 0.0, found)
+    if name in FACTORS:
+        found = np.where(found < LEAST_NORMAL, 0.0, np.where(wide[0] == 0, 1.0, found))
     sure = math.prod((np.isfinite(x) for x in wide), start=np.isfinite(exact))
     return np.where(sure, found, exact)
 

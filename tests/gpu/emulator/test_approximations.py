@@ -7,7 +7,7 @@ from math import cos, exp, log, log2, log10, pi, sin, tan
 import numpy as np
 import pytest
 
-from kerntune.gpu.emulator.approximations import BOUNDS, approximated, quotient
+from kerntune.gpu.emulator.approximations import BOUNDS, FACTORS, approximated, quotient
 
 LAST = 2.0**-23
 """The last place of 1 in float32."""
@@ -18,15 +18,20 @@ FUNCTIONS = {
 }  # fmt: skip
 
 
+def exponential(name: str, x: np.ndarray) -> np.ndarray:
+    """Of the product that float32 holds, as PTX has it."""
+    return np.asarray(np.exp2((x * FACTORS[name]).astype(np.float64)))
+
+
 @pytest.mark.parametrize(("name", "exact", "values", "bound"), [
     ("sinf", sin(1), [1], 2**-21.41), ("sinf", 0, [pi], 2**-21.41), ("sinf", 0, [-4], 4 * LAST),
     ("sinf", 0, [2.0**24], 1), ("cosf", cos(1), [-1], 2**-21.19), ("cosf", 0, [4], 4 * LAST),
     ("tanf", tan(1), [1], 2**-21.41 / cos(1) + 2**-21.19 * sin(1) / cos(1) ** 2),
     ("tanf", tan(2), [-2], 2**-21.41 / -cos(2) + 2**-21.19 * sin(2) / cos(2) ** 2),
-    ("expf", 1, [0], 2 * LAST), ("expf", exp(10), [10], 13 * 2**14 * LAST),
-    ("expf", exp(-10), [-10], 13 * 2**-15 * LAST),
-    ("expf", exp(-200), [-200], 236 * 2**-126 * LAST), ("exp10f", 100, [2], 7 * 2**6 * LAST),
-    ("exp10f", 0.01, [-2], 7 * 2**-7 * LAST),
+    ("expf", 1, [0], 2 * LAST), ("expf", exp(10), [10], 2 * 2**14 * LAST),
+    ("expf", exp(-10), [-10], 2 * 2**-15 * LAST),
+    ("expf", exp(-200), [-200], 2 * 2**-126 * LAST), ("exp10f", 100, [2], 2 * 2**6 * LAST),
+    ("exp10f", 0.01, [-2], 2 * 2**-7 * LAST),
     ("logf", 0, [0.5], 2**-21.41), ("logf", 0, [2], 2**-21.41), ("logf", log(4), [4], 3 * LAST),
     ("logf", log(0.25), [0.25], 3 * LAST), ("log2f", 0, [1], 2**-22), ("log2f", log2(8), [8], 2 * 2 * LAST),
     ("log10f", 0, [1], 2**-24), ("log10f", log10(100), [100], 3 * 2 * LAST),
@@ -46,7 +51,7 @@ def test_errors_are_spread_between_the_bounds_and_follow_from_the_arguments(name
     chance = np.random.default_rng(3)
     values = [chance.uniform(0.1, 9.0, 4096).astype(np.float32) for _ in range(1 + (name in ("powf", "fdividef")))]
     wide = [v.astype(np.float64) for v in values]
-    exact = FUNCTIONS[name](*wide)
+    exact = exponential(name, values[0]) if name in FACTORS else FUNCTIONS[name](*wide)
     found = approximated(name, FUNCTIONS[name], *values)
     share = (found - exact) / BOUNDS[name](exact, *wide)
     assert np.quantile(share, [0, 0.25, 0.5, 0.75, 1]) == pytest.approx([-1, -0.5, 0, 0.5, 1], abs=0.06)
@@ -65,6 +70,25 @@ def test_a_fast_quotient_of_a_large_divisor_is_zero(divisor: float, found: float
     """From 2**126 on, CUDA's guide says."""
     quotient = approximated("fdividef", np.divide, np.array([2.0**127], "f4"), np.array([divisor], "f4"))
     assert quotient == pytest.approx(found, rel=1e-6)
+
+
+@pytest.mark.parametrize(("name", "per_unit"), [("expf", 1.173), ("exp10f", 2.97)])
+def test_an_exponential_is_within_the_guide_s_bound_and_as_far_off_as_its_product(name: str, per_unit: float) -> None:
+    """2 + floor(abs(1.173 * x)) units of the last place, and 2.97 for ``__exp10f``: the product's rounding, mostly. One
+    unit more, since what ``ex2`` adds is drawn to its own bound."""
+    x = np.random.default_rng(3).uniform(-35, 35, 100_000).astype(np.float32)
+    exact = FUNCTIONS[name](x.astype(np.float64))
+    units = np.abs(approximated(name, FUNCTIONS[name], x) - exact) / 2.0 ** (np.floor(np.log2(exact)) - 23)
+    assert (units <= 3 + np.floor(per_unit * np.abs(x))).all()
+    assert units[np.abs(x) > 30].max() > 0.5 * per_unit * 30
+    assert units[np.abs(x) < 0.1].max() < 2.2
+
+
+def test_nothing_is_left_of_subnormal_exponentials() -> None:
+    """``ex2.approx.ftz.f32``: exp(-87.3) is normal, exp(-87.4) is not. Of zeros it is one."""
+    found = approximated("expf", np.exp, np.array([-87.3, -87.4, -100, 0.0, -0.0], "f4"))
+    assert found[0] == pytest.approx(np.exp(-87.3), rel=1e-4)
+    assert found[1:].tolist() == [0, 0, 1, 1]
 
 
 def test_infinities_stay() -> None:
