@@ -116,7 +116,8 @@ class OtherCalls(OtherContents):
         again, large = behind(call, contents[0]), sum(map(len, contents[0])) >= MOST_EMULATED
         every = nearly_alike(case, contents[0], contents[:usual][:2][-1], secrets.randbits(63))
         near = tuple(itertools.islice(every, 1 if large else None))
-        task = ExpectTask(self._reference, case, (0,) * len(near), near, self._on_gpu)
+        count = len(near)
+        task = ExpectTask(self._reference, case, (0,) * count, near, self._on_gpu, closely=count)
         with ThreadPoolExecutor(1) as threads:
             few = self._beside(threads, self._few_or_why, case, again, contents, usual, near)
             computed = self._near_results(task)
