@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -13,8 +12,8 @@ import msgspec
 from kerntune.base.codec import MAX_REPORT
 from kerntune.base.orphans import bound_command
 from kerntune.base.strict import StrictStruct
-from kerntune.gate.claimed_cases import CodeRequest, figures_of
-from kerntune.referee.sealed_process import main
+from kerntune.gate.claimed_cases import CodeFigures, CodeRequest, figures_of
+from kerntune.referee.sealed_process import Roles, main
 
 MOST_PRINTED = 256 << 10
 """Bytes of what tests have printed last that are handed on."""
@@ -46,7 +45,7 @@ class TestsRan(StrictStruct, frozen=True):
     report: bytes
 
 
-def run_tests(data: bytes) -> bytes:
+def run_tests(data: bytes) -> TestsRan:
     """Run pytest in a process of its own, in the working folder's bounds: the role ``tests``."""
     task = msgspec.msgpack.decode(data, type=TestRun)
     scratch = Path.cwd()
@@ -63,15 +62,15 @@ def run_tests(data: bytes) -> bytes:
         tail = os.pread(printed.fileno(), MOST_PRINTED, max(0, size - MOST_PRINTED))
     path = scratch / REPORT
     report = path.read_bytes() if path.is_file() and path.stat().st_size <= MAX_REPORT else b""
-    return msgspec.msgpack.encode(TestsRan(code, tail, report))
+    return TestsRan(code, tail, report)
 
 
-def compile_code(data: bytes) -> bytes:
+def compile_code(data: bytes) -> list[CodeFigures]:
     """The role ``figures``."""
-    return msgspec.msgpack.encode(figures_of(msgspec.msgpack.decode(data, type=list[CodeRequest])))
+    return figures_of(msgspec.msgpack.decode(data, type=list[CodeRequest]))
 
 
-ROLES: Mapping[str, Callable[[bytes], bytes]] = {"tests": run_tests, "figures": compile_code}
+ROLES: Roles = {"tests": run_tests, "figures": compile_code}
 
 if __name__ == "__main__":
     main(int(sys.argv[1]), int(sys.argv[2]), ROLES)

@@ -57,7 +57,6 @@ from kerntune.referee.tasks import (
     RecordAnswer,
     RecordedCall,
     RecordTask,
-    encoded,
 )
 from kerntune.referee.torch_operators import TorchOperator
 
@@ -88,13 +87,13 @@ class OwnProcessFarm(Farm):
         return future
 
 
-def answer(task: bytes) -> bytes:
-    """Record the call of a :class:`RecordTask`; the bytes of a :class:`RecordAnswer`."""
+def answer(task: bytes) -> RecordAnswer:
+    """Record the call of a :class:`RecordTask`."""
     asked = msgspec.msgpack.decode(task, type=RecordTask)
     try:
-        return encoded(_recorded(asked))
+        return _recorded(asked)
     except Refusal as exc:
-        return encoded(RecordAnswer(refused=CallRefused(exc.reason.value, str(exc))))
+        return RecordAnswer(refused=CallRefused(exc.reason.value, str(exc)))
 
 
 def _recorded(task: RecordTask) -> RecordAnswer:

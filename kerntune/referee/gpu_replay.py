@@ -30,7 +30,6 @@ from kerntune.referee.tasks import (
     ReplayTask,
     Rolls,
     Variation,
-    encoded,
 )
 from kerntune.timing.sampling import measured_bandwidth
 
@@ -44,23 +43,22 @@ ORDINAL = 0
 """Of the devices that ``CUDA_VISIBLE_DEVICES`` leaves."""
 
 
-def device_answer(task: bytes) -> bytes:
-    """What GPU there is; the bytes of a :class:`DeviceAnswer`."""
+def device_answer(task: bytes) -> DeviceAnswer:
+    """What GPU there is."""
     try:
         gpu = DriverGpu(ORDINAL)
-        return encoded(DeviceAnswer(gpu.spec, measured_bandwidth(gpu), gpu.free_bytes()))
+        return DeviceAnswer(gpu.spec, measured_bandwidth(gpu), gpu.free_bytes())
     except KerntuneError as exc:
-        return encoded(DeviceAnswer(problem=str(exc)))
+        return DeviceAnswer(problem=str(exc))
 
 
-def prewarm(with_torch: bytes) -> bytes:
+def prewarm(with_torch: bytes) -> None:
     """Open the device, with torch where a user's code is to run. Where that fails, so will the task, and says so."""
     with contextlib.suppress(KerntuneError, RuntimeError):
         if msgspec.msgpack.decode(with_torch, type=bool):
             open_by_torch()
         else:
             DriverGpu(ORDINAL)
-    return b""
 
 
 class VariedSources:

@@ -35,7 +35,7 @@ from kerntune.referee.gpu_replay import Digests, ReplayedProgram, VariedSources,
 from kerntune.referee.hostile_recording import filled
 from kerntune.referee.live_reference import LiveReference, LiveSide, PreparedRuns
 from kerntune.referee.reasons import Reason
-from kerntune.referee.tasks import KeptExecution, ReplaySide, Rolls, TimeAnswer, TimedAs, TimeTask, Variation, encoded
+from kerntune.referee.tasks import KeptExecution, ReplaySide, Rolls, TimeAnswer, TimedAs, TimeTask, Variation
 from kerntune.timing.paired import Pair, Pairing, slots_alike
 from kerntune.timing.sampling import launch_times
 from kerntune.timing.timers import Slot, between_events
@@ -152,15 +152,15 @@ class VariedProgram(ReplayedProgram):
         self._settled = True
 
 
-def timed(task: bytes) -> bytes:
-    """Do a :class:`TimeTask`; the bytes of a :class:`TimeAnswer`. Failures are answers too."""
+def timed(task: bytes) -> TimeAnswer:
+    """Do a :class:`TimeTask`. Failures are answers too."""
     asked = msgspec.msgpack.decode(task, type=TimeTask)
     try:
-        return encoded(_timed(asked))
+        return _timed(asked)
     except OutOfResourcesError as exc:
-        return encoded(TimeAnswer(refused=refused_for(Reason.COMPILE, exc)))
+        return TimeAnswer(refused=refused_for(Reason.COMPILE, exc))
     except (KerntuneError, RuntimeError) as exc:  # torch's own, of a graph that holds operators
-        return encoded(TimeAnswer(refused=refused_for(Reason.REPLAY, exc)))
+        return TimeAnswer(refused=refused_for(Reason.REPLAY, exc))
 
 
 def _timed(task: TimeTask) -> TimeAnswer:

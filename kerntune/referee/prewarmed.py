@@ -9,10 +9,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kerntune.base.frames import Buffer
 from kerntune.referee.sealed_process import Answered, SealedEnd, SealedProcesses, SealRequest, Task, Told
 
 USED_SECONDS = 30.0
@@ -24,8 +26,8 @@ MOST_EARLY = 32
 @dataclass(frozen=True)
 class _Early:
     ended: Future[Answered]
-    task: Future[tuple[bytes, int]]
-    answer: Future[bytearray]
+    task: Future[tuple[Sequence[Buffer], int]]
+    answer: Future[memoryview]
     since: float = field(default_factory=time.monotonic)
 
 
@@ -44,12 +46,14 @@ class PrewarmedProcesses(SealedProcesses):
         waiting = self._early.setdefault((role, readable), deque())
         request = SealRequest(role, readable, seconds, self.sealed, gpu=True, memory=0)
         for _ in range(count):
-            task: Future[tuple[bytes, int]] = Future()
-            answer: Future[bytearray] = Future()
+            task: Future[tuple[Sequence[Buffer], int]] = Future()
+            answer: Future[memoryview] = Future()
             ended = self._threads.submit(self._until_end, request, task, answer)
             waiting.append(_Early(ended, task, answer))
 
-    def _until_end(self, request: SealRequest, task: Future[tuple[bytes, int]], answer: Future[bytearray]) -> Answered:
+    def _until_end(
+        self, request: SealRequest, task: Future[tuple[Sequence[Buffer], int]], answer: Future[memoryview]
+    ) -> Answered:
         """How a process has ended that was started early, without what it has answered: that may be large."""
         found = super()._started(request, task.result, answer.set_result)
         return replace(found, data=None)
@@ -69,7 +73,7 @@ class PrewarmedProcesses(SealedProcesses):
                 with self._lock:
                     self._ending = [*(x for x in self._ending if not x.done()), one.ended]
                 return Answered(one.answer.result(), SealedEnd(), "")
-            one.task.set_result((b"", 0))
+            one.task.set_result(((), 0))
         return super()._started(request, task, told)
 
     def wait_for_ends(self) -> None:
@@ -87,7 +91,7 @@ class PrewarmedProcesses(SealedProcesses):
         """End those that were not asked."""
         for role, readable in list(self._early):
             while (one := self._taken(role, readable)) is not None:
-                one.task.set_result((b"", 0))
+                one.task.set_result(((), 0))
 
     def close(self) -> None:
         """These, too."""

@@ -87,12 +87,11 @@ from kerntune.referee.tasks import (
     ExpectedResult,
     ExpectedSeed,
     ExpectTask,
-    encoded,
 )
 
 
-def answer(task: bytes) -> bytes:
-    """Do a :class:`DescribeTask` or an :class:`ExpectTask`; the bytes of an :class:`ExpectAnswer`."""
+def answer(task: bytes) -> ExpectAnswer:
+    """Do a :class:`DescribeTask` or an :class:`ExpectTask`."""
     from kerntune.gpu.interpreter import Interpreter
 
     asked = _decoded(task)
@@ -100,10 +99,10 @@ def answer(task: bytes) -> bytes:
     try:
         with contextlib.nullcontext() if asked.gpu else interpreter.activate():
             if isinstance(asked, DescribeTask):
-                return encoded(ExpectAnswer(cases=tuple(_described(asked))))
-            return encoded(ExpectAnswer(seeds=tuple(_expected(asked))))
+                return ExpectAnswer(cases=tuple(_described(asked)))
+            return ExpectAnswer(seeds=tuple(_expected(asked)))
     except (Exception, SystemExit) as exc:
-        return encoded(ExpectAnswer(refused=CallRefused(Reason.REFERENCE.value, _told(exc))))
+        return ExpectAnswer(refused=CallRefused(Reason.REFERENCE.value, _told(exc)))
 
 
 def _told(exc: BaseException) -> str:

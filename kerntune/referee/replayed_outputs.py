@@ -15,12 +15,12 @@ from kerntune.referee import gpu_replay
 from kerntune.referee.hostile_recording import given_contents
 from kerntune.referee.operator_replay import run_operator, tensor_at
 from kerntune.referee.reasons import Reason
-from kerntune.referee.tasks import CallRefused, ReplayAnswer, ReplaySide, ReplayTask, encoded
+from kerntune.referee.tasks import CallRefused, ReplayAnswer, ReplaySide, ReplayTask
 
 
-def answer(task: bytes) -> bytes:
-    """Run the recording of a :class:`ReplayTask`; the bytes of a :class:`ReplayAnswer`."""
-    return encoded(replayed(msgspec.msgpack.decode(task, type=ReplayTask)))
+def answer(task: bytes) -> ReplayAnswer:
+    """Run the recording of a :class:`ReplayTask`."""
+    return replayed(msgspec.msgpack.decode(task, type=ReplayTask))
 
 
 def replayed(task: ReplayTask) -> ReplayAnswer:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 import kerntune.capture.inductor.launches
 import kerntune.gpu.cuda
 import kerntune.gpu.emulator
@@ -11,11 +9,12 @@ import kerntune.gpu.interpreter  # noqa: F401 - so that forks needn't
 from kerntune.kernels.compat.launcher import prepare_specializing
 from kerntune.kernels.compat.triton_compiler import triton_key
 from kerntune.referee import candidate_recorder, gpu_replay, gpu_times, reference_results, replayed_outputs
+from kerntune.referee.sealed_process import Roles
 
 prepare_specializing()
 triton_key()
 
-ROLES: Mapping[str, Callable[[bytes], bytes]] = {
+ROLES: Roles = {
     "record": candidate_recorder.answer,
     "expect": reference_results.answer,
     "replay": replayed_outputs.answer,
@@ -23,4 +22,3 @@ ROLES: Mapping[str, Callable[[bytes], bytes]] = {
     "device": gpu_replay.device_answer,
     "prewarm": gpu_replay.prewarm,
 }
-"""By name, the function that gets the task's bytes and gives the answer's."""

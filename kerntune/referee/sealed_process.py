@@ -22,18 +22,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
 from kerntune.base.child_process import module_command
 from kerntune.base.folders import TemporaryFolder, remove_tree
 from kerntune.base.formatting import format_bytes, visible
-from kerntune.base.frames import Reader, Timeout, receive_with, send, send_with
+from kerntune.base.frames import Buffer, Reader, Timeout, pieces_of, receive_with, send, send_with
 from kerntune.compiling.forking import fork
 from kerntune.errors import FrameError, MeasurementError
 from kerntune.referee import sealing
@@ -122,7 +123,7 @@ class SealedEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Answered:
     """``data`` is what the process sent: hostile bytes, or None without a whole answer; ``printed`` its last output."""
 
-    data: bytearray | None
+    data: memoryview | None
     end: SealedEnd
     printed: str
 
@@ -149,10 +150,10 @@ def use_freed_memory_again() -> None:
             ctypes.CDLL(None).mallopt(option, value)
 
 
-Task = Callable[[], tuple[bytes, int]]
-"""Gives a task's bytes, once they are known, and how many bytes of its answer are read."""
+Task = Callable[[], tuple[Sequence[Buffer], int]]
+"""Gives a task's pieces, once they are known, and how many bytes of its answer are read."""
 
-Told = Callable[[bytearray], object]
+Told = Callable[[memoryview], object]
 """Gets an answer's bytes while the process that gave it ends."""
 
 
@@ -202,8 +203,8 @@ class SealedProcesses:
         :class:`MeasurementError` only where no process can be had.
         """
         request = SealRequest(role, readable, seconds, self.sealed, gpu, 0 if gpu else memory)
-        data = msgspec.msgpack.encode(task)
-        return self._started(request, lambda: (data, most))
+        pieces = pieces_of(task)
+        return self._started(request, lambda: (pieces, most))
 
     def _started(self, request: SealRequest, task: Task, told: Told | None = None) -> Answered:
         """By a new process, in a folder of its own. A whole answer is ``told`` as soon as it is there."""
@@ -257,12 +258,17 @@ class SealedProcesses:
 _SIZE = struct.Struct("<Q")
 
 
-def _exchange(task_in: int, answer_end: int, task: bytes, seconds: float, most: int) -> bytearray | None:
+def _sized(pieces: Sequence[Buffer]) -> list[memoryview]:
+    """These behind their size, without empty ones."""
+    views = [memoryview(one).cast("B") for one in pieces if len(one)]
+    return [memoryview(_SIZE.pack(sum(map(len, views)))), *views]
+
+
+def _exchange(task_in: int, answer_end: int, task: Sequence[Buffer], seconds: float, most: int) -> memoryview | None:
     """Write the task, read one answer of at most so many bytes; None if no whole one comes in time."""
     os.set_blocking(task_in, False)
-    deadline, left = time.monotonic() + seconds, [memoryview(_SIZE.pack(len(task))), memoryview(task)]
-    answer = head = bytearray(_SIZE.size)
-    unread = memoryview(head)
+    deadline, left = time.monotonic() + seconds, _sized(task)
+    answer = unread = head = memoryview(bytearray(_SIZE.size))
     while (wait := deadline - time.monotonic()) > 0:
         readable, writable, _ = select.select([answer_end], [task_in] if left else [], [], wait)
         if writable:
@@ -282,8 +288,7 @@ def _exchange(task_in: int, answer_end: int, task: bytes, seconds: float, most: 
                 (wanted,) = _SIZE.unpack(head)
                 if wanted > most:
                     return None
-                answer = bytearray(wanted)
-                unread = memoryview(answer)
+                answer = unread = np.empty(wanted, np.uint8).data  # while a bytearray is filled no other thread runs
             if answer is not head and not unread:
                 return answer
     return None
@@ -300,8 +305,8 @@ def _end_of(status: int, seconds: float) -> SealedEnd:
 # the fork server's side
 
 
-Roles = Mapping[str, Callable[[bytes], bytes]]
-"""By name, the function that gets a task's bytes and gives the answer's."""
+Roles = Mapping[str, Callable[[bytes], Any]]
+"""By name, the function that gets a task's bytes and gives the answer, a message."""
 
 
 def main(descriptor: int, parent: int, roles: Roles) -> None:
@@ -465,10 +470,9 @@ def _be_sealed(request: SealRequest, tell: int, roles: Roles) -> None:
         (size,) = _SIZE.unpack(tasks.read(_SIZE.size))
         task = tasks.read(size)
     signal.setitimer(signal.ITIMER_REAL, request.seconds if request.early else 0.0)  # the task is here
-    data = roles[request.role](task) if task else b""
+    pieces = pieces_of(roles[request.role](task)) if task else []
     with os.fdopen(outbox, "wb") as file:
-        file.write(_SIZE.pack(len(data)))
-        file.write(data)
+        file.writelines(_sized(pieces))
 
 
 if __name__ == "__main__":

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Union
-
-import msgspec
+from typing import TYPE_CHECKING, Literal, Union
 
 from kerntune.base.device import DeviceSpec, Target
 from kerntune.base.frames import StrictMessage
@@ -357,8 +355,3 @@ class DeviceAnswer(StrictMessage, frozen=True):
     bandwidth: float | None = None
     free: int = 0
     problem: str = ""
-
-
-def encoded(message: Any) -> bytes:
-    """A message as the bytes of an answer."""
-    return msgspec.msgpack.encode(message)

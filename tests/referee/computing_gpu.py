@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.msgpack import encode as encoded
 
 from kerntune.base.device import Target, typical_device
 from kerntune.base.recording import Launch, Param, Recording, Storage, View, Zeros
@@ -24,7 +25,7 @@ from kerntune.referee.hostile_recording import CheckedCall
 from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.reasons import Refusal
 from kerntune.referee.sealed_process import Answered, SealedEnd
-from kerntune.referee.tasks import ExpectedSeed, ReplaySide, TimeTask, encoded
+from kerntune.referee.tasks import ExpectedSeed, ReplaySide, TimeTask
 from kerntune.referee.timed_contents import (
     RightCandidate,
     variation_of,
@@ -141,7 +142,7 @@ class Processes:
     def ask(self, role: str, task: Any, *args: Any, **words: Any) -> Answered:
         self.roles.append(role)
         if role == "time":
-            return Answered(gpu_times.timed(encoded(task)), SealedEnd(), "")
+            return Answered(encoded(gpu_times.timed(encoded(task))), SealedEnd(), "")
         return Answered(encoded(gpu_replay._replayed(ComputingGpu(self._compute), task)), SealedEnd(), "")
 
 

@@ -15,43 +15,41 @@ from kerntune.referee.sealed_process import main
 tempfile.gettempdir()  # known before there is a sealed process, as after torch's import
 
 
-def run(task: bytes) -> bytes:
+def run(task: bytes) -> msgspec.Raw:
     """Run lines that give ``answer`` a value: bytes, or what JSON has."""
     names: dict[str, Any] = {}
     exec(msgspec.msgpack.decode(task, type=str), names)
     answer = names["answer"]
-    return answer if isinstance(answer, bytes) else msgspec.json.encode(answer)
+    return msgspec.Raw(answer if isinstance(answer, bytes) else msgspec.json.encode(answer))
 
 
 prewarmed: list[str] = []
 
 
-def prewarm(task: bytes) -> bytes:
+def prewarm(task: bytes) -> None:
     """Note when, and that folders of users can be read. It takes long where a test has left the word."""
     if os.path.exists("../slow"):
         time.sleep(1.5)
     prewarmed.append(f"{os.getpid()} {time.monotonic()} {msgspec.msgpack.decode(task)}")
     with open("prewarmed", "w"):
         pass
-    return b""
 
 
-def noted(task: bytes) -> bytes:
+def noted(task: bytes) -> list[str]:
     """What was noted, and the task."""
-    return msgspec.msgpack.encode([*prewarmed, msgspec.msgpack.decode(task)])
+    return [*prewarmed, msgspec.msgpack.decode(task)]
 
 
-def started(task: bytes) -> bytes:
+def started(task: bytes) -> float:
     """When it began."""
-    return msgspec.msgpack.encode(time.monotonic())
+    return time.monotonic()
 
 
-def hang(task: bytes) -> bytes:
+def hang(task: bytes) -> None:
     """Take longer than anyone waits."""
     time.sleep(60)
-    return b""
 
 
 if __name__ == "__main__":
-    roles = {"run": run, "echo": bytes, "time": started, "prewarm": prewarm, "noted": noted, "hang": hang}
+    roles = {"run": run, "echo": msgspec.Raw, "time": started, "prewarm": prewarm, "noted": noted, "hang": hang}
     main(int(sys.argv[1]), int(sys.argv[2]), roles)

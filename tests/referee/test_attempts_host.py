@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.msgpack import encode as encoded
 
 from kerntune.base.device import Target
 from kerntune.base.folders import remove_tree
@@ -32,7 +33,7 @@ from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.recorder_answer import answer_of
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.sealing import _drop_capabilities, import_folders
-from kerntune.referee.tasks import CallRefused, RecordAnswer, encoded
+from kerntune.referee.tasks import CallRefused, RecordAnswer
 from kerntune.referee.verdict_report import text_of, to_json
 from kerntune.referee.verdicts import CandidateVerdict, ShapeResult, Word
 from tests.referee import recordings

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 import triton
+from msgspec.msgpack import encode as encoded
 from triton.runtime._allocation import NullAllocator
 
 from kerntune.base.device import Target
@@ -27,7 +28,7 @@ from kerntune.referee.layouts import candidate_source
 from kerntune.referee.process_state import seen_by_the_caller
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.recorder_answer import RECORDERS
-from kerntune.referee.tasks import Fill, RecordAnswer, RecordTask, encoded
+from kerntune.referee.tasks import Fill, RecordAnswer, RecordTask
 from kerntune.referee.torch_operators import DtypeNamed, HostNumber, Several, ViewAt
 
 KERNEL = """
@@ -61,7 +62,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             candidate_source(f"{path}::f"), parse_line(line), Target.parse("cuda:90"), False, config,
             parse_line(before) if before else None, not before,
         )  # fmt: skip
-        return msgspec.msgpack.decode(candidate_recorder.answer(encoded(task)), type=RecordAnswer)
+        return candidate_recorder.answer(encoded(task))
 
     yield record
     sys.modules.pop("candidate_under_test", None)
@@ -353,7 +354,7 @@ def test_a_model_s_parameters_are_given_by_their_names(
         init=(PlainArgument(50),),
     )
     task = RecordTask(candidate_source(str(path)), case, Target.parse("cuda:90"))
-    call = msgspec.msgpack.decode(candidate_recorder.answer(encoded(task)), type=RecordAnswer).call
+    call = candidate_recorder.answer(encoded(task)).call
     sys.modules.pop("model_under_test", None)
     assert call is not None
     torch.manual_seed(0)
@@ -382,7 +383,7 @@ def test_tied_parameters_are_one_memory(names: tuple[str, ...], tmp_path: Path) 
     case = parse_line(f"{LINE}; w: f32[1,50]")
     case = msgspec.structs.replace(case, arguments=case.arguments[:1], parameters=dict.fromkeys(names, 1))
     task = RecordTask(candidate_source(str(path)), case, Target.parse("cuda:90"))
-    call = msgspec.msgpack.decode(candidate_recorder.answer(encoded(task)), type=RecordAnswer).call
+    call = candidate_recorder.answer(encoded(task)).call
     sys.modules.pop("model_under_test", None)
     assert call is not None
     views, storages = call.recording.views, [call.inputs[1]]
@@ -711,7 +712,7 @@ class ModelNew(torch.nn.Module):
     )
     case = msgspec.structs.replace(case, arguments=case.arguments[:1], parameters={"w": 1})
     task = RecordTask(candidate_source(str(path)), case, Target.parse("cuda:90"), later=True)
-    again = msgspec.msgpack.decode(candidate_recorder.answer(encoded(task)), type=RecordAnswer).again
+    again = candidate_recorder.answer(encoded(task)).again
     sys.modules.pop("model_under_test", None)
     assert again is not None
     assert [row.name for row in again.operators].count("copy_.default") == 5

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.msgpack import encode as encoded
 from msgspec.structs import replace
 
 from kerntune.base.device import Target, typical_device
@@ -42,7 +43,6 @@ from kerntune.referee.tasks import (
     ReplayAnswer,
     ReplaySide,
     TimeAnswer,
-    encoded,
 )
 from kerntune.referee.timed_contents import (
     RightCandidate,

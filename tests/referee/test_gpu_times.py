@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.msgpack import encode as encoded
 
 from kerntune.base.device import typical_device
 from kerntune.base.recording import Storage, Zeros
@@ -36,7 +37,6 @@ from kerntune.referee.tasks import (
     TimeAnswer,
     TimeTask,
     Variation,
-    encoded,
 )
 from tests.referee.computing_gpu import varied
 from tests.referee.recordings import BINARY, CALL, CASE, TARGET
@@ -294,9 +294,7 @@ def test_a_timing_process_answers_as_many_blocks_of_each_placement_as_it_was_ask
     monkeypatch.setattr(gpu_times, "gpu_of", lambda with_torch: scripted_gpu())
     monkeypatch.setattr(gpu_times, "PLACEMENTS", 2)
     monkeypatch.setattr(gpu_times, "PLACING_SECONDS", 600.0)
-    answer = msgspec.msgpack.decode(
-        gpu_times.timed(encoded(time_task(details=details, candidate=side(launches=2)))), type=TimeAnswer
-    )
+    answer = gpu_times.timed(encoded(time_task(details=details, candidate=side(launches=2))))
     assert (answer.refused, answer.damaged) == (None, False)
     assert answer.reference_ns == pytest.approx([30_000.0] * 6, rel=0.02)
     assert answer.candidate_ns == pytest.approx([60_000.0] * 6, rel=0.02)
@@ -406,10 +404,10 @@ def test_failures_are_answers(
     told = gpu_replay.replayed_on_gpu(ReplayTask(side(), (2,), 1.0, True)).refused
     assert told is not None
     assert (told.reason, told.text) == (replayed, text)
-    told = msgspec.msgpack.decode(gpu_times.timed(encoded(time_task())), type=TimeAnswer).refused
+    told = gpu_times.timed(encoded(time_task())).refused
     assert told is not None
     assert (told.reason, told.text) == (timed, text)
-    found = msgspec.msgpack.decode(gpu_replay.device_answer(b""), type=DeviceAnswer)
+    found = gpu_replay.device_answer(b"")
     assert (found.spec, found.bandwidth, found.problem) == (None, None, text)
     assert devices == [0, 0, 0]
 
@@ -419,7 +417,7 @@ def test_an_error_of_torchs_is_an_answer_too(monkeypatch: pytest.MonkeyPatch) ->
         raise RuntimeError("operation failed due to a previous error during capture")
 
     monkeypatch.setattr(gpu_times, "_timed", captured)
-    told = msgspec.msgpack.decode(gpu_times.timed(encoded(time_task())), type=TimeAnswer).refused
+    told = gpu_times.timed(encoded(time_task())).refused
     assert told == CallRefused("replay", "operation failed due to a previous error during capture")
 
 
@@ -427,7 +425,7 @@ def test_the_device_that_is_visible_first_answers(monkeypatch: pytest.MonkeyPatc
     gpu = scripted_gpu()
     monkeypatch.setattr(gpu_replay, "DriverGpu", lambda ordinal: gpu if ordinal == 0 else None)
     monkeypatch.setattr(gpu_replay, "measured_bandwidth", lambda one: 3e12 if one is gpu else None)
-    found = msgspec.msgpack.decode(gpu_replay.device_answer(b""), type=DeviceAnswer)
+    found = gpu_replay.device_answer(b"")
     assert found == DeviceAnswer(gpu.spec, 3e12, gpu.free_bytes())
     answer = gpu_replay.replayed_on_gpu(ReplayTask(side(), (2, 0), 1.0, True))
     assert [len(content or b"") for content in answer.contents] == [2400, 2400]

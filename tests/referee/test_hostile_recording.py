@@ -8,11 +8,11 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import torch
 from hypothesis import given
 from hypothesis.strategies import binary, booleans, dictionaries, floats, integers, lists, none, recursive, text
+from msgspec.msgpack import encode as encoded
 from msgspec.structs import replace
 
 from kerntune.base.device import Target
@@ -32,7 +32,7 @@ from kerntune.referee.hostile_recording import (
 )
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.result_numbers import ROUNDOFF
-from kerntune.referee.tasks import Constant, ExpectedResult, ExpectedSeed, Fill, RecordAnswer, RecordedCall, encoded
+from kerntune.referee.tasks import Constant, ExpectedResult, ExpectedSeed, Fill, RecordAnswer, RecordedCall
 from kerntune.referee.torch_operators import TorchOperator, ViewAt
 from kerntune.static.disassembly import find_tool
 from tests.referee.recordings import (
@@ -597,9 +597,9 @@ READ = "its answer can't be read"
         (b"", f"{READ} (Input data was truncated)"),
         (b"\x91" * 39_000, f"{READ} (Expected `object`, got `array`)"),
         (b"\xc1", f"{READ} (MessagePack data is malformed: invalid opcode '\\xc1' (byte 0))"),
-        (msgspec.msgpack.encode({"call": 5}), f"{READ} (Expected `object | null`, got `int` - at `$.call`)"),
-        (msgspec.msgpack.encode({"more": 1}), f"{READ} (Object contains unknown field `more`)"),
-        (msgspec.msgpack.encode({"y" * 300: 1}), f"{READ} (Object contains unknown field `{'y' * 169})"),
+        (encoded({"call": 5}), f"{READ} (Expected `object | null`, got `int` - at `$.call`)"),
+        (encoded({"more": 1}), f"{READ} (Object contains unknown field `more`)"),
+        (encoded({"y" * 300: 1}), f"{READ} (Object contains unknown field `{'y' * 169})"),
         (
             encoded(RecordAnswer(launch(grid=(-1, 1, 1)))),
             f"{READ} (Expected `int` >= 0 - at `$.call.recording.launches[0].grid[0]`)",

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from msgspec.msgpack import encode as encoded
 
 from benchmarks.judge.cases import Case, exploit_cases, honest_cases, reference_at
 from kerntune.base.device import Target, typical_device
@@ -34,7 +35,7 @@ from kerntune.referee.roles import ROLES
 from kerntune.referee.scripted_pair import LIVE
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.sealing import landlock_version
-from kerntune.referee.tasks import CallRefused, Constant, ExpectedResult, ExpectedSeed, RecordAnswer, encoded
+from kerntune.referee.tasks import CallRefused, Constant, ExpectedResult, ExpectedSeed, RecordAnswer
 from kerntune.referee.verdicts import CandidateVerdict, Word, constants_told
 
 CORPUS = Path(__file__).parents[2] / "benchmarks" / "judge"
@@ -58,7 +59,7 @@ class OneProcess:
     ) -> Answered:
         path, modules = [*sys.path], {*sys.modules}
         try:
-            return Answered(ROLES[role](encoded(task)), SealedEnd(), "")
+            return Answered(encoded(ROLES[role](encoded(task))), SealedEnd(), "")
         finally:
             sys.path[:] = path
             for name in {*sys.modules} - modules:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from msgspec.msgpack import encode as encoded
 from msgspec.structs import replace
 
 from kerntune.base.device import Target
@@ -46,7 +48,6 @@ from kerntune.referee.tasks import (
     RecordTask,
     ReplayAnswer,
     ReplayTask,
-    encoded,
 )
 from kerntune.referee.timed_contents import (
     RightCandidate,
@@ -82,7 +83,9 @@ class Steps:
         self.tasks.append(task)
         says = self.says.get(role, encoded(RecordAnswer(CALL)) if role == "record" else ROLES[role])
         found = says(encoded(task)) if callable(says) else says
-        return found if isinstance(found, Answered) else Answered(found, SealedEnd(), "")
+        if isinstance(found, Answered):
+            return found
+        return Answered(found if isinstance(found, bytes) else encoded(found), SealedEnd(), "")
 
 
 Judge = Callable[..., CandidateVerdict]
@@ -652,7 +655,7 @@ def test_what_is_left_is_the_given_content_where_nothing_has_changed() -> None:
 
 
 def timed(**parts: Any) -> TimedPair:
-    change = Estimate(-0.5, -0.52, -0.48, 0.99)
+    change = parts.pop("change", Estimate(-0.5, -0.52, -0.48, 0.99))
     return TimedPair(change, **{"reference_ns": 40_000.0, "candidate_ns": 20_000.0, **parts})
 
 
@@ -675,6 +678,24 @@ def test_what_times_say(
 ) -> None:
     (shape,) = judge(source, ADD, LINE, bench=bench_of(Steps(), Measuring(found))).shapes
     assert (shape.word, shape.reason, shape.text, len(shape.errors)) == (word, reason, text, 5)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "word"),
+    [(-0.52, -0.48, Word.UNDECIDED), (-0.005, 0.005, Word.UNDECIDED), (0.48, 0.52, Word.SLOWER)],
+)
+def test_who_has_not_seen_all_contents_calls_no_candidate_faster_or_the_same(
+    low: float, high: float, word: Word, source: str, bench_of: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be wrong at those that the time didn't reach."""
+    compare = ReplayComparer.compare
+    monkeypatch.setattr(
+        ReplayComparer, "compare", lambda *args: dataclasses.replace(compare(*args), cut="9 of 255 were compared")
+    )
+    measuring = Measuring(timed(change=Estimate((low + high) / 2, low, high, 0.99)))
+    (shape,) = judge(source, ADD, LINE, bench=bench_of(Steps(), measuring)).shapes
+    told = "9 of 255 were compared; a larger --budget reaches more"
+    assert (shape.word, shape.text) == (word, told if word is Word.UNDECIDED else "")
 
 
 def on_a_gpu(emulated: Callable[[bytes], Any]) -> Steps:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.msgpack import encode as encoded
 
 from kerntune.base.device import typical_device
 from kerntune.gpu.interpreter import Interpreter
@@ -19,7 +19,7 @@ from kerntune.referee.layouts import FUNCTION, KERNELBENCH
 from kerntune.referee.live_reference import LiveReference, LiveSide
 from kerntune.referee.reasons import LIVE_TOLD, Reason, Refusal
 from kerntune.referee.sealed_process import Answered, SealedEnd
-from kerntune.referee.tasks import LiveCall, TimeAnswer, TimeTask, encoded
+from kerntune.referee.tasks import LiveCall, TimeTask
 from kerntune.timing.timers import GraphSlot, Slot
 from kerntune.timing.worker.requests import PairRequest
 from tests.referee.computing_gpu import CALL, CASE, NBYTES, TARGET, VARIATION, ComputingGpu, candidate, side, varied
@@ -245,11 +245,11 @@ def test_a_verdict_says_how_its_reference_was_timed(
     monkeypatch.setattr(gpu_times, "PLACEMENTS", 2)
     monkeypatch.setattr(gpu_times, "PLACING_SECONDS", 600.0)
     task = TimeTask(side(CONTENT), call, (1,), VARIATION, ((8,),), 2, True, 2, 1, details=True)
-    data = gpu_times.timed(encoded(task))
+    told = gpu_times.timed(encoded(task))
 
     class Answering:
         def ask(self, *args: Any, **words: Any) -> Answered:
-            return Answered(data, SealedEnd(), "")
+            return Answered(encoded(told), SealedEnd(), "")
 
     why = Refusal(Reason.OPERATOR, "torch's aten.add compute instead")
     right = candidate(reference=why, source=call.source)
@@ -259,7 +259,7 @@ def test_a_verdict_says_how_its_reference_was_timed(
     assert len(reply.a_ns) == len(reply.b_ns) == 4
     assert list(pairs.remarks()) == [LIVE_TOLD[how]]
     assert pairs.warm is not None
-    assert set(msgspec.msgpack.decode(data, type=TimeAnswer).stages) == {"prepare", "wait", "time", "others", "read"}
+    assert set(told.stages) == {"prepare", "wait", "time", "others", "read"}
 
 
 def test_the_references_first_contents_are_checked(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.msgpack import encode as encoded
 
 from kerntune.base.device import Target, typical_device
 from kerntune.referee import prewarmed, sealed_process
@@ -19,7 +20,7 @@ from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.prewarmed import PrewarmedProcesses
 from kerntune.referee.sealed_process import Answered, SealedEnd
 from kerntune.referee.sealing import landlock_version
-from kerntune.referee.tasks import DeviceAnswer, encoded
+from kerntune.referee.tasks import DeviceAnswer
 
 LANDLOCK = bool(landlock_version())
 

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from msgspec.msgpack import encode as encoded
 
 from kerntune.referee import reference_results, reference_runs
 from kerntune.referee.case_inputs import PlainArgument, TensorAt, UserCallable
@@ -20,7 +21,7 @@ from kerntune.referee.open_elements import FAILS
 from kerntune.referee.reasons import Reason
 from kerntune.referee.replay_processes import MUCH, author_count, parts_of
 from kerntune.referee.result_numbers import numbers_of
-from kerntune.referee.tasks import DescribeTask, ExpectAnswer, ExpectTask, encoded
+from kerntune.referee.tasks import DescribeTask, ExpectAnswer, ExpectTask
 
 TASK = f"{Path(__file__).parents[2]}/benchmarks/judge/kernelbench_task.py"
 
@@ -34,7 +35,8 @@ def path_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def answered(task: Any) -> ExpectAnswer:
-    return msgspec.msgpack.decode(reference_results.answer(encoded(task)), type=ExpectAnswer)
+    """As the referee gets it."""
+    return msgspec.msgpack.decode(encoded(reference_results.answer(encoded(task))), type=ExpectAnswer)
 
 
 def expected(tmp_path: Path, body: str, line: str, *contents: np.ndarray, **asked: Any) -> ExpectAnswer:

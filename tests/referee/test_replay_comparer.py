@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from msgspec.msgpack import encode as encoded
 from msgspec.structs import replace
 
 from kerntune.base.recording import View
@@ -36,7 +37,6 @@ from kerntune.referee.tasks import (
     ReplayAnswer,
     ReplayTask,
     Variation,
-    encoded,
 )
 from kerntune.referee.timed_contents import in_a_row, places
 from kerntune.referee.torch_operators import TorchOperator, ViewAt

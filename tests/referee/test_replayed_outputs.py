@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from msgspec.msgpack import encode as encoded
 
 from kerntune.base.recording import View
 from kerntune.errors import BackendError, InterpreterLimit, KernelFault, KernelTimeout
 from kerntune.referee import gpu_replay, replayed_outputs
 from kerntune.referee.hostile_recording import checked, side_of
 from kerntune.referee.reasons import Reason
-from kerntune.referee.tasks import CallRefused, ReplayAnswer, ReplayTask, encoded
+from kerntune.referee.tasks import CallRefused, ReplayAnswer, ReplayTask
 from kerntune.referee.torch_operators import TorchOperator, ViewAt
 from tests.referee.recordings import CALL, CASE, LAUNCH, RECORDING, SHA, TARGET, VIEWS
 
@@ -81,7 +82,7 @@ def test_what_was_others_between_launches_is_told(numbers: tuple[float, ...], re
 
 def test_a_task_for_the_gpu_is_done_there_and_answers_are_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_replay, "replayed_on_gpu", lambda task: ReplayAnswer(outside=task.wanted[0]))
-    assert replayed_outputs.answer(encoded(task(gpu=True, wanted=(7,)))) == encoded(ReplayAnswer(outside=7))
+    assert replayed_outputs.answer(encoded(task(gpu=True, wanted=(7,)))) == ReplayAnswer(outside=7)
 
 
 @pytest.mark.parametrize(

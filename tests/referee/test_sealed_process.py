@@ -92,7 +92,7 @@ def test_what_is_no_whole_answer_is_none(sent: bytes, answer: bytes | None) -> N
     os.write(answer_in, sent)
     os.close(answer_in)
     os.close(task_end)
-    assert sealed_process._exchange(task_in, answer_end, b"a task", 9.0, 5) == answer
+    assert sealed_process._exchange(task_in, answer_end, [b"a task"], 9.0, 5) == answer
     os.close(task_in)
     os.close(answer_end)
 
@@ -100,7 +100,7 @@ def test_what_is_no_whole_answer_is_none(sent: bytes, answer: bytes | None) -> N
 def test_a_task_has_its_size_before_it_and_an_answer_its_time() -> None:
     (task_end, task_in), (answer_end, answer_in) = os.pipe(), os.pipe()
     began = time.monotonic()
-    assert sealed_process._exchange(task_in, answer_end, b"a task", 0.1, 5) is None
+    assert sealed_process._exchange(task_in, answer_end, [b"a ", b"", b"task"], 0.1, 5) is None
     assert 0.1 <= time.monotonic() - began < 5
     assert os.read(task_end, 100) == struct.pack("<Q", 6) + b"a task"
     for one in (task_end, task_in, answer_end, answer_in):
@@ -342,7 +342,7 @@ def test_what_a_process_has_started_is_ended_and_counted(count: int, processes: 
         """,
     )
     assert found.end == SealedEnd(killed=count)
-    assert not [pid for pid in (found.data or b"").split() if Path(f"/proc/{int(pid)}").exists()]
+    assert not [pid for pid in bytes(found.data or b"").split() if Path(f"/proc/{int(pid)}").exists()]
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.msgpack import encode as encoded
 
 from kerntune.referee import replay_processes
 from kerntune.referee.case_inputs import CaseInputs, TensorInput, UserCallable
@@ -22,7 +23,6 @@ from kerntune.referee.tasks import (
     ReplayAnswer,
     TimeAnswer,
     Variation,
-    encoded,
 )
 from tests.referee.recordings import CALL, CASE, EXPECTED
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 import torch
+from msgspec.msgpack import encode as encoded
 from msgspec.structs import replace
 
 from kerntune.referee.case_inputs import UserCallable
@@ -20,7 +20,7 @@ from kerntune.referee.open_elements import FILLS, in_any_order, much_unwritten, 
 from kerntune.referee.reference_operators import filled
 from kerntune.referee.reference_results import answer
 from kerntune.referee.result_numbers import numbers_of
-from kerntune.referee.tasks import ExpectAnswer, ExpectedSeed, ExpectTask, encoded
+from kerntune.referee.tasks import ExpectedSeed, ExpectTask
 
 
 def made(fill: int, run: Callable[[], torch.Tensor]) -> list[torch.Tensor]:
@@ -117,9 +117,7 @@ def expected(tmp_path: Path, name: str, lengths: str, form: str = "", **words: A
     case = parse_line(f"x: f32[4,16]; lengths: i32[4] {lengths}")
     contents = tuple(tuple(contents_of(case.tensors, seed, (form, ""))) for seed in range(3))
     source = UserCallable(str(tmp_path / "old.py"), name, FUNCTION)
-    found = msgspec.msgpack.decode(
-        answer(encoded(ExpectTask(source, case, (0, 1, 2), contents, **words))), type=ExpectAnswer
-    )
+    found = answer(encoded(ExpectTask(source, case, (0, 1, 2), contents, **words)))
     assert found.refused is None
     return found.seeds
 
