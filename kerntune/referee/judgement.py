@@ -330,7 +330,7 @@ class CandidateJudgement:
             return _refused(case.label, exc, launches)
         right = RightCandidate(
             case, call, self._reference, reference, found.expected[:SEEDS], tuple(found.left[:SEEDS]),
-            found.repeatable, found.patterns[:SEEDS], self._deadline,
+            found.repeatable, found.patterns[:SEEDS], self._deadline, found.cut,
         )  # fmt: skip
         untimed = ShapeResult(case.label, Word.UNTIMED, errors, launches=launches, remarks=remarks)
         if not self._bench.speeds.on_gpu:
@@ -398,8 +398,11 @@ def _with_times(untimed: ShapeResult, timed: TimedPair, right: RightCandidate) -
     if isinstance(right.reference, Refusal):
         remarks = (*remarks, f"the reference isn't replayed: {right.reference}")
     moved = bytes_that_must_move(right.case, right.call)
+    word, text = word_of_change(timed.change), untimed.text
+    if right.cut and word in (Word.FASTER, Word.SAME):
+        word, text = Word.UNDECIDED, f"{right.cut}; a larger --budget reaches more"
     found = replace(
-        untimed, word=word_of_change(timed.change), change=timed.change, warm=timed.warm,
+        untimed, word=word, text=text, change=timed.change, warm=timed.warm,
         reference_ns=timed.reference_ns, candidate_ns=timed.candidate_ns, launches=timed.shares(untimed.launches),
         must_move=moved, bandwidth=timed.bandwidth, remarks=remarks,
     )  # fmt: skip

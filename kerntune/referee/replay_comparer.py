@@ -100,7 +100,7 @@ class ReplayComparer(OtherCalls):
             known()
             left = [left_of(call, x, answer) for x, answer in zip(expected, answers, strict=True)]
             of = ShapeComparison(case, call, together_of(case, expected[:usual]))
-            given, once = list(zip(expected, patterns, left, kept, strict=True)), list[str]()
+            given, once, cut = list(zip(expected, patterns, left, kept, strict=True)), list[str](), list[str]()
             promised = self._beside(threads, self._of_ties, of, expected[0])
             later = self._beside(threads, self._of_later_call, of, given, usual, once, replayed)
             far = self._beside(threads, self._of_far, of, expected[0])
@@ -118,7 +118,7 @@ class ReplayComparer(OtherCalls):
                 wrong += (ResultError(-1, "", size=1.0, wrong=told),)
             few, count = many_contents(case, expected[0])
             few, count = (few, count) if wrong else self._reached(case, few, count, expected[:usual])
-            wrong = wrong or self._of_many(replace(of, case=few), expected[:usual], count, once) or promised()
+            wrong = wrong or self._of_many(replace(of, case=few), expected[:usual], count, cut) or promised()
             wrong = wrong or later() or sparse() or made() or alike() or self._of_convolutions(of, given, usual)
             wrong = wrong or far() or self._of_unread(of, expected[:usual])
         wrong = wrong or tuple(wrong_together(of))
@@ -129,12 +129,12 @@ class ReplayComparer(OtherCalls):
         if not wrong and (why := hardly_changed(of)):
             raise Refusal(Reason.DEGENERATE, why)
         repeatable = all(x.repeatable for x in answers[:usual])
-        remarks = (*not_compared(expected[:usual]), *once, *always_equal(case, expected[:usual]))
+        remarks = (*not_compared(expected[:usual]), *once, *cut, *always_equal(case, expected[:usual]))
         if any(e.by_products for each in found for e in each):
             remarks += (BY_PRODUCTS,)
         if dropped:
             remarks += (f"the reference fails at {dropped} contents beside the usual ones, which were left out",)
-        return ComparedReplays(expected, patterns, left, repeatable, errors, wrong, remarks, kept)
+        return ComparedReplays(expected, patterns, left, repeatable, errors, wrong, remarks, kept, "".join(cut))
 
     def follow_from_numbers(self, case: CaseInputs, call: CheckedCall, others: Sequence[ExpectedSeed]) -> bool:
         """Whether the reference has other results with a task's own numbers than ``others``: what it doesn't read may
@@ -243,10 +243,10 @@ class ReplayComparer(OtherCalls):
         return answered, drawn[: len(answered)] or tuple(x.contents for x in answered)
 
     def _of_many(
-        self, of: ShapeComparison, usual: Sequence[ExpectedSeed], count: int, once: list[str] | None = None
+        self, of: ShapeComparison, usual: Sequence[ExpectedSeed], count: int, cut: list[str] | None = None
     ) -> tuple[ResultError, ...]:
         """What is wrong on so many further contents, in one process for all, as far as the time of another budget
-        reaches: if that isn't all, ``once`` gets it. A single flag may have been the same for the usual ones. Known
+        reaches: if that isn't all, ``cut`` gets it. A single flag may have been the same for the usual ones. Known
         inputs are those of the first."""
         case, call = of.case, of.call
         if not count or not call.wanted:
@@ -261,8 +261,8 @@ class ReplayComparer(OtherCalls):
             answers = self._in_a_row(case, call, contents, poison, end)
         else:  # no launch reaches what varies
             answers = [self._replayed(call, contents[0], poison, end)] * len(contents)
-        if once is not None and len(answers) < count:
-            once.append(f"{len(answers)} of {count} further contents were compared, as far as the time reaches")
+        if cut is not None and len(answers) < count:
+            cut.append(f"{len(answers)} of {count} further contents were compared, as far as the time reaches")
         wants = [replace(x, contents=c) for x, c in zip(expected, contents, strict=True)]
         given = [(w, poison, left_of(call, w, answer), ()) for w, answer in zip(wants, answers, strict=False)]
         return tuple(e for each in self._errors(of, given) for e in each if e.wrong)

@@ -51,6 +51,9 @@ class ComparedReplays:
     forms: Sequence[Sequence[str]] = ()
     """What is extreme in each content."""
 
+    cut: str = ""
+    """How many of the further contents were compared, where the time didn't reach all."""
+
 
 @dataclass(frozen=True)
 class RightCandidate:
@@ -71,6 +74,8 @@ class RightCandidate:
 
     patterns: Sequence[bytes]
     deadline: float
+    cut: str = ""
+    """As :attr:`ComparedReplays.cut`."""
 
 
 class TimedContents:
