@@ -77,20 +77,20 @@ def encode(message: Any) -> bytearray:
     return buffer
 
 
-Buffer = bytes | bytearray | memoryview
+BytesLike = bytes | memoryview
 
 LARGE = 1 << 20
 """Bytes from which on :func:`pieces_of` doesn't copy them."""
 
 
-def pieces_of(message: Any) -> list[Buffer]:
+def pieces_of(message: Any) -> list[BytesLike]:
     """The MessagePack of a message, to be written one piece after the other. Large bytes in it are pieces as they are:
     to copy them takes new memory, and meanwhile no other thread of Python's runs."""
-    large, mark = list[Buffer](), secrets.token_bytes(16)
+    large, mark = list[BytesLike](), secrets.token_bytes(16)
 
     def outlined(value: Any) -> Any:
         """The value with a mark in place of large bytes, behind their header (``bin 32``)."""
-        if isinstance(value, (bytes, bytearray, memoryview)):
+        if isinstance(value, (bytes, memoryview)):
             size = memoryview(value).nbytes
             if size < LARGE:
                 return value
@@ -110,7 +110,7 @@ def pieces_of(message: Any) -> list[Buffer]:
         return {key: new for key, old in each.items() if (new := outlined(old)) is not old}
 
     head, *rest = _ENCODER.encode(outlined(message)).split(mark)
-    found: list[Buffer] = [head]
+    found: list[BytesLike] = [head]
     for one, text in zip(large, rest, strict=True):
         found += [one, text]
     return found

@@ -7,6 +7,7 @@ import hashlib
 import math
 import random
 import sys
+import warnings
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -247,11 +248,25 @@ def _others(given: TensorInput, data: bytes) -> Iterator[bytes]:
 
 def tensor_of(given: TensorInput, data: bytes) -> Any:
     """An input of these bytes, on the CPU."""
-    return _raw_of(data).view(getattr(torch, given.dtype)).as_strided(given.shape, given.strides)
+    return _lying(given, _raw_of(bytearray(data)))
 
 
-def _raw_of(data: bytes) -> Any:
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+def on_device(given: TensorInput, data: bytes) -> Any:
+    """The same on ``cuda``, with no copy on the way; on the CPU where a stand-in has it there."""
+    here = _lying(given, _raw_of(data))
+    there = here.to("cuda")
+    return tensor_of(given, data) if there.data_ptr() == here.data_ptr() else there
+
+
+def _lying(given: TensorInput, raw: Any) -> Any:
+    return raw.view(getattr(torch, given.dtype)).as_strided(given.shape, given.strides)
+
+
+def _raw_of(data: bytes | bytearray) -> Any:
+    """A tensor of these bytes, in their memory."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch's, of what may not be written
+        return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
 
 
 def _raw(tensor: Any) -> Any:
@@ -263,6 +278,13 @@ def _raw(tensor: Any) -> Any:
 def bytes_of(tensor: Any) -> bytes:
     """A tensor's elements, dense."""
     return bytes(_raw(tensor.detach().cpu()).numpy().tobytes())
+
+
+def large_of(tensor: Any) -> bytes | memoryview:
+    """As :func:`bytes_of`, in the memory to which a device's tensor was read."""
+    here = tensor.detach().cpu()
+    raw: np.ndarray = _raw(here).numpy()
+    return raw.tobytes() if here.data_ptr() == tensor.data_ptr() else raw.data
 
 
 def is_still(tensor: Any, data: bytes) -> bool:

@@ -21,6 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kerntune.base.device import Target
+from kerntune.base.frames import BytesLike
 from kerntune.base.stats import DEFAULT_LEVEL, Estimate, median
 from kerntune.errors import MeasurementError
 from kerntune.gpu import device_lock
@@ -358,13 +359,13 @@ class SealedPairs(Pairs):
                 return f"while it is timed, {problem}"
         return ""
 
-    def _judged(self, seed: int) -> tuple[bytes, ...]:
+    def _judged(self, seed: int) -> tuple[BytesLike, ...]:
         """What was found right for a seed, as executions that are kept have it."""
         before = dict(zip(self._right.call.wanted, self._right.results[seed], strict=True))
         judged = tuple(before[i] for i in self._wanted)
         return tuple(hashlib.sha256(content).digest() for content in judged) if self._repeatable else judged
 
-    def _fresh(self, seed: int, rolls: Sequence[Rolls]) -> Iterator[tuple[bytes, ...]]:
+    def _fresh(self, seed: int, rolls: Sequence[Rolls]) -> Iterator[tuple[BytesLike, ...]]:
         """What executions of these contents leave in another process; of all, if they can't be repeated exactly."""
         whole, contents = not self._repeatable, self._contents
         side, variation = contents.side(seed), contents.variation

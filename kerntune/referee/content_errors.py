@@ -11,6 +11,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from kerntune.base.frames import BytesLike
 from kerntune.referee.case_inputs import UNREAD
 from kerntune.referee.element_errors import ResultError
 from kerntune.referee.errors_together import ShapeComparison, errors_of, left_of
@@ -31,7 +32,7 @@ AS_WRITTEN_SECONDS = 5.0
 OF_MEMORY = "; results follow from memory that nothing has written"
 """What a message on these says. Sums in another order aren't taken for it."""
 
-Compared = tuple[ExpectedSeed, bytes, tuple[bytes, ...], Sequence[str]]
+Compared = tuple[ExpectedSeed, bytes, tuple[BytesLike, ...], Sequence[str]]
 """What the reference computes, what fills unwritten memory, what the replay left, and the content's form."""
 
 

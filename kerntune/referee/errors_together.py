@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from kerntune.base.frames import StrictMessage
+from kerntune.base.frames import BytesLike, StrictMessage
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.case_inputs import UNREAD, CaseInputs, TensorInput
@@ -139,7 +139,7 @@ def mean_of_blocks(contents: Sequence[BlockMeans]) -> tuple[float, float]:
     return float(np.mean(kinds[0])), max(chances)
 
 
-def left_of(call: CheckedCall, expected: ExpectedSeed, answer: ReplayAnswer) -> tuple[bytes, ...]:
+def left_of(call: CheckedCall, expected: ExpectedSeed, answer: ReplayAnswer) -> tuple[BytesLike, ...]:
     """What each wanted storage held after a replay."""
     given = call.contents(expected.contents)
     pairs = zip(call.wanted, answer.contents, strict=True)
@@ -167,7 +167,7 @@ class ShapeComparison(StrictMessage, frozen=True):
 
 
 def errors_of(
-    of: ShapeComparison, expected: ExpectedSeed, poison: bytes, left_in: Sequence[bytes], forms: Sequence[str],
+    of: ShapeComparison, expected: ExpectedSeed, poison: bytes, left_in: Sequence[BytesLike], forms: Sequence[str],
     again: bool = False,
 ) -> Iterator[ResultError]:  # fmt: skip
     """The errors of what one replay left in the wanted storages. ``forms`` says which inputs are extreme numbers,
@@ -235,7 +235,7 @@ BY_PRODUCTS = "operands of products rounded to 16 bits, as tensor cores take the
 
 
 def _error_of(
-    number: int, content: bytes, view: View, want: ExpectedResult, case: CaseInputs, poison: bytes, usual: float,
+    number: int, content: BytesLike, view: View, want: ExpectedResult, case: CaseInputs, poison: bytes, usual: float,
     extreme: float, seen: Callable[..., None] | None, lone: bool, odd: bool,
 ) -> ResultError:  # fmt: skip
     """The error; of what is wrong beside the reference as it is, beside its products of rounded operands."""
@@ -270,7 +270,7 @@ def looked_at(
 
 
 def unequal_of(
-    of: ShapeComparison, expected: ExpectedSeed, left_in: Sequence[bytes], forms: Sequence[str], exact: str = "grid"
+    of: ShapeComparison, expected: ExpectedSeed, left_in: Sequence[BytesLike], forms: Sequence[str], exact: str = "grid"
 ) -> Iterator[ResultError]:
     """What differs at all, where all that the reference does is ``exact``. With NaN or infinities floats count where
     they are ``kept`` alone, for else what is left of these isn't promised."""
@@ -363,11 +363,11 @@ def _mostly_right(case: CaseInputs, want: ExpectedResult, forms: Sequence[str]) 
     return bool(MOSTLY & {*forms}) and want.dtype not in FLOAT_FORMATS and floats and not want.settled
 
 
-def _mostly(found: ResultError, content: bytes, view: View, want: ExpectedResult) -> ResultError:
+def _mostly(found: ResultError, content: BytesLike, view: View, want: ExpectedResult) -> ResultError:
     """What is wrong, if that is no small share of the elements, and beyond twice those that roundings decide."""
     bits = taken(content, view)
     native = np.frombuffer(want.native, bits.dtype).reshape(bits.shape)
-    ends = np.frombuffer(want.others or want.native * 2, bits.dtype).reshape(2, *bits.shape)
+    ends = np.frombuffer(want.others or bytes(want.native) * 2, bits.dtype).reshape(2, *bits.shape)
     decided = (ends != native).any(0)
     few = np.count_nonzero(bits != native) <= max(GROSS_SHARE * bits.size, 2 * np.count_nonzero(decided))
     return replace(found, wrong="") if few or bits.size < FEW else found

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from msgspec.structs import replace
 
+from kerntune.base.frames import BytesLike
 from kerntune.base.recording import View
 from kerntune.referee.element_errors import ResultError, not_finite
 from kerntune.referee.result_numbers import LARGEST, ROUNDOFF, SMALLEST, numbers, numbers_of, rms_of, taken, told_apart
@@ -140,7 +141,7 @@ def lone_error(
     return ResultError(number, dtype, size=size, wrong=wrong)
 
 
-def overflow_of(number: int, content: bytes, view: View, expected: ExpectedResult) -> ResultError:
+def overflow_of(number: int, content: BytesLike, view: View, expected: ExpectedResult) -> ResultError:
     """Of vast inputs and the like: whether anything is infinite or NaN that the reference computes well. What overflows
     inside, as squares do, may become anything, also a number."""
     found, stock = numbers(taken(content, view), view.dtype), numbers_of(replace(expected, wide=None))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec.structs import replace
 
+from kerntune.base.frames import BytesLike
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.case_inputs import UNREAD, CaseInputs, TensorInput
 from kerntune.referee.content_forms import DRAWN, OF_ALIKE, OF_MADE
@@ -36,7 +37,7 @@ MANY_BYTES = 1 << 27
 
 
 def has_deviations(
-    on_gpu: bool, seed: ExpectedSeed, poison: bytes, left_in: Sequence[bytes], forms: Sequence[str]
+    on_gpu: bool, seed: ExpectedSeed, poison: bytes, left_in: Sequence[BytesLike], forms: Sequence[str]
 ) -> bool:
     """Whether it is worth it to ask what roundings do: inside of the reference up to :data:`DRAWN_BYTES`; without
     float64, on a GPU alone, but for whole numbers."""

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from kerntune.base.device import Target
 from kerntune.base.formatting import visible
-from kerntune.base.frames import Buffer, StrictMessage
+from kerntune.base.frames import BytesLike, StrictMessage
 from kerntune.base.recording import LOWEST_ADDRESS, Launch, Param, Recording, Storage, View, Zeros
 from kerntune.base.recording_check import recording_problems
 from kerntune.compiling.binary.elf import text_sections
@@ -147,7 +147,7 @@ class CheckedCall(StrictMessage, frozen=True):
         return "; its products round float32 to tf32: input_precision='ieee' doesn't"
 
 
-def decoded(data: Buffer) -> RecordAnswer:
+def decoded(data: BytesLike) -> RecordAnswer:
     """An answer's bytes as a message; :class:`Refusal` for anything else."""
     most = min(MOST_ITEMS, LEAST_ITEMS + len(data) // 2)
     if has_more_items(data, most):
@@ -166,7 +166,7 @@ _COUNTED = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA:
 _CONTAINERS = {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
 
 
-def has_more_items(data: Buffer, most: int) -> bool:
+def has_more_items(data: BytesLike, most: int) -> bool:
     """Whether a MessagePack document has more values than ``most``, keys and containers counted: a byte of the
     document may be 140 bytes of an object."""
     at = count = 0

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
+from kerntune.base.frames import BytesLike
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.case_inputs import UNREAD, CaseInputs
 from kerntune.referee.declared_inputs import rolled
@@ -85,7 +86,11 @@ def _piece(one: ExpectedResult) -> slice:
 
 
 def unfollowed(
-    case: CaseInputs, call: CheckedCall, expected: Sequence[ExpectedSeed], left: Sequence[Sequence[bytes]], workers: int
+    case: CaseInputs,
+    call: CheckedCall,
+    expected: Sequence[ExpectedSeed],
+    left: Sequence[Sequence[BytesLike]],
+    workers: int,
 ) -> Iterator[ResultError]:
     """Results that don't follow from an input as the reference's do, by several contents, so many at once."""
     if not any(r.influences for seed in expected for r in seed.computed):

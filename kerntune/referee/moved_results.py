@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 
-from kerntune.referee.call_inputs import bytes_of
+from kerntune.referee.call_inputs import bytes_of, large_of
 from kerntune.referee.influences import FURTHER_ON
 from kerntune.referee.open_elements import with_others
 from kerntune.referee.reference_operators import noted_casts, rounded
@@ -53,7 +53,7 @@ def with_moved(
     for one, was, others, mixed, moved in zip(results, native, *runs, strict=True):
         changed, partly = (int((was != x).sum()) for x in (others, mixed))
         few = may_move(one) and changed >= LEAST_CHANGED and partly <= FEW_INPUTS * changed
-        found.append(replace(one, moved=bytes_of(moved.to(torch.float64))) if few else one)
+        found.append(replace(one, moved=large_of(moved.to(torch.float64))) if few else one)
     return tuple(found)
 
 
@@ -73,7 +73,7 @@ def with_places_off(
 
     for run in _of_others(module, task, contents, results, (off,), False):
         pairs = zip(results, run, strict=True)
-        return tuple(replace(r, moved=bytes_of(x.to(torch.float64))) if r.dtype in ROUNDOFF else r for r, x in pairs)
+        return tuple(replace(r, moved=large_of(x.to(torch.float64))) if r.dtype in ROUNDOFF else r for r, x in pairs)
     return results
 
 
@@ -98,7 +98,7 @@ def with_spread(
         moved = torch.stack([run[k].detach().to("cpu", torch.float64) for run in runs])
         exact = torch.from_numpy(numbers_of(results[k]).copy()).reshape(results[k].shape)
         furthest = (moved - exact).abs().nan_to_num(0.0).argmax(0, keepdim=True)
-        found[k] = replace(results[k], moved=bytes_of(moved.gather(0, furthest)[0]))
+        found[k] = replace(results[k], moved=large_of(moved.gather(0, furthest)[0]))
     return tuple(found)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
+from kerntune.base.frames import BytesLike
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
@@ -158,7 +159,7 @@ def not_compared(seeds: Sequence[ExpectedSeed]) -> Iterator[str]:
             )
 
 
-def as_promised(call: CheckedCall, expected: ExpectedSeed, left: Sequence[bytes]) -> dict[int, bytes]:
+def as_promised(call: CheckedCall, expected: ExpectedSeed, left: Sequence[BytesLike]) -> dict[int, BytesLike]:
     """What a replay left, by wanted storage; open elements, and others that may be, as they are expected. Those that
     change places alone are in the order of those that are expected."""
     after = dict(zip(call.wanted, left, strict=True))
@@ -177,7 +178,7 @@ LINES = 16
 """Rows of which all are of different numbers in the reference, which is no chance."""
 
 
-def repeated(content: bytes, view: View, expected: ExpectedResult) -> str:
+def repeated(content: BytesLike, view: View, expected: ExpectedResult) -> str:
     """What is wrong with indices that a row has twice, where the reference's never are: which of equal numbers comes
     first is open, but each comes once. Empty if nothing is."""
     columns, whole = (1, *view.shape)[-1], view.dtype in ("int32", "int64") and view.dtype == expected.dtype
@@ -195,7 +196,7 @@ def _is_open(one: ExpectedResult) -> bool:
     return one.open is not None or one.others is not None
 
 
-def _replaced(content: bytes, view: View, expected: ExpectedResult) -> bytes:
+def _replaced(content: BytesLike, view: View, expected: ExpectedResult) -> BytesLike:
     if view.dtype != expected.dtype or view.shape != expected.shape:
         return content
     raw = np.frombuffer(content, np.uint8).copy()

@@ -14,7 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kerntune.base.frames import Buffer
+from kerntune.base.frames import BytesLike
 from kerntune.referee.sealed_process import Answered, SealedEnd, SealedProcesses, SealRequest, Task, Told
 
 USED_SECONDS = 30.0
@@ -26,7 +26,7 @@ MOST_EARLY = 32
 @dataclass(frozen=True)
 class _Early:
     ended: Future[Answered]
-    task: Future[tuple[Sequence[Buffer], int]]
+    task: Future[tuple[Sequence[BytesLike], int]]
     answer: Future[memoryview]
     since: float = field(default_factory=time.monotonic)
 
@@ -46,13 +46,13 @@ class PrewarmedProcesses(SealedProcesses):
         waiting = self._early.setdefault((role, readable), deque())
         request = SealRequest(role, readable, seconds, self.sealed, gpu=True, memory=0)
         for _ in range(count):
-            task: Future[tuple[Sequence[Buffer], int]] = Future()
+            task: Future[tuple[Sequence[BytesLike], int]] = Future()
             answer: Future[memoryview] = Future()
             ended = self._threads.submit(self._until_end, request, task, answer)
             waiting.append(_Early(ended, task, answer))
 
     def _until_end(
-        self, request: SealRequest, task: Future[tuple[Sequence[Buffer], int]], answer: Future[memoryview]
+        self, request: SealRequest, task: Future[tuple[Sequence[BytesLike], int]], answer: Future[memoryview]
     ) -> Answered:
         """How a process has ended that was started early, without what it has answered: that may be large."""
         found = super()._started(request, task.result, answer.set_result)

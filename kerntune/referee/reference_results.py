@@ -31,6 +31,7 @@ from kerntune.referee.call_inputs import (
     described,
     is_still,
     label_of,
+    large_of,
     tensor_of,
     with_alike,
     without_unread,
@@ -296,7 +297,7 @@ def _first_alike(results: Sequence[Any]) -> list[int | None]:
 def _result(native: Any, wide: Any, place: int | None, first: int | None = None) -> ExpectedResult:
     data = None
     if wide is not None and wide.is_floating_point() and native.is_floating_point():
-        data = b"" if torch.equal(native.double(), wide.double()) else bytes_of(wide.double())
+        data = b"" if torch.equal(native.double(), wide.double()) else large_of(wide.double())
     dtype = str(native.dtype).removeprefix("torch.")
     lies = tuple(native.shape), tuple(native.stride())
-    return ExpectedResult(dtype, *lies, bytes_of(native), data, place, same=first)
+    return ExpectedResult(dtype, *lies, large_of(native), data, place, same=first)

@@ -17,8 +17,8 @@ from kerntune.referee.call_inputs import (
     bytes_of,
     model_of,
     named_in,
+    on_device,
     seed_generators,
-    tensor_of,
     value_of,
 )
 from kerntune.referee.candidate_recorder import outlined
@@ -61,15 +61,15 @@ def _called(
     case = task.case
 
     def made(given: TensorInput, data: bytes) -> Any:
-        tensor = tensor_of(given, data).to("cuda")
+        tensor = on_device(given, data)
         stays = but_fixed and given.content == "fixed" and not tensor.is_floating_point()
         return tensor if stays else convert(tensor)
 
     tensors = [made(given, data) for given, data in zip(case.tensors, contents, strict=True)]
     function = reference_function(module, task.source, case, tensors, wide=convert in WIDE)
     args, words = arguments_of(case, tensors)
-    on_device, _ = arguments_of(case, list(range(len(tensors))))
-    moved = dict(_paired(on_device, args))
+    places, _ = arguments_of(case, list(range(len(tensors))))
+    moved = dict(_paired(places, args))
     own = {getattr(torch, x.dtype) for x in case.tensors}
     with contextlib.ExitStack() as stack:
         if task.source.layout == KERNELBENCH:

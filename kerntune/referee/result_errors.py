@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from msgspec.structs import replace
 
+from kerntune.base.frames import BytesLike
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.case_inputs import CaseInputs
@@ -67,7 +68,7 @@ BINS = 16
 where it rounds inside, those that it has right are no excuse for others."""
 
 
-def unequal(content: bytes, view: View, expected: ExpectedResult) -> str:
+def unequal(content: BytesLike, view: View, expected: ExpectedResult) -> str:
     """How many elements of a view in a storage's bytes are others than those expected, and the first; empty if none is.
     Zeros of either sign are equal, and NaN is NaN."""
     bits = taken(content, view)
@@ -90,7 +91,7 @@ def _different(odd: np.ndarray, found: np.ndarray, wanted: np.ndarray) -> str:
 
 
 def error_of(
-    number: int, content: bytes, view: View, expected: ExpectedResult, case: CaseInputs, poison: bytes,
+    number: int, content: BytesLike, view: View, expected: ExpectedResult, case: CaseInputs, poison: bytes,
     usual: float = 0.0, extreme: float = 0.0, seen: Callable[..., None] | None = None, lone: bool = False,
     odd: bool = False, by_products: bool = False,
 ) -> ResultError:  # fmt: skip
@@ -161,7 +162,9 @@ def _is_explained(found: np.ndarray, exact: np.ndarray, deviation: np.ndarray) -
         return found.size < FEW and bool((np.abs(found - exact) <= WORST_FACTOR * deviation).all())
 
 
-def difference_of(case: CaseInputs, call: CheckedCall, before: Mapping[int, bytes], after: Mapping[int, bytes]) -> str:
+def difference_of(
+    case: CaseInputs, call: CheckedCall, before: Mapping[int, BytesLike], after: Mapping[int, BytesLike]
+) -> str:
     """How two executions of one content differ by more than rounding, by what each left in some storages; empty if
     they don't. Sums in another order differ by rounding."""
     views = [(f"result {number}", view) for number, view in enumerate(call.results)]

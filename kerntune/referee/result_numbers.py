@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from kerntune.base.frames import BytesLike
 from kerntune.base.recording import View
 from kerntune.gpu.compare import FLOATS
 from kerntune.gpu.memory import INTEGERS
@@ -42,7 +43,7 @@ def bytes_at(raw: np.ndarray, view: View) -> np.ndarray:
     return np.lib.stride_tricks.as_strided(raw[view.offset_bytes :], (*view.shape, item), strides)
 
 
-def taken(content: bytes, view: View) -> np.ndarray:
+def taken(content: BytesLike, view: View) -> np.ndarray:
     """The elements of a view in a storage's bytes, as unsigned integers of their size, dense."""
     item = ITEM_BYTES[view.dtype]
     if 0 in view.shape:

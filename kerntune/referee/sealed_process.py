@@ -34,7 +34,7 @@ from msgspec.structs import replace
 from kerntune.base.child_process import module_command
 from kerntune.base.folders import TemporaryFolder, remove_tree
 from kerntune.base.formatting import format_bytes, visible
-from kerntune.base.frames import Buffer, Reader, Timeout, pieces_of, receive_with, send, send_with
+from kerntune.base.frames import BytesLike, Reader, Timeout, pieces_of, receive_with, send, send_with
 from kerntune.compiling.forking import fork
 from kerntune.errors import FrameError, MeasurementError
 from kerntune.referee import sealing
@@ -150,7 +150,7 @@ def use_freed_memory_again() -> None:
             ctypes.CDLL(None).mallopt(option, value)
 
 
-Task = Callable[[], tuple[Sequence[Buffer], int]]
+Task = Callable[[], tuple[Sequence[BytesLike], int]]
 """Gives a task's pieces, once they are known, and how many bytes of its answer are read."""
 
 Told = Callable[[memoryview], object]
@@ -258,13 +258,13 @@ class SealedProcesses:
 _SIZE = struct.Struct("<Q")
 
 
-def _sized(pieces: Sequence[Buffer]) -> list[memoryview]:
+def _sized(pieces: Sequence[BytesLike]) -> list[memoryview]:
     """These behind their size, without empty ones."""
     views = [memoryview(one).cast("B") for one in pieces if len(one)]
     return [memoryview(_SIZE.pack(sum(map(len, views)))), *views]
 
 
-def _exchange(task_in: int, answer_end: int, task: Sequence[Buffer], seconds: float, most: int) -> memoryview | None:
+def _exchange(task_in: int, answer_end: int, task: Sequence[BytesLike], seconds: float, most: int) -> memoryview | None:
     """Write the task, read one answer of at most so many bytes; None if no whole one comes in time."""
     os.set_blocking(task_in, False)
     deadline, left = time.monotonic() + seconds, _sized(task)

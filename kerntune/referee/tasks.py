@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, Union
 
 from kerntune.base.device import DeviceSpec, Target
-from kerntune.base.frames import StrictMessage
+from kerntune.base.frames import BytesLike, StrictMessage
 from kerntune.base.recording import Recording
 from kerntune.referee.case_inputs import CaseInputs, Given, UserCallable
 from kerntune.referee.torch_operators import TorchOperator
@@ -106,7 +106,7 @@ class DescribeTask(StrictMessage, frozen=True):
 
 
 if TYPE_CHECKING:
-    Large = bytes | memoryview
+    Large = BytesLike
 else:
     Large = memoryview  # of the answer that it came in: to copy it takes longer than to compare
 
@@ -155,7 +155,7 @@ class ExpectedResult(StrictMessage, frozen=True):
     dtype: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    native: bytes
+    native: Large
     wide: Large | None = None
     """Empty where each number is as ``native`` has it; None where it isn't known."""
 
@@ -276,7 +276,7 @@ class ReplayAnswer(StrictMessage, frozen=True):
     was given; or why not. ``outside`` counts bytes beside all storages that were changed. ``repeatable``: a second
     execution of the first content left the same."""
 
-    contents: tuple[bytes | None, ...] = ()
+    contents: tuple[Large | None, ...] = ()
     outside: int = 0
     repeatable: bool = True
     refused: CallRefused | None = None
@@ -319,7 +319,7 @@ class KeptExecution(StrictMessage, frozen=True):
     """The content of one timed execution, and what it left in each wanted storage, whole or as SHA-256."""
 
     rolls: Rolls
-    contents: tuple[bytes, ...]
+    contents: tuple[Large, ...]
 
 
 TimedAs = Literal["replayed", "unrolled", "unrolled beside calls", "single graphs", "single calls"]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from kerntune.base.frames import BytesLike
 from kerntune.referee.case_inputs import CaseInputs, UserCallable
 from kerntune.referee.content_forms import DRAWN
 from kerntune.referee.declared_inputs import drawn_distance, rolled
@@ -37,7 +38,7 @@ class ComparedReplays:
     patterns: Sequence[bytes]
     """What filled unwritten memory."""
 
-    left: Sequence[tuple[bytes, ...]]
+    left: Sequence[tuple[BytesLike, ...]]
     """What each wanted storage held after the replay."""
 
     repeatable: bool
@@ -66,7 +67,7 @@ class RightCandidate:
 
     reference: CheckedCall | Refusal
     expected: tuple[ExpectedSeed, ...]
-    results: tuple[tuple[bytes, ...], ...]
+    results: tuple[tuple[BytesLike, ...], ...]
     """What each wanted storage held after the replay that was right, by seed."""
 
     repeatable: bool

@@ -427,7 +427,7 @@ class Content(StrictMessage, frozen=True):
 def test_large_bytes_are_pieces_of_their_own(sizes: list[int], within: bool) -> None:
     """Written one after the other they are the message's MessagePack, and none of them is a copy."""
     with mock.patch.object(frames, "LARGE", 5):
-        made = [(bytes, bytearray, memoryview)[n % 3](bytes(range(n))) for n in sizes]
+        made = [(bytes, memoryview)[n % 2](bytes(range(n))) for n in sizes]
         message = Content(made[0] if made else None, tuple(made), {str(i): x for i, x in enumerate(made[1:])}, 7)
         asked = [message, (1, b"tiny")] if within else message
         found = frames.pieces_of(asked)
