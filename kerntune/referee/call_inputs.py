@@ -255,7 +255,7 @@ def on_device(given: TensorInput, data: bytes) -> Any:
     """The same on ``cuda``, with no copy on the way; on the CPU where a stand-in has it there."""
     here = _lying(given, _raw_of(data))
     there = here.to("cuda")
-    return tensor_of(given, data) if there.data_ptr() == here.data_ptr() else there
+    return tensor_of(given, data).to("cuda") if there.data_ptr() == here.data_ptr() else there
 
 
 def _lying(given: TensorInput, raw: Any) -> Any:

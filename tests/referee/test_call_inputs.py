@@ -143,6 +143,31 @@ def test_an_input_has_its_bytes_as_they_lie() -> None:
     assert (empty.shape, empty.dtype) == ((0, 3), torch.float32)
 
 
+@pytest.mark.parametrize("copies", [False, True])
+def test_an_input_on_the_device_never_shares_the_memory_of_its_bytes(
+    copies: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reference may change it. A stand-in for a device may be the CPU itself; a GPU has a copy."""
+    data = np.arange(6, dtype="i2").tobytes()
+    given = TensorInput("x", "int16", (2, 3), (1, 2))
+    moved = torch.Tensor.clone if copies else (lambda tensor: tensor)
+    monkeypatch.setattr(torch.Tensor, "to", lambda tensor, device: moved(tensor))
+    tensor = call_inputs.on_device(given, data)
+    tensor += 1
+    assert tensor.tolist() == [[1, 3, 5], [2, 4, 6]]
+    assert np.frombuffer(data, "i2").tolist() == [0, 1, 2, 3, 4, 5]
+    assert call_inputs.on_device(TensorInput("x", "float32", (0, 3), (3, 1)), b"").shape == (0, 3)
+
+
+@pytest.mark.gpu
+def test_a_gpu_s_tensors_are_read_into_memory_of_their_own() -> None:
+    tensor = torch.arange(6, dtype=torch.int16, device="cuda").reshape(2, 3).t()
+    assert isinstance(call_inputs.large_of(tensor), memoryview)
+    assert call_inputs.large_of(tensor) == call_inputs.bytes_of(tensor) == call_inputs.large_of(tensor.cpu())
+    empty = call_inputs.on_device(TensorInput("x", "float32", (0, 3), (3, 1)), b"")
+    assert (empty.device.type, bytes(call_inputs.large_of(empty))) == ("cuda", b"")
+
+
 @pytest.mark.parametrize(
     ("kind", "dtype", "reads", "unread"),
     [
