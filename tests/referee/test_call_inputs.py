@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from kerntune.gpu.probe import has_cuda
 from kerntune.referee import call_inputs
 from kerntune.referee.case_inputs import UNREAD, SequenceArgument, TensorInput, UserCallable
 from kerntune.referee.declared_inputs import is_one_number, parse_line
@@ -160,6 +161,7 @@ def test_an_input_on_the_device_never_shares_the_memory_of_its_bytes(
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not has_cuda(), reason="needs a CUDA GPU")
 def test_a_gpu_s_tensors_are_read_into_memory_of_their_own() -> None:
     tensor = torch.arange(6, dtype=torch.int16, device="cuda").reshape(2, 3).t()
     assert isinstance(call_inputs.large_of(tensor), memoryview)
