@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -80,10 +80,11 @@ class ErrorSizes(NamedTuple):
 
 
 class Elements:
-    """A result's elements: those found, the exact ones in float64, and the stock operator's. ``moved``: how far a
-    rounding of the inputs moves each, by which the stock operator is off at least."""
+    """A result's elements: those found, the exact ones in float64, and the stock operator's, which may be the very
+    same. ``moved``: how far a rounding of the inputs moves each, by which the stock operator is off at least."""
 
     def __init__(self, found: np.ndarray, exact: np.ndarray, stock: np.ndarray, moved: np.ndarray | None) -> None:
+        self._same = found is stock
         self._found, self._exact, self._stock = (x.reshape(-1) for x in (found, exact, stock))
         self._moved = None if moved is None else moved.reshape(-1)
         self.size = exact.size
@@ -99,27 +100,36 @@ class Elements:
 
     def _at(self, where: slice | np.ndarray) -> ElementErrors:
         exact = self._exact[where]
-        error, own = self._found[where] - exact, self._stock[where] - exact
+        error = self._found[where] - exact
         np.abs(error, out=error)
-        np.abs(own, out=own)
+        own = error
+        if not self._same:
+            own = self._stock[where] - exact
+            np.abs(own, out=own)
         if self._moved is not None:
-            np.fmax(own, self._moved[where], out=own)
+            own = np.fmax(own, self._moved[where])
         return ElementErrors(error, own, np.abs(exact))
 
     def sizes(self, roundoff: float, half: float) -> ErrorSizes:
         """Where an element's rounding is ``roundoff`` of it, and ``half`` at least."""
         if not self.size:
             return ErrorSizes(0.0, 0.0, 0.0, 0.0, 0.0)
-        each = [
-            (x.error.size, *map(rms_of, x), x.error.max(), _most_beyond(x.own, rounded_by(x.magnitude, roundoff, half)))
-            for x in self.blocks()
-        ]
-        counts, *three, worst, beyond = zip(*each, strict=True)
-        rms, own, size = (_rms_together(x, counts) for x in three)
-        return ErrorSizes(rms, own, size, float(max(worst)), max(0.0, float(max(beyond))))
+        each = list[tuple[Any, ...]]()
+        for x in self.blocks():
+            off = rms_of(x.error)
+            three = off, off if x.own is x.error else rms_of(x.own), rms_of(x.magnitude)
+            beyond = _most_beyond(x.own, rounded_by(x.magnitude, roundoff, half))
+            each.append((x.error.size, *three, x.error.max(), beyond))
+        counts, *roots, worst, most = zip(*each, strict=True)
+        rms, own, size = (_rms_together(x, counts) for x in roots)
+        return ErrorSizes(rms, own, size, float(max(worst)), max(0.0, float(max(most))))
 
     def beyond(self, allowed: Callable[[ElementErrors], np.ndarray]) -> tuple[float, int, int]:
-        """The most that is ``allowed`` of any, how many are off by more than that, and which by the most more."""
+        """The most that is ``allowed`` of any, how many are off by more than that, and which by the most more. A larger
+        element is allowed as much at least; none is off by more than the stock operator where it is the same."""
+        if self._same and self._moved is None:
+            largest = np.array([max(float(self._exact.max()), -float(self._exact.min()))])
+            return float(allowed(ElementErrors(largest, largest, largest))[0]), 0, 0
         most, count, furthest, at = 0.0, 0, -math.inf, 0
         for first, x in zip(range(0, self.size, BLOCK), self.blocks(), strict=True):
             limit = allowed(x)

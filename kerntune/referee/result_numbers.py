@@ -36,6 +36,11 @@ DIGITS = 17
 """Decimal digits that tell any two numbers of float64 apart."""
 
 
+def same_bytes(one: BytesLike, other: BytesLike) -> bool:
+    """Whether these are the same. A memoryview compares itself one by one, and no other thread runs meanwhile."""
+    return np.array_equal(np.frombuffer(one, np.uint8), np.frombuffer(other, np.uint8))
+
+
 def bytes_at(raw: np.ndarray, view: View) -> np.ndarray:
     """The bytes of each element of a view, which lie in a storage's."""
     item = ITEM_BYTES[view.dtype]
@@ -96,9 +101,12 @@ def rms_of(x: np.ndarray) -> float:
     return power * math.sqrt(float(np.dot(flat, flat)) / flat.size)
 
 
-def numbers_of(result: ExpectedResult) -> np.ndarray:
-    """A reference's result, in float64 where it was computed so."""
+ALL = slice(None)
+
+
+def numbers_of(result: ExpectedResult, which: slice = ALL) -> np.ndarray:
+    """A reference's result, in float64 where it was computed so; of its elements some or all."""
     if result.wide:
-        return np.frombuffer(result.wide, "<f8")
-    bits = np.frombuffer(result.native, f"<u{ITEM_BYTES[result.dtype]}")
-    return numbers(bits, result.dtype).astype(np.float64)
+        return np.frombuffer(result.wide, "<f8")[which]
+    bits = np.frombuffer(result.native, f"<u{ITEM_BYTES[result.dtype]}")[which]
+    return numbers(bits, result.dtype).astype(np.float64, copy=False)
