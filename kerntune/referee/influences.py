@@ -39,6 +39,9 @@ MOST_INPUTS = 16
 MOST_BYTES, MOST_SECONDS = 1 << 22, 0.1
 """Bytes of inputs, or seconds of a reference, up to which that is done: more takes a second of a verdict's ten."""
 
+WITHOUT_GPU = 5
+"""Without one a reference may take so many times as long: no verdict has ten seconds there."""
+
 BLOCK_ERRORS = 6.0
 """Standard errors of one block's coefficient, of which there are many, that are chance."""
 

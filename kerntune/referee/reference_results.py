@@ -40,7 +40,7 @@ from kerntune.referee.case_inputs import CaseInputs, TensorInput
 from kerntune.referee.declared_inputs import is_one_number
 from kerntune.referee.exact_operators import KNOWN
 from kerntune.referee.hostile_recording import ITEM_BYTES
-from kerntune.referee.influences import with_influences
+from kerntune.referee.influences import WITHOUT_GPU, with_influences
 from kerntune.referee.layouts import GPU_MODE, load
 from kerntune.referee.moved_results import (
     few_results,
@@ -230,7 +230,8 @@ def _expected(task: ExpectTask) -> Iterator[ExpectedSeed]:
             found, upcast = with_products(watched, found, [*native, *after], far)
         if i < task.usual and any(kinds):
             again = partial(widely, module, task, launches, casts)
-            found = with_influences(task.case, contents, found, again, seconds)
+            quick = seconds if task.gpu else seconds / WITHOUT_GPU
+            found = with_influences(task.case, contents, found, again, quick)
         if of.unordered:
             ties = (partial(other_ties, turn, seed) for turn in range(ORDERS))
             orders = [run_reference(module, task, contents, as_given, rounding=one) for one in ties]

@@ -13,7 +13,7 @@ import pytest
 import torch
 from msgspec.msgpack import encode as encoded
 
-from kerntune.referee import reference_results, reference_runs
+from kerntune.referee import influences, reference_results, reference_runs
 from kerntune.referee.case_inputs import PlainArgument, TensorAt, UserCallable
 from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.layouts import FUNCTION, GPU_MODE, KERNELBENCH, reference_source
@@ -57,6 +57,19 @@ def test_results_are_computed_twice(tmp_path: Path) -> None:
     assert result.native == (X + Y).tobytes()
     assert result.wide == (X.astype("f8") + Y.astype("f8")).tobytes()
     assert (seed.contents, seed.changed) == ((), (None, None)), "who asks has the contents"
+
+
+@pytest.mark.parametrize(("seconds", "looked_at"), [(0.0, True), (0.4, True), (0.6, False)])
+def test_without_a_gpu_what_inputs_add_is_looked_at_though_the_reference_takes_longer(
+    seconds: float, looked_at: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loaded machine may take four times as long as a quiet one."""
+    monkeypatch.setattr(influences, "MOST_BYTES", 1)
+    clock = iter(float(i) for i in range(1_000))
+    monkeypatch.setattr(reference_results.time, "monotonic", lambda: next(clock) * seconds)
+    x = np.linspace(-1, 1, 4096, dtype="f4")
+    (result,) = expected(tmp_path, "return x * 2 + 1", "x: f32[4096]", x, usual=1).seeds[0].results
+    assert bool(result.influences) == looked_at
 
 
 @pytest.mark.parametrize(
