@@ -307,7 +307,7 @@ class CandidateJudgement:
         if empty := next((e for e in errors if not e.significant and e.size > 0), None):
             why = f"result {empty.result} may be off by {empty.rms_allowed:.0%} of its size, so it says nothing"
             return _refused(case.label, Refusal(Reason.DEGENERATE, why), launches)
-        remarks = found.remarks
+        remarks = (*found.remarks, found.cut) if found.cut else found.remarks
         for given in case.tensors:
             if given.alike:
                 remarks += (f"input {given.name} is one number at this shape; other shapes have others",)
@@ -401,6 +401,7 @@ def _with_times(untimed: ShapeResult, timed: TimedPair, right: RightCandidate) -
     word, text = word_of_change(timed.change), untimed.text
     if right.cut and word in (Word.FASTER, Word.SAME):
         word, text = Word.UNDECIDED, f"{right.cut}; a larger --budget reaches more"
+        remarks = tuple(one for one in remarks if one != right.cut)
     found = replace(
         untimed, word=word, text=text, change=timed.change, warm=timed.warm,
         reference_ns=timed.reference_ns, candidate_ns=timed.candidate_ns, launches=timed.shares(untimed.launches),

@@ -16,7 +16,7 @@ from kerntune.referee.influences import FURTHER_ON
 from kerntune.referee.open_elements import with_others
 from kerntune.referee.reference_operators import noted_casts, rounded
 from kerntune.referee.reference_runs import run_reference, widened
-from kerntune.referee.result_numbers import ROUNDOFF, numbers_of
+from kerntune.referee.result_numbers import ROUNDOFF, numbers_of, same_bytes
 from kerntune.referee.rounding_limits import FEW
 from kerntune.referee.tasks import ExpectedResult, ExpectTask
 
@@ -149,7 +149,7 @@ def with_settled(
     every = zip(results, *runs, strict=True) if runs else ()
     return (
         tuple(
-            replace(one, settled=one.dtype not in ROUNDOFF and all(bytes_of(x) == one.native for x in others))
+            replace(one, settled=one.dtype not in ROUNDOFF and all(same_bytes(bytes_of(x), one.native) for x in others))
             for one, *others in every
         )
         or results

@@ -82,8 +82,8 @@ class OtherCalls(OtherContents):
         """What is wrong in a later call, behind some on other numbers: on a usual content, some that are near those of
         the call before, and drawn extreme ones, which may have been ``replayed`` meanwhile. Where that fails, it may be
         for want of room, or at numbers at which the reference does, so it is done again without them. Where the call
-        can't be replayed, ``once`` gets why. A model's own floats are those of the content then, as they were before
-        the first."""
+        can't be replayed, or not on all, ``once`` gets that. A model's own floats are those of the content then, as
+        they were before the first."""
         case = of.case
         if of.call.again is None:
             return ()
@@ -97,6 +97,9 @@ class OtherCalls(OtherContents):
                 raise Refusal(few.reason, f"{IN_IT}{few}")
             once.append(f"judged by its first call alone: a later one can't be replayed: {few}")
             return ()
+        done, asked = len(few.answers), len(few.which) + len(near)
+        if done < asked and variation_of(case, again, least=1).storages:
+            once.append(f"of a later call {done} of {asked} contents were compared, as far as the time reaches")
         expected = [one for one, *_ in given[:usual]]
         try:
             check_reference((*expected, *found))

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from kerntune.base.device import Target, typical_device
 from kerntune.base.formatting import ends_of
+from kerntune.base.frames import pieces_of
 from kerntune.gpu.interpreter.launches import drawn_orders
 from kerntune.gpu.interpreter.wider_programs import Launched, noted_launches, reduces_by_order, rounds
 from kerntune.gpu.number_formats import FLOAT_FORMATS
@@ -100,7 +101,9 @@ def answer(task: bytes) -> ExpectAnswer:
     try:
         with contextlib.nullcontext() if asked.gpu else interpreter.activate():
             if isinstance(asked, DescribeTask):
-                return ExpectAnswer(cases=tuple(_described(asked)))
+                found = ExpectAnswer(cases=tuple(_described(asked)))
+                pieces_of(found)  # what the task's code makes may be no message
+                return found
             return ExpectAnswer(seeds=tuple(_expected(asked)))
     except (Exception, SystemExit) as exc:
         return ExpectAnswer(refused=CallRefused(Reason.REFERENCE.value, _told(exc)))

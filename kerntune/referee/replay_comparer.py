@@ -124,17 +124,17 @@ class ReplayComparer(OtherCalls):
         wrong = wrong or tuple(wrong_together(of))
         wrong = wrong or tuple(unfollowed(case, call, expected[:usual], left[:usual], self._workers))
         if not wrong and any(one.undecided for one in of.together.values()):
-            more = self._of_many(of, expected[:usual], affordable(case, FURTHER))
+            more = self._of_many(of, expected[:usual], affordable(case, FURTHER), cut)
             wrong = more or tuple(wrong_together(of))
         if not wrong and (why := hardly_changed(of)):
             raise Refusal(Reason.DEGENERATE, why)
         repeatable = all(x.repeatable for x in answers[:usual])
-        remarks = (*not_compared(expected[:usual]), *once, *cut, *always_equal(case, expected[:usual]))
+        remarks = (*not_compared(expected[:usual]), *once, *always_equal(case, expected[:usual]))
         if any(e.by_products for each in found for e in each):
             remarks += (BY_PRODUCTS,)
         if dropped:
             remarks += (f"the reference fails at {dropped} contents beside the usual ones, which were left out",)
-        return ComparedReplays(expected, patterns, left, repeatable, errors, wrong, remarks, kept, "".join(cut))
+        return ComparedReplays(expected, patterns, left, repeatable, errors, wrong, remarks, kept, "; ".join(cut))
 
     def follow_from_numbers(self, case: CaseInputs, call: CheckedCall, others: Sequence[ExpectedSeed]) -> bool:
         """Whether the reference has other results with a task's own numbers than ``others``: what it doesn't read may

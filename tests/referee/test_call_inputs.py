@@ -160,6 +160,13 @@ def test_an_input_on_the_device_never_shares_the_memory_of_its_bytes(
     assert call_inputs.on_device(TensorInput("x", "float32", (0, 3), (3, 1)), b"").shape == (0, 3)
 
 
+def test_a_tensor_s_bytes_stay_when_it_changes() -> None:
+    tensor = torch.arange(4)
+    found = call_inputs.large_of(tensor)
+    tensor += 1
+    assert np.frombuffer(found, "i8").tolist() == [0, 1, 2, 3]
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not has_cuda(), reason="needs a CUDA GPU")
 def test_a_gpu_s_tensors_are_read_into_memory_of_their_own() -> None:

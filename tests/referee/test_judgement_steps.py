@@ -696,6 +696,7 @@ def test_who_has_not_seen_all_contents_calls_no_candidate_faster_or_the_same(
     (shape,) = judge(source, ADD, LINE, bench=bench_of(Steps(), measuring)).shapes
     told = "9 of 255 were compared; a larger --budget reaches more"
     assert (shape.word, shape.text) == (word, told if word is Word.UNDECIDED else "")
+    assert [x for x in shape.remarks if x.startswith("9 of")] == [told.partition(";")[0]] * (word is Word.SLOWER)
 
 
 def on_a_gpu(emulated: Callable[[bytes], Any]) -> Steps:

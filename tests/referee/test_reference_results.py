@@ -72,6 +72,19 @@ def test_without_a_gpu_what_inputs_add_is_looked_at_though_the_reference_takes_l
     assert bool(result.influences) == looked_at
 
 
+def test_what_a_task_makes_may_be_no_message(tmp_path: Path) -> None:
+    """Nothing holds more than 64 bits; why it isn't judged is told."""
+    path = tmp_path / "kernelbench_task.py"
+    path.write_text(
+        "import torch\nclass Model(torch.nn.Module):\n    def __init__(self, n):\n        super().__init__()\n"
+        "    def forward(self, x):\n        return x\ndef get_inputs():\n    return [torch.rand(4)]\n"
+        "def get_init_inputs():\n    return [2**70]\n"
+    )
+    answer = answered(DescribeTask(reference_source(str(path)), ({},)))
+    assert answer.refused is not None
+    assert answer.refused.text.startswith("OverflowError: ")
+
+
 @pytest.mark.parametrize(
     ("nbytes", "contents", "parts"),
     [

@@ -639,6 +639,21 @@ def test_a_second_call_has_few_contents_and_of_large_inputs_fewer(
     assert (len(replays.near), len(replays.few.which), replays.few.which[0]) == (near, few, 1)
 
 
+class SlowComparer(TwiceComparer):
+    """Of a candidate of whose later call the time reaches two contents."""
+
+    def _in_a_row(self, case: Any, call: Any, contents: Any, poison: bytes, end: float) -> list[ReplayAnswer]:
+        assert len(contents) > 2
+        return super()._in_a_row(case, call, contents[:2], poison, end)
+
+
+def test_it_is_said_how_many_contents_of_a_later_call_the_time_reaches() -> None:
+    call = with_later(CHECKED, twice(), CASE, TARGET)
+    of = ShapeComparison(CASE, call, together_of(CASE, TWO_SEEDS))
+    assert SlowComparer(stale=False)._of_later_call(of, compared(), 2, once := []) == ()
+    assert [text.partition(" contents")[0] for text in once] == ["of a later call 2 of 5"]
+
+
 class FaultyComparer(TwiceComparer):
     """Of a candidate that has a fault where the reference, which takes its inputs together, fails."""
 
@@ -929,8 +944,9 @@ class HalfComparer(ScriptedComparer):
         seeds, found = self.replayed(5)
         return tuple(seeds), [POISON] * 5, [ReplayAnswer((one,)) for one in found], [()] * 5, 0
 
-    def _of_many(self, of: Any, usual: Any, count: int, once: Any = None) -> tuple[ResultError, ...]:
+    def _of_many(self, of: Any, usual: Any, count: int, cut: Any = None) -> tuple[ResultError, ...]:
         self.counts.append(count)
+        cut += [f"9 of {count}"] * (count > 0)
         for seed, found in zip(*self.replayed(count), strict=True):
             assert not any(e.wrong for e in errors_of(of, seed, POISON, [found], ()))
         return ()
@@ -941,6 +957,7 @@ def test_further_contents_tell_a_bias_from_chance(units: float, counts: list[int
     of, comparer, known = one_result("x: f16[4096]", "float16", 4096), HalfComparer(units), list[int]()
     found = comparer.compare(of.case, of.call, [()] * 5, 0.0, lambda: known.append(len(comparer.counts)))
     assert comparer.counts == counts
+    assert found.cut == "; ".join(f"9 of {count}" for count in counts if count)
     assert known == [0], "once, before anything is compared"
     assert [e.wrong[:27] for e in found.wrong] == ["its elements are smaller by"] * wrong
 
