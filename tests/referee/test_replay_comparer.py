@@ -627,6 +627,15 @@ def test_a_second_call_may_be_replayed_before_the_reference_has_results(stale: b
     assert bool(comparer._of_later_call(of, compared(), 2, [], lambda: replays)) is stale
 
 
+def test_contents_near_those_of_the_call_before_are_looked_at_as_closely_as_usual_ones() -> None:
+    """A steep function moves a rounding of its argument by as much there."""
+    asked, comparer = list[ExpectTask](), TwiceComparer(stale=False)
+    comparer._authors = lambda task: (asked.append(task), ExpectAnswer())[1]  # type: ignore[assignment, method-assign]
+    call = with_later(CHECKED, twice(), CASE, TARGET)
+    comparer._replay_later(CASE, call, [one.contents for one in TWO_SEEDS], 2)
+    assert [(len(task.contents), task.closely) for task in asked] == [(3, 3)]
+
+
 @pytest.mark.parametrize(("large", "near", "few"), [(False, 3, 6), (True, 1, 2)])
 def test_a_second_call_has_few_contents_and_of_large_inputs_fewer(
     large: bool, near: int, few: int, monkeypatch: pytest.MonkeyPatch

@@ -16,7 +16,7 @@ from kerntune.base.recording import Recording, View
 from kerntune.referee import element_errors, hostile_recording, result_errors, result_numbers, rounding_limits
 from kerntune.referee.case_inputs import CaseInputs
 from kerntune.referee.declared_inputs import parse_line
-from kerntune.referee.element_errors import Elements, ResultError
+from kerntune.referee.element_errors import ElementErrors, Elements, ResultError
 from kerntune.referee.errors_together import ErrorsTogether
 from kerntune.referee.extreme_errors import extreme_error, overflow_of
 from kerntune.referee.hostile_recording import CheckedCall
@@ -423,6 +423,27 @@ def test_errors_are_the_same_in_blocks(moved: bool, monkeypatch: pytest.MonkeyPa
             pytest.approx(size.max() * 2.0**-8), np.count_nonzero(odd), np.argmax(error - size * 2.0**-8),
         )  # fmt: skip
         assert of.beyond(lambda x: x.error) == (pytest.approx(error.max()), 0, 0)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("signs", [1.0, -1.0])
+def test_elements_that_are_the_stock_operators_own_are_off_by_as_much(
+    moved: bool, signs: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one pass, with the same sizes, and the same that is allowed."""
+    monkeypatch.setattr(element_errors, "BLOCK", 300)
+    chance = np.random.default_rng(5)
+    exact = signs * np.abs(chance.standard_normal(1000)) * 10.0 ** chance.integers(-3, 4, 1000)
+    stock, by = exact.astype("f4"), np.abs(exact) * 1e-6 if moved else None
+    one, other = (Elements(found, exact, stock, by) for found in (stock, stock.copy()))
+    assert one.sizes(2.0**-24, 0.0) == other.sizes(2.0**-24, 0.0)
+
+    def allowed(x: ElementErrors) -> np.ndarray:
+        most = x.magnitude * 2.0**-22 + 1e-9
+        return most if by is None else np.minimum(most, x.own + 1e-12)
+
+    assert one.beyond(allowed) == other.beyond(allowed)
+    assert one.beyond(allowed)[1] == 0
 
 
 def test_there_are_errors_of_no_elements_and_of_vast_ones() -> None:
