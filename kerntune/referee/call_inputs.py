@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import math
 import random
 import sys
-import warnings
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -248,12 +248,12 @@ def _others(given: TensorInput, data: bytes) -> Iterator[bytes]:
 
 def tensor_of(given: TensorInput, data: bytes) -> Any:
     """An input of these bytes, on the CPU."""
-    return _lying(given, _raw_of(bytearray(data)))
+    return _lying(given, torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else _seen_in(data))
 
 
 def on_device(given: TensorInput, data: bytes) -> Any:
     """The same on ``cuda``, with no copy on the way; on the CPU where a stand-in has it there."""
-    here = _lying(given, _raw_of(data))
+    here = _lying(given, _seen_in(data))
     there = here.to("cuda")
     return tensor_of(given, data).to("cuda") if there.data_ptr() == here.data_ptr() else there
 
@@ -262,11 +262,12 @@ def _lying(given: TensorInput, raw: Any) -> Any:
     return raw.view(getattr(torch, given.dtype)).as_strided(given.shape, given.strides)
 
 
-def _raw_of(data: bytes | bytearray) -> Any:
-    """A tensor of these bytes, in their memory."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # torch's, of what may not be written
-        return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+def _seen_in(data: bytes) -> Any:
+    """A tensor in the memory of these bytes, which have to outlive it. It isn't to be written: torch would warn of one
+    that it knows can't be."""
+    seen = np.frombuffer(data, np.uint8)
+    pointer = ctypes.cast(seen.ctypes.data, ctypes.POINTER(ctypes.c_uint8))
+    return torch.from_numpy(np.ctypeslib.as_array(pointer, seen.shape)) if data else torch.empty(0, dtype=torch.uint8)
 
 
 def _raw(tensor: Any) -> Any:
@@ -290,4 +291,4 @@ def large_of(tensor: Any) -> bytes | memoryview:
 def is_still(tensor: Any, data: bytes) -> bool:
     """Whether a tensor has these bytes: compared where it is, for to read it takes longer."""
     raw = _raw(tensor)
-    return bool(torch.equal(raw, _raw_of(data).to(raw.device)))
+    return bool(torch.equal(raw, _seen_in(data).to(raw.device)))
