@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from msgspec.structs import replace
 
+from kerntune.base.frames import BytesLike
 from kerntune.referee.case_inputs import (
     UNREAD,
     CallArgument,
@@ -281,7 +282,7 @@ def bytes_of(tensor: Any) -> bytes:
     return bytes(_raw(tensor.detach().cpu()).numpy().tobytes())
 
 
-def large_of(tensor: Any) -> bytes | memoryview:
+def large_of(tensor: Any) -> BytesLike:
     """As :func:`bytes_of`, in the memory to which a device's tensor was read."""
     here = tensor.detach().cpu()
     raw: np.ndarray = _raw(here).numpy()

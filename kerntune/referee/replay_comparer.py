@@ -243,7 +243,7 @@ class ReplayComparer(OtherCalls):
         return answered, drawn[: len(answered)] or tuple(x.contents for x in answered)
 
     def _of_many(
-        self, of: ShapeComparison, usual: Sequence[ExpectedSeed], count: int, cut: list[str] | None = None
+        self, of: ShapeComparison, usual: Sequence[ExpectedSeed], count: int, cut: list[str]
     ) -> tuple[ResultError, ...]:
         """What is wrong on so many further contents, in one process for all, as far as the time of another budget
         reaches: if that isn't all, ``cut`` gets it. A single flag may have been the same for the usual ones. Known
@@ -261,7 +261,7 @@ class ReplayComparer(OtherCalls):
             answers = self._in_a_row(case, call, contents, poison, end)
         else:  # no launch reaches what varies
             answers = [self._replayed(call, contents[0], poison, end)] * len(contents)
-        if cut is not None and len(answers) < count:
+        if len(answers) < count:
             cut.append(f"{len(answers)} of {count} further contents were compared, as far as the time reaches")
         wants = [replace(x, contents=c) for x, c in zip(expected, contents, strict=True)]
         given = [(w, poison, left_of(call, w, answer), ()) for w, answer in zip(wants, answers, strict=False)]

@@ -953,7 +953,7 @@ class HalfComparer(ScriptedComparer):
         seeds, found = self.replayed(5)
         return tuple(seeds), [POISON] * 5, [ReplayAnswer((one,)) for one in found], [()] * 5, 0
 
-    def _of_many(self, of: Any, usual: Any, count: int, cut: Any = None) -> tuple[ResultError, ...]:
+    def _of_many(self, of: Any, usual: Any, count: int, cut: Any) -> tuple[ResultError, ...]:
         self.counts.append(count)
         cut += [f"9 of {count}"] * (count > 0)
         for seed, found in zip(*self.replayed(count), strict=True):
@@ -1000,10 +1000,10 @@ def test_a_flag_may_be_the_same_for_a_few_contents(later: list[bool], wrong: int
     of = one_result("x: f32[1]", "bool", 1, seeds=[first])
     if wrong is None:
         with pytest.raises(Refusal, match="result 0 is the same for all inputs") as raised:
-            comparer._of_many(of, [first], 255)
+            comparer._of_many(of, [first], 255, [])
         assert raised.value.reason is Reason.DEGENERATE
     else:
-        assert len(comparer._of_many(of, [first], 255)) == wrong
+        assert len(comparer._of_many(of, [first], 255, [])) == wrong
 
 
 @pytest.mark.parametrize("done", [1, 3])
