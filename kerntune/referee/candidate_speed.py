@@ -119,8 +119,9 @@ class Speeds:
         """Have processes ready for the results of a case, whose replays may take so many ``seconds``; the reference
         may read ``readable``."""
 
-    def prewarm_timing(self, readable: tuple[str, ...]) -> None:
-        """Have processes ready that time; ``readable`` is the reference's if it runs live, else empty. Results should
+    def prewarm_timing(self, readable: tuple[str, ...], authors: tuple[str, ...], further: int) -> None:
+        """Have processes ready that time, and before them so many ``further`` ones for results. ``readable`` is what
+        the reference may read if it runs live, else empty; ``authors`` what it may read otherwise. First results should
         be there: processes open a GPU one after the other."""
 
     def discard(self) -> None:
@@ -180,11 +181,12 @@ class GpuSpeeds(Speeds):
             self._processes.prewarm("expect", readable, AUTHOR_SECONDS, authors)
             self._processes.prewarm("replay", (), seconds, SEEDS + LATER_CALLS + (count > SEEDS))
 
-    def prewarm_timing(self, readable: tuple[str, ...]) -> None:
+    def prewarm_timing(self, readable: tuple[str, ...], authors: tuple[str, ...], further: int) -> None:
         """Those of the first look, and as many that check what they leave."""
         if self._roomy:
+            self._processes.prewarm("expect", authors, AUTHOR_SECONDS, further)
             self._processes.prewarm("time", readable, TIME_SECONDS, PROCESSES)
-            self._processes.prewarm("replay", (), TIME_SECONDS, PROCESSES)
+            self._processes.prewarm("replay", (), TIME_SECONDS, PROCESSES + further)
 
     def discard(self) -> None:
         """They hold contexts of the device."""

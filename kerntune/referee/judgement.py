@@ -285,7 +285,7 @@ class CandidateJudgement:
     ) -> ShapeResult:  # fmt: skip
         self._deadline = time.monotonic() + self._budget
         readable = self._reference.readable if isinstance(reference, Refusal) else ()
-        prewarm = partial(self._bench.speeds.prewarm_timing, readable)
+        prewarm = partial(self._bench.speeds.prewarm_timing, readable, self._reference.readable)
         launches = launches_of(call)
         forms: list[tuple[str, ...]] = [()] * SEEDS
         if not case.made_by_author:

@@ -13,6 +13,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from kerntune.gpu.number_formats import FLOAT_FORMATS
+from kerntune.referee.case_inputs import CaseInputs
 from kerntune.referee.content_errors import ContentErrors
 from kerntune.referee.content_forms import DECIDED, DRAWN_FLOATS, ENDS, GRIDS, OF_MADE, OF_NAN, SIZED
 from kerntune.referee.declared_inputs import contents_of, poison_patterns
@@ -58,23 +59,26 @@ def _few_of_large(kinds: Sequence[_T], seed: ExpectedSeed) -> list[_T]:
     return [kinds[0], secrets.choice(kinds[1:])] if large and len(kinds) > 2 else list(kinds)
 
 
+def promising(case: CaseInputs, first: ExpectedSeed) -> list[tuple[str, tuple[str, ...]]]:
+    """The kinds of contents where more is promised than rounding allows, each with the forms of its floats."""
+    wanted = [r.dtype for r in first.computed]
+    whole = any(dtype not in FLOAT_FORMATS for dtype in wanted)
+    kinds: list[tuple[str, tuple[str, ...]]] = [("", ("ties",))] * bool({*wanted} & {*INDICES})
+    if first.exact:
+        kinds += [("grid", GRIDS), ("decided", DECIDED), ("sized", SIZED)]
+        kinds += [("nan", OF_NAN)] * whole + [("kept", OF_NAN)] * any(dtype in FLOAT_FORMATS for dtype in wanted)
+    known = {r.chain.known for r in first.computed}
+    kinds = sorted(kinds + [(where, (where,)) for where in known & {*ENDS}], key=lambda kind: kind[0] not in known)
+    return _few_of_large(kinds, first) if any(t.content in DRAWN_FLOATS for t in case.tensors) else []
+
+
 class OtherContents(ContentErrors):
     """Compares on these, for one reference."""
 
     def _of_ties(self, of: ShapeComparison, first: ExpectedSeed) -> tuple[ResultError, ...]:
         """What is wrong where more is promised than rounding allows: indices of equal numbers where torch documents
         them, and all results where all that the reference does is exact."""
-        wanted = [r.dtype for r in first.computed]
-        whole = any(dtype not in FLOAT_FORMATS for dtype in wanted)
-        kinds: list[tuple[str, tuple[str, ...]]] = [("", ("ties",))] * bool({*wanted} & {*INDICES})
-        if first.exact:
-            kinds += [("grid", GRIDS), ("decided", DECIDED), ("sized", SIZED)]
-            kinds += [("nan", OF_NAN)] * whole + [("kept", OF_NAN)] * any(dtype in FLOAT_FORMATS for dtype in wanted)
-        known = {r.chain.known for r in first.computed}
-        kinds = sorted(kinds + [(where, (where,)) for where in known & {*ENDS}], key=lambda kind: kind[0] not in known)
-        if all(t.content not in DRAWN_FLOATS for t in of.case.tensors):
-            return ()
-        kinds = _few_of_large(kinds, first)
+        kinds = promising(of.case, first)
         with ThreadPoolExecutor(self._workers) as threads:
             asked = [self._beside(threads, self._of_promised, of, exact, words) for exact, words in kinds]
             for (exact, _), one in zip(kinds, asked, strict=True):

@@ -40,7 +40,7 @@ from kerntune.referee.influences import unfollowed
 from kerntune.referee.later_call import check_later_results
 from kerntune.referee.open_elements import FAILS, not_compared
 from kerntune.referee.other_calls import OtherCalls
-from kerntune.referee.other_contents import MOST_EMULATED, SPARSE_CONTENTS
+from kerntune.referee.other_contents import MOST_EMULATED, SPARSE_CONTENTS, promising
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.reference_evidence import (
     always_equal,
@@ -86,18 +86,18 @@ class ReplayComparer(OtherCalls):
 
     def compare(
         self, case: CaseInputs, call: CheckedCall, forms: Sequence[tuple[str, ...]], end: float,
-        known: Callable[[], object] = lambda: None,
+        known: Callable[[int], object] = lambda further: None,
     ) -> ComparedReplays:  # fmt: skip
         """Both sides' results, on a content for each of ``forms``, of which the usual ones are empty and first. The
-        candidate's processes are dead. ``known`` is called once the results are. :class:`Refusal` where that is no
-        evidence, or can't be had."""
+        candidate's processes are dead. ``known`` is called once the results are, with how many further processes of
+        the author will be asked soon. :class:`Refusal` where that is no evidence, or can't be had."""
         usual = sum(not any(form) for form in forms)
         contents = self._drawn(case, forms)
         with ThreadPoolExecutor(self._workers) as threads:
             early = self._on_gpu and bool(contents) and call.again is not None  # a later call beside the first one
             replayed = threads.submit(self._replay_later, case, call, contents, usual).result if early else None
             expected, patterns, answers, kept, dropped = self._results(case, call, forms, usual, end, contents)
-            known()
+            known(len(promising(case, expected[0])))
             left = [left_of(call, x, answer) for x, answer in zip(expected, answers, strict=True)]
             of = ShapeComparison(case, call, together_of(case, expected[:usual]))
             given, once, cut = list(zip(expected, patterns, left, kept, strict=True)), list[str](), list[str]()

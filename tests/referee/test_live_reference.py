@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from msgspec.msgpack import encode as encoded
 
 from kerntune.base.device import typical_device
@@ -154,7 +156,36 @@ def test_there_are_as_many_calls_as_there_is_memory_for(tmp_path: Path, monkeypa
     monkeypatch.setattr(live_reference, "IN_PLACE_BYTES", 8 * NBYTES)
     assert many > live.most_runs() == 8
     monkeypatch.setattr(live.gpu, "free_bytes", lambda: 20 * NBYTES)
+    monkeypatch.setattr(live_reference, "gaps_before", lambda nbytes: range(1))
     assert live.most_runs() == 5
+    monkeypatch.setattr(live_reference, "gaps_before", lambda nbytes: range(4 * nbytes + 1))
+    assert live.most_runs() == 1, "gaps are memory, too"
+
+
+@pytest.mark.parametrize("nbytes", [16, NBYTES, (10 << 20) - 1, 10 << 20, 1 << 30])
+def test_gaps_before_copies_are_other_ones_and_bounded(nbytes: int) -> None:
+    """What the allocator asks the driver for alone moves by that much alone."""
+    found = {random.choice(live_reference.gaps_before(nbytes)) for _ in range(200)}
+    assert len(found) > 8
+    alone = nbytes >= 10 << 20
+    assert min(found) >= (10 << 20 if alone else 0)
+    assert max(found) <= (40 << 20 if alone else nbytes)
+    assert not alone or {n % (2 << 20) for n in found} == {0}
+
+
+def test_copies_do_not_lie_in_equal_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of one placement and of the next one. Gaps are held as long as the copies are."""
+    asked: list[int] = []
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *args, **words: asked.append(args[0]) or empty(*args, **words))
+    live = LiveReference(ComputingGpu(), live_call(tmp_path, "def r(x): return x"))
+    live.rotate(2, 16)
+    other = live.elsewhere()
+    other.rotate(2, 16)
+    for one in (live, other):
+        assert len({sum(gap.nbytes for gap in copy.gaps) for copy in one._copies}) > 4
+        assert all(copy.gaps for copy in one._copies)
+    assert len(asked) == 32
 
 
 # call by call

@@ -229,18 +229,21 @@ def test_authors_and_replays_are_prewarmed_as_many_as_are_asked(
     assert processes.discarded
 
 
+@pytest.mark.parametrize("further", [0, 2])
 @pytest.mark.parametrize("readable", [("/folder",), ()])
-def test_timing_is_prewarmed_with_what_a_live_reference_may_read(readable: tuple[str, ...]) -> None:
+def test_timing_is_prewarmed_with_what_a_live_reference_may_read(readable: tuple[str, ...], further: int) -> None:
+    """And as many further results as are wanted, on both sides."""
     processes = Prewarming(ROOMY)
-    speeds_of(processes).prewarm_timing(readable)
-    assert processes.early == [("time", readable, 60.0, 3), ("replay", (), 60.0, 3)]
+    speeds_of(processes).prewarm_timing(readable, ("/folder",), further)
+    authors = ("expect", ("/folder",), 300.0, further)
+    assert processes.early == [authors, ("time", readable, 60.0, 3), ("replay", (), 60.0, 3 + further)]
 
 
 def test_a_small_device_has_no_early_processes() -> None:
     processes = Prewarming(ROOMY - 1)
     speeds = speeds_of(processes)
     speeds.prewarm(("/folder",), parse_line("x: f32[64]"), 11.0)
-    speeds.prewarm_timing(())
+    speeds.prewarm_timing((), ("/folder",), 2)
     speeds.discard()
     assert processes.early == []
     assert not processes.discarded

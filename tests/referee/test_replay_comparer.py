@@ -14,7 +14,7 @@ from msgspec.msgpack import encode as encoded
 from msgspec.structs import replace
 
 from kerntune.base.recording import View
-from kerntune.referee import other_calls, replayed_outputs
+from kerntune.referee import other_calls, replay_comparer, replayed_outputs
 from kerntune.referee.case_inputs import UNREAD, TensorInput, UserCallable
 from kerntune.referee.content_errors import OF_MEMORY
 from kerntune.referee.declared_inputs import contents_of, parse_line
@@ -25,6 +25,7 @@ from kerntune.referee.hostile_recording import checked, side_of
 from kerntune.referee.later_call import with_later
 from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.other_calls import FewReplays, LaterReplays
+from kerntune.referee.other_contents import promising
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.replay_comparer import ReplayComparer, poisons_of
 from kerntune.referee.sealed_process import Answered, SealedEnd
@@ -535,6 +536,7 @@ def test_zeros_and_nan_count_where_all_that_the_reference_does_is_exact(
     every = [(False, "grid", 3), (False, "decided", 2), (False, "sized", 1), (False, odd_kind, 2)]
     count = 1 if (not promised or (told and not odd)) and not on_gpu else len(every)
     asked = [(task.ties, task.exact, len(task.contents)) for task in comparer.asked]
+    assert len(promising(parse_line("x: f32[600]"), first)) == len(every)
     assert (sorted(asked) if on_gpu else asked) == (sorted(every) if on_gpu else every[:count])
 
 
@@ -962,12 +964,15 @@ class HalfComparer(ScriptedComparer):
 
 
 @pytest.mark.parametrize(("units", "counts", "wrong"), [(0.6, [0, 48], True), (0.1, [0], False)])
-def test_further_contents_tell_a_bias_from_chance(units: float, counts: list[int], wrong: bool) -> None:
-    of, comparer, known = one_result("x: f16[4096]", "float16", 4096), HalfComparer(units), list[int]()
-    found = comparer.compare(of.case, of.call, [()] * 5, 0.0, lambda: known.append(len(comparer.counts)))
+def test_further_contents_tell_a_bias_from_chance(
+    units: float, counts: list[int], wrong: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of, comparer, known = one_result("x: f16[4096]", "float16", 4096), HalfComparer(units), list[tuple[int, int]]()
+    monkeypatch.setattr(replay_comparer, "promising", lambda case, first: [("grid", ())] * 3)
+    found = comparer.compare(of.case, of.call, [()] * 5, 0.0, lambda n: known.append((len(comparer.counts), n)))
     assert comparer.counts == counts
     assert found.cut == "; ".join(f"9 of {count}" for count in counts if count)
-    assert known == [0], "once, before anything is compared"
+    assert known == [(0, 3)], "once, before anything is compared, with how many are asked further"
     assert [e.wrong[:27] for e in found.wrong] == ["its elements are smaller by"] * wrong
 
 
