@@ -44,7 +44,7 @@ from kerntune.timing.worker.serve import Scatter
 KNOWN_EACH = 8
 """One execution in so many has the content whose results are known."""
 
-PLACEMENTS, PLACING_SECONDS = 10, 1.5
+PLACEMENTS, PLACING_SECONDS = 8, 1.5
 """How often a process places both sides, as far as these seconds reach."""
 
 HELD_FACTOR = 2

@@ -55,8 +55,9 @@ OWN_SEGMENT, SEGMENT_STEP, GAPS = 10 << 20, 2 << 20, 16
 def gaps_before(nbytes: int) -> range:
     """How many bytes may lie between a copy of a tensor and what is allocated before it: another number each time.
 
-    Copies in equal steps all lie alike to what their calls write. On an H200 every copy's transposition of 16 MB took
-    57.3, 58.5, 59.5 or 60.2 us, another one of these in other processes, and two verdicts were up to 1.4 % apart.
+    Copies in equal steps all lie alike to what their calls write. On an H200 the transpositions of 16 MB at one
+    placement took up to 5 % longer than at another, and two verdicts were 1.1 % apart
+    (``benchmarks/results/judge_h200_equal_steps.json``).
     """
     if nbytes < OWN_SEGMENT:
         return range(nbytes + 1)

@@ -50,9 +50,10 @@ MUCH, EACH_AUTHOR = 8 << 20, 64 << 20
 """Bytes of a seed's inputs from which the author's processes are several; and how many bytes of all seeds are worth
 one more."""
 
-FEW_AUTHORS, MOST_AUTHORS, MOST_AT_ONCE = 3, 8, 1 << 30
+FEW_AUTHORS, MOST_AUTHORS, MOST_AT_ONCE = 3, 4, 1 << 30
 """How many they are then, and how many bytes of inputs they may have together: float64 and what is computed on the way
-take some twenty times as much of the device. Processes open a GPU one after the other, in 0.13 s each on an H100."""
+take some twenty times as much of the device. Processes open a GPU one after the other, in 0.13 s each on an H100,
+so that the last ones of many begin late."""
 
 
 def author_count(nbytes: int, contents: int) -> int:

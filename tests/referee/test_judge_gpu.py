@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
 
 from benchmarks.judge.cases import reference_at
+from kerntune.gpu.cuda import CudaGpu
 from kerntune.referee.candidate_speed import GpuSpeeds
+from kerntune.referee.case_inputs import UserCallable
+from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.judgement import Bench, judge
+from kerntune.referee.layouts import FUNCTION
+from kerntune.referee.live_reference import LiveReference
 from kerntune.referee.reasons import LIVE_TOLD
 from kerntune.referee.sealing import landlock_version
+from kerntune.referee.tasks import LiveCall
 from kerntune.referee.verdicts import ShapeResult, Word
 
 pytestmark = [
@@ -37,6 +44,15 @@ def judged(bench: Bench, candidate: str, reference: str, *lines: str) -> ShapeRe
     (shape,) = verdict.shapes
     assert shape.word in TIMED, shape.text
     return shape
+
+
+def test_large_copies_of_a_live_reference_do_not_lie_in_equal_steps(tmp_path: Path) -> None:
+    (tmp_path / "r.py").write_text("def r(x):\n    return x + 1\n")
+    case, source = parse_line("x: f32[4194304]"), UserCallable(str(tmp_path / "r.py"), "r", FUNCTION)
+    live = LiveReference(CudaGpu(), LiveCall(source, case, (bytes(1 << 24),)))
+    live.rotate(2, 24)
+    places = [one.inputs[0].data_ptr() for one in live._copies]
+    assert len({b - a for a, b in pairwise(places)}) > 4
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,7 @@ def speeds_of(processes: Prewarming) -> GpuSpeeds:
 @pytest.mark.parametrize(
     ("line", "content", "authors", "replays"),
     [
-        ("x: f32[16777216]", "normal", 9, 7),
+        ("x: f32[16777216]", "normal", 5, 7),
         ("x: f32[2097153]", "normal", 4, 7),
         ("x: f32[2097152]", "normal", 5, 7),
         ("x: f32[2097151]", "normal", 2, 7),
