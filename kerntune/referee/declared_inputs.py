@@ -19,6 +19,7 @@ import random
 import re
 import secrets
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -219,15 +220,21 @@ def _values(text: str, shape: tuple[int, ...], item: str) -> tuple[float, ...]:
     return tuple(found)
 
 
+BESIDE = 1 << 20
+"""Numbers of a content from which its tensors are drawn beside each other: numpy does that without Python's lock."""
+
+
 def contents_of(tensors: Sequence[TensorInput], seed: int, forms: Sequence[str]) -> tuple[bytes, ...]:
     """The bytes of each tensor for a seed, with its form of :func:`extreme_forms`; no forms for a usual content.
     :class:`MeasurementError` where this machine hasn't the memory for them."""
     known = [x for t in tensors if t.content == "fixed" and t.dtype in FLOAT_FORMATS for x in t.values]
     each = zip(tensors, forms or [""] * len(tensors), strict=True)
+    count = sum(math.prod(t.shape) for t in tensors)
     try:
-        return tuple(content_of(t, seed, form, known) for t, form in each)
+        with ThreadPoolExecutor(max(len(tensors), 1)) as threads:
+            mapped = threads.map if count > BESIDE else map
+            return tuple(mapped(lambda one: content_of(one[0], seed, one[1], known), each))
     except MemoryError as exc:
-        count = sum(math.prod(t.shape) for t in tensors)
         raise MeasurementError(f"this machine hasn't the memory to draw {count:,} numbers: declare fewer") from exc
 
 
@@ -246,7 +253,9 @@ def content_of(given: TensorInput, seed: int, form: str = "", known: Sequence[fl
         numbers = chance.uniform(given.low, given.high, count)
     else:
         mean, deviation = mean_and_deviation(given, form, chance)
-        numbers = chance.standard_normal(count) * deviation + mean
+        numbers = chance.standard_normal(count)
+        numbers *= deviation
+        numbers += mean
     return bytes_of(in_form(numbers, given, form, seed, known, chance), given.dtype)
 
 
@@ -318,7 +327,12 @@ def bytes_of(numbers: np.ndarray, dtype: str) -> bytes:
     with np.errstate(over="ignore"):
         if dtype == "bfloat16":
             bits = numbers.astype("<f4").view("<u4")
-            return bytes(((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("<u2").tobytes())
+            odd = bits >> 16
+            odd &= 1
+            bits += odd
+            bits += 0x7FFF
+            bits >>= 16
+            return bytes(bits.astype("<u2").tobytes())
         return encode_floats(numbers, dtype)
 
 

@@ -633,7 +633,10 @@ def test_one_of_a_few_rows_is_zeros() -> None:
         assert not extreme("f32[3,900]", "banded", seed).reshape(3, 900).any(1).all()
 
 
-def test_a_content_is_of_the_forms_that_are_asked_for() -> None:
+@pytest.mark.parametrize("beside", [0, 1 << 20])
+def test_a_content_is_of_the_forms_that_are_asked_for(beside: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether tensors are drawn beside each other or not."""
+    monkeypatch.setattr(declared_inputs, "BESIDE", beside)
     tensors = parse_line("x: f32[800]; y: f32[800]").tensors
     assert contents_of(tensors, 5, ()) == tuple(content_of(t, 5) for t in tensors)
     x, y = (np.frombuffer(c, "<f4") for c in contents_of(tensors, 5, ("up", "tiny")))
