@@ -220,8 +220,9 @@ def _values(text: str, shape: tuple[int, ...], item: str) -> tuple[float, ...]:
     return tuple(found)
 
 
-BESIDE = 1 << 20
-"""Numbers of a content from which its tensors are drawn beside each other: numpy does that without Python's lock."""
+BESIDE, TENSORS_AT_ONCE = 1 << 20, 2
+"""Numbers of a content from which so many of its tensors are drawn beside each other: numpy does that without Python's
+lock, and contents are, too."""
 
 
 def contents_of(tensors: Sequence[TensorInput], seed: int, forms: Sequence[str]) -> tuple[bytes, ...]:
@@ -231,7 +232,7 @@ def contents_of(tensors: Sequence[TensorInput], seed: int, forms: Sequence[str])
     each = zip(tensors, forms or [""] * len(tensors), strict=True)
     count = sum(math.prod(t.shape) for t in tensors)
     try:
-        with ThreadPoolExecutor(max(len(tensors), 1)) as threads:
+        with ThreadPoolExecutor(TENSORS_AT_ONCE) as threads:
             mapped = threads.map if count > BESIDE else map
             return tuple(mapped(lambda one: content_of(one[0], seed, one[1], known), each))
     except MemoryError as exc:
