@@ -8,7 +8,6 @@ grows with the bytes that have arrived, not with a length that was announced.
 from __future__ import annotations
 
 import os
-import secrets
 import select
 import struct
 import time
@@ -75,45 +74,6 @@ def encode(message: Any) -> bytearray:
         raise FrameError(f"a message of {size} bytes is too long for another process, which takes {MAX_FRAME}")
     _LENGTH.pack_into(buffer, 0, size)
     return buffer
-
-
-BytesLike = bytes | memoryview
-
-LARGE = 1 << 20
-"""Bytes from which on :func:`pieces_of` doesn't copy them."""
-
-
-def pieces_of(message: Any) -> list[BytesLike]:
-    """The MessagePack of a message, to be written one piece after the other. Large bytes in it are pieces as they are:
-    to copy them takes new memory, and meanwhile no other thread of Python's runs."""
-    large, mark = list[BytesLike](), secrets.token_bytes(16)
-
-    def outlined(value: Any) -> Any:
-        """The value with a mark in place of large bytes, behind their header (``bin 32``)."""
-        if isinstance(value, (bytes, memoryview)):
-            size = memoryview(value).nbytes
-            if size < LARGE:
-                return value
-            large.append(value)
-            return msgspec.Raw(b"\xc6" + size.to_bytes(4, "big") + mark)
-        if isinstance(value, msgspec.Struct):
-            each = {name: getattr(value, name) for name in value.__struct_fields__}
-            return msgspec.structs.replace(value, **found) if (found := changed(each)) else value
-        if isinstance(value, dict):
-            return {**value, **found} if (found := changed(value)) else value
-        if isinstance(value, (list, tuple)):
-            found = changed(dict(enumerate(value)))
-            return [found.get(i, x) for i, x in enumerate(value)] if found else value
-        return value
-
-    def changed(each: dict[Any, Any]) -> dict[Any, Any]:
-        return {key: new for key, old in each.items() if (new := outlined(old)) is not old}
-
-    head, *rest = _ENCODER.encode(outlined(message)).split(mark)
-    found: list[BytesLike] = [head]
-    for one, text in zip(large, rest, strict=True):
-        found += [one, text]
-    return found
 
 
 def decode(frame: bytes | bytearray, kind: type[T]) -> T:

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from msgspec.structs import replace
 
-from kerntune.base.frames import BytesLike
 from kerntune.referee.case_inputs import (
     UNREAD,
     CallArgument,
@@ -31,7 +30,7 @@ from kerntune.referee.case_inputs import (
     UserCallable,
 )
 from kerntune.referee.layouts import KERNELBENCH, MAKERS, TASK_MODULE, load
-from kerntune.referee.tasks import ExpectTask
+from kerntune.referee.tasks import BytesLike, ExpectTask
 
 
 def arguments_of(case: CaseInputs, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:

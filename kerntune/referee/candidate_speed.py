@@ -21,7 +21,6 @@ import msgspec
 from msgspec.structs import replace
 
 from kerntune.base.device import Target
-from kerntune.base.frames import BytesLike
 from kerntune.base.stats import DEFAULT_LEVEL, Estimate, median
 from kerntune.errors import MeasurementError
 from kerntune.gpu import device_lock
@@ -37,6 +36,7 @@ from kerntune.referee.result_numbers import same_bytes
 from kerntune.referee.scripted_pair import live_stand_in, side_by_side
 from kerntune.referee.sealing import nvidia_devices
 from kerntune.referee.tasks import (
+    BytesLike,
     DeviceAnswer,
     KeptExecution,
     LiveCall,

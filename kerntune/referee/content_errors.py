@@ -11,7 +11,6 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from kerntune.base.frames import BytesLike
 from kerntune.referee.case_inputs import UNREAD
 from kerntune.referee.element_errors import ResultError
 from kerntune.referee.errors_together import ShapeComparison, errors_of, left_of
@@ -21,7 +20,7 @@ from kerntune.referee.open_elements import as_promised
 from kerntune.referee.reasons import Refusal
 from kerntune.referee.replay_processes import ReplayProcesses
 from kerntune.referee.result_errors import difference_of
-from kerntune.referee.tasks import ExpectedSeed, ExpectTask, Variation
+from kerntune.referee.tasks import BytesLike, ExpectedSeed, ExpectTask, Variation
 
 DRAWS = 16
 """Of roundings inside of a reference beside which a result seems wrong. Of 4,000 contents of Liger's dyt, 457

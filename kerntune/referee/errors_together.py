@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from kerntune.base.frames import BytesLike, StrictMessage
+from kerntune.base.frames import StrictMessage
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.case_inputs import UNREAD, CaseInputs, TensorInput
@@ -36,7 +36,7 @@ from kerntune.referee.open_elements import as_promised, repeated
 from kerntune.referee.result_errors import error_of, unequal
 from kerntune.referee.result_numbers import ROUNDOFF, SMALLEST, numbers_of, rms_of, same_bytes, taken, told_apart
 from kerntune.referee.rounding_limits import FEW, GROSS_SHARE, RMS_FACTOR, SAMPLED, quantiles_wrong, sums_of
-from kerntune.referee.tasks import ExpectedResult, ExpectedSeed, ReplayAnswer
+from kerntune.referee.tasks import BytesLike, ExpectedResult, ExpectedSeed, ReplayAnswer
 
 BlockMeans = tuple[float, "np.ndarray", "np.ndarray"]
 BIAS = 0.1

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import numpy as np
 from msgspec.structs import replace
 
-from kerntune.base.frames import BytesLike
 from kerntune.base.recording import View
 from kerntune.referee.element_errors import ResultError, not_finite
 from kerntune.referee.result_numbers import LARGEST, ROUNDOFF, SMALLEST, numbers, numbers_of, rms_of, taken, told_apart
@@ -25,7 +24,7 @@ from kerntune.referee.rounding_limits import (
     roundings_of,
     sums_of,
 )
-from kerntune.referee.tasks import ExpectedResult
+from kerntune.referee.tasks import BytesLike, ExpectedResult
 
 EXTREME_FACTOR = 4.0
 """For extreme contents, quantiles of the error may be this many times what :data:`RMS_FACTOR` is before elsewhere."""

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from kerntune.base.frames import BytesLike
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.case_inputs import UNREAD, CaseInputs, TensorInput
 from kerntune.referee.content_forms import DRAWN, OF_ALIKE, OF_MADE
@@ -17,7 +16,7 @@ from kerntune.referee.extreme_contents import full_places
 from kerntune.referee.hostile_recording import ITEM_BYTES
 from kerntune.referee.result_numbers import numbers
 from kerntune.referee.rounding_limits import FEW
-from kerntune.referee.tasks import ExpectedSeed
+from kerntune.referee.tasks import BytesLike, ExpectedSeed
 
 MANY, MANY_ELEMENTS = 255, 1 << 20
 """Further contents where a result has fewer than :data:`~.rounding_limits.FEW` elements, as far as their inputs have so

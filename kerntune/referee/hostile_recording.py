@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from kerntune.base.device import Target
 from kerntune.base.formatting import visible
-from kerntune.base.frames import BytesLike, StrictMessage
+from kerntune.base.frames import StrictMessage
 from kerntune.base.recording import LOWEST_ADDRESS, Launch, Param, Recording, Storage, View, Zeros
 from kerntune.base.recording_check import recording_problems
 from kerntune.compiling.binary.elf import text_sections
@@ -30,6 +30,7 @@ from kerntune.referee.declared_inputs import bytes_of, dense_strides
 from kerntune.referee.reasons import Reason, Refusal
 from kerntune.referee.tasks import (
     SETTINGS,
+    BytesLike,
     Constant,
     ExpectedResult,
     ExpectedSeed,

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from kerntune.base.frames import BytesLike
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.case_inputs import UNREAD, CaseInputs
 from kerntune.referee.declared_inputs import rolled
@@ -28,7 +27,7 @@ from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.open_elements import as_promised
 from kerntune.referee.result_numbers import numbers, numbers_of, taken
 from kerntune.referee.rounding_limits import FEW, SAMPLED
-from kerntune.referee.tasks import ExpectedResult, ExpectedSeed
+from kerntune.referee.tasks import BytesLike, ExpectedResult, ExpectedSeed
 
 MISSING = 0.1
 """The coefficient that is no evidence yet: a fifth of what the input adds. Roundings to bfloat16 inside are 0.002."""

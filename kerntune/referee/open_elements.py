@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from kerntune.base.frames import BytesLike
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall
 from kerntune.referee.result_numbers import bytes_at, numbers, numbers_of, taken
 from kerntune.referee.rounding_limits import COARSE
-from kerntune.referee.tasks import ExpectedResult, ExpectedSeed
+from kerntune.referee.tasks import BytesLike, ExpectedResult, ExpectedSeed
 
 FILLS = (0xFF, 0x7F)
 """Bytes that unwritten memory holds in a first run, and in a second: NaN of all floats, and of whole numbers what is

@@ -14,8 +14,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kerntune.base.frames import BytesLike
 from kerntune.referee.sealed_process import Answered, SealedEnd, SealedProcesses, SealRequest, Task, Told
+from kerntune.referee.tasks import BytesLike
 
 USED_SECONDS = 30.0
 """A process that has waited longer is given no task: it may end before it has read it."""

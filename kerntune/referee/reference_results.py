@@ -21,7 +21,6 @@ from msgspec.structs import replace
 
 from kerntune.base.device import Target, typical_device
 from kerntune.base.formatting import ends_of
-from kerntune.base.frames import pieces_of
 from kerntune.gpu.interpreter.launches import drawn_orders
 from kerntune.gpu.interpreter.wider_programs import Launched, noted_launches, reduces_by_order, rounds
 from kerntune.gpu.number_formats import FLOAT_FORMATS
@@ -89,6 +88,7 @@ from kerntune.referee.tasks import (
     ExpectedResult,
     ExpectedSeed,
     ExpectTask,
+    pieces_of,
 )
 
 

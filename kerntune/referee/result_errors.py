@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from msgspec.structs import replace
 
-from kerntune.base.frames import BytesLike
 from kerntune.base.recording import View
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.case_inputs import CaseInputs
@@ -54,7 +53,7 @@ from kerntune.referee.rounding_limits import (
     stock_with_sums,
     sums_of,
 )
-from kerntune.referee.tasks import ExpectedResult, OperatorChain
+from kerntune.referee.tasks import BytesLike, ExpectedResult, OperatorChain
 
 TYPICAL = 0.73
 """What elements are off by, in deviations of drawn roundings: :data:`ROUNDING_RMS` is 0.73 of what is drawn. Half of

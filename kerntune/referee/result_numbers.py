@@ -6,13 +6,12 @@ import math
 
 import numpy as np
 
-from kerntune.base.frames import BytesLike
 from kerntune.base.recording import View
 from kerntune.gpu.compare import FLOATS
 from kerntune.gpu.memory import INTEGERS
 from kerntune.gpu.number_formats import FLOAT_FORMATS, values
 from kerntune.referee.hostile_recording import ITEM_BYTES
-from kerntune.referee.tasks import ExpectedResult
+from kerntune.referee.tasks import BytesLike, ExpectedResult
 
 ROUNDOFF = {
     "float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8,

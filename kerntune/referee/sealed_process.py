@@ -34,10 +34,11 @@ from msgspec.structs import replace
 from kerntune.base.child_process import module_command
 from kerntune.base.folders import TemporaryFolder, remove_tree
 from kerntune.base.formatting import format_bytes, visible
-from kerntune.base.frames import BytesLike, Reader, Timeout, pieces_of, receive_with, send, send_with
+from kerntune.base.frames import Reader, Timeout, receive_with, send, send_with
 from kerntune.compiling.forking import fork
 from kerntune.errors import FrameError, MeasurementError
 from kerntune.referee import sealing
+from kerntune.referee.tasks import BytesLike, pieces_of
 
 ENVIRONMENT = (
     "PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES",

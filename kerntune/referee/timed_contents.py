@@ -14,14 +14,13 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from kerntune.base.frames import BytesLike
 from kerntune.referee.case_inputs import CaseInputs, UserCallable
 from kerntune.referee.content_forms import DRAWN
 from kerntune.referee.declared_inputs import drawn_distance, rolled
 from kerntune.referee.element_errors import ResultError
 from kerntune.referee.hostile_recording import ITEM_BYTES, CheckedCall, side_of
 from kerntune.referee.reasons import Refusal
-from kerntune.referee.tasks import ExpectedSeed, ReplaySide, Rolls, Variation
+from kerntune.referee.tasks import BytesLike, ExpectedSeed, ReplaySide, Rolls, Variation
 
 LEAST_VARIED = 64
 """Elements of a tensor whose content is rolled at least."""

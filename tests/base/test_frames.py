@@ -14,7 +14,6 @@ import tracemalloc
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, Union
-from unittest import mock
 
 import msgspec
 import pytest
@@ -22,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kerntune.base import frames
-from kerntune.base.frames import Reader, StrictMessage, Timeout, decode, encode, receive_with, send, send_with
+from kerntune.base.frames import Reader, Timeout, decode, encode, receive_with, send, send_with
 from kerntune.errors import FrameError, PeerClosed, PeerTimeout
 
 MAX_FRAME = 1 << 30
@@ -412,26 +411,3 @@ def test_a_message_may_be_as_long_as_the_limit(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(frames, "MAX_FRAME", size - 1)
     with pytest.raises(FrameError, match=f"{size} bytes is too long for another process, which takes {size - 1}"):
         encode(Words("x"))
-
-
-class Content(StrictMessage, frozen=True):
-    """What has bytes anywhere."""
-
-    large: Any = b""
-    each: tuple[Any, ...] = ()
-    named: dict[str, Any] = {}
-    number: int = 0
-
-
-@given(st.lists(st.integers(0, 9), max_size=6), st.booleans())
-def test_large_bytes_are_pieces_of_their_own(sizes: list[int], within: bool) -> None:
-    """Written one after the other they are the message's MessagePack, and none of them is a copy."""
-    with mock.patch.object(frames, "LARGE", 5):
-        made = [(bytes, memoryview)[n % 2](bytes(range(n))) for n in sizes]
-        message = Content(made[0] if made else None, tuple(made), {str(i): x for i, x in enumerate(made[1:])}, 7)
-        asked = [message, (1, b"tiny")] if within else message
-        found = frames.pieces_of(asked)
-    assert msgspec.msgpack.decode(b"".join(found)) == msgspec.msgpack.decode(msgspec.msgpack.encode(asked))
-    first = [one for one in made[:1] if len(one) >= 5]
-    large = [*first, *(x for x in made if len(x) >= 5), *(x for x in made[1:] if len(x) >= 5)]
-    assert [id(one) for one in found[1::2]] == [id(one) for one in large]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.msgpack import encode as encoded
 
-from kerntune.referee import replay_processes
+from kerntune.base.frames import StrictMessage
+from kerntune.referee import replay_processes, tasks
 from kerntune.referee.case_inputs import CaseInputs, TensorInput, UserCallable
 from kerntune.referee.layouts import FUNCTION
 from kerntune.referee.replay_processes import parts_of
@@ -69,3 +73,26 @@ def test_a_user_s_folder_is_that_of_the_file_itself(tmp_path: Path) -> None:
     source = UserCallable(str(tmp_path / "a.py"), "f", FUNCTION)
     assert source.readable == (str(tmp_path.resolve() / "there"),)
     assert msgspec.structs.replace(source, modules={"utils": "/b/utils.py"}).readable[1:] == ("/b/utils.py",)
+
+
+class Content(StrictMessage, frozen=True):
+    """What has bytes anywhere."""
+
+    large: Any = b""
+    each: tuple[Any, ...] = ()
+    named: dict[str, Any] = {}
+    number: int = 0
+
+
+@given(st.lists(st.integers(0, 9), max_size=6), st.booleans())
+def test_large_bytes_are_pieces_of_their_own(sizes: list[int], within: bool) -> None:
+    """Written one after the other they are the message's MessagePack, and none of them is a copy."""
+    with mock.patch.object(tasks, "LARGE", 5):
+        made = [(bytes, memoryview)[n % 2](bytes(range(n))) for n in sizes]
+        message = Content(made[0] if made else None, tuple(made), {str(i): x for i, x in enumerate(made[1:])}, 7)
+        asked = [message, (1, b"tiny")] if within else message
+        found = tasks.pieces_of(asked)
+    assert msgspec.msgpack.decode(b"".join(found)) == msgspec.msgpack.decode(msgspec.msgpack.encode(asked))
+    first = [one for one in made[:1] if len(one) >= 5]
+    large = [*first, *(x for x in made if len(x) >= 5), *(x for x in made[1:] if len(x) >= 5)]
+    assert [id(one) for one in found[1::2]] == [id(one) for one in large]
