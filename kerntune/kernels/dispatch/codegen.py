@@ -209,6 +209,7 @@ STAGED_ENTRY = ("kt_stage", "kt_config", "kt_choice")
 def launch_text(form: Form) -> str:
     """The function ``kt_prepared(grid, *args, **kwargs)``."""
     launch = _staged_launch(form) if form.staged else [*_grid(form), *_launch(form), "return kt_kernel"]
+    positional = "".join(f"{PREFIX}{i}, " for i in range(len(form.arguments)))
     lines = [
         f"def kt_prepared(kt_grid, {_parameters(form)}):",
         "    kt_entry = None",
@@ -220,7 +221,7 @@ def launch_text(form: Form) -> str:
         "            kt_tuner.best_config = kt_config",
         *(f"            {line}" for line in launch),
         "        kt_table.clear()",
-        f"    return kt_miss(kt_grid, ({_positional(form)}), {{{_named(form)}**kt_more}})",
+        f"    return kt_miss(kt_grid, ({positional}), {{{_named(form)}**kt_more}})",
         "",
     ]
     return "\n".join(lines)
@@ -246,10 +247,6 @@ def _parameters(form: Form) -> str:
     slots = [f"{PREFIX}{i}=kt_absent" for i in range(len(form.arguments))]
     words = [f"{name}=kt_absent" for name in form.keywords]
     return ", ".join([*slots, "/", *(["*", *words] if words else []), "**kt_more"])
-
-
-def _positional(form: Form) -> str:
-    return "".join(f"{PREFIX}{i}, " for i in range(len(form.arguments)))
 
 
 def _named(form: Form) -> str:
