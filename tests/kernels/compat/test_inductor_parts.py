@@ -108,6 +108,7 @@ def test_without_a_part_the_gate_of_compiled_functions_is_off_and_says_why(
     part = INDUCTOR[word]
     wrong: Any = (lambda *args: None) if part.kind != "function" else 7
     owner, name = part.owner()
+    assert not why_gate_is_off()  # which imports modules that have classes of these
     monkeypatch.setattr(owner, name, wrong)
     changed = why_gate_is_off()
     monkeypatch.undo()
