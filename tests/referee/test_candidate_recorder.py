@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import contextvars
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -298,17 +300,23 @@ def test_a_kernel_has_the_text_that_it_was_launched_with(recorded: Any) -> None:
 @pytest.mark.parametrize(
     "begins",
     [
-        "threading.Thread(target=time.sleep, args=(3.0,), daemon=True).start()",
-        "_thread.start_new_thread(time.sleep, (3.0,))", "signal.signal(signal.SIGALRM, lambda *_: None)",
+        "threading.Thread(target=threading.told.wait, daemon=True).start()",
+        "_thread.start_new_thread(threading.told.wait, ())", "signal.signal(signal.SIGALRM, lambda *_: None)",
     ],
 )  # fmt: skip
-def test_nothing_of_a_candidate_s_own_may_run_behind_the_call(begins: str, recorded: Any) -> None:
-    before = signal.getsignal(signal.SIGALRM)
+def test_nothing_of_a_candidate_s_own_may_run_behind_the_call(
+    begins: str, recorded: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, count = signal.getsignal(signal.SIGALRM), _thread._count()
+    monkeypatch.setattr(threading, "told", threading.Event(), raising=False)
     try:
-        found = recorded(f"import _thread, signal, threading, time; o = run(x, x); {begins}; return o")
+        found = recorded(f"import _thread, signal, threading; o = run(x, x); {begins}; return o")
     finally:
         signal.signal(signal.SIGALRM, before)
-        time.sleep(3.5)  # its thread ends
+        threading.told.set()  # type: ignore[attr-defined]
+        end = time.monotonic() + 10
+        while _thread._count() > count and time.monotonic() < end:
+            time.sleep(0.01)
     assert found.refused is not None
     assert (found.refused.reason, "behind the call" in found.refused.text) == (Reason.UNSEEN.value, True)
     joined = "one = threading.Thread(target=print); one.start(); one.join()"
