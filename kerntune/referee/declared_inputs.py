@@ -125,7 +125,7 @@ def _tensor(name: str, word: str, sizes: str, content: str, item: str) -> Tensor
     except ValueError:
         raise UsageError(f"inputs: {item!r}: its sizes are no whole numbers") from None
     if any(n < 1 for n in shape) or math.prod(shape) > MOST_ELEMENTS:
-        raise UsageError(f"inputs: {item!r}: its sizes can't be")
+        raise UsageError(f"inputs: {item!r}: sizes are 1 or more, of {MOST_ELEMENTS:,} elements at most together")
     drawn = re.sub(r"(^|\s)known$", "", content) if dtype not in FLOAT_FORMATS else content
     kind, low, high, varied, values = _content(drawn, dtype, shape, item)
     if drawn != content and kind == "integers":
@@ -171,6 +171,8 @@ def _content(
         return "fixed", 0.0, 0.0, False, values if floating else tuple(_held(x, dtype, item) for x in values)
     missing = "floats take `normal`, `uniform`" if floating else "integers take `< n`, `in low..high` or `= [...]`"
     what = f"{text!r} is no content" if text else "it has no content"
+    if text.startswith(","):
+        what = "items are parted by semicolons"
     raise UsageError(f"inputs: {item!r}: {what}; {missing}")
 
 
