@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from kerntune.gpu.emulator.rounding_modes import fused
+
 Bound = Callable[..., np.ndarray]
 
 
@@ -107,6 +109,26 @@ is off by 2 at most."""
 
 FEW_BITS = np.uint64((1 << 45) - 1)
 """Where these bits of a divisor's mantissa are zeros, its reciprocal is the nearest one: so are powers of two exact."""
+
+
+def root(x: np.ndarray) -> np.ndarray:
+    """Float32 roots as ``sqrt.approx.ftz.f32`` may compute them, which Triton's ``sqrt`` is: within a unit of the last
+    place (PTX ISA, ``sqrt``), to which side follows from the number's bits. Subnormal numbers count as zeros."""
+    numbers = np.asarray(x, np.float32)
+    exact = np.sqrt(np.where(np.abs(numbers) < LEAST_NORMAL, np.copysign(0.0, numbers), numbers.astype(np.float64)))
+    near = exact.astype(np.float32)
+    other = np.nextafter(near, np.where(exact > near, np.inf, -np.inf).astype(np.float32))
+    unsure = np.abs(exact - near) > UNSURE * np.abs(other.astype(np.float64) - near)
+    draws = (numbers.view(np.uint32) * np.uint32(2654435761)) >> np.uint32(31) == 1
+    return np.asarray(np.where(unsure & draws, other, near))
+
+
+def remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """What a quotient that is rounded and cut leaves of ``a``, rounded once: so NVPTX computes ``frem`` of LLVM, in
+    float32 at least."""
+    kind = np.result_type(a, b, np.float32)
+    a, b = (np.asarray(x, kind) for x in (a, b))
+    return np.where(np.isinf(b), a, fused(-np.trunc(a / b), b, a))
 
 
 def quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kerntune.errors import InterpreterLimit, KernelFault
-from kerntune.gpu.emulator.approximations import quotient
+from kerntune.gpu.emulator.approximations import quotient, remainder, root
 from kerntune.gpu.emulator.elements import (
     ELEMENTWISE,
     MADE_NAN,
@@ -41,6 +41,13 @@ from kerntune.gpu.emulator.ttir_program import Region, TtirOperation, TtirProgra
 
 Passing = Generator[None, None, list[Any]]
 """The execution of a block, which gives what it passes on."""
+
+APPROXIMATED: Mapping[tuple[str, str], Callable[..., np.ndarray]] = {
+    ("arith.divf", "f32"): quotient,
+    ("math.sqrt", "f32"): root,
+    **{("arith.remf", element): remainder for element in ("f16", "bf16", "f32", "f64")},
+}
+"""Operations, and the elements of their results, that a GPU doesn't compute as the nearest number."""
 
 CONVERSIONS = frozenset(
     f"arith.{name}" for name in ("extsi", "extui", "trunci", "sitofp", "uitofp", "fptosi", "fptoui", "extf", "truncf",
@@ -266,8 +273,8 @@ class Machine(ProductOperations):
         return (found if kept or element.startswith("i") else rounded(found, element),)
 
     def _computed(self, op: TtirOperation, element: str, values: ValueTable) -> Any:
-        if self._chance is not None and op.name == "arith.divf" and element == "f32":
-            return quotient(*(values[o] for o in op.operands))
+        if self._chance is not None and (op.name, element) in APPROXIMATED:
+            return APPROXIMATED[op.name, element](*(values[o] for o in op.operands))
         if sums := self._fused.get(op.results[0]):
             chosen = np.arange(len(sums) + 1)[self._any_order(id(op), len(sums) + 1)][0]
             if chosen < len(sums):

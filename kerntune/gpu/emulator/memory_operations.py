@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -64,8 +65,11 @@ class Descriptor:
 
 
 class MemoryOperations:
-    """The part of a machine that accesses memory. Without ``_races`` nothing is known of other accesses."""
+    """The part of a machine that accesses memory. Without ``_races`` nothing is known of other accesses. ``_drawn`` has
+    the orders that ``_chance`` has drawn."""
 
+    _chance: random.Random | None
+    _drawn: dict[object, np.ndarray]
     _program: TtirProgram
     _memory: FlatMemory
     _races: Races | None
@@ -73,6 +77,15 @@ class MemoryOperations:
     _running: RunningProgram
     _deadline: float
     _hinted: Mapping[int, HintedAccess]
+
+    def _any_order(self, key: object, count: int) -> np.ndarray | slice:
+        """An order that no GPU promises, the same each time: a compiled kernel has one."""
+        if self._chance is None:
+            return slice(None)
+        if (key, count) not in self._drawn:
+            random_state = np.random.default_rng(self._chance.getrandbits(64))
+            self._drawn[key, count] = random_state.permutation(count)
+        return self._drawn[key, count]
 
     def _check_time(self) -> None:
         if time.monotonic() > self._deadline:
@@ -160,6 +173,11 @@ class MemoryOperations:
                 self._write(addresses, value, mask, kind.element)
         return ()
 
+    def _lanes(self, op: TtirOperation, mask: np.ndarray) -> np.ndarray:
+        """Indices where the mask is true. Of elements of one atomic no GPU says which comes first."""
+        found = np.argwhere(mask)
+        return found[self._any_order(id(op), len(found))]
+
     def atomic(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         kind = op.types[0]
         addresses, value, mask = self._with_mask(op, values, kind.shape)
@@ -168,7 +186,7 @@ class MemoryOperations:
         with self._accessed(op, addresses, mask, True):
             self._memory.check(addresses[mask], kind.element, "updated")
         distinct = len(np.unique(addresses[mask])) == np.count_nonzero(mask)
-        for at in [mask] if distinct else (tuple(index[:, None]) for index in np.argwhere(mask)):
+        for at in [mask] if distinct else (tuple(index[:, None]) for index in self._lanes(op, mask)):
             old[at] = self._memory.load(addresses[at], kind.element)
             new[at] = updated(op.attributes["atomic_rmw_op"], old[at], value[at], kind.element)
             self._memory.store(addresses[at], new[at], kind.element)
@@ -181,7 +199,7 @@ class MemoryOperations:
         old = np.zeros(kind.shape, numpy_of(kind.element))
         left = old.copy()
         self._memory.check(addresses, kind.element, "updated")
-        for at in np.ndindex(kind.shape):
+        for at in map(tuple, self._lanes(op, np.ones(kind.shape, np.bool_))):
             found = self._memory.load(addresses[at].reshape(1), kind.element)
             old[at] = left[at] = found[0]
             if found[0] == expected[at]:

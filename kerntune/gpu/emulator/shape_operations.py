@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,19 +14,7 @@ from kerntune.gpu.emulator.ttir_program import TtirOperation
 
 
 class ShapeOperations(MemoryOperations):
-    """The part of a machine that knows shapes. ``_drawn`` has the orders that ``_chance`` has drawn."""
-
-    _chance: random.Random | None
-    _drawn: dict[object, np.ndarray]
-
-    def _any_order(self, key: object, count: int) -> np.ndarray | slice:
-        """An order that no GPU promises, the same each time: a compiled kernel has one."""
-        if self._chance is None:
-            return slice(None)
-        if (key, count) not in self._drawn:
-            random_state = np.random.default_rng(self._chance.getrandbits(64))
-            self._drawn[key, count] = random_state.permutation(count)
-        return self._drawn[key, count]
+    """The part of a machine that knows shapes."""
 
     def make_range(self, op: TtirOperation, values: ValueTable) -> Sequence[Any]:
         return (np.arange(op.attributes["start"], op.attributes["end"], dtype=np.int32),)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from math import cos, exp, log, log2, log10, pi, sin, tan
 
 import numpy as np
 import pytest
 
-from kerntune.gpu.emulator.approximations import BOUNDS, FACTORS, approximated, quotient
+from kerntune.gpu.emulator.approximations import BOUNDS, FACTORS, approximated, quotient, remainder, root
 
 LAST = 2.0**-23
 """The last place of 1 in float32."""
@@ -109,6 +110,32 @@ def test_a_quotient_is_off_by_two_units_of_the_last_place_at_most() -> None:
     assert 0.2 < np.mean(off > 0.5) < 0.6
     assert np.mean(quotient(a, a) == 1) < 0.999
     assert (quotient(a, b) == quotient(a[::-1], b[::-1])[::-1]).all()
+
+
+def test_a_root_is_off_by_a_unit_of_the_last_place_at_most() -> None:
+    """PTX ISA, ``sqrt.approx.ftz.f32``. Of squares it is exact, of subnormal numbers it is zero."""
+    x = (np.random.default_rng(4).uniform(1, 4, 100_000) * 2.0 ** (2 * np.arange(100_000) % 60)).astype(np.float32)
+    exact = np.sqrt(x.astype(np.float64))
+    off = np.abs(root(x) - exact) / np.spacing(exact.astype(np.float32))
+    assert 0.7 < off.max() < 1.0
+    assert 0.2 < np.mean(off > 0.5) < 0.3
+    with np.errstate(all="ignore"):
+        found = root(np.array([0.0, -0.0, 4.0, 9.0, 1e-40, np.inf, -1.0], np.float32))
+    assert found.tolist()[:6] == [0, 0, 2, 3, 0, math.inf]
+    assert np.signbit(found[1])
+    assert np.isnan(found[6])
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+def test_a_remainder_is_that_of_a_rounded_quotient(dtype: str) -> None:
+    """As NVPTX computes it: of small quotients it is right, of large ones any number."""
+    a, b = np.array([5, -7.5, 3, 1]).astype(dtype), np.array([3, 2, np.inf, 0.25]).astype(dtype)
+    with np.errstate(all="ignore"):
+        assert remainder(a, b).tolist() == [2, -1.5, 3, 0]
+    if dtype == "f4":
+        large = remainder(np.array([1e9], dtype), np.array([3], dtype))
+        assert large.tolist() == [-32.0]
+        assert math.fmod(1e9, 3) == 1
 
 
 def test_a_quotient_by_a_power_of_two_is_exact() -> None:

@@ -239,6 +239,22 @@ def test_an_atomic_gives_what_was_there(places: Any, mask: Any, old: list[int], 
     assert memory.content(0).view(np.int32).tolist() == left
 
 
+@pytest.mark.parametrize("name", ["tt.atomic_rmw", "tt.atomic_cas"])
+def test_which_element_of_one_atomic_comes_first_is_drawn(name: str) -> None:
+    """No GPU says it: a ticket isn't the element's number."""
+    orders = set()
+    for seed in range(9):
+        made, memory = machine(np.array([0], np.int32))
+        made._chance = random.Random(seed)
+        at, lanes = memory.address(0) + np.zeros(8, np.int64), np.arange(8, dtype=np.int32)
+        values = (np.ones(8, np.int32),) if name == "tt.atomic_rmw" else (np.zeros(8, np.int32), lanes + 1)
+        (found,) = done(name, at, *values, memory=made, result=kind("i32", (8,)), atomic_rmw_op="add")
+        orders.add(tuple(found))
+        left = memory.content(0).view(np.int32).item()
+        assert (sorted(found), left) == (list(range(8)), 8) if name == "tt.atomic_rmw" else found.count(0) == 1
+    assert len(orders) > 5
+
+
 @pytest.mark.parametrize(
     ("name", "values", "changed"),
     [
