@@ -59,6 +59,7 @@ from kerntune.referee.tasks import (
     RecordTask,
 )
 from kerntune.referee.torch_operators import TorchOperator
+from kerntune.tuning.admission import misfit
 
 MOST_UPLOADED = 4 << 10
 """Bytes that a call may copy from the host: sizes and offsets, but no table of what the device would compute."""
@@ -315,9 +316,9 @@ def _claims(
         raise Refusal(Reason.UNSEEN, str(exc)) from None
     if recorded.failures:
         raise Refusal(Reason.COMPILE, str(next(iter(recorded.failures.values()))))
-    need, have = max((b.shared for b in recorded.recording.binaries), default=0), backend.spec.shared_memory_per_block
-    if need > have:
-        raise Refusal(Reason.COMPILE, f"needs {need} B shared memory a block, {backend.spec.name} has {have} B")
+    each = [(b, recorded.artifacts.get(b.sha256, b"")) for b in recorded.recording.binaries]
+    if told := next(filter(None, (misfit(b, data, backend.spec) for b, data in each)), ""):
+        raise Refusal(Reason.COMPILE, told)
     operators = _operators(capture, watch, recorded.recording)
     if elsewhere := {str(x.device) for x in (*plan.tensors(), *returned)} - {"cuda", f"cuda:{backend.ordinal}"}:
         raise Refusal(

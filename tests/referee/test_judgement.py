@@ -1036,7 +1036,7 @@ def test_what_needs_more_shared_memory_than_a_device_has_does_not_compile_for_it
     """As where there is a GPU."""
     verdict = judge(*ATTEMPTS["too_much_shared"].files, ATTEMPTS["too_much_shared"].inputs, bench=bench)
     assert verdict.reason is Reason.COMPILE
-    assert verdict.shapes[0].text.startswith("needs 262144 B shared memory a block, ")
+    assert verdict.shapes[0].text.startswith("shared memory: needs 262,144 bytes a block, the device has 232,448 (")
 
 
 PADDED = """
