@@ -315,6 +315,18 @@ FlashAttention-2, 2023, algorithm 2), and what it gives is an operand of product
 SUMS = frozenset(("sum", "mm", "bmm", "mv", "dot"))
 """Operators whose roundings are a share of their terms, which may cancel."""
 
+TRANSFORMS = frozenset(("_fft_c2c", "_fft_r2c", "_fft_c2r"))
+"""Operators whose roundings are a share of the root mean square of what they give (Parseval: of their terms)."""
+
+OF_WHOLE = frozenset(("add", "sub", "rsub", "mul", "sum", "cumsum"))
+"""Operators that give whole numbers of whole numbers, which are exact."""
+
+APPROXIMATED = frozenset(
+    ("div", "reciprocal", "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sigmoid", "tanh",
+     "sin", "cos", "tan", "pow")
+)  # fmt: skip
+"""Operators whose kernels have functions of the hardware, which round otherwise than to the nearest number."""
+
 PRODUCTS = frozenset(("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot"))
 """Operators whose last two tensors are the operands of a product; the first one's last dimension is summed over."""
 
@@ -324,8 +336,10 @@ def rounded(
 ) -> contextlib.AbstractContextManager[Any]:
     """Meanwhile each operator's float64 elements are off by up to ``unit`` of their size, at random, as they are where
     it computes with fewer bits (Monte Carlo arithmetic: Parker, UCLA CSD-970002, 1997). Elements that float32 holds are
-    exact, and stay, unless ``every`` one is off: to multiply by an inverse rounds where to divide doesn't. Sums are off
-    by more (:mod:`.result_errors`).
+    exact, and stay, unless ``every`` one is off (but whole numbers that are a sum or product of whole ones alone, see
+    :data:`OF_WHOLE`): to multiply by an inverse rounds where to divide doesn't, and what the
+    hardware approximates is off by :data:`~.rounding_limits.CHAIN`, to either side: several such in a row may be off to
+    the same one. Sums are off by more (:mod:`.result_errors`).
 
     Of backward passes each step is, as torch's compiler decomposes them: what cancels inside of one is noise of a
     kernel's. Those of a softmax are off by ``stored``, the roundoff in which a kernel keeps what it sums, and its
@@ -346,16 +360,29 @@ def rounded(
         if word in MOVING or word in DECIDING or (word.rstrip("_") in ("div", "mul") and _is_power(args[-1])):
             return outcome
         given = set() if word.endswith("_") else {place_of(t) for t in tensors_in(args)}
-        for made in (t for t in tensors_in((outcome,)) if t.dtype == torch.float64 and place_of(t) not in given):
+        wide = (torch.float64, torch.complex128)[: 1 + (word in TRANSFORMS)]
+        for found in (t for t in tensors_in((outcome,)) if t.dtype in wide and place_of(t) not in given):
+            made = torch.view_as_real(found) if found.is_complex() else found
             most = units[-1] * _roundings(word, args, made)
             off = torch.empty_like(made).uniform_(-most, most, generator=generator)
+            if every and word.rstrip("_") in APPROXIMATED:
+                off = off.sign() * most * CHAIN
             terms = word in SUMS and not func._schema.is_mutable
             size = made.abs().maximum(_squares(func, args, words)) if terms else made.abs()
-            made.copy_(torch.where((made == made.to(torch.float32)) & (not every), made, made + size * off))
+            if word in TRANSFORMS:
+                typical = found.abs().square().mean(args[1], keepdim=True).sqrt()
+                size = size.maximum(typical.unsqueeze(-1) if found.is_complex() else typical)
+            kept = made == (made.round() if every else made.to(torch.float32))
+            kept = kept & (not every or (word.rstrip("_") in OF_WHOLE and all(map(_is_whole, tensors_in(args)))))
+            made.copy_(torch.where(kept, made, made + size * off))
         return outcome
 
     mode = EachOperator(off_by_units)
     return mode
+
+
+def _is_whole(tensor: Any) -> bool:
+    return not tensor.is_floating_point() or bool((tensor == tensor.round()).all())
 
 
 def _by_logarithm(given: Any, dim: int, half_to_float: bool) -> Any:
@@ -369,9 +396,11 @@ def _squares(func: Any, args: Sequence[Any], words: Mapping[str, Any]) -> Any:
 
 def _roundings(word: str, args: Sequence[Any], made: Any) -> float:
     """How many drawn roundings a sum that an operator computes is off by in the root mean square, beside one."""
-    given = [t for t in tensors_in(args) if t.is_floating_point()]
+    given = [t for t in tensors_in(args) if t.is_floating_point() or t.is_complex()]
     if not given:
         return 1.0
+    if word in TRANSFORMS:
+        return max(TYPICAL * math.sqrt(math.prod(given[0].shape[i] for i in args[1]) / 2), 1.0)
     terms = given[-2].shape[-1] if word in PRODUCTS and len(given) > 1 else given[0].numel() / max(made.numel(), 1)
     return min(max(TYPICAL * math.sqrt(terms / 2), 1.0), MOST_SUMS)
 

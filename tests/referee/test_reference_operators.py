@@ -216,6 +216,46 @@ def test_results_of_operators_that_round_are_off(run: Callable[[], Any], off: bo
     assert -0.1 < relative.mean() < 0.1
 
 
+QUOTIENTS = torch.rand(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(6)) + 1
+
+
+@pytest.mark.parametrize(
+    ("run", "roundings"),
+    [
+        (lambda: (WIDE / QUOTIENTS).round() + 128, 0), (lambda: (WIDE / QUOTIENTS).round() * 3 - WHOLES, 0),
+        (lambda: WHOLES.sum(), 0), (lambda: WHOLES * 0.3, 1), (lambda: WHOLES + 0.5, 1), (lambda: WHOLES / 3, 4),
+        (lambda: WIDE / QUOTIENTS, 4), (lambda: WIDE / QUOTIENTS / QUOTIENTS, 8), (lambda: WIDE.exp(), 4),
+        (lambda: WIDE * QUOTIENTS, 1),
+    ],
+)  # fmt: skip
+def test_where_every_number_is_off_whole_ones_of_whole_ones_are_not(run: Callable[[], Any], roundings: int) -> None:
+    """What the hardware approximates is off by four roundings, to either side, also of two in a row to the same one."""
+    with rounded(torch.Generator().manual_seed(1), 2.0**-24, every=True):
+        found = run()
+    relative = torch.where(run() == 0, 0.0, found / run() - 1) * 2.0**24
+    assert relative.max() == pytest.approx(roundings, rel=0.05, abs=1e-9)
+    assert relative.min() == pytest.approx(-roundings, rel=0.05, abs=1e-9)
+    if roundings == 8:
+        assert 0.4 < (relative.abs() > 7.9).double().mean() < 0.6
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda x: torch.fft.fft(torch.complex(x, x)), torch.fft.rfft, lambda x: torch.fft.fft2(torch.complex(x, x)),
+        lambda x: torch.fft.irfft(torch.complex(x, x)),
+    ],
+)  # fmt: skip
+def test_transforms_are_off_by_a_share_of_their_terms(run: Callable[[Any], Any]) -> None:
+    """Of numbers far from zero all but one frequency cancel."""
+    x = torch.rand(32, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(7)) + 1000
+    exact, found = run(x), drawn(lambda: run(x))
+    size = exact.abs().maximum(exact.abs().square().mean().sqrt())
+    off = (found - exact).abs() / size * 2.0**24
+    assert 1 < off.median() < 20
+    assert off.max() < 100
+
+
 def deviation_of(run: Callable[[], Any], stored: float = 0.0, draws: int = 200) -> Any:
     """Of each element, in units of 2**-24."""
     generator = torch.Generator().manual_seed(2)
