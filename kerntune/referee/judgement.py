@@ -307,7 +307,7 @@ class CandidateJudgement:
         if empty := next((e for e in errors if not e.significant and e.size > 0), None):
             why = f"result {empty.result} may be off by {empty.rms_allowed:.0%} of its size, so it says nothing"
             return _refused(case.label, Refusal(Reason.DEGENERATE, why), launches)
-        remarks = (*found.remarks, found.cut) if found.cut else found.remarks
+        remarks, cuts = found.remarks, [found.cut]
         for given in case.tensors:
             if given.alike:
                 remarks += (f"input {given.name} is one number at this shape; other shapes have others",)
@@ -321,16 +321,18 @@ class CandidateJudgement:
         try:
             compare = partial(self._comparer.other_recording, case, known=found)
             told_of_configs = partial(configs.told, compare, AT_ONCE if self._bench.speeds.on_gpu else 1)
-            for said in self._each([told_of_configs, *(partial(self._of_twin, case, *twin) for twin in twins)]):
+            for said in self._each([told_of_configs, *(partial(self._of_twin, cuts, case, *twin) for twin in twins)]):
                 if not isinstance(said, tuple):
                     told = (*errors, said)
                     return ShapeResult(case.label, Word.WRONG, told, text=said.wrong, launches=launches)
                 remarks += said
         except Refusal as exc:
             return _refused(case.label, exc, launches)
+        cut = "; ".join(filter(None, cuts))
+        remarks = (*remarks, cut) if cut else remarks
         right = RightCandidate(
             case, call, self._reference, reference, found.expected[:SEEDS], tuple(found.left[:SEEDS]),
-            found.repeatable, found.patterns[:SEEDS], self._deadline, found.cut,
+            found.repeatable, found.patterns[:SEEDS], self._deadline, cut,
         )  # fmt: skip
         untimed = ShapeResult(case.label, Word.UNTIMED, errors, launches=launches, remarks=remarks)
         if not self._bench.speeds.on_gpu:
@@ -340,15 +342,16 @@ class CandidateJudgement:
             return _with_emulated(self._timed(right, untimed), emulated)
 
     def _of_twin(
-        self, own: CaseInputs, what: str, case: CaseInputs, call: CheckedCall | Refusal
+        self, cuts: list[str], own: CaseInputs, what: str, case: CaseInputs, call: CheckedCall | Refusal
     ) -> ResultError | tuple[str, ...]:
         """What is wrong where numbers that are known when recording are others than in ``own``, or what a reader should
-        know."""
+        know. ``cuts`` gets what the time didn't reach."""
         try:
             if isinstance(call, Refusal):
                 return (f"judged with {what} alone: with {case.label} the candidate is refused: {call}",)
             forms = [()] * max(2, affordable(case, SEEDS)) + where_numbers_count(case, secrets.SystemRandom())
             found = self._comparer.compare(case, call, forms, self._deadline)
+            cuts += [f"with {case.label}: {found.cut}"] * bool(found.cut)
             made = bool(found.wrong) and what == THESE_NUMBERS and case.made_by_author
             if made and not self._comparer.follow_from_numbers(own, call, found.expected):
                 return (f"judged with {what} alone: the reference's results don't follow from {case.label}",)

@@ -50,6 +50,7 @@ from kerntune.referee.tasks import (
     ReplayTask,
 )
 from kerntune.referee.timed_contents import (
+    ComparedReplays,
     RightCandidate,
 )
 from kerntune.referee.verdicts import CandidateVerdict, ShapeResult, TimedLaunch, Word
@@ -697,6 +698,18 @@ def test_who_has_not_seen_all_contents_calls_no_candidate_faster_or_the_same(
     told = "9 of 255 were compared; a larger --budget reaches more"
     assert (shape.word, shape.text) == (word, told if word is Word.UNDECIDED else "")
     assert [x for x in shape.remarks if x.startswith("9 of")] == [told.partition(";")[0]] * (word is Word.SLOWER)
+
+
+def test_a_cut_with_other_numbers_counts_as_one_of_the_own(
+    bench_of: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = ComparedReplays((), (), (), True, (), (), cut="9 of 255 were compared")
+    monkeypatch.setattr(ReplayComparer, "compare", lambda *args: found)
+    judging, cuts = CandidateJudgement(bench_of(Steps(), Measuring()), _named(), _named(), 1.0), list[str]()
+    judging._deadline = 0.0
+    case = parse_line(f"{LINE}; n = 3")
+    assert judging._of_twin(cuts, parse_line(LINE), judgement.THESE_NUMBERS, case, checked(CALL, CASE, TARGET)) == ()
+    assert cuts == [f"with {case.label}: 9 of 255 were compared"]
 
 
 def on_a_gpu(emulated: Callable[[bytes], Any]) -> Steps:
