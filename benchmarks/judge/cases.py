@@ -19,6 +19,8 @@ from benchmarks.judge.kernel_pairs_norms import KERNEL_PAIRS
 from benchmarks.judge.ninth_honest import NINTH_HONEST
 from benchmarks.judge.open_honest import OPEN_HONEST
 from benchmarks.judge.seventh_package_honest import PACKAGE_LIKE_HONEST
+from benchmarks.judge.tenth_honest import TENTH_HONEST
+from benchmarks.judge.tenth_rows_honest import TENTH_ROWS_HONEST
 from kerntune.referee.layouts import defined_names
 
 HERE = Path(__file__).parent
@@ -151,8 +153,13 @@ BESIDE: tuple[tuple[str, str, str, Mapping[str, str | tuple[str, ...]]], ...] = 
     ("open_honest.py", "open_", "{}_reference", OPEN_HONEST),
     ("seventh_package_honest.py", "package_like_", "{}_reference", PACKAGE_LIKE_HONEST),
     ("ninth_honest.py", "ninth_", "{}_reference", NINTH_HONEST),
+    ("tenth_honest.py", "tenth_", "{}_reference", TENTH_HONEST),
+    ("tenth_rows_honest.py", "tenth_", "{}_reference", TENTH_ROWS_HONEST),
 )
 """The same with references in the candidates' file, and how these are named."""
+
+TENTH_TASKS = ("products", "masked", "huber", "layouts")
+"""In KernelBench's layout, a task and a candidate each."""
 
 
 def honest_cases() -> list[Case]:
@@ -171,9 +178,13 @@ def honest_cases() -> list[Case]:
     drop = "x: f32[800]; seed: i64[1] < 1000000; p = 0.25"
     found.append(Case("dropout", "honest", "honest.py::dropout", "triton_references.py::dropout", (drop,)))
     found.append(Case("kernelbench", "honest", "kernelbench_candidate.py", "kernelbench_task.py", ()))
-    for name in ("gpu_mode", "gpu_mode_output"):
+    for name in TENTH_TASKS:
+        files = (f"tenth_files/{name}_candidate.py", f"tenth_files/{name}_task.py")
+        found.append(Case(f"tenth_{name}", "honest", *files, ()))
+    for name in ("gpu_mode", "gpu_mode_output", "tenth_files/grey", "tenth_files/sorted"):
         inputs = (str(HERE / name / "task.yml"),)
-        found.append(Case(name, "honest", f"{name}/submission.py", f"{name}/reference.py", inputs))
+        title = name.replace("_files/", "_")
+        found.append(Case(title, "honest", f"{name}/submission.py", f"{name}/reference.py", inputs))
     return [*found, *_fair()]
 
 
