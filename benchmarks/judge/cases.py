@@ -19,6 +19,7 @@ from benchmarks.judge.kernel_pairs_norms import KERNEL_PAIRS
 from benchmarks.judge.ninth_honest import NINTH_HONEST
 from benchmarks.judge.open_honest import OPEN_HONEST
 from benchmarks.judge.seventh_package_honest import PACKAGE_LIKE_HONEST
+from benchmarks.judge.tenth_calls_honest import TENTH_CALLS_HONEST
 from benchmarks.judge.tenth_honest import TENTH_HONEST
 from benchmarks.judge.tenth_rows_honest import TENTH_ROWS_HONEST
 from kerntune.referee.layouts import defined_names
@@ -155,6 +156,7 @@ BESIDE: tuple[tuple[str, str, str, Mapping[str, str | tuple[str, ...]]], ...] = 
     ("ninth_honest.py", "ninth_", "{}_reference", NINTH_HONEST),
     ("tenth_honest.py", "tenth_", "{}_reference", TENTH_HONEST),
     ("tenth_rows_honest.py", "tenth_", "{}_reference", TENTH_ROWS_HONEST),
+    ("tenth_calls_honest.py", "tenth_", "{}_reference", TENTH_CALLS_HONEST),
 )
 """The same with references in the candidates' file, and how these are named."""
 
