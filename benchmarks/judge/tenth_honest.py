@@ -460,7 +460,7 @@ def delta_step(q: Any, k: Any, v: Any, g: Any, beta: Any, states: Any) -> Any:
 
 
 def delta_step_reference(q: Any, k: Any, v: Any, g: Any, beta: Any, states: Any) -> Any:
-    a, b = (x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6) for x in (q * 1.0, k))
+    a, b = (x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6) for x in (q, k))
     states *= g.exp()[..., None, None]
     off = (v - (states * b[..., None]).sum(-2)) * beta[..., None]
     states += b[..., None] * off[..., None, :]
