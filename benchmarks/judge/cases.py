@@ -14,6 +14,7 @@ from benchmarks.judge.attempts_later_cases import LATER_ATTEMPTS, LATER_COUNTER,
 from benchmarks.judge.attempts_ninth_cases import NINTH_ATTEMPTS
 from benchmarks.judge.attempts_seventh_cases import SEVENTH_ATTEMPTS, SEVENTH_HONEST
 from benchmarks.judge.attempts_sixth_cases import SIXTH_ATTEMPTS, SIXTH_COUNTER, SIXTH_HONEST, SIXTH_HONEST_FILES
+from benchmarks.judge.attempts_tenth_cases import TENTH_ATTEMPTS
 from benchmarks.judge.held_out_cases import HELD_OUT_EXPLOITS, HELD_OUT_HONEST
 from benchmarks.judge.kernel_pairs_norms import KERNEL_PAIRS
 from benchmarks.judge.ninth_honest import NINTH_HONEST
@@ -341,6 +342,7 @@ def _attempts() -> list[Case]:
             *SEVENTH_ATTEMPTS,
             *EIGHTH_ATTEMPTS,
             *NINTH_ATTEMPTS,
+            *TENTH_ATTEMPTS,
         )
     ]
     no_bias = ("exploits/held_out_no_bias.py", "kernelbench_task.py")
