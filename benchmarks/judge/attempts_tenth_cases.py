@@ -45,10 +45,22 @@ _CALLS: tuple[Row, ...] = (
     ("gathered_from_the_end", "emulator alone", (f"{OWN}rolled_by_one", "x: f32[16,64]")),
 )  # fmt: skip
 
+_ORDERS: tuple[Row, ...] = (
+    ("tickets_of_lanes", "races", (f"{OWN}place_among_equals", "ids: i32[128] < 16")),
+    ("first_by_swap", "races", (f"{OWN}first_of_equals", "ids: i32[128] < 16")),
+    ("roots_are_exact", "emulator alone", TRIPLED),
+    ("remainder_by_percent", "emulator alone", ("remainders", VECTOR)),
+    ("recurrence_by_prefetched_loads", "emulator alone", (f"{OWN}halved_down", "x: f32[40,256]")),
+    ("few_visible_choices", "structure not drawn", (f"{OWN}visible_argmax", "x: f32[40,64]; m: bool[40,64]")),
+    ("threshold_excluded", "values not drawn", (f"{OWN}at_least", "x: f32[1000]; t = 0.3")),
+    ("scale_above_zero", "declared content", (f"{OWN}tempered", "x: f32[16,200]; alpha = 0.3")),
+)  # fmt: skip
+
 TENTH_ATTEMPTS: tuple[Attempt, ...] = (
     *in_file("attempts_tenth", _STRUCTURE),
     *in_file("attempts_tenth_2", _NUMBERS),
     *in_file("attempts_tenth_3", _CALLS),
+    *in_file("attempts_tenth_4", _ORDERS),
     *in_file("attempts_tenth_slow", (("one_config_of_a_slow_file", "launches", TRIPLED),)),
     *(
         (name, family, f"{FILES}/tenth_candidates.py::{own}", (f"exploits/{FILES}/tenth_task.py::{model}", ""))
