@@ -56,11 +56,19 @@ _ORDERS: tuple[Row, ...] = (
     ("scale_above_zero", "declared content", (f"{OWN}tempered", "x: f32[16,200]; alpha = 0.3")),
 )  # fmt: skip
 
+_FEW: tuple[Row, ...] = (
+    ("config_without_epsilon", "few seeds", ("rms_norm", "x: f32[16,256]; w: f32[256]")),
+    ("bare_for_other_numbers", "few seeds", (f"{OWN}tempered", "x: f32[16,200]; alpha = 0.3")),
+    ("naive_hypotenuse_of_doubles", "values not drawn", ("hypotenuse", "x: f64[1000]; y: f64[1000]")),
+    ("no_floor_of_columns", "structure not drawn", (f"{OWN}columns_of_length_one", "x: f32[2000,8]")),
+)  # fmt: skip
+
 TENTH_ATTEMPTS: tuple[Attempt, ...] = (
     *in_file("attempts_tenth", _STRUCTURE),
     *in_file("attempts_tenth_2", _NUMBERS),
     *in_file("attempts_tenth_3", _CALLS),
     *in_file("attempts_tenth_4", _ORDERS),
+    *in_file("attempts_tenth_5", _FEW),
     *in_file("attempts_tenth_slow", (("one_config_of_a_slow_file", "launches", TRIPLED),)),
     *(
         (name, family, f"{FILES}/tenth_candidates.py::{own}", (f"exploits/{FILES}/tenth_task.py::{model}", ""))
