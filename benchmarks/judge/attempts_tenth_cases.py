@@ -30,7 +30,7 @@ _NUMBERS: tuple[Row, ...] = (
     ("zero_rows_are_127", "whole results of floats", (f"{OWN}rows_in_whole_numbers", "x: f32[40,200]")),
     ("zero_is_in_the_bin_below", "whole results of floats", (f"{OWN}bins_of_a_width", VECTOR)),
     ("constant_rows_are_nan", "structure not drawn", (f"{OWN}rows_between_ends", "x: f32[40,200]")),
-    ("no_epsilon_of_a_sum", "values not drawn", (f"{OWN}norm_of_a_sum", "x: f16[40,200]; r: f32[40,200]")),
+    ("no_floor_of_a_sum", "values not drawn", (f"{OWN}norm_of_a_sum", "x: f16[40,200]; r: f32[40,200]")),
     ("column_between_halves", "few elements wrong", ("row_max", "x: f32[64,8192]")),
     ("weights_that_sum_to_one", "declared content",
      (f"{OWN}weighted_mean", "x: f32[80,5]; w: f32[5] = [0.1, 0.4, 0.2, 0.25, 0.05]")),
@@ -39,7 +39,7 @@ _NUMBERS: tuple[Row, ...] = (
 
 _CALLS: tuple[Row, ...] = (
     ("every_second_call", "state", TRIPLED),
-    ("no_epsilon_later", "state", ("rms_norm", "x: f32[16,256]; w: f32[256]")),
+    ("no_floor_later", "state", ("normalized", "x: f32[16,256]")),
     ("memo_by_sum", "cache", TRIPLED),
     ("two_thousand_threads", "emulator alone", ("tripled", "x: f32[4096]")),
     ("gathered_from_the_end", "emulator alone", (f"{OWN}rolled_by_one", "x: f32[16,64]")),
@@ -57,10 +57,11 @@ _ORDERS: tuple[Row, ...] = (
 )  # fmt: skip
 
 _FEW: tuple[Row, ...] = (
-    ("config_without_epsilon", "few seeds", ("rms_norm", "x: f32[16,256]; w: f32[256]")),
+    ("config_without_floor", "few seeds", ("normalized", "x: f32[16,256]")),
     ("bare_for_other_numbers", "few seeds", (f"{OWN}tempered", "x: f32[16,200]; alpha = 0.3")),
     ("naive_hypotenuse_of_doubles", "values not drawn", ("hypotenuse", "x: f64[1000]; y: f64[1000]")),
     ("no_floor_of_columns", "structure not drawn", (f"{OWN}columns_of_length_one", "x: f32[2000,8]")),
+    ("no_floor_of_planes", "structure not drawn", (f"{OWN}planes_of_length_one", "x: f32[4,8,32,32]")),
 )  # fmt: skip
 
 TENTH_ATTEMPTS: tuple[Attempt, ...] = (
@@ -71,10 +72,11 @@ TENTH_ATTEMPTS: tuple[Attempt, ...] = (
     *in_file("attempts_tenth_5", _FEW),
     *in_file("attempts_tenth_slow", (("one_config_of_a_slow_file", "launches", TRIPLED),)),
     *(
-        (name, family, f"{FILES}/tenth_candidates.py::{own}", (f"exploits/{FILES}/tenth_task.py::{model}", ""))
-        for name, family, own, model in (
-            ("stored_once_in_task", "contents of a task", "StoredOnce", "Spread"),
-            ("floor_of_a_tile_in_task", "contents of a task", "FloorOfATile", "Directions"),
+        (name, family, f"{FILES}/{file}_candidates.py::{own}", (f"exploits/{FILES}/{file}_task.py::{model}", ""))
+        for name, family, file, own, model in (
+            ("stored_once_in_task", "contents of a task", "tenth", "StoredOnce", "Spread"),
+            ("floor_of_a_tile_in_task", "contents of a task", "tenth", "FloorOfATile", "Directions"),
+            ("copy_for_relu_of_many", "few seeds", "many", "CopyForRelu", "Relu"),
         )
     ),
 )
