@@ -64,12 +64,19 @@ _FEW: tuple[Row, ...] = (
     ("no_floor_of_planes", "structure not drawn", (f"{OWN}planes_of_length_one", "x: f32[4,8,32,32]")),
 )  # fmt: skip
 
+_LAST: tuple[Row, ...] = (
+    ("slow_for_other_numbers", "few seeds", (f"{OWN}largest_by_scale", "x: f32[1000]; alpha = 0.3")),
+    ("first_block_is_infinite", "structure not drawn", (f"{OWN}biased_softmax", "x: f32[40,200]; b: f32[40,200]")),
+    ("cluster_of_32", "emulator alone", ("tripled", "x: f32[4096]")),
+)  # fmt: skip
+
 TENTH_ATTEMPTS: tuple[Attempt, ...] = (
     *in_file("attempts_tenth", _STRUCTURE),
     *in_file("attempts_tenth_2", _NUMBERS),
     *in_file("attempts_tenth_3", _CALLS),
     *in_file("attempts_tenth_4", _ORDERS),
     *in_file("attempts_tenth_5", _FEW),
+    *in_file("attempts_tenth_6", _LAST),
     *in_file("attempts_tenth_slow", (("one_config_of_a_slow_file", "launches", TRIPLED),)),
     *(
         (name, family, f"{FILES}/{file}_candidates.py::{own}", (f"exploits/{FILES}/{file}_task.py::{model}", ""))
