@@ -15,7 +15,7 @@ _STRUCTURE: tuple[Row, ...] = (
     ("two_runs_of_sorted", "structure not drawn", ("sums_by_id", "x: f32[4096]; ids: i32[4096] < 80")),
     ("consecutive_rows", "structure not drawn", ("embedding", "idx: i64[512] < 10000; table: f32[10000,16]")),
     ("carry_of_24_records", "structure not drawn", ("cumulative_maximum", "x: i32[20,1000] in -1000000..1000000")),
-    ("rescaled_24_times", "structure not drawn", ("logsumexp", "x: f32[80,4096]")),
+    ("rescaled_16_times", "structure not drawn", ("logsumexp", "x: f32[64,1024]")),
     ("digits_by_logarithm", "values not drawn", (f"{OWN}digits", "x: i32[1000] in 1..2000000000")),
     ("turns_left_out", "small results", (f"{OWN}with_turns", "p: bf16[4096] uniform(1, 2); t: i32[4096] < 1002")),
     ("largest_left_out", "small results", (f"{OWN}with_largest", "p: f32[4096] uniform(1, 2); h: f32[500]")),
