@@ -6,6 +6,10 @@ from benchmarks.judge.case_rows import TRIPLED, VECTOR, Attempt, Row, in_file
 
 FILES = "attempts_tenth_files"
 OWN = f"exploits/{FILES}/references.py::"
+BYTES = (
+    "exploits/attempts_tenth_whole.py::centred_bytes",
+    "x: f32[16,50] normal(0, 1); s: f32[16] uniform(0.02, 0.05)",
+)
 MASKED = (f"{OWN}attention_where", "q: f32[64,32]; k: f32[128,32]; v: f32[128,32]; m: bool[64,128]")
 
 _STRUCTURE: tuple[Row, ...] = (
@@ -77,6 +81,7 @@ TENTH_ATTEMPTS: tuple[Attempt, ...] = (
     *in_file("attempts_tenth_4", _ORDERS),
     *in_file("attempts_tenth_5", _FEW),
     *in_file("attempts_tenth_6", _LAST),
+    *in_file("attempts_tenth_whole", (("first_row_one_below", "whole results of floats", BYTES),)),
     *in_file("attempts_tenth_slow", (("one_config_of_a_slow_file", "launches", TRIPLED),)),
     *(
         (name, family, f"{FILES}/{file}_candidates.py::{own}", (f"exploits/{FILES}/{file}_task.py::{model}", ""))
