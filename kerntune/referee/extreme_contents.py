@@ -11,6 +11,7 @@ import numpy as np
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.case_inputs import TensorInput
 from kerntune.referee.content_forms import ENDS, GRIDS, LARGE_RANGE, ODD, sparse_centre
+from kerntune.referee.content_rows import fill_parts, in_order, zero_places
 
 END_EXPONENTS = {True: 100, False: 12}
 """What powers of two are beside these, of dtypes of a large range and of others."""
@@ -39,7 +40,7 @@ DEVIATIONS = {
 
 def in_bands(numbers: np.ndarray, given: TensorInput, chance: np.random.Generator) -> Any:
     """Rows, or pieces of a single one, that are moved far up or down, or stretched, as far as the dtype reaches. A few
-    are tiny, and at least one is zeros."""
+    are tiny, and at least one is zeros; of several rows so are some columns and planes."""
     rows = numbers.reshape(-1, given.shape[-1] if len(given.shape) > 1 else SPARSE if numbers.size % SPARSE == 0 else 1)
     far = 2.0**20 if given.dtype in LARGE_RANGE else 2.0**7
     scales, moves = np.array([1.0, 1.0, 1.0, 2.0**7, far]), np.array([FAR, -FAR, -DEEP[0], 0.0, 0.0])
@@ -50,6 +51,8 @@ def in_bands(numbers: np.ndarray, given: TensorInput, chance: np.random.Generato
     found *= scales[kinds]
     few = np.flatnonzero(small < 1)
     found[few] = rows[few] * small[few]
+    if numbers.size > given.columns:
+        fill_parts(found.reshape(-1), given.shape, chance, by=0.0)
     return found.reshape(-1)
 
 
@@ -62,16 +65,6 @@ def full_places(shape: Sequence[int], chance: np.random.Generator) -> np.ndarray
     found[np.minimum(begins + chance.integers(0, length, len(begins)), count - 1)] = True
     found[[0, -1]] = True
     return found
-
-
-def in_order(rows: np.ndarray, chance: np.random.Generator) -> np.ndarray:
-    """Numbers in order along each row: up, down, and in half of the rows from anywhere on, so that what is left out of
-    rows has their largest or smallest."""
-    rows = np.sort(rows, axis=1)
-    rows[1::2] = rows[1::2, ::-1]
-    for row in chance.permutation(len(rows))[: len(rows) // 2]:
-        rows[row] = np.roll(rows[row], int(chance.integers(rows.shape[1])))
-    return rows.reshape(-1)
 
 
 def _at_ends(numbers: np.ndarray, nearest: float, form: str) -> tuple[float, float]:
@@ -151,19 +144,6 @@ def close_numbers(given: TensorInput, seed: int, chance: np.random.Generator) ->
     first = given.low + (given.high - given.low) * share if given.content == "uniform" else given.low + given.high
     step = max(2.0 ** (math.frexp(first)[1] - (infinity & -infinity).bit_length()), 2.0**-1022)
     return (round(first / step) + chance.integers(0, 8, math.prod(given.shape))) * step
-
-
-def zero_places(shape: Sequence[int], chance: np.random.Generator) -> np.ndarray:
-    """A quarter of the rows, or of a single row a quarter in one piece; and one of 16 elements elsewhere."""
-    columns, count = shape[-1] if shape else 1, math.prod(shape)
-    zero = chance.random(count) < 1 / 16
-    if count == columns:
-        at = int(chance.integers(0, count - count // 4 + 1))
-        zero[at : at + count // 4] = True
-    else:
-        rows = zero.reshape(-1, columns)
-        rows[chance.permutation(len(rows))[: max(1, len(rows) // 4)]] = True
-    return np.flatnonzero(zero)
 
 
 ROUND = 16

@@ -634,6 +634,20 @@ def test_one_of_a_few_rows_is_zeros() -> None:
         assert not extreme("f32[3,900]", "banded", seed).reshape(3, 900).any(1).all()
 
 
+@pytest.mark.parametrize("form", ["broad", "banded"])
+def test_some_columns_and_planes_are_zeros(form: str) -> None:
+    """Some along each dimension that has as many, and of those that several of the last dimensions are."""
+    for seed in range(5):
+        x = extreme("f16[4,5,6,128]", form, seed)
+        assert [int(np.count_nonzero(~x.any(axes))) for axes in ((0, 1, 2), (0, 2, 3), (0, 1, 3))] == [2, 1, 1]
+        assert np.count_nonzero(~x.any((1, 2, 3))) == 1
+        assert 1 < np.count_nonzero(~x.any((2, 3))) < 12
+        few, long = extreme("f32[100,3]", form, seed), extreme("f32[3,900]", form, seed)
+        assert few.any(0).all(), "too few columns"
+        assert np.count_nonzero(~long.any(0)) >= 14
+        assert np.count_nonzero(~long.any(1)) == 1
+
+
 @pytest.mark.parametrize("beside", [0, 1 << 20])
 def test_a_content_is_of_the_forms_that_are_asked_for(beside: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether tensors are drawn beside each other or not."""
