@@ -1,4 +1,4 @@
-"""Which rows, columns and planes of extreme contents are of one kind: zeros, or in order."""
+"""Which rows, columns and planes of extreme contents are of one kind: zeros, one number, or in order."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ LEAST_PARTS = 4
 
 OF_COLUMNS = 64
 """One of so many columns is zeros, or one."""
+
+OF_ROWS = 16
+"""One of so many rows is one number, or one."""
+
+STEPS = 8
+"""Numbers of such rows are whole multiples of a fourth, at most so many: their sums and squares are exact."""
 
 
 def zero_places(shape: Sequence[int], chance: np.random.Generator) -> np.ndarray:
@@ -42,6 +48,16 @@ def fill_parts(flat: np.ndarray, shape: Sequence[int], chance: np.random.Generat
     for axis in range(1, len(shape) - 1):
         if (parts := math.prod(shape[:axis])) >= LEAST_PARTS:
             flat.reshape(parts, -1)[chance.integers(parts)] = by
+
+
+def fill_rows(numbers: np.ndarray, columns: int, chance: np.random.Generator) -> None:
+    """Some rows become one number each, of either sign: nothing is between the least and the largest of them."""
+    rows = numbers.reshape(-1, columns)
+    if len(rows) < LEAST_PARTS or columns == 1:
+        return
+    chosen = chance.permutation(len(rows))[: max(1, len(rows) // OF_ROWS)]
+    sizes, signs = chance.integers(1, STEPS, len(chosen), endpoint=True), chance.choice((1, -1), len(chosen))
+    rows[chosen] = (signs * sizes / 4)[:, None]
 
 
 def in_order(rows: np.ndarray, chance: np.random.Generator) -> np.ndarray:

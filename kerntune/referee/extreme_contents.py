@@ -11,7 +11,7 @@ import numpy as np
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.case_inputs import TensorInput
 from kerntune.referee.content_forms import ENDS, GRIDS, LARGE_RANGE, ODD, sparse_centre
-from kerntune.referee.content_rows import fill_parts, in_order, zero_places
+from kerntune.referee.content_rows import fill_parts, fill_rows, in_order, zero_places
 
 END_EXPONENTS = {True: 100, False: 12}
 """What powers of two are beside these, of dtypes of a large range and of others."""
@@ -40,7 +40,7 @@ DEVIATIONS = {
 
 def in_bands(numbers: np.ndarray, given: TensorInput, chance: np.random.Generator) -> Any:
     """Rows, or pieces of a single one, that are moved far up or down, or stretched, as far as the dtype reaches. A few
-    are tiny, and at least one is zeros; of several rows so are some columns and planes."""
+    are tiny, and at least one is zeros; of several rows so are some columns and planes, or some are one number each."""
     rows = numbers.reshape(-1, given.shape[-1] if len(given.shape) > 1 else SPARSE if numbers.size % SPARSE == 0 else 1)
     far = 2.0**20 if given.dtype in LARGE_RANGE else 2.0**7
     scales, moves = np.array([1.0, 1.0, 1.0, 2.0**7, far]), np.array([FAR, -FAR, -DEEP[0], 0.0, 0.0])
@@ -51,7 +51,9 @@ def in_bands(numbers: np.ndarray, given: TensorInput, chance: np.random.Generato
     found *= scales[kinds]
     few = np.flatnonzero(small < 1)
     found[few] = rows[few] * small[few]
-    if numbers.size > given.columns:
+    if chance.integers(2):
+        fill_rows(found, given.columns, chance)
+    elif numbers.size > given.columns:
         fill_parts(found.reshape(-1), given.shape, chance, by=0.0)
     return found.reshape(-1)
 
@@ -280,6 +282,7 @@ def in_form(
         numbers = np.zeros(count)
     if form == "round":
         numbers = round_numbers(given, known, chance)
+        fill_rows(numbers, given.columns, chance)
     if form == "scaled" and given.varied:
         numbers = scaled_numbers(given, known, chance)
     if form == "paired":

@@ -636,16 +636,37 @@ def test_one_of_a_few_rows_is_zeros() -> None:
 
 @pytest.mark.parametrize("form", ["broad", "banded"])
 def test_some_columns_and_planes_are_zeros(form: str) -> None:
-    """Some along each dimension that has as many, and of those that several of the last dimensions are."""
-    for seed in range(5):
+    """Some along each dimension that has as many, and of those that several of the last dimensions are. Of banded ones
+    others have rows of one number in place of that."""
+    counts = 0
+    for seed in range(24):
         x = extreme("f16[4,5,6,128]", form, seed)
+        if form == "banded" and x.any((0, 1, 2)).all():
+            continue
+        counts += 1
         assert [int(np.count_nonzero(~x.any(axes))) for axes in ((0, 1, 2), (0, 2, 3), (0, 1, 3))] == [2, 1, 1]
         assert np.count_nonzero(~x.any((1, 2, 3))) == 1
-        assert 1 < np.count_nonzero(~x.any((2, 3))) < 12
-        few, long = extreme("f32[100,3]", form, seed), extreme("f32[3,900]", form, seed)
-        assert few.any(0).all(), "too few columns"
-        assert np.count_nonzero(~long.any(0)) >= 14
-        assert np.count_nonzero(~long.any(1)) == 1
+        assert 1 < np.count_nonzero(~x.any((2, 3))) < 13
+    assert counts == 24 if form == "broad" else 2 < counts < 22
+    few, long = extreme("f32[100,3]", "broad"), extreme("f32[3,900]", "broad")
+    assert few.any(0).all(), "too few columns"
+    assert np.count_nonzero(~long.any(0)) >= 14
+    assert np.count_nonzero(~long.any(1)) == 1
+
+
+@pytest.mark.parametrize("form", ["round", "banded"])
+def test_some_rows_are_one_number(form: str) -> None:
+    numbers, counts = set[float](), 0
+    for seed in range(24):
+        x = extreme("bf16[64,80]", form, seed)
+        alike = x[(x == x[:, :1]).all(1), 0]
+        counts += len(alike[alike != 0]) == 4
+        numbers |= {*alike}
+        assert len(alike) >= (4 if form == "round" else 1)
+    assert counts == 24 if form == "round" else 4 < counts < 20
+    assert {*numbers} - {0} > {-2, -1.75, -0.25, 0.25, 1, 2}
+    small = extreme("f32[3,80]", form)
+    assert not (small[small.any(1)] == small[small.any(1)][:, :1]).all(1).any(), "too few rows"
 
 
 @pytest.mark.parametrize("beside", [0, 1 << 20])
