@@ -35,7 +35,7 @@ EXTREMES = {
     "round": "has whole numbers and halves, numbers that another input has, and rows of one number",
     "paired": "has what another input has at the same place, zeros, and the ends of its range",
     "scaled": "has numbers of all sizes, and those that another input has",
-    "sparse": "is nearly constant but for a few elements",
+    "sparse": "is nearly constant but for a few elements, and in a few rows zeros where others are",
     "lone": "is one number, zero where that may be, but for a few elements",
     "none": "is zeros",
     "alike": "has equal rows, half of all",

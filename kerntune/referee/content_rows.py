@@ -10,11 +10,11 @@ import numpy as np
 LEAST_PARTS = 4
 """Where there are fewer rows, columns or planes, none of them is of a kind for its sake alone."""
 
-OF_COLUMNS = 64
-"""One of so many columns is zeros, or one."""
+OF_MANY = 64
+"""One of so many columns is zeros, or one; of large inputs so many rows are one number."""
 
 OF_ROWS = 16
-"""One of so many rows is one number, or one."""
+"""One of so many rows is one number, or zeros in all inputs, or one."""
 
 STEPS = 8
 """Numbers of such rows are whole multiples of a fourth, at most so many: their sums and squares are exact."""
@@ -43,21 +43,27 @@ def fill_parts(flat: np.ndarray, shape: Sequence[int], chance: np.random.Generat
         if shape[axis] < LEAST_PARTS:
             continue
         last = axis == len(shape) - 1
-        chosen = chance.permutation(shape[axis])[: max(1, shape[axis] // OF_COLUMNS) if last else 1]
+        chosen = chance.permutation(shape[axis])[: max(1, shape[axis] // OF_MANY) if last else 1]
         flat.reshape(-1, shape[axis], math.prod(shape[axis + 1 :]))[:, chosen] = by
     for axis in range(1, len(shape) - 1):
         if (parts := math.prod(shape[:axis])) >= LEAST_PARTS:
             flat.reshape(parts, -1)[chance.integers(parts)] = by
 
 
-def fill_rows(numbers: np.ndarray, columns: int, chance: np.random.Generator) -> None:
-    """Some rows become one number each, of either sign: nothing is between the least and the largest of them."""
+def fill_rows(numbers: np.ndarray, columns: int, chance: np.random.Generator, of: int = OF_ROWS) -> None:
+    """One of so many rows becomes one number, or one, of either sign: nothing is between its least and its largest."""
     rows = numbers.reshape(-1, columns)
     if len(rows) < LEAST_PARTS or columns == 1:
         return
-    chosen = chance.permutation(len(rows))[: max(1, len(rows) // OF_ROWS)]
+    chosen = chance.permutation(len(rows))[: max(1, len(rows) // of)]
     sizes, signs = chance.integers(1, STEPS, len(chosen), endpoint=True), chance.choice((1, -1), len(chosen))
     rows[chosen] = (signs * sizes / 4)[:, None]
+
+
+def rows_of_zeros(count: int, seed: int) -> np.ndarray:
+    """Which of so many rows are zeros in all inputs that have as many: where all are, their sum is, too. The first and
+    the last aren't."""
+    return np.random.default_rng(seed).permutation(max(0, count - 2))[: max(1, count // OF_ROWS)] + 1
 
 
 def in_order(rows: np.ndarray, chance: np.random.Generator) -> np.ndarray:

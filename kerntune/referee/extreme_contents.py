@@ -11,7 +11,15 @@ import numpy as np
 from kerntune.gpu.number_formats import FLOAT_FORMATS
 from kerntune.referee.case_inputs import TensorInput
 from kerntune.referee.content_forms import ENDS, GRIDS, LARGE_RANGE, ODD, sparse_centre
-from kerntune.referee.content_rows import fill_parts, fill_rows, in_order, zero_places
+from kerntune.referee.content_rows import (
+    LEAST_PARTS,
+    OF_MANY,
+    fill_parts,
+    fill_rows,
+    in_order,
+    rows_of_zeros,
+    zero_places,
+)
 
 END_EXPONENTS = {True: 100, False: 12}
 """What powers of two are beside these, of dtypes of a large range and of others."""
@@ -38,23 +46,25 @@ DEVIATIONS = {
 """Logarithms of the least and the largest, to base 2."""
 
 
-def in_bands(numbers: np.ndarray, given: TensorInput, chance: np.random.Generator) -> Any:
+def in_bands(numbers: np.ndarray, given: TensorInput, seed: int, chance: np.random.Generator) -> Any:
     """Rows, or pieces of a single one, that are moved far up or down, or stretched, as far as the dtype reaches. A few
-    are tiny, and at least one is zeros; of several rows so are some columns and planes, or some are one number each."""
+    are tiny, and at least one is zeros, the same of all inputs that have as many; of several rows so are some columns
+    and planes, or some are one number each."""
     rows = numbers.reshape(-1, given.shape[-1] if len(given.shape) > 1 else SPARSE if numbers.size % SPARSE == 0 else 1)
     far = 2.0**20 if given.dtype in LARGE_RANGE else 2.0**7
     scales, moves = np.array([1.0, 1.0, 1.0, 2.0**7, far]), np.array([FAR, -FAR, -DEEP[0], 0.0, 0.0])
     kinds = chance.integers(0, len(scales), len(rows))[:, None]
     small = chance.choice([0.0, 2.0**-12, *[1.0] * 62], len(rows))[:, None]
-    small[chance.integers(len(rows))] = 0.0
+    zeros = rows_of_zeros(len(rows), seed)[0] if len(rows) >= LEAST_PARTS else chance.integers(len(rows))
     found = rows + moves[kinds]
     found *= scales[kinds]
     few = np.flatnonzero(small < 1)
     found[few] = rows[few] * small[few]
     if chance.integers(2):
-        fill_rows(found, given.columns, chance)
+        fill_rows(found, given.columns, chance, OF_MANY)
     elif numbers.size > given.columns:
         fill_parts(found.reshape(-1), given.shape, chance, by=0.0)
+    found[zeros] = 0.0
     return found.reshape(-1)
 
 
@@ -266,7 +276,7 @@ def in_form(
     if form == "ties":
         numbers = chance.choice(numbers[:FEW_VALUES], count)
     if form == "banded":
-        numbers = in_bands(numbers, given, chance)
+        numbers = in_bands(numbers, given, seed, chance)
     if form == "close":
         numbers = close_numbers(given, seed, chance)
     if form == "multiples" and given.varied:
@@ -296,6 +306,8 @@ def in_form(
         numbers[[0, -1]] = _at_ends(numbers, nearest, form)
         others = numbers[~(few := full_places(given.shape, chance))]
         numbers[~few] = nearest + (others - nearest) * (2.0**-10 if form == "sparse" else 0.0)
+        if form == "sparse" and given.varied and numbers.size >= LEAST_PARTS * given.columns:
+            numbers.reshape(-1, given.columns)[rows_of_zeros(numbers.size // given.columns, seed)] = 0.0
     if form == "alike":
         rows = numbers.reshape(-1, given.columns)
         rows[(np.arange(len(rows) // 2) + chance.integers(len(rows))) % len(rows)] = rows[0]
