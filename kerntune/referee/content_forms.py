@@ -20,7 +20,7 @@ EXTREMES = {
     "far": "is farther above zero, or below (a mean of 1,024 deviations)",
     "deep": "is so far below zero that exponentials are zero (around -256 to -512)",
     "tiny": "is tiny (a deviation of 2**-12)",
-    "broad": "has a deviation of 4 to 8 and zeros, rows, columns and planes of them among others",
+    "broad": "has a deviation of 4 to 8, zeros, rows, columns and planes of them among others, and rows in order",
     "wide": "has a deviation of 64 to 128",
     "huge": "has a deviation of 2**20 (float16: 2**12)",
     "vast": "has a deviation of 2**80",

@@ -66,6 +66,14 @@ def rows_of_zeros(count: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).permutation(max(0, count - 2))[: max(1, count // OF_ROWS)] + 1
 
 
+def sort_rows(numbers: np.ndarray, columns: int, chance: np.random.Generator) -> None:
+    """A fourth of the rows go up, and a fourth down: their running maximum, or minimum, is another at each element."""
+    rows = numbers.reshape(-1, columns)
+    order, part = chance.permutation(len(rows)), len(rows) // LEAST_PARTS
+    for chosen, step in ((order[:part], 1), (order[part : 2 * part], -1)):
+        rows[chosen] = np.sort(rows[chosen], axis=1)[:, ::step]
+
+
 def in_order(rows: np.ndarray, chance: np.random.Generator) -> np.ndarray:
     """Numbers in order along each row: up, down, and in half of the rows from anywhere on, so that what is left out of
     rows has their largest or smallest."""

@@ -18,6 +18,7 @@ from kerntune.referee.content_rows import (
     fill_rows,
     in_order,
     rows_of_zeros,
+    sort_rows,
     zero_places,
 )
 
@@ -286,6 +287,7 @@ def in_form(
     if form in GRIDS:
         numbers = on_grid(numbers, given, form, chance)
     if form == "broad":
+        sort_rows(numbers, given.columns, chance)
         zeros = zero_places(given.shape, chance)
         numbers[zeros] = chance.choice((0.0, -0.0), len(zeros))
     if form == "none":

@@ -683,6 +683,18 @@ def test_rows_are_zeros_in_all_inputs_that_have_as_many(form: str) -> None:
     assert extreme("f32[40,90] uniform(1, 2)", "sparse").all(), "zero isn't declared"
 
 
+@pytest.mark.parametrize("dtype", ["f16", "f32", "f64"])
+def test_some_of_broad_rows_go_up_and_some_down(dtype: str) -> None:
+    """But for the columns of zeros among them."""
+    for seed in range(5):
+        x = extreme(f"{dtype}[40,63]", "broad", seed)
+        falls = [np.count_nonzero(np.diff(row) < 0) for row in x if row.any()]
+        rises = [np.count_nonzero(np.diff(row) > 0) for row in x if row.any()]
+        for found in (falls, rises):
+            assert 4 < sum(n < 12 for n in found) <= 10
+        assert sum(n > 20 for n in falls) > 12
+
+
 @pytest.mark.parametrize("beside", [0, 1 << 20])
 def test_a_content_is_of_the_forms_that_are_asked_for(beside: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether tensors are drawn beside each other or not."""
