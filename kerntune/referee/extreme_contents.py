@@ -46,6 +46,13 @@ DEVIATIONS = {
 }
 """Logarithms of the least and the largest, to base 2."""
 
+VAST_DOUBLES = 600.0
+"""The same of ``vast`` numbers of float64: their squares are beyond its range, as those of others are beyond float32's.
+"""
+
+SPREAD_BINADES = 12
+"""So many binades, between ``wide`` numbers and the largest, ``huge`` ones have deviations from."""
+
 
 def in_bands(numbers: np.ndarray, given: TensorInput, seed: int, chance: np.random.Generator) -> Any:
     """Rows, or pieces of a single one, that are moved far up or down, or stretched, as far as the dtype reaches. A few
@@ -173,6 +180,15 @@ def with_known(numbers: np.ndarray, known: Sequence[float], chance: np.random.Ge
     return numbers
 
 
+def of_many_sizes(numbers: np.ndarray, given: TensorInput, chance: np.random.Generator) -> Any:
+    """Numbers whose rows, or elements where rows are few, have deviations that are spread over
+    :data:`SPREAD_BINADES`. That of all of them stays."""
+    columns = given.columns if numbers.size >= 8 * given.columns else 1
+    sizes = np.exp2(-chance.permutation(np.linspace(0, SPREAD_BINADES, numbers.size // columns)))
+    sizes /= math.sqrt(np.mean(sizes * sizes))
+    return (numbers.reshape(-1, columns) * sizes[:, None]).reshape(-1)
+
+
 def round_numbers(given: TensorInput, known: Sequence[float], chance: np.random.Generator) -> Any:
     """Whole numbers and halves, or known ones. Zeros have either sign."""
     count = math.prod(given.shape)
@@ -256,7 +272,9 @@ def mean_and_deviation(given: TensorInput, form: str, chance: np.random.Generato
     mean = chance.uniform(-0.5, 0.5) * deviation if given.varied else given.low
     if form in DEVIATIONS:
         half = (form, given.dtype) == ("huge", "float16")
-        deviation, mean = 2 ** (12.0 if half else chance.uniform(*DEVIATIONS[form])), 0.0
+        doubles = (form, given.dtype) == ("vast", "float64")
+        power = 12.0 if half else VAST_DOUBLES if doubles else chance.uniform(*DEVIATIONS[form])
+        deviation, mean = 2**power, 0.0
     if form in ("up", "down"):
         mean = chance.uniform(32, 64) * deviation * (1 if form == "up" else -1)
     if form == "far":
@@ -292,6 +310,8 @@ def in_form(
         numbers[zeros] = chance.choice((0.0, -0.0), len(zeros))
     if form == "none":
         numbers = np.zeros(count)
+    if form == "huge" and given.dtype in LARGE_RANGE:
+        numbers = of_many_sizes(numbers, given, chance)
     if form == "round":
         numbers = round_numbers(given, known, chance)
         fill_rows(numbers, given.columns, chance)

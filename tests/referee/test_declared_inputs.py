@@ -695,6 +695,24 @@ def test_some_of_broad_rows_go_up_and_some_down(dtype: str) -> None:
         assert sum(n > 20 for n in falls) > 12
 
 
+@pytest.mark.parametrize(("shape", "by_rows"), [("[40,90]", True), ("[3600]", False), ("[4,900]", False)])
+def test_huge_numbers_are_of_all_sizes_above_wide_ones(shape: str, by_rows: bool) -> None:
+    """Each binade has as many: rows, or elements where rows are few."""
+    x = extreme(f"f32{shape}", "huge").astype("f8")
+    sizes = np.floor(np.log2(x.reshape(40, 90).std(1) if by_rows else np.abs(x[x != 0]))).astype(int)
+    counts = [np.mean(sizes == k) for k in range(11, 20)]
+    assert min(counts) > 0.03
+    assert max(counts) < 0.15
+    assert sizes.max() > 20
+
+
+def test_vast_numbers_of_float64_have_no_squares() -> None:
+    x = extreme("f64[900]", "vast")
+    assert np.isfinite(x).all()
+    with np.errstate(over="ignore"):
+        assert np.mean(np.isinf(x * x)) > 0.9
+
+
 @pytest.mark.parametrize("beside", [0, 1 << 20])
 def test_a_content_is_of_the_forms_that_are_asked_for(beside: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether tensors are drawn beside each other or not."""
