@@ -42,7 +42,7 @@ EXTREME_QUANTILES = (0.5, 0.75, 0.9)
 def extreme_error(
     number: int, dtype: str, found: np.ndarray, exact: np.ndarray | None, stock: np.ndarray, terms: int, usual: float,
     factor: float, seen: Callable[..., None] | None, moved: np.ndarray | None, deviation: np.ndarray | None,
-    gross: float,
+    gross: float, most: float = GROSS_SHARE,
 ) -> ResultError:  # fmt: skip
     """Of extreme inputs. Where the reference isn't finite in its dtype, or in float64, nothing is demanded: it may
     overflow inside. Nor is it beyond half of the largest number, where either side's rounding decides. What is small
@@ -50,7 +50,7 @@ def extreme_error(
     numbers near zero sums are small, but constants aren't: exp(x) - 1 is off by a rounding of 1, which is 0.5 to 0.7
     usually, and 0.17 where an LSTM has tanh(x) as 2 sigmoid(2 x) - 1. Few elements may cancel by chance; by how much
     they are ``moved`` where each input is a rounding off tells the size that a sum of such terms has: 100 terms of
-    deviation 2**20 sum up to 2**18 at times."""
+    deviation 2**20 sum up to 2**18 at times. ``most``: the share of elements that may be off by ``gross``."""
     alone, exact = exact is None, stock if exact is None else exact
     moved, explained = (np.zeros_like(exact) if x is None else x for x in (moved, deviation))
     finite = np.isfinite(stock) & np.isfinite(exact) & (np.abs(exact) <= LARGEST.get(dtype, math.inf) / 2)
@@ -91,7 +91,7 @@ def extreme_error(
             return ResultError(number, dtype, off / size, allowed / size, size=size, wrong=wrong)
     least = np.maximum(np.maximum(gross * np.where(some[2] > gross * size, some[2], size), some[3]), allowed)
     far_off, own_off = (int(np.count_nonzero(x > least)) for x in some[:2])
-    if error.size >= FEW and far_off > max(GROSS_SHARE * some[0].size, 2 * own_off):
+    if error.size >= FEW and far_off > max(most * some[0].size, 2 * own_off):
         least_told = "a fourth" if gross == GROSS else f"{gross:.1%}"
         wrong = f"{far_off:,} of {some[0].size:,} elements are off by more than {least_told} of their size"
         return ResultError(number, dtype, size=size, wrong=wrong)

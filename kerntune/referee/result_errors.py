@@ -39,6 +39,7 @@ from kerntune.referee.rounding_limits import (
     ELEMENT_FACTOR,
     FEW,
     GROSS,
+    GROSS_SHARE,
     NEAREST,
     RMS_FACTOR,
     ROUNDING_RMS,
@@ -151,7 +152,8 @@ def _compared(
     if extreme:
         wide = all(ROUNDOFF.get(t.dtype, 0.0) <= ROUNDOFF["float32"] for t in case.tensors)
         gross = COARSE if expected.chain.pointwise and wide else GROSS
-        of = number, view.dtype, found, exact, stock, terms, usual, extreme, seen, moved, deviation, gross
+        most = 0.0 if odd else GROSS_SHARE  # beside infinities are usual numbers, of which none is off so far
+        of = number, view.dtype, found, exact, stock, terms, usual, extreme, seen, moved, deviation, gross, most
         return extreme_error(*of)
     terms = terms if moved is None or exact is None else int(CHAIN**2)
     one = _float_error(number, view.dtype, found, exact, stock, terms, usual, seen, moved, expected.chain)

@@ -709,6 +709,20 @@ def test_of_extreme_numbers_few_elements_may_be_left_out(share: int, left: float
     assert told == ("30 of 1,000 elements are off by more than a fourth of their size" if wrong else "")
 
 
+@pytest.mark.parametrize("odd", [False, True])
+def test_beside_infinities_no_element_may_be_left_out(odd: bool) -> None:
+    """Few are infinite, and what follows from them is few elements of the result."""
+    exact = CHANCE.uniform(1, 2, 1000)
+    off, near = np.where(np.arange(1000) == 7, 0.0, exact), exact + np.where(np.arange(1000) == 7, 0.2, 0.0)
+    want = expected(exact, exact.astype(np.float32))
+    view = View(0, want.dtype, want.shape, want.strides)
+    found = [
+        error_of(0, x.astype("<f4").tobytes(), view, want, ROWS, POISON, 1.0, extreme=4.0, odd=odd).wrong
+        for x in (off, near)
+    ]
+    assert found == ["1 of 1,000 elements are off by more than a fourth of their size" if odd else "", ""]
+
+
 @pytest.mark.parametrize(("share", "off", "wrong"), [(50, 0.5, True), (50, 0.1, False), (200, 0.5, False)])
 def test_of_extreme_numbers_few_zeros_may_be_others(share: int, off: float, wrong: bool) -> None:
     """A border that belongs to the other side, by a number as large as others are."""
