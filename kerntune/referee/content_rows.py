@@ -31,11 +31,11 @@ def zero_places(shape: Sequence[int], chance: np.random.Generator) -> np.ndarray
     else:
         rows = zero.reshape(-1, columns)
         rows[chance.permutation(len(rows))[: max(1, len(rows) // 4)]] = True
-        fill_parts(zero, shape, chance)
+        fill_parts(zero, shape, chance, by=1.0)
     return np.flatnonzero(zero)
 
 
-def fill_parts(flat: np.ndarray, shape: Sequence[int], chance: np.random.Generator, by: float = 1.0) -> None:
+def fill_parts(flat: np.ndarray, shape: Sequence[int], chance: np.random.Generator, by: float) -> None:
     """Some columns of the elements of a tensor become one number, and so do all that have one index of a dimension
     between the first and the last, and one of the planes that two or more of the last dimensions are, where there are
     enough of them."""
@@ -50,7 +50,7 @@ def fill_parts(flat: np.ndarray, shape: Sequence[int], chance: np.random.Generat
             flat.reshape(parts, -1)[chance.integers(parts)] = by
 
 
-def fill_rows(numbers: np.ndarray, columns: int, chance: np.random.Generator, of: int = OF_ROWS) -> None:
+def fill_rows(numbers: np.ndarray, columns: int, chance: np.random.Generator, of: int) -> None:
     """One of so many rows becomes one number, or one, of either sign: nothing is between its least and its largest."""
     rows = numbers.reshape(-1, columns)
     if len(rows) < LEAST_PARTS or columns == 1:

@@ -14,6 +14,7 @@ from kerntune.referee.content_forms import ENDS, GRIDS, LARGE_RANGE, ODD, sparse
 from kerntune.referee.content_rows import (
     LEAST_PARTS,
     OF_MANY,
+    OF_ROWS,
     fill_parts,
     fill_rows,
     in_order,
@@ -314,7 +315,7 @@ def in_form(
         numbers = of_many_sizes(numbers, given, chance)
     if form == "round":
         numbers = round_numbers(given, known, chance)
-        fill_rows(numbers, given.columns, chance)
+        fill_rows(numbers, given.columns, chance, OF_ROWS)
     if form == "scaled" and given.varied:
         numbers = scaled_numbers(given, known, chance)
     if form == "paired":

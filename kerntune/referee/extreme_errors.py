@@ -16,7 +16,6 @@ from kerntune.referee.rounding_limits import (
     ELEMENT_FACTOR,
     FEW,
     GROSS,
-    GROSS_SHARE,
     QUANTILES,
     RMS_FACTOR,
     WORST_FACTOR,
@@ -42,7 +41,7 @@ EXTREME_QUANTILES = (0.5, 0.75, 0.9)
 def extreme_error(
     number: int, dtype: str, found: np.ndarray, exact: np.ndarray | None, stock: np.ndarray, terms: int, usual: float,
     factor: float, seen: Callable[..., None] | None, moved: np.ndarray | None, deviation: np.ndarray | None,
-    gross: float, most: float = GROSS_SHARE,
+    gross: float, most: float,
 ) -> ResultError:  # fmt: skip
     """Of extreme inputs. Where the reference isn't finite in its dtype, or in float64, nothing is demanded: it may
     overflow inside. Nor is it beyond half of the largest number, where either side's rounding decides. What is small

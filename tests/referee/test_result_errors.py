@@ -395,7 +395,7 @@ def test_of_many_elements_some_are_drawn(count: int, monkeypatch: pytest.MonkeyP
     some = Elements(one + wrong_first, one, one, None).some()
     told = rounding_limits.quantiles_wrong(*some, 0.0, "float16")
     assert told.startswith("half") is (count > 100), "most of those that are drawn, of all the smaller part"
-    extreme = extreme_error(0, "float16", one + wrong_first, one, one, 1, 1.0, 1.0, None, none, none, GROSS)
+    extreme = extreme_error(0, "float16", one + wrong_first, one, one, 1, 1.0, 1.0, None, none, none, GROSS, 0.01)
     assert ("of 70 elements" in extreme.wrong, "50% of its" in extreme.wrong) == (False, count > 100)
     assert asked == [(0, 101, 100)] * 2 * (count > 100)
 
