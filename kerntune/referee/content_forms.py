@@ -43,7 +43,8 @@ EXTREMES = {
     "few": "has few different values, or one along a row",
     "full": "has the numbers of its range that are furthest from zero",
     "least": "has the numbers of its range that are nearest to zero",
-    "powers": "has powers of two, and the numbers beside them",
+    "powers": "has powers of two or ten, and the numbers beside them",
+    "arranged": "has its numbers in order, in either direction, with repeats, or one after the other",
     "close": "has numbers that differ in their last places",
     "ends": "has zeros, infinities, and powers of two far from 1",
     "specks": "has zeros, and powers of two far from 1",
@@ -90,8 +91,9 @@ DECIDED, OF_NAN = ("ordered", "close"), ("holes", "infinite")
 """The same where all operators but move and compare numbers; and where they compare as IEEE 754 says, or leave numbers
 as they are, also NaN."""
 
-OF_WHOLE = ("few", "full", "least", "powers")
-"""Those of whole numbers: sums are largest where all numbers are, and nothing is left where all are false."""
+OF_WHOLE = ("few", "full", "least", "powers", "arranged")
+"""Those of whole numbers: sums are largest where all numbers are, and nothing is left where all are false; indices are
+often sorted, or consecutive."""
 
 MANY_WHOLE = 16
 """Of no more whole numbers others are powers of two, or beside one."""

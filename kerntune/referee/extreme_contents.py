@@ -140,9 +140,37 @@ def nearest_numbers(numbers: np.ndarray, given: TensorInput, chance: np.random.G
 
 
 def powers_and_beside(numbers: np.ndarray, given: TensorInput, chance: np.random.Generator) -> Any:
-    """Powers of two of either sign, and the numbers beside them, as far as they may be."""
-    near = {sign * (1 << k) + beside for sign in (1, -1) for k in range(63) for beside in (-1, 0, 1)}
-    return chance.choice([x for x in sorted(near) if int(given.low) <= x <= int(given.high)], numbers.size)
+    """Powers of two or of ten, of either sign, and the numbers beside them, as far as they may be; else the numbers."""
+    powers = ([1 << k for k in range(63)], [10**k for k in range(19)])
+    near = [[sign * x + beside for x in of for sign in (1, -1) for beside in (-1, 0, 1)] for of in powers]
+    each = [[x for x in sorted({*of}) if int(given.low) <= x <= int(given.high)] for of in near]
+    found = [chance.choice(of, numbers.size) for of in each if of] or [numbers]
+    return np.where(chance.random(numbers.size) < 0.5, found[0], found[-1])
+
+
+LEAST_PIECE = 16
+"""Numbers of a piece that are arranged in one way."""
+
+
+def arranged_numbers(numbers: np.ndarray, given: TensorInput, chance: np.random.Generator) -> Any:
+    """Rows, or up to four pieces of a single one, a fourth of each kind: in ascending order, with several of each
+    number; ascending, the least ones behind the largest; descending; and one number after the other, the first one
+    behind the last."""
+    low, high = int(given.low), int(given.high)
+    rows = list(numbers.reshape(-1, given.columns))
+    if len(rows) == 1:
+        rows = np.array_split(rows[0], min(4, max(1, numbers.size // LEAST_PIECE)))
+    kinds, found = chance.permutation(4), []
+    for turn, row in enumerate(rows):
+        kind = kinds[turn % 4]
+        if kind == 0:
+            one = low + (row[0] - low + np.arange(row.size)) % (high - low + 1)
+        else:
+            one = np.sort(chance.choice(row[: max(2, row.size // 8)], row.size) if kind == 1 else row)
+        if kind == 2:
+            one = np.roll(one, -int(chance.integers(0, row.size // 4 + 1)))
+        found.append(one[::-1] if kind == 3 else one)
+    return np.concatenate(found)
 
 
 WHOLE_NUMBERS = {
@@ -150,6 +178,7 @@ WHOLE_NUMBERS = {
     "full": furthest_numbers,
     "least": nearest_numbers,
     "powers": powers_and_beside,
+    "arranged": arranged_numbers,
 }
 """How :data:`OF_WHOLE` are drawn."""
 

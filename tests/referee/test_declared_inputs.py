@@ -320,10 +320,11 @@ def test_each_tensor_has_each_extreme_form_once_and_its_neighbours_others() -> N
     assert len(odd) in (3, 4)
     assert forms[rest : rest + 7] == [
         ("sparse", "", "sparse", "sparse", "", ""), ("ordered", "", "", "", "", ""), ("", "few", "", "", "", ""),
-        ("", "full", "", "", "", ""), ("", "least", "", "", "", ""), ("", "", "", "paired", "", ""),
-        ("none", "", "none", "", "", ""),
+        ("", "full", "", "", "", ""), ("", "least", "", "", "", ""), ("", "arranged", "", "", "", ""),
+        ("", "", "", "paired", "", ""),
     ]  # fmt: skip
-    rest += 2
+    assert forms[rest + 7] == ("none", "", "none", "", "", "")
+    rest += 3
     lone, alike = "lone", "alike"
     assert sorted(forms[rest + 5 : rest + 8]) == [
         (alike, "", alike, lone, "", ""), (alike, "", lone, alike, "", ""), (lone, "", alike, alike, "", "")
@@ -430,14 +431,39 @@ def test_few_whole_numbers_have_pieces_of_rows_and_most_of_a_single_one() -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "first", "last"), [("i32[5000] in -9..1000000000", -9, 2**29), ("u8[900] < 200", 0, 129)]
+    ("text", "first", "last"),
+    [("i32[5000] in -9..1000000000", -9, 10**9), ("u8[900] < 200", 0, 129), ("u8[900] in 40..90", 63, 65)],
 )
-def test_powers_of_two_have_neighbours(text: str, first: int, last: int) -> None:
+def test_powers_of_two_and_ten_have_neighbours(text: str, first: int, last: int) -> None:
     given = tensor(text)
     found = {*np.frombuffer(content_of(given, 1, "powers"), given.dtype).tolist()}
-    near = {sign * 2**k + beside for sign in (1, -1) for k in range(33) for beside in (-1, 0, 1)}
+    powers = [base**k for base in (2, 10) for k in range(33)]
+    near = {sign * x + beside for sign in (1, -1) for x in powers for beside in (-1, 0, 1)}
     assert found == {x for x in near if given.low <= x <= given.high}
     assert (min(found), max(found) >= last) == (first, True)
+    (none,) = parse_line("i: i32[900] in 140..250").tensors
+    assert content_of(none, 1, "powers") == content_of(none, 1)
+
+
+@pytest.mark.parametrize(("sizes", "rows"), [("12,256", 12), ("1024", 4), ("1,1024", 4), ("50", 3), ("5", 1)])
+def test_arranged_whole_numbers_are_in_order_have_repeats_or_follow_each_other(sizes: str, rows: int) -> None:
+    """As sorted indices are, segments of a batch, places of a sequence."""
+    steps = set[str]()
+    for seed in range(12 if rows < 4 else 2):
+        (given,) = parse_line(f"i: i64[{sizes}] in -20..900").tensors
+        pieces = np.array_split(np.frombuffer(content_of(given, seed, "arranged"), "<i8"), rows)
+        assert all(given.low <= x.min() <= x.max() <= given.high for x in pieces)
+        for x in pieces:
+            by = np.diff(x)
+            falls = np.flatnonzero(by < 0)
+            kind = "on" if np.isin(by, (1, -920)).all() else "up" if len(falls) == 0 else "down"
+            if kind == "down" and len(falls) == 1 and len(x) > 4:
+                assert x[: falls[0] + 1].min() >= x[falls[0] + 1 :].max(), "the least come last"
+                assert falls[0] + 1 >= 0.74 * len(x)
+                kind = "anew"
+            assert kind != "down" or (by <= 0).all()
+            steps.add("repeats" if kind == "up" and len(by) > 4 and (by == 0).mean() > 0.6 else kind)
+    assert steps >= {"on", "down"} | ({"repeats", "anew"} if rows > 1 else {"up"})
 
 
 def test_paired_numbers_are_equal_or_zeros_and_have_the_ends_of_their_range() -> None:
