@@ -44,7 +44,7 @@ EXTREMES = {
     "full": "has the numbers of its range that are furthest from zero",
     "least": "has the numbers of its range that are nearest to zero",
     "powers": "has powers of two or ten, and the numbers beside them",
-    "arranged": "has its numbers in order, in either direction, with repeats, or one after the other",
+    "arranged": "has its numbers in order, with repeats, or one after the other; flags in tiles, and one alone in rows",
     "close": "has numbers that differ in their last places",
     "ends": "has zeros, infinities, and powers of two far from 1",
     "specks": "has zeros, and powers of two far from 1",

@@ -105,7 +105,8 @@ MOST_PIECES = 1024
 
 def few_numbers(numbers: np.ndarray, given: TensorInput, chance: np.random.Generator) -> Any:
     """Three of the numbers, the least and the largest that may be among them; in half of the rows one alone, and in the
-    others one at the begin or the end. Most of a single row is one, of flags a fourth."""
+    others one at the begin or the end, as a length is where the rest is the other flag. Most of a single row is one, of
+    flags a fourth. Half of the rows of a mask have the same piece: tiles before it are masked, or those behind it."""
     values = np.concatenate([[int(given.low), int(given.high)], chance.choice(numbers, FEW_VALUES - 2)])
     found = chance.choice(values, numbers.size).reshape(-1, given.columns)
     order, half = chance.permutation(len(found)), -(-len(found) // 2)
@@ -114,11 +115,70 @@ def few_numbers(numbers: np.ndarray, given: TensorInput, chance: np.random.Gener
         for turn, row in enumerate(order[half : half + MOST_PIECES]):
             length = int(chance.integers(1, max(2, found.shape[1])))
             piece = found[row, :length] if turn % 2 else found[row, -length:]
-            piece[:] = values[turn // 2 % len(values)]
+            piece[:] = value = values[turn // 2 % len(values)]
+            if given.dtype == "bool" and turn % 8 < 4:  # a length, or what is behind it
+                found[row, slice(length, None) if turn % 2 else slice(-length)] = 1 - value
     else:
         length = numbers.size // 4 if given.dtype == "bool" else numbers.size * 7 // 8
         begin = int(chance.integers(0, numbers.size - length + 1))
         found[0, begin : begin + length] = chance.choice(values)
+    if given.dtype == "bool":
+        for matrix in _masks(found, given):
+            half = _halves_of(len(matrix), chance)[0]
+            matrix[half] = _in_piece(matrix.shape[1], chance)
+    return found.reshape(-1)
+
+
+LEAST_MASK = 16
+"""Rows from which flags may be a mask."""
+
+
+def _masks(rows: np.ndarray, given: TensorInput) -> list[np.ndarray]:
+    """The matrices of flags, each its rows; those of few rows together, as those of one that is the same for many."""
+    own = given.shape[-2] if len(given.shape) > 1 and given.shape[-2] >= LEAST_MASK else len(rows)
+    return list(rows.reshape(-1, own, rows.shape[1])) if own >= LEAST_MASK else []
+
+
+def _halves_of(count: int, chance: np.random.Generator) -> list[slice]:
+    """The first and the last half of so many rows, in a drawn order."""
+    halves = [slice(0, count // 2), slice(count // 2, count)]
+    return halves[:: int(chance.choice((1, -1)))]
+
+
+def _in_piece(columns: int, chance: np.random.Generator) -> np.ndarray:
+    """Which of a row's columns are in its second quarter, or in its third."""
+    return np.arange(columns) * 4 // columns == chance.integers(1, 3)
+
+
+FEW_ROWS = 8
+"""One of so many rows of a mask has one flag that is another, elsewhere than where the others have some; of less than 32
+rows every second."""
+
+
+def arranged_flags(given: TensorInput, chance: np.random.Generator) -> Any:
+    """Of a mask half of the rows have the same piece, but for a few with one flag somewhere; the other half is the
+    opposite of such. A large one begins with causal rows of two documents. Of a vector one of many flags in the first
+    half is another, and in the second."""
+    columns = given.columns
+    found = np.zeros((math.prod(given.shape) // columns, columns), bool)
+    if not (masks := _masks(found, given)):
+        rare = full_places(given.shape, chance).reshape(-1)
+        half = _halves_of(rare.size, chance)[0]
+        rare[half] = ~rare[half]
+        return rare
+    for matrix in masks:
+        if len(matrix) >= FEW_ROWS * LEAST_MASK:
+            first, matrix = np.split(matrix, [len(matrix) // 3])
+            at = np.arange(len(first))[:, None] * columns // len(first)
+            document = 2 * at >= columns
+            first[:] = (np.arange(columns) <= at) & (2 * np.arange(columns) >= columns * document)
+        for half, opposite in zip(_halves_of(len(matrix), chance), (False, True), strict=True):
+            rows = matrix[half]
+            rows[:] = _in_piece(columns, chance)
+            few = chance.permutation(len(rows))[: -(-len(rows) // (FEW_ROWS if len(rows) >= 2 * LEAST_MASK else 2))]
+            rows[few] = False
+            rows[few, chance.integers(0, columns, len(few))] = True
+            rows ^= opposite
     return found.reshape(-1)
 
 
@@ -156,6 +216,8 @@ def arranged_numbers(numbers: np.ndarray, given: TensorInput, chance: np.random.
     """Rows, or up to four pieces of a single one, a fourth of each kind: in ascending order, with several of each
     number; ascending, the least ones behind the largest; descending; and one number after the other, the first one
     behind the last."""
+    if given.dtype == "bool":
+        return arranged_flags(given, chance)
     low, high = int(given.low), int(given.high)
     rows = list(numbers.reshape(-1, given.columns))
     if len(rows) == 1:

@@ -430,6 +430,51 @@ def test_few_whole_numbers_have_pieces_of_rows_and_most_of_a_single_one() -> Non
         assert np.diff(np.flatnonzero(np.diff(ids))).max() >= 34_999
 
 
+@pytest.mark.parametrize("sizes", ["64,128", "3,40,128", "2,1,64,96", "64,1,1,128"])
+def test_half_of_the_rows_of_a_mask_see_one_piece_and_others_have_a_length(sizes: str) -> None:
+    """Tiles that are masked as a whole come before others, for all rows of a tile; rows end somewhere."""
+    (given,) = parse_line(f"m: bool[{sizes}]").tensors
+    own = given.shape[-2] if given.shape[-2] > 1 else 64
+    lengths = 0
+    for m in np.frombuffer(content_of(given, 5, "few"), "u1").reshape(-1, own, given.columns):
+        halves, quarter = np.split(m, [own // 2]), given.columns // 4
+        seen = [half[0] for half in halves if (half == half[0]).all()]
+        assert [(one.sum(), int(one.argmax()) // quarter) for one in seen] in ([(quarter, 1)], [(quarter, 2)])
+        other = next(half for half in halves if not (half == half[0]).all())
+        lengths += sum(np.count_nonzero(np.diff(row.astype(int))) == 1 for row in other)
+    assert lengths >= 4
+
+
+@pytest.mark.parametrize("sizes", ["64,128", "5,48,64", "20,64", "300,256"])
+def test_arranged_flags_are_a_mask_with_one_other_flag_in_a_few_rows(sizes: str) -> None:
+    """Rows with a single flag, and such in tiles that are masked for all other rows, of either kind."""
+    (given,) = parse_line(f"m: bool[{sizes}]").tensors
+    rows, columns = given.shape[-2:]
+    for m in np.frombuffer(content_of(given, 5, "arranged"), "u1").reshape(-1, rows, columns):
+        first = rows // 3 if rows >= 128 else 0
+        causal, halves = m[:first], np.split(m[first:], [(rows - first) // 2])
+        if first:
+            assert not causal[:, -1].any()
+            assert causal[0].sum() == 1
+            assert causal[first // 2 - 1, : columns // 2 - 4].all()
+            assert (causal[-1, : columns // 2].any(), causal[-1, columns // 2 : -4].all()) == (False, True)
+        assert sorted(half.mean() > 0.5 for half in halves) == [False, True]
+        for half in (half ^ int(half.mean() > 0.5) for half in halves):
+            alone = half.sum(1) == 1
+            share = 2 if len(half) < 32 else 8
+            assert np.count_nonzero(alone) == -(-len(half) // share)
+            assert (half[~alone] == half[~alone][0]).all()
+            assert half[~alone][0].sum() == columns // 4
+
+
+def test_arranged_flags_of_a_vector_are_mostly_one_in_each_half() -> None:
+    (given,) = parse_line("m: bool[4000]").tensors
+    first, last = np.split(np.frombuffer(content_of(given, 5, "arranged"), "u1"), 2)
+    assert sorted(min(one.mean(), 1 - one.mean()) for one in (first, last))[0] > 0.01
+    assert sorted((first.mean(), last.mean()))[0] < 0.02
+    assert sorted((first.mean(), last.mean()))[1] > 0.98
+
+
 @pytest.mark.parametrize(
     ("text", "first", "last"),
     [("i32[5000] in -9..1000000000", -9, 10**9), ("u8[900] < 200", 0, 129), ("u8[900] in 40..90", 63, 65)],
