@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Union
 
@@ -75,6 +77,15 @@ class MappingArgument(StrictMessage, frozen=True, tag="mapping"):
 CallArgument = Union[TensorAt, PlainArgument, SequenceArgument, MappingArgument]
 
 
+def plain_of(arguments: Iterable[CallArgument]) -> list[PlainArgument]:
+    """Those that are no tensors, in data, too."""
+    found = list[PlainArgument]()
+    for one in arguments:
+        inside = one.items.values() if isinstance(one, MappingArgument) else getattr(one, "items", ())
+        found += [one] if isinstance(one, PlainArgument) else plain_of(inside)
+    return found
+
+
 class CaseInputs(StrictMessage, frozen=True):
     """One shape to judge: its tensors, and the call's arguments made of them.
 
@@ -101,6 +112,12 @@ class CaseInputs(StrictMessage, frozen=True):
     def made_by_author(self) -> bool:
         """Whether the task's own code makes its inputs."""
         return bool(self.given) or any(t.content == "author" for t in self.tensors)
+
+    @property
+    def numbers(self) -> list[float]:
+        """The finite numbers of the call."""
+        found = [one.value for one in plain_of((*self.arguments, *self.init))]
+        return [x for x in found if isinstance(x, (int, float)) and not isinstance(x, bool) and math.isfinite(x)]
 
     @property
     def holds(self) -> bool:

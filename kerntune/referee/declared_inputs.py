@@ -227,18 +227,31 @@ BESIDE, TENSORS_AT_ONCE = 1 << 20, 2
 lock, and contents are, too."""
 
 
-def contents_of(tensors: Sequence[TensorInput], seed: int, forms: Sequence[str]) -> tuple[bytes, ...]:
+def contents_of(
+    tensors: Sequence[TensorInput], seed: int, forms: Sequence[str], plain: Sequence[float] = ()
+) -> tuple[bytes, ...]:
     """The bytes of each tensor for a seed, with its form of :func:`extreme_forms`; no forms for a usual content.
-    :class:`MeasurementError` where this machine hasn't the memory for them."""
-    known = [x for t in tensors if t.content == "fixed" and t.dtype in FLOAT_FORMATS for x in t.values]
+    ``plain``: numbers of the call, which elements may equal. :class:`MeasurementError` where this machine hasn't the
+    memory for them."""
+    fixed = [x for t in tensors if t.content == "fixed" and t.dtype in FLOAT_FORMATS for x in t.values]
     each = zip(tensors, forms or [""] * len(tensors), strict=True)
     count = sum(math.prod(t.shape) for t in tensors)
     try:
         with ThreadPoolExecutor(TENSORS_AT_ONCE) as threads:
             mapped = threads.map if count > BESIDE else map
-            return tuple(mapped(lambda one: content_of(one[0], seed, one[1], known), each))
+            return tuple(mapped(lambda one: content_of(one[0], seed, one[1], _known_to(one[0], fixed, plain)), each))
     except MemoryError as exc:
         raise MeasurementError(f"this machine hasn't the memory to draw {count:,} numbers: declare fewer") from exc
+
+
+def _known_to(given: TensorInput, fixed: Sequence[float], plain: Sequence[float]) -> Sequence[float]:
+    """Which known numbers an input's elements may be: floats of other inputs, and those of the call that its dtype has
+    exactly, for of others it isn't known in which dtype they are compared; of whole numbers those in its range."""
+    if given.dtype not in FLOAT_FORMATS:
+        return [x for x in plain if isinstance(x, int) and given.low <= x <= given.high]
+    kind = FLOAT_FORMATS[given.dtype]
+    held = values(np.frombuffer(bytes_of(np.array(plain, float), given.dtype), f"<u{kind.width}").astype("u8"), kind)
+    return [*fixed, *(x for x, as_held in zip(plain, held, strict=True) if x == as_held)]
 
 
 def content_of(given: TensorInput, seed: int, form: str = "", known: Sequence[float] = ()) -> bytes:

@@ -151,8 +151,8 @@ def _in_piece(columns: int, chance: np.random.Generator) -> np.ndarray:
 
 
 FEW_ROWS = 8
-"""One of so many rows of a mask has one flag that is another, elsewhere than where the others have some; of less than 32
-rows every second."""
+"""One of so many rows of a mask has one flag alone, elsewhere than where the others have some; of less than 32 rows
+every second."""
 
 
 def arranged_flags(given: TensorInput, chance: np.random.Generator) -> Any:
@@ -380,10 +380,11 @@ def in_form(
     numbers: Any, given: TensorInput, form: str, seed: int, known: Sequence[float], chance: np.random.Generator
 ) -> Any:
     """Numbers that were drawn for an input in a form: a key of :data:`EXTREMES`, or empty for usual ones. ``known`` are
-    numbers of other inputs."""
+    numbers of other inputs, or of the call."""
     count = numbers.size
     if given.content == "integers" and form in WHOLE_NUMBERS:
         numbers = WHOLE_NUMBERS[form](numbers, given, chance)
+        numbers = with_known(numbers, known, chance) if form == "powers" else numbers
     if form == "ties":
         numbers = chance.choice(numbers[:FEW_VALUES], count)
     if form == "banded":

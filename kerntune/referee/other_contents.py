@@ -96,7 +96,7 @@ class OtherContents(ContentErrors):
         forms = [tuple(word if t.content in DRAWN_FLOATS else "" for t in case.tensors) for word in words]
         seeds = tuple(secrets.randbits(63) for _ in forms)
         with ThreadPoolExecutor(self._workers) as threads:
-            given = tuple(threads.map(partial(contents_of, case.tensors), seeds, forms))
+            given = tuple(threads.map(partial(contents_of, case.tensors, plain=case.numbers), seeds, forms))
         task = ExpectTask(self._reference, case, seeds, given, self._on_gpu, ties=not exact, exact=exact)
         return self._of_contents(of, task, forms)
 

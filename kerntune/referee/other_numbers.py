@@ -6,7 +6,7 @@ import itertools
 import math
 import operator
 import random
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from kerntune.referee.case_inputs import (
     PlainArgument,
     SequenceArgument,
     TensorInput,
+    plain_of,
 )
 from kerntune.referee.content_forms import extreme_forms
 from kerntune.referee.declared_inputs import as_launched
@@ -131,21 +132,12 @@ def unchanged(case: CaseInputs, others: Sequence[CaseInputs]) -> tuple[str, ...]
     often name something, and a constructor's whole numbers are sizes."""
     found = [f"{t.name}" for i, t in enumerate(case.tensors) if t.content == "fixed" and not t.held
              and all(one.tensors[i].values == t.values for one in others)]  # fmt: skip
-    plain = [_plain((*one.arguments, *one.init)) for one in others]
-    for i, one in enumerate(_plain((*case.arguments, *case.init))):
+    plain = [plain_of((*one.arguments, *one.init)) for one in others]
+    for i, one in enumerate(plain_of((*case.arguments, *case.init))):
         if one.value is not None and not one.held and all(other[i] == one for other in plain):
             found.append(repr(one.value))
     listed = ", ".join(dict.fromkeys(found[:8]))
     return (f"known, and never another: {listed}; hold back other inputs",) if found else ()
-
-
-def _plain(arguments: Iterable[CallArgument]) -> list[PlainArgument]:
-    """Those that are no tensors, in data, too."""
-    found = list[PlainArgument]()
-    for one in arguments:
-        inside = one.items.values() if isinstance(one, MappingArgument) else getattr(one, "items", ())
-        found += [one] if isinstance(one, PlainArgument) else _plain(inside)
-    return found
 
 
 def _smaller(chance: random.Random, number: int) -> int | None:
@@ -174,7 +166,7 @@ def _sizes(case: CaseInputs) -> set[int]:
     divides them into."""
     ends = [(t.shape, i, j) for t in case.tensors for j in range(len(t.shape) + 1) for i in range(j)]
     sizes = {math.prod(shape[i:j]) for shape, i, j in ends}
-    known = {one.value for one in _plain(case.arguments) if type(one.value) is int and one.value > 1}
+    known = {one.value for one in plain_of(case.arguments) if type(one.value) is int and one.value > 1}
     return sizes | {n // k for n in sizes for k in known if n % k == 0 and n not in (k, k * k)}
 
 

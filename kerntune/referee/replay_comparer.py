@@ -148,7 +148,7 @@ class ReplayComparer(OtherCalls):
         """The contents that the referee makes; none where the task's own code makes them."""
         seeds = [secrets.randbits(63) for _ in forms if not case.made_by_author]
         with ThreadPoolExecutor(2 * self._workers) as threads:
-            return tuple(threads.map(partial(contents_of, case.tensors), seeds, forms))
+            return tuple(threads.map(partial(contents_of, case.tensors, plain=case.numbers), seeds, forms))
 
     def _results(
         self, case: CaseInputs, call: CheckedCall, forms: Sequence[Sequence[str]], usual: int, deadline: float,

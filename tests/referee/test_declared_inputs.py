@@ -537,6 +537,20 @@ def test_round_numbers_are_where_functions_have_borders_and_what_is_known() -> N
         assert not (x == 99).any()
 
 
+def test_elements_may_equal_numbers_of_the_call_that_their_dtype_has() -> None:
+    """A threshold, an index that stands for what isn't there; not one that a narrow dtype rounds."""
+    tensors = "x: f32[2000]; y: f16[2000]; i: i64[2000] < 90"
+    case = parse_line(f"{tensors}; t = 0.3; half = 0.28125; k = 41; n = 1000; b = True")
+    assert case.numbers == [float(np.float32(0.3)), 0.28125, 41, 1000]
+    for form in ("round", "scaled"):
+        x, y, i = contents_of(case.tensors, 5, (form, form, "powers"), case.numbers)
+        found = [np.frombuffer(x, "<f4"), np.frombuffer(y, "<f2"), np.frombuffer(i, "<i8")]
+        each = [[np.count_nonzero(one == np.dtype(one.dtype).type(n)) for n in case.numbers[:3]] for one in found]
+        assert all(30 < n < 120 for n in (*each[0], *each[1][1:]))
+        assert each[1][0] == 0
+        assert (150 < each[2][2] < 350, found[2].max()) == (True, 65)
+
+
 def test_scaled_numbers_of_few_rows_reach_both_ends() -> None:
     """A maximum that begins at -1,000 is wrong where a whole row of float16 is below."""
     for seed in range(200):
