@@ -38,6 +38,9 @@ NAMED = {0: 1, 1: 2, -1: -2}
 FIRST, COUNTED = (2, 3, 4), 256
 """What stands once for larger whole numbers that count something, and from where on."""
 
+LEAST_EVEN = 8
+"""From where on an odd number stands for a power of two."""
+
 
 def other_numbers(case: CaseInputs, chance: random.Random) -> list[CaseInputs]:
     """The case with other numbers where a candidate knows them when it is recorded, which each label tells: once with
@@ -155,10 +158,14 @@ def _larger(case: CaseInputs, number: int) -> int | None:
 
 
 def _named_or_first(case: CaseInputs, chance: random.Random, number: int) -> int | None:
-    """Another for one of :data:`NAMED`; one of :data:`FIRST` for one from :data:`COUNTED` on that divides none of the
-    inputs' sizes: a step's number, for which a first step's correction is nothing."""
-    counted = number >= COUNTED and all(n % number for n in _sizes(case))
-    return chance.choice(FIRST) if counted else NAMED.get(number)
+    """Another for one of :data:`NAMED`; where it divides none of the inputs' sizes, one of :data:`FIRST` for one from
+    :data:`COUNTED` on: a step's number, for which a first step's correction is nothing; and an odd one for a power of
+    two from :data:`LEAST_EVEN` on that divides no dimension: a remainder by bits is right for powers of two alone."""
+    if number >= COUNTED and all(n % number for n in _sizes(case)):
+        return chance.choice(FIRST)
+    if number >= LEAST_EVEN and number & (number - 1) == 0 and all(n % number for t in case.tensors for n in t.shape):
+        return chance.randrange(number // 2 + 1, number, 2)
+    return NAMED.get(number)
 
 
 def _sizes(case: CaseInputs) -> set[int]:
@@ -222,6 +229,8 @@ def _with_other_values(
     whole = all(isinstance(x, int) for x in values)
     if values not in (sorted(values), sorted(values, reverse=True)):
         others = _as_many(values, chance, most) if whole and up else values
+        if up and any(x != round(x) for x in values):  # weights, whose sum may have been one
+            others = [x * chance.uniform(0.7, 0.95) for x in values]
         while values == list(given.values):
             chance.shuffle(others)
             values = others

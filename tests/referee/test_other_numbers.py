@@ -193,6 +193,32 @@ def test_a_number_that_counts_something_is_a_small_one_once(line: str, first: bo
         assert bool({*others} & {2, 3, 4}) == first
 
 
+@pytest.mark.parametrize(
+    ("line", "odd"),
+    [("x: f32[4,100]; period = 16", True), ("x: f32[4,100]; k = 8", True), ("x: f32[9]; k = 4", False),
+     ("x: f32[9]; k = 24", False), ("x: f32[4,48]; part = 16", False), ("x: f32[9]; step = 1024", False)],
+)  # fmt: skip
+def test_a_power_of_two_that_divides_no_size_is_odd_once(line: str, odd: bool) -> None:
+    """A remainder by low bits is that of powers of two alone."""
+    for seed in range(9):
+        others = [one.arguments[1].value for one in other_numbers(parse_line(line), random.Random(seed))]  # type: ignore[union-attr]
+        found = [n for n in others if isinstance(n, int) and n > 4 and n % 2]
+        assert len(found) == odd
+        assert all(n < parse_line(line).numbers[0] < 2 * n for n in found)
+
+
+def test_weights_in_no_order_have_another_sum_once() -> None:
+    """Who leaves a division by their sum out is right where that is one."""
+    for values in ("0.1, 0.4, 0.2, 0.25, 0.05", "-0.5, 2.0, 1.0"):
+        for seed in range(9):
+            case = parse_line(f"x: f32[80,5]; w: f32[{len(values.split(','))}] = [{values}]")
+            same, other = (one.tensors[1].values for one in other_numbers(case, random.Random(seed)))
+            assert sorted(same) == sorted(case.tensors[1].values)
+            assert sum(map(abs, other)) < 0.95 * sum(map(abs, same))
+    flags = other_numbers(parse_line("x: f32[3]; m: f32[3] = [0.0, 1.0, 0.0]"), random.Random(1))
+    assert all({*one.tensors[1].values} == {0.0, 1.0} for one in flags)
+
+
 def test_a_task_s_numbers_are_others_alone() -> None:
     """It has no way to say which belong together."""
     case = parse_line("x: f32[100]; a = 0.5; n = 7; m = 9; flag = True")
