@@ -354,8 +354,9 @@ def _demands(case: CaseInputs, want: ExpectedResult, forms: Sequence[str]) -> bo
     return not _may_overflow(want, forms) and (narrow or "ordered" not in forms)
 
 
-MOSTLY = frozenset(("up", "down", "far", "huge", *OF_WHOLE))
-"""Extreme contents of which whole numbers that follow from floats must mostly be right, if they are sound."""
+MOSTLY = frozenset(("up", "down", "far", "huge", "broad", "none", *OF_WHOLE))
+"""Extreme contents of which whole numbers that follow from floats must mostly be right, if they are sound: also those
+that follow from rows of zeros."""
 
 
 def _mostly_right(case: CaseInputs, want: ExpectedResult, forms: Sequence[str]) -> bool:
