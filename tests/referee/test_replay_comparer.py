@@ -540,6 +540,16 @@ def test_zeros_and_nan_count_where_all_that_the_reference_does_is_exact(
     assert (sorted(asked) if on_gpu else asked) == (sorted(every) if on_gpu else every[:count])
 
 
+def test_elements_equal_a_number_of_the_call() -> None:
+    """A threshold belongs to one side, where a reference is exact, and among extreme contents."""
+    first = ExpectedSeed((), (ExpectedResult("bool", (600,), (1,), bytes(600)),), exact=True)
+    comparer, line = SignComparer(True, False), "x: f32[600]; t = 0.3"
+    assert comparer._of_ties(one_result(line, "bool", 600, seeds=[first]), first) == ()
+    (sized,) = (task for task in comparer.asked if task.exact == "sized")
+    for (content,) in (*sized.contents, *comparer._drawn(parse_line(line), [("round",)])):
+        assert np.count_nonzero(np.frombuffer(content, "<f4") == np.float32(0.3)) > 30
+
+
 def test_of_large_inputs_the_first_and_another_kind_are_looked_at() -> None:
     first = ExpectedSeed((bytes(DRAWN_BYTES + 4),), (ExpectedResult("bool", (600,), (1,), bytes(600)),), exact=True)
     asked = set()
