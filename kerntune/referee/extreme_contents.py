@@ -114,10 +114,10 @@ def few_numbers(numbers: np.ndarray, given: TensorInput, chance: np.random.Gener
         found[order[:half]] = values[np.arange(half) % len(values)][:, None]
         for turn, row in enumerate(order[half : half + MOST_PIECES]):
             length = int(chance.integers(1, max(2, found.shape[1])))
-            piece = found[row, :length] if turn % 2 else found[row, -length:]
-            piece[:] = value = values[turn // 2 % len(values)]
+            own, rest = np.split(found[row], [length]) if turn % 2 else np.split(found[row], [-length])[::-1]
+            own[:] = value = values[turn // 2 % len(values)]
             if given.dtype == "bool" and turn % 8 < 4:  # a length, or what is behind it
-                found[row, slice(length, None) if turn % 2 else slice(-length)] = 1 - value
+                rest[:] = 1 - value
     else:
         length = numbers.size // 4 if given.dtype == "bool" else numbers.size * 7 // 8
         begin = int(chance.integers(0, numbers.size - length + 1))
@@ -145,7 +145,7 @@ def _halves_of(count: int, chance: np.random.Generator) -> list[slice]:
     return halves[:: int(chance.choice((1, -1)))]
 
 
-def _in_piece(columns: int, chance: np.random.Generator) -> np.ndarray:
+def _in_piece(columns: int, chance: np.random.Generator) -> Any:
     """Which of a row's columns are in its second quarter, or in its third."""
     return np.arange(columns) * 4 // columns == chance.integers(1, 3)
 
