@@ -124,8 +124,7 @@ def few_numbers(numbers: np.ndarray, given: TensorInput, chance: np.random.Gener
         found[0, begin : begin + length] = chance.choice(values)
     if given.dtype == "bool":
         for matrix in _masks(found, given):
-            half = _halves_of(len(matrix), chance)[0]
-            matrix[half] = _in_piece(matrix.shape[1], chance)
+            matrix[_halves_of(len(matrix), chance)[0]] = _in_piece(matrix.shape[1], chance)
     return found.reshape(-1)
 
 
