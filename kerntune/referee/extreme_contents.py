@@ -100,7 +100,7 @@ def _at_ends(numbers: np.ndarray, nearest: float, form: str) -> tuple[float, flo
 
 
 MOST_PIECES = 1024
-"""Rows with a piece of one number."""
+"""Rows with a piece of one number; masks of one content."""
 
 
 def few_numbers(numbers: np.ndarray, given: TensorInput, chance: np.random.Generator) -> Any:
@@ -135,7 +135,7 @@ LEAST_MASK = 16
 def _masks(rows: np.ndarray, given: TensorInput) -> list[np.ndarray]:
     """The matrices of flags, each its rows; those of few rows together, as those of one that is the same for many."""
     own = given.shape[-2] if len(given.shape) > 1 and given.shape[-2] >= LEAST_MASK else len(rows)
-    return list(rows.reshape(-1, own, rows.shape[1])) if own >= LEAST_MASK else []
+    return list(rows.reshape(-1, own, rows.shape[1])[:MOST_PIECES]) if own >= LEAST_MASK else []
 
 
 def _halves_of(count: int, chance: np.random.Generator) -> list[slice]:
@@ -212,26 +212,24 @@ LEAST_PIECE = 16
 
 
 def arranged_numbers(numbers: np.ndarray, given: TensorInput, chance: np.random.Generator) -> Any:
-    """Rows, or up to four pieces of a single one, a fourth of each kind: in ascending order, with several of each
+    """Rows, or up to four pieces of short ones together, a fourth of each kind: ascending, with several of each
     number; ascending, the least ones behind the largest; descending; and one number after the other, the first one
     behind the last."""
     if given.dtype == "bool":
         return arranged_flags(given, chance)
-    low, high = int(given.low), int(given.high)
-    rows = list(numbers.reshape(-1, given.columns))
-    if len(rows) == 1:
-        rows = np.array_split(rows[0], min(4, max(1, numbers.size // LEAST_PIECE)))
-    kinds, found = chance.permutation(4), []
-    for turn, row in enumerate(rows):
-        kind = kinds[turn % 4]
-        if kind == 0:
-            one = low + (row[0] - low + np.arange(row.size)) % (high - low + 1)
-        else:
-            one = np.sort(chance.choice(row[: max(2, row.size // 8)], row.size) if kind == 1 else row)
-        if kind == 2:
-            one = np.roll(one, -int(chance.integers(0, row.size // 4 + 1)))
-        found.append(one[::-1] if kind == 3 else one)
-    return np.concatenate(found)
+    low, high, found = int(given.low), int(given.high), numbers.copy()
+    count = numbers.size // given.columns if given.columns > LEAST_PIECE else 1
+    count = min(4, max(1, numbers.size // LEAST_PIECE)) if count == 1 else count
+    rows = found[: numbers.size // count * count].reshape(count, -1)
+    width, kinds = rows.shape[1], chance.permutation(4)
+    of = [rows[kind::4] for kind in kinds]
+    several = chance.integers(0, min(width, max(2, width // 8)), of[0].shape)
+    of[0][:] = np.sort(np.take_along_axis(of[0], several, 1), 1)
+    begins = chance.integers(0, width // 4 + 1, (len(of[1]), 1))
+    of[1][:] = np.take_along_axis(np.sort(of[1], 1), (begins + np.arange(width)) % width, 1)
+    of[2][:] = np.sort(of[2], 1)[:, ::-1]
+    of[3][:] = low + (of[3][:, :1] - low + np.arange(width)) % (high - low + 1)
+    return found
 
 
 WHOLE_NUMBERS = {
