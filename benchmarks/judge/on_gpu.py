@@ -125,9 +125,9 @@ class Watch:
         ask, recorded = PrewarmedProcesses.ask, CandidateJudgement._recorded
 
         def noted(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
-            def doing(*args: Any) -> Any:
+            def doing(*args: Any, **words: Any) -> Any:
                 begin = self.now()
-                found = work(*args)
+                found = work(*args, **words)
                 found = list(found) if isinstance(found, Iterator) else found
                 with self._lock:
                     self.timeline.append((name, round(begin, 2), round(self.now(), 2)))
