@@ -16,6 +16,7 @@ from kerntune.referee.declared_inputs import parse_line
 from kerntune.referee.errors_together import (
     ErrorsTogether,
     ShapeComparison,
+    _may_overflow,
     errors_of,
     is_demanded,
     together_of,
@@ -412,5 +413,17 @@ def test_errors_beyond_four_units_count_as_four(monkeypatch: pytest.MonkeyPatch)
     ],
 )  # fmt: skip
 def test_what_extreme_numbers_demand(dtype: str, line: str, form: str, demanded: bool) -> None:
-    want = ExpectedResult(dtype, (1,), (1,), b"")
+    want = ExpectedResult(dtype, (1,), (1,), b"\x7e")
     assert errors_together._demands(parse_line(line), want, (form,)) is demanded
+
+
+@pytest.mark.parametrize(("dtype", "largest"), [("float8_e4m3fn", b"\x7e\xff"), ("float8_e5m2", b"\x7b\xfc")])
+@pytest.mark.parametrize(
+    ("count", "form", "may"), [(18, "wide", False), (20, "wide", True), (300, "tiny", False), (300, "up", True)]
+)
+def test_eight_bits_are_compared_where_few_are_the_largest(
+    dtype: str, largest: bytes, count: int, form: str, may: bool
+) -> None:
+    """Of a row that is scaled to the dtype's range, one is."""
+    want = ExpectedResult(dtype, (600,), (1,), largest * count + b"\x30" * (600 - 2 * count))
+    assert _may_overflow(want, ("", form)) == may
