@@ -318,10 +318,10 @@ SUMS = frozenset(("sum", "mm", "bmm", "mv", "dot"))
 TRANSFORMS = frozenset(("_fft_c2c", "_fft_r2c", "_fft_c2r"))
 """Operators whose roundings are a share of the root mean square of what they give (Parseval: of their terms)."""
 
-OF_WHOLE = frozenset(("add", "sub", "rsub", "mul", "sum", "cumsum"))
+KEEPING_WHOLE = frozenset(("add", "sub", "rsub", "mul", "sum", "cumsum"))
 """Operators that give whole numbers of whole numbers, which are exact."""
 
-APPROXIMATED = frozenset(
+BY_HARDWARE = frozenset(
     ("div", "reciprocal", "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sigmoid", "tanh",
      "sin", "cos", "tan", "pow")
 )  # fmt: skip
@@ -336,10 +336,10 @@ def rounded(
 ) -> contextlib.AbstractContextManager[Any]:
     """Meanwhile each operator's float64 elements are off by up to ``unit`` of their size, at random, as they are where
     it computes with fewer bits (Monte Carlo arithmetic: Parker, UCLA CSD-970002, 1997). Elements that float32 holds are
-    exact, and stay, unless ``every`` one is off (but whole numbers that are a sum or product of whole ones alone, see
-    :data:`OF_WHOLE`): to multiply by an inverse rounds where to divide doesn't, and what the
-    hardware approximates is off by :data:`~.rounding_limits.CHAIN`, to either side: several such in a row may be off to
-    the same one. Sums are off by more (:mod:`.result_errors`).
+    exact, and stay, unless ``every`` one is off but whole sums and products of whole numbers (:data:`KEEPING_WHOLE`):
+    to multiply by an inverse rounds where to divide doesn't. What the hardware approximates is off by
+    :data:`~.rounding_limits.CHAIN` then, to either side: several such in a row may be off to the same one. Sums are off
+    by more (:mod:`.result_errors`).
 
     Of backward passes each step is, as torch's compiler decomposes them: what cancels inside of one is noise of a
     kernel's. Those of a softmax are off by ``stored``, the roundoff in which a kernel keeps what it sums, and its
@@ -365,7 +365,7 @@ def rounded(
             made = torch.view_as_real(found) if found.is_complex() else found
             most = units[-1] * _roundings(word, args, made)
             off = torch.empty_like(made).uniform_(-most, most, generator=generator)
-            if every and word.rstrip("_") in APPROXIMATED:
+            if every and word.rstrip("_") in BY_HARDWARE:
                 off = off.sign() * most * CHAIN
             terms = word in SUMS and not func._schema.is_mutable
             size = made.abs().maximum(_squares(func, args, words)) if terms else made.abs()
@@ -373,7 +373,7 @@ def rounded(
                 typical = found.abs().square().mean(args[1], keepdim=True).sqrt()
                 size = size.maximum(typical.unsqueeze(-1) if found.is_complex() else typical)
             kept = made == (made.round() if every else made.to(torch.float32))
-            kept = kept & (not every or (word.rstrip("_") in OF_WHOLE and all(map(_is_whole, tensors_in(args)))))
+            kept = kept & (not every or (word.rstrip("_") in KEEPING_WHOLE and all(map(_is_whole, tensors_in(args)))))
             made.copy_(torch.where(kept, made, made + size * off))
         return outcome
 

@@ -111,6 +111,11 @@ FEW_BITS = np.uint64((1 << 45) - 1)
 """Where these bits of a divisor's mantissa are zeros, its reciprocal is the nearest one: so are powers of two exact."""
 
 
+def _drawn_by(numbers: np.ndarray) -> np.ndarray:
+    """Whether what float32 numbers give is rounded to the other side: for half of them, by their bits."""
+    return np.asarray((numbers.view(np.uint32) * np.uint32(2654435761)) >> np.uint32(31) == 1)
+
+
 def root(x: np.ndarray) -> np.ndarray:
     """Float32 roots as ``sqrt.approx.ftz.f32`` may compute them, which Triton's ``sqrt`` is: within a unit of the last
     place (PTX ISA, ``sqrt``), to which side follows from the number's bits. Subnormal numbers count as zeros."""
@@ -119,8 +124,7 @@ def root(x: np.ndarray) -> np.ndarray:
     near = exact.astype(np.float32)
     other = np.nextafter(near, np.where(exact > near, np.inf, -np.inf).astype(np.float32))
     unsure = np.abs(exact - near) > UNSURE * np.abs(other.astype(np.float64) - near)
-    draws = (numbers.view(np.uint32) * np.uint32(2654435761)) >> np.uint32(31) == 1
-    return np.asarray(np.where(unsure & draws, other, near))
+    return np.asarray(np.where(unsure & _drawn_by(numbers), other, near))
 
 
 def remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -138,8 +142,7 @@ def quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     bits, exact = divisor.view(np.uint64), np.asarray(1 / divisor)
     pattern = exact.view(np.uint64)
     lost = (pattern & ROUNDED_OFF).astype(np.float64) / 2.0**29
-    draws = (np.asarray(b, np.float32).view(np.uint32) * np.uint32(2654435761)) >> np.uint32(31) == 1
-    other = (np.minimum(lost, 1 - lost) > UNSURE) & (bits & FEW_BITS != 0) & draws
+    other = (np.minimum(lost, 1 - lost) > UNSURE) & (bits & FEW_BITS != 0) & _drawn_by(np.asarray(b, np.float32))
     up = (lost > 0.5) != other
     whole = (pattern & ~ROUNDED_OFF) + up.astype(np.uint64) * (ROUNDED_OFF + np.uint64(1))
     reciprocal = np.where(np.isfinite(exact), whole.view(np.float64), exact)
