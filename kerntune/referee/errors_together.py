@@ -335,9 +335,6 @@ WITHIN_EIGHT_BITS = frozenset(("", "tiny", "broad", "sparse", "lone", "alike"))
 """Forms of numbers that aren't larger than usual ones, so that few become the largest of 8 bits."""
 
 
-ENDS_OF_EIGHT = {"float8_e4m3fn": 0x7E, "float8_e5m2": 0x7B}
-"""Without the sign, the bits of the largest number; larger ones are infinite or NaN."""
-
 FEW_AT_END = 1 / 16
 """Of elements no more than this share are the largest where numbers are scaled to the dtype's range."""
 
@@ -346,8 +343,8 @@ def _may_overflow(want: ExpectedResult, forms: Sequence[str]) -> bool:
     """Whether a result of 8 bits may be its largest number in most elements, or NaN, as the reference's is in some."""
     if not want.dtype.startswith("float8") or {*forms} <= WITHIN_EIGHT_BITS:
         return False
-    bits = np.frombuffer(want.native, np.uint8) & 0x7F
-    return bool(np.count_nonzero(bits >= ENDS_OF_EIGHT.get(want.dtype, 0)) > FEW_AT_END * bits.size)
+    at_end = (np.frombuffer(want.native, np.uint8) & 0x7F) >= FLOAT_FORMATS[want.dtype].finite
+    return bool(np.count_nonzero(at_end) > FEW_AT_END * at_end.size)
 
 
 def _demands(case: CaseInputs, want: ExpectedResult, forms: Sequence[str]) -> bool:
